@@ -12,8 +12,8 @@
 //!   one;
 //! - a condition held for the version before;
 //! - an atomic group has consecutive versions, so one visible member shows that all are applied;
-//! - a crash may lose asynchronous writes that are younger than the flush bound, and of each shard only the
-//!   last ones by version.
+//! - a crash may lose asynchronous writes that are younger than the flush bound, or were when their shard ceased to
+//!   write, and of each shard only the last ones by version.
 
 mod check;
 mod crash;
@@ -147,6 +147,8 @@ pub struct OperationHistory {
     /// Highest version acknowledged as durable, by shard.
     durable: BTreeMap<u16, u64>,
     by_version: BTreeMap<(u16, u64), WriteId>,
+    /// Since when a shard does not write, for those that do not.
+    failing: BTreeMap<u16, Duration>,
     /// Removed namespaces, and the event since which no row of theirs may be seen.
     fenced: BTreeMap<u64, EventNumber>,
     /// Rows that are not compared.
@@ -255,6 +257,15 @@ impl OperationHistory {
             if write.is_async && is_newest {
                 self.tainted.insert(write.row.clone());
             }
+        }
+    }
+
+    /// Records whether a shard writes.
+    pub fn note_shard(&mut self, shard: u16, writes: bool) {
+        if writes {
+            self.failing.remove(&shard);
+        } else {
+            self.failing.entry(shard).or_insert_with(elapsed);
         }
     }
 

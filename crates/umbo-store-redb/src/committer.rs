@@ -21,6 +21,7 @@ mod recovery;
 mod spared;
 mod sweep_clock;
 pub(crate) mod trace;
+mod unflushed;
 pub(crate) mod writer;
 
 use std::ops::ControlFlow;
@@ -35,12 +36,12 @@ use umbo_types::{Clock, Timestamp, Version, VersionClock};
 use crate::committer::attempt::{CommitInput, Prepared, prepare};
 use crate::committer::datasets::CommitterDatasets;
 use crate::committer::limits::{
-    COMMIT_MAX, FLUSH_AFTER, IDLE_WAKE, RESERVED_VERSIONS, RETRY_AFTER, UNFLUSHED_BYTES_MAX,
+    COMMIT_MAX, FLUSH_AFTER, IDLE_WAKE, RESERVED_VERSIONS, RETRY_AFTER,
 };
 use crate::committer::spared::{LeftOut, Spared};
 use crate::committer::sweep_clock::SweepClock;
 use crate::committer::trace::{CommitTrace, Culprit};
-use crate::committer::writer::LoggedChange;
+use crate::committer::unflushed::Unflushed;
 use crate::fences::Fences;
 use crate::file_error::{FileError, guarded};
 use crate::queue::TakenWork;
@@ -49,64 +50,6 @@ use crate::shard_file::{ShardFile, begin_write};
 use crate::snapshot::ShardSnapshot;
 use crate::tables::{META, META_PROGRESS, ShardProgress};
 use crate::work::{QueuedWork, WorkAnswer};
-
-/// Asynchronous writes that are not on the disk yet.
-#[derive(Debug, Default)]
-struct Unflushed {
-    changes: Vec<LoggedChange>,
-    bytes: usize,
-    since: Option<Instant>,
-    /// Sequence number of the last commit among them; 0 if the database holds none of them.
-    sequence: u64,
-    /// Whether the database has lost them.
-    is_lost: bool,
-}
-
-impl Unflushed {
-    /// Returns whether a durable commit is due.
-    fn is_due(&self, now: Instant) -> bool {
-        self.bytes >= UNFLUSHED_BYTES_MAX
-            || self
-                .since
-                .is_some_and(|since| now.saturating_duration_since(since) >= FLUSH_AFTER)
-    }
-
-    /// Returns the changes to apply again.
-    fn lost(&self) -> &[LoggedChange] {
-        if self.is_lost { &self.changes } else { &[] }
-    }
-
-    /// Records a commit, with the changes that it made if they are not on the disk.
-    fn note_commit(
-        &mut self,
-        is_durable: bool,
-        sequence: u64,
-        changes: Vec<LoggedChange>,
-        now: Instant,
-    ) {
-        if is_durable {
-            *self = Self::default();
-            return;
-        }
-        if std::mem::take(&mut self.is_lost) {
-            // The commit has made them again. How long they have been off the disk stays as it is.
-            self.changes.clear();
-            self.bytes = 0;
-        }
-        self.bytes += changes.iter().map(LoggedChange::bytes).sum::<usize>();
-        self.changes.extend(changes);
-        self.sequence = sequence;
-        // The flush bound is about the disk, so it is measured in the runner's time.
-        self.since.get_or_insert(now);
-    }
-
-    /// Records that the file was opened again without these changes.
-    fn note_loss(&mut self) {
-        self.is_lost = !self.changes.is_empty();
-        // Sequence numbers of lost commits are assigned again.
-        self.sequence = 0;
-    }
-}
 
 /// The writer of a shard. Runs on a thread of its own, or in a simulation as a task.
 pub(crate) struct Committer {
@@ -497,26 +440,4 @@ fn write_progress(database: &Database, progress: ShardProgress) -> Result<(), Fi
 
 fn not_open() -> FileError {
     FileError::Io("the file could not be opened again".to_owned())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn writes_that_are_made_again_are_due_when_they_were() {
-        let began = Instant::now();
-        let mut unflushed = Unflushed::default();
-        unflushed.note_commit(false, 1, Vec::new(), began);
-        assert!(!unflushed.is_due(began));
-        // The disk fails again and again, and the file is opened each time.
-        for step in 1..=3 {
-            unflushed.is_lost = true;
-            unflushed.note_commit(false, 2, Vec::new(), began + step * (FLUSH_AFTER / 2));
-            assert!(!unflushed.is_lost);
-        }
-        assert!(unflushed.is_due(began + FLUSH_AFTER));
-        unflushed.note_commit(true, 3, Vec::new(), began + FLUSH_AFTER);
-        assert!(!unflushed.is_due(began + 9 * FLUSH_AFTER));
-    }
 }

@@ -20,8 +20,9 @@ impl OperationHistory {
     ) {
         let is_at_risk = |history: &Self, id: WriteId| {
             let write = &history.writes[id];
+            let failing_since = history.failing.get(&write.shard).copied();
             let is_young = write.status != Status::Acknowledged
-                || write.completed_at + flush_bound >= crashed_at;
+                || write.completed_at + flush_bound >= failing_since.unwrap_or(crashed_at);
             let durable = history.durable.get(&write.shard).copied();
             let is_newest = write
                 .version
@@ -78,6 +79,7 @@ impl OperationHistory {
             };
         }
         self.settle(seen, unreadable);
+        self.failing.clear();
     }
 
     /// Takes the found rows as the current state: a write that may have been applied and is not visible

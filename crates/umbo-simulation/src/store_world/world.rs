@@ -5,6 +5,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use umbo_store::ShardState;
 use umbo_types::{Clock as _, NamespaceId};
 
 use super::endpoint::Endpoint;
@@ -98,8 +99,12 @@ impl World {
             .endpoints
             .iter()
             .filter_map(|endpoint| endpoint.store());
-        let shards = stores.flat_map(|store| store.status());
-        let lost = shards.map(|shard| shard.lost_async).sum();
+        let mut lost = 0;
+        for shard in stores.flat_map(|store| store.status()) {
+            lost += shard.lost_async;
+            let writes = shard.state == ShardState::Available;
+            self.history.borrow_mut().note_shard(shard.shard.0, writes);
+        }
         if self.lost.replace(lost) < lost {
             met("asynchronous write lost to the disk");
             note!("{lost} asynchronous writes are lost to the disk");

@@ -1,0 +1,420 @@
+//! A dispatcher that can be gone at any call, and its store.
+
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+
+use async_trait::async_trait;
+use umbo_api::loads::{LoadMode, LoadSpec};
+use umbo_store::{
+    Atomicity, CallContext, Condition, Durability, ManualClock, MemoryStore, Mutation, Outcome,
+    Page, RangeRequest, ScanPage, ScanPosition, ScanRequest, SortRange, Store, StoreError,
+    WriteError, WriteRequest,
+};
+use umbo_types::{Clock, Key, NamespaceId, PartitionKey, ShardId, Timestamp, Version, limits};
+
+use super::super::*;
+use crate::digest::{PartDigest, hex};
+use crate::host::{RowCounts, WriteAnswers};
+use crate::journal::json_row;
+use crate::layout::{PartProgress, PartRecord};
+use crate::limits::BATCH_ROWS_MAX;
+use crate::stored_rows::{all_rows, whole};
+
+pub(super) const ID: &str = "load";
+pub(super) const ROWS: NamespaceId = NamespaceId(3);
+/// Rows of a load of mode replace.
+pub(super) const BUILT: NamespaceId = NamespaceId(6);
+pub(super) const CONTENT: NamespaceId = NamespaceId(4);
+pub(super) const REPORT: NamespaceId = NamespaceId(5);
+pub(super) const SHARDS: u16 = 4;
+pub(super) const PARTS: u16 = 3;
+/// Of each part: two batches, the second of them short.
+pub(super) const PART_ROWS: u32 = BATCH_ROWS_MAX as u32 + 100;
+/// Lines of each part that are no rows: the last ones.
+pub(super) const BAD_LINES: u32 = 3;
+/// Keys come again in the next part, and now and then within one.
+pub(super) const KEYS: u32 = 5_000;
+
+#[derive(Debug)]
+pub(super) struct FakeHost {
+    pub(super) store: MemoryStore,
+    pub(super) clock: Arc<ManualClock>,
+    pub(super) load: Mutex<LoadRecord>,
+    /// Calls until the dispatcher is gone.
+    pub(super) calls_left: AtomicI64,
+    /// Requests to shards; every so many of them is refused.
+    pub(super) requests: AtomicU64,
+    pub(super) refused_each: u64,
+    /// The key of a row of a part.
+    pub(super) key_of: fn(u16, u32) -> u32,
+    /// The keys of rows that were given to shards, in that order.
+    pub(super) applied_keys: Mutex<Vec<(ShardId, Key)>>,
+}
+
+impl FakeHost {
+    pub(super) async fn with_load(refused_each: u64) -> Arc<Self> {
+        Self::with_load_of(refused_each, LoadMode::Merge, 0.1).await
+    }
+
+    pub(super) async fn with_load_of(
+        refused_each: u64,
+        mode: LoadMode,
+        max_reject_ratio: f64,
+    ) -> Arc<Self> {
+        let host = Self::uploading(refused_each, mode, max_reject_ratio, scattered);
+        for part in 0..PARTS {
+            host.upload(part).await;
+        }
+        host.seal();
+        Arc::new(host)
+    }
+
+    /// A load that takes parts.
+    pub(super) fn uploading(
+        refused_each: u64,
+        mode: LoadMode,
+        max_reject_ratio: f64,
+        key_of: fn(u16, u32) -> u32,
+    ) -> Self {
+        let clock = Arc::new(ManualClock::new(Timestamp::from_millis(1_000)));
+        let wall: Arc<dyn Clock> = Arc::<ManualClock>::clone(&clock);
+        let now = clock.wall();
+        let spec = LoadSpec {
+            mode,
+            max_reject_ratio,
+            ..LoadSpec::default()
+        };
+        let load = LoadRecord::create(&spec, ("a", ROWS.0), (4, 5), (BUILT.0, 2), "x", now);
+        let mut load = load.unwrap();
+        if mode == LoadMode::Replace {
+            load.step(&LoadStep::Confirm, now).unwrap();
+        }
+        load.step(&LoadStep::TakePart, now).unwrap();
+        Self {
+            store: MemoryStore::new(SHARDS, wall).unwrap(),
+            clock,
+            load: Mutex::new(load),
+            calls_left: AtomicI64::new(i64::MAX),
+            requests: AtomicU64::new(0),
+            refused_each,
+            key_of,
+            applied_keys: Mutex::default(),
+        }
+    }
+
+    pub(super) fn seal(&self) {
+        let mut load = self.load.lock().unwrap();
+        load.step(&LoadStep::Seal(PARTS.into()), self.now())
+            .unwrap();
+    }
+
+    /// Stores a part, in pieces that are shorter than they might be.
+    pub(super) async fn upload(&self, part: u16) {
+        let mut text = Vec::new();
+        for row in 0..PART_ROWS {
+            let line = format!(
+                "{{\"pk\":\"p{}\",\"v\":\"{part}-{row}\"}}\n",
+                (self.key_of)(part, row)
+            );
+            text.extend_from_slice(line.as_bytes());
+        }
+        for _ in 0..BAD_LINES {
+            text.extend_from_slice(b"{}\n");
+        }
+        let (upload, len) = (u64::from(part) + 1, text.len() as u64);
+        let mut digest = PartDigest::default();
+        digest.update(&text);
+        for (number, bytes) in text.chunks(40_000).enumerate() {
+            let at = number as u64 * 40_000;
+            let mut piece = json_row(
+                layout::piece_key(upload, at, bytes.len() as u64),
+                &(),
+                Condition::Always,
+            );
+            if let umbo_store::Change::Put { value, .. } = &mut piece.change {
+                value.bytes = bytes.to_vec().into();
+            }
+            self.commit(CONTENT, vec![piece]).await;
+        }
+        let record = PartRecord {
+            upload,
+            len,
+            sha256: hex(&digest.finish()),
+            content_type: "application/x-ndjson".to_owned(),
+            coding: String::new(),
+        };
+        let key = layout::part_key(layout::PARTS, part);
+        let row = json_row(key, &record, Condition::Always);
+        self.commit(REPORT, vec![row]).await;
+    }
+
+    pub(super) async fn commit(
+        &self,
+        namespace: NamespaceId,
+        mutations: Vec<Mutation>,
+    ) -> WriteAnswers {
+        let request = WriteRequest {
+            namespace,
+            epoch: 0,
+            mutations,
+            atomicity: Atomicity::None,
+            durability: Durability::Sync,
+            proposed: Version(1),
+            idempotency: None,
+        };
+        self.store.write(&CallContext::internal(), request).await
+    }
+
+    /// A dispatcher that is gone does nothing more.
+    pub(super) fn is_there(&self) -> Result<(), HostError> {
+        match self.calls_left.fetch_sub(1, Ordering::SeqCst) {
+            1.. => Ok(()),
+            _ => Err(HostError::Gone),
+        }
+    }
+
+    pub(super) fn state(&self) -> LoadState {
+        self.load.lock().unwrap().state
+    }
+
+    /// Runs the load until it has ended or the dispatcher is gone after some calls.
+    pub(super) async fn run(self: &Arc<Self>, calls: i64, number: u64) {
+        self.calls_left.store(calls, Ordering::SeqCst);
+        let host: Arc<dyn LoadHost> = Arc::<Self>::clone(self);
+        work(&Host::new(host), ID, number).await;
+        self.calls_left.store(i64::MAX, Ordering::SeqCst);
+    }
+
+    /// Returns the rows by key.
+    pub(super) async fn rows(&self) -> BTreeMap<u32, String> {
+        self.rows_of(ROWS).await
+    }
+
+    pub(super) async fn rows_of(&self, namespace: NamespaceId) -> BTreeMap<u32, String> {
+        let mut rows = BTreeMap::new();
+        let call = CallContext::internal();
+        for key in 0..KEYS {
+            let key_of_row = Key::new(format!("p{key}"), "").unwrap();
+            let found = self.store.get(&call, namespace, &key_of_row).await.unwrap();
+            if let Some(row) = found {
+                let text = String::from_utf8(row.value.bytes.to_vec()).unwrap();
+                rows.insert(key, text);
+            }
+        }
+        rows
+    }
+
+    /// Returns what is reported of a part.
+    pub(super) async fn progress(self: &Arc<Self>, part: u16) -> PartProgress {
+        let host: Arc<dyn LoadHost> = Arc::<Self>::clone(self);
+        let key = layout::part_key(layout::PROGRESS, part);
+        let found = read_json(&Host::new(host), REPORT, &key).await;
+        found.unwrap().unwrap().0
+    }
+
+    /// Returns how many rejects are reported.
+    pub(super) async fn rejects(self: &Arc<Self>) -> u64 {
+        let host: Arc<dyn LoadHost> = Arc::<Self>::clone(self);
+        let partition = layout::report_partition(layout::REJECTS);
+        let mut rejects = 0;
+        let request = whole(REPORT, partition, SortRange::default());
+        let listed = all_rows(&Host::new(host), request, |_| rejects += 1).await;
+        listed.unwrap();
+        rejects
+    }
+
+    /// Holds that no bytes of parts and of sorted runs are left.
+    pub(super) async fn assert_no_content(&self) {
+        for shard in (0..SHARDS).map(ShardId) {
+            let request = ScanRequest {
+                namespace: CONTENT,
+                slots: 0..=4_095,
+                shard: Some(shard),
+                after: None,
+                rows_max: 100,
+                bytes_max: limits::CHUNK_BYTES_MAX,
+                keys_only: true,
+            };
+            let left = self.store.scan(&CallContext::internal(), &request).await;
+            assert_eq!(left.unwrap().rows.len(), 0, "{shard:?}");
+        }
+    }
+
+    pub(super) async fn journal(self: &Arc<Self>) -> RunRecord {
+        let host: Arc<dyn LoadHost> = Arc::<Self>::clone(self);
+        let found = read_json(&Host::new(host), REPORT, &layout::run_key()).await;
+        found.unwrap().unwrap().0
+    }
+}
+
+pub(super) fn scattered(part: u16, row: u32) -> u32 {
+    (row * 7 + u32::from(part) * 1_000) % KEYS
+}
+
+/// Of as many digits each, so that their texts are in order too.
+pub(super) fn in_order(part: u16, row: u32) -> u32 {
+    1_000 + (u32::from(part) * PART_ROWS + row) / 4
+}
+
+/// In order within a part, from the beginning in each.
+pub(super) fn in_order_by_part(part: u16, row: u32) -> u32 {
+    in_order(0, row) + u32::from(part)
+}
+
+/// The last row with a key, in the order of parts and rows.
+pub(super) fn expected() -> BTreeMap<u32, String> {
+    expected_of(scattered)
+}
+
+pub(super) fn expected_of(key_of: fn(u16, u32) -> u32) -> BTreeMap<u32, String> {
+    let parts = (0..PARTS).flat_map(|part| (0..PART_ROWS).map(move |row| (part, row)));
+    parts
+        .map(|(part, row)| (key_of(part, row), format!("{part}-{row}")))
+        .collect()
+}
+
+#[async_trait]
+impl LoadHost for FakeHost {
+    fn now(&self) -> Timestamp {
+        self.clock.wall()
+    }
+
+    fn monotonic(&self) -> Instant {
+        self.clock.monotonic()
+    }
+
+    fn loads(&self) -> Vec<(String, Arc<LoadRecord>)> {
+        self.load(ID)
+            .map(|load| (ID.to_owned(), load))
+            .into_iter()
+            .collect()
+    }
+
+    fn load(&self, _: &str) -> Option<Arc<LoadRecord>> {
+        Some(Arc::new(self.load.lock().unwrap().clone()))
+    }
+
+    async fn step(&self, _: &str, step: LoadStep) -> Result<(), HostError> {
+        self.is_there()?;
+        let now = self.now();
+        let stepped = self.load.lock().unwrap().step(&step, now);
+        stepped.map(drop).map_err(|_| HostError::Gone)?;
+        self.is_there()
+    }
+
+    async fn forget_loads(&self) -> Result<(), HostError> {
+        Ok(())
+    }
+
+    fn shard_of(&self, _: NamespaceId, partition: &PartitionKey) -> ShardId {
+        let last = partition.as_bytes().last().copied().unwrap_or_default();
+        ShardId(u16::from(last) % SHARDS)
+    }
+
+    async fn read(&self, request: &RangeRequest) -> Result<Page, HostError> {
+        self.is_there()?;
+        let page = self.store.range(&CallContext::internal(), request).await;
+        Ok(page.unwrap())
+    }
+
+    async fn write(
+        &self,
+        namespace: NamespaceId,
+        mutations: Vec<Mutation>,
+    ) -> Result<WriteAnswers, HostError> {
+        self.is_there()?;
+        let answers = self.commit(namespace, mutations).await;
+        self.is_there()?;
+        Ok(answers)
+    }
+
+    async fn apply(
+        &self,
+        load: &LoadRecord,
+        shard: ShardId,
+        mut mutations: Vec<Mutation>,
+    ) -> Result<WriteAnswers, HostError> {
+        self.is_there()?;
+        let keys = mutations.iter().map(|row| (shard, row.key.clone()));
+        self.applied_keys.lock().unwrap().extend(keys);
+        // No client writes here, and this store is told of no datasets.
+        for mutation in &mut mutations {
+            mutation.condition = Condition::Always;
+        }
+        // Others go on meanwhile.
+        tokio::task::yield_now().await;
+        let number = self.requests.fetch_add(1, Ordering::SeqCst) + 1;
+        if number.is_multiple_of(self.refused_each) {
+            return Err(HostError::Wait {
+                after: Duration::from_millis(1),
+                reason: "no room".to_owned(),
+            });
+        }
+        let mut answers = WriteAnswers::new();
+        let is_cut = number.is_multiple_of(self.refused_each - 1);
+        let taken = if is_cut {
+            mutations.len() / 2
+        } else {
+            mutations.len()
+        };
+        let (mut first, rest) = (mutations, taken);
+        let rest = first.split_off(rest);
+        answers.extend(self.commit(load.rows_id(ROWS), first).await);
+        // A commit that had no room for more.
+        let refused = || StoreError::Io {
+            shard,
+            reason: "a commit failed".to_owned(),
+            outcome: Outcome::NotApplied,
+        };
+        answers.extend(rest.iter().map(|_| Err(WriteError::Store(refused()))));
+        self.is_there()?;
+        Ok(answers)
+    }
+
+    async fn activate(&self, _: &str) -> Result<(), HostError> {
+        Err(HostError::Gone)
+    }
+
+    fn shards(&self) -> Vec<ShardId> {
+        (0..SHARDS).map(ShardId).collect()
+    }
+
+    async fn scan(
+        &self,
+        dataset: NamespaceId,
+        shard: ShardId,
+        after: Option<&ScanPosition>,
+    ) -> Result<ScanPage, HostError> {
+        self.is_there()?;
+        let request = ScanRequest {
+            namespace: dataset,
+            slots: 0..=4_095,
+            shard: Some(shard),
+            after: after.cloned(),
+            rows_max: 100,
+            bytes_max: limits::CHUNK_BYTES_MAX,
+            keys_only: false,
+        };
+        let page = self.store.scan(&CallContext::internal(), &request).await;
+        Ok(page.unwrap())
+    }
+
+    fn live_dataset(&self, _: &LoadRecord) -> Result<NamespaceId, HostError> {
+        Ok(ROWS)
+    }
+
+    fn is_blocked(&self, _: &LoadRecord, _: &Key) -> bool {
+        false
+    }
+
+    fn default_expiry(&self, _: &LoadRecord) -> Option<Timestamp> {
+        None
+    }
+
+    fn waits_for(&self, _: NamespaceId, _: Option<String>) {}
+
+    fn counted(&self, _: RowCounts) {}
+
+    fn ended(&self, _: bool) {}
+}
