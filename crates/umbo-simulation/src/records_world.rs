@@ -47,7 +47,7 @@ pub async fn run(seed: u64) {
         dispatchers: plan.refresh.iter().map(|_| Process::default()).collect(),
         names: RefCell::new(SimulatedNamespaces::new(plan.names, plan.dispatchers)),
         history: RefCell::default(),
-        in_doubt: RefCell::default(),
+        asked: RefCell::default(),
         token: RefCell::default(),
         calm_since: Cell::new(Some(Duration::ZERO)),
         is_over: Cell::new(false),

@@ -51,10 +51,7 @@ async fn write(
     key: u64,
     len: Option<usize>,
 ) {
-    let (is_in_doubt, epoch) = {
-        let names = world.names.borrow();
-        (names.epoch(name).is_none(), names.latest(name))
-    };
+    let epoch = world.names.borrow().latest(name);
     let asked = Asked {
         row: row_of(epoch.map_or(NO_EPOCH, |epoch| epoch.number), name, key),
         // Versions are compared by row: the shard of a row is unknown here.
@@ -67,10 +64,12 @@ async fn write(
         let mut history = world.history.borrow_mut();
         history.begin_unordered(session, asked)
     };
-    if is_in_doubt {
-        let mut in_doubt = world.in_doubt.borrow_mut();
-        in_doubt.entry((name, key)).or_default().push(id);
-    }
+    world
+        .asked
+        .borrow_mut()
+        .entry((name, key))
+        .or_default()
+        .push(id);
     let path = format!("/v1/ns/n{name}/kv/k{key}");
     let (method, body) = match len {
         Some(len) => ("PUT", value(id, len)),
@@ -152,12 +151,12 @@ fn check(
                 row.partition, row.sort
             ));
         }
-        // Written while the namespace was being created: the row may exist, and hide the one from before.
+        // Answered after the namespace was created anew: the row may exist, and hide the one from before.
         return history.taint(row);
     }
     // The same holds for a removal.
-    let in_doubt = world.in_doubt.borrow();
-    let mut of_row = in_doubt.get(&(name, key)).into_iter().flatten();
+    let asked = world.asked.borrow();
+    let mut of_row = asked.get(&(name, key)).into_iter().flatten();
     let may_be_there = |&id: &WriteId| {
         history.write(id).row != *row && history.may_be_applied_after(id, epoch.since)
     };

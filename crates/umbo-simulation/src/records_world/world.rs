@@ -65,8 +65,8 @@ pub(super) struct World {
     pub(super) dispatchers: Vec<Process>,
     pub(super) names: RefCell<SimulatedNamespaces>,
     pub(super) history: RefCell<OperationHistory>,
-    /// Writes that were requested while it was unknown whether their namespace existed, by name and key.
-    pub(super) in_doubt: RefCell<BTreeMap<(usize, u64), Vec<WriteId>>>,
+    /// Writes by name and key: one that is answered late may be of the rows of a namespace that was created since.
+    pub(super) asked: RefCell<BTreeMap<(usize, u64), Vec<WriteId>>>,
     pub(super) token: RefCell<FirstToken>,
     /// Since when nothing fails; none while something does.
     pub(super) calm_since: Cell<Option<Duration>>,
