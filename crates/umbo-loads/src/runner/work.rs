@@ -3,13 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::time::sleep;
+
 use crate::host::Host;
 use crate::journal::{Journal, Stop};
 use crate::layout::{self, PartRecord, RunRecord};
 use crate::limits::BEAT;
 use crate::record::{LoadRecord, shortened};
 use crate::stored_rows::read_json_rows_from;
-use tokio::time::sleep;
 
 /// Longest wait before something is tried again.
 const WAIT_MAX: Duration = Duration::from_secs(30);
