@@ -11,7 +11,7 @@ import pytest
 
 from bulk import environment, read_rows, run, start, write_rows
 from harness import binary, row_bytes
-from processes import PROJECT
+from processes import PROJECT, wait_until
 
 CITIES = PROJECT / "tests/data/cities-sample.ndjson"
 # By hand with more of them, on a release build: `UMBO_TEST_ROWS=1000000`.
@@ -142,11 +142,7 @@ def test_a_push_that_ended_before_it_knew_its_load_goes_on_with_it(server, folde
     assert os.listdir(folder) == ["rows.ndjson"]
     create(server, "found")
     command = start(server, *pushed, "--wait", folder=folder)
-    progress = folder / "rows.ndjson.load"
-    for _ in range(2_000):
-        if progress.exists() or command.poll() is not None:
-            break
-        time.sleep(0.001)
+    wait_until(lambda: asked(server, "load", "ls", "found", folder=folder), "the load is created")
     command.kill()
     command.wait()
     asked(server, *pushed, "--wait", folder=folder)

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from bulk_loads import Load, activate, build, lines, rollback, versions
+from bulk_loads import Load, activate, build, lines, load_rows, rollback, versions
 from harness import Namespace, receive, wait_until
 
 
@@ -347,8 +347,9 @@ def test_parts_in_order_are_applied_before_the_seal(ns):
     assert load.post("pause").json()["paused"]
     assert load.put(2, lines(new[800:])).status == 201
     load.seal(3)
-    time.sleep(0.6)
-    # A dispatcher that does not know of the pause yet may have applied the rows, and goes no further.
+    # Another load comes to its end meanwhile. A dispatcher that does not know of the pause yet may have applied rows, and
+    # goes no further.
+    load_rows(ns.client, ns.name)
     assert load.info()["state"] == "sealed"
     load.post("resume")
     load.wait_for("ready")

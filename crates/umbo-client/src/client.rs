@@ -224,13 +224,16 @@ impl Client {
     /// every write has one.
     pub(crate) fn keyed(&self, request: RepeatableRequest, is_needed: bool) -> RepeatableRequest {
         if is_needed || self.shared.has_idempotent_writes {
-            request.keyed(idempotency_key(
-                SystemTime::now(),
-                self.shared.random.next(),
-            ))
+            let key = HeaderValue::try_from(self.new_idempotency_key());
+            request.keyed(key.expect("hexadecimal digits are a header value"))
         } else {
             request
         }
+    }
+
+    /// Makes an idempotency key that no other request has.
+    pub fn new_idempotency_key(&self) -> String {
+        idempotency_key(SystemTime::now(), self.shared.random.next())
     }
 
     /// Puts the letter of a write that failed where dead letters go.
@@ -283,12 +286,11 @@ impl Client {
     }
 }
 
-/// Makes an idempotency key that no other request has: the time and a random number, so that keys are in the order in
-/// which they were made, to the millisecond.
-fn idempotency_key(now: SystemTime, random: u64) -> HeaderValue {
+/// Makes a key of the time and a random number, so that keys are in the order in which they were made, to the
+/// millisecond.
+fn idempotency_key(now: SystemTime, random: u64) -> String {
     let now = now.duration_since(UNIX_EPOCH).unwrap_or_default();
-    let key = format!("\"{:012x}-{random:016x}\"", now.as_millis());
-    HeaderValue::try_from(key).expect("hexadecimal digits in quotes are a header value")
+    format!("\"{:012x}-{random:016x}\"", now.as_millis())
 }
 
 fn default_headers(options: &Options) -> Result<HeaderMap, Error> {

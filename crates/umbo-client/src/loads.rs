@@ -10,7 +10,6 @@ use bytes::Bytes;
 use reqwest::header::{HeaderMap, HeaderValue};
 use reqwest::{Method, Response};
 use ring::digest::{SHA256, digest};
-use umbo_api::header::IDEMPOTENCY_KEY;
 use umbo_api::loads::{
     CONTENT_DIGEST, LoadInfo, LoadList, LoadSpec, PartInfo, SealBody, UPLOAD_COMPLETE,
     UPLOAD_OFFSET,
@@ -111,8 +110,8 @@ impl Rejects {
 }
 
 impl Client {
-    /// Creates a load, or returns the one that this caller has created with the same key: 1 to 255 visible ASCII
-    /// characters, which the server knows as long as the load.
+    /// Creates a load, or returns the one that this caller has created with the same key, without its parts. A key is 1
+    /// to 255 visible ASCII characters ([`Self::new_idempotency_key`] makes one); the server knows it as long as the load.
     pub async fn create_load(
         &self,
         namespace: &str,
@@ -122,9 +121,8 @@ impl Client {
         let header = HeaderValue::try_from(key)
             .map_err(|_| Error::BadOption("the idempotency key is no value of a header"))?;
         let request = RepeatableRequest::new(Method::POST, target(namespace, ""), Repeat::Always)
-            .with_body("application/json", json(spec)?)
-            .with_header(IDEMPOTENCY_KEY, header);
-        self.send_for_json(&request).await
+            .with_body("application/json", json(spec)?);
+        self.send_for_json(&request.keyed(header)).await
     }
 
     /// Lists the loads of a namespace, without their parts.

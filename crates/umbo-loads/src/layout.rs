@@ -89,19 +89,26 @@ pub struct RunRecord {
     /// that is being applied.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub runs: Vec<SortedRun>,
-    /// The key of the last row that was applied because it came after all before it.
+    /// The key of the last row that came in order: the next rows do too unless they are before it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last: Option<KeyFields>,
     /// Whether the next rows are not in the order of their keys: they are sorted with all that follow, once the load is
     /// sealed.
     #[serde(default)]
     pub unordered: bool,
-    /// Parts of which rows may be applied since a time when the load was not sealed.
+    /// How many parts the run had begun to apply when it last found that the load was not sealed.
     #[serde(default)]
     pub begun: u32,
     /// What it waits for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub waits: Option<String>,
+}
+
+impl RunRecord {
+    /// Returns whether the next rows are sorted before they are applied.
+    pub(crate) const fn is_sorting(&self) -> bool {
+        self.unordered || !self.runs.is_empty()
+    }
 }
 
 /// Rows that are stored in the order of their keys, before they are applied. Their bytes are stored as those of an

@@ -102,7 +102,7 @@ impl LoadRunner {
             }
         }
         let mut loads = self.host.loads();
-        // The others have all their parts, and somebody waits for them.
+        // Loads that have all their parts come first.
         loads.sort_by_key(|(_, load)| load.state == LoadState::Uploading);
         self.seen
             .retain(|id, _| loads.iter().any(|(other, _)| other == id));
@@ -235,7 +235,7 @@ async fn advance(
     journal: &mut Journal,
     tries: &mut u32,
 ) -> Result<(), Stop> {
-    let load = seal_of(host, id, journal, tries).await?;
+    let load = apply_until_sealed(host, id, journal, tries).await?;
     // Parts of a load whose version is built are not needed, and may be gone.
     let parts = if load.state == LoadState::Ready {
         Parts::none()
@@ -276,7 +276,7 @@ async fn advance(
 
 /// Applies parts of a load until it is sealed, and returns it then. Stops where the next part is not there or has to
 /// wait for the seal.
-async fn seal_of(
+async fn apply_until_sealed(
     host: &Host,
     id: &str,
     journal: &mut Journal,

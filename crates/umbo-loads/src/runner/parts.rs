@@ -34,14 +34,14 @@ pub(super) async fn apply_parts(
     let is_sealed = load.parts.is_some();
     let mut batches = PartBatches::new(host, load, parts, journal);
     // Rows that come after sorted ones are sorted with them.
-    if !journal.run.unordered {
+    if !journal.run.is_sorting() {
         apply(host, id, &mut batches, journal, tries).await?;
         journal.run.last = batches.order.as_ref().and_then(KeyOrder::last);
         journal.run.unordered = batches.unordered.is_some();
         journal.write().await?;
         batches.note_stored(&journal.run);
     }
-    if is_sealed && journal.run.unordered {
+    if is_sealed && journal.run.is_sorting() {
         let mut sorter = Sorter::new(host, id, journal);
         let mut first = batches.unordered.take();
         while let Some((rows, part)) = batches.open_next()? {

@@ -77,14 +77,6 @@ pub(super) struct PushProgress {
 }
 
 impl PushProgress {
-    /// Begins a push.
-    pub(super) fn new(pushed: Pushed) -> Self {
-        Self {
-            key: format!("push-{:032x}", fastrand::u128(..)),
-            pushed,
-        }
-    }
-
     /// Returns the name of the file.
     pub(super) fn path(file: &Path) -> PathBuf {
         with_suffix(file, ".load")

@@ -180,7 +180,11 @@ impl Arguments {
         let (ns, file) = (self.ns.as_str(), &self.files[0]);
         let before = PushProgress::load(file, pushed)?;
         let goes_on = before.is_some();
-        let begun = before.unwrap_or_else(|| PushProgress::new(pushed.clone()));
+        let new = || PushProgress {
+            key: client.new_idempotency_key(),
+            pushed: pushed.clone(),
+        };
+        let begun = before.unwrap_or_else(new);
         if !goes_on {
             begun.save(file)?;
         }
