@@ -33,10 +33,10 @@ use redb::{Database, ReadableDatabase};
 use umbo_store::DatasetGroups;
 use umbo_types::{Clock, Timestamp, Version, VersionClock};
 
-use crate::committer::attempt::{CommitInput, Prepared, prepare};
+use crate::committer::attempt::{CommitInput, Prepared, Unprepared, prepare};
 use crate::committer::datasets::CommitterDatasets;
 use crate::committer::limits::{
-    COMMIT_MAX, FLUSH_AFTER, IDLE_WAKE, RESERVED_VERSIONS, RETRY_AFTER,
+    COMMIT_MAX, FLUSH_AFTER, IDLE_WAKE, RESERVED_VERSIONS, RETRY_AFTER, SHORT_COMMIT_ROWS_MAX,
 };
 use crate::committer::spared::{LeftOut, Spared};
 use crate::committer::sweep_clock::SweepClock;
@@ -49,6 +49,7 @@ use crate::shard::OpenShard;
 use crate::shard_file::{ShardFile, begin_write};
 use crate::snapshot::ShardSnapshot;
 use crate::tables::{META, META_PROGRESS, ShardProgress};
+use crate::watched_file::committing;
 use crate::work::{QueuedWork, WorkAnswer};
 
 /// The writer of a shard. Runs on a thread of its own, or in a simulation as a task.
@@ -125,6 +126,14 @@ impl FailedCommit {
             answers: Vec::new(),
             culprit: None,
             is_aborted: false,
+        }
+    }
+
+    fn unprepared(unprepared: Unprepared, trace: &CommitTrace) -> Self {
+        Self {
+            culprit: unprepared.is_unreadable().then(|| trace.culprit()),
+            is_aborted: unprepared.is_aborted,
+            ..Self::before_commit(unprepared.failure)
         }
     }
 }
@@ -335,13 +344,11 @@ impl Committer {
             sizes,
             swept,
             purged,
-        } = prepared.map_err(|unprepared| FailedCommit {
-            culprit: unprepared.is_unreadable().then(|| trace.culprit()),
-            is_aborted: unprepared.is_aborted,
-            ..FailedCommit::before_commit(unprepared.failure)
-        })?;
+        } = prepared.map_err(|unprepared| FailedCommit::unprepared(unprepared, &trace))?;
         let disk_now = self.disk_now();
-        let committed = guarded(|| Ok(transaction.commit()?)).and_then(|()| {
+        let is_long = mutations + changed.len() as u64 > SHORT_COMMIT_ROWS_MAX;
+        let committed = guarded(|| Ok(committing(is_long, || transaction.commit())?));
+        let committed = committed.and_then(|()| {
             if is_durable {
                 self.shard
                     .counters

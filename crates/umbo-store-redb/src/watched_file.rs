@@ -1,8 +1,10 @@
 //! Every access of redb to a shard's file, with its failures recorded.
 //!
 //! Owns the handling of a failed read: it is tried once more, remembered, counted, and kept from redb if the
-//! read is isolated (see [`crate::bad_read`]). Writes, syncs and locks pass unchanged.
+//! read is isolated (see [`crate::bad_read`]). Writes, syncs and locks pass unchanged;
+//! after some of its writes a long commit gives way.
 
+use std::cell::Cell;
 use std::collections::HashSet;
 use std::io;
 use std::ops::Bound;
@@ -16,11 +18,21 @@ use crate::bad_read::{fail_read, is_isolated, must_not_wait, refuse_to_wait};
 use crate::disk::Disk;
 use crate::opener::ReadAtOnce;
 
-/// Writes of pages before a commit begins to give way. A commit of a few rows has no more: clients wait for it, and it takes
-/// a fraction of a millisecond.
-const FEW_WRITES: usize = 64;
-/// Writes of pages between which a longer commit gives way: some 25 µs.
+/// Writes of pages between which a long commit gives way: some 25 µs.
 const WRITES_GIVE_WAY_EVERY: usize = 8;
+
+thread_local! {
+    static IS_LONG: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Runs a commit, whose writes give way to shorter work if it is long. Clients wait for one that is short, and it is over
+/// in a fraction of a millisecond.
+pub(crate) fn committing<T>(is_long: bool, commit: impl FnOnce() -> T) -> T {
+    let was_long = IS_LONG.replace(is_long);
+    let result = commit();
+    IS_LONG.set(was_long);
+    result
+}
 
 /// A file below redb.
 #[derive(Debug)]
@@ -118,7 +130,7 @@ impl StorageBackend for WatchedFile {
         };
         self.inner.write(offset, data)?;
         self.disk.note_good(offset, data.len());
-        if unsynced > FEW_WRITES {
+        if IS_LONG.get() {
             give_way(unsynced, WRITES_GIVE_WAY_EVERY);
         }
         Ok(())

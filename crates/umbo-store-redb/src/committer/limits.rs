@@ -9,6 +9,8 @@ pub(super) const COMMIT_MAX: WorkSize = WorkSize {
     mutations: 8_192,
     bytes: 8 << 20,
 };
+/// Most rows of a commit that does not give way while it is written: what 64 clients that put a row each have in one.
+pub(super) const SHORT_COMMIT_ROWS_MAX: u64 = 64;
 /// Rows between which a commit gives way that puts them one by one, instead of [`umbo_store::GIVES_WAY_EVERY`].
 pub(super) const PUT_GIVES_WAY_EVERY: usize = 16;
 /// Longest time that an asynchronous write stays off the disk.

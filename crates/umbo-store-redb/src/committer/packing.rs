@@ -93,7 +93,8 @@ impl RowWriter<'_> {
         }
         cursor.close()?;
         from = 0;
-        for (key, head, end) in ends {
+        for (at, (key, head, end)) in ends.into_iter().enumerate() {
+            give_way(at, GIVES_WAY_EVERY);
             self.note_put(key, head, &rows[from..end], None);
             from = end;
         }

@@ -130,6 +130,7 @@ impl<'a> CommitPlan<'a> {
         let mut keys: Vec<KeyPlan<'a>> = Vec::with_capacity(ops.len());
         let mut key_of = vec![0; ops.len()];
         for at in order {
+            give_way(keys.len(), GIVES_WAY_EVERY);
             let op = ops[at];
             if keys.last().is_none_or(|last| last.key != op.key) {
                 keys.push(KeyPlan {
@@ -316,7 +317,11 @@ impl<'a> CommitPlan<'a> {
         let mut decisions = self.decisions.iter();
         let answers = self.writes.iter().map(|write| {
             let own = decisions.by_ref().take(write.ops.len());
-            own.map(|decision| answer(decision.as_ref(), |id| existed[id]))
+            own.enumerate()
+                .map(|(at, decision)| {
+                    give_way(at, GIVES_WAY_EVERY);
+                    answer(decision.as_ref(), |id| existed[id])
+                })
                 .collect()
         });
         Ok(answers.collect())
