@@ -19,7 +19,7 @@ use umbo_api::ErrorCode;
 use umbo_control::auth::TokenRegistry;
 use umbo_control::policies::FilePolicies;
 use umbo_dispatcher::overload::OverloadSettings;
-use umbo_dispatcher::{Dispatcher, DispatcherLimits, DispatcherParts, LongReads};
+use umbo_dispatcher::{Dispatcher, DispatcherLimits, DispatcherParts, LowPriority};
 use umbo_edge::EdgeLimits;
 use umbo_quota::{Limiter, LimiterSettings, PolicySet, Weights};
 use umbo_store::{MemoryStore, Store};
@@ -218,7 +218,7 @@ impl Model {
             overload: self.overload,
             metrics: Arc::new(RequestMetrics::new(codes.collect::<Vec<_>>(), 3)),
             tracer: Arc::new(Tracer::disabled(clock)),
-            long_reads: LongReads::default(),
+            long_reads: LowPriority::default(),
             limits: DispatcherLimits {
                 requests_in_flight_max: 100_000,
                 body_memory_max: 256 << 20,

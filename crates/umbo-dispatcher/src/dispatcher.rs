@@ -26,7 +26,7 @@ use umbo_types::{Clock, Operation};
 
 use crate::hot_keys::HotKeys;
 use crate::load::waits::LoadWaits;
-use crate::long_reads::LongReads;
+use crate::low_priority::LowPriority;
 use crate::overload::{Overload, OverloadSettings};
 use crate::request_recorder::RequestRecorder;
 
@@ -86,7 +86,7 @@ pub struct Dispatcher {
     /// Memory of the answers that clients have not taken yet.
     pub answer_memory: Arc<AnswerMemory>,
     pub(crate) request_ids: RequestIds,
-    pub(crate) long_reads: LongReads,
+    pub(crate) long_reads: LowPriority,
     /// The settings in effect, as the admin API shows them.
     pub config_text: String,
     /// Tasks that go on when the request they came from has ended: changes of Umbo's own records, writes
@@ -117,7 +117,7 @@ pub struct DispatcherParts {
     /// Where spans go.
     pub tracer: Arc<Tracer>,
     /// Where long reads go on.
-    pub long_reads: LongReads,
+    pub long_reads: LowPriority,
     /// Bounds.
     pub limits: DispatcherLimits,
     /// The settings in effect, as `/admin/v1/config` shows them.

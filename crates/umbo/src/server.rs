@@ -20,7 +20,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use umbo_admin::{DispatcherObserver, visit_metrics};
 use umbo_api::observe::EventKind;
-use umbo_dispatcher::Dispatcher;
+use umbo_dispatcher::{Dispatcher, LowPriority, run_loads};
 use umbo_store::Store;
 use umbo_telemetry::logging::LogHandle;
 use umbo_telemetry::metrics::MetricVisitor;
@@ -36,7 +36,7 @@ use crate::signals::Signals;
 pub(crate) use self::clock::{ClockWatch, SystemClock, warn_if_behind};
 pub(crate) use self::observe::HISTORY_FOLDER;
 use self::observe::{happened, observe};
-use self::open::OpenedServer;
+use self::open::{OpenedServer, cores};
 use self::ports::{Doors, Ports};
 use self::reload::Reload;
 pub(crate) use self::store::{Role, remote_settings};
@@ -120,7 +120,8 @@ impl Server {
             remote: opened.store.remote(),
         };
         let clock = Arc::clone(&opened.clock);
-        let background = Background::begin(&dispatcher, clock, reload);
+        let load_threads = LowPriority::for_loads(cores()).map_err(CliError::start)?;
+        let background = Background::begin(&dispatcher, clock, reload, load_threads);
         background.watch(observer);
         if let Some(metrics) = opened.metrics_export {
             background.export(metrics, &dispatcher);
@@ -182,7 +183,12 @@ struct Background {
 }
 
 impl Background {
-    fn begin(dispatcher: &Arc<Dispatcher>, clock: Arc<dyn Clock>, reload: Reload) -> Self {
+    fn begin(
+        dispatcher: &Arc<Dispatcher>,
+        clock: Arc<dyn Clock>,
+        reload: Reload,
+        load_threads: LowPriority,
+    ) -> Self {
         let background = Self {
             tasks: TaskTracker::new(),
             stop: CancellationToken::new(),
@@ -199,8 +205,7 @@ impl Background {
         let dispatcher = shared();
         background.spawn(async move { tick(&dispatcher).await });
         let dispatcher = shared();
-        background.spawn(async move { umbo_dispatcher::run_loads(&dispatcher).await });
-
+        background.spawn(async move { run_loads(&dispatcher, &load_threads).await });
         background
     }
 

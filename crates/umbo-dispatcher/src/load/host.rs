@@ -18,6 +18,7 @@ use umbo_types::{
 
 use super::own_rows::OwnRows;
 use crate::dispatcher::Dispatcher;
+use crate::low_priority::LowPriority;
 use crate::paid_write::{paid_write, wait_of};
 use crate::phase::identify::{Context, Identified};
 use crate::phase::read_through;
@@ -27,14 +28,14 @@ const RECORDS_WAIT: Duration = Duration::from_secs(1);
 /// Wait before a shard is asked again that has failed.
 const FAILED_WAIT: Duration = Duration::from_secs(1);
 
-/// Applies loads, in an endless loop, on the threads of lower priority. To be run once in each dispatcher.
-pub async fn run_loads(dispatcher: &Arc<Dispatcher>) {
+/// Applies loads on these threads, in an endless loop. To be run once in each dispatcher.
+pub async fn run_loads(dispatcher: &Arc<Dispatcher>, threads: &LowPriority) {
     let host = RunnerHost {
         dispatcher: Arc::clone(dispatcher),
         rows: OwnRows::of_runner(dispatcher),
     };
     let runner = LoadRunner::new(Arc::new(host));
-    dispatcher.long_reads.run(runner.run()).await;
+    threads.run(runner.run()).await;
 }
 
 #[derive(Debug)]

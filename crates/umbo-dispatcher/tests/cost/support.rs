@@ -12,7 +12,7 @@ use umbo_api::{ErrorCode, Problem};
 use umbo_control::auth::TokenRegistry;
 use umbo_control::policies::FilePolicies;
 use umbo_dispatcher::overload::OverloadSettings;
-use umbo_dispatcher::{Dispatcher, DispatcherLimits, DispatcherParts, LongReads};
+use umbo_dispatcher::{Dispatcher, DispatcherLimits, DispatcherParts, LowPriority};
 use umbo_edge::body::ReplyBody;
 use umbo_quota::{
     Limiter, LimiterSettings, Policy, PolicyDraft, PolicySet, Source, UsageReport, Weights,
@@ -82,7 +82,7 @@ impl TestDispatcher {
             overload,
             metrics: Arc::new(RequestMetrics::new(codes, 2)),
             tracer: Arc::new(Tracer::disabled(clock.clone())),
-            long_reads: LongReads::default(),
+            long_reads: LowPriority::default(),
             limits: DispatcherLimits {
                 requests_in_flight_max: 1_000,
                 body_memory_max: 64 << 20,

@@ -11,7 +11,7 @@ use umbo_admin::Service;
 use umbo_control::auth::TokenRegistry;
 use umbo_control::policies::FilePolicies;
 use umbo_dispatcher::overload::OverloadSettings;
-use umbo_dispatcher::{Dispatcher, DispatcherLimits, DispatcherParts, LongReads};
+use umbo_dispatcher::{Dispatcher, DispatcherLimits, DispatcherParts, LowPriority};
 use umbo_hotkey::{KeySeed, ShieldSettings};
 use umbo_quota::{Limiter, LimiterSettings, PolicySet, Weights};
 use umbo_store::{ManualClock, MemoryStore, Store};
@@ -97,7 +97,7 @@ impl Site {
             overload: Some(OverloadSettings::default()),
             metrics: Arc::new(RequestMetrics::new(codes, 2)),
             tracer: Arc::new(Tracer::disabled(clock)),
-            long_reads: LongReads::default(),
+            long_reads: LowPriority::default(),
             limits: DispatcherLimits {
                 requests_in_flight_max: 100,
                 body_memory_max: 1 << 20,

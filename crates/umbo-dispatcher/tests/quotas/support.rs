@@ -12,7 +12,7 @@ use umbo_control::ControlError;
 use umbo_control::auth::TokenRegistry;
 use umbo_control::policies::FilePolicies;
 use umbo_dispatcher::overload::OverloadSettings;
-use umbo_dispatcher::{Dispatcher, DispatcherLimits, DispatcherParts, LongReads};
+use umbo_dispatcher::{Dispatcher, DispatcherLimits, DispatcherParts, LowPriority};
 use umbo_quota::{Limiter, LimiterSettings, PolicySet, Weights};
 use umbo_store::{
     Atomicity, CallContext, Change, Condition, Durability, ManualClock, MemoryStore, Mutation,
@@ -130,7 +130,7 @@ impl Site {
             overload: Some(OverloadSettings::default()),
             metrics: Arc::new(RequestMetrics::new(codes, 2)),
             tracer: Arc::new(Tracer::disabled(clock)),
-            long_reads: LongReads::default(),
+            long_reads: LowPriority::default(),
             limits: DispatcherLimits {
                 requests_in_flight_max: 100,
                 body_memory_max: 1 << 20,

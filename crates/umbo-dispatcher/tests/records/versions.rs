@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::json;
+use umbo_dispatcher::{LowPriority, run_loads};
 use umbo_types::{NamespaceId, PartitionKey};
 
 use crate::support::{Site, TestDispatcher};
@@ -21,7 +22,8 @@ async fn replace(pod: &TestDispatcher, namespace: &str, meanwhile: impl AsyncFnO
         .await;
     assert_eq!(sealed.status, 200, "{sealed:?}");
     let dispatcher = Arc::clone(&pod.dispatcher);
-    let runner = tokio::spawn(async move { umbo_dispatcher::run_loads(&dispatcher).await });
+    let here = LowPriority::default();
+    let runner = tokio::spawn(async move { run_loads(&dispatcher, &here).await });
     let is_live = async {
         loop {
             let state = pod.ask("GET", &load, "").await.body["state"].clone();

@@ -13,7 +13,7 @@ use tokio::task::JoinHandle;
 use umbo_admin::Service;
 use umbo_control::auth::TokenRegistry;
 use umbo_control::policies::FilePolicies;
-use umbo_dispatcher::{Dispatcher, DispatcherLimits, DispatcherParts, LongReads, run_loads};
+use umbo_dispatcher::{Dispatcher, DispatcherLimits, DispatcherParts, LowPriority, run_loads};
 use umbo_quota::{Limiter, LimiterSettings, PolicySet, Weights};
 use umbo_store::Store;
 use umbo_telemetry::metrics::{Code, RequestMetrics};
@@ -189,7 +189,7 @@ fn loops(dispatcher: &Arc<Dispatcher>, follow: Duration) -> Vec<JoinHandle<()>> 
                 following.tick();
             }
         }),
-        tokio::spawn(async move { run_loads(&loading).await }),
+        tokio::spawn(async move { run_loads(&loading, &LowPriority::default()).await }),
     ]
 }
 
@@ -217,7 +217,7 @@ fn parts(store: Arc<dyn Store>, clock: Arc<dyn Clock>) -> DispatcherParts {
         overload: None,
         metrics: Arc::new(RequestMetrics::new(codes, 2)),
         tracer: Arc::new(Tracer::disabled(clock)),
-        long_reads: LongReads::default(),
+        long_reads: LowPriority::default(),
         limits: DispatcherLimits {
             requests_in_flight_max: 1_000,
             body_memory_max: 16 << 20,

@@ -12,7 +12,7 @@ use umbo_api::fleet::ProcessInfo;
 use umbo_control::auth::file::read_tokens;
 use umbo_control::auth::{TokenRegistry, TokenSource};
 use umbo_control::policies::FilePolicies;
-use umbo_dispatcher::{Dispatcher, DispatcherLimits, DispatcherParts, LongReads};
+use umbo_dispatcher::{Dispatcher, DispatcherLimits, DispatcherParts, LowPriority};
 use umbo_hotkey::{KeySeed, ShieldSettings};
 use umbo_quota::{Limiter, LimiterSettings, PolicySet};
 use umbo_store::Store;
@@ -112,7 +112,7 @@ impl OpenedServer {
                 .then(|| (&settings.overload).into()),
             metrics: Arc::clone(&self.metrics),
             tracer: Arc::clone(&self.tracer),
-            long_reads: LongReads::start(cores()).map_err(CliError::start)?,
+            long_reads: LowPriority::for_long_reads(cores()).map_err(CliError::start)?,
             limits: dispatcher_limits(settings),
             config_text: loaded.to_toml(),
         })
@@ -263,7 +263,8 @@ fn hot_keys(settings: &Settings, workers: usize) -> Result<Option<ShieldSettings
     Ok(Some(shield))
 }
 
-fn cores() -> usize {
+/// Returns the number of cores that the process may use.
+pub(super) fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
 }
 
