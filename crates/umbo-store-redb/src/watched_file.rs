@@ -22,15 +22,16 @@ use crate::opener::ReadAtOnce;
 const WRITES_GIVE_WAY_EVERY: usize = 8;
 
 thread_local! {
-    static IS_LONG: Cell<bool> = const { Cell::new(false) };
+    /// Writes of pages so far of the long commit under way, if there is one.
+    static LONG_COMMIT: Cell<Option<usize>> = const { Cell::new(None) };
 }
 
 /// Runs a commit, whose writes give way to shorter work if it is long. Clients wait for one that is short, and it is over
 /// in a fraction of a millisecond.
 pub(crate) fn committing<T>(is_long: bool, commit: impl FnOnce() -> T) -> T {
-    let was_long = IS_LONG.replace(is_long);
+    LONG_COMMIT.set(is_long.then_some(0));
     let result = commit();
-    IS_LONG.set(was_long);
+    LONG_COMMIT.set(None);
     result
 }
 
@@ -123,15 +124,12 @@ impl StorageBackend for WatchedFile {
     }
 
     fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
-        let unsynced = {
-            let mut unsynced = self.lock_unsynced();
-            unsynced.insert(offset);
-            unsynced.len()
-        };
+        self.lock_unsynced().insert(offset);
         self.inner.write(offset, data)?;
         self.disk.note_good(offset, data.len());
-        if IS_LONG.get() {
-            give_way(unsynced, WRITES_GIVE_WAY_EVERY);
+        if let Some(writes) = LONG_COMMIT.get() {
+            give_way(writes, WRITES_GIVE_WAY_EVERY);
+            LONG_COMMIT.set(Some(writes + 1));
         }
         Ok(())
     }

@@ -129,8 +129,8 @@ impl<'a> CommitPlan<'a> {
         order.sort_by(|&one, &two| ops[one].key.cmp(&ops[two].key));
         let mut keys: Vec<KeyPlan<'a>> = Vec::with_capacity(ops.len());
         let mut key_of = vec![0; ops.len()];
-        for at in order {
-            give_way(keys.len(), GIVES_WAY_EVERY);
+        for (nth, at) in order.into_iter().enumerate() {
+            give_way(nth, GIVES_WAY_EVERY);
             let op = ops[at];
             if keys.last().is_none_or(|last| last.key != op.key) {
                 keys.push(KeyPlan {
