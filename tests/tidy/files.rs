@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::tree::{File, files, report};
+use crate::tree::{File, files, report, root};
 
 /// Lines a source file may have before its tests.
 const LINES_MAX: usize = 500;
@@ -49,6 +49,33 @@ fn names_say_what_is_inside() {
         }
     }
     report(&complaints);
+}
+
+/// Returns the paths that a text has in backquotes and that begin with the folder of a crate; `{a,b}` stands for two.
+fn named_paths(text: &str) -> Vec<String> {
+    let quoted = text.split('`').skip(1).step_by(2);
+    let of_crates = quoted.filter(|path| path.starts_with("umbo") && path.contains('/'));
+    let of_crates = of_crates.filter(|path| !path.contains(char::is_whitespace));
+    let paths = of_crates.flat_map(|path| match path.split_once('{') {
+        None => vec![path.to_owned()],
+        Some((before, rest)) => {
+            let (names, after) = rest.split_once('}').expect("a brace is closed");
+            let each = names.split(',');
+            each.map(|name| format!("{before}{name}{after}")).collect()
+        }
+    });
+    paths.collect()
+}
+
+#[test]
+fn files_that_the_map_of_the_crates_names_are_there() {
+    let crates = root().join("crates");
+    let map = std::fs::read_to_string(crates.join("README.md")).unwrap();
+    let paths = named_paths(&map);
+    assert!(paths.len() > 50, "{paths:?}");
+    let missing = paths.iter().filter(|path| !crates.join(path).exists());
+    let missing = missing.map(|path| format!("crates/README.md names {path}, which is not there"));
+    report(&missing.collect::<Vec<_>>());
 }
 
 /// pytest imports the modules of all areas by their bare names.

@@ -14,8 +14,9 @@ use tokio_util::task::AbortOnDropHandle;
 
 /// Niceness of long reads: a busy thread gets about a tenth of the time of a busy one of the usual priority.
 const READS_NICENESS: i32 = 10;
-/// Niceness of loads, the highest: a busy thread gets a seventieth, as nobody waits for the next row. The p99 of gets
-/// beside a load that is built on the same core is a fifth lower than with that of long reads; alone it is as fast.
+/// Niceness of loads, the highest: a busy thread gets a seventieth, as no client waits for a row of a load. The p99 of
+/// gets on the core on which a load is built is a fifth lower than at the niceness of long reads; a load that has the
+/// cores to itself is as fast.
 const LOADS_NICENESS: i32 = 19;
 
 /// Threads of one kind of work. Without them it goes on where it is called.

@@ -36,7 +36,7 @@ use umbo_types::{Clock, Timestamp, Version, VersionClock};
 use crate::committer::attempt::{CommitInput, Prepared, Unprepared, prepare};
 use crate::committer::datasets::CommitterDatasets;
 use crate::committer::limits::{
-    COMMIT_MAX, FLUSH_AFTER, IDLE_WAKE, RESERVED_VERSIONS, RETRY_AFTER, SHORT_COMMIT_ROWS_MAX,
+    COMMIT_MAX, FLUSH_AFTER, IDLE_WAKE, RESERVED_VERSIONS, RETRY_AFTER,
 };
 use crate::committer::spared::{LeftOut, Spared};
 use crate::committer::sweep_clock::SweepClock;
@@ -339,6 +339,7 @@ impl Committer {
             transaction,
             answers,
             mutations,
+            is_long,
             log,
             changed,
             sizes,
@@ -346,7 +347,6 @@ impl Committer {
             purged,
         } = prepared.map_err(|unprepared| FailedCommit::unprepared(unprepared, &trace))?;
         let disk_now = self.disk_now();
-        let is_long = mutations + changed.len() as u64 > SHORT_COMMIT_ROWS_MAX;
         let committed = guarded(|| Ok(committing(is_long, || transaction.commit())?));
         let committed = committed.and_then(|()| {
             if is_durable {

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use serde_json::json;
 use umbo_dispatcher::{LowPriority, run_loads};
+use umbo_observe::EventCursor;
 use umbo_types::{NamespaceId, PartitionKey};
 
 use crate::support::{Site, TestDispatcher};
@@ -24,14 +25,17 @@ async fn replace(pod: &TestDispatcher, namespace: &str, meanwhile: impl AsyncFnO
     let dispatcher = Arc::clone(&pod.dispatcher);
     let here = LowPriority::default();
     let runner = tokio::spawn(async move { run_loads(&dispatcher, &here).await });
+    let events = &pod.dispatcher.control.events;
     let is_live = async {
+        let mut seen = EventCursor::default();
         loop {
+            events.wait_for_newer(seen).await;
+            seen = EventCursor::parse(events.since(seen).next.as_bytes()).unwrap();
             let state = pod.ask("GET", &load, "").await.body["state"].clone();
             if state == "live" {
                 return;
             }
             assert!(state != "failed", "{state}");
-            tokio::time::sleep(Duration::from_millis(10)).await;
         }
     };
     // The runner works on threads of its own: a load that never ends fails the test, and does not hang it.

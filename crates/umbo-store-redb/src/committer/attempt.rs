@@ -13,6 +13,7 @@ use crate::bad_read::{isolated, unisolated};
 use crate::committer::chores::Chores;
 use crate::committer::datasets::CommitterDatasets;
 use crate::committer::large::LargeWriter;
+use crate::committer::limits::SHORT_COMMIT_ROWS_MAX;
 use crate::committer::mirrors::{apply_removal, mirror, read_written};
 use crate::committer::plan::{CommitPlan, UploadUse};
 use crate::committer::spared::Spared;
@@ -70,6 +71,8 @@ pub(crate) struct Prepared {
     pub(crate) answers: Vec<WorkAnswer>,
     /// Mutations that take effect.
     pub(crate) mutations: u64,
+    /// Whether the commit is of so many rows and records, reclaimed ones included, that it gives way.
+    pub(crate) is_long: bool,
     /// Changes made, if the commit is not to be durable.
     pub(crate) log: Vec<LoggedChange>,
     /// Hashes of the keys of all rows that were replaced or removed.
@@ -98,6 +101,7 @@ impl Unprepared {
 struct AppliedChanges {
     answers: Vec<WorkAnswer>,
     mutations: u64,
+    is_long: bool,
     log: Vec<LoggedChange>,
     changed: Vec<u64>,
     sizes: Vec<NamespaceSize>,
@@ -129,6 +133,7 @@ pub(crate) fn prepare(
         Ok(AppliedChanges {
             answers,
             mutations,
+            is_long,
             log,
             changed,
             sizes,
@@ -138,6 +143,7 @@ pub(crate) fn prepare(
             transaction,
             answers,
             mutations,
+            is_long,
             log,
             changed,
             sizes,
@@ -206,8 +212,9 @@ fn change(
     drop(large);
     trace.shared();
     let (mut log, changed, sizes) = writer.into_changes();
-    let (log_of_records, _, sizes_of_records) = records.into_changes();
+    let (log_of_records, changed_records, sizes_of_records) = records.into_changes();
     log.extend(log_of_records);
+    let rows = mutations + (changed.len() + changed_records.len()) as u64;
     let mut meta = unisolated(|| transaction.open_table(META))?;
     if order.is_behind || !purged.done.is_empty() {
         let mut fences = order.fences.clone();
@@ -227,6 +234,7 @@ fn change(
     Ok(AppliedChanges {
         answers,
         mutations,
+        is_long: rows > SHORT_COMMIT_ROWS_MAX,
         log,
         changed,
         sizes,
