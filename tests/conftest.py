@@ -4,6 +4,7 @@ import itertools
 
 import pytest
 
+from clock import Clock
 from harness import IS_CLUSTER, Namespace, Server, memory_folder
 
 NUMBERS = itertools.count(1)
@@ -33,10 +34,12 @@ def folder():
 
 @pytest.fixture
 def new_server(folder):
-    """Makes servers on one folder; what still runs at the end of the test is killed."""
-    servers = []
+    """Makes servers on one folder with one clock; what still runs at the end of the test is killed."""
+    servers, clock = [], Clock()
 
     def make(settings=None, name="", **more):
+        if "tier" not in more:
+            more.setdefault("clock", clock)
         server = Server(folder / name, settings, **more)
         # Who comes after another one finds its shard nodes.
         for other in servers:

@@ -20,6 +20,7 @@ import subprocess
 import tempfile
 import urllib.parse
 
+from clock import Clock
 from processes import PROJECT, WAIT_SECONDS, Process, binary, wait_until
 from tier import Tier
 
@@ -217,16 +218,17 @@ class Server(Process):
     """What serves HTTP on free loopback ports: a process of `umbo serve`, or a dispatcher.
 
     Where it is a dispatcher, it has its own storage tier, started and ended with it, unless it is
-    given one that others have too.
+    given one that others have too. It lives by `clock`, with all of its tier.
     """
 
-    def __init__(self, folder, settings=None, arguments=(), environment=None, tier=None):
+    def __init__(self, folder, settings=None, arguments=(), environment=None, tier=None, clock=None):
         super().__init__(folder)
+        self.clock = clock or (tier.clock if tier else Clock())
         self.data = self.folder / "data"
         self.settings = {"server": {"drain_delay": "0s"}} | (settings or {})
         self.arguments, self.environment = list(arguments), environment or {}
         self.port, self.admin_port = None, None
-        self.tier = tier or (Tier(self.folder / "tier", settings) if IS_CLUSTER else None)
+        self.tier = tier or (Tier(self.folder / "tier", settings, clock=self.clock) if IS_CLUSTER else None)
         self.owns_tier = IS_CLUSTER and tier is None
 
     def launch(self):

@@ -51,6 +51,8 @@ class Process:
 
     def __init__(self, folder):
         self.folder = pathlib.Path(folder)
+        # Lives by the time of the machine where it is given none.
+        self.clock = None
         self.process, self.log, self.reader = None, [], None
 
     def spawn(self, arguments, settings, environment=None):
@@ -60,6 +62,11 @@ class Process:
         config.write_text(toml_text(settings))
         role, *flags = arguments
         clean = {name: value for name, value in os.environ.items() if not name.startswith("UMBO")}
+        more = dict(environment or {})
+        if self.clock:
+            by_clock = self.clock.environment()
+            libraries = [by_clock["LD_PRELOAD"], more.get("LD_PRELOAD")]
+            more |= by_clock | {"LD_PRELOAD": " ".join(filter(None, libraries))}
         self.log = []
         self.process = subprocess.Popen(
             [*self.prefix, binary(), role, "--config", str(config), *flags],
@@ -67,7 +74,7 @@ class Process:
             stdout=subprocess.DEVNULL,
             stdin=subprocess.DEVNULL,
             cwd=self.folder,
-            env=clean | (environment or {}),
+            env=clean | more,
         )
         self.reader = threading.Thread(target=self.read_log, args=(self.process.stderr, self.log))
         self.reader.daemon = True

@@ -13,6 +13,7 @@ import tomllib
 import urllib.error
 import urllib.request
 
+from clock import Clock
 from processes import Process, wait_until
 
 SHARDS = 12
@@ -129,8 +130,9 @@ class Node(Process):
 class Tier:
     """Shard nodes and their map."""
 
-    def __init__(self, folder, settings=None, nodes=NODES, shards=SHARDS, node_settings=None):
+    def __init__(self, folder, settings=None, nodes=NODES, shards=SHARDS, node_settings=None, clock=None):
         self.folder = pathlib.Path(folder)
+        self.clock = clock or Clock()
         self.folder.mkdir(exist_ok=True, parents=True)
         self.map_file = self.folder / "cluster.toml"
         if not self.map_file.exists():
@@ -142,6 +144,7 @@ class Tier:
             host, port = address.rsplit(":", 1)
             own = of_store | (node_settings or {})
             self.nodes[name] = Node(self.folder / name, name, self.map_file, host, int(port), own)
+            self.nodes[name].clock = self.clock
 
     def write_map(self, text):
         """Puts a map in the place of the one that is there, all at once."""

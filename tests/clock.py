@@ -1,0 +1,82 @@
+"""A clock that a test owns: the processes that are given it see the time that the test says.
+
+It runs as the machine's does until it is stopped; `advance` moves it forward in no time, whether it runs or not. A
+test that stops it sees quotas that do not refill, answers that do not grow old and work that costs no time, however
+slow the machine is. Timers of the processes fire when this clock passes their time.
+
+Owns the file that clock.c reads; what a process does with the time is its own business.
+"""
+
+import mmap
+import pathlib
+import struct
+import tempfile
+import time
+
+from preload import preloaded
+
+SOURCE = pathlib.Path(__file__).with_name("clock.c")
+NS = 1_000_000_000
+# As in clock.c: the number of the setting in effect, then settings of three words in turn.
+LATEST = struct.Struct("=q")
+SETTING = struct.Struct("=qqq")
+SETTINGS = 64
+
+
+class Clock:
+    """Wall and monotonic time of some processes."""
+
+    def __init__(self):
+        self.file = tempfile.NamedTemporaryFile(prefix="umbo-test-clock-")
+        self.file.truncate(LATEST.size + SETTINGS * SETTING.size)
+        self.shared = mmap.mmap(self.file.fileno(), 0)
+        self.latest = self.wall_ns = self.monotonic_ns = self.stopped_ns = 0
+
+    def environment(self):
+        """What a process needs to live by this clock."""
+        return {"LD_PRELOAD": preloaded(SOURCE), "UMBO_TEST_CLOCK": self.file.name}
+
+    def time(self):
+        """Wall time in seconds, as the processes see it."""
+        held = time.monotonic_ns() - self.stopped_ns if self.stopped_ns else 0
+        return (time.time_ns() - held + self.wall_ns) / NS
+
+    def monotonic(self):
+        """Monotonic time in seconds, as the processes see it."""
+        return ((self.stopped_ns or time.monotonic_ns()) + self.monotonic_ns) / NS
+
+    def advance(self, seconds):
+        """Lets time pass."""
+        self.wall_ns += round(seconds * NS)
+        self.monotonic_ns += round(seconds * NS)
+        self.write()
+
+    def jump(self, seconds):
+        """Sets the wall clock forward, or back; no time passes."""
+        self.wall_ns += round(seconds * NS)
+        self.write()
+
+    def stop(self):
+        """Lets time stand still, as far as the processes see."""
+        self.stopped_ns = self.stopped_ns or time.monotonic_ns()
+        self.write()
+
+    def go(self):
+        """Lets time run again, from where it stood still."""
+        if self.stopped_ns:
+            held = time.monotonic_ns() - self.stopped_ns
+            self.wall_ns -= held
+            self.monotonic_ns -= held
+            self.stopped_ns = 0
+            self.write()
+
+    def write(self):
+        """Writes a setting beside the one in effect, then lets it take effect."""
+        self.latest += 1
+        place = LATEST.size + self.latest % SETTINGS * SETTING.size
+        SETTING.pack_into(self.shared, place, self.wall_ns, self.monotonic_ns, self.stopped_ns)
+        LATEST.pack_into(self.shared, 0, self.latest)
+
+    def close(self):
+        self.shared.close()
+        self.file.close()
