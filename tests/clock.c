@@ -28,9 +28,10 @@ enum { SETTINGS = 64 };
 static const int64_t SECOND = 1000000000;
 
 struct setting {
-    int64_t wall_ns;      // added to CLOCK_REALTIME
-    int64_t monotonic_ns; // added to CLOCK_MONOTONIC
-    int64_t stopped_ns;   // CLOCK_MONOTONIC of the machine at which both stand still; 0 while they run
+    int64_t wall_ns;         // added to CLOCK_REALTIME
+    int64_t monotonic_ns;    // added to CLOCK_MONOTONIC
+    int64_t stopped_ns;      // CLOCK_MONOTONIC of the machine at which both stand still; 0 while they run
+    int64_t stopped_wall_ns; // CLOCK_REALTIME of the machine then
 };
 
 struct control {
@@ -77,8 +78,8 @@ static int64_t monotonic_ns(void) {
 
 static int64_t wall_ns(void) {
     struct setting setting = in_effect();
-    int64_t held = setting.stopped_ns ? machine_ns(CLOCK_MONOTONIC) - setting.stopped_ns : 0;
-    return machine_ns(CLOCK_REALTIME) - held + setting.wall_ns;
+    int64_t now = setting.stopped_ns ? setting.stopped_wall_ns : machine_ns(CLOCK_REALTIME);
+    return now + setting.wall_ns;
 }
 
 static struct timespec timespec_of(int64_t ns) {

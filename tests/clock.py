@@ -17,9 +17,9 @@ from preload import preloaded
 
 SOURCE = pathlib.Path(__file__).with_name("clock.c")
 NS = 1_000_000_000
-# As in clock.c: the number of the setting in effect, then settings of three words in turn.
+# As in clock.c: the number of the setting in effect, then settings of four words in turn.
 LATEST = struct.Struct("=q")
-SETTING = struct.Struct("=qqq")
+SETTING = struct.Struct("=qqqq")
 SETTINGS = 64
 
 
@@ -30,7 +30,7 @@ class Clock:
         self.file = tempfile.NamedTemporaryFile(prefix="umbo-test-clock-")
         self.file.truncate(LATEST.size + SETTINGS * SETTING.size)
         self.shared = mmap.mmap(self.file.fileno(), 0)
-        self.latest = self.wall_ns = self.monotonic_ns = self.stopped_ns = 0
+        self.latest = self.wall_ns = self.monotonic_ns = self.stopped_ns = self.stopped_wall_ns = 0
 
     def environment(self):
         """What a process needs to live by this clock."""
@@ -38,8 +38,7 @@ class Clock:
 
     def time(self):
         """Wall time in seconds, as the processes see it."""
-        held = time.monotonic_ns() - self.stopped_ns if self.stopped_ns else 0
-        return (time.time_ns() - held + self.wall_ns) / NS
+        return ((self.stopped_wall_ns or time.time_ns()) + self.wall_ns) / NS
 
     def monotonic(self):
         """Monotonic time in seconds, as the processes see it."""
@@ -58,23 +57,26 @@ class Clock:
 
     def stop(self):
         """Lets time stand still, as far as the processes see."""
-        self.stopped_ns = self.stopped_ns or time.monotonic_ns()
-        self.write()
+        if not self.stopped_ns:
+            # Both are told to the processes, so that none of them has to take one from the other.
+            self.stopped_ns, self.stopped_wall_ns = time.monotonic_ns(), time.time_ns()
+            self.write()
 
     def go(self):
         """Lets time run again, from where it stood still."""
         if self.stopped_ns:
-            held = time.monotonic_ns() - self.stopped_ns
-            self.wall_ns -= held
-            self.monotonic_ns -= held
-            self.stopped_ns = 0
+            self.wall_ns -= time.time_ns() - self.stopped_wall_ns
+            self.monotonic_ns -= time.monotonic_ns() - self.stopped_ns
+            self.stopped_ns = self.stopped_wall_ns = 0
             self.write()
 
     def write(self):
         """Writes a setting beside the one in effect, then lets it take effect."""
         self.latest += 1
         place = LATEST.size + self.latest % SETTINGS * SETTING.size
-        SETTING.pack_into(self.shared, place, self.wall_ns, self.monotonic_ns, self.stopped_ns)
+        SETTING.pack_into(
+            self.shared, place, self.wall_ns, self.monotonic_ns, self.stopped_ns, self.stopped_wall_ns
+        )
         LATEST.pack_into(self.shared, 0, self.latest)
 
     def close(self):
