@@ -5,7 +5,7 @@ import os
 import pathlib
 import subprocess
 
-from harness import binary
+from harness import binary, wait_until
 
 # Bulk work must not give up while a server starts on a busy machine.
 PATIENCE = ["--patience", "3m"]
@@ -44,10 +44,29 @@ def environment(server):
     return clean | {"UMBO_SERVER": f"http://127.0.0.1:{server.port}"}
 
 
-def start(server, *arguments, folder, **more):
-    """Starts a command beside a server."""
+def start(server, *arguments, folder, clock=None, **more):
+    """Starts a command beside a server; it lives by a clock if it is given one."""
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE} | more
-    return subprocess.Popen([binary(), *arguments], env=environment(server), cwd=folder, **pipes)
+    by_clock = clock.environment() if clock else {}
+    return subprocess.Popen([binary(), *arguments], env=environment(server) | by_clock, cwd=folder, **pipes)
+
+
+def step_until(clock, is_so, what, step=0.1):
+    """Lets time pass in steps until it is so, and returns what it said. The clock stands still between the steps: what
+    is paced gets no further while the test does not look, however slow the machine is."""
+
+    def look():
+        if not (result := is_so()):
+            clock.advance(step)
+        return result
+
+    return wait_until(look, what)
+
+
+def end_of(command, clock):
+    """Lets time pass in steps until a command has ended; returns what it said on stderr."""
+    step_until(clock, lambda: command.poll() is not None, "the command ends")
+    return command.communicate()[1].decode()
 
 
 def run(server, *arguments, folder, code=0, **more):
