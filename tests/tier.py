@@ -69,6 +69,8 @@ class Node(Process):
         self.admin_port = free_port()
         self.data = self.folder / "data"
         self.settings = settings or {}
+        # Of a test that puts a library of its own before the node's.
+        self.environment = {}
 
     def effective_settings(self):
         own = {
@@ -88,7 +90,7 @@ class Node(Process):
 
     def launch(self):
         """Starts the process without waiting for it."""
-        self.spawn(["shard"], self.effective_settings())
+        self.spawn(["shard"], self.effective_settings(), self.environment)
         return self
 
     def start(self):
