@@ -1,6 +1,7 @@
 """Fixtures that the areas share."""
 
 import itertools
+import pathlib
 
 import pytest
 
@@ -8,11 +9,27 @@ from clock import Clock
 from harness import IS_CLUSTER, Namespace, Server, memory_folder
 
 NUMBERS = itertools.count(1)
+# Where failed tests are noted, by the process that hears of all of them.
+FAILED_TO = []
 
 
 def pytest_configure(config):
+    if config.option.failed_to and not hasattr(config, "workerinput"):
+        FAILED_TO.append(pathlib.Path(config.option.failed_to))
     config.addinivalue_line("markers", "embedded(reason): about a server with its store in its own process")
     config.addinivalue_line("markers", "real(component): runs against a component of others, not a double of it")
+
+
+def pytest_addoption(parser):
+    parser.addoption("--failed-to", help="file to which the tests to look at once more are written, one a line")
+
+
+def pytest_runtest_logreport(report):
+    """Notes what failed. A fixture that failed may have failed because of any test of its file: all of it is run again."""
+    if report.failed and FAILED_TO:
+        again = report.nodeid if report.when == "call" else report.nodeid.split("::")[0]
+        with FAILED_TO[0].open("a") as noted:
+            print(again, file=noted)
 
 
 def pytest_collection_modifyitems(items):

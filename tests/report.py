@@ -1,21 +1,30 @@
 """Counts what tests/run ran, holds each count to its floor, and prints the closing line.
 
-Reads the notes that tests/run left in a folder: checks.tsv, executables.json, cargo-test.log, pytest.xml and
-pytest-clustered.xml, each where it exists. A component that ran fewer tests than its floor has failed, so
-that a test that silently stops running is noticed. Tests that are marked as run against a real component of others,
-and those of a crate that embeds one, count for `real/<component>` as well.
+Reads the notes that tests/run left in a folder: checks.tsv, executables.json, cargo-test.log, and of the process tests
+of each kind the reports of the first look (KIND.xml) and of the second one (KIND-again.xml), each where it exists. A
+component that ran fewer tests than its floor has failed, so that a test that silently stops running is noticed. Tests
+that are marked as run against a real component of others, and those of a crate that embeds one, count for
+`real/<component>` as well.
+
+A process test that failed in the first look and passed in the second is flaky: it counts as passed, and is named. Of
+flaky tests no more than FLAKY_MAX are borne.
 """
 
 import collections
+import datetime
 import json
 import pathlib
 import re
+import subprocess
 import sys
 import xml.etree.ElementTree
 
-
 # What the tests of a crate run against.
 EMBEDDED = {"umbo-store-redb": "redb"}
+# Folder of process tests in which a report stands, by the kind of what serves them.
+KINDS = {"processes": "pytest", "clustered": "pytest-clustered"}
+# More of them are no accident.
+FLAKY_MAX = 3
 
 
 class Count:
@@ -57,23 +66,57 @@ def count_rust(folder, counts):
                 counts[name].failed += int(result.group(2))
 
 
-def count_python(report, kind, counts):
-    if not report.exists():
-        return
-    for case in xml.etree.ElementTree.parse(report).iter("testcase"):
-        area = case.get("classname", "").removeprefix("tests.").split(".")[0]
-        real = [one.get("value") for one in case.iter("property") if one.get("name") == "real"]
-        for component in [f"{kind}/{area}", *(f"real/{name}" for name in real)]:
+def outcome(case):
+    if case.find("failure") is not None or case.find("error") is not None:
+        return "failed"
+    return "skipped" if case.find("skipped") is not None else "passed"
+
+
+def cases(report):
+    """The tests of a report by name, each with its worst outcome: a test and its fixtures are reported apart."""
+    found, order = {}, ("skipped", "passed", "failed")
+    if report.exists():
+        for case in xml.etree.ElementTree.parse(report).iter("testcase"):
+            name = f"{case.get('classname', '').removeprefix('tests.').replace('.', '/')}.py::{case.get('name')}"
+            real = [one.get("value") for one in case.iter("property") if one.get("name") == "real"]
+            before = found.get(name, ("skipped", []))
+            worst = max(before[0], outcome(case), key=order.index)
+            found[name] = (worst, before[1] or real)
+    return found
+
+
+def count_python(folder, kind, counts):
+    """Counts the process tests of a kind; returns the names of the flaky ones."""
+    first, second = (cases(folder / f"{KINDS[kind]}{look}.xml") for look in ("", "-again"))
+    flaky = []
+    for name, (result, real) in first.items():
+        again, _ = second.get(name, (None, None))
+        if result == "failed" and again == "passed":
+            result = "passed"
+            flaky.append(f"{kind}/{name}")
+        # A file that was run again as a whole has to pass as a whole.
+        elif again == "failed":
+            result = "failed"
+        for component in [f"{kind}/{name.split('/')[0]}", *(f"real/{one}" for one in real)]:
             count = counts[component]
-            if case.find("failure") is not None or case.find("error") is not None:
-                count.failed += 1
-            elif case.find("skipped") is None:
-                count.passed += 1
-            else:
-                count.skipped += 1
+            setattr(count, result, getattr(count, result) + 1)
+    return flaky
 
 
-def main(folder, floors_file):
+def before(flaky_file, name):
+    """In how many reports before this one a flaky test stands."""
+    return sum(line.split()[-1] == name for line in lines(flaky_file) if line and not line.startswith("#"))
+
+
+def note(flaky_file, flaky):
+    """Adds the report of this run to the file of flaky tests."""
+    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True).stdout.strip()
+    with flaky_file.open("a") as reports:
+        for name in flaky:
+            print(datetime.date.today(), commit or "-", name, file=reports)
+
+
+def main(folder, floors_file, flaky_file):
     counts = collections.defaultdict(Count)
     for line in lines(folder / "checks.tsv"):
         name, result = line.split("\t")
@@ -81,8 +124,7 @@ def main(folder, floors_file):
         if result != "passed":
             print(f"FAILED: {name}")
     count_rust(folder, counts)
-    count_python(folder / "pytest.xml", "processes", counts)
-    count_python(folder / "pytest-clustered.xml", "clustered", counts)
+    flaky = [name for kind in KINDS for name in count_python(folder, kind, counts)]
 
     floors = {}
     for line in lines(floors_file):
@@ -103,9 +145,17 @@ def main(folder, floors_file):
     once = [count for component, count in counts.items() if not component.startswith("real/")]
     passed = sum(count.passed for count in once)
     failed = sum(count.failed for count in once) + below
+    print(f"\nflaky: {len(flaky)}")
+    for name in flaky:
+        times = before(flaky_file, name)
+        print(f"  {name}" + (f" (flaky before: a defect to be mended, see {flaky_file})" if times else ""))
+    if len(flaky) > FLAKY_MAX:
+        print(f"FAILED: more than {FLAKY_MAX} tests are flaky")
+        failed += 1
+    note(flaky_file, flaky)
     print(f"\n{passed} passed, {failed} failed")
     return 1 if failed or not passed else 0
 
 
 if __name__ == "__main__":
-    sys.exit(main(pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2])))
+    sys.exit(main(*map(pathlib.Path, sys.argv[1:4])))

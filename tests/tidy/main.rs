@@ -1,9 +1,12 @@
 //! Rules of the house that no compiler knows, as tests. Each failure names the file and the rule.
 //!
 //! Owns the rules about files (`files`), words (`words`, `glossary`), names of types (`type_names`), circles of
-//! modules (`cycles`) and the arrows between crates (`arrows`).
+//! modules (`cycles`), the arrows between crates (`arrows`), waits of tests and process tests that were flaky (`waits`),
+//! and the areas that changes touch (`areas`).
 //! Formatting, lints and licences have tools of their own.
 
+#[cfg(test)]
+mod areas;
 #[cfg(test)]
 mod arrows;
 #[cfg(test)]
@@ -16,5 +19,7 @@ mod glossary;
 mod tree;
 #[cfg(test)]
 mod type_names;
+#[cfg(test)]
+mod waits;
 #[cfg(test)]
 mod words;
