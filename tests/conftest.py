@@ -80,9 +80,20 @@ def server():
 
 
 @pytest.fixture
+def still(server):
+    """The clock of the server, which stands still during the test but where it is advanced."""
+    server.clock.stop()
+    yield server.clock
+    server.clock.go()
+
+
+@pytest.fixture
 def ns(server):
     """A namespace nobody else uses."""
-    return server.namespace(f"ns-{next(NUMBERS)}")
+    ns = server.namespace(f"ns-{next(NUMBERS)}")
+    yield ns
+    # A server that ends waits a second for clients to close.
+    ns.client.close()
 
 
 @pytest.fixture

@@ -352,8 +352,15 @@ def test_criticality_claims_are_read(closed):
 
 def test_a_token_with_an_end(closed):
     server, root = closed
-    made = make(root, "short", "read:*", ttl=1).json()
-    client = server.client(token=made["token"])
-    assert made["expires_at"] > made["created_at"]
-    wait_until(lambda: client.get("/v1/ns/shop/kv/a").status == 401, "the token ends")
+    server.clock.stop()
+    try:
+        made = make(root, "short", "read:*", ttl=1).json()
+        client = server.client(token=made["token"])
+        assert made["expires_at"] == made["created_at"] + 1_000
+        server.clock.advance(0.999)
+        assert client.get("/v1/ns/shop/kv/a").status == 200
+        server.clock.advance(0.001)
+        client.get("/v1/ns/shop/kv/a").problem(401, "unauthenticated")
+    finally:
+        server.clock.go()
     assert isinstance(Namespace(Client(server.port), "shop").get("a").json(), dict)

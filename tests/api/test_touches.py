@@ -2,15 +2,14 @@
 
 import concurrent.futures
 import json
-import time
 
 import pytest
 
 from harness import Client
 
 
-def now_ms():
-    return int(time.time() * 1000)
+def now_ms(clock):
+    return int(clock.time() * 1000)
 
 
 def touch(ns, partition, sort=None, **headers):
@@ -18,7 +17,7 @@ def touch(ns, partition, sort=None, **headers):
         name.replace("_", "-"): value for name, value in headers.items()})  # fmt: skip
 
 
-def test_a_touch_changes_the_expiry_and_nothing_else(ns):
+def test_a_touch_changes_the_expiry_and_nothing_else(ns, still):
     put = ns.put("p", "s", b"\x00value", content_type="text/x", umbo_ttl="60")
     touched = touch(ns, "p", "s", umbo_ttl="2h")
     assert (touched.status, touched.body) == (204, b""), touched
@@ -27,8 +26,8 @@ def test_a_touch_changes_the_expiry_and_nothing_else(ns):
     row = ns.get("p", "s")
     assert (row.body, row.headers["content-type"]) == (b"\x00value", "text/x")
     assert row.headers["etag"] == touched.headers["etag"]
-    assert abs(int(row.headers["umbo-expires-at"]) - now_ms() - 7_200_000) < 60_000
-    at = str(now_ms() + 100_000)
+    assert int(row.headers["umbo-expires-at"]) == now_ms(still) + 7_200_000
+    at = str(now_ms(still) + 100_000)
     assert touch(ns, "p", "s", umbo_expires_at=at).status == 204
     assert ns.get("p", "s").headers["umbo-expires-at"] == at
 
@@ -42,12 +41,14 @@ def test_a_touch_with_a_value_is_refused_and_changes_nothing(ns):
     assert "umbo-expires-at" not in row.headers
 
 
-def test_a_row_that_is_touched_outlives_its_first_expiry(ns):
-    ns.put("p", value=b"v", umbo_expires_at=str(now_ms() + 700))
+def test_a_row_that_is_touched_outlives_its_first_expiry(ns, still):
+    ns.put("p", value=b"v", umbo_expires_at=str(now_ms(still) + 700))
     assert touch(ns, "p", umbo_ttl="60").status == 204
     ns.put("q", value=b"v")
-    assert touch(ns, "q", umbo_expires_at=str(now_ms() + 300)).status == 204
-    time.sleep(1)
+    assert touch(ns, "q", umbo_expires_at=str(now_ms(still) + 300)).status == 204
+    still.advance(0.299)
+    assert ns.get("q", cache_control="no-cache").body == b"v"
+    still.advance(0.701)
     assert ns.get("p").body == b"v"
     ns.get("q", cache_control="no-cache").problem(404, "key-not-found")
 
@@ -74,13 +75,13 @@ def test_a_touch_that_cannot_be(ns, no_ns):
     touch(ns, "p", umbo_ttl="60", umbo_expires_at="4000000000000").problem(400, "invalid-query")
 
 
-def test_the_price_of_a_touch_is_that_of_the_put_and_of_the_bytes_read(ns):
+def test_the_price_of_a_touch_is_that_of_the_put_and_of_the_bytes_read(ns, still):
     value = b"v" * 40_960
     put = float(ns.put("p", value=value).headers["umbo-ru"])
     touched = float(touch(ns, "p", umbo_ttl="60").headers["umbo-ru"])
-    assert put >= 6.05 + 10
-    # 0.1 for each millisecond of the store.
-    assert 6.05 + 20 <= touched < 6.05 + 20 + 50, (put, touched)
+    # The store takes no time here.
+    assert put == pytest.approx(6.05 + 10, abs=1e-5)
+    assert touched == pytest.approx(6.05 + 20, abs=1e-5)
 
 
 def test_touches_lose_no_write(ns):
@@ -99,6 +100,8 @@ def test_touches_lose_no_write(ns):
             row = ns.get("p", cache_control="no-cache")
             assert row.body == str(number).encode(), (tag, row)
         statuses = [status for one in touchers for status in one.result()]
+    # A touch is refused when it was overtaken eight times, and a write overtakes at most three touches. So of 90 at most
+    # 40 are refused, in whatever order they run.
     assert set(statuses) <= {204, 412} and statuses.count(204) > len(statuses) / 2, statuses
 
 
@@ -116,9 +119,9 @@ def test_a_dry_run_of_a_delete_removes_nothing(ns):
 
 
 @pytest.mark.parametrize("method", ["PUT", "PATCH"])
-def test_an_expiry_that_has_passed_is_refused(ns, method):
+def test_an_expiry_that_has_passed_is_refused(ns, still, method):
     ns.put("p", value=b"v")
-    past = {"Umbo-Expires-At": str(now_ms() - 1000)}
+    past = {"Umbo-Expires-At": str(now_ms(still) - 1)}
     refused = ns.client.request(method, ns.path("p"), b"", past).problem(400, "invalid-header")
     assert "expired already" in refused["detail"], json.dumps(refused)
     assert ns.get("p").body == b"v"

@@ -12,6 +12,7 @@ import time
 
 import pytest
 
+from clock import Clock
 from harness import Cluster, binary
 from processes import PROJECT, toml_text, wait_until
 from tier import free_port, map_text
@@ -23,8 +24,18 @@ from certificates import Authority  # noqa: E402
 STATES = ("ok", "warning", "problem", "skipped")
 
 
-def doctor(folder, settings=None, arguments=("--offline",), files=None, environment=None):
-    """Runs the command; returns the findings by check, the last of each name, and the exit code."""
+@pytest.fixture
+def clock():
+    """A clock that stands still: what the command measures takes no time, however slow the machine is."""
+    clock = Clock()
+    clock.stop()
+    yield clock
+    clock.close()
+
+
+def doctor(folder, settings=None, arguments=("--offline",), files=None, environment=None, clock=None):
+    """Runs the command; returns the findings by check, the last of each name, and the exit code. It lives by a clock if
+    it is given one."""
     folder.mkdir(exist_ok=True, parents=True)
     config = folder / "umbo.toml"
     config.write_text(toml_text(settings or {}))
@@ -41,7 +52,7 @@ def doctor(folder, settings=None, arguments=("--offline",), files=None, environm
         timeout=60,
         cwd=folder,
         preexec_fn=limit,
-        env=clean | (environment or {}),
+        env=clean | (environment or {}) | (clock.environment() if clock else {}),
     )
     report = json.loads(done.stdout)
     counted = [one["health"] for one in report["checks"]]
@@ -52,10 +63,10 @@ def doctor(folder, settings=None, arguments=("--offline",), files=None, environm
     return {one["check"]: one for one in report["checks"]}
 
 
-def test_a_healthy_machine_has_no_problem(server, tmp_path):
+def test_a_healthy_machine_has_no_problem(server, still, tmp_path):
     settings = {"store": {"folder": str(server.folder)}}
     address = f"http://127.0.0.1:{server.port}"
-    found = doctor(tmp_path, settings, ("--server", address))
+    found = doctor(tmp_path, settings, ("--server", address), clock=still)
     # The disk of the machine that runs the tests may be nearly full.
     well = {name: one["health"] for name, one in found.items() if name != "disk"}
     assert set(well.values()) == {"ok"} and {"settings", "open files", "disk sync", "server", "clock"} <= set(well)
@@ -112,9 +123,9 @@ def authority(tmp_path_factory):
 
 
 class TestCertificates:
-    def check(self, tmp_path, of_cluster, **more):
+    def check(self, tmp_path, of_cluster, clock=None, **more):
         tls = {name: of_cluster["cluster"][name] for name in ("certificate", "key")} | more
-        return doctor(tmp_path, {"tls": tls})["certificate"]
+        return doctor(tmp_path, {"tls": tls}, clock=clock)["certificate"]
 
     def test_a_good_one(self, authority, tmp_path):
         found = self.check(tmp_path, authority.settings())
@@ -124,9 +135,10 @@ class TestCertificates:
         found = self.check(tmp_path, authority.expired())
         assert found["health"] == "problem" and "has expired" in found["found"]
 
-    def test_one_that_ends_soon(self, authority, tmp_path):
-        soon = time.strftime("%Y%m%d%H%M%SZ", time.gmtime(time.time() + 3 * 86_400 + 60))
-        found = self.check(tmp_path, authority.settings(last=soon))
+    def test_one_that_ends_soon(self, authority, tmp_path, clock):
+        soon = time.strftime("%Y%m%d%H%M%SZ", time.gmtime(clock.time() + 3 * 86_400 + 1))
+        of_cluster = authority.settings(last=soon)
+        found = self.check(tmp_path, of_cluster, clock=clock)
         assert found["health"] == "warning" and "3 more days" in found["found"], found
 
     def test_one_that_is_not_valid_yet(self, authority, tmp_path):
@@ -189,7 +201,7 @@ def test_a_token_that_may_not_look_inside(new_server, tmp_path):
 class OtherServer(http.server.BaseHTTPRequestHandler):
     """One of another version, with another idea of the time."""
 
-    late_by = 3_600
+    clock = late_by = None
 
     def do_GET(self):
         bodies = {
@@ -198,7 +210,7 @@ class OtherServer(http.server.BaseHTTPRequestHandler):
         }
         body = json.dumps(bodies.get(self.path, {})).encode()
         self.send_response_only(200 if self.path in bodies else 403)
-        self.send_header("Date", email.utils.formatdate(time.time() - self.late_by, usegmt=True))
+        self.send_header("Date", email.utils.formatdate(self.clock.time() - self.late_by, usegmt=True))
         self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
@@ -209,13 +221,13 @@ class OtherServer(http.server.BaseHTTPRequestHandler):
 
 
 @pytest.mark.parametrize("late_by, health", [(3_600, "problem"), (-3_600, "problem"), (12, "warning"), (0, "ok")])
-def test_a_clock_that_differs_and_another_version(tmp_path, late_by, health):
-    handler = type("Late", (OtherServer,), {"late_by": late_by})
+def test_a_clock_that_differs_and_another_version(tmp_path, clock, late_by, health):
+    handler = type("Late", (OtherServer,), {"clock": clock, "late_by": late_by})
     other = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
-    thread = threading.Thread(target=other.serve_forever)
+    thread = threading.Thread(target=other.serve_forever, args=(0.01,))
     thread.start()
     try:
-        found = doctor(tmp_path, arguments=("--server", f"127.0.0.1:{other.server_port}"))
+        found = doctor(tmp_path, arguments=("--server", f"127.0.0.1:{other.server_port}"), clock=clock)
     finally:
         other.shutdown()
         thread.join()
@@ -241,7 +253,7 @@ def test_nodes_that_are_away_and_maps_that_differ(folder, tmp_path):
         for node in cluster.nodes.values():
             node.kill()
         away = lambda: doctor(tmp_path, settings, address)["server's nodes"]["health"] == "problem"
-        wait_until(away, "the dispatcher knows that its nodes are away", 30)
+        wait_until(away, "the dispatcher knows that its nodes are away")
         found = doctor(tmp_path, settings, address)
         assert found["node"]["health"] == found["shards"]["health"] == found["ready"]["health"] == "problem"
         for node in cluster.nodes.values():

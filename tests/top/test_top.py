@@ -9,13 +9,11 @@ import select
 import struct
 import subprocess
 import termios
-import time
 
 import pytest
 
 from harness import Cluster, binary, memory_folder
-
-WAIT_SECONDS = 20
+from processes import WAIT_SECONDS, wait_until
 
 
 class Terminal:
@@ -44,16 +42,21 @@ class Terminal:
         os.write(self.master, keys.encode())
 
     def wait_for(self, *parts):
-        """Reads until the last frame has all parts; returns its lines."""
-        end = time.monotonic() + WAIT_SECONDS
-        while True:
-            frames = self.text.split("\x1b[H")
-            for frame in frames[-2:]:
-                if all(part in frame for part in parts):
-                    return [re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", line).rstrip("\r") for line in frame.split("\r\n")]
-            assert time.monotonic() < end and self.process.poll() is None, (parts, self.text[-3000:])
-            if select.select([self.master], [], [], 0.1)[0]:
+        """Reads until one of the last frames has all parts; returns its lines."""
+
+        def found():
+            while select.select([self.master], [], [], 0)[0]:
                 self.text = (self.text + os.read(self.master, 65_536).decode(errors="replace"))[-100_000:]
+            assert self.process.poll() is None, (parts, self.text[-3_000:])
+            # What follows the last mark may be a part of a frame.
+            frames = self.text.split("\x1b[H")[:-1]
+            return next((frame for frame in frames[-2:] if all(part in frame for part in parts)), None)
+
+        try:
+            frame = wait_until(found, f"a frame has {parts}")
+        except AssertionError as error:
+            raise AssertionError(f"{error}; {self.text[-3_000:]}") from None
+        return [re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", line).rstrip("\r") for line in frame.split("\r\n")]
 
     def end(self):
         """Waits for the end; returns the exit code, and checks that the terminal is as it was."""

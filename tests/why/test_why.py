@@ -1,11 +1,10 @@
 """Why a request was refused: by its id, and by its caller."""
 
+import concurrent.futures
 import json
 import pathlib
 import re
 import subprocess
-import threading
-import time
 
 import pytest
 
@@ -13,7 +12,6 @@ from harness import Client, binary, quote, read_answer
 from processes import wait_until
 
 ERROR_CODES = pathlib.Path(__file__).parents[2] / "crates/umbo-api/src/error_code.rs"
-WITHIN_SECONDS = 1
 # Codes of refusals that take more than one request to a healthy server; the unit tests of the sentences
 # go through all codes.
 POLICY = '{"name": "two", "unit": "ru", "rate": %d, "match": {"caller": "nobody"}}'
@@ -139,12 +137,13 @@ def test_every_code_of_a_refusal_is_explained(server, ns):
         assert problem.get("why") == (None if is_answer else f"umbo why {problem['request_id']}")
 
 
-def test_a_request_that_its_client_cuts_off_is_explained(server, ns):
+def test_a_request_that_its_client_cuts_off_is_explained(server, ns, still):
+    """The record is there without any tick of the server."""
     root = server.client()
     head = f"PUT {ns.path('a')} HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n"
     with server.raw((head + "Umbo-Request-Id: cut-off\r\n\r\nx").encode()):
-        time.sleep(0.1)
-    wait_until(lambda: root.get("/admin/v1/why/cut-off").status == 200, "the record is there", WITHIN_SECONDS)
+        wait_until(lambda: server.in_flight() == 1, "the request is in flight")
+    wait_until(lambda: root.get("/admin/v1/why/cut-off").status == 200, "the record is there")
     found = why(root, "cut-off")
     assert found["outcome"] in ("refused", "abandoned") and found["caller"] == "anonymous", found
     assert found["phase"] == "locate" and found["shard"] >= 0, found
@@ -168,18 +167,20 @@ def test_a_rejection_names_policies_balances_and_parts(server, ns):
     assert found["phase"] == "admit" and "umbo quota set" in found["text"]
 
 
-def test_a_slow_request_says_where_its_time_went(server, ns):
+def test_a_slow_request_says_where_its_time_went(server, ns, still):
     """Of few puts no p99 is known: one that takes more than 100 ms is slow."""
     client = server.client()
     head = f"PUT {ns.path('slow')} HTTP/1.1\r\nHost: a\r\nUmbo-Request-Id: slow-put\r\nContent-Length: 2\r\n\r\nx"
     with server.raw(head.encode()) as sock, sock.makefile("rb") as reader:
-        time.sleep(0.4)
+        wait_until(lambda: server.in_flight() == 1, "the request is in flight")
+        still.advance(0.4)
+        still.go()
         sock.sendall(b"y")
         assert read_answer(reader).status == 201
     found = why(client, "slow-put")
     assert (found["operation"], found["outcome"], found["kept_as"]) == ("put", "served", "slow"), found
     times = {phase["phase"]: phase["ms"] for phase in found["phases"]}
-    assert 300 < times["prepare"] <= found["total_ms"] and times["fetch"] > 0, found
+    assert 400 <= times["prepare"] <= found["total_ms"] and times["fetch"] > 0, found
     assert "It is slow" in found["text"] and "its body may have come slowly" in found["text"], found
     assert found["actual_ru"] >= 6 and found["policies"][0]["verdict"] == "admitted", found
 
@@ -217,27 +218,24 @@ def test_a_flood_of_one_caller_hides_no_refusal_of_another(new_server):
     flood, quiet = make("flood"), server.client(token=make("quiet"))
     said = quiet.put(ns.path("a")).problem(403, "forbidden")
     request = f"PUT {ns.path('a')} HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer {flood}\r\nContent-Length: 0\r\n\r\n"
-    count, rounds, threads = 100, 350, 4
+    # More than the server keeps records of.
+    count, rounds, threads = 100, 301, 4
 
-    def send():
-        with server.raw(request.encode() * count) as sock, sock.makefile("rb") as reader:
-            for at in range(rounds):
-                if at > 0:
-                    sock.sendall(request.encode() * count)
-                for _ in range(count):
-                    assert read_answer(reader).status == 403
+    def send(_):
+        with server.raw(b"") as sock:
+            for _ in range(rounds):
+                sock.sendall(request.encode() * count)
+                data = b""
+                # Counted and not read: the test has to be quicker than what it floods.
+                while (forbidden := data.count(b"HTTP/1.1 403 ")) < count:
+                    assert data.count(b"HTTP/1.1 ") <= forbidden + 1, data[-2_000:]
+                    received = sock.recv(1 << 16)
+                    assert received, data[-2_000:]
+                    data += received
 
-    begun = time.monotonic()
-    workers = [threading.Thread(target=send) for _ in range(threads)]
-    for worker in workers:
-        worker.start()
-    for worker in workers:
-        worker.join()
-    rate = threads * rounds * count / (time.monotonic() - begun)
-    print(f"{rate:.0f} refusals a second")
-    asked = time.monotonic()
+    with concurrent.futures.ThreadPoolExecutor(threads) as pool:
+        list(pool.map(send, range(threads)))
     found = why(root, said["request_id"])
-    assert time.monotonic() - asked < WITHIN_SECONDS
     assert (found["caller"], found["code"]) == ("quiet", "forbidden")
     reasons = root.get("/admin/v1/why?caller=flood").json()
     assert [(one["code"], one["count"]) for one in reasons["reasons"]] == [("forbidden", threads * rounds * count)]
