@@ -1,20 +1,39 @@
 """A shard that cannot keep up sheds what matters least, says so, and recovers by itself."""
 
-import time
+import concurrent.futures
 
-from crowd import Crowd
+from crowd import LONG_TIMEOUT_MS, PATIENCE_SECONDS, PERMITS, STEP_SECONDS, TIMEOUT_MS, Write
+from harness import wait_until
 
 SHED_STATUS = 503
 
 
-def test_the_lowest_tier_goes_first_and_each_is_told_why(tight):
-    with Crowd(tight, ["critical"] * 2 + ["sheddable"] * 40, 3) as crowd:
-        pass
-    shed = crowd.of("sheddable", SHED_STATUS)
-    assert shed, "forty writers on two slots are too many"
-    assert len(crowd.of("sheddable", 204) + crowd.of("sheddable", 201)) > 0, "a floor is kept"
-    for answer in shed:
-        problem = answer.problem(503, "overloaded")
+def statuses(answers):
+    return {answer.status for answer in answers}
+
+
+def shed_crowd(shard, count=40):
+    """A crowd behind permits that are taken, all of it shed; the permits are taken still. Returns the answers."""
+    crowd = shard.crowd(count)
+    shard.advance_until(lambda: shard.shed().get("sheddable") == count, "all of them are shed")
+    return [write.answer() for write in crowd]
+
+
+def test_the_lowest_tier_goes_first_and_each_is_told_why(shard):
+    shard.hold()
+    # A time that is over before the queue of the critical tier counts as overloaded.
+    time = {"timeout_ms": 400}
+    served = shard.occupy() + shard.crowd(20, "critical", "critical-", **time)
+    lesser = shard.crowd(40, **time)
+    for number in range(10):
+        shard.server.clock.advance(0.01)
+        served.append(shard.look(number))
+        if shard.shed():
+            break
+    assert shard.shed() == {"sheddable": 40}, "what matters more is not shed before what matters less"
+    for write in lesser:
+        answer = write.answer()
+        problem = answer.problem(SHED_STATUS, "overloaded")
         assert problem["tier"] == "sheddable" and problem["scope"] == "shard"
         assert problem["signal"] in ("queue-delay", "queue-length", "queue-displaced")
         assert problem["retry"]["safe"] and problem["retry"]["after_ms"] >= 20
@@ -22,104 +41,142 @@ def test_the_lowest_tier_goes_first_and_each_is_told_why(tight):
         assert int(answer.headers["retry-after"]) >= 1
         assert answer.headers["umbo-retry-after-ms"] == str(problem["retry"]["after_ms"])
         assert answer.headers["umbo-ru"] == "0"
-    assert not crowd.of("critical", SHED_STATUS), "what matters more is not shed before what matters less"
-    assert len(crowd.of("critical", 201)) == 2 and len(crowd.of("critical", 204)) > 50
+    shard.commits.let_go()
+    assert statuses(write.answer() for write in served) == {201}
+    assert shard.shed() == {"sheddable": 40}
 
 
-def test_after_the_crowd_everything_is_served_at_once(tight):
-    with Crowd(tight, ["sheddable"] * 40, 1.5) as crowd:
-        pass
-    assert crowd.of("sheddable", SHED_STATUS)
+def test_a_floor_is_kept_for_the_lowest_tier(shard):
+    """Behind a queue of what matters more, which never empties, one is served now and then."""
+    shard.hold()
+    time = {"timeout_ms": LONG_TIMEOUT_MS}
+    writes = shard.occupy() + shard.crowd(80, "critical", "critical-", **time) + shard.crowd(1, **time)
+
+    def is_served():
+        # One commit in each step of time.
+        if shard.commits.waiting():
+            shard.commits.let_pass()
+        return shard.tier("sheddable")["waiting"] == 0
+
+    shard.advance_until(is_served, "the lesser one is served")
+    assert shard.tier("critical")["waiting"] > 0, "it did not wait until all others were served"
+    shard.commits.let_go()
+    assert statuses(write.answer() for write in writes) == {201}
+    assert shard.shed() == {}
+
+
+def test_after_the_crowd_everything_is_served_at_once(shard):
+    shard.hold()
+    shard.occupy()
+    shed = shed_crowd(shard)
+    shard.let_go()
     # As long as anybody was told to stay away.
-    time.sleep(0.5)
-    client = tight.client()
-    answers = [client.put("/v1/ns/demo/kv/p/after", b"x", Umbo_Criticality="sheddable") for _ in range(50)]
+    shard.server.clock.advance(max(answer.json()["retry"]["after_ms"] for answer in shed) / 1_000)
+    answers = [shard.ns.put("p", "after", b"x", Umbo_Criticality="sheddable") for _ in range(50)]
     assert [answer.status for answer in answers] == [201] + [204] * 49
 
 
-def test_a_crowd_on_one_shard_is_none_of_the_others_business(tight):
-    ns = tight.namespace()
-    busy = "p"
-    with Crowd(tight, ["sheddable"] * 40, 2, partition=busy) as crowd:
-        time.sleep(0.5)
-        others = [ns.put(f"other-{number}", value=b"x", Umbo_Criticality="sheddable") for number in range(60)]
-    assert crowd.of("sheddable", SHED_STATUS)
-    # One in four of these lives on the busy shard, at most; all others are served.
-    refused = [answer for answer in others if answer.status != 201]
-    assert len(refused) <= 30, refused
-    for answer in refused:
-        answer.problem(503, "overloaded")
+def test_a_crowd_on_one_shard_is_none_of_the_others_business(shard):
+    others = [f"other-{number}" for number in range(60)]
+    shards = {name: shard.of(name) for name in others}
+    shard.hold()
+    shard.occupy()
+    crowd = shard.crowd(20)
+    free = [name for name in others if shards[name] != shard.number]
+    assert len(free) >= 30, shards
+    # They are served while everything waits at the one that is busy.
+    answers = [shard.ns.put(name, value=b"x", Umbo_Criticality="sheddable") for name in free]
+    assert statuses(answers) == {201}
+    path = "{}/kv/{}".format
+    same = [
+        Write(shard.server, "sheddable", path(shard.ns.base, name))
+        for name in others
+        if shards[name] == shard.number
+    ]
+    count = len(crowd + same)
+    wait_until(lambda: shard.arrived() == PERMITS + count, "they wait with the crowd")
+    shard.advance_until(lambda: shard.shed().get("sheddable") == count, "all of them are shed")
+    for write in crowd + same:
+        write.answer().problem(SHED_STATUS, "overloaded")
 
 
-def test_a_crowd_that_has_time_is_served_whole(tight):
-    with Crowd(tight, ["sheddable"] * 40, 2, Umbo_Timeout_Ms="10000") as crowd:
-        pass
-    assert not crowd.of("sheddable", SHED_STATUS), "a tenth of ten seconds is enough for forty writers"
+def test_a_crowd_that_has_time_is_served_whole(shard):
+    shard.hold()
+    writes = shard.occupy() + shard.crowd(40, timeout_ms=LONG_TIMEOUT_MS)
+    # Others would have been shed long before; these may wait for a tenth of their time.
+    wait = LONG_TIMEOUT_MS / 1_000 / 10 - 2 * STEP_SECONDS
+    assert wait > 2 * PATIENCE_SECONDS
+    shard.advance(wait)
+    assert shard.status()["queue"]["waiting"] == 40
+    shard.let_go()
+    assert statuses(write.answer() for write in writes) == {201}
+    assert shard.shed() == {}
 
 
-def test_rows_of_a_batch_are_shed_shard_by_shard(tight):
-    ns = tight.namespace()
-    rows = [{"op": "put", "pk": f"k{number}", "v": "x"} for number in range(40)] + [{"op": "put", "pk": "p", "sk": "b", "v": "x"}]
-    seen = set()
-    with Crowd(tight, ["critical"] * 10 + ["sheddable"] * 40, 3):
-        time.sleep(0.5)
-        for _ in range(20):
-            answer = ns.write(rows, headers={"Umbo-Criticality": "sheddable", "Umbo-Timeout-Ms": "300"})
-            seen.add(answer.status)
-            if answer.status != 207:
-                continue
-            *lines, last = answer.batch()
-            shed = [line for line in lines if line["status"] == 503]
-            assert len(shed) == last["end"]["failed"] < len(rows)
-            assert all(line["error"]["type"].endswith("/overloaded") for line in shed), shed
-            assert all(line["error"]["outcome"] == "not-applied" for line in shed)
-    assert 207 in seen, seen
+def test_rows_of_a_batch_are_shed_shard_by_shard(shard):
+    rows = [{"op": "put", "pk": f"k{number}", "v": "x"} for number in range(40)]
+    rows.append({"op": "put", "pk": shard.partition, "sk": "b", "v": "x"})
+    is_busy = [shard.of(row["pk"]) == shard.number for row in rows]
+    assert 1 < is_busy.count(True) < len(rows) - 1
+    shard.hold()
+    shard.occupy()
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        headers = {"Umbo-Criticality": "sheddable", "Umbo-Timeout-Ms": str(TIMEOUT_MS)}
+        batch = pool.submit(shard.ns.write, rows, headers=headers)
+        shard.advance_until(batch.done, "it is answered")
+    answer = batch.result()
+    assert answer.status == 207, answer
+    *lines, last = answer.batch()
+    shed = [line for line in lines if line["status"] == SHED_STATUS]
+    assert [line["status"] == SHED_STATUS for line in lines] == is_busy
+    assert {line["status"] for line in lines} == {201, SHED_STATUS}
+    assert len(shed) == last["end"]["failed"]
+    assert all(line["error"]["type"].endswith("/overloaded") for line in shed), shed
+    assert all(line["error"]["outcome"] == "not-applied" for line in shed)
 
 
-def test_nobody_is_charged_for_what_was_shed(tight):
-    with Crowd(tight, ["sheddable"] * 40, 2) as crowd:
-        pass
-    shed = crowd.of("sheddable", SHED_STATUS)
-    assert shed and {answer.headers["umbo-ru"] for answer in shed} == {"0"}
-    # A write whose time passed in the store is charged too, as its answer says.
-    others = [answer for answer, _ in crowd.answers["sheddable"] if answer.status != SHED_STATUS]
-    served = [answer for answer in others if answer.status in (201, 204)]
-    units = sum(int(float(answer.headers["umbo-ru"]) * 1e6 + 0.5) for answer in others)
-    spent = tight.metric('umbo_request_units_total{operation="put"}')
-    assert abs(spent - units / 1e6) < 1e-3 * len(served)
+def test_nobody_is_charged_for_what_was_shed(shard):
+    shard.hold()
+    permits = shard.occupy()
+    shed = shed_crowd(shard)
+    assert {answer.headers["umbo-ru"] for answer in shed} == {"0"}
+    shard.let_go()
+    served = [write.answer() for write in permits]
+    assert statuses(served) == {201}
+    spent = shard.server.metric('umbo_request_units_total{operation="put"}')
+    assert round(spent * 1e6) == sum(round(float(answer.headers["umbo-ru"]) * 1e6) for answer in served) > 0
 
 
-def test_a_server_that_sheds_nothing_lets_everybody_wait(new_server):
-    server = new_server({"overload": {"enabled": False}}).start()
-    server.namespace()
-    with Crowd(server, ["sheddable"] * 30, 1.5) as crowd:
-        pass
-    assert not crowd.of("sheddable", SHED_STATUS)
+def test_a_server_that_sheds_nothing_lets_everybody_wait(held_server, commits):
+    server = held_server({"overload": {"enabled": False}})
+    ns = server.namespace()
+    commits.hold()
+    server.clock.stop()
+    crowd = [Write(server, "sheddable", ns.path("p", f"w{number}"), timeout_ms=LONG_TIMEOUT_MS) for number in range(30)]
+    wait_until(lambda: server.in_flight() == 30, "all of them have come")
+    # More than a tenth of their time, for which none may wait where requests are shed.
+    for _ in range(20):
+        server.clock.advance(0.5)
+        assert server.in_flight() == 30
+    commits.let_go()
+    assert statuses(write.answer() for write in crowd) == {201}
 
 
-def test_a_deadline_passes_in_the_queue_without_a_write(tight):
-    client = tight.client()
-    path = "/v1/ns/demo/kv/p/late-{}"
-    late, served = [], []
-    # All permits are taken by what matters more: two milliseconds are over before it is a lesser one's turn.
-    with Crowd(tight, ["critical"] * 40, 3) as crowd:
-        time.sleep(0.3)
-        for number in range(100):
-            answer = client.put(path.format(number), b"x", Umbo_Criticality="sheddable", Umbo_Timeout_Ms="2")
-            if answer.status == 504 and answer.json()["type"].endswith("/deadline-before-store"):
-                problem = answer.problem(504, "deadline-before-store")
-                assert problem["outcome"] == "not-applied" and problem["retry"]["safe"]
-                assert answer.headers["umbo-ru"] == "0"
-                late.append(number)
-            elif answer.status == 201:
-                served.append(number)
-            else:
-                # Shed, or the store had begun when the time was over.
-                assert answer.status in (503, 504), answer
-    assert crowd.of("critical", 204), "the others were served meanwhile"
-    assert len(late) >= 5, (len(late), len(served))
-    # Long after whatever was begun has ended.
-    time.sleep(0.2)
-    written = [number for number in late if client.get(path.format(number)).status != 404]
-    assert not written, f"{len(written)} of {len(late)} were written"
-    assert all(client.get(path.format(number)).status == 200 for number in served)
+def test_a_deadline_passes_in_the_queue_without_a_write(shard):
+    shard.hold()
+    permits = shard.occupy()
+    late = shard.crowd(50, prefix="late-", timeout_ms=2)
+    in_time = shard.crowd(5, prefix="in-time-")
+    # Two milliseconds are over before it is the turn of any.
+    shard.server.clock.advance(0.003)
+    for write in late:
+        answer = write.answer()
+        problem = answer.problem(504, "deadline-before-store")
+        assert problem["outcome"] == "not-applied" and problem["retry"]["safe"]
+        assert answer.headers["umbo-ru"] == "0"
+    shard.let_go()
+    assert statuses(write.answer() for write in permits + in_time) == {201}
+    # Nothing is begun any more that could be written later.
+    assert shard.arrived() == 0
+    assert statuses(shard.client.get(write.path) for write in late) == {404}
+    assert statuses(shard.client.get(write.path) for write in permits + in_time) == {200}

@@ -1,0 +1,53 @@
+"""Commits of a store that a test holds and lets go: the store is as slow as the test says, on any machine.
+
+Owns the file that held_sync.c reads.
+"""
+
+import mmap
+import os
+import pathlib
+import struct
+import tempfile
+
+from preload import preloaded
+
+SOURCE = pathlib.Path(__file__).with_name("held_sync.c")
+# As in held_sync.c: is_held, inode, waiting, may_pass.
+WORD = struct.Struct("=Q")
+IS_HELD, INODE, WAITING, MAY_PASS = range(4)
+
+
+class Commits:
+    """The commits of the processes that are started with `environment`."""
+
+    def __init__(self):
+        self.file = tempfile.NamedTemporaryFile(prefix="umbo-test-held-sync-")
+        self.file.truncate(4 * WORD.size)
+        self.shared = mmap.mmap(self.file.fileno(), 0)
+
+    def environment(self):
+        return {"LD_PRELOAD": preloaded(SOURCE), "UMBO_TEST_HELD_SYNC": self.file.name}
+
+    def hold(self, path=None):
+        """Holds the commits of one file, or of all."""
+        self.write(MAY_PASS, 0)
+        self.write(INODE, os.stat(path).st_ino if path else 0)
+        self.write(IS_HELD, 1)
+
+    def let_pass(self, count=1):
+        """Lets so many calls pass of those that wait, and holds the others."""
+        self.write(MAY_PASS, count)
+
+    def let_go(self):
+        self.write(IS_HELD, 0)
+
+    def waiting(self):
+        """How many calls wait."""
+        return WORD.unpack_from(self.shared, WAITING * WORD.size)[0]
+
+    def write(self, word, value):
+        WORD.pack_into(self.shared, word * WORD.size, value)
+
+    def close(self):
+        self.shared.close()
+        self.file.close()
