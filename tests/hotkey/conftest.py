@@ -13,3 +13,11 @@ def server():
         server.start()
         yield server
         server.stop()
+
+
+@pytest.fixture
+def still(server):
+    """The clock of the server, which stands still but for what the test advances it by."""
+    server.clock.stop()
+    yield server.clock
+    server.clock.go()

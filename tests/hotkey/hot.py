@@ -7,15 +7,17 @@ from the admin API and metrics.
 import contextlib
 import json
 import re
-import threading
 
 from harness import b64u, quote, wait_until
 
 HOT = "/admin/v1/hot"
 HIT_PRICE = "0.1"
-# A rate low enough for a slow machine and high enough for what single requests of a test never reach;
-# and a time to live so long that a machine that stands still for a moment spoils nothing.
+# A rate that single requests of a test never reach, and a time to live so long that a machine that stands still for a
+# moment spoils nothing.
 TTL_SECONDS = 10
+# How often the detector looks, and reads that are beyond doubt four times the least rate in that time.
+LOOK_SECONDS = 0.1
+READS = 40
 WARM = {"hotkey": {"rate_min": 50, "ttl": f"{TTL_SECONDS}s"}}
 
 STATUS = re.compile(
@@ -95,43 +97,36 @@ def warmed(ask):
     return wait_until(lambda: (answer := ask()) and is_hit(answer) and answer, "it is kept")
 
 
-def pinned_range(ns, partition, **query):
+def pinned_range(server, ns, partition, **query):
     """Heats the first page of a range until it is known, and pins it by its id."""
-    with heated(ns.client.port, lambda client: type(ns)(client, ns.name).range(partition, **query)):
-        key = wait_until(
-            lambda: next((k for k in keys_of(ns.client, ns) if k["kind"] == "range"), None),
-            "the range is hot",
-        )
-    return listed(ns.client, "pinned", f"id/{key['id']}")
+    with heated(server, ns, lambda: ns.range(partition, **query)) as key:
+        assert key["kind"] == "range", key
+        return listed(ns.client, "pinned", f"id/{key['id']}")
 
 
 @contextlib.contextmanager
-def heated(port, ask, threads=2):
-    """Asks again and again, by some connections, for as long as the block lasts."""
-    from harness import Client
+def heated(server, ns, ask):
+    """Makes the key that is asked for hot, and lets time stand still for as long as the block lasts.
 
-    stop, failures = threading.Event(), []
+    The reads are many for the moment that passes by the server's clock, however long they take.
+    """
 
-    def work():
-        client = Client(port)
-        try:
-            while not stop.is_set():
-                ask(client)
-        except Exception as failure:  # shown by the test
-            failures.append(failure)
-        finally:
-            client.close()
+    def heat():
+        read(ask, server)
+        return next((key for key in keys_of(ns.client, ns) if key["is_hot"]), None)
 
-    workers = [threading.Thread(target=work) for _ in range(threads)]
-    for worker in workers:
-        worker.start()
+    server.clock.stop()
     try:
-        yield
+        yield wait_until(heat, "it is hot")
     finally:
-        stop.set()
-        for worker in workers:
-            worker.join()
-    assert not failures, failures
+        server.clock.go()
+
+
+def read(ask, server):
+    """Reads as often as it takes to heat a key in the time between two looks of the detector, and lets that pass."""
+    for _ in range(READS):
+        ask()
+    server.clock.advance(LOOK_SECONDS)
 
 
 def make_token(client, name, *grants):

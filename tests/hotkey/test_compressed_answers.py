@@ -23,10 +23,10 @@ def test_a_cached_value_is_plain_or_the_frame_as_its_client_asks(ns):
     assert warmed(lambda: ns.get("a")).body == TEXT + b"!"
 
 
-def test_a_cached_range_is_plain(ns):
+def test_a_cached_range_is_plain(server, ns):
     compressed(ns)
     for n in range(3):
         ns.put("p", str(n), TEXT + b"%d" % n)
-    pinned_range(ns, "p")
+    pinned_range(server, ns, "p")
     answer = warmed(lambda: ns.range("p"))
     assert [row["v"].encode() for row in answer.lines()[:-1]] == [TEXT + b"%d" % n for n in range(3)]

@@ -9,14 +9,15 @@ import signal
 import struct
 import subprocess
 import termios
-import time
 
 import pytest
 
 from harness import binary, wait_until
-from hot import WARM, blocked, heated, is_hit, keys_of, make_token
+from hot import LOOK_SECONDS, READS, WARM, blocked, heated, is_hit, keys_of, make_token, read
 
 OK, FAILED, USAGE, NOT_FOUND, NOT_ALLOWED = 0, 1, 2, 3, 8
+# Reads a second of the server's time, where `read` is called again and again.
+RATE = READS / LOOK_SECONDS
 
 
 def environment(server, token=None):
@@ -97,8 +98,8 @@ def test_a_key_is_pinned_by_its_id_and_in_any_form(shell, ns):
 
 
 def test_what_is_hot_is_listed_with_who_reads_it(server, shell, ns):
-    with heated(server.port, lambda client: client.get(ns.path("hot"))):
-        wait_until(lambda: [k for k in keys_of(ns.client, ns) if k["hits"] > 50], "it is hot")
+    with heated(server, ns, lambda: ns.get("hot")):
+        read(lambda: ns.get("hot"), server)
         shown = shell("hot", "ls")
         line = next(line for line in shown.stdout.splitlines() if line.startswith(ns.name + " "))
     assert "hot from" in shown.stderr and "from the cache" in shown.stderr
@@ -137,20 +138,42 @@ def test_with_the_layer_off_the_commands_say_so(new_server):
     assert "hot" not in shell.json("top", "--once", "--interval", "100ms")
 
 
-def test_one_frame_shows_keys_callers_and_shards(server, shell, ns):
+def one_frame(server, *arguments, ask):
+    """What `umbo top --once` prints of a server that is asked all the while, as often in each second of the time that
+    both of them see."""
+    command = [binary(), "top", "--once", *arguments]
+    seen = environment(server) | server.clock.environment()
+    top = subprocess.Popen(command, env=seen, stdout=subprocess.PIPE, text=True)
+
+    def has_ended():
+        read(ask, server)
+        return top.poll() is not None
+
+    try:
+        wait_until(has_ended, "the frame is taken")
+        assert top.returncode == 0
+        return top.stdout.read()
+    finally:
+        top.kill()
+        top.wait()
+        top.stdout.close()
+
+
+def test_one_frame_shows_keys_callers_and_shards(server, ns):
     ns.put("hot", value=b"v")
-    with heated(server.port, lambda client: client.get(ns.path("hot"))):
-        wait_until(lambda: keys_of(ns.client, ns), "it is hot")
-        frame = shell.json("top", "--once")
-        text = shell("top", "--once").stdout
-    assert 0.9 < frame["seconds"] < 30
+    ask = lambda: ns.get("hot")
+    with heated(server, ns, ask):
+        frame = json.loads(one_frame(server, "-o", "json", ask=ask))
+        text = one_frame(server, ask=ask)
+    # A sample takes a moment itself.
+    assert 0.95 < frame["seconds"] < 1.5
     pod = frame["pod"]
-    assert pod["requests_rate"] > 50 and pod["saved_rate"] > 50
+    assert 0.8 * RATE < pod["requests_rate"] < 1.2 * RATE and 0.8 * RATE < pod["saved_rate"] < 1.2 * RATE
     assert pod["rejected_rate"] == pod["shed_rate"] == 0
     assert 0 < pod["p50_ms"] <= pod["p99_ms"]
     assert pod["connections"] >= 1
     (key,) = [key for key in frame["hot_keys"] if key["namespace"] == ns.name]
-    assert key["pk"] == "hot" and key["rate_now"] > 50
+    assert key["pk"] == "hot" and 0.8 * RATE < key["rate_now"] < 1.2 * RATE
     assert frame["callers"][0]["caller"] == "anonymous" and frame["callers"][0]["ru_rate"] > 1
     shards = server.client().get("/admin/v1/shards").json()["shards"]
     assert [shard["shard"] for shard in frame["shards"]] == [shard["shard"] for shard in shards]
@@ -161,11 +184,10 @@ def test_one_frame_shows_keys_callers_and_shards(server, shell, ns):
     assert "\x1b" not in text
 
 
-def test_shards_show_where_the_requests_go(server, shell, ns):
-    with heated(server.port, lambda client: client.get(ns.path("a"), Cache_Control="no-cache")):
-        frame = shell.json("top", "--once")
+def test_shards_show_where_the_requests_go(server, still, ns):
+    frame = json.loads(one_frame(server, "-o", "json", ask=lambda: ns.get("a", Cache_Control="no-cache")))
     busiest = max(frame["shards"], key=lambda shard: shard["requests_rate"])
-    assert busiest["requests_rate"] > 20 and busiest["ru_rate"] > 20
+    assert 0.8 * RATE < busiest["requests_rate"] < 1.2 * RATE and busiest["ru_rate"] > 0.8 * RATE
 
 
 def test_frames_go_on_as_lines_until_they_are_ended(server, ns):
@@ -219,7 +241,7 @@ class Terminal:
 
     def ended(self):
         """Waits for a good end; the terminal is as it was."""
-        wait_until(lambda: self.read() and self.process.poll() is not None, "it has ended", 20)
+        wait_until(lambda: self.read() and self.process.poll() is not None, "it has ended")
         assert self.process.returncode == 0, self.seen
         assert self.read().endswith(b"\x1b[?25h\x1b[?1049l"), self.seen[-200:]
         assert termios.tcgetattr(self.slave) == self.before
@@ -241,7 +263,7 @@ def terminal(server):
 
 @pytest.mark.parametrize("end", [b"q", b"Q", b"\x03", signal.SIGTERM, signal.SIGHUP])
 def test_the_terminal_is_given_back_however_it_ends(terminal, end):
-    wait_until(lambda: terminal.read().count(b"SHARD") >= 3, "frames are drawn", 20)
+    wait_until(lambda: terminal.read().count(b"SHARD") >= 3, "frames are drawn")
     assert terminal.seen.startswith(b"\x1b[?1049h\x1b[?25l")
     assert termios.tcgetattr(terminal.slave) != terminal.before
     if isinstance(end, bytes):
@@ -252,10 +274,10 @@ def test_the_terminal_is_given_back_however_it_ends(terminal, end):
 
 
 def test_other_keys_do_nothing_and_no_line_is_wider_than_the_terminal(terminal):
-    wait_until(lambda: b"SHARD" in terminal.read(), "a frame is drawn", 20)
+    wait_until(lambda: b"SHARD" in terminal.read(), "a frame is drawn")
     terminal.type(b"xyz\r\n")
     seen = len(terminal.read())
-    wait_until(lambda: len(terminal.read()) > seen + 500, "it goes on", 20)
+    wait_until(lambda: len(terminal.read()) > seen + 500, "it goes on")
     assert terminal.process.poll() is None
     frame = terminal.seen.split(b"\x1b[H")[-2].decode()
     lines = [line.split("\x1b")[0] for line in frame.split("\r\n")]
@@ -266,15 +288,16 @@ def test_other_keys_do_nothing_and_no_line_is_wider_than_the_terminal(terminal):
 
 def test_a_server_that_restarts_is_waited_for(new_server):
     server = new_server(WARM).start()
-    terminal = Terminal(server)
+    # As wide as the line that says why there is no frame.
+    terminal = Terminal(server, columns=400)
     try:
-        wait_until(lambda: b"SHARD" in terminal.read(), "a frame is drawn", 20)
+        wait_until(lambda: b"SHARD" in terminal.read(), "a frame is drawn")
         server.arguments = ["--listen", f"127.0.0.1:{server.port}", "--admin-listen", "127.0.0.1:0"]
         server.kill()
-        time.sleep(0.3)
+        wait_until(lambda: b"trying again" in terminal.read(), "it has noticed")
         server.start()
         seen = len(terminal.read())
-        wait_until(lambda: b"SHARD" in terminal.read()[seen:], "it goes on", 40)
+        wait_until(lambda: b"SHARD" in terminal.read()[seen:], "it goes on")
         terminal.type(b"q")
         terminal.ended()
     finally:
