@@ -1,21 +1,22 @@
-//! Nodes in this process, over the reference store, that can be stopped, started, delayed and disconnected.
+//! Nodes in this process, over the reference store: on a network in memory, where they can be stopped, started,
+//! delayed and disconnected, or on loopback.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::Duration;
 
 use tokio::net::TcpListener;
-use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use umbo_routing::{ClusterMap, ClusterNode};
 use umbo_shard::{Node, NodeLimits, NodeParts, server};
 use umbo_store::{MemoryStore, Store};
-use umbo_store_remote::{RemoteSettings, RemoteStore};
-use umbo_types::{Clock, Key, ShardId, Timestamp};
+use umbo_store_remote::{RemoteSettings, RemoteStore, Transport};
+use umbo_types::{Clock, Key, ShardId};
 
 use crate::held::HeldStore;
+use crate::network::{Network, Wire};
 use crate::rows::{NS, key};
-use crate::wire::Wire;
+use crate::time::{TokioClock, until};
 
 pub(crate) const SHARDS: u16 = 6;
 
@@ -26,34 +27,35 @@ pub(crate) struct Member {
     pub(crate) rows: Arc<MemoryStore>,
     pub(crate) wire: Wire,
     pub(crate) node: Option<Arc<Node>>,
-    address: SocketAddr,
-    /// Set until the node is served.
+    /// Its port on loopback, if it has one.
     listener: Option<TcpListener>,
-    stop: CancellationToken,
-    server: Option<JoinHandle<()>>,
+    pub(crate) address: Option<SocketAddr>,
 }
 
 impl Member {
-    async fn new(at: usize, clock: &Arc<dyn Clock>) -> Self {
-        let listener = server::bind(([127, 0, 0, 1], 0).into()).expect("a port");
-        let address = listener.local_addr().expect("an address");
+    fn new(at: usize, is_on_loopback: bool, clock: &Arc<dyn Clock>) -> Self {
         let rows = MemoryStore::new(SHARDS, Arc::clone(clock)).expect("a store");
         let rows = Arc::new(rows);
+        let listener =
+            is_on_loopback.then(|| server::bind(([127, 0, 0, 1], 0).into()).expect("a port"));
+        let address = |listener: &TcpListener| listener.local_addr().expect("an address");
         Self {
             name: format!("node-{at}"),
             store: Arc::new(HeldStore::new(Arc::clone(&rows))),
             rows,
-            wire: Wire::to(address).await,
+            wire: Wire::new(),
             node: None,
-            address,
-            listener: Some(listener),
-            stop: CancellationToken::new(),
-            server: None,
+            address: listener.as_ref().map(address),
+            listener,
         }
     }
 
     pub(crate) fn named(&self) -> ClusterNode {
-        ClusterNode::new(&self.name, &self.wire.address.to_string()).expect("a node")
+        let address = match self.address {
+            Some(address) => address.to_string(),
+            None => format!("{}:1", self.name),
+        };
+        ClusterNode::new(&self.name, &address).expect("a node")
     }
 }
 
@@ -61,21 +63,30 @@ pub(crate) struct Cluster {
     pub(crate) map: Arc<ClusterMap>,
     pub(crate) members: Vec<Member>,
     clock: Arc<dyn Clock>,
+    network: Arc<Network>,
 }
 
 impl Cluster {
-    /// Starts nodes that share the shards evenly.
-    pub(crate) async fn start(nodes: usize, clock: Arc<dyn Clock>) -> Self {
-        let mut members = Vec::new();
-        for at in 0..nodes {
-            members.push(Member::new(at, &clock).await);
-        }
+    /// Starts nodes that share the shards evenly, on a network in memory.
+    pub(crate) fn start(nodes: usize) -> Self {
+        Self::of(nodes, false, Arc::new(TokioClock::new()))
+    }
+
+    /// Starts nodes that share the shards evenly, on loopback.
+    pub(crate) fn on_loopback(nodes: usize, clock: Arc<dyn Clock>) -> Self {
+        Self::of(nodes, true, clock)
+    }
+
+    fn of(nodes: usize, is_on_loopback: bool, clock: Arc<dyn Clock>) -> Self {
+        let members = (0..nodes).map(|at| Member::new(at, is_on_loopback, &clock));
+        let members: Vec<_> = members.collect();
         let named = members.iter().map(Member::named).collect();
         let map = ClusterMap::create("test", named, SHARDS).expect("a map");
         let mut cluster = Self {
             map: Arc::new(map),
             members,
             clock,
+            network: Arc::default(),
         };
         for at in 0..nodes {
             cluster.serve(at);
@@ -83,10 +94,14 @@ impl Cluster {
         cluster
     }
 
+    pub(crate) fn clock(&self) -> &dyn Clock {
+        &*self.clock
+    }
+
     /// Makes a node that is not in the map yet.
-    pub(crate) async fn make(&mut self) -> usize {
+    pub(crate) fn make(&mut self) -> usize {
         let at = self.members.len();
-        self.members.push(Member::new(at, &self.clock).await);
+        self.members.push(Member::new(at, false, &self.clock));
         at
     }
 
@@ -102,22 +117,19 @@ impl Cluster {
         };
         let node = Arc::new(Node::new(parts).expect("the map names it"));
         member.node = Some(Arc::clone(&node));
-        member.stop = CancellationToken::new();
-        let stop = member.stop.clone();
-        let listener = member.listener.take();
-        let listener = listener.unwrap_or_else(|| server::bind(member.address).expect("its port"));
-        member.server = Some(tokio::spawn(async move {
-            server::serve(listener, node, stop).await;
-        }));
+        match member.listener.take() {
+            // Ends with the test.
+            Some(listener) => {
+                tokio::spawn(server::serve(listener, node, CancellationToken::new()));
+            }
+            None => self.network.serve(&member.name, node, &member.wire),
+        }
     }
 
     /// Stops a node as an operator does, and waits until it has stopped.
     pub(crate) async fn stop(&mut self, at: usize) {
         let member = &mut self.members[at];
-        member.stop.cancel();
-        if let Some(server) = member.server.take() {
-            server.await.expect("the node stops well");
-        }
+        self.network.stop(&member.name).await;
         member.node = None;
     }
 
@@ -134,7 +146,10 @@ impl Cluster {
     }
 
     /// Begins to connect a store to the nodes.
-    pub(crate) fn dial(&self, settings: RemoteSettings) -> Arc<RemoteStore> {
+    pub(crate) fn dial(&self, mut settings: RemoteSettings) -> Arc<RemoteStore> {
+        if self.members[0].address.is_none() {
+            settings.transport = Transport::Other(Arc::<Network>::clone(&self.network));
+        }
         let map = ClusterMap::clone(&self.map);
         RemoteStore::connect(settings, map, Arc::clone(&self.clock))
     }
@@ -156,7 +171,7 @@ pub(crate) fn key_in(store: &dyn Store, shard: ShardId) -> Key {
         .expect("every shard has keys")
 }
 
-/// Settings with short waits.
+/// Settings with short waits, for simulated time.
 pub(crate) fn impatient() -> RemoteSettings {
     RemoteSettings {
         connect_timeout: Duration::from_secs(1),
@@ -166,31 +181,5 @@ pub(crate) fn impatient() -> RemoteSettings {
         probe_timeout: Duration::from_secs(1),
         backoff_max: Duration::from_millis(50),
         ..RemoteSettings::default()
-    }
-}
-
-/// Waits until a condition holds, for a limited time.
-pub(crate) async fn until(is_so: impl Fn() -> bool) {
-    for _ in 0..5_000 {
-        if is_so() {
-            return;
-        }
-        tokio::time::sleep(Duration::from_millis(2)).await;
-    }
-    panic!("it did not become so");
-}
-
-/// The clock of the machine.
-#[derive(Debug)]
-pub(crate) struct RealClock;
-
-impl Clock for RealClock {
-    fn wall(&self) -> Timestamp {
-        let since = SystemTime::UNIX_EPOCH.elapsed().expect("after 1970");
-        Timestamp(u64::try_from(since.as_micros()).expect("before the end of time"))
-    }
-
-    fn monotonic(&self) -> Instant {
-        Instant::now()
     }
 }

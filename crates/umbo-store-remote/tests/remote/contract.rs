@@ -17,9 +17,11 @@ struct Remote {
 #[async_trait::async_trait]
 impl Engine for Remote {
     async fn create(clock: Arc<ManualClock>) -> Self {
-        let cluster = Cluster::start(3, clock).await;
+        let cluster = Cluster::on_loopback(3, clock);
         let settings = RemoteSettings {
             probe_interval: Duration::from_millis(5),
+            // No connection is given up for the slowness of a machine.
+            probe_timeout: Duration::from_mins(1),
             ..RemoteSettings::default()
         };
         let store = cluster.connect(settings).await;

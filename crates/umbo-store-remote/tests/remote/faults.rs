@@ -8,14 +8,15 @@ use umbo_store::{
 };
 use umbo_store_remote::RemoteSettings;
 
-use crate::cluster::{Cluster, RealClock, impatient, key_in, until};
+use crate::cluster::{Cluster, impatient, key_in};
+use crate::network::Mode;
 use crate::rows::{NS, put, read, unavailable, unavailable_for_write, write, write_of};
-use crate::wire::Mode;
+use crate::time::until;
 
 /// The outcome of a write that was sent and not answered is unknown; a concurrent read is sent again.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test(start_paused = true)]
 async fn what_was_sent_and_lost_is_unknown() {
-    let cluster = Cluster::start(1, Arc::new(RealClock)).await;
+    let cluster = Cluster::start(1);
     let store = cluster.connect(impatient()).await;
     let (shard, member) = (cluster.shard_of(0), &cluster.members[0]);
     let at = key_in(&*store, shard);
@@ -46,10 +47,10 @@ async fn what_was_sent_and_lost_is_unknown() {
 }
 
 /// A read that was lost is sent again while the budget lasts, and fails without one.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test(start_paused = true)]
 async fn lost_reads_are_sent_again_within_the_budget() {
     for percent in [0, 10] {
-        let cluster = Cluster::start(1, Arc::new(RealClock)).await;
+        let cluster = Cluster::start(1);
         let settings = RemoteSettings {
             retry_percent: percent,
             ..RemoteSettings::default()
@@ -80,9 +81,9 @@ async fn lost_reads_are_sent_again_within_the_budget() {
 
 /// While a node is down, requests for its shards fail at once, without effect, and other shards serve; when
 /// it is back, everything recovers.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test(start_paused = true)]
 async fn a_node_that_is_down_fails_its_own_shards_only() {
-    let mut cluster = Cluster::start(3, Arc::new(RealClock)).await;
+    let mut cluster = Cluster::start(3);
     let store = cluster.connect(impatient()).await;
     let keys: Vec<_> = (0..3)
         .map(|at| key_in(&*store, cluster.shard_of(at)))
@@ -138,10 +139,10 @@ async fn a_node_that_is_down_fails_its_own_shards_only() {
 }
 
 /// The connection to a node that is connected but sends nothing is closed; other nodes are not affected.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test(start_paused = true)]
 async fn a_frozen_node_is_given_up() {
     for mode in [Mode::Frozen, Mode::Deaf] {
-        let cluster = Cluster::start(2, Arc::new(RealClock)).await;
+        let cluster = Cluster::start(2);
         let store = cluster.connect(impatient()).await;
         let keys = [0, 1].map(|at| key_in(&*store, cluster.shard_of(at)));
         for key in &keys {
@@ -167,9 +168,9 @@ async fn a_frozen_node_is_given_up() {
 }
 
 /// A scan fails at the failing shard, and only there.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test(start_paused = true)]
 async fn a_scan_goes_as_far_as_it_can() {
-    let mut cluster = Cluster::start(2, Arc::new(RealClock)).await;
+    let mut cluster = Cluster::start(2);
     let store = cluster.connect(impatient()).await;
     let keys = [0, 1].map(|at| key_in(&*store, cluster.shard_of(at)));
     for key in &keys {
@@ -193,9 +194,9 @@ async fn a_scan_goes_as_far_as_it_can() {
 }
 
 /// When the caller goes away, the node is notified, and the entry is free.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test(start_paused = true)]
 async fn a_dropped_read_is_cancelled() {
-    let cluster = Cluster::start(1, Arc::new(RealClock)).await;
+    let cluster = Cluster::start(1);
     let store = cluster.connect(RemoteSettings::default()).await;
     let member = &cluster.members[0];
     let at = key_in(&*store, cluster.shard_of(0));
@@ -213,9 +214,9 @@ async fn a_dropped_read_is_cancelled() {
 }
 
 /// Closing a store waits for all answers, and refuses new requests.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test(start_paused = true)]
 async fn closing_waits_for_what_is_under_way() {
-    let cluster = Cluster::start(1, Arc::new(RealClock)).await;
+    let cluster = Cluster::start(1);
     let store = cluster.connect(RemoteSettings::default()).await;
     let member = &cluster.members[0];
     let at = key_in(&*store, cluster.shard_of(0));

@@ -1,15 +1,17 @@
-//! Questions between dispatchers, through real nodes.
+//! Questions between dispatchers, through real nodes, in simulated time.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use umbo_store::{AnswerQuestion, Fleet, Store, StoreReport};
+use tokio::time::{Instant, sleep};
+use umbo_store::{AnswerQuestion, Fleet, ShardState, ShardStatus, Store, StoreReport};
 use umbo_store_remote::{RemoteSettings, RemoteStore};
 
-use crate::cluster::{Cluster, RealClock};
-use crate::wire::Mode;
+use crate::cluster::Cluster;
+use crate::network::Mode;
+use crate::time::until;
 
 const WITHIN: Duration = Duration::from_secs(5);
 
@@ -52,7 +54,7 @@ async fn members(store: &RemoteStore, count: usize) -> Vec<(Bytes, u64)> {
             return named;
         }
         assert!(began.elapsed() < WITHIN * 4, "{members:?}");
-        tokio::time::sleep(Duration::from_millis(5)).await;
+        sleep(Duration::from_millis(5)).await;
     }
 }
 
@@ -71,9 +73,9 @@ async fn ask(
 }
 
 /// Each dispatcher is asked once, however many nodes it is connected to, and its whole reply comes back.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test(start_paused = true)]
 async fn dispatchers_answer_one_another() {
-    let cluster = Cluster::start(3, Arc::new(RealClock)).await;
+    let cluster = Cluster::start(3);
     let first = dispatcher(&cluster, "a", 0).await;
     let _second = dispatcher(&cluster, "b", 3 << 20).await;
     let named = members(&first, 2).await;
@@ -96,9 +98,9 @@ async fn dispatchers_answer_one_another() {
 }
 
 /// What does not reply costs its own reply, and not those of the others.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test(start_paused = true)]
 async fn a_dispatcher_that_does_not_answer_is_left_out() {
-    let cluster = Cluster::start(1, Arc::new(RealClock)).await;
+    let cluster = Cluster::start(1);
     let first = dispatcher(&cluster, "a", 0).await;
     let _mute = dispatcher(&cluster, "mute", 0).await;
     let _other = dispatcher(&cluster, "b", 0).await;
@@ -114,9 +116,9 @@ async fn a_dispatcher_that_does_not_answer_is_left_out() {
 }
 
 /// A dispatcher is found through any node that it is connected to, and again after it has lost one.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test(start_paused = true)]
 async fn a_lost_connection_loses_no_dispatcher() {
-    let cluster = Cluster::start(2, Arc::new(RealClock)).await;
+    let cluster = Cluster::start(2);
     let first = dispatcher(&cluster, "a", 0).await;
     let second = dispatcher(&cluster, "b", 0).await;
     members(&first, 2).await;
@@ -130,16 +132,10 @@ async fn a_lost_connection_loses_no_dispatcher() {
             .contains(&reply)
         {
             assert!(began.elapsed() < WITHIN * 4, "{:?}", first.members().await);
+            sleep(Duration::from_millis(5)).await;
         }
         cluster.members[member].wire.set(Mode::Open);
-        let began = Instant::now();
-        while second
-            .status()
-            .iter()
-            .any(|shard| shard.state != umbo_store::ShardState::Available)
-        {
-            assert!(began.elapsed() < WITHIN * 4, "the node does not come back");
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
+        let is_available = |shard: &ShardStatus| shard.state == ShardState::Available;
+        until(|| second.status().iter().all(is_available)).await;
     }
 }

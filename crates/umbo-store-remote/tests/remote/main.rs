@@ -1,5 +1,7 @@
-//! The remote store against real nodes over loopback: the contract, and failures of nodes and of the wires
-//! between.
+//! The remote store: the contract and TLS on loopback, and failures of nodes and of the wires between in memory and in
+//! simulated time, against real nodes and against one that a test simulates (`peer`).
+
+#![cfg(test)]
 
 mod cluster;
 mod contract;
@@ -7,10 +9,11 @@ mod faults;
 mod fleet;
 mod held;
 mod maps;
+mod network;
 mod order;
 mod parts;
+mod peer;
 mod restarts;
-#[path = "../support/rows.rs"]
 mod rows;
+mod time;
 mod tls;
-mod wire;

@@ -7,8 +7,9 @@ use umbo_routing::{ClusterMap, Succession, SuccessionError};
 use umbo_store::StoreReport;
 use umbo_store_remote::RemoteSettings;
 
-use crate::cluster::{Cluster, Member, RealClock, key_in, until};
+use crate::cluster::{Cluster, Member, key_in};
 use crate::rows::write;
+use crate::time::until;
 
 /// Plans the map for some members.
 fn planned(cluster: &Cluster, members: &[usize]) -> Arc<ClusterMap> {
@@ -21,11 +22,11 @@ fn planned(cluster: &Cluster, members: &[usize]) -> Arc<ClusterMap> {
 }
 
 /// A node answers that a shard has moved: its map is fetched, and the request goes to the new node.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test(start_paused = true)]
 async fn a_newer_map_is_fetched_from_a_node() {
-    let mut cluster = Cluster::start(2, Arc::new(RealClock)).await;
+    let mut cluster = Cluster::start(2);
     let store = cluster.connect(RemoteSettings::default()).await;
-    let new = cluster.make().await;
+    let new = cluster.make();
     cluster.map = planned(&cluster, &[0, 1, 2]);
     cluster.serve(new);
     for at in [0, 1] {
@@ -40,9 +41,9 @@ async fn a_newer_map_is_fetched_from_a_node() {
 }
 
 /// The store has the map before the nodes: requests wait for them.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test(start_paused = true)]
 async fn nodes_that_are_behind_are_asked_again() {
-    let cluster = Cluster::start(2, Arc::new(RealClock)).await;
+    let cluster = Cluster::start(2);
     let store = cluster.connect(RemoteSettings::default()).await;
     let moved = cluster.shard_of(1);
     let after = planned(&cluster, &[0]);
@@ -61,9 +62,9 @@ async fn nodes_that_are_behind_are_asked_again() {
 }
 
 /// A node that is removed from the map answers its pending requests before it is disconnected.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test(start_paused = true)]
 async fn a_node_that_leaves_answers_what_it_was_asked() {
-    let cluster = Cluster::start(2, Arc::new(RealClock)).await;
+    let cluster = Cluster::start(2);
     let store = cluster.connect(RemoteSettings::default()).await;
     let member = &cluster.members[1];
     let at = key_in(&*store, cluster.shard_of(1));
@@ -89,9 +90,9 @@ async fn a_node_that_leaves_answers_what_it_was_asked() {
 }
 
 /// A map that is not a successor changes nothing.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test(start_paused = true)]
 async fn a_map_that_does_not_follow_is_refused() {
-    let cluster = Cluster::start(2, Arc::new(RealClock)).await;
+    let cluster = Cluster::start(2);
     let store = cluster.connect(RemoteSettings::default()).await;
     let own = ClusterMap::clone(&cluster.map);
     assert_eq!(store.set_map(own.clone()), Ok(Succession::Same));

@@ -1,22 +1,23 @@
 //! The order of writes, and late writes: a write that was given up never overtakes an acknowledged one.
 
-use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use futures_util::FutureExt as _;
+use tokio::time::sleep;
 use umbo_store::{CallContext, Store as _, StoreError, WriteError};
 use umbo_store_remote::RemoteSettings;
 use umbo_types::Deadline;
 
-use crate::cluster::{Cluster, RealClock, impatient, key_in, until};
+use crate::cluster::{Cluster, impatient, key_in};
+use crate::network::Mode;
 use crate::rows::{put, read, write, write_of};
-use crate::wire::Mode;
+use crate::time::until;
 
 /// A write that arrives after its deadline is not begun.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test(start_paused = true)]
 async fn a_write_that_comes_late_is_not_begun() {
     for len in [1, 200_000] {
-        let cluster = Cluster::start(1, Arc::new(RealClock)).await;
+        let cluster = Cluster::start(1);
         let settings = RemoteSettings {
             probe_timeout: Duration::from_secs(30),
             ..RemoteSettings::default()
@@ -24,12 +25,12 @@ async fn a_write_that_comes_late_is_not_begun() {
         let store = cluster.connect(settings).await;
         let member = &cluster.members[0];
         let at = key_in(&*store, cluster.shard_of(0));
-        let deadline = Deadline::after(Instant::now(), Duration::from_millis(100));
+        let deadline = Deadline::after(cluster.clock().monotonic(), Duration::from_millis(100));
         let call = CallContext::internal_until(deadline);
         member.wire.set(Mode::Frozen);
         let mut late = store.write(&call, write_of(vec![put(&at, &vec![1; len])]));
         assert!((&mut late).now_or_never().is_none());
-        until(|| deadline.has_passed(Instant::now())).await;
+        until(|| deadline.has_passed(cluster.clock().monotonic())).await;
         member.wire.set(Mode::Open);
         let answer = late.await.remove(0);
         assert!(
@@ -44,9 +45,9 @@ async fn a_write_that_comes_late_is_not_begun() {
 }
 
 /// A write that its caller gave up never overtakes one that was acknowledged later, whatever their sizes.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test(start_paused = true)]
 async fn what_was_given_up_does_not_overtake() {
-    let cluster = Cluster::start(1, Arc::new(RealClock)).await;
+    let cluster = Cluster::start(1);
     let settings = RemoteSettings {
         probe_timeout: Duration::from_secs(30),
         ..RemoteSettings::default()
@@ -75,9 +76,9 @@ async fn what_was_given_up_does_not_overtake() {
 }
 
 /// Nor does a write on a connection that was closed.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test(start_paused = true)]
 async fn what_is_left_of_a_lost_connection_does_not_overtake() {
-    let cluster = Cluster::start(1, Arc::new(RealClock)).await;
+    let cluster = Cluster::start(1);
     let settings = RemoteSettings {
         probe_timeout: Duration::from_millis(50),
         silence_max: Duration::from_millis(10),
@@ -93,7 +94,9 @@ async fn what_is_left_of_a_lost_connection_does_not_overtake() {
         assert_eq!(unknown.outcome(), umbo_store::Outcome::Unknown);
         member.wire.set(Mode::Open);
         let value = [round];
-        while write(&*store, &at, &value).await.is_err() {}
+        while write(&*store, &at, &value).await.is_err() {
+            sleep(Duration::from_millis(1)).await;
+        }
         for _ in 0..5 {
             let row = read(&*store, &at).await.expect("served").expect("a row");
             assert_eq!(row.value.bytes[..], value);

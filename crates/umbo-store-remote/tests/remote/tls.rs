@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 use rustls::server::WebPkiClientVerifier;
@@ -16,8 +17,9 @@ use umbo_routing::{ClusterMap, ClusterNode};
 use umbo_store::StoreReport;
 use umbo_store_remote::{RemoteSettings, RemoteStore, TlsFiles, TlsIdentity};
 
-use crate::cluster::{Cluster, RealClock, impatient, until};
+use crate::cluster::Cluster;
 use crate::rows::{key, read, write};
+use crate::time::{TokioClock, until};
 
 type Authority = CertifiedIssuer<'static, KeyPair>;
 
@@ -78,6 +80,17 @@ async fn front(folder: &Path, clients: &Authority, node: SocketAddr) -> SocketAd
     address
 }
 
+/// Settings under which no connection is given up for the slowness of a machine, and a refused one is made again soon.
+fn settings() -> RemoteSettings {
+    RemoteSettings {
+        connect_timeout: Duration::from_mins(1),
+        grace: Duration::ZERO,
+        probe_timeout: Duration::from_mins(1),
+        backoff_max: Duration::from_millis(50),
+        ..RemoteSettings::default()
+    }
+}
+
 struct Secured {
     folder: TempDir,
     authority: Authority,
@@ -97,8 +110,8 @@ impl Secured {
         std::fs::write(folder.path().join("ca.crt"), authority.pem()).expect("written");
         issue_until(&authority, folder.path(), "node", year);
         issue(&authority, folder.path(), "dispatcher");
-        let cluster = Cluster::start(1, Arc::new(RealClock)).await;
-        let inner = cluster.members[0].wire.address;
+        let cluster = Cluster::on_loopback(1, Arc::new(TokioClock::new()));
+        let inner = cluster.members[0].address.expect("on loopback");
         let address = front(folder.path(), &authority, inner).await;
         let node = ClusterNode::new("node-0", &address.to_string()).expect("a node");
         let map = ClusterMap::create("test", vec![node], 6).expect("a map");
@@ -111,8 +124,8 @@ impl Secured {
     }
 
     fn dial(&self, tls: Option<TlsFiles>) -> Arc<RemoteStore> {
-        let settings = RemoteSettings { tls, ..impatient() };
-        RemoteStore::connect(settings, self.map.clone(), Arc::new(RealClock))
+        let settings = RemoteSettings { tls, ..settings() };
+        RemoteStore::connect(settings, self.map.clone(), Arc::new(TokioClock::new()))
     }
 
     fn files(&self) -> TlsFiles {

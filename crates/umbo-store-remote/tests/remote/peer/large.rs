@@ -18,7 +18,7 @@ fn row(len: usize) -> Row {
 }
 
 /// Answers of more than a window pass, because received bytes are granted back.
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn large_answers_pass_and_are_granted_back() {
     let (store, _peers, mut peer) = connected().await;
     for _ in 0..4 {
@@ -50,7 +50,7 @@ async fn large_answers_pass_and_are_granted_back() {
 }
 
 /// The rest of an answer whose caller has gone is dropped.
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn the_rest_of_an_answer_that_was_left_is_dropped() {
     let (store, _peers, mut peer) = connected().await;
     for _ in 0..100 {
@@ -74,7 +74,7 @@ async fn the_rest_of_an_answer_that_was_left_is_dropped() {
 }
 
 /// A node that sends more than its credit is disconnected.
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_node_that_breaks_the_window_is_cut_off() {
     let (store, _peers, mut peer) = connected().await;
     // A frame that grants credit for bytes that were never sent.

@@ -44,7 +44,7 @@ fn welcoming(
 }
 
 /// The welcome of another node than the expected one is refused with its name.
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn the_wrong_node_is_refused_and_named() {
     type Change = fn(&mut Welcome);
     let changes: [(Change, &str); 3] = [
@@ -81,7 +81,7 @@ async fn the_wrong_node_is_refused_and_named() {
 }
 
 /// A node of an unsupported version reports that.
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_node_of_another_version_is_refused_and_named() {
     let (store, peers) = Peers::of(impatient());
     let _serving = welcoming(peers, |hello| {
@@ -96,7 +96,7 @@ async fn a_node_of_another_version_is_refused_and_named() {
 }
 
 /// Bytes that are not a valid frame at that point end the connection before the welcome.
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn what_speaks_something_else_is_no_node() {
     for (greeting, words) in [
         (&b"HTTP/1.1 400 Bad Request\r\n"[..], "not a shard node"),
@@ -117,7 +117,7 @@ async fn what_speaks_something_else_is_no_node() {
 }
 
 /// A node that sends nothing is not waited for without limit.
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_late_welcome_is_not_waited_for() {
     let (store, mut peers) = Peers::of(RemoteSettings {
         connect_timeout: Duration::from_millis(20),
@@ -135,7 +135,7 @@ async fn a_late_welcome_is_not_waited_for() {
 
 /// Bytes that are not a frame end the connection after the welcome too; the outcome of sent requests is then
 /// unknown.
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn garbage_ends_the_connection_and_is_named() {
     let stamp = [0; 11];
     let too_long = [0xff, 0xff, 0xff, 0x00, 2].to_vec();
@@ -171,7 +171,7 @@ async fn garbage_ends_the_connection_and_is_named() {
 }
 
 /// An answer that cannot be decoded affects only its own request; frames that may be ignored affect none.
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn what_cannot_be_read_harms_nobody_else() {
     let (store, _peers, mut peer) = connected().await;
     let (one, other) = (key("a"), key("b"));
@@ -199,7 +199,7 @@ async fn what_cannot_be_read_harms_nobody_else() {
 }
 
 /// An answer of the wrong kind, or a too long one, is not an answer; the outcome of a write is then unknown.
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn an_answer_to_something_else_is_no_answer() {
     let (store, _peers, mut peer) = connected().await;
     let serving = tokio::spawn(async move {
@@ -222,7 +222,7 @@ async fn an_answer_to_something_else_is_no_answer() {
 }
 
 /// An older node that does not know a request reports that, and continues with the others.
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn an_older_node_refuses_what_it_does_not_know() {
     let (store, _peers, mut peer) = connected().await;
     let serving = tokio::spawn(async move {

@@ -19,7 +19,7 @@ fn copy(number: u64) -> Arc<RecordsCopy> {
     })
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_copy_is_handed_to_the_node_and_its_word_is_told() {
     let (store, _peers, mut peer) = connected().await;
     let failed = StoreError::Full {
@@ -60,7 +60,7 @@ async fn a_copy_is_handed_to_the_node_and_its_word_is_told() {
     );
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn the_copy_of_a_node_is_returned() {
     let (store, _peers, mut peer) = connected().await;
     for kept in [None, Some(copy(9))] {

@@ -1,8 +1,9 @@
 //! Hello and welcome.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use tokio::time::Instant;
 use umbo_protocol::{Ask, Outcome};
 use umbo_store::{CallContext, RecordsKeeper, RecordsRevision, Store as _, StoreReport};
 use umbo_types::Deadline;
@@ -12,7 +13,7 @@ use crate::rows::{NS, key, read};
 
 /// The node withdraws older requests before it sends the welcome: a request sent before it would be withdrawn
 /// too, or overtaken.
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn nothing_is_sent_before_the_welcome() {
     let (store, mut peers) = Peers::of(settings());
     let asking = tokio::spawn({
@@ -31,7 +32,7 @@ async fn nothing_is_sent_before_the_welcome() {
 }
 
 /// All connections of a store have one incarnation, and those of two stores have different ones.
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_store_keeps_its_incarnation() {
     let (store, mut peers) = Peers::of(settings());
     let mut first = peers.next().await;
@@ -48,7 +49,7 @@ async fn a_store_keeps_its_incarnation() {
 }
 
 /// The state of the node in any frame is recorded: the version of its map, and its revision of the records.
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn every_frame_of_the_node_counts() {
     let (store, mut peers, mut peer) = connected().await;
     assert_eq!(store.records_revision(), RecordsRevision::default());
@@ -71,14 +72,14 @@ async fn every_frame_of_the_node_counts() {
 }
 
 /// A deadline is sent as an instant of the node's clock that is never later than the deadline itself.
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_deadline_comes_on_the_clock_of_the_node() {
     let (store, _peers, mut peer) = connected().await;
     let deadline = Instant::now() + Duration::from_mins(10);
     let asking = tokio::spawn({
         let store = Arc::clone(&store);
         async move {
-            let call = CallContext::internal_until(Deadline::at(deadline));
+            let call = CallContext::internal_until(Deadline::at(deadline.into_std()));
             store.get(&call, NS, &key("a")).await
         }
     });

@@ -17,7 +17,7 @@ fn applied() -> Outcome {
 }
 
 /// The outcome of writes that were sent is unknown; they are never sent again.
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn writes_that_were_sent_are_unknown_after_a_loss() {
     let (store, mut peers, mut peer) = connected().await;
     let writes: Vec<_> = (0..10)
@@ -39,7 +39,7 @@ async fn writes_that_were_sent_are_unknown_after_a_loss() {
 }
 
 /// No node can have begun a write whose last chunk was not sent: it is sent again.
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_write_of_which_a_part_was_sent_is_sent_again_after_a_loss() {
     let (store, mut peers) = Peers::of(settings());
     let mut peer = peers.next().await;
@@ -68,7 +68,7 @@ async fn a_write_of_which_a_part_was_sent_is_sent_again_after_a_loss() {
 }
 
 /// Reads may be done twice.
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn reads_are_sent_again_after_a_loss() {
     let (store, mut peers, mut peer) = connected().await;
     let reading = tokio::spawn(async move { read(&*store, &key("a")).await });
@@ -81,7 +81,7 @@ async fn reads_are_sent_again_after_a_loss() {
 }
 
 /// A node that shuts down answers the requests that it has; later ones wait for the next connection.
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_node_that_stops_answers_what_it_was_sent() {
     let (store, mut peers, mut peer) = connected().await;
     let writing = tokio::spawn({
@@ -109,7 +109,7 @@ async fn a_node_that_stops_answers_what_it_was_sent() {
 }
 
 /// The connection to a node that sends nothing is closed, even if the socket stays open.
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_silent_node_is_given_up() {
     let (store, mut peers) = Peers::of(RemoteSettings {
         silence_max: Duration::from_millis(20),
@@ -125,7 +125,7 @@ async fn a_silent_node_is_given_up() {
 }
 
 /// The connection to a node whose store makes no progress is kept while its pongs come.
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_node_that_only_lives_is_waited_for() {
     let (store, mut peers) = Peers::of(RemoteSettings {
         silence_max: Duration::from_millis(5),

@@ -1,14 +1,27 @@
-//! The node's end of a connection, in a test.
+//! The remote store against a node that the test simulates, over a connection in memory and in simulated time: what
+//! is sent, when and in which order, and how failures of the node or the connection are handled.
+//!
+//! This file is the node's end of a connection.
+
+mod greetings;
+mod large;
+mod losses;
+mod order;
+mod records;
+mod strangers;
 
 use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use crate::time::TokioClock;
+pub(crate) use crate::time::until;
 use async_trait::async_trait;
 use futures_util::FutureExt as _;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream};
 use tokio::sync::mpsc;
+use tokio::time::Instant;
 use umbo_protocol::{
     Answer, AnswerWriter, Ask, Assembly, Decoder, DispatcherFrame, Hello, NodeStamp, Outcome,
     ReceiveWindow, Request, WINDOW_LEN, Welcome,
@@ -16,7 +29,6 @@ use umbo_protocol::{
 use umbo_routing::{ClusterMap, ClusterNode};
 use umbo_store::{RecordsRevision, StoreReport};
 use umbo_store_remote::{Connector, Io, RemoteSettings, RemoteStore, Transport};
-use umbo_types::{Clock, Timestamp};
 
 /// Bytes that a connection in memory can hold.
 const PIPE_LEN: usize = 64 << 10;
@@ -31,19 +43,6 @@ impl Connector for Pipes {
         let sent = self.0.send(other);
         sent.map_err(|_| io::Error::from(io::ErrorKind::ConnectionRefused))?;
         Ok(Box::new(own))
-    }
-}
-
-#[derive(Debug)]
-struct RealClock;
-
-impl Clock for RealClock {
-    fn wall(&self) -> Timestamp {
-        Timestamp(1)
-    }
-
-    fn monotonic(&self) -> Instant {
-        Instant::now()
     }
 }
 
@@ -70,7 +69,7 @@ impl Peers {
         settings.transport = Transport::Other(Arc::new(Pipes(sender)));
         let node = ClusterNode::new("node-0", "node-0.example:1").expect("a node");
         let map = ClusterMap::create("test", vec![node], 1).expect("a map");
-        let store = RemoteStore::connect(settings, map, Arc::new(RealClock));
+        let store = RemoteStore::connect(settings, map, Arc::new(TokioClock::new()));
         (store, Self(receiver))
     }
 
@@ -302,15 +301,4 @@ pub(crate) fn put_varint(out: &mut Vec<u8>, mut number: u64) {
         number >>= 7;
     }
     out.push(number as u8);
-}
-
-/// Waits until a condition holds, for a limited time.
-pub(crate) async fn until(is_so: impl Fn() -> bool) {
-    for _ in 0..5_000 {
-        if is_so() {
-            return;
-        }
-        tokio::time::sleep(Duration::from_millis(2)).await;
-    }
-    panic!("it did not become so");
 }

@@ -27,7 +27,7 @@ fn applied() -> Outcome {
 }
 
 /// A small write does not overtake a large one of its partition, but other requests do.
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn writes_of_a_partition_arrive_in_the_order_in_which_they_were_sent() {
     let (store, _peers, mut peer) = connected().await;
     let large = vec![1; 1 << 20];
@@ -54,7 +54,7 @@ async fn writes_of_a_partition_arrive_in_the_order_in_which_they_were_sent() {
 }
 
 /// A get does not wait for a large write.
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn reads_pass_large_writes() {
     let (store, _peers, mut peer) = connected().await;
     let large = vec![1; 1 << 20];
@@ -67,7 +67,7 @@ async fn reads_pass_large_writes() {
     assert_eq!(value_len(&peer.request().await), 1 << 20);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn answers_may_come_in_any_order() {
     let (store, _peers, mut peer) = connected().await;
     let reads: Vec<_> = (0..10)
@@ -98,7 +98,7 @@ async fn answers_may_come_in_any_order() {
 }
 
 /// A write whose caller has gone is withdrawn: a sent one is cancelled, a queued one is never sent.
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_dropped_write_is_withdrawn() {
     let (store, _peers, mut peer) = connected().await;
     let key = key("a");
@@ -120,7 +120,7 @@ async fn a_dropped_write_is_withdrawn() {
 }
 
 /// A dropped write that waits behind a large one of its partition is never sent.
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_dropped_write_that_waits_never_leaves() {
     let (store, _peers, mut peer) = connected().await;
     let (key, large) = (key("a"), vec![1; 1 << 20]);
@@ -140,7 +140,7 @@ async fn a_dropped_write_that_waits_never_leaves() {
 
 /// A large write that is dropped while its chunks are sent is cancelled, and the writes that wait for it
 /// continue.
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_dropped_large_write_frees_what_waits_for_it() {
     let (store, mut peers) = Peers::of(settings());
     let mut peer: Peer = peers.welcomed().await;
