@@ -132,15 +132,17 @@ mod tests {
     async fn a_read_whose_client_has_left_is_stopped() {
         let threads = LowPriority::for_long_reads(1).unwrap();
         let (held, mut ended) = tokio::sync::mpsc::channel::<()>(1);
-        let reading = threads.run(async move {
+        let (begin, begun) = tokio::sync::oneshot::channel();
+        let mut reading = Box::pin(threads.run(async move {
             let _held = held;
+            begin.send(()).unwrap();
             std::future::pending::<()>().await;
-        });
-        assert!(
-            tokio::time::timeout(Duration::from_millis(20), reading)
-                .await
-                .is_err()
-        );
+        }));
+        tokio::select! {
+            () = &mut reading => panic!("it never ends"),
+            begun = begun => begun.unwrap(),
+        }
+        drop(reading);
         assert_eq!(ended.recv().await, None);
     }
 

@@ -279,7 +279,7 @@ mod tests {
     const LEADER_TIMEOUT: Duration = Duration::from_millis(20);
 
     fn bound(request_timeout: Duration) -> LeaderBound {
-        let monotonic = Instant::now();
+        let monotonic = tokio::time::Instant::now().into_std();
         let wall = Timestamp(0);
         let request_deadline = Deadline::after(monotonic, request_timeout);
         LeaderBound::new(
@@ -295,7 +295,7 @@ mod tests {
         answer.is_ok_and(|answer| answer.is_none())
     }
 
-    #[tokio::test]
+    #[tokio::test(start_paused = true)]
     async fn a_read_is_bounded_by_its_request_and_in_another_task_by_itself() {
         let of_short_request = || bound(LEADER_TIMEOUT / 2);
         assert!(!is_ended(of_short_request()).await);

@@ -1,8 +1,6 @@
 //! Policies through the admin API, in this process: pods on one store in memory, under a clock that
 //! stands still.
 
-#![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
-
 mod changes;
 mod limiter;
 mod slow_store;

@@ -1,6 +1,6 @@
 //! Who pays: names are honoured with the grant `delegate`, and ignored without.
 
-use crate::support::{TestDispatcher, by_caller};
+use crate::cost::support::{TestDispatcher, by_caller};
 
 const TARGET: &str = "/v1/ns/listings/kv/p";
 

@@ -8,7 +8,7 @@ use umbo_api::Outcome;
 use umbo_dispatcher::overload::OverloadSettings;
 use umbo_overload::{LimitSettings, QueueSettings};
 
-use crate::support::{Reply, SHARDS, TestDispatcher};
+use crate::cost::support::{Reply, SHARDS, TestDispatcher};
 
 /// Two rows of one partition: what is asked of one waits for what is asked of the other.
 const FIRST: &str = "/v1/ns/listings/kv/p/first";
@@ -97,7 +97,7 @@ async fn the_place_of_one_who_left_goes_to_the_next() {
     assert_eq!(pod.ask("GET", SECOND, &[], "").await.body, "c");
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_deadline_that_passes_in_the_queue_is_told_as_not_applied() {
     let pod = narrow_pod().await;
     pod.store.set_held(true);

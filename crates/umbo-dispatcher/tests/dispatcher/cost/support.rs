@@ -22,7 +22,7 @@ use umbo_telemetry::metrics::{Code, RequestMetrics};
 use umbo_telemetry::trace::Tracer;
 use umbo_types::{Clock, RequestUnits, Timestamp};
 
-use crate::store::TestStore;
+use crate::cost::store::TestStore;
 
 pub(crate) const SHARDS: u16 = 4;
 

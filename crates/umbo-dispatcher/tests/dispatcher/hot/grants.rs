@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::support::{Site, TestDispatcher};
+use crate::hot::support::{Site, TestDispatcher};
 
 /// Makes a token of these grants; `admin` has made the first.
 async fn token(admin: &TestDispatcher, name: &str, grant: &str) -> TestDispatcher {

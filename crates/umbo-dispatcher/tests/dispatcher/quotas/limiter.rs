@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use umbo_quota::{ActualUsage, CostHint, QuotaRequest, Subject};
 use umbo_types::{Attributes, NamespaceId, Operation, PriceMultiplier};
 
-use crate::support::{Site, TestDispatcher, policy};
+use crate::quotas::support::{Site, TestDispatcher, policy};
 
 /// Asks for a get of a caller; says whether it was let in. One that is costs 1.05 units.
 fn get(site: &Site, pod: &TestDispatcher, caller: &str) -> bool {

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use umbo_store::RecordsKeeper;
 
-use crate::store::FaultyStore;
-use crate::support::{Site, path};
+use crate::records::store::FaultyStore;
+use crate::records::support::{Site, path};
 
 #[tokio::test]
 async fn without_the_home_rows_are_served_and_nothing_is_changed() {

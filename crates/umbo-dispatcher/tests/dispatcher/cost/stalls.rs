@@ -1,14 +1,15 @@
 //! Shards that do not answer within the deadline: what the others have answered is told all the same.
 
 use std::fmt::Write as _;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde_json::{Value, json};
+use tokio::time::Instant;
 use umbo_dispatcher::overload::OverloadSettings;
 use umbo_overload::{LimitSettings, QueueSettings};
 use umbo_types::{Clock as _, ShardId};
 
-use crate::support::{Reply, SHARDS, TestDispatcher};
+use crate::cost::support::{Reply, SHARDS, TestDispatcher};
 
 /// More than are asked for at once, and more than one piece for each shard.
 const KEYS: usize = 300;
@@ -18,10 +19,10 @@ const STALLED: ShardId = ShardId(2);
 
 type Fields<'a> = &'a [(&'a str, &'a str)];
 
-/// Timers go by the time of day of the machine: deadlines are to be as far away for them as they are
-/// for the pod.
+/// Timers go by the simulated time of tokio: deadlines are to be as far away for them as they are for the pod.
 fn catch_up(pod: &TestDispatcher) {
-    let behind = Instant::now().saturating_duration_since(pod.clock.monotonic());
+    let now = Instant::now().into_std();
+    let behind = now.saturating_duration_since(pod.clock.monotonic());
     pod.clock.advance(behind);
 }
 
@@ -88,7 +89,7 @@ fn assert_only_its_rows_are_late(reply: &Reply, shards: &[ShardId], status: u64)
     late
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_shard_that_stalls_costs_a_multi_get_its_own_rows() {
     let pod = TestDispatcher::open(&[]).await;
     assert_eq!(write(&pod, PATIENT, KEYS).await.status, 200);
@@ -113,7 +114,7 @@ async fn a_shard_that_stalls_costs_a_multi_get_its_own_rows() {
     assert!(reply.units() < whole.units(), "{reply:?}");
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_shard_that_stalls_leaves_its_own_writes_unknown() {
     let pod = TestDispatcher::open(&[]).await;
     let shards = shards(&pod, KEYS).await;
@@ -129,7 +130,7 @@ async fn a_shard_that_stalls_leaves_its_own_writes_unknown() {
     }
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn writes_that_still_wait_for_a_slot_are_not_applied() {
     let limit = LimitSettings {
         min: 1,
@@ -166,7 +167,7 @@ async fn writes_that_still_wait_for_a_slot_are_not_applied() {
     }
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn what_is_late_altogether_is_one_answer() {
     let pod = TestDispatcher::open(&[]).await;
     let all: Vec<ShardId> = (0..SHARDS).map(ShardId).collect();
@@ -180,7 +181,7 @@ async fn what_is_late_altogether_is_one_answer() {
     assert!(!written.retry.safe);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_node_that_is_not_back_in_time_is_told_to_be_away() {
     let pod = TestDispatcher::open(&[]).await;
     let shards = shards(&pod, 40).await;
@@ -211,7 +212,7 @@ async fn a_node_that_is_not_back_in_time_is_told_to_be_away() {
     }
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_store_that_is_busy_all_the_time_is_stopped_in_time() {
     let pod = TestDispatcher::open(&[]).await;
     assert_eq!(write(&pod, PATIENT, KEYS).await.status, 200);
@@ -225,7 +226,7 @@ async fn a_store_that_is_busy_all_the_time_is_stopped_in_time() {
     assert_eq!(with(200) + with(504), KEYS);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_scan_without_a_named_time_goes_on_though_its_first_chunks_are_empty() {
     let pod = TestDispatcher::open(&[]).await;
     let put = pod.ask("PUT", "/v1/ns/listings/kv/p", &[], "v").await;

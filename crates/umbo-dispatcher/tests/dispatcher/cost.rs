@@ -1,5 +1,4 @@
 //! Costs, quotas and queues as a client sees them: a pod on a store in memory, under a simulated clock.
-#![cfg(test)]
 
 mod charges;
 mod conservation;

@@ -3,7 +3,7 @@
 use serde_json::json;
 use umbo_api::ErrorCode;
 
-use crate::support::{SHARDS, TestDispatcher, by_caller};
+use crate::cost::support::{SHARDS, TestDispatcher, by_caller};
 
 const EXPLAIN: &str = "/v1/ns/listings/explain";
 const USAGE: &str = "/v1/ns/listings/usage";

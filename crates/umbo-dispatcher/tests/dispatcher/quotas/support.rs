@@ -22,7 +22,7 @@ use umbo_telemetry::metrics::{Code, RequestMetrics};
 use umbo_telemetry::trace::Tracer;
 use umbo_types::{Clock, Key, NamespaceId, Timestamp, Value as StoredValue, Version};
 
-use crate::slow_store::SlowStore;
+use crate::quotas::slow_store::SlowStore;
 
 /// What all pods of a case share.
 pub(crate) struct Site {

@@ -8,7 +8,7 @@ use umbo_dispatcher::{LowPriority, run_loads};
 use umbo_observe::EventCursor;
 use umbo_types::{NamespaceId, PartitionKey};
 
-use crate::support::{Site, TestDispatcher};
+use crate::records::support::{Site, TestDispatcher};
 
 /// Builds the next version of a namespace, without rows, and activates it; `meanwhile` happens while it is being built.
 async fn replace(pod: &TestDispatcher, namespace: &str, meanwhile: impl AsyncFnOnce()) {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::support::{Site, TestDispatcher};
+use crate::hot::support::{Site, TestDispatcher};
 
 /// Reads a path so often that its key is hot.
 async fn heat(site: &Site, pod: &TestDispatcher, path: &str) {

@@ -6,7 +6,7 @@ use umbo_dispatcher::overload::OverloadSettings;
 use umbo_store::{Outcome, StoreError};
 use umbo_types::{RequestUnits, ShardId};
 
-use crate::support::{TestDispatcher, by_caller};
+use crate::cost::support::{TestDispatcher, by_caller};
 
 const KV: &str = "/v1/ns/listings/kv/";
 

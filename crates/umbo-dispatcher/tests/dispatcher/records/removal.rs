@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use crate::support::{Site, path};
+use crate::records::support::{Site, path};
 
 const SECOND: Duration = Duration::from_secs(1);
 

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::store::Fault;
-use crate::support::{Answer, Site, TestDispatcher, path};
+use crate::records::store::Fault;
+use crate::records::support::{Answer, Site, TestDispatcher, path};
 
 const FAULTS: [Fault; 4] = [
     Fault::Refused,

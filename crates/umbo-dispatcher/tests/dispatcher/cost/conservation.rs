@@ -2,7 +2,7 @@
 
 use umbo_types::RequestUnits;
 
-use crate::support::{TestDispatcher, by_caller};
+use crate::cost::support::{TestDispatcher, by_caller};
 
 /// A small generator; the run is the same every time.
 struct Random(u64);

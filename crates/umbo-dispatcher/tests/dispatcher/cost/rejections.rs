@@ -5,7 +5,7 @@ use std::time::Duration;
 use umbo_store::StoreError;
 use umbo_types::ShardId;
 
-use crate::support::{Reply, TestDispatcher, by_caller};
+use crate::cost::support::{Reply, TestDispatcher, by_caller};
 
 const TARGET: &str = "/v1/ns/listings/kv/p";
 

@@ -5,10 +5,10 @@ use std::time::Duration;
 use proptest::prelude::*;
 use umbo_types::RequestUnits;
 
-use crate::support::TestDispatcher;
+use crate::cost::support::TestDispatcher;
 
 /// What services are told.
-const CONTRACT: &str = include_str!("../../../umbo-api/README.md");
+const CONTRACT: &str = include_str!("../../../../umbo-api/README.md");
 
 /// The numbers of the formula, in micro-RU.
 #[derive(Debug, Clone, Copy)]

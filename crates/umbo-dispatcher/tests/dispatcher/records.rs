@@ -1,8 +1,6 @@
 //! Umbo's own records over stores that fail: what is answered is what took effect, whatever fails where,
 //! and whichever dispatcher is asked.
 
-#![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
-
 mod away;
 mod removal;
 mod steps;

@@ -18,7 +18,7 @@ use umbo_telemetry::metrics::{Code, RequestMetrics};
 use umbo_telemetry::trace::Tracer;
 use umbo_types::{Clock, Timestamp};
 
-use crate::store::FaultyStore;
+use crate::records::store::FaultyStore;
 
 /// What all dispatchers of a case share.
 pub(crate) struct Site {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use crate::support::{Site, TestDispatcher};
+use crate::hot::support::{Site, TestDispatcher};
 
 const ROW: &str = "ns/shop/kv/listing:17";
 const TERMS: &str = r#"{"reason":"a","ttl":60}"#;

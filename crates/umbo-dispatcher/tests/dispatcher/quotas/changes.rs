@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::support::{BUILT_IN, Site, names, policy};
+use crate::quotas::support::{BUILT_IN, Site, names, policy};
 
 #[tokio::test]
 async fn a_policy_is_stored_changed_and_removed() {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde_json::json;
 use umbo_control::policies::FilePolicies;
 
-use crate::support::{BUILT_IN, Site, names, policy};
+use crate::quotas::support::{BUILT_IN, Site, names, policy};
 
 fn entry(name: &str, rate: u64) -> String {
     format!("[[policy]]\nname = \"{name}\"\nper = [\"caller\"]\nunit = \"ru\"\nrate = {rate}\n")
