@@ -5,7 +5,7 @@ use umbo_client::{
     BatchOptions, Condition, DeadLetter, DeadLetters, Error, IncrementOptions, PutOptions,
 };
 
-use crate::script::{header, lines, refusal, serve, serve_with, with};
+use super::script::{header, lines, refusal, serve, serve_with, with};
 
 #[tokio::test]
 async fn a_server_that_recognises_the_repetition_decides_what_was_in_doubt() {

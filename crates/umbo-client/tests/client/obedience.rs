@@ -1,8 +1,6 @@
 //! How the client behaves towards a server that rejects and sheds: against a small server that
 //! answers as it is told.
 
-#![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
-
 use std::pin::pin;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -396,6 +394,6 @@ async fn a_request_that_nobody_waits_for_does_not_stay_under_way() {
         let call = client.get("n", b"a", b"");
         let _ = tokio::time::timeout(Duration::from_micros(300), call).await;
     }
-    let answer = tokio::time::timeout(Duration::from_secs(5), client.get("n", b"a", b"")).await;
+    let answer = tokio::time::timeout(Duration::from_mins(1), client.get("n", b"a", b"")).await;
     assert!(answer.is_ok(), "it waits for answers that never come");
 }

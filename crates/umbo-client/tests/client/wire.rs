@@ -1,7 +1,5 @@
 //! What the client sends and how it reads answers, against a small server that answers by script.
 
-#![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
-
 mod doubt;
 mod loads;
 mod script;

@@ -1,8 +1,6 @@
 //! What refusals slow, and what they do not: over sockets, against a small server that refuses as it is told.
 //! How fast the client comes back is a matter of time: `umbo-loadtest check client`.
 
-#![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
-
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
