@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::{Arc, Condvar, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 use redb::backends::FileBackend;
@@ -53,12 +53,15 @@ pub(super) struct Control {
     /// Ranges whose reads fail, and how many have.
     bad_sectors: Mutex<Vec<Range<u64>>>,
     bad_sector_reads: AtomicU64,
+    /// Beginning of the disk's clock, and what a test has advanced it by.
+    began: OnceLock<Instant>,
     advanced: Mutex<Duration>,
     openings: AtomicU64,
     /// Whether reads that have to wait can be told from others.
     tells_waiting: AtomicBool,
     /// Name of the file whose reads hang.
     hung: Mutex<Option<String>>,
+    hung_reads: AtomicU64,
     unhung: Condvar,
 }
 
@@ -100,6 +103,9 @@ impl Control {
     fn wait_while_hung(&self, name: &str) {
         let hung = self.hung.lock().unwrap();
         let is_hung = |hung: &mut Option<String>| hung.as_deref() == Some(name);
+        if hung.as_deref() == Some(name) {
+            self.hung_reads.fetch_add(1, Ordering::SeqCst);
+        }
         drop(self.unhung.wait_while(hung, is_hung).unwrap());
     }
 
@@ -152,7 +158,7 @@ impl FaultyFiles {
         self.0.bad_sector_reads.load(Ordering::SeqCst)
     }
 
-    /// Advances the disk's clock.
+    /// Advances the disk's clock, which stands still otherwise.
     pub(super) fn advance(&self, time: Duration) {
         *self.0.advanced.lock().unwrap() += time;
     }
@@ -166,6 +172,11 @@ impl FaultyFiles {
     pub(super) fn hang(&self, name: Option<&str>) {
         *self.0.hung.lock().unwrap() = name.map(str::to_owned);
         self.0.unhung.notify_all();
+    }
+
+    /// Returns how many reads have had to wait while their file hung.
+    pub(super) fn hung_reads(&self) -> u64 {
+        self.0.hung_reads.load(Ordering::SeqCst)
     }
 
     /// Returns how often a file was opened.
@@ -225,7 +236,7 @@ impl Opener for FaultyFiles {
     }
 
     fn now(&self) -> Instant {
-        Instant::now() + *self.0.advanced.lock().unwrap()
+        *self.0.began.get_or_init(Instant::now) + *self.0.advanced.lock().unwrap()
     }
 }
 

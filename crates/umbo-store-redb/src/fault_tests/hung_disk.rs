@@ -159,8 +159,10 @@ async fn a_walk_that_waits_for_the_disk_midway_hands_on_each_row_once() {
             (page, sink)
         }
     });
-    tokio::time::sleep(Duration::from_millis(50)).await;
-    assert!(!walking.is_finished());
+    while rig.files.hung_reads() == 0 {
+        assert!(!walking.is_finished(), "it did not wait for the disk");
+        tokio::task::yield_now().await;
+    }
     drop(released);
     let (page, sink) = walking.await.unwrap();
     let page = page.unwrap();

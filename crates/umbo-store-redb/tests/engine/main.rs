@@ -1,18 +1,13 @@
-//! What the engine promises beyond the contract: folders, reclaiming, kills.
+//! The engine on files: the contract, and what it promises beyond: folders, reclaiming, kills.
 
-#[cfg(test)]
+#![cfg(test)]
+
 mod cluster;
-#[cfg(test)]
+mod contract;
 mod fences;
-#[cfg(test)]
 mod folder;
-#[cfg(test)]
 mod idempotency;
-#[cfg(test)]
 mod kill;
-#[cfg(test)]
 mod reclaim;
-#[cfg(test)]
 mod rows;
-#[cfg(test)]
 mod sizes;

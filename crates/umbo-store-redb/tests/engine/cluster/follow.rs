@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use tokio::sync::Notify;
 use umbo_routing::ClusterMap;
 use umbo_store::{Outcome, ShardState, Store, StoreReport};
 use umbo_store_redb::{OpenError, RedbStore, ShardOpening};
@@ -120,8 +121,10 @@ async fn what_was_acknowledged_before_a_shard_left_is_in_its_file() {
     let own: Vec<usize> = (0..ROWS)
         .filter(|&number| first.node_of(owner(&a, number)).unwrap().name() == "a")
         .collect();
+    let is_written = Arc::new(Notify::new());
     let writer = {
         let (a, clock, own) = (Arc::clone(&a), Arc::clone(&cluster.clock), own.clone());
+        let is_written = Arc::clone(&is_written);
         tokio::spawn(async move {
             let mut acknowledged = vec![0_u32; ROWS];
             for round in 1.. {
@@ -136,11 +139,13 @@ async fn what_was_acknowledged_before_a_shard_left_is_in_its_file() {
                         }
                     }
                 }
+                is_written.notify_one();
             }
             acknowledged
         })
     };
-    tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+    // While the next round is written.
+    is_written.notified().await;
     follow(&a, &second).await.unwrap();
     let acknowledged = writer.await.unwrap();
     for shard in first.shards_of("a") {
