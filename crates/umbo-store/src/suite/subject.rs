@@ -131,16 +131,15 @@ impl<E: Engine> TestSubject<E> {
         }
     }
 
-    /// Returns the status of the shards once `is_so` holds for it, or after a while: if the shards are on
+    /// Returns the status of the shards once `is_so` holds for it, or after a minute: if the shards are on
     /// other machines, their status arrives a moment later.
     pub(super) async fn told(&self, is_so: impl Fn(&[ShardStatus]) -> bool) -> Vec<ShardStatus> {
-        for _ in 0..5_000 {
-            let status = self.store.status();
-            if is_so(&status) {
-                return status;
+        let telling = async {
+            while !is_so(&self.store.status()) {
+                tokio::time::sleep(Duration::from_millis(1)).await;
             }
-            tokio::time::sleep(Duration::from_millis(1)).await;
-        }
+        };
+        let _ = tokio::time::timeout(Duration::from_mins(1), telling).await;
         self.store.status()
     }
 
