@@ -3,6 +3,7 @@
 //! `proof` says what is promised and how it is checked.
 
 #[allow(dead_code, unreachable_pub)] // it holds modules of the crate, which uses more of them
+#[path = "../interleavings/proof.rs"]
 mod proof;
 
 use proof::{adversarial, cases, exhaustive, random};
