@@ -103,7 +103,8 @@ async fn a_preface_in_parts_is_one_preface() {
 #[tokio::test]
 async fn an_idle_connection_is_said_goodbye_to() {
     let limits = EdgeLimits {
-        idle_timeout: Duration::from_millis(100),
+        // Longer than a machine stands still.
+        idle_timeout: Duration::from_secs(1),
         // Not the one that ends it: frames without a request are no head in parts.
         header_timeout: PATIENCE * 2,
         ..EdgeLimits::default()
@@ -120,7 +121,8 @@ async fn an_idle_connection_is_said_goodbye_to() {
 #[tokio::test]
 async fn a_client_that_opens_no_window_is_cut() {
     let limits = EdgeLimits {
-        write_timeout: Duration::from_millis(100),
+        // Longer than a machine stands still.
+        write_timeout: Duration::from_secs(1),
         ..EdgeLimits::default()
     };
     let server = Server::start(limits);

@@ -25,12 +25,12 @@ use umbo_edge::{Connection, DrainStats, EdgeLimits, Handler, Observer};
 use umbo_tls::TlsSource;
 
 /// Bound of every wait for something that must happen.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+pub(crate) const PATIENCE: Duration = Duration::from_mins(1);
 
 /// Longest body that the echo route reads.
 pub(crate) const ECHO_LEN_MAX: u64 = 100;
 
-/// Answers `/hello`, `/who`, `/echo`, `/wait`, `/large`, `/stream`, `/cut`.
+/// Answers `/hello`, `/who`, `/echo`, `/hasty`, `/wait`, `/large`, `/stream`, `/cut`.
 #[derive(Default)]
 pub(crate) struct Routes {
     /// Requests that have entered `/wait`.
@@ -61,7 +61,8 @@ impl Handler for Routes {
         let mut counter = DropCounter(self.dropped.clone(), false);
         let response = match head.uri.path() {
             "/who" => Response::new(ReplyBody::from(Bytes::from(format!("{connection:?}")))),
-            "/echo" => echo(body).await,
+            "/echo" => echo(body, PATIENCE).await,
+            "/hasty" => echo(body, Duration::from_millis(50)).await,
             "/wait" => {
                 self.waiting.notify_one();
                 self.release.notified().await;
@@ -89,10 +90,10 @@ fn status(status: StatusCode, body: ReplyBody) -> Response<ReplyBody> {
     response
 }
 
-async fn echo(body: Incoming) -> Response<ReplyBody> {
+async fn echo(body: Incoming, timeout: Duration) -> Response<ReplyBody> {
     let limits = BodyLimits {
         len_max: ECHO_LEN_MAX,
-        timeout: Duration::from_millis(50),
+        timeout,
     };
     match read_bounded(body, limits).await {
         Ok(bytes) => Response::new(ReplyBody::from(bytes)),

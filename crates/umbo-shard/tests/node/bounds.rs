@@ -9,7 +9,7 @@ use umbo_protocol::{FRAME_LEN_MAX, PREFACE, RequestWriter, WINDOW_LEN};
 use umbo_shard::{ConnectionEnd, Node, NodeLimits, NodeParts, serve_connection};
 use umbo_store::MemoryStore;
 
-use crate::support::{Started, WallClock, get, hello, key_of, map, put};
+use crate::support::{Started, WallClock, get, hello, key_of, map, put, request};
 
 /// A frame of a kind, of these bytes.
 fn frame(kind: u8, payload: &[u8]) -> Vec<u8> {
@@ -148,11 +148,10 @@ async fn what_begins_and_does_not_go_on_is_not_waited_for() {
 async fn a_peer_that_takes_no_answers_is_given_up() {
     let mut alone = Alone::new(NodeLimits::default()).await;
     let mut writer = RequestWriter::new(WINDOW_LEN as u32);
-    let node = Started::new();
-    let mut made = node.silent_peer().await;
     let value = put(&key_of(0, 0), vec![1; 1 << 20]);
-    for ask in [value].into_iter().chain(vec![get(&key_of(0, 0)); 8]) {
-        writer.push(&(&made.request(ask)).into());
+    let asks = [value].into_iter().chain(vec![get(&key_of(0, 0)); 8]);
+    for (id, ask) in (1..).zip(asks) {
+        writer.push(&(&request(id, ask)).into());
     }
     let mut out = Vec::new();
     loop {
@@ -176,19 +175,18 @@ async fn more_than_was_granted_ends_the_connection() {
     let mut alone = Alone::new(NodeLimits::default()).await;
     // Unread answers stop the node from granting credit: a value that fills the pipe, requested many times.
     let mut sent = 0;
-    let node = Started::new();
-    let mut made = node.silent_peer().await;
     let mut writer = RequestWriter::new(u32::MAX);
     let key = key_of(0, 0);
     let value = put(&key, vec![1; 1 << 20]);
-    for ask in [value].into_iter().chain(vec![get(&key); 4]) {
-        writer.push(&(&made.request(ask)).into());
+    let mut ids = 1..;
+    for (ask, id) in [value].into_iter().chain(vec![get(&key); 4]).zip(&mut ids) {
+        writer.push(&(&request(id, ask)).into());
     }
     let mut out = Vec::new();
     while !alone.ended.is_finished() {
         if writer.queued_len() == 0 {
-            for _ in 0..1_000 {
-                writer.push(&(&made.request(get(&key))).into());
+            for id in ids.by_ref().take(1_000) {
+                writer.push(&(&request(id, get(&key))).into());
             }
         }
         writer.fill(&mut out);

@@ -25,7 +25,7 @@ use umbo_types::{
 
 pub(crate) const NS: NamespaceId = NamespaceId(7);
 /// Longer than any test takes.
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_mins(1);
 
 #[derive(Debug)]
 pub(crate) struct WallClock;
@@ -251,17 +251,7 @@ impl Peer {
     pub(crate) fn request(&mut self, ask: Ask) -> Request {
         let id = self.next_id;
         self.next_id += 1;
-        Request {
-            id,
-            deadline_ns: None,
-            criticality: Criticality::default(),
-            caller: Bytes::from_static(b"tester"),
-            price: RequestUnits::ZERO,
-            traceparent: Bytes::new(),
-            is_continued: false,
-            attributes: None,
-            ask,
-        }
+        request(id, ask)
     }
 
     /// Reads what comes next; false where the node has hung up.
@@ -344,6 +334,20 @@ impl Peer {
         let answer = self.answer().await;
         assert_eq!(answer.id, id);
         answer
+    }
+}
+
+pub(crate) fn request(id: u64, ask: Ask) -> Request {
+    Request {
+        id,
+        deadline_ns: None,
+        criticality: Criticality::default(),
+        caller: Bytes::from_static(b"tester"),
+        price: RequestUnits::ZERO,
+        traceparent: Bytes::new(),
+        is_continued: false,
+        attributes: None,
+        ask,
     }
 }
 
