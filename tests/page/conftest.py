@@ -1,17 +1,13 @@
 """Fixtures of the tests of the operators' page: Debian's Chromium, headless, and a server with load."""
 
-import contextlib
 import json
-import os
-import pathlib
 import shutil
-import threading
-import time
 
 import pytest
 from playwright.sync_api import sync_playwright
 
-from harness import Client, Namespace, Server, memory_folder, wait_until
+from harness import Namespace, Server, memory_folder, wait_until
+from recorded import pass_seconds
 from staged import BINARY, CALLERS, HOT, LONG, MARKUP, SETTINGS
 
 @pytest.fixture(scope="session")
@@ -25,7 +21,8 @@ def chromium():
 
 
 class Window:
-    """A page of the browser, with everything that it complained of and asked for."""
+    """A page of the browser, with everything that it complained of and asked for. Its time passes while a test waits for
+    something, and only then, as that of the server does: nothing that is shown for a while is missed."""
 
     def __init__(self, chromium, server, **more):
         self.base = f"http://127.0.0.1:{server.admin_port}/"
@@ -36,6 +33,11 @@ class Window:
         self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
         self.page.on("dialog", lambda dialog: (self.complaints.append(f"dialog: {dialog.message}"), dialog.dismiss()))
         self.page.on("request", lambda request: self.requests.append(request.url))
+        self.second = getattr(server, "second", lambda: server.clock.advance(1))
+        now = server.clock.time()
+        # Its clock runs until it is stopped, at a time that may not have passed by then.
+        self.page.clock.install(time=now - 3_600)
+        self.page.clock.pause_at(now)
 
     def hear(self, line):
         # The tests themselves read what is painted.
@@ -46,30 +48,42 @@ class Window:
         self.page.goto(f"{self.base}#/{view}")
         return self
 
-    def until(self, is_so, what, seconds=20):
-        """As wait_until, but lets the browser's events arrive meanwhile."""
-        end = time.monotonic() + seconds
-        while True:
-            if result := is_so():
-                return result
-            assert time.monotonic() < end, f"{what}: not within {seconds} s; {self.text()[:2000]}"
-            self.page.wait_for_timeout(50)
+    def step(self):
+        """Lets a second pass for the server and for the page, and the browser's events arrive."""
+        self.second()
+        self.page.clock.run_for(1_000)
+        self.page.wait_for_timeout(20)
+
+    def steps(self, count):
+        for _ in range(count):
+            self.step()
+
+    def until(self, is_so, what, step=None):
+        """As wait_until, but time passes meanwhile."""
+        try:
+            return wait_until(lambda: is_so() or (step or self.step)(), what)
+        except AssertionError as error:
+            raise AssertionError(f"{error}; {self.text()[:2000]}") from None
+
+    def at_once(self, is_so, what):
+        """As wait_until: the browser's events arrive, and no time passes."""
+        self.until(is_so, what, lambda: self.page.wait_for_timeout(20))
 
     def rounds(self, count):
-        """Waits until the page has read the API so many times more."""
+        """Lets the page read the API so many times more."""
         for _ in range(count):
             with self.page.expect_response(lambda answer: "/admin/v1/" in answer.url and "/events" not in answer.url):
-                pass
+                self.step()
 
     def frames(self):
         """Waits until what has changed is painted."""
-        self.page.evaluate("() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
+        self.page.clock.run_for(100)
 
     def text(self):
         return self.page.locator("body").inner_text()
 
-    def sees(self, text, seconds=20):
-        self.until(lambda: text in self.text(), f"'{text}' is shown", seconds)
+    def sees(self, text):
+        self.until(lambda: text in self.text(), f"'{text}' is shown")
 
     def row(self, text):
         """The row of a table that has a text."""
@@ -99,65 +113,63 @@ def window(chromium, request):
         one.close()
 
 
-class Load:
-    """Requests by several callers, as long as the block lasts: a hot key, writes, ranges, and rejections."""
+class Stage:
+    """What happens to a server in each second of its clock, which stands still between these seconds."""
 
     def __init__(self, server, token=None):
-        self.server, self.token, self.stop = server, token, threading.Event()
-        self.failures, self.threads = [], []
+        self.server, self.token, self.work = server, token, []
+        server.second = self.second
+        server.clock.stop()
 
-    def __enter__(self):
-        ns = self.server.namespace("listings", token=self.token)
-        for key in [HOT, MARKUP, BINARY, LONG, *(f"listing-{n}" for n in range(20))]:
-            assert ns.put(key, value=b"x" * 100).status in (201, 204)
-        policy = {"name": "crawl", "match": {"caller": "crawler"}, "per": ["caller"], "unit": "requests", "rate": 5}
-        answer = ns.client.put("/admin/v1/quotas/crawl", json.dumps(policy))
-        assert answer.status in (200, 201), answer
-        for at, caller in enumerate(CALLERS):
-            self.threads.append(threading.Thread(target=self.work, args=(caller, at)))
-        for thread in self.threads:
-            thread.start()
-        return self
+    def second(self):
+        # Requests take their own time.
+        self.server.clock.go()
+        for work in self.work:
+            work()
+        self.server.clock.stop()
+        pass_seconds(self.server, token=self.token)
 
-    def work(self, caller, at):
-        client = Client(self.server.port, token=self.token)
-        ns = Namespace(client, "listings")
-        number = 0
-        try:
-            while not self.stop.is_set():
-                number += 1
-                who = {"Umbo_Quota_User": caller}
-                ns.get(HOT if at < 2 else f"listing-{number % 20}", **who)
-                if number % 5 == 0:
-                    ns.put(f"{caller}-{number % 50}", value=b"y" * 200, **who)
-                if number % 7 == 0:
-                    ns.range(f"listing-{number % 20}", headers={"Umbo-Quota-User": caller})
-                if number % 3 == 0:
-                    ns.get(MARKUP, Umbo_Criticality="critical", **who)
-                    ns.get(BINARY, **who)
-                    ns.get(LONG, **who)
-                self.stop.wait(0.01)
-        except Exception as failure:  # shown by the test
-            if not self.stop.is_set():
-                self.failures.append(failure)
-        finally:
-            client.close()
 
-    def __exit__(self, *_):
-        self.stop.set()
-        for thread in self.threads:
-            thread.join()
+class Caller:
+    """One caller of many requests: a hot key, writes, ranges, and rejections."""
+
+    def __init__(self, server, name):
+        self.ns, self.name, self.number = Namespace(server.client(), "listings"), name, 0
+
+    def work(self):
+        """Requests of a second."""
+        who = {"Umbo_Quota_User": self.name}
+        for self.number in range(self.number + 1, self.number + 13):
+            listing = f"listing-{self.number % 20}"
+            self.ns.get(HOT if self.name in CALLERS[:2] else listing, **who)
+            if self.number % 5 == 0:
+                self.ns.put(f"{self.name}-{self.number % 50}", value=b"y" * 200, **who)
+            if self.number % 7 == 0:
+                self.ns.range(listing, headers={"Umbo-Quota-User": self.name})
+            if self.number % 3 == 0:
+                self.ns.get(MARKUP, Umbo_Criticality="critical", **who)
+                self.ns.get(BINARY, **who)
+                self.ns.get(LONG, **who)
 
 
 @pytest.fixture(scope="module")
 def loaded():
-    """A server with load, for the tests of one file."""
+    """A server with load, for the tests of one file: a second of it whenever a test waits for something."""
     with memory_folder() as path, Server(path, SETTINGS) as server:
-        server.start()
-        with Load(server) as load:
-            client = server.client()
-            wait_until(lambda: any(key.get("pk") == HOT for key in client.get("/admin/v1/hot").json()["keys"]), "a key is hot")
-            yield server
-        assert not load.failures, load.failures
-        with contextlib.suppress(Exception):
-            server.stop()
+        stage = Stage(server.start())
+        ns = server.namespace("listings")
+        for key in [HOT, MARKUP, BINARY, LONG, *(f"listing-{n}" for n in range(20))]:
+            assert ns.put(key, value=b"x" * 100).status in (201, 204)
+        policy = {"name": "crawl", "match": {"caller": "crawler"}, "per": ["caller"], "unit": "requests", "rate": 5}
+        assert ns.client.put("/admin/v1/quotas/crawl", json.dumps(policy)).status == 201
+        stage.work = [Caller(server, name).work for name in CALLERS]
+
+        def is_hot():
+            stage.second()
+            return any(key.get("pk") == HOT for key in ns.client.get("/admin/v1/hot").json()["keys"])
+
+        wait_until(is_hot, "a key is hot")
+        # Charts show a past.
+        for _ in range(8):
+            stage.second()
+        yield server

@@ -5,7 +5,7 @@ import pathlib
 
 from processes import PROJECT
 
-SETTINGS = {"hotkey": {"rate_min": 20, "ttl": "10s"}}
+SETTINGS = {"hotkey": {"rate_min": 10, "ttl": "10s"}}
 SCREENSHOTS = pathlib.Path(os.environ.get("CARGO_TARGET_DIR", PROJECT / "target")) / "tests-run/screenshots"
 CALLERS = ["search", "crawler", "nightly-job", "mail"]
 HOT = "front-page"

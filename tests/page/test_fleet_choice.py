@@ -2,7 +2,6 @@
 
 import contextlib
 import http.client
-import threading
 
 import pytest
 
@@ -14,8 +13,7 @@ pytestmark = pytest.mark.real("chromium")
 
 @pytest.fixture(scope="module")
 def busy():
-    """Two dispatchers with different callers each, as long as the tests of the file run."""
-    stop, threads = threading.Event(), []
+    """Two dispatchers with different callers each, who ask whenever a test waits for something."""
     with memory_folder() as folder:
         cluster = Cluster(folder, 2)
         try:
@@ -27,21 +25,19 @@ def busy():
             wait_until(lambda: other.get("a").status == 200, "the namespace is seen")
             wait_until(lambda: len(first.admin().get("/admin/v1/fleet").json()["processes"]) == 2, "both are known")
 
-            def work(dispatcher, caller):
-                mine = Namespace(dispatcher.client(), "shared")
-                # The last test kills one of them.
-                with contextlib.suppress(OSError, http.client.HTTPException):
-                    while not stop.wait(0.01):
-                        mine.get("a", Umbo_Quota_User=caller)
+            asked = [(ns, "of-the-first"), (other, "of-the-second")]
 
-            for dispatcher, caller in ((first, "of-the-first"), (second, "of-the-second")):
-                threads.append(threading.Thread(target=work, args=(dispatcher, caller)))
-                threads[-1].start()
+            def pass_second():
+                for namespace, caller in asked:
+                    # The last test kills one of them.
+                    with contextlib.suppress(OSError, http.client.HTTPException):
+                        for _ in range(20):
+                            namespace.get("a", Umbo_Quota_User=caller)
+                cluster.tier.clock.advance(1)
+
+            first.second = second.second = pass_second
             yield cluster
         finally:
-            stop.set()
-            for thread in threads:
-                thread.join()
             cluster.discard()
 
 

@@ -4,41 +4,39 @@ The same walks are told in config/README.md. What happens is staged; what the pa
 """
 
 import contextlib
+import itertools
 import json
-import threading
 
 import pytest
 
-from staged import SCREENSHOTS
+from conftest import Stage
 from harness import Client, Namespace, Server, memory_folder, wait_until
+from staged import SCREENSHOTS
 
 pytestmark = pytest.mark.real("chromium")
 
 SETTINGS = {"hotkey": {"rate_min": 20, "ttl": "10s"}}
+# How often a caller does its work in a second.
+TIMES = 20
 
 
 @contextlib.contextmanager
-def callers(server, tokens, **work):
+def callers(incident, **work):
     """Lets each caller do its work again and again, with its own token, for as long as the block lasts."""
-    stop, threads = threading.Event(), []
+    server, _, tokens = incident
+    added = []
 
-    def run(name, ask):
-        ns = Namespace(Client(server.port, token=tokens[name]), "listings")
-        number = 0
-        while not stop.is_set():
-            number += 1
-            ask(ns, number)
-            stop.wait(0.004)
+    def repeat(name, ask):
+        ns, numbers = Namespace(Client(server.port, token=tokens[name]), "listings"), itertools.count(1)
+        return lambda: [ask(ns, next(numbers)) for _ in range(TIMES)]
 
     for name, ask in work.items():
-        threads.append(threading.Thread(target=run, args=(name.replace("_", "-"), ask)))
-        threads[-1].start()
+        added.append(repeat(name.replace("_", "-"), ask))
+    server.stage.work += added
     try:
         yield
     finally:
-        stop.set()
-        for thread in threads:
-            thread.join()
+        server.stage.work = [one for one in server.stage.work if one not in added]
 
 
 def search(ns, number):
@@ -69,6 +67,7 @@ def incident(window):
         ns = server.namespace("listings", token=tokens["alice"])
         for n in range(40):
             assert ns.put(f"listing-{n}", value=b"x" * 100).status == 201
+        server.stage = Stage(server, tokens["alice"])
         one = window(server)
         one.open()
         one.until(lambda: one.page.locator("dialog").is_visible(), "a token is asked for")
@@ -90,22 +89,6 @@ def picture(one, name, height=900):
     one.page.screenshot(path=SCREENSHOTS / f"incident-{name}.png", clip=clip)
 
 
-def recorded(server, tokens, seconds, series="served"):
-    """Waits until a series has values of so many seconds more: charts show a past."""
-
-    client = server.admin(token=tokens["alice"])
-    report = lambda: client.get(f"/admin/v1/history?range=5m&series={series}").json()
-    began = report()["now_ms"]
-
-    def newer():
-        told = report()
-        at = lambda place: told["start_ms"] + place * told["step_ms"]
-        rows = (enumerate(one["values"]) for one in told["series"])
-        return {at(place) for row in rows for place, value in row if value and at(place) >= began}
-
-    wait_until(lambda: len(newer()) >= seconds, f"{seconds} s are recorded")
-
-
 def test_a_crawler_hammers_one_key(incident):
     """Symptom: request units have tripled, for no known reason."""
     server, one, tokens = incident
@@ -114,14 +97,14 @@ def test_a_crawler_hammers_one_key(incident):
         for _ in range(5):
             ns.get("listing-7")
 
-    with callers(server, tokens, search=search, mail=mail):
-        recorded(server, tokens, 5)
-        with callers(server, tokens, crawler=crawler):
+    with callers(incident, search=search, mail=mail):
+        one.steps(5)
+        with callers(incident, crawler=crawler):
             one.open("hot")
             row = one.row("listing-7")
             one.until(lambda: row.count() == 1 and "crawler" in row.inner_text(), "the key and its callers are named")
             assert "%" in row.inner_text()
-            recorded(server, tokens, 8)
+            one.steps(8)
             picture(one, "crawler-hot", 660)
             row.get_by_role("link").first.click()
             one.sees("Caller crawler")
@@ -142,12 +125,12 @@ def test_a_nightly_job_slows_one_shard(incident):
     server, one, tokens = incident
 
     def nightly_job(ns, number):
-        rows = [{"pk": "report", "sk": f"{number}-{n}", "v": "x" * 1_000} for n in range(200)]
+        rows = [{"pk": "report", "sk": f"{number}-{n}", "v": "x" * 1_000} for n in range(100)]
         ns.write(rows)
 
-    with callers(server, tokens, search=search, mail=mail):
-        recorded(server, tokens, 4)
-        with callers(server, tokens, nightly_job=nightly_job):
+    with callers(incident, search=search, mail=mail):
+        one.steps(4)
+        with callers(incident, nightly_job=nightly_job):
             one.open("heat")
             asked = server.client(token=tokens["alice"]).post("/v1/ns/listings/explain", {"operation": "get", "pk": "report"})
             shard = asked.json()["shards"][0]["shard"]
@@ -158,7 +141,7 @@ def test_a_nightly_job_slows_one_shard(incident):
                 return last and max(last, key=last.get) == shard
 
             one.until(brightest, "one row of the map is brighter than the others")
-            recorded(server, tokens, 15)
+            one.steps(15)
             canvas = one.page.locator(".plot.heat canvas")
             one.until(lambda: canvas.bounding_box()["height"] > 60, "the map is drawn")
             box = canvas.bounding_box()
@@ -175,7 +158,7 @@ def test_a_nightly_job_slows_one_shard(incident):
             one.page.get_by_label("Rate", exact=True).fill("500")
             for step in ("1. Simulate", "2. Dry run", "3. Set"):
                 button = one.page.get_by_role("button", name=step)
-                one.until(lambda button=button: button.is_enabled(), f"'{step}' may be pressed", 60)
+                one.until(lambda button=button: button.is_enabled(), f"'{step}' may be pressed")
                 if step == "2. Dry run":
                     picture(one, "job-policy")
                 button.click()
@@ -187,8 +170,8 @@ def test_a_nightly_job_slows_one_shard(incident):
 def test_a_policy_was_set_too_low_by_another_operator(incident):
     """Symptom: the search team says that it gets 429 since a few minutes."""
     server, one, tokens = incident
-    with callers(server, tokens, search=search, mail=mail):
-        recorded(server, tokens, 8)
+    with callers(incident, search=search, mail=mail):
+        one.steps(8)
         policy = {"name": "search-limit", "match": {"caller": "search"}, "per": ["caller"], "unit": "requests", "rate": 10}
         eve = server.client(token=tokens["eve"])
         answer = eve.put("/admin/v1/quotas/search-limit", json.dumps(policy), Umbo_Reason="a test, removed tomorrow")
@@ -197,7 +180,7 @@ def test_a_policy_was_set_too_low_by_another_operator(incident):
         one.sees("policy-changed")
         one.sees("by eve")
         one.sees("a test, removed tomorrow")
-        recorded(server, tokens, 8)
+        one.steps(8)
         picture(one, "policy-overview")
         one.open("callers/search")
         row = one.row("quota-exceeded")
@@ -210,7 +193,7 @@ def test_a_policy_was_set_too_low_by_another_operator(incident):
         one.page.get_by_label("Reason").fill("search needs more")
         for step in ("1. Simulate", "2. Dry run", "3. Set"):
             button = one.page.get_by_role("button", name=step)
-            one.until(lambda button=button: button.is_enabled(), f"'{step}' may be pressed", 60)
+            one.until(lambda button=button: button.is_enabled(), f"'{step}' may be pressed")
             button.click()
         one.sees("is in effect")
         client = server.client(token=tokens["search"])
