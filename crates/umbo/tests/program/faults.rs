@@ -1,24 +1,18 @@
 //! What the commands do when a server refuses, sheds or breaks off: a small server that answers by
 //! script, because a healthy one will not.
 
-#![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
 #![allow(
     clippy::format_collect,
     clippy::format_push_string,
     reason = "tests are read, not timed"
 )]
 
-#[path = "support/server.rs"]
-mod server;
-#[path = "support/stub.rs"]
-mod stub;
-
 use std::sync::{Arc, Mutex};
 
+use crate::server::run;
+use crate::stub::{answer, serve, stub};
 use axum::body::Body;
 use axum::http::Response;
-use server::run;
-use stub::{answer, serve, stub};
 use umbo_api::{ErrorCode, Outcome, Problem};
 
 fn refusal(code: ErrorCode) -> Response<Body> {

@@ -1,14 +1,7 @@
 //! `umbo cluster status` and `umbo shard …`: what they print of what a dispatcher says.
 
-#![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
-
-#[path = "support/server.rs"]
-mod server;
-#[path = "support/stub.rs"]
-mod stub;
-
-use server::{Ran, run};
-use stub::{Seen, Stub, answer, stub};
+use crate::server::{Ran, run};
+use crate::stub::{Seen, Stub, answer, stub};
 use umbo_api::{ErrorCode, Problem};
 
 const NODES: &str = r#"{"nodes":[

@@ -1,9 +1,6 @@
 //! A small server that answers by script: it rejects, sheds and breaks off, which a healthy one
 //! will not.
 
-#![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
-#![allow(dead_code, reason = "each test file uses a part of it")]
-
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 

@@ -1,12 +1,7 @@
 //! What an operator asks first: how is the server, how large is what, how fast is this machine.
 
-#![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
-
-#[path = "support/server.rs"]
-mod server;
-
+use crate::server::Server;
 use serde_json::Value;
-use server::Server;
 
 /// Makes a namespace with partitions of 1, 2, … rows.
 fn fill(server: &Server, partitions: usize) {

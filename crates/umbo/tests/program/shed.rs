@@ -1,14 +1,7 @@
 //! `umbo shed …`: what it prints of what a server says.
 
-#![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
-
-#[path = "support/server.rs"]
-mod server;
-#[path = "support/stub.rs"]
-mod stub;
-
-use server::{Ran, Server, run};
-use stub::{Seen, Stub, answer, stub};
+use crate::server::{Ran, Server, run};
+use crate::stub::{Seen, Stub, answer, stub};
 use umbo_api::{ErrorCode, Problem};
 
 const STATUS: &str = r#"{"enabled":true,"shards":[

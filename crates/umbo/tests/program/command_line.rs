@@ -1,12 +1,8 @@
 //! How the command line is spoken to, and what it refuses or leaves alone, against a real server.
 
-#![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
 #![allow(clippy::format_collect, reason = "tests are read, not timed")]
 
-#[path = "support/server.rs"]
-mod server;
-
-use server::{Server, command};
+use crate::server::{Server, command};
 
 /// Rows of several partitions.
 fn rows() -> String {

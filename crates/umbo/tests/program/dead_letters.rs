@@ -1,24 +1,18 @@
 //! Imports that are rejected and shed, and what becomes of the rows they give up.
 
-#![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
 #![allow(
     clippy::format_collect,
     clippy::format_push_string,
     reason = "tests are read, not timed"
 )]
 
-#[path = "support/server.rs"]
-mod server;
-#[path = "support/stub.rs"]
-mod stub;
-
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use server::run;
-use stub::{Seen, answer, stub};
+use crate::server::{self, run};
+use crate::stub::{Seen, answer, stub};
 use umbo_api::{ErrorCode, Outcome, Problem};
 
 type Response = axum::http::Response<axum::body::Body>;

@@ -1,18 +1,12 @@
 //! `umbo hot …` and `umbo top`: what they send and what they print; and what comes of it on a real
 //! server.
 
-#![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
 #![allow(clippy::format_collect, reason = "tests are read, not timed")]
-
-#[path = "support/server.rs"]
-mod server;
-#[path = "support/stub.rs"]
-mod stub;
 
 use std::path::Path;
 
-use server::{Ran, Server, run};
-use stub::{Seen, Stub, answer, stub};
+use crate::server::{Ran, Server, run};
+use crate::stub::{Seen, Stub, answer, stub};
 use umbo_api::{ErrorCode, Problem};
 
 type Response = axum::http::Response<axum::body::Body>;

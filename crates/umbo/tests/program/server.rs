@@ -1,8 +1,5 @@
 //! A real server in a folder of its own, and the program run against it.
 
-#![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
-#![allow(dead_code, reason = "each test file uses a part of it")]
-
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
