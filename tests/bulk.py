@@ -4,6 +4,7 @@ import json
 import os
 import pathlib
 import subprocess
+import threading
 
 from harness import binary, wait_until
 
@@ -51,16 +52,27 @@ def start(server, *arguments, folder, clock=None, **more):
     return subprocess.Popen([binary(), *arguments], env=environment(server) | by_clock, cwd=folder, **pipes)
 
 
-def step_until(clock, is_so, what, step=0.1):
+def step_until(clock, is_so, what, step=0.25):
     """Lets time pass in steps until it is so, and returns what it said. The clock stands still between the steps: what
     is paced gets no further while the test does not look, however slow the machine is."""
+    steps, has_ended = threading.Lock(), threading.Event()
 
-    def look():
-        if not (result := is_so()):
+    def advance():
+        with steps:
             clock.advance(step)
-        return result
 
-    return wait_until(look, what)
+    def advance_slowly():
+        # A question may itself wait for time to pass.
+        while not has_ended.wait(1):
+            advance()
+
+    slowly = threading.Thread(target=advance_slowly, daemon=True)
+    slowly.start()
+    try:
+        return wait_until(lambda: is_so() or advance(), what)
+    finally:
+        has_ended.set()
+        slowly.join()
 
 
 def end_of(command, clock):
@@ -82,3 +94,16 @@ def run(server, *arguments, folder, code=0, **more):
 def files_of(folder, name):
     """What a command has left beside a file."""
     return sorted(path.name for path in pathlib.Path(folder).glob(f"{name}*") if path.name != name)
+
+
+def restart(server, away=0):
+    """Kills a server whose clock stands still and starts it again, after some time of that clock."""
+    server.kill()
+    server.clock.advance(away)
+    if server.owns_tier:
+        nodes = server.tier.launch().nodes.values()
+        step_until(server.clock, lambda: all(node.readiness() == 200 for node in nodes), "the nodes serve")
+    server.launch()
+    serves = lambda: not server.is_running() or "umbo serves" in server.log_text()
+    step_until(server.clock, serves, "the server serves")
+    server.wait_until_it_serves()

@@ -3,10 +3,10 @@
 import json
 import random
 import threading
-import time
 
 import pytest
 
+from bulk import restart, step_until
 from bulk_loads import ENDED, Load, lines, load_rows
 from harness import IS_CLUSTER, Namespace, wait_until
 
@@ -38,6 +38,36 @@ def uploaded(client, rows, count=3, **spec):
     return load
 
 
+def slow(server, rate, burst):
+    """Paces what is applied by a clock that stands still from here on, but for the steps of the test."""
+    policy = {"name": "slow", "match": {"operations": ["batch-write"]}, "per": ["caller"], "unit": "writes"}
+    policy |= {"rate": rate, "burst": burst}
+    made = server.client().put("/admin/v1/quotas/slow", json.dumps(policy).encode())
+    assert made.status == 201, made
+    server.clock.stop()
+
+
+def end_of_slow(server, load):
+    """Lifts the quota; returns the load once it is live."""
+    # A node that was away is asked again after some time.
+    server.clock.go()
+    assert server.client().delete("/admin/v1/quotas/slow").status == 200
+    info = step_until(server.clock, lambda: (info := load.info())["state"] in ENDED and info, "the load ends")
+    assert info["state"] == "live", info
+    return info
+
+
+def goals(kills):
+    """After how many rows to kill; the last one leaves a fourth of them."""
+    part, numbers = ROWS // (kills + 1), random.Random(8)
+    return [numbers.randrange(part * kill, part * (kill + 1)) for kill in range(kills)]
+
+
+def stored_rows(server):
+    """Rows in all shards, with the few of Umbo's own."""
+    return server.metric("umbo_shard_rows")
+
+
 def stored_bytes(server):
     """Bytes of all rows in all shards, whosever they are."""
     return server.metric("umbo_shard_live_bytes")
@@ -62,19 +92,14 @@ def test_a_server_that_is_killed_again_and_again_ends_the_load_once(new_server, 
     load = uploaded(ns.client, rows, expected_rows=ROWS)
     of_parts = sum(part["bytes"] for part in load.info()["parts"])
     wait_until(lambda: stored_bytes(server) >= empty + of_parts, "the parts are stored")
+    slow(server, ROWS, burst=ROWS // 20)
     load.seal(3)
-    for kill in range(kills):
-        applied = ROWS * kill // kills
-
-        def has_come_so_far():
-            info = load.info()
-            return info["rows_applied"] >= applied or info["state"] in ENDED
-
-        wait_until(has_come_so_far, "it has come so far")
-        server.kill()
-        server.start()
+    for goal in goals(kills):
+        step_until(server.clock, lambda: stored_rows(server) >= goal, f"{goal} rows are applied")
+        assert stored_rows(server) < ROWS
+        restart(server)
         load = load.through(server.client())
-    info = load.wait_for("live")
+    info = end_of_slow(server, load)
     assert (info["rows_applied"], info["rows_skipped"]) == (ROWS, 0)
     assert [part["applied"] for part in info["parts"]] == [4_000] * 3
     ns = Namespace(server.client(), "demo")
@@ -116,17 +141,13 @@ def test_a_load_is_paced_by_the_quota_of_who_created_it(new_server):
     ns = server.namespace("demo")
     rows = dataset(3)[:6_000]
     load = uploaded(ns.client, rows, 1)
-    policy = {"name": "slow", "match": {"operations": ["batch-write"]}, "per": ["caller"], "unit": "ru"}
-    policy |= {"rate": 100, "burst": 100}
-    made = ns.client.put("/admin/v1/quotas/slow", json.dumps(policy).encode())
-    assert made.status in (200, 201), made
+    slow(server, 100, burst=100)
     load.seal(1)
-    waiting = wait_until(lambda: load.info() if load.info().get("reason") else None, "it waits")
+    waiting = step_until(server.clock, lambda: (info := load.info()).get("reason") and info, "it waits")
     assert "slow" in waiting["reason"] and waiting["state"] == "building"
     # Others are served meanwhile.
     assert ns.put("other", value=b"x").status == 201
-    assert ns.client.delete("/admin/v1/quotas/slow").status in (200, 204)
-    info = load.wait_for("live")
+    info = end_of_slow(server, load)
     assert info["rows_applied"] == 6_000 and "reason" not in info
     assert len(ns.scan_all()) == 6_001
 
@@ -135,17 +156,16 @@ def test_an_aborted_load_stops_where_it_is(new_server):
     server = new_server().start()
     ns = server.namespace("demo")
     load = uploaded(ns.client, dataset(4))
-    policy = {"name": "slow", "match": {"operations": ["batch-write"]}, "per": ["caller"], "unit": "ru"}
-    policy |= {"rate": 100, "burst": 500}
-    assert ns.client.put("/admin/v1/quotas/slow", json.dumps(policy).encode()).status in (200, 201)
+    slow(server, 100, burst=500)
     load.seal(3)
-    wait_until(lambda: load.info().get("reason"), "it waits")
+    step_until(server.clock, lambda: load.info().get("reason"), "it waits")
     assert load.post("abort").json()["state"] == "aborted"
     assert load.info()["ended_at"] >= load.info()["created_at"]
     before = len(ns.scan_all())
     assert before < ROWS and len(load.info()["parts"]) == 3
     # The next load is not kept waiting by it.
-    ns.client.delete("/admin/v1/quotas/slow")
+    server.clock.go()
+    assert ns.client.delete("/admin/v1/quotas/slow").status == 200
     _, info = load_rows(ns.client, "demo", [{"pk": "next", "v": "x"}])
     assert info["rows_applied"] == 1 and len(ns.scan_all()) == before + 1
 
@@ -167,6 +187,7 @@ def test_rows_of_services_win_while_a_load_is_applied(new_server):
 
     writer = threading.Thread(target=write)
     writer.start()
+    wait_until(lambda: written, "a row is written")
     load.seal(3)
     info = load.wait_for("live")
     stop.set()
@@ -181,9 +202,13 @@ def test_nodes_that_are_killed_do_not_end_a_load(new_server):
     ns = server.namespace("demo")
     rows = dataset(7)
     load = uploaded(ns.client, rows)
+    slow(server, ROWS, burst=ROWS // 20)
     load.seal(3)
-    for name in "abc":
-        server.tier.nodes[name].kill()
-        server.tier.nodes[name].start()
-    load.wait_for("live")
+    for goal, node in zip(goals(3), server.tier.nodes.values()):
+        step_until(server.clock, lambda: stored_rows(server) >= goal, f"{goal} rows are applied")
+        assert stored_rows(server) < ROWS
+        node.kill()
+        node.launch()
+        step_until(server.clock, lambda: node.readiness() == 200, "the node serves")
+    end_of_slow(server, load)
     assert rows_of(ns) == expected(rows)

@@ -5,17 +5,17 @@ import json
 import os
 import random
 import subprocess
-import time
 
 import pytest
 
-from bulk import environment, read_rows, run, start, write_rows
+from bulk import end_of, environment, read_rows, restart, run, start, step_until, write_rows
 from harness import binary, row_bytes
 from processes import PROJECT, wait_until
 
 CITIES = PROJECT / "tests/data/cities-sample.ndjson"
 # By hand with more of them, on a release build: `UMBO_TEST_ROWS=1000000`.
-ROWS = int(os.environ.get("UMBO_TEST_ROWS", "60000"))
+PART_ROWS = int(os.environ.get("UMBO_TEST_ROWS", "12000"))
+PARTS = PART_ROWS // 1_100
 KILLS = 8
 
 
@@ -63,27 +63,52 @@ def test_the_cities_are_the_same_from_every_format(server, folder):
         assert not (folder / f"{name}.load").exists()
 
 
+def write_parts(path):
+    """A file of some parts of a MiB each; returns its rows by key."""
+    numbers = random.Random(5)
+    rows = {(f"p{n % 997}", f"{n}"): numbers.randbytes(500).hex() for n in range(PART_ROWS)}
+    with open(path, "w", encoding="utf-8") as lines:
+        lines.writelines(json.dumps({"pk": pk, "sk": sk, "v": v}) + "\n" for (pk, sk), v in rows.items())
+    assert path.stat().st_size > PARTS << 20
+    return rows
+
+
 def test_a_push_that_is_killed_goes_on_with_its_load(server, folder):
-    write_rows(folder / "rows.ndjson", ROWS)
+    rows = write_parts(folder / "rows.ndjson")
     create(server, "killed")
-    chance, kills = random.Random(3), 0
     arguments = ["load", "push", "killed", "rows.ndjson", "--part-mib", "1", "--connections", "2", "--wait"]
-    while kills < KILLS:
+    client, loads = server.client(), "/v1/ns/killed/loads"
+
+    def load():
+        listed = client.get(loads).json()["loads"]
+        assert len(listed) <= 1, listed
+        return client.get(f"{loads}/{listed[0]['id']}").json() if listed else None
+
+    def whole_parts(count):
+        return lambda: load() and sum(part["complete"] for part in load()["parts"]) >= count
+
+    # Before the load is there, while it is sent, and while it is waited for. It cannot end meanwhile: a quota holds it back
+    # until it is created, and then it is paused.
+    policy = {"name": "held", "match": {"operations": ["batch-write"], "namespace": "killed"}, "per": ["namespace"]}
+    policy |= {"unit": "writes", "rate": 1, "burst": 1}
+    assert client.put("/admin/v1/quotas/held", json.dumps(policy)).status == 201
+    drawn = sorted(random.Random(3).sample(range(1, PARTS), KILLS - 4))
+    until = [(folder / "rows.ndjson.load").exists, load, *map(whole_parts, drawn)]
+    until += 2 * [lambda: load()["state"] not in ("created", "uploading")]
+    for number, is_so in enumerate(until):
         command = start(server, *arguments, folder=folder)
-        try:
-            assert command.wait(timeout=chance.uniform(0.02, 0.6)) == 0, command.stderr.read()
-            break
-        except subprocess.TimeoutExpired:
-            command.kill()
-            command.communicate()
-            kills += 1
+        wait_until(lambda: is_so() or command.poll() is not None, "the push gets on")
+        assert command.poll() is None, command.stderr.read()
+        command.kill()
+        command.communicate()
+        if number == 1:
+            assert client.post(f"{loads}/{load()['id']}/pause").status == 200
+            assert client.delete("/admin/v1/quotas/held").status == 200
+    assert client.post(f"{loads}/{load()['id']}/resume").status == 200
     run(server, *arguments, folder=folder)
-    loads = asked(server, "load", "ls", "killed", folder=folder)
-    # One that was created in the moment before its id was kept has no parts.
-    done = [load for load in loads if load["state"] == "live"]
-    assert done and all(load["state"] == "created" for load in loads if load not in done), loads
+    assert load()["state"] == "live"
     run(server, "kv", "export", "killed", "-f", "out", folder=folder)
-    assert read_rows(folder / "out")[0] == read_rows(folder / "rows.ndjson")[0]
+    assert read_rows(folder / "out")[0] == rows
 
 
 def test_a_push_outlives_servers_that_are_killed(new_server, folder):
@@ -91,22 +116,40 @@ def test_a_push_outlives_servers_that_are_killed(new_server, folder):
 
     ports = {"listen": f"127.0.0.1:{free_port()}", "admin_listen": f"127.0.0.1:{free_port()}"}
     server = new_server({"server": {"drain_delay": "0s"} | ports}).start()
-    write_rows(folder / "rows.ndjson", ROWS)
+    rows = write_parts(folder / "rows.ndjson")
     create(server, "n")
+    # What is applied takes seconds of a clock that stands still while nobody looks.
+    policy = {"name": "slow", "match": {"operations": ["batch-write"]}, "per": ["caller"], "unit": "writes"}
+    policy |= {"rate": PART_ROWS, "burst": PART_ROWS // 20}
+    assert server.client().put("/admin/v1/quotas/slow", json.dumps(policy)).status == 201
+    server.clock.stop()
     command = start(
-        server, "load", "push", "n", "rows.ndjson", "--part-mib", "1", "--patience", "3m", "--wait", folder=folder
-    )
-    chance = random.Random(4)
-    for _ in range(KILLS):
-        if command.poll() is not None:
-            break
-        time.sleep(chance.uniform(0.1, 0.5))
-        server.kill()
-        server.start()
-    said = command.communicate(timeout=300)[1].decode()
+        server, "load", "push", "n", "rows.ndjson", "--part-mib", "1", "--patience", "3m", "--wait", folder=folder,
+        clock=server.clock,
+    )  # fmt: skip
+    numbers = random.Random(4)
+    in_parts = sorted(numbers.sample(range(PARTS), KILLS // 2))
+    in_rows = sorted(numbers.sample(range(PART_ROWS * 2 // 3), KILLS // 2))
+
+    def parts():
+        listed = server.client().get("/v1/ns/n/loads").json()["loads"]
+        if not listed:
+            return -1
+        load = server.client().get(f"/v1/ns/n/loads/{listed[0]['id']}").json()
+        return sum(part["complete"] for part in load["parts"])
+
+    stored = lambda: server.metric("umbo_shard_rows")
+    for has_come, goals in ((parts, in_parts), (stored, in_rows)):
+        for goal in goals:
+            step_until(server.clock, lambda: has_come() >= goal, f"{goal} {has_come.__name__}")
+            assert command.poll() is None, command.stderr.read()
+            restart(server)
+    assert server.client().delete("/admin/v1/quotas/slow").status == 200
+    said = end_of(command, server.clock)
     assert command.returncode == 0, said[-4000:]
+    server.clock.go()
     run(server, "kv", "export", "n", "-f", "out", folder=folder)
-    assert read_rows(folder / "out")[0] == read_rows(folder / "rows.ndjson")[0]
+    assert read_rows(folder / "out")[0] == rows
 
 
 def test_rejects_are_listed_and_fail_the_load_above_their_ratio(server, folder):

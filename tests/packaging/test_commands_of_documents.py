@@ -17,7 +17,7 @@ from processes import PROJECT, binary
 
 SERVER = """
 umbo serve > server.log 2>&1 & server=$!
-for _ in $(seq 300); do curl -sf http://127.0.0.1:8080/readyz > ready && break; sleep 0.1; done
+for _ in $(seq 600); do curl -sf http://127.0.0.1:8080/readyz > ready && break; sleep 0.1; done
 """
 # What has been done before the text begins.
 CITIES = "umbo kv import cities tests/data/cities-sample.ndjson 2> /dev/null\nU=http://127.0.0.1:8080\n"
@@ -66,8 +66,9 @@ def runnable(command):
     if bare == "cargo run --release":
         return SERVER + "kill -0 $server"
     if bare == "umbo top":
-        # Ends with q; needs a terminal.
-        return "(sleep 2; printf q) | script -qec 'umbo top' /dev/null | tr -d '\\0' | head -c 4000"
+        # Needs a terminal; ends with q, which is typed once there is something to be seen.
+        shown = "for _ in $(seq 600); do grep -qs RU/S screen && break; sleep 0.1; done; printf q"
+        return f"({shown}) | script -qfec 'umbo top' screen > /dev/null; tr -d '\\0' < screen | head -c 4000"
     if bare.startswith("umbo config show | head"):
         return command.replace("umbo config show", "(umbo config show; true)")
     return command

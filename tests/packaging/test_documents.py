@@ -1,5 +1,6 @@
 """Commands that the documents show: each exists, with each of its flags."""
 
+import functools
 import re
 import shlex
 
@@ -39,16 +40,21 @@ def subcommands(said):
     return re.findall(r"^  (\S+)", block, re.M)
 
 
+@functools.cache
+def help_of(*path):
+    return umbo(*path, "--help").stdout
+
+
 def check(words):
     """Walks down the tree of commands, then looks for each flag."""
-    path, said = [], umbo("--help").stdout
+    path, said = [], help_of()
     for word in words:
         if word.startswith("-"):
             break
         if word not in subcommands(said):
             break
         path.append(word)
-        said = umbo(*path, "--help").stdout
+        said = help_of(*path)
     usage = re.search(r"^Usage: (.*)$", said, re.M).group(1)
     is_whole = "<COMMAND>" not in usage and (path or not words)
     assert is_whole, f"umbo {' '.join(words)}: {words[len(path) :][:1]} is no command"

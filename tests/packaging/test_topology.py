@@ -10,6 +10,7 @@ import urllib.request
 import pytest
 import yaml
 
+from clock import Clock
 from harness import Client, Namespace, memory_folder
 from package import CONFIG, compose, of_image
 from processes import Process, wait_until
@@ -25,6 +26,8 @@ class Topology:
         # By what one container calls another: `host:port`.
         self.addresses = {}
         self.processes = {name: Process(folder / name) for name in self.services}
+        for process in self.processes.values():
+            process.clock = Clock()
         self.config = folder / "config"
         self.config.mkdir(parents=True)
         for name, service in self.services.items():
@@ -96,6 +99,23 @@ class Topology:
             return Client(self.front_port).get("/healthz").status
         except OSError:
             return None
+
+    def is_asked(self, name):
+        """Whether the load balancer sends requests to a dispatcher."""
+        text = Client(self.balancer_metrics).get("/metrics").body.decode()
+        found = re.search(rf'^haproxy_server_status\{{[^}}]*server="{name}",state="UP"\}} (\d)$', text, re.M)
+        return found.group(1) == "1"
+
+    def stop(self, name):
+        """Stops a dispatcher. The time that it leaves to the load balancer passes once that looks elsewhere."""
+        process, environment = self.processes[name], self.services[name]["environment"]
+        process.clock.stop()
+        process.process.terminate()
+        wait_until(lambda: not self.is_asked(name), "the load balancer looks elsewhere")
+        assert process.is_running()
+        process.clock.advance(float(environment["UMBO__SERVER__DRAIN_DELAY"].removesuffix("s")))
+        process.clock.go()
+        process.wait_for_good_end()
 
     def end(self):
         if self.balancer:
@@ -201,7 +221,7 @@ def test_a_dispatcher_that_is_told_to_stop_is_not_missed(topology, client):
     try:
         for number in (1, 2, 3):
             name = f"dispatcher-{number}"
-            topology.processes[name].stop()
+            topology.stop(name)
             topology.launch(name)
             wait_until(lambda: topology.is_ready(name), f"{name} serves again")
             goal = sum(served) + 50

@@ -2,19 +2,22 @@
 
 import os
 import random
+import re
 import signal
 import subprocess
-import threading
-import time
 
 import pytest
 
-from bulk import PATIENCE, files_of, read_rows, row, run, start, write_rows
-from harness import WAIT_SECONDS, wait_until
+from bulk import PATIENCE, end_of, files_of, read_rows, restart, row, run, start, step_until, write_rows
+from harness import WAIT_SECONDS
 
 # By hand with more of them, on a release build: `UMBO_TEST_ROWS=1000000`.
-ROWS = int(os.environ.get("UMBO_TEST_ROWS", "100000"))
+ROWS = int(os.environ.get("UMBO_TEST_ROWS", "50000"))
+FEW_ROWS = ROWS // 10
 KILLS = 10
+# A page of an export costs more, so that each life of a server begins with one of them.
+SCAN_RATE = 1_000
+KILLS_OF_EXPORT = 3
 
 
 def fixed(new_server):
@@ -25,38 +28,46 @@ def fixed(new_server):
     return new_server({"server": {"drain_delay": "0s"} | ports}).start()
 
 
-def kill_while(server, command, kills, chance):
-    """Kills and restarts the server until the command ends, `kills` times at least."""
-    done = 0
-    while command.poll() is None:
-        time.sleep(chance.uniform(0.1, 0.6))
-        if command.poll() is None:
-            server.kill()
-            time.sleep(chance.uniform(0, 1.5))
-            server.start()
-            done += 1
-            if done == kills:
-                break
-    return done
-
-
-def limit(server, rate, burst=None):
-    """Makes bulk work take some seconds, so that it meets all the restarts: each of which fills the bucket again."""
-    policy = f'{{"name":"slow","unit":"writes","per":["namespace"],"rate":{rate},"burst":{burst or rate}}}'
+def limit(server, unit, rate, burst):
+    """Paces bulk work by a clock that stands still from here on, but for the steps of the test. A restart fills the bucket
+    again."""
+    policy = f'{{"name":"slow","unit":"{unit}","per":["namespace"],"rate":{rate},"burst":{burst}}}'
     answer = server.client().put("/admin/v1/quotas/slow", policy.encode())
     assert answer.status == 201, answer
+    server.clock.stop()
+
+
+def unlimit(server):
+    assert server.client().delete("/admin/v1/quotas/slow").status == 200
+
+
+def is_at_page(server, pages):
+    """Whether a server has read so many pages since it started, and is at the next one or has just sent it."""
+    text = server.admin().get("/metrics").body.decode()
+    read = re.findall(r'^umbo_requests_total\{operation="scan",status="200"\} (\d+)$', text, re.M)
+    return sum(map(int, read)) + server.in_flight() > pages
+
+
+def rows_of(server):
+    return server.metric("umbo_shard_rows")
 
 
 def test_an_import_survives_ten_kills(new_server, folder):
     server = fixed(new_server)
     write_rows(folder / "rows", ROWS)
-    limit(server, ROWS // 12, burst=ROWS // 100)
-    command = start(server, "kv", "import", "n", "rows", *PATIENCE, folder=folder)
-    kills = kill_while(server, command, KILLS, random.Random(1))
-    said = command.communicate(timeout=300)[1].decode()
+    limit(server, "writes", ROWS // 12, burst=ROWS // 100)
+    command = start(server, "kv", "import", "n", "rows", *PATIENCE, folder=folder, clock=server.clock)
+    chance = random.Random(1)
+    for goal in sorted(chance.sample(range(ROWS // 20, ROWS * 9 // 10), KILLS)):
+        step_until(server.clock, lambda: rows_of(server) >= goal, f"{goal} rows are written")
+        assert command.poll() is None, command.communicate()
+        restart(server, away=chance.uniform(0, 1.5))
+    unlimit(server)
+    said = end_of(command, server.clock)
     assert command.returncode == 0, said[-4000:]
-    assert f"{ROWS} rows written, 0 failed" in said and kills == KILLS, (kills, said)
+    assert f"{ROWS} rows written, 0 failed" in said, said
     assert files_of(folder, "rows") == []
+    server.clock.go()
     run(server, "kv", "export", "n", "-f", "out", folder=folder)
     rows, end = read_rows(folder / "out")
     assert rows == read_rows(folder / "rows")[0] and end["rows"] == ROWS
@@ -66,17 +77,18 @@ def test_an_export_survives_kills_and_is_equal_to_the_input(new_server, folder):
     server = fixed(new_server)
     write_rows(folder / "rows", ROWS)
     run(server, "kv", "import", "n", "rows", folder=folder)
+    chance = random.Random(2)
     for name in ("out", "out.gz"):
-        command = start(server, "kv", "export", "n", "-f", name, *PATIENCE, folder=folder)
-        chance = random.Random(2)
-        kills = 0
-        while command.poll() is None and kills < KILLS:
-            time.sleep(chance.uniform(0, 0.2))
-            server.kill()
-            server.start()
-            kills += 1
-        said = command.communicate(timeout=WAIT_SECONDS)[1].decode()
-        assert command.returncode == 0 and kills > 0, said
+        limit(server, "ru", SCAN_RATE, burst=SCAN_RATE // 20)
+        command = start(server, "kv", "export", "n", "-f", name, *PATIENCE, folder=folder, clock=server.clock)
+        for pages in [0, 0, *chance.choices(range(3), k=KILLS_OF_EXPORT - 2)]:
+            step_until(server.clock, lambda: is_at_page(server, pages), f"{pages} pages are read")
+            assert command.poll() is None, command.communicate()
+            restart(server)
+        unlimit(server)
+        said = end_of(command, server.clock)
+        assert command.returncode == 0, said
+        server.clock.go()
     assert files_of(folder, "out") == ["out.gz"]
     rows, end = read_rows(folder / "out")
     assert rows == read_rows(folder / "rows")[0] and end["rows"] == ROWS
@@ -93,21 +105,23 @@ def test_an_import_that_ended_early_is_continued(new_server, folder, how):
         lines.writelines('{"pk":"p1","sk":"1","v":"last"}\n' for _ in range(3))
         lines.write('{"sk":"no partition key"}\n')
     # So slow that three runs do not get through.
-    limit(server, ROWS // 20)
+    limit(server, "writes", ROWS // 20, burst=ROWS // 20)
     arguments = ["kv", "import", "n", "rows", "--sort-window", "1", *PATIENCE]
     code = {"interrupted": 130, "killed": -signal.SIGKILL}[how]
     progress = folder / "rows.progress"
     before = None
     for run_number in range(3):
-        command = start(server, *arguments, *["--resume"][: run_number > 0], folder=folder)
-        wait_until(lambda: progress.exists() and progress.read_bytes() != before, "the import gets on")
+        command = start(server, *arguments, *["--resume"][: run_number > 0], folder=folder, clock=server.clock)
+        gets_on = lambda: progress.exists() and progress.read_bytes() != before
+        step_until(server.clock, gets_on, "the import gets on")
         command.send_signal(signal.SIGINT if how == "interrupted" else signal.SIGKILL)
-        said = command.communicate(timeout=60)[1].decode()
+        said = end_of(command, server.clock)
         assert command.returncode == code, said
         if how == "interrupted":
             assert "to continue: umbo kv import n rows --resume" in said, said
         before = progress.read_bytes()
-    assert server.client().delete("/admin/v1/quotas/slow").status == 200
+    unlimit(server)
+    server.clock.go()
     run(server, *arguments, "--resume", folder=folder, code=7)
     assert files_of(folder, "rows") == ["rows.failed.ndjson"]
     run(server, "kv", "export", "n", "-f", "out", folder=folder)
@@ -119,14 +133,18 @@ def test_an_export_that_ended_early_is_continued(new_server, folder):
     server = fixed(new_server)
     write_rows(folder / "rows", ROWS)
     run(server, "kv", "import", "n", "rows", folder=folder)
-    command = start(server, "kv", "export", "n", "-f", "out.zst", "--patience", "0s", folder=folder)
+    limit(server, "ru", SCAN_RATE, burst=SCAN_RATE // 20)
+    ended_early = ["kv", "export", "n", "-f", "out.zst", "--patience", "10s"]
+    command = start(server, *ended_early, folder=folder, clock=server.clock)
     part = folder / "out.zst.part"
-    wait_until(lambda: part.exists() and part.stat().st_size > 0, "the export has begun")
+    step_until(server.clock, lambda: part.exists() and part.stat().st_size > 0, "the export has begun")
     server.kill()
-    said = command.communicate(timeout=60)[1].decode()
+    said = end_of(command, server.clock)
     assert command.returncode == 6 and "umbo kv export n -f out.zst --resume" in said, said
     assert not (folder / "out.zst").exists()
+    server.clock.go()
     server.start()
+    unlimit(server)
     run(server, "kv", "export", "n", "-f", "out.zst", "--resume", folder=folder)
     assert files_of(folder, "out.zst") == []
     run(server, "kv", "import", "m", "out.zst", folder=folder)
@@ -136,7 +154,7 @@ def test_an_export_that_ended_early_is_continued(new_server, folder):
 
 def test_a_pipe_of_an_export_that_fails_is_not_taken_for_whole(new_server, folder):
     server = fixed(new_server)
-    write_rows(folder / "rows", ROWS)
+    write_rows(folder / "rows", FEW_ROWS)
     run(server, "kv", "import", "n", "rows", folder=folder)
     export = start(server, "kv", "export", "n", folder=folder)
     # A pipe holds less than the rows that are left, so that the export cannot have ended when it is killed.
@@ -153,7 +171,7 @@ def test_a_pipe_of_an_export_that_fails_is_not_taken_for_whole(new_server, folde
     assert "there is no end line" in said, said
     (folder / "cut").write_bytes(b"".join(text.splitlines(keepends=True)[1:]))
     said = run(server, "kv", "import", "m", "cut", folder=folder, code=7)
-    assert f"counts {ROWS} rows, and {ROWS - 1} precede it" in said, said
+    assert f"counts {FEW_ROWS} rows, and {FEW_ROWS - 1} precede it" in said, said
     (folder / "part").write_bytes(b"".join(text.splitlines(keepends=True)[:9]))
     run(server, "kv", "import", "m", "part", "--no-end", folder=folder)
 
@@ -161,14 +179,15 @@ def test_a_pipe_of_an_export_that_fails_is_not_taken_for_whole(new_server, folde
 def test_a_server_that_never_comes_back_ends_an_import_that_can_be_continued(new_server, folder):
     server = fixed(new_server)
     write_rows(folder / "rows", ROWS)
-    limit(server, ROWS // 8)
-    command = start(server, "kv", "import", "n", "rows", "--patience", "1s", folder=folder)
-    wait_until(lambda: (folder / "rows").exists() and server.in_flight() >= 0, "it runs")
-    time.sleep(2)
+    limit(server, "writes", ROWS // 8, burst=ROWS // 8)
+    command = start(server, "kv", "import", "n", "rows", "--patience", "1s", folder=folder, clock=server.clock)
+    step_until(server.clock, lambda: rows_of(server) >= ROWS // 4, "it runs")
     server.kill()
-    said = command.communicate(timeout=60)[1].decode()
+    said = end_of(command, server.clock)
     assert command.returncode == 6 and "--resume" in said and " 0 failed" in said, said
+    server.clock.go()
     server.start()
+    unlimit(server)
     said = run(server, "kv", "import", "n", "rows", "--resume", folder=folder)
     assert "before that" in said
     run(server, "kv", "export", "n", "-f", "out", folder=folder)
