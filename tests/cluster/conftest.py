@@ -22,16 +22,55 @@ def new_cluster(folder):
 
 
 @pytest.fixture(scope="module")
-def pair():
-    """Two dispatchers in front of one tier, for the tests of one file; all must end well."""
+def settings_of_all():
+    """Settings of all processes of `pair_of_file` and `single_of_file`, for a file to replace."""
+    return {}
+
+
+def started(dispatchers, settings):
+    """A cluster for the tests of one file; all of it must end well."""
     with memory_folder() as folder:
-        cluster = Cluster(folder, 2)
+        cluster = Cluster(folder, dispatchers, settings, node_settings=settings)
         try:
-            cluster.start()
-            yield cluster
-            cluster.stop()
+            yield cluster.start()
+            whole(cluster).stop()
         finally:
             cluster.discard()
+
+
+def whole(cluster):
+    """Makes a cluster whole again, whatever a test has left of it."""
+    cluster.tier.clock.go()
+    for process in [*cluster.nodes.values(), *cluster.dispatchers]:
+        if process.is_running():
+            process.resume()
+    cluster.tier.start()
+    for dispatcher in cluster.dispatchers:
+        if not dispatcher.is_running():
+            dispatcher.start()
+    return cluster
+
+
+@pytest.fixture(scope="module")
+def pair_of_file(settings_of_all):
+    yield from started(2, settings_of_all)
+
+
+@pytest.fixture(scope="module")
+def single_of_file(settings_of_all):
+    yield from started(1, settings_of_all)
+
+
+@pytest.fixture
+def pair(pair_of_file):
+    """Two dispatchers in front of one tier, which the tests of one file share."""
+    return whole(pair_of_file)
+
+
+@pytest.fixture
+def single(single_of_file):
+    """One dispatcher in front of a tier, which the tests of one file share."""
+    return whole(single_of_file)
 
 
 @pytest.fixture(scope="session")

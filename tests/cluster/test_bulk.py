@@ -3,48 +3,76 @@
 import json
 import os
 import socket
-import time
 
 import pytest
 
-from bulk import PATIENCE, files_of, read_rows, row, run, start, write_rows
+from bulk import PATIENCE, end_of, files_of, read_rows, row, run, start, step_until, write_rows
+from bulk_loads import lines
+from deadline import by_node
 from harness import wait_until
 
 # By hand with more of them, on a release build: `UMBO_TEST_ROWS=1000000`.
-ROWS = int(os.environ.get("UMBO_TEST_ROWS", "120000"))
-AWAY_SECONDS = 5
+ROWS = int(os.environ.get("UMBO_TEST_ROWS", "40000"))
+# For as long a node that is lost is expected back.
+GRACE_SECONDS = 3
+# A page of an export costs more, so that there is one at a time.
+SCAN_RATE = 100
 
 
-def limit(cluster, rate):
-    """Makes bulk work take some seconds, so that it meets all nodes."""
+def limit(cluster, unit, rate, burst):
+    """Paces bulk work by a clock that stands still from here on, but for the steps of the test."""
     (dispatcher,) = cluster.dispatchers
-    policy = f'{{"name":"slow","unit":"writes","per":["namespace"],"rate":{rate},"burst":{rate}}}'
+    policy = f'{{"name":"slow","unit":"{unit}","per":["namespace"],"rate":{rate},"burst":{burst}}}'
     assert dispatcher.client().put("/admin/v1/quotas/slow", policy.encode()).status == 201
-    return dispatcher
+    dispatcher.clock.stop()
+
+
+def unlimit(cluster):
+    assert cluster.dispatchers[0].client().delete("/admin/v1/quotas/slow").status == 200
+
+
+def come_back(cluster, node, how):
+    """Ends the outage of a node that was killed or paused."""
+    (dispatcher,) = cluster.dispatchers
+    if how == "kill":
+        node.launch()
+        # In small steps, so that little is written however long it takes.
+        step_until(dispatcher.clock, lambda: node.readiness() == 200, "the node serves", step=0.01)
+    else:
+        node.resume()
+    is_back = lambda: by_node(dispatcher, "umbo_remote_node_up")[node.name] == 1
+    step_until(dispatcher.clock, is_back, "the node is connected again")
 
 
 @pytest.mark.parametrize("how", ["kill", "pause"])
 def test_an_import_goes_on_while_each_node_is_away_in_turn(new_cluster, folder, how):
     cluster = new_cluster().start()
-    dispatcher = limit(cluster, ROWS // 20)
+    (dispatcher,) = cluster.dispatchers
     write_rows(folder / "rows", ROWS)
-    with open(folder / "rows", "a", encoding="utf-8") as lines:
+    with open(folder / "rows", "a", encoding="utf-8") as file:
         # The later one wins, wherever the earlier one waits.
-        lines.writelines(f'{{"pk":"p{n}","sk":"{n}","v":"last"}}\n' for n in range(300))
-    command = start(dispatcher, "kv", "import", "n", "rows", "--sort-window", "1", *PATIENCE, folder=folder)
-    times = 0
+        file.writelines(f'{{"pk":"p{n}","sk":"{n}","v":"last"}}\n' for n in range(300))
+    # So slow that much is left for each outage.
+    limit(cluster, "writes", ROWS // 100, burst=ROWS // 30)
+    arguments = ["kv", "import", "n", "rows", "--sort-window", "1", *PATIENCE]
+    command = start(dispatcher, *arguments, folder=folder, clock=dispatcher.clock)
+    held = lambda: {name for name in files_of(folder, "rows") if ".held-" in name}
+    rows = lambda: dispatcher.metric("umbo_shard_rows")
     for node in cluster.nodes.values():
-        time.sleep(1)
-        if command.poll() is not None:
-            break
-        times += 1
+        # More than the record of the namespace.
+        goal = rows() + 100
+        step_until(dispatcher.clock, lambda: rows() >= goal, "rows are written")
+        before = held()
         getattr(node, how)()
-        time.sleep(AWAY_SECONDS)
-        node.start() if how == "kill" else node.resume()
-    said = command.communicate(timeout=300)[1].decode()
+        step_until(dispatcher.clock, lambda: held() - before, "rows wait for the node")
+        come_back(cluster, node, how)
+        assert command.poll() is None, command.communicate()
+    unlimit(cluster)
+    said = end_of(command, dispatcher.clock)
     assert command.returncode == 0, said[-4000:]
-    assert f"{ROWS + 300} rows written, 0 failed" in said and times == 3, (times, said)
+    assert f"{ROWS + 300} rows written, 0 failed" in said, said
     assert files_of(folder, "rows") == []
+    dispatcher.clock.go()
     run(dispatcher, "kv", "export", "n", "-f", "out", folder=folder)
     expected = {(one["pk"], one["sk"]): one["v"] for one in map(row, range(ROWS))}
     expected |= {(f"p{n}", str(n)): "last" for n in range(300)}
@@ -58,15 +86,12 @@ def test_the_rows_of_other_shards_do_not_wait_for_one_that_is_away(new_cluster, 
     write_rows(folder / "rows", ROWS)
     cluster.nodes["b"].kill()
     command = start(dispatcher, "kv", "import", "n", "rows", *PATIENCE, folder=folder)
-    begun = time.monotonic()
     held = lambda: files_of(folder, "rows")
     wait_until(lambda: any(".held-" in name for name in held()), "rows wait")
     # All rows of the shards that serve are there while the node is still away.
     served = [cluster.nodes[name] for name in "ac"]
     written = lambda: sum(node.metric("umbo_shard_mutations_total") for node in served)
     wait_until(lambda: written() >= ROWS * 0.6, "the others are written")
-    took = time.monotonic() - begun
-    print(f"two thirds of {ROWS} rows in {took:.1f} s while a node was away")
     assert command.poll() is None
     cluster.nodes["b"].start()
     said = command.communicate(timeout=300)[1].decode()
@@ -80,7 +105,12 @@ def test_rows_are_given_up_when_nothing_is_written_any_more(new_cluster, folder)
     run(dispatcher, "ns", "create", "n", folder=folder)
     write_rows(folder / "rows", 6_000)
     cluster.nodes["b"].kill()
-    said = run(dispatcher, "kv", "import", "n", "rows", "--patience", "2s", folder=folder, code=7)
+    dispatcher.clock.stop()
+    arguments = ["kv", "import", "n", "rows", "--patience", "2s"]
+    command = start(dispatcher, *arguments, folder=folder, clock=dispatcher.clock)
+    said = end_of(command, dispatcher.clock)
+    dispatcher.clock.go()
+    assert command.returncode == 7, said
     assert files_of(folder, "rows") == ["rows.failed.ndjson"]
     failed = (folder / "rows.failed.ndjson").read_text().splitlines()
     assert 1_000 < len(failed) < 3_000 and all("shard-unavailable" in line for line in failed), said
@@ -93,18 +123,28 @@ def test_rows_are_given_up_when_nothing_is_written_any_more(new_cluster, folder)
 def test_an_export_goes_on_while_each_node_is_away_in_turn(new_cluster, folder):
     cluster = new_cluster().start()
     (dispatcher,) = cluster.dispatchers
-    write_rows(folder / "rows", ROWS)
+    rows = [row(number, f"value {number} " + "x" * 200) for number in range(ROWS // 2)]
+    (folder / "rows").write_bytes(lines(rows))
     run(dispatcher, "kv", "import", "n", "rows", folder=folder)
+    expected = {(one["pk"], one["sk"]): one["v"] for one in rows}
+    pages = lambda status: dispatcher.metric(f'umbo_requests_total{{operation="scan",status="{status}"}}')
     for number, node in enumerate(cluster.nodes.values()):
-        command = start(dispatcher, "kv", "export", "n", "-f", f"out{number}", *PATIENCE, folder=folder)
-        time.sleep(0.1)
+        limit(cluster, "ru", SCAN_RATE, burst=SCAN_RATE)
+        read, refused = pages(200), pages(503)
+        arguments = ["kv", "export", "n", "-f", f"out{number}", "--segments", "2", *PATIENCE]
+        command = start(dispatcher, *arguments, folder=folder, clock=dispatcher.clock)
+        # Each node has rows of more than a page, so that none has given all of them by now.
+        step_until(dispatcher.clock, lambda: pages(200) > read, "a page is read")
         node.kill()
-        time.sleep(AWAY_SECONDS)
-        node.start()
-        said = command.communicate(timeout=300)[1].decode()
+        step_until(dispatcher.clock, lambda: pages(503) > refused, "a page is missed")
+        come_back(cluster, node, "kill")
+        assert command.poll() is None, command.communicate()
+        unlimit(cluster)
+        said = end_of(command, dispatcher.clock)
+        dispatcher.clock.go()
         assert command.returncode == 0, said[-4000:]
-        rows, end = read_rows(folder / f"out{number}")
-        assert end["rows"] == ROWS and rows == read_rows(folder / "rows")[0]
+        found, end = read_rows(folder / f"out{number}")
+        assert end["rows"] == len(rows) and found == expected
 
 
 def test_a_stream_that_fails_half_way_names_the_cursor_to_continue_with(new_cluster):
@@ -122,13 +162,16 @@ def test_a_stream_that_fails_half_way_names_the_cursor_to_continue_with(new_clus
     text = sock.recv(4096)
     for node in cluster.nodes.values():
         node.kill()
+    wait_until(lambda: not any(by_node(dispatcher, "umbo_remote_node_up").values()), "all nodes are seen to be gone")
+    # They are no longer expected back.
+    dispatcher.clock.advance(GRACE_SECONDS)
     while chunk := sock.recv(1 << 20):
         text += chunk
     sock.close()
-    lines = [json.loads(line) for line in text.split(b"\n") if line.startswith(b"{")]
-    assert lines[-1]["error"]["type"] == "/v1/errors/shard-unavailable", lines[-1]
+    came = [json.loads(line) for line in text.split(b"\n") if line.startswith(b"{")]
+    assert came[-1]["error"]["type"] == "/v1/errors/shard-unavailable", came[-1]
     for node in cluster.nodes.values():
         node.start()
     wait_until(lambda: ns.range("p", limit=1).status == 200, "the nodes are back")
-    rest = ns.range_all("p", cursor=lines[-1]["cursor"])
-    assert [row["sk"] for row in lines[:-1] + rest] == [f"{n:06}" for n in range(40_000)]
+    rest = ns.range_all("p", cursor=came[-1]["cursor"])
+    assert [row["sk"] for row in came[:-1] + rest] == [f"{n:06}" for n in range(40_000)]

@@ -2,9 +2,12 @@
 
 import json
 import re
-import time
 
+from bulk import step_until
 from harness import wait_until
+
+# As many as there are before the waits between them are at their longest.
+ATTEMPTS = 6
 
 
 def lines_of(dispatcher, node):
@@ -18,12 +21,13 @@ def test_an_outage_is_logged_once_at_each_end(new_cluster):
     name, *others = cluster.nodes
     node = cluster.nodes[name]
     assert not lines_of(dispatcher, name), "a node that is there is no news"
+    refused = lambda: dispatcher.metric("umbo_remote_connections_refused_total")
     for end in (node.kill, node.stop):
-        before = len(lines_of(dispatcher, name))
+        before, attempts = len(lines_of(dispatcher, name)), refused()
         end()
         wait_until(lambda: len(lines_of(dispatcher, name)) > before, "the outage in the log")
-        # Many attempts to connect again, each of which fails.
-        time.sleep(2)
+        dispatcher.clock.advance(1)
+        step_until(dispatcher.clock, lambda: refused() >= attempts + ATTEMPTS, "it is tried again and again")
         node.start()
         messages = lambda: [line["message"] for line in lines_of(dispatcher, name)[before:]]  # noqa: E731
         wait_until(lambda: "a shard node is connected again" in messages(), "the recovery in the log")
