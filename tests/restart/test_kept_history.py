@@ -1,13 +1,14 @@
 """The history of a server outlives it: all of it after a stop, all but a minute after a kill."""
 
-import time
-
 import pytest
 
+from bulk import step_until
 from harness import wait_until
 
 # Seconds between two writes of the history's files.
 WRITE_INTERVAL = 60
+# Shorter than a step of the history, and than what one sample may stand for.
+PACE = 5
 
 pytestmark = pytest.mark.embedded("a dispatcher keeps its history in memory only")
 
@@ -22,11 +23,15 @@ def recorded(server, length="1h"):
     return {report["start_ms"] + at * step: value for at, value in steps if value is not None}
 
 
-def put_until(server, ns, is_over):
-    while not is_over():
+def put_until(server, ns, is_so, what):
+    """Puts some rows every few seconds of the server's time."""
+
+    def look():
         for number in range(20):
             ns.put(f"p{number}", value=b"v")
-        time.sleep(0.1)
+        return is_so()
+
+    step_until(server.clock, look, what, step=PACE)
 
 
 def kinds(server):
@@ -36,13 +41,13 @@ def kinds(server):
 def test_a_stop_loses_nothing(new_server):
     server = new_server().start()
     ns = server.namespace("kept")
-    put_until(server, ns, lambda: sum(value > 0 for value in recorded(server).values()) >= 2)
+    put_until(server, ns, lambda: sum(value > 0 for value in recorded(server).values()) >= 2, "two steps are recorded")
     before = recorded(server)
     server.stop()
-    down = time.time() * 1000
-    time.sleep(11)
+    down = server.clock.time() * 1000
+    server.clock.advance(WRITE_INTERVAL)
     server.start()
-    up = time.time() * 1000
+    up = server.clock.time() * 1000
     after = recorded(server)
     assert {at: after.get(at) for at in before} == before
     assert not [at for at in after if down < at < up - 20_000], "nothing is made up for the time in between"
@@ -53,11 +58,15 @@ def test_a_stop_loses_nothing(new_server):
 def test_a_kill_loses_a_minute_at_most_and_a_damaged_file_is_set_aside(new_server):
     server = new_server().start()
     ns = server.namespace("kept")
-    begun = time.monotonic()
-    put_until(server, ns, lambda: time.monotonic() - begun > WRITE_INTERVAL + 15)
+    end = server.clock.monotonic() + WRITE_INTERVAL + 15
+    written = lambda: any((server.data / "history").glob("1-*.history"))
+    put_until(server, ns, lambda: server.clock.monotonic() > end and written(), "a minute is written, and more passes")
+    # Nothing is recorded any more.
+    server.clock.stop()
     before = recorded(server)
     server.kill()
-    killed = time.time() * 1000
+    killed = server.clock.time() * 1000
+    server.clock.go()
     server.start()
     kept = {at: value for at, value in recorded(server).items() if at in before}
     assert kept == {at: value for at, value in before.items() if at in kept}
