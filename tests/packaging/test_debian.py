@@ -43,12 +43,14 @@ def package():
     """The package, of the binary under test."""
     cargo_deb = found("cargo-deb", "cargo install --locked cargo-deb")
     found("dpkg-deb", "apt-get install dpkg")
-    profile = PROFILES.get(pathlib.Path(binary()).resolve().parent.name)
+    folder = pathlib.Path(binary()).resolve().parent
+    profile = PROFILES.get(folder.name)
     if profile is None:
         pytest.skip("the binary under test was not built here")
     path = f"{pathlib.Path(cargo_deb).parent}:{os.environ['PATH']}"
-    # With the features of tests/run: the binary under test is built in the same place.
-    made = run(DEBIAN / "build", profile, "umbo/parquet", env=os.environ | {"PATH": path})
+    # Not built once more: that would put another binary in the place of the one under test.
+    environment = {"PATH": path, "NO_BUILD": "1", "CARGO_TARGET_DIR": str(folder.parent)}
+    made = run(DEBIAN / "build", profile, env=os.environ | environment)
     return pathlib.Path(made.strip().splitlines()[-1])
 
 
