@@ -253,8 +253,13 @@ class Collector:
     def metrics(self, after=0, node=None):
         """Points of the first whole export of a process after an instant, in nanoseconds since the Unix epoch;
         empty while there is none. `node` is the shard node; without it, the other process."""
+        exports = self.exports(after, node)
+        # The messages of an export may still come while no later one has begun.
+        return exports[0] if len(exports) > 1 else []
+
+    def exports(self, after=0, node=None):
+        """Points of each export of a process after an instant, as far as they have come, in the order of their times."""
         with self.lock:
             own = [one for one in self.points if one.resource.get("umbo.node") == node and one.time > after]
         times = sorted({one.time for one in own})
-        # The messages of an export may still come while no later one has begun.
-        return [one for one in own if one.time == times[0]] if len(times) > 1 else []
+        return [[one for one in own if one.time == time] for time in times]

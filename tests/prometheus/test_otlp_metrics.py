@@ -1,15 +1,15 @@
 """Metrics over OTLP: the same families and values as the text for Prometheus, from every process."""
 
+import itertools
 import re
 import socket
-import time
 import urllib.request
 
 import pytest
 
 from harness import IS_CLUSTER, Cluster, Server, memory_folder
 from otlp import Collector
-from processes import WAIT_SECONDS, wait_until
+from processes import wait_until
 
 UNITS = {"_seconds": "s", "_bytes": "By", "_ratio": "1", "_units": "{RU}"}
 # They change although no request comes.
@@ -17,6 +17,8 @@ RESTLESS = re.compile(
     r"process_(cpu|resident|open)|umbo_(records_age|disk_free|runtime_lag|answer_memory|remote_|node_)"
     r"|umbo_.*_(waiting_seconds|per_second|ratio)|umbo_shard_pressure"
 )
+# Looks for an export before which another interval passes.
+NUDGED = {8 << shift for shift in range(10)}
 LINE = re.compile(r'^(\w+?)(_bucket|_sum|_count)?(?:\{(.*)\})? (\S+)$')
 
 
@@ -100,16 +102,36 @@ def compare(before, points, after):
     return families
 
 
-def check_export(collector, port, node=None):
-    """Every family of the text that has samples arrives, with the value of the text."""
-    before, began = Scrape(text_of(port)), time.time_ns()
-    points = wait_until(lambda: collector.metrics(began, node), "metrics have come")
-    after = Scrape(text_of(port))
-    families = compare(before, points, after)
-    first, last = ({name for name, _ in scrape.samples} for scrape in (before, after))
-    # Classes of a shard that was quiet for long have no series.
-    assert first & last <= families <= first | last
-    return points
+def after_interval(clock, is_so, what):
+    """Lets the interval between two exports pass on a clock that stands still, and waits until it is so. A process that
+    was still about to wait needs another interval, which would cut short what is being sent: ever more rarely."""
+    clock.advance(1)
+    looks = itertools.count(1)
+    return wait_until(lambda: is_so() or (next(looks) in NUDGED and clock.advance(1)), what)
+
+
+def check_exports(collector, clock, ports):
+    """Every family of the text that has samples arrives from each process, with the value of the text. `ports` are by
+    node, as the collector tells processes apart. Returns the points of each."""
+    began = clock.time() * 1e9
+    before = {node: Scrape(text_of(port)) for node, port in ports.items()}
+    named = lambda scrape: {name for name, _ in scrape.samples}
+    found = {}
+
+    def have_all():
+        for node, port in ports.items():
+            after = Scrape(text_of(port))
+            # Classes of a shard that was quiet for long have no series.
+            expected = named(before[node]) & named(after)
+            for points in collector.exports(began, node):
+                families = {after.helps[point.description] for point in points}
+                if node not in found and expected <= families:
+                    assert compare(before[node], points, after) <= named(before[node]) | named(after)
+                    found[node] = points
+        return len(found) == len(ports)
+
+    after_interval(clock, have_all, "all metrics have come")
+    return found
 
 
 @pytest.fixture(scope="module")
@@ -121,7 +143,9 @@ def exported():
         try:
             cluster.start()
             cluster.collector = collector
+            cluster.tier.clock.stop()
             yield cluster
+            cluster.tier.clock.go()
             cluster.stop()
         finally:
             cluster.discard()
@@ -141,9 +165,9 @@ def test_every_metric_of_a_server_arrives(folder):
     with Collector() as collector:
         settings = {"trace": {"otlp_endpoint": collector.endpoint}, "metrics": {"otlp_interval": "1s"}}
         with Server(folder, settings) as server:
-            server.start()
+            server.start().clock.stop()
             use(server)
-            points = check_export(collector, server.admin_port)
+            points = check_exports(collector, server.clock, {None: server.admin_port})[None]
             (resource,) = {tuple(sorted(point.resource.items())) for point in points}
             assert {"service.name", "service.version", "service.instance.id"} == set(dict(resource))
             (latency,) = [
@@ -152,7 +176,8 @@ def test_every_metric_of_a_server_arrives(folder):
                 if point.name == "http.server.request.duration" and point.attributes == {"umbo.operation": "get"}
             ]
             assert latency.unit == "s" and latency.value[0] == 21
-            stopping = time.time_ns()
+            stopping = server.clock.time() * 1e9
+            server.clock.go()
             server.stop()
         # The last export is made at the stop.
         stopped = max(point.time for point in collector.points)
@@ -162,11 +187,9 @@ def test_every_metric_of_a_server_arrives(folder):
 def test_every_metric_of_dispatchers_and_nodes_arrives(exported):
     (dispatcher,) = exported.dispatchers
     use(dispatcher)
-    instances = set()
-    for node in [None, *exported.nodes]:
-        port = exported.nodes[node].admin_port if node else dispatcher.admin_port
-        points = check_export(exported.collector, port, node)
-        instances |= {point.resource["service.instance.id"] for point in points}
+    ports = {None: dispatcher.admin_port} | {name: node.admin_port for name, node in exported.nodes.items()}
+    found = check_exports(exported.collector, exported.tier.clock, ports)
+    instances = {point.resource["service.instance.id"] for points in found.values() for point in points}
     assert len(instances) == 1 + len(exported.nodes)
 
 
@@ -175,23 +198,36 @@ def test_a_collector_that_is_away_is_logged_once_and_catches_up(folder):
         port = collector.port
         settings = {"trace": {"otlp_endpoint": collector.endpoint}, "metrics": {"otlp_interval": "1s"}}
         server = Server(folder, settings).start()
-        wait_until(lambda: collector.points, "metrics have come")
+        clock = server.clock
+        clock.stop()
+        after_interval(clock, lambda: collector.points, "metrics have come")
     try:
         use(server)
         warned = lambda: [line for line in server.logged("WARN") if "takes no metrics" in line]
-        wait_until(warned, "the outage is logged")
+        wait_until(lambda: warned() or clock.advance(1), "the outage is logged")
         with socket.create_server(("127.0.0.1", port)) as closed:
+            closed.setblocking(False)
+
+            def refuses():
+                try:
+                    closed.accept()[0].close()
+                    return True
+                except BlockingIOError:
+                    clock.advance(1)
+
             for _ in range(3):
-                closed.settimeout(WAIT_SECONDS)
-                closed.accept()[0].close()
+                wait_until(refuses, "it is tried again")
         assert len(warned()) == 1
         with Collector(port) as collector:
-            points = wait_until(collector.metrics, "metrics come again")
+            is_back = lambda: any("takes metrics again" in line for line in server.logged("INFO"))
+            after_interval(clock, is_back, "metrics come again")
+            (points,) = collector.exports()[-1:]
             counts = [point for point in points if point.name == "umbo.request.count"]
             puts = [point for point in counts if point.attributes["umbo.operation"] == "put"]
             assert sum(point.value for point in puts) == 20
             back = [line for line in server.logged("INFO") if "takes metrics again" in line]
             assert len(back) == 1 and len(warned()) == 1
+            clock.go()
             server.stop()
     finally:
         server.discard()

@@ -78,6 +78,7 @@ def fleet():
             assert client.put("/admin/v1/quotas/crawlers", json.dumps(policy)).status == 201
             for at in range(50):
                 client.get(f"/v1/ns/demo/kv/{at}")
+            client.close()
             yield [f"http://127.0.0.1:{one.port}" for one in cluster.dispatchers]
             cluster.stop()
         finally:
