@@ -1,17 +1,29 @@
-"""Fixtures of the tests of quotas."""
+"""Fixtures of the tests of quotas.
+
+The clocks of their servers stand still: nothing comes back to a bucket but what the test lets come by advancing them.
+"""
 
 import pytest
 
 from harness import Server, memory_folder
-from quotas import make_token
+from quotas import make_token, started
+
+
+@pytest.fixture(scope="module")
+def server():
+    """A server with default settings, for the tests of one file; it must end well."""
+    with memory_folder() as path, Server(path) as server:
+        yield started(server)
+        server.clock.go()
+        server.stop()
 
 
 @pytest.fixture(scope="module")
 def timeless():
     """A server on which the time of the store costs nothing, so that prices are exact."""
     with memory_folder() as path, Server(path, {"cost": {"latency_ms": 0}}) as server:
-        server.start()
-        yield server
+        yield started(server)
+        server.clock.go()
         server.stop()
 
 
@@ -34,4 +46,4 @@ class Closed:
 
 @pytest.fixture
 def closed(new_server):
-    return Closed(new_server().start())
+    return Closed(started(new_server()))

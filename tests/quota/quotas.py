@@ -7,14 +7,13 @@ else is read from answers.
 import concurrent.futures
 import json
 import re
-import time
 from decimal import Decimal
 
 from harness import PROBLEM
 
 MICROS = 1_000_000
 QUOTAS = "/admin/v1/quotas"
-# So slow that nothing comes back while a test runs.
+# So slow that nothing comes back in the time that a test lets pass.
 NEVER = 0.001
 QUANTUM_MS = 50
 
@@ -151,6 +150,13 @@ def until_rejected(ask, most):
     raise AssertionError(f"{most} requests and no rejection")
 
 
+def started(server):
+    """Starts a server whose clock stands still from then on; also one that has run before."""
+    server.clock.go()
+    server.start().clock.stop()
+    return server
+
+
 def in_threads(count, work):
     """Runs `work(number)` in threads; returns what they returned, and raises what they raised."""
     with concurrent.futures.ThreadPoolExecutor(count) as pool:
@@ -191,8 +197,6 @@ def metric_micros(server, name="umbo_request_units_total"):
     return sum(micros(value) for value in found)
 
 
-def rest(milliseconds):
+def rest(server, milliseconds):
     """Waits as told, not a moment less."""
-    end = time.monotonic() + milliseconds / 1000
-    while (left := end - time.monotonic()) > 0:
-        time.sleep(left)
+    server.clock.advance(milliseconds / 1000)

@@ -3,7 +3,6 @@
 import os
 import random
 import re
-import time
 
 import pytest
 
@@ -13,7 +12,7 @@ from quotas import MICROS, Prices, charged, in_threads
 PRICES = Prices()
 # A millisecond of the store costs a tenth of a request unit.
 MICROS_PER_MS = MICROS // 10
-ROWS, VALUE_LEN = 4_000, 4_000
+ROWS, VALUE_LEN = 2_000, 4_000
 STORE_MS = re.compile(r"\bstore;dur=(\d+\.\d{3})")
 
 
@@ -62,7 +61,7 @@ def test_a_millisecond_costs_a_tenth_of_a_unit_cold_or_hot(tmp_path):
         dice = random.Random(5)
         size = len(row(0)[1]) + VALUE_LEN
         hot, cold = [], []
-        for number in dice.sample(range(ROWS), 500):
+        for number in dice.sample(range(ROWS), 250):
             answer = ns.get(*row(number), Prefer="umbo-timing", Cache_Control="no-cache")
             cold.append(measured(answer, PRICES.read(1, size)))
             answer = ns.get(*row(number), Prefer="umbo-timing", Cache_Control="no-cache")
@@ -96,8 +95,8 @@ def test_writes_of_one_commit_share_the_price_of_its_time(new_server):
         plain = [PRICES.write(1, len(str(n)) + 1) for n in range(puts)]
         return sum(map(charged, answers)) - sum(plain)
 
-    begun = time.monotonic()
+    begun = server.clock.monotonic()
     for_time = sum(in_threads(writers, write))
-    elapsed_ms = (time.monotonic() - begun) * 1000
+    elapsed_ms = (server.clock.monotonic() - begun) * 1000
     # One committer is busy for no longer than the clock says.
     assert 0 < for_time <= elapsed_ms * MICROS_PER_MS, (for_time, elapsed_ms)

@@ -172,7 +172,7 @@ def test_what_is_left_is_said_while_it_lasts(server, ns):
         answer = ns.get("a")
         found, quota = LEFT.match(answer.headers["ratelimit"]), QUOTA.match(answer.headers["ratelimit-policy"])
         assert found.group(1) == name and quota.groups() == (name, "5", "10", "requests"), answer
-        assert left <= int(found.group(2)) <= left + 1, "some may have come back"
+        assert int(found.group(2)) == left, answer
         assert int(found.group(3)) >= 1, answer
     other = server.namespace(ns.name + "-other")
     assert "ratelimit" not in other.get("a").headers, "only where somebody configured it"
@@ -193,9 +193,9 @@ def test_no_wait_is_shorter_than_a_refill_nor_in_vain(server, ns, refill_ms):
     for _ in range(12):
         _, answer = until_rejected(lambda: ns.get("a"), 60)
         assert wait_ms(answer) >= refill_ms
-        rest(wait_ms(answer))
+        rest(server, wait_ms(answer))
         in_vain += rejected(ns.get("a", Umbo_Retry_Ticket=answer.headers["umbo-retry-ticket"]))
-    assert in_vain <= 1
+    assert in_vain == 0
 
 
 def test_a_shard_has_a_ceiling_of_its_own(server):
