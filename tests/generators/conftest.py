@@ -1,0 +1,16 @@
+"""Fixtures of the tests of generated clients."""
+
+import pytest
+
+from harness import Server, memory_folder
+
+
+@pytest.fixture(scope="module")
+def server():
+    with memory_folder() as folder, Server(folder) as server:
+        server.start()
+        document = server.client().get("/openapi.json")
+        assert document.status == 200 and len(document.body) < 400_000, len(document.body)
+        (folder / "openapi.json").write_bytes(document.body)
+        yield server
+        server.stop()
