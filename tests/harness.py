@@ -14,6 +14,7 @@ import os
 import pathlib
 import re
 import shutil
+import signal
 import socket
 import ssl
 import subprocess
@@ -266,7 +267,14 @@ class Server(Process):
         return self
 
     def stop(self):
-        super().stop()
+        """SIGTERM and a good end. Connections without a request are closed after a second, which passes in steps."""
+        self.process.send_signal(signal.SIGTERM)
+        for _ in range(4):
+            self.clock.advance(0.25)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self.process.wait(0.05)
+                break
+        self.wait_for_good_end()
         if self.owns_tier:
             self.tier.stop()
 

@@ -13,7 +13,7 @@ import threading
 
 from harness import Client, Namespace, wait_until
 
-REQUESTS = int(os.environ.get("UMBO_TESTS_REPEATED", "2400"))
+REQUESTS = int(os.environ.get("UMBO_TESTS_REPEATED", "1600"))
 WRITERS = 8
 COUNTERS = 6
 # What a connection raises that is cut, or whose server was killed.

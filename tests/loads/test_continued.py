@@ -141,7 +141,7 @@ def test_a_load_is_paced_by_the_quota_of_who_created_it(new_server):
     ns = server.namespace("demo")
     rows = dataset(3)[:6_000]
     load = uploaded(ns.client, rows, 1)
-    slow(server, 100, burst=100)
+    slow(server, 1_000, burst=100)
     load.seal(1)
     waiting = step_until(server.clock, lambda: (info := load.info()).get("reason") and info, "it waits")
     assert "slow" in waiting["reason"] and waiting["state"] == "building"
