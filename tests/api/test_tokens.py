@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 
-from harness import Client, Namespace, binary, wait_until
+from harness import Client, Namespace, Server, binary, memory_folder, wait_until
 
 PERMISSIONS = ["read", "write", "scan", "observe", "admin"]
 
@@ -53,8 +53,18 @@ def make(client, name, *grants, **more):
 
 @pytest.fixture
 def closed(new_server):
-    """A server with an administrator, and namespaces shop, shop-eu and games."""
-    server = new_server().start()
+    """A server of the test's own with an administrator, and namespaces shop, shop-eu and games."""
+    return closed_by(new_server().start())
+
+
+@pytest.fixture(scope="module")
+def shared():
+    """The same for tests that leave it as it was, but for tokens."""
+    with memory_folder() as path, Server(path) as server:
+        yield closed_by(server.start())
+
+
+def closed_by(server):
     token = make(server.client(), "root", "*:*").json()["token"]
     client = server.client(token=token)
     for name in ("shop", "shop-eu", "games"):
@@ -86,8 +96,8 @@ def test_the_first_token_closes_the_door_and_is_an_administrator(new_server):
     assert token not in server.log_text()
 
 
-def test_the_matrix_of_permissions_and_namespaces(closed):
-    server, root = closed
+def test_the_matrix_of_permissions_and_namespaces(shared):
+    server, root = shared
     for permission in PERMISSIONS:
         for pattern, names in [("shop", {"shop"}), ("shop*", {"shop", "shop-eu"}), ("*", None)]:
             made = make(root, f"{permission}-only", f"{permission}:{pattern}").json()
@@ -107,8 +117,8 @@ def test_the_matrix_of_permissions_and_namespaces(closed):
                 assert (answer.status == 403) != is_allowed, (permission, pattern, path, answer)
 
 
-def test_several_permissions_and_grants(closed):
-    server, root = closed
+def test_several_permissions_and_grants(shared):
+    server, root = shared
     token = make(root, "job", "read,write:shop", "scan:games").json()
     assert "token" in token, token
     client = server.client(token=token["token"])
@@ -121,8 +131,8 @@ def test_several_permissions_and_grants(closed):
     assert names == ["games", "shop"], "a caller sees the namespaces it may use"
 
 
-def test_refusals_do_not_tell_what_exists(closed):
-    server, root = closed
+def test_refusals_do_not_tell_what_exists(shared):
+    server, root = shared
     token = make(root, "reader", "read:shop").json()["token"]
     client = server.client(token=token)
     there = client.get("/v1/ns/games/kv/a").problem(403, "forbidden")
@@ -130,8 +140,8 @@ def test_refusals_do_not_tell_what_exists(closed):
     assert there["detail"].replace("games", "") == not_there["detail"].replace("nowhere", "")
 
 
-def test_credentials_that_are_none(closed):
-    server, root = closed
+def test_credentials_that_are_none(shared):
+    server, root = shared
     token = make(root, "reader", "read:*").json()["token"]
     wrong = [
         "",
@@ -151,8 +161,8 @@ def test_credentials_that_are_none(closed):
     assert server.client().get("/v1/ns/shop/kv/a", Authorization=f"bearer {token}").status == 200
 
 
-def test_401_before_the_body_and_before_what_is_wrong_with_the_request(closed):
-    server, _ = closed
+def test_401_before_the_body_and_before_what_is_wrong_with_the_request(shared):
+    server, _ = shared
     client = server.client()
     client.put("/v1/ns/shop/kv/a?wrong=1", b"x" * 1000).problem(401, "unauthenticated")
     client.put("/v1/ns/nowhere/kv/a", b"x").problem(401, "unauthenticated")
@@ -270,8 +280,8 @@ def test_a_public_server_does_not_open_when_its_token_file_is_emptied(new_server
     root.get("/admin/v1/tokens").problem(401, "unauthenticated")
 
 
-def test_a_claim_above_the_cap_of_a_token_is_lowered_and_said_so(closed):
-    server, root = closed
+def test_a_claim_above_the_cap_of_a_token_is_lowered_and_said_so(shared):
+    server, root = shared
     applied = lambda client, tier, path="/kv/a": (
         client.get(f"/v1/ns/shop{path}", Umbo_Criticality=tier).headers.get("umbo-criticality-applied")
     )
@@ -285,8 +295,8 @@ def test_a_claim_above_the_cap_of_a_token_is_lowered_and_said_so(closed):
     assert "umbo-criticality-applied" not in scan.headers, "nothing was claimed"
 
 
-def test_a_permission_that_nothing_checks_cannot_be_granted(closed):
-    server, root = closed
+def test_a_permission_that_nothing_checks_cannot_be_granted(shared):
+    server, root = shared
     problem = make(root, "bulk", "read,bulk:*").problem(400, "invalid-body")
     assert "bulk" in problem["detail"]
 
@@ -341,8 +351,8 @@ def test_every_operation_of_the_document_needs_its_permission(closed):
                 assert (answer.status != 403) == is_allowed, (permission, pattern, method, path, answer)
 
 
-def test_criticality_claims_are_read(closed):
-    server, root = closed
+def test_criticality_claims_are_read(shared):
+    server, root = shared
     made = make(root, "reader", "read:*", criticality_max="sheddable").json()
     assert made["criticality_max"] == "sheddable"
     client = server.client(token=made["token"])
@@ -350,8 +360,8 @@ def test_criticality_claims_are_read(closed):
     client.get("/v1/ns/shop/kv/a", Umbo_Criticality="top").problem(400, "invalid-header")
 
 
-def test_a_token_with_an_end(closed):
-    server, root = closed
+def test_a_token_with_an_end(shared):
+    server, root = shared
     server.clock.stop()
     try:
         made = make(root, "short", "read:*", ttl=1).json()
