@@ -50,12 +50,13 @@ class Waiting:
         return any(one.done() for one in self.asked)
 
 
-def answers_at_deadline(dispatcher, timeout_ms, *asks, early_ms=0):
-    """Asks with a timeout, and returns the answers that come when it has passed, or `early_ms` before it. The clock has
-    to stand still, and nobody else may ask."""
+def answers_at_deadline(dispatcher, timeout_ms, *asks, telling_ms=0):
+    """Asks with a timeout, and returns the answers, which come when it has passed, or within `telling_ms` before it.
+    The clock has to stand still, and nobody else may ask."""
     waiting = Waiting(*asks)
     wait_until(lambda: dispatcher.in_flight() == len(asks), "all are asked")
-    dispatcher.clock.advance((timeout_ms - early_ms) / 1_000 - 0.001)
+    dispatcher.clock.advance((timeout_ms - telling_ms - 1) / 1_000)
     assert not waiting.are_answered(), "no time was left to wait"
-    dispatcher.clock.advance(0.001 + ROUNDING_SECONDS)
+    # With time to tell, they are answered before the deadline.
+    dispatcher.clock.advance(telling_ms / 1_000 if telling_ms else 0.001 + ROUNDING_SECONDS)
     return waiting.answers()

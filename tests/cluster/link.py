@@ -77,24 +77,24 @@ class Link:
 
     def carry(self):
         """Carries frames until it is told to stop."""
-        waiting, order = [], itertools.count()
+        waiting, order, patience = [], itertools.count(), None
         other = dict(zip(self.ends, reversed(self.ends)))
         while True:
-            patience = max(0, waiting[0][0] - time.monotonic()) if waiting else None
             readable, _, _ = select.select([*self.ends, self.wake[0]], [], [], patience)
             if self.wake[0] in readable:
                 return
+            now = time.monotonic()
             for end in readable:
                 with contextlib.suppress(BlockingIOError):
                     while frame := os.read(end, 1 << 16):
                         if self.is_cut or self.random.random() < self.loss_ratio:
                             self.lost += 1
                             continue
-                        due = time.monotonic() + self.delay_seconds
-                        heapq.heappush(waiting, (due, next(order), other[end], frame))
-            while waiting and waiting[0][0] <= time.monotonic():
+                        heapq.heappush(waiting, (now + self.delay_seconds, next(order), other[end], frame))
+            while waiting and waiting[0][0] <= now:
                 _, _, end, frame = heapq.heappop(waiting)
                 # A device that is down, or full, loses it.
                 with contextlib.suppress(OSError):
                     os.write(end, frame)
                     self.carried += 1
+            patience = waiting[0][0] - now if waiting else None

@@ -5,8 +5,8 @@ import signal
 import tomllib
 
 from harness import Namespace, wait_until
-from test_maps import begin, map_versions, plan, total, umbo
-from writers import check
+from test_maps import begin, map_versions, plan, umbo
+from writers import check, total
 
 
 class Move:

@@ -5,20 +5,35 @@ Three rounds by default; `UMBO_TESTS_ROUNDS=20` for more.
 """
 
 import os
-import time
 
+from deadline import answers_at_deadline, asked_of, standing_still
 from harness import Namespace, wait_until
-from writers import ACKNOWLEDGED, REFUSED, UNKNOWN, Writer, check
+from writers import ACKNOWLEDGED, PATIENT_MS, REFUSED, UNKNOWN, Writer, check, total
 
 ROUNDS = int(os.environ.get("UMBO_TESTS_ROUNDS", "3"))
-WRITERS = 64
+WRITERS = 48
 TIMEOUT_MS = 2_000
-# How much later than its deadline an answer may come on a machine that is busy with other things.
-GRACE_SECONDS = 5
+# How much earlier than its deadline a request is told at most that its node is away.
+TELLING_MS = 50
 
 
-def total(writers):
-    return sum(writer.acknowledged() for writer in writers)
+def test_a_request_to_a_killed_node_is_answered_before_its_deadline(new_cluster):
+    """While the node is expected back; it would be for longer than the request may take."""
+    cluster = new_cluster().start()
+    (dispatcher,) = cluster.dispatchers
+    own = cluster.partitions(dispatcher.namespace("late"), 1)["b"][0]
+    new = lambda: Namespace(dispatcher.client(), "late")
+    headers = {"Umbo-Timeout-Ms": str(TIMEOUT_MS), "Cache-Control": "no-cache"}
+    with standing_still(dispatcher.clock):
+        wait_until(lambda: dispatcher.in_flight() == 0, "nobody asks")
+        cluster.nodes["b"].kill()
+        wait_until(lambda: dispatcher.metric("umbo_remote_connections_lost_total") == 1, "it is seen to be gone")
+        asks = [lambda ask=ask: ask(own, **headers) for ask in (new().get, new().put)]
+        read, written = answers_at_deadline(dispatcher, TIMEOUT_MS, *asks, telling_ms=TELLING_MS)
+    read.problem(503, "shard-unavailable")
+    assert written.problem(503, "shard-unavailable")["outcome"] == "not-applied"
+    cluster.nodes["b"].start()
+    cluster.stop()
 
 
 def test_a_killed_node_takes_nothing_with_it(new_cluster):
@@ -34,26 +49,28 @@ def test_a_killed_node_takes_nothing_with_it(new_cluster):
         for at in range(WRITERS):
             name = names[at % len(names)]
             partition = partitions[name][at // len(names)]
-            writer = Writer(dispatcher.client, "kill", partition, f"{life}-{at}", at % 4 == 3, TIMEOUT_MS)
+            timeout_ms = TIMEOUT_MS if name == victim else PATIENT_MS
+            writer = Writer(dispatcher.client, "kill", partition, f"{life}-{at}", at % 4 == 3, timeout_ms)
             writers[name].append(writer)
             writer.start()
         others = [writer for name in names if name != victim for writer in writers[name]]
         everybody += [writer for name in names for writer in writers[name]]
         goal = 200 + 97 * life
         wait_until(lambda: total(everybody[-WRITERS:]) >= goal, "the writers write", 120)
+        if life == 0:
+            # Once for certain while writes are on their way.
+            cluster.nodes[victim].pause()
+            wait_until(lambda: asked_of(dispatcher, victim) > 0, "it is asked")
         cluster.nodes[victim].kill()
-        wait_until(
-            lambda: any(writer.problems for writer in writers[victim]), "its writers are told", 30
-        )
+        wait_until(lambda: any(writer.problems for writer in writers[victim]), "its writers are told")
         before = total(others)
-        wait_until(lambda: total(others) >= before + 100, "the others go on without it", 60)
+        wait_until(lambda: total(others) >= before + 100, "the others go on without it")
         cluster.nodes[victim].start()
         before = total(writers[victim])
-        wait_until(lambda: total(writers[victim]) >= before + 60, "it is found again by itself", 60)
+        wait_until(lambda: total(writers[victim]) >= before + 60, "it is found again by itself")
         for writer in everybody[-WRITERS:]:
             writer.end()
             assert writer.cuts == 0, "the dispatcher lives"
-            assert writer.slowest() < TIMEOUT_MS / 1000 + GRACE_SECONDS
         for writer in others:
             assert not writer.problems, writer.problems[:1]
         codes = {problem["type"].rpartition("/")[2] for one in writers[victim] for problem in one.problems}
@@ -95,18 +112,18 @@ def test_a_dispatcher_that_is_killed_takes_only_what_it_had_in_flight(new_cluste
     cluster = new_cluster(2).start()
     gone, other = cluster.dispatchers
     ns = other.namespace("kill")
-    wait_until(lambda: Namespace(gone.client(), "kill").put("seen").status in (201, 204), "both know it", 60)
+    wait_until(lambda: Namespace(gone.client(), "kill").put("seen").status in (201, 204), "both know it")
     partitions = [one for own in cluster.partitions(ns, 4).values() for one in own]
-    through_gone = [Writer(gone.client, "kill", one, f"g-{at}", at % 3 == 2) for at, one in enumerate(partitions)]
-    through_other = [Writer(other.client, "kill", one, f"o-{at}", at % 3 == 2) for at, one in enumerate(partitions)]
+    through_gone, through_other = (
+        [Writer(one.client, "kill", own, f"{kind}-{at}", at % 3 == 2, PATIENT_MS) for at, own in enumerate(partitions)]
+        for kind, one in (("gone", gone), ("other", other))
+    )
     [writer.start() for writer in through_gone + through_other]
     wait_until(lambda: total(through_gone) >= 100 and total(through_other) >= 100, "the writers write")
     gone.kill()
     before = total(through_other)
     wait_until(lambda: total(through_other) >= before + 200, "the other one goes on")
-    begun = time.monotonic()
     gone.start()
-    print(f"serves again after {time.monotonic() - begun:.1f} s")
     before = total(through_gone)
     wait_until(lambda: total(through_gone) >= before + 100, "and so does the next one")
     [writer.end() for writer in through_gone + through_other]

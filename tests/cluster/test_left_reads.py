@@ -40,7 +40,8 @@ def test_who_leads_and_leaves_takes_nobody_along(single, is_hot):
         # A write ends what is kept of the key.
         assert ns.put(one, value=one.encode()).status in (201, 204)
     leaders, followers = ([Reader(dispatcher, ns.path(one)) for one in partitions] for _ in range(2))
-    led, followed = (lambda name=name: dispatcher.metric(f"umbo_hotkey_{name}_total") for name in ("leaders", "followers"))
+    led = lambda: dispatcher.metric("umbo_hotkey_leaders_total")
+    followed = lambda: dispatcher.metric("umbo_hotkey_followers_total")
     led_before, followed_before = led(), followed()
     # No node is taken for dead, so that it is about who leads.
     with standing_still(dispatcher.clock):

@@ -8,7 +8,7 @@ import subprocess
 
 from harness import Namespace, binary, wait_until
 from tier import Node, free_port
-from writers import ACKNOWLEDGED, Writer, check
+from writers import ACKNOWLEDGED, PATIENT_MS, Writer, check, total
 
 
 def umbo(*arguments):
@@ -16,16 +16,12 @@ def umbo(*arguments):
     return subprocess.run([binary(), *map(str, arguments)], env=environment, capture_output=True, text=True, timeout=60)
 
 
-def total(writers):
-    return sum(writer.acknowledged() for writer in writers)
-
-
-def begin(cluster, count=3):
+def begin(cluster, count=3, timeout_ms=2_000):
     """Writers of every node, writing."""
     (dispatcher,) = cluster.dispatchers
     ns = dispatcher.namespace("maps")
     partitions = [one for own in cluster.partitions(ns, count).values() for one in own]
-    writers = [Writer(dispatcher.client, "maps", one, f"w-{at}", at % 3 == 2) for at, one in enumerate(partitions)]
+    writers = [Writer(dispatcher.client, "maps", one, f"w-{at}", at % 3 == 2, timeout_ms) for at, one in enumerate(partitions)]
     [writer.start() for writer in writers]
     wait_until(lambda: total(writers) >= 60, "the writers write")
     return ns, writers
@@ -39,7 +35,7 @@ def map_versions(cluster):
 
 def test_a_new_version_is_picked_up_and_nobody_notices(new_cluster):
     cluster = new_cluster().start()
-    ns, writers = begin(cluster)
+    ns, writers = begin(cluster, timeout_ms=PATIENT_MS)
     text = cluster.tier.map_file.read_text()
     for version in range(2, 6):
         cluster.tier.write_map(text.replace("version = 1", f"version = {version}"))

@@ -5,6 +5,7 @@ import json
 import http2
 import pytest
 
+from bulk import step_until
 from harness import Server, memory_folder, wait_until
 
 MIB = 1 << 20
@@ -57,30 +58,40 @@ def multi_gets(ns):
         yield "POST", f"{ns.base}/batch/get", json.dumps({"keys": keys_of(first, 7)}).encode()
 
 
-def gets(ns, partition, rows):
+def gets(ns, partition, rows, **fields):
     for at in range(STREAMS):
-        yield "GET", ns.path(partition, f"{at % rows:03}")
+        yield "GET", ns.path(partition, f"{at % rows:03}"), None, fields
+
+
+def wait_until_cut(server):
+    """Lets the time pass in which a client has to take something."""
+    step_until(server.clock, lambda: server.in_flight() == 0, "they are cut", step=0.5)
 
 
 @pytest.mark.parametrize("connections, attacked", [(1, "multi-get"), (6, "get"), (20, "medium")])
 def test_unread_answers_hold_no_more_than_their_budget(loaded, connections, attacked):
     server, ns = loaded
-    before = server.memory()
+    requests = {
+        "multi-get": lambda: multi_gets(ns),
+        "get": lambda: gets(ns, "large", 64),
+        "medium": lambda: gets(ns, "medium", 100),
+    }[attacked]
+    refused = lambda: server.metric("umbo_refused_total")
+    before, refused_before = server.memory(), refused()
     server.reset_peak_memory()
-    socks = []
-    for _ in range(connections):
-        requests = {
-            "multi-get": lambda: multi_gets(ns),
-            "get": lambda: gets(ns, "large", 64),
-            "medium": lambda: gets(ns, "medium", 100),
-        }[attacked]()
-        socks.append(attack(server, requests))
-    wait_until(lambda: server.metric("umbo_answer_memory_bytes") > 2 * MIB, "answers are held")
-    assert server.in_flight() > 1, "what was not handed over is in flight"
-    # Small rows of others are read meanwhile.
-    assert ns.put("small", value=b"x").status in (201, 204)
-    assert ns.get("small").status == 200
-    wait_until(lambda: server.in_flight() == 0, "they are cut")
+    # Nobody is cut before all have asked.
+    server.clock.stop()
+    try:
+        socks = [attack(server, requests()) for _ in range(connections)]
+        have_asked = lambda: server.in_flight() + refused() - refused_before >= connections * STREAMS
+        wait_until(have_asked, "what is not handed over is in flight")
+        wait_until(lambda: server.metric("umbo_answer_memory_bytes") > 2 * MIB, "answers are held")
+        # Small rows of others are read meanwhile.
+        assert ns.put("small", value=b"x").status in (201, 204)
+        assert ns.get("small").status == 200
+    finally:
+        server.clock.go()
+    wait_until_cut(server)
     wait_until(lambda: server.metric("umbo_answer_memory_bytes") == 0, "nothing is held any more")
     extra = server.memory("VmHWM") - before
     print(f"{connections} x {STREAMS} unread {attacked}: {extra / MIB:.1f} MiB more")
@@ -102,6 +113,7 @@ def test_a_byte_now_and_then_keeps_no_connection(loaded):
         except OSError:
             pass
         stream = (stream + 2) % (STREAMS * 2)
+        server.clock.advance(0.1)
         return server.metric("umbo_streams_aborted_total") > cut_before and server.in_flight() == 0
 
     wait_until(is_cut, "it is cut")
@@ -111,24 +123,17 @@ def test_a_byte_now_and_then_keeps_no_connection(loaded):
 def test_an_answer_that_finds_no_room_is_shed(loaded):
     """Within its own time, by a name of its own, and others are answered."""
     server, ns = loaded
-    sock = attack(server, gets(ns, "large", 64))
-
-    def are_held():
-        nonlocal sock
-        if server.metric("umbo_answer_memory_bytes") > 3 * MIB:
-            return True
-        if server.in_flight() == 0:
-            # They are held for three seconds, which a machine that stands still may miss.
-            sock.close()
-            sock = attack(server, gets(ns, "large", 64))
-        return False
-
-    wait_until(are_held, "answers are held")
-    wait_until(
-        lambda: server.metric('umbo_refused_total{code="answer-memory-full",kind="shed"}') > 0
-        or server.in_flight() == 0,
-        "what waits is shed or cut",
-    )
-    assert ns.get("large", "000").body == b"v" * MIB
-    wait_until(lambda: server.in_flight() == 0, "it is cut")
+    shed = lambda: server.metric('umbo_refused_total{code="answer-memory-full",kind="shed"}')
+    before = shed()
+    # Less than the time after which those are cut that hold what there is.
+    server.clock.stop()
+    try:
+        sock = attack(server, gets(ns, "large", 64, **{"umbo-timeout-ms": "1000"}))
+        wait_until(lambda: server.metric("umbo_answer_memory_bytes") > 3 * MIB, "answers are held")
+        step_until(server.clock, lambda: shed() > before, "what waits is shed")
+        assert server.metric("umbo_answer_memory_bytes") > 3 * MIB, "the others are still held"
+        assert ns.get("large", "000").body == b"v" * MIB
+    finally:
+        server.clock.go()
+    wait_until_cut(server)
     sock.close()
