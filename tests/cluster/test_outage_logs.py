@@ -4,6 +4,7 @@ import json
 import re
 
 from bulk import step_until
+from deadline import standing_still
 from harness import wait_until
 
 # As many as there are before the waits between them are at their longest.
@@ -21,9 +22,20 @@ def test_an_outage_is_logged_once_at_each_end(new_cluster):
     name, *others = cluster.nodes
     node = cluster.nodes[name]
     assert not lines_of(dispatcher, name), "a node that is there is no news"
+    ns = dispatcher.namespace()
+    own = cluster.partitions(ns, 1)[name][0]
     refused = lambda: dispatcher.metric("umbo_remote_connections_refused_total")
-    for end in (node.kill, node.stop):
+
+    def kill():
+        # What a node has not read when it is killed would make another reason of it.
+        with standing_still(dispatcher.clock):
+            assert ns.get(own, Cache_Control="no-cache").status == 404
+            node.kill()
+
+    for end in (kill, node.stop):
         before, attempts = len(lines_of(dispatcher, name)), refused()
+        # The waits between attempts begin anew after a connection that has lasted.
+        dispatcher.clock.advance(2)
         end()
         wait_until(lambda: len(lines_of(dispatcher, name)) > before, "the outage in the log")
         dispatcher.clock.advance(1)

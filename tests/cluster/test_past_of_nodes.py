@@ -1,17 +1,17 @@
 """What dispatchers tell of nodes that come and go, and what a node keeps of its own past."""
 
 import json
-import time
 import urllib.error
 import urllib.request
 
 import pytest
 
+from bulk import step_until
 from harness import wait_until
 
 
 def events(dispatcher, since=0):
-    answer = dispatcher.admin().get(f"/admin/v1/events?since={since}&wait=5").json()
+    answer = dispatcher.admin().get(f"/admin/v1/events?since={since}&wait=1").json()
     return [(one["kind"], one["subject"]) for one in answer["events"]]
 
 
@@ -21,23 +21,23 @@ def test_a_node_that_comes_and_goes_is_told_by_every_dispatcher(new_cluster):
     name, node = next(iter(cluster.nodes.items()))
     node.kill()
     for dispatcher, before in zip(cluster.dispatchers, since):
-        wait_until(lambda: ("node-lost", name) in events(dispatcher, before), "the loss is told", 10)
-        wait_until(lambda: "shard-lost" in dict(events(dispatcher, before)), "its shards are told", 10)
+        wait_until(lambda: ("node-lost", name) in events(dispatcher, before), "the loss is told")
+        wait_until(lambda: "shard-lost" in dict(events(dispatcher, before)), "its shards are told")
 
         def recorded():
             history = dispatcher.admin().get("/admin/v1/history?range=5m&series=node_up").json()
             return {one["labels"]["node"] for one in history["series"]}
 
-        wait_until(lambda: recorded() == set(cluster.nodes), "the history has all nodes", 10)
+        wait_until(lambda: recorded() == set(cluster.nodes), "the history has all nodes")
     node.start()
     for dispatcher, before in zip(cluster.dispatchers, since):
-        wait_until(lambda: ("node-back", name) in events(dispatcher, before), "the return is told", 20)
+        wait_until(lambda: ("node-back", name) in events(dispatcher, before), "the return is told")
         told = [kind for kind, subject in events(dispatcher, before) if subject == name]
         assert told == ["node-lost", "node-back"]
     # A change through one dispatcher is told by the other.
     first, second = cluster.dispatchers
     first.namespace("everywhere")
-    wait_until(lambda: ("namespace-created", "everywhere") in events(second, since[1]), "the change is told", 10)
+    wait_until(lambda: ("namespace-created", "everywhere") in events(second, since[1]), "the change is told")
 
 
 def test_a_node_keeps_its_history_over_a_restart(new_cluster):
@@ -57,10 +57,10 @@ def test_a_node_keeps_its_history_over_a_restart(new_cluster):
     def has_steps():
         for number in range(50):
             ns.put(f"p{number}", value=b"v")
-        time.sleep(0.2)
         return sum(value > 0 for value in writes("1h").values()) >= 2
 
-    wait_until(has_steps, "the node has a history")
+    # In steps that are shorter than those of the history.
+    step_until(dispatcher.clock, has_steps, "the node has a history", step=5)
     before = writes("1h")
     node.stop()
     node.start()
