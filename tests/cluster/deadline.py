@@ -12,6 +12,8 @@ from processes import WAIT_SECONDS
 
 # By how much the timers of a process may be late: they count whole milliseconds.
 ROUNDING_SECONDS = 0.002
+# For as long a node whose connection is lost is expected back.
+GRACE_SECONDS = 3
 
 
 def by_node(dispatcher, name):

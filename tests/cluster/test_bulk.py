@@ -8,13 +8,11 @@ import pytest
 
 from bulk import PATIENCE, end_of, files_of, read_rows, row, run, start, step_until, write_rows
 from bulk_loads import lines
-from deadline import by_node
+from deadline import GRACE_SECONDS, by_node
 from harness import wait_until
 
 # By hand with more of them, on a release build: `UMBO_TEST_ROWS=1000000`.
 ROWS = int(os.environ.get("UMBO_TEST_ROWS", "40000"))
-# For as long a node that is lost is expected back.
-GRACE_SECONDS = 3
 # A page of an export costs more, so that there is one at a time.
 SCAN_RATE = 100
 

@@ -6,6 +6,7 @@ import ssl
 import pytest
 
 from certificates import Authority
+from deadline import GRACE_SECONDS
 from harness import Namespace, Server, wait_until
 
 
@@ -113,6 +114,8 @@ def test_a_node_with_an_expired_certificate_is_not_trusted(new_cluster, authorit
     dispatcher = cluster.dispatchers[0]
     ns = dispatcher.namespace()
     partitions = cluster.partitions(ns, 2)
+    # It is no longer expected back.
+    dispatcher.clock.advance(GRACE_SECONDS)
     for name, own in partitions.items():
         for one in own:
             answer = ns.put(one, value=b"x")

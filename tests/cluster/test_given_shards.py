@@ -4,6 +4,7 @@ import shutil
 import signal
 import tomllib
 
+from bulk import step_until
 from harness import Namespace, wait_until
 from test_maps import begin, map_versions, plan, umbo
 from writers import check, total
@@ -49,8 +50,11 @@ class Move:
         version = tomllib.loads(self.cluster.tier.map_file.read_text())["version"]
         running = [node.name for node in self.cluster.nodes.values() if node.is_running()]
         newest = dict.fromkeys(running, version)
-        wait_until(lambda: newest.items() <= map_versions(self.cluster).items(), "all nodes go by the newest map", 90)
-        wait_until(lambda: set(self.states().values()) == {"available"}, "all shards serve", 90)
+        clock = self.cluster.tier.clock
+        # A node that could not open a file tries again after some time.
+        goes_by_it = lambda: newest.items() <= map_versions(self.cluster).items()
+        step_until(clock, goes_by_it, "all nodes go by the newest map")
+        step_until(clock, lambda: set(self.states().values()) == {"available"}, "all shards serve", step=0.5)
 
 
 def refused(node):
@@ -123,7 +127,7 @@ def test_a_file_that_was_released_opens_only_at_its_new_node(new_cluster, folder
     cluster.nodes["d"] = added
     added.launch()
     own = {one["shard"] for one in move.own}
-    wait_until(lambda: all(move.states().get(shard) == "available" for shard in own), "they serve", 90)
+    wait_until(lambda: all(move.states().get(shard) == "available" for shard in own), "they serve")
     # Nobody else is there to tell the old node of the new map.
     for node in cluster.nodes.values():
         if node.is_running():
@@ -164,7 +168,8 @@ def test_shards_move_while_their_nodes_run(new_cluster, folder):
         gone = lambda: sum("gave a shard away" in line for line in node.log) == sum(
             one["from"] == name for one in move.moves
         )
-        wait_until(gone, "the files may be copied")
+        # The giver looks at its map by itself from time to time.
+        step_until(cluster.tier.clock, gone, "the files may be copied", step=0.5)
     move.copy(move.moves)
     hang_up(move.added)
     move.wait_until_all_serve()
@@ -219,7 +224,7 @@ def test_a_shard_that_its_new_node_serves_is_not_taken_back(new_cluster, folder)
     shard = move.own[0]["shard"]
     moved = umbo("cluster", "plan", "--map", move.target, "--move", f"{shard}={giver.name}", "--out", back)
     assert moved.returncode == 0, moved
-    wait_until(lambda: move.states().get(shard) == "available", "it serves", 90)
+    wait_until(lambda: move.states().get(shard) == "available", "it serves")
     done = umbo("shard", "reclaim", "--map", back, "--data", giver.data, "--shards", shard, "--never-opened")
     assert done.returncode == 4 and f"node 'd' serves shard {shard}" in done.stderr, done
     # A process with an old map gets the newest one, once a node of the old one has heard of it.

@@ -6,7 +6,7 @@ Three rounds by default; `UMBO_TESTS_ROUNDS=20` for more.
 
 import os
 
-from deadline import answers_at_deadline, asked_of, standing_still
+from deadline import GRACE_SECONDS, answers_at_deadline, asked_of, standing_still
 from harness import Namespace, wait_until
 from writers import ACKNOWLEDGED, PATIENT_MS, REFUSED, UNKNOWN, Writer, check, total
 
@@ -96,6 +96,7 @@ def test_all_nodes_killed_at_once_come_back_with_everything(new_cluster):
     wait_until(lambda: total(writers) >= 100, "the writers write")
     cluster.tier.kill()
     wait_until(lambda: all(writer.problems for writer in writers), "all of them are told")
+    dispatcher.clock.advance(GRACE_SECONDS)
     answer = ns.get(partitions[0])
     answer.problem(503, "shard-unavailable")
     assert dispatcher.client().get("/healthz").status == 200, "the dispatcher lives"

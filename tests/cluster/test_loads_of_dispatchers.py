@@ -1,9 +1,12 @@
 """Any dispatcher continues a load: none keeps anything of it."""
 
 from bulk_loads import ENDED, Load, lines
+from deadline import GRACE_SECONDS, by_node
 from harness import Namespace, wait_until
 
 ROWS = 12_000
+# Longer than a dispatcher that says nothing keeps a load.
+LEASE_SECONDS = 6
 
 
 def test_another_dispatcher_continues_a_load(new_cluster):
@@ -26,6 +29,8 @@ def test_another_dispatcher_continues_a_load(new_cluster):
     for killed, other in ((first, second), (second, first)):
         before = load.through(other.client()).info()["rows_applied"]
         killed.kill()
+        # Another one takes over once its lease has ended.
+        killed.clock.advance(LEASE_SECONDS)
         here = load.through(other.client())
         wait_until(lambda: here.info()["state"] in ENDED or here.info()["rows_applied"] > before, "it goes on")
         killed.start()
@@ -67,5 +72,8 @@ def test_loads_are_listed_while_nodes_are_away(new_cluster):
 
     assert (listed()["rows_applied"], "reason" in listed()) == (1, False)
     [node.kill() for node in cluster.nodes.values()]
+    wait_until(lambda: not any(by_node(dispatcher, "umbo_remote_node_up").values()), "all nodes are seen to be gone")
+    # None is expected back any more.
+    dispatcher.clock.advance(GRACE_SECONDS)
     away = listed()
     assert away["state"] == "live" and "cannot be counted" in away["reason"], away
