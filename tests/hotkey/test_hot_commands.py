@@ -13,11 +13,13 @@ import termios
 import pytest
 
 from harness import binary, wait_until
-from hot import LOOK_SECONDS, READS, WARM, blocked, heated, is_hit, keys_of, make_token, read
+from hot import READS, WARM, blocked, heated, is_hit, keys_of, make_token, read
 
 OK, FAILED, USAGE, NOT_FOUND, NOT_ALLOWED = 0, 1, 2, 3, 8
-# Reads a second of the server's time, where `read` is called again and again.
-RATE = READS / LOOK_SECONDS
+# Of `umbo top --once`: what it asks for a sample, how often the detector looks between two, and reads in that time.
+REQUESTS_OF_SAMPLE = 3
+LOOKS_OF_FRAME = 10
+READS_OF_FRAME = LOOKS_OF_FRAME * READS
 
 
 def environment(server, token=None):
@@ -55,7 +57,7 @@ def shell(server):
     return Shell(server)
 
 
-def test_a_key_from_blocking_to_unblocking(shell, ns):
+def test_a_key_from_blocking_to_unblocking(server, shell, ns):
     ns.put("a", "s", b"v")
     table = shell("hot", "block", ns.name, "a", "s", "--reason", "broken crawler").stdout
     header, line = table.splitlines()
@@ -67,6 +69,8 @@ def test_a_key_from_blocking_to_unblocking(shell, ns):
     assert "blocked already" in again.stderr
     other = shell("hot", "block", ns.name, "a", "s", "--ttl", "1h", code=FAILED)
     assert "Key is listed (409)" in other.stderr and "--update" in other.stderr
+    # No two changes are of the same millisecond.
+    server.clock.advance(1)
     shell("hot", "block", ns.name, "a", "s", "--ttl", "1h", "--update")
     shown = shell.json("hot", "ls", "--listed")
     (key,) = [key for key in shown["keys"] if key["namespace"] == ns.name]
@@ -98,10 +102,10 @@ def test_a_key_is_pinned_by_its_id_and_in_any_form(shell, ns):
 
 
 def test_what_is_hot_is_listed_with_who_reads_it(server, shell, ns):
-    with heated(server, ns, lambda: ns.get("hot")):
-        read(lambda: ns.get("hot"), server)
-        shown = shell("hot", "ls")
-        line = next(line for line in shown.stdout.splitlines() if line.startswith(ns.name + " "))
+    heated(server, ns, lambda: ns.get("hot"))
+    read(lambda: ns.get("hot"), server)
+    shown = shell("hot", "ls")
+    line = next(line for line in shown.stdout.splitlines() if line.startswith(ns.name + " "))
     assert "hot from" in shown.stderr and "from the cache" in shown.stderr
     assert "anonymous 100%" in line and line.split()[4] == "hot"
 
@@ -139,17 +143,27 @@ def test_with_the_layer_off_the_commands_say_so(new_server):
 
 
 def one_frame(server, *arguments, ask):
-    """What `umbo top --once` prints of a server that is asked all the while, as often in each second of the time that
-    both of them see."""
+    """What `umbo top --once` prints of a server that is asked READS_OF_FRAME times between the two samples that it
+    takes, a second apart by the clock of both."""
+
+    def asked_by_top():
+        return server.metric('umbo_requests_total{operation="admin",status="200"}')
+
     command = [binary(), "top", "--once", *arguments]
+    before = asked_by_top()
     seen = environment(server) | server.clock.environment()
     top = subprocess.Popen(command, env=seen, stdout=subprocess.PIPE, text=True)
-
-    def has_ended():
-        read(ask, server)
-        return top.poll() is not None
-
     try:
+        wait_until(lambda: asked_by_top() == before + REQUESTS_OF_SAMPLE, "the first sample is taken")
+        for _ in range(LOOKS_OF_FRAME):
+            read(ask, server)
+
+        def has_ended():
+            # It may have begun to wait after the first reads.
+            if top.poll() is None:
+                server.clock.advance(0.01)
+            return top.poll() is not None
+
         wait_until(has_ended, "the frame is taken")
         assert top.returncode == 0
         return top.stdout.read()
@@ -162,18 +176,18 @@ def one_frame(server, *arguments, ask):
 def test_one_frame_shows_keys_callers_and_shards(server, ns):
     ns.put("hot", value=b"v")
     ask = lambda: ns.get("hot")
-    with heated(server, ns, ask):
-        frame = json.loads(one_frame(server, "-o", "json", ask=ask))
-        text = one_frame(server, ask=ask)
-    # A sample takes a moment itself.
-    assert 0.95 < frame["seconds"] < 1.5
+    heated(server, ns, ask)
+    frame = json.loads(one_frame(server, "-o", "json", ask=ask))
+    text = one_frame(server, ask=ask)
+    assert 0.99 < frame["seconds"] < 30
     pod = frame["pod"]
-    assert 0.8 * RATE < pod["requests_rate"] < 1.2 * RATE and 0.8 * RATE < pod["saved_rate"] < 1.2 * RATE
+    for rate in (pod["requests_rate"], pod["saved_rate"]):
+        assert rate * frame["seconds"] == pytest.approx(READS_OF_FRAME), frame
     assert pod["rejected_rate"] == pod["shed_rate"] == 0
     assert 0 < pod["p50_ms"] <= pod["p99_ms"]
     assert pod["connections"] >= 1
     (key,) = [key for key in frame["hot_keys"] if key["namespace"] == ns.name]
-    assert key["pk"] == "hot" and 0.8 * RATE < key["rate_now"] < 1.2 * RATE
+    assert key["pk"] == "hot" and key["rate_now"] > 50
     assert frame["callers"][0]["caller"] == "anonymous" and frame["callers"][0]["ru_rate"] > 1
     shards = server.client().get("/admin/v1/shards").json()["shards"]
     assert [shard["shard"] for shard in frame["shards"]] == [shard["shard"] for shard in shards]
@@ -184,10 +198,11 @@ def test_one_frame_shows_keys_callers_and_shards(server, ns):
     assert "\x1b" not in text
 
 
-def test_shards_show_where_the_requests_go(server, still, ns):
+def test_shards_show_where_the_requests_go(server, ns):
     frame = json.loads(one_frame(server, "-o", "json", ask=lambda: ns.get("a", Cache_Control="no-cache")))
     busiest = max(frame["shards"], key=lambda shard: shard["requests_rate"])
-    assert 0.8 * RATE < busiest["requests_rate"] < 1.2 * RATE and busiest["ru_rate"] > 0.8 * RATE
+    assert busiest["requests_rate"] * frame["seconds"] == pytest.approx(READS_OF_FRAME), frame
+    assert busiest["ru_rate"] > busiest["requests_rate"]
 
 
 def test_frames_go_on_as_lines_until_they_are_ended(server, ns):

@@ -15,7 +15,6 @@ from hot import (
     keys_of,
     pin,
     pinned_range,
-    read,
     report,
     warmed,
 )
@@ -23,11 +22,10 @@ from hot import (
 
 def test_a_key_that_is_read_a_lot_becomes_hot_and_is_served_from_the_cache(server, ns):
     ns.put("a", value=b"v", Content_Type="text/x")
-    with heated(server, ns, lambda: ns.get("a")) as found:
-        answer = warmed(lambda: ns.get("a"))
-        assert all(is_hit(ns.get("a")) for _ in range(100))
-        (key,) = keys_of(ns.client, ns)
-        read(lambda: ns.get("a"), server)
+    found = heated(server, ns, lambda: ns.get("a"))
+    answer = warmed(lambda: ns.get("a"))
+    assert all(is_hit(ns.get("a")) for _ in range(100))
+    (key,) = keys_of(ns.client, ns)
     assert found["standing"] == "hot" and key["is_hot"] and key["kind"] == "row" and key["hits"] >= 101
     assert (key["pk"], key["sk"]) == ("a", "")
     assert key["rate_now"] > 50 and key["rate_error"] >= 0 and key["hot_for_ms"] >= 0
@@ -38,8 +36,8 @@ def test_a_key_that_is_read_a_lot_becomes_hot_and_is_served_from_the_cache(serve
 
 
 def test_a_key_that_is_read_no_more_cools_down(server, ns):
-    with heated(server, ns, lambda: ns.get("a")):
-        assert is_hit(warmed(lambda: ns.get("a")))
+    heated(server, ns, lambda: ns.get("a"))
+    assert is_hit(warmed(lambda: ns.get("a")))
     # Three seconds with hardly a read.
     server.clock.advance(3.5)
     wait_until(lambda: not keys_of(ns.client, ns), "it has cooled")
@@ -53,23 +51,23 @@ def test_a_single_read_is_a_miss_at_the_full_price(ns):
     assert float(answer.headers["umbo-ru"]) > 1
 
 
-def test_a_pinned_key_is_kept_without_traffic(still, ns):
+def test_a_pinned_key_is_kept_without_traffic(server, ns):
     ns.put("a", value=b"v")
     pin(ns, "a")
     assert came_by(ns.get("a")) == "miss"
     for _ in range(3):
-        still.advance(TTL_SECONDS / 4)
+        server.clock.advance(TTL_SECONDS / 4)
         answer = ns.get("a")
         assert is_hit(answer) and answer.body == b"v", answer
         assert answer.headers["umbo-ru"] == HIT_PRICE
 
 
-def test_age_and_time_to_live_are_told(still, ns):
+def test_age_and_time_to_live_are_told(server, ns):
     first = kept(ns, "a")
     assert int(first.headers["age"]) == 0
     ttl = int(first.headers["cache-status"].rsplit("=", 1)[1])
     assert TTL_SECONDS <= ttl <= TTL_SECONDS * 1.1
-    still.advance(1.1)
+    server.clock.advance(1.1)
     second = ns.get("a")
     assert is_hit(second), second
     assert int(second.headers["age"]) == 1
@@ -79,8 +77,8 @@ def test_age_and_time_to_live_are_told(still, ns):
 def test_no_answer_is_served_beyond_its_time(new_server):
     server = new_server({"hotkey": {"ttl": "2s"}}).start()
     ns = server.namespace("demo")
-    kept(ns, "a")
     server.clock.stop()
+    kept(ns, "a")
     ages = []
     for _ in range(250):
         ages.append(int(ns.get("a").headers.get("age", 0)))
@@ -131,14 +129,14 @@ def test_who_wants_it_from_the_store_gets_it(ns, directive):
     assert is_hit(ns.get("a")), "it is kept for the others"
 
 
-def test_max_age_bounds_the_age(still, ns):
+def test_max_age_bounds_the_age(server, ns):
     kept(ns, "a")
-    still.advance(1)
+    server.clock.advance(1)
     assert is_hit(ns.get("a", Cache_Control="max-age=1"))
-    still.advance(0.001)
+    server.clock.advance(0.001)
     young = ns.get("a", Cache_Control="max-age=1")
     assert came_by(young) != "hit", young
-    still.advance(0.001)
+    server.clock.advance(0.001)
     zero = ns.get("a", Cache_Control="max-age=0")
     assert came_by(zero) != "hit", zero
     assert is_hit(ns.get("a", Cache_Control="max-age=60"))
@@ -169,19 +167,19 @@ def test_an_answer_with_an_error_is_never_kept(ns):
     answer.problem(404, "key-not-found")
 
 
-def test_a_row_is_not_served_after_it_has_expired(still, ns):
+def test_a_row_is_not_served_after_it_has_expired(server, ns):
     for ttl in (1, 2):
         partition = f"a{ttl}"
         pin(ns, partition)
         ns.put(partition, value=b"v", Umbo_TTL=str(ttl))
         expires_at = int(ns.get(partition).headers["umbo-expires-at"]) / 1000
         # Up to the last millisecond, which the field has as a whole.
-        while (left := expires_at - 0.001 - still.time()) > 0:
+        while (left := expires_at - 0.001 - server.clock.time()) > 0:
             answer = ns.get(partition)
             assert answer.status == 200 and is_hit(answer), (answer, left)
-            still.advance(min(left, 0.25))
+            server.clock.advance(min(left, 0.25))
         assert is_hit(ns.get(partition))
-        still.advance(0.002)
+        server.clock.advance(0.002)
         ns.get(partition).problem(404, "key-not-found")
 
 
@@ -263,7 +261,7 @@ def test_keys_are_bytes(ns):
         assert is_hit(answer) and answer.body == repr((partition, sort)).encode()
 
 
-def test_a_kept_answer_costs_a_tenth_of_a_unit_and_a_quota_says_so(server, still, ns):
+def test_a_kept_answer_costs_a_tenth_of_a_unit_and_a_quota_says_so(server, ns):
     kept(ns, "a")
     before = server.metric("umbo_request_units_total")
     for _ in range(20):
@@ -279,7 +277,7 @@ def test_scans_do_not_count(server, ns):
     assert keys_of(ns.client, ns) == []
 
 
-def test_the_pod_says_what_it_has_saved(still, ns):
+def test_the_pod_says_what_it_has_saved(server, ns):
     kept(ns, "a")
     before = report(ns.client)["pod"]
     for _ in range(50):

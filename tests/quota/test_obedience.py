@@ -172,7 +172,8 @@ def test_a_ticket_is_good_by_any_connection(closed, kind):
 
 
 def test_those_who_do_not_wait_gain_nothing(closed):
-    """Some hammer the same bucket without tickets: who waits as told, some seconds each time, is served all the same."""
+    """Some hammer the same bucket without tickets: those who wait as told, some seconds each time, are served all the
+    same."""
     clock = closed.server.clock
     hammering, crowd, (newcomer,) = (crowd_of(closed, count) for count in (3, 16, 1))
 

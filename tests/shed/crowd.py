@@ -61,10 +61,6 @@ class Shard:
         self.commits.hold(self.file())
         self.server.clock.stop()
 
-    def let_go(self):
-        self.commits.let_go()
-        self.server.clock.go()
-
     def write(self, name, tier="sheddable", **more):
         """Begins a write of a row."""
         return Write(self.server, tier, f"{self.ns.base}/kv/{self.partition}/{name}", **more)
