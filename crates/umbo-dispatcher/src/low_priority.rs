@@ -94,7 +94,6 @@ fn lower_priority(_: &str, _: i32) {}
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
 
     use super::*;
 
@@ -132,15 +131,15 @@ mod tests {
     async fn a_read_whose_client_has_left_is_stopped() {
         let threads = LowPriority::for_long_reads(1).unwrap();
         let (held, mut ended) = tokio::sync::mpsc::channel::<()>(1);
-        let (begin, begun) = tokio::sync::oneshot::channel();
+        let (started, has_started) = tokio::sync::oneshot::channel();
         let mut reading = Box::pin(threads.run(async move {
             let _held = held;
-            begin.send(()).unwrap();
+            started.send(()).unwrap();
             std::future::pending::<()>().await;
         }));
         tokio::select! {
             () = &mut reading => panic!("it never ends"),
-            begun = begun => begun.unwrap(),
+            told = has_started => told.unwrap(),
         }
         drop(reading);
         assert_eq!(ended.recv().await, None);
