@@ -7,8 +7,7 @@ import pytest
 from playwright.sync_api import sync_playwright
 
 from harness import Namespace, Server, memory_folder, wait_until
-from recorded import pass_seconds
-from staged import BINARY, CALLERS, HOT, LONG, MARKUP, SETTINGS
+from staged import BINARY, CALLERS, HOT, LONG, MARKUP, SETTINGS, Stage
 
 @pytest.fixture(scope="session")
 def chromium():
@@ -111,23 +110,6 @@ def window(chromium, request):
     yield make
     for one in made:
         one.close()
-
-
-class Stage:
-    """What happens to a server in each second of its clock, which stands still between these seconds."""
-
-    def __init__(self, server, token=None):
-        self.server, self.token, self.work = server, token, []
-        server.second = self.second
-        server.clock.stop()
-
-    def second(self):
-        # Requests take their own time.
-        self.server.clock.go()
-        for work in self.work:
-            work()
-        self.server.clock.stop()
-        pass_seconds(self.server, token=self.token)
 
 
 class Caller:

@@ -9,9 +9,8 @@ import json
 
 import pytest
 
-from conftest import Stage
 from harness import Client, Namespace, Server, memory_folder, wait_until
-from staged import SCREENSHOTS
+from staged import SCREENSHOTS, Stage
 
 pytestmark = pytest.mark.real("chromium")
 
