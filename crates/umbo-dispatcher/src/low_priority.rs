@@ -94,7 +94,6 @@ fn lower_priority(_: &str, _: i32) {}
 
 #[cfg(test)]
 mod tests {
-
     use super::*;
 
     fn thread_name() -> Option<String> {

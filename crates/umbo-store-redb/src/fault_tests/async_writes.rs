@@ -2,7 +2,6 @@
 
 use std::io::ErrorKind;
 use std::pin::pin;
-use std::time::Duration;
 
 use umbo_store::{
     Atomicity, CallContext, Change, Condition, DIGEST_LEN, Durability, Idempotency, Mutation,
@@ -174,6 +173,19 @@ async fn an_acknowledged_write_never_vanishes_while_the_disk_fails() {
     }
 }
 
+/// Puts a row, unless a flush that cannot complete is before it.
+async fn put_before_a_flush(rig: &Rig, key: &str) -> Option<Result<Written, WriteError>> {
+    let mut writing = pin!(put(&rig.store, key, "1", Durability::Async));
+    loop {
+        let is_flushing = rig.files.is_sync_waiting();
+        let answer = poll_once(writing.as_mut());
+        if answer.is_some() || is_flushing {
+            return answer;
+        }
+        tokio::task::yield_now().await;
+    }
+}
+
 #[tokio::test]
 async fn versions_of_lost_asynchronous_writes_are_not_given_again() {
     let (rig, given) = loop {
@@ -186,17 +198,8 @@ async fn versions_of_lost_asynchronous_writes_are_not_given_again() {
         let mut given = Vec::new();
         for number in 0..10 {
             let key = format!("key-{number}");
-            let mut written = pin!(put(&rig.store, &key, "1", Durability::Async));
             // On a slow machine a flush comes in between; that flush does not complete.
-            let answer = loop {
-                let is_flushing = rig.files.is_sync_waiting();
-                let answer = poll_once(written.as_mut());
-                if answer.is_some() || is_flushing {
-                    break answer;
-                }
-                tokio::task::yield_now().await;
-            };
-            let Some(written) = answer else {
+            let Some(written) = put_before_a_flush(&rig, &key).await else {
                 break;
             };
             given.push((key, written.unwrap().version));
