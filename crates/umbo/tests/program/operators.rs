@@ -182,7 +182,7 @@ fn a_self_test_measures_and_leaves_nothing() {
         .collect();
     assert_eq!(names, ["put", "put", "get", "range"]);
     for phase in phases {
-        assert!(phase["per_second"].as_f64().unwrap() > 10.0, "{phase}");
+        assert!(phase["per_second"].as_f64().unwrap() > 0.0, "{phase}");
         assert_eq!(phase["failed"], 0, "{phase}");
         assert!(phase["server_cores"].as_f64().unwrap() > 0.0, "{phase}");
         assert!(!phase["limit"].as_str().unwrap().is_empty(), "{phase}");
@@ -221,7 +221,7 @@ fn a_self_test_of_a_running_server_removes_its_namespace() {
     assert!(away.err.contains("is not on this machine"), "{}", away.err);
     // Quotas are those of the server, and what they refuse is said.
     let policy = [
-        "quota", "set", "bench", "--unit", "requests", "--rate", "50", "--per", "caller",
+        "quota", "set", "bench", "--unit", "requests", "--rate", "5", "--per", "caller",
     ];
     server.run(0, &policy);
     let ran = server.run(0, &["bench", "--running", "--seconds", "1", "-o", "json"]);
