@@ -7,6 +7,7 @@ import tomllib
 from bulk import step_until
 from harness import Namespace, wait_until
 from test_maps import begin, map_versions, plan, umbo
+from tier import Node
 from writers import check, total
 
 
@@ -66,6 +67,9 @@ def refused(node):
 
 def hang_up(*processes):
     for process in processes:
+        if isinstance(process, Node):
+            # Before a node answers, the signal would end it.
+            wait_until(lambda: process.readiness() is not None, "the node answers")
         process.process.send_signal(signal.SIGHUP)
 
 

@@ -91,7 +91,8 @@ def test_all_nodes_killed_at_once_come_back_with_everything(new_cluster):
     (dispatcher,) = cluster.dispatchers
     ns = dispatcher.namespace("kill")
     partitions = [one for own in cluster.partitions(ns, 3).values() for one in own]
-    writers = [Writer(dispatcher.client, "kill", one, f"w-{at}", at % 2 == 1, 1_000) for at, one in enumerate(partitions)]
+    new = lambda at, one: Writer(dispatcher.client, "kill", one, f"w-{at}", at % 2 == 1, 1_000)
+    writers = [new(at, one) for at, one in enumerate(partitions)]
     [writer.start() for writer in writers]
     wait_until(lambda: total(writers) >= 100, "the writers write")
     cluster.tier.kill()

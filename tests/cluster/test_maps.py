@@ -21,7 +21,8 @@ def begin(cluster, count=3, timeout_ms=2_000):
     (dispatcher,) = cluster.dispatchers
     ns = dispatcher.namespace("maps")
     partitions = [one for own in cluster.partitions(ns, count).values() for one in own]
-    writers = [Writer(dispatcher.client, "maps", one, f"w-{at}", at % 3 == 2, timeout_ms) for at, one in enumerate(partitions)]
+    new = lambda at, one: Writer(dispatcher.client, "maps", one, f"w-{at}", at % 3 == 2, timeout_ms)
+    writers = [new(at, one) for at, one in enumerate(partitions)]
     [writer.start() for writer in writers]
     wait_until(lambda: total(writers) >= 60, "the writers write")
     return ns, writers

@@ -122,7 +122,8 @@ def test_a_cut_wire_is_noticed_and_mends_by_itself(cluster, link):
     # Whatever was under way is given up at both ends.
     assert by_node(dispatcher, "umbo_remote_node_up")[FAR] == 0
     node = cluster.nodes[FAR]
-    step_until(dispatcher.clock, lambda: connections_of(node) == 0, "the far node has given the dispatcher up", step=0.5)
+    is_given_up = lambda: connections_of(node) == 0
+    step_until(dispatcher.clock, is_given_up, "the far node has given the dispatcher up", step=0.5)
     link.is_cut = False
     before = total(writers[FAR])
     wait_until(lambda: total(writers[FAR]) >= before + 60, "it is found again by itself")

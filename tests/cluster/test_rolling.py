@@ -70,7 +70,7 @@ class PlainClient(threading.Thread):
 
 
 def restart(node, clock):
-    """Restarts a node; it is expected back for some seconds, which hardly pass while it starts, however long it takes."""
+    """Restarts a node. It is expected back for some seconds, which hardly pass while it starts, however slowly."""
     node.stop()
     with standing_still(clock):
         node.launch()
