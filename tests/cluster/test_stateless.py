@@ -6,8 +6,6 @@ import pytest
 
 from harness import Namespace, wait_until
 
-FRESH_SECONDS = 20
-
 
 @pytest.fixture
 def clients(pair):
@@ -19,7 +17,7 @@ def namespace(pair, name, body=b""):
     first, second = pair.dispatchers
     ns = first.namespace(name, body)
     other = Namespace(second.client(), name)
-    wait_until(lambda: other.get("nobody").json()["type"].endswith("/key-not-found"), "it is seen", FRESH_SECONDS)
+    wait_until(lambda: other.get("nobody").json()["type"].endswith("/key-not-found"), "it is seen")
     return ns, other
 
 
@@ -81,7 +79,7 @@ def test_namespaces_come_and_go_for_both(pair, clients):
     assert "umbo-expires-at" in ns.get("a").headers
     assert second.delete("/admin/v1/namespaces/shared").status in (200, 202, 204)
     gone = lambda: ns.get("a").status == 404 and ns.get("a").json()["type"].endswith("/namespace-not-found")
-    wait_until(gone, "the first one sees that it is gone", FRESH_SECONDS)
+    wait_until(gone, "the first one sees that it is gone")
 
 
 def test_quotas_of_one_are_quotas_of_both(pair, clients):
@@ -89,10 +87,10 @@ def test_quotas_of_one_are_quotas_of_both(pair, clients):
     first, second = clients
     body = {"name": "both", "unit": "requests", "rate": 0.001, "burst": 2.5, "match": {"namespace": "quotas"}}
     assert first.put("/admin/v1/quotas/both", json.dumps(body)).status == 201
-    wait_until(lambda: other.get("a").status == 429, "the second one rejects too", FRESH_SECONDS)
+    wait_until(lambda: other.get("a").status == 429, "the second one rejects too")
     assert other.get("a").json()["policy"] == "both"
     assert second.delete("/admin/v1/quotas/both").status == 200
-    wait_until(lambda: ns.get("a").status == 404, "the first one rejects no longer", FRESH_SECONDS)
+    wait_until(lambda: ns.get("a").status == 404, "the first one rejects no longer")
 
 
 def test_blocked_keys_of_one_are_blocked_by_both(pair, clients):
@@ -102,9 +100,9 @@ def test_blocked_keys_of_one_are_blocked_by_both(pair, clients):
     path = "/admin/v1/hot/blocked/ns/blocked/kv/bad"
     listed = first.put(path, json.dumps({"reason": "test"}))
     assert listed.status in (200, 201), listed
-    wait_until(lambda: other.get("bad").status == 429, "the second one refuses too", FRESH_SECONDS)
+    wait_until(lambda: other.get("bad").status == 429, "the second one refuses too")
     assert second.delete(path).status in (200, 204)
-    wait_until(lambda: ns.get("bad").status == 200, "the first one serves it again", FRESH_SECONDS)
+    wait_until(lambda: ns.get("bad").status == 200, "the first one serves it again")
 
 
 def test_tokens_of_one_open_both(new_cluster):
@@ -114,17 +112,17 @@ def test_tokens_of_one_open_both(new_cluster):
     assert made.status == 201
     root = made.json()["token"]
     wait_until(
-        lambda: second.client().get("/admin/v1/namespaces").status == 401, "the second one asks for tokens", FRESH_SECONDS
+        lambda: second.client().get("/admin/v1/namespaces").status == 401, "the second one asks for tokens"
     )
     assert second.client(token=root).get("/admin/v1/namespaces").status == 200
     made = second.client(token=root).post("/admin/v1/tokens", {"name": "reader", "grants": ["read:*"]})
     reader, identity = made.json()["token"], made.json()["id"]
     with_reader = first.client(token=reader)
-    wait_until(lambda: with_reader.get("/v1/ns/x/kv/a").status == 404, "the first one knows it", FRESH_SECONDS)
+    wait_until(lambda: with_reader.get("/v1/ns/x/kv/a").status == 404, "the first one knows it")
     assert with_reader.put("/v1/ns/x/kv/a").status == 403
     assert first.client(token=root).delete(f"/admin/v1/tokens/{identity}").status == 204
     on_second = second.client(token=reader)
-    wait_until(lambda: on_second.get("/v1/ns/x/kv/a").status == 401, "the second one forgets it", FRESH_SECONDS)
+    wait_until(lambda: on_second.get("/v1/ns/x/kv/a").status == 401, "the second one forgets it")
     # One that was not there yet knows all of it from its first request on.
     first.stop()
     first.start()
