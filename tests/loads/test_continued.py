@@ -210,5 +210,6 @@ def test_nodes_that_are_killed_do_not_end_a_load(new_server):
         node.kill()
         node.launch()
         step_until(server.clock, lambda: node.readiness() == 200, "the node serves")
-    end_of_slow(server, load)
+    ns = Namespace(server.client(), "demo")
+    end_of_slow(server, load.through(ns.client))
     assert rows_of(ns) == expected(rows)

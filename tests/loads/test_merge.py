@@ -350,6 +350,7 @@ def test_changes_of_loads_are_events(server, ns):
         return [one for one in listed if one["subject"] == f"{ns.name}/{load.id}"]
 
     states = ["created", "uploading", "sealed", "building", "live"]
+    wait_until(lambda: len(events()) == len(states), "the last event is there")
     assert [json.loads(one["after"]) for one in events()] == states
     assert all(one["kind"] == "load-changed" and one["by"] for one in events())
     assert server.metric("umbo_load_rows_total") > 0 and server.metric("umbo_loads_ended_total") > 0

@@ -273,7 +273,7 @@ def test_a_kill_leaves_each_state_as_it_would_have_been(new_server, state):
     server.kill()
     server.start()
     ns = Namespace(server.client(), "demo")
-    load = load.through(server.client())
+    load = load.through(ns.client)
     assert ns.put("p2", "00002", b"after").status == 204
     if state == "uploading":
         load.seal(1)

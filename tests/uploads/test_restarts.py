@@ -44,8 +44,8 @@ def unlimit(server):
 def is_at_page(server, pages):
     """Whether a server has read so many pages since it started, and is at the next one or has just sent it."""
     text = server.admin().get("/metrics").body.decode()
-    read = re.findall(r'^umbo_requests_total\{operation="scan",status="200"\} (\d+)$', text, re.M)
-    return sum(map(int, read)) + server.in_flight() > pages
+    of_scans = r'^umbo_requests_(?:total\{operation="scan",status="200"|in_flight\{operation="scan")\} (\d+)$'
+    return sum(map(int, re.findall(of_scans, text, re.M))) > pages
 
 
 def rows_of(server):
