@@ -131,7 +131,7 @@ fn a_caller_that_forgets_its_tickets_does_not_lock_itself_out_of_its_burst() {
     }
 }
 
-/// Serves so many clients with tickets for 20 seconds, beside so many strangers each millisecond who ask of the same bucket
+/// Serves so many clients with tickets for a minute, beside so many strangers each millisecond who ask of the same bucket
 /// and never come back. A client comes up to `late` milliseconds later than told. Returns how often they came with a
 /// ticket, and how often they were served then.
 fn beside_a_flood(strangers: u64, clients: usize, late: u64) -> (u64, u64) {
@@ -143,7 +143,7 @@ fn beside_a_flood(strangers: u64, clients: usize, late: u64) -> (u64, u64) {
     let mut random = Random(strangers);
     let mut waiting: Vec<Option<(Instant, RetryTicket)>> = vec![None; clients];
     let (mut retries, mut served) = (0, 0);
-    for step in 0..20_000_u64 {
+    for step in 0..60_000_u64 {
         let now = origin + Duration::from_millis(step);
         for _ in 0..strangers {
             let _ = admit(&limiter, &get("c"), now);
@@ -184,7 +184,7 @@ fn a_client_with_tickets_is_served_beside_a_flood_that_never_comes_back() {
         let (retries, served) = beside_a_flood(strangers, clients, late);
         let case =
             format!("{served} of {retries} beside {strangers}, {clients} clients, {late} ms late");
-        assert!(served > 60, "{case}");
+        assert!(served > 200, "{case}");
         assert!(served * 10 >= retries * 8, "{case}");
     }
 }
