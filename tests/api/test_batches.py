@@ -6,6 +6,9 @@ import pytest
 
 from harness import b64u, curl
 
+# No time passes that could end a request or a connection, however slow the machine is.
+pytestmark = pytest.mark.usefixtures("still")
+
 
 def test_multi_get_answers_in_order_with_a_status_a_row(ns):
     ns.put("a", "1", b"x", content_type="text/plain", Umbo_Expires_At="4102444800000")

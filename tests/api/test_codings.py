@@ -5,6 +5,9 @@ import json
 
 import pytest
 
+# No time passes that could end a request or a connection, however slow the machine is.
+pytestmark = pytest.mark.usefixtures("still")
+
 
 def zstd(text):
     """A frame of one block as it stands (RFC 8878)."""

@@ -4,6 +4,9 @@ import concurrent.futures
 
 import pytest
 
+# No time passes that could end a request or a connection, however slow the machine is.
+pytestmark = pytest.mark.usefixtures("still")
+
 LARGEST = 9_223_372_036_854_775_807
 
 

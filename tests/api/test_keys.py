@@ -6,6 +6,9 @@ import pytest
 
 from harness import b64u, curl, quote, row_bytes
 
+# No time passes that could end a request or a connection, however slow the machine is.
+pytestmark = pytest.mark.usefixtures("still")
+
 KEYS = [
     b"\0",
     b"\xff",

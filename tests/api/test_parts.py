@@ -6,6 +6,9 @@ import hashlib
 
 import pytest
 
+# No time passes that could end a request or a connection, however slow the machine is.
+pytestmark = pytest.mark.usefixtures("still")
+
 VALUE = bytes(range(256)) * 4
 
 

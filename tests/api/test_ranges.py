@@ -8,6 +8,9 @@ import pytest
 from harness import b64u
 from processes import wait_until
 
+# No time passes that could end a request or a connection, however slow the machine is.
+pytestmark = pytest.mark.usefixtures("still")
+
 KEYS = [f"{letter}{number:02}" for letter in "abc" for number in range(20)]
 MANY = 20_000
 # Rows that a delete range removes in one atomic step.

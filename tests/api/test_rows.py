@@ -2,6 +2,9 @@
 
 import pytest
 
+# No time passes that could end a request or a connection, however slow the machine is.
+pytestmark = pytest.mark.usefixtures("still")
+
 
 def now_ms(clock):
     return int(clock.time() * 1000)

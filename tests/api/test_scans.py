@@ -6,6 +6,9 @@ import pytest
 
 from harness import read_answer, row_bytes
 
+# No time passes that could end a request or a connection, however slow the machine is.
+pytestmark = pytest.mark.usefixtures("still")
+
 
 @pytest.fixture(scope="module")
 def full(server):

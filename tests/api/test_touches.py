@@ -7,6 +7,9 @@ import pytest
 
 from harness import Client
 
+# No time passes that could end a request or a connection, however slow the machine is.
+pytestmark = pytest.mark.usefixtures("still")
+
 
 def now_ms(clock):
     return int(clock.time() * 1000)
