@@ -12,12 +12,16 @@ fn packages() -> BTreeSet<String> {
     let manifests = files(&["Cargo.toml"]).into_iter();
     let manifests = manifests.map(|file| file.text.parse::<Table>().unwrap());
     let named = manifests.filter_map(|manifest| manifest.get("package").cloned());
-    named.map(|package| package["name"].as_str().unwrap().to_owned()).collect()
+    named
+        .map(|package| package["name"].as_str().unwrap().to_owned())
+        .collect()
 }
 
 /// Returns the folders of `tests` that hold tests in Python.
 fn areas() -> BTreeSet<String> {
-    let tests = files(&[".py"]).into_iter().filter(|file| file.path.contains("/test_"));
+    let tests = files(&[".py"])
+        .into_iter()
+        .filter(|file| file.path.contains("/test_"));
     let folders = tests.map(|file| file.path.split('/').nth(1).unwrap().to_owned());
     folders.collect()
 }

@@ -33,23 +33,36 @@ fn test_code(file: &File) -> &str {
 /// Returns how often calls stand in a text, comments left out.
 fn count(text: &str, calls: &[&str], comment: &str) -> usize {
     let code = text.lines().map(|line| line.split(comment).next().unwrap());
-    code.map(|line| calls.iter().map(|call| line.matches(call).count()).sum::<usize>())
-        .sum()
+    code.map(|line| {
+        calls
+            .iter()
+            .map(|call| line.matches(call).count())
+            .sum::<usize>()
+    })
+    .sum()
 }
 
 /// Returns the number of such calls by file.
 fn found() -> BTreeMap<String, usize> {
-    let python = files(&[".py"]).into_iter().filter(|file| file.path.starts_with("tests/"));
+    let python = files(&[".py"])
+        .into_iter()
+        .filter(|file| file.path.starts_with("tests/"));
     let python = python.map(|file| (count(&file.text, &IN_PYTHON, "#"), file.path));
-    let rust = files(&[".rs"]).into_iter().filter(|file| file.path.starts_with("crates/"));
+    let rust = files(&[".rs"])
+        .into_iter()
+        .filter(|file| file.path.starts_with("crates/"));
     let rust = rust.map(|file| (count(test_code(&file), &IN_RUST, "//"), file.path));
-    let all = python.chain(rust).filter(|(number, path)| *number > 0 && path != OWNER);
+    let all = python
+        .chain(rust)
+        .filter(|(number, path)| *number > 0 && path != OWNER);
     all.map(|(number, path)| (path, number)).collect()
 }
 
 fn lines_of(path: &str) -> Vec<String> {
     let text = std::fs::read_to_string(root().join(path)).unwrap();
-    let lines = text.lines().filter(|line| !line.is_empty() && !line.starts_with('#'));
+    let lines = text
+        .lines()
+        .filter(|line| !line.is_empty() && !line.starts_with('#'));
     lines.map(str::to_owned).collect()
 }
 
@@ -60,8 +73,14 @@ fn no_test_waits_for_time_but_where_the_list_says_why() {
     for line in lines_of("tests/waits.txt") {
         let mut parts = line.splitn(3, char::is_whitespace);
         let path = parts.next().unwrap().to_owned();
-        let listed: usize = parts.next().and_then(|text| text.parse().ok()).expect("a count");
-        assert!(parts.next().is_some_and(|why| why.len() > 10), "{path}: no reason is given");
+        let listed: usize = parts
+            .next()
+            .and_then(|text| text.parse().ok())
+            .expect("a count");
+        assert!(
+            parts.next().is_some_and(|why| why.len() > 10),
+            "{path}: no reason is given"
+        );
         match found.remove(&path).unwrap_or(0) {
             number if number > listed => complaints.push(format!(
                 "{path}: {number} waits, {listed} are listed: wait for an event, or move the clock (tests/clock.py)"
@@ -82,7 +101,9 @@ fn no_test_waits_for_time_but_where_the_list_says_why() {
 fn no_process_test_was_flaky_twice() {
     let mut reports = BTreeMap::<String, usize>::new();
     for line in lines_of("tests/flaky.txt") {
-        *reports.entry(line.split_whitespace().next_back().unwrap().to_owned()).or_default() += 1;
+        *reports
+            .entry(line.split_whitespace().next_back().unwrap().to_owned())
+            .or_default() += 1;
     }
     let twice = reports.iter().filter(|(_, times)| **times > 1);
     let twice = twice.map(|(name, times)| format!("{name} was flaky in {times} runs: mend it"));

@@ -27,3 +27,21 @@ impl Signals {
         }
     }
 }
+
+/// Ctrl-C, heard from the creation on: one that comes while the command does something else is not lost.
+pub(crate) struct Interrupts(Signal);
+
+impl Interrupts {
+    /// Begins to listen; before that Ctrl-C ends the process at once.
+    pub(crate) fn begin() -> Result<Self, CliError> {
+        signal(SignalKind::interrupt())
+            .map(Self)
+            .map_err(CliError::start)
+    }
+
+    /// Waits for the next one.
+    pub(crate) async fn next(&mut self) {
+        // It ends only with the runtime.
+        let _ = self.0.recv().await;
+    }
+}

@@ -29,6 +29,7 @@ use super::patience::{Patience, is_temporary};
 use crate::cli_error::CliError;
 use crate::connection::ConnectionArgs;
 use crate::output::{self, Format, counted};
+use crate::signals::Interrupts;
 
 /// Bytes after which a page ends. A reader holds one page.
 const PAGE_BYTES: u64 = 1 << 20;
@@ -298,6 +299,7 @@ async fn finish(
 ) -> Result<(), CliError> {
     let bar = bar(None);
     let mut ticks = tokio::time::interval(Duration::from_millis(100));
+    let mut interrupts = Interrupts::begin()?;
     let result = loop {
         tokio::select! {
             segment = segments.join_next() => match segment {
@@ -306,9 +308,7 @@ async fn finish(
                 Some(Ok(Err(failure))) => break Err(failure),
                 Some(Err(failure)) => break Err(CliError::start(failure)),
             },
-            signal = tokio::signal::ctrl_c() => {
-                break signal.map_err(CliError::start).and(Err(CliError::Interrupted));
-            }
+            () = interrupts.next() => break Err(CliError::Interrupted),
             _ = ticks.tick() => {
                 let (rows, bytes) = writer.counts();
                 bar.set_position(bytes);

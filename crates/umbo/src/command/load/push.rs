@@ -21,6 +21,7 @@ use crate::command::kv::import::progress::bar;
 use crate::command::kv::namespace;
 use crate::connection::ConnectionArgs;
 use crate::output::{self, Format, counted};
+use crate::signals::Interrupts;
 
 const HELP: &str = "\
 Files are NDJSON, CSV or Parquet, plain, gzip or zstd; several files are one load. NDJSON and CSV are cut into
@@ -217,13 +218,12 @@ impl Arguments {
         let total = pushed.files.iter().map(|file| file.bytes).sum();
         let bar = bar(Some(total));
         let mut ticks = tokio::time::interval(Duration::from_millis(100));
+        let mut interrupts = Interrupts::begin()?;
         let mut work = std::pin::pin!(upload.run(pushed, self.connections));
         let uploaded = loop {
             tokio::select! {
                 done = &mut work => break done,
-                signal = tokio::signal::ctrl_c() => {
-                    break signal.map_err(CliError::start).and(Err(CliError::Interrupted));
-                }
+                () = interrupts.next() => break Err(CliError::Interrupted),
                 _ = ticks.tick() => {
                     bar.set_position(upload.read.load(Ordering::Relaxed));
                     bar.set_message(format!("load {}", load.id));

@@ -13,6 +13,7 @@ use crate::cli_error::CliError;
 use crate::command::kv::import::progress::bar;
 use crate::command::kv::patience::{Patience, is_temporary};
 use crate::output::{self, Format, counted};
+use crate::signals::Interrupts;
 
 /// Time between two looks at a load.
 const INTERVAL: Duration = Duration::from_millis(500);
@@ -28,6 +29,7 @@ pub(super) async fn until_ended(
 ) -> Result<LoadInfo, CliError> {
     let mut patience = Patience::new(PATIENCE);
     let (mut attempts, mut shown) = (0, None);
+    let mut interrupts = Interrupts::begin()?;
     let bar = bar(None);
     // How many bytes there are says nothing here.
     let style = ProgressStyle::with_template("{spinner} {msg}  {elapsed}");
@@ -35,9 +37,8 @@ pub(super) async fn until_ended(
     let ended = loop {
         let asked = tokio::select! {
             asked = client.load(ns.as_str(), id) => asked,
-            signal = tokio::signal::ctrl_c() => {
+            () = interrupts.next() => {
                 bar.finish_and_clear();
-                signal.map_err(CliError::start)?;
                 output::note(&format!("load {id} goes on; to follow it: umbo load watch {ns} {id}"));
                 return Err(CliError::Interrupted);
             }
@@ -70,7 +71,7 @@ pub(super) async fn until_ended(
         };
         tokio::select! {
             () = tokio::time::sleep(wait) => {}
-            _ = tokio::signal::ctrl_c() => {
+            () = interrupts.next() => {
                 bar.finish_and_clear();
                 output::note(&format!("load {id} goes on; to follow it: umbo load watch {ns} {id}"));
                 return Err(CliError::Interrupted);

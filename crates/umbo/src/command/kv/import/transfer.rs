@@ -16,6 +16,7 @@ use super::progress::ImportState;
 use super::reader::{LineReader, ReaderOptions};
 use crate::cli_error::CliError;
 use crate::command::kv::put::DurabilityOption;
+use crate::signals::Interrupts;
 
 /// Batches queued for a lane, besides the one it writes.
 const LANE_QUEUE: usize = 1;
@@ -65,6 +66,7 @@ impl TransferOptions {
         let reading = self.start_reader(read, senders, Arc::clone(&target.shared))?;
         let trials = tokio::spawn(try_shards(Arc::clone(target)));
         let mut ticks = tokio::time::interval(TICK);
+        let mut interrupts = Interrupts::begin()?;
         let mut is_interrupted = false;
         loop {
             tokio::select! {
@@ -73,12 +75,10 @@ impl TransferOptions {
                         break;
                     }
                 }
-                signal = tokio::signal::ctrl_c(), if is_interrupted => {
-                    signal.map_err(CliError::start)?;
-                    return Ok(true);
-                }
-                signal = tokio::signal::ctrl_c(), if !is_interrupted => {
-                    signal.map_err(CliError::start)?;
+                () = interrupts.next() => {
+                    if is_interrupted {
+                        return Ok(true);
+                    }
                     is_interrupted = true;
                     target.stop();
                 }
