@@ -75,9 +75,9 @@ def step_until(clock, is_so, what, step=0.25):
         slowly.join()
 
 
-def end_of(command, clock):
+def end_of(command, clock, step=0.25):
     """Lets time pass in steps until a command has ended; returns what it said on stderr."""
-    step_until(clock, lambda: command.poll() is not None, "the command ends")
+    step_until(clock, lambda: command.poll() is not None, "the command ends", step)
     return command.communicate()[1].decode()
 
 
