@@ -92,3 +92,35 @@ fn modules_of_process_tests_have_names_of_their_own() {
     let twice = paths.values().filter(|paths| paths.len() > 1);
     report(&twice.map(|paths| paths.join(", ")).collect::<Vec<_>>());
 }
+
+/// Returns whether the documentation of a source file has an example that a compiler would be given.
+fn has_example(text: &str) -> bool {
+    let mut is_inside = false;
+    text.lines().any(|line| {
+        let line = line.trim_start();
+        let documentation = line.strip_prefix("///").or(line.strip_prefix("//!"));
+        let Some(kind) = documentation.and_then(|line| line.trim().strip_prefix("```")) else {
+            return false;
+        };
+        is_inside = !is_inside;
+        is_inside && (kind.is_empty() || kind.starts_with("rust"))
+    })
+}
+
+#[test]
+fn crates_whose_examples_are_not_run_have_none() {
+    let quiet = files(&["Cargo.toml"]).into_iter();
+    let quiet = quiet.filter(|file| file.text.contains("\ndoctest = false\n"));
+    let folders: Vec<_> = quiet
+        .map(|file| file.path.replace("Cargo.toml", "src/"))
+        .collect();
+    assert!(folders.len() > 10, "{folders:?}");
+    let sources = files(&[".rs"]).into_iter();
+    let sources = sources.filter(|file| folders.iter().any(|of| file.path.starts_with(of)));
+    let examples = sources.filter(|file| has_example(&file.text));
+    let examples =
+        examples.map(|file| format!("{}: its example is not run: doctest = false", file.path));
+    report(&examples.collect::<Vec<_>>());
+    assert!(has_example("/// ```\n/// let a = 1;\n/// ```"));
+    assert!(!has_example("/// ```text\n/// a\n/// ```"));
+}
