@@ -14,7 +14,7 @@ import threading
 import time
 
 PROJECT = pathlib.Path(__file__).resolve().parent.parent
-WAIT_SECONDS = 60
+WAIT_SECONDS = 300
 
 
 def binary():

@@ -64,6 +64,14 @@ pub enum NodeError {
         /// Version of the map.
         map_version: u64,
     },
+    /// The node places the dataset of the request in another way, or does not know it yet.
+    #[error("{reason}")]
+    Misplaced {
+        /// The shard where the sender has placed it.
+        shard: ShardId,
+        /// How each side places it, for the operator.
+        reason: String,
+    },
     /// The request breaks a rule of the protocol.
     #[error("the request cannot be used: {0}")]
     BadRequest(String),

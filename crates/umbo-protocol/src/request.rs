@@ -30,6 +30,9 @@ pub struct Request {
     pub is_continued: bool,
     /// User, session and organisation of the caller, if a quota needs them.
     pub attributes: Option<Arc<OwnedAttributes>>,
+    /// The namespace as which the dispatcher has placed the dataset of the operation, so that its partitions have the
+    /// slots of that one. None of a dispatcher of a version that does not say, and of operations without a dataset.
+    pub placed_as: Option<NamespaceId>,
     /// The operation.
     pub ask: Ask,
 }
@@ -54,6 +57,8 @@ pub struct RequestRef<'a> {
     /// As in [`Request`].
     pub attributes: Option<&'a OwnedAttributes>,
     /// As in [`Request`].
+    pub placed_as: Option<NamespaceId>,
+    /// As in [`Request`].
     pub ask: &'a Ask,
 }
 
@@ -68,6 +73,7 @@ impl<'a> From<&'a Request> for RequestRef<'a> {
             traceparent: &request.traceparent,
             is_continued: request.is_continued,
             attributes: request.attributes.as_deref(),
+            placed_as: request.placed_as,
             ask: &request.ask,
         }
     }
@@ -104,4 +110,25 @@ pub enum Ask {
     Mail(MailRequest),
     /// A question to other dispatchers; answered when all of them have replied, or at its deadline.
     Question(QuestionRequest),
+}
+
+impl Ask {
+    /// Returns the dataset whose rows the operation is about; none of operations that are about no rows.
+    pub fn dataset(&self) -> Option<NamespaceId> {
+        match self {
+            Self::Get(dataset, _) | Self::MultiGet(dataset, _) => Some(*dataset),
+            Self::Chunk(_, request) => Some(request.namespace),
+            Self::Range(request) => Some(request.namespace),
+            Self::Scan(request) => Some(request.namespace),
+            Self::Write(request) => Some(request.namespace),
+            Self::DeleteRange(request) => Some(request.namespace),
+            Self::Probe
+            | Self::ClusterMap
+            | Self::KeepRecords(_)
+            | Self::KeptRecords
+            | Self::Members
+            | Self::Mail(_)
+            | Self::Question(_) => None,
+        }
+    }
 }

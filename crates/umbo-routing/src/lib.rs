@@ -15,6 +15,6 @@ pub use cluster_map::{
     SuccessionError,
 };
 pub use home::RecordsHome;
-pub use placements::Placements;
+pub use placements::{Misplaced, Placements};
 pub use shard_map::{ShardMap, ShardMapError, SlotRange};
 pub use slot::{SLOTS, Slot};

@@ -5,6 +5,10 @@
 //! where it comes from. The invariants: of two lists the one with the higher revision is valid; and a dataset that is
 //! dropped stays where it was, so that work for it that is under way meets the fence of its own shard, and never a
 //! shard that has none of its rows and is not fenced yet.
+//!
+//! A placement never changes: a dataset belongs to one namespace as long as it exists, and ids are never used again. So
+//! a store that knows a dataset knows where it is, however old its list; one that does not know it must not guess, and
+//! the sender of a request says how it has placed the dataset.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,6 +19,21 @@ use umbo_types::NamespaceId;
 /// Datasets that are in no list any more and stay placed, 8 bytes each: those of the latest ids, as a shard learns of
 /// the fence of each within seconds.
 const ENDED_MAX: usize = 1_024;
+
+/// A request for a dataset that its sender has placed otherwise than the store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "dataset {dataset} is placed as {sent} by the sender of the request, and as {here} here: one of them has not learned \
+     of it yet"
+)]
+pub struct Misplaced {
+    /// The dataset.
+    pub dataset: NamespaceId,
+    /// The namespace that it is placed as by the sender.
+    pub sent: NamespaceId,
+    /// The namespace that it is placed as here; the dataset itself where it is not in the list.
+    pub here: NamespaceId,
+}
 
 /// The ids that are placed as another one.
 #[derive(Debug, Default)]
@@ -69,6 +88,24 @@ impl Placements {
         self.list.load().of(namespace).unwrap_or(namespace)
     }
 
+    /// Returns the id whose slots a dataset has, if the sender of a request has placed it as that; a sender that does
+    /// not say how is believed.
+    pub fn agreed(
+        &self,
+        dataset: NamespaceId,
+        sent: Option<NamespaceId>,
+    ) -> Result<NamespaceId, Misplaced> {
+        let here = self.of(dataset);
+        match sent {
+            Some(sent) if sent != here => Err(Misplaced {
+                dataset,
+                sent,
+                here,
+            }),
+            _ => Ok(here),
+        }
+    }
+
     /// Replaces the list by that of a revision (epoch and number), unless a list of the same or a newer one is here.
     /// `datasets` are pairs of a dataset and the namespace that it is placed as.
     pub fn replace(
@@ -114,6 +151,27 @@ mod tests {
         }
         placements.replace((2, 0), std::iter::once((third, second)));
         assert_eq!(placements.of(third), second);
+    }
+
+    #[test]
+    fn a_dataset_is_served_where_both_sides_have_placed_it() {
+        let placements = Placements::default();
+        let [first, second, third] = IDS;
+        let unknown = Misplaced {
+            dataset: second,
+            sent: first,
+            here: second,
+        };
+        assert_eq!(placements.agreed(second, Some(first)), Err(unknown));
+        assert_eq!(placements.agreed(second, Some(second)), Ok(second));
+        assert_eq!(placements.agreed(second, None), Ok(second));
+        placements.replace((1, 1), std::iter::once((second, first)));
+        for sent in [None, Some(first)] {
+            assert_eq!(placements.agreed(second, sent), Ok(first));
+        }
+        for sent in [second, third] {
+            assert!(placements.agreed(second, Some(sent)).is_err());
+        }
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use umbo_types::{NamespaceId, PartitionKey, ShardId};
 
-use crate::placements::Placements;
+use crate::placements::{Misplaced, Placements};
 use crate::slot::{SLOTS, Slot};
 
 /// Slots `first..=last` owned by one shard.
@@ -129,6 +129,18 @@ impl ShardMap {
     /// Returns the shard that owns a partition.
     pub fn locate(&self, namespace: NamespaceId, partition: &PartitionKey) -> ShardId {
         self.owner(self.slot(namespace, partition))
+    }
+
+    /// Returns the shard that owns a partition, if the sender of a request has placed its dataset as it is placed here:
+    /// see [`Placements::agreed`].
+    pub fn locate_agreed(
+        &self,
+        dataset: NamespaceId,
+        sent: Option<NamespaceId>,
+        partition: &PartitionKey,
+    ) -> Result<ShardId, Misplaced> {
+        let placed_as = self.placements.agreed(dataset, sent)?;
+        Ok(self.owner(Slot::of(placed_as, partition)))
     }
 
     /// Returns the slot of a partition: that of its namespace's first dataset.

@@ -54,7 +54,7 @@ pub(crate) fn outcome_index(outcome: &Outcome) -> usize {
         NodeError::Store(StoreError::QuotaExceeded { .. }) => 3,
         NodeError::Store(StoreError::DeadlinePassed { .. }) => 5,
         NodeError::Store(_) => 1,
-        NodeError::NotOwner { .. } => 4,
+        NodeError::NotOwner { .. } | NodeError::Misplaced { .. } => 4,
         NodeError::BadRequest(_) | NodeError::Unsupported => 6,
     }
 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use umbo_protocol::NodeError as Refused;
 use umbo_routing::{ClusterMap, RecordsHome, ShardMap, SuccessionError};
-use umbo_store::{Outcome, StoreError};
+use umbo_store::{Outcome, RecordsRevision, StoreError};
 use umbo_types::{NamespaceId, PartitionKey, ShardId};
 
 /// Why a node cannot be made, or cannot use a map.
@@ -95,6 +95,27 @@ impl Ownership {
     pub(crate) fn is_own(&self, shard: ShardId) -> bool {
         let standing = self.standings.get(usize::from(shard.0));
         standing.is_some_and(|&standing| standing != ShardStanding::Elsewhere)
+    }
+
+    /// Returns why an operation is not served here whose dataset the dispatcher has placed otherwise, or which this node
+    /// does not know yet: its rows would be looked for, and written, where they are not. A dispatcher of a version that
+    /// does not say how it has placed the dataset is served if the node has heard of all `heard` records.
+    pub(crate) fn check_placement(
+        &self,
+        dataset: NamespaceId,
+        sent: Option<NamespaceId>,
+        (heard, own): (RecordsRevision, RecordsRevision),
+    ) -> Result<(), String> {
+        let agreed = self.shard_map.placements().agreed(dataset, sent);
+        let here = agreed.map_err(|misplaced| misplaced.to_string())?;
+        let is_unknown = sent.is_none() && here == dataset && dataset != NamespaceId::SYSTEM;
+        if is_unknown && own < heard {
+            return Err(format!(
+                "the node has Umbo's own records of revision {own:?}, the dispatcher of {heard:?}: dataset {dataset} may \
+                 be one that it does not know"
+            ));
+        }
+        Ok(())
     }
 
     /// Returns the shard of a partition, or why it is not served here.

@@ -70,7 +70,7 @@ impl RedbStore {
         for shard in opened {
             let id = usize::from(shard.report.shard.0);
             reports.push(shard.report.clone());
-            let served = serve(&self.config, &self.clock, shard, running)?;
+            let served = serve(&self.config, &self.clock, shard, (&self.map, running))?;
             self.shards[id].store(Arc::new(served));
         }
         Ok(reports)

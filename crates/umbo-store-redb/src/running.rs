@@ -5,8 +5,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use umbo_routing::ClusterMap;
-use umbo_store::{Outcome, StoreError};
+use umbo_routing::{ClusterMap, ShardMap};
+use umbo_store::{Outcome, StoreError, place_datasets};
 use umbo_types::{Clock, ShardId};
 
 use crate::committer::{Committer, OpenedState};
@@ -103,12 +103,12 @@ fn unavailable(shard: ShardId, reason: String) -> StoreError {
     }
 }
 
-/// Starts the committer of a shard that was opened.
+/// Starts the committer of a shard that was opened, and places the datasets that its file knows.
 pub(crate) fn serve(
     config: &Config,
     clock: &Arc<dyn Clock>,
     shard: OpenedShard,
-    running: &mut RunningStore,
+    (map, running): (&ShardMap, &mut RunningStore),
 ) -> Result<ServedShard, OpenError> {
     let OpenedShard { file, opened, .. } = shard;
     let OpenedFile {
@@ -134,6 +134,9 @@ pub(crate) fn serve(
     if let Some(copy) = file.kept.newest() {
         is_behind |= groups.adopt(&copy);
     }
+    // A folder may have lost its copy of the records, or be new: the file knows its datasets nevertheless.
+    let revision = groups.revision();
+    place_datasets(map, revision, groups.groups());
     snapshot.fence(&fences);
     let id = file.shard();
     let runner = file.opener.runner();

@@ -90,10 +90,14 @@ impl RedbStore {
             manifest: None,
             map: None,
         };
+        let map = Arc::new(folder.manifest.shard_map.clone());
+        if let Some(copy) = folder.kept.newest() {
+            copy.place_datasets(&map);
+        }
         for shard in folder.shards {
             reports.push(shard.report.clone());
             let id = usize::from(shard.report.shard.0);
-            shards[id] = serve(&config, clock, shard, &mut running)?;
+            shards[id] = serve(&config, clock, shard, (&map, &mut running))?;
         }
         let report = OpenReport {
             shards: reports,
@@ -101,10 +105,6 @@ impl RedbStore {
             took: clock.monotonic().saturating_duration_since(begun),
             was_created: folder.was_created,
         };
-        let map = Arc::new(folder.manifest.shard_map.clone());
-        if let Some(copy) = folder.kept.newest() {
-            copy.place_datasets(&map);
-        }
         running.manifest = Some(folder.manifest);
         Ok(Self {
             map,
@@ -190,11 +190,11 @@ impl Store for RedbStore {
 
     async fn get(
         &self,
-        _call: &CallContext,
+        call: &CallContext,
         namespace: NamespaceId,
         key: &Key,
     ) -> Result<Option<Row>, StoreError> {
-        let id = self.map.locate(namespace, &key.partition);
+        let id = call.locate(&self.map, namespace, &key.partition)?;
         let served = self.served(id);
         let shard = served.open(id)?;
         shard.get(namespace, key).await
@@ -221,11 +221,12 @@ impl Store for RedbStore {
 
     async fn range_into(
         &self,
-        _call: &CallContext,
+        call: &CallContext,
         request: &RangeRequest,
         rows: &mut dyn RowSink,
     ) -> Result<Page, StoreError> {
-        self.walk_range(request, rows).await
+        let id = call.locate(&self.map, request.namespace, &request.partition)?;
+        self.walk_range(id, request, rows).await
     }
 
     async fn scan(
@@ -240,20 +241,21 @@ impl Store for RedbStore {
 
     async fn scan_into(
         &self,
-        _call: &CallContext,
+        call: &CallContext,
         request: &ScanRequest,
         rows: &mut dyn RowSink,
     ) -> Result<ScanPage, StoreError> {
+        call.check_scan(&self.map, request)?;
         self.walk_scan(request, rows).await
     }
 
     async fn chunk(
         &self,
-        _call: &CallContext,
+        call: &CallContext,
         key: &Key,
         request: &ChunkRequest,
     ) -> Result<Option<Bytes>, StoreError> {
-        let id = self.map.locate(request.namespace, &key.partition);
+        let id = call.locate(&self.map, request.namespace, &key.partition)?;
         self.served(id).open(id)?.chunk(request).await
     }
 
@@ -262,6 +264,9 @@ impl Store for RedbStore {
         call: &CallContext,
         mut request: WriteRequest,
     ) -> Vec<Result<Written, WriteError>> {
+        if let Err(error) = call.check_write(&self.map, &request) {
+            return vec![Err(error.into()); request.mutations.len()];
+        }
         let mut answers: Vec<Option<MutationResult>> = vec![None; request.mutations.len()];
         let mut pending = Vec::new();
         // All work is queued when the future is first polled, so that two writes are in the order in which
@@ -315,7 +320,7 @@ impl Store for RedbStore {
         call: &CallContext,
         request: DeleteRangeRequest,
     ) -> Result<Deleted, StoreError> {
-        let id = self.map.locate(request.namespace, &request.partition);
+        let id = call.locate(&self.map, request.namespace, &request.partition)?;
         if request.range.is_empty() {
             let served = self.served(id);
             let shard = served.open(id)?;

@@ -18,13 +18,13 @@ use crate::snapshot::{ChunkBuilder, Limits, Segment, ShardSnapshot};
 use crate::store::RedbStore;
 
 impl RedbStore {
-    /// Reads a chunk of a range into `rows`.
+    /// Reads a chunk of a range in a shard into `rows`.
     pub(crate) async fn walk_range(
         &self,
+        id: ShardId,
         request: &RangeRequest,
         rows: &mut dyn RowSink,
     ) -> Result<Page, StoreError> {
-        let id = self.map.locate(request.namespace, &request.partition);
         let served = self.served(id);
         let shard = served.open(id)?;
         let at_once = shard

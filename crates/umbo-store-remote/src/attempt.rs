@@ -10,7 +10,7 @@ use std::time::Duration;
 use tokio::time::sleep;
 use umbo_protocol::{Ask, NodeError, Outcome, RequestRef};
 use umbo_store::{CallContext, StoreError};
-use umbo_types::ShardId;
+use umbo_types::{NamespaceId, ShardId};
 
 use crate::connection::{PendingReply, SendRefusal};
 use crate::counters::count;
@@ -48,6 +48,8 @@ pub(crate) enum AttemptError {
     Late,
     /// The node does not own the shard, by a map of this version.
     NotOwner(u64),
+    /// The node places the dataset otherwise: it has not learned of it yet. Nothing was begun.
+    Misplaced(String),
     /// The node is shutting down.
     Stopping,
     /// The node sent an answer of another kind.
@@ -60,6 +62,7 @@ impl From<NodeError> for AttemptError {
     fn from(error: NodeError) -> Self {
         match error {
             NodeError::NotOwner { map_version, .. } => Self::NotOwner(map_version),
+            NodeError::Misplaced { reason, .. } => Self::Misplaced(reason),
             NodeError::Store(StoreError::Closing) => Self::Stopping,
             NodeError::Store(error) => Self::Store(error),
             error @ (NodeError::BadRequest(_) | NodeError::Unsupported) => {
@@ -141,6 +144,7 @@ impl RemoteStore {
             traceparent: traceparent.map_or(&[], str::as_bytes),
             is_continued: call.is_continued,
             attributes: call.attributes.as_deref(),
+            placed_as: call.placed_as.or_else(|| self.placed_as(ask)),
             ask,
         };
         let taken = connection.ask(request, call.deadline);
@@ -148,6 +152,12 @@ impl RemoteStore {
             SendRefusal::Busy => AttemptError::Busy,
             SendRefusal::NotInUse => AttemptError::NotSent,
         })
+    }
+
+    /// Returns the namespace as which the dataset of an operation is placed.
+    fn placed_as(&self, ask: &Ask) -> Option<NamespaceId> {
+        let placements = self.shard_map().placements();
+        ask.dataset().map(|dataset| placements.of(dataset))
     }
 
     /// Handles a failed attempt: returns the node to repeat it at, after the necessary wait, or the error.
@@ -187,10 +197,19 @@ impl RemoteStore {
             AttemptError::Lost(reason) if is_last || !self.common.retries.take() => {
                 Err(unavailable(reason, not_applied))
             }
-            AttemptError::NotSent | AttemptError::Stopping | AttemptError::NotOwner(_)
+            AttemptError::NotSent
+            | AttemptError::Stopping
+            | AttemptError::NotOwner(_)
+            | AttemptError::Misplaced(_)
                 if is_last =>
             {
                 Err(unavailable(exhausted(&failure), not_applied))
+            }
+            AttemptError::Misplaced(_) => {
+                count(&self.common.counters.retries);
+                self.hand_last_records(node).await;
+                sleep(pause(*tries)).await;
+                Ok(())
             }
             AttemptError::NotOwner(version) => {
                 count(&self.common.counters.retries);
@@ -239,6 +258,7 @@ fn exhausted(failure: &AttemptError) -> String {
         AttemptError::NotOwner(version) => {
             format!("it does not own the shard, by version {version} of the map")
         }
+        AttemptError::Misplaced(reason) => reason.clone(),
         AttemptError::Stopping => "it is stopping".to_owned(),
         _ => "its connections are lost repeatedly".to_owned(),
     }

@@ -203,6 +203,7 @@ impl NodeConnection {
             traceparent: &[],
             is_continued: false,
             attributes: None,
+            placed_as: None,
             ask: &Ask::Probe,
         };
         let mut state = self.lock();

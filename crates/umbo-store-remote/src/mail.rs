@@ -74,6 +74,7 @@ async fn exchange(connection: &Arc<NodeConnection>, mail: MailRequest) -> Option
         traceparent: &[],
         is_continued: false,
         attributes: None,
+        placed_as: None,
         ask: &ask,
     };
     let mut reply = connection.ask(request, None).ok()?;

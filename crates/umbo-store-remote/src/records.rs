@@ -27,6 +27,7 @@ impl RemoteStore {
         copy: Arc<RecordsCopy>,
     ) -> Vec<(ShardId, Result<(), StoreError>)> {
         copy.place_datasets(self.shard_map());
+        self.note_records(&copy);
         let topology = Arc::clone(&self.topology());
         let ask = Ask::KeepRecords(copy);
         let asked = topology.nodes.iter().map(|node| self.ask_node(node, &ask));
@@ -42,6 +43,17 @@ impl RemoteStore {
         }
         shards.sort_unstable_by_key(|(shard, _)| *shard);
         shards
+    }
+
+    /// Sends the last copy once more to a node that lacks something of it: its folder is new, or has lost its copy.
+    pub(crate) async fn hand_last_records(&self, node: &Arc<Node>) {
+        let Some(copy) = self.last_records() else {
+            return;
+        };
+        let call = CallContext::internal();
+        let ask = Ask::KeepRecords(copy);
+        // Whatever becomes of it, the request that met the node is repeated, and refused again if it was in vain.
+        let _ = timeout(NODE_TIMEOUT, self.attempt(node, &call, &ask)).await;
     }
 
     /// Returns the newest copy that a node keeps.

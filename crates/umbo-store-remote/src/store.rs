@@ -7,13 +7,13 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use arc_swap::{ArcSwap, Guard};
+use arc_swap::{ArcSwap, ArcSwapOption, Guard};
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, SetOnce};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 use umbo_routing::{ClusterMap, ShardMap, Succession, SuccessionError};
-use umbo_store::{NodeStatus, RemoteStats, ShardState, ShardStatus, StoreError};
+use umbo_store::{NodeStatus, RecordsCopy, RemoteStats, ShardState, ShardStatus, StoreError};
 use umbo_types::{Clock, NamespaceId, PartitionKey, ShardId};
 
 use crate::budget::Budget;
@@ -35,6 +35,8 @@ pub struct RemoteStore {
     pub(crate) common: Arc<StoreContext>,
     topology: ArcSwap<Topology>,
     shard_map: Arc<ShardMap>,
+    /// The newest copy of Umbo's own records that was passed on.
+    last_records: ArcSwapOption<RecordsCopy>,
     /// Wakes requests that wait for another map.
     map_changed: Notify,
     is_closing: AtomicBool,
@@ -72,6 +74,7 @@ impl RemoteStore {
             common,
             topology: ArcSwap::from_pointee(topology),
             shard_map,
+            last_records: ArcSwapOption::empty(),
             map_changed: Notify::new(),
             is_closing: AtomicBool::new(false),
             changing: Mutex::new(()),
@@ -136,6 +139,19 @@ impl RemoteStore {
 
     pub(crate) fn shard_map(&self) -> &Arc<ShardMap> {
         &self.shard_map
+    }
+
+    /// Keeps a copy of the records for nodes that turn out to lack it, if it is the newest.
+    pub(crate) fn note_records(&self, copy: &Arc<RecordsCopy>) {
+        self.last_records.rcu(|before| match before {
+            Some(before) if before.revision >= copy.revision => Some(Arc::clone(before)),
+            _ => Some(Arc::clone(copy)),
+        });
+    }
+
+    /// Returns the newest copy of the records that was passed on.
+    pub(crate) fn last_records(&self) -> Option<Arc<RecordsCopy>> {
+        self.last_records.load_full()
     }
 
     pub(crate) fn locate(&self, namespace: NamespaceId, partition: &PartitionKey) -> ShardId {

@@ -7,7 +7,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
-use umbo_types::{CallerId, Criticality, Deadline, OwnedAttributes, RequestUnits};
+use umbo_routing::{ShardMap, Slot};
+use umbo_types::{
+    CallerId, Criticality, Deadline, NamespaceId, OwnedAttributes, PartitionKey, RequestUnits,
+    ShardId,
+};
+
+use crate::error::StoreError;
+use crate::request::{ScanRequest, WriteRequest};
 
 /// Context of one call of a store.
 #[derive(Debug)]
@@ -26,6 +33,9 @@ pub struct CallContext {
     pub is_continued: bool,
     /// Estimated cost of the request that the call belongs to.
     pub price: RequestUnits,
+    /// The namespace as which the caller of the store has placed the dataset of the call; none where both share one
+    /// list of placements. A store that has placed it otherwise refuses the call before it begins.
+    pub placed_as: Option<NamespaceId>,
     /// Trace context, as in a `traceparent` header; none if the request is not sampled.
     pub traceparent: Option<Box<str>>,
     /// In nanoseconds; 0 until it is known.
@@ -45,6 +55,7 @@ impl CallContext {
             attributes: None,
             is_continued: false,
             price: RequestUnits::ZERO,
+            placed_as: None,
             traceparent: None,
             service_time: AtomicU64::new(0),
             busy_time: AtomicU64::new(0),
@@ -69,11 +80,41 @@ impl CallContext {
             attributes: self.attributes.clone(),
             is_continued: true,
             price: self.price,
+            placed_as: self.placed_as,
             traceparent: self.traceparent.clone(),
             service_time: AtomicU64::new(0),
             busy_time: AtomicU64::new(0),
             retries: AtomicU32::new(0),
         }
+    }
+
+    /// Returns the shard of a partition of the call's dataset, or the refusal of a call that was placed otherwise.
+    pub fn locate(
+        &self,
+        map: &ShardMap,
+        dataset: NamespaceId,
+        partition: &PartitionKey,
+    ) -> Result<ShardId, StoreError> {
+        let located = map.locate_agreed(dataset, self.placed_as, partition);
+        located.map_err(|misplaced| {
+            StoreError::misplaced(misplaced, map.owner(Slot::of(misplaced.sent, partition)))
+        })
+    }
+
+    /// Refuses a write that was placed otherwise.
+    pub fn check_write(&self, map: &ShardMap, request: &WriteRequest) -> Result<(), StoreError> {
+        let first = request.mutations.first();
+        let located = first.map(|first| self.locate(map, request.namespace, &first.key.partition));
+        located.transpose().map(|_| ())
+    }
+
+    /// Refuses a scan that was placed otherwise.
+    pub fn check_scan(&self, map: &ShardMap, request: &ScanRequest) -> Result<(), StoreError> {
+        let agreed = map.placements().agreed(request.namespace, self.placed_as);
+        let shard = || *request.shards(map).first().unwrap_or(&ShardId(0));
+        agreed
+            .map(|_| ())
+            .map_err(|misplaced| StoreError::misplaced(misplaced, shard()))
     }
 
     /// Records that the call was sent once more, after it certainly had no effect or because it only reads.

@@ -3,6 +3,7 @@
 //! An absent key is not an error. Every error of a write contains whether the write was applied, so that a
 //! caller never has to guess.
 
+use umbo_routing::Misplaced;
 use umbo_types::{NamespaceId, ShardId, Version};
 
 /// Whether a failed write took effect.
@@ -100,6 +101,15 @@ pub enum StoreError {
 }
 
 impl StoreError {
+    /// Makes the refusal of a request for a dataset that its sender has placed in this shard, and the store elsewhere.
+    pub fn misplaced(misplaced: Misplaced, shard: ShardId) -> Self {
+        Self::Unavailable {
+            shard,
+            reason: misplaced.to_string(),
+            outcome: Outcome::NotApplied,
+        }
+    }
+
     /// Returns whether a write that failed with this error took effect.
     pub const fn outcome(&self) -> Outcome {
         match self {

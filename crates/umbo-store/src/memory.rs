@@ -110,8 +110,13 @@ impl MemoryStore {
         Ok(locked)
     }
 
-    fn read(&self, namespace: NamespaceId, key: &Key) -> Result<Option<Row>, StoreError> {
-        let id = self.map.locate(namespace, &key.partition);
+    fn read(
+        &self,
+        call: &CallContext,
+        namespace: NamespaceId,
+        key: &Key,
+    ) -> Result<Option<Row>, StoreError> {
+        let id = call.locate(&self.map, namespace, &key.partition)?;
         let shard = self.lock(id);
         self.check_fence(id, namespace)?;
         Ok(shard.visible(namespace, key, self.clock.wall()).cloned())
@@ -134,24 +139,25 @@ impl Store for MemoryStore {
 
     async fn get(
         &self,
-        _call: &CallContext,
+        call: &CallContext,
         namespace: NamespaceId,
         key: &Key,
     ) -> Result<Option<Row>, StoreError> {
-        self.read(namespace, key)
+        self.read(call, namespace, key)
     }
 
     async fn multi_get(
         &self,
-        _call: &CallContext,
+        call: &CallContext,
         namespace: NamespaceId,
         keys: &[Key],
     ) -> Vec<Result<Option<Row>, StoreError>> {
-        keys.iter().map(|key| self.read(namespace, key)).collect()
+        let read = |key| self.read(call, namespace, key);
+        keys.iter().map(read).collect()
     }
 
-    async fn range(&self, _call: &CallContext, request: &RangeRequest) -> Result<Page, StoreError> {
-        let id = self.map.locate(request.namespace, &request.partition);
+    async fn range(&self, call: &CallContext, request: &RangeRequest) -> Result<Page, StoreError> {
+        let id = call.locate(&self.map, request.namespace, &request.partition)?;
         let shard = self.lock(id);
         self.check_fence(id, request.namespace)?;
         Ok(shard.range(request, self.clock.wall()))
@@ -159,9 +165,10 @@ impl Store for MemoryStore {
 
     async fn scan(
         &self,
-        _call: &CallContext,
+        call: &CallContext,
         request: &ScanRequest,
     ) -> Result<ScanPage, StoreError> {
+        call.check_scan(&self.map, request)?;
         let shards = request.shards(&self.map);
         let mut first = 0;
         if let Some(after) = &request.after {
@@ -203,11 +210,11 @@ impl Store for MemoryStore {
 
     async fn chunk(
         &self,
-        _call: &CallContext,
+        call: &CallContext,
         key: &Key,
         request: &ChunkRequest,
     ) -> Result<Option<Bytes>, StoreError> {
-        let id = self.map.locate(request.namespace, &key.partition);
+        let id = call.locate(&self.map, request.namespace, &key.partition)?;
         let shard = self.lock(id);
         self.check_fence(id, request.namespace)?;
         Ok(shard.chunk(request))
@@ -218,6 +225,9 @@ impl Store for MemoryStore {
         call: &CallContext,
         request: WriteRequest,
     ) -> Vec<Result<Written, WriteError>> {
+        if let Err(error) = call.check_write(&self.map, &request) {
+            return vec![Err(error.into()); request.mutations.len()];
+        }
         let mut answers = vec![None; request.mutations.len()];
         for id in 0..self.shards.len() as u16 {
             let id = ShardId(id);
@@ -255,7 +265,7 @@ impl Store for MemoryStore {
         call: &CallContext,
         request: DeleteRangeRequest,
     ) -> Result<Deleted, StoreError> {
-        let id = self.map.locate(request.namespace, &request.partition);
+        let id = call.locate(&self.map, request.namespace, &request.partition)?;
         let mut shard = self.lock_for_write(id, request.namespace, call.deadline)?;
         Ok(shard.delete_range(&request, self.clock.wall()))
     }

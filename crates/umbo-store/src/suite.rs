@@ -186,7 +186,8 @@ macro_rules! contract_suite {
             datasets:
                 datasets_take_the_same_writes,
                 idempotency_records_outlive_an_activation,
-                rows_of_loads_need_a_dataset_that_is_built;
+                rows_of_loads_need_a_dataset_that_is_built,
+                calls_that_were_placed_otherwise_are_refused;
             sizes:
                 sizes_follow_the_rows;
             differential:

@@ -22,6 +22,7 @@ const NOT_OWNER: u8 = 10;
 const BAD_REQUEST: u8 = 11;
 const UNSUPPORTED: u8 = 12;
 const NAMESPACE_GONE: u8 = 13;
+const MISPLACED: u8 = 16;
 
 /// Tags of fields that only some kinds have.
 const RETRY_AFTER_US: u8 = 1;
@@ -35,6 +36,9 @@ pub(super) fn put_error(out: &mut Vec<u8>, error: &NodeError) {
         NodeError::NotOwner { shard, map_version } => put_nested(out, |out| {
             put_head(out, NOT_OWNER, *shard, Outcome::NotApplied, "");
             put_optional_varint(out, MAP_VERSION, *map_version);
+        }),
+        NodeError::Misplaced { shard, reason } => put_nested(out, |out| {
+            put_head(out, MISPLACED, *shard, Outcome::NotApplied, reason);
         }),
         NodeError::BadRequest(reason) => put_nested(out, |out| {
             put_head(out, BAD_REQUEST, ShardId(0), Outcome::NotApplied, reason);
@@ -132,6 +136,7 @@ pub(super) fn error(reader: &mut Reader<'_>, id: u64) -> Result<NodeError, Decod
         NAMESPACE_GONE => StoreError::NamespaceGone { shard, namespace },
         CLOSING => StoreError::Closing,
         NOT_OWNER => return Ok(NodeError::NotOwner { shard, map_version }),
+        MISPLACED => return Ok(NodeError::Misplaced { shard, reason }),
         BAD_REQUEST => return Ok(NodeError::BadRequest(reason)),
         UNSUPPORTED => return Ok(NodeError::Unsupported),
         _ => StoreError::Unavailable {

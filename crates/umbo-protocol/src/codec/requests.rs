@@ -57,6 +57,9 @@ const EPOCH: u8 = REQUIRED_TAG | 5;
 /// Optional field of a copy of the records: its dataset groups. A node that does not know them would keep a part of
 /// the copy.
 const DATASETS: u8 = REQUIRED_TAG | 6;
+/// Optional field of a request for a dataset: the namespace as which it was placed. A node that does not know it places
+/// the dataset by what it knows itself, as before.
+const PLACED_AS: u8 = 7;
 /// Optional field of a scan.
 const AFTER: u8 = 1;
 
@@ -115,6 +118,9 @@ pub(crate) fn put_request(out: &mut Vec<u8>, request: &RequestRef<'_>) {
     {
         out.push(DATASETS);
         put_nested(out, |out| put_datasets(out, &copy.datasets));
+    }
+    if let Some(placed_as) = request.placed_as {
+        put_optional_varint(out, PLACED_AS, placed_as.0.into());
     }
     if let Some(attributes) = request.attributes {
         out.push(ATTRIBUTES);
@@ -189,6 +195,7 @@ pub(crate) fn request(reader: &mut Reader<'_>, id: u64) -> Result<Request, Decod
         traceparent: bytes::Bytes::new(),
         is_continued: false,
         attributes: None,
+        placed_as: None,
     };
     while let Some((tag, mut field)) = reader.optional()? {
         match tag {
@@ -214,6 +221,7 @@ pub(crate) fn request(reader: &mut Reader<'_>, id: u64) -> Result<Request, Decod
                 }
                 _ => ignored(tag, id)?,
             },
+            PLACED_AS => request.placed_as = Some(NamespaceId(field.u32("placed_as")?)),
             ATTRIBUTES => request.attributes = Some(Arc::new(attributes(field, id)?)),
             tag => ignored(tag, id)?,
         }

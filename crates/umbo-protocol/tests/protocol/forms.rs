@@ -51,6 +51,7 @@ fn request() -> Request {
         traceparent: Bytes::new(),
         is_continued: false,
         attributes: None,
+        placed_as: None,
     }
 }
 

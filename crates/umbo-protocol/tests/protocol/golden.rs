@@ -132,6 +132,7 @@ fn requests() -> Vec<Request> {
         traceparent: Bytes::from_static(if id % 2 == 0 { b"00-4bf9-00f0-01" } else { b"" }),
         is_continued: id % 3 == 0,
         attributes: (id % 4 == 0).then(|| Arc::new(attributes.clone())),
+        placed_as: None,
         ask,
     };
     (65_537..).zip(asks()).map(request).collect()

@@ -59,6 +59,7 @@ fn keyed_requests() -> Vec<Request> {
         traceparent: Bytes::new(),
         is_continued: false,
         attributes: None,
+        placed_as: None,
         ask,
     };
     [None, Some(idempotency)].map(ask).map(request).into()

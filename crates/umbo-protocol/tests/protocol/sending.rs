@@ -19,6 +19,7 @@ fn request(id: u64, ask: Ask) -> Request {
         traceparent: Bytes::new(),
         is_continued: false,
         attributes: None,
+        placed_as: None,
         ask,
     }
 }

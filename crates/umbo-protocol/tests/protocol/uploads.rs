@@ -22,6 +22,7 @@ fn request(ask: Ask) -> Request {
         traceparent: Bytes::new(),
         is_continued: false,
         attributes: None,
+        placed_as: None,
     }
 }
 

@@ -262,6 +262,7 @@ pub(crate) fn request() -> impl Strategy<Value = Request> {
                 traceparent: traceparent.into(),
                 is_continued,
                 attributes: attributes.map(Arc::new),
+                placed_as: (id % 3 > 0).then_some(NamespaceId((id >> 8) as u32)),
                 ask,
             }
         },
@@ -331,6 +332,8 @@ fn node_error() -> impl Strategy<Value = NodeError> {
         4 => store_error().prop_map(NodeError::Store),
         1 => (shard(), any::<u64>())
             .prop_map(|(shard, map_version)| NodeError::NotOwner { shard, map_version }),
+        1 => (shard(), ".{0,20}")
+            .prop_map(|(shard, reason)| NodeError::Misplaced { shard, reason }),
         1 => ".{0,20}".prop_map(NodeError::BadRequest),
         1 => Just(NodeError::Unsupported),
     ]

@@ -12,6 +12,7 @@ use super::call::{RequestCall, check_deadline};
 use super::charge::{ChargeRequest, settle, shares};
 use super::pending::PendingWork;
 use super::stream::ShardStream;
+use super::traces::shard_of;
 use crate::admission::{AdmittedRequest, FrameMemory};
 use crate::kind::RequestKind;
 use crate::multi_get::MultiGetProgress;
@@ -48,6 +49,14 @@ impl ShardStream {
         let node = Arc::clone(&self.node);
         let call = self.call(kind, &mut request)?;
         let ownership = node.ownership();
+        if let Some(dataset) = request.ask.dataset() {
+            let revisions = (self.records_heard, node.store().records_revision());
+            let placed = ownership.check_placement(dataset, request.placed_as, revisions);
+            placed.map_err(|reason| NodeError::Misplaced {
+                shard: shard_of(&node, &request.ask).unwrap_or(ShardId(0)),
+                reason,
+            })?;
+        }
         match Read::of(request.ask) {
             Ok(read) => return self.serve_read(call, read, &ownership, context),
             Err(Ask::MultiGet(namespace, keys)) => {
@@ -99,6 +108,7 @@ impl ShardStream {
         context.price = request.price;
         context.traceparent = traceparent(&request.traceparent)?;
         context.is_continued = request.is_continued;
+        context.placed_as = request.placed_as;
         context.attributes = request.attributes.take();
         let deadline = request.deadline_ns;
         context.deadline = deadline.and_then(|deadline| self.node.deadline_at(deadline));

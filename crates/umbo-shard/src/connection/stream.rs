@@ -13,7 +13,7 @@ use bytes::Bytes;
 use umbo_protocol::{
     Answer, AnswerWriter, DecodeError, NodeError, Outcome, Refused, Request, RequestBatch,
 };
-use umbo_store::StoreError;
+use umbo_store::{RecordsRevision, StoreError};
 use umbo_telemetry::metrics::NodeTally;
 use umbo_types::ShardId;
 
@@ -40,6 +40,8 @@ pub(super) struct ShardStream {
     pub(super) answers: AnswerWriter,
     pub(super) mailbox: Mailbox,
     pub(super) tally: NodeTally,
+    /// Revision of Umbo's own records that the dispatcher had heard of when it greeted.
+    pub(super) records_heard: RecordsRevision,
     backlog: VecDeque<ReceivedRequests>,
     /// Cancelled requests of the backlog.
     cancelled: HashSet<u64>,
@@ -90,7 +92,12 @@ impl Requests {
 }
 
 impl ShardStream {
-    pub(super) fn new(node: Arc<Node>, mailbox: Mailbox, answers: AnswerWriter) -> Self {
+    pub(super) fn new(
+        node: Arc<Node>,
+        mailbox: Mailbox,
+        answers: AnswerWriter,
+        records_heard: RecordsRevision,
+    ) -> Self {
         Self {
             arrival: CurrentRequests {
                 requests: None,
@@ -107,6 +114,7 @@ impl ShardStream {
             answers,
             mailbox,
             tally: NodeTally::default(),
+            records_heard,
             backlog: VecDeque::new(),
             cancelled: HashSet::new(),
             served: 0,

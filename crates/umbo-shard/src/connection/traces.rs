@@ -146,7 +146,7 @@ impl TraceEnd {
 }
 
 /// Returns the shard of a request, if it has one.
-fn shard_of(node: &Node, ask: &Ask) -> Option<ShardId> {
+pub(super) fn shard_of(node: &Node, ask: &Ask) -> Option<ShardId> {
     let ownership = node.ownership();
     let map = ownership.shard_map();
     let one = |mut shards: Box<dyn Iterator<Item = ShardId> + '_>| {

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use umbo_protocol::{Ask, NodeError, Outcome};
-use umbo_store::{RecordsCopy, RecordsRevision, StoreError, WriteRequest};
+use umbo_protocol::{Ask, NodeError, Outcome, Request};
+use umbo_store::{DatasetGroup, RecordsCopy, RecordsRevision, StoreError, WriteRequest};
 use umbo_types::{Key, NamespaceId, ShardId};
 
-use crate::support::{NS, Started, get, key_of, map, mutation, put, write_of};
+use crate::support::{NS, Started, get, key_of, map, mutation, put, request, write_of};
 
 fn copy(number: u64, len: usize) -> Arc<RecordsCopy> {
     Arc::new(RecordsCopy {
@@ -97,4 +97,44 @@ async fn records_are_changed_in_their_home_and_nowhere_else() {
     assert_eq!(peer.stamp.map_version, 2);
     let answer = peer.ask(Ask::Get(NamespaceId::SYSTEM, own_key(0))).await;
     assert!(matches!(&answer.outcome, Outcome::Failed(_)), "{answer:?}");
+}
+
+#[tokio::test]
+async fn a_dataset_that_the_node_does_not_know_is_not_served() {
+    const BUILT: NamespaceId = NamespaceId(77);
+    let node = Started::new();
+    let mut peer = node.peer().await;
+    let key = key_of(0, 0);
+    let placed_as = |id: u64, placed_as| Request {
+        placed_as: Some(placed_as),
+        ..request(id, Ask::Get(BUILT, key.clone()))
+    };
+    peer.send_requests(vec![placed_as(900, NS)]).await;
+    let answer = peer.answer().await;
+    let Outcome::Failed(NodeError::Misplaced { reason, .. }) = &answer.outcome else {
+        panic!("{answer:?}")
+    };
+    assert!(reason.contains("77"), "{reason}");
+    let group = DatasetGroup {
+        epoch: 1,
+        live: BUILT,
+        kept: vec![NS],
+        building: None,
+        identity: NS,
+    };
+    let told = Arc::new(RecordsCopy {
+        fenced: Vec::new(),
+        datasets: vec![group],
+        ..RecordsCopy::clone(&copy(5, 1))
+    });
+    peer.ask(Ask::KeepRecords(told)).await;
+    peer.send_requests(vec![placed_as(901, NS)]).await;
+    assert_eq!(peer.answer().await.outcome, Outcome::Row(None));
+    // One that has placed it by its own id knows less than the node.
+    peer.send_requests(vec![placed_as(902, BUILT)]).await;
+    let answer = peer.answer().await;
+    assert!(
+        matches!(answer.outcome, Outcome::Failed(NodeError::Misplaced { .. })),
+        "{answer:?}"
+    );
 }

@@ -347,6 +347,7 @@ pub(crate) fn request(id: u64, ask: Ask) -> Request {
         traceparent: Bytes::new(),
         is_continued: false,
         attributes: None,
+        placed_as: None,
         ask,
     }
 }

@@ -1,5 +1,6 @@
 //! Folders of cluster nodes: files that come, go, stay behind and get lost.
 
+mod datasets;
 mod fences;
 mod follow;
 mod hand_over;

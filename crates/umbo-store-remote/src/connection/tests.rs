@@ -53,6 +53,7 @@ fn ask(connection: &Arc<NodeConnection>, ask: &Ask) -> Result<PendingReply, Send
         traceparent: &[],
         is_continued: false,
         attributes: None,
+        placed_as: None,
         ask,
     };
     connection.ask(request, None)

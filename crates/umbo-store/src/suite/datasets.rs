@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use bytes::Bytes;
+use umbo_routing::SLOTS;
 use umbo_types::{Key, NamespaceId, Row, ShardId, Value};
 
 use crate::suite::seeded::Seeded;
@@ -12,8 +13,9 @@ use crate::suite::seen::Seen;
 use crate::suite::subject::{CALL, NS, TestSubject, WriteResult, delete, everything, key, put};
 use crate::suite::{Engine, Restart};
 use crate::{
-    Change, Condition, DatasetGroup, DeleteRangeRequest, Durability, Mutation, NUMBER_TYPE,
-    RecordsCopy, RecordsRevision, SortRange, StoreError, WriteError, WriteRequest,
+    CallContext, Change, Condition, DatasetGroup, DeleteRangeRequest, Durability, Mutation,
+    NUMBER_TYPE, Outcome, RangeRequest, RecordsCopy, RecordsRevision, ScanRequest, SortRange,
+    StoreError, WriteError, WriteRequest,
 };
 
 const STEPS: u32 = 1_500;
@@ -480,4 +482,96 @@ pub async fn rows_of_loads_need_a_dataset_that_is_built<E: Engine>() {
         answers[0],
         Err(WriteError::ConditionFailed { .. })
     ));
+}
+
+/// A call that was placed otherwise than the store places it is refused before it begins, whatever it asks for.
+pub async fn calls_that_were_placed_otherwise_are_refused<E: Engine>() {
+    let mut datasets = DatasetSubject::<E>::new(2).await;
+    datasets.build().await;
+    let built = datasets.group.building.expect("it is being built");
+    datasets.activate(built);
+    datasets.tell().await;
+    let store = &datasets.t.store;
+    let at = key("p", "a");
+    let placed_as = |id| {
+        let mut call = CallContext::internal();
+        call.placed_as = Some(id);
+        call
+    };
+    // As one that takes the dataset for a namespace, and as one of another namespace.
+    for wrong in [built, NamespaceId(39)] {
+        let call = placed_as(wrong);
+        let write = WriteRequest {
+            namespace: built,
+            epoch: datasets.group.epoch,
+            ..datasets.t.request(vec![put(&at, "v")])
+        };
+        let removal = DeleteRangeRequest {
+            namespace: built,
+            epoch: datasets.group.epoch,
+            partition: at.partition.clone(),
+            range: SortRange::default(),
+            rows_max: 9,
+            durability: Durability::Sync,
+        };
+        let range = RangeRequest {
+            namespace: built,
+            partition: at.partition.clone(),
+            range: SortRange::default(),
+            reverse: false,
+            rows_max: 9,
+            bytes_max: 1_000,
+            keys_only: false,
+        };
+        let scan = ScanRequest {
+            namespace: built,
+            slots: 0..=SLOTS - 1,
+            shard: None,
+            after: None,
+            rows_max: 9,
+            bytes_max: 1_000,
+            keys_only: false,
+        };
+        let written = store.write(&call, write).await.remove(0);
+        let Err(WriteError::Store(written)) = written else {
+            panic!("{written:?}")
+        };
+        let got = store.multi_get(&call, built, std::slice::from_ref(&at));
+        let refused = [
+            Some(written),
+            store.get(&call, built, &at).await.err(),
+            got.await.remove(0).err(),
+            store.range(&call, &range).await.err(),
+            store.scan(&call, &scan).await.err(),
+            store.delete_range(&call, removal).await.err(),
+        ];
+        for (index, error) in refused.into_iter().enumerate() {
+            assert!(
+                matches!(
+                    error,
+                    Some(StoreError::Unavailable {
+                        outcome: Outcome::NotApplied,
+                        ..
+                    })
+                ),
+                "{index}: {error:?}"
+            );
+        }
+    }
+    let call = placed_as(NS);
+    assert_eq!(store.get(&call, built, &at).await, Ok(None));
+    let write = WriteRequest {
+        namespace: built,
+        epoch: datasets.group.epoch,
+        ..datasets.t.request(vec![put(&at, "v")])
+    };
+    store.write(&call, write).await[0]
+        .clone()
+        .expect("it is placed right");
+    assert!(
+        store
+            .get(&call, built, &at)
+            .await
+            .is_ok_and(|row| row.is_some())
+    );
 }

@@ -59,6 +59,15 @@ impl Server {
         run(&self.url, self.folder.path(), code, arguments, b"")
     }
 
+    /// Runs the program, and returns its exit code too.
+    pub(crate) fn run_any(&self, arguments: &[&str]) -> (Option<i32>, Ran) {
+        let output = command(&self.url, self.folder.path(), arguments)
+            .output()
+            .unwrap();
+        let code = output.status.code();
+        (code, checked(code.unwrap(), arguments, output))
+    }
+
     pub(crate) fn run_with_input(&self, code: i32, arguments: &[&str], input: &[u8]) -> Ran {
         run(&self.url, self.folder.path(), code, arguments, input)
     }

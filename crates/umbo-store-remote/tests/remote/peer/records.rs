@@ -4,8 +4,10 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use umbo_protocol::{Ask, NodeError, Outcome};
-use umbo_store::{RecordsCopy, RecordsKeeper, RecordsRevision, StoreError};
-use umbo_types::{NamespaceId, ShardId};
+use umbo_store::{
+    CallContext, RecordsCopy, RecordsKeeper, RecordsRevision, Store as _, StoreError,
+};
+use umbo_types::{Key, NamespaceId, ShardId};
 
 use crate::peer::connected;
 
@@ -83,4 +85,41 @@ async fn the_copy_of_a_node_is_returned() {
     let failed = Outcome::Failed(NodeError::Store(unreadable.clone()));
     peer.answer(request.id, failed).await;
     assert_eq!(asking.await.unwrap(), Err(unreadable));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_that_does_not_know_a_dataset_is_handed_the_records_and_asked_again() {
+    let (store, _peers, mut peer) = connected().await;
+    let handing = tokio::spawn({
+        let store = Arc::clone(&store);
+        async move { store.keep_records(copy(7)).await }
+    });
+    let request = peer.request().await;
+    peer.answer(request.id, Outcome::RecordsKept(vec![(ShardId(0), Ok(()))]))
+        .await;
+    handing.await.unwrap();
+    let reading = tokio::spawn({
+        let store = Arc::clone(&store);
+        let key = Key::new("p", "").unwrap();
+        async move {
+            store
+                .get(&CallContext::internal(), NamespaceId(9), &key)
+                .await
+        }
+    });
+    let request = peer.request().await;
+    assert_eq!(request.placed_as, Some(NamespaceId(9)));
+    let refused = NodeError::Misplaced {
+        shard: ShardId(0),
+        reason: "it is not known here".to_owned(),
+    };
+    peer.answer(request.id, Outcome::Failed(refused)).await;
+    let request = peer.request().await;
+    assert_eq!(request.ask, Ask::KeepRecords(copy(7)));
+    peer.answer(request.id, Outcome::RecordsKept(vec![(ShardId(0), Ok(()))]))
+        .await;
+    let request = peer.request().await;
+    assert!(matches!(request.ask, Ask::Get(..)), "{:?}", request.ask);
+    peer.answer(request.id, Outcome::Row(None)).await;
+    assert_eq!(reading.await.unwrap(), Ok(None));
 }
