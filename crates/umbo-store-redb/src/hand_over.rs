@@ -88,7 +88,12 @@ pub(crate) fn give_files(
         let Some(place) = member.map.place_of(shard) else {
             continue;
         };
-        let file = plain_file(&config.folder, member.map.cluster_id(), shard, opener);
+        let file = plain_file(
+            &config.folder,
+            cluster_store_id(member.map.cluster_id()),
+            shard,
+            opener,
+        );
         let stamp = stamp_of(&member.map, place);
         let given = file.give(&member.node, &stamp, manifest.remembered(shard), last);
         let outcome = match given {
@@ -217,7 +222,12 @@ pub fn given_shards(folder: &Path, map: &Arc<ClusterMap>) -> Result<Vec<GivenSha
     let locked = LockedFolder::lock(folder, map)?;
     let mut given = Vec::new();
     for (shard, path) in shard_files_in(folder).map_err(folder_error("read", folder))? {
-        let file = plain_file(folder, map.cluster_id(), shard, &plain_files());
+        let file = plain_file(
+            folder,
+            cluster_store_id(map.cluster_id()),
+            shard,
+            &plain_files(),
+        );
         let stamp = file.stamp().map_err(not_reclaimed(&path))?;
         let is_anothers = |stamp: &HandOverStamp| stamp.owner.node != locked.member.node;
         given.extend(stamp.filter(is_anothers).map(|stamp| GivenShard {
@@ -241,7 +251,12 @@ pub fn reclaim_shard(
     shard: ShardId,
 ) -> Result<(), OpenError> {
     let mut locked = LockedFolder::lock(folder, map)?;
-    let file = plain_file(folder, map.cluster_id(), shard, &plain_files());
+    let file = plain_file(
+        folder,
+        cluster_store_id(map.cluster_id()),
+        shard,
+        &plain_files(),
+    );
     let refused = |reason: String| OpenError::NotReclaimed {
         path: file.path.clone(),
         reason,
@@ -339,11 +354,16 @@ fn plain_files() -> Arc<dyn Opener> {
 }
 
 /// Describes the file of a shard, independent of the node that owns it.
-fn plain_file(folder: &Path, cluster: &str, shard: ShardId, opener: &Arc<dyn Opener>) -> ShardFile {
+pub(crate) fn plain_file(
+    folder: &Path,
+    store_id: u64,
+    shard: ShardId,
+    opener: &Arc<dyn Opener>,
+) -> ShardFile {
     ShardFile {
         path: shard_path(folder, shard),
         identity: ShardIdentity {
-            store_id: cluster_store_id(cluster),
+            store_id,
             shard: shard.0,
         },
         ownership: None,

@@ -35,6 +35,7 @@ mod page_cache;
 mod plain_files;
 mod queue;
 mod records;
+mod repair;
 mod report;
 mod retry;
 mod row_cache;
@@ -65,6 +66,7 @@ pub use hand_over::{
 pub use manifest::shard_file_name;
 #[cfg(feature = "simulation")]
 pub use opener::{Opener, ReadAtOnce};
+pub use repair::{ShardRepair, count_misplaced, repair_shards};
 pub use report::{OpenReport, ShardOpening};
 #[cfg(feature = "simulation")]
 pub use runner::Runner;

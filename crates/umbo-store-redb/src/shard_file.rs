@@ -262,12 +262,12 @@ fn progress(transaction: &ReadTransaction) -> Result<ShardProgress, FileError> {
         .ok_or_else(|| FileError::Damaged("the progress record cannot be decoded".to_owned()))
 }
 
-fn fences(transaction: &ReadTransaction) -> Result<Fences, FileError> {
+pub(crate) fn fences(transaction: &ReadTransaction) -> Result<Fences, FileError> {
     Fences::decode(&record(transaction, META_FENCES)?)
         .ok_or_else(|| FileError::Damaged("the record of its fences cannot be decoded".to_owned()))
 }
 
-fn groups(transaction: &ReadTransaction) -> Result<DatasetGroups, FileError> {
+pub(crate) fn groups(transaction: &ReadTransaction) -> Result<DatasetGroups, FileError> {
     let Some(record) = transaction.open_table(META)?.get_owned(META_DATASETS)? else {
         return Ok(DatasetGroups::default());
     };

@@ -110,6 +110,14 @@ pub(crate) enum CliError {
         /// Files that were to be.
         files: u64,
     },
+    /// Some files could not be read, or have rows in the wrong shard still.
+    #[error("{left} of {files} files were not read, or have rows of other shards still")]
+    NotRepaired {
+        /// Files that were not or have.
+        left: u64,
+        /// Files of the folder.
+        files: u64,
+    },
     /// A shard is served by the node that it was given to.
     #[error(
         "node '{node}' serves shard {shard}, so its file there is the newest and this one is not"
@@ -245,7 +253,8 @@ impl CliError {
             | Self::Unwell { .. }
             | Self::DataFolder(_)
             | Self::BadFiles { .. }
-            | Self::NotGiven { .. } => 1,
+            | Self::NotGiven { .. }
+            | Self::NotRepaired { .. } => 1,
             Self::MapNotFetched { .. }
             | Self::NoNodeAnswers
             | Self::SilentNodes { .. }
@@ -311,6 +320,10 @@ impl CliError {
             Self::NewerMap { .. } => Some(
                 "fetch the newest map from the nodes with 'umbo cluster map --map FILE --out FILE', and \
                  start again",
+            ),
+            Self::NotRepaired { .. } => Some(
+                "see REASON; stop the server in order first, and repair a row of a shard that another node has where both \
+                 files are: copy that node's file here by a move of the shard",
             ),
             Self::NotGiven { .. } => Some(
                 "see REASON; a file that another node had last is given away there, and with --accept one that \

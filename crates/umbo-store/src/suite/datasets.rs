@@ -491,60 +491,10 @@ pub async fn calls_that_were_placed_otherwise_are_refused<E: Engine>() {
     let built = datasets.group.building.expect("it is being built");
     datasets.activate(built);
     datasets.tell().await;
-    let store = &datasets.t.store;
     let at = key("p", "a");
-    let placed_as = |id| {
-        let mut call = CallContext::internal();
-        call.placed_as = Some(id);
-        call
-    };
     // As one that takes the dataset for a namespace, and as one of another namespace.
     for wrong in [built, NamespaceId(39)] {
-        let call = placed_as(wrong);
-        let write = WriteRequest {
-            namespace: built,
-            epoch: datasets.group.epoch,
-            ..datasets.t.request(vec![put(&at, "v")])
-        };
-        let removal = DeleteRangeRequest {
-            namespace: built,
-            epoch: datasets.group.epoch,
-            partition: at.partition.clone(),
-            range: SortRange::default(),
-            rows_max: 9,
-            durability: Durability::Sync,
-        };
-        let range = RangeRequest {
-            namespace: built,
-            partition: at.partition.clone(),
-            range: SortRange::default(),
-            reverse: false,
-            rows_max: 9,
-            bytes_max: 1_000,
-            keys_only: false,
-        };
-        let scan = ScanRequest {
-            namespace: built,
-            slots: 0..=SLOTS - 1,
-            shard: None,
-            after: None,
-            rows_max: 9,
-            bytes_max: 1_000,
-            keys_only: false,
-        };
-        let written = store.write(&call, write).await.remove(0);
-        let Err(WriteError::Store(written)) = written else {
-            panic!("{written:?}")
-        };
-        let got = store.multi_get(&call, built, std::slice::from_ref(&at));
-        let refused = [
-            Some(written),
-            store.get(&call, built, &at).await.err(),
-            got.await.remove(0).err(),
-            store.range(&call, &range).await.err(),
-            store.scan(&call, &scan).await.err(),
-            store.delete_range(&call, removal).await.err(),
-        ];
+        let refused = datasets.refused_as(wrong, built, &at).await;
         for (index, error) in refused.into_iter().enumerate() {
             assert!(
                 matches!(
@@ -559,19 +509,80 @@ pub async fn calls_that_were_placed_otherwise_are_refused<E: Engine>() {
         }
     }
     let call = placed_as(NS);
+    let store = &datasets.t.store;
     assert_eq!(store.get(&call, built, &at).await, Ok(None));
-    let write = WriteRequest {
-        namespace: built,
-        epoch: datasets.group.epoch,
-        ..datasets.t.request(vec![put(&at, "v")])
-    };
-    store.write(&call, write).await[0]
-        .clone()
-        .expect("it is placed right");
-    assert!(
-        store
-            .get(&call, built, &at)
-            .await
-            .is_ok_and(|row| row.is_some())
-    );
+    let write = datasets.put_to(built, &at);
+    let written = store.write(&call, write).await;
+    written[0].clone().expect("it is placed right");
+    let row = store.get(&call, built, &at).await;
+    assert!(row.is_ok_and(|row| row.is_some()));
+}
+
+fn placed_as(id: NamespaceId) -> CallContext {
+    let mut call = CallContext::internal();
+    call.placed_as = Some(id);
+    call
+}
+
+impl<E: Engine> DatasetSubject<E> {
+    fn put_to(&self, dataset: NamespaceId, at: &Key) -> WriteRequest {
+        WriteRequest {
+            namespace: dataset,
+            epoch: self.group.epoch,
+            ..self.t.request(vec![put(at, "v")])
+        }
+    }
+
+    /// Asks for everything in a dataset that was placed so; returns the errors.
+    async fn refused_as(
+        &self,
+        sent: NamespaceId,
+        dataset: NamespaceId,
+        at: &Key,
+    ) -> Vec<Option<StoreError>> {
+        let (call, store) = (placed_as(sent), &self.t.store);
+        let partition = at.partition.clone();
+        let removal = DeleteRangeRequest {
+            namespace: dataset,
+            epoch: self.group.epoch,
+            partition: partition.clone(),
+            range: SortRange::default(),
+            rows_max: 9,
+            durability: Durability::Sync,
+        };
+        let range = RangeRequest {
+            namespace: dataset,
+            partition,
+            range: SortRange::default(),
+            reverse: false,
+            rows_max: 9,
+            bytes_max: 1_000,
+            keys_only: false,
+        };
+        let scan = ScanRequest {
+            namespace: dataset,
+            slots: 0..=SLOTS - 1,
+            shard: None,
+            after: None,
+            rows_max: 9,
+            bytes_max: 1_000,
+            keys_only: false,
+        };
+        let written = store.write(&call, self.put_to(dataset, at)).await;
+        let written = match &written[0] {
+            Err(WriteError::Store(error)) => Some(error.clone()),
+            _ => None,
+        };
+        let got = store
+            .multi_get(&call, dataset, std::slice::from_ref(at))
+            .await;
+        vec![
+            written,
+            got[0].clone().err(),
+            store.get(&call, dataset, at).await.err(),
+            store.range(&call, &range).await.err(),
+            store.scan(&call, &scan).await.err(),
+            store.delete_range(&call, removal).await.err(),
+        ]
+    }
 }

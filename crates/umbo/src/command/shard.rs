@@ -3,6 +3,7 @@
 
 mod reclaim;
 mod release;
+mod repair;
 mod run;
 mod verify;
 
@@ -33,6 +34,8 @@ enum Command {
     Verify(verify::Verify),
     /// Give the files of a node that is not running to their new nodes, so that they may be copied
     Release(release::Release),
+    /// Move rows that are in the wrong shard to their own, in a data folder that is not in use
+    Repair(repair::Repair),
     /// Take shards back that were given to a node which has never opened them
     Reclaim(reclaim::Reclaim),
 }
@@ -52,6 +55,7 @@ impl Arguments {
             Some(Command::Describe(describe)) => block_on(describe.run(connection)),
             Some(Command::Verify(verify)) => verify.run(connection.listing_format()),
             Some(Command::Release(release)) => release.run(connection.listing_format()),
+            Some(Command::Repair(repair)) => repair.run(connection.listing_format()),
             Some(Command::Reclaim(reclaim)) => reclaim.run(),
         }
     }

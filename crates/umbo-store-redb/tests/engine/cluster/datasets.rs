@@ -1,16 +1,21 @@
 //! Shards that move while their namespace has datasets.
 
 use std::fs;
+use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
+use umbo_routing::SLOTS;
 use umbo_store::{
-    CallContext, DatasetGroup, RecordsCopy, RecordsKeeper as _, RecordsRevision, Store as _,
+    Atomicity, CallContext, DatasetGroup, Durability, Mutation, RecordsCopy, RecordsKeeper as _,
+    RecordsRevision, ScanRequest, Store as _, StoreReport as _, WriteError, WriteRequest, Written,
 };
-use umbo_types::NamespaceId;
+use umbo_store_redb::{RedbStore, ShardRepair, count_misplaced, repair_shards};
+use umbo_types::{Clock, NamespaceId, Version};
 
 use super::{Cluster, ROWS, first_map, planned};
-use crate::rows::{NAMESPACE, key, value};
+use crate::rows::{NAMESPACE, clock, config, key, put, value};
 
 const LIVE: NamespaceId = NamespaceId(40);
 
@@ -64,4 +69,102 @@ async fn a_folder_without_records_places_the_datasets_that_its_files_know() {
             assert_eq!(found, Some(value(number)), "row {number} of {dataset}");
         }
     }
+}
+
+/// What versions did that placed a dataset by its own id until they were told of its group.
+async fn damaged() -> (tempfile::TempDir, Arc<umbo_store::ManualClock>) {
+    let (folder, clock) = (tempfile::tempdir().unwrap(), clock());
+    let store = open(folder.path(), &clock);
+    let rows = |range: std::ops::Range<usize>, text: &'static str| {
+        let row = move |number| put(key(number), text.as_bytes(), None);
+        range.map(row).collect()
+    };
+    for answer in write_to(&store, LIVE, rows(0..ROWS, "first")).await {
+        answer.unwrap();
+    }
+    for (_, answer) in store.keep_records(activated()).await {
+        answer.unwrap();
+    }
+    clock.advance(Duration::from_secs(1));
+    for answer in write_to(&store, LIVE, rows(0..ROWS / 2, "second")).await {
+        answer.unwrap();
+    }
+    store.close().await;
+    (folder, clock)
+}
+
+fn open(folder: &Path, clock: &Arc<umbo_store::ManualClock>) -> RedbStore {
+    let clock: Arc<dyn Clock> = Arc::<umbo_store::ManualClock>::clone(clock);
+    RedbStore::open(config(folder, Some(4)), clock).unwrap()
+}
+
+async fn write_to(
+    store: &RedbStore,
+    namespace: NamespaceId,
+    mutations: Vec<Mutation>,
+) -> Vec<Result<Written, WriteError>> {
+    let request = WriteRequest {
+        namespace,
+        epoch: 0,
+        mutations,
+        atomicity: Atomicity::None,
+        durability: Durability::Sync,
+        proposed: Version(1),
+        idempotency: None,
+    };
+    store.write(&CallContext::internal(), request).await
+}
+
+#[tokio::test]
+async fn rows_in_the_wrong_shard_are_counted_and_moved_to_their_own() {
+    let (folder, clock) = damaged().await;
+    let sum = |reports: &[ShardRepair], of: fn(&ShardRepair) -> u64| -> u64 {
+        reports.iter().map(of).sum()
+    };
+    let counted = count_misplaced(folder.path()).unwrap();
+    let misplaced = sum(&counted, |one| one.misplaced);
+    assert!(misplaced > ROWS as u64 / 2, "{counted:?}");
+    let repaired = repair_shards(folder.path(), clock.wall()).unwrap();
+    assert_eq!(sum(&repaired, |one| one.misplaced), misplaced);
+    assert_eq!(
+        sum(&repaired, |one| one.moved + one.outdated),
+        misplaced,
+        "{repaired:?}"
+    );
+    assert!(
+        repaired.iter().all(|one| one.failure.is_none()),
+        "{repaired:?}"
+    );
+    let again = count_misplaced(folder.path()).unwrap();
+    assert_eq!(sum(&again, |one| one.misplaced), 0, "{again:?}");
+    let store = open(folder.path(), &clock);
+    for number in 0..ROWS {
+        let row = store
+            .get(&CallContext::internal(), LIVE, &key(number))
+            .await;
+        let row = row.unwrap().expect("nothing is lost");
+        let expected = if number < ROWS / 2 { "second" } else { "first" };
+        assert_eq!(&row.value.bytes[..], expected.as_bytes(), "row {number}");
+    }
+    let scan = ScanRequest {
+        namespace: LIVE,
+        slots: 0..=SLOTS - 1,
+        shard: None,
+        after: None,
+        rows_max: ROWS as u32 * 2,
+        bytes_max: 1 << 20,
+        keys_only: true,
+    };
+    let page = store.scan(&CallContext::internal(), &scan).await.unwrap();
+    assert_eq!(page.rows.len(), ROWS, "no row is there twice");
+    let rows: u64 = store
+        .status()
+        .iter()
+        .filter_map(|shard| shard.sizes.as_ref())
+        .flatten()
+        .filter(|size| size.namespace == LIVE)
+        .map(|size| size.rows)
+        .sum();
+    assert_eq!(rows, ROWS as u64);
+    store.close().await;
 }

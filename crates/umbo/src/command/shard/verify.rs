@@ -9,6 +9,7 @@ use serde::Serialize;
 use umbo_routing::{ClusterMap, Succession};
 use umbo_store_redb::{FileCheck, FileState, verify_folder};
 
+use super::repair::misplaced;
 use crate::cli_error::CliError;
 use crate::map_file;
 use crate::output::{self, Format};
@@ -33,6 +34,9 @@ pub(super) struct Verify {
     /// Name of the node [default: the node in the data folder's manifest]
     #[arg(long, value_name = "NAME", requires = "data")]
     node: Option<String>,
+    /// Read all rows too, and count those in the wrong shard; files that are in use are left out
+    #[arg(long, requires = "data")]
+    rows: bool,
 }
 
 /// Result of the check.
@@ -58,6 +62,9 @@ struct VerifyFileResult {
     state: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     reason: Option<String>,
+    /// Rows that belong to another shard; absent if the rows were not read.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    misplaced: Option<u64>,
 }
 
 impl Verify {
@@ -81,6 +88,9 @@ impl Verify {
             verified.node = Some(check.node);
             verified.files = check.files.into_iter().map(Into::into).collect();
             verified.others = check.others;
+            if self.rows {
+                verified.note_misplaced(misplaced(folder)?);
+            }
         }
         verified.print(format)?;
         let bad = verified.files.iter().filter(|file| file.state == "bad");
@@ -131,11 +141,28 @@ impl From<FileCheck> for VerifyFileResult {
             file: check.file,
             state,
             reason,
+            misplaced: None,
         }
     }
 }
 
 impl VerifyResult {
+    fn note_misplaced(&mut self, counted: Vec<(u16, u64)>) {
+        for (shard, rows) in counted {
+            let Some(file) = self.files.iter_mut().find(|file| file.shard == shard) else {
+                continue;
+            };
+            file.misplaced = Some(rows);
+            if rows > 0 {
+                file.state = "bad";
+                file.reason = Some(format!(
+                    "{} of other shards: no request reaches them; 'umbo shard repair' moves them",
+                    output::counted(rows, "row")
+                ));
+            }
+        }
+    }
+
     fn print(&self, format: Format) -> Result<(), CliError> {
         if format != Format::Table {
             return output::write_json(self);

@@ -1,0 +1,399 @@
+//! Rows in the wrong shard: counting them, and moving them to the shard of their slot.
+//!
+//! No request reaches such a row, and scans return it. It was written by a node that placed a dataset of a namespace by
+//! the id of the dataset, because it did not know the group yet; see [`umbo_routing::Placements`]. Works on the files of
+//! a folder that is not in use. The invariants: a row leaves a file only after the commit that has it, or a newer one,
+//! in the file of its own shard is on the disk, so that an interrupted repair can be begun again; and of two rows of one
+//! key the one with the higher version stays.
+
+use std::collections::BTreeMap;
+use std::ops::Bound;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use redb::{
+    Builder, Database, Durability, ReadTransaction, ReadableDatabase as _, ReadableTable as _,
+};
+use umbo_routing::{ShardMap, Slot};
+use umbo_store::{DatasetGroup, UploadStep};
+use umbo_types::{LargeRef, NamespaceId, PartitionKey, ShardId, Timestamp, Version};
+
+use crate::chunk_codec::{CHUNKS, chunk_key, decode_chunk};
+use crate::committer::large::{LargeWriter, References};
+use crate::error::{OpenError, folder_error};
+use crate::fences::is_fenced;
+use crate::file_error::{FileError, guarded};
+use crate::folder_lock::FolderLock;
+use crate::hand_over::plain_file;
+use crate::kept_records::KeptRecords;
+use crate::key_codec;
+use crate::manifest::{Manifest, shard_files_in};
+use crate::opener::Opener;
+use crate::plain_files::PlainFiles;
+use crate::row_codec::{self, RowHead};
+use crate::shard_file::{self, begin_write};
+use crate::shard_ownership::META_STAMP;
+use crate::sizes::SizeChanges;
+use crate::tables::{EXPIRY, META, META_PROGRESS, ROWS, ShardProgress, expiry_entry};
+
+/// Rows that are moved in one commit of each file: some megabytes.
+const ROWS_AT_ONCE: usize = 1_000;
+
+/// What was found in the file of a shard, and done.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ShardRepair {
+    /// Number of the shard.
+    pub shard: u16,
+    /// The file.
+    pub file: PathBuf,
+    /// Rows that belong to another shard.
+    pub misplaced: u64,
+    /// Rows of these that their own shard has now.
+    pub moved: u64,
+    /// Rows of these that were dropped, because their own shard had the row in the same or a newer version.
+    pub outdated: u64,
+    /// Why the file was not read, or what remains of these rows was not moved; none if nothing remains.
+    pub failure: Option<String>,
+}
+
+/// A misplaced row: key, encoded row and the shard that it belongs to.
+type MisplacedRow = (Vec<u8>, Vec<u8>, ShardId);
+
+/// Where the rows of a folder belong.
+struct Places {
+    map: ShardMap,
+    placed_as: BTreeMap<NamespaceId, NamespaceId>,
+}
+
+impl Places {
+    fn learn(&mut self, groups: &[DatasetGroup]) {
+        for group in groups {
+            let ids = group.ids().map(|id| (id, group.identity));
+            self.placed_as.extend(ids);
+        }
+    }
+
+    /// Returns the shard of a row; none of one that stays where it is: of Umbo's own records, or of a removed namespace.
+    fn owner(&self, key: &[u8], fenced: &[NamespaceId]) -> Option<ShardId> {
+        let parts = key_codec::decode(key)?;
+        let id = parts.namespace;
+        if id == NamespaceId::SYSTEM || is_fenced(fenced, id) {
+            return None;
+        }
+        let placed_as = *self.placed_as.get(&id).unwrap_or(&id);
+        let partition = PartitionKey::new(parts.partition.into_owned()).ok()?;
+        Some(self.map.owner(Slot::of(placed_as, &partition)))
+    }
+}
+
+/// Counts the rows of a data folder that are in the wrong shard. Reads only; a file that is in use, or was not closed,
+/// is reported as not read.
+pub fn count_misplaced(folder: &Path) -> Result<Vec<ShardRepair>, OpenError> {
+    let found = shard_files_in(folder).map_err(folder_error("read", folder))?;
+    let mut places = places(folder)?;
+    let mut opened = Vec::new();
+    for (shard, file) in found {
+        let read = guarded(|| Ok(Builder::new().open_read_only(&file)?.begin_read()?));
+        let groups = read.and_then(|read| Ok((shard_file::groups(&read)?, read)));
+        opened.push((shard, file, groups));
+    }
+    for (_, _, opened) in &opened {
+        if let Ok((groups, _)) = opened {
+            places.learn(groups.groups());
+        }
+    }
+    let mut reports = Vec::new();
+    for (shard, file, opened) in opened {
+        let mut report = ShardRepair {
+            shard: shard.0,
+            file,
+            ..ShardRepair::default()
+        };
+        let counted = opened.and_then(|(_, read)| {
+            guarded(|| {
+                let mut after = None;
+                loop {
+                    let rows = misplaced_rows(&read, shard, &places, after.as_deref())?;
+                    let Some(last) = rows.last() else {
+                        return Ok(());
+                    };
+                    report.misplaced += rows.len() as u64;
+                    after = Some(last.0.clone());
+                }
+            })
+        });
+        report.failure = counted.err().map(|failure| failure.to_string());
+        reports.push(report);
+    }
+    Ok(reports)
+}
+
+/// Moves the rows of a data folder that are in the wrong shard to their own, where its file is in the folder. The folder
+/// must not be in use. A row of a large value is moved with its bytes; idempotency records stay, and expire.
+pub fn repair_shards(folder: &Path, now: Timestamp) -> Result<Vec<ShardRepair>, OpenError> {
+    let _lock = FolderLock::take(folder)?;
+    let found = shard_files_in(folder).map_err(folder_error("read", folder))?;
+    let mut places = places(folder)?;
+    let store_id = manifest(folder)?.store_id;
+    let plain_files: Arc<dyn Opener> = Arc::new(PlainFiles);
+    let mut opened = BTreeMap::new();
+    let mut reports = Vec::new();
+    for (shard, file) in found {
+        let mut report = ShardRepair {
+            shard: shard.0,
+            file,
+            ..ShardRepair::default()
+        };
+        let plain = plain_file(folder, store_id, shard, &plain_files);
+        match plain
+            .open()
+            .and_then(|file| check_kept(&file.database).map(|()| file))
+        {
+            Ok(file) => {
+                places.learn(file.groups.groups());
+                opened.insert(shard, file.database);
+            }
+            Err(failure) => report.failure = Some(failure.to_string()),
+        }
+        reports.push(report);
+    }
+    for report in &mut reports {
+        let shard = ShardId(report.shard);
+        if opened.contains_key(&shard)
+            && let Err(failure) = guarded(|| repair(shard, &opened, &places, now, report))
+        {
+            report.failure = Some(failure.to_string());
+        }
+    }
+    Ok(reports)
+}
+
+fn places(folder: &Path) -> Result<Places, OpenError> {
+    let mut places = Places {
+        map: manifest(folder)?.shard_map,
+        placed_as: BTreeMap::new(),
+    };
+    if let Some(copy) = KeptRecords::open(folder)?.newest() {
+        places.learn(&copy.datasets);
+    }
+    Ok(places)
+}
+
+fn manifest(folder: &Path) -> Result<Manifest, OpenError> {
+    Manifest::read(folder)?.ok_or_else(|| OpenError::NobodysFolder {
+        folder: folder.to_owned(),
+    })
+}
+
+/// Refuses a file that was given to another node: only that one may change it.
+fn check_kept(database: &Database) -> Result<(), FileError> {
+    match database.begin_read()?.open_table(META)?.get(META_STAMP)? {
+        None => Ok(()),
+        Some(_) => Err(FileError::Missing(
+            "it was given to another node, which repairs it".to_owned(),
+        )),
+    }
+}
+
+/// Returns the next misplaced rows of a shard after a key, in order of their keys; empty if there are none left.
+fn misplaced_rows(
+    read: &ReadTransaction,
+    shard: ShardId,
+    places: &Places,
+    after: Option<&[u8]>,
+) -> Result<Vec<MisplacedRow>, FileError> {
+    let fences = shard_file::fences(read)?;
+    let from = after.map_or(Bound::Unbounded, Bound::Excluded);
+    let mut rows = Vec::new();
+    for entry in read
+        .open_table(ROWS)?
+        .range::<&[u8]>((from, Bound::Unbounded))?
+    {
+        let (key, row) = entry?;
+        match places.owner(key.value(), fences.fenced()) {
+            Some(owner) if owner != shard => {
+                rows.push((key.value().to_vec(), row.value().to_vec(), owner));
+            }
+            _ => continue,
+        }
+        if rows.len() == ROWS_AT_ONCE {
+            break;
+        }
+    }
+    Ok(rows)
+}
+
+fn repair(
+    shard: ShardId,
+    opened: &BTreeMap<ShardId, Database>,
+    places: &Places,
+    now: Timestamp,
+    report: &mut ShardRepair,
+) -> Result<(), FileError> {
+    let source = &opened[&shard];
+    let mut after: Option<Vec<u8>> = None;
+    loop {
+        let read = source.begin_read()?;
+        let rows = misplaced_rows(&read, shard, places, after.as_deref())?;
+        let Some(last) = rows.last() else {
+            return Ok(());
+        };
+        after = Some(last.0.clone());
+        report.misplaced += rows.len() as u64;
+        let mut by_owner: BTreeMap<ShardId, Vec<MisplacedRow>> = BTreeMap::new();
+        for row in rows {
+            by_owner.entry(row.2).or_default().push(row);
+        }
+        for (owner, rows) in by_owner {
+            let Some(target) = opened.get(&owner) else {
+                report.failure = Some(format!(
+                    "rows of shard {owner} are left, whose file is not in this folder or cannot be opened"
+                ));
+                continue;
+            };
+            let moved = take_in(target, &read, &rows, now)?;
+            take_out(source, &rows, now)?;
+            report.moved += moved;
+            report.outdated += rows.len() as u64 - moved;
+        }
+    }
+}
+
+/// Stores rows of another shard, but those that are here in the same or a newer version. Returns how many were stored.
+fn take_in(
+    target: &Database,
+    source: &ReadTransaction,
+    rows: &[MisplacedRow],
+    now: Timestamp,
+) -> Result<u64, FileError> {
+    let mut change = Change::default();
+    let mut moved = 0;
+    let transaction = begin_write(target, Durability::Immediate)?;
+    {
+        let mut stored = transaction.open_table(ROWS)?;
+        let mut expiry = transaction.open_table(EXPIRY)?;
+        let mut large = LargeWriter::new(&transaction, None);
+        for (key, row, _) in rows {
+            let head = head_of(row)?;
+            let old = stored.get(&key[..])?.map(|old| old.value().to_vec());
+            if let Some(old) = &old {
+                let old_head = head_of(old)?;
+                if old_head.version >= head.version {
+                    continue;
+                }
+                change.take(key, old);
+                if let Some(at) = old_head.expires_at {
+                    expiry.remove(&expiry_entry(at, key)[..])?;
+                }
+            }
+            if let Some(value) = row_codec::large(row) {
+                copy_upload(source, &mut large, &value, now)?;
+            }
+            stored.insert(&key[..], &row[..])?;
+            if let Some(at) = head.expires_at {
+                expiry.insert(&expiry_entry(at, key)[..], ())?;
+            }
+            change.add(key, row);
+            change.newest = change.newest.max(head.version);
+            moved += 1;
+        }
+        large.settle(&change.references, now)?;
+        change.record(&transaction)?;
+    }
+    transaction.commit()?;
+    Ok(moved)
+}
+
+/// Removes rows that their own shard has.
+fn take_out(source: &Database, rows: &[MisplacedRow], now: Timestamp) -> Result<(), FileError> {
+    let mut change = Change::default();
+    let transaction = begin_write(source, Durability::Immediate)?;
+    {
+        let mut stored = transaction.open_table(ROWS)?;
+        let mut expiry = transaction.open_table(EXPIRY)?;
+        for (key, row, _) in rows {
+            stored.remove(&key[..])?;
+            if let Some(at) = head_of(row)?.expires_at {
+                expiry.remove(&expiry_entry(at, key)[..])?;
+            }
+            change.take(key, row);
+        }
+        LargeWriter::new(&transaction, None).settle(&change.references, now)?;
+        change.record(&transaction)?;
+    }
+    Ok(transaction.commit()?)
+}
+
+/// Copies the bytes of a large value, unless they are there.
+fn copy_upload(
+    source: &ReadTransaction,
+    target: &mut LargeWriter<'_>,
+    value: &LargeRef,
+    now: Timestamp,
+) -> Result<(), FileError> {
+    if target.is_whole(value)? {
+        return Ok(());
+    }
+    let upload = value.upload;
+    let chunks = source.open_table(CHUNKS)?;
+    for index in 0.. {
+        let key = chunk_key(upload, index);
+        let Some(chunk) = chunks.get(&key[..])? else {
+            break;
+        };
+        let bytes = decode_chunk(&key, chunk.value())?;
+        let step = UploadStep::Append {
+            upload,
+            index,
+            bytes,
+        };
+        target.step(&step, now)?;
+    }
+    if target.is_whole(value)? {
+        return Ok(());
+    }
+    Err(FileError::Damaged(format!(
+        "the bytes of large value {upload} are not whole"
+    )))
+}
+
+fn head_of(row: &[u8]) -> Result<RowHead, FileError> {
+    row_codec::decode_head(row).map_err(|damage| FileError::Damaged(damage.to_string()))
+}
+
+/// What a transaction changes beside the rows.
+#[derive(Default)]
+struct Change {
+    sizes: SizeChanges,
+    references: References,
+    newest: Version,
+}
+
+impl Change {
+    fn add(&mut self, key: &[u8], row: &[u8]) {
+        self.sizes.add(key, row);
+        self.references.add(row);
+    }
+
+    fn take(&mut self, key: &[u8], row: &[u8]) {
+        self.sizes.take(key, row);
+        self.references.take(row);
+    }
+
+    /// Records the sizes, and that no version up to the newest one is given again.
+    fn record(&self, transaction: &redb::WriteTransaction) -> Result<(), FileError> {
+        let mut meta = transaction.open_table(META)?;
+        self.sizes.record(&mut meta)?;
+        let record = meta
+            .get(META_PROGRESS)?
+            .map(|record| record.value().to_vec());
+        let progress = record.and_then(|record| ShardProgress::decode(&record));
+        let mut progress = progress.ok_or_else(|| {
+            FileError::Damaged("the progress record cannot be decoded".to_owned())
+        })?;
+        progress.version_ceiling = progress.version_ceiling.max(self.newest);
+        progress.sequence += 1;
+        meta.insert(META_PROGRESS, &progress.encode()[..])?;
+        Ok(())
+    }
+}

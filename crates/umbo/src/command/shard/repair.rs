@@ -1,0 +1,100 @@
+//! `umbo shard repair`: moves rows that are in the wrong shard to their own, without a server.
+
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use serde::Serialize;
+use umbo_store_redb::{ShardRepair, count_misplaced, repair_shards};
+use umbo_types::Clock as _;
+
+use crate::cli_error::CliError;
+use crate::output::{self, Format};
+use crate::server::SystemClock;
+
+/// Arguments of `umbo shard repair`.
+#[derive(Debug, Args)]
+pub(super) struct Repair {
+    /// Data folder of a server or node, which must not be running
+    #[arg(long, value_name = "DIR")]
+    data: PathBuf,
+    /// Only count the rows
+    #[arg(long)]
+    dry_run: bool,
+}
+
+/// Result for a shard.
+#[derive(Debug, Serialize)]
+struct RepairResult {
+    shard: u16,
+    misplaced: u64,
+    moved: u64,
+    outdated: u64,
+    file: PathBuf,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<String>,
+}
+
+impl Repair {
+    pub(super) fn run(self, format: Format) -> Result<(), CliError> {
+        let repaired = if self.dry_run {
+            count_misplaced(&self.data)?
+        } else {
+            repair_shards(&self.data, SystemClock.wall())?
+        };
+        let repaired: Vec<RepairResult> = repaired.into_iter().map(Into::into).collect();
+        let header = ["SHARD", "MISPLACED", "MOVED", "OUTDATED", "FILE", "REASON"];
+        output::write_list(format, &repaired, &header, RepairResult::cells)?;
+        let left = |one: &&RepairResult| {
+            one.reason.is_some() || (!self.dry_run && one.misplaced > one.moved + one.outdated)
+        };
+        let left = repaired.iter().filter(left).count() as u64;
+        if left > 0 {
+            return Err(CliError::NotRepaired {
+                left,
+                files: repaired.len() as u64,
+            });
+        }
+        if format == Format::Table {
+            let rows = repaired.iter().map(|one| one.misplaced).sum();
+            output::note(&format!(
+                "{} in the wrong shard",
+                output::counted(rows, "row")
+            ));
+        }
+        Ok(())
+    }
+}
+
+/// Counts the rows of a folder that are in the wrong shard, for `umbo shard verify`: by shard, those that cannot be read
+/// left out.
+pub(super) fn misplaced(folder: &Path) -> Result<Vec<(u16, u64)>, CliError> {
+    let counted = count_misplaced(folder)?.into_iter();
+    let read = counted.filter(|one| one.failure.is_none());
+    Ok(read.map(|one| (one.shard, one.misplaced)).collect())
+}
+
+impl From<ShardRepair> for RepairResult {
+    fn from(one: ShardRepair) -> Self {
+        Self {
+            shard: one.shard,
+            misplaced: one.misplaced,
+            moved: one.moved,
+            outdated: one.outdated,
+            file: one.file,
+            reason: one.failure,
+        }
+    }
+}
+
+impl RepairResult {
+    fn cells(&self) -> Vec<String> {
+        vec![
+            self.shard.to_string(),
+            self.misplaced.to_string(),
+            self.moved.to_string(),
+            self.outdated.to_string(),
+            self.file.display().to_string(),
+            self.reason.clone().unwrap_or_default(),
+        ]
+    }
+}
