@@ -102,6 +102,7 @@ impl OwnRows {
             durability: Durability::Sync,
             proposed: Version::proposed_at(dispatcher.clock.wall()),
             idempotency: None,
+            not_before: None,
         };
         let (store, to_store) = (Arc::clone(&dispatcher.store), call.context());
         let work = async move {

@@ -22,6 +22,7 @@ const NOT_OWNER: u8 = 10;
 const BAD_REQUEST: u8 = 11;
 const UNSUPPORTED: u8 = 12;
 const NAMESPACE_GONE: u8 = 13;
+const TOO_EARLY: u8 = 15;
 
 /// Tags of fields that only some kinds have.
 const RETRY_AFTER_US: u8 = 1;
@@ -58,6 +59,7 @@ pub(super) fn put_store_error(out: &mut Vec<u8>, error: &StoreError) {
         }
         StoreError::DeadlinePassed { shard } => (DEADLINE_PASSED, *shard, ""),
         StoreError::NamespaceGone { shard, .. } => (NAMESPACE_GONE, *shard, ""),
+        StoreError::TooEarly { shard } => (TOO_EARLY, *shard, ""),
         StoreError::Closing => (CLOSING, ShardId(0), ""),
     };
     put_nested(out, |out| {
@@ -130,6 +132,7 @@ pub(super) fn error(reader: &mut Reader<'_>, id: u64) -> Result<NodeError, Decod
         },
         DEADLINE_PASSED => StoreError::DeadlinePassed { shard },
         NAMESPACE_GONE => StoreError::NamespaceGone { shard, namespace },
+        TOO_EARLY => StoreError::TooEarly { shard },
         CLOSING => StoreError::Closing,
         NOT_OWNER => return Ok(NodeError::NotOwner { shard, map_version }),
         BAD_REQUEST => return Ok(NodeError::BadRequest(reason)),

@@ -12,7 +12,7 @@ use umbo_store::{
 };
 use umbo_types::{
     Attribute, Criticality, Key, NamespaceId, OwnedAttributes, PartitionKey, RequestUnits, ShardId,
-    Version, limits,
+    Timestamp, Version, limits,
 };
 
 use super::chunks::{chunk, put_chunk};
@@ -57,6 +57,9 @@ const EPOCH: u8 = REQUIRED_TAG | 5;
 /// Optional field of a copy of the records: its dataset groups. A node that does not know them would keep a part of
 /// the copy.
 const DATASETS: u8 = REQUIRED_TAG | 6;
+/// Optional field of a write: when it is due. A node that does not know it would make a change too early that cannot be
+/// undone.
+const NOT_BEFORE: u8 = REQUIRED_TAG | 9;
 /// Optional field of a scan.
 const AFTER: u8 = 1;
 
@@ -101,6 +104,11 @@ pub(crate) fn put_request(out: &mut Vec<u8>, request: &RequestRef<'_>) {
     {
         out.push(IDEMPOTENCY);
         put_nested(out, |out| put_idempotency(out, idempotency));
+    }
+    if let Ask::Write(write) = request.ask
+        && let Some(not_before) = write.not_before
+    {
+        put_optional_varint(out, NOT_BEFORE, not_before.0);
     }
     let epoch = match request.ask {
         Ask::Write(request) => request.epoch,
@@ -206,6 +214,10 @@ pub(crate) fn request(reader: &mut Reader<'_>, id: u64) -> Result<Request, Decod
             EPOCH => match &mut request.ask {
                 Ask::Write(write) => write.epoch = field.u32("epoch")?,
                 Ask::DeleteRange(removal) => removal.epoch = field.u32("epoch")?,
+                _ => ignored(tag, id)?,
+            },
+            NOT_BEFORE => match &mut request.ask {
+                Ask::Write(write) => write.not_before = Some(Timestamp(field.varint()?)),
                 _ => ignored(tag, id)?,
             },
             DATASETS => match &mut request.ask {
@@ -401,6 +413,7 @@ fn write(reader: &mut Reader<'_>, id: u64) -> Result<WriteRequest, DecodeError> 
         durability: durability(flags),
         proposed,
         idempotency: None,
+        not_before: None,
     })
 }
 

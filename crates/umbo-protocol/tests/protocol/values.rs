@@ -167,10 +167,11 @@ fn write() -> impl Strategy<Value = WriteRequest> {
         atomicity,
         durability(),
         version(),
-        option::of(idempotency()),
+        (option::of(idempotency()), option::of(any::<u64>())),
     )
         .prop_map(
-            |((namespace, epoch), mutations, atomicity, durability, proposed, idempotency)| {
+            |((namespace, epoch), mutations, atomicity, durability, proposed, more)| {
+                let (idempotency, not_before) = more;
                 let lines = (3..).take(mutations.len()).collect();
                 WriteRequest {
                     namespace,
@@ -180,6 +181,7 @@ fn write() -> impl Strategy<Value = WriteRequest> {
                     durability,
                     proposed,
                     idempotency: idempotency.map(|one| Idempotency { lines, ..one }),
+                    not_before: not_before.map(Timestamp),
                 }
             },
         )
@@ -294,7 +296,7 @@ fn store_error() -> impl Strategy<Value = StoreError> {
         Just(umbo_store::Outcome::NotApplied),
         Just(umbo_store::Outcome::Unknown),
     ];
-    (shard(), ".{0,20}", outcome, any::<u32>(), 0..10_u8).prop_map(
+    (shard(), ".{0,20}", outcome, any::<u32>(), 0..11_u8).prop_map(
         |(shard, reason, outcome, wait, which)| match which {
             0 => StoreError::Unavailable {
                 shard,
@@ -321,6 +323,7 @@ fn store_error() -> impl Strategy<Value = StoreError> {
                 shard,
                 namespace: NamespaceId(wait),
             },
+            9 => StoreError::TooEarly { shard },
             _ => StoreError::Closing,
         },
     )

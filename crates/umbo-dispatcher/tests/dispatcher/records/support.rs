@@ -74,7 +74,21 @@ impl Site {
         &self,
         store: Arc<FaultyStore>,
     ) -> Result<TestDispatcher, ControlError> {
-        let clock: Arc<dyn Clock> = Arc::clone(&self.clock) as _;
+        self.pod_by(store, &self.clock).await
+    }
+
+    /// Returns a dispatcher with a clock of its own.
+    pub(crate) async fn pod_with_clock(&self, clock: &Arc<ManualClock>) -> TestDispatcher {
+        let store = FaultyStore::new(&self.store);
+        self.pod_by(store, clock).await.unwrap()
+    }
+
+    async fn pod_by(
+        &self,
+        store: Arc<FaultyStore>,
+        clock: &Arc<ManualClock>,
+    ) -> Result<TestDispatcher, ControlError> {
+        let clock: Arc<dyn Clock> = Arc::clone(clock) as _;
         let settings = LimiterSettings {
             weights: Weights::default(),
             accounts_max: 1_024,
