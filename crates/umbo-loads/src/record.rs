@@ -221,6 +221,11 @@ impl LoadRecord {
         self.target.as_ref().is_none_or(|target| target.confirmed)
     }
 
+    /// Returns whether its rows replace those that were there when it was created, and no later ones.
+    pub fn is_as_of_creation(&self) -> bool {
+        self.target.is_none() && !self.force && self.as_of == self.created_at
+    }
+
     /// Returns the id under which its rows are stored: that of the namespace in mode merge, where `live` is its live
     /// dataset.
     pub fn rows_id(&self, live: NamespaceId) -> NamespaceId {

@@ -144,7 +144,18 @@ impl TestDispatcher {
     }
 
     pub(crate) async fn ask(&self, method: &str, path: &str, body: &str) -> Answer {
-        let mut request = Request::builder().method(method).uri(path);
+        let request = Request::builder().method(method).uri(path);
+        self.send(request, body).await
+    }
+
+    /// Uploads a part of a load.
+    pub(crate) async fn upload(&self, path: &str, lines: &str) -> Answer {
+        let request = Request::builder().method("PUT").uri(path);
+        let request = request.header("content-type", "application/x-ndjson");
+        self.send(request, lines).await
+    }
+
+    async fn send(&self, mut request: http::request::Builder, body: &str) -> Answer {
         if let Some(token) = &self.token {
             request = request.header("authorization", format!("Bearer {token}"));
         }

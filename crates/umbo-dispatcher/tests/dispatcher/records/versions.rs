@@ -6,22 +6,25 @@ use std::time::Duration;
 use serde_json::json;
 use umbo_dispatcher::{LowPriority, run_loads};
 use umbo_observe::EventCursor;
-use umbo_store::ManualClock;
-use umbo_types::{Clock, NamespaceId, PartitionKey};
+use umbo_types::{NamespaceId, PartitionKey};
 
 use crate::records::support::{Site, TestDispatcher};
 
 /// Builds the next version of a namespace, without rows, and activates it; `meanwhile` happens while it is being built.
-async fn replace(pod: &TestDispatcher, namespace: &str, meanwhile: impl AsyncFnOnce()) {
+pub(super) async fn replace(pod: &TestDispatcher, namespace: &str, meanwhile: impl AsyncFnOnce()) {
     let spec = json!({"mode": "replace", "activate": true}).to_string();
     let loads = format!("/v1/ns/{namespace}/loads");
     let load = pod.ask("POST", &loads, &spec).await;
     assert_eq!(load.status, 201, "{load:?}");
     meanwhile().await;
     let load = format!("{loads}/{}", load.body["id"].as_str().unwrap());
-    let sealed = pod
-        .ask("POST", &format!("{load}/seal"), r#"{"parts":0}"#)
-        .await;
+    seal_and_run(pod, &load, 0).await;
+}
+
+/// Seals a load of so many parts, and applies it until it is live.
+pub(super) async fn seal_and_run(pod: &TestDispatcher, load: &str, parts: u16) {
+    let parts = json!({ "parts": parts }).to_string();
+    let sealed = pod.ask("POST", &format!("{load}/seal"), &parts).await;
     assert_eq!(sealed.status, 200, "{sealed:?}");
     let dispatcher = Arc::clone(&pod.dispatcher);
     let here = LowPriority::default();
@@ -32,7 +35,7 @@ async fn replace(pod: &TestDispatcher, namespace: &str, meanwhile: impl AsyncFnO
         loop {
             events.wait_for_newer(seen).await;
             seen = EventCursor::parse(events.since(seen).next.as_bytes()).unwrap();
-            let state = pod.ask("GET", &load, "").await.body["state"].clone();
+            let state = pod.ask("GET", load, "").await.body["state"].clone();
             if state == "live" {
                 return;
             }
@@ -43,82 +46,6 @@ async fn replace(pod: &TestDispatcher, namespace: &str, meanwhile: impl AsyncFnO
     let ended = tokio::time::timeout(Duration::from_mins(1), is_live).await;
     runner.abort();
     ended.unwrap();
-}
-
-/// What a clock that is ahead must not end: a version that is kept, and a load that takes parts.
-async fn is_all_there(pod: &TestDispatcher) -> bool {
-    pod.follow().await;
-    let versions = pod.ask("GET", "/v1/ns/x/versions", "").await.body;
-    let loads = pod.ask("GET", "/v1/ns/x/loads", "").await.body;
-    let has = |all: &serde_json::Value, state| {
-        all.as_array()
-            .unwrap()
-            .iter()
-            .any(|it| it["state"] == state)
-    };
-    has(&versions["versions"], "kept") && has(&loads["loads"], "created")
-}
-
-async fn site_with_kept_version() -> (Site, TestDispatcher) {
-    let site = Site::new();
-    let pod = site.pod().await;
-    pod.create("x").await;
-    replace(&pod, "x", async || {}).await;
-    let load = pod.ask("POST", "/v1/ns/x/loads", "{}").await;
-    assert_eq!(load.status, 201, "{load:?}");
-    (site, pod)
-}
-
-const DAY: Duration = Duration::from_hours(24);
-
-#[tokio::test]
-async fn one_clock_that_is_ahead_drops_nothing_for_a_minute_or_for_good() {
-    let (site, right) = site_with_kept_version().await;
-    for ahead in [Duration::from_secs(1), Duration::from_hours(1), 8 * DAY] {
-        let clock = Arc::new(ManualClock::new(site.clock.wall()));
-        let wrong = site.pod_with_clock(&clock).await;
-        clock.set_wall(site.clock.wall().saturating_add(ahead));
-        wrong.dispatcher.control.forget_loads().await.unwrap();
-        assert!(is_all_there(&right).await);
-        // It begins to believe its clock: the home does not.
-        clock.advance(Duration::from_mins(10));
-        drop(wrong.dispatcher.control.forget_loads().await);
-        assert!(is_all_there(&right).await);
-        // One that begins with the wrong clock believes it at once.
-        let wrong = site.pod_with_clock(&clock).await;
-        let refused = wrong.dispatcher.control.forget_loads().await;
-        assert_eq!(refused.is_err(), ahead > DAY);
-        assert!(is_all_there(&right).await);
-    }
-    site.clock.advance(8 * DAY);
-    right.dispatcher.control.forget_loads().await.unwrap();
-    assert!(!is_all_there(&right).await);
-}
-
-#[tokio::test]
-async fn a_jump_of_all_clocks_drops_nothing_unless_it_lasts() {
-    let (site, pod) = site_with_kept_version().await;
-    let control = &pod.dispatcher.control;
-    let begun = site.clock.wall();
-    site.clock.set_wall(begun.saturating_add(8 * DAY));
-    for _ in 0..2 {
-        control.forget_loads().await.unwrap();
-        pod.put_row("x", "k", "v").await;
-        assert!(is_all_there(&pod).await);
-        site.clock.advance(Duration::from_secs(35));
-    }
-    site.clock
-        .set_wall(begun.saturating_add(Duration::from_secs(70)));
-    control.forget_loads().await.unwrap();
-    pod.put_row("x", "k", "v").await;
-    assert!(is_all_there(&pod).await);
-
-    site.clock.set_wall(begun.saturating_add(8 * DAY));
-    control.forget_loads().await.unwrap();
-    pod.put_row("x", "k", "v").await;
-    site.clock.advance(Duration::from_mins(10));
-    control.forget_loads().await.unwrap();
-    assert!(!is_all_there(&pod).await);
 }
 
 async fn drop_version(pod: &TestDispatcher, namespace: &str, number: u32) {
