@@ -16,7 +16,7 @@ use crate::auth::{CheckedToken, TokenSource};
 use crate::control_plane::ControlPlane;
 use crate::error::ControlError;
 use crate::events::{ChangeSummary, Origin};
-use crate::hot_lists::{KeyId, ListChange, ListEntry, PutOutcome};
+use crate::hot_lists::{HotLists, KeyId, ListChange, ListEntry, PutOutcome};
 use crate::records::{Edits, RecordSet};
 use crate::{namespaces, tokens};
 
@@ -276,9 +276,7 @@ impl ControlPlane {
             HotList::Blocked => "blocked a key",
         };
         self.change_list(|set, believed| {
-            let (edits, outcome) = self
-                .hot_lists
-                .put((set, believed), list, entry, condition)?;
+            let (edits, outcome) = HotLists::put((set, believed), list, entry, condition)?;
             if dry_run || outcome.change == ListChange::Unchanged {
                 return Ok((Edits::none(), outcome));
             }
@@ -319,7 +317,7 @@ impl ControlPlane {
             HotList::Blocked => "unblocked a key",
         };
         self.change_list(|set, believed| {
-            let (edits, ()) = self.hot_lists.remove((set, believed), list, id)?;
+            let (edits, ()) = HotLists::remove((set, believed), list, id)?;
             let before = self.hot_lists.listing(list, id);
             let change = ChangeSummary::new(EventKind::HotKeyUnlisted, hash.as_str(), text);
             let change = change.between(before.as_ref(), None);

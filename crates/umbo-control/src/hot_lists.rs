@@ -178,13 +178,12 @@ impl HotLists {
     /// listed stays as it stands, and has to be listed for the same reason and time. What has run out by `believed`
     /// leaves the list.
     pub(crate) fn put(
-        &self,
         (set, believed): (&RecordSet, Timestamp),
         list: HotList,
         entry: &ListEntry,
         condition: &Condition,
     ) -> Result<(Edits, PutOutcome), ControlError> {
-        self.plan((set, believed), list, |entries| {
+        Self::plan((set, believed), list, |entries| {
             let held = entries.iter_mut().find(|held| held.id == entry.id);
             let current = held.as_ref().map(|held| version(&held.listing));
             if !condition.holds(current) {
@@ -217,12 +216,11 @@ impl HotLists {
 
     /// Plans to take a key off a list. What has run out by `believed` leaves it too.
     pub(crate) fn remove(
-        &self,
         (set, believed): (&RecordSet, Timestamp),
         list: HotList,
         id: &KeyId,
     ) -> Result<(Edits, ()), ControlError> {
-        self.plan(
+        Self::plan(
             (set, believed),
             list,
             |entries| -> Result<(), ControlError> {
@@ -235,7 +233,6 @@ impl HotLists {
     }
 
     fn plan<T>(
-        &self,
         (set, believed): (&RecordSet, Timestamp),
         list: HotList,
         edit: impl FnOnce(&mut Vec<ListEntry>) -> Result<T, ControlError>,

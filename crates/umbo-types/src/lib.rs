@@ -25,7 +25,7 @@ pub mod version;
 pub use attribute::{Attribute, Attributes, OwnedAttributes};
 pub use believed_clock::BelievedClock;
 pub use caller::{Caller, CallerId, Grant, GrantError, NamespacePattern, Permission};
-pub use clock::{Clock, Deadline, Timestamp};
+pub use clock::{CLOCK_OFFSET_MAX, Clock, Deadline, Timestamp};
 pub use criticality::{Criticality, UnknownCriticality};
 pub use decimal::DecimalError;
 pub use key::{

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use umbo_protocol::{
     Answer, AnswerWriter, Ask, Decoder, DispatcherFrame, Hello, MailRequest, NodeError, NodeFrame,
     NodeStamp, Outcome, PREFACE, ProtocolVersion, QuestionRequest, Refusal, Request, RequestWriter,
-    WINDOW_LEN, Welcome,
+    StatusOfNode, WINDOW_LEN, Welcome,
 };
 use umbo_store::{
     Atomicity, Change, Condition, DeleteRangeRequest, Deleted, Durability, Mutation, Page,
@@ -268,7 +268,11 @@ fn outcomes() -> Vec<Outcome> {
             bytes: 40,
             resume_after: None,
         }),
-        Outcome::Status(7, vec![status]),
+        Outcome::Status(StatusOfNode {
+            map_version: 7,
+            wall: None,
+            shards: vec![status],
+        }),
         Outcome::ClusterMap("version = 7".to_owned()),
         Outcome::RecordsKept(vec![
             (ShardId(0), Ok(())),

@@ -9,7 +9,7 @@ use proptest::option;
 use proptest::prelude::*;
 use umbo_protocol::{
     Answer, AnswerPart, Ask, Letter, MailRequest, NodeError, NodeStamp, Outcome, QuestionRequest,
-    Request, WriteAnswer,
+    Request, StatusOfNode, WriteAnswer,
 };
 use umbo_store::{
     Atomicity, Change, Condition, DeleteRangeRequest, Deleted, Durability, Idempotency, Mutation,
@@ -447,8 +447,14 @@ fn outcome() -> impl Strategy<Value = Outcome> {
         )
         .prop_map(Outcome::RecordsKept),
         option::of(copy().prop_map(Arc::new)).prop_map(Outcome::KeptRecords),
-        (any::<u64>(), vec(status(), 0..4))
-            .prop_map(|(version, shards)| Outcome::Status(version, shards)),
+        (any::<u64>(), vec(status(), 0..4)).prop_map(|(map_version, shards)| {
+            let wall = (map_version % 2 > 0).then_some(Timestamp(map_version));
+            Outcome::Status(StatusOfNode {
+                map_version,
+                wall,
+                shards,
+            })
+        }),
         ".{0,60}".prop_map(Outcome::ClusterMap),
         letters().prop_map(Outcome::Letters),
         node_error().prop_map(Outcome::Failed),
