@@ -107,6 +107,17 @@ impl ControlPlane {
         Ok(control)
     }
 
+    /// Returns the time of day that loads and versions are stamped with: that of the home where the clock here is behind
+    /// it, because what is stamped too early is dropped too early.
+    pub(crate) fn stamp_time(&self) -> Timestamp {
+        let home = self.store.home().shard;
+        let nodes = self.store.nodes();
+        let node = nodes.iter().find(|node| node.shards.contains(&home));
+        let ahead = node.and_then(|node| node.clock_ahead).unwrap_or_default();
+        let behind = Duration::from_micros(ahead.min(0).unsigned_abs());
+        self.clock.wall().saturating_add(behind)
+    }
+
     /// Returns the time of day by which records are dropped: what is due by then cannot come back.
     pub(crate) fn believed_time(&self) -> Timestamp {
         let (wall, now) = (self.clock.wall(), self.clock.monotonic());

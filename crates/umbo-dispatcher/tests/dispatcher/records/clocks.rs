@@ -1,10 +1,11 @@
 //! Dispatchers whose clocks are wrong: nothing is lost by them that cannot come back, and no load skips a row.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use umbo_store::ManualClock;
-use umbo_types::Clock;
+use umbo_types::{Clock, Timestamp};
 
 use crate::records::support::{Site, TestDispatcher};
 use crate::records::versions::{replace, seal_and_run};
@@ -57,6 +58,25 @@ async fn one_clock_that_is_ahead_drops_nothing_for_a_minute_or_for_good() {
     site.clock.advance(8 * DAY);
     right.dispatcher.control.forget_loads().await.unwrap();
     assert!(!is_all_there(&right).await);
+}
+
+#[tokio::test]
+async fn what_a_dispatcher_stamps_whose_clock_is_behind_is_not_overdue_at_once() {
+    let site = Site::new();
+    let right = site.pod().await;
+    right.create("x").await;
+    let behind = 8 * 86_400_000_000;
+    let clock = Timestamp(site.clock.wall().0 - behind);
+    let clock = Arc::new(ManualClock::new(clock));
+    let wrong = site.pod_with_clock(&clock).await;
+    let ahead = -i64::try_from(behind).unwrap();
+    wrong.store.clock_ahead.store(ahead, Ordering::SeqCst);
+    replace(&wrong, "x", async || {}).await;
+    let load = wrong.ask("POST", "/v1/ns/x/loads", "{}").await;
+    assert_eq!(load.status, 201, "{load:?}");
+    right.follow().await;
+    right.dispatcher.control.forget_loads().await.unwrap();
+    assert!(is_all_there(&right).await);
 }
 
 #[tokio::test]
