@@ -20,6 +20,8 @@ use umbo_types::{
     ShardId, StoredForm, Timestamp, Value, Version,
 };
 
+use crate::keyed::write_of;
+
 /// One frame per line: its name, then its bytes as hexadecimal digits.
 const KEPT: &str = include_str!("golden/version-1.txt");
 
@@ -96,14 +98,9 @@ fn asks() -> Vec<Ask> {
             keys_only: false,
         }),
         Ask::Write(WriteRequest {
-            namespace: NamespaceId(5),
-            epoch: 0,
-            mutations,
             atomicity: Atomicity::Partition,
             durability: Durability::Async,
-            proposed: Version(1 << 50),
-            idempotency: None,
-            not_before: None,
+            ..write_of(mutations)
         }),
         Ask::DeleteRange(DeleteRangeRequest {
             namespace: NamespaceId(5),
