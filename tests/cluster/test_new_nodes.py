@@ -2,6 +2,7 @@
 
 import threading
 
+from bulk import step_until
 from bulk_loads import Load, lines
 from harness import wait_until
 from test_maps import begin, carry_out, plan
@@ -47,6 +48,9 @@ def test_nothing_is_lost_or_absent_where_a_loaded_namespace_moves_to_a_new_folde
     carry_out(cluster, target, moves, added)
     before = total(writers)
     wait_until(lambda: total(writers) > before + 40, "the writers go on")
+    shards = lambda: dispatcher.client().get("/admin/v1/shards").json()["shards"]
+    all_serve = lambda: all(one["state"] == "available" for one in shards())
+    step_until(cluster.tier.clock, all_serve, "all shards serve", step=0.5)
     reader.has_ended.set()
     [writer.end() for writer in writers]
     reader.join()

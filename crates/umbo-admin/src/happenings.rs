@@ -137,6 +137,7 @@ mod tests {
             map_version: None,
             shards: shards.iter().copied().map(ShardId).collect(),
             in_flight: 0,
+            clock_ahead: None,
         }
     }
 

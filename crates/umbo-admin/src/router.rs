@@ -12,7 +12,7 @@ use umbo_api::ErrorCode;
 use umbo_api::admin::{Health, ServiceInfo};
 use umbo_dispatcher::Dispatcher;
 use umbo_http::{RequestError, openapi};
-use umbo_store::{ShardState, ShardStatus};
+use umbo_store::{NodeStatus, ShardState, ShardStatus};
 use umbo_telemetry::metrics as counters;
 
 use crate::admin::{
@@ -134,6 +134,8 @@ async fn health() -> axum::Json<Health> {
 
 async fn readiness(State(dispatcher): State<Arc<Dispatcher>>) -> (StatusCode, axum::Json<Health>) {
     let (mut problems, any_serves) = shard_problems(dispatcher.store.status());
+    let nodes = dispatcher.store.nodes();
+    problems.extend(nodes.iter().filter_map(NodeStatus::clock_problem));
     let records = dispatcher.control.records_report();
     if let Some(problem) = records.problem {
         problems.push(if records.is_unreadable {

@@ -128,6 +128,7 @@ fn node(status: &NodeStatus) -> RemoteNodeGauges<'_> {
         is_up: status.failure.is_none(),
         map_version: status.map_version,
         in_flight: status.in_flight,
+        clock_ahead: status.clock_ahead,
     }
 }
 

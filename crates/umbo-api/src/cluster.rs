@@ -9,7 +9,7 @@ use utoipa::ToSchema;
 #[schema(example = json!({
     "nodes": [
         {"name": "a", "address": "shard-a:7411", "reachable": true, "map_version": 3,
-         "shards": [0, 1, 2], "in_flight": 4},
+         "shards": [0, 1, 2], "in_flight": 4, "clock_ahead_ms": 3},
         {"name": "b", "address": "shard-b:7411", "reachable": false,
          "reason": "connection refused", "shards": [3, 4, 5], "in_flight": 0}
     ]
@@ -38,6 +38,10 @@ pub struct NodeInfo {
     pub shards: Vec<u16>,
     /// Requests of this dispatcher that it has not answered.
     pub in_flight: u64,
+    /// How far the clock of the dispatcher is ahead of that of the node, in milliseconds; negative where it is behind,
+    /// absent until the node has told its time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub clock_ahead_ms: Option<i64>,
 }
 
 #[cfg(test)]
@@ -50,7 +54,7 @@ mod tests {
             nodes: vec![NodeInfo::default()],
         };
         let text = serde_json::to_string(&status).unwrap();
-        for absent in ["reason", "map_version"] {
+        for absent in ["reason", "map_version", "clock_ahead_ms"] {
             assert!(!text.contains(absent), "{absent} in {text}");
         }
         let read: ClusterStatus = serde_json::from_str(&text).unwrap();

@@ -9,14 +9,14 @@ use umbo_api::admin::{NamespaceRemoving, NewToken as AskedToken, TokenList};
 use umbo_api::hot::HotList;
 use umbo_api::observe::{Event, EventKind};
 use umbo_api::quota::{PolicyChange, PolicySpec};
-use umbo_store::Condition;
-use umbo_types::{NamespaceId, ShardId};
+use umbo_store::{Condition, StoreError};
+use umbo_types::{NamespaceId, ShardId, Timestamp};
 
 use crate::auth::{CheckedToken, TokenSource};
 use crate::control_plane::ControlPlane;
 use crate::error::ControlError;
 use crate::events::{ChangeSummary, Origin};
-use crate::hot_lists::{KeyId, ListChange, ListEntry, PutOutcome};
+use crate::hot_lists::{HotLists, KeyId, ListChange, ListEntry, PutOutcome};
 use crate::records::{Edits, RecordSet};
 use crate::{namespaces, tokens};
 
@@ -275,8 +275,8 @@ impl ControlPlane {
             HotList::Pinned => "pinned a key",
             HotList::Blocked => "blocked a key",
         };
-        self.change_records(|set| {
-            let (edits, outcome) = self.hot_lists.put(set, list, entry, condition)?;
+        self.change_list(|set, believed| {
+            let (edits, outcome) = HotLists::put((set, believed), list, entry, condition)?;
             if dry_run || outcome.change == ListChange::Unchanged {
                 return Ok((Edits::none(), outcome));
             }
@@ -286,6 +286,22 @@ impl ControlPlane {
             Ok((edits.because_of(self.event(change, origin)), outcome))
         })
         .await
+    }
+
+    /// Changes a list as of the believed time of day. Where the home finds that time too early, nothing that runs out
+    /// leaves the list.
+    async fn change_list<T>(
+        &self,
+        plan: impl Fn(&RecordSet, Timestamp) -> Result<(Edits, T), ControlError> + Send + Sync,
+    ) -> Result<T, ControlError> {
+        let believed = self.believed_time();
+        match self.change_records(|set| plan(set, believed)).await {
+            Err(ControlError::Store(StoreError::TooEarly { .. })) => {
+                self.change_records(|set| plan(set, Timestamp::default()))
+                    .await
+            }
+            changed => changed,
+        }
     }
 
     /// Takes a key off a list.
@@ -300,8 +316,8 @@ impl ControlPlane {
             HotList::Pinned => "unpinned a key",
             HotList::Blocked => "unblocked a key",
         };
-        self.change_records(|set| {
-            let (edits, ()) = self.hot_lists.remove(set, list, id)?;
+        self.change_list(|set, believed| {
+            let (edits, ()) = HotLists::remove((set, believed), list, id)?;
             let before = self.hot_lists.listing(list, id);
             let change = ChangeSummary::new(EventKind::HotKeyUnlisted, hash.as_str(), text);
             let change = change.between(before.as_ref(), None);

@@ -5,13 +5,13 @@
 //! what the admin API changes that of `changes`.
 
 use std::future::Future;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use tokio_util::task::TaskTracker;
 use umbo_quota::Limiter;
 use umbo_store::Store;
-use umbo_types::Clock;
+use umbo_types::{BelievedClock, Clock, Timestamp};
 
 use crate::auth::TokenRegistry;
 use crate::error::ControlError;
@@ -49,6 +49,8 @@ pub struct ControlParts {
 pub struct ControlPlane {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) clock: Arc<dyn Clock>,
+    /// The time of day by which records are dropped.
+    believed_clock: Mutex<BelievedClock>,
     pub(crate) records: Arc<FollowedRecords>,
     pub(crate) tasks: TaskTracker,
     /// The namespaces in effect.
@@ -84,7 +86,9 @@ impl ControlPlane {
         } = parts;
         let (records, first) = FollowedRecords::begin(&store, &clock, records_stale_max).await?;
         let secret = secret(&first)?;
+        let believed_clock = BelievedClock::new(clock.wall(), clock.monotonic());
         let control = Self {
+            believed_clock: Mutex::new(believed_clock),
             records: Arc::new(records),
             tasks,
             namespaces: Namespaces::default(),
@@ -101,6 +105,31 @@ impl ControlPlane {
         control.take_up(&first)?;
         control.hand_over().await;
         Ok(control)
+    }
+
+    /// Returns the time of day that loads and versions are stamped with: that of the home where the clock here is behind
+    /// it, because what is stamped too early is dropped too early.
+    pub(crate) fn stamp_time(&self) -> Timestamp {
+        let home = self.store.home().shard;
+        let nodes = self.store.nodes();
+        let node = nodes.iter().find(|node| node.shards.contains(&home));
+        let ahead = node.and_then(|node| node.clock_ahead).unwrap_or_default();
+        let behind = Duration::from_micros(ahead.min(0).unsigned_abs());
+        self.clock.wall().saturating_add(behind)
+    }
+
+    /// Returns the time of day by which records are dropped: what is due by then cannot come back.
+    pub(crate) fn believed_time(&self) -> Timestamp {
+        let (wall, now) = (self.clock.wall(), self.clock.monotonic());
+        let believed = self.believed_clock.lock();
+        let mut believed = believed.unwrap_or_else(PoisonError::into_inner);
+        if believed.observe(wall, now) {
+            tracing::warn!(
+                "the time of day has jumped ahead: versions and loads are not dropped by it for ten minutes, or until \
+                 it goes back"
+            );
+        }
+        believed.time(wall, now)
     }
 
     /// Returns the secret that all dispatchers of a store share.

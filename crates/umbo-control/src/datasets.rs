@@ -247,10 +247,12 @@ impl Datasets {
             .collect()
     }
 
-    /// Returns whether a version was kept for long enough.
-    pub(crate) fn has_overdue(&self, now: Timestamp) -> bool {
-        let mut until = self.kept.iter().filter_map(|kept| kept.keep_until);
-        until.any(|at| at <= now.as_millis())
+    /// Returns since when all those versions were kept for long enough that [`Self::drop_overdue`] drops; none where it
+    /// drops none.
+    pub(crate) fn overdue_since(&self, now: Timestamp) -> Option<Timestamp> {
+        let until = self.kept.iter().filter_map(|kept| kept.keep_until);
+        let until = until.map(Timestamp::from_millis).filter(|at| *at <= now);
+        until.max()
     }
 
     /// Returns the number of the live version.
@@ -419,7 +421,8 @@ mod tests {
         ready(&mut datasets, 7, "a");
         datasets.activate(2, NOW, KEEP_TIME).unwrap();
         let later = NOW.saturating_add(KEEP_TIME);
-        assert!(!datasets.has_overdue(NOW) && datasets.has_overdue(later));
+        assert_eq!(datasets.overdue_since(NOW), None);
+        assert!(datasets.overdue_since(later).is_some_and(|at| at > NOW));
         let mut other = datasets.clone();
         assert_eq!(datasets.drop_overdue(later)[0].id, NamespaceId(3));
         assert_eq!(datasets.rollback_to(), Err(LoadError::NothingKept));

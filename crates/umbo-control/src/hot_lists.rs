@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use umbo_api::hot::{HotList, HotListing, HotStanding};
 use umbo_hotkey::LISTED_KEYS_MAX;
 use umbo_store::Condition;
-use umbo_types::{Clock, NamespaceId, Version, limits};
+use umbo_types::{Clock, NamespaceId, Timestamp, Version, limits};
 
 pub use self::error::HotKeyError;
 pub use self::key_id::{KeyId, KeyIdHasher};
@@ -175,15 +175,15 @@ impl HotLists {
     }
 
     /// Plans to put a key on a list where the condition holds of its entry there. Without a condition one that is
-    /// listed stays as it stands, and has to be listed for the same reason and time.
+    /// listed stays as it stands, and has to be listed for the same reason and time. What has run out by `believed`
+    /// leaves the list.
     pub(crate) fn put(
-        &self,
-        set: &RecordSet,
+        (set, believed): (&RecordSet, Timestamp),
         list: HotList,
         entry: &ListEntry,
         condition: &Condition,
     ) -> Result<(Edits, PutOutcome), ControlError> {
-        self.plan(set, list, |entries| {
+        Self::plan((set, believed), list, |entries| {
             let held = entries.iter_mut().find(|held| held.id == entry.id);
             let current = held.as_ref().map(|held| version(&held.listing));
             if !condition.holds(current) {
@@ -214,31 +214,35 @@ impl HotLists {
         })
     }
 
-    /// Plans to take a key off a list.
+    /// Plans to take a key off a list. What has run out by `believed` leaves it too.
     pub(crate) fn remove(
-        &self,
-        set: &RecordSet,
+        (set, believed): (&RecordSet, Timestamp),
         list: HotList,
         id: &KeyId,
     ) -> Result<(Edits, ()), ControlError> {
-        self.plan(set, list, |entries| -> Result<(), ControlError> {
-            let at = entries.iter().position(|held| held.id == *id);
-            let at = at.ok_or(HotKeyError::NotListed(list))?;
-            entries.remove(at);
-            Ok(())
-        })
+        Self::plan(
+            (set, believed),
+            list,
+            |entries| -> Result<(), ControlError> {
+                let at = entries.iter().position(|held| held.id == *id);
+                let at = at.ok_or(HotKeyError::NotListed(list))?;
+                entries.remove(at);
+                Ok(())
+            },
+        )
     }
 
     fn plan<T>(
-        &self,
-        set: &RecordSet,
+        (set, believed): (&RecordSet, Timestamp),
         list: HotList,
         edit: impl FnOnce(&mut Vec<ListEntry>) -> Result<T, ControlError>,
     ) -> Result<(Edits, T), ControlError> {
         let live = namespaces::live_ids(set)?;
-        let now_ms = self.now_ms();
         let mut entries = Lists::read(set)?.of(list).to_vec();
-        entries.retain(|entry| !entry.is_over(now_ms) && live.contains(&entry.id.namespace()));
+        entries.retain(|entry| live.contains(&entry.id.namespace()));
+        let is_over = |entry: &mut ListEntry| entry.is_over(believed.as_millis());
+        let over: Vec<_> = entries.extract_if(.., is_over).collect();
+        let over_since = over.iter().filter_map(|entry| entry.listing.until).max();
         let outcome = edit(&mut entries)?;
         let content = serde_json::to_vec(&entries);
         let content = content.map_err(|error| ControlError::Internal(error.to_string()))?;
@@ -250,6 +254,7 @@ impl HotLists {
             .into());
         }
         let edits = Edits::none().put(Kind::Hot, list.as_str(), content);
+        let edits = edits.due_at(over_since.map(Timestamp::from_millis));
         Ok((edits, outcome))
     }
 

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use umbo_api::loads::{LoadSpec, LoadState};
-use umbo_api::observe::EventKind;
+use umbo_api::observe::{Event, EventKind};
 use umbo_loads::{CreationKey, LoadRecord, LoadStep, new_id};
-use umbo_types::NamespaceId;
+use umbo_types::{NamespaceId, Timestamp};
 
 use crate::control_plane::ControlPlane;
 use crate::error::ControlError;
@@ -49,6 +49,40 @@ fn told(load: &LoadRecord, state: LoadState) -> String {
     text
 }
 
+/// Plans to fail a load that was never sealed, or to forget one that ended long ago.
+fn end_overdue(set: &RecordSet, id: &str, now: Timestamp) -> Result<Edits, ControlError> {
+    let Ok(load) = find(set, id) else {
+        return Ok(Edits::none());
+    };
+    if let Some((due_at, reason)) = load.abandoned(now) {
+        let origin = Origin {
+            by: load.created_by.clone(),
+            reason: None,
+        };
+        let (edits, event, _) = stepped(set, id, &LoadStep::Fail(reason), &origin, now)?;
+        return Ok(edits.because_of(event).due_at(Some(due_at)));
+    }
+    let over_since = load.over_since(now);
+    let forget = |_| forgotten(Edits::none(), id, &load).due_at(over_since);
+    Ok(over_since.map_or_else(Edits::none, forget))
+}
+
+/// Plans a step of a load, with its event.
+fn stepped(
+    set: &RecordSet,
+    id: &str,
+    asked: &LoadStep,
+    origin: &Origin,
+    now: Timestamp,
+) -> Result<(Edits, Event, LoadRecord), ControlError> {
+    let (edits, load, before) = step_load(set, id, asked, now)?;
+    let subject = format!("{}/{id}", load.name);
+    let change = ChangeSummary::new(EventKind::LoadChanged, subject, text_of(asked));
+    let (before, after) = (told(&load, before), told(&load, load.state));
+    let change = change.between(Some(&before), Some(&after));
+    Ok((edits, change.event(origin, now.as_millis()), load))
+}
+
 impl ControlPlane {
     /// Creates a load of a namespace, which `created_by` pays for; the one that was created with the same key, if there
     /// is one. In mode replace it takes effect once every shard has confirmed it.
@@ -61,7 +95,7 @@ impl ControlPlane {
         id_bits: u32,
         origin: &Origin,
     ) -> Result<(String, LoadRecord), ControlError> {
-        let now = self.clock.wall();
+        let now = self.stamp_time();
         let id = new_id(now, id_bits);
         let created = self.change_records(|set| {
             if let Some(creation) = creation
@@ -98,14 +132,10 @@ impl ControlPlane {
         dry_run: bool,
         origin: &Origin,
     ) -> Result<LoadRecord, ControlError> {
-        let now = self.clock.wall();
+        let now = self.stamp_time();
         self.change_records(|set| {
-            let (edits, load, before) = step_load(set, id, asked, now)?;
-            let subject = format!("{}/{id}", load.name);
-            let change = ChangeSummary::new(EventKind::LoadChanged, subject, text_of(asked));
-            let (before, after) = (told(&load, before), told(&load, load.state));
-            let change = change.between(Some(&before), Some(&after));
-            let edits = edits.because_of(change.event(origin, now.as_millis()));
+            let (edits, event, load) = stepped(set, id, asked, origin, now)?;
+            let edits = edits.because_of(event);
             Ok((if dry_run { Edits::none() } else { edits }, load))
         })
         .await
@@ -135,28 +165,18 @@ impl ControlPlane {
     }
 
     /// Fails loads that were never sealed, forgets those that ended long ago, and drops versions that were kept for long
-    /// enough.
+    /// enough: all by the believed time of day, of this dispatcher and of the home.
     pub async fn forget_loads(&self) -> Result<(), ControlError> {
-        let now = self.clock.wall();
+        let now = self.believed_time();
+        let mut outcome = Ok(());
         for (id, load) in self.loads.all() {
-            if let Some(reason) = load.abandoned(now) {
-                let reason = LoadStep::Fail(reason);
-                let origin = Origin {
-                    by: load.created_by.clone(),
-                    reason: None,
-                };
-                self.step_load(&id, &reason, false, &origin).await?;
-            } else if load.is_over(now) {
-                let forget = |set: &RecordSet| {
-                    Ok(match find(set, &id) {
-                        Ok(load) if load.is_over(now) => (forgotten(Edits::none(), &id, &load), ()),
-                        _ => (Edits::none(), ()),
-                    })
-                };
-                self.change_records(forget).await?;
+            if load.abandoned(now).is_some() || load.over_since(now).is_some() {
+                let end = |set: &RecordSet| Ok((end_overdue(set, &id, now)?, ()));
+                // One that is not due yet at home keeps none of the others.
+                outcome = outcome.and(self.change_records(end).await);
             }
         }
-        self.drop_overdue_versions().await
+        outcome.and(self.drop_overdue_versions().await)
     }
 }
 
@@ -167,7 +187,6 @@ mod tests {
     use super::*;
     use crate::loads::LoadMap;
     use umbo_api::admin::NamespaceSpec;
-    use umbo_types::Timestamp;
 
     const NOW: Timestamp = Timestamp::from_millis(1_700_000_000_000);
 
@@ -190,7 +209,7 @@ mod tests {
         set.changed(&edits)
     }
 
-    fn stepped(set: &RecordSet, id: &str, asked: &LoadStep) -> RecordSet {
+    fn after(set: &RecordSet, id: &str, asked: &LoadStep) -> RecordSet {
         let (edits, ..) = step_load(set, id, asked, NOW).unwrap();
         set.changed(&edits)
     }
@@ -206,7 +225,7 @@ mod tests {
         );
         assert_eq!(set.last_namespace, load.report);
         assert_eq!(set.fenced(), Ok(Vec::new()));
-        let set = stepped(&set, "a", &LoadStep::Abort);
+        let set = after(&set, "a", &LoadStep::Abort);
         assert_eq!(set.fenced(), Ok(vec![load.content_id()]));
         let (edits, _) = namespaces::begin_removal(&set, "cities", None).unwrap();
         let set = set.changed(&edits);
@@ -231,7 +250,7 @@ mod tests {
             } else {
                 format!("b{number:02}")
             };
-            set = stepped(&set, &id, &LoadStep::Abort);
+            set = after(&set, &id, &LoadStep::Abort);
             set = created(
                 &set,
                 &namespace,
@@ -269,11 +288,11 @@ mod tests {
         assert!(reused.contains("load x"), "{reused}");
         // One that the shards never confirmed was not created, and is made anew.
         assert_eq!(
-            found(&stepped(&set, "x", &LoadStep::Abort), &first).unwrap(),
+            found(&after(&set, "x", &LoadStep::Abort), &first).unwrap(),
             None
         );
-        let confirmed = stepped(&set, "x", &LoadStep::Confirm);
-        let aborted = stepped(&confirmed, "x", &LoadStep::Abort);
+        let confirmed = after(&set, "x", &LoadStep::Confirm);
+        let aborted = after(&confirmed, "x", &LoadStep::Abort);
         assert_eq!(found(&aborted, &first).unwrap().as_deref(), Some("x"));
     }
 }

@@ -74,7 +74,7 @@ impl NamespaceEntry {
     /// Returns whether a version was kept for long enough.
     pub(crate) fn has_overdue_version(&self, now: Timestamp) -> bool {
         let datasets = self.datasets.as_ref();
-        datasets.is_some_and(|datasets| datasets.has_overdue(now))
+        datasets.is_some_and(|datasets| datasets.overdue_since(now).is_some())
     }
 
     /// Returns when writes that do not say are acknowledged.

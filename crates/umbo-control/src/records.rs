@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 use umbo_api::observe::Event;
 use umbo_store::{DatasetGroup, RecordsRevision};
-use umbo_types::{NamespaceId, Version};
+use umbo_types::{NamespaceId, Timestamp, Version};
 
 use crate::datasets;
 
@@ -210,6 +210,8 @@ pub(crate) fn unreadable(kind: Kind, name: &str, why: &dyn std::fmt::Display) ->
 pub(crate) struct Edits {
     pub(crate) rows: BTreeMap<RecordKey, Option<Bytes>>,
     last_namespace: Option<u32>,
+    /// When all of what they drop is due; none where they drop nothing for its age. The home refuses them before.
+    pub(crate) due_at: Option<Timestamp>,
     /// What they come from, where an operator made them: recorded with them, if they change anything.
     pub(crate) event: Option<Event>,
 }
@@ -239,6 +241,7 @@ impl Edits {
     #[must_use]
     pub(crate) fn and(mut self, other: Self) -> Self {
         self.rows.extend(other.rows);
+        self.due_at = self.due_at.max(other.due_at);
         self
     }
 
@@ -246,6 +249,13 @@ impl Edits {
     #[must_use]
     pub(crate) fn with_last_namespace(mut self, id: u32) -> Self {
         self.last_namespace = Some(id);
+        self
+    }
+
+    /// Says when they are due.
+    #[must_use]
+    pub(crate) fn due_at(mut self, at: Option<Timestamp>) -> Self {
+        self.due_at = self.due_at.max(at);
         self
     }
 

@@ -218,7 +218,7 @@ impl ControlPlane {
         dry_run: bool,
         origin: &Origin,
     ) -> Result<VersionChange, ControlError> {
-        let now = self.clock.wall();
+        let now = self.stamp_time();
         let text = match version {
             Some(_) => "activated a version",
             None => "rolled back to the version before",
@@ -245,7 +245,7 @@ impl ControlPlane {
         dry_run: bool,
         origin: &Origin,
     ) -> Result<VersionChange, ControlError> {
-        let now = self.clock.wall();
+        let now = self.stamp_time();
         let change = self.change_records(|set| {
             let (edits, change) = remove(set, own(namespace), version, now)?;
             let name = namespace.info.name.as_str();
@@ -257,16 +257,19 @@ impl ControlPlane {
         change.await.map(|change| concluded(change, dry_run))
     }
 
-    /// Drops the versions that were kept for long enough.
+    /// Drops the versions that were kept for long enough by the believed time of day.
     pub(crate) async fn drop_overdue_versions(&self) -> Result<(), ControlError> {
-        let now = self.clock.wall();
+        let now = self.believed_time();
         for namespace in self.namespaces.with_overdue_versions(now) {
             self.change_records(|set| {
                 let dropped = change_datasets(set, own(&namespace), |datasets, _| {
-                    Ok(datasets.drop_overdue(now))
+                    Ok((datasets.overdue_since(now), datasets.drop_overdue(now)))
                 })?;
                 Ok(match dropped {
-                    Some((edits, dropped)) => (without(edits, set, &dropped, now)?, ()),
+                    Some((edits, (due_at, dropped))) => {
+                        let edits = without(edits, set, &dropped, now)?;
+                        (edits.due_at(due_at), ())
+                    }
                     None => (Edits::none(), ()),
                 })
             })

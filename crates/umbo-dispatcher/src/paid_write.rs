@@ -93,6 +93,7 @@ async fn write(
         durability: Durability::Sync,
         proposed: Version::proposed_at(context.now),
         idempotency: None,
+        not_before: None,
     };
     let (store, to_store) = (Arc::clone(&dispatcher.store), call.context());
     let work = async move {

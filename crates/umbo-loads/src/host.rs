@@ -59,9 +59,10 @@ impl From<StoreError> for HostError {
                 after: FAILED_WAIT,
                 reason: format!("the disk of shard {shard} failed"),
             },
-            StoreError::Full { .. } | StoreError::DeadlinePassed { .. } | StoreError::Closing => {
-                wait(FAILED_WAIT)
-            }
+            StoreError::Full { .. }
+            | StoreError::DeadlinePassed { .. }
+            | StoreError::TooEarly { .. }
+            | StoreError::Closing => wait(FAILED_WAIT),
         }
     }
 }

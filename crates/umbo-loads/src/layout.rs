@@ -6,7 +6,9 @@
 //! upload broke off and was continued: they hold the same bytes of the same upload. Sorted runs are stored as uploads
 //! of the runner.
 //!
-//! *Report*: one partition for each kind of row, in the order of the parts.
+//! *Report*: one partition for each kind of row, in the order of the parts; and one row in each shard that is written
+//! when the load is created. The version of that row is above all that the shard has given before: no time of day tells
+//! which rows of a shard are older than the load, as versions may be ahead of every clock.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +16,7 @@ use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use umbo_api::batch::KeyFields;
 use umbo_store::{Change, Condition, Mutation};
-use umbo_types::{Key, PartitionKey, Value};
+use umbo_types::{Key, PartitionKey, ShardId, Value};
 
 use crate::limits::{PIECE_LEN, SEGMENT_LEN};
 
@@ -28,6 +30,9 @@ pub const PROGRESS: &str = "progress";
 pub const REJECTS: &str = "rejects";
 /// The run: how far it is and who makes it.
 pub const RUN: &str = "run";
+
+/// Names that are tried for a partition of each shard: so many miss one slot of 4,096 once in 10^13 maps.
+const PARTITION_TRIES: u32 = 1 << 17;
 
 /// A part that is whole.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -163,6 +168,37 @@ fn report_key(name: &str, sort: Vec<u8>) -> Key {
     Key::new(name.to_owned(), sort).expect("it is short and not empty")
 }
 
+/// Returns the key of the row of the report that is written in each of these shards when the load is created.
+pub fn creation_keys(
+    shards: &[ShardId],
+    shard_of: impl Fn(&PartitionKey) -> ShardId,
+) -> BTreeMap<ShardId, Key> {
+    let mut keys = BTreeMap::new();
+    for name in 0..PARTITION_TRIES {
+        if keys.len() == shards.len() {
+            break;
+        }
+        let key = report_key(&format!("created-{name}"), Vec::new());
+        let shard = shard_of(&key.partition);
+        if shards.contains(&shard) {
+            keys.entry(shard).or_insert(key);
+        }
+    }
+    keys
+}
+
+/// Returns the change that writes the row of a key of [`creation_keys`]; only once.
+pub fn creation_row(key: Key) -> Mutation {
+    Mutation {
+        key,
+        change: Change::Put {
+            value: Value::default(),
+            expires_at: None,
+        },
+        condition: Condition::Absent,
+    }
+}
+
 /// Reads the number of the part from a sort key.
 pub fn part_of(sort: &[u8]) -> Option<u16> {
     sort.first_chunk().map(|part| u16::from_be_bytes(*part))
@@ -241,6 +277,25 @@ mod tests {
         }
         assert_eq!(piece_bounds(b"short"), None);
         assert_eq!(piece_bounds(&[0xff; 12]), None);
+    }
+
+    #[test]
+    fn every_shard_has_a_row_of_the_creation() {
+        let shards: Vec<_> = (0..64).map(ShardId).collect();
+        let shard_of = |partition: &PartitionKey| {
+            let sum: u32 = partition
+                .as_bytes()
+                .iter()
+                .map(|&byte| u32::from(byte))
+                .sum();
+            ShardId((sum % 64) as u16)
+        };
+        let keys = creation_keys(&shards, shard_of);
+        assert_eq!(keys.len(), 64);
+        assert!(
+            keys.iter()
+                .all(|(shard, key)| shard_of(&key.partition) == *shard)
+        );
     }
 
     #[test]

@@ -221,6 +221,11 @@ impl LoadRecord {
         self.target.as_ref().is_none_or(|target| target.confirmed)
     }
 
+    /// Returns whether its rows replace those that were there when it was created, and no later ones.
+    pub fn is_as_of_creation(&self) -> bool {
+        self.target.is_none() && !self.force && self.as_of == self.created_at
+    }
+
     /// Returns the id under which its rows are stored: that of the namespace in mode merge, where `live` is its live
     /// dataset.
     pub fn rows_id(&self, live: NamespaceId) -> NamespaceId {
@@ -327,25 +332,31 @@ impl LoadRecord {
         }
     }
 
-    /// Returns why it is to fail: its shards have not confirmed it in time, or it has not been sealed in time.
-    pub fn abandoned(&self, now: Timestamp) -> Option<String> {
-        let age = u128::from(now.as_millis().saturating_sub(self.created_at));
+    /// Returns since when it is to fail, and why: its shards have not confirmed it in time, or it has not been sealed in
+    /// time.
+    pub fn abandoned(&self, now: Timestamp) -> Option<(Timestamp, String)> {
         if !self.state.takes_parts() {
             return None;
         }
-        if !self.is_confirmed() && age > CONFIRM_TIME_MAX.as_millis() {
-            return Some("the shards have not confirmed it in time".to_owned());
+        let created_at = Timestamp::from_millis(self.created_at);
+        let unconfirmed_at = created_at.saturating_add(CONFIRM_TIME_MAX);
+        if !self.is_confirmed() && unconfirmed_at <= now {
+            let reason = "the shards have not confirmed it in time".to_owned();
+            return Some((unconfirmed_at, reason));
         }
+        let unsealed_at = created_at.saturating_add(UPLOAD_TIME_MAX);
         let days = UPLOAD_TIME_MAX.as_secs() / 86_400;
-        let is_over = age > UPLOAD_TIME_MAX.as_millis();
-        is_over.then(|| format!("it was not sealed within {days} days"))
+        (unsealed_at <= now).then(|| {
+            let reason = format!("it was not sealed within {days} days");
+            (unsealed_at, reason)
+        })
     }
 
-    /// Returns whether it ended so long ago that it is forgotten.
-    pub fn is_over(&self, now: Timestamp) -> bool {
-        self.ended_at.is_some_and(|ended| {
-            u128::from(now.as_millis().saturating_sub(ended)) > ENDED_KEPT.as_millis()
-        })
+    /// Returns since when it is to be forgotten, if it ended long ago.
+    pub fn over_since(&self, now: Timestamp) -> Option<Timestamp> {
+        let ended_at = self.ended_at.map(Timestamp::from_millis);
+        let over_at = ended_at.map(|ended| ended.saturating_add(ENDED_KEPT));
+        over_at.filter(|at| *at <= now)
     }
 
     /// Returns what clients see of it.
@@ -656,7 +667,12 @@ mod tests {
         let unconfirmed = unconfirmed.unwrap();
         assert!(unconfirmed.abandoned(later(CONFIRM_TIME_MAX)).is_some());
         assert_eq!(replace().abandoned(later(CONFIRM_TIME_MAX)), None);
-        assert!(!load.is_over(NOW) && load.is_over(later(ENDED_KEPT)));
+        let ended = Timestamp::from_millis(NOW.as_millis());
+        assert_eq!(load.over_since(NOW), None);
+        assert_eq!(
+            load.over_since(later(ENDED_KEPT)),
+            Some(ended.saturating_add(ENDED_KEPT))
+        );
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use umbo_store::{Deleted, Page, RecordsCopy, ScanPage, ShardStatus, WriteError, Written};
-use umbo_types::{Row, ShardId};
+use umbo_types::{Row, ShardId, Timestamp};
 
 use crate::error::NodeError;
 use crate::mail::Letter;
@@ -59,8 +59,8 @@ pub enum Outcome {
     Written(Vec<WriteAnswer>),
     /// The result of a step of a removal.
     Deleted(Deleted),
-    /// The status of the node: the version of its map and its shards.
-    Status(u64, Vec<ShardStatus>),
+    /// The status of the node.
+    Status(StatusOfNode),
     /// The map of the cluster, as text.
     ClusterMap(String),
     /// For each shard of the node, whether the fences of the copy are on its disk.
@@ -71,6 +71,17 @@ pub enum Outcome {
     Letters(Vec<Letter>),
     /// The whole request failed.
     Failed(NodeError),
+}
+
+/// What a node tells of itself.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct StatusOfNode {
+    /// Version of its map.
+    pub map_version: u64,
+    /// Its time of day; none from a node that does not tell it.
+    pub wall: Option<Timestamp>,
+    /// Its shards.
+    pub shards: Vec<ShardStatus>,
 }
 
 /// One row of a multi-get.

@@ -26,7 +26,7 @@ mod version;
 mod wire;
 mod writer;
 
-pub use answer::{Answer, AnswerPart, Outcome, ShardResult, WriteAnswer};
+pub use answer::{Answer, AnswerPart, Outcome, ShardResult, StatusOfNode, WriteAnswer};
 pub use assembly::Assembly;
 pub use batch::{AnswerBatch, Refused, RequestBatch};
 pub use credit::{ReceiveWindow, SendWindow, WINDOW_LEN};

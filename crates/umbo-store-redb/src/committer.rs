@@ -19,7 +19,6 @@ pub(crate) mod plan;
 mod reclaiming;
 mod recovery;
 mod spared;
-mod sweep_clock;
 pub(crate) mod trace;
 mod unflushed;
 pub(crate) mod writer;
@@ -31,7 +30,7 @@ use std::time::{Duration, Instant};
 
 use redb::{Database, ReadableDatabase};
 use umbo_store::DatasetGroups;
-use umbo_types::{Clock, Timestamp, Version, VersionClock};
+use umbo_types::{BelievedClock, Clock, Timestamp, Version, VersionClock};
 
 use crate::committer::attempt::{CommitInput, Prepared, Unprepared, prepare};
 use crate::committer::datasets::CommitterDatasets;
@@ -39,7 +38,6 @@ use crate::committer::limits::{
     COMMIT_MAX, FLUSH_AFTER, IDLE_WAKE, RESERVED_VERSIONS, RETRY_AFTER,
 };
 use crate::committer::spared::{LeftOut, Spared};
-use crate::committer::sweep_clock::SweepClock;
 use crate::committer::trace::{CommitTrace, Culprit};
 use crate::committer::unflushed::Unflushed;
 use crate::fences::Fences;
@@ -76,8 +74,8 @@ pub(crate) struct Committer {
     next_expiry: Option<Timestamp>,
     next_upload_due: Option<Timestamp>,
     spared: Spared,
-    /// The sweeper's estimate of the time of day.
-    sweep_clock: SweepClock,
+    /// The time of day by which rows are reclaimed and changes are due.
+    believed_clock: BelievedClock,
     /// Until when reclaiming pauses after a commit has failed.
     chores_held_until: Option<Instant>,
     /// Error of the last commit, if it failed.
@@ -158,13 +156,12 @@ impl Committer {
         } = opened;
         let purging = &shard.counters.purging;
         purging.store(fences.purging().len() as u64, Ordering::Relaxed);
-        // The clock may have jumped before the file was opened. If there are rows to lose, start from the
-        // time of the last commit.
-        let believed = match next_expiry {
-            None => clock.wall(),
-            Some(_) => clock.wall().min(progress.believed),
+        // The clock may have jumped before the file was opened: start from the time of the last commit, if there was one.
+        let believed = match progress.believed {
+            Timestamp(0) => clock.wall(),
+            believed => clock.wall().min(believed),
         };
-        let sweep_clock = SweepClock::new(believed, clock.monotonic());
+        let believed_clock = BelievedClock::new(believed, clock.monotonic());
         Self {
             file,
             shard,
@@ -181,7 +178,7 @@ impl Committer {
             next_expiry,
             next_upload_due,
             spared: Spared::default(),
-            sweep_clock,
+            believed_clock,
             chores_held_until: None,
             trouble: None,
             reopened_at: None,
@@ -323,7 +320,7 @@ impl Committer {
         };
         let is_all_sync = self.unflushed.since.is_none() && work.iter().all(QueuedWork::is_sync);
         let (sequence, durable) = (self.progress.sequence + 1, self.durable_ceiling);
-        let (was_lost, believed) = (self.unflushed.is_lost, self.sweep_until());
+        let (was_lost, believed) = (self.unflushed.is_lost, self.believed_time());
         let record = |versions: &VersionClock| ShardProgress {
             sequence,
             version_ceiling: match (is_durable, is_all_sync) {
@@ -414,7 +411,7 @@ impl Committer {
         let progress = ShardProgress {
             sequence: self.progress.sequence + 1,
             version_ceiling: self.versions.last(),
-            believed: self.sweep_until(),
+            believed: self.believed_time(),
             is_closed: true,
         };
         let is_needed = !self.progress.is_closed && self.unflushed.lost().is_empty();

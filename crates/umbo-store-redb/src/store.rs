@@ -286,6 +286,7 @@ impl Store for RedbStore {
                 proposed,
                 idempotency: request.idempotency.clone(),
                 deadline: call.deadline,
+                not_before: request.not_before,
                 reply,
             });
             let begun = self.enqueue(id, work);

@@ -11,7 +11,7 @@ use umbo_store::{
     Atomicity, Change, Condition, DatasetGroup, DatasetGroups, Deleted, Durability, Idempotency,
     RecordsCopy, StoreError, WriteError, Written,
 };
-use umbo_types::{Deadline, NamespaceId, StoredForm, Version};
+use umbo_types::{Deadline, NamespaceId, StoredForm, Timestamp, Version};
 
 use crate::key_codec;
 use crate::queue::WorkSize;
@@ -109,6 +109,8 @@ pub(crate) struct WriteWork {
     pub(crate) idempotency: Option<Idempotency>,
     /// Instant after which the work is not begun any more.
     pub(crate) deadline: Option<Deadline>,
+    /// When the work is due, if it cannot be undone.
+    pub(crate) not_before: Option<Timestamp>,
     /// Receives the answers, one for each mutation in order.
     pub(crate) reply: oneshot::Sender<TimedAnswer<Vec<MutationResult>>>,
 }
@@ -217,6 +219,14 @@ impl QueuedWork {
             Self::Write(write) => write.deadline,
             Self::DeleteRange(delete) => delete.deadline,
             Self::Raise(_) => None,
+        }
+    }
+
+    /// Returns when the work is due, if it cannot be undone.
+    pub(crate) const fn not_before(&self) -> Option<Timestamp> {
+        match self {
+            Self::Write(write) => write.not_before,
+            Self::DeleteRange(_) | Self::Raise(_) => None,
         }
     }
 

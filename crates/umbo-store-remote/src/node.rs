@@ -9,10 +9,10 @@ use std::time::{Duration, Instant};
 use arc_swap::ArcSwapOption;
 use tokio::sync::{Notify, SetOnce};
 use tokio::time::timeout;
-use umbo_protocol::NodeStamp;
+use umbo_protocol::{NodeStamp, StatusOfNode};
 use umbo_routing::ClusterNode;
 use umbo_store::{RecordsRevision, ShardStatus};
-use umbo_types::Clock;
+use umbo_types::{CLOCK_OFFSET_MAX, Clock, Timestamp};
 
 use crate::budget::Budget;
 use crate::connection::NodeConnection;
@@ -70,7 +70,17 @@ pub(crate) struct Node {
     pub(crate) has_mail: Notify,
     /// Version of the map that the node uses; 0 until the node has reported it.
     map_version: AtomicU64,
-    shards: Mutex<Vec<ShardStatus>>,
+    told: Mutex<ToldStatus>,
+}
+
+/// What the node has told last.
+#[derive(Debug, Default)]
+struct ToldStatus {
+    shards: Vec<ShardStatus>,
+    /// How far the clock of this process is ahead of that of the node, in microseconds; negative if it is behind.
+    clock_ahead: Option<i64>,
+    /// The same, as it was found last. One that is nearer to zero counts: a status may have been read late.
+    last_ahead: Option<i64>,
 }
 
 /// Whether a node can be asked.
@@ -103,7 +113,7 @@ impl Node {
             is_retired: AtomicBool::new(false),
             has_mail: Notify::new(),
             map_version: AtomicU64::new(0),
-            shards: Mutex::default(),
+            told: Mutex::default(),
         })
     }
 
@@ -256,15 +266,39 @@ impl Node {
         (version > 0).then_some(version)
     }
 
-    /// Stores the status of the node's shards.
-    pub(crate) fn keep_status(&self, shards: Vec<ShardStatus>) {
-        *self.shards.lock().unwrap_or_else(PoisonError::into_inner) = shards;
+    /// Stores the status of the node.
+    pub(crate) fn keep_status(&self, status: StatusOfNode) {
+        let own = self.common.clock.wall();
+        let last_ahead = status.wall.map(|wall| signed_micros(own, wall));
+        let mut told = self.lock_told();
+        let found = [last_ahead, told.last_ahead].into_iter().flatten();
+        let clock_ahead = found.min_by_key(|ahead| ahead.unsigned_abs());
+        if is_off(clock_ahead) && !is_off(told.clock_ahead) {
+            tracing::warn!(
+                node = self.name(),
+                ahead_seconds = clock_ahead.unwrap_or_default() / 1_000_000,
+                "the clocks of this machine and of a shard node are too far apart: check what sets them (NTP)"
+            );
+        }
+        *told = ToldStatus {
+            shards: status.shards,
+            clock_ahead,
+            last_ahead,
+        };
     }
 
     /// Returns the last status of the node's shards.
     pub(crate) fn status(&self) -> Vec<ShardStatus> {
-        let shards = self.shards.lock();
-        shards.unwrap_or_else(PoisonError::into_inner).clone()
+        self.lock_told().shards.clone()
+    }
+
+    /// Returns how far the clock of this process is ahead of that of the node, as the node told it last.
+    pub(crate) fn clock_ahead(&self) -> Option<i64> {
+        self.lock_told().clock_ahead
+    }
+
+    fn lock_told(&self) -> MutexGuard<'_, ToldStatus> {
+        self.told.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns how many requests are in flight.
@@ -278,4 +312,15 @@ impl Node {
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Returns how long `one` is after `other`, in microseconds.
+fn signed_micros(one: Timestamp, other: Timestamp) -> i64 {
+    let apart = i64::try_from(one.0.abs_diff(other.0)).unwrap_or(i64::MAX);
+    if one < other { -apart } else { apart }
+}
+
+fn is_off(clock_ahead: Option<i64>) -> bool {
+    let apart = clock_ahead.map_or(0, i64::unsigned_abs);
+    u128::from(apart) > CLOCK_OFFSET_MAX.as_micros()
 }

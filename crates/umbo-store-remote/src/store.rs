@@ -238,6 +238,7 @@ impl RemoteStore {
             map_version: node.map_version(),
             shards: topology.map.shards_of(node.name()),
             in_flight: node.in_flight(),
+            clock_ahead: node.clock_ahead(),
         };
         topology.nodes.iter().map(status).collect()
     }

@@ -269,8 +269,8 @@ impl ConnectionTransfer {
         handed.map_err(|_| given_up("the node sent more than it was asked for"))?;
         if let Some(told) = told {
             self.watch.told();
-            if let Outcome::Status(_, shards) = told {
-                self.node.keep_status(shards);
+            if let Outcome::Status(told) = told {
+                self.node.keep_status(told);
             }
         }
         self.node.common.retries.earn(answered);

@@ -95,6 +95,12 @@ pub enum StoreError {
         /// Id of the namespace.
         namespace: NamespaceId,
     },
+    /// The write is due later, by the believed time of day of the shard. Nothing was applied.
+    #[error("by the clock of shard {shard} the change is not due yet")]
+    TooEarly {
+        /// The shard.
+        shard: ShardId,
+    },
     /// The store is closing.
     #[error("the store is closing")]
     Closing,
@@ -122,6 +128,7 @@ impl StoreError {
             | Self::QuotaExceeded { .. }
             | Self::DeadlinePassed { .. }
             | Self::NamespaceGone { .. }
+            | Self::TooEarly { .. }
             | Self::Closing => Outcome::NotApplied,
         }
     }

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use async_trait::async_trait;
 use bytes::Bytes;
 use umbo_routing::{ShardMap, ShardMapError};
-use umbo_types::{Clock, Deadline, Key, NamespaceId, Row, ShardId};
+use umbo_types::{BelievedClock, Clock, Deadline, Key, NamespaceId, Row, ShardId, Timestamp};
 
 use crate::call::CallContext;
 use crate::capabilities::{Capabilities, VersionOrder};
@@ -39,6 +39,7 @@ pub struct MemoryStore {
     shards: Vec<Mutex<MemoryShard>>,
     versions: VersionOrder,
     clock: Arc<dyn Clock>,
+    believed_clock: Mutex<BelievedClock>,
     /// The newest copy of Umbo's own records that was passed in; its fences apply.
     records: Mutex<Option<Arc<RecordsCopy>>>,
     is_closing: AtomicBool,
@@ -62,6 +63,7 @@ impl MemoryStore {
             map: Arc::new(ShardMap::even(shards)?),
             shards: (0..shards).map(shard).collect(),
             versions,
+            believed_clock: Mutex::new(BelievedClock::new(clock.wall(), clock.monotonic())),
             clock,
             records: Mutex::default(),
             is_closing: AtomicBool::new(false),
@@ -108,6 +110,18 @@ impl MemoryStore {
             return Err(StoreError::DeadlinePassed { shard });
         }
         Ok(locked)
+    }
+
+    /// Refuses a write that is not due yet by the believed time of day.
+    fn check_due(&self, shard: ShardId, not_before: Option<Timestamp>) -> Result<(), StoreError> {
+        let (wall, now) = (self.clock.wall(), self.clock.monotonic());
+        let believed = self.believed_clock.lock();
+        let mut believed = believed.unwrap_or_else(PoisonError::into_inner);
+        believed.observe(wall, now);
+        if not_before.is_some_and(|at| believed.time(wall, now) < at) {
+            return Err(StoreError::TooEarly { shard });
+        }
+        Ok(())
     }
 
     fn read(
@@ -240,7 +254,9 @@ impl Store for MemoryStore {
             if own.is_empty() {
                 continue;
             }
-            match self.lock_for_write(id, request.namespace, call.deadline) {
+            let locked = self.lock_for_write(id, request.namespace, call.deadline);
+            let is_due = self.check_due(id, request.not_before);
+            match locked.and_then(|shard| is_due.map(|()| shard)) {
                 Ok(mut shard) => {
                     let now = self.clock.wall();
                     for (index, answer) in shard.write(&request, &own, now) {

@@ -2,7 +2,9 @@
 //!
 //! Nothing here is needed to serve a request.
 
-use umbo_types::{NamespaceId, ShardId};
+use std::time::Duration;
+
+use umbo_types::{CLOCK_OFFSET_MAX, NamespaceId, ShardId};
 
 /// What operators read of a store. Cheap: no call waits for a disk or a node.
 pub trait StoreReport {
@@ -67,6 +69,25 @@ pub struct NodeStatus {
     pub shards: Vec<ShardId>,
     /// Requests in flight at it.
     pub in_flight: u64,
+    /// How far the clock of this process is ahead of that of the node, in microseconds; negative if it is behind. None
+    /// until the node has told its time of day.
+    pub clock_ahead: Option<i64>,
+}
+
+impl NodeStatus {
+    /// Returns what is wrong with the clocks of this process and of the node, if they are too far apart.
+    pub fn clock_problem(&self) -> Option<String> {
+        let ahead = self.clock_ahead.filter(|_| self.failure.is_none())?;
+        let apart = Duration::from_micros(ahead.unsigned_abs());
+        let direction = if ahead < 0 { "behind" } else { "ahead of" };
+        (apart > CLOCK_OFFSET_MAX).then(|| {
+            format!(
+                "the clock of this server is {} s {direction} that of node '{}'",
+                apart.as_secs(),
+                self.name
+            )
+        })
+    }
 }
 
 /// Counters of the connections to shard nodes since the store was made, and the requests in flight now.
@@ -177,4 +198,31 @@ pub struct NamespaceSize {
     pub bytes: u64,
     /// Bytes of their values that compression saves: without it there would be so many more.
     pub bytes_saved: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_clock_that_is_seconds_off_is_a_problem() {
+        let node = |clock_ahead, failure: Option<&str>| NodeStatus {
+            name: "a".to_owned(),
+            address: "shard-a:7411".to_owned(),
+            failure: failure.map(str::to_owned),
+            map_version: None,
+            shards: Vec::new(),
+            in_flight: 0,
+            clock_ahead,
+        };
+        for ahead in [None, Some(0), Some(1_000_000), Some(-5_000_000)] {
+            assert_eq!(node(ahead, None).clock_problem(), None);
+        }
+        let problem = node(Some(3_600_000_000), None).clock_problem();
+        let text = "the clock of this server is 3600 s ahead of that of node 'a'";
+        assert_eq!(problem.as_deref(), Some(text));
+        let problem = node(Some(-6_000_000), None).clock_problem();
+        assert!(problem.is_some_and(|text| text.contains("6 s behind that of")));
+        assert_eq!(node(Some(-6_000_000), Some("away")).clock_problem(), None);
+    }
 }

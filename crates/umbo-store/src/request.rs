@@ -323,6 +323,9 @@ pub struct WriteRequest {
     pub proposed: Version,
     /// By what a repetition is recognised; none for a write that is applied each time.
     pub idempotency: Option<Idempotency>,
+    /// When a change is due that cannot be undone; none for any other. A shard whose believed time of day is earlier
+    /// refuses the write with [`StoreError::TooEarly`](crate::StoreError::TooEarly): two clocks have to agree.
+    pub not_before: Option<Timestamp>,
 }
 
 /// A mutation that was applied.

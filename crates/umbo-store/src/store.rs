@@ -34,8 +34,8 @@ use crate::row_sink::RowSink;
 /// - **Versions.** The version assigned to a mutation is at least the proposed one and larger than every
 ///   version assigned before on the same partition (where the engine declares it, the same shard), also
 ///   across restarts, removals of the row and a clock that goes back. A proposal beyond
-///   [`umbo_types::Version::latest_at`] the store's own time is lowered to that, so that no client can use up the
-///   versions of a shard.
+///   [`umbo_types::Version::latest_at`] the store's own time is lowered to that, so that no clock that is wrong carries
+///   the versions of a shard ahead of time.
 /// - **Atomicity.** A mutation is applied wholly or not at all; with `Atomicity::Partition` so are
 ///   all mutations of a partition. Mutations of one key in one request are applied in order.
 /// - **Isolation of shards.** A shard that fails answers errors for its own keys only.

@@ -138,7 +138,9 @@ macro_rules! contract_suite {
                 an_expired_row_counts_as_absent,
                 a_row_may_be_born_expired,
                 a_put_sets_the_expiry_anew,
-                only_expired_rows_are_nothing;
+                only_expired_rows_are_nothing,
+                a_change_is_refused_until_it_is_due,
+                a_jump_of_the_clock_makes_no_change_due;
             removal:
                 a_range_is_removed_in_steps,
                 a_step_removes_from_the_front,

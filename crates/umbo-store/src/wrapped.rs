@@ -120,6 +120,11 @@ pub trait WrappedStore: Send + Sync + fmt::Debug {
     fn status(&self) -> Vec<ShardStatus> {
         self.inner().status()
     }
+
+    /// See [`StoreReport::nodes`].
+    fn nodes(&self) -> Vec<NodeStatus> {
+        self.inner().nodes()
+    }
 }
 
 #[async_trait]
@@ -233,7 +238,7 @@ impl<W: WrappedStore> StoreReport for W {
     }
 
     fn nodes(&self) -> Vec<NodeStatus> {
-        self.inner().nodes()
+        WrappedStore::nodes(self)
     }
 
     fn remote_stats(&self) -> Option<RemoteStats> {

@@ -367,6 +367,8 @@ metrics! { REMOTE
         "1 while the shard node is reachable, else 0.";
     REMOTE_NODE_MAP_VERSION "umbo_remote_node_map_version" Gauge [NODE_NAME] "umbo.remote.node_map_version" "{version}"
         "Version of the cluster map that the shard node uses.";
+    REMOTE_NODE_CLOCK_OFFSET "umbo_remote_node_clock_offset_seconds" Gauge [NODE_NAME] "umbo.remote.node_clock_offset" "s"
+        "How far the clock of the dispatcher is ahead of that of the shard node; negative where it is behind.";
     REMOTE_IN_FLIGHT "umbo_remote_requests_in_flight" UpDownCounter [NODE_NAME] "umbo.remote.active_requests" "{request}"
         "Requests in flight at the shard node.";
     REMOTE_REQUESTS "umbo_remote_requests_total" Counter [] "umbo.remote.requests" "{request}"

@@ -31,6 +31,10 @@ impl Timestamp {
     }
 }
 
+/// Longest time by which the clocks of two machines of a cluster may be apart. NTP keeps them within a fraction of it; a
+/// clock that is further off is wrong, and is told of.
+pub const CLOCK_OFFSET_MAX: Duration = Duration::from_secs(5);
+
 /// Source of time. The wall clock may go back; the monotonic one does not.
 pub trait Clock: Send + Sync + fmt::Debug {
     /// Returns the time of day, for versions and expiry.

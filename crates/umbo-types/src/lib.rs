@@ -7,6 +7,7 @@
 //! Start with [`key`] and [`row`].
 
 pub mod attribute;
+pub mod believed_clock;
 pub mod buggify;
 pub mod caller;
 pub mod clock;
@@ -22,8 +23,9 @@ pub mod row;
 pub mod version;
 
 pub use attribute::{Attribute, Attributes, OwnedAttributes};
+pub use believed_clock::BelievedClock;
 pub use caller::{Caller, CallerId, Grant, GrantError, NamespacePattern, Permission};
-pub use clock::{Clock, Deadline, Timestamp};
+pub use clock::{CLOCK_OFFSET_MAX, Clock, Deadline, Timestamp};
 pub use criticality::{Criticality, UnknownCriticality};
 pub use decimal::DecimalError;
 pub use key::{

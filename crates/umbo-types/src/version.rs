@@ -4,12 +4,7 @@
 //! The version is assigned above the engine and is the `ETag`. It grows strictly per key, even if the wall
 //! clock goes back: the owner of a shard raises each proposal above the last version that it assigned.
 
-use std::time::Duration;
-
-use crate::clock::Timestamp;
-
-/// Longest time by which a proposed version may be ahead of the clock of the shard's owner.
-const AHEAD_MAX: Duration = Duration::from_hours(24);
+use crate::clock::{CLOCK_OFFSET_MAX, Timestamp};
 
 /// Version of a row. Larger is later; 0 is never assigned to a row.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -21,11 +16,10 @@ impl Version {
         Self(now.0)
     }
 
-    /// Returns the highest proposal that the owner of a shard accepts: a day ahead of its own clock. A
-    /// proposal beyond that comes from a wrong clock, or from a client that would use up the versions of the
-    /// shard.
+    /// Returns the highest proposal that the owner of a shard accepts: a few seconds ahead of its own clock. A
+    /// proposal beyond that comes from a wrong clock, and all later versions of the shard would be ahead with it.
     pub fn latest_at(now: Timestamp) -> Self {
-        Self(now.saturating_add(AHEAD_MAX).0)
+        Self(now.saturating_add(CLOCK_OFFSET_MAX).0)
     }
 }
 

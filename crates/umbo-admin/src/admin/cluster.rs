@@ -58,6 +58,7 @@ fn node(status: NodeStatus) -> NodeInfo {
         map_version: status.map_version,
         shards: status.shards.iter().map(|shard| shard.0).collect(),
         in_flight: status.in_flight,
+        clock_ahead_ms: status.clock_ahead.map(|micros| micros / 1_000),
     }
 }
 
@@ -92,6 +93,7 @@ mod tests {
             map_version: Some(3),
             shards: vec![ShardId(2), ShardId(5)],
             in_flight: 7,
+            clock_ahead: Some(-2_500_000),
         }
     }
 
@@ -101,6 +103,7 @@ mod tests {
         assert!(reachable.reachable && reachable.reason.is_none());
         assert_eq!(reachable.shards, [2, 5]);
         assert_eq!((reachable.map_version, reachable.in_flight), (Some(3), 7));
+        assert_eq!(reachable.clock_ahead_ms, Some(-2_500));
         let away = node(status(Some("connection refused")));
         assert!(!away.reachable);
         assert_eq!(away.reason.as_deref(), Some("connection refused"));

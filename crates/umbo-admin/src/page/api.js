@@ -33,7 +33,8 @@ export async function send(method, path, { body, headers = {}, timeout = TIMEOUT
     headers: { Accept: "application/json", ...headers },
     signal: signal ? AbortSignal.any([signal, AbortSignal.timeout(timeout)]) : AbortSignal.timeout(timeout),
   };
-  if (token) options.headers.Authorization = `Bearer ${token}`;
+  const sent = token;
+  if (sent) options.headers.Authorization = `Bearer ${sent}`;
   if (body !== undefined) {
     options.body = JSON.stringify(body);
     options.headers["Content-Type"] = "application/json";
@@ -53,6 +54,8 @@ export async function send(method, path, { body, headers = {}, timeout = TIMEOUT
   } catch {
     if (response.ok) throw new ApiError(response.status, "The answer is not JSON", text.slice(0, 200));
   }
+  // Refused for want of a token that has been given since: nobody needs to be asked for it again.
+  if (response.status === 401 && token !== sent) return send(method, path, { body, headers, timeout, signal });
   if (!response.ok) {
     throw new ApiError(response.status, json?.title ?? `Status ${response.status}`, json?.detail ?? "", json ?? {});
   }

@@ -19,8 +19,8 @@ use umbo_store::{
     SortRange, Store, StoreError, WriteError, WriteRequest,
 };
 use umbo_types::{
-    Clock, Deadline, Key, NamespaceId, PartitionKey, ShardId, SortKey, Value, Version, buggify,
-    limits,
+    Clock, Deadline, Key, NamespaceId, PartitionKey, ShardId, SortKey, Timestamp, Value, Version,
+    buggify, limits,
 };
 
 use super::{Edits, RecordKey, RecordSet, Unreadable};
@@ -243,7 +243,8 @@ impl Home {
             let (name, always) = (key.to_string(), Condition::Always);
             mutation(&partition, &name, content.clone(), always)
         }));
-        self.write_all(home.shard, mutations, timeout).await
+        self.write_all(home.shard, mutations, edits.due_at, timeout)
+            .await
     }
 
     /// Writes records without a head, which have no effect until there is one.
@@ -260,7 +261,8 @@ impl Home {
                 let (name, always) = (key.to_string(), Condition::Always);
                 mutation(&partition, &name, (*content).clone(), always)
             });
-            self.write_all(home.shard, rows.collect(), timeout).await?;
+            self.write_all(home.shard, rows.collect(), None, timeout)
+                .await?;
         }
         Ok(())
     }
@@ -278,6 +280,7 @@ impl Home {
         &self,
         shard: ShardId,
         mutations: Vec<Mutation>,
+        not_before: Option<Timestamp>,
         timeout: Duration,
     ) -> Result<(), ChangeError> {
         let deadline = Deadline::after(self.clock.monotonic(), timeout);
@@ -290,6 +293,7 @@ impl Home {
             durability: Durability::Sync,
             proposed: Version::proposed_at(self.clock.wall()),
             idempotency: None,
+            not_before,
         };
         let no_answer = || ChangeError::NoAnswer { shard, timeout };
         let writing = self.store.write(&call, request);

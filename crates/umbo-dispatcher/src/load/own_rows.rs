@@ -6,13 +6,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use futures_util::future::join_all;
 use tokio::time::timeout_at;
 use umbo_http::RequestError;
-use umbo_loads::RowSource;
+use umbo_loads::{LoadRecord, RowSource, layout};
 use umbo_overload::Entry;
 use umbo_store::{
     Atomicity, CallContext, Durability, Mutation, Page, RangeRequest, ScanPage, ScanRequest,
-    StoreError, WriteError, WriteRequest, Written,
+    StoreError, VersionOrder, WriteError, WriteRequest, Written,
 };
 use umbo_types::{Criticality, Deadline, NamespaceId, Operation, RequestUnits, ShardId, Version};
 
@@ -102,6 +103,7 @@ impl OwnRows {
             durability: Durability::Sync,
             proposed: Version::proposed_at(dispatcher.clock.wall()),
             idempotency: None,
+            not_before: None,
         };
         let (store, to_store) = (Arc::clone(&dispatcher.store), call.context());
         let work = async move {
@@ -117,6 +119,26 @@ impl OwnRows {
 }
 
 impl OwnRows {
+    /// Notes in each shard that a load was created, by a row whose version is the highest of the shard then. Once this
+    /// has returned no such row is written any more: where a shard is away, the time of the creation counts.
+    pub(super) async fn note_creation(&self, load: &LoadRecord) {
+        let dispatcher = &self.dispatcher;
+        let grows_by_shard = dispatcher.store.capabilities().versions == VersionOrder::Shard;
+        if !grows_by_shard || !load.is_as_of_creation() {
+            return;
+        }
+        let (map, report) = (&dispatcher.shard_map, load.report_id());
+        let shards = map.owners_of(0..=umbo_routing::SLOTS - 1);
+        let keys = layout::creation_keys(&shards, |partition| map.locate(report, partition));
+        let noting = keys.into_values().map(async |key| {
+            let written = self.write(report, vec![layout::creation_row(key)]).await;
+            if let Err(error) = written {
+                tracing::debug!(%error, "the creation of a load was not noted in a shard");
+            }
+        });
+        join_all(noting).await;
+    }
+
     /// Reads a chunk of a scan of one shard.
     pub(super) async fn scan(
         &self,

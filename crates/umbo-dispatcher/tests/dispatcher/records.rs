@@ -2,6 +2,7 @@
 //! and whichever dispatcher is asked.
 
 mod away;
+mod clocks;
 mod removal;
 mod steps;
 mod store;

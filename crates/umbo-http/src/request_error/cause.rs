@@ -84,6 +84,7 @@ pub(super) const fn store_shard(error: &StoreError) -> Option<ShardId> {
         | StoreError::NodeBusy { shard }
         | StoreError::QuotaExceeded { shard, .. }
         | StoreError::NamespaceGone { shard, .. }
+        | StoreError::TooEarly { shard }
         | StoreError::DeadlinePassed { shard } => Some(*shard),
         StoreError::Closing => None,
     }
@@ -91,7 +92,7 @@ pub(super) const fn store_shard(error: &StoreError) -> Option<ShardId> {
 
 pub(super) const fn store_code(error: &StoreError) -> ErrorCode {
     match error {
-        StoreError::Unavailable { .. } => ErrorCode::ShardUnavailable,
+        StoreError::Unavailable { .. } | StoreError::TooEarly { .. } => ErrorCode::ShardUnavailable,
         StoreError::Full { .. } => ErrorCode::StorageFull,
         StoreError::Io { .. } => ErrorCode::StorageFailed,
         StoreError::Corrupt { .. } => ErrorCode::DataDamaged,

@@ -13,6 +13,7 @@ use umbo_types::Key;
 use super::apply::{Batches, apply};
 use super::open_batches::{Advance, Divided, value_len};
 use super::remove::{removal, remove_bytes};
+use super::take::NewestVersions;
 use super::work::continues;
 use crate::host::{Host, HostError};
 use crate::journal::{Journal, Stop};
@@ -97,7 +98,12 @@ impl Batches for MergedRows {
         };
         let (rows, applied) = batch?;
         let advance = Advance::Runs(applied);
-        Ok(Some(Divided::of_rows(host, load, advance, rows)))
+        Ok(Some(Divided::of_rows(
+            host,
+            (load, &NewestVersions::new()),
+            advance,
+            rows,
+        )))
     }
 
     fn note_stored(&mut self, run: &RunRecord) {

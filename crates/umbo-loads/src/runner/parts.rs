@@ -13,7 +13,7 @@ use super::apply::{Batches, apply};
 use super::open_batches::{Advance, Divided};
 use super::remove::remove_part;
 use super::sort::Sorter;
-use super::take::{KeyOrder, TakenRows, UntakenRows};
+use super::take::{KeyOrder, NewestVersions, TakenRows, UntakenRows, newest_versions};
 use super::work::{Parts, continues};
 use crate::host::{Host, HostError};
 use crate::journal::{Journal, Stop};
@@ -32,7 +32,8 @@ pub(super) async fn apply_parts(
 ) -> Result<(), Stop> {
     let load = continues(host, id)?;
     let is_sealed = load.parts.is_some();
-    let mut batches = PartBatches::new(host, load, parts, journal);
+    let newest = newest_versions(host, &load).await?;
+    let mut batches = PartBatches::new(host, (load, newest), parts, journal);
     // Rows that come after sorted ones are sorted with them.
     if !journal.run.is_sorting() {
         apply(host, id, &mut batches, journal, tries).await?;
@@ -59,6 +60,7 @@ pub(super) async fn apply_parts(
 struct PartBatches {
     host: Host,
     load: Arc<LoadRecord>,
+    newest: NewestVersions,
     /// Parts that are not begun.
     left: IntoIter<(u16, PartRecord)>,
     /// Rows of the first of them that an earlier run has taken.
@@ -75,7 +77,12 @@ struct PartBatches {
 }
 
 impl PartBatches {
-    fn new(host: &Host, load: Arc<LoadRecord>, parts: &Parts, journal: &Journal) -> Self {
+    fn new(
+        host: &Host,
+        (load, newest): (Arc<LoadRecord>, NewestVersions),
+        parts: &Parts,
+        journal: &Journal,
+    ) -> Self {
         let parts = parts.from(journal.run.part);
         let parts: Vec<_> = parts.map(|(number, part)| (number, part.clone())).collect();
         Self {
@@ -85,6 +92,7 @@ impl PartBatches {
                 .is_some()
                 .then(|| KeyOrder::after(journal.run.last.as_ref())),
             load,
+            newest,
             left: parts.into_iter(),
             taken: journal.run.row,
             open: None,
@@ -130,7 +138,7 @@ impl Batches for PartBatches {
             return Ok(None);
         }
         let taken = TakenRows::of(host, load, number, batch);
-        Ok(Some(Divided::of_part(host, load, taken)))
+        Ok(Some(Divided::of_part(host, (load, &self.newest), taken)))
     }
 
     fn note_stored(&mut self, run: &RunRecord) {

@@ -1,18 +1,44 @@
 //! The rows of a part: which of them are applied, and what becomes of the others.
 
+use std::collections::BTreeMap;
+
 use umbo_api::batch::KeyFields;
 use umbo_api::loads::RejectLine;
 use umbo_rows::{LoadChange, LoadRow};
 use umbo_store::{Change, Condition, GIVES_WAY_EVERY, Mutation, give_way};
-use umbo_types::{Key, PartitionKey, ShardId, Timestamp};
+use umbo_types::{Key, NamespaceId, PartitionKey, ShardId, Timestamp, Version};
 
 use super::check::{reject, reject_row};
 use super::open_batches::{Advance, Divided, RejectedRows};
 use crate::host::{Host, HostError};
-use crate::layout::PartRecord;
+use crate::layout::{self, PartRecord};
 use crate::limits::REJECTS_MAX;
 use crate::record::LoadRecord;
 use crate::rows::{NumberedRows, PartRows};
+use crate::stored_rows::read_row;
+
+/// The highest version of each shard when the load was created, where that counts and is known.
+pub(super) type NewestVersions = BTreeMap<ShardId, Version>;
+
+/// Reads the highest version of each shard when a load was created. A shard has none that was away then, or of a load
+/// that an older dispatcher has created; and none has one where the load names an instant of its data.
+pub(super) async fn newest_versions(
+    host: &Host,
+    load: &LoadRecord,
+) -> Result<NewestVersions, HostError> {
+    let mut newest = NewestVersions::new();
+    if !load.is_as_of_creation() {
+        return Ok(newest);
+    }
+    let report: NamespaceId = load.report_id();
+    let keys = layout::creation_keys(&host.shards(), |key| host.shard_of(report, key));
+    for (shard, key) in keys {
+        if let Some((_, version)) = read_row(host, report, &key).await? {
+            newest.insert(shard, version);
+        }
+    }
+    Ok(newest)
+}
 
 /// Rows of a part.
 #[derive(Debug, Default)]
@@ -76,17 +102,18 @@ impl Divided {
     /// Divides rows by shard.
     pub(super) fn of_rows(
         host: &Host,
-        load: &LoadRecord,
+        (load, newest): (&LoadRecord, &NewestVersions),
         advance: Advance,
         rows: impl IntoIterator<Item = (Key, Change)>,
     ) -> Self {
-        let condition = || {
+        let condition = |shard: ShardId| {
             if load.target.is_some() {
                 Condition::Unwritten
             } else if load.force {
                 Condition::Always
             } else {
-                Condition::NotNewerThan(Timestamp::from_millis(load.as_of))
+                let as_of = Timestamp::from_millis(load.as_of);
+                Condition::NotNewerThan(newest.get(&shard).map_or(as_of, |at| Timestamp(at.0)))
             }
         };
         let mut divided = Self {
@@ -108,15 +135,19 @@ impl Divided {
             divided.by_shard.entry(shard).or_default().push(Mutation {
                 key,
                 change,
-                condition: condition(),
+                condition: condition(shard),
             });
         }
         divided
     }
 
     /// Divides the rows of a batch of a part by shard.
-    pub(super) fn of_part(host: &Host, load: &LoadRecord, taken: TakenRows) -> Self {
-        let mut divided = Self::of_rows(host, load, Advance::Rows(taken.len), taken.rows);
+    pub(super) fn of_part(
+        host: &Host,
+        of: (&LoadRecord, &NewestVersions),
+        taken: TakenRows,
+    ) -> Self {
+        let mut divided = Self::of_rows(host, of, Advance::Rows(taken.len), taken.rows);
         (divided.skipped, divided.rejected) = (taken.skipped, taken.rejected);
         divided
     }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use umbo_store::{
     Deleted, Page, RecordsCopy, RowBatch, ScanPage, ScanPosition, ShardStatus, Touched,
 };
-use umbo_types::{Row, ShardId, limits};
+use umbo_types::{Row, ShardId, Timestamp, limits};
 
 use super::errors::{error, put_error};
 use super::mail::{letters, letters_len, put_letters};
@@ -18,7 +18,7 @@ use super::results::{RESULT_LEN_MIN, put_shard_result, put_written, shard_result
 use super::rows::{batch, forms, put_batch, put_forms, put_row, row};
 use super::statuses::{STATUS_LEN_MIN, put_status, status};
 use super::{owned_key, put_key};
-use crate::answer::{Answer, AnswerPart, Outcome};
+use crate::answer::{Answer, AnswerPart, Outcome, StatusOfNode};
 use crate::error::DecodeError;
 use crate::wire::{
     REQUIRED_TAG, Reader, bad, ignored, put_bytes, put_nested, put_optional, put_optional_varint,
@@ -43,6 +43,8 @@ const LETTERS: u8 = 13;
 const HAS_MORE: u8 = 1;
 /// Optional field of an answer: its busy time in ns, where that is not its service time.
 const BUSY_TIME: u8 = 1;
+/// Optional field of a status: the time of day of the node.
+const WALL: u8 = 2;
 /// Optional field of a chunk: the forms of rows that are not plain. A dispatcher that does not know forms must not take
 /// their bytes for plain values.
 const FORMS: u8 = REQUIRED_TAG | 1;
@@ -70,6 +72,12 @@ pub(crate) fn put_answer(out: &mut Vec<u8>, answer: &Answer) {
     if answer.busy_time != answer.service_time {
         let busy_time = answer.busy_time.as_nanos();
         put_optional_varint(out, BUSY_TIME, u64::try_from(busy_time).unwrap_or(u64::MAX));
+    }
+    if let Outcome::Status(StatusOfNode {
+        wall: Some(wall), ..
+    }) = &answer.outcome
+    {
+        put_optional_varint(out, WALL, wall.0);
     }
     if let Some(rows) = rows_of(&answer.outcome)
         && rows.forms().next().is_some()
@@ -109,7 +117,7 @@ pub(crate) fn len_hint(outcome: &Outcome) -> usize {
         Outcome::Page(page) => page.rows.bytes() + page.rows.len() * 24,
         Outcome::Scanned(page) => page.rows.bytes() + page.rows.len() * 24,
         Outcome::Written(results) => results.len() * 16,
-        Outcome::Status(_, shards) => {
+        Outcome::Status(StatusOfNode { shards, .. }) => {
             let sizes = |status: &ShardStatus| status.sizes.as_ref().map_or(0, Vec::len);
             shards.iter().map(|status| 64 + 12 * sizes(status)).sum()
         }
@@ -136,6 +144,10 @@ pub(crate) fn answer(reader: &mut Reader<'_>, id: u64) -> Result<Answer, DecodeE
     while let Some((tag, mut field)) = reader.optional()? {
         match tag {
             BUSY_TIME => answer.busy_time = Duration::from_nanos(field.varint()?),
+            WALL => match &mut answer.outcome {
+                Outcome::Status(status) => status.wall = Some(Timestamp(field.varint()?)),
+                _ => ignored(tag, id)?,
+            },
             FORMS => match &mut answer.outcome {
                 Outcome::Page(page) => forms(field, &mut page.rows)?,
                 Outcome::Scanned(page) => forms(field, &mut page.rows)?,
@@ -199,11 +211,11 @@ fn put_outcome(out: &mut Vec<u8>, outcome: &Outcome) {
             put_varint(out, deleted.bytes);
             put_resume_after(out, deleted.resume_after.as_deref());
         }
-        Outcome::Status(map_version, shards) => {
+        Outcome::Status(node) => {
             out.push(STATUS);
-            put_varint(out, *map_version);
-            put_varint(out, shards.len() as u64);
-            for status in shards {
+            put_varint(out, node.map_version);
+            put_varint(out, node.shards.len() as u64);
+            for status in &node.shards {
                 put_nested(out, |out| put_status(out, status));
             }
         }
@@ -297,7 +309,11 @@ fn outcome(reader: &mut Reader<'_>, id: u64) -> Result<Outcome, DecodeError> {
             let map_version = reader.varint()?;
             let count = reader.count("shards", STATUS_LEN_MIN)?;
             let shards = (0..count).map(|_| status(reader.nested()?, id));
-            Outcome::Status(map_version, shards.collect::<Result<_, _>>()?)
+            Outcome::Status(StatusOfNode {
+                map_version,
+                wall: None,
+                shards: shards.collect::<Result<_, _>>()?,
+            })
         }
         CLUSTER_MAP => Outcome::ClusterMap(reader.text("map")?),
         RECORDS_KEPT => {

@@ -12,7 +12,7 @@ use umbo_store::{
 };
 use umbo_types::{
     Attribute, Criticality, Key, NamespaceId, OwnedAttributes, PartitionKey, RequestUnits, ShardId,
-    Version, limits,
+    Timestamp, Version, limits,
 };
 
 use super::chunks::{chunk, put_chunk};
@@ -60,6 +60,9 @@ const DATASETS: u8 = REQUIRED_TAG | 6;
 /// Optional field of a request for a dataset: the namespace as which it was placed. A node that does not know it places
 /// the dataset by what it knows itself, as before.
 const PLACED_AS: u8 = 7;
+/// Optional field of a write: when it is due. A node that does not know it would make a change too early that cannot be
+/// undone.
+const NOT_BEFORE: u8 = REQUIRED_TAG | 9;
 /// Optional field of a scan.
 const AFTER: u8 = 1;
 
@@ -104,6 +107,11 @@ pub(crate) fn put_request(out: &mut Vec<u8>, request: &RequestRef<'_>) {
     {
         out.push(IDEMPOTENCY);
         put_nested(out, |out| put_idempotency(out, idempotency));
+    }
+    if let Ask::Write(write) = request.ask
+        && let Some(not_before) = write.not_before
+    {
+        put_optional_varint(out, NOT_BEFORE, not_before.0);
     }
     let epoch = match request.ask {
         Ask::Write(request) => request.epoch,
@@ -213,6 +221,10 @@ pub(crate) fn request(reader: &mut Reader<'_>, id: u64) -> Result<Request, Decod
             EPOCH => match &mut request.ask {
                 Ask::Write(write) => write.epoch = field.u32("epoch")?,
                 Ask::DeleteRange(removal) => removal.epoch = field.u32("epoch")?,
+                _ => ignored(tag, id)?,
+            },
+            NOT_BEFORE => match &mut request.ask {
+                Ask::Write(write) => write.not_before = Some(Timestamp(field.varint()?)),
                 _ => ignored(tag, id)?,
             },
             DATASETS => match &mut request.ask {
@@ -409,6 +421,7 @@ fn write(reader: &mut Reader<'_>, id: u64) -> Result<WriteRequest, DecodeError> 
         durability: durability(flags),
         proposed,
         idempotency: None,
+        not_before: None,
     })
 }
 

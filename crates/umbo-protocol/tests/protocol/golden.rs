@@ -7,7 +7,7 @@ use bytes::Bytes;
 use umbo_protocol::{
     Answer, AnswerWriter, Ask, Decoder, DispatcherFrame, Hello, MailRequest, NodeError, NodeFrame,
     NodeStamp, Outcome, PREFACE, ProtocolVersion, QuestionRequest, Refusal, Request, RequestWriter,
-    WINDOW_LEN, Welcome,
+    StatusOfNode, WINDOW_LEN, Welcome,
 };
 use umbo_store::{
     Atomicity, Change, Condition, DeleteRangeRequest, Deleted, Durability, Mutation, Page,
@@ -19,6 +19,8 @@ use umbo_types::{
     Attribute, Criticality, Key, NamespaceId, OwnedAttributes, PartitionKey, RequestUnits, Row,
     ShardId, StoredForm, Timestamp, Value, Version,
 };
+
+use crate::keyed::write_of;
 
 /// One frame per line: its name, then its bytes as hexadecimal digits.
 const KEPT: &str = include_str!("golden/version-1.txt");
@@ -96,13 +98,9 @@ fn asks() -> Vec<Ask> {
             keys_only: false,
         }),
         Ask::Write(WriteRequest {
-            namespace: NamespaceId(5),
-            epoch: 0,
-            mutations,
             atomicity: Atomicity::Partition,
             durability: Durability::Async,
-            proposed: Version(1 << 50),
-            idempotency: None,
+            ..write_of(mutations)
         }),
         Ask::DeleteRange(DeleteRangeRequest {
             namespace: NamespaceId(5),
@@ -268,7 +266,11 @@ fn outcomes() -> Vec<Outcome> {
             bytes: 40,
             resume_after: None,
         }),
-        Outcome::Status(7, vec![status]),
+        Outcome::Status(StatusOfNode {
+            map_version: 7,
+            wall: None,
+            shards: vec![status],
+        }),
         Outcome::ClusterMap("version = 7".to_owned()),
         Outcome::RecordsKept(vec![
             (ShardId(0), Ok(())),

@@ -21,6 +21,19 @@ use crate::golden::{STAMP, frame_of, hex, key};
 /// One frame per line, as in the file beside it.
 const KEPT: &str = include_str!("golden/version-1-keyed.txt");
 
+pub(crate) fn write_of(mutations: Vec<Mutation>) -> WriteRequest {
+    WriteRequest {
+        namespace: NamespaceId(5),
+        epoch: 0,
+        mutations,
+        atomicity: Atomicity::None,
+        durability: Durability::Sync,
+        proposed: Version(1 << 50),
+        idempotency: None,
+        not_before: None,
+    }
+}
+
 /// Writes whose repetitions are recognised, and increments: a node that does not know them refuses them.
 fn keyed_requests() -> Vec<Request> {
     let increment = Mutation {
@@ -41,13 +54,8 @@ fn keyed_requests() -> Vec<Request> {
     };
     let ask = |idempotency| {
         Ask::Write(WriteRequest {
-            namespace: NamespaceId(5),
-            epoch: 0,
-            mutations: vec![increment.clone()],
-            atomicity: Atomicity::None,
-            durability: Durability::Sync,
-            proposed: Version(1 << 50),
             idempotency,
+            ..write_of(vec![increment.clone()])
         })
     };
     let request = |ask| Request {

@@ -9,7 +9,7 @@ use proptest::option;
 use proptest::prelude::*;
 use umbo_protocol::{
     Answer, AnswerPart, Ask, Letter, MailRequest, NodeError, NodeStamp, Outcome, QuestionRequest,
-    Request, WriteAnswer,
+    Request, StatusOfNode, WriteAnswer,
 };
 use umbo_store::{
     Atomicity, Change, Condition, DeleteRangeRequest, Deleted, Durability, Idempotency, Mutation,
@@ -167,10 +167,11 @@ fn write() -> impl Strategy<Value = WriteRequest> {
         atomicity,
         durability(),
         version(),
-        option::of(idempotency()),
+        (option::of(idempotency()), option::of(any::<u64>())),
     )
         .prop_map(
-            |((namespace, epoch), mutations, atomicity, durability, proposed, idempotency)| {
+            |((namespace, epoch), mutations, atomicity, durability, proposed, more)| {
+                let (idempotency, not_before) = more;
                 let lines = (3..).take(mutations.len()).collect();
                 WriteRequest {
                     namespace,
@@ -180,6 +181,7 @@ fn write() -> impl Strategy<Value = WriteRequest> {
                     durability,
                     proposed,
                     idempotency: idempotency.map(|one| Idempotency { lines, ..one }),
+                    not_before: not_before.map(Timestamp),
                 }
             },
         )
@@ -295,7 +297,7 @@ fn store_error() -> impl Strategy<Value = StoreError> {
         Just(umbo_store::Outcome::NotApplied),
         Just(umbo_store::Outcome::Unknown),
     ];
-    (shard(), ".{0,20}", outcome, any::<u32>(), 0..10_u8).prop_map(
+    (shard(), ".{0,20}", outcome, any::<u32>(), 0..11_u8).prop_map(
         |(shard, reason, outcome, wait, which)| match which {
             0 => StoreError::Unavailable {
                 shard,
@@ -322,6 +324,7 @@ fn store_error() -> impl Strategy<Value = StoreError> {
                 shard,
                 namespace: NamespaceId(wait),
             },
+            9 => StoreError::TooEarly { shard },
             _ => StoreError::Closing,
         },
     )
@@ -447,8 +450,14 @@ fn outcome() -> impl Strategy<Value = Outcome> {
         )
         .prop_map(Outcome::RecordsKept),
         option::of(copy().prop_map(Arc::new)).prop_map(Outcome::KeptRecords),
-        (any::<u64>(), vec(status(), 0..4))
-            .prop_map(|(version, shards)| Outcome::Status(version, shards)),
+        (any::<u64>(), vec(status(), 0..4)).prop_map(|(map_version, shards)| {
+            let wall = (map_version % 2 > 0).then_some(Timestamp(map_version));
+            Outcome::Status(StatusOfNode {
+                map_version,
+                wall,
+                shards,
+            })
+        }),
         ".{0,60}".prop_map(Outcome::ClusterMap),
         letters().prop_map(Outcome::Letters),
         node_error().prop_map(Outcome::Failed),

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use umbo_protocol::{Answer, Ask, NodeError, Outcome, Request};
+use umbo_protocol::{Answer, Ask, NodeError, Outcome, Request, StatusOfNode};
 use umbo_store::{CallContext, StoreError};
 use umbo_types::{Criticality, Key, NamespaceId, Operation, ShardId};
 
@@ -69,7 +69,11 @@ impl ShardStream {
             Err(Ask::KeepRecords(copy)) => return self.keep_records(&call, copy, context),
             Err(Ask::KeptRecords) => return self.kept_records(&call, context),
             Err(Ask::Probe) => {
-                let outcome = Outcome::Status(ownership.map().version(), node.shards());
+                let outcome = Outcome::Status(StatusOfNode {
+                    map_version: ownership.map().version(),
+                    wall: Some(node.clock().wall()),
+                    shards: node.shards(),
+                });
                 self.answer(
                     kind,
                     &Answer::without_rows(call.id, Duration::ZERO, outcome),

@@ -1,6 +1,6 @@
 //! Requests are answered, in any order, with their actual work.
 
-use umbo_protocol::{Ask, MailRequest, NodeError, Outcome, QuestionRequest};
+use umbo_protocol::{Ask, MailRequest, NodeError, Outcome, QuestionRequest, StatusOfNode};
 use umbo_store::{Atomicity, RangeRequest, ScanRequest, SortRange, WriteError};
 use umbo_types::ShardId;
 
@@ -221,7 +221,12 @@ async fn a_node_tells_its_state_and_its_map() {
     let node = Started::new();
     let mut peer = node.peer().await;
     let answer = peer.ask(Ask::Probe).await;
-    let Outcome::Status(1, shards) = &answer.outcome else {
+    let Outcome::Status(StatusOfNode {
+        map_version: 1,
+        shards,
+        ..
+    }) = &answer.outcome
+    else {
         panic!("{answer:?}")
     };
     let shards: Vec<_> = shards.iter().map(|status| status.shard.0).collect();

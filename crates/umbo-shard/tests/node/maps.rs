@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use umbo_protocol::{Ask, NodeError, Outcome};
+use umbo_protocol::{Ask, NodeError, Outcome, StatusOfNode};
 use umbo_routing::ClusterMap;
 use umbo_store::{ShardState, StoreError};
 use umbo_types::ShardId;
@@ -42,7 +42,12 @@ async fn a_shard_that_was_given_away_is_refused_from_then_on() {
         Outcome::Row(None)
     ));
     let answer = peer.ask(Ask::Probe).await;
-    let Outcome::Status(2, shards) = &answer.outcome else {
+    let Outcome::Status(StatusOfNode {
+        map_version: 2,
+        shards,
+        ..
+    }) = &answer.outcome
+    else {
         panic!("{answer:?}")
     };
     assert_eq!(shards.len(), 1);
@@ -65,7 +70,12 @@ async fn a_shard_that_comes_waits_for_the_next_start() {
     assert!(is_unavailable, "{answer:?}");
     assert_eq!(unopened, [ShardId(2)]);
     let answer = peer.ask(Ask::Probe).await;
-    let Outcome::Status(2, shards) = &answer.outcome else {
+    let Outcome::Status(StatusOfNode {
+        map_version: 2,
+        shards,
+        ..
+    }) = &answer.outcome
+    else {
         panic!("{answer:?}")
     };
     let states: Vec<_> = shards

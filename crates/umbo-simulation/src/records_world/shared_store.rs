@@ -148,6 +148,7 @@ impl SharedStore {
             durability: Durability::Sync,
             proposed: Version(1),
             idempotency: None,
+            not_before: None,
         };
         self.rows.write(&CallContext::internal(), request).await;
     }

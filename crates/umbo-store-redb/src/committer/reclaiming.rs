@@ -31,25 +31,25 @@ const PURGED_ROWS_IDLE: u32 = 1_024;
 const PURGED_ROWS_BUSY: u32 = 64;
 
 impl Committer {
-    /// Observes the time of day for the sweeper.
+    /// Observes the time of day.
     pub(super) fn look_at_clock(&mut self) {
         let (wall, now) = (self.clock.wall(), self.clock.monotonic());
-        if self.sweep_clock.observe(wall, now) {
+        if self.believed_clock.observe(wall, now) {
             tracing::warn!(
                 file = %self.file.path.display(),
-                "the time of day has jumped ahead: expired rows are not reclaimed by it for ten minutes, or \
-                 until it goes back"
+                "the time of day has jumped ahead: nothing expired is reclaimed by it for ten minutes, or until it \
+                 goes back"
             );
         }
     }
 
-    /// Returns the latest expiry of rows that may be reclaimed now.
-    pub(super) fn sweep_until(&self) -> Timestamp {
-        self.sweep_clock
-            .until(self.clock.wall(), self.clock.monotonic())
+    /// Returns the time of day by which rows are reclaimed and changes are due.
+    pub(super) fn believed_time(&self) -> Timestamp {
+        self.believed_clock
+            .time(self.clock.wall(), self.clock.monotonic())
     }
 
-    /// Raises the fences that the work contains, and admits the rest. Work that is past its deadline,
+    /// Raises the fences that the work contains, and admits the rest. Work that is past its deadline, not due yet,
     /// withdrawn or for a fenced namespace is answered and left out.
     pub(super) fn admit(&mut self, work: Vec<QueuedWork>) -> Vec<QueuedWork> {
         for piece in &work {
@@ -72,6 +72,11 @@ impl Committer {
                 withdrawn.fetch_add(1, Ordering::Relaxed);
             } else if piece.deadline().is_some_and(|at| at.has_passed(monotonic)) {
                 piece.refuse(StoreError::DeadlinePassed { shard });
+            } else if piece
+                .not_before()
+                .is_some_and(|at| self.believed_time() < at)
+            {
+                piece.refuse(StoreError::TooEarly { shard });
             } else if let Some(namespace) = fenced {
                 piece.refuse(StoreError::NamespaceGone { shard, namespace });
             } else {
@@ -96,7 +101,7 @@ impl Committer {
         }
         let purging = self.datasets.to_purge(self.fences.purging());
         let is_purging = self.datasets.has_written || self.spared.has_any_to_purge(&purging);
-        let is_expired = self.next_due().is_some_and(|at| at <= self.sweep_until());
+        let is_expired = self.next_due().is_some_and(|at| at <= self.believed_time());
         let now = self.disk_now();
         let is_due = is_purging
             || self.spared.is_over(now)
@@ -134,7 +139,7 @@ impl Committer {
             (SWEPT_ROWS_BUSY, PURGED_ROWS_BUSY)
         };
         Chores {
-            sweep_until: Some(self.sweep_until()),
+            sweep_until: Some(self.believed_time()),
             swept_rows_min,
             counts_expired: self.progress.sequence.is_multiple_of(COMMITS_PER_COUNT),
             purged_rows_max,

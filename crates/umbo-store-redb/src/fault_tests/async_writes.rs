@@ -272,6 +272,7 @@ async fn add_once(store: &RedbStore, number: u8) -> Result<Written, WriteError> 
             keeps_refusals: true,
             lines: vec![0],
         }),
+        not_before: None,
     };
     let call = CallContext::internal();
     let written = store.write(&call, request);

@@ -63,6 +63,7 @@ async fn write(
         durability: Durability::Sync,
         proposed: Version(1),
         idempotency: None,
+        not_before: None,
     };
     rig.store.write(&CallContext::internal(), request).await
 }
@@ -207,6 +208,7 @@ async fn a_group_that_a_bad_sector_aborted_is_applied_as_a_whole_by_its_repetiti
             keeps_refusals: true,
             lines: vec![0, 1],
         }),
+        not_before: None,
     };
     let call = CallContext::internal();
     let answers = rig.store.write(&call, request.clone()).await;

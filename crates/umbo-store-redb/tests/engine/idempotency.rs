@@ -55,6 +55,7 @@ async fn add_once(
             keeps_refusals: true,
             lines: vec![0],
         }),
+        not_before: None,
     };
     let call = CallContext::internal();
     let written = store.write(&call, request);

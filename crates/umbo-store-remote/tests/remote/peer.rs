@@ -24,7 +24,7 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 use umbo_protocol::{
     Answer, AnswerWriter, Ask, Assembly, Decoder, DispatcherFrame, Hello, NodeStamp, Outcome,
-    ReceiveWindow, Request, WINDOW_LEN, Welcome,
+    ReceiveWindow, Request, StatusOfNode, WINDOW_LEN, Welcome,
 };
 use umbo_routing::{ClusterMap, ClusterNode};
 use umbo_store::{RecordsRevision, StoreReport};
@@ -275,8 +275,16 @@ impl Peer {
 
     async fn came(&mut self, request: Request) {
         if request.ask == Ask::Probe {
-            self.answer(request.id, Outcome::Status(1, Vec::new()))
-                .await;
+            self.answer(
+                request.id,
+                Outcome::Status(StatusOfNode {
+                    map_version: 1,
+                    // An hour into 1970.
+                    wall: Some(umbo_types::Timestamp(3_600_000_000)),
+                    shards: Vec::new(),
+                }),
+            )
+            .await;
         } else {
             self.requests.push_back(request);
         }

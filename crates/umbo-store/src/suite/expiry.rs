@@ -8,7 +8,7 @@ use crate::suite::Engine;
 use crate::suite::subject::{
     CALL, NS, START, TestSubject, applied, delete, everything, key, put, put_until, whole,
 };
-use crate::{Condition, RangeRequest, SortRange};
+use crate::{Condition, RangeRequest, SortRange, StoreError, WriteError, WriteRequest, Written};
 
 fn at_ms(offset: u64) -> Timestamp {
     Timestamp::from_millis(START.as_millis() + offset)
@@ -135,4 +135,54 @@ pub async fn only_expired_rows_are_nothing<E: Engine>() {
     assert_eq!(t.walk(&whole("p")).await.len(), 2_500);
     t.clock.set_wall(at_ms(1));
     assert_eq!(seen(&t, &[]).await, [0; 7]);
+}
+
+/// Puts a row that is not to be put before `due_at`.
+async fn put_due<E: Engine>(
+    t: &TestSubject<E>,
+    at: &Key,
+    due_at: Timestamp,
+) -> Result<Written, WriteError> {
+    let request = WriteRequest {
+        not_before: Some(due_at),
+        ..t.request(vec![put(at, "v")])
+    };
+    let mut answers = t.store.write(&CALL, request).await;
+    answers.pop().expect("one answer a mutation")
+}
+
+fn is_too_early(answer: &Result<Written, WriteError>) -> bool {
+    matches!(answer, Err(WriteError::Store(StoreError::TooEarly { .. })))
+}
+
+/// A change that is due later is refused and not applied, and made once it is due.
+pub async fn a_change_is_refused_until_it_is_due<E: Engine>() {
+    let t = TestSubject::<E>::fresh().await;
+    let at = key("p", "s");
+    assert!(is_too_early(&put_due(&t, &at, at_ms(10)).await));
+    assert_eq!(t.get(&at).await, None);
+    t.clock.advance(Duration::from_millis(10));
+    applied(put_due(&t, &at, at_ms(10)).await);
+    assert!(t.get(&at).await.is_some());
+}
+
+/// A time of day that jumps ahead makes a change due only once it has lasted for ten minutes.
+pub async fn a_jump_of_the_clock_makes_no_change_due<E: Engine>() {
+    let t = TestSubject::<E>::fresh().await;
+    let at = key("p", "s");
+    let day = Duration::from_hours(24);
+    let (due_at, ahead) = (START.saturating_add(day), START.saturating_add(8 * day));
+    for _ in 0..2 {
+        t.clock.set_wall(ahead);
+        assert!(is_too_early(&put_due(&t, &at, due_at).await));
+        t.clock.advance(Duration::from_secs(35));
+        assert!(is_too_early(&put_due(&t, &at, due_at).await));
+        t.clock
+            .set_wall(START.saturating_add(Duration::from_secs(70)));
+        assert!(is_too_early(&put_due(&t, &at, due_at).await));
+    }
+    t.clock.set_wall(ahead);
+    assert!(is_too_early(&put_due(&t, &at, due_at).await));
+    t.clock.advance(Duration::from_mins(10));
+    applied(put_due(&t, &at, due_at).await);
 }

@@ -103,7 +103,7 @@ pub async fn versions_outlive_their_rows<E: Engine>() {
     let low = Version(1);
     for way in 0..3 {
         let soon = t.clock.wall().saturating_add(Duration::from_millis(1));
-        let far = Version(now(&t).0 + 1_000_000_000 * (way + 1));
+        let far = Version(now(&t).0 + 1_000_000 * (way + 1));
         last.write(&t, put_until(&at, "v", Some(soon)), far).await;
         match way {
             0 => last.write(&t, delete(&at), low).await,
@@ -140,7 +140,7 @@ pub async fn versions_grow_across_restarts<E: Restart>() {
     for round in 0..5 {
         for partition in &partitions {
             let at = key(partition, "s");
-            let far = Version(START.0 + round * 1_000_000_000 + 999_000_000);
+            let far = Version::latest_at(t.clock.wall());
             last.write(&t, put(&at, "v"), far).await;
         }
         match round {
@@ -159,7 +159,7 @@ pub async fn versions_grow_across_restarts<E: Restart>() {
             }
             _ => {}
         }
-        t.clock.set_wall(Timestamp(START.0 - round * 1_000_000));
+        t.clock.set_wall(Timestamp(START.0 - round * 10_000_000));
         t = if round % 2 == 0 {
             t.restart().await
         } else {

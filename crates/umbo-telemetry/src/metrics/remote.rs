@@ -3,6 +3,8 @@
 //! Owns the series and their order. The owner of the connections passes the values in: gauges by node,
 //! counters for all nodes together.
 
+use std::time::Duration;
+
 use super::visit::Families;
 use crate::metric_names::{self as names, Metric};
 
@@ -38,6 +40,8 @@ pub struct RemoteNodeGauges<'a> {
     pub map_version: Option<u64>,
     /// Requests in flight at it.
     pub in_flight: u64,
+    /// How far the clock of the dispatcher is ahead of its own, in microseconds; none until it has told its time.
+    pub clock_ahead: Option<i64>,
 }
 
 impl RemoteGauges<'_> {
@@ -48,6 +52,12 @@ impl RemoteGauges<'_> {
         families.family(&names::REMOTE_NODE_UP, up);
         let versions = nodes().filter_map(|node| Some((label(node), node.map_version?)));
         families.family(&names::REMOTE_NODE_MAP_VERSION, versions);
+        let offsets = nodes().filter_map(|node| {
+            let ahead = node.clock_ahead?;
+            let seconds = Duration::from_micros(ahead.unsigned_abs()).as_secs_f64();
+            Some((label(node), if ahead < 0 { -seconds } else { seconds }))
+        });
+        families.family(&names::REMOTE_NODE_CLOCK_OFFSET, offsets);
         let in_flight = nodes().map(|node| (label(node), node.in_flight));
         families.family(&names::REMOTE_IN_FLIGHT, in_flight);
         let totals: [(&'static Metric, u64); 7] = [
@@ -82,6 +92,7 @@ mod tests {
                 is_up: true,
                 map_version: Some(7),
                 in_flight: 3,
+                clock_ahead: Some(-1_500_000),
             },
             away,
         ];
@@ -105,6 +116,7 @@ mod tests {
             "umbo_remote_node_up{node=\"a\"} 1",
             "umbo_remote_node_up{node=\"b\"} 0",
             "umbo_remote_node_map_version{node=\"a\"} 7",
+            "umbo_remote_node_clock_offset_seconds{node=\"a\"} -1.5",
             "umbo_remote_requests_in_flight{node=\"a\"} 3",
             "umbo_remote_requests_total 100",
             "umbo_remote_sent_frames_total 40",

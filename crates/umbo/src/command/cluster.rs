@@ -53,6 +53,7 @@ async fn status(connection: &ConnectionArgs) -> Result<(), CliError> {
         "MAP-VERSION",
         "SHARDS",
         "IN-FLIGHT",
+        "CLOCK-MS",
         "REASON",
     ];
     let format = connection.listing_format();
@@ -81,6 +82,8 @@ fn cells(node: &NodeInfo) -> Vec<String> {
             .map_or_else(String::new, |version| version.to_string()),
         shards.join(","),
         node.in_flight.to_string(),
+        node.clock_ahead_ms
+            .map_or_else(String::new, |ahead| format!("{ahead:+}")),
         node.reason.clone().unwrap_or_default(),
     ]
 }

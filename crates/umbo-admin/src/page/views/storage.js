@@ -46,6 +46,7 @@ export function storage(page) {
       { name: "address", title: "Address", class: "mono", text: (row) => row.address },
       { name: "shards", title: "Shards", text: (row) => row.shards.join(", ") || "none" },
       { name: "map", title: "Map version", number: true, text: (row) => String(row.map_version ?? "–") },
+      { name: "clock", title: "Clock", number: true, text: (row) => (row.clock_ahead_ms === undefined ? "–" : `${row.clock_ahead_ms > 0 ? "+" : ""}${count(row.clock_ahead_ms)}\u2009ms`) },
       { name: "flight", title: "In flight", number: true, text: (row) => count(row.in_flight) },
     ],
   });

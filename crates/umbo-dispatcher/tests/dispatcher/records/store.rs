@@ -1,13 +1,13 @@
 //! A store whose calls fail on purpose: the n-th of them, those of some shards, or all of the home.
 
 use std::collections::BTreeSet;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
 use tokio::sync::Semaphore;
 use umbo_store::{
-    CallContext, DeleteRangeRequest, Deleted, MemoryStore, Outcome, Page, RangeRequest,
+    CallContext, DeleteRangeRequest, Deleted, MemoryStore, NodeStatus, Outcome, Page, RangeRequest,
     RecordsCopy, RecordsKeeper, Store, StoreError, StoreReport, WrappedStore, WriteError,
     WriteRequest, Written,
 };
@@ -37,6 +37,8 @@ pub(crate) struct FaultyStore {
     full: Mutex<BTreeSet<ShardId>>,
     /// Whether Umbo's own records cannot be reached.
     is_home_away: AtomicBool,
+    /// How far the clock of this dispatcher is ahead of that of the node with all shards, in microseconds.
+    pub(crate) clock_ahead: AtomicI64,
     /// A shard that has not heard that a dataset was dropped, that dataset, and the one that decides its writes there.
     lagging: Mutex<Option<(ShardId, NamespaceId, NamespaceId)>>,
     /// Lets a walk over the records go on, where it is held.
@@ -52,6 +54,7 @@ impl FaultyStore {
             fault: Mutex::default(),
             full: Mutex::default(),
             is_home_away: AtomicBool::new(false),
+            clock_ahead: AtomicI64::new(0),
             lagging: Mutex::default(),
             walks: Semaphore::new(0),
             is_walk_held: AtomicBool::new(false),
@@ -140,6 +143,18 @@ fn unavailable(shard: ShardId, outcome: Outcome) -> StoreError {
 impl WrappedStore for FaultyStore {
     fn inner(&self) -> &dyn Store {
         &*self.inner
+    }
+
+    fn nodes(&self) -> Vec<NodeStatus> {
+        vec![NodeStatus {
+            name: "a".to_owned(),
+            address: "a:1".to_owned(),
+            failure: None,
+            map_version: None,
+            shards: (0..4).map(ShardId).collect(),
+            in_flight: 0,
+            clock_ahead: Some(self.clock_ahead.load(SeqCst)),
+        }]
     }
 
     async fn get(

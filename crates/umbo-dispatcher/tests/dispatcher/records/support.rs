@@ -74,7 +74,21 @@ impl Site {
         &self,
         store: Arc<FaultyStore>,
     ) -> Result<TestDispatcher, ControlError> {
-        let clock: Arc<dyn Clock> = Arc::clone(&self.clock) as _;
+        self.pod_by(store, &self.clock).await
+    }
+
+    /// Returns a dispatcher with a clock of its own.
+    pub(crate) async fn pod_with_clock(&self, clock: &Arc<ManualClock>) -> TestDispatcher {
+        let store = FaultyStore::new(&self.store);
+        self.pod_by(store, clock).await.unwrap()
+    }
+
+    async fn pod_by(
+        &self,
+        store: Arc<FaultyStore>,
+        clock: &Arc<ManualClock>,
+    ) -> Result<TestDispatcher, ControlError> {
+        let clock: Arc<dyn Clock> = Arc::clone(clock) as _;
         let settings = LimiterSettings {
             weights: Weights::default(),
             accounts_max: 1_024,
@@ -130,7 +144,18 @@ impl TestDispatcher {
     }
 
     pub(crate) async fn ask(&self, method: &str, path: &str, body: &str) -> Answer {
-        let mut request = Request::builder().method(method).uri(path);
+        let request = Request::builder().method(method).uri(path);
+        self.send(request, body).await
+    }
+
+    /// Uploads a part of a load.
+    pub(crate) async fn upload(&self, path: &str, lines: &str) -> Answer {
+        let request = Request::builder().method("PUT").uri(path);
+        let request = request.header("content-type", "application/x-ndjson");
+        self.send(request, lines).await
+    }
+
+    async fn send(&self, mut request: http::request::Builder, body: &str) -> Answer {
         if let Some(token) = &self.token {
             request = request.header("authorization", format!("Bearer {token}"));
         }

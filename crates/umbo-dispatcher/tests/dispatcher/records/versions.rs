@@ -11,16 +11,20 @@ use umbo_types::{NamespaceId, PartitionKey};
 use crate::records::support::{Site, TestDispatcher};
 
 /// Builds the next version of a namespace, without rows, and activates it; `meanwhile` happens while it is being built.
-async fn replace(pod: &TestDispatcher, namespace: &str, meanwhile: impl AsyncFnOnce()) {
+pub(super) async fn replace(pod: &TestDispatcher, namespace: &str, meanwhile: impl AsyncFnOnce()) {
     let spec = json!({"mode": "replace", "activate": true}).to_string();
     let loads = format!("/v1/ns/{namespace}/loads");
     let load = pod.ask("POST", &loads, &spec).await;
     assert_eq!(load.status, 201, "{load:?}");
     meanwhile().await;
     let load = format!("{loads}/{}", load.body["id"].as_str().unwrap());
-    let sealed = pod
-        .ask("POST", &format!("{load}/seal"), r#"{"parts":0}"#)
-        .await;
+    seal_and_run(pod, &load, 0).await;
+}
+
+/// Seals a load of so many parts, and applies it until it is live.
+pub(super) async fn seal_and_run(pod: &TestDispatcher, load: &str, parts: u16) {
+    let parts = json!({ "parts": parts }).to_string();
+    let sealed = pod.ask("POST", &format!("{load}/seal"), &parts).await;
     assert_eq!(sealed.status, 200, "{sealed:?}");
     let dispatcher = Arc::clone(&pod.dispatcher);
     let here = LowPriority::default();
@@ -31,7 +35,7 @@ async fn replace(pod: &TestDispatcher, namespace: &str, meanwhile: impl AsyncFnO
         loop {
             events.wait_for_newer(seen).await;
             seen = EventCursor::parse(events.since(seen).next.as_bytes()).unwrap();
-            let state = pod.ask("GET", &load, "").await.body["state"].clone();
+            let state = pod.ask("GET", load, "").await.body["state"].clone();
             if state == "live" {
                 return;
             }

@@ -162,6 +162,7 @@ impl FakeHost {
             durability: Durability::Sync,
             proposed: Version(1),
             idempotency: None,
+            not_before: None,
         };
         self.store.write(&CallContext::internal(), request).await
     }

@@ -71,6 +71,19 @@ async fn every_frame_of_the_node_counts() {
     assert_eq!(store.records_revision(), revision);
 }
 
+/// A node tells its time of day with its status, and a clock that is far off is named.
+#[tokio::test(start_paused = true)]
+async fn a_clock_that_is_far_from_that_of_the_node_is_named() {
+    let (store, _peers, mut peer) = connected().await;
+    tokio::select! {
+        // Answers the probes of the store.
+        request = peer.request() => panic!("{request:?}"),
+        () = until(|| store.nodes()[0].clock_problem().is_some()) => {}
+    }
+    let problem = store.nodes()[0].clock_problem().unwrap_or_default();
+    assert!(problem.contains("ahead of that of node"), "{problem}");
+}
+
 /// A deadline is sent as an instant of the node's clock that is never later than the deadline itself.
 #[tokio::test(start_paused = true)]
 async fn a_deadline_comes_on_the_clock_of_the_node() {
