@@ -6,6 +6,18 @@
 //! cached, and no page can send a key the wrong way. The invariant: work under [`isolated`] that met a failed
 //! read never succeeds. Outside of [`isolated`], while redb opens, commits or closes, a failed read is an
 //! ordinary I/O error of redb.
+//!
+//! Unwinding is safe because redb 4.6.0, which the workspace pins, holds no lock over an isolated read that unwinding
+//! would poison. By its source:
+//! - `CheckedBackend::read` holds the `io_gate` for reading, and a `RwLock` is poisoned only under a write guard.
+//! - `PagedCachedFile::read` has given its locks back when it reads the file.
+//! - `PagedCachedFile::write` reads under the mutex of a stripe of the write buffer, if the page is in no cache.
+//!   Its only such caller is `get_page_mut`, for pages that the transaction itself has allocated. They are in the file
+//!   because the write buffer was full: [`crate::written_pages`] has them, and their reads never unwind.
+//! - `WriteTransaction::{open_table, list_tables, delete_table}` read under the mutex of the tables. The engine opens
+//!   tables [`unisolated`], and calls the others outside of [`isolated`].
+//! - `Table::get_mut` reads under the mutex of the freed pages. The engine does not call it.
+//! - `WriteTransaction::commit` and `abort`, and opening and closing, read under several locks, outside of [`isolated`].
 
 use std::cell::Cell;
 use std::io;

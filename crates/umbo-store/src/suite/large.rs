@@ -291,8 +291,8 @@ pub async fn an_upload_is_put_and_given_up_at_once<E: Engine>() {
     // Two writes that may be in one commit.
     upload(&t, &at, 5).await;
     let put = t.write_one(refer(&at, &large(5)));
-    let (put, given_up) = tokio::join!(put, t.write_one(give_up(5)));
-    applied(given_up);
+    let (put, abandoned) = tokio::join!(put, t.write_one(give_up(5)));
+    applied(abandoned);
     if put.is_ok() {
         applied(t.write_one(refer(&at, &large(5))).await);
         assert!(is_kept(&t, &at, 5).await);
