@@ -188,6 +188,11 @@ impl Committer {
         }
     }
 
+    /// Returns the shard whose work it does.
+    pub(crate) const fn shard(&self) -> &Arc<OpenShard> {
+        &self.shard
+    }
+
     /// Runs until the queue has been closed and emptied.
     pub(crate) fn run(mut self) {
         loop {

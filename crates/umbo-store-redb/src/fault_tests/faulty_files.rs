@@ -21,7 +21,10 @@ const EIO: i32 = 5;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum FileFault {
     Fail(io::ErrorKind),
-    Panic,
+    /// As redb does on damaged bytes.
+    RedbPanic,
+    /// As a broken invariant of the engine does.
+    OwnPanic,
 }
 
 /// Which operations a fault is for.
@@ -109,7 +112,11 @@ impl Control {
         drop(armed);
         match fault {
             FileFault::Fail(kind) => Err(kind.into()),
-            FileFault::Panic => panic!("a fault of the test"),
+            FileFault::RedbPanic => {
+                <u32 as redb::Value>::from_bytes(&[]);
+                unreachable!("redb panics")
+            }
+            FileFault::OwnPanic => panic!("a fault of the test"),
         }
     }
 
