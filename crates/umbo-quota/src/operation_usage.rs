@@ -2,14 +2,12 @@
 //! next request like it will cost.
 //!
 //! A request counts in four words, and four locked additions would be half of what it costs to admit
-//! and settle it. So threads take turns, which costs one: the thread that has the turn adds by load and store.
-//! A turn is a few loads and stores long, so that a thread hardly ever waits for it.
+//! and settle it. So threads take turns by a mutex, and the one that has it adds by load and store. Readers take none.
+//! A turn is a few loads and stores long, so that a thread hardly ever waits for it; if its thread is stopped in it,
+//! perhaps one of low priority, the others sleep.
 
-use std::sync::atomic::{
-    AtomicI64, AtomicU64,
-    Ordering::{Acquire, Relaxed, Release},
-};
-use std::{hint, thread};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use umbo_types::{Operation, RequestUnits};
 
@@ -21,15 +19,14 @@ use crate::report::{Breakdown, Tally};
 const SMOOTHING: u64 = 32;
 /// One request in so many feeds the record of how far the estimates were off.
 const SAMPLE: u64 = 8;
-/// Looks for the turn, after which the thread lets others run.
-const LOOKS: u32 = 64;
 
-/// What a caller used with one operation. Fills a cache line.
+/// What a caller used with one operation. Shares no cache line with another.
 #[derive(Debug, Default)]
 #[repr(align(64))]
 pub(crate) struct OperationUsage {
-    /// Twice the requests, and one more while a thread has the turn.
-    turns: AtomicU64,
+    /// Held by the thread that changes any of the numbers but `rejected`.
+    turn: Mutex<()>,
+    requests: AtomicU64,
     /// All that was charged, penalties included.
     charged: AtomicU64,
     /// What overloads added to the plain prices.
@@ -47,12 +44,12 @@ pub(crate) struct OperationUsage {
 impl OperationUsage {
     /// Adds what another cell counted.
     pub(crate) fn absorb(&self, other: &Self) {
-        let turn = self.begin();
+        let _turn = self.begin();
         add(&self.charged, other.charged.load(Relaxed));
         add(&self.penalty, other.penalty.load(Relaxed));
         add(&self.rows, other.rows.load(Relaxed));
         add(&self.bytes, other.bytes.load(Relaxed));
-        self.end(turn, other.requests());
+        add(&self.requests, other.requests());
         let rejected = other.rejected.load(Relaxed);
         self.rejected.fetch_add(rejected, Relaxed);
     }
@@ -174,7 +171,7 @@ impl OperationUsage {
         lesson: Option<i64>,
     ) -> bool {
         let bytes = work.read_bytes + work.write_bytes;
-        let turn = self.begin();
+        let _turn = self.begin();
         add(&self.charged, price.saturating_add(penalty));
         if penalty > 0 {
             add(&self.penalty, penalty);
@@ -185,18 +182,17 @@ impl OperationUsage {
         if let Some(unknown) = lesson {
             self.learn(unknown, samples);
         }
-        self.end(turn, 1);
+        add(&self.requests, 1);
         lesson.is_some() && samples.is_multiple_of(SAMPLE)
     }
 
     /// Counts a part of a request that was counted with its first one. Nothing is learned from it: it
     /// is unlike whatever comes next.
     pub(crate) fn count_part(&self, price: u64, work: &ActualUsage) {
-        let turn = self.begin();
+        let _turn = self.begin();
         add(&self.charged, price);
         add(&self.rows, work.rows);
         add(&self.bytes, work.read_bytes + work.write_bytes);
-        self.end(turn, 0);
     }
 
     /// Moves the average towards what a request cost. To be called by who has the turn.
@@ -217,42 +213,17 @@ impl OperationUsage {
     /// Loads the cache line.
     #[inline]
     pub(crate) fn touch(&self) {
-        self.turns.load(Relaxed);
+        self.requests.load(Relaxed);
     }
 
-    /// Waits for the turn and takes it. Nothing between this and [`Self::end`] may panic.
+    /// Waits for the turn and takes it.
     #[inline]
-    fn begin(&self) -> u64 {
-        let mut looks = 0_u32;
-        loop {
-            let turn = self.turns.load(Relaxed);
-            let is_free = turn.is_multiple_of(2);
-            if is_free
-                && self
-                    .turns
-                    .compare_exchange_weak(turn, turn + 1, Acquire, Relaxed)
-                    .is_ok()
-            {
-                return turn;
-            }
-            // A turn takes nanoseconds, unless its thread was stopped: then it is to go on.
-            looks += 1;
-            if looks.is_multiple_of(LOOKS) {
-                thread::yield_now();
-            } else {
-                hint::spin_loop();
-            }
-        }
-    }
-
-    /// Gives the turn back, and counts requests.
-    fn end(&self, turn: u64, requests: u64) {
-        self.turns
-            .store(turn.wrapping_add(requests.wrapping_mul(2)), Release);
+    fn begin(&self) -> MutexGuard<'_, ()> {
+        self.turn.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn requests(&self) -> u64 {
-        self.turns.load(Relaxed) / 2
+        self.requests.load(Relaxed)
     }
 
     /// Returns what was counted.
@@ -347,7 +318,7 @@ mod tests {
             read_bytes: 3,
             ..ActualUsage::default()
         };
-        thread::scope(|scope| {
+        std::thread::scope(|scope| {
             for _ in 0..4 {
                 scope.spawn(|| {
                     for _ in 0..10_000 {

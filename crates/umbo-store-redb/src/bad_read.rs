@@ -6,10 +6,23 @@
 //! cached, and no page can send a key the wrong way. The invariant: work under [`isolated`] that met a failed
 //! read never succeeds. Outside of [`isolated`], while redb opens, commits or closes, a failed read is an
 //! ordinary I/O error of redb.
+//!
+//! Unwinding is safe because redb 4.6.0, which the workspace pins, holds no lock over an isolated read that unwinding
+//! would poison. By its source:
+//! - `CheckedBackend::read` holds the `io_gate` for reading, and a `RwLock` is poisoned only under a write guard.
+//! - `PagedCachedFile::read` has given its locks back when it reads the file.
+//! - `PagedCachedFile::write` reads under the mutex of a stripe of the write buffer, if the page is in no cache.
+//!   Its only such caller is `get_page_mut`, for pages that the transaction itself has allocated. They are in the file
+//!   because the write buffer was full: [`crate::written_pages`] has them, and their reads never unwind.
+//! - `WriteTransaction::{open_table, list_tables, delete_table}` read under the mutex of the tables. The engine opens
+//!   tables [`unisolated`], and calls the others outside of [`isolated`].
+//! - `Table::get_mut` reads under the mutex of the freed pages. The engine does not call it.
+//! - `WriteTransaction::commit` and `abort`, and opening and closing, read under several locks, outside of [`isolated`].
 
 use std::cell::Cell;
 use std::io;
 use std::panic::resume_unwind;
+use std::thread::LocalKey;
 
 use crate::file_error::{BadRead, FileError, MustWait, guarded};
 
@@ -19,14 +32,23 @@ thread_local! {
     static FAILED_READS: Cell<u64> = const { Cell::new(0) };
 }
 
-/// Runs `work` and turns a failed read or a panic in it into a failure. `work` may change only a transaction
+/// Runs `work` with a flag of this thread, which is as before afterwards, also if `work` panics.
+fn with<T>(flag: &'static LocalKey<Cell<bool>>, value: bool, work: impl FnOnce() -> T) -> T {
+    struct Restore(&'static LocalKey<Cell<bool>>, bool);
+    impl Drop for Restore {
+        fn drop(&mut self) {
+            self.0.set(self.1);
+        }
+    }
+    let _restore = Restore(flag, flag.replace(value));
+    work()
+}
+
+/// Runs `work` and turns a failed read or a panic of redb in it into a failure. `work` may change only a transaction
 /// that the caller aborts.
 pub(crate) fn isolated<T>(work: impl FnOnce() -> Result<T, FileError>) -> Result<T, FileError> {
     let failed_before = FAILED_READS.get();
-    let was_isolated = IS_ISOLATED.replace(true);
-    let result = guarded(work);
-    IS_ISOLATED.set(was_isolated);
-    match result {
+    match with(&IS_ISOLATED, true, || guarded(work)) {
         Ok(_) if FAILED_READS.get() != failed_before => Err(FileError::Unreadable(
             "a part of the file cannot be read".to_owned(),
         )),
@@ -37,10 +59,7 @@ pub(crate) fn isolated<T>(work: impl FnOnce() -> Result<T, FileError>) -> Result
 /// Runs `work` under [`isolated`] if it need not wait for the disk; otherwise fails with
 /// [`FileError::MustWait`].
 pub(crate) fn at_once<T>(work: impl FnOnce() -> Result<T, FileError>) -> Result<T, FileError> {
-    let could_wait = MAY_WAIT.replace(false);
-    let result = isolated(work);
-    MAY_WAIT.set(could_wait);
-    result
+    with(&MAY_WAIT, false, || isolated(work))
 }
 
 /// Returns whether reads on this thread are forbidden to wait for the disk.
@@ -57,10 +76,7 @@ pub(crate) fn refuse_to_wait() -> ! {
 /// while redb holds a lock: unwinding would poison the lock, and the next use of it while a table is dropped
 /// would end the process.
 pub(crate) fn unisolated<T>(work: impl FnOnce() -> T) -> T {
-    let was_isolated = IS_ISOLATED.replace(false);
-    let result = work();
-    IS_ISOLATED.set(was_isolated);
-    result
+    with(&IS_ISOLATED, false, work)
 }
 
 /// Returns whether a failed read on this thread may unwind. A read that fails during another unwinding may
@@ -101,6 +117,13 @@ mod tests {
     fn a_failed_read_is_an_error_where_redb_holds_a_lock() {
         let failure = isolated::<()>(|| Err(unisolated(fail).into())).unwrap_err();
         assert!(matches!(failure, FileError::Io(_)), "{failure}");
+    }
+
+    #[test]
+    fn a_panic_of_the_engine_leaves_no_flag_behind() {
+        let work = || at_once::<()>(|| panic!("an assertion of the engine"));
+        std::panic::catch_unwind(work).unwrap_err();
+        assert!(!is_isolated() && MAY_WAIT.get());
     }
 
     #[test]

@@ -7,7 +7,7 @@
 use redb::{Database, Durability, ReadTransaction, ReadableDatabase};
 
 use crate::file_error::{FileError, guarded};
-use crate::shard_file::{OpenedFile, ShardFile, begin_write, record};
+use crate::shard_file::{OpenedFile, ShardFile, begin_write, close, record};
 use crate::shard_ownership::{
     FileOwnership, HandOverStamp, META_OWNER, META_STAMP, OwnerRecord, Remembered,
 };
@@ -115,7 +115,7 @@ impl ShardFile {
                     owner.moves, stamp.owner.moves
                 )));
             }
-            put_stamp(&database, progress, stamp)?;
+            put_stamp(database, progress, stamp)?;
             Ok(Giving::Given)
         })
     }
@@ -144,7 +144,7 @@ impl ShardFile {
                 .stamp
                 .ok_or_else(|| refused("it was not given away: it has no stamp".to_owned()))?;
             allows(&before).map_err(refused)?;
-            put_stamp(&database, progress, stamp)?;
+            put_stamp(database, progress, stamp)?;
             Ok(before)
         })
     }
@@ -158,8 +158,9 @@ impl ShardFile {
     }
 }
 
+/// Stamps a file and closes it.
 fn put_stamp(
-    database: &Database,
+    database: Database,
     progress: ShardProgress,
     stamp: &HandOverStamp,
 ) -> Result<(), FileError> {
@@ -167,14 +168,14 @@ fn put_stamp(
         sequence: progress.sequence + 1,
         ..progress
     };
-    let transaction = begin_write(database, Durability::Immediate)?;
+    let transaction = begin_write(&database, Durability::Immediate)?;
     {
         let mut meta = transaction.open_table(META)?;
         meta.insert(META_STAMP, &stamp.encode()[..])?;
         meta.insert(META_PROGRESS, &progress.encode()[..])?;
     }
     transaction.commit()?;
-    Ok(())
+    close(database)
 }
 
 /// Reads the owner records of a file.

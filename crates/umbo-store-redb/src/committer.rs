@@ -44,7 +44,7 @@ use crate::fences::Fences;
 use crate::file_error::{FileError, guarded};
 use crate::queue::TakenWork;
 use crate::shard::OpenShard;
-use crate::shard_file::{ShardFile, begin_write};
+use crate::shard_file::{ShardFile, begin_write, close};
 use crate::snapshot::ShardSnapshot;
 use crate::tables::{META, META_PROGRESS, ShardProgress};
 use crate::watched_file::committing;
@@ -183,6 +183,11 @@ impl Committer {
             trouble: None,
             reopened_at: None,
         }
+    }
+
+    /// Returns the shard whose work it does.
+    pub(crate) const fn shard(&self) -> &Arc<OpenShard> {
+        &self.shard
     }
 
     /// Runs until the queue has been closed and emptied.
@@ -331,6 +336,7 @@ impl Committer {
             believed,
             is_closed: false,
         };
+        self.file.disk.written.clear();
         let prepared = prepare(database, &order, &mut self.versions, record);
         let Prepared {
             transaction,
@@ -415,16 +421,16 @@ impl Committer {
             is_closed: true,
         };
         let is_needed = !self.progress.is_closed && self.unflushed.lost().is_empty();
-        let database = self.database.take();
-        let closed = guarded(|| {
-            if let Some(database) = database
-                && is_needed
-            {
-                write_progress(&database, progress)?;
-            }
+        let Some(database) = self.database.take() else {
+            return;
+        };
+        let recorded = if is_needed {
+            guarded(|| write_progress(&database, progress))
+        } else {
             Ok(())
-        });
-        if let Err(failure) = closed {
+        };
+        let closed = close(database);
+        if let Err(failure) = recorded.and(closed) {
             tracing::warn!(
                 file = %self.file.path.display(),
                 reason = %failure,

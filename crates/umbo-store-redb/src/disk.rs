@@ -1,7 +1,7 @@
 //! The state of the disk below a shard's file.
 //!
-//! Owns the ranges that could not be read lately, the count of failed reads, and the reads that wait for the
-//! disk; it outlives the openings of the file. The invariant: a range that is remembered as unreadable is not
+//! Owns the ranges that could not be read lately, the pages that were written lately, the count of failed reads, and the
+//! reads that wait for the disk; it outlives the openings of the file. The invariant: a range that is remembered as unreadable is not
 //! read from the disk before it is written or its retry is due. A disk may take seconds to report a bad
 //! sector, so other requests would wait behind each attempt.
 
@@ -15,6 +15,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, SemaphorePermit};
 
 use crate::file_error::FileError;
 use crate::opener::Opener;
+use crate::written_pages::WrittenPages;
 
 /// Most unreadable ranges remembered for a file, of about 100 bytes each. Ranges beyond that are read from
 /// the disk each time.
@@ -49,6 +50,8 @@ struct BadRange {
 #[derive(Debug)]
 pub(crate) struct Disk {
     opener: Arc<dyn Opener>,
+    /// Pages that the transaction under way may have written.
+    pub(crate) written: WrittenPages,
     failed_reads: AtomicU64,
     bad: Mutex<Vec<BadRange>>,
     /// Length of `bad`, so that a healthy disk costs no lock.
@@ -80,6 +83,7 @@ impl Disk {
     pub(crate) fn new(opener: Arc<dyn Opener>) -> Arc<Self> {
         Arc::new(Self {
             opener,
+            written: WrittenPages::default(),
             failed_reads: AtomicU64::new(0),
             bad: Mutex::default(),
             bad_count: AtomicUsize::new(0),

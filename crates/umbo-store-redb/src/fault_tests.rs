@@ -56,6 +56,15 @@ impl Rig {
         }
     }
 
+    /// Makes a store with free pages in its file, which redb would sync to make it grow.
+    async fn with_room() -> Self {
+        let rig = Self::new();
+        for value in ["x".repeat(200_000), String::new()] {
+            rig.put("room", &value).await.unwrap();
+        }
+        rig
+    }
+
     /// Opens a copy of the files as they are, as after a kill.
     fn copy(&self) -> (RedbStore, tempfile::TempDir) {
         let folder = tempfile::tempdir().unwrap();

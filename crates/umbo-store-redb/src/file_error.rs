@@ -1,11 +1,13 @@
 //! Errors of one use of a shard's file, sorted by how the store reacts to them.
 //!
-//! Owns the translation of redb's errors and panics. A panic inside redb is caught here and nowhere else; it
-//! is treated as damage of the file that was being used.
+//! Owns the translation of redb's errors and panics. A panic that begins in redb's source is caught here and nowhere
+//! else; it is treated as damage of the file that was being used. Any other panic is a defect of Umbo, and goes on.
 
 use std::any::Any;
+use std::cell::Cell;
 use std::io;
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::panic::{self, AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::Once;
 
 use redb::{CommitError, CursorError, DatabaseError, StorageError, TableError, TransactionError};
 
@@ -63,14 +65,43 @@ pub(crate) struct BadRead {
 /// The payload that a read unwinds with if it would have to wait for the disk on a thread that must not wait.
 pub(crate) struct MustWait;
 
-/// Runs `work` on a redb file and turns a panic into a failure.
+thread_local! {
+    /// Whether the last panic of the thread began in redb. Unknown where a process has replaced the hook below; a panic
+    /// counts as one of redb then.
+    static BEGAN_IN_REDB: Cell<Option<bool>> = const { Cell::new(None) };
+}
+
+/// Has the place of each panic recorded, which its payload does not tell.
+fn record_places() {
+    static HOOK: Once = Once::new();
+    if std::thread::panicking() {
+        return;
+    }
+    HOOK.call_once(|| {
+        let before = panic::take_hook();
+        panic::set_hook(Box::new(move |panic| {
+            BEGAN_IN_REDB.set(panic.location().map(|place| is_of_redb(place.file())));
+            before(panic);
+        }));
+    });
+}
+
+/// Returns whether a source file is redb's, in a registry or vendored.
+fn is_of_redb(file: &str) -> bool {
+    let mut folders = file.split(['/', '\\']);
+    folders.any(|folder| folder == "redb" || folder.starts_with("redb-"))
+}
+
+/// Runs `work` on a redb file and turns a panic of redb into a failure.
 pub(crate) fn guarded<T>(work: impl FnOnce() -> Result<T, FileError>) -> Result<T, FileError> {
     // An unwinding leaves no state of this crate half-changed: readers only read, and the committer drops its
     // transaction and opens the file again after any failure.
+    record_places();
     catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| {
         Err(match panic.downcast::<BadRead>() {
             Ok(read) => FileError::Unreadable(read.reason),
             Err(panic) if panic.is::<MustWait>() => FileError::MustWait,
+            Err(panic) if BEGAN_IN_REDB.take() == Some(false) => resume_unwind(panic),
             Err(panic) => FileError::Damaged(format!("redb panicked: {}", panic_text(&*panic))),
         })
     })
@@ -166,12 +197,31 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_panic_becomes_a_failure_with_its_text() {
-        let number = std::hint::black_box(7);
-        let failure = guarded::<()>(|| panic!("page {number} is odd")).unwrap_err();
-        assert!(failure.to_string().contains("page 7 is odd"));
-        let failure = guarded::<()>(|| panic!("plain")).unwrap_err();
-        assert!(failure.to_string().contains("plain"));
+    fn a_panic_of_redb_becomes_a_failure_with_its_text() {
+        let decode = || Ok(<u32 as redb::Value>::from_bytes(&[1]));
+        let failure = guarded(decode).unwrap_err();
+        assert!(matches!(failure, FileError::Damaged(_)), "{failure}");
+        assert!(
+            failure.to_string().contains("TryFromSliceError"),
+            "{failure}"
+        );
+    }
+
+    #[test]
+    #[should_panic(expected = "an assertion of the engine")]
+    fn another_panic_goes_on() {
+        // One of redb before it does not count.
+        let _ = guarded(|| Ok(<u32 as redb::Value>::from_bytes(&[1])));
+        let _ = guarded::<()>(|| panic!("an assertion of the engine"));
+    }
+
+    #[test]
+    fn redb_is_known_by_its_folder() {
+        assert!(is_of_redb(
+            "/root/.cargo/registry/src/index/redb-4.6.0/src/db.rs"
+        ));
+        assert!(is_of_redb("vendor/redb/src/db.rs"));
+        assert!(!is_of_redb("crates/umbo-store-redb/src/shard.rs"));
     }
 
     #[test]

@@ -56,6 +56,7 @@ mod walk;
 mod watched_file;
 mod work;
 mod written;
+mod written_pages;
 
 pub use config::{ClusterMember, Config};
 pub use error::OpenError;

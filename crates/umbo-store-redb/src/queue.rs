@@ -23,6 +23,12 @@ pub(crate) struct WorkSize {
 }
 
 impl WorkSize {
+    /// More than any work.
+    const MAX: Self = Self {
+        mutations: usize::MAX,
+        bytes: usize::MAX,
+    };
+
     fn plus(self, other: Self) -> Self {
         Self {
             mutations: self.mutations + other.mutations,
@@ -158,6 +164,15 @@ impl<T> Queue<T> {
     pub(crate) fn close(&self) {
         self.lock().is_closed = true;
         self.tell();
+    }
+
+    /// Closes the queue, and returns the work that nobody will take.
+    pub(crate) fn abandon(&self) -> Vec<T> {
+        let mut state = self.lock();
+        state.is_closed = true;
+        let (mut work, mut taken) = (Vec::new(), WorkSize::default());
+        state.move_to(&mut work, &mut taken, WorkSize::MAX);
+        work
     }
 
     /// Wakes the consumer.

@@ -1,10 +1,23 @@
 //! A committer on the executor of its store: its start, and the wait for its end.
 
+use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 
 use crate::committer::Committer;
 use crate::error::OpenError;
 use crate::runner::Runner;
+use crate::shard::OpenShard;
+
+/// Ends the work of a shard if its committer panics.
+struct PanicGuard(Arc<OpenShard>);
+
+impl Drop for PanicGuard {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            self.0.end_after_panic();
+        }
+    }
+}
 
 /// A committer that has been started.
 #[derive(Debug)]
@@ -23,17 +36,24 @@ impl RunningCommitter {
         name: String,
         committer: Committer,
     ) -> Result<Self, OpenError> {
+        let guard = PanicGuard(Arc::clone(committer.shard()));
         match runner {
             Runner::Threads => thread::Builder::new()
                 .name(name)
-                .spawn(move || committer.run())
+                .spawn(move || {
+                    let _guard = guard;
+                    committer.run();
+                })
                 .map(Self::Thread)
                 .map_err(|source| OpenError::System {
                     what: "a thread",
                     source,
                 }),
             #[cfg(feature = "simulation")]
-            Runner::Tasks => Ok(Self::Task(tokio::spawn(committer.run_as_task()))),
+            Runner::Tasks => Ok(Self::Task(tokio::spawn(async move {
+                let _guard = guard;
+                committer.run_as_task().await;
+            }))),
         }
     }
 

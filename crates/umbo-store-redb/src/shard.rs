@@ -276,7 +276,10 @@ impl OpenShard {
             .push(work, size)
             .map_err(|refused| match refused {
                 PushError::Full => StoreError::QueueFull { shard: self.id },
-                PushError::Closed => StoreError::Closing,
+                PushError::Closed => match self.current_state() {
+                    ShardState::Unavailable(reason) => self.unavailable(reason),
+                    ShardState::Available | ShardState::ReadOnly(_) => StoreError::Closing,
+                },
             })
     }
 
@@ -361,6 +364,22 @@ impl OpenShard {
         self.reopened.notify_waiters();
     }
 
+    /// Refuses all work from now on: the committer has panicked, which is a defect of Umbo and not of the file.
+    pub(crate) fn end_after_panic(&self) {
+        let reason = "its committer has panicked, see the log; a restart brings it back";
+        let reason = self.blame(reason);
+        self.set_state(ShardState::Unavailable(reason.clone()));
+        for work in self.queue.abandon() {
+            work.refuse(self.unavailable(reason.clone()));
+        }
+        self.note_reopened();
+    }
+
+    fn current_state(&self) -> ShardState {
+        let state = self.state.lock();
+        state.unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
     /// Sets the state of the shard. Returns the previous one.
     pub(crate) fn set_state(&self, state: ShardState) -> ShardState {
         let mut current = self.state.lock().unwrap_or_else(PoisonError::into_inner);
@@ -369,17 +388,16 @@ impl OpenShard {
 
     /// Returns the state of the shard for operators.
     pub(crate) fn status(&self) -> ShardStatus {
-        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let sizes = self.sizes.lock().unwrap_or_else(PoisonError::into_inner);
         let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let looks = self.rows.looks();
         ShardStatus {
             shard: self.id,
-            state: match &*state {
+            state: match self.current_state() {
                 ShardState::Available if self.disk.is_stuck() => {
                     ShardState::ReadOnly(self.blame(FileError::Stuck))
                 }
-                state => state.clone(),
+                state => state,
             },
             rows: guarded(|| self.snapshot.load().row_count()).unwrap_or_default(),
             file_bytes: std::fs::metadata(&self.path).map_or(0, |file| file.len()),
@@ -431,6 +449,14 @@ impl OpenShard {
                 shard,
                 reason: self.blame(reason),
             },
+        }
+    }
+
+    fn unavailable(&self, reason: String) -> StoreError {
+        StoreError::Unavailable {
+            shard: self.id,
+            reason,
+            outcome: Outcome::NotApplied,
         }
     }
 

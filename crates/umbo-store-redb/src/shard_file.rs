@@ -5,8 +5,8 @@
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
 
 use redb::{
     Builder, Database, DatabaseError, Durability, ReadTransaction, ReadableDatabase, TableError,
@@ -131,7 +131,7 @@ impl ShardFile {
                 meta.insert(META_PROGRESS, &progress.encode()[..])?;
             }
             transaction.commit()?;
-            Ok(())
+            close(database)
         })
     }
 
@@ -234,7 +234,6 @@ impl ShardFile {
             path: self.path.clone(),
             inner: self.opener.open(&self.path)?,
             at_once,
-            unsynced: Mutex::default(),
             disk: Arc::clone(&self.disk),
         })?;
         Ok((database, was_repaired.load(Ordering::Relaxed)))
@@ -280,6 +279,12 @@ pub(crate) fn record(transaction: &ReadTransaction, name: &str) -> Result<Vec<u8
     let record = transaction.open_table(META)?.get_owned(name)?;
     let record = record.ok_or_else(|| FileError::Damaged(format!("no {name} record")))?;
     Ok(record.value().to_vec())
+}
+
+/// Closes a database. It is closed also if that fails: what its last commit holds is in the file, and the next opening
+/// recovers it.
+pub(crate) fn close(database: Database) -> Result<(), FileError> {
+    guarded(|| Ok(database.close()?))
 }
 
 /// Begins a transaction with the settings that every commit of a shard has.

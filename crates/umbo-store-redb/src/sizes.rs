@@ -12,6 +12,7 @@ use redb::{ReadTransaction, ReadableTable, Table, WriteTransaction};
 use umbo_store::NamespaceSize;
 use umbo_types::NamespaceId;
 
+use crate::bad_read::unisolated;
 use crate::file_error::FileError;
 use crate::key_codec;
 use crate::row_codec;
@@ -167,11 +168,12 @@ pub(crate) fn read(transaction: &ReadTransaction) -> Result<Option<Sizes>, FileE
 /// Counts all rows, and marks the file, within a transaction. Reads the whole row table.
 pub(crate) fn recount(transaction: &WriteTransaction) -> Result<Sizes, FileError> {
     let mut changes = SizeChanges::default();
-    for entry in transaction.open_table(ROWS)?.iter()? {
+    let rows = unisolated(|| transaction.open_table(ROWS))?;
+    for entry in rows.iter()? {
         let (key, row) = entry?;
         changes.add(key.value(), row.value());
     }
-    let mut meta = transaction.open_table(META)?;
+    let mut meta = unisolated(|| transaction.open_table(META))?;
     meta.retain_in(PREFIX..BEYOND_PREFIX, |_, _| false)?;
     mark(&mut meta)?;
     let sizes = changes.record(&mut meta)?.into_iter();

@@ -5,11 +5,10 @@
 //! after some of its writes a long commit gives way.
 
 use std::cell::Cell;
-use std::collections::HashSet;
 use std::io;
 use std::ops::Bound;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use redb::{BackendError, StorageBackend};
 use umbo_store::give_way;
@@ -44,9 +43,6 @@ pub(crate) struct WatchedFile {
     pub(crate) inner: Box<dyn StorageBackend>,
     /// Reader of the part of it that is in memory, if the system can tell.
     pub(crate) at_once: Option<Box<dyn ReadAtOnce>>,
-    /// Offsets that were written since the last sync: redb may read such a page while it holds a lock, which
-    /// unwinding would poison. Bounded by what redb writes between two syncs.
-    pub(crate) unsynced: Mutex<HashSet<u64>>,
     /// The state of its disk.
     pub(crate) disk: Arc<Disk>,
 }
@@ -57,10 +53,6 @@ impl WatchedFile {
         self.inner
             .read(offset, out)
             .or_else(|_| self.inner.read(offset, out))
-    }
-
-    fn lock_unsynced(&self) -> MutexGuard<'_, HashSet<u64>> {
-        self.unsynced.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn reason(offset: u64, len: usize, error: &io::Error) -> String {
@@ -79,7 +71,8 @@ impl StorageBackend for WatchedFile {
     }
 
     fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
-        if self.lock_unsynced().contains(&offset) {
+        // redb may read such a page while it holds a lock, which unwinding would poison.
+        if self.disk.written.may_hold(offset) {
             return self.inner.read(offset, out);
         }
         if is_isolated()
@@ -118,13 +111,11 @@ impl StorageBackend for WatchedFile {
     }
 
     fn sync_data(&self) -> io::Result<()> {
-        self.inner.sync_data()?;
-        self.lock_unsynced().clear();
-        Ok(())
+        self.inner.sync_data()
     }
 
     fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
-        self.lock_unsynced().insert(offset);
+        self.disk.written.insert(offset);
         self.inner.write(offset, data)?;
         self.disk.note_good(offset, data.len());
         if let Some(writes) = LONG_COMMIT.get() {

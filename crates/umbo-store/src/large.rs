@@ -19,7 +19,8 @@ pub const UPLOAD_IDLE: Duration = Duration::from_mins(2);
 /// that long.
 pub const READ_GRACE: Duration = Duration::from_secs(20);
 
-/// A step of an upload. It changes no row.
+/// A step of an upload. It changes no row. Rows that mutations before it store in the same commit count as rows that
+/// refer to the upload.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum UploadStep {
     /// Adds a chunk, and begins the upload with the first. Chunks are added in order, and all but the last have
@@ -38,6 +39,13 @@ pub enum UploadStep {
 }
 
 impl UploadStep {
+    /// Returns the upload that the step changes.
+    pub const fn upload(&self) -> &UploadId {
+        match self {
+            Self::Append { upload, .. } | Self::Abandon(upload) => upload,
+        }
+    }
+
     /// Returns the bytes that the step stores.
     pub const fn len(&self) -> usize {
         match self {

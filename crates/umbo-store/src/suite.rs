@@ -184,7 +184,8 @@ macro_rules! contract_suite {
                 a_part_of_a_large_value_is_none,
                 a_large_value_is_put_on_a_condition,
                 a_large_value_goes_with_its_last_row,
-                an_upload_without_a_row_goes;
+                an_upload_without_a_row_goes,
+                an_upload_is_put_and_given_up_at_once;
             datasets:
                 datasets_take_the_same_writes,
                 idempotency_records_outlive_an_activation,

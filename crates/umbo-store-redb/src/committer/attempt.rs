@@ -184,6 +184,8 @@ fn change(
             }
         }
     }
+    // An upload that such a row refers to must not be given up by the work.
+    large.settle(&writer.take_references(), order.now)?;
     let mut answers = Vec::with_capacity(order.work.len());
     let mut mutations = 0;
     // Consecutive writes are planned together.
@@ -206,7 +208,7 @@ fn change(
     let swept = writer.sweep(&order.chores, mutations, &order.spared.entries)?;
     let mut swept =
         swept.with_records(records.sweep(&order.chores, mutations, &order.spared.entries)?);
-    large.settle(writer.references(), order.now)?;
+    large.settle(&writer.take_references(), order.now)?;
     trace.sweep(&[]);
     swept.next_upload_due = large.sweep(order.chores.sweep_until)?;
     drop(large);

@@ -4,8 +4,11 @@
 //! invariants: the number of references of an upload is that of the rows that refer to it, in every committed state; an
 //! upload without any has exactly one entry among the due ones, `due (u64, big endian) | upload id`; and an upload of
 //! which a chunk has been reclaimed is never told to be whole.
+//!
+//! Steps are taken before the rows of their commit are decided. So an upload that a row of the commit asks for is not
+//! changed by a step behind it: a chunk is refused, and a giving up waits until the references are settled.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use redb::{ReadableTable, Table, TableDefinition, WriteTransaction};
 use umbo_store::{READ_GRACE, UPLOAD_IDLE, UploadState, UploadStep};
@@ -87,6 +90,10 @@ pub(crate) struct LargeWriter<'txn> {
     tables: Option<LargeTables<'txn>>,
     /// No upload is due before; none if there is none.
     next_due: Option<Timestamp>,
+    /// Uploads that rows of the transaction ask for; whether they get them is decided later.
+    asked: BTreeSet<UploadId>,
+    /// Those of them that were given up after that.
+    given_up: BTreeSet<UploadId>,
 }
 
 struct LargeTables<'txn> {
@@ -105,6 +112,8 @@ impl<'txn> LargeWriter<'txn> {
             transaction,
             tables: None,
             next_due,
+            asked: BTreeSet::new(),
+            given_up: BTreeSet::new(),
         }
     }
 
@@ -125,18 +134,24 @@ impl<'txn> LargeWriter<'txn> {
     /// Returns whether a row may refer to an upload by this reference.
     pub(crate) fn is_whole(&mut self, large: &LargeRef) -> Result<bool, FileError> {
         let record = self.tables()?.record(large.upload)?;
-        Ok(record.is_some_and(|record| record.state.is_whole(large)))
+        let is_whole = record.is_some_and(|record| record.state.is_whole(large));
+        if is_whole {
+            self.asked.insert(large.upload);
+        }
+        Ok(is_whole)
     }
 
     /// Takes a step of an upload; returns whether it could.
     pub(crate) fn step(&mut self, step: &UploadStep, now: Timestamp) -> Result<bool, FileError> {
-        let tables = self.tables()?;
+        let is_asked = self.asked.contains(step.upload());
         match step {
+            UploadStep::Append { .. } if is_asked => return Ok(false),
             UploadStep::Append {
                 upload,
                 index,
                 bytes,
             } => {
+                let tables = self.tables()?;
                 let old = tables.record(*upload)?;
                 let known = old.map(|record| record.state);
                 let Some(state) = UploadState::append(known, *index, bytes.len()) else {
@@ -149,18 +164,16 @@ impl<'txn> LargeWriter<'txn> {
                 let due = Some(now.saturating_add(UPLOAD_IDLE));
                 tables.replace(*upload, old, StoredUpload { state, due })?;
             }
-            UploadStep::Abandon(upload) => {
-                if let Some(old) = tables.record(*upload)?
-                    && old.state.references == 0
-                {
-                    tables.replace(*upload, Some(old), spent(now))?;
-                }
+            UploadStep::Abandon(upload) if is_asked => {
+                self.given_up.insert(*upload);
             }
+            UploadStep::Abandon(upload) => self.tables()?.give_up(*upload, now)?,
         }
         Ok(true)
     }
 
-    /// Changes the references to uploads. One that has none left is kept for reads that have begun.
+    /// Changes the references to uploads by those of rows that were stored and removed since the last call. An upload
+    /// that has none left is kept for reads that have begun.
     pub(crate) fn settle(
         &mut self,
         references: &References,
@@ -181,6 +194,9 @@ impl<'txn> LargeWriter<'txn> {
                 ..old.state
             };
             tables.replace(upload, Some(old), StoredUpload { state, due })?;
+        }
+        for upload in std::mem::take(&mut self.given_up) {
+            self.tables()?.give_up(upload, now)?;
         }
         Ok(())
     }
@@ -245,6 +261,14 @@ impl LargeTables<'_> {
                     .ok_or_else(|| FileError::Damaged(format!("the record of upload {upload}")))
             })
             .transpose()
+    }
+
+    /// Reclaims an upload soon unless rows refer to it.
+    fn give_up(&mut self, upload: UploadId, now: Timestamp) -> Result<(), FileError> {
+        match self.record(upload)? {
+            Some(old) if old.state.references == 0 => self.replace(upload, Some(old), spent(now)),
+            _ => Ok(()),
+        }
     }
 
     fn replace(

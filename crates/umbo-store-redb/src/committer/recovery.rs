@@ -12,8 +12,8 @@ use umbo_store::{Outcome, ShardState};
 
 use super::{Committer, FailedCommit, Unflushed};
 use crate::committer::limits::IDLE_WAKE;
-use crate::file_error::{FileError, guarded};
-use crate::shard_file::OpenedFile;
+use crate::file_error::FileError;
+use crate::shard_file::{OpenedFile, close};
 use crate::snapshot::ShardSnapshot;
 use crate::work::{QueuedWork, answer_all};
 
@@ -139,11 +139,16 @@ impl Committer {
     /// Closes the database and opens it again. Returns its state, which may lack asynchronous writes.
     fn open_again(&mut self) -> Result<ShardSnapshot, FileError> {
         self.reopened_at = Some(self.disk_now());
-        let database = self.database.take();
-        guarded(|| {
-            drop(database);
-            Ok(())
-        })?;
+        if let Some(database) = self.database.take()
+            && let Err(failure) = close(database)
+        {
+            // As expected after a failed commit; the opening below recovers the file.
+            tracing::warn!(
+                file = %self.file.path.display(),
+                reason = %failure,
+                "the shard could not be closed in order before it is opened again"
+            );
+        }
         let OpenedFile {
             database,
             mut snapshot,

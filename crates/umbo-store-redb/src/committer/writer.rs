@@ -213,9 +213,9 @@ impl<'txn> RowWriter<'txn> {
         &self.sizes
     }
 
-    /// Returns how the references to uploads have changed so far.
-    pub(crate) const fn references(&self) -> &References {
-        &self.references
+    /// Returns how the references to uploads have changed since the last call.
+    pub(crate) fn take_references(&mut self) -> References {
+        std::mem::take(&mut self.references)
     }
 
     /// Stores a row and returns the one that it replaces.

@@ -17,7 +17,7 @@ use super::{NAMESPACE, Rig, get, put};
 
 #[tokio::test]
 async fn an_asynchronous_write_reaches_the_disk_by_itself() {
-    let rig = Rig::new();
+    let rig = Rig::with_room().await;
     // The first write reserves versions, which is a durable commit.
     put(&rig.store, "first", "1", Durability::Async)
         .await
@@ -189,7 +189,7 @@ async fn put_before_a_flush(rig: &Rig, key: &str) -> Option<Result<Written, Writ
 #[tokio::test]
 async fn versions_of_lost_asynchronous_writes_are_not_given_again() {
     let (rig, given) = loop {
-        let rig = Rig::new();
+        let rig = Rig::with_room().await;
         put(&rig.store, "reserve", "0", Durability::Async)
             .await
             .unwrap();

@@ -1,5 +1,6 @@
 //! A sector that cannot be read affects only the rows on its page.
 
+mod locked;
 mod packed;
 mod property;
 

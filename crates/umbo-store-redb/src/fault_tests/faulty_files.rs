@@ -1,5 +1,6 @@
 //! Files that fail, panic, wait and report operations on command of a test.
 
+use std::backtrace::Backtrace;
 use std::io;
 use std::ops::Range;
 use std::os::unix::fs::FileExt as _;
@@ -20,7 +21,10 @@ const EIO: i32 = 5;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum FileFault {
     Fail(io::ErrorKind),
-    Panic,
+    /// As redb does on damaged bytes.
+    RedbPanic,
+    /// As a broken invariant of the engine does.
+    OwnPanic,
 }
 
 /// Which operations a fault is for.
@@ -31,6 +35,17 @@ pub(super) enum FileOperation {
     Sync,
     /// Writes, changes of length and syncs.
     Change,
+}
+
+/// Whether a read under a lock of redb fails.
+#[derive(Debug, Default)]
+enum LockedRead {
+    #[default]
+    Served,
+    /// The next one will.
+    Armed,
+    /// One has, and so do all of its page.
+    Failed(u64),
 }
 
 #[derive(Debug, Default)]
@@ -53,6 +68,7 @@ pub(super) struct Control {
     /// Ranges whose reads fail, and how many have.
     bad_sectors: Mutex<Vec<Range<u64>>>,
     bad_sector_reads: AtomicU64,
+    locked_read: Mutex<LockedRead>,
     /// Beginning of the disk's clock, and what a test has advanced it by.
     began: OnceLock<Instant>,
     advanced: Mutex<Duration>,
@@ -96,8 +112,31 @@ impl Control {
         drop(armed);
         match fault {
             FileFault::Fail(kind) => Err(kind.into()),
-            FileFault::Panic => panic!("a fault of the test"),
+            FileFault::RedbPanic => {
+                <u32 as redb::Value>::from_bytes(&[]);
+                unreachable!("redb panics")
+            }
+            FileFault::OwnPanic => panic!("a fault of the test"),
         }
+    }
+
+    /// Fails a read by redb's function that reads under a lock, and the repetitions of that read.
+    fn check_locked(&self, offset: u64) -> io::Result<()> {
+        let mut locked = self.locked_read.lock().unwrap();
+        let is_it = match *locked {
+            LockedRead::Served => return Ok(()),
+            LockedRead::Armed => {
+                let stack = Backtrace::force_capture().to_string();
+                stack.contains("PagedCachedFile::write")
+            }
+            LockedRead::Failed(page) => page == offset,
+        };
+        if !is_it {
+            return Ok(());
+        }
+        *locked = LockedRead::Failed(offset);
+        self.hits.fetch_add(1, Ordering::SeqCst);
+        Err(io::Error::from_raw_os_error(EIO))
     }
 
     fn wait_while_hung(&self, name: &str) {
@@ -131,9 +170,15 @@ impl FaultyFiles {
         self.set(Some((kind, fault)), after, true);
     }
 
+    /// Makes reads of a page fail from its first read under a lock of redb on.
+    pub(super) fn arm_locked_read(&self) {
+        *self.0.locked_read.lock().unwrap() = LockedRead::Armed;
+    }
+
     /// Makes all operations succeed again. Returns how many have failed.
     pub(super) fn disarm(&self) -> u64 {
         self.set(None, 0, false);
+        *self.0.locked_read.lock().unwrap() = LockedRead::Served;
         self.0.hits.swap(0, Ordering::SeqCst)
     }
 
@@ -270,6 +315,7 @@ impl StorageBackend for FaultyFile {
         self.control.wait_while_hung(&self.name);
         self.control.check(FileOperation::Read)?;
         self.control.check_sectors(&self.inner, offset, out)?;
+        self.control.check_locked(offset)?;
         self.inner.read(offset, out)
     }
 

@@ -1,7 +1,9 @@
 //! A shard whose file fails to open serves as soon as it can be opened.
 
 use std::fs;
+use std::io::ErrorKind;
 use std::pin::pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::{advance, timeout};
@@ -9,7 +11,13 @@ use umbo_store::{Outcome, ShardState, Store, StoreError, WriteError};
 
 use super::Rig;
 use super::bad_sectors::{break_text, cold};
+use super::faulty_files::{FaultyFiles, FileFault, FileOperation};
 use super::group_commit::poll_once;
+use crate::disk::Disk;
+use crate::file_error::FileError;
+use crate::opener::Opener;
+use crate::shard_file::close;
+use crate::watched_file::WatchedFile;
 
 /// A closed store of one row, whose page is the root of its table, opened while that page is unreadable.
 async fn unopened() -> Rig {
@@ -72,6 +80,33 @@ async fn a_file_that_was_missing_may_be_unfinished_and_is_not_opened() {
     fs::write(&path, &content[..content.len() / 2]).unwrap();
     assert!(rig.store.open_failed().await.unwrap().is_empty());
     assert!(matches!(rig.state(), ShardState::Unavailable(_)));
+}
+
+#[tokio::test]
+async fn a_close_that_fails_is_told_and_loses_nothing() {
+    let fault = FileFault::Fail(ErrorKind::StorageFull);
+    let (folder, files) = (tempfile::tempdir().unwrap(), Arc::<FaultyFiles>::default());
+    let path = folder.path().join("rows");
+    files.create(&path).unwrap();
+    let opener: Arc<dyn Opener> = Arc::<FaultyFiles>::clone(&files);
+    let file = WatchedFile {
+        inner: files.open(&path).unwrap(),
+        path,
+        at_once: None,
+        disk: Disk::new(opener),
+    };
+    let database = redb::Builder::new().create_with_backend(file).unwrap();
+    files.arm(FileOperation::Sync, fault, 0);
+    assert!(matches!(close(database), Err(FileError::Full(_))));
+
+    let mut rig = Rig::new();
+    rig.put("a", "1").await.unwrap();
+    rig.files.arm(FileOperation::Sync, fault, 0);
+    rig.store.close().await;
+    assert!(rig.files.disarm() > 0);
+    rig.reopen(cold).await;
+    assert_eq!(rig.get("a").await.as_deref(), Some("1"));
+    rig.put("a", "2").await.unwrap();
 }
 
 #[tokio::test]

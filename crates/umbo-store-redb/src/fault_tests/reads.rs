@@ -48,7 +48,7 @@ async fn a_failing_read_is_tried_again_on_a_fresh_file() {
 async fn reads_that_keep_failing_name_the_file_and_recover_with_it() {
     let rig = Rig::new();
     fill(&rig).await;
-    for fault in [FileFault::Fail(ErrorKind::Other), FileFault::Panic] {
+    for fault in [FileFault::Fail(ErrorKind::Other), FileFault::RedbPanic] {
         rig.files.arm(FileOperation::Read, fault, 0);
         let errors = read_all(&rig).await;
         assert!(!errors.is_empty());

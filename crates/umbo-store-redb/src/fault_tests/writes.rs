@@ -50,6 +50,32 @@ async fn a_shard_names_its_file_and_is_read_only_while_it_cannot_write() {
     assert_eq!(rig.get("refused").await, None);
 }
 
+#[tokio::test]
+async fn a_panic_of_the_engine_ends_its_shard_and_is_not_taken_for_damage() {
+    let mut rig = Rig::new();
+    rig.put("kept", "1").await.unwrap();
+    rig.files
+        .arm_once(FileOperation::Sync, FileFault::OwnPanic, 0);
+    let unanswered = rig.put("key", "2").await.unwrap_err();
+    assert_eq!(unanswered.outcome(), Outcome::Unknown);
+    for _ in 0..2 {
+        let refused = rig.put("key", "2").await.unwrap_err();
+        let WriteError::Store(StoreError::Unavailable {
+            outcome, reason, ..
+        }) = &refused
+        else {
+            panic!("{refused}");
+        };
+        assert_eq!(*outcome, Outcome::NotApplied);
+        assert!(reason.contains("shard-000.redb"), "{reason}");
+        assert!(reason.contains("panicked"), "{reason}");
+    }
+    assert!(matches!(rig.state(), ShardState::Unavailable(_)));
+    rig.reopen(|_| ()).await;
+    assert_eq!(rig.get("kept").await.as_deref(), Some("1"));
+    rig.put("key", "3").await.unwrap();
+}
+
 /// Makes each single operation of a commit fail in turn, once or permanently, in each way, and compares every
 /// answer with the rows that exist afterwards: at once, and after a kill.
 #[tokio::test]
@@ -57,7 +83,7 @@ async fn every_answer_is_true_whichever_operation_fails() {
     let faults = [
         FileFault::Fail(ErrorKind::StorageFull),
         FileFault::Fail(ErrorKind::Other),
-        FileFault::Panic,
+        FileFault::RedbPanic,
     ];
     for fault in faults {
         for is_once in [true, false] {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use umbo_types::{Row, Timestamp, Value};
+use umbo_types::{Row, Timestamp, UploadId, Value};
 
 use crate::error::WriteError;
 use crate::increment::{CounterRow, increment};
@@ -23,6 +23,12 @@ pub(super) struct StoredRow {
 
 /// Results of mutations of a request, each with its index.
 pub(super) type WriteResults = Vec<(usize, Result<Written, WriteError>)>;
+
+/// Returns the uploads that rows refer to.
+pub(super) fn referred<P>(rows: &BTreeMap<P, Partition>) -> impl Iterator<Item = UploadId> {
+    let rows = rows.values().flat_map(BTreeMap::values);
+    rows.filter_map(|stored| Some(stored.row.value.large()?.upload))
+}
 
 pub(super) fn visible_stamp(rows: &Partition, sort: &[u8], now: Timestamp) -> Option<RowStamp> {
     let stored = rows.get(sort).filter(|stored| !stored.row.is_expired(now));

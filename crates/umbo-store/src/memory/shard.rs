@@ -19,7 +19,7 @@ use crate::large::ChunkRequest;
 use crate::memory::chunk::RowCollector;
 use crate::memory::idempotency::IdempotencyRecords;
 use crate::memory::rows::{
-    Partition, StoredRow, WriteResults, changed, refuse, visible_stamp, within,
+    Partition, StoredRow, WriteResults, changed, referred, refuse, visible_stamp, within,
 };
 use crate::memory::uploads::Uploads;
 use crate::records::RecordsCopy;
@@ -95,12 +95,7 @@ impl MemoryShard {
 
     /// Removes the uploads that no row needs any more.
     pub(super) fn sweep_uploads(&mut self, now: Timestamp) {
-        if self.uploads.is_empty() {
-            return;
-        }
-        let rows = self.partitions.values().flat_map(BTreeMap::values);
-        let referred = rows.filter_map(|stored| Some(stored.row.value.large()?.upload));
-        self.uploads.sweep(&referred.collect(), now);
+        self.uploads.sweep(referred(&self.partitions), now);
     }
 
     pub(super) fn range(&self, request: &RangeRequest, now: Timestamp) -> Page {
@@ -263,7 +258,7 @@ impl MemoryShard {
         for &index in group {
             let mutation = &request.mutations[index];
             if let Change::Upload(step) = &mutation.change {
-                let done = self.uploads.step(step, now);
+                let done = self.uploads.step(step, referred(&self.partitions), now);
                 let at = (request.namespace, mutation.key.partition.clone());
                 let last = self.versions_of(&at).last();
                 answers.push((index, done.map(|()| Written::new(last, false))));

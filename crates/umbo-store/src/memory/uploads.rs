@@ -24,11 +24,18 @@ impl Uploads {
         Self(BTreeMap::new())
     }
 
-    pub(super) fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
-    pub(super) fn step(&mut self, step: &UploadStep, now: Timestamp) -> Result<(), WriteError> {
+    /// Takes a step. `referred` are the uploads that rows refer to now, not all of which did at the last sweep.
+    pub(super) fn step(
+        &mut self,
+        step: &UploadStep,
+        mut referred: impl Iterator<Item = UploadId>,
+        now: Timestamp,
+    ) -> Result<(), WriteError> {
+        if let Some(upload) = self.0.get_mut(step.upload())
+            && referred.any(|id| id == *step.upload())
+        {
+            upload.state.references = 1;
+        }
         match step {
             UploadStep::Append {
                 upload,
@@ -73,7 +80,11 @@ impl Uploads {
     }
 
     /// Removes the uploads that are of no use; `referred` are those that rows refer to.
-    pub(super) fn sweep(&mut self, referred: &BTreeSet<UploadId>, now: Timestamp) {
+    pub(super) fn sweep(&mut self, referred: impl Iterator<Item = UploadId>, now: Timestamp) {
+        if self.0.is_empty() {
+            return;
+        }
+        let referred: BTreeSet<_> = referred.collect();
         self.0.retain(|id, upload| {
             let was_referred = upload.state.references > 0;
             upload.state.references = referred.contains(id).into();

@@ -250,3 +250,53 @@ pub async fn large_values_outlive_a_restart<E: Restart>() {
     assert!(is_reclaimed(&t, &at, 1).await);
     assert!(is_kept(&t, &other, 2).await);
 }
+
+/// A put of a large value counts from its own commit on: a step of its upload beside it finds the row.
+pub async fn an_upload_is_put_and_given_up_at_once<E: Engine>() {
+    let t = TestSubject::<E>::fresh().await;
+    let at = key("p", "large");
+    let give_up = |id| step(&at, UploadStep::Abandon(large(id).upload));
+    let gone = Err(WriteError::UploadGone);
+    upload(&t, &at, 1).await;
+    let answers = t.write(vec![refer(&at, &large(1)), give_up(1)]).await;
+    assert!(answers.iter().all(Result::is_ok), "{answers:?}");
+    applied(t.write_one(refer(&at, &large(1))).await);
+    assert!(!is_reclaimed(&t, &at, 1).await);
+
+    let other = key("p", "other");
+    let short = LargeRef {
+        len: LARGE_CHUNK_LEN as u64,
+        ..large(2)
+    };
+    applied(t.write_one(append(&other, 2, 0, bytes(0))).await);
+    let mutations = vec![refer(&other, &short), append(&other, 2, 1, bytes(1))];
+    let mut answers = t.write(mutations).await;
+    assert_eq!(answers.pop(), Some(gone.clone()), "nothing is added to it");
+    applied(answers.remove(0));
+    applied(t.write_one(refer(&other, &short)).await);
+
+    upload(&t, &at, 3).await;
+    let refused = refer(&at, &large(3)).when(Condition::Absent);
+    let answers = t.write(vec![refused, give_up(3)]).await;
+    assert!(matches!(
+        answers[..],
+        [Err(WriteError::ConditionFailed { .. }), Ok(_)]
+    ));
+    assert_eq!(t.write_one(refer(&at, &large(3))).await, gone);
+
+    upload(&t, &at, 4).await;
+    let answers = t.write(vec![give_up(4), refer(&at, &large(4))]).await;
+    assert_eq!(answers.last(), Some(&gone), "the order counts");
+
+    // Two writes that may be in one commit.
+    upload(&t, &at, 5).await;
+    let put = t.write_one(refer(&at, &large(5)));
+    let (put, abandoned) = tokio::join!(put, t.write_one(give_up(5)));
+    applied(abandoned);
+    if put.is_ok() {
+        applied(t.write_one(refer(&at, &large(5))).await);
+        assert!(is_kept(&t, &at, 5).await);
+    } else {
+        assert_eq!(put, gone);
+    }
+}

@@ -1,0 +1,85 @@
+//! Which pages of a file may have been written since its transaction began.
+//!
+//! Owns a bit for each of many pages in turn, so that its size is fixed and a read looks without a lock. It may hold a page
+//! that was not written, and never misses one that was: such a page is told as a failure to redb, which costs an opening
+//! of the file, where unwinding would poison a lock ([`crate::bad_read`]).
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+
+/// Bytes of redb's smallest page; all begin at a multiple of it.
+const PAGE_LEN: u64 = 4 << 10;
+/// Words of 64 pages each: neighbours in 128 MiB of a file differ, and a file takes 4 KiB of memory.
+const WORDS: usize = 512;
+
+/// Pages written.
+#[derive(Debug)]
+pub(crate) struct WrittenPages {
+    words: Box<[AtomicU64]>,
+    /// Whether any was, so that a transaction that fits the cache clears nothing.
+    is_any: AtomicBool,
+}
+
+impl Default for WrittenPages {
+    fn default() -> Self {
+        Self {
+            words: (0..WORDS).map(|_| AtomicU64::new(0)).collect(),
+            is_any: AtomicBool::new(false),
+        }
+    }
+}
+
+impl WrittenPages {
+    /// Records a page before it is written.
+    pub(crate) fn insert(&self, offset: u64) {
+        let (word, bit) = self.place(offset);
+        word.fetch_or(bit, Relaxed);
+        self.is_any.store(true, Relaxed);
+    }
+
+    /// Returns whether a page may have been written. A thread that can be at a page of a transaction holds a lock of redb
+    /// that its writer held before.
+    pub(crate) fn may_hold(&self, offset: u64) -> bool {
+        let (word, bit) = self.place(offset);
+        word.load(Relaxed) & bit != 0
+    }
+
+    /// Forgets all pages. To be called before a transaction begins: it has none yet.
+    pub(crate) fn clear(&self) {
+        if self.is_any.swap(false, Relaxed) {
+            for word in &self.words {
+                word.store(0, Relaxed);
+            }
+        }
+    }
+
+    fn place(&self, offset: u64) -> (&AtomicU64, u64) {
+        let page = offset / PAGE_LEN;
+        let word = (page / u64::from(u64::BITS)) as usize % WORDS;
+        (&self.words[word], 1 << (page % u64::from(u64::BITS)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_page_is_missed_and_few_others_are_taken_for_one() {
+        let pages = WrittenPages::default();
+        let all = (0..WORDS as u64 * 64).map(|page| page * PAGE_LEN);
+        assert!(!all.clone().any(|page| pages.may_hold(page)));
+        let is_written = |page: &u64| page.is_multiple_of(3 * PAGE_LEN);
+        all.clone()
+            .filter(is_written)
+            .for_each(|page| pages.insert(page));
+        assert!(
+            all.clone()
+                .all(|page| pages.may_hold(page) == is_written(&page))
+        );
+        let far = 1 << 40;
+        pages.insert(far);
+        assert!(pages.may_hold(far));
+        pages.clear();
+        assert!(!all.chain([far]).any(|page| pages.may_hold(page)));
+    }
+}
