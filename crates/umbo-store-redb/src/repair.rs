@@ -266,7 +266,7 @@ fn take_in(
     rows: &[MisplacedRow],
     now: Timestamp,
 ) -> Result<u64, FileError> {
-    let mut change = Change::default();
+    let mut change = BesideRows::default();
     let mut moved = 0;
     let transaction = begin_write(target, Durability::Immediate)?;
     {
@@ -306,7 +306,7 @@ fn take_in(
 
 /// Removes rows that their own shard has.
 fn take_out(source: &Database, rows: &[MisplacedRow], now: Timestamp) -> Result<(), FileError> {
-    let mut change = Change::default();
+    let mut change = BesideRows::default();
     let transaction = begin_write(source, Durability::Immediate)?;
     {
         let mut stored = transaction.open_table(ROWS)?;
@@ -363,13 +363,13 @@ fn head_of(row: &[u8]) -> Result<RowHead, FileError> {
 
 /// What a transaction changes beside the rows.
 #[derive(Default)]
-struct Change {
+struct BesideRows {
     sizes: SizeChanges,
     references: References,
     newest: Version,
 }
 
-impl Change {
+impl BesideRows {
     fn add(&mut self, key: &[u8], row: &[u8]) {
         self.sizes.add(key, row);
         self.references.add(row);

@@ -21,6 +21,7 @@ use umbo_types::{
 };
 
 use crate::keyed::write_of;
+use crate::sending::request;
 
 /// One frame per line: its name, then its bytes as hexadecimal digits.
 const KEPT: &str = include_str!("golden/version-1.txt");
@@ -122,7 +123,6 @@ fn requests() -> Vec<Request> {
         .with(Attribute::User, Some("u".into()))
         .with(Attribute::Org, Some("o".into()));
     let request = |(id, ask): (u64, Ask)| Request {
-        id,
         deadline_ns: (id % 2 == 0).then_some(2_500_000_000),
         criticality: Criticality::ALL[id as usize % 4],
         caller: Bytes::from_static(b"caller"),
@@ -130,8 +130,7 @@ fn requests() -> Vec<Request> {
         traceparent: Bytes::from_static(if id % 2 == 0 { b"00-4bf9-00f0-01" } else { b"" }),
         is_continued: id % 3 == 0,
         attributes: (id % 4 == 0).then(|| Arc::new(attributes.clone())),
-        placed_as: None,
-        ask,
+        ..request(id, ask)
     };
     (65_537..).zip(asks()).map(request).collect()
 }

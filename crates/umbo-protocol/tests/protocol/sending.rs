@@ -9,7 +9,7 @@ use umbo_types::{Criticality, Key, NamespaceId, RequestUnits, Value, Version};
 
 use crate::peers::NodeEnd;
 
-fn request(id: u64, ask: Ask) -> Request {
+pub(crate) fn request(id: u64, ask: Ask) -> Request {
     Request {
         id,
         deadline_ns: None,
