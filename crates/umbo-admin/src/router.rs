@@ -144,6 +144,7 @@ async fn readiness(State(dispatcher): State<Arc<Dispatcher>>) -> (StatusCode, ax
             format!("Umbo's own records are served from a copy: {problem}")
         });
     }
+    problems.extend(priority_problem(dispatcher.priority_refusal()));
     let (code, status) = if dispatcher.is_draining() {
         (StatusCode::SERVICE_UNAVAILABLE, "draining")
     } else if !any_serves || records.is_stale {
@@ -153,16 +154,19 @@ async fn readiness(State(dispatcher): State<Arc<Dispatcher>>) -> (StatusCode, ax
     } else {
         (StatusCode::OK, "degraded")
     };
-    // The reasons name files of the server; they are for the log and the admin API.
-    let problems = problems.iter().filter_map(|line| line.split(':').next());
-    let problems = problems.map(str::to_owned).collect();
     (
         code,
         axum::Json(Health {
             status: status.to_owned(),
-            problems,
+            problems: without_reasons(&problems),
         }),
     )
+}
+
+/// Returns the problems without their reasons, which name files of the server: they are for the log and the admin API.
+fn without_reasons(problems: &[String]) -> Vec<String> {
+    let lines = problems.iter().filter_map(|line| line.split(':').next());
+    lines.map(str::to_owned).collect()
 }
 
 /// Returns what is wrong with the shards, one line each, and whether any of them serves.
@@ -182,6 +186,13 @@ fn shard_problems(shards: Vec<ShardStatus>) -> (Vec<String>, bool) {
         }
     }
     (problems, any_serves)
+}
+
+/// Returns what is wrong with the priority of long work, if the system refused it.
+fn priority_problem(refusal: Option<&str>) -> Option<String> {
+    refusal.map(|refusal| {
+        format!("long reads and loads have the priority of short requests: {refusal}")
+    })
 }
 
 async fn document() -> impl IntoResponse {
@@ -208,4 +219,20 @@ async fn metrics(
 ) -> Result<impl IntoResponse, AdminError> {
     let text = scrape::render(&dispatcher).await?;
     Ok(([(CONTENT_TYPE, counters::CONTENT_TYPE)], text))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refused_priority_is_a_problem_of_the_server() {
+        let problem = priority_problem(Some("permission denied (os error 1)"));
+        let told = without_reasons(&Vec::from_iter(problem));
+        assert_eq!(
+            told,
+            ["long reads and loads have the priority of short requests"]
+        );
+        assert_eq!(priority_problem(None), None);
+    }
 }

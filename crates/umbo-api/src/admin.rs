@@ -393,7 +393,7 @@ pub struct ServiceInfo {
 /// Answer of `/healthz` and `/readyz`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Health {
-    /// `ok`, `degraded` (serving, but not every shard), `draining` or `unavailable`.
+    /// `ok`, `degraded` (serving, but not every shard or not every thread at its priority), `draining` or `unavailable`.
     pub status: String,
     /// What is wrong, one line each.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

@@ -225,6 +225,12 @@ impl Dispatcher {
         self.tasks.wait().await;
     }
 
+    /// Returns why the system refused long reads their lower priority; `None` if it did not. It decides by the same
+    /// rule for the threads of loads.
+    pub fn priority_refusal(&self) -> Option<&str> {
+        self.long_reads.refusal()
+    }
+
     /// Makes `/readyz` say that no new work should come.
     pub fn begin_drain(&self) {
         self.is_draining.store(true, Ordering::Relaxed);

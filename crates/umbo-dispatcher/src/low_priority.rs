@@ -3,11 +3,12 @@
 //! The first chunk of a page is read where its request is served, like any get; all later ones are read and
 //! encoded here. Loads have threads of their own, as they would hold up long reads; a thread that is started on one of
 //! these has its priority. The kernel gives them what short requests leave, and work on thousands of rows gives way to
-//! those (`umbo_store::give_way`).
+//! those (`umbo_store::give_way`). If the system refuses the priority, `/readyz` says so.
 
 use std::future::Future;
 use std::io;
 use std::panic::resume_unwind;
+use std::sync::{Arc, OnceLock};
 
 use tokio::runtime::{Builder, Runtime};
 use tokio_util::task::AbortOnDropHandle;
@@ -23,29 +24,50 @@ const LOADS_NICENESS: i32 = 19;
 #[derive(Debug, Default)]
 pub struct LowPriority {
     runtime: Option<Runtime>,
+    /// Why the system refused a thread its priority.
+    refusal: Arc<OnceLock<String>>,
 }
 
 impl LowPriority {
     /// Starts as many threads for long reads. On systems other than Linux their priority is the usual one.
     pub fn for_long_reads(threads: usize) -> io::Result<Self> {
-        Self::start("long-reads", threads, READS_NICENESS)
+        Self::start("long-reads", threads, READS_NICENESS, lower_priority)
     }
 
     /// Starts as many threads for loads. On systems other than Linux their priority is the usual one.
     pub fn for_loads(threads: usize) -> io::Result<Self> {
-        Self::start("loads", threads, LOADS_NICENESS)
+        Self::start("loads", threads, LOADS_NICENESS, lower_priority)
     }
 
-    fn start(name: &'static str, threads: usize, niceness: i32) -> io::Result<Self> {
+    fn start(
+        name: &'static str,
+        threads: usize,
+        niceness: i32,
+        lower: fn(i32) -> io::Result<()>,
+    ) -> io::Result<Self> {
+        let refusal = Arc::<OnceLock<String>>::default();
+        let refused = Arc::clone(&refusal);
         let runtime = Builder::new_multi_thread()
             .worker_threads(threads)
             .thread_name(name)
-            .on_thread_start(move || lower_priority(name, niceness))
+            .on_thread_start(move || {
+                if let Err(error) = lower(niceness)
+                    && refused.set(error.to_string()).is_ok()
+                {
+                    tracing::warn!(%error, threads = name, "these threads have the priority of short requests");
+                }
+            })
             .enable_time()
             .build()?;
         Ok(Self {
             runtime: Some(runtime),
+            refusal,
         })
+    }
+
+    /// Returns why the system refused a thread its lower priority; `None` if it did not.
+    pub(crate) fn refusal(&self) -> Option<&str> {
+        self.refusal.get().map(String::as_str)
     }
 
     /// Returns whether there are threads.
@@ -82,15 +104,18 @@ impl Drop for LowPriority {
 }
 
 #[cfg(target_os = "linux")]
-fn lower_priority(name: &str, niceness: i32) {
+fn lower_priority(niceness: i32) -> io::Result<()> {
     let thread = rustix::thread::gettid();
-    if let Err(error) = rustix::process::setpriority_process(Some(thread), niceness) {
-        tracing::warn!(%error, threads = name, "these threads have the priority of short requests");
-    }
+    Ok(rustix::process::setpriority_process(
+        Some(thread),
+        niceness,
+    )?)
 }
 
 #[cfg(not(target_os = "linux"))]
-fn lower_priority(_: &str, _: i32) {}
+fn lower_priority(_: i32) -> io::Result<()> {
+    Ok(())
+}
 
 #[cfg(test)]
 mod tests {
@@ -124,6 +149,17 @@ mod tests {
             assert_eq!(theirs, before.max(expected));
         }
         assert_eq!(niceness(), before);
+    }
+
+    #[tokio::test]
+    async fn a_refused_priority_is_told() {
+        let refuse = |_| Err(io::ErrorKind::PermissionDenied.into());
+        let threads = LowPriority::start("refused", 1, READS_NICENESS, refuse).unwrap();
+        threads.run(async {}).await;
+        assert_eq!(threads.refusal(), Some("permission denied"));
+        let threads = LowPriority::start("granted", 1, READS_NICENESS, |_| Ok(())).unwrap();
+        threads.run(async {}).await;
+        assert_eq!(threads.refusal(), None);
     }
 
     #[tokio::test]

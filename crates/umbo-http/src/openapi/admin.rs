@@ -331,7 +331,7 @@ pub(super) const OPERATIONS: &[ApiOperation] = &[
         path: "/readyz",
         id: "readiness",
         summary: "Should new requests come",
-        about: "Ready is also a server of which some shards do not serve: it says degraded.",
+        about: "Ready is also a server of which some shards do not serve, or whose long work is refused its lower priority: it says degraded.",
         parameters: &[],
         body: None,
         answers: &[
