@@ -228,6 +228,13 @@ const EXAMPLES: &[(&str, &[&str])] = &[
         &["umbo shard release --map next.toml --data data"],
     ),
     (
+        "shard repair",
+        &[
+            "umbo shard repair --data data --dry-run",
+            "umbo shard repair --data data",
+        ],
+    ),
+    (
         "shard reclaim",
         &["umbo shard reclaim --map cluster.toml --data data --shards 3"],
     ),
