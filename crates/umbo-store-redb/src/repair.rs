@@ -94,8 +94,11 @@ pub fn count_misplaced(folder: &Path) -> Result<Vec<ShardRepair>, OpenError> {
     let mut opened = Vec::new();
     for (shard, file) in found {
         let read = guarded(|| Ok(Builder::new().open_read_only(&file)?.begin_read()?));
-        let groups = read.and_then(|read| Ok((shard_file::groups(&read)?, read)));
-        opened.push((shard, file, groups));
+        let read = read.and_then(|read| Ok((is_given(&read)?, shard_file::groups(&read)?, read)));
+        match read {
+            Ok((true, ..)) => {}
+            read => opened.push((shard, file, read.map(|(_, groups, read)| (groups, read)))),
+        }
     }
     for (_, _, opened) in &opened {
         if let Ok((groups, _)) = opened {
@@ -145,11 +148,12 @@ pub fn repair_shards(folder: &Path, now: Timestamp) -> Result<Vec<ShardRepair>, 
             ..ShardRepair::default()
         };
         let plain = plain_file(folder, store_id, shard, &plain_files);
-        match plain
+        let read = plain
             .open()
-            .and_then(|file| check_kept(&file.database).map(|()| file))
-        {
-            Ok(file) => {
+            .and_then(|file| Ok((is_given(&file.database.begin_read()?)?, file)));
+        match read {
+            Ok((true, _)) => continue,
+            Ok((false, file)) => {
                 places.learn(file.groups.groups());
                 opened.insert(shard, file.database);
             }
@@ -185,14 +189,9 @@ fn manifest(folder: &Path) -> Result<Manifest, OpenError> {
     })
 }
 
-/// Refuses a file that was given to another node: only that one may change it.
-fn check_kept(database: &Database) -> Result<(), FileError> {
-    match database.begin_read()?.open_table(META)?.get(META_STAMP)? {
-        None => Ok(()),
-        Some(_) => Err(FileError::Missing(
-            "it was given to another node, which repairs it".to_owned(),
-        )),
-    }
+/// Returns whether a file was given to another node: its rows are that one's business.
+fn is_given(read: &ReadTransaction) -> Result<bool, FileError> {
+    Ok(read.open_table(META)?.get(META_STAMP)?.is_some())
 }
 
 /// Returns the next misplaced rows of a shard after a key, in order of their keys; empty if there are none left.
