@@ -267,6 +267,7 @@ pub(crate) mod tests {
                 durability: Durability::Sync,
                 proposed: Version(0),
                 idempotency: None,
+                run: None,
             };
             let written = self.0.write(&CallContext::internal(), request).await;
             assert!(written.iter().all(Result::is_ok), "{written:?}");

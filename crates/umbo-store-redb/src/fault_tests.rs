@@ -158,6 +158,7 @@ fn put_request(
         durability,
         proposed: Version(1),
         idempotency: None,
+        run: None,
     }
 }
 

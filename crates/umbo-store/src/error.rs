@@ -95,6 +95,12 @@ pub enum StoreError {
         /// Id of the namespace.
         namespace: NamespaceId,
     },
+    /// The shard has begun a write of a later run of the same load. Nothing was applied. The sender's run has ended.
+    #[error("a later run of the load writes to shard {shard}")]
+    Overtaken {
+        /// The shard.
+        shard: ShardId,
+    },
     /// The store is closing.
     #[error("the store is closing")]
     Closing,
@@ -122,6 +128,7 @@ impl StoreError {
             | Self::QuotaExceeded { .. }
             | Self::DeadlinePassed { .. }
             | Self::NamespaceGone { .. }
+            | Self::Overtaken { .. }
             | Self::Closing => Outcome::NotApplied,
         }
     }

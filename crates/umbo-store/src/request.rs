@@ -8,6 +8,7 @@ use umbo_types::{Key, NamespaceId, PartitionKey, ShardId, Timestamp, Value, Vers
 
 use crate::idempotency::Idempotency;
 use crate::large::UploadStep;
+use crate::load_runs::LoadRun;
 use crate::row_batch::RowBatch;
 
 /// Sort keys from `start` (included) to `end` (excluded), bytewise.
@@ -323,6 +324,8 @@ pub struct WriteRequest {
     pub proposed: Version,
     /// By what a repetition is recognised; none for a write that is applied each time.
     pub idempotency: Option<Idempotency>,
+    /// The run of a load that makes the write; none for all other writes.
+    pub run: Option<LoadRun>,
 }
 
 /// A mutation that was applied.

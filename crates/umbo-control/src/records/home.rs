@@ -290,6 +290,7 @@ impl Home {
             durability: Durability::Sync,
             proposed: Version::proposed_at(self.clock.wall()),
             idempotency: None,
+            run: None,
         };
         let no_answer = || ChangeError::NoAnswer { shard, timeout };
         let writing = self.store.write(&call, request);

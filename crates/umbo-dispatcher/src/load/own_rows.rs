@@ -11,8 +11,8 @@ use umbo_http::RequestError;
 use umbo_loads::RowSource;
 use umbo_overload::Entry;
 use umbo_store::{
-    Atomicity, CallContext, Durability, Mutation, Page, RangeRequest, ScanPage, ScanRequest,
-    StoreError, WriteError, WriteRequest, Written,
+    Atomicity, CallContext, Durability, LoadRun, Mutation, Page, RangeRequest, ScanPage,
+    ScanRequest, StoreError, WriteError, WriteRequest, Written,
 };
 use umbo_types::{Criticality, Deadline, NamespaceId, Operation, RequestUnits, ShardId, Version};
 
@@ -82,11 +82,12 @@ impl OwnRows {
         }
     }
 
-    /// Writes rows of one partition, each alone.
+    /// Writes rows of one partition, each alone; `run` is the run of the load that does, if one does.
     pub(super) async fn write(
         &self,
         namespace: NamespaceId,
         mutations: Vec<Mutation>,
+        run: Option<LoadRun>,
     ) -> Result<Vec<Result<Written, WriteError>>, RequestError> {
         let dispatcher = &self.dispatcher;
         let Some(first) = mutations.first() else {
@@ -102,6 +103,7 @@ impl OwnRows {
             durability: Durability::Sync,
             proposed: Version::proposed_at(dispatcher.clock.wall()),
             idempotency: None,
+            run,
         };
         let (store, to_store) = (Arc::clone(&dispatcher.store), call.context());
         let work = async move {

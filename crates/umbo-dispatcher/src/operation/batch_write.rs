@@ -138,6 +138,7 @@ impl Operate for BatchWrite {
                 .unwrap_or_else(|| located.namespace().durability()),
             proposed: Version::proposed_at(located.context().now),
             idempotency: self.idempotency.take(),
+            run: None,
         };
         let (dispatcher, call, parts) = (located.dispatcher, located.call(), &mut self.parts);
         let namespace = Arc::clone(&located.identified().namespace);

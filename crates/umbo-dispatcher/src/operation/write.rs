@@ -244,6 +244,7 @@ async fn write(
             .unwrap_or_else(|| located.namespace().durability()),
         proposed: Version::proposed_at(now),
         idempotency,
+        run: None,
     };
     let (dispatcher, mut call) = (located.dispatcher, located.call());
     call.is_continued = ask.kind == WriteKind::Touch;

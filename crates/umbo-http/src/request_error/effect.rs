@@ -75,6 +75,7 @@ impl RequestError {
                         | StoreError::QuotaExceeded { .. }
                         | StoreError::DeadlinePassed { .. }
                         | StoreError::NamespaceGone { .. }
+                        | StoreError::Overtaken { .. }
                         | StoreError::Closing
                 )
         )

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use umbo_routing::SLOTS;
 use umbo_store::{
-    Atomicity, Change, Condition, DeleteRangeRequest, Durability, Mutation, RangeRequest,
+    Atomicity, Change, Condition, DeleteRangeRequest, Durability, LoadRun, Mutation, RangeRequest,
     ScanPosition, ScanRequest, WriteRequest,
 };
 use umbo_types::{
@@ -60,6 +60,9 @@ const DATASETS: u8 = REQUIRED_TAG | 6;
 /// Optional field of a request for a dataset: the namespace as which it was placed. A node that does not know it places
 /// the dataset by what it knows itself, as before.
 const PLACED_AS: u8 = 7;
+/// Optional field of a write: the run of a load that makes it. A node that does not know it begins the writes of all runs,
+/// as before.
+const RUN: u8 = 8;
 /// Optional field of a scan.
 const AFTER: u8 = 1;
 
@@ -118,6 +121,13 @@ pub(crate) fn put_request(out: &mut Vec<u8>, request: &RequestRef<'_>) {
     {
         out.push(DATASETS);
         put_nested(out, |out| put_datasets(out, &copy.datasets));
+    }
+    if let Ask::Write(WriteRequest { run: Some(run), .. }) = request.ask {
+        out.push(RUN);
+        put_nested(out, |out| {
+            put_varint(out, run.load.0.into());
+            put_varint(out, run.number.into());
+        });
     }
     if let Some(placed_as) = request.placed_as {
         put_optional_varint(out, PLACED_AS, placed_as.0.into());
@@ -222,6 +232,10 @@ pub(crate) fn request(reader: &mut Reader<'_>, id: u64) -> Result<Request, Decod
                 _ => ignored(tag, id)?,
             },
             PLACED_AS => request.placed_as = Some(NamespaceId(field.u32("placed_as")?)),
+            RUN => match &mut request.ask {
+                Ask::Write(write) => write.run = Some(run(&mut field)?),
+                _ => ignored(tag, id)?,
+            },
             ATTRIBUTES => request.attributes = Some(Arc::new(attributes(field, id)?)),
             tag => ignored(tag, id)?,
         }
@@ -409,6 +423,14 @@ fn write(reader: &mut Reader<'_>, id: u64) -> Result<WriteRequest, DecodeError> 
         durability: durability(flags),
         proposed,
         idempotency: None,
+        run: None,
+    })
+}
+
+fn run(reader: &mut Reader<'_>) -> Result<LoadRun, DecodeError> {
+    Ok(LoadRun {
+        load: namespace(reader)?,
+        number: reader.u32("run")?,
     })
 }
 

@@ -47,6 +47,7 @@ fn request() -> Request {
             durability: Durability::Sync,
             proposed: Version(9),
             idempotency: None,
+            run: None,
         }),
         traceparent: Bytes::new(),
         is_continued: false,

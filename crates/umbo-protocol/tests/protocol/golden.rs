@@ -103,6 +103,7 @@ fn asks() -> Vec<Ask> {
             durability: Durability::Async,
             proposed: Version(1 << 50),
             idempotency: None,
+            run: None,
         }),
         Ask::DeleteRange(DeleteRangeRequest {
             namespace: NamespaceId(5),

@@ -48,6 +48,7 @@ fn keyed_requests() -> Vec<Request> {
             durability: Durability::Sync,
             proposed: Version(1 << 50),
             idempotency,
+            run: None,
         })
     };
     let request = |ask| Request {

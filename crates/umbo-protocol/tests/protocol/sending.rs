@@ -49,6 +49,7 @@ fn write(id: u64, partitions: &[u8], len: usize) -> Request {
         durability: Durability::Sync,
         proposed: Version(1),
         idempotency: None,
+        run: None,
     };
     request(id, Ask::Write(write))
 }

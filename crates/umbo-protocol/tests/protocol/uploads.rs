@@ -44,6 +44,7 @@ fn write(steps: Vec<UploadStep>) -> Ask {
         durability: Durability::Sync,
         proposed: Version(9),
         idempotency: None,
+        run: None,
     })
 }
 

@@ -12,10 +12,10 @@ use umbo_protocol::{
     Request, WriteAnswer,
 };
 use umbo_store::{
-    Atomicity, Change, Condition, DeleteRangeRequest, Deleted, Durability, Idempotency, Mutation,
-    NamespaceSize, Page, RangeRequest, RecordsRevision, RowBatch, RowRef, ScanPage, ScanPosition,
-    ScanRequest, ShardState, ShardStatus, SortRange, StoreError, Touched, WriteError, WriteRequest,
-    Written,
+    Atomicity, Change, Condition, DeleteRangeRequest, Deleted, Durability, Idempotency, LoadRun,
+    Mutation, NamespaceSize, Page, RangeRequest, RecordsRevision, RowBatch, RowRef, ScanPage,
+    ScanPosition, ScanRequest, ShardState, ShardStatus, SortRange, StoreError, Touched, WriteError,
+    WriteRequest, Written,
 };
 use umbo_types::{
     Criticality, Key, NamespaceId, OwnedAttributes, PartitionKey, RequestUnits, Row, ShardId,
@@ -159,6 +159,10 @@ fn scan() -> impl Strategy<Value = ScanRequest> {
     )
 }
 
+fn run() -> impl Strategy<Value = LoadRun> {
+    (namespace(), any::<u32>()).prop_map(|(load, number)| LoadRun { load, number })
+}
+
 fn write() -> impl Strategy<Value = WriteRequest> {
     let atomicity = prop_oneof![Just(Atomicity::None), Just(Atomicity::Partition)];
     (
@@ -167,10 +171,17 @@ fn write() -> impl Strategy<Value = WriteRequest> {
         atomicity,
         durability(),
         version(),
-        option::of(idempotency()),
+        (option::of(idempotency()), option::of(run())),
     )
         .prop_map(
-            |((namespace, epoch), mutations, atomicity, durability, proposed, idempotency)| {
+            |(
+                (namespace, epoch),
+                mutations,
+                atomicity,
+                durability,
+                proposed,
+                (idempotency, run),
+            )| {
                 let lines = (3..).take(mutations.len()).collect();
                 WriteRequest {
                     namespace,
@@ -180,6 +191,7 @@ fn write() -> impl Strategy<Value = WriteRequest> {
                     durability,
                     proposed,
                     idempotency: idempotency.map(|one| Idempotency { lines, ..one }),
+                    run,
                 }
             },
         )
@@ -295,7 +307,7 @@ fn store_error() -> impl Strategy<Value = StoreError> {
         Just(umbo_store::Outcome::NotApplied),
         Just(umbo_store::Outcome::Unknown),
     ];
-    (shard(), ".{0,20}", outcome, any::<u32>(), 0..10_u8).prop_map(
+    (shard(), ".{0,20}", outcome, any::<u32>(), 0..11_u8).prop_map(
         |(shard, reason, outcome, wait, which)| match which {
             0 => StoreError::Unavailable {
                 shard,
@@ -322,6 +334,7 @@ fn store_error() -> impl Strategy<Value = StoreError> {
                 shard,
                 namespace: NamespaceId(wait),
             },
+            9 => StoreError::Overtaken { shard },
             _ => StoreError::Closing,
         },
     )

@@ -380,5 +380,6 @@ pub(crate) fn write_of(mutations: Vec<Mutation>) -> WriteRequest {
         durability: umbo_store::Durability::Sync,
         proposed: Version(1),
         idempotency: None,
+        run: None,
     }
 }

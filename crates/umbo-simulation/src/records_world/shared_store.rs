@@ -148,6 +148,7 @@ impl SharedStore {
             durability: Durability::Sync,
             proposed: Version(1),
             idempotency: None,
+            run: None,
         };
         self.rows.write(&CallContext::internal(), request).await;
     }

@@ -149,6 +149,7 @@ fn request(world: &World, namespace: NamespaceId, number: usize, len: usize) -> 
         durability: Durability::Sync,
         proposed: Version::proposed_at(world.host.clock.wall()),
         idempotency: None,
+        run: None,
     }
 }
 

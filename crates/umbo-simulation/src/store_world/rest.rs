@@ -155,6 +155,7 @@ async fn replace_unreadable(world: &Rc<World>) {
                 durability: Durability::Sync,
                 proposed: Version(1),
                 idempotency: None,
+                run: None,
             };
             let answer = store
                 .write(&CallContext::internal(), request)
@@ -211,6 +212,7 @@ async fn is_live(world: &Rc<World>) -> bool {
                 durability: Durability::Sync,
                 proposed: Version(1),
                 idempotency: None,
+                run: None,
             };
             let call = CallContext::internal();
             let written = store.write(&call, request).await.remove(0);

@@ -82,6 +82,7 @@ pub(super) fn kind_of(error: &StoreError) -> &'static str {
         StoreError::QuotaExceeded { .. } => "quota exceeded",
         StoreError::DeadlinePassed { .. } => "deadline passed",
         StoreError::NamespaceGone { .. } => "namespace gone",
+        StoreError::Overtaken { .. } => "overtaken",
         StoreError::Closing => "closing",
     };
     met(kind);

@@ -63,6 +63,7 @@ async fn write(
         durability: Durability::Sync,
         proposed: Version(1),
         idempotency: None,
+        run: None,
     };
     rig.store.write(&CallContext::internal(), request).await
 }

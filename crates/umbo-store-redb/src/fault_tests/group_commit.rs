@@ -110,6 +110,7 @@ async fn the_writes_of_a_commit_share_its_time_by_rows() {
             durability: Durability::Sync,
             proposed: Version(1),
             idempotency: None,
+            run: None,
         };
         waiting.push(rig.store.write(call, request));
     }

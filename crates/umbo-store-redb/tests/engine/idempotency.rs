@@ -55,6 +55,7 @@ async fn add_once(
             keeps_refusals: true,
             lines: vec![0],
         }),
+        run: None,
     };
     let call = CallContext::internal();
     let written = store.write(&call, request);

@@ -66,6 +66,7 @@ pub(crate) async fn write(
         durability: Durability::Sync,
         proposed: Version::proposed_at(clock.wall()),
         idempotency: None,
+        run: None,
     };
     store.write(&CallContext::internal(), request).await
 }

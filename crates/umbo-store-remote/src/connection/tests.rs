@@ -39,6 +39,7 @@ fn put(n: usize, len: usize) -> Ask {
         durability: Durability::Sync,
         proposed: Version(1),
         idempotency: None,
+        run: None,
     };
     Ask::Write(request)
 }

@@ -32,6 +32,7 @@ pub(crate) fn write_of(mutations: Vec<Mutation>) -> WriteRequest {
         durability: Durability::Sync,
         proposed: Version(1),
         idempotency: None,
+        run: None,
     }
 }
 

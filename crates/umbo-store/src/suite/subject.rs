@@ -128,6 +128,7 @@ impl<E: Engine> TestSubject<E> {
             durability: Durability::Sync,
             proposed: Version::proposed_at(self.clock.wall()),
             idempotency: None,
+            run: None,
         }
     }
 

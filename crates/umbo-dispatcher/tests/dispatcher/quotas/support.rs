@@ -206,6 +206,7 @@ impl Site {
             durability: Durability::Sync,
             proposed: Version::proposed_at(self.clock.wall()),
             idempotency: None,
+            run: None,
         };
         let written = self.store.write(&CallContext::internal(), request).await;
         assert!(written.iter().all(Result::is_ok), "{written:?}");

@@ -111,6 +111,7 @@ async fn write_to(
         durability: Durability::Sync,
         proposed: Version(1),
         idempotency: None,
+        run: None,
     };
     store.write(&CallContext::internal(), request).await
 }
