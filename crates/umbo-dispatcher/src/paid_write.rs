@@ -11,7 +11,7 @@ use umbo_hotkey::WriteScope;
 use umbo_http::RequestError;
 use umbo_quota::{ActualUsage, CostHint, ShardShare};
 use umbo_store::{
-    Atomicity, Change, Durability, Mutation, StoreError, WriteError, WriteRequest, Written,
+    Atomicity, Change, Durability, LoadRun, Mutation, StoreError, WriteError, WriteRequest, Written,
 };
 use umbo_types::{Deadline, Key, NamespaceId, Operation, RequestUnits, ShardId, Version};
 
@@ -32,16 +32,18 @@ pub(crate) struct PaidWrite {
     pub(crate) charged: RequestUnits,
 }
 
-/// Writes mutations that are all of one shard. `payer` says who pays, for which namespace, and until when.
+/// Writes mutations that are all of one shard. `payer` says who pays, for which namespace, and until when; `run` is the
+/// run of a load that writes, if one does.
 pub(crate) async fn paid_write(
     dispatcher: &Arc<Dispatcher>,
     payer: Identified,
     namespace: NamespaceId,
     shard: ShardId,
     mutations: Vec<Mutation>,
+    run: Option<LoadRun>,
 ) -> Result<PaidWrite, RequestError> {
     let mut charge = Charge::new(dispatcher, payer);
-    let written = write(dispatcher, &mut charge, namespace, shard, mutations).await;
+    let written = write(dispatcher, &mut charge, namespace, shard, mutations, run).await;
     if let Err(error) = &written {
         charge.close_failed(error);
     }
@@ -54,6 +56,7 @@ async fn write(
     namespace: NamespaceId,
     shard: ShardId,
     mut mutations: Vec<Mutation>,
+    run: Option<LoadRun>,
 ) -> Result<PaidWrite, RequestError> {
     let bytes: Vec<u64> = mutations.iter().map(bytes_of).collect();
     let paying = Arc::clone(&charge.identified().namespace);
@@ -94,6 +97,7 @@ async fn write(
         proposed: Version::proposed_at(context.now),
         idempotency: None,
         not_before: None,
+        run,
     };
     let (store, to_store) = (Arc::clone(&dispatcher.store), call.context());
     let work = async move {
@@ -149,7 +153,15 @@ pub(crate) async fn patient_write(
     let begun = clock.monotonic();
     loop {
         let payer = payer.for_write(dispatcher);
-        let written = paid_write(dispatcher, payer, namespace, shard, mutations.to_vec()).await;
+        let written = paid_write(
+            dispatcher,
+            payer,
+            namespace,
+            shard,
+            mutations.to_vec(),
+            None,
+        )
+        .await;
         let failure = match written {
             Ok(written) => match written.answers.into_iter().find_map(Result::err) {
                 None => return Ok(written.charged),

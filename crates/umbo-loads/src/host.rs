@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use umbo_store::{
-    Mutation, Page, RangeRequest, ScanPage, ScanPosition, StoreError, WriteError, Written,
+    LoadRun, Mutation, Page, RangeRequest, ScanPage, ScanPosition, StoreError, WriteError, Written,
 };
 use umbo_types::{Key, NamespaceId, PartitionKey, ShardId, Timestamp};
 
@@ -32,6 +32,9 @@ pub enum HostError {
     /// A namespace was removed: that of the load, or one of its own because it has ended.
     #[error("the namespace was removed")]
     Gone,
+    /// A later run of the load has written to the shard.
+    #[error("a later run of the load goes on")]
+    Overtaken,
     /// What was asked for can never be done.
     #[error("{0}")]
     Never(String),
@@ -46,6 +49,7 @@ impl From<StoreError> for HostError {
         };
         match &error {
             StoreError::NamespaceGone { .. } => Self::Gone,
+            StoreError::Overtaken { .. } => Self::Overtaken,
             StoreError::Corrupt { shard, .. } => Self::Never(format!(
                 "shard {shard} holds a row that is not what was written"
             )),
@@ -99,19 +103,21 @@ pub trait LoadHost: fmt::Debug + Send + Sync {
     async fn read(&self, request: &RangeRequest) -> Result<Page, HostError>;
 
     /// Writes rows of a load's own, of one partition and all together. The load's work is not charged twice: what is
-    /// written about it costs nothing.
+    /// written about it costs nothing. Shards that have seen a later run than `run` refuse.
     async fn write(
         &self,
         namespace: NamespaceId,
         mutations: Vec<Mutation>,
+        run: Option<LoadRun>,
     ) -> Result<WriteAnswers, HostError>;
 
-    /// Applies rows of a load in one shard, charged to who created it.
+    /// Applies rows of a load in one shard, charged to who created it. Refused as [`Self::write`] is.
     async fn apply(
         &self,
         load: &LoadRecord,
         shard: ShardId,
         mutations: Vec<Mutation>,
+        run: Option<LoadRun>,
     ) -> Result<WriteAnswers, HostError>;
 
     /// Makes the version that a load has built the live one.
@@ -149,12 +155,43 @@ pub trait LoadHost: fmt::Debug + Send + Sync {
 
 /// A dispatcher, as the runs of loads share it.
 #[derive(Debug, Clone)]
-pub(crate) struct Host(Arc<dyn LoadHost>);
+pub(crate) struct Host {
+    host: Arc<dyn LoadHost>,
+    /// The run whose number all writes carry.
+    run: Option<LoadRun>,
+}
 
 impl Host {
     /// Shares a dispatcher.
     pub(crate) fn new(host: Arc<dyn LoadHost>) -> Self {
-        Self(host)
+        Self { host, run: None }
+    }
+
+    /// Returns the dispatcher as one run of a load uses it: all that the run writes carries its number.
+    pub(crate) fn of_run(&self, run: LoadRun) -> Self {
+        Self {
+            host: Arc::clone(&self.host),
+            run: Some(run),
+        }
+    }
+
+    /// Writes rows of a load's own, as [`LoadHost::write`].
+    pub(crate) async fn write(
+        &self,
+        namespace: NamespaceId,
+        mutations: Vec<Mutation>,
+    ) -> Result<WriteAnswers, HostError> {
+        self.host.write(namespace, mutations, self.run).await
+    }
+
+    /// Applies rows of a load, as [`LoadHost::apply`].
+    pub(crate) async fn apply(
+        &self,
+        load: &LoadRecord,
+        shard: ShardId,
+        mutations: Vec<Mutation>,
+    ) -> Result<WriteAnswers, HostError> {
+        self.host.apply(load, shard, mutations, self.run).await
     }
 
     /// Stores rows of a load's own, of one partition: all of them, or an error says why one is not.
@@ -176,7 +213,7 @@ impl Deref for Host {
     type Target = dyn LoadHost;
 
     fn deref(&self) -> &Self::Target {
-        &*self.0
+        &*self.host
     }
 }
 

@@ -8,18 +8,21 @@
 use std::collections::BTreeMap;
 
 use serde::Serialize;
-use umbo_store::{Change, Condition, Mutation, WriteError};
+use umbo_store::{Change, Condition, LoadRun, Mutation, WriteError};
 use umbo_types::{Key, NamespaceId, ShardId, Value, Version};
 
-use crate::host::{Host, HostError, RowCounts};
-use crate::layout::{self, RunRecord};
+use crate::host::{Host, HostError, LoadHost, RowCounts};
+use crate::layout::{self, Place, RunRecord};
+use crate::record::LoadRecord;
 use crate::stored_rows::read_json;
 
 /// Why a run ends before its load does.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Stop {
-    /// Another runner has it, or the load is paused, has ended or was forgotten.
+    /// The load is paused, has ended or was forgotten.
     LetGo,
+    /// Another runner has it.
+    Overtaken,
     /// The load cannot be applied.
     Failed(String),
     /// The load cannot be applied now; a later try is to continue it.
@@ -36,6 +39,7 @@ impl From<HostError> for Stop {
         match error {
             HostError::Wait { after, reason } => Self::Later { after, reason },
             HostError::Gone => Self::LetGo,
+            HostError::Overtaken => Self::Overtaken,
             HostError::Never(reason) => Self::Failed(reason),
         }
     }
@@ -48,26 +52,48 @@ pub(crate) struct Journal {
     report: NamespaceId,
     pub(crate) run: RunRecord,
     version: Option<Version>,
+    /// How far the load was when the run began.
+    begun_at: Place,
 }
 
 impl Journal {
-    /// Takes the run of a load over. Refused where it changes meanwhile.
+    /// Takes a load over, as the next run of it. Refused where the row changes meanwhile.
     pub(crate) async fn take_over(
         host: &Host,
-        report: NamespaceId,
+        load: &LoadRecord,
         runner: u64,
     ) -> Result<Self, Stop> {
+        let report = load.report_id();
         let found = read_json::<_, RunRecord>(host, report, &layout::run_key()).await?;
         let (run, version) = found.map_or_else(Default::default, |(run, at)| (run, Some(at)));
+        let number = run.number + 1;
         let mut journal = Self {
-            host: host.clone(),
+            host: host.of_run(LoadRun {
+                load: load.content_id(),
+                number,
+            }),
             report,
+            begun_at: run.place(),
             run,
             version,
         };
-        journal.run.runner = runner;
+        // The process of the run before has ended, or it was not heard of for a lease.
+        if ![0, runner].contains(&journal.run.runner) {
+            journal.run.fruitless += 1;
+        }
+        (journal.run.runner, journal.run.number) = (runner, number);
         journal.write().await?;
         Ok(journal)
+    }
+
+    /// Returns the dispatcher as this run uses it.
+    pub(crate) fn host(&self) -> Host {
+        self.host.clone()
+    }
+
+    /// Records that the run gets on: it is not what the load holds that has ended the runs before.
+    pub(crate) const fn gets_on(&mut self) {
+        self.run.fruitless = 0;
     }
 
     /// Records what the run waits for; none where it goes on. Told at once, and written with the row.
@@ -79,18 +105,22 @@ impl Journal {
     /// Writes the row.
     pub(crate) async fn write(&mut self) -> Result<(), Stop> {
         self.run.beat += 1;
+        if self.run.waits.is_some() || self.run.place() != self.begun_at {
+            self.gets_on();
+        }
         let condition = self.version.map_or(Condition::Absent, |version| {
             Condition::VersionIn(vec![version])
         });
         let mutation = json_row(layout::run_key(), &self.run, condition);
-        let written = self.host.write(self.report, vec![mutation]).await?;
+        // The condition is all that decides: the row is also written once the bytes of the load are gone.
+        let written = LoadHost::write(&*self.host, self.report, vec![mutation], None).await?;
         match written.into_iter().next() {
             Some(Ok(written)) => {
                 self.version = Some(written.version);
                 Ok(())
             }
             Some(Err(WriteError::Store(error))) => Err(HostError::from(error).into()),
-            Some(Err(_)) | None => Err(Stop::LetGo),
+            Some(Err(_)) | None => Err(Stop::Overtaken),
         }
     }
 

@@ -43,6 +43,9 @@ pub const EXCERPT_LEN_MAX: usize = 4 << 10;
 pub const LINE_LEN_MAX: usize = umbo_types::limits::BATCH_BODY_LEN_MAX;
 /// A run that has not been heard of for so long has ended, and another dispatcher continues.
 pub const LEASE: Duration = Duration::from_secs(5);
+/// Runs in a row that may end without getting on and without letting the load go; the load fails then. It is likely what
+/// the load holds that ends the process, and the next dispatcher would be the next to end.
+pub const FRUITLESS_RUNS_MAX: u32 = 3;
 /// How often a run is heard of.
 pub const BEAT: Duration = Duration::from_secs(1);
 /// Loads that one dispatcher applies at a time: they share its memory, a few batches each.

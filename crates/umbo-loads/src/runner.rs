@@ -33,7 +33,7 @@ use self::work::{Parts, continues, wait};
 use crate::host::{Host, HostError, LoadHost};
 use crate::journal::{Journal, Stop};
 use crate::layout::{self, PartRecord, RunRecord};
-use crate::limits::{BEAT, LEASE, RUNS_MAX};
+use crate::limits::{BEAT, FRUITLESS_RUNS_MAX, LEASE, RUNS_MAX};
 use crate::record::{LoadRecord, LoadStep, LoadTarget, shortened};
 use crate::stored_rows::read_json;
 
@@ -166,8 +166,7 @@ async fn work(host: &Host, id: &str, number: u64) {
     let Some(load) = host.load(id) else {
         return;
     };
-    let report = load.report_id();
-    let mut journal = match Journal::take_over(host, report, number).await {
+    let mut journal = match Journal::take_over(host, &load, number).await {
         Ok(journal) => journal,
         Err(stop) => {
             tracing::debug!(
@@ -181,6 +180,7 @@ async fn work(host: &Host, id: &str, number: u64) {
     if load.state != LoadState::Uploading {
         tracing::info!(load = id, namespace = load.name, "applying a load");
     }
+    let host = &journal.host();
     let mut tries = 0;
     loop {
         let Err(stop) = advance(host, id, &mut journal, &mut tries).await else {
@@ -189,17 +189,18 @@ async fn work(host: &Host, id: &str, number: u64) {
         };
         match stop {
             Stop::LetGo => break,
+            Stop::Overtaken => return log_overtaken(id),
             Stop::Failed(reason) => match fail(host, id, &mut journal, &reason).await {
                 Ok(()) => return,
                 Err(Stop::Later { after, .. }) => sleep(after).await,
+                Err(Stop::Overtaken) => return log_overtaken(id),
                 Err(Stop::LetGo | Stop::Failed(_)) => break,
             },
             Stop::Later { after, reason } => {
-                if wait(host, id, &mut journal, after, &reason, &mut tries)
-                    .await
-                    .is_err()
-                {
-                    break;
+                match wait(host, id, &mut journal, after, &reason, &mut tries).await {
+                    Ok(()) => {}
+                    Err(Stop::Overtaken) => return log_overtaken(id),
+                    Err(_) => break,
                 }
             }
         }
@@ -207,6 +208,10 @@ async fn work(host: &Host, id: &str, number: u64) {
     // Once the run is let go, other runners need not wait for the end of its lease.
     journal.run.runner = 0;
     drop(journal.write().await);
+}
+
+fn log_overtaken(id: &str) {
+    tracing::info!(load = id, "another run has taken a load over");
 }
 
 /// Ends a load that cannot be applied. Not where another runner has gone on: it removes what this one was to read,
@@ -223,7 +228,7 @@ async fn fail(host: &Host, id: &str, journal: &mut Journal, reason: &str) -> Res
             });
         }
         // The load has ended otherwise.
-        Err(HostError::Gone | HostError::Never(_)) => {}
+        Err(HostError::Gone | HostError::Overtaken | HostError::Never(_)) => {}
     }
     Ok(())
 }
@@ -235,6 +240,13 @@ async fn advance(
     journal: &mut Journal,
     tries: &mut u32,
 ) -> Result<(), Stop> {
+    if journal.run.fruitless >= FRUITLESS_RUNS_MAX {
+        let (runs, part) = (journal.run.fruitless, journal.run.part);
+        return Err(Stop::Failed(format!(
+            "{runs} runs in a row have ended without getting on, the last one at part {part}: rows of it may end the \
+             server that reads them"
+        )));
+    }
     let load = apply_until_sealed(host, id, journal, tries).await?;
     // Parts of a load whose version is built are not needed, and may be gone.
     let parts = if load.state == LoadState::Ready {

@@ -268,6 +268,7 @@ pub(crate) mod tests {
                 proposed: Version(0),
                 idempotency: None,
                 not_before: None,
+                run: None,
             };
             let written = self.0.write(&CallContext::internal(), request).await;
             assert!(written.iter().all(Result::is_ok), "{written:?}");

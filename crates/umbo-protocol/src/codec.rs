@@ -1,6 +1,7 @@
 //! The one codec: from domain types to bytes and back.
 
 pub(crate) mod answers;
+mod attributes;
 mod chunks;
 mod errors;
 pub(crate) mod greetings;

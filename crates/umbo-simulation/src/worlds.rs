@@ -77,6 +77,7 @@ impl World {
                 "power failure",
                 "slow disk",
                 "dispatcher killed",
+                "copy of the records lost",
                 "load ready",
                 "load live",
                 "load merged",

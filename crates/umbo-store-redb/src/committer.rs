@@ -29,7 +29,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use redb::{Database, ReadableDatabase};
-use umbo_store::DatasetGroups;
+use umbo_store::{DatasetGroups, LoadRuns};
 use umbo_types::{BelievedClock, Clock, Timestamp, Version, VersionClock};
 
 use crate::committer::attempt::{CommitInput, Prepared, Unprepared, prepare};
@@ -68,7 +68,9 @@ pub(crate) struct Committer {
     /// Namespaces whose rows the shard refuses and reclaims.
     fences: Fences,
     datasets: CommitterDatasets,
-    /// Whether the file lacks some of the fences or dataset groups on the disk.
+    /// The latest runs of loads that have written here.
+    runs: LoadRuns,
+    /// Whether the file lacks some of the fences, dataset groups or runs on the disk.
     is_behind: bool,
     /// Earliest expiry in the index.
     next_expiry: Option<Timestamp>,
@@ -93,6 +95,8 @@ pub(crate) struct OpenedState {
     pub(crate) fences: Fences,
     /// The datasets that take the same writes.
     pub(crate) groups: DatasetGroups,
+    /// The latest runs of loads.
+    pub(crate) runs: LoadRuns,
     /// Whether the file may have records of what was written of datasets that are being built.
     pub(crate) has_written: bool,
     /// Whether the file lacks some of the fences or groups.
@@ -149,6 +153,7 @@ impl Committer {
             progress,
             fences,
             groups,
+            runs,
             has_written,
             is_behind,
             next_expiry,
@@ -174,6 +179,7 @@ impl Committer {
             unflushed: Unflushed::default(),
             fences,
             datasets: CommitterDatasets::new(groups, has_written),
+            runs,
             is_behind,
             next_expiry,
             next_upload_due,
@@ -312,6 +318,7 @@ impl Committer {
             replay: self.unflushed.lost(),
             fences: &self.fences,
             datasets: &self.datasets,
+            runs: &self.runs,
             is_behind: self.is_behind,
             is_durable,
             chores,

@@ -168,6 +168,7 @@ fn put_request(
         proposed: Version(1),
         idempotency: None,
         not_before: None,
+        run: None,
     }
 }
 

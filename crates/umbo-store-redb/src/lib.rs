@@ -26,6 +26,7 @@ mod follow;
 mod hand_over;
 mod kept_records;
 mod key_codec;
+mod load_runs;
 mod manifest;
 mod member_folder;
 mod open;

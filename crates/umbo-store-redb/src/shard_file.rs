@@ -12,7 +12,7 @@ use redb::{
     Builder, Database, DatabaseError, Durability, ReadTransaction, ReadableDatabase, TableError,
     TableHandle as _,
 };
-use umbo_store::DatasetGroups;
+use umbo_store::{DatasetGroups, LoadRuns};
 use umbo_types::{ShardId, Timestamp};
 
 use crate::bad_read::isolated;
@@ -22,6 +22,7 @@ use crate::disk::Disk;
 use crate::fences::{Fences, META_FENCES};
 use crate::file_error::{FileError, guarded};
 use crate::kept_records::KeptRecords;
+use crate::load_runs::{self, META_RUNS};
 use crate::opener::Opener;
 use crate::shard_ownership::{META_OWNER, ShardOwnership};
 use crate::sizes::{self, Sizes};
@@ -68,6 +69,8 @@ pub(crate) struct OpenedFile {
     pub(crate) fences: Fences,
     /// Dataset groups of the shard.
     pub(crate) groups: DatasetGroups,
+    /// The latest runs of loads that have written to the shard.
+    pub(crate) runs: LoadRuns,
     /// Whether it may have records of what was written of datasets that are being built.
     pub(crate) has_written: bool,
     /// Earliest expiry in the index.
@@ -164,6 +167,7 @@ impl ShardFile {
             progress,
             fences,
             groups: groups(&transaction)?,
+            runs: runs(&transaction)?,
             has_written: transaction
                 .list_tables()?
                 .any(|table| table.name() == WRITTEN.name()),
@@ -272,6 +276,15 @@ pub(crate) fn groups(transaction: &ReadTransaction) -> Result<DatasetGroups, Fil
     };
     dataset_groups::decode(record.value()).ok_or_else(|| {
         FileError::Damaged("the record of its datasets cannot be decoded".to_owned())
+    })
+}
+
+fn runs(transaction: &ReadTransaction) -> Result<LoadRuns, FileError> {
+    let Some(record) = transaction.open_table(META)?.get_owned(META_RUNS)? else {
+        return Ok(LoadRuns::default());
+    };
+    load_runs::decode(record.value()).ok_or_else(|| {
+        FileError::Damaged("the record of its runs of loads cannot be decoded".to_owned())
     })
 }
 

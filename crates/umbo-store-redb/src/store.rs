@@ -285,6 +285,7 @@ impl Store for RedbStore {
                 durability: request.durability,
                 proposed,
                 idempotency: request.idempotency.clone(),
+                run: request.run,
                 deadline: call.deadline,
                 not_before: request.not_before,
                 reply,

@@ -9,7 +9,7 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use umbo_store::{
     Atomicity, Change, Condition, DatasetGroup, DatasetGroups, Deleted, Durability, Idempotency,
-    RecordsCopy, StoreError, WriteError, Written,
+    LoadRun, RecordsCopy, StoreError, WriteError, Written,
 };
 use umbo_types::{Deadline, NamespaceId, StoredForm, Timestamp, Version};
 
@@ -107,6 +107,8 @@ pub(crate) struct WriteWork {
     pub(crate) proposed: Version,
     /// By what a repetition is recognised; its lines are those of the whole request.
     pub(crate) idempotency: Option<Idempotency>,
+    /// The run of a load that makes the write.
+    pub(crate) run: Option<LoadRun>,
     /// Instant after which the work is not begun any more.
     pub(crate) deadline: Option<Deadline>,
     /// When the work is due, if it cannot be undone.
@@ -236,6 +238,14 @@ impl QueuedWork {
             Self::Write(write) => Some(write.namespace),
             Self::DeleteRange(delete) => Some(delete.namespace),
             Self::Raise(_) => None,
+        }
+    }
+
+    /// Returns the run of a load that makes the work.
+    pub(crate) fn run(&self) -> Option<LoadRun> {
+        match self {
+            Self::Write(write) => write.run,
+            Self::DeleteRange(_) | Self::Raise(_) => None,
         }
     }
 

@@ -101,6 +101,12 @@ pub enum StoreError {
         /// The shard.
         shard: ShardId,
     },
+    /// The shard has begun a write of a later run of the same load. Nothing was applied. The sender's run has ended.
+    #[error("a later run of the load writes to shard {shard}")]
+    Overtaken {
+        /// The shard.
+        shard: ShardId,
+    },
     /// The store is closing.
     #[error("the store is closing")]
     Closing,
@@ -129,6 +135,7 @@ impl StoreError {
             | Self::DeadlinePassed { .. }
             | Self::NamespaceGone { .. }
             | Self::TooEarly { .. }
+            | Self::Overtaken { .. }
             | Self::Closing => Outcome::NotApplied,
         }
     }

@@ -19,6 +19,7 @@ mod idempotency;
 mod idempotency_record;
 mod increment;
 mod large;
+mod load_runs;
 #[cfg(feature = "testing")]
 mod manual_clock;
 mod memory;
@@ -46,6 +47,7 @@ pub use idempotency::{DIGEST_LEN, Idempotency};
 pub use idempotency_record::IdempotencyRecord;
 pub use increment::{CounterRow, NUMBER_TYPE, increment, number_of};
 pub use large::{ChunkRequest, READ_GRACE, UPLOAD_IDLE, UploadState, UploadStep};
+pub use load_runs::{LoadRun, LoadRuns};
 #[cfg(feature = "testing")]
 pub use manual_clock::ManualClock;
 pub use memory::MemoryStore;

@@ -17,6 +17,7 @@ use crate::call::CallContext;
 use crate::capabilities::{Capabilities, VersionOrder};
 use crate::error::{Outcome, StoreError, WriteError};
 use crate::large::ChunkRequest;
+use crate::load_runs::LoadRun;
 use crate::memory::chunk::RowCollector;
 use crate::memory::shard::MemoryShard;
 use crate::records::{RecordsCopy, RecordsKeeper, RecordsRevision};
@@ -122,6 +123,24 @@ impl MemoryStore {
             return Err(StoreError::TooEarly { shard });
         }
         Ok(())
+    }
+
+    /// Refuses a write of a run of a load if the load has ended, or a later run has written to the shard.
+    fn begin_run<'a>(
+        &self,
+        id: ShardId,
+        run: Option<LoadRun>,
+        mut shard: MutexGuard<'a, MemoryShard>,
+    ) -> Result<MutexGuard<'a, MemoryShard>, StoreError> {
+        if let Some(run) = run {
+            self.check_fence(id, run.load)?;
+            if !shard.runs.admits(run) {
+                return Err(StoreError::Overtaken { shard: id });
+            }
+            let has_ended = |load| self.check_fence(id, load).is_err();
+            shard.runs.begin(run, has_ended);
+        }
+        Ok(shard)
     }
 
     fn read(
@@ -256,7 +275,9 @@ impl Store for MemoryStore {
             }
             let locked = self.lock_for_write(id, request.namespace, call.deadline);
             let is_due = self.check_due(id, request.not_before);
-            match locked.and_then(|shard| is_due.map(|()| shard)) {
+            let locked = locked.and_then(|shard| is_due.map(|()| shard));
+            let locked = locked.and_then(|shard| self.begin_run(id, request.run, shard));
+            match locked {
                 Ok(mut shard) => {
                     let now = self.clock.wall();
                     for (index, answer) in shard.write(&request, &own, now) {

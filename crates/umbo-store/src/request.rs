@@ -8,6 +8,7 @@ use umbo_types::{Key, NamespaceId, PartitionKey, ShardId, Timestamp, Value, Vers
 
 use crate::idempotency::Idempotency;
 use crate::large::UploadStep;
+use crate::load_runs::LoadRun;
 use crate::row_batch::RowBatch;
 
 /// Sort keys from `start` (included) to `end` (excluded), bytewise.
@@ -326,6 +327,8 @@ pub struct WriteRequest {
     /// When a change is due that cannot be undone; none for any other. A shard whose believed time of day is earlier
     /// refuses the write with [`StoreError::TooEarly`](crate::StoreError::TooEarly): two clocks have to agree.
     pub not_before: Option<Timestamp>,
+    /// The run of a load that makes the write; none for all other writes.
+    pub run: Option<LoadRun>,
 }
 
 /// A mutation that was applied.

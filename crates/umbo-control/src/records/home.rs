@@ -294,6 +294,7 @@ impl Home {
             proposed: Version::proposed_at(self.clock.wall()),
             idempotency: None,
             not_before,
+            run: None,
         };
         let no_answer = || ChangeError::NoAnswer { shard, timeout };
         let writing = self.store.write(&call, request);

@@ -10,7 +10,9 @@ use umbo_http::{Payer, RequestError, problem};
 use umbo_loads::{
     HostError, LoadHost, LoadRecord, LoadRunner, LoadStep, RowCounts, RowSource, WriteAnswers,
 };
-use umbo_store::{Mutation, Page, RangeRequest, ScanPage, ScanPosition, ScanRequest, StoreError};
+use umbo_store::{
+    LoadRun, Mutation, Page, RangeRequest, ScanPage, ScanPosition, ScanRequest, StoreError,
+};
 use umbo_types::{
     Caller, CallerId, Criticality, Deadline, Key, NamespaceId, Operation, PartitionKey, ShardId,
     Timestamp, limits,
@@ -89,6 +91,7 @@ fn host_error(error: &RequestError) -> HostError {
     }
     match error {
         RequestError::Store(StoreError::NamespaceGone { .. }) => HostError::Gone,
+        RequestError::Store(StoreError::Overtaken { .. }) => HostError::Overtaken,
         RequestError::Store(StoreError::Corrupt { .. }) => HostError::Never(reason),
         _ => HostError::Wait {
             after: FAILED_WAIT,
@@ -161,9 +164,10 @@ impl LoadHost for RunnerHost {
         &self,
         namespace: NamespaceId,
         mutations: Vec<Mutation>,
+        run: Option<LoadRun>,
     ) -> Result<WriteAnswers, HostError> {
         self.rows
-            .write(namespace, mutations)
+            .write(namespace, mutations, run)
             .await
             .map_err(|error| host_error(&error))
     }
@@ -173,10 +177,11 @@ impl LoadHost for RunnerHost {
         load: &LoadRecord,
         shard: ShardId,
         mutations: Vec<Mutation>,
+        run: Option<LoadRun>,
     ) -> Result<WriteAnswers, HostError> {
         let payer = self.payer(load)?;
         let namespace = load.rows_id(payer.namespace.dataset);
-        let written = paid_write(&self.dispatcher, payer, namespace, shard, mutations).await;
+        let written = paid_write(&self.dispatcher, payer, namespace, shard, mutations, run).await;
         written
             .map(|written| written.answers)
             .map_err(|error| host_error(&error))

@@ -12,8 +12,8 @@ use umbo_http::RequestError;
 use umbo_loads::{LoadRecord, RowSource, layout};
 use umbo_overload::Entry;
 use umbo_store::{
-    Atomicity, CallContext, Durability, Mutation, Page, RangeRequest, ScanPage, ScanRequest,
-    StoreError, VersionOrder, WriteError, WriteRequest, Written,
+    Atomicity, CallContext, Durability, LoadRun, Mutation, Page, RangeRequest, ScanPage,
+    ScanRequest, StoreError, VersionOrder, WriteError, WriteRequest, Written,
 };
 use umbo_types::{Criticality, Deadline, NamespaceId, Operation, RequestUnits, ShardId, Version};
 
@@ -83,11 +83,12 @@ impl OwnRows {
         }
     }
 
-    /// Writes rows of one partition, each alone.
+    /// Writes rows of one partition, each alone; `run` is the run of the load that does, if one does.
     pub(super) async fn write(
         &self,
         namespace: NamespaceId,
         mutations: Vec<Mutation>,
+        run: Option<LoadRun>,
     ) -> Result<Vec<Result<Written, WriteError>>, RequestError> {
         let dispatcher = &self.dispatcher;
         let Some(first) = mutations.first() else {
@@ -104,6 +105,7 @@ impl OwnRows {
             proposed: Version::proposed_at(dispatcher.clock.wall()),
             idempotency: None,
             not_before: None,
+            run,
         };
         let (store, to_store) = (Arc::clone(&dispatcher.store), call.context());
         let work = async move {
@@ -131,7 +133,9 @@ impl OwnRows {
         let shards = map.owners_of(0..=umbo_routing::SLOTS - 1);
         let keys = layout::creation_keys(&shards, |partition| map.locate(report, partition));
         let noting = keys.into_values().map(async |key| {
-            let written = self.write(report, vec![layout::creation_row(key)]).await;
+            let written = self
+                .write(report, vec![layout::creation_row(key)], None)
+                .await;
             if let Err(error) = written {
                 tracing::debug!(%error, "the creation of a load was not noted in a shard");
             }

@@ -319,7 +319,7 @@ async fn write_row(
         change,
         condition,
     };
-    let answers = rows.write(report, vec![mutation]).await?;
+    let answers = rows.write(report, vec![mutation], None).await?;
     match answers.into_iter().next() {
         Some(Ok(_)) => Ok(true),
         Some(Err(WriteError::ConditionFailed { .. })) => Ok(false),

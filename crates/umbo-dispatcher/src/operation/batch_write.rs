@@ -139,6 +139,7 @@ impl Operate for BatchWrite {
             proposed: Version::proposed_at(located.context().now),
             idempotency: self.idempotency.take(),
             not_before: None,
+            run: None,
         };
         let (dispatcher, call, parts) = (located.dispatcher, located.call(), &mut self.parts);
         let namespace = Arc::clone(&located.identified().namespace);

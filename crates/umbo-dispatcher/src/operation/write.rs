@@ -245,6 +245,7 @@ async fn write(
         proposed: Version::proposed_at(now),
         idempotency,
         not_before: None,
+        run: None,
     };
     let (dispatcher, mut call) = (located.dispatcher, located.call());
     call.is_continued = ask.kind == WriteKind::Touch;

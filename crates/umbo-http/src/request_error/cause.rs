@@ -85,6 +85,7 @@ pub(super) const fn store_shard(error: &StoreError) -> Option<ShardId> {
         | StoreError::QuotaExceeded { shard, .. }
         | StoreError::NamespaceGone { shard, .. }
         | StoreError::TooEarly { shard }
+        | StoreError::Overtaken { shard }
         | StoreError::DeadlinePassed { shard } => Some(*shard),
         StoreError::Closing => None,
     }
@@ -101,6 +102,8 @@ pub(super) const fn store_code(error: &StoreError) -> ErrorCode {
         StoreError::QuotaExceeded { .. } => ErrorCode::QuotaExceeded,
         StoreError::DeadlinePassed { .. } => ErrorCode::DeadlineBeforeStore,
         StoreError::NamespaceGone { .. } => ErrorCode::NamespaceNotFound,
+        // Only runs of loads are told so, and no request waits for one.
+        StoreError::Overtaken { .. } => ErrorCode::Internal,
         StoreError::Closing => ErrorCode::ShuttingDown,
     }
 }

@@ -76,6 +76,7 @@ impl RequestError {
                         | StoreError::DeadlinePassed { .. }
                         | StoreError::NamespaceGone { .. }
                         | StoreError::TooEarly { .. }
+                        | StoreError::Overtaken { .. }
                         | StoreError::Closing
                 )
         )

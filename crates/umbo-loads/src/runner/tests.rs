@@ -33,6 +33,7 @@ async fn a_load_ends_alike_wherever_its_runs_end() {
             // Later runs have more calls, so that one comes to the end.
             host.run(random.i64(1..40 + 20 * runs), random.u64(1..))
                 .await;
+            host.forgive().await;
         }
         assert!(runs > 1, "no run has ended early");
         assert_eq!(host.rows().await, expected(), "seed {seed}");
@@ -63,6 +64,7 @@ async fn a_version_is_built_alike_wherever_its_runs_end() {
             assert_ne!(host.state(), LoadState::Failed);
             host.run(random.i64(1..40 + 20 * runs), random.u64(1..))
                 .await;
+            host.forgive().await;
         }
         assert!(runs > 1, "no run has ended early");
         assert_eq!(host.rows_of(BUILT).await, expected(), "seed {seed}");
@@ -115,10 +117,11 @@ async fn a_run_that_was_overtaken_fails_no_load() {
     let host = FakeHost::with_load(NONE).await;
     let as_host: Arc<dyn LoadHost> = Arc::<FakeHost>::clone(&host);
     let shared = Host::new(as_host);
-    let mut old = Journal::take_over(&shared, REPORT, 1).await.unwrap();
-    let mut new = Journal::take_over(&shared, REPORT, 2).await.unwrap();
+    let load = host.load(ID).unwrap();
+    let mut old = Journal::take_over(&shared, &load, 1).await.unwrap();
+    let mut new = Journal::take_over(&shared, &load, 2).await.unwrap();
     let failed = fail(&shared, ID, &mut old, "bytes are missing").await;
-    assert_eq!(failed, Err(Stop::LetGo));
+    assert_eq!(failed, Err(Stop::Overtaken));
     assert_eq!(host.state(), LoadState::Sealed);
     let failed = fail(&shared, ID, &mut new, "bytes are missing").await;
     assert_eq!((failed, host.state()), (Ok(()), LoadState::Failed));
@@ -149,6 +152,7 @@ async fn a_version_is_built_while_parts_arrive_wherever_its_runs_end() {
             assert_ne!(host.state(), LoadState::Failed);
             host.run(random.i64(1..40 + 20 * runs), random.u64(1..))
                 .await;
+            host.forgive().await;
         }
         assert_eq!(
             host.rows_of(BUILT).await,
@@ -208,4 +212,85 @@ async fn rows_of_mode_merge_are_not_applied_before_the_seal() {
     host.upload(0).await;
     host.run(i64::MAX, 1).await;
     assert!(host.rows().await.is_empty());
+}
+
+#[tokio::test]
+async fn a_run_that_was_paused_writes_no_older_rows() {
+    for (mode, passed) in [
+        (LoadMode::Merge, 0),
+        (LoadMode::Merge, 2),
+        (LoadMode::Merge, 4),
+        (LoadMode::Replace, 0),
+        (LoadMode::Replace, 3),
+    ] {
+        let host = FakeHost::with_load_of(NONE, mode, 0.1).await;
+        host.held.send_replace((1, passed));
+        let paused = Arc::clone(&host);
+        let mut paused = tokio::spawn(async move { paused.run(i64::MAX, 1).await });
+        let mut waiting = host.waiting.subscribe();
+        tokio::select! {
+            waits = waiting.wait_for(|waiting| *waiting > passed) => drop(waits.unwrap()),
+            _ = &mut paused => panic!("it was not paused after {passed} requests"),
+        }
+        host.run(i64::MAX, 2).await;
+        let (rows, end) = match mode {
+            LoadMode::Merge => (ROWS, LoadState::Live),
+            LoadMode::Replace => (BUILT, LoadState::Ready),
+        };
+        assert_eq!(host.state(), end);
+        assert_eq!(host.rows_of(rows).await, expected());
+        // It goes on with what it was about to do.
+        host.held.send_replace((0, 0));
+        paused.await.unwrap();
+        let is_same = host.rows_of(rows).await == expected();
+        assert!(is_same, "{mode:?}: older rows after {passed} requests");
+        assert_eq!((host.state(), host.journal().await.number), (end, 2));
+    }
+}
+
+#[tokio::test]
+async fn a_load_that_ends_its_runners_fails() {
+    let host = FakeHost::with_load(NONE).await;
+    // Each dispatcher is gone once it has taken the load over.
+    for runner in 1..=u64::from(FRUITLESS_RUNS_MAX) {
+        host.run(4, runner).await;
+        assert_eq!(host.state(), LoadState::Sealed);
+    }
+    assert_eq!(host.journal().await.fruitless, FRUITLESS_RUNS_MAX - 1);
+    host.run(i64::MAX, 9).await;
+    assert_eq!(host.state(), LoadState::Failed);
+    let reason = host.load.lock().unwrap().reason.clone().unwrap();
+    assert!(reason.starts_with("3 runs in a row"), "{reason}");
+}
+
+#[tokio::test]
+async fn runs_that_get_on_or_let_go_fail_no_load() {
+    let host = FakeHost::with_load(NONE).await;
+    for runner in 1..=u64::from(FRUITLESS_RUNS_MAX) {
+        host.run(4, runner).await;
+    }
+    let fruitless = host.journal().await.fruitless;
+    // The same runner goes on with what it had.
+    host.run(4, FRUITLESS_RUNS_MAX.into()).await;
+    assert_eq!(host.journal().await.fruitless, fruitless);
+    let load = host.load(ID).unwrap();
+    let shared = Host::new(Arc::<FakeHost>::clone(&host));
+    let mut journal = Journal::take_over(&shared, &load, FRUITLESS_RUNS_MAX.into())
+        .await
+        .unwrap();
+    journal.run.checked += 1;
+    journal.write().await.unwrap();
+    assert_eq!(host.journal().await.fruitless, 0, "a part is checked");
+    let mut journal = Journal::take_over(&shared, &load, 8).await.unwrap();
+    assert_eq!(journal.run.fruitless, 1);
+    journal.waits_for(Some("there is no room".to_owned()));
+    journal.write().await.unwrap();
+    assert_eq!(host.journal().await.fruitless, 0, "it waits for others");
+}
+
+#[test]
+fn rows_of_versions_without_numbers_of_runs_are_read() {
+    let row = r#"{"runner":7,"beat":2,"checked":1,"rows":3,"rejected":0,"part":0,"row":0,"applied":0,"skipped":0}"#;
+    let run: RunRecord = serde_json::from_str(row).unwrap();
+    assert_eq!((run.runner, run.number, run.fruitless), (7, 0, 0));
 }

@@ -60,6 +60,9 @@ pub(super) async fn verify(
             break;
         };
         let (reader, stepped) = stepped.map_err(|error| Stop::Failed(error.to_string()))?;
+        if stepped.is_ok() {
+            journal.gets_on();
+        }
         match stepped {
             Ok(true) => {
                 if reader.dataset == built {

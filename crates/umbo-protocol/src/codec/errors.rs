@@ -22,6 +22,7 @@ const NOT_OWNER: u8 = 10;
 const BAD_REQUEST: u8 = 11;
 const UNSUPPORTED: u8 = 12;
 const NAMESPACE_GONE: u8 = 13;
+const OVERTAKEN: u8 = 14;
 const MISPLACED: u8 = 16;
 const TOO_EARLY: u8 = 15;
 
@@ -64,6 +65,7 @@ pub(super) fn put_store_error(out: &mut Vec<u8>, error: &StoreError) {
         StoreError::DeadlinePassed { shard } => (DEADLINE_PASSED, *shard, ""),
         StoreError::NamespaceGone { shard, .. } => (NAMESPACE_GONE, *shard, ""),
         StoreError::TooEarly { shard } => (TOO_EARLY, *shard, ""),
+        StoreError::Overtaken { shard } => (OVERTAKEN, *shard, ""),
         StoreError::Closing => (CLOSING, ShardId(0), ""),
     };
     put_nested(out, |out| {
@@ -137,6 +139,7 @@ pub(super) fn error(reader: &mut Reader<'_>, id: u64) -> Result<NodeError, Decod
         DEADLINE_PASSED => StoreError::DeadlinePassed { shard },
         NAMESPACE_GONE => StoreError::NamespaceGone { shard, namespace },
         TOO_EARLY => StoreError::TooEarly { shard },
+        OVERTAKEN => StoreError::Overtaken { shard },
         CLOSING => StoreError::Closing,
         NOT_OWNER => return Ok(NodeError::NotOwner { shard, map_version }),
         MISPLACED => return Ok(NodeError::Misplaced { shard, reason }),

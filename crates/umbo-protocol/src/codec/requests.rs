@@ -7,14 +7,14 @@ use std::sync::Arc;
 
 use umbo_routing::SLOTS;
 use umbo_store::{
-    Atomicity, Change, Condition, DeleteRangeRequest, Durability, Mutation, RangeRequest,
+    Atomicity, Change, Condition, DeleteRangeRequest, Durability, LoadRun, Mutation, RangeRequest,
     ScanPosition, ScanRequest, WriteRequest,
 };
 use umbo_types::{
-    Attribute, Criticality, Key, NamespaceId, OwnedAttributes, PartitionKey, RequestUnits, ShardId,
-    Timestamp, Version, limits,
+    Criticality, Key, NamespaceId, PartitionKey, RequestUnits, ShardId, Timestamp, Version, limits,
 };
 
+use super::attributes::{attributes, put_attributes};
 use super::chunks::{chunk, put_chunk};
 use super::idempotency::{idempotency, put_idempotency};
 use super::mail::{letters_len, mail, put_mail, put_question, question};
@@ -63,6 +63,9 @@ const PLACED_AS: u8 = 7;
 /// Optional field of a write: when it is due. A node that does not know it would make a change too early that cannot be
 /// undone.
 const NOT_BEFORE: u8 = REQUIRED_TAG | 9;
+/// Optional field of a write: the run of a load that makes it. A node that does not know it begins the writes of all runs,
+/// as before.
+const RUN: u8 = 8;
 /// Optional field of a scan.
 const AFTER: u8 = 1;
 
@@ -72,8 +75,6 @@ const KEYS_ONLY: u8 = 2;
 /// Bits of writes.
 const IS_ATOMIC: u8 = 1;
 const IS_ASYNC: u8 = 2;
-/// Longest name of a user, session or organisation, in bytes.
-const NAME_LEN_MAX: usize = 1_024;
 /// Fewest bytes of a key and of a mutation.
 const KEY_LEN_MIN: usize = 3;
 const MUTATION_LEN_MIN: usize = 5;
@@ -127,18 +128,19 @@ pub(crate) fn put_request(out: &mut Vec<u8>, request: &RequestRef<'_>) {
         out.push(DATASETS);
         put_nested(out, |out| put_datasets(out, &copy.datasets));
     }
+    if let Ask::Write(WriteRequest { run: Some(run), .. }) = request.ask {
+        out.push(RUN);
+        put_nested(out, |out| {
+            put_varint(out, run.load.0.into());
+            put_varint(out, run.number.into());
+        });
+    }
     if let Some(placed_as) = request.placed_as {
         put_optional_varint(out, PLACED_AS, placed_as.0.into());
     }
     if let Some(attributes) = request.attributes {
         out.push(ATTRIBUTES);
-        put_nested(out, |out| {
-            for (attribute, name) in attributes.iter() {
-                if let Some(name) = name {
-                    put_optional(out, tag_of(attribute), name.as_bytes());
-                }
-            }
-        });
+        put_nested(out, |out| put_attributes(out, attributes));
     }
 }
 
@@ -234,35 +236,15 @@ pub(crate) fn request(reader: &mut Reader<'_>, id: u64) -> Result<Request, Decod
                 _ => ignored(tag, id)?,
             },
             PLACED_AS => request.placed_as = Some(NamespaceId(field.u32("placed_as")?)),
+            RUN => match &mut request.ask {
+                Ask::Write(write) => write.run = Some(run(&mut field)?),
+                _ => ignored(tag, id)?,
+            },
             ATTRIBUTES => request.attributes = Some(Arc::new(attributes(field, id)?)),
             tag => ignored(tag, id)?,
         }
     }
     Ok(request)
-}
-
-/// Returns the tag of the value of an attribute.
-const fn tag_of(attribute: Attribute) -> u8 {
-    1 + attribute as u8
-}
-
-fn attributes(mut reader: Reader<'_>, id: u64) -> Result<OwnedAttributes, DecodeError> {
-    let mut attributes = OwnedAttributes::default();
-    while let Some((tag, mut field)) = reader.optional()? {
-        let mut known = Attribute::ALL.into_iter();
-        let Some(attribute) = known.find(|one| tag_of(*one) == tag) else {
-            ignored(tag, id)?;
-            continue;
-        };
-        let len = field.left();
-        if len > NAME_LEN_MAX {
-            return Err(bad("attributes", &format_args!("a name of {len} bytes")));
-        }
-        let text =
-            std::str::from_utf8(field.raw(len)?).map_err(|error| bad("attributes", &error))?;
-        attributes[attribute] = Some(text.into());
-    }
-    Ok(attributes)
 }
 
 const fn kind(ask: &Ask) -> u8 {
@@ -422,6 +404,14 @@ fn write(reader: &mut Reader<'_>, id: u64) -> Result<WriteRequest, DecodeError> 
         proposed,
         idempotency: None,
         not_before: None,
+        run: None,
+    })
+}
+
+fn run(reader: &mut Reader<'_>) -> Result<LoadRun, DecodeError> {
+    Ok(LoadRun {
+        load: namespace(reader)?,
+        number: reader.u32("run")?,
     })
 }
 

@@ -48,6 +48,7 @@ fn request() -> Request {
             proposed: Version(9),
             idempotency: None,
             not_before: None,
+            run: None,
         }),
         traceparent: Bytes::new(),
         is_continued: false,

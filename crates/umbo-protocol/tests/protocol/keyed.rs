@@ -31,6 +31,7 @@ pub(crate) fn write_of(mutations: Vec<Mutation>) -> WriteRequest {
         proposed: Version(1 << 50),
         idempotency: None,
         not_before: None,
+        run: None,
     }
 }
 

@@ -50,6 +50,7 @@ fn write(id: u64, partitions: &[u8], len: usize) -> Request {
         proposed: Version(1),
         idempotency: None,
         not_before: None,
+        run: None,
     };
     request(id, Ask::Write(write))
 }

@@ -45,6 +45,7 @@ fn write(steps: Vec<UploadStep>) -> Ask {
         proposed: Version(9),
         idempotency: None,
         not_before: None,
+        run: None,
     })
 }
 

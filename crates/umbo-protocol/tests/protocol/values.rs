@@ -12,10 +12,10 @@ use umbo_protocol::{
     Request, StatusOfNode, WriteAnswer,
 };
 use umbo_store::{
-    Atomicity, Change, Condition, DeleteRangeRequest, Deleted, Durability, Idempotency, Mutation,
-    NamespaceSize, Page, RangeRequest, RecordsRevision, RowBatch, RowRef, ScanPage, ScanPosition,
-    ScanRequest, ShardState, ShardStatus, SortRange, StoreError, Touched, WriteError, WriteRequest,
-    Written,
+    Atomicity, Change, Condition, DeleteRangeRequest, Deleted, Durability, Idempotency, LoadRun,
+    Mutation, NamespaceSize, Page, RangeRequest, RecordsRevision, RowBatch, RowRef, ScanPage,
+    ScanPosition, ScanRequest, ShardState, ShardStatus, SortRange, StoreError, Touched, WriteError,
+    WriteRequest, Written,
 };
 use umbo_types::{
     Criticality, Key, NamespaceId, OwnedAttributes, PartitionKey, RequestUnits, Row, ShardId,
@@ -161,17 +161,19 @@ fn scan() -> impl Strategy<Value = ScanRequest> {
 
 fn write() -> impl Strategy<Value = WriteRequest> {
     let atomicity = prop_oneof![Just(Atomicity::None), Just(Atomicity::Partition)];
+    let run = (namespace(), any::<u32>()).prop_map(|(load, number)| LoadRun { load, number });
+    let (due, run) = (option::of(any::<u64>()), option::of(run));
     (
         (namespace(), any::<u32>()),
         vec(mutation(), 1..6),
         atomicity,
         durability(),
         version(),
-        (option::of(idempotency()), option::of(any::<u64>())),
+        (option::of(idempotency()), due, run),
     )
         .prop_map(
             |((namespace, epoch), mutations, atomicity, durability, proposed, more)| {
-                let (idempotency, not_before) = more;
+                let (idempotency, not_before, run) = more;
                 let lines = (3..).take(mutations.len()).collect();
                 WriteRequest {
                     namespace,
@@ -182,6 +184,7 @@ fn write() -> impl Strategy<Value = WriteRequest> {
                     proposed,
                     idempotency: idempotency.map(|one| Idempotency { lines, ..one }),
                     not_before: not_before.map(Timestamp),
+                    run,
                 }
             },
         )
@@ -297,7 +300,7 @@ fn store_error() -> impl Strategy<Value = StoreError> {
         Just(umbo_store::Outcome::NotApplied),
         Just(umbo_store::Outcome::Unknown),
     ];
-    (shard(), ".{0,20}", outcome, any::<u32>(), 0..11_u8).prop_map(
+    (shard(), ".{0,20}", outcome, any::<u32>(), 0..12_u8).prop_map(
         |(shard, reason, outcome, wait, which)| match which {
             0 => StoreError::Unavailable {
                 shard,
@@ -325,6 +328,7 @@ fn store_error() -> impl Strategy<Value = StoreError> {
                 namespace: NamespaceId(wait),
             },
             9 => StoreError::TooEarly { shard },
+            10 => StoreError::Overtaken { shard },
             _ => StoreError::Closing,
         },
     )

@@ -381,5 +381,6 @@ pub(crate) fn write_of(mutations: Vec<Mutation>) -> WriteRequest {
         proposed: Version(1),
         idempotency: None,
         not_before: None,
+        run: None,
     }
 }

@@ -149,6 +149,7 @@ impl SharedStore {
             proposed: Version(1),
             idempotency: None,
             not_before: None,
+            run: None,
         };
         self.rows.write(&CallContext::internal(), request).await;
     }

@@ -254,6 +254,7 @@ impl SimulatedClient {
                 proposed: Version::proposed_at(world.clock.wall()),
                 idempotency: is_keyed.then(|| Self::idempotency_of(&world, ids)),
                 not_before: None,
+                run: None,
             };
             sent.replace(Some(request.clone()));
             tokio::time::timeout(patience, store.write(&call, request)).await

@@ -256,6 +256,7 @@ impl Nemesis {
                 self.network.stop(name);
                 self.world.hosts[node].lose_power().await;
                 self.pause(500).await;
+                self.lose_records(node);
                 self.start(node).await;
             }
             Fault::Restart => {
@@ -264,6 +265,7 @@ impl Nemesis {
                 self.pause(200).await;
                 self.network.stop(name);
                 self.world.hosts[node].close().await;
+                self.lose_records(node);
                 self.start(node).await;
             }
             Fault::SlowDisk => {
@@ -285,6 +287,16 @@ impl Nemesis {
                 self.pause(2_000).await;
                 disk.set_room(None);
             }
+        }
+    }
+
+    /// Removes the copy of Umbo's own records from the folder of a node that is down, as if its shards had moved to a
+    /// new folder.
+    fn lose_records(&mut self, node: usize) {
+        let folder = self.world.hosts[node].data_folder();
+        if self.chance.per_mille(300) && std::fs::remove_file(folder.join("records")).is_ok() {
+            met("copy of the records lost");
+            note!("node {} has lost its copy of the records", NODES[node]);
         }
     }
 

@@ -150,6 +150,7 @@ fn request(world: &World, namespace: NamespaceId, number: usize, len: usize) -> 
         proposed: Version::proposed_at(world.host.clock.wall()),
         idempotency: None,
         not_before: None,
+        run: None,
     }
 }
 

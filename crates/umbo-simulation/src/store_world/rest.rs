@@ -156,6 +156,7 @@ async fn replace_unreadable(world: &Rc<World>) {
                 proposed: Version(1),
                 idempotency: None,
                 not_before: None,
+                run: None,
             };
             let answer = store
                 .write(&CallContext::internal(), request)
@@ -213,6 +214,7 @@ async fn is_live(world: &Rc<World>) -> bool {
                 proposed: Version(1),
                 idempotency: None,
                 not_before: None,
+                run: None,
             };
             let call = CallContext::internal();
             let written = store.write(&call, request).await.remove(0);

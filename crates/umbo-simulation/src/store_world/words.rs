@@ -83,6 +83,7 @@ pub(super) fn kind_of(error: &StoreError) -> &'static str {
         StoreError::DeadlinePassed { .. } => "deadline passed",
         StoreError::NamespaceGone { .. } => "namespace gone",
         StoreError::TooEarly { .. } => "too early",
+        StoreError::Overtaken { .. } => "overtaken",
         StoreError::Closing => "closing",
     };
     met(kind);

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use redb::{Database, Durability, WriteTransaction};
-use umbo_store::{DatasetGroups, NamespaceSize, StoreError};
+use umbo_store::{DatasetGroups, LoadRuns, NamespaceSize, StoreError};
 use umbo_types::{NamespaceId, ShardId, Timestamp, VersionClock};
 
 use crate::bad_read::{isolated, unisolated};
@@ -23,6 +23,7 @@ use crate::dataset_groups::{self, META_DATASETS};
 use crate::fences::{Fences, META_FENCES};
 use crate::file_error::{FileError, guarded};
 use crate::key_codec;
+use crate::load_runs::{self, META_RUNS};
 use crate::row_codec;
 use crate::shard_file::begin_write;
 use crate::tables::{META, META_PROGRESS, ShardProgress};
@@ -41,7 +42,9 @@ pub(crate) struct CommitInput<'a> {
     pub(crate) fences: &'a Fences,
     /// The datasets that take the same writes; the work is given to those that decide it.
     pub(crate) datasets: &'a CommitterDatasets,
-    /// Whether fences and groups are to be recorded.
+    /// The latest runs of loads, those of the work included.
+    pub(crate) runs: &'a LoadRuns,
+    /// Whether fences, groups and runs are to be recorded.
     pub(crate) is_behind: bool,
     /// Whether the commit must be on the disk.
     pub(crate) is_durable: bool,
@@ -228,6 +231,9 @@ fn change(
             META_DATASETS,
             &dataset_groups::encode(&order.datasets.groups)[..],
         )?;
+    }
+    if order.is_behind && !order.runs.is_empty() {
+        meta.insert(META_RUNS, &load_runs::encode(order.runs)[..])?;
     }
     sizes_of_records.record_idempotency(&mut meta)?;
     let sizes = sizes.record(&mut meta)?;

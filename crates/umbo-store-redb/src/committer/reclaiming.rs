@@ -2,7 +2,7 @@
 //!
 //! Each commit includes one step of the sweeper (expired rows) and one step of the purge (rows of fenced
 //! namespaces); an idle committer continues until nothing is left. The invariants: work for a fenced
-//! namespace, work past its deadline and withdrawn work is never begun; reclaiming never fails a write twice
+//! namespace, work of a run of a load after a later one, work past its deadline and withdrawn work is never begun; reclaiming never fails a write twice
 //! in a row, because it pauses after a commit that failed.
 
 use std::sync::atomic::Ordering;
@@ -50,7 +50,7 @@ impl Committer {
     }
 
     /// Raises the fences that the work contains, and admits the rest. Work that is past its deadline, not due yet,
-    /// withdrawn or for a fenced namespace is answered and left out.
+    /// withdrawn, for a fenced namespace or of a run that was overtaken is answered and left out.
     pub(super) fn admit(&mut self, work: Vec<QueuedWork>) -> Vec<QueuedWork> {
         for piece in &work {
             if let QueuedWork::Raise(raise) = piece {
@@ -66,7 +66,9 @@ impl Committer {
         let monotonic = self.clock.monotonic();
         let mut admitted = Vec::with_capacity(work.len());
         for mut piece in work {
-            let fenced = piece.namespace().filter(|&id| self.fences.holds(id));
+            let run = piece.run();
+            let mut named = piece.namespace().into_iter().chain(run.map(|run| run.load));
+            let fenced = named.find(|&id| self.fences.holds(id));
             if piece.is_withdrawn() {
                 let withdrawn = &self.shard.counters.withdrawn;
                 withdrawn.fetch_add(1, Ordering::Relaxed);
@@ -79,7 +81,13 @@ impl Committer {
                 piece.refuse(StoreError::TooEarly { shard });
             } else if let Some(namespace) = fenced {
                 piece.refuse(StoreError::NamespaceGone { shard, namespace });
+            } else if run.is_some_and(|run| !self.runs.admits(run)) {
+                piece.refuse(StoreError::Overtaken { shard });
             } else {
+                if let Some(run) = run {
+                    // The commit of the work stores it too.
+                    self.is_behind |= self.runs.begin(run, |load| self.fences.holds(load));
+                }
                 if !self.datasets.groups.is_empty() {
                     piece.assign(&self.datasets.groups);
                 }

@@ -155,6 +155,7 @@ impl Committer {
             progress,
             fences,
             groups,
+            runs,
             has_written,
             next_expiry,
             next_upload_due,
@@ -166,7 +167,7 @@ impl Committer {
         self.fences = fences;
         self.is_behind = self.fences.raise(&self.file.kept.fenced());
         // What was learned since the file's last commit is recorded again.
-        self.is_behind |= groups != self.datasets.groups;
+        self.is_behind |= groups != self.datasets.groups || runs != self.runs;
         self.datasets.has_written |= has_written;
         snapshot.fence(&self.fences);
         self.database = Some(database);

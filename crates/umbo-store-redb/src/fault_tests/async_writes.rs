@@ -273,6 +273,7 @@ async fn add_once(store: &RedbStore, number: u8) -> Result<Written, WriteError> 
             lines: vec![0],
         }),
         not_before: None,
+        run: None,
     };
     let call = CallContext::internal();
     let written = store.write(&call, request);

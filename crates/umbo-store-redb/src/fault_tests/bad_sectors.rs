@@ -65,6 +65,7 @@ async fn write(
         proposed: Version(1),
         idempotency: None,
         not_before: None,
+        run: None,
     };
     rig.store.write(&CallContext::internal(), request).await
 }
@@ -210,6 +211,7 @@ async fn a_group_that_a_bad_sector_aborted_is_applied_as_a_whole_by_its_repetiti
             lines: vec![0, 1],
         }),
         not_before: None,
+        run: None,
     };
     let call = CallContext::internal();
     let answers = rig.store.write(&call, request.clone()).await;

@@ -111,6 +111,7 @@ async fn the_writes_of_a_commit_share_its_time_by_rows() {
             proposed: Version(1),
             idempotency: None,
             not_before: None,
+            run: None,
         };
         waiting.push(rig.store.write(call, request));
     }

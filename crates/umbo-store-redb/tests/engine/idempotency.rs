@@ -56,6 +56,7 @@ async fn add_once(
             lines: vec![0],
         }),
         not_before: None,
+        run: None,
     };
     let call = CallContext::internal();
     let written = store.write(&call, request);

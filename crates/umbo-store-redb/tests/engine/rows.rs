@@ -67,6 +67,7 @@ pub(crate) async fn write(
         proposed: Version::proposed_at(clock.wall()),
         idempotency: None,
         not_before: None,
+        run: None,
     };
     store.write(&CallContext::internal(), request).await
 }

@@ -40,6 +40,7 @@ fn put(n: usize, len: usize) -> Ask {
         proposed: Version(1),
         idempotency: None,
         not_before: None,
+        run: None,
     };
     Ask::Write(request)
 }

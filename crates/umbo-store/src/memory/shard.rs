@@ -16,13 +16,13 @@ use crate::dataset_groups::DatasetGroups;
 use crate::error::WriteError;
 use crate::idempotency::Idempotency;
 use crate::large::ChunkRequest;
+use crate::load_runs::LoadRuns;
 use crate::memory::chunk::RowCollector;
 use crate::memory::idempotency::IdempotencyRecords;
 use crate::memory::rows::{
     Partition, StoredRow, WriteResults, changed, referred, refuse, visible_stamp, within,
 };
 use crate::memory::uploads::Uploads;
-use crate::records::RecordsCopy;
 use crate::report::NamespaceSize;
 use crate::request::{
     Atomicity, Change, Condition, DeleteRangeRequest, Deleted, Mutation, Page, RangeRequest,
@@ -48,6 +48,8 @@ pub(super) struct MemoryShard {
     written: BTreeSet<(PartitionId, Bytes)>,
     /// What they have removed by range.
     written_ranges: Vec<(PartitionId, SortRange)>,
+    /// The latest runs of loads.
+    pub(super) runs: LoadRuns,
 }
 
 impl MemoryShard {
@@ -63,16 +65,7 @@ impl MemoryShard {
             groups: DatasetGroups::default(),
             written: BTreeSet::new(),
             written_ranges: Vec::new(),
-        }
-    }
-
-    /// Keeps the dataset groups of a copy, if it is newer.
-    pub(super) fn adopt(&mut self, copy: &RecordsCopy) {
-        if self.groups.adopt(copy) {
-            let groups = &self.groups;
-            self.written.retain(|((id, _), _)| groups.is_building(*id));
-            self.written_ranges
-                .retain(|((id, _), _)| groups.is_building(*id));
+            runs: LoadRuns::default(),
         }
     }
 

@@ -129,6 +129,7 @@ impl<E: Engine> TestSubject<E> {
             proposed: Version::proposed_at(self.clock.wall()),
             idempotency: None,
             not_before: None,
+            run: None,
         }
     }
 

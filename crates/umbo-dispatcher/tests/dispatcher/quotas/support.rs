@@ -207,6 +207,7 @@ impl Site {
             proposed: Version::proposed_at(self.clock.wall()),
             idempotency: None,
             not_before: None,
+            run: None,
         };
         let written = self.store.write(&CallContext::internal(), request).await;
         assert!(written.iter().all(Result::is_ok), "{written:?}");

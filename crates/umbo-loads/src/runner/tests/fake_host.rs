@@ -5,10 +5,11 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
 use async_trait::async_trait;
+use tokio::sync::watch;
 use umbo_api::loads::{LoadMode, LoadSpec};
 use umbo_store::{
-    Atomicity, CallContext, Condition, Durability, ManualClock, MemoryStore, Mutation, Outcome,
-    Page, RangeRequest, ScanPage, ScanPosition, ScanRequest, SortRange, Store, StoreError,
+    Atomicity, CallContext, Condition, Durability, LoadRun, ManualClock, MemoryStore, Mutation,
+    Outcome, Page, RangeRequest, ScanPage, ScanPosition, ScanRequest, SortRange, Store, StoreError,
     WriteError, WriteRequest,
 };
 use umbo_types::{Clock, Key, NamespaceId, PartitionKey, ShardId, Timestamp, Version, limits};
@@ -48,6 +49,10 @@ pub(super) struct FakeHost {
     pub(super) refused_each: u64,
     /// The key of a row of a part.
     pub(super) key_of: fn(u16, u32) -> u32,
+    /// The run whose requests are held, and how many of them pass before; 0 where they go on.
+    pub(super) held: watch::Sender<(u32, u64)>,
+    /// Requests of that run that came to be held.
+    pub(super) waiting: watch::Sender<u64>,
     /// The keys of rows that were given to shards, in that order.
     pub(super) applied_keys: Mutex<Vec<(ShardId, Key)>>,
 }
@@ -99,6 +104,8 @@ impl FakeHost {
             requests: AtomicU64::new(0),
             refused_each,
             key_of,
+            held: watch::channel((0, 0)).0,
+            waiting: watch::channel(0).0,
             applied_keys: Mutex::default(),
         }
     }
@@ -135,7 +142,7 @@ impl FakeHost {
             if let umbo_store::Change::Put { value, .. } = &mut piece.change {
                 value.bytes = bytes.to_vec().into();
             }
-            self.commit(CONTENT, vec![piece]).await;
+            self.commit(CONTENT, vec![piece], None).await;
         }
         let record = PartRecord {
             upload,
@@ -146,13 +153,14 @@ impl FakeHost {
         };
         let key = layout::part_key(layout::PARTS, part);
         let row = json_row(key, &record, Condition::Always);
-        self.commit(REPORT, vec![row]).await;
+        self.commit(REPORT, vec![row], None).await;
     }
 
     pub(super) async fn commit(
         &self,
         namespace: NamespaceId,
         mutations: Vec<Mutation>,
+        run: Option<LoadRun>,
     ) -> WriteAnswers {
         let request = WriteRequest {
             namespace,
@@ -163,8 +171,32 @@ impl FakeHost {
             proposed: Version(1),
             idempotency: None,
             not_before: None,
+            run,
         };
         self.store.write(&CallContext::internal(), request).await
+    }
+
+    /// Holds a request of the run that is held, as one of a process that is stopped.
+    async fn hold(&self, run: Option<LoadRun>) {
+        let mut held = self.held.subscribe();
+        let (number, passed) = *held.borrow_and_update();
+        if number == 0 || run.is_none_or(|run| run.number != number) {
+            return;
+        }
+        self.waiting.send_modify(|waiting| *waiting += 1);
+        if *self.waiting.borrow() > passed {
+            held.wait_for(|(number, _)| *number == 0).await.unwrap();
+        }
+    }
+
+    /// Forgets how many runs have ended without getting on: they ended by chance.
+    pub(super) async fn forgive(self: &Arc<Self>) {
+        let run = RunRecord {
+            fruitless: 0,
+            ..self.journal().await
+        };
+        let row = json_row(layout::run_key(), &run, Condition::Always);
+        self.commit(REPORT, vec![row], None).await;
     }
 
     /// A dispatcher that is gone does nothing more.
@@ -245,7 +277,7 @@ impl FakeHost {
     pub(super) async fn journal(self: &Arc<Self>) -> RunRecord {
         let host: Arc<dyn LoadHost> = Arc::<Self>::clone(self);
         let found = read_json(&Host::new(host), REPORT, &layout::run_key()).await;
-        found.unwrap().unwrap().0
+        found.unwrap().map(|(run, _)| run).unwrap_or_default()
     }
 }
 
@@ -323,9 +355,10 @@ impl LoadHost for FakeHost {
         &self,
         namespace: NamespaceId,
         mutations: Vec<Mutation>,
+        run: Option<LoadRun>,
     ) -> Result<WriteAnswers, HostError> {
         self.is_there()?;
-        let answers = self.commit(namespace, mutations).await;
+        let answers = self.commit(namespace, mutations, run).await;
         self.is_there()?;
         Ok(answers)
     }
@@ -335,6 +368,7 @@ impl LoadHost for FakeHost {
         load: &LoadRecord,
         shard: ShardId,
         mut mutations: Vec<Mutation>,
+        run: Option<LoadRun>,
     ) -> Result<WriteAnswers, HostError> {
         self.is_there()?;
         let keys = mutations.iter().map(|row| (shard, row.key.clone()));
@@ -343,6 +377,7 @@ impl LoadHost for FakeHost {
         for mutation in &mut mutations {
             mutation.condition = Condition::Always;
         }
+        self.hold(run).await;
         // Others go on meanwhile.
         tokio::task::yield_now().await;
         let number = self.requests.fetch_add(1, Ordering::SeqCst) + 1;
@@ -361,7 +396,7 @@ impl LoadHost for FakeHost {
         };
         let (mut first, rest) = (mutations, taken);
         let rest = first.split_off(rest);
-        answers.extend(self.commit(load.rows_id(ROWS), first).await);
+        answers.extend(self.commit(load.rows_id(ROWS), first, run).await);
         // A commit that had no room for more.
         let refused = || StoreError::Io {
             shard,

@@ -112,6 +112,7 @@ async fn write_to(
         proposed: Version(1),
         idempotency: None,
         not_before: None,
+        run: None,
     };
     store.write(&CallContext::internal(), request).await
 }

@@ -1,0 +1,65 @@
+//! Which run of a load may write to a shard.
+//!
+//! A runner may be paused while another one takes its load over, and not know it when it goes on. So each write of a
+//! run has the number of the run, and a shard that has begun a write of a later run refuses those of earlier ones. The
+//! later run repeats all that is not in the journal of the load, in order: a late write of an earlier run that came
+//! before is replaced.
+
+use std::collections::BTreeMap;
+
+use umbo_types::NamespaceId;
+
+/// A run of a load, as the shards know it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LoadRun {
+    /// The load: the namespace of the bytes of its parts, which is fenced when the load has ended.
+    pub load: NamespaceId,
+    /// Number of the run; that of the next run is higher.
+    pub number: u32,
+}
+
+/// The latest run of each load whose writes a shard has begun. A load is dropped once it has ended: its fence refuses
+/// all of its runs then. So there are at most as many as there are open loads.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct LoadRuns(BTreeMap<NamespaceId, u32>);
+
+impl LoadRuns {
+    /// Returns whether a write of this run may begin.
+    pub fn admits(&self, run: LoadRun) -> bool {
+        let latest = self.0.get(&run.load);
+        latest.is_none_or(|latest| run.number >= *latest)
+    }
+
+    /// Keeps the run of a write that begins, and drops loads that have ended. Returns whether it is a later run than
+    /// that before.
+    pub fn begin(&mut self, run: LoadRun, has_ended: impl Fn(NamespaceId) -> bool) -> bool {
+        if self
+            .0
+            .get(&run.load)
+            .is_some_and(|&latest| latest >= run.number)
+        {
+            return false;
+        }
+        self.0.retain(|load, _| !has_ended(*load));
+        self.0.insert(run.load, run.number);
+        true
+    }
+
+    /// Returns whether no load has written.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Returns the latest run of each load, in the order of the loads.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = LoadRun> {
+        let runs = self.0.iter();
+        runs.map(|(&load, &number)| LoadRun { load, number })
+    }
+}
+
+impl FromIterator<LoadRun> for LoadRuns {
+    fn from_iter<T: IntoIterator<Item = LoadRun>>(runs: T) -> Self {
+        let runs = runs.into_iter();
+        Self(runs.map(|run| (run.load, run.number)).collect())
+    }
+}
