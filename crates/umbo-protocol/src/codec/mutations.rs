@@ -1,7 +1,7 @@
 //! Mutations of a write. Decoded values share their frame's memory.
 
-use umbo_store::{Change, Condition, Mutation, UploadStep};
-use umbo_types::{StoredForm, Timestamp, UploadId, Value, Version, limits};
+use umbo_store::{Change, Condition, LoadRun, Mutation, UploadStep};
+use umbo_types::{NamespaceId, StoredForm, Timestamp, UploadId, Value, Version, limits};
 
 use super::rows::form;
 use super::{put_key, shared_key};
@@ -170,4 +170,16 @@ pub(super) fn upload(reader: &mut Reader<'_>) -> Result<UploadId, DecodeError> {
     let id = reader.raw(UploadId::LEN)?;
     let id = id.try_into().map_err(|_| bad("upload", &id.len()))?;
     Ok(UploadId(id))
+}
+
+pub(super) fn put_run(out: &mut Vec<u8>, run: LoadRun) {
+    put_varint(out, run.load.0.into());
+    put_varint(out, run.number.into());
+}
+
+pub(super) fn run(reader: &mut Reader<'_>) -> Result<LoadRun, DecodeError> {
+    Ok(LoadRun {
+        load: NamespaceId(reader.u32("load")?),
+        number: reader.u32("run")?,
+    })
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use umbo_routing::SLOTS;
 use umbo_store::{
-    Atomicity, Change, Condition, DeleteRangeRequest, Durability, LoadRun, Mutation, RangeRequest,
+    Atomicity, Change, Condition, DeleteRangeRequest, Durability, Mutation, RangeRequest,
     ScanPosition, ScanRequest, WriteRequest,
 };
 use umbo_types::{
@@ -18,7 +18,7 @@ use super::attributes::{attributes, put_attributes};
 use super::chunks::{chunk, put_chunk};
 use super::idempotency::{idempotency, put_idempotency};
 use super::mail::{letters_len, mail, put_mail, put_question, question};
-use super::mutations::{mutation, put_mutation};
+use super::mutations::{mutation, put_mutation, put_run, run};
 use super::records::{DATASETS_LEN, copy, datasets, put_copy, put_datasets};
 use super::sort_range::{put_sort_range, sort_range};
 use super::{put_key, shared_key};
@@ -130,10 +130,7 @@ pub(crate) fn put_request(out: &mut Vec<u8>, request: &RequestRef<'_>) {
     }
     if let Ask::Write(WriteRequest { run: Some(run), .. }) = request.ask {
         out.push(RUN);
-        put_nested(out, |out| {
-            put_varint(out, run.load.0.into());
-            put_varint(out, run.number.into());
-        });
+        put_nested(out, |out| put_run(out, *run));
     }
     if let Some(placed_as) = request.placed_as {
         put_optional_varint(out, PLACED_AS, placed_as.0.into());
@@ -405,13 +402,6 @@ fn write(reader: &mut Reader<'_>, id: u64) -> Result<WriteRequest, DecodeError> 
         idempotency: None,
         not_before: None,
         run: None,
-    })
-}
-
-fn run(reader: &mut Reader<'_>) -> Result<LoadRun, DecodeError> {
-    Ok(LoadRun {
-        load: namespace(reader)?,
-        number: reader.u32("run")?,
     })
 }
 
