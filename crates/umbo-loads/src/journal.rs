@@ -12,7 +12,7 @@ use umbo_store::{Change, Condition, LoadRun, Mutation, WriteError};
 use umbo_types::{Key, NamespaceId, ShardId, Value, Version};
 
 use crate::host::{Host, HostError, LoadHost, RowCounts};
-use crate::layout::{self, Place, RunRecord};
+use crate::layout::{self, RunPosition, RunRecord};
 use crate::record::LoadRecord;
 use crate::stored_rows::read_json;
 
@@ -53,7 +53,7 @@ pub(crate) struct Journal {
     pub(crate) run: RunRecord,
     version: Option<Version>,
     /// How far the load was when the run began.
-    begun_at: Place,
+    begun_at: RunPosition,
 }
 
 impl Journal {
@@ -66,7 +66,8 @@ impl Journal {
         let report = load.report_id();
         let found = read_json::<_, RunRecord>(host, report, &layout::run_key()).await?;
         let (run, version) = found.map_or_else(Default::default, |(run, at)| (run, Some(at)));
-        let number = run.number + 1;
+        // It grows with every write, also of versions that know no numbers of runs. Five a second use up 27 years.
+        let number = u32::try_from(run.beat + 1).unwrap_or(u32::MAX);
         let mut journal = Self {
             host: host.of_run(LoadRun {
                 load: load.content_id(),
@@ -81,7 +82,7 @@ impl Journal {
         if ![0, runner].contains(&journal.run.runner) {
             journal.run.fruitless += 1;
         }
-        (journal.run.runner, journal.run.number) = (runner, number);
+        (journal.run.runner, journal.run.waits) = (runner, None);
         journal.write().await?;
         Ok(journal)
     }

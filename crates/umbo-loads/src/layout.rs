@@ -65,15 +65,11 @@ pub struct UploadRecord {
 pub struct RunRecord {
     /// Random number of the runner; 0 where it has let go.
     pub runner: u64,
-    /// Number of the run, higher than those of the runs before: what it writes carries it, and shards that have seen a
-    /// later run refuse. A version without such numbers writes 0; the run after it is taken over again until its number is
-    /// high enough.
-    #[serde(default)]
-    pub number: u32,
     /// How often in a row a runner has taken the load over from one that had not let go, without getting on.
     #[serde(default)]
     pub fruitless: u32,
-    /// Grows with each write, so that the row changes.
+    /// Grows with each write, so that the row changes. That of the take-over is the number of the run: what the run writes
+    /// carries it, and shards that have seen a later one refuse.
     pub beat: u64,
     /// Parts that were checked.
     pub checked: u32,
@@ -118,11 +114,11 @@ pub struct RunRecord {
 }
 
 /// How far a load is: parts checked, the part that is applied, its rows, rows of the sorted runs and these.
-pub(crate) type Place = (u32, u32, u64, u64, usize);
+pub(crate) type RunPosition = (u32, u32, u64, u64, usize);
 
 impl RunRecord {
     /// Returns how far the load is.
-    pub(crate) fn place(&self) -> Place {
+    pub(crate) fn place(&self) -> RunPosition {
         let applied = self.runs.iter().map(|run| run.applied).sum();
         (self.checked, self.part, self.row, applied, self.runs.len())
     }

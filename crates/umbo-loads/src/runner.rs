@@ -240,7 +240,11 @@ async fn advance(
     journal: &mut Journal,
     tries: &mut u32,
 ) -> Result<(), Stop> {
-    if journal.run.fruitless >= FRUITLESS_RUNS_MAX {
+    // What is built is read by nobody any more, and waits only for its activation.
+    let is_built = host
+        .load(id)
+        .is_some_and(|load| load.state == LoadState::Ready);
+    if journal.run.fruitless >= FRUITLESS_RUNS_MAX && !is_built {
         let (runs, part) = (journal.run.fruitless, journal.run.part);
         return Err(Stop::Failed(format!(
             "{runs} runs in a row have ended without getting on, the last one at part {part}: rows of it may end the \

@@ -30,8 +30,13 @@ fn every_case_is_named_by_a_suite() {
     let source = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
     let lists = std::fs::read_to_string(source.join("suite.rs")).expect("the list of cases");
     let mut cases = 0;
-    for file in std::fs::read_dir(source.join("suite")).expect("the areas") {
-        let text = std::fs::read_to_string(file.expect("a file").path()).expect("text");
+    let files = ["suite", "suite/datasets"].map(|area| std::fs::read_dir(source.join(area)));
+    let files = files
+        .into_iter()
+        .flat_map(|files| files.expect("the areas"));
+    let paths = files.map(|file| file.expect("a file").path());
+    for file in paths.filter(|path| path.is_file()) {
+        let text = std::fs::read_to_string(file).expect("text");
         for line in text.lines() {
             let Some(rest) = line.strip_prefix("pub async fn ") else {
                 continue;
