@@ -369,6 +369,11 @@ impl RecordsKeeper for RedbStore {
         Ok(self.kept.newest())
     }
 
+    fn is_fenced(&self, namespace: NamespaceId) -> bool {
+        let newest = self.kept.newest();
+        newest.is_some_and(|copy| copy.fences(namespace))
+    }
+
     fn records_revision(&self) -> RecordsRevision {
         self.kept.revision()
     }

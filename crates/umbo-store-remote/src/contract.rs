@@ -147,6 +147,11 @@ impl RecordsKeeper for RemoteStore {
         self.newest_records().await
     }
 
+    fn is_fenced(&self, namespace: NamespaceId) -> bool {
+        let newest = self.last_records();
+        newest.is_some_and(|copy| copy.fences(namespace))
+    }
+
     fn records_revision(&self) -> RecordsRevision {
         self.common.records_revision()
     }

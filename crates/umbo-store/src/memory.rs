@@ -352,6 +352,11 @@ impl RecordsKeeper for MemoryStore {
         Ok(self.lock_records().clone())
     }
 
+    fn is_fenced(&self, namespace: NamespaceId) -> bool {
+        let kept = self.lock_records();
+        kept.as_ref().is_some_and(|copy| copy.fences(namespace))
+    }
+
     fn records_revision(&self) -> RecordsRevision {
         let kept = self.lock_records();
         kept.as_ref().map(|copy| copy.revision).unwrap_or_default()

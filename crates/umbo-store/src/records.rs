@@ -33,6 +33,9 @@ pub trait RecordsKeeper {
     /// node can be asked, or a copy cannot be read.
     async fn kept_records(&self) -> Result<Option<Arc<RecordsCopy>>, StoreError>;
 
+    /// Returns whether the newest copy that the store has kept or passed on fences a namespace, at no cost.
+    fn is_fenced(&self, namespace: NamespaceId) -> bool;
+
     /// Returns the highest revision of a copy that the store has received or heard of, at no cost.
     fn records_revision(&self) -> RecordsRevision;
 }
@@ -63,6 +66,11 @@ pub struct RecordsCopy {
 }
 
 impl RecordsCopy {
+    /// Returns whether the copy fences a namespace.
+    pub fn fences(&self, namespace: NamespaceId) -> bool {
+        self.fenced.binary_search(&namespace).is_ok()
+    }
+
     /// Places the datasets of the copy in a map, unless it has those of a newer one: their partitions are where their
     /// namespace has them. A store does so with every copy that it keeps or reads; who learns of records in another way
     /// does it before the first call that names a dataset.

@@ -219,6 +219,10 @@ impl<W: WrappedStore> RecordsKeeper for W {
         self.inner().kept_records().await
     }
 
+    fn is_fenced(&self, namespace: NamespaceId) -> bool {
+        self.inner().is_fenced(namespace)
+    }
+
     fn records_revision(&self) -> RecordsRevision {
         self.inner().records_revision()
     }

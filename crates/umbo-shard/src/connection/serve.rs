@@ -52,9 +52,14 @@ impl ShardStream {
         if let Some(dataset) = request.ask.dataset() {
             let revisions = (self.records_heard, node.store().records_revision());
             let placed = ownership.check_placement(dataset, request.placed_as, revisions);
-            placed.map_err(|reason| NodeError::Misplaced {
-                shard: shard_of(&node, &request.ask).unwrap_or(ShardId(0)),
-                reason,
+            placed.map_err(|reason| {
+                let shard = shard_of(&node, &request.ask).unwrap_or(ShardId(0));
+                // One side has forgotten a dataset that was dropped.
+                if node.store().is_fenced(dataset) {
+                    let namespace = dataset;
+                    return StoreError::NamespaceGone { shard, namespace }.into();
+                }
+                NodeError::Misplaced { shard, reason }
             })?;
         }
         match Read::of(request.ask) {

@@ -130,8 +130,26 @@ async fn a_dataset_that_the_node_does_not_know_is_not_served() {
     peer.ask(Ask::KeepRecords(told)).await;
     peer.send_requests(vec![placed_as(901, NS)]).await;
     assert_eq!(peer.answer().await.outcome, Outcome::Row(None));
+    // A dropped one is gone, whichever side remembers where it was.
+    let dropped = Arc::new(RecordsCopy {
+        fenced: vec![NamespaceId(76)],
+        ..RecordsCopy::clone(&copy(6, 1))
+    });
+    peer.ask(Ask::KeepRecords(dropped)).await;
+    let of_dropped = Request {
+        placed_as: Some(NS),
+        ..request(902, Ask::Get(NamespaceId(76), key.clone()))
+    };
+    peer.send_requests(vec![of_dropped]).await;
+    let answer = peer.answer().await;
+    let Outcome::Failed(NodeError::Store(StoreError::NamespaceGone { namespace, .. })) =
+        answer.outcome
+    else {
+        panic!("{answer:?}")
+    };
+    assert_eq!(namespace, NamespaceId(76));
     // One that has placed it by its own id knows less than the node.
-    peer.send_requests(vec![placed_as(902, BUILT)]).await;
+    peer.send_requests(vec![placed_as(903, BUILT)]).await;
     let answer = peer.answer().await;
     assert!(
         matches!(answer.outcome, Outcome::Failed(NodeError::Misplaced { .. })),

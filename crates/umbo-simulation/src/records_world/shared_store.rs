@@ -430,6 +430,11 @@ impl RecordsKeeper for StoreHandle {
             .max_by_key(|copy| copy.revision))
     }
 
+    fn is_fenced(&self, namespace: NamespaceId) -> bool {
+        let state = self.shared.lock();
+        state.copies.values().any(|copy| copy.fences(namespace))
+    }
+
     fn records_revision(&self) -> RecordsRevision {
         let state = self.shared.lock();
         let copies = state.copies.values().map(|copy| copy.revision);
