@@ -141,7 +141,9 @@ def test_an_export_that_ended_early_is_continued(new_server, folder):
     ended_early = ["kv", "export", "n", "-f", "out.zst", *PATIENCE]
     command = start(server, *ended_early, folder=folder, clock=server.clock)
     part = folder / "out.zst.part"
-    step_until(server.clock, lambda: part.exists() and part.stat().st_size > 0, "the export has begun")
+    # In small steps, so that it has not ended by the time it is seen.
+    has_begun = lambda: part.exists() and part.stat().st_size > 0
+    step_until(server.clock, has_begun, "the export has begun", step=0.05)
     server.kill()
     # Nothing is paced any more: it gives up when its patience is over.
     said = end_of(command, server.clock, step=2)

@@ -7,7 +7,7 @@ use umbo_protocol::{DecodeError, Refusal};
 /// Why a connection could not be made.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum DialError {
-    #[error("cannot connect: {0}")]
+    #[error("cannot connect: {}", in_words(.0))]
     Connect(std::io::Error),
     #[error("no {what} within {} ms", within.as_millis())]
     Timeout {
@@ -18,7 +18,7 @@ pub(crate) enum DialError {
     Tls(String),
     #[error("the peer is not a shard node: {0}")]
     Garbage(#[from] DecodeError),
-    #[error("the connection was lost before the welcome: {0}")]
+    #[error("the connection was lost before the welcome: {}", in_words(.0))]
     Lost(std::io::Error),
     #[error("the node sent no welcome")]
     NoWelcome,
@@ -42,5 +42,13 @@ impl DialError {
             | Self::Other(_)
             | Self::Refused(_) => true,
         }
+    }
+}
+
+/// Returns an error of a connection in words, without the number that the system has for it.
+pub(crate) fn in_words(error: &std::io::Error) -> String {
+    match error.raw_os_error() {
+        Some(_) => error.kind().to_string(),
+        None => error.to_string(),
     }
 }

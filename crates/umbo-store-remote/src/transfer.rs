@@ -22,6 +22,7 @@ use crate::connection::{NodeConnection, PROBE_ID};
 use crate::connector::Io;
 use crate::counters::count;
 use crate::dial::NewConnection;
+use crate::dial_error::in_words;
 use crate::node::Node;
 use crate::unknown_shard::SHARD_UNKNOWN;
 use crate::watch::{SilenceWatch, TICK};
@@ -157,14 +158,14 @@ impl ConnectionTransfer {
                     self.is_flushed = false;
                     has_sent = true;
                 }
-                Poll::Ready(Err(error)) => return Err(lost(&error.to_string())),
+                Poll::Ready(Err(error)) => return Err(lost(&in_words(&error))),
                 Poll::Pending => break,
             }
         }
         if !self.is_flushed && self.sent == self.out.len() {
             match Pin::new(&mut self.io).poll_flush(context) {
                 Poll::Ready(Ok(())) => self.is_flushed = true,
-                Poll::Ready(Err(error)) => return Err(lost(&error.to_string())),
+                Poll::Ready(Err(error)) => return Err(lost(&in_words(&error))),
                 Poll::Pending => {}
             }
         }
@@ -179,7 +180,7 @@ impl ConnectionTransfer {
         match read {
             Poll::Ready(Ok(0)) => Err(lost("the node ended the connection")),
             Poll::Ready(Ok(_)) => self.receive().map(|()| true),
-            Poll::Ready(Err(error)) => Err(lost(&error.to_string())),
+            Poll::Ready(Err(error)) => Err(lost(&in_words(&error))),
             Poll::Pending => Ok(false),
         }
     }
