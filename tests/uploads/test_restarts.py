@@ -136,13 +136,17 @@ def test_an_export_that_ended_early_is_continued(new_server, folder):
     server = fixed(new_server)
     write_rows(folder / "rows", ROWS)
     run(server, "kv", "import", "n", "rows", folder=folder)
-    limit(server, "ru", SCAN_RATE, burst=SCAN_RATE // 20)
+    # All of it takes some ten seconds of the clock.
+    limit(server, "ru", SCAN_RATE // 10, burst=SCAN_RATE // 100)
     # Patient, as its clock may pass quicker than a busy machine starts it.
     ended_early = ["kv", "export", "n", "-f", "out.zst", *PATIENCE]
     command = start(server, *ended_early, folder=folder, clock=server.clock)
     part = folder / "out.zst.part"
-    # In small steps, so that it has not ended by the time it is seen.
-    has_begun = lambda: part.exists() and part.stat().st_size > 0
+
+    def has_begun():
+        assert command.poll() is None, "it has not ended by the time it is seen"
+        return part.exists() and part.stat().st_size > 0
+
     step_until(server.clock, has_begun, "the export has begun", step=0.05)
     server.kill()
     # Nothing is paced any more: it gives up when its patience is over.
