@@ -12,7 +12,7 @@ ROWS = 900
 
 
 def activate_a_load(ns):
-    """Makes a loaded version the live one: its dataset has an id of its own."""
+    """Makes a loaded version the live one: its dataset has another id than the namespace."""
     load = Load.create(ns.client, ns.name, mode="replace")
     rows = [{"pk": f"old{n}", "v": "v"} for n in range(ROWS)]
     assert load.put(0, lines(rows)).status == 201
@@ -51,6 +51,7 @@ def test_nothing_is_lost_or_absent_where_a_loaded_namespace_moves_to_a_new_folde
     shards = lambda: dispatcher.client().get("/admin/v1/shards").json()["shards"]
     all_serve = lambda: all(one["state"] == "available" for one in shards())
     step_until(cluster.tier.clock, all_serve, "all shards serve", step=0.5)
+    assert reader.is_alive(), "it has read to the end"
     reader.has_ended.set()
     [writer.end() for writer in writers]
     reader.join()

@@ -240,7 +240,7 @@ async fn advance(
     journal: &mut Journal,
     tries: &mut u32,
 ) -> Result<(), Stop> {
-    // What is built is read by nobody any more, and waits only for its activation.
+    // A load whose version is built reads no rows any more; it waits for its activation.
     let is_built = host
         .load(id)
         .is_some_and(|load| load.state == LoadState::Ready);

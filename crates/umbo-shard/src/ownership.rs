@@ -111,8 +111,9 @@ impl Ownership {
         let is_unknown = sent.is_none() && here == dataset && dataset != NamespaceId::SYSTEM;
         if is_unknown && own < heard {
             return Err(format!(
-                "the node has Umbo's own records of revision {own:?}, the dispatcher of {heard:?}: dataset {dataset} may \
-                 be one that it does not know"
+                "the node has revision {} of Umbo's own records and the dispatcher has heard of {}: dataset {dataset} \
+                 may be one that the node does not know",
+                own.number, heard.number
             ));
         }
         Ok(())

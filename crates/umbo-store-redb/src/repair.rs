@@ -169,6 +169,12 @@ pub fn repair_shards(folder: &Path, now: Timestamp) -> Result<Vec<ShardRepair>, 
             report.failure = Some(failure.to_string());
         }
     }
+    for report in &mut reports {
+        let database = opened.remove(&ShardId(report.shard));
+        if let Some(Err(failure)) = database.map(shard_file::close) {
+            report.failure.get_or_insert(failure.to_string());
+        }
+    }
     Ok(reports)
 }
 

@@ -71,6 +71,8 @@ pub(crate) struct Node {
     /// Version of the map that the node uses; 0 until the node has reported it.
     map_version: AtomicU64,
     told: Mutex<ToldStatus>,
+    /// Held while a request hands the records to the node: they are large, and many requests may find them missing.
+    pub(crate) handing_records: tokio::sync::Mutex<()>,
 }
 
 /// What the node has told last.
@@ -114,6 +116,7 @@ impl Node {
             has_mail: Notify::new(),
             map_version: AtomicU64::new(0),
             told: Mutex::default(),
+            handing_records: tokio::sync::Mutex::default(),
         })
     }
 

@@ -45,8 +45,12 @@ impl RemoteStore {
         shards
     }
 
-    /// Sends the last copy once more to a node that lacks something of it: its folder is new, or has lost its copy.
+    /// Sends the last copy once more to a node that lacks something of it: its folder is new, or has lost its copy. Does
+    /// nothing while another request does so.
     pub(crate) async fn hand_last_records(&self, node: &Arc<Node>) {
+        let Ok(_one) = node.handing_records.try_lock() else {
+            return;
+        };
         let Some(copy) = self.last_records() else {
             return;
         };

@@ -322,8 +322,8 @@ impl CliError {
                  start again",
             ),
             Self::NotRepaired { .. } => Some(
-                "see REASON; stop the server in order first, and repair a row of a shard that another node has where both \
-                 files are: copy that node's file here by a move of the shard",
+                "see REASON; stop the server or node in order first. If the shard of a row is on another node, move it \
+                 here (umbo cluster plan --move), and repair this folder again",
             ),
             Self::NotGiven { .. } => Some(
                 "see REASON; a file that another node had last is given away there, and with --accept one that \

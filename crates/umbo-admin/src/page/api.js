@@ -54,7 +54,7 @@ export async function send(method, path, { body, headers = {}, timeout = TIMEOUT
   } catch {
     if (response.ok) throw new ApiError(response.status, "The answer is not JSON", text.slice(0, 200));
   }
-  // Refused for want of a token that has been given since: nobody needs to be asked for it again.
+  // The token was given while this request was under way: it is sent again with it.
   if (response.status === 401 && token !== sent) return send(method, path, { body, headers, timeout, signal });
   if (!response.ok) {
     throw new ApiError(response.status, json?.title ?? `Status ${response.status}`, json?.detail ?? "", json ?? {});

@@ -23,8 +23,8 @@ const BAD_REQUEST: u8 = 11;
 const UNSUPPORTED: u8 = 12;
 const NAMESPACE_GONE: u8 = 13;
 const OVERTAKEN: u8 = 14;
-const MISPLACED: u8 = 16;
 const TOO_EARLY: u8 = 15;
+const MISPLACED: u8 = 16;
 
 /// Tags of fields that only some kinds have.
 const RETRY_AFTER_US: u8 = 1;

@@ -7,7 +7,7 @@ use umbo_protocol::{Ask, NodeError, Outcome, Request};
 use umbo_store::{DatasetGroup, RecordsCopy, RecordsRevision, StoreError, WriteRequest};
 use umbo_types::{Key, NamespaceId, ShardId};
 
-use crate::support::{NS, Started, get, key_of, map, mutation, put, request, write_of};
+use crate::support::{NS, Started, get, hello, key_of, map, mutation, put, request, write_of};
 
 fn copy(number: u64, len: usize) -> Arc<RecordsCopy> {
     Arc::new(RecordsCopy {
@@ -155,4 +155,24 @@ async fn a_dataset_that_the_node_does_not_know_is_not_served() {
         matches!(answer.outcome, Outcome::Failed(NodeError::Misplaced { .. })),
         "{answer:?}"
     );
+}
+
+#[tokio::test]
+async fn a_dispatcher_that_does_not_say_how_it_places_waits_for_newer_records() {
+    let node = Started::new();
+    let mut hello = hello();
+    hello.records = copy(5, 1).revision;
+    let mut peer = node.peer_of(&hello).await;
+    let key = key_of(0, 0);
+    let answer = peer.ask(get(&key)).await;
+    assert!(
+        matches!(answer.outcome, Outcome::Failed(NodeError::Misplaced { .. })),
+        "{answer:?}"
+    );
+    let told = RecordsCopy {
+        fenced: Vec::new(),
+        ..RecordsCopy::clone(&copy(5, 1))
+    };
+    peer.ask(Ask::KeepRecords(Arc::new(told))).await;
+    assert_eq!(peer.ask(get(&key)).await.outcome, Outcome::Row(None));
 }

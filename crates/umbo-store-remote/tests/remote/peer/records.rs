@@ -98,28 +98,45 @@ async fn a_node_that_does_not_know_a_dataset_is_handed_the_records_and_asked_aga
     peer.answer(request.id, Outcome::RecordsKept(vec![(ShardId(0), Ok(()))]))
         .await;
     handing.await.unwrap();
-    let reading = tokio::spawn({
+    let read = || {
         let store = Arc::clone(&store);
         let key = Key::new("p", "").unwrap();
-        async move {
-            store
-                .get(&CallContext::internal(), NamespaceId(9), &key)
-                .await
-        }
-    });
-    let request = peer.request().await;
-    assert_eq!(request.placed_as, Some(NamespaceId(9)));
-    let refused = NodeError::Misplaced {
-        shard: ShardId(0),
-        reason: "it is not known here".to_owned(),
+        let read = async move {
+            let call = CallContext::internal();
+            store.get(&call, NamespaceId(9), &key).await
+        };
+        tokio::spawn(read)
     };
-    peer.answer(request.id, Outcome::Failed(refused)).await;
-    let request = peer.request().await;
-    assert_eq!(request.ask, Ask::KeepRecords(copy(7)));
-    peer.answer(request.id, Outcome::RecordsKept(vec![(ShardId(0), Ok(()))]))
-        .await;
-    let request = peer.request().await;
-    assert!(matches!(request.ask, Ask::Get(..)), "{:?}", request.ask);
-    peer.answer(request.id, Outcome::Row(None)).await;
-    assert_eq!(reading.await.unwrap(), Ok(None));
+    let reading = [read(), read()];
+    for _ in &reading {
+        let request = peer.request().await;
+        assert_eq!(request.placed_as, Some(NamespaceId(9)));
+        let refused = NodeError::Misplaced {
+            shard: ShardId(0),
+            reason: "it is not known here".to_owned(),
+        };
+        peer.answer(request.id, Outcome::Failed(refused)).await;
+    }
+    // One of them hands the records over, and both ask again.
+    let (mut handed, mut asked) = (0, 0);
+    while handed + asked < 3 {
+        let request = peer.request().await;
+        let answer = match request.ask {
+            Ask::KeepRecords(kept) => {
+                assert_eq!(kept, copy(7));
+                handed += 1;
+                Outcome::RecordsKept(vec![(ShardId(0), Ok(()))])
+            }
+            Ask::Get(..) => {
+                asked += 1;
+                Outcome::Row(None)
+            }
+            other => panic!("{other:?}"),
+        };
+        peer.answer(request.id, answer).await;
+    }
+    assert_eq!((handed, asked), (1, 2));
+    for reading in reading {
+        assert_eq!(reading.await.unwrap(), Ok(None));
+    }
 }
