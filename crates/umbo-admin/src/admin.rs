@@ -4,6 +4,7 @@
 //! A route that changes something needs a grant of the permission `admin`, one that reads a grant of `observe` (or
 //! `admin`, which includes it): on the namespace it names, or on `*`.
 
+pub(crate) mod backups;
 pub(crate) mod callers;
 pub(crate) mod cluster;
 pub(crate) mod events;

@@ -16,7 +16,7 @@ use umbo_store::{NodeStatus, ShardState, ShardStatus};
 use umbo_telemetry::metrics as counters;
 
 use crate::admin::{
-    self, PathText, callers, cluster, events, fleet, heat, history, hot, quotas, shed, why,
+    self, PathText, backups, callers, cluster, events, fleet, heat, history, hot, quotas, shed, why,
 };
 use crate::admin_error::AdminError;
 use crate::page;
@@ -91,6 +91,11 @@ fn common() -> Router<Arc<Dispatcher>> {
         .route("/admin/v1/metrics", get(admin::show_metrics))
         .route("/admin/v1/shards", get(cluster::list_shards))
         .route("/admin/v1/cluster", get(cluster::show))
+        .route("/admin/v1/backups/{backup}", put(backups::begin))
+        .route(
+            "/admin/v1/backups/{backup}/{shard}/{piece}",
+            get(backups::read),
+        )
         .route("/admin/v1/config", get(admin::show_config))
         .fallback(async || AdminError::from(RequestError::RouteNotFound))
         .method_not_allowed_fallback(async || {

@@ -5,6 +5,7 @@
 //! a status here is a number, a header name a string.
 
 pub mod admin;
+pub mod backup;
 pub mod batch;
 pub mod cluster;
 pub mod error_code;

@@ -12,6 +12,7 @@
 
 mod admin;
 mod answer;
+mod backups;
 mod batch;
 mod block;
 mod bucket_state;

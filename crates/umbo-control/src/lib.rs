@@ -6,6 +6,7 @@
 //! (what operators change).
 
 pub mod auth;
+mod backup;
 mod changes;
 mod control_plane;
 mod datasets;
@@ -27,6 +28,7 @@ mod removal;
 mod tokens;
 mod versions;
 
+pub use backup::restored_records;
 pub use control_plane::{ControlParts, ControlPlane};
 pub use error::ControlError;
 pub use followed_records::RecordsReport;

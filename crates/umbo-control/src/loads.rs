@@ -185,6 +185,15 @@ pub(crate) fn created_with(
     Ok(None)
 }
 
+/// Returns the ids of the loads that have not ended.
+pub(crate) fn open_loads(set: &RecordSet) -> Result<Vec<String>, Unreadable> {
+    let open = records(set).filter_map(|found| {
+        let open = found.map(|(id, load)| (!load.state.is_ended()).then(|| id.to_owned()));
+        open.transpose()
+    });
+    open.collect()
+}
+
 pub(crate) fn find(set: &RecordSet, id: &str) -> Result<LoadRecord, ControlError> {
     let found = set.get(Kind::Load, id).ok_or_else(|| not_found(id))?;
     Ok(RecordSet::read_json(Kind::Load, id, found)?)

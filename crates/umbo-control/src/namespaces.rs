@@ -413,6 +413,21 @@ pub(crate) fn begin_removal(
     Ok((without_loads(edits, set, id)?, id))
 }
 
+/// Plans to remove all namespaces but these, which must be there, and all that is recorded of them.
+pub(crate) fn without_namespaces(set: &RecordSet, kept: &[String]) -> Result<Edits, ControlError> {
+    for name in kept {
+        NamespaceRecord::find(set, name)?.ok_or_else(|| not_found(name))?;
+    }
+    let mut edits = Edits::none();
+    for (name, _) in set.of(Kind::Namespace) {
+        if !kept.iter().any(|kept| kept == name) {
+            let (removal, _) = begin_removal(set, name, None)?;
+            edits = edits.and(removal).remove(Kind::Namespace, name);
+        }
+    }
+    Ok(edits)
+}
+
 /// Plans to change the datasets of a namespace that can be used; none where none has this name and id.
 pub(crate) fn change_datasets<T>(
     set: &RecordSet,

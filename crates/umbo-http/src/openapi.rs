@@ -24,9 +24,9 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, json};
 use umbo_api::{
-    admin as admin_types, batch, cluster as cluster_types, fleet as fleet_types, hot as hot_types,
-    loads as load_types, observe as observe_types, problem, quota, row, shed as shed_types, stream,
-    versions as version_types, why as why_types,
+    admin as admin_types, backup as backup_types, batch, cluster as cluster_types,
+    fleet as fleet_types, hot as hot_types, loads as load_types, observe as observe_types, problem,
+    quota, row, shed as shed_types, stream, versions as version_types, why as why_types,
 };
 use utoipa::OpenApi;
 
@@ -73,6 +73,7 @@ use self::responses::Problems;
     admin_types::ShardList,
     admin_types::Health,
     admin_types::ServiceInfo,
+    backup_types::BackupBegun,
     cluster_types::ClusterStatus,
     hot_types::HotList,
     hot_types::HotReport,

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use umbo_store::{
-    ChunkRequest, DeleteRangeRequest, RangeRequest, RecordsCopy, ScanRequest, WriteRequest,
+    BackupRequest, ChunkRequest, DeleteRangeRequest, RangeRequest, RecordsCopy, ScanRequest,
+    WriteRequest,
 };
 use umbo_types::{Criticality, Key, NamespaceId, OwnedAttributes, RequestUnits};
 
@@ -86,6 +87,8 @@ pub enum Ask {
     Get(NamespaceId, Key),
     /// Read a chunk of a large value of the row of this key. The answer is a row whose value is the chunk.
     Chunk(Key, Box<ChunkRequest>),
+    /// Read a piece of a backup of a shard. The answer is a row whose value is the piece; none beyond the end.
+    Backup(BackupRequest),
     /// Rows of any shards of the node.
     MultiGet(NamespaceId, Vec<Key>),
     /// One chunk of a range.
@@ -122,7 +125,8 @@ impl Ask {
             Self::Scan(request) => Some(request.namespace),
             Self::Write(request) => Some(request.namespace),
             Self::DeleteRange(request) => Some(request.namespace),
-            Self::Probe
+            Self::Backup(_)
+            | Self::Probe
             | Self::ClusterMap
             | Self::KeepRecords(_)
             | Self::KeptRecords

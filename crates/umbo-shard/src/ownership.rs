@@ -162,7 +162,7 @@ impl Ownership {
     }
 
     /// Returns why a shard is not served here.
-    fn check(&self, shard: ShardId) -> Result<(), Refused> {
+    pub(crate) fn check(&self, shard: ShardId) -> Result<(), Refused> {
         match self.standings.get(usize::from(shard.0)) {
             Some(ShardStanding::Served) => Ok(()),
             Some(ShardStanding::Unopened) => Err(unopened(shard)),

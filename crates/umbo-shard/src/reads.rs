@@ -4,14 +4,17 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use umbo_protocol::{Answer, Ask, Outcome};
-use umbo_store::{CallContext, ChunkRequest, RangeRequest, ScanRequest, Store, StoreError};
+use umbo_store::{
+    BackupRequest, CallContext, ChunkRequest, RangeRequest, ScanRequest, Store, StoreError,
+};
 use umbo_types::{Key, NamespaceId, Row, Value, Version, limits};
 
-/// A read of one row or chunk.
+/// A read of one row, chunk or piece.
 #[derive(Debug, Clone)]
 pub(crate) enum Read {
     Get(NamespaceId, Key),
     Chunk(Key, Box<ChunkRequest>),
+    Backup(BackupRequest),
     Range(RangeRequest),
     Scan(ScanRequest),
 }
@@ -26,6 +29,7 @@ impl Read {
         match ask {
             Ask::Get(namespace, key) => Ok(Self::Get(namespace, key)),
             Ask::Chunk(key, request) => Ok(Self::Chunk(key, request)),
+            Ask::Backup(request) => Ok(Self::Backup(request)),
             Ask::Range(mut request) => {
                 request.rows_max = request.rows_max.min(limits::CHUNK_ROWS_MAX);
                 request.bytes_max = request.bytes_max.min(limits::CHUNK_BYTES_MAX);
@@ -50,6 +54,10 @@ impl Read {
                 let chunk = store.chunk(call, key, request).await;
                 outcome(chunk, |chunk| Outcome::Row(chunk.map(chunk_row)))
             }
+            Self::Backup(request) => {
+                let piece = store.backup(call, request).await;
+                outcome(piece, |piece| Outcome::Row(piece.map(chunk_row)))
+            }
             Self::Range(request) => outcome(store.range(call, request).await, Outcome::Page),
             Self::Scan(request) => outcome(store.scan(call, request).await, Outcome::Scanned),
         }
@@ -70,7 +78,9 @@ impl Read {
     pub(crate) fn size(&self, outcome: &Outcome) -> (u64, u64) {
         match (self, outcome) {
             (Self::Get(_, key), Outcome::Row(Some(row))) => (1, row_len(key, row)),
-            (Self::Chunk(..), Outcome::Row(Some(row))) => (0, row.value.bytes.len() as u64),
+            (Self::Chunk(..) | Self::Backup(_), Outcome::Row(Some(row))) => {
+                (0, row.value.bytes.len() as u64)
+            }
             (Self::Get(..), Outcome::Row(None)) => (1, 0),
             (_, Outcome::Page(page)) => (page.touched.rows, page.touched.bytes),
             (_, Outcome::Scanned(page)) => (page.touched.rows, page.touched.bytes),
@@ -93,7 +103,7 @@ impl Read {
     }
 }
 
-/// Returns a chunk as the row that it is answered as: its bytes are the value.
+/// Returns a chunk, or a piece of a backup, as the row that it is answered as: its bytes are the value.
 fn chunk_row(bytes: bytes::Bytes) -> Row {
     Row {
         value: Value {

@@ -370,6 +370,8 @@ impl Committer {
             let snapshot = guarded(|| ShardSnapshot::of(&database.begin_read()?, &self.fences))?;
             let changed = (!was_lost).then_some(&changed[..]);
             self.shard.publish(snapshot, changed);
+            // Only commits make the file of a forgotten backup grow.
+            self.shard.backup.end_if_idle(self.clock.monotonic());
             Ok(())
         });
         if let Err(failure) = committed {
@@ -436,6 +438,7 @@ impl Committer {
         } else {
             Ok(())
         };
+        self.shard.backup.end();
         let closed = close(database);
         if let Err(failure) = recorded.and(closed) {
             tracing::warn!(

@@ -7,6 +7,7 @@
 //! Start with [`RedbStore`]. Does not depend on HTTP. The invariant of the crate: an acknowledged write is
 //! never lost, and a failing shard does not affect the others.
 
+mod backup;
 mod bad_read;
 mod chunk_codec;
 mod claim;
@@ -38,6 +39,7 @@ mod queue;
 mod records;
 mod repair;
 mod report;
+mod restore;
 mod retry;
 mod row_cache;
 mod row_codec;
@@ -51,6 +53,7 @@ mod sizes;
 mod snapshot;
 mod split;
 mod store;
+mod stored_rows;
 mod tables;
 mod verify;
 mod walk;
@@ -70,6 +73,7 @@ pub use manifest::shard_file_name;
 pub use opener::{Opener, ReadAtOnce};
 pub use repair::{ShardRepair, count_misplaced, repair_shards};
 pub use report::{OpenReport, ShardOpening};
+pub use restore::{BackupCheck, Restore, RestoreError, RestoredRows};
 #[cfg(feature = "simulation")]
 pub use runner::Runner;
 pub use store::RedbStore;

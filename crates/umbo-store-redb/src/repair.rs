@@ -11,15 +11,13 @@ use std::ops::Bound;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use redb::{
-    Builder, Database, Durability, ReadTransaction, ReadableDatabase as _, ReadableTable as _,
-};
+use redb::{Builder, Database, Durability, ReadTransaction, ReadableDatabase as _};
 use umbo_routing::{ShardMap, Slot};
 use umbo_store::{DatasetGroup, UploadStep};
-use umbo_types::{LargeRef, NamespaceId, PartitionKey, ShardId, Timestamp, Version};
+use umbo_types::{LargeRef, NamespaceId, PartitionKey, ShardId, Timestamp};
 
 use crate::chunk_codec::{CHUNKS, chunk_key, decode_chunk};
-use crate::committer::large::{LargeWriter, References};
+use crate::committer::large::LargeWriter;
 use crate::error::{OpenError, folder_error};
 use crate::fences::is_fenced;
 use crate::file_error::{FileError, guarded};
@@ -30,11 +28,10 @@ use crate::key_codec;
 use crate::manifest::{Manifest, shard_files_in};
 use crate::opener::Opener;
 use crate::plain_files::PlainFiles;
-use crate::row_codec::{self, RowHead};
 use crate::shard_file::{self, begin_write};
 use crate::shard_ownership::META_STAMP;
-use crate::sizes::SizeChanges;
-use crate::tables::{EXPIRY, META, META_PROGRESS, ROWS, ShardProgress, expiry_entry};
+use crate::stored_rows::{BesideRows, head_of, store_rows};
+use crate::tables::{EXPIRY, META, ROWS, expiry_entry};
 
 /// Rows that are moved in one commit of each file: some megabytes.
 const ROWS_AT_ONCE: usize = 1_000;
@@ -60,13 +57,22 @@ pub struct ShardRepair {
 type MisplacedRow = (Vec<u8>, Vec<u8>, ShardId);
 
 /// Where the rows of a folder belong.
-struct Places {
+pub(crate) struct Places {
     map: ShardMap,
     placed_as: BTreeMap<NamespaceId, NamespaceId>,
 }
 
 impl Places {
-    fn learn(&mut self, groups: &[DatasetGroup]) {
+    /// Places each namespace by its own id.
+    pub(crate) fn new(map: ShardMap) -> Self {
+        Self {
+            map,
+            placed_as: BTreeMap::new(),
+        }
+    }
+
+    /// Places datasets by their groups.
+    pub(crate) fn learn(&mut self, groups: &[DatasetGroup]) {
         for group in groups {
             let ids = group.ids().map(|id| (id, group.identity));
             self.placed_as.extend(ids);
@@ -74,7 +80,7 @@ impl Places {
     }
 
     /// Returns the shard of a row; none of one that stays where it is: of Umbo's own records, or of a removed namespace.
-    fn owner(&self, key: &[u8], fenced: &[NamespaceId]) -> Option<ShardId> {
+    pub(crate) fn owner(&self, key: &[u8], fenced: &[NamespaceId]) -> Option<ShardId> {
         let parts = key_codec::decode(key)?;
         let id = parts.namespace;
         if id == NamespaceId::SYSTEM || is_fenced(fenced, id) {
@@ -179,17 +185,14 @@ pub fn repair_shards(folder: &Path, now: Timestamp) -> Result<Vec<ShardRepair>, 
 }
 
 fn places(folder: &Path) -> Result<Places, OpenError> {
-    let mut places = Places {
-        map: manifest(folder)?.shard_map,
-        placed_as: BTreeMap::new(),
-    };
+    let mut places = Places::new(manifest(folder)?.shard_map);
     if let Some(copy) = KeptRecords::open(folder)?.newest() {
         places.learn(&copy.datasets);
     }
     Ok(places)
 }
 
-fn manifest(folder: &Path) -> Result<Manifest, OpenError> {
+pub(crate) fn manifest(folder: &Path) -> Result<Manifest, OpenError> {
     Manifest::read(folder)?.ok_or_else(|| OpenError::NobodysFolder {
         folder: folder.to_owned(),
     })
@@ -256,57 +259,15 @@ fn repair(
                 ));
                 continue;
             };
-            let moved = take_in(target, &read, &rows, now)?;
+            let stored = rows.iter().map(|(key, row, _)| (&key[..], &row[..]));
+            let copy =
+                |value: &LargeRef, to: &mut LargeWriter<'_>| copy_upload(&read, to, value, now);
+            let moved = store_rows(target, stored, copy, now)?;
             take_out(source, &rows, now)?;
             report.moved += moved;
             report.outdated += rows.len() as u64 - moved;
         }
     }
-}
-
-/// Stores rows of another shard, but those that are here in the same or a newer version. Returns how many were stored.
-fn take_in(
-    target: &Database,
-    source: &ReadTransaction,
-    rows: &[MisplacedRow],
-    now: Timestamp,
-) -> Result<u64, FileError> {
-    let mut change = BesideRows::default();
-    let mut moved = 0;
-    let transaction = begin_write(target, Durability::Immediate)?;
-    {
-        let mut stored = transaction.open_table(ROWS)?;
-        let mut expiry = transaction.open_table(EXPIRY)?;
-        let mut large = LargeWriter::new(&transaction, None);
-        for (key, row, _) in rows {
-            let head = head_of(row)?;
-            let old = stored.get(&key[..])?.map(|old| old.value().to_vec());
-            if let Some(old) = &old {
-                let old_head = head_of(old)?;
-                if old_head.version >= head.version {
-                    continue;
-                }
-                change.take(key, old);
-                if let Some(at) = old_head.expires_at {
-                    expiry.remove(&expiry_entry(at, key)[..])?;
-                }
-            }
-            if let Some(value) = row_codec::large(row) {
-                copy_upload(source, &mut large, &value, now)?;
-            }
-            stored.insert(&key[..], &row[..])?;
-            if let Some(at) = head.expires_at {
-                expiry.insert(&expiry_entry(at, key)[..], ())?;
-            }
-            change.add(key, row);
-            change.newest = change.newest.max(head.version);
-            moved += 1;
-        }
-        large.settle(&change.references, now)?;
-        change.record(&transaction)?;
-    }
-    transaction.commit()?;
-    Ok(moved)
 }
 
 /// Removes rows that their own shard has.
@@ -329,16 +290,13 @@ fn take_out(source: &Database, rows: &[MisplacedRow], now: Timestamp) -> Result<
     Ok(transaction.commit()?)
 }
 
-/// Copies the bytes of a large value, unless they are there.
+/// Copies the bytes of a large value.
 fn copy_upload(
     source: &ReadTransaction,
     target: &mut LargeWriter<'_>,
     value: &LargeRef,
     now: Timestamp,
 ) -> Result<(), FileError> {
-    if target.is_whole(value)? {
-        return Ok(());
-    }
     let upload = value.upload;
     let chunks = source.open_table(CHUNKS)?;
     for index in 0.. {
@@ -354,51 +312,5 @@ fn copy_upload(
         };
         target.step(&step, now)?;
     }
-    if target.is_whole(value)? {
-        return Ok(());
-    }
-    Err(FileError::Damaged(format!(
-        "the bytes of large value {upload} are not whole"
-    )))
-}
-
-fn head_of(row: &[u8]) -> Result<RowHead, FileError> {
-    row_codec::decode_head(row).map_err(|damage| FileError::Damaged(damage.to_string()))
-}
-
-/// What a transaction changes beside the rows.
-#[derive(Default)]
-struct BesideRows {
-    sizes: SizeChanges,
-    references: References,
-    newest: Version,
-}
-
-impl BesideRows {
-    fn add(&mut self, key: &[u8], row: &[u8]) {
-        self.sizes.add(key, row);
-        self.references.add(row);
-    }
-
-    fn take(&mut self, key: &[u8], row: &[u8]) {
-        self.sizes.take(key, row);
-        self.references.take(row);
-    }
-
-    /// Records the sizes, and that no version up to the newest one is given again.
-    fn record(&self, transaction: &redb::WriteTransaction) -> Result<(), FileError> {
-        let mut meta = transaction.open_table(META)?;
-        self.sizes.record(&mut meta)?;
-        let record = meta
-            .get(META_PROGRESS)?
-            .map(|record| record.value().to_vec());
-        let progress = record.and_then(|record| ShardProgress::decode(&record));
-        let mut progress = progress.ok_or_else(|| {
-            FileError::Damaged("the progress record cannot be decoded".to_owned())
-        })?;
-        progress.version_ceiling = progress.version_ceiling.max(self.newest);
-        progress.sequence += 1;
-        meta.insert(META_PROGRESS, &progress.encode()[..])?;
-        Ok(())
-    }
+    Ok(())
 }

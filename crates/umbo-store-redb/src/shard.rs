@@ -13,11 +13,12 @@ use arc_swap::ArcSwap;
 use bytes::Bytes;
 use tokio::sync::{Notify, oneshot};
 use umbo_store::{
-    CallContext, ChunkRequest, DatasetGroups, NamespaceSize, Outcome, RecordsCopy, ShardState,
-    ShardStatus, StoreError,
+    BackupRequest, CallContext, ChunkRequest, DatasetGroups, NamespaceSize, Outcome, RecordsCopy,
+    ShardState, ShardStatus, StoreError,
 };
 use umbo_types::{Clock, Key, NamespaceId, Row, ShardId};
 
+use crate::backup::ShardBackup;
 use crate::bad_read::{at_once, isolated};
 use crate::disk::Disk;
 use crate::fences::is_fenced;
@@ -84,6 +85,8 @@ pub(crate) struct OpenShard {
     durable_groups: ArcSwap<DatasetGroups>,
     /// The state of the disk below its file.
     pub(crate) disk: Arc<Disk>,
+    /// The backup that is being read of it.
+    pub(crate) backup: ShardBackup,
     /// Work for the committer.
     pub(crate) queue: Queue<QueuedWork>,
     /// Counters of the committer.
@@ -125,6 +128,7 @@ impl OpenShard {
             durable_fences: ArcSwap::from_pointee(durable_fences),
             durable_groups: ArcSwap::from_pointee(durable_groups),
             disk,
+            backup: ShardBackup::default(),
             queue,
             counters,
         }
@@ -186,6 +190,25 @@ impl OpenShard {
             },
         )
         .await
+    }
+
+    /// Reads a piece of a backup; none beyond its end.
+    pub(crate) async fn backup(
+        self: &Arc<Self>,
+        request: &BackupRequest,
+    ) -> Result<Option<Bytes>, StoreError> {
+        let (shard, asked) = (Arc::clone(self), *request);
+        let piece = move || {
+            let state = (&shard.snapshot, shard.clock.monotonic());
+            isolated(|| shard.backup.piece(&asked, state))
+        };
+        let piece = self.disk.wait(piece).await;
+        let piece = piece.map_err(|failure| self.error(failure, Outcome::NotApplied))?;
+        piece.ok_or_else(|| {
+            let backup = request.backup;
+            let reason = format!("backup {backup:016x} of it is gone, or another was begun");
+            self.unavailable(reason)
+        })
     }
 
     /// Reads from the last committed state. A read that fails on the file is tried once more after the

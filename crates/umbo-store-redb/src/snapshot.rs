@@ -4,6 +4,8 @@
 //! replaces it after each commit and a reader holds it for one call only, so no reader pins an old state. The
 //! invariant: an expired or damaged row is never returned, nor any row of a fenced namespace.
 
+mod stored;
+
 use std::collections::BTreeMap;
 use std::ops::{Bound, RangeInclusive};
 use std::sync::Arc;

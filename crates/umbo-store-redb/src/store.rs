@@ -12,10 +12,10 @@ use bytes::Bytes;
 use tokio::sync::{Mutex, oneshot};
 use umbo_routing::ShardMap;
 use umbo_store::{
-    CallContext, Capabilities, ChunkRequest, DeleteRangeRequest, Deleted, DiskSpace, Outcome, Page,
-    RangeRequest, RecordsCopy, RecordsKeeper, RecordsRevision, RowBatch, RowSink, ScanPage,
-    ScanRequest, ShardState, ShardStatus, Store, StoreError, StoreReport, WriteError, WriteRequest,
-    Written,
+    BackupRequest, CallContext, Capabilities, ChunkRequest, DeleteRangeRequest, Deleted, DiskSpace,
+    Outcome, Page, RangeRequest, RecordsCopy, RecordsKeeper, RecordsRevision, RowBatch, RowSink,
+    ScanPage, ScanRequest, ShardState, ShardStatus, Store, StoreError, StoreReport, WriteError,
+    WriteRequest, Written,
 };
 use umbo_types::{Clock, Key, NamespaceId, Row, ShardId, Version};
 
@@ -257,6 +257,17 @@ impl Store for RedbStore {
     ) -> Result<Option<Bytes>, StoreError> {
         let id = call.locate(&self.map, request.namespace, &key.partition)?;
         self.served(id).open(id)?.chunk(request).await
+    }
+
+    async fn backup(
+        &self,
+        _call: &CallContext,
+        request: &BackupRequest,
+    ) -> Result<Option<Bytes>, StoreError> {
+        let unknown = elsewhere(self.config.cluster.as_ref(), request.shard);
+        let shard = self.shards.get(usize::from(request.shard.0));
+        let served = shard.map_or_else(|| Guard::from_inner(Arc::new(unknown)), ArcSwap::load);
+        served.open(request.shard)?.backup(request).await
     }
 
     async fn write(

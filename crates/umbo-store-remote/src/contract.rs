@@ -7,9 +7,10 @@ use bytes::Bytes;
 use umbo_protocol::{Ask, Outcome};
 use umbo_routing::{RecordsHome, ShardMap};
 use umbo_store::{
-    CallContext, Capabilities, ChunkRequest, DeleteRangeRequest, Deleted, NodeStatus, Page,
-    RangeRequest, RecordsCopy, RecordsKeeper, RecordsRevision, RemoteStats, ScanPage, ScanRequest,
-    ShardStatus, Store, StoreError, StoreReport, WriteError, WriteRequest, Written,
+    BackupRequest, CallContext, Capabilities, ChunkRequest, DeleteRangeRequest, Deleted,
+    NodeStatus, Page, RangeRequest, RecordsCopy, RecordsKeeper, RecordsRevision, RemoteStats,
+    ScanPage, ScanRequest, ShardStatus, Store, StoreError, StoreReport, WriteError, WriteRequest,
+    Written,
 };
 use umbo_types::{Key, NamespaceId, Row, ShardId};
 
@@ -93,6 +94,22 @@ impl Store for RemoteStore {
         match self.ask(call, shard, AccessKind::Read, &ask).await? {
             Outcome::Row(chunk) => Ok(chunk.map(|row| row.value.bytes)),
             _ => Err(unusable(shard, umbo_store::Outcome::NotApplied)),
+        }
+    }
+
+    async fn backup(
+        &self,
+        call: &CallContext,
+        request: &BackupRequest,
+    ) -> Result<Option<Bytes>, StoreError> {
+        self.check_open()?;
+        let ask = Ask::Backup(*request);
+        match self
+            .ask(call, request.shard, AccessKind::Read, &ask)
+            .await?
+        {
+            Outcome::Row(piece) => Ok(piece.map(|row| row.value.bytes)),
+            _ => Err(unusable(request.shard, umbo_store::Outcome::NotApplied)),
         }
     }
 

@@ -5,6 +5,7 @@
 //! pass, and [`WrappedStore`] for tests that stand between a store and its user. Deliberately does not depend on HTTP or on any
 //! engine. Start with [`Store`].
 
+mod backup;
 mod call;
 mod capabilities;
 #[cfg(feature = "testing")]
@@ -34,6 +35,7 @@ pub mod suite;
 #[cfg(feature = "testing")]
 mod wrapped;
 
+pub use backup::{BACKUP_IDLE, BackupRequest};
 pub use call::CallContext;
 pub use capabilities::{Capabilities, VersionOrder};
 #[cfg(feature = "testing")]

@@ -8,9 +8,10 @@ use bytes::Bytes;
 use umbo_routing::ShardMap;
 use umbo_types::{Key, NamespaceId, Row, ShardId};
 
+use crate::backup::BackupRequest;
 use crate::call::CallContext;
 use crate::capabilities::Capabilities;
-use crate::error::{StoreError, WriteError};
+use crate::error::{Outcome, StoreError, WriteError};
 use crate::large::ChunkRequest;
 use crate::records::RecordsKeeper;
 use crate::report::StoreReport;
@@ -126,6 +127,21 @@ pub trait Store: StoreReport + RecordsKeeper + Send + Sync + fmt::Debug {
         key: &Key,
         request: &ChunkRequest,
     ) -> Result<Option<Bytes>, StoreError>;
+
+    /// Reads a piece of a backup of a shard; none beyond its end. A backup that is not read for
+    /// [`BACKUP_IDLE`](crate::BACKUP_IDLE) is gone, and one of a shard that stops serving: then the next piece fails with
+    /// [`StoreError::Unavailable`], as every piece does of an engine that makes no backups.
+    async fn backup(
+        &self,
+        _call: &CallContext,
+        request: &BackupRequest,
+    ) -> Result<Option<Bytes>, StoreError> {
+        Err(StoreError::Unavailable {
+            shard: request.shard,
+            reason: "its engine makes no backups".to_owned(),
+            outcome: Outcome::NotApplied,
+        })
+    }
 
     /// Applies mutations. The answers are in the order of the mutations.
     async fn write(

@@ -8,6 +8,7 @@ use bytes::Bytes;
 use umbo_routing::{RecordsHome, ShardMap};
 use umbo_types::{Key, NamespaceId, Row, ShardId};
 
+use crate::backup::BackupRequest;
 use crate::call::CallContext;
 use crate::capabilities::Capabilities;
 use crate::error::{StoreError, WriteError};
@@ -198,6 +199,14 @@ impl<W: WrappedStore> Store for W {
         request: DeleteRangeRequest,
     ) -> Result<Deleted, StoreError> {
         WrappedStore::delete_range(self, call, request).await
+    }
+
+    async fn backup(
+        &self,
+        call: &CallContext,
+        request: &BackupRequest,
+    ) -> Result<Option<Bytes>, StoreError> {
+        self.inner().backup(call, request).await
     }
 
     async fn close(&self) {

@@ -10,8 +10,8 @@ use clap::{ArgMatches, CommandFactory as _, FromArgMatches as _, Parser, Subcomm
 
 use crate::cli_error::CliError;
 use crate::command::{
-    bench, cluster, completion, config, dispatcher, dlq, doctor, events, fleet, hot, kv, load, man,
-    ns, quota, serve, shard, shed, status, token, top, version, why,
+    backup, bench, cluster, completion, config, dispatcher, dlq, doctor, events, fleet, hot, kv,
+    load, man, ns, quota, restore, serve, shard, shed, status, token, top, version, why,
 };
 use crate::connection::ConnectionArgs;
 use crate::output;
@@ -67,6 +67,10 @@ enum Command {
     Cluster(cluster::Arguments),
     /// Run a shard node of a cluster; list and check shards
     Shard(shard::Arguments),
+    /// Copy all rows and records to a folder or an object store, while the server serves; check a backup
+    Backup(backup::Arguments),
+    /// Put a backup into a new data folder, with any number of shards
+    Restore(restore::Arguments),
     /// List the dispatchers of a cluster
     Fleet,
     /// Manage tokens
@@ -122,6 +126,8 @@ impl Cli {
             Some(Command::Bench(arguments)) => arguments.run(connection),
             Some(Command::Cluster(arguments)) => arguments.run(connection),
             Some(Command::Shard(arguments)) => arguments.run(connection),
+            Some(Command::Backup(arguments)) => arguments.run(connection),
+            Some(Command::Restore(arguments)) => arguments.run(),
             Some(Command::Fleet) => fleet::run(connection),
             Some(Command::Token(arguments)) => arguments.run(connection),
             Some(Command::Completion(arguments)) => arguments.run(&mut Self::tree()),
@@ -145,7 +151,8 @@ const CLIENT_OPTIONS: [&str; 6] = [
     "criticality",
 ];
 /// Commands that call no server; `shard` and `version` are such where nothing follows them.
-const LOCAL: [&str; 7] = [
+const LOCAL: [&str; 8] = [
+    "restore",
     "serve",
     "dispatcher",
     "shard",

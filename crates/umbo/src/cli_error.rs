@@ -16,6 +16,8 @@ use umbo_store_redb::OpenError;
 
 use crate::settings::SettingsError;
 
+/// Exit code where the server is away or overloaded.
+const SERVER_AWAY: u8 = 6;
 /// Exit code after Ctrl-C.
 const INTERRUPTED: u8 = 130;
 
@@ -110,6 +112,9 @@ pub(crate) enum CliError {
         /// Files that were to be.
         files: u64,
     },
+    /// A backup could not be made, read or put back.
+    #[error("{0}")]
+    Backup(String),
     /// Some files could not be read, or have rows in the wrong shard still.
     #[error("{left} of {files} files were not read, or have rows of other shards still")]
     NotRepaired {
@@ -226,6 +231,11 @@ impl CliError {
         Self::Start(error.to_string())
     }
 
+    /// Returns whether the server was away or overloaded.
+    pub(crate) fn may_pass(&self) -> bool {
+        matches!(self, Self::Client(error) if client_exit_code(error) == SERVER_AWAY)
+    }
+
     /// Returns the exit code.
     pub(crate) fn exit_code(&self) -> ExitCode {
         ExitCode::from(match self {
@@ -254,6 +264,7 @@ impl CliError {
             | Self::DataFolder(_)
             | Self::BadFiles { .. }
             | Self::NotGiven { .. }
+            | Self::Backup(_)
             | Self::NotRepaired { .. } => 1,
             Self::MapNotFetched { .. }
             | Self::NoNodeAnswers
@@ -381,13 +392,13 @@ fn client_exit_code(error: &Error) -> u8 {
         | Error::GivenUp { .. }
         | Error::WaitEnded
         | Error::Unconfirmed { .. }
-        | Error::TruncatedStream { .. } => 6,
+        | Error::TruncatedStream { .. } => SERVER_AWAY,
         Error::Problem { .. } | Error::Foreign { .. } => match error.status().unwrap_or_default() {
             401 | 403 => 8,
             404 => 3,
             412 => 4,
             419 | 429 => 5,
-            408 | 503 | 504 | 507 => 6,
+            408 | 503 | 504 | 507 => SERVER_AWAY,
             _ => 1,
         },
         Error::Tls(_) | Error::Malformed(_) => 1,

@@ -1,5 +1,6 @@
 //! The commands, one module each. A command owns its arguments and its work.
 
+pub(crate) mod backup;
 pub(crate) mod bench;
 pub(crate) mod cluster;
 pub(crate) mod completion;
@@ -15,6 +16,7 @@ pub(crate) mod load;
 pub(crate) mod man;
 pub(crate) mod ns;
 pub(crate) mod quota;
+pub(crate) mod restore;
 pub(crate) mod serve;
 pub(crate) mod shard;
 pub(crate) mod shed;

@@ -5,7 +5,7 @@
 //! record that this version does not know is unreadable as a whole.
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
-use umbo_store::RecordsCopy;
+use umbo_store::{RecordsCopy, RecordsRevision};
 
 use super::{RecordKey, RecordSet, Unreadable};
 
@@ -35,11 +35,23 @@ impl RecordSet {
 
     /// Reads a copy.
     pub(crate) fn from_copy(copy: &RecordsCopy) -> Result<Self, Unreadable> {
-        let damaged = |reason: String| Unreadable {
-            record: format!("copy of revision {}", copy.revision.number),
-            reason,
-        };
-        let mut rest = copy.content.clone();
+        let set = Self::from_content(copy.content.clone(), copy.revision)?;
+        let damaged = |reason: &str| damaged(copy.revision, reason.to_owned());
+        if set.fenced()? != copy.fenced {
+            return Err(damaged("its fences are not those of its records"));
+        }
+        if set.datasets()? != copy.datasets {
+            return Err(damaged("its datasets are not those of its records"));
+        }
+        Ok(set)
+    }
+
+    /// Reads the content of a copy.
+    pub(crate) fn from_content(
+        mut rest: Bytes,
+        revision: RecordsRevision,
+    ) -> Result<Self, Unreadable> {
+        let damaged = |reason: String| damaged(revision, reason);
         let format = rest
             .try_get_u8()
             .map_err(|error| damaged(error.to_string()))?;
@@ -47,24 +59,21 @@ impl RecordSet {
             let reason = format!("it has format {format}, and this version reads {FORMAT}");
             return Err(damaged(reason));
         }
-        let set = read(&mut rest, copy).map_err(|error| match error {
+        let set = read(&mut rest, revision).map_err(|error| match error {
             CopyError::Short => damaged("it ends too early".to_owned()),
             CopyError::Record(error) => error,
         })?;
         if !rest.is_empty() {
             return Err(damaged(format!("{} bytes follow its end", rest.len())));
         }
-        if set.fenced()? != copy.fenced {
-            return Err(damaged(
-                "its fences are not those of its records".to_owned(),
-            ));
-        }
-        if set.datasets()? != copy.datasets {
-            return Err(damaged(
-                "its datasets are not those of its records".to_owned(),
-            ));
-        }
         Ok(set)
+    }
+}
+
+fn damaged(revision: RecordsRevision, reason: String) -> Unreadable {
+    Unreadable {
+        record: format!("copy of revision {}", revision.number),
+        reason,
     }
 }
 
@@ -73,9 +82,9 @@ enum CopyError {
     Record(Unreadable),
 }
 
-fn read(rest: &mut Bytes, copy: &RecordsCopy) -> Result<RecordSet, CopyError> {
+fn read(rest: &mut Bytes, revision: RecordsRevision) -> Result<RecordSet, CopyError> {
     let mut set = RecordSet {
-        revision: copy.revision,
+        revision,
         last_namespace: rest.try_get_u32().map_err(|_| CopyError::Short)?,
         ..RecordSet::default()
     };

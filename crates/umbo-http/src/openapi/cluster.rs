@@ -1,7 +1,37 @@
-//! The admin API of nodes and shards in the `OpenAPI` document.
+//! The admin API of nodes, shards and backups in the `OpenAPI` document.
+
+use serde_json::{Value, json};
+use umbo_api::ErrorCode;
 
 use super::admin::ADMIN;
-use super::operation::{ApiOperation, Content};
+use super::operation::{ApiOperation, Content, In, Parameter};
+
+fn backup() -> Value {
+    json!({"type": "string", "pattern": "^[0-9a-fA-F]{16}$"})
+}
+
+fn count() -> Value {
+    json!({"type": "integer", "minimum": 0})
+}
+
+const BACKUP: Parameter = Parameter {
+    name: "backup",
+    place: In::Path,
+    schema: backup,
+    about: "Number of the backup, which its maker draws: 16 hexadecimal digits.",
+};
+const SHARD: Parameter = Parameter {
+    name: "shard",
+    place: In::Path,
+    schema: count,
+    about: "Number of the shard, from 0 on.",
+};
+const PIECE: Parameter = Parameter {
+    name: "piece",
+    place: In::Path,
+    schema: count,
+    about: "Number of the piece, from 0 on.",
+};
 
 /// The operations.
 pub(super) const OPERATIONS: &[ApiOperation] = &[
@@ -37,5 +67,37 @@ pub(super) const OPERATIONS: &[ApiOperation] = &[
             &[],
         )],
         errors: &[ADMIN],
+    },
+    ApiOperation {
+        method: "put",
+        path: "/admin/v1/backups/{backup}",
+        id: "beginBackup",
+        summary: "Begin a backup",
+        about: "Takes the state of every shard, and the records beside them. A shard has one backup at a time: this one \
+                ends another. `umbo backup` makes whole backups of it.",
+        parameters: &[&BACKUP],
+        body: None,
+        answers: &[(200, "What was begun.", Content::Json("BackupBegun"), &[])],
+        errors: &[ADMIN, &[ErrorCode::RouteNotFound]],
+    },
+    ApiOperation {
+        method: "get",
+        path: "/admin/v1/backups/{backup}/{shard}/{piece}",
+        id: "readBackup",
+        summary: "Read a piece of a shard of a backup",
+        about: "One after the other; the last one may be read again. The state of a shard is kept for 60 s after its last \
+                piece was read: then, and when the shard was opened again, 503 says that the backup is gone.",
+        parameters: &[&BACKUP, &SHARD, &PIECE],
+        body: None,
+        answers: &[
+            (200, "The piece.", Content::AnyBytes, &[]),
+            (
+                204,
+                "There is no such piece: the shard is read.",
+                Content::None,
+                &[],
+            ),
+        ],
+        errors: &[ADMIN, &[ErrorCode::RouteNotFound]],
     },
 ];

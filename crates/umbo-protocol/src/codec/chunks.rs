@@ -1,12 +1,12 @@
-//! Requests for chunks of large values.
+//! Requests for chunks of large values, and for pieces of backups.
 
-use umbo_store::ChunkRequest;
-use umbo_types::{Key, LargeRef, NamespaceId};
+use umbo_store::{BackupRequest, ChunkRequest};
+use umbo_types::{Key, LargeRef, NamespaceId, ShardId};
 
 use super::{put_key, shared_key};
 use crate::error::DecodeError;
 use crate::request::Ask;
-use crate::wire::{Reader, bad, put_bytes, put_varint};
+use crate::wire::{Reader, bad, put_bytes, put_fixed, put_varint};
 
 pub(super) fn put_chunk(out: &mut Vec<u8>, key: &Key, request: &ChunkRequest) {
     put_varint(out, request.namespace.0.into());
@@ -26,4 +26,18 @@ pub(super) fn chunk(reader: &mut Reader<'_>) -> Result<Ask, DecodeError> {
         index,
     };
     Ok(Ask::Chunk(key, Box::new(request)))
+}
+
+pub(super) fn put_backup(out: &mut Vec<u8>, request: &BackupRequest) {
+    put_varint(out, request.shard.0.into());
+    put_fixed(out, request.backup);
+    put_varint(out, request.piece.into());
+}
+
+pub(super) fn backup(reader: &mut Reader<'_>) -> Result<BackupRequest, DecodeError> {
+    Ok(BackupRequest {
+        shard: ShardId(reader.u16("shard")?),
+        backup: reader.fixed()?,
+        piece: reader.u32("piece")?,
+    })
 }

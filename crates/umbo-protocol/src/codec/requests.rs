@@ -15,7 +15,7 @@ use umbo_types::{
 };
 
 use super::attributes::{attributes, put_attributes};
-use super::chunks::{chunk, put_chunk};
+use super::chunks::{backup, chunk, put_backup, put_chunk};
 use super::idempotency::{idempotency, put_idempotency};
 use super::mail::{letters_len, mail, put_mail, put_question, question};
 use super::mutations::{mutation, put_mutation, put_run, run};
@@ -43,6 +43,7 @@ const MEMBERS: u8 = 11;
 const MAIL: u8 = 12;
 const QUESTION: u8 = 13;
 const CHUNK: u8 = 14;
+const BACKUP: u8 = 15;
 
 /// Optional fields of a request.
 const TRACEPARENT: u8 = 1;
@@ -170,6 +171,7 @@ pub(crate) fn len_hint(ask: &Ask) -> usize {
         }
         Ask::Get(..)
         | Ask::Chunk(..)
+        | Ask::Backup(_)
         | Ask::Range(_)
         | Ask::Scan(_)
         | Ask::DeleteRange(_)
@@ -248,6 +250,7 @@ const fn kind(ask: &Ask) -> u8 {
     match ask {
         Ask::Get(..) => GET,
         Ask::Chunk(..) => CHUNK,
+        Ask::Backup(_) => BACKUP,
         Ask::MultiGet(..) => MULTI_GET,
         Ask::Range(_) => RANGE,
         Ask::Scan(_) => SCAN,
@@ -270,6 +273,7 @@ fn put_ask(out: &mut Vec<u8>, ask: &Ask) {
             put_key(out, key);
         }
         Ask::Chunk(key, request) => put_chunk(out, key, request),
+        Ask::Backup(request) => put_backup(out, request),
         Ask::MultiGet(namespace, keys) => {
             put_varint(out, namespace.0.into());
             put_varint(out, keys.len() as u64);
@@ -321,6 +325,7 @@ fn ask(kind: u8, reader: &mut Reader<'_>, id: u64) -> Result<Ask, DecodeError> {
     Ok(match kind {
         GET => Ask::Get(namespace(reader)?, shared_key(reader)?),
         CHUNK => chunk(reader)?,
+        BACKUP => Ask::Backup(backup(reader)?),
         MULTI_GET => {
             let namespace = namespace(reader)?;
             let count = reader.count("keys", KEY_LEN_MIN)?;

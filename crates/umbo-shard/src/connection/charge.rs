@@ -39,6 +39,8 @@ impl ChargeRequest {
         match read {
             Read::Get(namespace, _) => Self::read(*namespace, Operation::Get, 1),
             Read::Chunk(_, request) => Self::read(request.namespace, Operation::Get, 0),
+            // It is Umbo's own request, without a caller.
+            Read::Backup(_) => Self::read(NamespaceId::SYSTEM, Operation::Scan, 0),
             Read::Range(request) => {
                 let (rows_max, bytes_max) = (request.rows_max, request.bytes_max);
                 chunk(request.namespace, Operation::Range, rows_max, bytes_max)

@@ -100,7 +100,7 @@ impl ShardStream {
             }
             Err(Ask::Mail(mail)) => self.exchange_mail(&call, mail),
             Err(Ask::Question(question)) => return self.question(&call, question, context),
-            Err(Ask::Get(..) | Ask::Chunk(..) | Ask::Range(_) | Ask::Scan(_)) => {
+            Err(Ask::Get(..) | Ask::Chunk(..) | Ask::Backup(_) | Ask::Range(_) | Ask::Scan(_)) => {
                 unreachable!("these are reads")
             }
         }
@@ -139,6 +139,10 @@ impl ShardStream {
         let shard = match &read {
             Read::Get(namespace, key) => ownership.locate(*namespace, &key.partition)?,
             Read::Chunk(key, request) => ownership.locate(request.namespace, &key.partition)?,
+            Read::Backup(request) => {
+                ownership.check(request.shard)?;
+                request.shard
+            }
             Read::Range(request) => ownership.locate(request.namespace, &request.partition)?,
             Read::Scan(request) => {
                 let shard = request.shard.unwrap_or(ShardId(u16::MAX));

@@ -156,6 +156,7 @@ pub(super) fn shard_of(node: &Node, ask: &Ask) -> Option<ShardId> {
     match ask {
         Ask::Get(namespace, key) => Some(map.locate(*namespace, &key.partition)),
         Ask::Chunk(key, request) => Some(map.locate(request.namespace, &key.partition)),
+        Ask::Backup(request) => Some(request.shard),
         Ask::Range(request) => Some(map.locate(request.namespace, &request.partition)),
         Ask::DeleteRange(request) => Some(map.locate(request.namespace, &request.partition)),
         Ask::Scan(request) => request.shard,

@@ -139,6 +139,8 @@ impl Committer {
     /// Closes the database and opens it again. Returns its state, which may lack asynchronous writes.
     fn open_again(&mut self) -> Result<ShardSnapshot, FileError> {
         self.reopened_at = Some(self.disk_now());
+        // It would read a file in which others write.
+        self.shard.backup.end();
         if let Some(database) = self.database.take()
             && let Err(failure) = close(database)
         {

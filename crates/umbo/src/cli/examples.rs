@@ -228,6 +228,26 @@ const EXAMPLES: &[(&str, &[&str])] = &[
         &["umbo shard release --map next.toml --data data"],
     ),
     (
+        "backup",
+        &[
+            "umbo backup --to /backups/2026-11-26",
+            "umbo backup --to s3://bucket/umbo/2026-11-26",
+            "umbo backup verify --from /backups/2026-11-26",
+        ],
+    ),
+    (
+        "backup verify",
+        &["umbo backup verify --from /backups/2026-11-26"],
+    ),
+    (
+        "restore",
+        &[
+            "umbo restore --from /backups/2026-11-26 --data data --shards 8",
+            "umbo restore --from /backups/2026-11-26 --data data --map cluster.toml --node a",
+            "umbo restore --from /backups/2026-11-26 --data data --namespace users",
+        ],
+    ),
+    (
         "shard repair",
         &[
             "umbo shard repair --data data --dry-run",

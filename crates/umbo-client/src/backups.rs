@@ -1,0 +1,35 @@
+//! Backups: the pieces of the shards of one.
+
+use bytes::Bytes;
+use reqwest::{Method, StatusCode};
+use umbo_api::backup::BackupBegun;
+
+use crate::client::Client;
+use crate::error::Error;
+use crate::request::RepeatableRequest;
+use crate::retry::Repeat;
+
+impl Client {
+    /// Begins a backup with a number that the caller draws: takes the state of every shard. Needs the grant `admin` on
+    /// every namespace.
+    pub async fn begin_backup(&self, number: u64) -> Result<BackupBegun, Error> {
+        let target = format!("/admin/v1/backups/{number:016x}");
+        let request = RepeatableRequest::new(Method::PUT, target, Repeat::Always);
+        self.send_for_json(&request).await
+    }
+
+    /// Reads a piece of a shard of a backup; none beyond the end. Pieces are read one after the other.
+    pub async fn backup_piece(
+        &self,
+        backup: &str,
+        shard: u16,
+        piece: u32,
+    ) -> Result<Option<Bytes>, Error> {
+        let target = format!("/admin/v1/backups/{backup}/{shard}/{piece}");
+        let mut response = self.send(&RepeatableRequest::read(target)).await?;
+        if response.status() == StatusCode::NO_CONTENT {
+            return Ok(None);
+        }
+        Ok(Some(self.body(&mut response).await?))
+    }
+}

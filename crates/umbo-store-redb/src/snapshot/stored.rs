@@ -1,0 +1,62 @@
+//! Rows and chunks as they are stored, for backups.
+
+use std::ops::Bound;
+
+use redb::ReadableTable;
+use umbo_types::limits::LARGE_CHUNK_LEN;
+use umbo_types::{LargeRef, NamespaceId};
+
+use super::{ShardSnapshot, malformed_key};
+use crate::chunk_codec::{chunk_key, decode_chunk};
+use crate::fences::is_fenced;
+use crate::file_error::FileError;
+use crate::{key_codec, row_codec};
+
+impl ShardSnapshot {
+    /// Calls `take` with the key and bytes of each stored row after a key, and with its large value if it has one, until
+    /// it returns false. Umbo's own records and rows of fenced namespaces are left out; a row whose checksum is wrong
+    /// fails.
+    pub(crate) fn walk_stored(
+        &self,
+        after: Option<&[u8]>,
+        mut take: impl FnMut(&[u8], &[u8], Option<LargeRef>) -> bool,
+    ) -> Result<(), FileError> {
+        let from = after.map_or(Bound::Unbounded, Bound::Excluded);
+        self.check_walk((from, Bound::Unbounded))?;
+        let mut cursor = ReadableTable::lower_bound(&self.rows, from)?;
+        while let Some((key, row)) = cursor.next()? {
+            let (key, row) = (key.value(), row.value());
+            let namespace = key_codec::namespace_of(key).ok_or_else(malformed_key)?;
+            if namespace == NamespaceId::SYSTEM || is_fenced(&self.fenced, namespace) {
+                continue;
+            }
+            row_codec::decode(key, row)?;
+            if !take(key, row, row_codec::large(row)) {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the key and bytes of a chunk of a large value, and whether it is the last one.
+    pub(crate) fn stored_chunk(
+        &self,
+        large: &LargeRef,
+        index: u32,
+    ) -> Result<(Vec<u8>, Vec<u8>, bool), FileError> {
+        let key = chunk_key(large.upload, index);
+        let chunk = match &self.chunks {
+            Some(chunks) => ReadableTable::get(chunks, &key[..])?,
+            None => None,
+        };
+        let chunk = chunk.ok_or_else(|| {
+            FileError::Damaged(format!(
+                "chunk {index} of upload {} is missing",
+                large.upload
+            ))
+        })?;
+        decode_chunk(&key, chunk.value())?;
+        let end = (u64::from(index) + 1) * LARGE_CHUNK_LEN as u64;
+        Ok((key.to_vec(), chunk.value().to_vec(), end >= large.len))
+    }
+}

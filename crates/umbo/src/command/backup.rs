@@ -1,0 +1,203 @@
+//! `umbo backup`: reads the state of all shards of a server that serves, with Umbo's own records, into a folder or an
+//! object store; `umbo backup verify` reads a backup and says which of its files are damaged.
+
+pub(super) mod location;
+pub(super) mod manifest;
+mod verify;
+
+use std::time::Instant;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use bytes::BytesMut;
+use clap::{Args, Subcommand};
+use umbo_api::backup::BackupBegun;
+use umbo_client::Client;
+use umbo_store_redb::BackupCheck;
+use umbo_types::Clock as _;
+
+use self::location::Location;
+use self::manifest::{BackupFile, Manifest, ShardFiles};
+use crate::cli_error::CliError;
+use crate::connection::{ConnectionArgs, block_on};
+use crate::output;
+use crate::server::SystemClock;
+
+/// Bytes of a file of a backup: one request of an object store, held in memory for each shard while it is filled. Of
+/// many shards the files are smaller, so that all of them together take [`MEMORY_MAX`].
+const FILE_LEN: usize = 32 << 20;
+const MEMORY_MAX: usize = 512 << 20;
+/// How often a backup is begun again whose state is gone, because a shard was opened again meanwhile.
+const TRIES: u32 = 5;
+
+/// Arguments of `umbo backup`.
+#[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
+pub(crate) struct Arguments {
+    #[command(subcommand)]
+    command: Option<Command>,
+    /// Folder or address (s3://, gs://, az://) of the backup, which must have none yet; credentials are taken from the
+    /// environment, as the tools of the provider name them
+    #[arg(long, value_name = "LOCATION", required = true)]
+    to: Option<String>,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Read a backup, and check every row and file of it
+    Verify(verify::Verify),
+}
+
+impl Arguments {
+    /// Runs the command.
+    pub(crate) fn run(self, connection: &ConnectionArgs) -> Result<(), CliError> {
+        match (self.command, self.to) {
+            (Some(Command::Verify(verify)), _) => block_on(verify.run(connection)),
+            (None, to) => block_on(make(connection, &to.unwrap_or_default())),
+        }
+    }
+}
+
+async fn make(connection: &ConnectionArgs, to: &str) -> Result<(), CliError> {
+    let location = Location::open(to)?;
+    if location.find(manifest::NAME).await?.is_some() {
+        let text = format!("{to} has a backup already: choose another place for this one");
+        return Err(CliError::Backup(text));
+    }
+    let client = connection.client()?;
+    let mut tries = 1;
+    let manifest = loop {
+        match Making::begin(&client, &location).await?.read_all().await {
+            Ok(manifest) => break manifest,
+            Err(error) if tries < TRIES && error.may_pass() => {
+                output::note(&format!("{error}; beginning again"));
+                tries += 1;
+            }
+            Err(error) => return Err(error),
+        }
+    };
+    // The last of its files: what has a manifest is whole.
+    location.put(manifest::NAME, manifest.to_bytes()?).await?;
+    let (rows, bytes) = (manifest.rows(), manifest.bytes());
+    output::note(&format!(
+        "{} of {}, {bytes} bytes, at {to}",
+        output::counted(rows, "row"),
+        output::counted(manifest.shards.len() as u64, "shard"),
+    ));
+    Ok(())
+}
+
+/// A backup that is being made.
+struct Making<'a> {
+    client: &'a Client,
+    location: &'a Location,
+    begun: BackupBegun,
+    taken_ms: u64,
+    began: Instant,
+}
+
+/// A shard that is being read.
+struct ReadShard {
+    files: ShardFiles,
+    check: BackupCheck,
+    next_piece: u32,
+    buffer: BytesMut,
+    is_over: bool,
+}
+
+impl<'a> Making<'a> {
+    async fn begin(client: &'a Client, location: &'a Location) -> Result<Self, CliError> {
+        let number = getrandom::u64().map_err(CliError::start)?;
+        let taken_ms = SystemClock.wall().as_millis();
+        Ok(Self {
+            client,
+            location,
+            begun: client.begin_backup(number).await?,
+            taken_ms,
+            began: Instant::now(),
+        })
+    }
+
+    /// Reads the shards by turns, a piece of each, so that the state of none is forgotten meanwhile.
+    async fn read_all(self) -> Result<Manifest, CliError> {
+        let mut shards: Vec<_> = (0..self.begun.shards).map(ReadShard::new).collect();
+        let file_len = FILE_LEN.min(MEMORY_MAX / shards.len().max(1));
+        while shards.iter().any(|shard| !shard.is_over) {
+            for shard in shards.iter_mut().filter(|shard| !shard.is_over) {
+                self.read(shard, file_len).await?;
+            }
+        }
+        let records = STANDARD.decode(&self.begun.records).map_err(|error| {
+            CliError::Backup(format!("the server's records cannot be read: {error}"))
+        })?;
+        let records = self.put("records".to_owned(), records.into()).await?;
+        let manifest = Manifest {
+            format: manifest::FORMAT,
+            umbo: env!("CARGO_PKG_VERSION").to_owned(),
+            taken_ms: self.taken_ms,
+            seconds: self.began.elapsed().as_secs(),
+            revision: self.begun.revision,
+            records,
+            shards: Vec::new(),
+        };
+        let end = |shard: ReadShard| {
+            let of_shard =
+                |error| CliError::Backup(format!("shard {}: {error}", shard.files.shard));
+            let rows = shard.check.end().map_err(of_shard)?;
+            Ok(ShardFiles {
+                rows,
+                ..shard.files
+            })
+        };
+        let shards = shards
+            .into_iter()
+            .map(end)
+            .collect::<Result<_, CliError>>()?;
+        Ok(Manifest { shards, ..manifest })
+    }
+
+    async fn read(&self, shard: &mut ReadShard, file_len: usize) -> Result<(), CliError> {
+        let number = shard.files.shard;
+        let piece = self
+            .client
+            .backup_piece(&self.begun.backup, number, shard.next_piece);
+        match piece.await? {
+            Some(piece) => {
+                let damaged = |error| CliError::Backup(format!("shard {number}: {error}"));
+                shard.check.read(&piece).map_err(damaged)?;
+                shard.buffer.extend_from_slice(&piece);
+                shard.next_piece += 1;
+            }
+            None => shard.is_over = true,
+        }
+        if shard.buffer.len() >= file_len || (shard.is_over && !shard.buffer.is_empty()) {
+            let nth = shard.files.files.len();
+            let bytes = shard.buffer.split().freeze();
+            let file = self.put(format!("shard-{number:03}-{nth:06}.rows"), bytes);
+            shard.files.files.push(file.await?);
+        }
+        Ok(())
+    }
+
+    async fn put(&self, name: String, bytes: bytes::Bytes) -> Result<BackupFile, CliError> {
+        let file = BackupFile::of(name, &bytes);
+        self.location.put(&file.name, bytes).await?;
+        Ok(file)
+    }
+}
+
+impl ReadShard {
+    fn new(shard: u16) -> Self {
+        Self {
+            files: ShardFiles {
+                shard,
+                rows: 0,
+                files: Vec::new(),
+            },
+            check: BackupCheck::default(),
+            next_piece: 0,
+            buffer: BytesMut::new(),
+            is_over: false,
+        }
+    }
+}

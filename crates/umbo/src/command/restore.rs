@@ -1,0 +1,143 @@
+//! `umbo restore`: puts a backup into a new data folder, of a server or of a node, with any number of shards.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use clap::Args;
+use umbo_control::{promote, restored_records};
+use umbo_store::{RecordsCopy, RecordsKeeper as _, RecordsRevision, Store};
+use umbo_store_redb::{ClusterMember, Config, RedbStore, Restore, RestoreError};
+use umbo_types::{Clock, NamespaceId};
+
+use super::backup::location::Location;
+use super::backup::manifest::Manifest;
+use crate::cli_error::CliError;
+use crate::connection::block_on;
+use crate::map_file;
+use crate::output;
+use crate::server::SystemClock;
+
+/// Arguments of `umbo restore`.
+#[derive(Debug, Args)]
+pub(crate) struct Arguments {
+    /// Folder or address of the backup
+    #[arg(long, value_name = "LOCATION")]
+    from: String,
+    /// Data folder to be made, which must be empty or absent
+    #[arg(long, value_name = "DIR")]
+    data: PathBuf,
+    /// Number of shards; where not given, as 'umbo serve' would choose it
+    #[arg(long, conflicts_with = "map")]
+    shards: Option<u16>,
+    /// Map of a new cluster, to restore the shards of one node of it
+    #[arg(long, value_name = "FILE", requires = "node")]
+    map: Option<PathBuf>,
+    /// Node of the map
+    #[arg(long, requires = "map")]
+    node: Option<String>,
+    /// Namespace to restore, where not all; may be given again
+    #[arg(long = "namespace", value_name = "NAME")]
+    namespaces: Vec<String>,
+}
+
+impl Arguments {
+    /// Runs the command.
+    pub(crate) fn run(self) -> Result<(), CliError> {
+        block_on(self.restore())
+    }
+
+    async fn restore(self) -> Result<(), CliError> {
+        let config = self.config()?;
+        let location = Location::open(&self.from)?;
+        let manifest = Manifest::read(&location).await?;
+        let records = self.records(&location, &manifest).await?;
+        let is_used = std::fs::read_dir(&self.data).is_ok_and(|mut files| files.next().is_some());
+        if is_used {
+            let folder = self.data.display();
+            let text = format!("{folder} is not empty: a backup is restored into a new folder");
+            return Err(CliError::Usage(text));
+        }
+        let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+        let made = RedbStore::open(config.clone(), Arc::clone(&clock))?;
+        made.close().await;
+        drop(made);
+        let mut restore = Restore::begin(&self.data, records.clone(), clock.wall())?;
+        for shard in &manifest.shards {
+            for file in &shard.files {
+                restore.read(&file.read(&location).await?)?;
+            }
+            restore.end_shard()?;
+        }
+        let restored = restore.end()?;
+        put_records(config, &clock, records).await?;
+        output::note(&format!(
+            "{} restored to {}, {} of other nodes or namespaces left out",
+            output::counted(restored.rows, "row"),
+            self.data.display(),
+            restored.left_out,
+        ));
+        Ok(())
+    }
+
+    fn config(&self) -> Result<Config, CliError> {
+        let cluster = match (&self.map, &self.node) {
+            (Some(map), Some(node)) => Some(ClusterMember {
+                map: Arc::new(map_file::read(map)?),
+                node: node.clone(),
+                create_missing: Vec::new(),
+                accept: Vec::new(),
+            }),
+            _ => None,
+        };
+        Ok(Config {
+            folder: self.data.clone(),
+            shards: self.shards,
+            cluster,
+            ..Config::default()
+        })
+    }
+
+    async fn records(&self, from: &Location, manifest: &Manifest) -> Result<RecordsCopy, CliError> {
+        let content = manifest.records.read(from).await?;
+        let kept = (!self.namespaces.is_empty()).then_some(&self.namespaces[..]);
+        let records = restored_records(content, manifest.revision, kept, SystemClock.wall());
+        records.map_err(|error| CliError::Backup(error.to_string()))
+    }
+}
+
+/// Writes the records where they are at home, and the copy that every folder keeps.
+async fn put_records(
+    config: Config,
+    clock: &Arc<dyn Clock>,
+    mut records: RecordsCopy,
+) -> Result<(), CliError> {
+    let redb = Arc::new(RedbStore::open(config.clone(), Arc::clone(clock))?);
+    let store: Arc<dyn Store> = Arc::clone(&redb) as Arc<dyn Store>;
+    let home = match &config.cluster {
+        Some(member) => member.map.home(),
+        None => store.home(),
+    };
+    let is_here = config.cluster.as_ref().is_none_or(|member| {
+        let own = member.map.shards_of(&member.node);
+        own.contains(&home.shard)
+    });
+    if is_here {
+        let written = promote(&store, clock, &records, NamespaceId::SYSTEM).await;
+        written.map_err(|error| CliError::Backup(error.to_string()))?;
+    }
+    records.revision = RecordsRevision {
+        epoch: home.epoch,
+        number: records.revision.number + 1,
+    };
+    for (shard, kept) in redb.keep_records(Arc::new(records)).await {
+        kept.map_err(|error| CliError::Backup(format!("shard {shard}: {error}")))?;
+    }
+    store.close().await;
+    Ok(())
+}
+
+impl From<RestoreError> for CliError {
+    fn from(error: RestoreError) -> Self {
+        Self::Backup(error.to_string())
+    }
+}
