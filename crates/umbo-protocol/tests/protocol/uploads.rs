@@ -1,13 +1,16 @@
-//! Large values on the wire: steps of uploads and reads of chunks, kept as bytes.
+//! Large values and backups on the wire: steps of uploads, reads of chunks and of pieces, kept as bytes.
 
 use bytes::Bytes;
 use umbo_protocol::{
     Ask, DecodeError, Decoder, DispatcherFrame, Request, RequestWriter, WINDOW_LEN,
 };
 use umbo_store::{
-    Atomicity, Change, ChunkRequest, Condition, Durability, Mutation, UploadStep, WriteRequest,
+    Atomicity, BackupRequest, Change, ChunkRequest, Condition, Durability, Mutation, UploadStep,
+    WriteRequest,
 };
-use umbo_types::{Criticality, Key, LargeRef, NamespaceId, RequestUnits, UploadId, Version};
+use umbo_types::{
+    Criticality, Key, LargeRef, NamespaceId, RequestUnits, ShardId, UploadId, Version,
+};
 
 const UPLOAD: UploadId = UploadId([5; UploadId::LEN]);
 
@@ -108,4 +111,18 @@ fn a_peer_that_does_not_know_uploads_refuses_them() {
         let refused = read(&changed).unwrap_err();
         assert_eq!(refused, DecodeError::UnknownKind { id: 7 });
     }
+}
+
+#[test]
+fn a_piece_of_a_backup_is_asked_for_with_these_bytes() {
+    let ask = Ask::Backup(BackupRequest {
+        shard: ShardId(300),
+        backup: 0x0102_0304_0506_0708,
+        piece: 5,
+    });
+    let frame = frame(&ask);
+    // Kind 15, no criticality, deadline, price nor caller; the shard, the number of the backup, the piece.
+    let tail = [15, 0, 0, 0, 0, 0xAC, 2, 8, 7, 6, 5, 4, 3, 2, 1, 5];
+    assert!(frame.ends_with(&tail), "{frame:?}");
+    assert_eq!(read(&frame).unwrap().ask, ask);
 }

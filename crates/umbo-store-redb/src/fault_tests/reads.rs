@@ -3,7 +3,7 @@
 use std::io::ErrorKind;
 use std::time::Duration;
 
-use umbo_store::{CallContext, Store, StoreError};
+use umbo_store::{BackupRequest, CallContext, Store, StoreError};
 use umbo_types::Key;
 
 use super::faulty_files::{FileFault, FileOperation};
@@ -59,5 +59,52 @@ async fn reads_that_keep_failing_name_the_file_and_recover_with_it() {
         rig.files.advance(Duration::from_secs(10));
         rig.put("later", "1").await.unwrap();
         assert_eq!(read_all(&rig).await, []);
+    }
+}
+
+/// Reads these pieces of a backup, or up to its end; returns its rows.
+async fn read_backup(rig: &Rig, pieces: std::ops::Range<u32>) -> Result<u64, StoreError> {
+    let mut check = crate::BackupCheck::default();
+    for piece in pieces {
+        let request = BackupRequest {
+            shard: umbo_types::ShardId(0),
+            backup: 1,
+            piece,
+        };
+        match rig.store.backup(&CallContext::internal(), &request).await? {
+            Some(piece) => check.read(&piece).unwrap(),
+            None => return Ok(check.end().unwrap()),
+        }
+    }
+    Ok(0)
+}
+
+#[tokio::test]
+async fn a_backup_ends_where_its_file_cannot_be_read_or_is_opened_again() {
+    for operation in [FileOperation::Read, FileOperation::Sync] {
+        let rig = Rig::new();
+        fill(&rig).await;
+        read_backup(&rig, 0..1).await.unwrap();
+        rig.files
+            .arm(operation, FileFault::Fail(ErrorKind::Other), 0);
+        let failed = if operation == FileOperation::Read {
+            read_backup(&rig, 1..u32::MAX).await.unwrap_err()
+        } else {
+            rig.put("later", "1").await.unwrap_err();
+            read_backup(&rig, 1..2).await.unwrap_err()
+        };
+        let is_named = failed.to_string().contains("shard-000.redb");
+        assert!(
+            is_named || failed.to_string().contains("is gone"),
+            "{failed}"
+        );
+        assert!(rig.files.disarm() > 0, "{operation:?}");
+        rig.files.advance(Duration::from_secs(10));
+        rig.put("later", "2").await.unwrap();
+        let gone = read_backup(&rig, 1..2).await.unwrap_err();
+        assert!(gone.to_string().contains("is gone"), "{gone}");
+        // Begun again, it is whole.
+        assert_eq!(read_backup(&rig, 0..u32::MAX).await.unwrap(), 41);
+        rig.store.close().await;
     }
 }

@@ -2,6 +2,7 @@
 
 #![cfg(test)]
 
+mod backup;
 mod cluster;
 mod contract;
 mod fences;
