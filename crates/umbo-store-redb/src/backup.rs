@@ -86,6 +86,17 @@ fn put_entry(out: &mut BytesMut, kind: u8, key: &[u8], value: &[u8]) {
     out.put_slice(value);
 }
 
+/// What a backup has at the number of a piece.
+#[derive(Debug, Clone)]
+pub(crate) enum BackupPiece {
+    /// The piece.
+    Piece(Bytes),
+    /// The backup has been read.
+    End,
+    /// The backup is gone, or another was begun.
+    Gone,
+}
+
 /// The backup of a shard that is being read, if there is one.
 #[derive(Default)]
 pub(crate) struct ShardBackup(Mutex<Option<OpenBackup>>);
@@ -94,8 +105,8 @@ struct OpenBackup {
     number: u64,
     /// None once all of it has been read.
     snapshot: Option<Arc<ShardSnapshot>>,
-    /// Number of the last piece that was made, and the piece; none of the end.
-    last: Option<(u32, Option<Bytes>)>,
+    /// Number of the last piece that was made, and the piece.
+    last: Option<(u32, BackupPiece)>,
     /// Bytes of the stream beyond it.
     made: BytesMut,
     /// The last row in them.
@@ -122,18 +133,17 @@ impl ShardBackup {
 }
 
 impl ShardBackup {
-    /// Makes a piece of a backup, or returns the last one again; `now` is the state that a new one is of. None if the backup
-    /// is gone, or another was begun.
+    /// Makes a piece of a backup, or returns the last one again; `state` is what a new one is of.
     pub(crate) fn piece(
         &self,
         asked: &BackupRequest,
         (state, now): (&ArcSwap<ShardSnapshot>, Instant),
-    ) -> Result<Option<Option<Bytes>>, FileError> {
+    ) -> Result<BackupPiece, FileError> {
         let mut open = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let mut current = match open.take_if(|open| open.number == asked.backup) {
             Some(current) => current,
             None if asked.piece == 0 => OpenBackup::new(asked.backup, state.load_full()),
-            None => return Ok(None),
+            None => return Ok(BackupPiece::Gone),
         };
         let next = current.last.as_ref().map_or(0, |(number, _)| number + 1);
         if asked.piece == next {
@@ -143,7 +153,8 @@ impl ShardBackup {
         current.used_at = Some(now);
         let last = current.last.clone();
         *open = Some(current);
-        Ok(last.and_then(|(number, piece)| (number == asked.piece).then_some(piece)))
+        let asked = last.filter(|(number, _)| *number == asked.piece);
+        Ok(asked.map_or(BackupPiece::Gone, |(_, piece)| piece))
     }
 }
 
@@ -160,8 +171,8 @@ impl OpenBackup {
         }
     }
 
-    /// Makes the next piece; none beyond the end.
-    fn next_piece(&mut self) -> Result<Option<Bytes>, FileError> {
+    /// Makes the next piece.
+    fn next_piece(&mut self) -> Result<BackupPiece, FileError> {
         while self.made.len() < PIECE_LEN
             && let Some(snapshot) = self.snapshot.clone()
         {
@@ -171,7 +182,10 @@ impl OpenBackup {
             }
         }
         let len = self.made.len().min(PIECE_LEN);
-        Ok((len > 0).then(|| self.made.split_to(len).freeze()))
+        Ok(match len {
+            0 => BackupPiece::End,
+            _ => BackupPiece::Piece(self.made.split_to(len).freeze()),
+        })
     }
 
     /// Adds rows until the piece is full, or up to one of a large value.

@@ -370,8 +370,6 @@ impl Committer {
             let snapshot = guarded(|| ShardSnapshot::of(&database.begin_read()?, &self.fences))?;
             let changed = (!was_lost).then_some(&changed[..]);
             self.shard.publish(snapshot, changed);
-            // Only commits make the file of a forgotten backup grow.
-            self.shard.backup.end_if_idle(self.clock.monotonic());
             Ok(())
         });
         if let Err(failure) = committed {

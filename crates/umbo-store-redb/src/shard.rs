@@ -18,7 +18,7 @@ use umbo_store::{
 };
 use umbo_types::{Clock, Key, NamespaceId, Row, ShardId};
 
-use crate::backup::ShardBackup;
+use crate::backup::{BackupPiece, ShardBackup};
 use crate::bad_read::{at_once, isolated};
 use crate::disk::Disk;
 use crate::fences::is_fenced;
@@ -204,11 +204,14 @@ impl OpenShard {
         };
         let piece = self.disk.wait(piece).await;
         let piece = piece.map_err(|failure| self.error(failure, Outcome::NotApplied))?;
-        piece.ok_or_else(|| {
-            let backup = request.backup;
-            let reason = format!("backup {backup:016x} of it is gone, or another was begun");
-            self.unavailable(reason)
-        })
+        match piece {
+            BackupPiece::Piece(piece) => Ok(Some(piece)),
+            BackupPiece::End => Ok(None),
+            BackupPiece::Gone => Err(self.unavailable(format!(
+                "backup {:016x} of it is gone, or another was begun",
+                request.backup
+            ))),
+        }
     }
 
     /// Reads from the last committed state. A read that fails on the file is tried once more after the
@@ -360,6 +363,8 @@ impl OpenShard {
             Some(changed) => self.rows.replace(changed, publish),
             None => self.rows.replace_all(publish),
         }
+        // Only commits make the file of a forgotten backup grow.
+        self.backup.end_if_idle(self.clock.monotonic());
     }
 
     /// Sets the sizes of all namespaces; none if they are unknown.

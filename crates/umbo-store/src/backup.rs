@@ -6,7 +6,7 @@ use umbo_types::ShardId;
 
 /// How long the state of a shard is kept for a backup of which no piece is asked for. Meanwhile the file reuses none of
 /// its space.
-pub const BACKUP_IDLE: Duration = Duration::from_secs(60);
+pub const BACKUP_IDLE: Duration = Duration::from_mins(1);
 
 /// A piece of a backup of a shard.
 ///
