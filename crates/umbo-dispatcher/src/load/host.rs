@@ -113,8 +113,8 @@ fn of_control(error: &ControlError) -> HostError {
 
 #[async_trait]
 impl LoadHost for RunnerHost {
-    fn now(&self) -> Timestamp {
-        self.dispatcher.clock.wall()
+    fn time_at(&self, shard: ShardId) -> Timestamp {
+        self.dispatcher.time_at(shard)
     }
 
     fn monotonic(&self) -> Instant {
@@ -244,9 +244,8 @@ impl LoadHost for RunnerHost {
         checked.is_err()
     }
 
-    fn default_expiry(&self, load: &LoadRecord) -> Option<Timestamp> {
-        let namespace = self.namespace(load).ok()?;
-        namespace.default_expiry(self.now())
+    fn default_ttl(&self, load: &LoadRecord) -> Option<Duration> {
+        self.namespace(load).ok()?.default_ttl()
     }
 
     fn waits_for(&self, report: NamespaceId, reason: Option<String>) {

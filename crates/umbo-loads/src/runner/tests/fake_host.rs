@@ -112,7 +112,7 @@ impl FakeHost {
 
     pub(super) fn seal(&self) {
         let mut load = self.load.lock().unwrap();
-        load.step(&LoadStep::Seal(PARTS.into()), self.now())
+        load.step(&LoadStep::Seal(PARTS.into()), self.time_at(ShardId(0)))
             .unwrap();
     }
 
@@ -309,7 +309,7 @@ pub(super) fn expected_of(key_of: fn(u16, u32) -> u32) -> BTreeMap<u32, String> 
 
 #[async_trait]
 impl LoadHost for FakeHost {
-    fn now(&self) -> Timestamp {
+    fn time_at(&self, _: ShardId) -> Timestamp {
         self.clock.wall()
     }
 
@@ -330,7 +330,7 @@ impl LoadHost for FakeHost {
 
     async fn step(&self, _: &str, step: LoadStep) -> Result<(), HostError> {
         self.is_there()?;
-        let now = self.now();
+        let now = self.time_at(ShardId(0));
         let stepped = self.load.lock().unwrap().step(&step, now);
         stepped.map(drop).map_err(|_| HostError::Gone)?;
         self.is_there()
@@ -444,7 +444,7 @@ impl LoadHost for FakeHost {
         false
     }
 
-    fn default_expiry(&self, _: &LoadRecord) -> Option<Timestamp> {
+    fn default_ttl(&self, _: &LoadRecord) -> Option<Duration> {
         None
     }
 
