@@ -288,6 +288,27 @@ async fn runs_that_get_on_or_let_go_fail_no_load() {
     assert_eq!(host.journal().await.fruitless, 0, "it waits for others");
 }
 
+/// Rows a second of a quota that is far below what the shards take.
+const ROWS_A_SECOND: u32 = 1_000;
+
+#[tokio::test(start_paused = true)]
+async fn a_load_uses_what_its_quota_allows() {
+    for mode in [LoadMode::Merge, LoadMode::Replace] {
+        let host = FakeHost::with_load_of(NONE, mode, 0.1).await;
+        let begun = tokio::time::Instant::now();
+        *host.quota.lock().unwrap() = Some((ROWS_A_SECOND, begun));
+        host.run(i64::MAX, 1).await;
+        assert!(matches!(host.state(), LoadState::Live | LoadState::Ready));
+        let rows = u32::from(PARTS) * (PART_ROWS - BAD_LINES);
+        let least = Duration::from_secs(rows.into()) / ROWS_A_SECOND;
+        let taken = tokio::time::Instant::now().duration_since(begun);
+        assert!(
+            taken < least * 5 / 4,
+            "{mode:?}: {taken:?} instead of {least:?}"
+        );
+    }
+}
+
 #[test]
 fn rows_of_versions_without_numbers_of_runs_are_read() {
     let row = r#"{"runner":7,"beat":2,"checked":1,"rows":3,"rejected":0,"part":0,"row":0,"applied":0,"skipped":0}"#;

@@ -53,6 +53,8 @@ pub(super) struct FakeHost {
     pub(super) held: watch::Sender<(u32, u64)>,
     /// Requests of that run that came to be held.
     pub(super) waiting: watch::Sender<u64>,
+    /// Rows a second that its quota allows, where it has one, and until when they are used up.
+    pub(super) quota: Mutex<Option<(u32, tokio::time::Instant)>>,
     /// The keys of rows that were given to shards, in that order.
     pub(super) applied_keys: Mutex<Vec<(ShardId, Key)>>,
 }
@@ -106,6 +108,7 @@ impl FakeHost {
             key_of,
             held: watch::channel((0, 0)).0,
             waiting: watch::channel(0).0,
+            quota: Mutex::default(),
             applied_keys: Mutex::default(),
         }
     }
@@ -187,6 +190,22 @@ impl FakeHost {
         if *self.waiting.borrow() > passed {
             held.wait_for(|(number, _)| *number == 0).await.unwrap();
         }
+    }
+
+    /// Refuses rows while earlier ones have used the quota up.
+    fn charge(&self, rows: u32) -> Result<(), HostError> {
+        let mut quota = self.quota.lock().unwrap();
+        let Some((rows_a_second, used_until)) = &mut *quota else {
+            return Ok(());
+        };
+        let now = tokio::time::Instant::now();
+        let after = used_until.saturating_duration_since(now);
+        if !after.is_zero() {
+            let reason = "the quota is used up".to_owned();
+            return Err(HostError::Wait { after, reason });
+        }
+        *used_until = now + Duration::from_secs(rows.into()) / *rows_a_second;
+        Ok(())
     }
 
     /// Forgets how many runs have ended without getting on: they ended by chance.
@@ -380,6 +399,7 @@ impl LoadHost for FakeHost {
         self.hold(run).await;
         // Others go on meanwhile.
         tokio::task::yield_now().await;
+        self.charge(mutations.len() as u32)?;
         let number = self.requests.fetch_add(1, Ordering::SeqCst) + 1;
         if number.is_multiple_of(self.refused_each) {
             return Err(HostError::Wait {
