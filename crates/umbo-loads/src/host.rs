@@ -84,6 +84,9 @@ pub trait LoadHost: fmt::Debug + Send + Sync {
     /// Returns a time that only grows.
     fn monotonic(&self) -> Instant;
 
+    /// Returns whether no other dispatcher has the store: a run of another runner has ended with its process then.
+    fn is_alone(&self) -> bool;
+
     /// Returns all loads that this dispatcher knows of, by id.
     fn loads(&self) -> Vec<(String, Arc<LoadRecord>)>;
 

@@ -121,6 +121,11 @@ impl LoadHost for RunnerHost {
         self.dispatcher.clock.monotonic()
     }
 
+    fn is_alone(&self) -> bool {
+        // Rows that are in this process are in a folder that it has locked.
+        self.dispatcher.store.capabilities().answers_at_once
+    }
+
     fn loads(&self) -> Vec<(String, Arc<LoadRecord>)> {
         self.dispatcher.control.loads.all()
     }

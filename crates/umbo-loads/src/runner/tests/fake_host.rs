@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 
 use async_trait::async_trait;
 use tokio::sync::watch;
@@ -53,6 +53,8 @@ pub(super) struct FakeHost {
     pub(super) held: watch::Sender<(u32, u64)>,
     /// Requests of that run that came to be held.
     pub(super) waiting: watch::Sender<u64>,
+    /// Whether it is the only dispatcher.
+    pub(super) is_alone: AtomicBool,
     /// Rows a second that its quota allows, where it has one, and until when they are used up.
     pub(super) quota: Mutex<Option<(u32, tokio::time::Instant)>>,
     /// The keys of rows that were given to shards, in that order.
@@ -108,6 +110,7 @@ impl FakeHost {
             key_of,
             held: watch::channel((0, 0)).0,
             waiting: watch::channel(0).0,
+            is_alone: AtomicBool::new(false),
             quota: Mutex::default(),
             applied_keys: Mutex::default(),
         }
@@ -334,6 +337,10 @@ impl LoadHost for FakeHost {
 
     fn monotonic(&self) -> Instant {
         self.clock.monotonic()
+    }
+
+    fn is_alone(&self) -> bool {
+        self.is_alone.load(Ordering::SeqCst)
     }
 
     fn loads(&self) -> Vec<(String, Arc<LoadRecord>)> {
