@@ -278,7 +278,7 @@ def test_a_kill_leaves_each_state_as_it_would_have_been(new_server, state):
     if state == "uploading":
         load.seal(1)
     if state != "live":
-        # The lease of who worked on the load before ends first.
+        # The lease of who worked on the load before ends first, unless there is no other dispatcher.
         step_until(server.clock, lambda: load.info()["state"] == "ready", "the load is ready")
         assert activate(ns, 2).status == 200
     written = {("p1", "00001"): "before", ("p2", "00002"): "after"}

@@ -18,6 +18,7 @@ use crate::error::ControlError;
 use crate::events::Events;
 use crate::first_records::secret;
 use crate::followed_records::{FollowedRecords, RecordsReport};
+use crate::home_clock::HomeClock;
 use crate::hot_lists::{HotLists, KeyIdHasher, ListedKeys};
 use crate::loads::Loads;
 use crate::namespaces::Namespaces;
@@ -48,7 +49,9 @@ pub struct ControlParts {
 #[derive(Debug)]
 pub struct ControlPlane {
     pub(crate) store: Arc<dyn Store>,
+    /// The clock of the home, and that of this process.
     pub(crate) clock: Arc<dyn Clock>,
+    own_clock: Arc<dyn Clock>,
     /// The time of day by which records are dropped.
     believed_clock: Mutex<BelievedClock>,
     pub(crate) records: Arc<FollowedRecords>,
@@ -87,6 +90,11 @@ impl ControlPlane {
         let (records, first) = FollowedRecords::begin(&store, &clock, records_stale_max).await?;
         let secret = secret(&first)?;
         let believed_clock = BelievedClock::new(clock.wall(), clock.monotonic());
+        let own_clock = clock;
+        let clock: Arc<dyn Clock> = Arc::new(HomeClock {
+            store: Arc::clone(&store),
+            own: Arc::clone(&own_clock),
+        });
         let control = Self {
             believed_clock: Mutex::new(believed_clock),
             records: Arc::new(records),
@@ -101,26 +109,22 @@ impl ControlPlane {
             secret,
             store,
             clock,
+            own_clock,
         };
         control.take_up(&first)?;
         control.hand_over().await;
         Ok(control)
     }
 
-    /// Returns the time of day that loads and versions are stamped with: that of the home where the clock here is behind
-    /// it, because what is stamped too early is dropped too early.
-    pub(crate) fn stamp_time(&self) -> Timestamp {
-        let home = self.store.home().shard;
-        let nodes = self.store.nodes();
-        let node = nodes.iter().find(|node| node.shards.contains(&home));
-        let ahead = node.and_then(|node| node.clock_ahead).unwrap_or_default();
-        let behind = Duration::from_micros(ahead.min(0).unsigned_abs());
-        self.clock.wall().saturating_add(behind)
+    /// Returns the time of day by which records begin and end, when that of this process is `own`.
+    pub fn time_at(&self, own: Timestamp) -> Timestamp {
+        self.store.time_at(self.store.home().shard, own)
     }
 
-    /// Returns the time of day by which records are dropped: what is due by then cannot come back.
+    /// Returns the time of day by which records are dropped: what is due by then cannot come back. By the clock of this
+    /// process, because the home has to agree by its own.
     pub(crate) fn believed_time(&self) -> Timestamp {
-        let (wall, now) = (self.clock.wall(), self.clock.monotonic());
+        let (wall, now) = (self.own_clock.wall(), self.own_clock.monotonic());
         let believed = self.believed_clock.lock();
         let mut believed = believed.unwrap_or_else(PoisonError::into_inner);
         if believed.observe(wall, now) {

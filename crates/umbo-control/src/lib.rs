@@ -15,6 +15,7 @@ pub mod events;
 mod first_records;
 mod follow;
 mod followed_records;
+mod home_clock;
 pub mod hot_lists;
 mod load_changes;
 pub mod loads;

@@ -95,7 +95,7 @@ impl ControlPlane {
         id_bits: u32,
         origin: &Origin,
     ) -> Result<(String, LoadRecord), ControlError> {
-        let now = self.stamp_time();
+        let now = self.clock.wall();
         let id = new_id(now, id_bits);
         let created = self.change_records(|set| {
             if let Some(creation) = creation
@@ -132,7 +132,7 @@ impl ControlPlane {
         dry_run: bool,
         origin: &Origin,
     ) -> Result<LoadRecord, ControlError> {
-        let now = self.stamp_time();
+        let now = self.clock.wall();
         self.change_records(|set| {
             let (edits, event, load) = stepped(set, id, asked, origin, now)?;
             let edits = edits.because_of(event);

@@ -90,10 +90,9 @@ impl NamespaceEntry {
         self.info.settings.compression
     }
 
-    /// Returns when a row that names no time itself expires.
-    pub fn default_expiry(&self, now: Timestamp) -> Option<Timestamp> {
-        let seconds = self.info.settings.default_ttl?;
-        Some(now.saturating_add(Duration::from_secs(seconds)))
+    /// Returns how long a row is kept that names no time itself; none for good.
+    pub fn default_ttl(&self) -> Option<Duration> {
+        self.info.settings.default_ttl.map(Duration::from_secs)
     }
 
     pub(crate) const fn is_live(&self) -> bool {

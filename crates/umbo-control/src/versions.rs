@@ -218,7 +218,7 @@ impl ControlPlane {
         dry_run: bool,
         origin: &Origin,
     ) -> Result<VersionChange, ControlError> {
-        let now = self.stamp_time();
+        let now = self.clock.wall();
         let text = match version {
             Some(_) => "activated a version",
             None => "rolled back to the version before",
@@ -245,7 +245,7 @@ impl ControlPlane {
         dry_run: bool,
         origin: &Origin,
     ) -> Result<VersionChange, ControlError> {
-        let now = self.stamp_time();
+        let now = self.clock.wall();
         let change = self.change_records(|set| {
             let (edits, change) = remove(set, own(namespace), version, now)?;
             let name = namespace.info.name.as_str();

@@ -22,7 +22,7 @@ use umbo_routing::ShardMap;
 use umbo_store::Store;
 use umbo_telemetry::metrics::RequestMetrics;
 use umbo_telemetry::trace::Tracer;
-use umbo_types::{Clock, Operation};
+use umbo_types::{Clock, Operation, ShardId, Timestamp};
 
 use crate::hot_keys::HotKeys;
 use crate::load::waits::LoadWaits;
@@ -125,6 +125,11 @@ pub struct DispatcherParts {
 }
 
 impl Dispatcher {
+    /// Returns the time of day of a shard, by which its rows expire.
+    pub(crate) fn time_at(&self, shard: ShardId) -> Timestamp {
+        self.store.time_at(shard, self.clock.wall())
+    }
+
     /// Opens a dispatcher: reads Umbo's own records, at home or from a copy, and makes them where there are
     /// none yet. Fails where they cannot be read.
     pub async fn open(parts: DispatcherParts) -> Result<Arc<Self>, ControlError> {

@@ -22,7 +22,7 @@ use http_body::{Body, SizeHint};
 use umbo_http::decode::Route;
 use umbo_http::{Fields, RequestError};
 use umbo_quota::CostHint;
-use umbo_types::{Key, Timestamp};
+use umbo_types::Key;
 
 use self::body::RequestBody;
 use crate::phase::admit::Admitted;
@@ -35,12 +35,7 @@ pub(crate) trait Operate: Sized {
     type Fetched;
 
     /// *Decode*: reads what is asked, all of it but the body.
-    fn decode(
-        route: &Route<'_>,
-        uri: &Uri,
-        fields: &Fields<'_>,
-        now: Timestamp,
-    ) -> Result<Self, RequestError>;
+    fn decode(route: &Route<'_>, uri: &Uri, fields: &Fields<'_>) -> Result<Self, RequestError>;
 
     /// Returns the row that alone is asked for, where it is one: an operator may have blocked it.
     fn key(&self) -> Option<&Key> {

@@ -114,7 +114,6 @@ where
         Ok(identified) => identified,
         Err(error) => return refuse(log, &error),
     };
-    let now = identified.context.now;
     let mut charge = Charge::new(dispatcher, identified);
     let mut body = RequestBody::new(dispatcher, body, &fields);
     let mut is_repeated = false;
@@ -123,7 +122,7 @@ where
             // 2. Decode: what is asked, all of it but the body.
             log.phase(Phase::Decode);
             fields.check()?;
-            let mut operation = O::decode(&route, &head.uri, &fields, now)?;
+            let mut operation = O::decode(&route, &head.uri, &fields)?;
             // Rows of a batch are checked one by one, ranges with their selectors.
             if let Some(key) = operation.key() {
                 let identified = charge.identified();

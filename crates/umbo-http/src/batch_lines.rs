@@ -8,16 +8,16 @@ use umbo_api::row::EXPIRES_AT_EXPECTED;
 use umbo_control::NamespaceEntry;
 use umbo_rows::{Expiry, LineChange, LineError, LoadChange, ParsedLine, line};
 use umbo_store::{Change, Condition, Mutation};
-use umbo_types::{Timestamp, Version, limits};
+use umbo_types::{PartitionKey, Timestamp, Version, limits};
 
 use crate::fields::version_of;
 use crate::request_error::RequestError;
 
-/// Reads the lines of a batch; blank lines do not count.
+/// Reads the lines of a batch; blank lines do not count. `time_at` tells the time of the shard of a partition.
 pub fn parse(
     body: &Bytes,
     namespace: &NamespaceEntry,
-    now: Timestamp,
+    mut time_at: impl FnMut(&PartitionKey) -> Timestamp,
 ) -> Result<Vec<Result<Mutation, RequestError>>, RequestError> {
     let mut rows = Vec::new();
     let mut rest = &body[..];
@@ -34,7 +34,7 @@ pub fn parse(
                 max: limits::BATCH_ROWS_MAX,
             });
         }
-        rows.push(mutation(line, body, namespace, now));
+        rows.push(mutation(line, body, namespace, &mut time_at));
     }
     Ok(rows)
 }
@@ -43,7 +43,7 @@ fn mutation(
     line: &[u8],
     body: &Bytes,
     namespace: &NamespaceEntry,
-    now: Timestamp,
+    mut time_at: impl FnMut(&PartitionKey) -> Timestamp,
 ) -> Result<Mutation, RequestError> {
     let ParsedLine {
         key,
@@ -51,23 +51,28 @@ fn mutation(
         if_match,
         if_none_match,
     } = line::parse(line, body)?;
-    let instant = |expiry: Option<Expiry>| {
-        let expires_at = expiry.map(|expiry| expiry.instant(now));
-        if expires_at.is_some_and(|at| at <= now) {
+    let default = namespace.default_ttl().map(Expiry::After);
+    let mut instant = |expiry: Option<Expiry>| {
+        let Some(expiry) = expiry else {
+            return Ok(None);
+        };
+        let now = time_at(&key.partition);
+        let expires_at = expiry.instant(now);
+        if expires_at <= now {
             return Err(RequestError::RowExpired);
         }
-        Ok(expires_at)
+        Ok(Some(expires_at))
     };
     let change = match change {
         LineChange::Row(LoadChange::Put { value, expiry }) => Change::Put {
             value,
-            expires_at: instant(expiry)?.or_else(|| namespace.default_expiry(now)),
+            expires_at: instant(expiry.or(default))?,
         },
         LineChange::Row(LoadChange::Delete) => Change::Delete,
         LineChange::Increment { by, expiry } => Change::Increment {
             by,
             expires_at: instant(expiry)?,
-            default_expiry: namespace.default_expiry(now),
+            default_expiry: instant(default)?,
         },
     };
     Ok(Mutation {

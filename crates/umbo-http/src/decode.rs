@@ -8,6 +8,8 @@ use http::{HeaderValue, Uri};
 use umbo_api::header;
 use umbo_api::path::KeyEncoding;
 use umbo_api::row::{CONTENT_FIELD_EXPECTED, is_content_field};
+use umbo_control::NamespaceEntry;
+use umbo_rows::Expiry;
 use umbo_store::{Atomicity, Change, Condition, Durability, SortRange};
 use umbo_types::{Key, Operation, PartitionKey, Timestamp, Value, limits};
 
@@ -60,14 +62,50 @@ pub struct WriteAsk {
     pub key: Key,
     /// How it is made.
     pub kind: WriteKind,
-    /// What becomes of the row.
+    /// What becomes of the row. When it expires is set by [`WriteAsk::expire`].
     pub change: Change,
+    /// When the request lets the row expire, where it says it.
+    expiry: Option<Expiry>,
     /// When it is done.
     pub condition: Condition,
     /// When it is acknowledged, where the request says it.
     pub durability: Option<Durability>,
     /// Idempotency key of the write, with the digest of all but the body; none of a dry run.
     pub keyed: Option<KeyedRequest>,
+}
+
+impl WriteAsk {
+    /// Sets when the row expires, which is in `namespace`; `now` tells the time of its shard. Refuses an instant that has
+    /// passed.
+    pub fn expire(
+        &mut self,
+        namespace: &NamespaceEntry,
+        now: impl FnOnce() -> Timestamp,
+    ) -> Result<(), RequestError> {
+        let default = namespace.default_ttl().map(Expiry::After);
+        if self.expiry.or(default).is_none() {
+            return Ok(());
+        }
+        let now = now();
+        let at = |expiry: Expiry| expiry.instant(now);
+        let own = self.expiry.map(at);
+        if own.is_some_and(|at| at <= now) {
+            return Err(RequestError::BadHeader {
+                name: header::EXPIRES_AT,
+                expected: "an instant to come: the row would have expired already",
+            });
+        }
+        match &mut self.change {
+            Change::Put { expires_at, .. } => *expires_at = own.or(default.map(at)),
+            Change::Increment {
+                expires_at,
+                default_expiry,
+                ..
+            } => (*expires_at, *default_expiry) = (own, default.map(at)),
+            Change::Delete | Change::Upload(_) => {}
+        }
+        Ok(())
+    }
 }
 
 /// How rows are laid out in an answer.
@@ -156,12 +194,7 @@ pub fn get(route: &Route<'_>, uri: &Uri, fields: &Fields<'_>) -> Result<GetAsk, 
 const TOUCH_EXPECTED: &str = "it or Umbo-Expires-At on a touch, or Umbo-Increment";
 
 /// Decodes a put, touch, increment or delete.
-pub fn write(
-    route: &Route<'_>,
-    uri: &Uri,
-    fields: &Fields<'_>,
-    now: Timestamp,
-) -> Result<WriteAsk, RequestError> {
+pub fn write(route: &Route<'_>, uri: &Uri, fields: &Fields<'_>) -> Result<WriteAsk, RequestError> {
     let (key, kind) = if route.operation == Operation::Put {
         let kind = match (route.is_touch(), fields.increment) {
             (true, None) => WriteKind::Touch,
@@ -178,8 +211,8 @@ pub fn write(
         };
         (key_of(route.rest, query.key_encoding()?)?, kind)
     };
-    let expires_at = fields.expiry(now)?;
-    if kind == WriteKind::Touch && expires_at.is_none() {
+    let expiry = fields.expiry()?;
+    if kind == WriteKind::Touch && expiry.is_none() {
         return Err(RequestError::BadHeader {
             name: header::TTL,
             expected: TOUCH_EXPECTED,
@@ -191,7 +224,7 @@ pub fn write(
     let change = if let Some(by) = fields.increment()? {
         Change::Increment {
             by,
-            expires_at,
+            expires_at: None,
             default_expiry: None,
         }
     } else if route.operation == Operation::Put {
@@ -201,7 +234,7 @@ pub fn write(
                 content_field(fields.content_type, "content-type")?,
                 content_field(fields.content_encoding, "content-encoding")?,
             )?,
-            expires_at,
+            expires_at: None,
         }
     } else {
         Change::Delete
@@ -227,6 +260,7 @@ pub fn write(
         key,
         kind,
         change,
+        expiry,
         condition: fields.write_condition()?,
         durability: fields.durability()?,
         keyed,

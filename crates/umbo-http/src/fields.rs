@@ -10,6 +10,7 @@ use umbo_api::hot::REASON_LEN_MAX;
 use umbo_api::row::{EXPIRES_AT_EXPECTED, EXPIRES_AT_MS};
 use umbo_api::{header, time_to_live};
 use umbo_quota::nearest;
+use umbo_rows::Expiry;
 use umbo_store::{Condition, Durability};
 use umbo_types::{Attribute, Criticality, Timestamp, Version};
 
@@ -240,7 +241,7 @@ impl<'a> Fields<'a> {
     }
 
     /// Returns when the row to be written expires.
-    pub fn expiry(&self, now: Timestamp) -> Result<Option<Timestamp>, RequestError> {
+    pub fn expiry(&self) -> Result<Option<Expiry>, RequestError> {
         let ttl = match self.ttl {
             None => None,
             Some(value) => {
@@ -262,15 +263,8 @@ impl<'a> Fields<'a> {
                 one: header::TTL,
                 other: header::EXPIRES_AT,
             }),
-            (Some(seconds), None) => Ok(Some(now.saturating_add(Duration::from_secs(seconds)))),
-            (None, Some(millis)) if Timestamp::from_millis(millis) <= now => {
-                Err(RequestError::BadHeader {
-                    name: header::EXPIRES_AT,
-                    expected: "an instant to come: the row would have expired already",
-                })
-            }
-            (None, Some(millis)) => Ok(Some(Timestamp::from_millis(millis))),
-            (None, None) => Ok(None),
+            (Some(seconds), None) => Ok(Some(Expiry::After(Duration::from_secs(seconds)))),
+            (None, at) => Ok(at.map(|millis| Expiry::At(Timestamp::from_millis(millis)))),
         }
     }
 
@@ -517,24 +511,19 @@ mod tests {
         let expiry = |name: &'static str, value: &str| {
             let mut headers = HeaderMap::new();
             headers.insert(name, HeaderValue::from_str(value).unwrap());
-            let now = Timestamp::from_millis(1_800_000_000_000);
-            let expiry = Fields::read(&headers).expiry(now);
-            expiry.map(|at| at.unwrap().as_millis())
+            Fields::read(&headers).expiry().map(Option::unwrap)
         };
         for seconds in ["1", "1799999999", "999999999999"] {
             let refused = expiry(header::EXPIRES_AT, seconds).unwrap_err();
             assert!(refused.to_string().contains("milliseconds"), "{refused}");
         }
-        for past in ["1000000000000", "1800000000000"] {
-            let refused = expiry(header::EXPIRES_AT, past).unwrap_err();
-            assert!(refused.to_string().contains("expired already"), "{refused}");
-        }
         assert_eq!(
             expiry(header::EXPIRES_AT, "1800000000001").unwrap(),
-            1_800_000_000_001
+            Expiry::At(Timestamp::from_millis(1_800_000_000_001))
         );
         for ttl in ["300", "300s", "5m"] {
-            assert_eq!(expiry(header::TTL, ttl).unwrap(), 1_800_000_300_000);
+            let after = Expiry::After(Duration::from_mins(5));
+            assert_eq!(expiry(header::TTL, ttl).unwrap(), after);
         }
         assert!(expiry(header::TTL, "0").is_err() && expiry(header::TTL, "soon").is_err());
         assert_eq!(

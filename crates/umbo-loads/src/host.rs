@@ -78,11 +78,14 @@ pub type WriteAnswers = Vec<Result<Written, WriteError>>;
 /// sheddable.
 #[async_trait]
 pub trait LoadHost: fmt::Debug + Send + Sync {
-    /// Returns the time of day.
-    fn now(&self) -> Timestamp;
+    /// Returns the time of day of a shard, by which its rows expire.
+    fn time_at(&self, shard: ShardId) -> Timestamp;
 
     /// Returns a time that only grows.
     fn monotonic(&self) -> Instant;
+
+    /// Returns whether no other dispatcher has the store: a run of another runner has ended with its process then.
+    fn is_alone(&self) -> bool;
 
     /// Returns all loads that this dispatcher knows of, by id.
     fn loads(&self) -> Vec<(String, Arc<LoadRecord>)>;
@@ -140,8 +143,8 @@ pub trait LoadHost: fmt::Debug + Send + Sync {
     /// Returns whether an operator has blocked the row of a load with this key, and counts the attempt if so.
     fn is_blocked(&self, load: &LoadRecord, key: &Key) -> bool;
 
-    /// Returns when a row expires that names no time itself.
-    fn default_expiry(&self, load: &LoadRecord) -> Option<Timestamp>;
+    /// Returns how long a row is kept that names no time itself; none for good.
+    fn default_ttl(&self, load: &LoadRecord) -> Option<Duration>;
 
     /// Says what the run waits for whose report is in a namespace; none where it goes on or has ended.
     fn waits_for(&self, report: NamespaceId, reason: Option<String>);

@@ -141,10 +141,10 @@ impl LoadRunner {
         matches!(found, Ok(Some(_)))
     }
 
-    /// Returns whether no other runner works on a load: none has yet, the last one has let go, or it has not been heard
-    /// of for a lease.
+    /// Returns whether no other runner works on a load: none has yet, the last one has let go, there is no other, or it
+    /// has not been heard of for a lease.
     fn is_free(&mut self, id: &str, run: &RunRecord) -> bool {
-        if run.runner == 0 || run.runner == self.number {
+        if [0, self.number].contains(&run.runner) || self.host.is_alone() {
             return true;
         }
         let now = self.host.monotonic();

@@ -4,6 +4,7 @@
 //! is none, or the cluster or node is not the expected one, the node reports that and closes the connection.
 
 use umbo_store::RecordsRevision;
+use umbo_types::Timestamp;
 
 use crate::credit::WINDOW_LEN;
 
@@ -90,6 +91,7 @@ impl Hello {
             node: node.to_owned(),
             map_version,
             window: WINDOW_LEN as u32,
+            wall: None,
             refusal,
         }
     }
@@ -108,6 +110,8 @@ pub struct Welcome {
     pub map_version: u64,
     /// Most bytes of frames that the dispatcher may send without credit.
     pub window: u32,
+    /// Time of day of the node; none from one that does not tell it.
+    pub wall: Option<Timestamp>,
     /// Why the connection ends here; none if it continues.
     pub refusal: Option<Refusal>,
 }

@@ -12,7 +12,7 @@ use umbo_store::{
     ScanPage, ScanRequest, ShardStatus, Store, StoreError, StoreReport, WriteError, WriteRequest,
     Written,
 };
-use umbo_types::{Key, NamespaceId, Row, ShardId};
+use umbo_types::{Key, NamespaceId, Row, ShardId, Timestamp};
 
 use crate::attempt::AccessKind;
 use crate::store::RemoteStore;
@@ -34,6 +34,10 @@ impl Store for RemoteStore {
     async fn reachable(&self, shard: ShardId) {
         let node = Arc::clone(self.topology().node_of(shard));
         node.reachable().await;
+    }
+
+    fn time_at(&self, shard: ShardId, now: Timestamp) -> Timestamp {
+        self.topology().node_of(shard).time_at(now)
     }
 
     async fn get(

@@ -28,6 +28,8 @@ pub(crate) struct NewConnection {
     pub(crate) decoder: Decoder<(NodeStamp, NodeFrame)>,
     pub(crate) welcome: Welcome,
     pub(crate) stamp: NodeStamp,
+    /// When the hello was sent.
+    pub(crate) asked: Instant,
     /// When the welcome was received.
     pub(crate) received: Instant,
 }
@@ -65,6 +67,7 @@ async fn greet(
 ) -> Result<NewConnection, DialError> {
     let mut out = Vec::new();
     RequestWriter::hello(&mut out, hello);
+    let asked = clock.monotonic();
     io.write_all(&out).await.map_err(DialError::Lost)?;
     io.flush().await.map_err(DialError::Lost)?;
     let mut decoder = Decoder::of_node();
@@ -79,6 +82,7 @@ async fn greet(
                 decoder,
                 welcome,
                 stamp,
+                asked,
                 received,
             });
         }

@@ -8,7 +8,8 @@
 //! failure, `connection` queues it and is the wait for it, `in_flight` keeps the table of pending requests,
 //! `transfer` moves the bytes. `fan_out` and `walk` are for requests of many shards, `records` for
 //! copies of Umbo's own records; `link`, `dial`, `connector`, `tls` and `watch` keep a node connected;
-//! `fleet` and `mail` carry questions between dispatchers; `clock_offset` estimates the clock of a node; `topology` and `map_keeper` find the node of a shard.
+//! `fleet` and `mail` carry questions between dispatchers; `clock_offset` estimates the monotonic clock of a node,
+//! `told_time` its time of day; `topology` and `map_keeper` find the node of a shard.
 
 mod attempt;
 mod budget;
@@ -34,6 +35,7 @@ mod seeded_random;
 mod settings;
 mod store;
 mod tls;
+mod told_time;
 mod topology;
 mod transfer;
 mod unknown_shard;

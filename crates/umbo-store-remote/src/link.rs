@@ -98,6 +98,7 @@ async fn exchange(node: &Arc<Node>, dialled: NewConnection) {
         settings.queued_len_max,
     );
     node.heard(&dialled.stamp);
+    node.keep_time(dialled.welcome.wall, dialled.asked, dialled.received);
     node.joined(Arc::clone(&connection));
     if node.is_retired() {
         connection.drain();

@@ -20,6 +20,7 @@ use crate::counters::HopCounters;
 use crate::membership::Membership;
 use crate::seeded_random::SeededRandom;
 use crate::settings::RemoteSettings;
+use crate::told_time::ToldTime;
 
 /// State that all nodes of a store share.
 #[derive(Debug)]
@@ -71,6 +72,8 @@ pub(crate) struct Node {
     /// Version of the map that the node uses; 0 until the node has reported it.
     map_version: AtomicU64,
     told: Mutex<ToldStatus>,
+    /// What it has told of its time of day; none until it has.
+    time: ArcSwapOption<ToldTime>,
     /// Held while a request hands the records to the node: they are large, and many requests may find them missing.
     pub(crate) handing_records: tokio::sync::Mutex<()>,
 }
@@ -79,10 +82,8 @@ pub(crate) struct Node {
 #[derive(Debug, Default)]
 struct ToldStatus {
     shards: Vec<ShardStatus>,
-    /// How far the clock of this process is ahead of that of the node, in microseconds; negative if it is behind.
-    clock_ahead: Option<i64>,
-    /// The same, as it was found last. One that is nearer to zero counts: a status may have been read late.
-    last_ahead: Option<i64>,
+    /// Whether its clock and that of this process were too far apart.
+    is_clock_off: bool,
 }
 
 /// Whether a node can be asked.
@@ -116,6 +117,7 @@ impl Node {
             has_mail: Notify::new(),
             map_version: AtomicU64::new(0),
             told: Mutex::default(),
+            time: ArcSwapOption::empty(),
             handing_records: tokio::sync::Mutex::default(),
         })
     }
@@ -269,14 +271,27 @@ impl Node {
         (version > 0).then_some(version)
     }
 
-    /// Stores the status of the node.
-    pub(crate) fn keep_status(&self, status: StatusOfNode) {
-        let own = self.common.clock.wall();
-        let last_ahead = status.wall.map(|wall| signed_micros(own, wall));
+    /// Keeps the time of day that the node has told, which was asked for at `asked` and came at `answered`.
+    pub(crate) fn keep_time(&self, wall: Option<Timestamp>, asked: Instant, answered: Instant) {
+        let told = wall.map(|wall| Arc::new(ToldTime::new(wall, asked, answered)));
+        self.time.store(told);
+    }
+
+    /// Returns the time of day of the node, when that of this process is `own`.
+    pub(crate) fn time_at(&self, own: Timestamp) -> Timestamp {
+        match &*self.time.load() {
+            Some(told) => told.at(own, self.common.clock.monotonic()),
+            None => own,
+        }
+    }
+
+    /// Stores the status of the node, which was asked for at `asked`.
+    pub(crate) fn keep_status(&self, status: StatusOfNode, asked: Instant) {
+        self.keep_time(status.wall, asked, self.common.clock.monotonic());
+        let clock_ahead = self.clock_ahead();
+        let is_clock_off = is_off(clock_ahead);
         let mut told = self.lock_told();
-        let found = [last_ahead, told.last_ahead].into_iter().flatten();
-        let clock_ahead = found.min_by_key(|ahead| ahead.unsigned_abs());
-        if is_off(clock_ahead) && !is_off(told.clock_ahead) {
+        if is_clock_off && !told.is_clock_off {
             tracing::warn!(
                 node = self.name(),
                 ahead_seconds = clock_ahead.unwrap_or_default() / 1_000_000,
@@ -285,8 +300,7 @@ impl Node {
         }
         *told = ToldStatus {
             shards: status.shards,
-            clock_ahead,
-            last_ahead,
+            is_clock_off,
         };
     }
 
@@ -295,9 +309,12 @@ impl Node {
         self.lock_told().shards.clone()
     }
 
-    /// Returns how far the clock of this process is ahead of that of the node, as the node told it last.
+    /// Returns by how much the clock of this process is ahead of that of the node at least, in microseconds; negative if
+    /// it is behind. None if the node has not told its time.
     pub(crate) fn clock_ahead(&self) -> Option<i64> {
-        self.lock_told().clock_ahead
+        self.time.load().as_ref()?;
+        let own = self.common.clock.wall();
+        Some(signed_micros(own, self.time_at(own)))
     }
 
     fn lock_told(&self) -> MutexGuard<'_, ToldStatus> {

@@ -8,7 +8,7 @@ use std::future::poll_fn;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::io::{AsyncReadExt as _, AsyncWrite as _};
 use tokio::time::{Instant as TokioInstant, Sleep, sleep};
@@ -48,6 +48,8 @@ pub(crate) struct ConnectionTransfer {
     has_yielded: bool,
     last_stamp: NodeStamp,
     watch: SilenceWatch,
+    /// When the node was last asked for its status.
+    probed_at: Instant,
     ticked_at: TokioInstant,
     /// Planned time of the next tick, after the last one.
     planned: Duration,
@@ -82,6 +84,7 @@ impl ConnectionTransfer {
             has_yielded: false,
             last_stamp: dialled.stamp,
             watch: SilenceWatch::default(),
+            probed_at: dialled.received,
             ticked_at: TokioInstant::now(),
             planned: Duration::ZERO,
             draining_for: Duration::ZERO,
@@ -271,7 +274,7 @@ impl ConnectionTransfer {
         if let Some(told) = told {
             self.watch.told();
             if let Outcome::Status(told) = told {
-                self.node.keep_status(told);
+                self.node.keep_status(told, self.probed_at);
             }
         }
         self.node.common.retries.earn(answered);
@@ -304,6 +307,7 @@ impl ConnectionTransfer {
             self.connection.ping();
         }
         if due.probe {
+            self.probed_at = self.node.common.clock.monotonic();
             self.connection.probe();
         }
         self.planned = if self.connection.is_open() {

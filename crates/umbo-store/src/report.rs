@@ -69,8 +69,8 @@ pub struct NodeStatus {
     pub shards: Vec<ShardId>,
     /// Requests in flight at it.
     pub in_flight: u64,
-    /// How far the clock of this process is ahead of that of the node, in microseconds; negative if it is behind. None
-    /// until the node has told its time of day.
+    /// By how much the clock of this process is ahead of that of the node at least, in microseconds; negative if it is
+    /// behind. None until the node has told its time of day.
     pub clock_ahead: Option<i64>,
 }
 

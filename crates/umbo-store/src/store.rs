@@ -6,7 +6,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use bytes::Bytes;
 use umbo_routing::ShardMap;
-use umbo_types::{Key, NamespaceId, Row, ShardId};
+use umbo_types::{Key, NamespaceId, Row, ShardId, Timestamp};
 
 use crate::backup::BackupRequest;
 use crate::call::CallContext;
@@ -68,6 +68,13 @@ pub trait Store: StoreReport + RecordsKeeper + Send + Sync + fmt::Debug {
     /// Waits until the shard can be asked, or until the wait is over; calls then fail with
     /// [`StoreError::Unavailable`]. Bounded by the store.
     async fn reachable(&self, _shard: ShardId) {}
+
+    /// Returns the time of day of a shard, by which its rows expire; `now` is that of this process. They are the same
+    /// unless the shard is on another machine and the clock of one of both is wrong. What is stored for a length of
+    /// time ends that much after the time of its shard.
+    fn time_at(&self, _shard: ShardId, now: Timestamp) -> Timestamp {
+        now
+    }
 
     /// Reads one row; none if there is no visible one.
     async fn get(

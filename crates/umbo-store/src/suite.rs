@@ -140,6 +140,7 @@ macro_rules! contract_suite {
                 a_row_may_be_born_expired,
                 a_put_sets_the_expiry_anew,
                 only_expired_rows_are_nothing,
+                a_row_lives_for_its_time_at_its_shard,
                 a_change_is_refused_until_it_is_due,
                 a_jump_of_the_clock_makes_no_change_due;
             removal:

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use bytes::Bytes;
 use umbo_routing::{RecordsHome, ShardMap};
-use umbo_types::{Key, NamespaceId, Row, ShardId};
+use umbo_types::{Key, NamespaceId, Row, ShardId, Timestamp};
 
 use crate::backup::BackupRequest;
 use crate::call::CallContext;
@@ -48,6 +48,11 @@ pub trait WrappedStore: Send + Sync + fmt::Debug {
     /// See [`Store::reachable`].
     async fn reachable(&self, shard: ShardId) {
         self.inner().reachable(shard).await;
+    }
+
+    /// See [`Store::time_at`].
+    fn time_at(&self, shard: ShardId, now: Timestamp) -> Timestamp {
+        self.inner().time_at(shard, now)
     }
 
     /// See [`Store::get`].
@@ -144,6 +149,10 @@ impl<W: WrappedStore> Store for W {
 
     async fn reachable(&self, shard: ShardId) {
         WrappedStore::reachable(self, shard).await;
+    }
+
+    fn time_at(&self, shard: ShardId, now: Timestamp) -> Timestamp {
+        WrappedStore::time_at(self, shard, now)
     }
 
     async fn get(

@@ -51,7 +51,8 @@ pub(crate) async fn put(
     let condition = condition(&headers)?;
     let target = HotTarget::read(&dispatcher, &headers, &uri, true)?;
     let spec: HotListingSpec = json_body(&dispatcher, &headers, body, BODY_LEN_MAX).await?;
-    let listing = listing(spec, &target.caller, dispatcher.clock.wall())?;
+    let now = dispatcher.control.time_at(dispatcher.clock.wall());
+    let listing = listing(spec, &target.caller, now)?;
     let HotTarget {
         list,
         namespace,

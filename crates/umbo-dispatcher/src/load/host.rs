@@ -113,12 +113,17 @@ fn of_control(error: &ControlError) -> HostError {
 
 #[async_trait]
 impl LoadHost for RunnerHost {
-    fn now(&self) -> Timestamp {
-        self.dispatcher.clock.wall()
+    fn time_at(&self, shard: ShardId) -> Timestamp {
+        self.dispatcher.time_at(shard)
     }
 
     fn monotonic(&self) -> Instant {
         self.dispatcher.clock.monotonic()
+    }
+
+    fn is_alone(&self) -> bool {
+        // Rows that are in this process are in a folder that it has locked.
+        self.dispatcher.store.capabilities().answers_at_once
     }
 
     fn loads(&self) -> Vec<(String, Arc<LoadRecord>)> {
@@ -244,9 +249,8 @@ impl LoadHost for RunnerHost {
         checked.is_err()
     }
 
-    fn default_expiry(&self, load: &LoadRecord) -> Option<Timestamp> {
-        let namespace = self.namespace(load).ok()?;
-        namespace.default_expiry(self.now())
+    fn default_ttl(&self, load: &LoadRecord) -> Option<Duration> {
+        self.namespace(load).ok()?.default_ttl()
     }
 
     fn waits_for(&self, report: NamespaceId, reason: Option<String>) {

@@ -6,7 +6,7 @@
 
 mod parts;
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::pin::pin;
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ use umbo_quota::{ActualUsage, CostHint};
 use umbo_store::{
     Atomicity, Change, Idempotency, Mutation, StoreError, WriteError, WriteRequest, Written,
 };
-use umbo_types::{Key, RequestUnits, Timestamp, Version, limits};
+use umbo_types::{Key, PartitionKey, RequestUnits, Version, limits};
 
 use self::parts::{PartOutcome, ShardWrite};
 use super::Operate;
@@ -44,25 +44,17 @@ pub(crate) struct BatchWrite {
     parts: Vec<ShardWrite>,
     /// What became of each line.
     results: Vec<Result<Done, RequestError>>,
-    /// By what a repetition is recognised; the lines are those of all parts.
-    idempotency: Option<Idempotency>,
 }
 
 impl Operate for BatchWrite {
     /// What each part came to.
     type Fetched = Vec<PartOutcome>;
 
-    fn decode(
-        _route: &Route<'_>,
-        uri: &Uri,
-        fields: &Fields<'_>,
-        _now: Timestamp,
-    ) -> Result<Self, RequestError> {
+    fn decode(_route: &Route<'_>, uri: &Uri, fields: &Fields<'_>) -> Result<Self, RequestError> {
         Ok(Self {
             ask: decode::batch(uri, fields)?,
             parts: Vec::new(),
             results: Vec::new(),
-            idempotency: None,
         })
     }
 
@@ -85,11 +77,18 @@ impl Operate for BatchWrite {
         let (dispatcher, context) = (admitted.dispatcher, admitted.context());
         let text = body.read_text(admitted.log, context, limits::BATCH_BODY_LEN_MAX);
         let text = text.await?;
-        let mut rows = batch_lines::parse(&text, admitted.namespace(), context.now)?;
+        let namespace = admitted.namespace_id();
+        let shard_of = |partition: &PartitionKey| dispatcher.shard_map.locate(namespace, partition);
+        let mut times = BTreeMap::new();
+        let time_at = |partition: &PartitionKey| {
+            let shard = shard_of(partition);
+            *times
+                .entry(shard)
+                .or_insert_with(|| dispatcher.time_at(shard))
+        };
+        let mut rows = batch_lines::parse(&text, admitted.namespace(), time_at)?;
         if let Some(keyed) = &mut self.ask.keyed {
             keyed.add(Some(&text));
-            let caller = &admitted.identified().caller.id;
-            self.idempotency = Some(keyed.idempotency(caller, context.now, true, Vec::new()));
         }
         refuse_blocked(admitted, &mut rows);
         if self.ask.atomicity == Atomicity::Partition {
@@ -99,21 +98,19 @@ impl Operate for BatchWrite {
         admitted
             .reserve_answer(rows.len() * ROW_ANSWER_LEN, usize::MAX)
             .await?;
-        let namespace = admitted.namespace_id();
         let mut recorded = HashSet::new();
         for (index, row) in rows.into_iter().enumerate() {
             self.results.push(row.map(|mutation| {
                 let mut done = Done::begin(&mutation);
                 let partition = &mutation.key.partition;
-                if self.idempotency.is_some() {
+                if self.ask.keyed.is_some() {
                     done.record_bytes = if recorded.insert(partition.clone()) {
                         Idempotency::charged_bytes(partition.as_bytes().len() as u64, 1)
                     } else {
                         Idempotency::charged_bytes_of_more(1)
                     };
                 }
-                let shard = dispatcher.shard_map.locate(namespace, partition);
-                parts::add(&mut self.parts, shard, index, mutation);
+                parts::add(&mut self.parts, shard_of(partition), index, mutation);
                 done
             }));
         }
@@ -137,11 +134,17 @@ impl Operate for BatchWrite {
                 .durability
                 .unwrap_or_else(|| located.namespace().durability()),
             proposed: Version::proposed_at(located.context().now),
-            idempotency: self.idempotency.take(),
+            idempotency: None,
             not_before: None,
             run: None,
         };
         let (dispatcher, call, parts) = (located.dispatcher, located.call(), &mut self.parts);
+        if let Some(keyed) = &self.ask.keyed {
+            let caller = &located.identified().caller.id;
+            parts::recognise(parts, |shard, lines| {
+                keyed.idempotency(caller, dispatcher.time_at(shard), true, lines)
+            });
+        }
         let namespace = Arc::clone(&located.identified().namespace);
         let writing =
             async { Ok(parts::write(dispatcher, &call, &namespace, parts, &template).await) };

@@ -13,7 +13,7 @@ use umbo_http::decode::{self, DeleteRangeAsk, Route};
 use umbo_http::{Answer, Fields, RequestError};
 use umbo_quota::ActualUsage;
 use umbo_store::{DeleteRangeRequest, RangeRequest, StoreError, Touched};
-use umbo_types::{ShardId, Timestamp, limits};
+use umbo_types::{ShardId, limits};
 
 use super::Operate;
 use super::body::RequestBody;
@@ -35,12 +35,7 @@ pub(crate) struct DeleteRange(DeleteRangeAsk);
 impl Operate for DeleteRange {
     type Fetched = (DeleteRangeAnswer, Touched);
 
-    fn decode(
-        route: &Route<'_>,
-        uri: &Uri,
-        fields: &Fields<'_>,
-        _now: Timestamp,
-    ) -> Result<Self, RequestError> {
+    fn decode(route: &Route<'_>, uri: &Uri, fields: &Fields<'_>) -> Result<Self, RequestError> {
         decode::delete_range(route, uri, fields).map(Self)
     }
 

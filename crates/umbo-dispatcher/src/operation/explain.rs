@@ -17,7 +17,7 @@ use umbo_http::{Answer, Fields, RequestError, json_body, rejection};
 use umbo_quota::{CostHint, Explanation, Meeting, Policy, ShardShare, format_amount};
 use umbo_routing::ShardMap;
 use umbo_store::Idempotency;
-use umbo_types::{Key, NamespaceId, Operation, Timestamp, limits};
+use umbo_types::{Key, NamespaceId, Operation, limits};
 
 use super::Operate;
 use super::body::RequestBody;
@@ -39,12 +39,7 @@ pub(crate) struct Explain {
 impl Operate for Explain {
     type Fetched = ExplainAnswer;
 
-    fn decode(
-        _route: &Route<'_>,
-        uri: &Uri,
-        _fields: &Fields<'_>,
-        _now: Timestamp,
-    ) -> Result<Self, RequestError> {
+    fn decode(_route: &Route<'_>, uri: &Uri, _fields: &Fields<'_>) -> Result<Self, RequestError> {
         decode::bare(uri)?;
         let body = Bytes::new();
         Ok(Self { body })

@@ -13,7 +13,7 @@ use umbo_http::fields::Tags;
 use umbo_http::{Answer, Fields, Representation, RequestError, RowAnswer};
 use umbo_quota::ActualUsage;
 use umbo_store::compression::{self, DamagedValue};
-use umbo_types::{Key, Row, StoredForm, Timestamp, Value, Version, limits};
+use umbo_types::{Key, Row, StoredForm, Value, Version, limits};
 
 use super::Operate;
 use super::body::RequestBody;
@@ -34,12 +34,7 @@ pub(crate) struct Get(GetAsk);
 impl Operate for Get {
     type Fetched = Option<Row>;
 
-    fn decode(
-        route: &Route<'_>,
-        uri: &Uri,
-        fields: &Fields<'_>,
-        _now: Timestamp,
-    ) -> Result<Self, RequestError> {
+    fn decode(route: &Route<'_>, uri: &Uri, fields: &Fields<'_>) -> Result<Self, RequestError> {
         decode::get(route, uri, fields).map(Self)
     }
 

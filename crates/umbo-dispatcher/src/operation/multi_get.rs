@@ -45,12 +45,7 @@ pub(crate) struct MultiGet {
 impl Operate for MultiGet {
     type Fetched = Gathered;
 
-    fn decode(
-        _route: &Route<'_>,
-        uri: &Uri,
-        _fields: &Fields<'_>,
-        _now: Timestamp,
-    ) -> Result<Self, RequestError> {
+    fn decode(_route: &Route<'_>, uri: &Uri, _fields: &Fields<'_>) -> Result<Self, RequestError> {
         decode::bare(uri)?;
         Ok(Self { keys: Vec::new() })
     }

@@ -9,7 +9,6 @@ use umbo_http::decode::{self, RangeAsk, Route};
 use umbo_http::{Fields, RequestError};
 use umbo_quota::CostHint;
 use umbo_store::RangeRequest;
-use umbo_types::Timestamp;
 
 use super::Operate;
 use super::body::RequestBody;
@@ -26,12 +25,7 @@ pub(crate) struct RangeRead(RangeAsk);
 impl Operate for RangeRead {
     type Fetched = (PageWalk, ChunkRead);
 
-    fn decode(
-        route: &Route<'_>,
-        uri: &Uri,
-        fields: &Fields<'_>,
-        _now: Timestamp,
-    ) -> Result<Self, RequestError> {
+    fn decode(route: &Route<'_>, uri: &Uri, fields: &Fields<'_>) -> Result<Self, RequestError> {
         decode::range(route, uri, fields).map(Self)
     }
 

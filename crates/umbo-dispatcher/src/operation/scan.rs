@@ -14,7 +14,7 @@ use umbo_http::{Fields, RequestError, json_body};
 use umbo_quota::CostHint;
 use umbo_routing::ShardMap;
 use umbo_store::{ScanPosition, ScanRequest};
-use umbo_types::{NamespaceId, Timestamp, limits};
+use umbo_types::{NamespaceId, limits};
 
 use super::Operate;
 use super::body::RequestBody;
@@ -50,12 +50,7 @@ struct Selection {
 impl Operate for Scan {
     type Fetched = (PageWalk, ChunkRead);
 
-    fn decode(
-        _route: &Route<'_>,
-        uri: &Uri,
-        fields: &Fields<'_>,
-        _now: Timestamp,
-    ) -> Result<Self, RequestError> {
+    fn decode(_route: &Route<'_>, uri: &Uri, fields: &Fields<'_>) -> Result<Self, RequestError> {
         let layout = decode::scan(uri, fields)?;
         let selection = Selection::whole(layout);
         Ok(Self { layout, selection })

@@ -14,7 +14,7 @@ use umbo_control::NamespaceEntry;
 use umbo_http::decode::{self, Route};
 use umbo_http::{Answer, Fields, RequestError};
 use umbo_quota::{Limiter, Tally, UsageReport};
-use umbo_types::{NamespaceId, RequestUnits, Timestamp};
+use umbo_types::{NamespaceId, RequestUnits};
 
 use super::Operate;
 use super::body::RequestBody;
@@ -29,12 +29,7 @@ pub(crate) struct Usage;
 impl Operate for Usage {
     type Fetched = UsageReport;
 
-    fn decode(
-        _route: &Route<'_>,
-        uri: &Uri,
-        _fields: &Fields<'_>,
-        _now: Timestamp,
-    ) -> Result<Self, RequestError> {
+    fn decode(_route: &Route<'_>, uri: &Uri, _fields: &Fields<'_>) -> Result<Self, RequestError> {
         decode::bare(uri)?;
         Ok(Self)
     }

@@ -18,7 +18,7 @@ use umbo_quota::{ActualUsage, CostHint};
 use umbo_store::{
     Atomicity, Change, Condition, Idempotency, Mutation, WriteError, WriteRequest, Written,
 };
-use umbo_types::{Key, LargeRef, Row, RowError, Timestamp, Version, limits};
+use umbo_types::{Key, LargeRef, Row, RowError, Version, limits};
 
 use super::Operate;
 use super::body::RequestBody;
@@ -62,13 +62,8 @@ impl Operate for Write {
     /// What became of it, and what it cost.
     type Fetched = (Done, ActualUsage);
 
-    fn decode(
-        route: &Route<'_>,
-        uri: &Uri,
-        fields: &Fields<'_>,
-        now: Timestamp,
-    ) -> Result<Self, RequestError> {
-        let ask = decode::write(route, uri, fields, now)?;
+    fn decode(route: &Route<'_>, uri: &Uri, fields: &Fields<'_>) -> Result<Self, RequestError> {
+        let ask = decode::write(route, uri, fields)?;
         Ok(Self { ask, upload: None })
     }
 
@@ -111,13 +106,15 @@ impl Operate for Write {
         B::Error: std::fmt::Display,
     {
         let dispatcher = admitted.dispatcher;
-        let (namespace, now) = (admitted.namespace_id(), admitted.context().now);
+        let namespace = admitted.namespace_id();
         let shard = dispatcher
             .shard_map
             .locate(namespace, &self.ask.key.partition);
         let mut located = admitted.locate_at(shard)?;
+        let time = || dispatcher.time_at(shard);
+        self.ask.expire(located.namespace(), time)?;
         if self.ask.kind == WriteKind::Put
-            && let Change::Put { value, expires_at } = &mut self.ask.change
+            && let Change::Put { value, .. } = &mut self.ask.change
         {
             let announced = body.size_hint().lower();
             if announced > limits::LARGE_VALUE_LEN_MAX {
@@ -151,16 +148,14 @@ impl Operate for Write {
             };
             // From here on the bound on writes in the queue counts it.
             body.release_memory();
-            *expires_at = expires_at.or_else(|| located.namespace().default_expiry(now));
+            // The body may have taken long.
+            self.ask.expire(located.namespace(), time)?;
         } else {
             // The sender of a touch with a value believes that the value is stored.
             let is_patch = matches!(self.ask.kind, WriteKind::Touch | WriteKind::Increment);
             if is_patch && body.size_hint().exact() != Some(0) {
                 let detail = "a touch or increment has no body: PUT stores another value";
                 return Err(RequestError::BadBody(detail.to_owned()));
-            }
-            if let Change::Increment { default_expiry, .. } = &mut self.ask.change {
-                *default_expiry = located.namespace().default_expiry(now);
             }
             queue::turn_away(&located, shard)?;
         }
@@ -225,11 +220,14 @@ async fn write(
     change: Change,
     condition: Condition,
 ) -> Result<Result<Written, WriteError>, RequestError> {
-    let namespace = located.namespace_id();
-    let (caller, now) = (&located.identified().caller.id, located.context().now);
+    let (dispatcher, namespace) = (located.dispatcher, located.namespace_id());
+    let shard = dispatcher.shard_map.locate(namespace, &ask.key.partition);
+    let caller = &located.identified().caller.id;
     let keeps_refusals = ask.kind != WriteKind::Touch;
-    let keyed = ask.keyed.as_ref();
-    let idempotency = keyed.map(|one| one.idempotency(caller, now, keeps_refusals, vec![0]));
+    let idempotency = ask.keyed.as_ref().map(|keyed| {
+        let now = dispatcher.time_at(shard);
+        keyed.idempotency(caller, now, keeps_refusals, vec![0])
+    });
     let request = WriteRequest {
         namespace: located.dataset(),
         epoch: located.namespace().epoch,
@@ -242,19 +240,18 @@ async fn write(
         durability: ask
             .durability
             .unwrap_or_else(|| located.namespace().durability()),
-        proposed: Version::proposed_at(now),
+        proposed: Version::proposed_at(located.context().now),
         idempotency,
         not_before: None,
         run: None,
     };
-    let (dispatcher, mut call) = (located.dispatcher, located.call());
+    let mut call = located.call();
     call.is_continued = ask.kind == WriteKind::Touch;
     let (store, to_store) = (Arc::clone(&dispatcher.store), call.context());
     let put = async move {
         let written = store.write(&to_store, request).await;
         Answered::new(&to_store, written)
     };
-    let shard = dispatcher.shard_map.locate(namespace, &ask.key.partition);
     let scopes = [WriteScope::Row(namespace, &ask.key)];
     let writing = write_through(dispatcher, shard, &call, scopes, put);
     let written = queue::ask(located, pin!(writing)).await?.pop();

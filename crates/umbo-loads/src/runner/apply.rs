@@ -86,7 +86,7 @@ impl Writer {
         let mut written = Instant::now();
         let mut has_more = true;
         loop {
-            self.count_ended(journal, tries).await?;
+            self.count_ended(journal).await?;
             if !has_more && self.open.is_empty() {
                 return Ok(());
             }
@@ -99,7 +99,7 @@ impl Writer {
             let takes = has_more && self.refusal.is_none() && self.open.has_room();
             tokio::select! {
                 biased;
-                Some(ended) = self.writes.join_next() => self.answered(ended)?,
+                Some(ended) = self.writes.join_next() => self.answered(ended, tries)?,
                 batch = batches.next(&self.host, &self.load), if takes => match batch? {
                     Some(divided) => self.open.push(divided),
                     None => has_more = false,
@@ -128,10 +128,18 @@ impl Writer {
         }
     }
 
-    fn answered(&mut self, ended: Result<EndedRequest, JoinError>) -> Result<(), Stop> {
+    fn answered(
+        &mut self,
+        ended: Result<EndedRequest, JoinError>,
+        tries: &mut u32,
+    ) -> Result<(), Stop> {
         let defect = |error: JoinError| Stop::Failed(error.to_string());
         let (shard, pieces, answers) = ended.map_err(defect)?;
         let (pieces, refusal) = judge(pieces, answers);
+        // Where some rows are taken, a quota says exactly how long the next ones have to wait.
+        if pieces.iter().any(JudgedPiece::has_done_rows) {
+            *tries = 0;
+        }
         self.open.answered(shard, pieces);
         match refusal {
             Some(HostError::Wait { after, reason }) => {
@@ -145,9 +153,9 @@ impl Writer {
 
     /// Counts the batches that have ended, and keeps their rejects. Until then an end of the run means that a batch is
     /// applied again.
-    async fn count_ended(&mut self, journal: &mut Journal, tries: &mut u32) -> Result<(), Stop> {
+    async fn count_ended(&mut self, journal: &mut Journal) -> Result<(), Stop> {
         while let Some(ended) = self.open.pop_ended() {
-            if std::mem::take(tries) > 0 {
+            if journal.run.waits.is_some() {
                 journal.waits_for(None);
             }
             let RejectedRows {

@@ -91,6 +91,11 @@ impl JudgedPiece {
             ..Self::default()
         }
     }
+
+    /// Returns whether any of its rows needs not be written again.
+    pub(super) fn has_done_rows(&self) -> bool {
+        self.counts.applied + self.counts.skipped > 0
+    }
 }
 
 /// The rows of a shard.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use umbo_api::batch::KeyFields;
 use umbo_api::loads::RejectLine;
-use umbo_rows::{LoadChange, LoadRow};
+use umbo_rows::{Expiry, LoadChange, LoadRow};
 use umbo_store::{Change, Condition, GIVES_WAY_EVERY, Mutation, give_way};
 use umbo_types::{Key, NamespaceId, PartitionKey, ShardId, Timestamp, Version};
 
@@ -55,7 +55,12 @@ pub(super) struct TakenRows {
 impl TakenRows {
     /// Takes the rows of a batch that are applied.
     pub(super) fn of(host: &Host, load: &LoadRecord, part: u16, batch: NumberedRows) -> Self {
-        let (now, default) = (host.now(), host.default_expiry(load));
+        let default = host.default_ttl(load).map(Expiry::After);
+        let mut times = BTreeMap::new();
+        let mut time_at = |partition: &PartitionKey| {
+            let shard = host.shard_of(load.namespace_id(), partition);
+            *times.entry(shard).or_insert_with(|| host.time_at(shard))
+        };
         let mut taken = Self {
             len: batch.len() as u64,
             rows: Vec::with_capacity(batch.len()),
@@ -82,12 +87,15 @@ impl TakenRows {
             }
             let change = match change {
                 LoadChange::Put { value, expiry } => {
-                    let expires_at = expiry.map(|expiry| expiry.instant(now));
-                    if expires_at.is_some_and(|at| at <= now) {
-                        taken.skipped += 1;
-                        continue;
+                    let mut expires_at = None;
+                    if let Some(expiry) = expiry.or(default) {
+                        let now = time_at(&key.partition);
+                        expires_at = Some(expiry.instant(now)).filter(|at| *at > now);
+                        if expires_at.is_none() {
+                            taken.skipped += 1;
+                            continue;
+                        }
                     }
-                    let expires_at = expires_at.or(default);
                     Change::Put { value, expires_at }
                 }
                 LoadChange::Delete => Change::Delete,

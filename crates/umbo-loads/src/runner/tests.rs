@@ -2,6 +2,8 @@
 
 mod fake_host;
 
+use std::sync::atomic::Ordering;
+
 use umbo_api::loads::LoadMode;
 
 use self::fake_host::*;
@@ -286,6 +288,45 @@ async fn runs_that_get_on_or_let_go_fail_no_load() {
     journal.waits_for(Some("there is no room".to_owned()));
     journal.write().await.unwrap();
     assert_eq!(host.journal().await.fruitless, 0, "it waits for others");
+}
+
+#[tokio::test]
+async fn a_dispatcher_that_is_alone_goes_on_at_once_with_what_the_process_before_it_did() {
+    for is_alone in [false, true] {
+        let host = FakeHost::with_load(NONE).await;
+        host.is_alone.store(is_alone, Ordering::SeqCst);
+        host.run(4, 1).await;
+        let load = host.load(ID).unwrap();
+        let mut runner = LoadRunner::new(Arc::<FakeHost>::clone(&host));
+        assert_eq!(runner.may_run(ID, &load).await, is_alone);
+        host.clock.advance(LEASE);
+        assert!(runner.may_run(ID, &load).await);
+        // Such a run counts as one that has ended by itself.
+        let shared = Host::new(Arc::<FakeHost>::clone(&host));
+        let journal = Journal::take_over(&shared, &load, 2).await.unwrap();
+        assert_eq!(journal.run.fruitless, 1);
+    }
+}
+
+/// Rows a second of a quota that is far below what the shards take.
+const ROWS_A_SECOND: u32 = 1_000;
+
+#[tokio::test(start_paused = true)]
+async fn a_load_uses_what_its_quota_allows() {
+    for mode in [LoadMode::Merge, LoadMode::Replace] {
+        let host = FakeHost::with_load_of(NONE, mode, 0.1).await;
+        let begun = tokio::time::Instant::now();
+        *host.quota.lock().unwrap() = Some((ROWS_A_SECOND, begun));
+        host.run(i64::MAX, 1).await;
+        assert!(matches!(host.state(), LoadState::Live | LoadState::Ready));
+        let rows = u32::from(PARTS) * (PART_ROWS - BAD_LINES);
+        let least = Duration::from_secs(rows.into()) / ROWS_A_SECOND;
+        let taken = tokio::time::Instant::now().duration_since(begun);
+        assert!(
+            taken < least * 5 / 4,
+            "{mode:?}: {taken:?} instead of {least:?}"
+        );
+    }
 }
 
 #[test]

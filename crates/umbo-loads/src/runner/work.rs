@@ -24,7 +24,7 @@ pub(super) async fn wait(
     reason: &str,
     tries: &mut u32,
 ) -> Result<(), Stop> {
-    if *tries == 0 {
+    if journal.run.waits.is_none() {
         tracing::info!(load = id, reason, "a load waits");
     }
     journal.waits_for(Some(shortened(reason)));

@@ -1,10 +1,14 @@
 //! Hello, welcome, and the stamp of a node's frames.
 
+use umbo_types::Timestamp;
+
 use super::records::{put_revision, revision};
 use crate::error::DecodeError;
 use crate::frame::{FRAME_LEN_MAX, NodeStamp};
 use crate::version::{Hello, ProtocolVersion, Refusal, Welcome};
-use crate::wire::{Reader, bad, ignored, put_bytes, put_fixed, put_optional, put_varint};
+use crate::wire::{
+    Reader, bad, ignored, put_bytes, put_fixed, put_optional, put_optional_varint, put_varint,
+};
 
 /// Smallest window that a peer may offer, in bytes: credit is granted in sixteenths, and two of the longest
 /// frames must fit in addition.
@@ -13,6 +17,8 @@ const _: () = assert!(WINDOW_LEN_MIN as usize / 16 * 15 > 2 * FRAME_LEN_MAX);
 
 /// Tag of the refusal in a welcome: its kind, then the reason.
 const REFUSAL: u8 = 1;
+/// Tag of the node's time of day in a welcome.
+const WALL: u8 = 2;
 
 pub(crate) fn put_stamp(out: &mut Vec<u8>, stamp: &NodeStamp) {
     put_fixed(out, stamp.stamp_ns);
@@ -71,6 +77,9 @@ pub(crate) fn put_welcome(out: &mut Vec<u8>, welcome: &Welcome) {
     put_bytes(out, welcome.node.as_bytes());
     put_varint(out, welcome.map_version);
     put_varint(out, welcome.window.into());
+    if let Some(wall) = welcome.wall {
+        put_optional_varint(out, WALL, wall.0);
+    }
     let (kind, reason) = match &welcome.refusal {
         None => return,
         Some(Refusal::Other(reason)) => (1, reason),
@@ -90,6 +99,7 @@ pub(crate) fn welcome(reader: &mut Reader<'_>) -> Result<Welcome, DecodeError> {
         node: reader.text("node")?,
         map_version: reader.varint()?,
         window: window(reader)?,
+        wall: None,
         refusal: None,
     };
     while let Some((tag, mut field)) = reader.optional()? {
@@ -105,6 +115,7 @@ pub(crate) fn welcome(reader: &mut Reader<'_>) -> Result<Welcome, DecodeError> {
                     _ => Refusal::Other(reason),
                 });
             }
+            WALL => welcome.wall = Some(Timestamp(field.varint()?)),
             tag => ignored(tag, 0)?,
         }
     }

@@ -341,14 +341,7 @@ fn hello() -> Hello {
 }
 
 fn welcomes() -> [Welcome; 2] {
-    let welcome = Welcome {
-        version: ProtocolVersion(1),
-        cluster_id: "c".to_owned(),
-        node: "n".to_owned(),
-        map_version: 7,
-        window: WINDOW_LEN as u32,
-        refusal: None,
-    };
+    let welcome = hello().welcome("c", "n", 7);
     let refusal = Some(Refusal::OtherCluster("why".to_owned()));
     [welcome.clone(), Welcome { refusal, ..welcome }]
 }

@@ -6,7 +6,9 @@ use umbo_protocol::{
     ProtocolVersion, Refusal, RequestWriter, WINDOW_LEN, Welcome,
 };
 use umbo_store::RecordsRevision;
+use umbo_types::Timestamp;
 
+use crate::golden::{STAMP, hex};
 use crate::peers::frame;
 use crate::values::stamp;
 
@@ -16,6 +18,23 @@ fn spoken(min: u32, max: u32) -> Hello {
         version_max: ProtocolVersion(max),
         ..Hello::new("a", "n", 3, 1)
     }
+}
+
+#[test]
+fn a_node_tells_its_time_of_day_behind_all_that_its_welcome_has_without() {
+    let without = spoken(1, 1).welcome("a", "n", 4);
+    let with = Welcome {
+        wall: Some(Timestamp(7_000)),
+        ..without.clone()
+    };
+    let [without, with] = [without, with].map(|welcome| {
+        let mut out = Vec::new();
+        AnswerWriter::welcome(&mut out, &STAMP, &welcome);
+        // Behind the length of the frame.
+        hex(&out[4..])
+    });
+    // Tag, length, and 7,000 as a varint.
+    assert_eq!(with, without + "0202d836");
 }
 
 #[test]
@@ -138,6 +157,7 @@ proptest! {
             node,
             map_version,
             window: WINDOW_LEN as u32,
+            wall: (map_version % 2 > 0).then_some(Timestamp(map_version)),
             refusal: match which {
                 0 => None,
                 1 => Some(Refusal::NoCommonVersion(text)),

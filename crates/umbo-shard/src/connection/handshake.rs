@@ -37,13 +37,14 @@ pub(super) async fn greet<Io: AsyncRead + AsyncWrite + Unpin>(
         let mut decoder = Decoder::of_dispatcher();
         let hello = read_hello(&mut io, &mut decoder).await?;
         let map = node.cluster_map();
-        let welcome = hello.welcome(map.cluster_id(), node.name(), map.version());
+        let mut welcome = hello.welcome(map.cluster_id(), node.name(), map.version());
         if let Some(refusal) = &welcome.refusal {
             node.metrics().record_connection_refused();
             node.log_refused(refusal, &hello.software);
         } else {
             place.supersede(hello.incarnation).await;
         }
+        welcome.wall = Some(node.clock().wall());
         send(node, &mut io, &welcome).await?;
         Ok((decoder, hello, welcome))
     };

@@ -69,7 +69,12 @@ pub(crate) struct Cluster {
 impl Cluster {
     /// Starts nodes that share the shards evenly, on a network in memory.
     pub(crate) fn start(nodes: usize) -> Self {
-        Self::of(nodes, false, Arc::new(TokioClock::new()))
+        Self::start_by(nodes, Arc::new(TokioClock::new()))
+    }
+
+    /// Starts nodes on a network in memory that live by this clock.
+    pub(crate) fn start_by(nodes: usize, clock: Arc<dyn Clock>) -> Self {
+        Self::of(nodes, false, clock)
     }
 
     /// Starts nodes that share the shards evenly, on loopback.
@@ -146,12 +151,21 @@ impl Cluster {
     }
 
     /// Begins to connect a store to the nodes.
-    pub(crate) fn dial(&self, mut settings: RemoteSettings) -> Arc<RemoteStore> {
+    pub(crate) fn dial(&self, settings: RemoteSettings) -> Arc<RemoteStore> {
+        self.dial_by(settings, Arc::clone(&self.clock))
+    }
+
+    /// Begins to connect a store that lives by this clock.
+    pub(crate) fn dial_by(
+        &self,
+        mut settings: RemoteSettings,
+        clock: Arc<dyn Clock>,
+    ) -> Arc<RemoteStore> {
         if self.members[0].address.is_none() {
             settings.transport = Transport::Other(Arc::<Network>::clone(&self.network));
         }
         let map = ClusterMap::clone(&self.map);
-        RemoteStore::connect(settings, map, Arc::clone(&self.clock))
+        RemoteStore::connect(settings, map, clock)
     }
 
     /// Connects a store to all of the nodes.

@@ -3,6 +3,7 @@
 
 #![cfg(test)]
 
+mod clocks;
 mod cluster;
 mod contract;
 mod faults;

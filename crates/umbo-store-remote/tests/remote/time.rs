@@ -1,6 +1,7 @@
 //! The time of these tests: that of tokio, which stands still while anything runs in a test with `start_paused`, and
 //! goes to the next timer once nothing does.
 
+use std::sync::atomic::{AtomicI64, Ordering::SeqCst};
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -15,19 +16,29 @@ const PATIENCE: Duration = Duration::from_mins(1);
 #[derive(Debug)]
 pub(crate) struct TokioClock {
     began: Instant,
+    /// How far its time of day is ahead, in seconds.
+    ahead: AtomicI64,
 }
 
 impl TokioClock {
     pub(crate) fn new() -> Self {
         Self {
             began: Instant::now(),
+            ahead: AtomicI64::new(0),
         }
+    }
+
+    /// Sets how far the time of day is ahead of the right one, in seconds.
+    pub(crate) fn set_ahead(&self, seconds: i64) {
+        self.ahead.store(seconds, SeqCst);
     }
 }
 
 impl Clock for TokioClock {
     fn wall(&self) -> Timestamp {
-        BEGIN.saturating_add(self.began.elapsed())
+        let right = BEGIN.saturating_add(self.began.elapsed());
+        let ahead = self.ahead.load(SeqCst) * 1_000_000;
+        Timestamp(right.0.checked_add_signed(ahead).expect("a time of day"))
     }
 
     fn monotonic(&self) -> std::time::Instant {

@@ -137,6 +137,20 @@ pub async fn only_expired_rows_are_nothing<E: Engine>() {
     assert_eq!(seen(&t, &[]).await, [0; 7]);
 }
 
+/// A row whose expiry was made by the time of its shard lives for that time.
+pub async fn a_row_lives_for_its_time_at_its_shard<E: Engine>() {
+    let t = TestSubject::<E>::fresh().await;
+    let (at, second) = (key("p", "s"), Duration::from_secs(1));
+    let shard = t.store.shard_map().locate(NS, &at.partition);
+    let now = t.store.time_at(shard, t.clock.wall());
+    let expires_at = now.saturating_add(60 * second);
+    applied(t.write_one(put_until(&at, "v", Some(expires_at))).await);
+    t.clock.advance(59 * second);
+    assert!(t.get(&at).await.is_some());
+    t.clock.advance(second);
+    assert_eq!(t.get(&at).await, None);
+}
+
 /// Puts a row that is not to be put before `due_at`.
 async fn put_due<E: Engine>(
     t: &TestSubject<E>,

@@ -28,6 +28,8 @@ pub(super) struct ShardWrite {
     /// Lines of the request, in the order of the mutations.
     pub(super) lines: Vec<usize>,
     mutations: Vec<Mutation>,
+    /// By what a repetition is recognised.
+    idempotency: Option<Idempotency>,
 }
 
 /// The outcome of one part: of each of its mutations, or of all of them.
@@ -44,11 +46,20 @@ pub(super) fn add(parts: &mut Vec<ShardWrite>, shard: ShardId, line: usize, muta
             shard,
             lines: Vec::new(),
             mutations: Vec::new(),
+            idempotency: None,
         });
         parts.len() - 1
     });
     parts[at].lines.push(line);
     parts[at].mutations.push(mutation);
+}
+
+/// Sets by what a repetition of each part is recognised, which `make` makes for a shard and the lines of the part.
+pub(super) fn recognise(parts: &mut [ShardWrite], make: impl Fn(ShardId, Vec<u32>) -> Idempotency) {
+    for part in parts {
+        let lines = part.lines.iter().map(|&line| line as u32).collect();
+        part.idempotency = Some(make(part.shard, lines));
+    }
 }
 
 /// Divides the batch by its shards, for their quotas.
@@ -78,10 +89,7 @@ pub(super) async fn write(
     let works = parts.iter_mut().map(|part| {
         let request = WriteRequest {
             mutations: std::mem::take(&mut part.mutations),
-            idempotency: template.idempotency.as_ref().map(|all| Idempotency {
-                lines: part.lines.iter().map(|&line| line as u32).collect(),
-                ..all.clone()
-            }),
+            idempotency: part.idempotency.take(),
             ..template.clone()
         };
         // One part is the whole batch, which is repeated as any request is.

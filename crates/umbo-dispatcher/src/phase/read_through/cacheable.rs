@@ -118,7 +118,8 @@ impl<'a> CacheableRead<'a> {
                     let row = bound.on(Pin::new(&mut read)).await;
                     let row = bound.answer(row, shard);
                     let fetched = permit.complete(Answered::new(&context, row));
-                    Ok(time.fetched(fetched.and_then(|row| SharedRead::Row(dataset, row))?))
+                    let read = fetched.and_then(|row| SharedRead::Row(dataset, row));
+                    Ok(time.fetched(&dispatcher, shard, read?))
                 });
                 Box::into_pin(read as Box<_>)
             }
@@ -133,7 +134,7 @@ impl<'a> CacheableRead<'a> {
                     let page = bound.answer(page, shard);
                     let fetched = permit.complete(Answered::new(&context, page));
                     let read = fetched.and_then(|page| SharedRead::Page(dataset, Arc::new(page)));
-                    Ok(time.fetched(read?))
+                    Ok(time.fetched(&dispatcher, shard, read?))
                 })
             }
         }
@@ -156,13 +157,19 @@ impl ReadTime {
         }
     }
 
-    fn until(self, expires_at: Timestamp) -> Option<Instant> {
-        let left = Duration::from_micros(expires_at.0.saturating_sub(self.wall.0));
+    /// Returns when a row of a store expires whose clock shows `now` at this moment.
+    fn until(self, expires_at: Timestamp, now: Timestamp) -> Option<Instant> {
+        let left = Duration::from_micros(expires_at.0.saturating_sub(now.0));
         self.monotonic.checked_add(left)
     }
 
     /// Returns a result with what the shield needs of it.
-    pub(super) fn fetched(self, value: Timed<SharedRead>) -> Fetched<Timed<SharedRead>> {
+    pub(super) fn fetched(
+        self,
+        dispatcher: &Dispatcher,
+        shard: ShardId,
+        value: Timed<SharedRead>,
+    ) -> Fetched<Timed<SharedRead>> {
         let (bytes, is_found, expires_at) = match &value.answer {
             SharedRead::Row(_, None) => (0, false, None),
             SharedRead::Row(_, Some(row)) => {
@@ -185,7 +192,8 @@ impl ReadTime {
         Fetched {
             bytes,
             is_found,
-            expires_at: expires_at.and_then(|at| self.until(at)),
+            expires_at: expires_at
+                .and_then(|at| self.until(at, dispatcher.store.time_at(shard, self.wall))),
             value,
         }
     }

@@ -11,7 +11,7 @@ use umbo_store::{
     RecordsCopy, RecordsKeeper, Store, StoreError, StoreReport, WrappedStore, WriteError,
     WriteRequest, Written,
 };
-use umbo_types::{Key, NamespaceId, PartitionKey, Row, ShardId};
+use umbo_types::{Key, NamespaceId, PartitionKey, Row, ShardId, Timestamp};
 
 /// What happens to a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -143,6 +143,11 @@ fn unavailable(shard: ShardId, outcome: Outcome) -> StoreError {
 impl WrappedStore for FaultyStore {
     fn inner(&self) -> &dyn Store {
         &*self.inner
+    }
+
+    fn time_at(&self, _: ShardId, now: Timestamp) -> Timestamp {
+        let ahead = self.clock_ahead.load(SeqCst);
+        Timestamp(now.0.checked_add_signed(-ahead).unwrap())
     }
 
     fn nodes(&self) -> Vec<NodeStatus> {

@@ -148,11 +148,24 @@ impl TestDispatcher {
         self.send(request, body).await
     }
 
+    /// Asks with header fields.
+    pub(crate) async fn ask_with(
+        &self,
+        (method, path): (&str, &str),
+        fields: &[(&str, &str)],
+        body: &str,
+    ) -> Answer {
+        let request = Request::builder().method(method).uri(path);
+        let with = |request: http::request::Builder, (name, value): &(&str, &str)| {
+            request.header(*name, *value)
+        };
+        self.send(fields.iter().fold(request, with), body).await
+    }
+
     /// Uploads a part of a load.
     pub(crate) async fn upload(&self, path: &str, lines: &str) -> Answer {
-        let request = Request::builder().method("PUT").uri(path);
-        let request = request.header("content-type", "application/x-ndjson");
-        self.send(request, lines).await
+        let fields = [("content-type", "application/x-ndjson")];
+        self.ask_with(("PUT", path), &fields, lines).await
     }
 
     async fn send(&self, mut request: http::request::Builder, body: &str) -> Answer {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 
 use async_trait::async_trait;
 use tokio::sync::watch;
@@ -53,6 +53,10 @@ pub(super) struct FakeHost {
     pub(super) held: watch::Sender<(u32, u64)>,
     /// Requests of that run that came to be held.
     pub(super) waiting: watch::Sender<u64>,
+    /// Whether it is the only dispatcher.
+    pub(super) is_alone: AtomicBool,
+    /// Rows a second that its quota allows, where it has one, and until when they are used up.
+    pub(super) quota: Mutex<Option<(u32, tokio::time::Instant)>>,
     /// The keys of rows that were given to shards, in that order.
     pub(super) applied_keys: Mutex<Vec<(ShardId, Key)>>,
 }
@@ -106,13 +110,15 @@ impl FakeHost {
             key_of,
             held: watch::channel((0, 0)).0,
             waiting: watch::channel(0).0,
+            is_alone: AtomicBool::new(false),
+            quota: Mutex::default(),
             applied_keys: Mutex::default(),
         }
     }
 
     pub(super) fn seal(&self) {
         let mut load = self.load.lock().unwrap();
-        load.step(&LoadStep::Seal(PARTS.into()), self.now())
+        load.step(&LoadStep::Seal(PARTS.into()), self.time_at(ShardId(0)))
             .unwrap();
     }
 
@@ -187,6 +193,22 @@ impl FakeHost {
         if *self.waiting.borrow() > passed {
             held.wait_for(|(number, _)| *number == 0).await.unwrap();
         }
+    }
+
+    /// Refuses rows while earlier ones have used the quota up.
+    fn charge(&self, rows: u32) -> Result<(), HostError> {
+        let mut quota = self.quota.lock().unwrap();
+        let Some((rows_a_second, used_until)) = &mut *quota else {
+            return Ok(());
+        };
+        let now = tokio::time::Instant::now();
+        let after = used_until.saturating_duration_since(now);
+        if !after.is_zero() {
+            let reason = "the quota is used up".to_owned();
+            return Err(HostError::Wait { after, reason });
+        }
+        *used_until = now + Duration::from_secs(rows.into()) / *rows_a_second;
+        Ok(())
     }
 
     /// Forgets how many runs have ended without getting on: they ended by chance.
@@ -309,12 +331,16 @@ pub(super) fn expected_of(key_of: fn(u16, u32) -> u32) -> BTreeMap<u32, String> 
 
 #[async_trait]
 impl LoadHost for FakeHost {
-    fn now(&self) -> Timestamp {
+    fn time_at(&self, _: ShardId) -> Timestamp {
         self.clock.wall()
     }
 
     fn monotonic(&self) -> Instant {
         self.clock.monotonic()
+    }
+
+    fn is_alone(&self) -> bool {
+        self.is_alone.load(Ordering::SeqCst)
     }
 
     fn loads(&self) -> Vec<(String, Arc<LoadRecord>)> {
@@ -330,7 +356,7 @@ impl LoadHost for FakeHost {
 
     async fn step(&self, _: &str, step: LoadStep) -> Result<(), HostError> {
         self.is_there()?;
-        let now = self.now();
+        let now = self.time_at(ShardId(0));
         let stepped = self.load.lock().unwrap().step(&step, now);
         stepped.map(drop).map_err(|_| HostError::Gone)?;
         self.is_there()
@@ -380,6 +406,7 @@ impl LoadHost for FakeHost {
         self.hold(run).await;
         // Others go on meanwhile.
         tokio::task::yield_now().await;
+        self.charge(mutations.len() as u32)?;
         let number = self.requests.fetch_add(1, Ordering::SeqCst) + 1;
         if number.is_multiple_of(self.refused_each) {
             return Err(HostError::Wait {
@@ -444,7 +471,7 @@ impl LoadHost for FakeHost {
         false
     }
 
-    fn default_expiry(&self, _: &LoadRecord) -> Option<Timestamp> {
+    fn default_ttl(&self, _: &LoadRecord) -> Option<Duration> {
         None
     }
 
