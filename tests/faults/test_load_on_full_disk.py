@@ -31,7 +31,7 @@ def test_a_load_waits_for_room(new_server, small_disk):  # noqa: F811
     policy |= {"rate": 200, "burst": 200}
     assert ns.client.put("/admin/v1/quotas/slow", json.dumps(policy).encode()).status in (200, 201)
     load.seal(1)
-    step_until(server.clock, lambda: "slow" in load.info().get("reason", ""), "it is being applied")
+    step_until(server.clock, lambda: "slow" in load.info().get("reason", ""), "it is being applied", step=0.05)
     filler = small_disk / "filler"
     with filler.open("wb") as file:
         try:

@@ -70,9 +70,9 @@ def between(before, value, after, key):
     if "service" in key[1] or key[0] in ("umbo_connections", "umbo_connections_accepted_total"):
         return True
     first, last = before.samples.get(key), after.samples.get(key)
-    if after.kinds[key[0]] == "counter" and None not in (first, last):
-        # Umbo reads its own records now and then.
-        return first <= value <= last
+    if after.kinds[key[0]] == "counter" and last is not None:
+        # Umbo reads its own records now and then. A series that is new began at 0.
+        return (first or 0) <= value <= last
     return value in (first, last)
 
 

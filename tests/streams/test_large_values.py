@@ -252,5 +252,6 @@ def test_the_largest_value_takes_little_memory(new_server):
     assert ns.get("p").body == value
     both = server.memory("VmHWM") - before
     print(f"extra memory: {within / MIB:.1f} MiB in, {both / MIB:.1f} MiB in and out")
-    assert both <= 12 * MIB, (within, both)
+    # A quarter of the value: neither way has all of it in memory. Alone on a machine it is some 8 MiB.
+    assert both <= LARGEST / 4, (within, both)
     server.stop()

@@ -11,6 +11,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::BytesMut;
 use clap::{Args, Subcommand};
+use tokio::time::sleep;
 use umbo_api::backup::BackupBegun;
 use umbo_client::Client;
 use umbo_store_redb::BackupCheck;
@@ -23,10 +24,13 @@ use crate::connection::{ConnectionArgs, block_on};
 use crate::output;
 use crate::server::SystemClock;
 
-/// Bytes of a file of a backup: one request of an object store, held in memory for each shard while it is filled. Of
-/// many shards the files are smaller, so that all of them together take [`MEMORY_MAX`].
-const FILE_LEN: usize = 32 << 20;
+/// Bytes of a file of a backup: one request of an object store, held in memory for each shard while it is filled. A
+/// larger one keeps the commits of a server on the same disk waiting for longer. Of many shards the files are smaller, so that
+/// all of them together take [`MEMORY_MAX`].
+const FILE_LEN: usize = 8 << 20;
 const MEMORY_MAX: usize = 512 << 20;
+/// Priority of the command: a busy process of the usual one gets ten times as much of a core.
+const NICENESS: i32 = 10;
 /// How often a backup is begun again whose state is gone, because a shard was opened again meanwhile.
 const TRIES: u32 = 5;
 
@@ -40,6 +44,9 @@ pub(crate) struct Arguments {
     /// environment, as the tools of the provider name them
     #[arg(long, value_name = "LOCATION", required = true)]
     to: Option<String>,
+    /// Part of the time that the server is asked for rows, in percent; the rest is left to others
+    #[arg(long, value_name = "PERCENT", default_value_t = 25, value_parser = clap::value_parser!(u32).range(1..=100))]
+    share: u32,
 }
 
 #[derive(Debug, Subcommand)]
@@ -51,14 +58,16 @@ enum Command {
 impl Arguments {
     /// Runs the command.
     pub(crate) fn run(self, connection: &ConnectionArgs) -> Result<(), CliError> {
-        match (self.command, self.to) {
-            (Some(Command::Verify(verify)), _) => block_on(verify.run(connection)),
-            (None, to) => block_on(make(connection, &to.unwrap_or_default())),
+        match self.command {
+            Some(Command::Verify(verify)) => block_on(verify.run(connection)),
+            None => block_on(make(connection, &self.to.unwrap_or_default(), self.share)),
         }
     }
 }
 
-async fn make(connection: &ConnectionArgs, to: &str) -> Result<(), CliError> {
+async fn make(connection: &ConnectionArgs, to: &str, share: u32) -> Result<(), CliError> {
+    // Beside a server on the same machine; where the system refuses it, the pauses have to do.
+    drop(rustix::process::setpriority_process(None, NICENESS));
     let location = Location::open(to)?;
     if location.find(manifest::NAME).await?.is_some() {
         let text = format!("{to} has a backup already: choose another place for this one");
@@ -67,7 +76,11 @@ async fn make(connection: &ConnectionArgs, to: &str) -> Result<(), CliError> {
     let client = connection.client()?;
     let mut tries = 1;
     let manifest = loop {
-        match Making::begin(&client, &location).await?.read_all().await {
+        match Making::begin(&client, &location)
+            .await?
+            .read_all(share)
+            .await
+        {
             Ok(manifest) => break manifest,
             Err(error) if tries < TRIES && error.may_pass() => {
                 output::note(&format!("{error}; beginning again"));
@@ -119,12 +132,14 @@ impl<'a> Making<'a> {
     }
 
     /// Reads the shards by turns, a piece of each, so that the state of none is forgotten meanwhile.
-    async fn read_all(self) -> Result<Manifest, CliError> {
+    async fn read_all(self, share: u32) -> Result<Manifest, CliError> {
         let mut shards: Vec<_> = (0..self.begun.shards).map(ReadShard::new).collect();
         let file_len = FILE_LEN.min(MEMORY_MAX / shards.len().max(1));
         while shards.iter().any(|shard| !shard.is_over) {
             for shard in shards.iter_mut().filter(|shard| !shard.is_over) {
+                let asked = Instant::now();
                 self.read(shard, file_len).await?;
+                sleep(asked.elapsed() * (100 - share) / share).await;
             }
         }
         let records = STANDARD.decode(&self.begun.records).map_err(|error| {
