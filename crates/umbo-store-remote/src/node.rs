@@ -79,10 +79,23 @@ pub(crate) struct Node {
 #[derive(Debug, Default)]
 struct ToldStatus {
     shards: Vec<ShardStatus>,
-    /// How far the clock of this process is ahead of that of the node, in microseconds; negative if it is behind.
-    clock_ahead: Option<i64>,
-    /// The same, as it was found last. One that is nearer to zero counts: a status may have been read late.
-    last_ahead: Option<i64>,
+    /// The last two times of day of the node, and when they came.
+    times: [Option<(Timestamp, Instant)>; 2],
+    /// Whether the clocks were too far apart then.
+    is_off: bool,
+}
+
+impl ToldStatus {
+    /// Returns how far the time of day `own` of this process is ahead of that of the node, in microseconds; negative if it
+    /// is behind. What the node has told is carried on by the monotonic clock, so that a jump of this process's time of day
+    /// shows at once; of two times the later one counts, because a status may have been read late.
+    fn clock_ahead(&self, own: Timestamp, now: Instant) -> Option<i64> {
+        let carried_on = |(wall, at): &(Timestamp, Instant)| {
+            wall.saturating_add(now.saturating_duration_since(*at))
+        };
+        let times = self.times.iter().flatten();
+        Some(signed_micros(own, times.map(carried_on).max()?))
+    }
 }
 
 /// Whether a node can be asked.
@@ -271,23 +284,20 @@ impl Node {
 
     /// Stores the status of the node.
     pub(crate) fn keep_status(&self, status: StatusOfNode) {
-        let own = self.common.clock.wall();
-        let last_ahead = status.wall.map(|wall| signed_micros(own, wall));
+        let (own, now) = (self.common.clock.wall(), self.common.clock.monotonic());
         let mut told = self.lock_told();
-        let found = [last_ahead, told.last_ahead].into_iter().flatten();
-        let clock_ahead = found.min_by_key(|ahead| ahead.unsigned_abs());
-        if is_off(clock_ahead) && !is_off(told.clock_ahead) {
+        let was_off = told.is_off;
+        told.shards = status.shards;
+        told.times = [status.wall.map(|wall| (wall, now)), told.times[0]];
+        let clock_ahead = told.clock_ahead(own, now);
+        told.is_off = is_off(clock_ahead);
+        if told.is_off && !was_off {
             tracing::warn!(
                 node = self.name(),
                 ahead_seconds = clock_ahead.unwrap_or_default() / 1_000_000,
                 "the clocks of this machine and of a shard node are too far apart: check what sets them (NTP)"
             );
         }
-        *told = ToldStatus {
-            shards: status.shards,
-            clock_ahead,
-            last_ahead,
-        };
     }
 
     /// Returns the last status of the node's shards.
@@ -295,9 +305,10 @@ impl Node {
         self.lock_told().shards.clone()
     }
 
-    /// Returns how far the clock of this process is ahead of that of the node, as the node told it last.
+    /// Returns how far the clock of this process is ahead of that of the node now; none before the node has told its own.
     pub(crate) fn clock_ahead(&self) -> Option<i64> {
-        self.lock_told().clock_ahead
+        let (own, now) = (self.common.clock.wall(), self.common.clock.monotonic());
+        self.lock_told().clock_ahead(own, now)
     }
 
     fn lock_told(&self) -> MutexGuard<'_, ToldStatus> {
@@ -326,4 +337,26 @@ fn signed_micros(one: Timestamp, other: Timestamp) -> i64 {
 fn is_off(clock_ahead: Option<i64>) -> bool {
     let apart = clock_ahead.map_or(0, i64::unsigned_abs);
     u128::from(apart) > CLOCK_OFFSET_MAX.as_micros()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_jump_of_the_own_clock_shows_at_once_and_a_status_that_was_read_late_does_not() {
+        let (begun, day) = (Instant::now(), Timestamp::from_millis(1_790_000_000_000));
+        let at = |seconds| begun + Duration::from_secs(seconds);
+        let mut told = ToldStatus::default();
+        assert_eq!(told.clock_ahead(day, begun), None);
+        told.times = [Some((day, begun)), None];
+        let later = day.saturating_add(Duration::from_secs(5));
+        assert_eq!(told.clock_ahead(later, at(5)), Some(0));
+        assert_eq!(told.clock_ahead(day, at(5)), Some(-5_000_000));
+        let jumped = later.saturating_add(Duration::from_hours(24));
+        assert_eq!(told.clock_ahead(jumped, at(5)), Some(86_400_000_000));
+        // The node told it at once, and it was read three seconds later.
+        told.times = [Some((day, at(3))), told.times[0]];
+        assert_eq!(told.clock_ahead(later, at(5)), Some(0));
+    }
 }
