@@ -6,8 +6,10 @@
 //!
 //! The worlds: `store` (one engine on a simulated disk), `records` (dispatchers over a store whose shards fail),
 //! `moves` (shards that move between nodes, with the operator's steps left out), `hop` (stores of dispatchers and nodes
-//! over a simulated network), `loads` (whole dispatchers that run loads and change versions, over such a network). `cargo run --release -p umbo-simulation -- --seeds 2000` runs seeds of all of them,
-//! `--world hop --seed 0x7 --trace` replays one. `mutants/` holds patches that break mends in Umbo's code, and
+//! over a simulated network), `loads` (whole dispatchers that run loads and change versions, over such a network, with all
+//! of it at once: paused runners, wrong clocks, shards that move, large values, disks that fail).
+//! `cargo run --release -p umbo-simulation -- --seeds 2000` runs seeds of all of them, `--world hop --seed 0x7 --trace`
+//! replays one. `mutants/` holds patches that break mends in Umbo's code, and
 //! `tests/mutants --run NAME` shows that a world finds one.
 //!
 //! Start with [`worlds`] and [`simulation`].

@@ -13,6 +13,7 @@ mod host;
 mod isolation;
 pub mod loads;
 pub mod moves;
+mod nemesis;
 mod network;
 mod rest;
 mod words;

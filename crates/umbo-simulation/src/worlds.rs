@@ -13,7 +13,7 @@ pub enum World {
     Moves,
     /// Dispatchers' stores and nodes over a simulated network.
     Hop,
-    /// Loads, activations and rollbacks by whole dispatchers, over such a network.
+    /// Loads, activations and rollbacks by whole dispatchers, over such a network, with everything at once.
     Loads,
 }
 
@@ -78,6 +78,14 @@ impl World {
                 "slow disk",
                 "dispatcher killed",
                 "copy of the records lost",
+                "runner paused",
+                "shard moved",
+                "new folder",
+                "upload left",
+                "large value touched",
+                "clock jump",
+                "key twice in a load",
+                "full disk",
                 "load ready",
                 "load live",
                 "load merged",

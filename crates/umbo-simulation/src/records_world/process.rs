@@ -223,7 +223,7 @@ fn parts(store: Arc<dyn Store>, clock: Arc<dyn Clock>) -> DispatcherParts {
             body_memory_max: 16 << 20,
             answer_memory_max: 16 << 20,
             body_timeout: Duration::from_secs(5),
-            default_timeout: Duration::from_secs(5),
+            default_timeout: Duration::from_secs(10),
             records_stale_max: Duration::from_hours(1),
         },
         config_text: String::new(),

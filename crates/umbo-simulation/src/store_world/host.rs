@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use tempfile::TempDir;
 use tokio::task::AbortHandle;
+use umbo_routing::ClusterMap;
 use umbo_store::Store;
 use umbo_store_redb::{Config, Opener, RedbStore};
 use umbo_types::Clock;
@@ -103,6 +104,23 @@ impl SimulatedHost {
             retry.abort();
         }
         self.endpoint.end()
+    }
+
+    /// Returns the map of the cluster that the store is opened with; none if it belongs to none.
+    pub(super) fn map(&self) -> Option<Arc<ClusterMap>> {
+        let config = self.config.borrow();
+        let member = config.cluster.as_ref();
+        member.map(|member| Arc::clone(&member.map))
+    }
+
+    /// Replaces the folder of the store by an empty one.
+    pub(super) fn empty_folder(&self) {
+        let folder = self.data_folder();
+        let emptied = std::fs::remove_dir_all(&folder);
+        let made = emptied.and_then(|()| std::fs::create_dir(&folder));
+        if let Err(error) = made {
+            violated(&format!("a folder cannot be emptied: {error}"));
+        }
     }
 
     /// Returns the folder of the store.

@@ -1,17 +1,23 @@
-//! World 5: loads: whole dispatchers, which run loads and activate versions, over shard nodes, a simulated network and
-//! engines on simulated disks.
+//! World 5: loads, and everything else at once: whole dispatchers, which run loads and activate versions, over shard
+//! nodes, a simulated network and engines on simulated disks.
 //!
 //! One client makes loads of a namespace, one after the other, and activates, rolls back, drops and aborts what they
-//! have built; others put, delete and read rows, each request by any dispatcher. Nodes and links fail as in the world of
-//! the hop, and dispatchers are killed. No acknowledged write may be lost by an activation or a rollback, no deleted row
-//! may come back, no answer may mix versions, every load must end as it would have, and nothing may be left of what was
-//! aborted or dropped.
+//! have built; a load may have rows with equal keys, of which the last counts. Another client puts large values and
+//! leaves before they are answered; others put, delete and read rows, each request by any dispatcher. Nodes, disks and
+//! links fail as in the world of the hop; shards move to the other node, whose folder may be new; dispatchers are killed,
+//! and paused while they run a load; the clock of one process is wrong. No acknowledged write may be lost, by an
+//! activation or a rollback neither, no deleted row may come back, no answer may mix versions, every load must end as it
+//! would have, with all of its rows, no version may be dropped early, and nothing may be left of what was aborted or
+//! dropped.
 
 mod client;
+mod clocks;
 mod datasets;
 mod dispatcher;
 mod loader;
+mod paused_store;
 mod rest;
+mod uploads;
 mod world;
 
 use std::cell::{Cell, RefCell};
@@ -22,10 +28,12 @@ use std::time::Duration;
 use tokio::task::JoinHandle;
 
 use self::datasets::SimulatedDatasets;
+use self::paused_store::Pauses;
 use self::world::{LoadsWorld, SimulatedDispatcher};
 use super::endpoint::Endpoint;
-use super::hop::{self, Nemesis};
+use super::hop;
 use super::moves::{NODES, first_map};
+use super::nemesis::Nemesis;
 use super::network::Network;
 use super::world::{StorePlan, World};
 use crate::chance::Chance;
@@ -43,12 +51,16 @@ pub async fn run(seed: u64) {
         .collect();
     let loading = Chance::new(seed, "loader");
     let loading = tokio::task::spawn_local(loader::run(Rc::clone(&world), loading));
+    let uploading = Chance::new(seed, "uploads");
+    let uploading = tokio::task::spawn_local(uploads::run(Rc::clone(&world), uploading));
+    let jumping = Chance::new(seed, "clocks");
+    let jumping = tokio::task::spawn_local(clocks::run(Rc::clone(&world), jumping));
     let killing = Chance::new(seed, "kills of dispatchers");
     let killing = tokio::task::spawn_local(dispatcher::kill_some(Rc::clone(&world), killing));
     nemesis.run().await;
     world.stores.is_over.set(true);
     note!("all faults are over");
-    join(vec![killing, loading]).await;
+    join(vec![killing, jumping, uploading, loading]).await;
     world.is_over.set(true);
     join(clients).await;
     if !is_violated() {
@@ -93,7 +105,7 @@ async fn begin(seed: u64) -> (Rc<LoadsWorld>, Nemesis) {
     let network = Network::new(Chance::new(seed, "network"), dispatchers, &NODES, delay);
     let endpoints = (0..dispatchers).map(|_| Rc::new(Endpoint::of(seed)));
     let stores = Rc::new(World {
-        hosts: hop::hosts(seed, &plan, &map, &clock),
+        hosts: hop::hosts(seed, &plan, &map, || Arc::new(SimulatedClock::new())),
         endpoints: endpoints.collect(),
         clock,
         history: RefCell::default(),
@@ -108,7 +120,7 @@ async fn begin(seed: u64) -> (Rc<LoadsWorld>, Nemesis) {
     let nemesis = Nemesis {
         world: Rc::clone(&stores),
         network: Arc::clone(&network),
-        map: Arc::clone(&map),
+        has_moves: true,
         chance: Chance::new(seed, "nemesis"),
     };
     for node in 0..NODES.len() {
@@ -119,13 +131,13 @@ async fn begin(seed: u64) -> (Rc<LoadsWorld>, Nemesis) {
             .map(|number| SimulatedDispatcher::new(seed, number, &mut chance))
             .collect(),
         datasets: RefCell::new(SimulatedDatasets::new()),
+        pauses: Pauses::new(Chance::new(seed, "pauses"), stores.plan.lasts),
         partitions: chance.between(1, 3),
         sorts: chance.between(1, 4),
         think_micros: chance.weighted(&[(1, 40_000), (2, 150_000)]),
         is_over: Cell::new(false),
         stores,
         network,
-        map,
     });
     for number in 0..dispatchers {
         dispatcher::start_at_rest(&world, number).await;

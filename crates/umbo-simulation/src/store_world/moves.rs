@@ -94,7 +94,8 @@ pub async fn run(seed: u64) {
     }
 }
 
-fn nodes() -> Vec<ClusterNode> {
+/// Returns all nodes.
+pub(super) fn nodes() -> Vec<ClusterNode> {
     let node = |name: &str| ClusterNode::new(name, &format!("{name}:7411"));
     let nodes = NODES.into_iter().map(node);
     nodes

@@ -32,6 +32,8 @@ struct RowWrite {
     /// When its effect was there at the latest.
     ended: Duration,
     is_acknowledged: bool,
+    /// When a later row of its load had replaced it at the latest.
+    replaced: Duration,
     /// Whether it is of a load.
     is_merged: bool,
 }
@@ -85,6 +87,7 @@ impl SimulatedDatasets {
             sent: now,
             ended: Duration::MAX,
             is_acknowledged: false,
+            replaced: Duration::MAX,
             is_merged: false,
         });
         writes.len() - 1
@@ -116,6 +119,11 @@ impl SimulatedDatasets {
             None => write.ended = now + LATE_MAX,
         }
         write.order.1 = write.order.1.min(write.ended);
+    }
+
+    /// Records that a later row of the same load has replaced one of a load of mode merge by now.
+    pub(super) fn replace(&mut self, row: RowId, write: usize, now: Duration) {
+        self.writes.entry(row).or_default()[write].replaced = now;
     }
 
     /// Records a version that a load builds, which was created between two instants.
@@ -195,7 +203,10 @@ impl SimulatedDatasets {
         };
         let is_loaded = version.rows.get(&row) == value && !is_replaced_since(version.created);
         let may_be_seen = |write: &&RowWrite| {
-            write.value.as_ref() == value && write.sent <= ended && write.ended >= version.asked
+            write.value.as_ref() == value
+                && write.sent <= ended
+                && write.ended >= version.asked
+                && write.replaced >= sent
         };
         let is_newest = |write: &RowWrite| {
             // A removal leaves nothing that a row of a merge could be compared with, so one that comes before the end

@@ -12,6 +12,7 @@ use umbo_store::Store;
 use umbo_store_remote::{Connector, Io, RemoteSettings, RemoteStore, Transport};
 use umbo_types::Clock;
 
+use super::paused_store::PausedStore;
 use super::world::LoadsWorld;
 use crate::chance::Chance;
 use crate::clock::SimulatedClock;
@@ -57,9 +58,17 @@ async fn start(world: &LoadsWorld, number: usize) -> bool {
         seed: Some(dispatcher.seed),
         ..RemoteSettings::default()
     };
-    let clock: Arc<dyn Clock> = Arc::<SimulatedClock>::clone(&world.stores.clock);
-    let map = ClusterMap::clone(&world.map);
-    let store: Arc<dyn Store> = RemoteStore::connect(settings, map, Arc::clone(&clock));
+    let clock: Arc<dyn Clock> = Arc::<SimulatedClock>::clone(&dispatcher.clock);
+    let Some(map) = world.map() else {
+        violated("no node has a map");
+        return false;
+    };
+    let store = PausedStore {
+        inner: RemoteStore::connect(settings, ClusterMap::clone(&map), Arc::clone(&clock)),
+        pauses: Arc::clone(&world.pauses),
+        dispatcher: number,
+    };
+    let store: Arc<dyn Store> = Arc::new(store);
     world.stores.endpoints[number].begin(Arc::clone(&store));
     let refresh = dispatcher.refresh;
     let is_open = dispatcher.process.open(store, clock, is_dead, refresh);
@@ -98,6 +107,10 @@ pub(super) async fn kill_some(world: Rc<LoadsWorld>, mut chance: Chance) {
         let wait = chance.between(500, 8_000);
         tokio::time::sleep(Duration::from_millis(wait)).await;
         let number = chance.index(world.dispatchers.len());
+        if world.pauses.paused().is_some() {
+            // Its loads are to be taken over.
+            continue;
+        }
         note!("fault: dispatcher {number} is killed");
         met("dispatcher killed");
         kill(&world, number);

@@ -1,6 +1,5 @@
 //! The client that makes loads, one after the other, and changes which version is live.
 
-use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::rc::Rc;
 use std::time::Duration;
@@ -8,6 +7,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::datasets::{LATE_MAX, RowId};
+use super::paused_store::REPLACED;
 use super::world::{LoadsWorld, NAME};
 use crate::chance::Chance;
 use crate::records_world::process::{ProcessAnswer, Told};
@@ -82,7 +82,8 @@ impl Loader {
             return self.abort(&id).await;
         }
         let rows = self.rows(&format!("l{version}"));
-        self.world.datasets.borrow_mut().fill(version, rows.clone());
+        let of_version = rows.iter().cloned().collect();
+        self.world.datasets.borrow_mut().fill(version, of_version);
         let Some(parts) = self.upload(&id, &rows).await else {
             return;
         };
@@ -155,18 +156,26 @@ impl Loader {
             return;
         };
         let sealed = elapsed();
-        let merged = rows.into_iter().map(|(row, value)| {
+        let is_last = |at: usize| {
+            let (row, _): &(RowId, String) = &rows[at];
+            rows[at + 1..].iter().all(|(other, _)| other != row)
+        };
+        let merged = rows.iter().enumerate().map(|(at, (row, value))| {
             let mut datasets = self.world.datasets.borrow_mut();
-            (row, datasets.merge(row, value, between, sealed))
+            let write = datasets.merge(*row, value.clone(), between, sealed);
+            (*row, write, is_last(at))
         });
         let merged: Vec<_> = merged.collect();
         if !self.seal(&id, parts).await || !self.reaches(&id, "live").await {
             return;
         }
         met("load merged");
-        for (row, write) in merged {
+        for (row, write, is_last) in merged {
             let mut datasets = self.world.datasets.borrow_mut();
             datasets.end(row, write, Some(true), elapsed());
+            if !is_last {
+                datasets.replace(row, write, elapsed());
+            }
         }
     }
 
@@ -212,23 +221,33 @@ impl Loader {
         }
     }
 
-    /// Draws the rows of a load: each row of the namespace, or some.
-    fn rows(&mut self, name: &str) -> BTreeMap<RowId, String> {
+    /// Draws the rows of a load: each row of the namespace, or some, in the order of their keys; and rows of some of
+    /// these keys before them, which those replace.
+    fn rows(&mut self, name: &str) -> Vec<(RowId, String)> {
         let per_mille = self.chance.weighted(&[(2, 1_000), (2, 600), (1, 0)]);
-        let mut rows = BTreeMap::new();
+        let mut rows = Vec::new();
         for partition in 0..self.world.partitions {
             for sort in 0..self.world.sorts {
                 if self.chance.per_mille(per_mille) {
                     let value = format!("{name}-{partition}-{sort}");
-                    rows.insert((partition, sort), value);
+                    rows.push(((partition, sort), value));
                 }
+            }
+        }
+        for number in 0..self.chance.weighted(&[(2, 0), (1, 1), (1, 4)]) {
+            if !rows.is_empty() {
+                met("key twice in a load");
+                let at = self.chance.index(rows.len());
+                let (row, value) = rows[at].clone();
+                let before = self.chance.index(at + 1);
+                rows.insert(before, (row, format!("{value}-{REPLACED}{number}")));
             }
         }
         rows
     }
 
     /// Uploads rows in some parts, in any order; returns how many.
-    async fn upload(&mut self, id: &str, rows: &BTreeMap<RowId, String>) -> Option<usize> {
+    async fn upload(&mut self, id: &str, rows: &[(RowId, String)]) -> Option<usize> {
         let count = 1 + self.chance.below(3) as usize;
         let mut parts = vec![String::new(); count];
         for (at, ((partition, sort), value)) in rows.iter().enumerate() {
@@ -341,7 +360,11 @@ impl Loader {
     }
 
     async fn ask(&mut self, method: &str, path: &str, body: &Value) -> Option<ProcessAnswer> {
-        let dispatcher = self.chance.index(self.world.dispatchers.len());
+        let first = self.chance.index(self.world.dispatchers.len());
+        let all = self.world.dispatchers.len();
+        let mut others = (first..first + all).map(|number| number % all);
+        let dispatcher = others.find(|&number| self.world.answers(number));
+        let dispatcher = dispatcher.unwrap_or(first);
         let (kind, body) = match body {
             Value::Null => ("application/json", Vec::new()),
             Value::String(lines) => ("application/x-ndjson", lines.clone().into_bytes()),

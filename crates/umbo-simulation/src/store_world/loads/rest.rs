@@ -6,6 +6,7 @@ use umbo_store::{CallContext, RowRef, ScanRequest};
 use umbo_types::NamespaceId;
 
 use super::client;
+use super::uploads;
 use super::world::LoadsWorld;
 use crate::simulation::{is_violated, note, violated};
 
@@ -32,6 +33,7 @@ pub(super) async fn check(world: &LoadsWorld) {
             }
         }
     }
+    uploads::check(world).await;
     if !is_violated() {
         check_stored(world).await;
     }
