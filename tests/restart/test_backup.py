@@ -1,7 +1,11 @@
 """Backups of servers that serve, put back into other folders with other numbers of shards."""
 
 import hashlib
+import http.client
 import json
+import os
+import subprocess
+import sys
 import threading
 
 import pytest
@@ -9,6 +13,7 @@ import pytest
 from bulk import run
 from bulk_loads import Load, activate, build, lines, versions
 from harness import memory_folder, wait_until
+from tier import free_port
 
 LARGE = b"0123456789abcdef" * (3 << 16)
 SHARDS = "7"
@@ -214,3 +219,49 @@ def test_a_folder_that_is_used_is_not_restored_into(new_server, place):
     said = run(server, "restore", "--from", str(place / "nothing"), "--data", "x", folder=place, code=1)
     assert "no whole backup" in said
     server.stop()
+
+
+@pytest.fixture
+def object_store():
+    """An object store on loopback with a bucket; returns the variables by which it is reached."""
+    port = free_port()
+    arguments = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
+    process = subprocess.Popen(arguments, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+    def has_bucket():
+        assert process.poll() is None, "the object store ended"
+        connection = http.client.HTTPConnection("127.0.0.1", port)
+        try:
+            connection.request("PUT", "/bucket")
+            return connection.getresponse().status == 200
+        except OSError:
+            return False
+        finally:
+            connection.close()
+
+    try:
+        wait_until(has_bucket, "the object store serves")
+        keys = {"AWS_ACCESS_KEY_ID": "key", "AWS_SECRET_ACCESS_KEY": "secret", "AWS_REGION": "us-east-1"}
+        yield keys | {"AWS_ENDPOINT": f"http://127.0.0.1:{port}", "AWS_ALLOW_HTTP": "true"}
+    finally:
+        process.kill()
+        process.wait()
+
+
+@pytest.mark.embedded("a backup goes to the same places wherever the shards are")
+def test_a_backup_goes_to_an_object_store_and_comes_back(new_server, place, object_store, monkeypatch):
+    for name, value in object_store.items():
+        monkeypatch.setitem(os.environ, name, value)
+    server = new_server().start()
+    ns, _ = everything(server)
+    before = rows_of(ns)
+    run(server, "backup", "--to", "s3://bucket/umbo/one", folder=place)
+    run(server, "backup", "verify", "--from", "s3://bucket/umbo/one", folder=place)
+    said = run(server, "backup", "--to", "s3://bucket/umbo/one/", folder=place, code=1)
+    assert "has a backup already" in said
+    said = run(server, "backup", "--to", "s3://nowhere/umbo", folder=place, code=1)
+    assert "NoSuchBucket" in said
+    server.stop()
+    after = restored(new_server, "s3://bucket/umbo/one", place)
+    assert rows_of(after.namespace("mixed")) == before
+    after.stop()
