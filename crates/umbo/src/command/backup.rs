@@ -67,7 +67,7 @@ impl Arguments {
 
 async fn make(connection: &ConnectionArgs, to: &str, share: u32) -> Result<(), CliError> {
     // Beside a server on the same machine; where the system refuses it, the pauses have to do.
-    drop(rustix::process::setpriority_process(None, NICENESS));
+    let _refused = rustix::process::setpriority_process(None, NICENESS);
     let location = Location::open(to)?;
     if location.find(manifest::NAME).await?.is_some() {
         let text = format!("{to} has a backup already: choose another place for this one");
