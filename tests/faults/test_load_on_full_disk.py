@@ -33,11 +33,10 @@ def test_a_load_waits_for_room(new_server, small_disk):  # noqa: F811
     load.seal(1)
     step_until(server.clock, lambda: "slow" in load.info().get("reason", ""), "it is being applied", step=0.05)
     filler = small_disk / "filler"
-    with filler.open("wb") as file:
+    with filler.open("wb", buffering=0) as file:
         try:
             while True:
                 file.write(bytes(1 << 16))
-                file.flush()
         except OSError:
             pass
     # The shards still have pages that they were given before; these are used up too.

@@ -140,7 +140,11 @@ impl ShardBackup {
         (state, now): (&ArcSwap<ShardSnapshot>, Instant),
     ) -> Result<BackupPiece, FileError> {
         let mut open = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut current = match open.take_if(|open| open.number == asked.backup) {
+        let is_it = |open: &mut OpenBackup| {
+            let is_begun = open.last.as_ref().is_some_and(|(last, _)| *last > 0);
+            open.number == asked.backup && !(asked.piece == 0 && is_begun)
+        };
+        let mut current = match open.take_if(is_it) {
             Some(current) => current,
             None if asked.piece == 0 => OpenBackup::new(asked.backup, state.load_full()),
             None => return Ok(BackupPiece::Gone),

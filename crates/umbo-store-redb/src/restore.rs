@@ -68,13 +68,13 @@ struct BackupRow {
 
 /// Puts the rows of a stream together with their chunks, and checks both.
 #[derive(Default)]
-struct RowReader {
+struct BackupReader {
     entries: EntryReader,
     /// A row whose chunks have not all come, and its value.
     begun: Option<(BackupRow, LargeRef)>,
 }
 
-impl RowReader {
+impl BackupReader {
     fn next(&mut self) -> Result<Option<BackupRow>, String> {
         loop {
             match (self.entries.next()?, &mut self.begun) {
@@ -126,7 +126,7 @@ impl RowReader {
 /// Reads the stream of a backup of a shard without putting it back.
 #[derive(Default)]
 pub struct BackupCheck {
-    reader: RowReader,
+    reader: BackupReader,
     rows: u64,
 }
 
@@ -154,7 +154,7 @@ impl BackupCheck {
 
 /// Rows that wait for a commit of their shard.
 #[derive(Default)]
-struct Waiting {
+struct WaitingRows {
     rows: Vec<BackupRow>,
     bytes: usize,
 }
@@ -164,8 +164,8 @@ pub struct Restore {
     _lock: FolderLock,
     places: Places,
     records: RecordsCopy,
-    shards: BTreeMap<ShardId, (Database, Waiting)>,
-    reader: RowReader,
+    shards: BTreeMap<ShardId, (Database, WaitingRows)>,
+    reader: BackupReader,
     now: Timestamp,
     restored: RestoredRows,
 }
@@ -187,14 +187,14 @@ impl Restore {
         for (shard, _) in shard_files_in(folder).map_err(folder_error("read", folder))? {
             let file = plain_file(folder, manifest.store_id, shard, &plain_files);
             let opened = file.open().map_err(of_shard(shard))?;
-            shards.insert(shard, (opened.database, Waiting::default()));
+            shards.insert(shard, (opened.database, WaitingRows::default()));
         }
         Ok(Self {
             _lock: lock,
             places,
             records,
             shards,
-            reader: RowReader::default(),
+            reader: BackupReader::default(),
             now,
             restored: RestoredRows::default(),
         })
@@ -243,8 +243,11 @@ fn of_shard(shard: ShardId) -> impl FnOnce(FileError) -> RestoreError {
     }
 }
 
-fn store((database, waiting): &mut (Database, Waiting), now: Timestamp) -> Result<u64, FileError> {
-    let Waiting { rows, .. } = std::mem::take(waiting);
+fn store(
+    (database, waiting): &mut (Database, WaitingRows),
+    now: Timestamp,
+) -> Result<u64, FileError> {
+    let WaitingRows { rows, .. } = std::mem::take(waiting);
     let mut chunks: BTreeMap<_, _> = rows
         .iter()
         .filter_map(|row| Some((row_codec::large(&row.row)?.upload, &row.chunks)))

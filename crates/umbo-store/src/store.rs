@@ -136,8 +136,9 @@ pub trait Store: StoreReport + RecordsKeeper + Send + Sync + fmt::Debug {
     ) -> Result<Option<Bytes>, StoreError>;
 
     /// Reads a piece of a backup of a shard; none beyond its end. A backup that is not read for
-    /// [`BACKUP_IDLE`](crate::BACKUP_IDLE) is gone, and one of a shard that stops serving: then the next piece fails with
-    /// [`StoreError::Unavailable`], as every piece does of an engine that makes no backups.
+    /// [`BACKUP_IDLE`](crate::BACKUP_IDLE) is gone, and one of a shard that was opened again or of which another
+    /// backup was begun: then the next piece is empty, which none is otherwise. Every piece of an engine that makes no
+    /// backups fails with [`StoreError::Unavailable`].
     async fn backup(
         &self,
         _call: &CallContext,

@@ -16,8 +16,6 @@ use umbo_store_redb::OpenError;
 
 use crate::settings::SettingsError;
 
-/// Exit code where the server is away or overloaded.
-const SERVER_AWAY: u8 = 6;
 /// Exit code after Ctrl-C.
 const INTERRUPTED: u8 = 130;
 
@@ -231,11 +229,6 @@ impl CliError {
         Self::Start(error.to_string())
     }
 
-    /// Returns whether the server was away or overloaded.
-    pub(crate) fn may_pass(&self) -> bool {
-        matches!(self, Self::Client(error) if client_exit_code(error) == SERVER_AWAY)
-    }
-
     /// Returns the exit code.
     pub(crate) fn exit_code(&self) -> ExitCode {
         ExitCode::from(match self {
@@ -392,13 +385,13 @@ fn client_exit_code(error: &Error) -> u8 {
         | Error::GivenUp { .. }
         | Error::WaitEnded
         | Error::Unconfirmed { .. }
-        | Error::TruncatedStream { .. } => SERVER_AWAY,
+        | Error::TruncatedStream { .. } => 6,
         Error::Problem { .. } | Error::Foreign { .. } => match error.status().unwrap_or_default() {
             401 | 403 => 8,
             404 => 3,
             412 => 4,
             419 | 429 => 5,
-            408 | 503 | 504 | 507 => SERVER_AWAY,
+            408 | 503 | 504 | 507 => 6,
             _ => 1,
         },
         Error::Tls(_) | Error::Malformed(_) => 1,

@@ -61,7 +61,7 @@ pub(crate) async fn begin(
     Err(unavailable.into())
 }
 
-/// Answers with a piece of a shard, or with 204 beyond the end.
+/// Answers with a piece of a shard, with 204 beyond the end, and with 404 where the backup is gone.
 pub(crate) async fn read(
     State(dispatcher): DispatcherState,
     Path((backup, shard, nth)): Path<(String, String, String)>,
@@ -77,6 +77,7 @@ pub(crate) async fn read(
     }
     let found = piece(&dispatcher, number(&backup)?, ShardId(shard), nth).await?;
     Ok(match found {
+        Some(piece) if piece.is_empty() => return Err(RequestError::RouteNotFound.into()),
         Some(piece) => ([(CONTENT_TYPE, "application/octet-stream")], piece).into_response(),
         None => StatusCode::NO_CONTENT.into_response(),
     })

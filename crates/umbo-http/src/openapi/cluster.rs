@@ -86,7 +86,7 @@ pub(super) const OPERATIONS: &[ApiOperation] = &[
         id: "readBackup",
         summary: "Read a piece of a shard of a backup",
         about: "One after the other; the last one may be read again. The state of a shard is kept for 60 s after its last \
-                piece was read: then, and when the shard was opened again, 503 says that the backup is gone.",
+                piece was read: then, and when the shard was opened again, there is no such piece: 404.",
         parameters: &[&BACKUP, &SHARD, &PIECE],
         body: None,
         answers: &[

@@ -12,10 +12,10 @@ use umbo_protocol::{
     Request, StatusOfNode, WriteAnswer,
 };
 use umbo_store::{
-    Atomicity, BackupRequest, Change, Condition, DeleteRangeRequest, Deleted, Durability,
-    Idempotency, LoadRun, Mutation, NamespaceSize, Page, RangeRequest, RecordsRevision, RowBatch,
-    RowRef, ScanPage, ScanPosition, ScanRequest, ShardState, ShardStatus, SortRange, StoreError,
-    Touched, WriteError, WriteRequest, Written,
+    Atomicity, Change, Condition, DeleteRangeRequest, Deleted, Durability, Idempotency, LoadRun,
+    Mutation, NamespaceSize, Page, RangeRequest, RecordsRevision, RowBatch, RowRef, ScanPage,
+    ScanPosition, ScanRequest, ShardState, ShardStatus, SortRange, StoreError, Touched, WriteError,
+    WriteRequest, Written,
 };
 use umbo_types::{
     Criticality, Key, NamespaceId, OwnedAttributes, PartitionKey, RequestUnits, Row, ShardId,
@@ -219,14 +219,6 @@ fn ask() -> impl Strategy<Value = Ask> {
         scan().prop_map(Ask::Scan),
         write().prop_map(Ask::Write),
         delete_range().prop_map(Ask::DeleteRange),
-        (any::<u16>(), any::<u64>(), any::<u32>()).prop_map(|(shard, backup, piece)| {
-            let shard = ShardId(shard);
-            Ask::Backup(BackupRequest {
-                shard,
-                backup,
-                piece,
-            })
-        }),
         Just(Ask::Probe),
         Just(Ask::ClusterMap),
         copy().prop_map(|copy| Ask::KeepRecords(Arc::new(copy))),

@@ -14,6 +14,7 @@ mod client;
 mod clocks;
 mod datasets;
 mod dispatcher;
+mod large_rows;
 mod loader;
 mod paused_store;
 mod rest;

@@ -82,7 +82,8 @@ async fn make(connection: &ConnectionArgs, to: &str, share: u32) -> Result<(), C
             .await
         {
             Ok(manifest) => break manifest,
-            Err(error) if tries < TRIES && error.may_pass() => {
+            // The server is away, or a shard was opened again and the state is gone.
+            Err(error @ CliError::Client(_)) if tries < TRIES => {
                 output::note(&format!("{error}; beginning again"));
                 tries += 1;
             }

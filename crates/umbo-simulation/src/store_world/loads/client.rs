@@ -7,7 +7,7 @@ use http::StatusCode;
 use serde_json::Value;
 
 use super::datasets::{RowId, SeenValue};
-use super::uploads::{is_large, long_bytes};
+use super::large_rows::{is_large, long_bytes};
 use super::world::LoadsWorld;
 use crate::chance::Chance;
 use crate::records_world::process::{ProcessAnswer, Told};

@@ -6,30 +6,15 @@
 use std::rc::Rc;
 use std::time::Duration;
 
-use umbo_types::limits::VALUE_LEN_MAX;
-
 use super::client::{get, send};
 use super::datasets::RowId;
+use super::large_rows::PARTITION;
 use super::world::LoadsWorld;
 use crate::chance::Chance;
 use crate::simulation::{met, note, violated};
 
-/// The partition of large values. No load has rows of it.
-const PARTITION: u64 = 100;
 /// Large values of a seed: each is a megabyte, in up to three datasets.
 const VALUES_MAX: u64 = 6;
-
-/// Returns whether the value of a row is a large one.
-pub(super) const fn is_large(row: RowId) -> bool {
-    row.0 == PARTITION
-}
-
-/// Returns the bytes that are put for a large value: one more than fit into a row.
-pub(super) fn long_bytes(value: &str) -> Vec<u8> {
-    let mut bytes = format!("{value}:").into_bytes();
-    bytes.resize(VALUE_LEN_MAX + 1, b'.');
-    bytes
-}
 
 /// Puts large values until the faults are over.
 pub(super) async fn run(world: Rc<LoadsWorld>, mut chance: Chance) {

@@ -1,0 +1,20 @@
+//! Which rows have large values, and what their bytes are.
+
+use umbo_types::limits::VALUE_LEN_MAX;
+
+use super::datasets::RowId;
+
+/// The partition of large values. No load has rows of it.
+pub(super) const PARTITION: u64 = 100;
+
+/// Returns whether the value of a row is a large one.
+pub(super) const fn is_large(row: RowId) -> bool {
+    row.0 == PARTITION
+}
+
+/// Returns the bytes that are put for a large value: one more than fit into a row.
+pub(super) fn long_bytes(value: &str) -> Vec<u8> {
+    let mut bytes = format!("{value}:").into_bytes();
+    bytes.resize(VALUE_LEN_MAX + 1, b'.');
+    bytes
+}
