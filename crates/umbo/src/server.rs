@@ -106,10 +106,10 @@ impl Server {
                 (dispatcher, observer, ports)
             }
         };
-        opened.announce();
         let version = env!("CARGO_PKG_VERSION");
         let text = format!("the server serves, version {version}");
         happened(&dispatcher, EventKind::Started, &text);
+        opened.announce();
         let reload = Reload {
             watch,
             started_with: settings.clone(),
