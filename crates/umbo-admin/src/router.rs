@@ -91,7 +91,7 @@ fn common() -> Router<Arc<Dispatcher>> {
         .route("/admin/v1/metrics", get(admin::show_metrics))
         .route("/admin/v1/shards", get(cluster::list_shards))
         .route("/admin/v1/cluster", get(cluster::show))
-        .route("/admin/v1/backups/{backup}", put(backups::begin))
+        .route("/admin/v1/backups", axum::routing::post(backups::begin))
         .route(
             "/admin/v1/backups/{backup}/{shard}/{piece}",
             get(backups::read),

@@ -10,15 +10,15 @@ use crate::request::RepeatableRequest;
 use crate::retry::Repeat;
 
 impl Client {
-    /// Begins a backup with a number that the caller draws: takes the state of every shard. Needs the grant `admin` on
-    /// every namespace.
-    pub async fn begin_backup(&self, number: u64) -> Result<BackupBegun, Error> {
-        let target = format!("/admin/v1/backups/{number:016x}");
-        let request = RepeatableRequest::new(Method::PUT, target, Repeat::Always);
+    /// Begins a backup: takes the state of every shard. Ends one that was begun before. Needs the grant `admin` on every
+    /// namespace.
+    pub async fn begin_backup(&self) -> Result<BackupBegun, Error> {
+        let target = "/admin/v1/backups".to_owned();
+        let request = RepeatableRequest::new(Method::POST, target, Repeat::Always);
         self.send_for_json(&request).await
     }
 
-    /// Reads a piece of a shard of a backup; none beyond the end. Pieces are read one after the other.
+    /// Reads a piece of a shard of a backup; none beyond the end. Pieces are read one after the other, from 1 on.
     pub async fn backup_piece(
         &self,
         backup: &str,

@@ -5,10 +5,9 @@
 //! records and rows of fenced namespaces are not in it. The invariants: all pieces are of one committed state, or the
 //! backup is gone; and each row and chunk in it has had its checksum verified.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-use arc_swap::ArcSwap;
 use bytes::{Buf as _, BufMut as _, Bytes, BytesMut};
 use umbo_store::{BACKUP_IDLE, BackupRequest};
 use umbo_types::LargeRef;
@@ -17,7 +16,7 @@ use umbo_types::limits::CHUNK_BYTES_MAX;
 use crate::file_error::FileError;
 use crate::snapshot::ShardSnapshot;
 
-/// Bytes of a piece: those of a chunk of a scan, so that a backup holds nobody up for longer than a scan does.
+/// Bytes of a piece: those of a chunk of a scan, so that no request waits for longer behind a backup than behind a scan.
 const PIECE_LEN: usize = CHUNK_BYTES_MAX as usize;
 /// Kinds of entries.
 const ROW: u8 = 1;
@@ -97,81 +96,107 @@ pub(crate) enum BackupPiece {
     Gone,
 }
 
-/// The backup of a shard that is being read, if there is one.
+/// The backup of a shard that was begun last.
 #[derive(Default)]
-pub(crate) struct ShardBackup(Mutex<Option<OpenBackup>>);
+pub(crate) struct ShardBackup(Mutex<LastBackup>);
+
+#[derive(Default)]
+struct LastBackup {
+    /// Kept when the backup is gone, so that a request to begin it that comes late begins none of another state.
+    number: Option<u64>,
+    /// None once it is gone, and while a piece is made of it.
+    open: Option<Box<OpenBackup>>,
+    is_piece_made: bool,
+}
 
 struct OpenBackup {
-    number: u64,
     /// None once all of it has been read.
     snapshot: Option<Arc<ShardSnapshot>>,
     /// Number of the last piece that was made, and the piece.
-    last: Option<(u32, BackupPiece)>,
+    last: (u32, BackupPiece),
     /// Bytes of the stream beyond it.
     made: BytesMut,
     /// The last row in them.
     after: Option<Vec<u8>>,
     /// Chunks of this row that are not in them: the value, and which is next.
     chunks: Option<(LargeRef, u32)>,
-    used_at: Option<Instant>,
+    used_at: Instant,
 }
 
 impl ShardBackup {
-    /// Forgets the backup, because its state can be read no longer. Waits for a piece that is being read.
-    pub(crate) fn end(&self) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    fn lock(&self) -> MutexGuard<'_, LastBackup> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Forgets a backup that nobody reads any more.
-    pub(crate) fn end_if_idle(&self, now: Instant) {
-        // Where a piece is being read, it is not idle.
-        if let Ok(mut open) = self.0.try_lock() {
-            let idle = |at: Instant| now.saturating_duration_since(at) > BACKUP_IDLE;
-            open.take_if(|open| open.used_at.is_some_and(idle));
+    /// Begins a backup of a state, unless it is the one that was begun last.
+    pub(crate) fn begin(&self, number: u64, state: Arc<ShardSnapshot>, now: Instant) {
+        let mut backup = self.lock();
+        if backup.number != Some(number) {
+            *backup = LastBackup {
+                number: Some(number),
+                open: Some(Box::new(OpenBackup::new(state, now))),
+                is_piece_made: false,
+            };
         }
     }
-}
 
-impl ShardBackup {
-    /// Makes a piece of a backup, or returns the last one again; `state` is what a new one is of.
+    /// Forgets the backup, because its state can be read no longer.
+    pub(crate) fn end(&self) {
+        let mut backup = self.lock();
+        backup.open = None;
+        backup.is_piece_made = false;
+    }
+
+    /// Forgets a backup of which no piece was asked for lately.
+    pub(crate) fn end_if_idle(&self, now: Instant) {
+        let is_idle =
+            |open: &mut Box<OpenBackup>| now.saturating_duration_since(open.used_at) > BACKUP_IDLE;
+        self.lock().open.take_if(is_idle);
+    }
+
+    /// Makes the next piece of a backup, or returns the last one again. Others do not wait for it, because the disk may
+    /// make it wait; a piece that fails ends the backup.
     pub(crate) fn piece(
         &self,
         asked: &BackupRequest,
-        (state, now): (&ArcSwap<ShardSnapshot>, Instant),
+        now: Instant,
     ) -> Result<BackupPiece, FileError> {
-        let mut open = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_it = |open: &mut OpenBackup| {
-            let is_begun = open.last.as_ref().is_some_and(|(last, _)| *last > 0);
-            open.number == asked.backup && !(asked.piece == 0 && is_begun)
+        let mut backup = self.lock();
+        let is_it = backup.number == Some(asked.backup);
+        let Some(mut open) = backup.open.take_if(|_| is_it) else {
+            return Ok(BackupPiece::Gone);
         };
-        let mut current = match open.take_if(is_it) {
-            Some(current) => current,
-            None if asked.piece == 0 => OpenBackup::new(asked.backup, state.load_full()),
-            None => return Ok(BackupPiece::Gone),
-        };
-        let next = current.last.as_ref().map_or(0, |(number, _)| number + 1);
-        if asked.piece == next {
-            // A piece that fails ends the backup: what was made of it is not known.
-            current.last = Some((asked.piece, current.next_piece()?));
+        open.used_at = now;
+        if open.last.0.checked_add(1) == Some(asked.piece) {
+            backup.is_piece_made = true;
+            drop(backup);
+            open.last = (asked.piece, open.next_piece()?);
+            backup = self.lock();
+            let is_ended = backup.number != Some(asked.backup) || !backup.is_piece_made;
+            if is_ended {
+                return Ok(BackupPiece::Gone);
+            }
+            backup.is_piece_made = false;
         }
-        current.used_at = Some(now);
-        let last = current.last.clone();
-        *open = Some(current);
-        let asked = last.filter(|(number, _)| *number == asked.piece);
-        Ok(asked.map_or(BackupPiece::Gone, |(_, piece)| piece))
+        let (number, piece) = open.last.clone();
+        backup.open = Some(open);
+        Ok(if number == asked.piece {
+            piece
+        } else {
+            BackupPiece::Gone
+        })
     }
 }
 
 impl OpenBackup {
-    fn new(number: u64, snapshot: Arc<ShardSnapshot>) -> Self {
+    fn new(snapshot: Arc<ShardSnapshot>, now: Instant) -> Self {
         Self {
-            number,
             snapshot: Some(snapshot),
-            last: None,
+            last: (0, BackupPiece::Gone),
             made: BytesMut::new(),
             after: None,
             chunks: None,
-            used_at: None,
+            used_at: now,
         }
     }
 

@@ -28,8 +28,10 @@ use crate::row_codec;
 use crate::shard_file;
 use crate::stored_rows::store_rows;
 
-/// Bytes of rows and large values that are stored in one commit of each shard: some tenths of a second of work.
+/// Bytes of rows and large values that are stored in one commit of a shard: some tenths of a second of work.
 const COMMIT_BYTES: usize = 32 << 20;
+/// The same of all shards that wait for theirs, so that hundreds of shards take no more memory.
+const WAITING_BYTES: usize = 512 << 20;
 
 /// Why a backup could not be put back.
 #[derive(Debug, thiserror::Error)]
@@ -202,6 +204,7 @@ impl Restore {
 
     /// Puts bytes of the stream of a shard's backup back. The streams come one after the other.
     pub fn read(&mut self, bytes: &[u8]) -> Result<(), RestoreError> {
+        let commit_bytes = COMMIT_BYTES.min(WAITING_BYTES / self.shards.len().max(1));
         self.reader.entries.push(bytes);
         while let Some(row) = self.reader.next().map_err(RestoreError::NoBackup)? {
             let owner = self.places.owner(&row.key, &self.records.fenced);
@@ -214,7 +217,7 @@ impl Restore {
             let chunks: usize = row.chunks.iter().map(Bytes::len).sum();
             own.1.bytes += row.key.len() + row.row.len() + chunks;
             own.1.rows.push(row);
-            if own.1.bytes >= COMMIT_BYTES {
+            if own.1.bytes >= commit_bytes {
                 self.restored.rows += store(own, self.now).map_err(of_shard(shard))?;
             }
         }

@@ -192,16 +192,19 @@ impl OpenShard {
         .await
     }
 
-    /// Reads a piece of a backup; none beyond its end.
+    /// Begins a backup, or reads a piece of it; none beyond its end.
     pub(crate) async fn backup(
         self: &Arc<Self>,
         request: &BackupRequest,
     ) -> Result<Option<Bytes>, StoreError> {
+        let now = self.clock.monotonic();
+        if request.piece == 0 {
+            let state = self.snapshot.load_full();
+            self.backup.begin(request.backup, state, now);
+            return Ok(Some(Bytes::new()));
+        }
         let (shard, asked) = (Arc::clone(self), *request);
-        let piece = move || {
-            let state = (&shard.snapshot, shard.clock.monotonic());
-            isolated(|| shard.backup.piece(&asked, state))
-        };
+        let piece = move || isolated(|| shard.backup.piece(&asked, now));
         let piece = self.disk.wait(piece).await;
         let piece = piece.map_err(|failure| self.error(failure, Outcome::NotApplied))?;
         match piece {

@@ -135,10 +135,10 @@ pub trait Store: StoreReport + RecordsKeeper + Send + Sync + fmt::Debug {
         request: &ChunkRequest,
     ) -> Result<Option<Bytes>, StoreError>;
 
-    /// Reads a piece of a backup of a shard; none beyond its end. A backup that is not read for
-    /// [`BACKUP_IDLE`](crate::BACKUP_IDLE) is gone, and one of a shard that was opened again or of which another
-    /// backup was begun: then the next piece is empty, which none is otherwise. Every piece of an engine that makes no
-    /// backups fails with [`StoreError::Unavailable`].
+    /// Begins a backup of a shard, which is answered with an empty piece, or reads a piece of it; none beyond its end. A
+    /// backup that is not read for [`BACKUP_IDLE`](crate::BACKUP_IDLE) is gone, and one of a shard that was opened again or
+    /// of which another was begun: then its next piece is empty, which none is otherwise. An engine that makes no backups
+    /// fails with [`StoreError::Unavailable`].
     async fn backup(
         &self,
         _call: &CallContext,

@@ -16,29 +16,30 @@ use umbo_http::query::Query;
 use umbo_store::{BackupRequest, CallContext, Outcome, StoreError};
 use umbo_types::ShardId;
 
-use super::{DispatcherState, PathText, full_admin};
+use super::{DispatcherState, full_admin};
 use crate::admin_error::AdminError;
 
 /// How often the states of the shards are taken again because the records have changed meanwhile.
 const TRIES: usize = 16;
 
-/// Takes the state of every shard.
+/// Begins the backup of a shard in place of a piece.
+const BEGIN: u32 = 0;
+
+/// Takes the state of every shard. A request that is repeated begins another backup.
 pub(crate) async fn begin(
     State(dispatcher): DispatcherState,
-    PathText(backup): PathText,
     RawQuery(query): RawQuery,
     headers: HeaderMap,
 ) -> Result<Json<BackupBegun>, AdminError> {
     full_admin(&dispatcher, &headers)?;
     Query::read(query.as_deref(), "")?;
-    let number = number(&backup)?;
     let shards = dispatcher.shard_map.shards() as u16;
     let mut records = dispatcher.control.records_at_home().await?;
-    for turn in 0..TRIES as u64 {
-        // Another number each time, so that a state is never one that was taken before.
-        let number = number.wrapping_add(turn);
+    for _ in 0..TRIES {
+        // Another number each time, so that no state is one that was taken before.
+        let number = fastrand::u64(..);
         for shard in (0..shards).map(ShardId) {
-            piece(&dispatcher, number, shard, 0).await?;
+            piece(&dispatcher, number, shard, BEGIN).await?;
         }
         let before = records.revision;
         records = dispatcher.control.records_at_home().await?;
@@ -72,7 +73,7 @@ pub(crate) async fn read(
     Query::read(query.as_deref(), "")?;
     let shard = shard.parse().map_err(|_| RequestError::RouteNotFound)?;
     let nth = nth.parse().map_err(|_| RequestError::RouteNotFound)?;
-    if usize::from(shard) >= dispatcher.shard_map.shards() {
+    if usize::from(shard) >= dispatcher.shard_map.shards() || nth == BEGIN {
         return Err(RequestError::RouteNotFound.into());
     }
     let found = piece(&dispatcher, number(&backup)?, ShardId(shard), nth).await?;

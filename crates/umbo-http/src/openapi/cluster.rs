@@ -14,11 +14,15 @@ fn count() -> Value {
     json!({"type": "integer", "minimum": 0})
 }
 
+fn nth() -> Value {
+    json!({"type": "integer", "minimum": 1})
+}
+
 const BACKUP: Parameter = Parameter {
     name: "backup",
     place: In::Path,
     schema: backup,
-    about: "Number of the backup, which its maker draws: 16 hexadecimal digits.",
+    about: "Number of the backup: 16 hexadecimal digits.",
 };
 const SHARD: Parameter = Parameter {
     name: "shard",
@@ -29,8 +33,8 @@ const SHARD: Parameter = Parameter {
 const PIECE: Parameter = Parameter {
     name: "piece",
     place: In::Path,
-    schema: count,
-    about: "Number of the piece, from 0 on.",
+    schema: nth,
+    about: "Number of the piece, from 1 on.",
 };
 
 /// The operations.
@@ -69,16 +73,16 @@ pub(super) const OPERATIONS: &[ApiOperation] = &[
         errors: &[ADMIN],
     },
     ApiOperation {
-        method: "put",
-        path: "/admin/v1/backups/{backup}",
+        method: "post",
+        path: "/admin/v1/backups",
         id: "beginBackup",
         summary: "Begin a backup",
         about: "Takes the state of every shard, and the records beside them. A shard has one backup at a time: this one \
                 ends another. `umbo backup` makes whole backups of it.",
-        parameters: &[&BACKUP],
+        parameters: &[],
         body: None,
         answers: &[(200, "What was begun.", Content::Json("BackupBegun"), &[])],
-        errors: &[ADMIN, &[ErrorCode::RouteNotFound]],
+        errors: &[ADMIN],
     },
     ApiOperation {
         method: "get",

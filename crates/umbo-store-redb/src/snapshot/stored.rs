@@ -21,21 +21,38 @@ impl ShardSnapshot {
         after: Option<&[u8]>,
         mut take: impl FnMut(&[u8], &[u8], Option<LargeRef>) -> bool,
     ) -> Result<(), FileError> {
-        let from = after.map_or(Bound::Unbounded, Bound::Excluded);
-        self.check_walk((from, Bound::Unbounded))?;
+        let mut from = after.map_or(Bound::Unbounded, |after| Bound::Excluded(after.to_vec()));
+        self.check_walk((from.as_ref().map(Vec::as_slice), Bound::Unbounded))?;
+        // Rows that are left out may be millions: the walk goes on beyond their namespace.
+        while let Some(left_out) = self.walk_until_left_out(&from, &mut take)? {
+            match key_codec::namespace_bounds(left_out).1 {
+                Bound::Excluded(next) => from = Bound::Included(next),
+                Bound::Included(_) | Bound::Unbounded => break,
+            }
+        }
+        Ok(())
+    }
+
+    /// Walks until there is nothing more to do, or returns the namespace of a row that is left out.
+    fn walk_until_left_out(
+        &self,
+        from: &Bound<Vec<u8>>,
+        take: &mut impl FnMut(&[u8], &[u8], Option<LargeRef>) -> bool,
+    ) -> Result<Option<NamespaceId>, FileError> {
+        let from = from.as_ref().map(Vec::as_slice);
         let mut cursor = ReadableTable::lower_bound(&self.rows, from)?;
         while let Some((key, row)) = cursor.next()? {
             let (key, row) = (key.value(), row.value());
             let namespace = key_codec::namespace_of(key).ok_or_else(malformed_key)?;
             if namespace == NamespaceId::SYSTEM || is_fenced(&self.fenced, namespace) {
-                continue;
+                return Ok(Some(namespace));
             }
             row_codec::decode(key, row)?;
             if !take(key, row, row_codec::large(row)) {
                 break;
             }
         }
-        Ok(())
+        Ok(None)
     }
 
     /// Returns the key and bytes of a chunk of a large value, and whether it is the last one.

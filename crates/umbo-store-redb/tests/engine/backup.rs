@@ -6,12 +6,14 @@ use std::time::Duration;
 use bytes::Bytes;
 use umbo_store::{
     BACKUP_IDLE, BackupRequest, CallContext, Change, ChunkRequest, ManualClock, Mutation,
-    RecordsCopy, RecordsRevision, Store, StoreError, StoreReport as _, UploadStep,
+    RecordsCopy, RecordsKeeper as _, RecordsRevision, Store, StoreError, StoreReport as _,
+    UploadStep,
 };
 use umbo_store_redb::{BackupCheck, RedbStore, Restore};
 use umbo_types::limits::LARGE_CHUNK_LEN;
 use umbo_types::{Clock as _, LargeRef, NamespaceId, ShardId, UploadId, Value};
 
+use crate::fences::fencing;
 use crate::rows::{NAMESPACE, clock, fill, get, key, later, open, put, try_open, write};
 
 const SHARD: ShardId = ShardId(0);
@@ -40,6 +42,17 @@ async fn rest(store: &RedbStore, backup: u64, shard: ShardId, from: u32) -> Vec<
         }
     }
     pieces
+}
+
+async fn begin(store: &RedbStore, backup: u64, shard: ShardId) {
+    let begun = piece(store, backup, shard, 0).await.unwrap();
+    assert_eq!(begun, Some(Bytes::new()));
+}
+
+/// Begins a backup and reads all of it.
+async fn whole(store: &RedbStore, backup: u64, shard: ShardId) -> Vec<Bytes> {
+    begin(store, backup, shard).await;
+    rest(store, backup, shard, 1).await
 }
 
 fn rows_of(pieces: &[Bytes]) -> u64 {
@@ -71,65 +84,90 @@ fn records(fenced: &[NamespaceId]) -> RecordsCopy {
 }
 
 #[tokio::test]
-async fn all_pieces_are_of_the_state_of_the_first_one() {
+async fn all_pieces_are_of_the_state_in_which_it_was_begun() {
     let clock = clock();
     let (_folder, store) = one_shard(&clock);
     fill(&store, &clock, 6_000).await;
-    let first = piece(&store, 7, SHARD, 0).await.unwrap().unwrap();
-    assert_eq!(piece(&store, 7, SHARD, 0).await.unwrap().unwrap(), first);
-    let before = rest(&store, 7, SHARD, 0).await;
+    let before = whole(&store, 7, SHARD).await;
     assert!(before.len() > 2, "there are several pieces");
     assert_eq!(rows_of(&before), 6_000);
-    // Read again to the end, with rows that come, change and go meanwhile.
-    let first = piece(&store, 8, SHARD, 0).await.unwrap().unwrap();
+    // Read again to the end, with rows that come and change meanwhile, from before the first piece on.
+    begin(&store, 8, SHARD).await;
     let rows = (0..8_000).map(|number| put(key(number), b"changed", None));
-    for rows in rows.collect::<Vec<_>>().chunks(500) {
-        write(&store, &clock, rows.to_vec()).await;
-    }
+    let rows: Vec<_> = rows.collect();
+    write(&store, &clock, rows[..4_000].to_vec()).await;
+    let first = piece(&store, 8, SHARD, 1).await.unwrap().unwrap();
+    assert_eq!(piece(&store, 8, SHARD, 1).await.unwrap().unwrap(), first);
+    write(&store, &clock, rows[4_000..].to_vec()).await;
     let mut again = vec![first];
-    again.extend(rest(&store, 8, SHARD, 1).await);
+    again.extend(rest(&store, 8, SHARD, 2).await);
     assert_eq!(again, before);
-    assert_eq!(rows_of(&rest(&store, 9, SHARD, 0).await), 8_000);
+    assert_eq!(rows_of(&whole(&store, 9, SHARD).await), 8_000);
 }
 
 #[tokio::test]
 async fn a_piece_out_of_turn_is_none_of_the_backup() {
     let clock = clock();
-    let (_folder, store) = one_shard(&clock);
+    let (folder, store) = one_shard(&clock);
     fill(&store, &clock, 6_000).await;
-    assert!(gone(piece(&store, 1, SHARD, 1).await), "it was not begun");
-    piece(&store, 1, SHARD, 0).await.unwrap();
-    assert!(
-        gone(piece(&store, 1, SHARD, 2).await),
-        "it goes step by step"
-    );
+    let is_gone = async |backup, number| gone(piece(&store, backup, SHARD, number).await);
+    assert!(is_gone(1, 1).await, "it was not begun");
+    begin(&store, 1, SHARD).await;
+    assert!(is_gone(1, 2).await, "it goes step by step");
     piece(&store, 1, SHARD, 1).await.unwrap();
-    piece(&store, 2, SHARD, 0).await.unwrap();
-    assert!(gone(piece(&store, 1, SHARD, 2).await), "another was begun");
+    // A beginning that comes late, because its sender had no answer, changes nothing.
+    begin(&store, 1, SHARD).await;
+    let second = piece(&store, 1, SHARD, 2).await.unwrap().unwrap();
+    assert_eq!(whole(&store, 2, SHARD).await[1], second);
+    assert!(is_gone(1, 3).await, "another was begun");
     // The end may be asked for again, whose answer may be lost.
-    let pieces = rest(&store, 2, SHARD, 0).await.len() as u32;
-    assert_eq!(piece(&store, 2, SHARD, pieces).await.unwrap(), None);
+    let end = whole(&store, 3, SHARD).await.len() as u32 + 1;
+    assert_eq!(piece(&store, 3, SHARD, end).await.unwrap(), None);
     assert!(
-        piece(&store, 2, ShardId(9), 0).await.is_err(),
+        piece(&store, 3, ShardId(9), 1).await.is_err(),
         "there is no such shard"
+    );
+    // Nor is a state of another opening taken for that of the first.
+    begin(&store, 4, SHARD).await;
+    store.close().await;
+    drop(store);
+    let store = try_open(folder.path(), None, &clock).unwrap();
+    assert!(
+        gone(piece(&store, 4, SHARD, 1).await),
+        "the shard was opened again"
     );
 }
 
 #[tokio::test]
-async fn a_backup_that_nobody_reads_is_forgotten_with_a_commit() {
+async fn a_backup_that_is_not_read_is_forgotten_with_a_commit() {
     let clock = clock();
     let (_folder, store) = one_shard(&clock);
     fill(&store, &clock, 6_000).await;
-    piece(&store, 1, SHARD, 0).await.unwrap();
+    begin(&store, 1, SHARD).await;
     for number in 1..4 {
         clock.advance(BACKUP_IDLE);
         fill(&store, &clock, 1).await;
-        piece(&store, 1, SHARD, number).await.unwrap();
+        let piece = piece(&store, 1, SHARD, number).await.unwrap().unwrap();
+        assert!(!piece.is_empty());
     }
     clock.advance(BACKUP_IDLE + Duration::from_millis(1));
     fill(&store, &clock, 1).await;
     assert!(gone(piece(&store, 1, SHARD, 4).await));
+    // Nor does a beginning that comes late begin it anew.
+    begin(&store, 1, SHARD).await;
+    assert!(gone(piece(&store, 1, SHARD, 1).await));
     store.close().await;
+}
+
+#[tokio::test]
+async fn rows_of_a_removed_namespace_are_stepped_over() {
+    let clock = clock();
+    let (_folder, store) = one_shard(&clock);
+    fill(&store, &clock, 6_000).await;
+    for (_, kept) in store.keep_records(fencing()).await {
+        kept.unwrap();
+    }
+    assert_eq!(whole(&store, 1, SHARD).await, Vec::<Bytes>::new());
 }
 
 fn large() -> LargeRef {
@@ -185,7 +223,7 @@ async fn what_is_restored_into_other_shards_is_what_was_there() {
     put_large(&store, &clock, 1_001).await;
     let mut streams = Vec::new();
     for shard in 0..4 {
-        streams.push(rest(&store, 1, ShardId(shard), 0).await);
+        streams.push(whole(&store, 1, ShardId(shard)).await);
     }
     store.close().await;
     try_open(to.path(), Some(7), &clock).unwrap().close().await;
@@ -237,7 +275,7 @@ async fn rows_of_a_fenced_namespace_are_not_restored() {
     let (_from, store) = one_shard(&clock);
     fill(&store, &clock, 100).await;
     put_large(&store, &clock, 100).await;
-    let stream = rest(&store, 1, SHARD, 0).await;
+    let stream = whole(&store, 1, SHARD).await;
     try_open(to.path(), Some(2), &clock).unwrap().close().await;
     let mut restore = Restore::begin(to.path(), records(&[NAMESPACE]), clock.wall()).unwrap();
     for piece in &stream {
@@ -253,7 +291,7 @@ async fn a_stream_that_is_cut_or_changed_is_no_backup() {
     let (_folder, store) = one_shard(&clock);
     fill(&store, &clock, 20).await;
     put_large(&store, &clock, 20).await;
-    let stream = rest(&store, 1, SHARD, 0).await.concat();
+    let stream = whole(&store, 1, SHARD).await.concat();
     let is_whole = |bytes: &[u8]| {
         let mut check = BackupCheck::default();
         check.read(bytes).is_ok() && check.end().is_ok()

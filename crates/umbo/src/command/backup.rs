@@ -84,7 +84,9 @@ async fn make(connection: &ConnectionArgs, to: &str, share: u32) -> Result<(), C
             Ok(manifest) => break manifest,
             // The server is away, or a shard was opened again and the state is gone.
             Err(error @ CliError::Client(_)) if tries < TRIES => {
-                output::note(&format!("{error}; beginning again"));
+                output::note(&format!(
+                    "the state of a shard is gone ({error}); beginning again"
+                ));
                 tries += 1;
             }
             Err(error) => return Err(error),
@@ -121,12 +123,11 @@ struct ReadShard {
 
 impl<'a> Making<'a> {
     async fn begin(client: &'a Client, location: &'a Location) -> Result<Self, CliError> {
-        let number = getrandom::u64().map_err(CliError::start)?;
         let taken_ms = SystemClock.wall().as_millis();
         Ok(Self {
             client,
             location,
-            begun: client.begin_backup(number).await?,
+            begun: client.begin_backup().await?,
             taken_ms,
             began: Instant::now(),
         })
@@ -211,7 +212,7 @@ impl ReadShard {
                 files: Vec::new(),
             },
             check: BackupCheck::default(),
-            next_piece: 0,
+            next_piece: 1,
             buffer: BytesMut::new(),
             is_over: false,
         }

@@ -1,6 +1,8 @@
 //! `umbo restore`: puts a backup into a new data folder, of a server or of a node, with any number of shards.
 
-use std::path::PathBuf;
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use clap::Args;
@@ -16,6 +18,11 @@ use crate::connection::block_on;
 use crate::map_file;
 use crate::output;
 use crate::server::SystemClock;
+
+/// Folder within the data folder in which a restore works.
+const UNFINISHED: &str = "restoring";
+/// The file without which no server opens the others of a folder.
+const MANIFEST: &str = "umbo.json";
 
 /// Arguments of `umbo restore`.
 #[derive(Debug, Args)]
@@ -57,11 +64,17 @@ impl Arguments {
             let text = format!("{folder} is not empty: a backup is restored into a new folder");
             return Err(CliError::Usage(text));
         }
+        // Not where a server looks for it: what is not whole must not be served.
+        let within = self.data.join(UNFINISHED);
+        let config = Config {
+            folder: within.clone(),
+            ..config
+        };
         let clock: Arc<dyn Clock> = Arc::new(SystemClock);
         let made = RedbStore::open(config.clone(), Arc::clone(&clock))?;
         made.close().await;
         drop(made);
-        let mut restore = Restore::begin(&self.data, records.clone(), clock.wall())?;
+        let mut restore = Restore::begin(&within, records.clone(), clock.wall())?;
         for shard in &manifest.shards {
             for file in &shard.files {
                 restore.read(&file.read(&location).await?)?;
@@ -70,6 +83,11 @@ impl Arguments {
         }
         let restored = restore.end()?;
         put_records(config, &clock, records).await?;
+        move_up(&within, &self.data).map_err(|source| CliError::File {
+            verb: "move the restored files into",
+            path: self.data.clone(),
+            source,
+        })?;
         output::note(&format!(
             "{} restored to {}, {} of other nodes or namespaces left out",
             output::counted(restored.rows, "row"),
@@ -103,6 +121,22 @@ impl Arguments {
         let records = restored_records(content, manifest.revision, kept, SystemClock.wall());
         records.map_err(|error| CliError::Backup(error.to_string()))
     }
+}
+
+/// Moves the files of a folder into the one around it, and removes it. The manifest comes last: a folder without it is not
+/// served.
+fn move_up(from: &Path, to: &Path) -> io::Result<()> {
+    let mut names = Vec::new();
+    for entry in std::fs::read_dir(from)? {
+        names.push(entry?.file_name());
+    }
+    names.sort_by_key(|name| name == MANIFEST);
+    for name in names {
+        std::fs::rename(from.join(&name), to.join(&name))?;
+        File::open(to)?.sync_all()?;
+    }
+    std::fs::remove_dir(from)?;
+    File::open(to)?.sync_all()
 }
 
 /// Writes the records where they are at home, and the copy that every folder keeps.
