@@ -11,7 +11,7 @@ import threading
 
 import pytest
 
-from bulk import run
+from bulk import run, start
 from bulk_loads import Load, activate, build, lines, versions
 from harness import memory_folder, wait_until
 from tier import free_port
@@ -146,6 +146,30 @@ def test_a_backup_beside_writers_is_of_one_state_of_each_shard(new_server, place
         assert rows == [f"{number:08}" for number in range(len(rows))], "a row is missing before others"
         assert least <= len(rows) <= most, (least, len(rows), most)
     again.stop()
+
+
+@pytest.mark.embedded("the dispatcher is killed with its nodes, whose shards are too small for a file")
+def test_a_backup_of_a_server_that_is_killed_is_made_anew(new_server, place):
+    server = new_server({"store": {"shards": 1}}).start()
+    ns = server.namespace("killed")
+    rows = [{"pk": f"p{n}", "v": "x" * 1_000} for n in range(12_000)]
+    for at in range(0, len(rows), 2_000):
+        assert ns.write(rows[at : at + 2_000]).status == 200
+    backup = start(server, "backup", "--to", str(place / "backup"), "--share", "2", folder=place)
+    # A file is written when it is full, and there is more to come.
+    wait_until(lambda: list((place / "backup").glob("*.rows")), "a file is written")
+    server.kill()
+    server.arguments = ["--listen", f"127.0.0.1:{server.port}", "--admin-listen", "127.0.0.1:0"]
+    server.start()
+    assert server.namespace("killed").put("since", value=b"then").status == 201
+    said = backup.communicate(timeout=200)[1].decode()
+    assert backup.returncode == 0 and "beginning again" in said, said
+    run(server, "backup", "verify", "--from", str(place / "backup"), folder=place)
+    server.stop()
+    after = restored(new_server, place / "backup", place)
+    found = rows_of(after.namespace("killed"))
+    assert len(found) >= len(rows) and {(row["pk"], "") for row in rows} <= found.keys()
+    after.stop()
 
 
 def test_a_load_under_way_has_failed_after_a_restore_and_can_be_made_again(new_server, place):

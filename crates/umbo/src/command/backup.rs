@@ -5,7 +5,7 @@ pub(super) mod location;
 pub(super) mod manifest;
 mod verify;
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -13,13 +13,14 @@ use bytes::BytesMut;
 use clap::{Args, Subcommand};
 use tokio::time::sleep;
 use umbo_api::backup::BackupBegun;
-use umbo_client::Client;
+use umbo_client::{Client, Error};
 use umbo_store_redb::BackupCheck;
 use umbo_types::Clock as _;
 
 use self::location::Location;
 use self::manifest::{BackupFile, Manifest, ShardFiles};
 use crate::cli_error::CliError;
+use crate::command::kv::patience::{Patience, is_temporary};
 use crate::connection::{ConnectionArgs, block_on};
 use crate::output;
 use crate::server::SystemClock;
@@ -31,8 +32,15 @@ const FILE_LEN: usize = 8 << 20;
 const MEMORY_MAX: usize = 512 << 20;
 /// Priority of the command: a busy process of the usual one gets ten times as much of a core.
 const NICENESS: i32 = 10;
+/// Status of a piece of a backup that is gone.
+const NOT_FOUND: u16 = 404;
 /// How often a backup is begun again whose state is gone, because a shard was opened again meanwhile.
 const TRIES: u32 = 5;
+
+/// How long a server may be away, or a backup not be begun for another reason that passes, before it is given up.
+const PATIENCE: Duration = Duration::from_mins(2);
+/// How long to wait before a server that was away is asked again.
+const BEGIN_AGAIN_AFTER: Duration = Duration::from_millis(500);
 
 /// Arguments of `umbo backup`.
 #[derive(Debug, Args)]
@@ -76,14 +84,10 @@ async fn make(connection: &ConnectionArgs, to: &str, share: u32) -> Result<(), C
     let client = connection.client()?;
     let mut tries = 1;
     let manifest = loop {
-        match Making::begin(&client, &location)
-            .await?
-            .read_all(share)
-            .await
-        {
+        let making = Making::begin(&client, &location).await?;
+        match making.read_all(share).await {
             Ok(manifest) => break manifest,
-            // The server is away, or a shard was opened again and the state is gone.
-            Err(error @ CliError::Client(_)) if tries < TRIES => {
+            Err(CliError::Client(error)) if tries < TRIES && may_be_made_anew(&error) => {
                 output::note(&format!(
                     "the state of a shard is gone ({error}); beginning again"
                 ));
@@ -101,6 +105,12 @@ async fn make(connection: &ConnectionArgs, to: &str, share: u32) -> Result<(), C
         output::counted(manifest.shards.len() as u64, "shard"),
     ));
     Ok(())
+}
+
+/// Returns whether a backup that failed so is made anew: its state is gone, or the server was away.
+fn may_be_made_anew(error: &Error) -> bool {
+    is_temporary(error)
+        || matches!(error, Error::Problem { problem } if problem.status == NOT_FOUND)
 }
 
 /// A backup that is being made.
@@ -123,14 +133,27 @@ struct ReadShard {
 
 impl<'a> Making<'a> {
     async fn begin(client: &'a Client, location: &'a Location) -> Result<Self, CliError> {
-        let taken_ms = SystemClock.wall().as_millis();
-        Ok(Self {
-            client,
-            location,
-            begun: client.begin_backup().await?,
-            taken_ms,
-            began: Instant::now(),
-        })
+        let mut patience = Patience::new(PATIENCE);
+        loop {
+            let taken_ms = SystemClock.wall().as_millis();
+            match client.begin_backup().await {
+                Ok(begun) => {
+                    return Ok(Self {
+                        client,
+                        location,
+                        begun,
+                        taken_ms,
+                        began: Instant::now(),
+                    });
+                }
+                Err(error)
+                    if is_temporary(&error) && patience.goes_on(u32::MAX, None, Instant::now()) =>
+                {
+                    sleep(BEGIN_AGAIN_AFTER).await;
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
     }
 
     /// Reads the shards by turns, a piece of each, so that the state of none is forgotten meanwhile.
