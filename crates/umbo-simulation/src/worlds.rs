@@ -79,6 +79,7 @@ impl World {
                 "dispatcher killed",
                 "copy of the records lost",
                 "runner paused",
+                "two runs at once",
                 "shard moved",
                 "new folder",
                 "upload left",
