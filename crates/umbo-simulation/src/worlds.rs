@@ -87,6 +87,7 @@ impl World {
                 "clock jump",
                 "key twice in a load",
                 "full disk",
+                "backup restored",
                 "load ready",
                 "load live",
                 "load merged",
