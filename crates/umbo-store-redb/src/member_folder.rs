@@ -115,8 +115,10 @@ pub(crate) fn shard_files(
     let cache_bytes = config.cache_bytes / own.len().max(1);
     let file = |&shard: &ShardId| {
         let place = member.map.place_of(shard)?.clone();
+        let path = shard_path(&config.folder, shard);
         Some(ShardFile {
-            path: shard_path(&config.folder, shard),
+            disk: Disk::of_shard(Arc::clone(opener), &path, own.len()),
+            path,
             identity: ShardIdentity {
                 store_id,
                 shard: shard.0,
@@ -132,7 +134,6 @@ pub(crate) fn shard_files(
             cache_bytes,
             idempotency_bytes_max: config.idempotency_bytes_max,
             opener: Arc::clone(opener),
-            disk: Disk::new(Arc::clone(opener)),
             kept: Arc::clone(kept),
         })
     };

@@ -143,9 +143,11 @@ fn shard_files(
     kept: &Arc<KeptRecords>,
 ) -> Vec<ShardFile> {
     let shards = manifest.shards();
-    (0..shards)
-        .map(|shard| ShardFile {
-            path: shard_path(&config.folder, ShardId(shard)),
+    let file = |shard| {
+        let path = shard_path(&config.folder, ShardId(shard));
+        ShardFile {
+            disk: Disk::of_shard(Arc::clone(opener), &path, shards.into()),
+            path,
             identity: ShardIdentity {
                 store_id: manifest.store_id,
                 shard,
@@ -154,10 +156,10 @@ fn shard_files(
             cache_bytes: config.cache_bytes / usize::from(shards),
             idempotency_bytes_max: config.idempotency_bytes_max,
             opener: Arc::clone(opener),
-            disk: Disk::new(Arc::clone(opener)),
             kept: Arc::clone(kept),
-        })
-        .collect()
+        }
+    };
+    (0..shards).map(file).collect()
 }
 
 fn create(

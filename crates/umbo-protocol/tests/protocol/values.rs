@@ -415,6 +415,8 @@ fn status() -> impl Strategy<Value = ShardStatus> {
             sync_nanos: mutations / 3,
             cache_hits: rows / 2,
             cache_misses: expired / 2,
+            compactions: reclaimed / 2,
+            compaction_nanos: reclaimed / 3,
         }
     })
 }

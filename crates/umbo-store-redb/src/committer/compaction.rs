@@ -1,0 +1,209 @@
+//! Compactions: what removed rows leave in the file is given back to the disk while the shard serves.
+//!
+//! redb uses free pages again but shortens a file only where its end is free; a compaction moves the pages there to
+//! free ones before them. It needs the file for itself, so reads wait meanwhile, as if the file was opened again. Owns when
+//! the shard pauses for that. The invariants: a pause is worth it by what is known of the sizes of the rows; the
+//! pauses of a shard take at most a small part of its time, and are longer apart the less they give back.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::{Committer, FailedCommit};
+use crate::committer::limits::IDLE_WAKE;
+use crate::file_error::{FileError, guarded};
+use crate::runner::Runner;
+
+/// Fewest bytes of a file beyond its rows that it is compacted for, and the part of the file that they have to be.
+const WASTE_MIN: u64 = 16 << 20;
+const WASTE_PART: u64 = 2;
+/// The same on a disk that is short: less is free than the compaction gives back.
+const WASTE_MIN_SHORT: u64 = 1 << 20;
+const WASTE_PART_SHORT: u64 = 8;
+/// Most bytes of rows in a file that is compacted while the disk has room: they are moved within some 100 ms.
+const LIVE_BYTES_MAX: u64 = 128 << 20;
+/// The same on a disk that is short.
+const LIVE_BYTES_MAX_SHORT: u64 = 1 << 30;
+/// Time from when a compaction seems worth it to its beginning: a removal of many rows may be under way.
+const SETTLE: Duration = Duration::from_secs(1);
+/// Least time from one compaction to the next; twice as long after each that has given little back,
+const APART: Duration = Duration::from_secs(5);
+/// up to this,
+const APART_MAX: Duration = Duration::from_mins(10);
+/// and to this on a full disk.
+const APART_MAX_FULL: Duration = Duration::from_secs(40);
+/// Least time from one compaction to the next as a multiple of what it took.
+const APART_PAUSES: u32 = 20;
+/// Longest wait for reads that have begun before a compaction. It is put off then.
+const READERS_WAIT: Duration = Duration::from_millis(50);
+
+/// When the file is compacted next.
+#[derive(Debug)]
+pub(super) struct Compaction {
+    /// Whether rows were removed or replaced since the sizes were last looked at.
+    pub(super) is_news: bool,
+    looked_at: Option<Instant>,
+    due: Option<Instant>,
+    not_before: Option<Instant>,
+    apart: Duration,
+}
+
+impl Default for Compaction {
+    fn default() -> Self {
+        Self {
+            is_news: true,
+            looked_at: None,
+            due: None,
+            not_before: None,
+            apart: APART,
+        }
+    }
+}
+
+impl Compaction {
+    /// Returns whether the committer has to wake for it.
+    pub(super) const fn is_pending(&self) -> bool {
+        self.is_news || self.due.is_some()
+    }
+
+    /// Records how long a compaction took, and what it gave back of what it was made for.
+    fn note(&mut self, now: Instant, took: Duration, given: u64, hoped: u64, is_full: bool) {
+        let apart_max = if is_full { APART_MAX_FULL } else { APART_MAX };
+        self.apart = if given < hoped / 4 {
+            (2 * self.apart).min(apart_max)
+        } else {
+            APART
+        };
+        self.not_before = Some(now + self.apart.max(took * APART_PAUSES));
+        self.due = None;
+    }
+}
+
+impl Committer {
+    /// Compacts the file if that is due.
+    pub(super) fn compact_if_due(&mut self) {
+        let now = self.disk_now();
+        let since = |at: Instant| now.saturating_duration_since(at);
+        if !self.compaction.is_pending()
+            || (self.compaction.looked_at).is_some_and(|at| since(at) < IDLE_WAKE)
+        {
+            return;
+        }
+        self.compaction.looked_at = Some(now);
+        self.compaction.is_news = false;
+        let Some(waste) = self.waste() else {
+            self.compaction.due = None;
+            return;
+        };
+        let due = *self.compaction.due.get_or_insert(now + SETTLE);
+        let is_held = self.compaction.not_before.is_some_and(|at| now < at);
+        if now >= due && !is_held && self.may_compact() {
+            self.compact(waste);
+        }
+    }
+
+    fn is_full(&self) -> bool {
+        matches!(self.trouble, Some(FileError::Full(_)))
+    }
+
+    /// Returns how many bytes the file has beyond its rows, if they are worth a compaction.
+    fn waste(&self) -> Option<u64> {
+        let (opener, path) = (&self.file.opener, &self.file.path);
+        let live = self.shard.live_bytes()?;
+        let bytes = opener.bytes_on_disk(path)?;
+        let waste = bytes.saturating_sub(live);
+        let (least, part, live_max) = if opener.free(path).is_none_or(|free| free >= waste) {
+            (WASTE_MIN, WASTE_PART, LIVE_BYTES_MAX)
+        } else if self.file.disk.reserve.is_sufficient() {
+            (WASTE_MIN_SHORT, WASTE_PART_SHORT, LIVE_BYTES_MAX_SHORT)
+        } else {
+            // Rows can be stored again only with what the compaction gives back.
+            (WASTE_MIN_SHORT, WASTE_PART_SHORT, u64::MAX)
+        };
+        (waste >= least.max(bytes / part) && live <= live_max).then_some(waste)
+    }
+
+    /// Returns whether nothing is under way that a compaction would disturb.
+    fn may_compact(&self) -> bool {
+        self.database.is_some()
+            && (self.trouble.is_none() || self.is_full())
+            && self.unflushed.changes.is_empty()
+            && !self.file.disk.has_bad_ranges()
+            && (self.is_full() || !self.shard.backup.is_read())
+    }
+
+    /// Compacts the file. Reads wait until it is over, and writes in the queue.
+    fn compact(&mut self, hoped: u64) {
+        let path = self.file.path.clone();
+        let bytes = || self.file.opener.bytes_on_disk(&path).unwrap_or_default();
+        let (before, began) = (bytes(), self.disk_now());
+        self.shard.backup.end();
+        let old = self.shard.pause();
+        while Arc::strong_count(&old) > 1 {
+            let waited = self.disk_now().saturating_duration_since(began);
+            if waited >= READERS_WAIT || self.file.opener.runner() != Runner::Threads {
+                self.compaction.not_before = Some(began + APART);
+                return self.shard.resume(old);
+            }
+            thread::yield_now();
+        }
+        drop(old);
+        let Some(mut database) = self.database.take() else {
+            return;
+        };
+        let compacted = guarded(|| Ok(database.compact()?));
+        self.database = Some(database);
+        // Whatever became of it, the next opening finds the last commit.
+        if let Err(failure) = self.reopen() {
+            self.refuse(Vec::new(), &FailedCommit::before_commit(failure));
+        }
+        self.shard.note_reopened();
+        let now = self.disk_now();
+        let took = now.saturating_duration_since(began);
+        let after = self.file.opener.bytes_on_disk(&path).unwrap_or_default();
+        let given = before.saturating_sub(after);
+        let is_full = self.is_full();
+        self.compaction.note(now, took, given, hoped, is_full);
+        let counters = &self.shard.counters;
+        let nanos = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
+        counters.compactions.fetch_add(1, Ordering::Relaxed);
+        counters
+            .compaction_nanos
+            .fetch_add(nanos, Ordering::Relaxed);
+        let file = path.display();
+        match compacted {
+            Ok(_) => tracing::info!(
+                %file, before, after, ?took,
+                "the shard has paused, and its file was compacted"
+            ),
+            Err(failure) => tracing::warn!(
+                %file, reason = %failure, ?took,
+                "the shard has paused, but its file could not be compacted"
+            ),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_are_longer_apart_the_less_they_give_back() {
+        let began = Instant::now();
+        let mut compaction = Compaction::default();
+        let mut next = |took: u64, given, is_full| {
+            compaction.note(began, Duration::from_millis(took), given, 100, is_full);
+            compaction.not_before.unwrap() - began
+        };
+        assert_eq!(next(1, 90, false), APART);
+        assert_eq!(next(1_000, 90, false), Duration::from_secs(20));
+        assert_eq!(next(1, 10, false), 2 * APART);
+        assert_eq!(next(1, 10, false), 4 * APART);
+        let many: Vec<_> = (0..20).map(|_| next(1, 0, false)).collect();
+        assert_eq!(many.last(), Some(&APART_MAX));
+        assert_eq!(next(1, 0, true), APART_MAX_FULL);
+        assert_eq!(next(1, 50, true), APART);
+    }
+}
