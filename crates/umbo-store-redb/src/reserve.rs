@@ -143,6 +143,10 @@ impl Reserve {
         if self.opener.reserve(&self.path, after).is_err() {
             return false;
         }
+        if left == self.len {
+            let file = self.path.display();
+            tracing::warn!(%file, "the disk is full: a shard begins to use its reserve to make room");
+        }
         self.left.store(after, Ordering::Relaxed);
         true
     }

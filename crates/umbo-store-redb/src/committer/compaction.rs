@@ -16,7 +16,7 @@ use crate::file_error::{FileError, guarded};
 use crate::runner::Runner;
 
 /// Fewest bytes of a file beyond its rows that it is compacted for, and the part of the file that they have to be.
-const WASTE_MIN: u64 = 16 << 20;
+const WASTE_MIN: u64 = 4 << 20;
 const WASTE_PART: u64 = 2;
 /// The same on a disk that is short: less is free than the compaction gives back.
 const WASTE_MIN_SHORT: u64 = 1 << 20;
@@ -28,11 +28,12 @@ const LIVE_BYTES_MAX_SHORT: u64 = 1 << 30;
 /// Time from when a compaction seems worth it to its beginning: a removal of many rows may be under way.
 const SETTLE: Duration = Duration::from_secs(1);
 /// Least time from one compaction to the next; twice as long after each that has given little back,
-const APART: Duration = Duration::from_secs(5);
-/// up to this,
-const APART_MAX: Duration = Duration::from_mins(10);
-/// and to this on a full disk.
-const APART_MAX_FULL: Duration = Duration::from_secs(40);
+const APART: Duration = Duration::from_mins(1);
+/// up to this.
+const APART_MAX: Duration = Duration::from_mins(16);
+/// The same on a disk that is short.
+const APART_SHORT: Duration = Duration::from_secs(5);
+const APART_MAX_SHORT: Duration = Duration::from_secs(40);
 /// Least time from one compaction to the next as a multiple of what it took.
 const APART_PAUSES: u32 = 20;
 /// Longest wait for reads that have begun before a compaction. It is put off then.
@@ -46,7 +47,16 @@ pub(super) struct Compaction {
     looked_at: Option<Instant>,
     due: Option<Instant>,
     not_before: Option<Instant>,
-    apart: Duration,
+    /// Compactions one after the other that have given little back.
+    vain: u32,
+}
+
+/// What a file has beyond its rows.
+#[derive(Debug, Clone, Copy)]
+struct Waste {
+    bytes: u64,
+    /// Whether less is free on the disk.
+    is_short: bool,
 }
 
 impl Default for Compaction {
@@ -56,7 +66,7 @@ impl Default for Compaction {
             looked_at: None,
             due: None,
             not_before: None,
-            apart: APART,
+            vain: 0,
         }
     }
 }
@@ -67,15 +77,20 @@ impl Compaction {
         self.is_news || self.due.is_some()
     }
 
-    /// Records how long a compaction took, and what it gave back of what it was made for.
-    fn note(&mut self, now: Instant, took: Duration, given: u64, hoped: u64, is_full: bool) {
-        let apart_max = if is_full { APART_MAX_FULL } else { APART_MAX };
-        self.apart = if given < hoped / 4 {
-            (2 * self.apart).min(apart_max)
+    /// Records how long a compaction took, and what it gave back of the waste.
+    fn note(&mut self, now: Instant, took: Duration, given: u64, waste: Waste) {
+        let (apart, apart_max) = if waste.is_short {
+            (APART_SHORT, APART_MAX_SHORT)
         } else {
-            APART
+            (APART, APART_MAX)
         };
-        self.not_before = Some(now + self.apart.max(took * APART_PAUSES));
+        self.vain = if given < waste.bytes / 4 {
+            self.vain.saturating_add(1)
+        } else {
+            0
+        };
+        let apart = apart.saturating_mul(1_u32.checked_shl(self.vain).unwrap_or(u32::MAX));
+        self.not_before = Some(now + apart.min(apart_max).max(took * APART_PAUSES));
         self.due = None;
     }
 }
@@ -103,17 +118,19 @@ impl Committer {
         }
     }
 
+    /// Returns whether the last commit found the disk full.
     fn is_full(&self) -> bool {
         matches!(self.trouble, Some(FileError::Full(_)))
     }
 
     /// Returns how many bytes the file has beyond its rows, if they are worth a compaction.
-    fn waste(&self) -> Option<u64> {
+    fn waste(&self) -> Option<Waste> {
         let (opener, path) = (&self.file.opener, &self.file.path);
         let live = self.shard.live_bytes()?;
         let bytes = opener.bytes_on_disk(path)?;
         let waste = bytes.saturating_sub(live);
-        let (least, part, live_max) = if opener.free(path).is_none_or(|free| free >= waste) {
+        let is_short = opener.free(path).is_some_and(|free| free < waste);
+        let (least, part, live_max) = if !is_short {
             (WASTE_MIN, WASTE_PART, LIVE_BYTES_MAX)
         } else if self.file.disk.reserve.is_sufficient() {
             (WASTE_MIN_SHORT, WASTE_PART_SHORT, LIVE_BYTES_MAX_SHORT)
@@ -121,7 +138,11 @@ impl Committer {
             // Rows can be stored again only with what the compaction gives back.
             (WASTE_MIN_SHORT, WASTE_PART_SHORT, u64::MAX)
         };
-        (waste >= least.max(bytes / part) && live <= live_max).then_some(waste)
+        let is_worth_it = waste >= least.max(bytes / part) && live <= live_max;
+        is_worth_it.then_some(Waste {
+            bytes: waste,
+            is_short,
+        })
     }
 
     /// Returns whether nothing is under way that a compaction would disturb.
@@ -134,7 +155,7 @@ impl Committer {
     }
 
     /// Compacts the file. Reads wait until it is over, and writes in the queue.
-    fn compact(&mut self, hoped: u64) {
+    fn compact(&mut self, waste: Waste) {
         let path = self.file.path.clone();
         let bytes = || self.file.opener.bytes_on_disk(&path).unwrap_or_default();
         let (before, began) = (bytes(), self.disk_now());
@@ -143,7 +164,7 @@ impl Committer {
         while Arc::strong_count(&old) > 1 {
             let waited = self.disk_now().saturating_duration_since(began);
             if waited >= READERS_WAIT || self.file.opener.runner() != Runner::Threads {
-                self.compaction.not_before = Some(began + APART);
+                self.compaction.not_before = Some(began + APART_SHORT);
                 return self.shard.resume(old);
             }
             thread::yield_now();
@@ -163,8 +184,7 @@ impl Committer {
         let took = now.saturating_duration_since(began);
         let after = self.file.opener.bytes_on_disk(&path).unwrap_or_default();
         let given = before.saturating_sub(after);
-        let is_full = self.is_full();
-        self.compaction.note(now, took, given, hoped, is_full);
+        self.compaction.note(now, took, given, waste);
         let counters = &self.shard.counters;
         let nanos = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
         counters.compactions.fetch_add(1, Ordering::Relaxed);
@@ -193,17 +213,21 @@ mod tests {
     fn pauses_are_longer_apart_the_less_they_give_back() {
         let began = Instant::now();
         let mut compaction = Compaction::default();
-        let mut next = |took: u64, given, is_full| {
-            compaction.note(began, Duration::from_millis(took), given, 100, is_full);
+        let mut next = |took: u64, given, is_short| {
+            let waste = Waste {
+                bytes: 100,
+                is_short,
+            };
+            compaction.note(began, Duration::from_millis(took), given, waste);
             compaction.not_before.unwrap() - began
         };
         assert_eq!(next(1, 90, false), APART);
-        assert_eq!(next(1_000, 90, false), Duration::from_secs(20));
+        assert_eq!(next(5_000, 90, false), Duration::from_secs(100));
         assert_eq!(next(1, 10, false), 2 * APART);
         assert_eq!(next(1, 10, false), 4 * APART);
-        let many: Vec<_> = (0..20).map(|_| next(1, 0, false)).collect();
+        let many: Vec<_> = (0..40).map(|_| next(1, 0, false)).collect();
         assert_eq!(many.last(), Some(&APART_MAX));
-        assert_eq!(next(1, 0, true), APART_MAX_FULL);
-        assert_eq!(next(1, 50, true), APART);
+        assert_eq!(next(1, 0, true), APART_MAX_SHORT);
+        assert_eq!(next(1, 50, true), APART_SHORT);
     }
 }
