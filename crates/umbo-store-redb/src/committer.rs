@@ -397,8 +397,7 @@ impl Committer {
             unflushed.note_commit(is_durable, sequence, log, disk_now);
             // After a loss the file was opened again, and may hold a commit that failed.
             let snapshot = guarded(|| ShardSnapshot::of(&database.begin_read()?, &self.fences))?;
-            let changed = (!was_lost).then_some(&changed[..]);
-            self.shard.publish(snapshot, changed);
+            (self.shard).publish(snapshot, (!was_lost).then_some(&changed[..]));
             Ok(())
         });
         if let Err(failure) = committed {

@@ -6,7 +6,6 @@
 //! pauses of a shard take at most a small part of its time, and are longer apart the less they give back.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -185,12 +184,7 @@ impl Committer {
         let after = self.file.opener.bytes_on_disk(&path).unwrap_or_default();
         let given = before.saturating_sub(after);
         self.compaction.note(now, took, given, waste);
-        let counters = &self.shard.counters;
-        let nanos = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
-        counters.compactions.fetch_add(1, Ordering::Relaxed);
-        counters
-            .compaction_nanos
-            .fetch_add(nanos, Ordering::Relaxed);
+        self.shard.counters.note_compaction(took);
         let file = path.display();
         match compacted {
             Ok(_) => tracing::info!(
