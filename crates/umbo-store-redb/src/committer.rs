@@ -16,6 +16,7 @@ pub(crate) mod large;
 pub(crate) mod limits;
 mod mirrors;
 mod packing;
+mod pauses;
 pub(crate) mod plan;
 mod reclaiming;
 mod recovery;
@@ -35,11 +36,11 @@ use umbo_store::{DatasetGroups, LoadRuns};
 use umbo_types::{BelievedClock, Clock, Timestamp, Version, VersionClock};
 
 use crate::committer::attempt::{CommitInput, Prepared, Unprepared, prepare};
-use crate::committer::compaction::Compaction;
 use crate::committer::datasets::CommitterDatasets;
 use crate::committer::limits::{
     COMMIT_MAX, FLUSH_AFTER, IDLE_WAKE, RESERVED_VERSIONS, RETRY_AFTER,
 };
+use crate::committer::pauses::Compaction;
 use crate::committer::spared::{LeftOut, Spared};
 use crate::committer::trace::{CommitTrace, Culprit};
 use crate::committer::unflushed::Unflushed;

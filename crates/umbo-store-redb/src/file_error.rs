@@ -16,7 +16,7 @@ use redb::{
 
 use umbo_types::NamespaceId;
 
-use crate::reserve::is_full;
+use crate::reserved_file::is_full;
 use crate::row_codec::RowDamage;
 
 /// Error of one use of a shard's file.

@@ -41,6 +41,7 @@ mod repair;
 mod replaced_file;
 mod report;
 mod reserve;
+mod reserved_file;
 mod restore;
 mod retry;
 mod row_cache;

@@ -6,7 +6,6 @@
 //! the manifest records which of them this folder has had.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -17,7 +16,7 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use crate::config::ClusterMember;
 use crate::error::OpenError;
-use crate::replaced_file::replace_file;
+use crate::replaced_file::{replace_file, sync_folder};
 use crate::shard_ownership::{OwnerRecord, Remembered};
 
 const FILE_NAME: &str = "umbo.json";
@@ -410,11 +409,6 @@ pub(crate) fn create_folder(folder: &Path) -> io::Result<()> {
         }
     }
     Ok(())
-}
-
-/// Makes the names of files in a folder durable.
-pub(crate) fn sync_folder(folder: &Path) -> io::Result<()> {
-    File::open(folder)?.sync_all()
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use std::time::Instant;
 use redb::{DatabaseError, StorageBackend};
 
 use crate::disk_space::{blocks_of, disk_space};
-use crate::reserve::set_reserved;
+use crate::reserved_file::set_reserved;
 use crate::runner::Runner;
 
 /// How redb accesses the bytes of a file, and the executor of its committer. Tests inject faults here, and a

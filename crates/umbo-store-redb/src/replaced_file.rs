@@ -6,8 +6,7 @@ use std::fs::File;
 use std::io::{self, Write as _};
 use std::path::Path;
 
-use crate::manifest::sync_folder;
-use crate::reserve::{is_full, set_reserved};
+use crate::reserved_file::{is_full, set_reserved};
 
 const SPARE_NAME: &str = "spare";
 /// Fewest bytes of the spare file, and its length as a multiple of that of the largest file that was replaced.
@@ -42,4 +41,9 @@ fn replace(folder: &Path, name: &str, content: &[u8]) -> io::Result<()> {
     file.sync_all()?;
     std::fs::rename(&new, folder.join(name))?;
     sync_folder(folder)
+}
+
+/// Makes the names of files in a folder durable.
+pub(crate) fn sync_folder(folder: &Path) -> io::Result<()> {
+    File::open(folder)?.sync_all()
 }

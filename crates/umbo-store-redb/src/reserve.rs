@@ -4,7 +4,6 @@
 //! full takes bytes from the reserve and is made again, unless the commit stores rows. The invariant: a commit that
 //! stores rows uses nothing of the reserve, and none begins while less than half of it is there.
 
-use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -12,6 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crate::disk_space::disk_space;
 use crate::opener::Opener;
+use crate::reserved_file::{STEP_LEN, is_full};
 
 /// Extension of the file.
 const EXTENSION: &str = "reserve";
@@ -22,8 +22,6 @@ const RESERVE_LEN: u64 = 4 << 20;
 const DISK_PART: u64 = 8;
 /// but each has at least these bytes, which hold a few small commits.
 const RESERVE_LEN_MIN: u64 = 512 << 10;
-/// Fewest bytes that are given up at once: little enough that others who fill the disk get hardly any of them.
-const STEP_LEN: u64 = 64 << 10;
 
 /// The reserve of a shard's file.
 #[derive(Debug)]
@@ -152,65 +150,6 @@ impl Reserve {
     }
 }
 
-/// Returns whether an error says that the disk has no room.
-pub(crate) fn is_full(error: &io::Error) -> bool {
-    matches!(
-        error.kind(),
-        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge
-    )
-}
-
-/// Makes a file of reserved bytes longer or shorter. Returns its length, which is less than `len` if the disk is full.
-pub(crate) fn set_reserved(path: &Path, len: u64) -> io::Result<u64> {
-    if len == 0 {
-        return match std::fs::remove_file(path) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-            _ => Ok(0),
-        };
-    }
-    let mut options = File::options();
-    let file = options
-        .write(true)
-        .create(true)
-        .truncate(false)
-        .open(path)?;
-    let mut there = file.metadata()?.len();
-    if there > len {
-        file.set_len(len)?;
-        return Ok(len);
-    }
-    while there < len {
-        let step = STEP_LEN.min(len - there);
-        match allocate(&file, there, step) {
-            Ok(()) => there += step,
-            Err(error) if is_full(&error) => {
-                file.set_len(there)?;
-                break;
-            }
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(there)
-}
-
-/// Makes the disk keep bytes for a range at the end of a file.
-fn allocate(file: &File, from: u64, len: u64) -> io::Result<()> {
-    #[cfg(target_os = "linux")]
-    match rustix::fs::fallocate(file, rustix::fs::FallocateFlags::empty(), from, len) {
-        Err(rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::NOSYS) => {}
-        allocated => return Ok(allocated?),
-    }
-    write_filler(file, from, len)
-}
-
-/// As [`allocate`], where the system cannot: with bytes that are written.
-fn write_filler(mut file: &File, from: u64, len: u64) -> io::Result<()> {
-    use std::io::{Seek as _, SeekFrom, Write as _};
-    file.seek(SeekFrom::Start(from))?;
-    file.write_all(&vec![0x5A; len as usize])?;
-    file.sync_data()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -249,15 +188,5 @@ mod tests {
         again.refill().unwrap();
         assert!(again.is_whole());
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
-    }
-
-    #[test]
-    fn bytes_are_reserved_where_the_system_does_not_allocate() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("reserve");
-        let file = File::create(&path).unwrap();
-        write_filler(&file, 0, STEP_LEN).unwrap();
-        write_filler(&file, STEP_LEN, 1).unwrap();
-        assert_eq!(std::fs::metadata(&path).unwrap().len(), STEP_LEN + 1);
     }
 }

@@ -385,17 +385,8 @@ fn status() -> impl Strategy<Value = ShardStatus> {
             bytes,
             bytes_saved,
         };
-        let [
-            rows,
-            file_bytes,
-            queued,
-            commits,
-            mutations,
-            reclaimed,
-            lost_async,
-            purging,
-            expired,
-        ] = numbers;
+        let [rows, file_bytes, queued, commits, more @ ..] = numbers;
+        let [mutations, reclaimed, lost_async, purging, expired] = more;
         ShardStatus {
             shard,
             state,
