@@ -5,6 +5,7 @@
 //! and a writer gets an answer.
 
 mod counters;
+mod pause;
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -217,12 +218,12 @@ impl OpenShard {
             FileError::MustWait => {}
             failure => self.recover_from(failure).await?,
         }
-        let failure = match self.attempt_waiting(owned()).await {
+        let failure = match self.attempt_waiting(&owned).await {
             Ok(answer) => return Ok(answer),
             Err(failure) => failure,
         };
         self.recover_from(failure).await?;
-        self.attempt_waiting(owned())
+        self.attempt_waiting(&owned)
             .await
             .map_err(|failure| self.error(failure, Outcome::NotApplied))
     }
@@ -235,12 +236,21 @@ impl OpenShard {
         at_once(|| read(&self.snapshot.load(), &*self.clock))
     }
 
-    async fn attempt_waiting<T: Send + 'static>(
+    async fn attempt_waiting<T, O>(
         self: &Arc<Self>,
-        read: impl FnOnce(&ShardSnapshot, &dyn Clock) -> Result<T, FileError> + Send + 'static,
-    ) -> Result<T, FileError> {
-        let shard = Arc::clone(self);
-        self.disk.wait(move || shard.attempt(read)).await
+        owned: &(impl Fn() -> O + Send + Sync),
+    ) -> Result<T, FileError>
+    where
+        T: Send + 'static,
+        O: FnOnce(&ShardSnapshot, &dyn Clock) -> Result<T, FileError> + Send + 'static,
+    {
+        loop {
+            let (shard, read) = (Arc::clone(self), owned());
+            match self.disk.wait(move || shard.attempt(read)).await {
+                Err(FileError::Paused) if self.outlasts_pause().await => {}
+                read => return read,
+            }
+        }
     }
 
     /// Reads from the last committed state, once. May wait for the disk.
@@ -253,12 +263,7 @@ impl OpenShard {
 
     /// Waits until the file of a failed read has been opened again, if that can help.
     pub(crate) async fn recover_from(&self, failure: FileError) -> Result<(), StoreError> {
-        if failure == FileError::Paused {
-            // Made before the look, so that the end of the pause is missed by neither.
-            let reopened = self.reopened.notified();
-            if self.snapshot.load().is_paused() {
-                reopened.await;
-            }
+        if failure == FileError::Paused && self.outlasts_pause().await {
             return Ok(());
         }
         if !matches!(failure, FileError::Io(_) | FileError::Full(_)) {
@@ -343,18 +348,6 @@ impl OpenShard {
         }
         // Only commits make the file of a forgotten backup grow.
         self.backup.end_if_idle(self.clock.monotonic());
-    }
-
-    /// Makes reads wait until another state is published. Returns the one before, which readers may still hold.
-    pub(crate) fn pause(&self) -> Arc<ShardSnapshot> {
-        let paused = self.snapshot.load().paused();
-        self.snapshot.swap(Arc::new(paused))
-    }
-
-    /// Makes readers see a state again, after a pause that was of no use.
-    pub(crate) fn resume(&self, snapshot: Arc<ShardSnapshot>) {
-        self.snapshot.store(snapshot);
-        self.note_reopened();
     }
 
     /// Returns the bytes of all rows with their large values; none if they are unknown.

@@ -10,7 +10,7 @@ use umbo_store::{
     RecordsKeeper, RecordsRevision, ShardState, SortRange, Store, StoreError, StoreReport,
     WriteError,
 };
-use umbo_types::{Clock, Key, NamespaceId, PartitionKey, Timestamp};
+use umbo_types::{Clock, Key, NamespaceId, PartitionKey, ShardId, Timestamp};
 
 use super::small_disk::SmallDisk;
 use super::{NAMESPACE, config, get, put, put_request};
@@ -261,4 +261,30 @@ async fn a_store_opens_on_a_full_disk_and_makes_room() {
     full.delete_some(30).await;
     full.put_in_the_end("again").await;
     full.check().await;
+}
+
+#[tokio::test]
+async fn reads_wait_for_the_end_of_a_pause() {
+    let mut full = FullDisk::new();
+    full.put("kept").await.unwrap();
+    let served = full.store.served(ShardId(0));
+    let shard = Arc::clone(served.open(ShardId(0)).unwrap());
+    let before = shard.pause();
+    let key = Key::new("kept", "").unwrap();
+    let call = CallContext::internal();
+    let mut read = std::pin::pin!(full.store.get(&call, NAMESPACE, &key));
+    for _ in 0..3 {
+        assert!(poll_once(read.as_mut()).is_none(), "it waits");
+    }
+    shard.resume(before);
+    assert!(read.await.unwrap().is_some());
+}
+
+/// Polls a future once.
+fn poll_once<F: Future>(future: std::pin::Pin<&mut F>) -> Option<F::Output> {
+    let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+    match future.poll(&mut context) {
+        std::task::Poll::Ready(output) => Some(output),
+        std::task::Poll::Pending => None,
+    }
 }
