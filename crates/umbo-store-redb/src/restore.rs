@@ -208,8 +208,8 @@ impl Restore {
         let mut shards = BTreeMap::new();
         for (shard, _) in shard_files_in(folder).map_err(folder_error("read", folder))? {
             let file = plain_file(folder, manifest.store_id, shard, opener);
-            let opened = file.open().map_err(of_shard(shard))?;
-            shards.insert(shard, (opened.database, WaitingRows::default()));
+            let database = file.open().map_err(of_shard(shard))?.database;
+            shards.insert(shard, (database, WaitingRows::default()));
         }
         Ok(Self {
             _lock: lock,
