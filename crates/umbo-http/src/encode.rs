@@ -7,8 +7,8 @@ use std::time::Duration;
 use bytes::{BufMut, Bytes, BytesMut};
 use http::header::{
     ACCEPT_ENCODING, ACCEPT_RANGES, ALLOW, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_LENGTH,
-    CONTENT_RANGE, CONTENT_TYPE, ETAG, HeaderName, HeaderValue, RETRY_AFTER, VARY,
-    WWW_AUTHENTICATE,
+    CONTENT_RANGE, CONTENT_SECURITY_POLICY, CONTENT_TYPE, ETAG, HeaderName, HeaderValue,
+    RETRY_AFTER, VARY, WWW_AUTHENTICATE, X_CONTENT_TYPE_OPTIONS,
 };
 use http::{HeaderMap, Response, StatusCode};
 use umbo_api::batch::DeleteRangeAnswer;
@@ -53,7 +53,9 @@ const SERVER_TIMING: HeaderName = HeaderName::from_static("server-timing");
 const OCTETS: HeaderValue = HeaderValue::from_static("application/octet-stream");
 const TEXT: HeaderValue = HeaderValue::from_static(NUMBER_TYPE);
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
-const NDJSON: HeaderValue = HeaderValue::from_static("application/x-ndjson");
+pub(crate) const NDJSON: HeaderValue = HeaderValue::from_static("application/x-ndjson");
+const SANDBOX: HeaderValue = HeaderValue::from_static("sandbox");
+const NOSNIFF: HeaderValue = HeaderValue::from_static("nosniff");
 /// Room for nearly every problem and its header fields, so that neither grows while it is written: what
 /// is turned away must cost little.
 const PROBLEM_LEN: usize = 640;
@@ -156,6 +158,7 @@ impl RowAnswer {
 
     fn add_headers(&self, response: &mut Response<ReplyBody>) {
         let headers = response.headers_mut();
+        confine(headers);
         headers.insert(ETAG, self.representation.etag(self.row.version));
         if let Some(at) = self.row.expires_at {
             headers.insert(EXPIRES_AT, HeaderValue::from(Timestamp::as_millis(at)));
@@ -306,14 +309,25 @@ const fn flag(flag: bool) -> HeaderValue {
     HeaderValue::from_static(if flag { "true" } else { "false" })
 }
 
-fn json(response: &mut Response<ReplyBody>, answer: &impl serde::Serialize) -> StatusCode {
+/// Has browsers take what clients have stored for nothing but its media type, and run nothing in it: a document would
+/// have the rights of the operators' page, which has the same origin.
+fn confine(headers: &mut HeaderMap) {
+    headers.insert(CONTENT_SECURITY_POLICY, SANDBOX);
+    headers.insert(X_CONTENT_TYPE_OPTIONS, NOSNIFF);
+}
+
+pub(crate) fn json(
+    response: &mut Response<ReplyBody>,
+    answer: &impl serde::Serialize,
+) -> StatusCode {
     let mut text = BytesMut::new();
     write_json_line(&mut text, answer);
     full(response, JSON, text.freeze());
     StatusCode::OK
 }
 
-fn full(response: &mut Response<ReplyBody>, content_type: HeaderValue, bytes: Bytes) {
+pub(crate) fn full(response: &mut Response<ReplyBody>, content_type: HeaderValue, bytes: Bytes) {
+    confine(response.headers_mut());
     response.headers_mut().insert(CONTENT_TYPE, content_type);
     *response.body_mut() = ReplyBody::Full(bytes);
 }

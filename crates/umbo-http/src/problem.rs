@@ -200,11 +200,14 @@ const fn scope(code: ErrorCode) -> Option<Scope> {
         | ErrorCode::VersionSuperseded => Some(Scope::Namespace),
         ErrorCode::AbnormalUsageDetected | ErrorCode::TooManyReaders => Some(Scope::Partition),
         ErrorCode::BatchTooLarge
+        | ErrorCode::BodyNotJson
         | ErrorCode::BodyTooLarge
         | ErrorCode::ClientClosed
         | ErrorCode::DeadlineBeforeStore
         | ErrorCode::DeadlineInStore
         | ErrorCode::DigestMismatch
+        | ErrorCode::ForeignHost
+        | ErrorCode::ForeignOrigin
         | ErrorCode::HeadersTooLarge
         | ErrorCode::HotKeyListed
         | ErrorCode::HotKeyNotListed
