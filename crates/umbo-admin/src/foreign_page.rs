@@ -78,10 +78,8 @@ impl HostNames {
             let rest = name.len().checked_sub(end.len());
             rest.is_some_and(|at| at > 0 && name[at..].eq_ignore_ascii_case(end))
         };
-        let is_listed = |own: &String| match own.starts_with('.') {
-            true => ends_so(own),
-            false => name.eq_ignore_ascii_case(own),
-        };
+        let is_listed =
+            |own: &String| name.eq_ignore_ascii_case(own) || own.starts_with('.') && ends_so(own);
         // `localhost` has no dot either.
         !name.contains('.')
             || CLUSTER_ENDS.into_iter().any(ends_so)

@@ -76,7 +76,7 @@ error_codes! {
     ForeignHost "foreign-host" 403 false "Host is not of this server"
         "While there is no token, the server answers only under an address, localhost, a name without a dot, a .svc name or a name that server.hosts lists, because a page under any other name might be of somebody else. Nothing was applied. Use such a name, list this one in server.hosts, or create a token.";
     ForeignOrigin "foreign-origin" 403 false "Change by a page of another origin"
-        "While there is no token, the page of another origin changes nothing. Nothing was applied. List its origin in server.cors_origins if it may use the data plane, or create a token. A proxy in front of the server has to pass the Host field on as it is.";
+        "While there is no token, the page of another origin changes nothing. Nothing was applied. List its origin in `server.cors_origins` if it may use the data plane, or create a token. A proxy in front of the server has to pass the Host field on as it is.";
     HeadersTooLarge "headers-too-large" 431 false "Header fields too large"
         "The request's header fields are too many or too long.";
     HotKeyListed "hot-key-listed" 409 false "Key is listed"

@@ -7,8 +7,8 @@ use std::time::Duration;
 use bytes::{BufMut, Bytes, BytesMut};
 use http::header::{
     ACCEPT_ENCODING, ACCEPT_RANGES, ALLOW, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_LENGTH,
-    CONTENT_RANGE, CONTENT_SECURITY_POLICY, CONTENT_TYPE, ETAG, HeaderName, HeaderValue,
-    RETRY_AFTER, VARY, WWW_AUTHENTICATE, X_CONTENT_TYPE_OPTIONS,
+    CONTENT_RANGE, CONTENT_TYPE, ETAG, HeaderName, HeaderValue, RETRY_AFTER, VARY,
+    WWW_AUTHENTICATE,
 };
 use http::{HeaderMap, Response, StatusCode};
 use umbo_api::batch::DeleteRangeAnswer;
@@ -27,7 +27,7 @@ use crate::content_digest::{self, ContentDigest};
 use crate::decode::Layout;
 use crate::load_answer::{self, LoadAnswer};
 use crate::problem::FailedRequest;
-use crate::representation::Representation;
+use crate::representation::{Representation, confine};
 use crate::request_error::RequestError;
 use crate::request_id::RequestId;
 use crate::shed_report::ShedReport;
@@ -53,13 +53,13 @@ const SERVER_TIMING: HeaderName = HeaderName::from_static("server-timing");
 const OCTETS: HeaderValue = HeaderValue::from_static("application/octet-stream");
 const TEXT: HeaderValue = HeaderValue::from_static(NUMBER_TYPE);
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
-pub(crate) const NDJSON: HeaderValue = HeaderValue::from_static("application/x-ndjson");
-const SANDBOX: HeaderValue = HeaderValue::from_static("sandbox");
-const NOSNIFF: HeaderValue = HeaderValue::from_static("nosniff");
+const NDJSON: HeaderValue = HeaderValue::from_static("application/x-ndjson");
 /// Room for nearly every problem and its header fields, so that neither grows while it is written: what
 /// is turned away must cost little.
 const PROBLEM_LEN: usize = 640;
 const PROBLEM_FIELDS: usize = 16;
+/// Room for the header fields of a row.
+const ROW_FIELDS: usize = 12;
 const PROBLEM: HeaderValue = HeaderValue::from_static(PROBLEM_TYPE);
 const NOT_APPLIED: &str = Outcome::NotApplied.as_str();
 
@@ -126,6 +126,7 @@ impl RowAnswer {
 
     #[inline]
     fn write_to(self, response: &mut Response<ReplyBody>) -> StatusCode {
+        *response.headers_mut() = HeaderMap::with_capacity(ROW_FIELDS);
         self.add_headers(response);
         let headers = response.headers_mut();
         let value = self.row.value;
@@ -309,24 +310,14 @@ const fn flag(flag: bool) -> HeaderValue {
     HeaderValue::from_static(if flag { "true" } else { "false" })
 }
 
-/// Has browsers take what clients have stored for nothing but its media type, and run nothing in it: a document would
-/// have the rights of the operators' page, which has the same origin.
-fn confine(headers: &mut HeaderMap) {
-    headers.insert(CONTENT_SECURITY_POLICY, SANDBOX);
-    headers.insert(X_CONTENT_TYPE_OPTIONS, NOSNIFF);
-}
-
-pub(crate) fn json(
-    response: &mut Response<ReplyBody>,
-    answer: &impl serde::Serialize,
-) -> StatusCode {
+fn json(response: &mut Response<ReplyBody>, answer: &impl serde::Serialize) -> StatusCode {
     let mut text = BytesMut::new();
     write_json_line(&mut text, answer);
     full(response, JSON, text.freeze());
     StatusCode::OK
 }
 
-pub(crate) fn full(response: &mut Response<ReplyBody>, content_type: HeaderValue, bytes: Bytes) {
+fn full(response: &mut Response<ReplyBody>, content_type: HeaderValue, bytes: Bytes) {
     confine(response.headers_mut());
     response.headers_mut().insert(CONTENT_TYPE, content_type);
     *response.body_mut() = ReplyBody::Full(bytes);

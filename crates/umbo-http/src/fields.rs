@@ -346,15 +346,18 @@ impl<'a> Fields<'a> {
         let (mut array, mut lines) = (AcceptedType::default(), AcceptedType::default());
         for (at, (range, weight)) in accepted.enumerate() {
             let is = |kind: &[u8]| range.eq_ignore_ascii_case(kind);
-            let (is_array, is_lines) = (is(b"application/json"), is(b"application/x-ndjson"));
-            let precision = match () {
-                () if is(b"*/*") => 1,
-                () if is(b"application/*") => 2,
-                () if is_array || is_lines || is(b"application/ndjson") => 3,
-                () => continue,
+            let is_array = is(b"application/json");
+            let precision = if is(b"*/*") {
+                1
+            } else if is(b"application/*") {
+                2
+            } else if is_array || is(b"application/x-ndjson") || is(b"application/ndjson") {
+                AcceptedType::NAMED
+            } else {
+                continue;
             };
             for (kind, is_meant) in [(&mut array, is_array), (&mut lines, !is_array)] {
-                if (precision < 3 || is_meant) && precision > kind.precision {
+                if (is_meant || precision < AcceptedType::NAMED) && precision > kind.precision {
                     *kind = AcceptedType {
                         precision,
                         weight,
@@ -363,20 +366,25 @@ impl<'a> Fields<'a> {
                 }
             }
         }
-        let is_first = || array.precision == 3 && (lines.precision < 3 || array.at < lines.at);
+        let is_named = |kind: &AcceptedType| kind.precision == AcceptedType::NAMED;
+        let is_first = is_named(&array) && (!is_named(&lines) || array.at < lines.at);
         array.weight > lines.weight
-            || (array.weight >= lines.weight.max(f32::MIN_POSITIVE) && is_first())
+            || (is_first && array.weight > 0.0 && array.weight >= lines.weight)
     }
 }
 
 /// How `Accept` accepts a media type: by the most precise of its ranges.
 #[derive(Default)]
 struct AcceptedType {
-    /// 3 where it is named, 2 by its main type, 1 with all others, 0 if it is not accepted.
+    /// [`Self::NAMED`], 2 by its main type, 1 with all others, 0 if it is not accepted.
     precision: u8,
     weight: f32,
     /// Place of the range in the list.
     at: usize,
+}
+
+impl AcceptedType {
+    const NAMED: u8 = 3;
 }
 
 fn unknown(name: &str) -> RequestError {

@@ -1,7 +1,7 @@
 //! Answers to requests about loads.
 
 use bytes::Bytes;
-use http::header::LOCATION;
+use http::header::{CONTENT_TYPE, LOCATION};
 use http::{HeaderName, HeaderValue, Response, StatusCode};
 use umbo_api::loads::{LoadInfo, LoadList, PartInfo, UPLOAD_COMPLETE, UPLOAD_OFFSET};
 use umbo_api::versions::{VersionChange, VersionList};
@@ -9,8 +9,11 @@ use umbo_control::ControlError;
 use umbo_edge::body::ReplyBody;
 use umbo_loads::LoadError;
 
-use crate::encode::{NDJSON, full, json};
+use crate::representation::confine;
 use crate::request_error::RequestError;
+
+const JSON: HeaderValue = HeaderValue::from_static("application/json");
+const NDJSON: HeaderValue = HeaderValue::from_static("application/x-ndjson");
 
 /// What a request about loads came to.
 #[derive(Debug)]
@@ -105,4 +108,17 @@ pub(crate) fn add_offset(response: &mut Response<ReplyBody>, failure: &RequestEr
         let name = HeaderName::from_static(UPLOAD_OFFSET);
         response.headers_mut().insert(name, (*kept).into());
     }
+}
+
+fn json(response: &mut Response<ReplyBody>, answer: &impl serde::Serialize) -> StatusCode {
+    let mut text = serde_json::to_vec(answer).expect("an answer is numbers and texts");
+    text.push(b'\n');
+    full(response, JSON, text.into());
+    StatusCode::OK
+}
+
+fn full(response: &mut Response<ReplyBody>, content_type: HeaderValue, bytes: Bytes) {
+    confine(response.headers_mut());
+    response.headers_mut().insert(CONTENT_TYPE, content_type);
+    *response.body_mut() = ReplyBody::Full(bytes);
 }

@@ -164,7 +164,7 @@ pub enum RequestError {
         accepted: &'static str,
     },
     /// The body of a route of the admin API is not JSON by its media type.
-    #[error("the admin API reads JSON: send 'content-type: application/json'{}", sent_text(.sent))]
+    #[error("the admin API reads JSON: send 'content-type: application/json'{}", sent_text(.sent.as_deref()))]
     BodyNotJson {
         /// The media type that was sent, if one was.
         sent: Option<String>,
@@ -325,9 +325,8 @@ fn nearest_text(nearest: Option<&str>) -> String {
     )
 }
 
-fn sent_text(sent: &Option<String>) -> String {
-    sent.as_ref()
-        .map_or_else(String::new, |sent| format!(", not '{sent}'"))
+fn sent_text(sent: Option<&str>) -> String {
+    sent.map_or_else(String::new, |sent| format!(", not '{sent}'"))
 }
 
 fn current_text(current: Option<Version>) -> String {
