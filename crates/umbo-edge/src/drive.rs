@@ -159,12 +159,12 @@ where
                 .iter()
                 .all(|byte| matches!(byte, b'\r' | b'\n'))
             {
-                return close(socket, &limits).await;
+                return close(socket, &signals, &limits).await;
             }
             (ErrorCode::RequestTimeout, refusal::timeout_detail(&limits))
         }
         Turn::Done(Ok(())) | Turn::Expired(TimeoutReason::Idle) => {
-            return close(socket, &limits).await;
+            return close(socket, &signals, &limits).await;
         }
         Turn::Done(Err(error)) => match refused_status {
             Some(status) => {
@@ -182,7 +182,7 @@ where
     )
     .await;
     match written {
-        Ok(Ok(())) => close(socket, &limits).await,
+        Ok(Ok(())) => close(socket, &signals, &limits).await,
         Ok(Err(_)) => (Ending::Closed, None),
         Err(_) => (Ending::Stalled, Some(socket)),
     }
@@ -321,7 +321,11 @@ fn poll_watch(
 /// Closes our side, then reads and forgets what still arrives until the other side closes: a socket
 /// closed with unread bytes would take the answer back that the client has not read yet. Most clients read it
 /// only once they have sent the whole body, so what may be left of a body takes a permit and is read for longer.
-async fn close<S>(mut socket: S, limits: &EdgeLimits) -> (Ending, Option<S>)
+async fn close<S>(
+    mut socket: S,
+    signals: &ConnectionActivity,
+    limits: &EdgeLimits,
+) -> (Ending, Option<S>)
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
@@ -348,7 +352,10 @@ where
         Ok::<_, io::Error>(())
     };
     // Whatever comes of it, the socket is closed.
-    let _ = timeout(refused::TIMEOUT, linger).await;
+    tokio::select! {
+        _ = timeout(refused::TIMEOUT, linger) => (),
+        () = signals.ordered_to_abort() => (),
+    }
     (Ending::Closed, None)
 }
 
