@@ -2,8 +2,8 @@
 //!
 //! All policies are asked, also after one has refused, so that the wait is the longest of all and a
 //! request is not told a wait that another policy then makes longer. The bucket with the longest wait
-//! issues a retry ticket; a ticket that is brought too early is given back as it is. Jitter on top of
-//! the wait is at most a quantum: tickets are due one after the other.
+//! issues a retry ticket; a ticket that is brought too early is given back as it is, with a wait until it is
+//! due and the debt is paid. Jitter on top of the wait is at most a quantum: tickets are due one after the other.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -17,6 +17,10 @@ use crate::report::Rejection;
 use crate::request::QuotaRequest;
 use crate::retry_ticket::{BroughtTicket, RetryTicket};
 use crate::schedule::{Millis, Schedule};
+
+/// Jitter for each request that one refill is good for, in microseconds: so far apart they come one after the other.
+/// More would leave refill lying that is due to somebody, and that a new request takes.
+const JITTER_US: u128 = 500;
 
 /// What the policies say of one request.
 pub(crate) struct Refusals<'a> {
@@ -184,11 +188,16 @@ impl<'a> Refusals<'a> {
             let issue = || bucket.issue(price, self.now, self.ticket.is_some());
             early.map_or_else(issue, |early| *early)
         });
-        let due = ticket.map_or(due, |ticket| ticket.due);
+        let due = ticket
+            .map_or(due, |ticket| ticket.due)
+            .max(bucket.paid(self.now));
         let quantum = Duration::from_millis(bucket.quantum_ms());
         let wait = self.now.until(due).max(quantum);
         // The high half of a 128-bit product is uniform below the bound, without a division.
-        let jitter_us = (u128::from(random) * quantum.as_micros()) >> 64;
+        let turns = u128::from(bucket.limit().rate) * quantum.as_micros()
+            / (u128::from(price.max(1)) * 1_000_000);
+        let jitter_max_us = quantum.as_micros().min(JITTER_US * turns);
+        let jitter_us = (u128::from(random) * jitter_max_us) >> 64;
         Rejection {
             label: bucket.label.to_string(),
             limit: bucket.limit(),
