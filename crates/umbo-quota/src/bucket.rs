@@ -21,8 +21,9 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 
+use crate::crowd::RefusedCost;
 use crate::policy::Limit;
-use crate::reserved_refill::{Refused, ReservedRefill, Turnout};
+use crate::reserved_refill::{ReservedRefill, Turnout};
 use crate::retry_ticket::RetryTicket;
 use crate::schedule::{Millis, RefillOffset, Schedule};
 use crate::used_tickets::UsedTickets;
@@ -243,7 +244,7 @@ impl Bucket {
         };
         let reserved = &self.words.reserved;
         let (cost, rate) = (price, schedule.limit.rate);
-        let refused = Refused {
+        let refused = RefusedCost {
             cost,
             rate,
             is_renewed,

@@ -11,8 +11,6 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
-use crate::reserved_refill::Refused;
-
 /// The longest wait of a crowd, in seconds of the rate: longer ones are hardly waited for without a ticket.
 const WAIT_SECONDS_MAX: u64 = 5;
 /// Clients of a crowd of a small quota, which may wait longer than that.
@@ -23,6 +21,16 @@ const REFUSED_THIRDS_MAX: u64 = 4;
 const LAPSED_PART: u64 = 8;
 /// How far behind the axis the last ticket of a new bucket is, in atoms: farther than any crowd is large.
 const LONG_AGO: u64 = 1 << 62;
+
+/// A request that is refused.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct RefusedCost {
+    pub(crate) cost: u64,
+    /// What flows in within a second.
+    pub(crate) rate: u64,
+    /// Whether it brought a ticket: then its client comes back.
+    pub(crate) is_renewed: bool,
+}
 
 /// What a bucket knows of those that it refuses. Positions on the axis and volumes are in atoms.
 #[derive(Debug)]
@@ -82,8 +90,8 @@ impl Crowd {
 
     /// Records that a request without a ticket was refused, for which `stretch` is to be reserved; returns whether that
     /// is more than a crowd would reserve.
-    pub(crate) fn is_too_large(&self, axis: u64, refused: Refused, stretch: u64) -> bool {
-        let Refused { cost, rate, .. } = refused;
+    pub(crate) fn is_too_large(&self, axis: u64, refused: RefusedCost, stretch: u64) -> bool {
+        let RefusedCost { cost, rate, .. } = refused;
         let max = rate
             .saturating_mul(WAIT_SECONDS_MAX)
             .max(cost.saturating_mul(CLIENTS_MAX));

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-use umbo_types::{PriceMultiplier, RequestUnits};
+use umbo_types::{PriceMultiplier, RequestUnits, ShardId};
 
 use crate::bucket::Bucket;
 use crate::caller_state::MatchedPolicy;
@@ -28,6 +28,8 @@ pub(crate) struct Refusals<'a> {
     ticket: Option<&'a BroughtTicket>,
     price_multiplier: PriceMultiplier,
     pub(crate) now: Millis,
+    /// The shard whose policies are asked.
+    pub(crate) shard: Option<ShardId>,
     /// Boxed: hardly any request has one.
     pub(crate) longest: Option<Box<LongestRefusal>>,
 }
@@ -36,6 +38,7 @@ pub(crate) struct Refusals<'a> {
 pub(crate) struct LongestRefusal {
     matched: MatchedPolicy,
     bucket: Arc<Bucket>,
+    shard: Option<ShardId>,
     due: Millis,
     balance: i64,
     price: u64,
@@ -53,6 +56,7 @@ impl<'a> Refusals<'a> {
             ticket: request.ticket.as_ref(),
             price_multiplier: request.price_multiplier,
             now,
+            shard: None,
             longest: None,
         }
     }
@@ -127,6 +131,7 @@ impl<'a> Refusals<'a> {
             self.longest = Some(Box::new(LongestRefusal {
                 matched: matched.clone(),
                 bucket: Arc::clone(bucket),
+                shard: self.shard,
                 due,
                 balance,
                 price,
@@ -151,6 +156,7 @@ impl<'a> Refusals<'a> {
         self.longest = Some(Box::new(LongestRefusal {
             matched,
             bucket,
+            shard: self.shard,
             due,
             balance,
             price,
@@ -176,6 +182,7 @@ impl<'a> Refusals<'a> {
         let LongestRefusal {
             matched,
             bucket,
+            shard,
             due,
             balance,
             price,
@@ -203,6 +210,7 @@ impl<'a> Refusals<'a> {
             limit: bucket.limit(),
             observed: bucket.observed(self.now),
             policy: Arc::clone(&matched.active.policy),
+            shard,
             balance,
             wait: wait + Duration::from_micros(jitter_us as u64),
             price,

@@ -20,7 +20,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use crate::crowd::Crowd;
+use crate::crowd::{Crowd, RefusedCost};
 
 /// An expected share of 1.
 const WHOLE: u64 = 1 << 20;
@@ -45,16 +45,6 @@ pub(crate) struct ReservedRefill {
     horizon: AtomicU64,
     /// Volume of the reservations that are neither claimed nor lapsed.
     open: AtomicU64,
-}
-
-/// A request that is refused.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Refused {
-    pub(crate) cost: u64,
-    /// What flows in within a second.
-    pub(crate) rate: u64,
-    /// Whether it brought a ticket: then its client comes back.
-    pub(crate) is_renewed: bool,
 }
 
 /// How much of what is reserved is claimed.
@@ -155,7 +145,7 @@ impl ReservedRefill {
         &self,
         turnout: &Turnout,
         axis: u64,
-        refused: Refused,
+        refused: RefusedCost,
         after: impl Fn(u64) -> Option<u64>,
     ) -> Option<u64> {
         let (mut volume, mut stretch) = turnout.reserved_for(refused);
@@ -254,8 +244,8 @@ impl Turnout {
     }
 
     /// Returns the volume that a refused request reserves for tickets, and the length of its stretch.
-    fn reserved_for(&self, refused: Refused) -> (u64, u64) {
-        let Refused { cost, .. } = refused;
+    fn reserved_for(&self, refused: RefusedCost) -> (u64, u64) {
+        let RefusedCost { cost, .. } = refused;
         if refused.is_renewed {
             return (cost, cost);
         }
@@ -324,7 +314,7 @@ mod tests {
     const COST: u64 = 100_000;
     const GRACE: u64 = 10 * COST;
 
-    const REFUSED: Refused = Refused {
+    const REFUSED: RefusedCost = RefusedCost {
         cost: COST,
         rate: 50 * COST,
         is_renewed: false,
