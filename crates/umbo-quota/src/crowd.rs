@@ -71,7 +71,7 @@ impl Crowd {
         self.is_flood.load(Relaxed)
     }
 
-    /// Returns whether nobody of a crowd brings tickets, so that nothing has to be kept for any.
+    /// Returns whether nobody brings tickets, so that nothing has to be kept for any.
     pub(crate) fn is_without_tickets(&self) -> bool {
         self.is_without_tickets.load(Relaxed)
     }
@@ -112,16 +112,15 @@ impl Crowd {
         !self.is_flood.swap(true, Relaxed)
     }
 
-    /// Looks whether a flood is over, and whether a crowd is without tickets. `lapsed` is the cost of the tickets that
+    /// Looks whether a flood is over, and whether nobody brings tickets. `lapsed` is the cost of the tickets that
     /// nobody brought since the last look.
     pub(crate) fn look(&self, axis: u64, lapsed: u64) {
         let max = self.max();
         let is_without = axis.wrapping_sub(self.brought_at.load(Relaxed)) > max;
         let lapsed = lapsed.saturating_add(self.lapsed.fetch_add(lapsed, Relaxed));
         let is_enough = lapsed >= max / LAPSED_PART;
-        let is_crowd = !self.is_flood();
         self.is_without_tickets
-            .store(is_crowd && is_without && is_enough, Relaxed);
+            .store(is_without && is_enough, Relaxed);
         let passed = axis.wrapping_sub(self.looked_at.load(Relaxed));
         if passed < max {
             return;
@@ -129,7 +128,7 @@ impl Crowd {
         let thirds = passed.saturating_mul(REFUSED_THIRDS_MAX);
         let is_calm = self.refused.load(Relaxed).saturating_mul(3) <= thirds;
         self.restart(axis);
-        if !is_crowd && (is_calm || is_without) {
+        if self.is_flood() && (is_calm || is_without) {
             self.is_flood.store(false, Relaxed);
         }
     }

@@ -13,7 +13,8 @@
 //!
 //! Patient clients that bring no ticket come back all the same. While those that are refused can be a crowd of them
 //! (see [`Crowd`]), each ticket moves the horizon by about its whole cost, so that the told wait counts them; new
-//! requests leave the expected share of it for the tickets that are brought. In a flood only that share counts.
+//! requests leave the expected share of it for the tickets that are brought. In a flood only that share counts. While no
+//! ticket is brought at all, new requests leave nothing, so that the quota is used.
 //!
 //! The words are not moved in one step. A thread that reads between two moves sees a little more or
 //! less reserved for a moment, which decides who goes first and never how much is spent.
@@ -215,7 +216,7 @@ impl Turnout {
         }
     }
 
-    /// Returns whether nobody of a crowd brings tickets, so that nothing has to be kept for any.
+    /// Returns whether nobody brings tickets, so that nothing has to be kept for any.
     pub(crate) fn is_without_tickets(&self) -> bool {
         self.crowd.is_without_tickets()
     }
