@@ -49,6 +49,8 @@ pub(crate) struct Charge {
     shares: SmallVec<[ShardShare; 2]>,
     /// What writes of the request were charged that have charges of their own.
     paid_apart: RequestUnits,
+    /// What the whole answer is going to be charged, where that is known before it is made.
+    announced: Option<RequestUnits>,
 }
 
 impl Charge {
@@ -65,6 +67,7 @@ impl Charge {
             is_shared: false,
             shares: SmallVec::new(),
             paid_apart: RequestUnits::ZERO,
+            announced: None,
         }
     }
 
@@ -352,6 +355,17 @@ impl Charge {
         let reservation = self.reservation.as_ref();
         let charged = reservation.map_or(RequestUnits::ZERO, Reservation::charged);
         charged.saturating_add(self.paid_apart)
+    }
+
+    /// Records what the whole work of an answer is going to be, of which a part is done.
+    pub(crate) fn announce(&mut self, work: &ActualUsage) {
+        let reservation = self.reservation.as_ref();
+        self.announced = reservation.map(|reservation| reservation.price_of(work));
+    }
+
+    /// Returns what the head of the answer says of its charge.
+    pub(crate) fn told(&self) -> RequestUnits {
+        self.announced.unwrap_or_else(|| self.charged())
     }
 
     /// Begins the time of the request anew, where the client has named none: its body took long.
