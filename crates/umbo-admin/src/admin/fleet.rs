@@ -40,8 +40,8 @@ pub(crate) async fn ask(
     let observer = full_observer(&dispatcher, &headers);
     if observer.is_err() && route == "why" {
         // A caller sees its own requests, and nothing of the servers that have no record of them.
-        let asker = caller(&dispatcher, &headers)?;
-        let mut answers = fleet.ask(&asker, &path).await;
+        let who = caller(&dispatcher, &headers)?;
+        let mut answers = fleet.ask(&who, &path).await;
         answers.processes.retain(|one| one.status == Some(200));
         return Ok(Json(answers));
     }

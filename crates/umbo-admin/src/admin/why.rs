@@ -71,12 +71,12 @@ pub(crate) async fn count_refusals(
     RawQuery(query): RawQuery,
     headers: HeaderMap,
 ) -> Result<Json<CallerRefusals>, AdminError> {
-    let asker = caller(&dispatcher, &headers)?;
+    let who = caller(&dispatcher, &headers)?;
     let query = Query::read(query.as_deref(), "caller, last")?;
     let asked = query.text("caller").unwrap_or_default();
     let decoded = KeyEncoding::Percent.decode(asked).ok();
     let decoded = decoded.and_then(|bytes| String::from_utf8(bytes).ok());
-    if decoded.as_deref() != Some(asker.id.as_str()) {
+    if decoded.as_deref() != Some(who.id.as_str()) {
         full_observer(&dispatcher, &headers)?;
     }
     let Some(name) = decoded.filter(|name| !name.is_empty()) else {
