@@ -311,6 +311,7 @@ impl PageWalk {
             cursor,
             why,
             rows: self.rows,
+            expired: self.touched.rows.saturating_sub(self.rows),
             bytes: self.bytes,
             ru: encode::ru(charged),
         };

@@ -12,6 +12,7 @@ use tokio::task::JoinSet;
 use umbo_edge::body::BodyError;
 use umbo_http::RequestError;
 use umbo_http::content_digest::{ContentDigest, DigestSum};
+use umbo_quota::ActualUsage;
 use umbo_store::UploadStep;
 use umbo_types::{Key, LargeRef, RequestUnits, RowError, UploadId, limits};
 
@@ -26,6 +27,26 @@ const WRITE_LEN: usize = 2 * limits::LARGE_CHUNK_LEN;
 const SHORT_LEN: usize = 64 << 10;
 /// Memory of an upload, in bytes: what is written, what gathers, and what the connection gives at once.
 const MEMORY: u64 = 3 * limits::VALUE_LEN_MAX as u64;
+
+/// Returns the work of each write that a body of a large value is stored with, beside its row.
+pub(super) fn writes_of(len: u64) -> impl Iterator<Item = ActualUsage> {
+    let chunk = limits::LARGE_CHUNK_LEN as u64;
+    // Whether it is a large value is known one byte beyond the longest other one.
+    let first = (limits::VALUE_LEN_MAX as u64 + 1) / chunk * chunk;
+    let mut at = 0;
+    std::iter::from_fn(move || {
+        let write_len = if at == 0 { first } else { WRITE_LEN as u64 };
+        let write_bytes = write_len.min(len - at);
+        at += write_bytes;
+        let rows = write_bytes.div_ceil(chunk);
+        (write_bytes > 0).then_some(ActualUsage {
+            rows,
+            writes: rows,
+            write_bytes,
+            ..ActualUsage::default()
+        })
+    })
+}
 
 /// Receives a body that may be too long for a row: of at most [`limits::LARGE_VALUE_LEN_MAX`] bytes. One that was received
 /// before is not received again.
