@@ -87,6 +87,9 @@ pub trait LoadHost: fmt::Debug + Send + Sync {
     /// Returns whether no other dispatcher has the store: a run of another runner has ended with its process then.
     fn is_alone(&self) -> bool;
 
+    /// Returns whether this dispatcher is about to end: its runs let their loads go.
+    fn is_ending(&self) -> bool;
+
     /// Returns all loads that this dispatcher knows of, by id.
     fn loads(&self) -> Vec<(String, Arc<LoadRecord>)>;
 

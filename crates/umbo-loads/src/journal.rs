@@ -19,7 +19,7 @@ use crate::stored_rows::read_json;
 /// Why a run ends before its load does.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Stop {
-    /// The load is paused, has ended or was forgotten.
+    /// The load is paused, has ended or was forgotten, or the dispatcher is about to end.
     LetGo,
     /// Another runner has it.
     Overtaken,

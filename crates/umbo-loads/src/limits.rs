@@ -41,11 +41,13 @@ pub const REJECTS_MAX: u64 = 1_000;
 pub const EXCERPT_LEN_MAX: usize = 4 << 10;
 /// Longest line: that of a batch request in which it is the only row.
 pub const LINE_LEN_MAX: usize = umbo_types::limits::BATCH_BODY_LEN_MAX;
-/// A run that has not been heard of for so long has ended, and another dispatcher continues.
+/// A run that has not been heard of for so long has ended, and another dispatcher continues. After two runs in a row that
+/// have ended without getting on it is twice as long, and so on.
 pub const LEASE: Duration = Duration::from_secs(5);
-/// Runs in a row that may end without getting on and without letting the load go; the load fails then. It is likely what
-/// the load holds that ends the process, and the next dispatcher would be the next to end.
-pub const FRUITLESS_RUNS_MAX: u32 = 3;
+/// Runs in a row that may end without getting on and without letting the load go, as a server does that stops in order;
+/// the load fails then. It is what the load holds that ends the process, and the next dispatcher would be the next to
+/// end: each process had lived for its lease, up to 20 s, and ended once it had the load.
+pub const FRUITLESS_RUNS_MAX: u32 = 5;
 /// How often a run is heard of.
 pub const BEAT: Duration = Duration::from_secs(1);
 /// Loads that one dispatcher applies at a time: they share its memory, a few batches each.

@@ -66,12 +66,13 @@ impl LoadRunner {
         }
     }
 
-    /// Finds and applies loads, in an endless loop. Dropping it ends the runs; another one continues them.
+    /// Finds and applies loads until the dispatcher is about to end and the runs have let their loads go. Dropping it ends
+    /// the runs; another one continues them.
     pub async fn run(mut self) {
         let mut runs = JoinSet::new();
         let mut looks = interval(LOOK_INTERVAL);
         looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        loop {
+        while !(runs.is_empty() && self.host.is_ending()) {
             tokio::select! {
                 _ = looks.tick() => self.look(&mut runs).await,
                 Some(ended) = runs.join_next_with_id(), if !runs.is_empty() => self.ended(ended),
@@ -93,6 +94,9 @@ impl LoadRunner {
     }
 
     async fn look(&mut self, runs: &mut JoinSet<String>) {
+        if self.host.is_ending() {
+            return;
+        }
         let now = self.host.monotonic();
         let is_due = |at: Instant| now.saturating_duration_since(at) >= FORGET_INTERVAL;
         if self.forgot.is_none_or(is_due) {
@@ -142,17 +146,21 @@ impl LoadRunner {
     }
 
     /// Returns whether no other runner works on a load: none has yet, the last one has let go, there is no other, or it
-    /// has not been heard of for a lease.
+    /// has not been heard of for a lease. The lease doubles with each run that has ended without getting on: where the load
+    /// ended them, the fleet loses one server at a time and more and more seldom; where something else did, the process
+    /// has to live longer and longer to be blamed on the load.
     fn is_free(&mut self, id: &str, run: &RunRecord) -> bool {
-        if [0, self.number].contains(&run.runner) || self.host.is_alone() {
+        let is_alone = self.host.is_alone() && run.fruitless == 0;
+        if [0, self.number].contains(&run.runner) || is_alone {
             return true;
         }
+        let doublings = run.fruitless.clamp(1, FRUITLESS_RUNS_MAX) - 1;
         let now = self.host.monotonic();
         let (beat, since) = self.seen.entry(id.to_owned()).or_insert((run.beat, now));
         if *beat != run.beat {
             (*beat, *since) = (run.beat, now);
         }
-        now.saturating_duration_since(*since) >= LEASE
+        now.saturating_duration_since(*since) >= LEASE * (1 << doublings)
     }
 }
 

@@ -15,7 +15,7 @@ mod watcher;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::time::{Instant, MissedTickBehavior, sleep, sleep_until};
+use tokio::time::{Instant, MissedTickBehavior, sleep, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use umbo_admin::{DispatcherObserver, visit_metrics};
@@ -51,6 +51,9 @@ const TICK_INTERVAL: Duration = Duration::from_millis(100);
 const FOLLOW_INTERVAL: Duration = Duration::from_millis(500);
 /// How often the clock is checked.
 const CLOCK_INTERVAL: Duration = Duration::from_secs(30);
+/// How long a stop waits for runs to let their loads go, beside the drain: they look every second. Other servers wait for the
+/// end of the lease of a run that has not.
+const LET_GO_TIME_MAX: Duration = Duration::from_secs(2);
 
 /// A running server.
 pub(crate) struct Server {
@@ -179,6 +182,8 @@ impl Server {
 /// The background tasks of a server.
 struct Background {
     tasks: TaskTracker,
+    /// The runner of loads, which ends by itself once the dispatcher drains.
+    loads: TaskTracker,
     stop: CancellationToken,
 }
 
@@ -191,6 +196,7 @@ impl Background {
     ) -> Self {
         let background = Self {
             tasks: TaskTracker::new(),
+            loads: TaskTracker::new(),
             stop: CancellationToken::new(),
         };
         background.spawn(reload.run());
@@ -205,7 +211,10 @@ impl Background {
         let dispatcher = shared();
         background.spawn(async move { tick(&dispatcher).await });
         let dispatcher = shared();
-        background.spawn(async move { run_loads(&dispatcher, &load_threads).await });
+        let stop = background.stop.clone();
+        let loads = async move { run_loads(&dispatcher, &load_threads).await };
+        let loads = async move { stop.run_until_cancelled(loads).await };
+        background.loads.spawn(loads);
         background
     }
 
@@ -229,9 +238,12 @@ impl Background {
     }
 
     async fn end(self) {
+        for tasks in [&self.tasks, &self.loads] {
+            tasks.close();
+        }
+        drop(timeout(LET_GO_TIME_MAX, self.loads.wait()).await);
         self.stop.cancel();
-        self.tasks.close();
-        self.tasks.wait().await;
+        tokio::join!(self.tasks.wait(), self.loads.wait());
     }
 }
 

@@ -30,7 +30,8 @@ const RECORDS_WAIT: Duration = Duration::from_secs(1);
 /// Wait before a shard is asked again that has failed.
 const FAILED_WAIT: Duration = Duration::from_secs(1);
 
-/// Applies loads on these threads, in an endless loop. To be run once in each dispatcher.
+/// Applies loads on these threads until the dispatcher drains and its runs have let their loads go. To be run once in
+/// each dispatcher.
 pub async fn run_loads(dispatcher: &Arc<Dispatcher>, threads: &LowPriority) {
     let host = RunnerHost {
         dispatcher: Arc::clone(dispatcher),
@@ -124,6 +125,10 @@ impl LoadHost for RunnerHost {
     fn is_alone(&self) -> bool {
         // Rows that are in this process are in a folder that it has locked.
         self.dispatcher.store.capabilities().answers_at_once
+    }
+
+    fn is_ending(&self) -> bool {
+        self.dispatcher.is_draining()
     }
 
     fn loads(&self) -> Vec<(String, Arc<LoadRecord>)> {

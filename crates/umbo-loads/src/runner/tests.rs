@@ -262,7 +262,60 @@ async fn a_load_that_ends_its_runners_fails() {
     host.run(i64::MAX, 9).await;
     assert_eq!(host.state(), LoadState::Failed);
     let reason = host.load.lock().unwrap().reason.clone().unwrap();
-    assert!(reason.starts_with("3 runs in a row"), "{reason}");
+    assert!(reason.starts_with("5 runs in a row"), "{reason}");
+}
+
+/// Returns how many runs there are until the load ends, or until an hour of processes, one after the other, is over. Each
+/// lives for so many seconds, or until it has the load; only the last of the runs that may be reads rows.
+async fn runs_of(host: &Arc<FakeHost>, lives: usize) -> u32 {
+    let (mut runs, mut hour) = (0, 0..60 * 60);
+    while host.state() == LoadState::Sealed && !hour.is_empty() {
+        let mut runner = LoadRunner::new(Arc::<FakeHost>::clone(host));
+        for _ in hour.by_ref().take(lives) {
+            let load = host.load(ID).unwrap();
+            if runner.may_run(ID, &load).await {
+                let calls = if runs < FRUITLESS_RUNS_MAX {
+                    4
+                } else {
+                    i64::MAX
+                };
+                runs += 1;
+                host.run(calls, runs.into()).await;
+                break;
+            }
+            host.clock.advance(Duration::from_secs(1));
+        }
+    }
+    runs
+}
+
+#[tokio::test]
+async fn a_load_fails_by_what_ends_its_runners_and_not_by_what_ends_their_processes_anyway() {
+    for is_alone in [false, true] {
+        for (lives, end) in [
+            (4, LoadState::Sealed),
+            (30, LoadState::Sealed),
+            (300, LoadState::Failed),
+        ] {
+            let host = FakeHost::with_load(NONE).await;
+            host.is_alone.store(is_alone, Ordering::SeqCst);
+            let runs = runs_of(&host, lives).await;
+            assert_eq!(host.state(), end, "{runs} of processes that live {lives} s");
+            assert!(runs <= FRUITLESS_RUNS_MAX + 1, "{runs}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_dispatcher_that_is_about_to_end_lets_its_loads_go() {
+    let host = FakeHost::with_load(NONE).await;
+    host.is_ending.store(true, Ordering::SeqCst);
+    host.run(i64::MAX, 1).await;
+    let run = host.journal().await;
+    assert_eq!((run.runner, run.fruitless), (0, 0));
+    assert_eq!(host.state(), LoadState::Sealed);
+    LoadRunner::new(Arc::<FakeHost>::clone(&host)).run().await;
+    assert_eq!(host.journal().await, run, "it takes no load over");
 }
 
 #[tokio::test]

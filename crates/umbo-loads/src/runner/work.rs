@@ -49,9 +49,10 @@ pub(super) async fn wait(
     Ok(())
 }
 
-/// Returns the load while it is to be worked on.
+/// Returns the load while it is to be worked on here.
 pub(super) fn continues(host: &Host, id: &str) -> Result<Arc<LoadRecord>, Stop> {
-    let load = host.load(id).filter(|load| load.is_to_run());
+    let is_to_run = |load: &Arc<LoadRecord>| load.is_to_run() && !host.is_ending();
+    let load = host.load(id).filter(is_to_run);
     load.ok_or(Stop::LetGo)
 }
 

@@ -55,6 +55,8 @@ pub(super) struct FakeHost {
     pub(super) waiting: watch::Sender<u64>,
     /// Whether it is the only dispatcher.
     pub(super) is_alone: AtomicBool,
+    /// Whether it is about to end.
+    pub(super) is_ending: AtomicBool,
     /// Rows a second that its quota allows, where it has one, and until when they are used up.
     pub(super) quota: Mutex<Option<(u32, tokio::time::Instant)>>,
     /// The keys of rows that were given to shards, in that order.
@@ -111,6 +113,7 @@ impl FakeHost {
             held: watch::channel((0, 0)).0,
             waiting: watch::channel(0).0,
             is_alone: AtomicBool::new(false),
+            is_ending: AtomicBool::new(false),
             quota: Mutex::default(),
             applied_keys: Mutex::default(),
         }
@@ -341,6 +344,10 @@ impl LoadHost for FakeHost {
 
     fn is_alone(&self) -> bool {
         self.is_alone.load(Ordering::SeqCst)
+    }
+
+    fn is_ending(&self) -> bool {
+        self.is_ending.load(Ordering::SeqCst)
     }
 
     fn loads(&self) -> Vec<(String, Arc<LoadRecord>)> {
