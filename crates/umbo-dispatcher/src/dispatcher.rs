@@ -6,13 +6,13 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use tokio::sync::Semaphore;
 use tokio_util::task::TaskTracker;
 use umbo_control::auth::TokenRegistry;
 use umbo_control::policies::FilePolicies;
 use umbo_control::{ControlError, ControlParts, ControlPlane};
-use umbo_edge::answer_memory::AnswerMemory;
 use umbo_edge::body::InFlightCounter;
+use umbo_edge::bounds::{ANSWER_PARTS, BODY_PARTS};
+use umbo_edge::memory::{CallerMemory, Memory};
 use umbo_http::RequestIds;
 use umbo_http::cursor::CursorKey;
 use umbo_http::retry_ticket::TicketKey;
@@ -35,11 +35,11 @@ use crate::request_recorder::RequestRecorder;
 pub struct DispatcherLimits {
     /// Requests in flight beyond which new ones are shed.
     pub requests_in_flight_max: usize,
-    /// Memory that request bodies over 64 KiB may hold together, in bytes.
+    /// Memory that request bodies over 4 KiB may hold together, in bytes.
     pub body_memory_max: usize,
     /// Memory that answers over 4 KiB hold together until their clients have taken them, in bytes.
     pub answer_memory_max: usize,
-    /// Time in which a request body must have arrived.
+    /// Time in which a request body must have arrived, or of one that is streamed 1 KiB for each second of it.
     pub body_timeout: Duration,
     /// Deadline of requests that name none; streamed pages have none then.
     pub default_timeout: Duration,
@@ -81,10 +81,10 @@ pub struct Dispatcher {
     /// Bounds.
     pub limits: DispatcherLimits,
     in_flight: AtomicUsize,
-    /// Permits are KiB.
-    pub(crate) body_memory: Semaphore,
+    /// Memory of the bodies that are being read, and of what they are inflated to.
+    pub body_memory: CallerMemory,
     /// Memory of the answers that clients have not taken yet.
-    pub answer_memory: Arc<AnswerMemory>,
+    pub answer_memory: Arc<Memory>,
     pub(crate) request_ids: RequestIds,
     pub(crate) long_reads: LowPriority,
     /// The settings in effect, as the admin API shows them.
@@ -167,8 +167,8 @@ impl Dispatcher {
             ticket_key: TicketKey::new(&control.secret()),
             control,
             shard_map: store.shard_map(),
-            body_memory: Semaphore::new(limits.body_memory_max / 1_024),
-            answer_memory: AnswerMemory::new(limits.answer_memory_max),
+            body_memory: CallerMemory::new(limits.body_memory_max, BODY_PARTS),
+            answer_memory: Memory::new(limits.answer_memory_max, ANSWER_PARTS),
             in_flight: AtomicUsize::new(0),
             request_ids: RequestIds::random_start(),
             tasks,

@@ -263,9 +263,6 @@ pub enum RequestError {
         /// The bound.
         max: usize,
     },
-    /// The bodies being read hold as much memory as they may.
-    #[error("the request bodies being read hold all of the memory they may")]
-    BodyMemoryFull,
     /// Answers that their clients have not taken hold as much memory as they may.
     #[error("the answers that clients have not taken yet hold all of the memory they may")]
     AnswerMemoryFull,
@@ -324,6 +321,7 @@ impl From<InflateError> for RequestError {
             InflateError::TooLarge { len_max } => Self::Body(BodyError::TooLarge {
                 len_max: len_max as u64,
             }),
+            InflateError::NoRoom { .. } => Self::Body(BodyError::MemoryFull),
             InflateError::Malformed(_) => Self::BadBody(format!("the body: {error}")),
         }
     }
@@ -383,7 +381,7 @@ impl RequestError {
             Self::Rejected(_) => ErrorCode::QuotaExceeded,
             Self::Shed(_) => ErrorCode::Overloaded,
             Self::TooManyInFlight { .. } => ErrorCode::TooManyRequestsInFlight,
-            Self::BodyMemoryFull => ErrorCode::BodyMemoryFull,
+            Self::Body(BodyError::MemoryFull) => ErrorCode::BodyMemoryFull,
             Self::AnswerMemoryFull => ErrorCode::AnswerMemoryFull,
             Self::NotRecorded { .. } => ErrorCode::RecordNotFound,
             // No client chooses the form of a value.

@@ -7,7 +7,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 use umbo_types::Operation;
 
-use crate::answer_memory::{AnswerPermit, FREE_LEN};
+use crate::bounds::FREE_LEN;
+use crate::memory::MemoryPermit;
 
 /// Counts the requests in flight of a server.
 pub trait InFlightCounter: fmt::Debug + Send + Sync {
@@ -42,7 +43,7 @@ pub struct AnswerHold {
     /// The request, where these bytes are the last of its answer.
     pub in_flight: Option<InFlightRequest>,
     /// The memory, where it is counted.
-    pub permit: Option<AnswerPermit>,
+    pub permit: Option<MemoryPermit>,
 }
 
 /// Bytes of an answer and what they hold.

@@ -52,7 +52,6 @@ impl RequestError {
             | Self::Rejected(_)
             | Self::Shed(_)
             | Self::TooManyInFlight { .. }
-            | Self::BodyMemoryFull
             | Self::AnswerMemoryFull
             | Self::NotRecorded { .. }
             | Self::AnswerFull => Outcome::NotApplied,
