@@ -77,3 +77,34 @@ def test_loads_are_listed_while_nodes_are_away(new_cluster):
     dispatcher.clock.advance(GRACE_SECONDS)
     away = listed()
     assert away["state"] == "live" and "cannot be counted" in away["reason"], away
+
+
+def test_a_load_is_created_once_every_shard_has_noted_it(new_cluster):
+    cluster = new_cluster().start()
+    (dispatcher,) = cluster.dispatchers
+    ns = dispatcher.namespace("demo")
+    shards = cluster.tier.map()["shards"]
+    away = next(one["node"] for one in shards if one["node"] != shards[0]["node"])
+    of_node = {one["id"] for one in shards if one["node"] == away}
+    cluster.nodes[away].kill()
+    wait_until(lambda: 0 in by_node(dispatcher, "umbo_remote_node_up").values(), "the node is seen to be gone")
+    dispatcher.clock.advance(GRACE_SECONDS)
+    key = {"Idempotency-Key": "nightly"}
+    for headers in ({}, key):
+        answer = ns.client.post("/v1/ns/demo/loads", {"mode": "merge"}, **headers)
+        problem = answer.problem(503, "shard-unavailable")
+        assert problem["shard"] in of_node and problem["outcome"] == "not-applied", problem
+    states = sorted(one["state"] for one in ns.client.get("/v1/ns/demo/loads").json()["loads"])
+    assert states == ["aborted", "created"]
+    cluster.nodes[away].start()
+    answers = []
+
+    def created():
+        answers.append(ns.client.post("/v1/ns/demo/loads", {"mode": "merge"}, **key))
+        return answers[-1].status == 201
+
+    wait_until(created, "the same key makes the load")
+    load = Load(ns.client, "demo", answers[-1].json()["id"])
+    load.put(0, lines([{"pk": f"p{n}", "v": "1"} for n in range(50)]))
+    load.seal(1)
+    assert load.wait_for("live")["rows_applied"] == 50

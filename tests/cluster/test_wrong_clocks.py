@@ -1,11 +1,13 @@
-"""A dispatcher whose clock is wrong: rows live for their time by the clocks of their nodes."""
+"""Wrong clocks: rows live for their time by the clocks of their nodes, and no single clock ends anything early."""
 
 import pytest
 
+from bulk_loads import Load, lines
 from clock import Clock
 from harness import Namespace, wait_until
 
 HOUR_SECONDS = 3_600
+DAY_SECONDS = 86_400
 # Longer than the test takes, and so is the half of it.
 TTL_SECONDS = 20_000
 
@@ -41,3 +43,41 @@ def test_a_row_lives_for_its_time_whatever_the_clock_of_its_dispatcher_says(new_
         assert read("short") == {404}
     offset = wrong.metric("umbo_remote_node_clock_offset_seconds") / len(cluster.nodes)
     assert abs(offset - ahead) < 60
+
+
+def test_no_load_ends_early_because_the_clock_of_its_home_was_behind(new_cluster):
+    cluster = new_cluster()
+    (dispatcher,) = cluster.dispatchers
+    dispatcher.clock = Clock()
+    cluster.start()
+    dispatcher.namespace("demo")
+    home, own = cluster.tier.clock, dispatcher.clock
+
+    def jump(days, *clocks):
+        for clock in clocks:
+            clock.jump(days * DAY_SECONDS)
+        ahead = 8 if days < 0 and own not in clocks else 0
+        offset = lambda: dispatcher.metric("umbo_remote_node_clock_offset_seconds") / len(cluster.nodes)  # noqa: E731
+        wait_until(lambda: abs(offset() - ahead * DAY_SECONDS) < 60, "the dispatcher knows the time of the nodes")
+
+    def load():
+        made = Load.create(dispatcher.client(), "demo")
+        assert made.put(0, lines([{"pk": "a", "v": "1"}])).status == 201
+        return made
+
+    # Nobody seals them for seven days: the one by all clocks, the other by that of the home alone.
+    jump(-8, home, own)
+    old = load()
+    jump(8, home, own)
+    jump(-8, home)
+    young = load()
+    jump(8, home)
+
+    def old_state():
+        # A jump ahead is believed after ten minutes in which both processes have seen it.
+        for clock in (home, own):
+            clock.advance(10)
+        return old.info()["state"]
+
+    wait_until(lambda: old_state() == "failed", "the old one ends")
+    assert young.info()["state"] == "uploading"

@@ -191,6 +191,22 @@ def test_a_load_under_way_has_failed_after_a_restore_and_can_be_made_again(new_s
     after.stop()
 
 
+def test_a_version_that_is_ready_is_restored_and_can_be_activated(new_server, place):
+    server = new_server().start()
+    ns = server.namespace("loaded")
+    rows = [{"pk": f"new{number}", "v": "v"} for number in range(60)]
+    load = build(ns, rows, guards={"rows_change_max": 100})
+    load.wait_for("ready")
+    run(server, "backup", "--to", str(place / "backup"), folder=place)
+    server.stop()
+    after = restored(new_server, place / "backup", place)
+    ns = after.namespace("loaded")
+    assert load.through(ns.client).info()["state"] == "ready"
+    assert activate(ns, 2).status == 200
+    assert len(rows_of(ns)) == 60
+    after.stop()
+
+
 def test_one_namespace_is_restored_without_the_others(new_server, place):
     server = new_server().start()
     ns, _ = everything(server)

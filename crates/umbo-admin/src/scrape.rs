@@ -105,6 +105,8 @@ fn gauges(status: &ShardStatus, quota: &QuotaSample, bad_reads: &[(ShardId, u64)
         sync_nanos: status.sync_nanos,
         cache_hits: status.cache_hits,
         cache_misses: status.cache_misses,
+        compactions: status.compactions,
+        compaction_nanos: status.compaction_nanos,
         mutations: status.mutations,
         reclaimed_rows: status.reclaimed,
         lost_async_writes: status.lost_async,

@@ -7,7 +7,7 @@ use umbo_types::Timestamp;
 
 use crate::control_plane::ControlPlane;
 use crate::error::ControlError;
-use crate::loads::open_loads;
+use crate::loads::loads_under_way;
 use crate::namespaces::without_namespaces;
 use crate::records::RecordSet;
 use crate::versions::step_load;
@@ -34,7 +34,7 @@ pub fn restored_records(
     now: Timestamp,
 ) -> Result<RecordsCopy, ControlError> {
     let mut set = RecordSet::from_content(content, RecordsRevision { epoch: 0, number })?;
-    for id in open_loads(&set)? {
+    for id in loads_under_way(&set)? {
         let failed = LoadStep::Fail(FAILED_BY_RESTORE.to_owned());
         let (edits, ..) = step_load(&set, &id, &failed, now)?;
         set = set.changed(&edits);

@@ -136,6 +136,12 @@ impl ControlPlane {
         believed.time(wall, now)
     }
 
+    /// Returns the time of day from which a record is kept that is dropped after a while: the later of that of the home
+    /// and of this process, because either clock may be behind, and what is dropped too early cannot come back.
+    pub(crate) fn kept_from(&self) -> Timestamp {
+        self.clock.wall().max(self.own_clock.wall())
+    }
+
     /// Returns the secret that all dispatchers of a store share.
     pub const fn secret(&self) -> [u8; 32] {
         self.secret

@@ -88,12 +88,13 @@ pub enum ControlError {
     /// A load cannot be changed like this.
     #[error("{0}")]
     Load(#[from] LoadError),
-    /// Shards do not know yet that a version is being built, and would leave writes out of it.
+    /// Shards do not know yet that a version is being built, and would leave writes out of it; or what was their highest
+    /// version when the load was created.
     #[error(
-        "shards {} have not confirmed that a version is being built; the load was aborted",
+        "shards {} have not confirmed the load; create it again",
         .shards.iter().map(u16::to_string).collect::<Vec<_>>().join(", ")
     )]
-    DatasetUnconfirmed {
+    LoadUnconfirmed {
         /// The shards.
         shards: Vec<u16>,
     },
@@ -141,7 +142,7 @@ impl ControlError {
             | Self::Quota(_)
             | Self::HotKey(_)
             | Self::Load(_)
-            | Self::DatasetUnconfirmed { .. }
+            | Self::LoadUnconfirmed { .. }
             | Self::ConditionFailed { .. } => Outcome::NotApplied,
         }
     }

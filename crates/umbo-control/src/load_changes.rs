@@ -95,7 +95,7 @@ impl ControlPlane {
         id_bits: u32,
         origin: &Origin,
     ) -> Result<(String, LoadRecord), ControlError> {
-        let now = self.clock.wall();
+        let now = self.kept_from();
         let id = new_id(now, id_bits);
         let created = self.change_records(|set| {
             if let Some(creation) = creation
@@ -132,7 +132,7 @@ impl ControlPlane {
         dry_run: bool,
         origin: &Origin,
     ) -> Result<LoadRecord, ControlError> {
-        let now = self.clock.wall();
+        let now = self.kept_from();
         self.change_records(|set| {
             let (edits, event, load) = stepped(set, id, asked, origin, now)?;
             let edits = edits.because_of(event);
@@ -157,7 +157,8 @@ impl ControlPlane {
         let made_at = id.split('-').next();
         let made_at = made_at.and_then(|ms| u64::from_str_radix(ms, 16).ok());
         let now = self.clock.wall().as_millis();
-        if made_at.is_some_and(|at| at.abs_diff(now) < RECENT_MS) {
+        // The clock of the one that made it may be ahead.
+        if made_at.is_some_and(|at| at.saturating_add(RECENT_MS) > now) {
             // While the home is away, the copy here counts.
             drop(self.refresh().await);
         }

@@ -185,10 +185,11 @@ pub(crate) fn created_with(
     Ok(None)
 }
 
-/// Returns the ids of the loads that have not ended.
-pub(crate) fn open_loads(set: &RecordSet) -> Result<Vec<String>, Unreadable> {
+/// Returns the ids of the loads that are under way: what a version that is ready has is there already.
+pub(crate) fn loads_under_way(set: &RecordSet) -> Result<Vec<String>, Unreadable> {
     let open = records(set).filter_map(|found| {
-        let open = found.map(|(id, load)| (!load.state.is_ended()).then(|| id.to_owned()));
+        let is_over = |state: LoadState| state.is_ended() || state == LoadState::Ready;
+        let open = found.map(|(id, load)| (!is_over(load.state)).then(|| id.to_owned()));
         open.transpose()
     });
     open.collect()

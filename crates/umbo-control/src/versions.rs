@@ -203,7 +203,7 @@ impl ControlPlane {
                 let shards = unconfirmed.iter().map(|shard| shard.0).collect();
                 // Where this fails, the load fails after a while: it was not confirmed.
                 drop(self.step_load(id, &LoadStep::Abort, false, origin).await);
-                return Err(ControlError::DatasetUnconfirmed { shards });
+                return Err(ControlError::LoadUnconfirmed { shards });
             }
             sleep(CONFIRM_INTERVAL).await;
             self.hand_over().await;
@@ -218,7 +218,7 @@ impl ControlPlane {
         dry_run: bool,
         origin: &Origin,
     ) -> Result<VersionChange, ControlError> {
-        let now = self.clock.wall();
+        let now = self.kept_from();
         let text = match version {
             Some(_) => "activated a version",
             None => "rolled back to the version before",
@@ -245,7 +245,7 @@ impl ControlPlane {
         dry_run: bool,
         origin: &Origin,
     ) -> Result<VersionChange, ControlError> {
-        let now = self.clock.wall();
+        let now = self.kept_from();
         let change = self.change_records(|set| {
             let (edits, change) = remove(set, own(namespace), version, now)?;
             let name = namespace.info.name.as_str();

@@ -195,11 +195,24 @@ impl LoadRequest<'_> {
                     &origin,
                 )
                 .await?;
-            // A repetition finds a load that was created before: rows may have been written since.
-            if id.ends_with(&format!("{bits:08x}")) {
-                rows.note_creation(&load).await;
+            // A repetition notes it where it was not noted before, which was not acknowledged then.
+            let shards = if load.state.takes_parts() {
+                rows.note_creation(&load).await
+            } else {
+                Vec::new()
+            };
+            if shards.is_empty() {
+                return Ok((id, load));
             }
-            Ok((id, load))
+            if creation.is_none() {
+                // Where this fails, the load fails after a while, because it is not sealed.
+                drop(
+                    control
+                        .step_load(&id, &LoadStep::Abort, false, &origin)
+                        .await,
+                );
+            }
+            Err(ControlError::LoadUnconfirmed { shards })
         };
         let (id, load) = self.control().run_to_end(create).await?;
         Ok(LoadAnswer::Created(Box::new(load.info(

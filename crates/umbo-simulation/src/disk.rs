@@ -10,7 +10,7 @@ mod image;
 
 use std::collections::BTreeMap;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -37,6 +37,8 @@ pub struct DiskFaults {
 #[derive(Debug)]
 struct DiskState {
     files: BTreeMap<u64, Image>,
+    /// Bytes that are kept for later, by file.
+    reserves: BTreeMap<PathBuf, u64>,
     last_file: u64,
     chance: Chance,
     faults: DiskFaults,
@@ -54,6 +56,14 @@ struct DiskState {
     commit_time: (u64, u64),
 }
 
+impl DiskState {
+    /// Returns the space that is used of the disk, in bytes.
+    fn used(&self) -> u64 {
+        let files: u64 = self.files.values().map(Image::space).sum();
+        files + self.reserves.values().sum::<u64>()
+    }
+}
+
 /// A disk of a simulated host. Clones share the disk.
 #[derive(Debug, Clone)]
 pub struct SimulatedDisk {
@@ -67,6 +77,7 @@ impl SimulatedDisk {
         Self {
             state: Arc::new(Mutex::new(DiskState {
                 files: BTreeMap::new(),
+                reserves: BTreeMap::new(),
                 last_file: 0,
                 chance,
                 faults: DiskFaults::default(),
@@ -89,8 +100,7 @@ impl SimulatedDisk {
     /// Sets the free space for all files, in bytes; none for unlimited.
     pub fn set_room(&self, bytes: Option<u64>) {
         let mut state = self.lock();
-        let used: u64 = state.files.values().map(Image::len).sum();
-        state.room = bytes.map_or(u64::MAX, |bytes| used + bytes);
+        state.room = bytes.map_or(u64::MAX, |bytes| state.used() + bytes);
     }
 
     /// Sets how long a commit takes, in microseconds.
@@ -218,16 +228,29 @@ impl Opener for SimulatedDisk {
         std::fs::write(path, number.to_string())
     }
 
-    fn probe_room(&self, _path: &Path, bytes: usize) -> io::Result<()> {
-        let state = self.lock();
-        let used: u64 = state.files.values().map(Image::len).sum();
+    fn reserve(&self, path: &Path, bytes: u64) -> io::Result<u64> {
+        let mut state = self.lock();
         if state.is_off {
-            Err(io::Error::other("the power has failed"))
-        } else if used.saturating_add(bytes as u64) > state.room {
-            Err(io::ErrorKind::StorageFull.into())
-        } else {
-            Ok(())
+            return Err(io::Error::other("the power has failed"));
         }
+        state.reserves.remove(path);
+        let reserved = bytes.min(state.room.saturating_sub(state.used()));
+        state.reserves.insert(path.to_owned(), reserved);
+        Ok(reserved)
+    }
+
+    fn reserved(&self, path: &Path) -> u64 {
+        self.lock().reserves.get(path).copied().unwrap_or(0)
+    }
+
+    fn free(&self, _: &Path) -> Option<u64> {
+        let state = self.lock();
+        Some(state.room.saturating_sub(state.used()))
+    }
+
+    fn bytes_on_disk(&self, path: &Path) -> Option<u64> {
+        let number = Self::number_of(path).ok()?;
+        Some(self.lock().files.get(&number)?.space())
     }
 
     fn runner(&self) -> Runner {
@@ -325,16 +348,7 @@ impl StorageBackend for Handle {
     }
 
     fn set_len(&self, len: u64) -> io::Result<()> {
-        let (room, used) = {
-            let state = self.disk.lock();
-            let used: u64 = state.files.values().map(Image::len).sum();
-            (state.room, used)
-        };
         self.operate(DiskOperation::Length, |image, _| {
-            if len > image.len() && used - image.len() + len > room {
-                met("full disk");
-                return Err(io::ErrorKind::StorageFull.into());
-            }
             image.set_len(len);
             Ok(())
         })
@@ -348,6 +362,17 @@ impl StorageBackend for Handle {
     }
 
     fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
-        self.operate(DiskOperation::Write, |image, _| image.write(offset, data))
+        let (room, used) = {
+            let state = self.disk.lock();
+            (state.room, state.used())
+        };
+        self.operate(DiskOperation::Write, |image, _| {
+            let more = image.space_for(offset, data.len());
+            if more > 0 && used.saturating_add(more) > room {
+                met("full disk");
+                return Err(io::ErrorKind::StorageFull.into());
+            }
+            image.write(offset, data)
+        })
     }
 }

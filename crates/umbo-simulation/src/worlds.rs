@@ -2,6 +2,34 @@
 
 use crate::simulation::{RunReport, run};
 
+/// The events of the loads world that must have occurred in a run of many seeds.
+const LOADS_MUST_MEET: [&str; 24] = [
+    "node paused",
+    "power failure",
+    "slow disk",
+    "dispatcher killed",
+    "copy of the records lost",
+    "runner paused",
+    "two runs at once",
+    "shard moved",
+    "new folder",
+    "upload left",
+    "large value touched",
+    "clock jump",
+    "key twice in a load",
+    "full disk",
+    "backup restored",
+    "load ready",
+    "load live",
+    "load merged",
+    "load aborted",
+    "version activated",
+    "rollback",
+    "version dropped",
+    "range removed",
+    "write of unknown outcome",
+];
+
 /// A world.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum World {
@@ -72,30 +100,7 @@ impl World {
                 "unknown outcome",
                 "unavailable",
             ],
-            Self::Loads => &[
-                "node paused",
-                "power failure",
-                "slow disk",
-                "dispatcher killed",
-                "copy of the records lost",
-                "runner paused",
-                "shard moved",
-                "new folder",
-                "upload left",
-                "large value touched",
-                "clock jump",
-                "key twice in a load",
-                "full disk",
-                "load ready",
-                "load live",
-                "load merged",
-                "load aborted",
-                "version activated",
-                "rollback",
-                "version dropped",
-                "range removed",
-                "write of unknown outcome",
-            ],
+            Self::Loads => &LOADS_MUST_MEET,
             Self::Moves => &[
                 "move planned",
                 "step of a move left out",

@@ -147,6 +147,12 @@ impl ShardBackup {
         backup.is_piece_made = false;
     }
 
+    /// Returns whether a backup is being read.
+    pub(crate) fn is_read(&self) -> bool {
+        let backup = self.lock();
+        backup.open.is_some() || backup.is_piece_made
+    }
+
     /// Forgets a backup of which no piece was asked for lately.
     pub(crate) fn end_if_idle(&self, now: Instant) {
         let is_idle =

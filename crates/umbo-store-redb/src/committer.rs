@@ -8,6 +8,7 @@
 
 pub(crate) mod attempt;
 mod chores;
+mod compaction;
 mod datasets;
 mod idempotency;
 mod isolation;
@@ -15,9 +16,11 @@ pub(crate) mod large;
 pub(crate) mod limits;
 mod mirrors;
 mod packing;
+mod pauses;
 pub(crate) mod plan;
 mod reclaiming;
 mod recovery;
+mod room;
 mod spared;
 pub(crate) mod trace;
 mod unflushed;
@@ -37,6 +40,7 @@ use crate::committer::datasets::CommitterDatasets;
 use crate::committer::limits::{
     COMMIT_MAX, FLUSH_AFTER, IDLE_WAKE, RESERVED_VERSIONS, RETRY_AFTER,
 };
+use crate::committer::pauses::Compaction;
 use crate::committer::spared::{LeftOut, Spared};
 use crate::committer::trace::{CommitTrace, Culprit};
 use crate::committer::unflushed::Unflushed;
@@ -80,6 +84,11 @@ pub(crate) struct Committer {
     believed_clock: BelievedClock,
     /// Until when reclaiming pauses after a commit has failed.
     chores_held_until: Option<Instant>,
+    /// Whether commits that store rows may be made: not while the reserve is needed for what makes room.
+    has_room: bool,
+    /// Whether rows were removed since a commit last found the disk full.
+    has_freed: bool,
+    compaction: Compaction,
     /// Error of the last commit, if it failed.
     trouble: Option<FileError>,
     reopened_at: Option<Instant>,
@@ -161,6 +170,8 @@ impl Committer {
         } = opened;
         let purging = &shard.counters.purging;
         purging.store(fences.purging().len() as u64, Ordering::Relaxed);
+        // On a full disk it is refilled once there is room.
+        let _ = file.disk.reserve.refill();
         // The clock may have jumped before the file was opened: start from the time of the last commit, if there was one.
         let believed = match progress.believed {
             Timestamp(0) => clock.wall(),
@@ -186,6 +197,9 @@ impl Committer {
             spared: Spared::default(),
             believed_clock,
             chores_held_until: None,
+            has_room: true,
+            has_freed: false,
+            compaction: Compaction::default(),
             trouble: None,
             reopened_at: None,
         }
@@ -231,6 +245,7 @@ impl Committer {
             return ControlFlow::Break(());
         }
         self.serve(taken.work);
+        self.compact_if_due();
         ControlFlow::Continue(())
     }
 
@@ -254,15 +269,19 @@ impl Committer {
             .since
             .map(|since| FLUSH_AFTER.saturating_sub(now.saturating_duration_since(since)));
         match self.trouble {
+            Some(FileError::Full(_)) if self.is_chore_due() && !self.are_chores_held() => {
+                return Some(Duration::ZERO);
+            }
             Some(FileError::Full(_)) => return Some(IDLE_WAKE),
             Some(_) => return Some(RETRY_AFTER),
             None => {}
         }
-        let chores = self.chores_wait();
-        match (flush, chores) {
-            (Some(flush), Some(chores)) => Some(flush.min(chores)),
-            (flush, chores) => flush.or(chores),
-        }
+        let is_awaited = self.compaction.is_pending() || !self.file.disk.reserve.is_whole();
+        let wake = is_awaited.then_some(IDLE_WAKE);
+        [flush, self.chores_wait(), wake]
+            .into_iter()
+            .flatten()
+            .min()
     }
 
     fn serve(&mut self, work: Vec<QueuedWork>) {
@@ -270,15 +289,23 @@ impl Committer {
         let now = self.clock.wall();
         let mut work = self.admit(work);
         let is_flush_due = self.unflushed.is_due(self.disk_now());
-        if work.is_empty() && !is_flush_due && self.trouble.is_none() && !self.is_chore_due() {
+        let is_troubled =
+            self.trouble.is_some() || self.database.is_none() || !self.file.disk.reserve.is_whole();
+        if work.is_empty() && !is_flush_due && !is_troubled && !self.is_chore_due() {
             return;
         }
-        if self.trouble.is_some() || self.database.is_none() {
-            if let Err(failure) = self.make_ready(&work) {
-                return self.refuse(work, &FailedCommit::before_commit(failure));
+        self.has_room = true;
+        if is_troubled {
+            match self.make_ready(&work) {
+                Ok(()) => {}
+                Err(failure @ FileError::Full(_)) => return self.serve_without_room(work, failure),
+                Err(failure) => return self.refuse(work, &FailedCommit::before_commit(failure)),
             }
             // The step before may have taken long: deadlines may have passed.
             work = self.admit(work);
+            if work.is_empty() && !is_flush_due && self.trouble.is_none() && !self.is_chore_due() {
+                return;
+            }
         }
         self.commit_readable(work, now);
     }
@@ -292,7 +319,10 @@ impl Committer {
         left_out: &LeftOut,
     ) -> Result<(Vec<WorkAnswer>, Duration), FailedCommit> {
         let began = self.file.opener.now();
-        let answers = self.commit_untimed(work, now, is_durable, left_out)?;
+        (self.file.disk.reserve).set_open(work.iter().all(QueuedWork::is_reserved));
+        let answers = self.commit_untimed(work, now, is_durable, left_out);
+        self.file.disk.reserve.set_open(true);
+        let answers = answers?;
         let took = self.file.opener.now().saturating_duration_since(began);
         let nanos = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
         let last = &self.shard.counters.last_commit_nanos;
@@ -368,8 +398,7 @@ impl Committer {
             unflushed.note_commit(is_durable, sequence, log, disk_now);
             // After a loss the file was opened again, and may hold a commit that failed.
             let snapshot = guarded(|| ShardSnapshot::of(&database.begin_read()?, &self.fences))?;
-            let changed = (!was_lost).then_some(&changed[..]);
-            self.shard.publish(snapshot, changed);
+            (self.shard).publish(snapshot, (!was_lost).then_some(&changed[..]));
             Ok(())
         });
         if let Err(failure) = committed {
@@ -383,6 +412,7 @@ impl Committer {
         if is_durable {
             self.note_durable(sequence);
         }
+        self.note_freed(!changed.is_empty() || swept.next_upload_due != self.next_upload_due);
         self.note_next_expiry(chores, &swept, now);
         self.fences.note_purged(&purged.done);
         self.datasets.note_reclaimed(&purged);

@@ -7,6 +7,7 @@
 
 use std::collections::BTreeMap;
 use std::io;
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -15,6 +16,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, SemaphorePermit};
 
 use crate::file_error::FileError;
 use crate::opener::Opener;
+use crate::reserve::Reserve;
 use crate::written_pages::WrittenPages;
 
 /// Most unreadable ranges remembered for a file, of about 100 bytes each. Ranges beyond that are read from
@@ -50,6 +52,8 @@ struct BadRange {
 #[derive(Debug)]
 pub(crate) struct Disk {
     opener: Arc<dyn Opener>,
+    /// What the file may use of a full disk to make room.
+    pub(crate) reserve: Reserve,
     /// Pages that the transaction under way may have written.
     pub(crate) written: WrittenPages,
     failed_reads: AtomicU64,
@@ -81,8 +85,25 @@ impl Drop for WaitingRead {
 impl Disk {
     /// Makes a disk without any recorded failures.
     pub(crate) fn new(opener: Arc<dyn Opener>) -> Arc<Self> {
+        let reserve = Reserve::none(Arc::clone(&opener));
+        Self::with(opener, reserve)
+    }
+
+    /// Makes the disk of a shard that is served, among so many of its folder.
+    pub(crate) fn of_shard(opener: Arc<dyn Opener>, file: &Path, shards: usize) -> Arc<Self> {
+        let reserve = Reserve::beside(Arc::clone(&opener), file, shards);
+        Self::with(opener, reserve)
+    }
+
+    /// Makes the same disk without any recorded failures.
+    pub(crate) fn anew(&self) -> Arc<Self> {
+        Self::with(Arc::clone(&self.opener), self.reserve.anew())
+    }
+
+    fn with(opener: Arc<dyn Opener>, reserve: Reserve) -> Arc<Self> {
         Arc::new(Self {
             opener,
+            reserve,
             written: WrittenPages::default(),
             failed_reads: AtomicU64::new(0),
             bad: Mutex::default(),
@@ -256,7 +277,7 @@ mod tests {
     struct Stopwatch(Mutex<Instant>);
 
     impl Opener for Stopwatch {
-        fn open(&self, _: &std::path::Path) -> Result<Box<dyn StorageBackend>, DatabaseError> {
+        fn open(&self, _: &Path) -> Result<Box<dyn StorageBackend>, DatabaseError> {
             unreachable!("no file is opened")
         }
 

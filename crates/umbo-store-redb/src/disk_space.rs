@@ -14,6 +14,19 @@ pub(crate) fn disk_space(folder: &Path) -> Option<DiskSpace> {
     })
 }
 
+/// Returns how many bytes of the disk a file has, which may be fewer than its length.
+#[cfg(unix)]
+pub(crate) fn blocks_of(path: &Path) -> Option<u64> {
+    use std::os::unix::fs::MetadataExt as _;
+    // The system counts in units of 512 bytes, whatever the blocks of the disk are.
+    Some(std::fs::metadata(path).ok()?.blocks() * 512)
+}
+
+#[cfg(not(unix))]
+pub(crate) fn blocks_of(path: &Path) -> Option<u64> {
+    Some(std::fs::metadata(path).ok()?.len())
+}
+
 #[cfg(not(target_os = "linux"))]
 pub(crate) fn disk_space(_folder: &Path) -> Option<DiskSpace> {
     None

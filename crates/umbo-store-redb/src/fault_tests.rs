@@ -4,10 +4,12 @@ mod async_writes;
 mod bad_sectors;
 mod datasets;
 mod faulty_files;
+mod full_disk;
 mod group_commit;
 mod hung_disk;
 mod opening;
 mod reads;
+mod small_disk;
 mod writes;
 
 use std::path::Path;

@@ -9,10 +9,14 @@ use std::io;
 use std::panic::{self, AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Once;
 
-use redb::{CommitError, CursorError, DatabaseError, StorageError, TableError, TransactionError};
+use redb::{
+    CommitError, CompactionError, CursorError, DatabaseError, StorageError, TableError,
+    TransactionError,
+};
 
 use umbo_types::NamespaceId;
 
+use crate::reserved_file::is_full;
 use crate::row_codec::RowDamage;
 
 /// Error of one use of a shard's file.
@@ -36,6 +40,9 @@ pub(crate) enum FileError {
     /// The disk does not answer.
     #[error("the disk does not answer")]
     Stuck,
+    /// The file is being compacted.
+    #[error("the file is being compacted")]
+    Paused,
     /// The content of the file cannot be decoded.
     #[error("{0}")]
     Damaged(String),
@@ -48,9 +55,12 @@ impl FileError {
     /// Returns whether the same use of the file may succeed later although the file is not changed.
     pub(crate) fn may_pass(&self) -> bool {
         match self {
-            Self::Full(_) | Self::Io(_) | Self::Unreadable(_) | Self::MustWait | Self::Stuck => {
-                true
-            }
+            Self::Full(_)
+            | Self::Io(_)
+            | Self::Unreadable(_)
+            | Self::MustWait
+            | Self::Stuck
+            | Self::Paused => true,
             Self::Missing(_) | Self::Damaged(_) | Self::Gone(_) => false,
         }
     }
@@ -119,9 +129,7 @@ fn panic_text(panic: &(dyn Any + Send)) -> &str {
 impl From<io::Error> for FileError {
     fn from(error: io::Error) -> Self {
         match error.kind() {
-            io::ErrorKind::StorageFull
-            | io::ErrorKind::QuotaExceeded
-            | io::ErrorKind::FileTooLarge => Self::Full(error.to_string()),
+            _ if is_full(&error) => Self::Full(error.to_string()),
             io::ErrorKind::NotFound => Self::Missing(error.to_string()),
             io::ErrorKind::InvalidData => Self::Damaged(error.to_string()),
             io::ErrorKind::UnexpectedEof => Self::Damaged("the file is cut short".to_owned()),
@@ -153,6 +161,15 @@ impl From<CommitError> for FileError {
     fn from(error: CommitError) -> Self {
         match error {
             CommitError::Storage(error) => error.into(),
+            other => Self::Io(other.to_string()),
+        }
+    }
+}
+
+impl From<CompactionError> for FileError {
+    fn from(error: CompactionError) -> Self {
+        match error {
+            CompactionError::Storage(error) => error.into(),
             other => Self::Io(other.to_string()),
         }
     }

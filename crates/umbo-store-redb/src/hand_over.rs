@@ -21,6 +21,7 @@ use crate::kept_records::KeptRecords;
 use crate::manifest::{Manifest, cluster_store_id, shard_files_in, shard_path};
 use crate::opener::Opener;
 use crate::plain_files::PlainFiles;
+use crate::reserve::Reserve;
 use crate::shard_file::ShardFile;
 use crate::shard_ownership::{HandOverStamp, OwnerRecord};
 use crate::tables::ShardIdentity;
@@ -99,6 +100,9 @@ pub(crate) fn give_files(
         let outcome = match given {
             Ok(Giving::Given) => {
                 is_news |= manifest.note_given(shard, &stamp.owner);
+                if let Err(reason) = Reserve::remove_beside(&**opener, &file.path) {
+                    tracing::warn!(file = %file.path.display(), %reason, "its reserve stays");
+                }
                 HandOverOutcome::Given
             }
             Ok(Giving::GivenBefore(before)) => {

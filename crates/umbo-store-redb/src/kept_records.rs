@@ -20,7 +20,7 @@ use crate::dataset_groups::{put_groups, take_groups};
 use crate::error::{OpenError, folder_error};
 use crate::fences::{put_ids, take_ids};
 use crate::file_error::FileError;
-use crate::manifest::replace_file;
+use crate::replaced_file::replace_file;
 
 const FILE_NAME: &str = "records";
 /// Format without dataset groups, and with them.

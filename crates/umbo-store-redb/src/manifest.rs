@@ -6,8 +6,7 @@
 //! the manifest records which of them this folder has had.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::File;
-use std::io::{self, Write};
+use std::io;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -17,6 +16,7 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use crate::config::ClusterMember;
 use crate::error::OpenError;
+use crate::replaced_file::{replace_file, sync_folder};
 use crate::shard_ownership::{OwnerRecord, Remembered};
 
 const FILE_NAME: &str = "umbo.json";
@@ -393,17 +393,6 @@ pub(crate) fn shard_files_in(folder: &Path) -> io::Result<Vec<(ShardId, PathBuf)
     Ok(files)
 }
 
-/// Replaces a file of a folder atomically, also across a crash: a later read finds the old content or the new
-/// one, and the new one once this has returned.
-pub(crate) fn replace_file(folder: &Path, name: &str, content: &[u8]) -> io::Result<()> {
-    let new = folder.join(format!("{name}.new"));
-    let mut file = File::create(&new)?;
-    file.write_all(content)?;
-    file.sync_all()?;
-    std::fs::rename(&new, folder.join(name))?;
-    sync_folder(folder)
-}
-
 /// Creates a folder and its missing parents, so that their names survive a crash.
 pub(crate) fn create_folder(folder: &Path) -> io::Result<()> {
     let missing: Vec<&Path> = folder
@@ -420,11 +409,6 @@ pub(crate) fn create_folder(folder: &Path) -> io::Result<()> {
         }
     }
     Ok(())
-}
-
-/// Makes the names of files in a folder durable.
-pub(crate) fn sync_folder(folder: &Path) -> io::Result<()> {
-    File::open(folder)?.sync_all()
 }
 
 #[cfg(test)]

@@ -18,9 +18,10 @@ use crate::file_error::FileError;
 use crate::folder_check::check_member;
 use crate::hand_over::give_leftovers;
 use crate::kept_records::KeptRecords;
-use crate::manifest::{Manifest, cluster_store_id, shard_files_in, shard_path, sync_folder};
+use crate::manifest::{Manifest, cluster_store_id, shard_files_in, shard_path};
 use crate::opened_shard::{OpenedShard, open_shard, refused_shard};
 use crate::opener::Opener;
+use crate::replaced_file::sync_folder;
 use crate::runner::Runner;
 use crate::shard_file::ShardFile;
 use crate::shard_ownership::ShardOwnership;
@@ -115,8 +116,10 @@ pub(crate) fn shard_files(
     let cache_bytes = config.cache_bytes / own.len().max(1);
     let file = |&shard: &ShardId| {
         let place = member.map.place_of(shard)?.clone();
+        let path = shard_path(&config.folder, shard);
         Some(ShardFile {
-            path: shard_path(&config.folder, shard),
+            disk: Disk::of_shard(Arc::clone(opener), &path, own.len()),
+            path,
             identity: ShardIdentity {
                 store_id,
                 shard: shard.0,
@@ -132,7 +135,6 @@ pub(crate) fn shard_files(
             cache_bytes,
             idempotency_bytes_max: config.idempotency_bytes_max,
             opener: Arc::clone(opener),
-            disk: Disk::new(Arc::clone(opener)),
             kept: Arc::clone(kept),
         })
     };

@@ -15,10 +15,11 @@ use crate::error::{OpenError, folder_error};
 use crate::folder_check::check_member;
 use crate::folder_lock::FolderLock;
 use crate::kept_records::KeptRecords;
-use crate::manifest::{Manifest, create_folder, shard_files_in, shard_path, sync_folder};
+use crate::manifest::{Manifest, create_folder, shard_files_in, shard_path};
 use crate::member_folder::open_member;
 use crate::opened_shard::{OpenedShard, open_shard};
 use crate::opener::Opener;
+use crate::replaced_file::sync_folder;
 use crate::runner::Runner;
 use crate::shard_file::ShardFile;
 use crate::tables::ShardIdentity;
@@ -143,9 +144,11 @@ fn shard_files(
     kept: &Arc<KeptRecords>,
 ) -> Vec<ShardFile> {
     let shards = manifest.shards();
-    (0..shards)
-        .map(|shard| ShardFile {
-            path: shard_path(&config.folder, ShardId(shard)),
+    let file = |shard| {
+        let path = shard_path(&config.folder, ShardId(shard));
+        ShardFile {
+            disk: Disk::of_shard(Arc::clone(opener), &path, shards.into()),
+            path,
             identity: ShardIdentity {
                 store_id: manifest.store_id,
                 shard,
@@ -154,10 +157,10 @@ fn shard_files(
             cache_bytes: config.cache_bytes / usize::from(shards),
             idempotency_bytes_max: config.idempotency_bytes_max,
             opener: Arc::clone(opener),
-            disk: Disk::new(Arc::clone(opener)),
             kept: Arc::clone(kept),
-        })
-        .collect()
+        }
+    };
+    (0..shards).map(file).collect()
 }
 
 fn create(

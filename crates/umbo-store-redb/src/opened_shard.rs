@@ -39,7 +39,7 @@ pub(crate) fn open_shard(file: ShardFile, clock: &dyn Clock) -> OpenedShard {
     report.took = clock.monotonic().saturating_duration_since(begun);
     match &opened {
         Ok(opened) => {
-            report.rows = opened.snapshot.row_count().unwrap_or_default();
+            report.rows = opened.snapshot.row_count();
             report.version_ceiling = opened.progress.version_ceiling;
             report.was_recovered = !was_closed;
             report.was_repaired = opened.was_repaired;

@@ -1,7 +1,7 @@
 //! Where the bytes of a shard's file come from: the file system, a simulated disk, or one with faults.
 
 use std::fs::File;
-use std::io::{self, Write as _};
+use std::io;
 use std::path::Path;
 #[cfg(feature = "simulation")]
 use std::time::Duration;
@@ -9,6 +9,8 @@ use std::time::Instant;
 
 use redb::{DatabaseError, StorageBackend};
 
+use crate::disk_space::{blocks_of, disk_space};
+use crate::reserved_file::set_reserved;
 use crate::runner::Runner;
 
 /// How redb accesses the bytes of a file, and the executor of its committer. Tests inject faults here, and a
@@ -26,20 +28,25 @@ pub trait Opener: Send + Sync + std::fmt::Debug {
         File::create(path)?.sync_all()
     }
 
-    /// Tests whether the disk has room for this many bytes more, and frees them again.
-    fn probe_room(&self, path: &Path, bytes: usize) -> io::Result<()> {
-        let probe = || -> io::Result<()> {
-            let mut file = File::create(path)?;
-            let block = vec![0x5A; 64 << 10];
-            for _ in 0..bytes.div_ceil(block.len()) {
-                file.write_all(&block)?;
-            }
-            file.sync_data()
-        };
-        let probed = probe();
-        // A probe file that is left over does no harm: the next probe replaces it.
-        let _ = std::fs::remove_file(path);
-        probed
+    /// Changes how many bytes a file keeps of the disk for later. Returns how many it has then: fewer if the disk is
+    /// full.
+    fn reserve(&self, path: &Path, bytes: u64) -> io::Result<u64> {
+        set_reserved(path, bytes)
+    }
+
+    /// Returns how many bytes a file keeps.
+    fn reserved(&self, path: &Path) -> u64 {
+        std::fs::metadata(path).map_or(0, |file| file.len())
+    }
+
+    /// Returns how many bytes are free on the disk of a shard's file; none if that is unknown.
+    fn free(&self, path: &Path) -> Option<u64> {
+        Some(disk_space(path.parent()?)?.free)
+    }
+
+    /// Returns how many bytes of the disk a shard's file has; none if that is unknown.
+    fn bytes_on_disk(&self, path: &Path) -> Option<u64> {
+        blocks_of(path)
     }
 
     /// Returns the executor of committers.

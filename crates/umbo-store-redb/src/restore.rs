@@ -180,16 +180,36 @@ impl Restore {
         records: RecordsCopy,
         now: Timestamp,
     ) -> Result<Self, RestoreError> {
+        let plain_files: Arc<dyn Opener> = Arc::new(PlainFiles);
+        Self::begin_with(folder, records, now, &plain_files)
+    }
+
+    /// As [`Restore::begin`], of a folder whose shard files are reached through `opener`, as a simulation does.
+    #[cfg(feature = "simulation")]
+    pub fn begin_simulated(
+        folder: &Path,
+        records: RecordsCopy,
+        now: Timestamp,
+        opener: &Arc<dyn Opener>,
+    ) -> Result<Self, RestoreError> {
+        Self::begin_with(folder, records, now, opener)
+    }
+
+    fn begin_with(
+        folder: &Path,
+        records: RecordsCopy,
+        now: Timestamp,
+        opener: &Arc<dyn Opener>,
+    ) -> Result<Self, RestoreError> {
         let lock = FolderLock::take(folder)?;
         let manifest = manifest(folder)?;
         let mut places = Places::new(manifest.shard_map);
         places.learn(&records.datasets);
-        let plain_files: Arc<dyn Opener> = Arc::new(PlainFiles);
         let mut shards = BTreeMap::new();
         for (shard, _) in shard_files_in(folder).map_err(folder_error("read", folder))? {
-            let file = plain_file(folder, manifest.store_id, shard, &plain_files);
-            let opened = file.open().map_err(of_shard(shard))?;
-            shards.insert(shard, (opened.database, WaitingRows::default()));
+            let file = plain_file(folder, manifest.store_id, shard, opener);
+            let database = file.open().map_err(of_shard(shard))?.database;
+            shards.insert(shard, (database, WaitingRows::default()));
         }
         Ok(Self {
             _lock: lock,

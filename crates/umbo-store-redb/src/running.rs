@@ -11,7 +11,6 @@ use umbo_types::{Clock, ShardId};
 
 use crate::committer::{Committer, OpenedState};
 use crate::config::Config;
-use crate::disk::Disk;
 use crate::error::OpenError;
 use crate::file_error::FileError;
 use crate::folder_lock::FolderLock;
@@ -80,7 +79,7 @@ impl ServedShard {
         match self {
             Self::Failed(file, failure) if failure.may_pass() => Some(ShardFile {
                 // Which parts were unreadable may have changed.
-                disk: Disk::new(Arc::clone(&file.opener)),
+                disk: file.disk.anew(),
                 ..(**file).clone()
             }),
             _ => None,

@@ -4,8 +4,11 @@
 //! invariant: whatever happens to the file, a reader gets a row, nothing, or an error that names the file,
 //! and a writer gets an answer.
 
+mod counters;
+mod pause;
+
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -22,49 +25,14 @@ use crate::backup::{BackupPiece, ShardBackup};
 use crate::bad_read::{at_once, isolated};
 use crate::disk::Disk;
 use crate::fences::is_fenced;
-use crate::file_error::{FileError, guarded};
+use crate::file_error::FileError;
 use crate::key_codec;
 use crate::queue::{PushError, Queue};
 use crate::row_cache::{CacheTicket, Looked, RowCache};
 use crate::sizes::Sizes;
 use crate::snapshot::ShardSnapshot;
 use crate::work::{CommitTime, QueuedWork, TimedAnswer};
-
-/// Counters of a committer since the process started.
-#[derive(Debug, Default)]
-pub(crate) struct ShardCounters {
-    /// Commits.
-    pub(crate) commits: AtomicU64,
-    /// Time that the last commit took, in nanoseconds.
-    pub(crate) last_commit_nanos: AtomicU64,
-    /// Commits that were waited for until they were on the disk.
-    pub(crate) syncs: AtomicU64,
-    /// Time that those took, in nanoseconds.
-    pub(crate) sync_nanos: AtomicU64,
-    /// Mutations committed.
-    pub(crate) mutations: AtomicU64,
-    /// Expired rows reclaimed.
-    pub(crate) reclaimed: AtomicU64,
-    /// Asynchronous writes that were answered and are lost.
-    pub(crate) lost_async: AtomicU64,
-    /// Expired rows that await reclaiming now, as far as is known.
-    pub(crate) expired: AtomicU64,
-    /// Pieces of work whose caller gave them up before they were begun.
-    pub(crate) withdrawn: AtomicU64,
-    /// Fenced namespaces that may still have rows now.
-    pub(crate) purging: AtomicU64,
-    /// Highest id of a namespace that has or had rows.
-    pub(crate) namespace_max: AtomicU32,
-}
-
-impl ShardCounters {
-    /// Counts a commit that was waited for until it was on the disk.
-    pub(crate) fn note_sync(&self, taken: Duration) {
-        let nanos = u64::try_from(taken.as_nanos()).unwrap_or(u64::MAX);
-        self.syncs.fetch_add(1, Ordering::Relaxed);
-        self.sync_nanos.fetch_add(nanos, Ordering::Relaxed);
-    }
-}
+pub(crate) use counters::ShardCounters;
 
 /// An open shard.
 pub(crate) struct OpenShard {
@@ -199,6 +167,9 @@ impl OpenShard {
     ) -> Result<Option<Bytes>, StoreError> {
         let now = self.clock.monotonic();
         if request.piece == 0 {
+            if self.snapshot.load().is_paused() {
+                self.recover_from(FileError::Paused).await?;
+            }
             let state = self.snapshot.load_full();
             self.backup.begin(request.backup, state, now);
             return Ok(Some(Bytes::new()));
@@ -247,12 +218,12 @@ impl OpenShard {
             FileError::MustWait => {}
             failure => self.recover_from(failure).await?,
         }
-        let failure = match self.attempt_waiting(owned()).await {
+        let failure = match self.attempt_waiting(&owned).await {
             Ok(answer) => return Ok(answer),
             Err(failure) => failure,
         };
         self.recover_from(failure).await?;
-        self.attempt_waiting(owned())
+        self.attempt_waiting(&owned)
             .await
             .map_err(|failure| self.error(failure, Outcome::NotApplied))
     }
@@ -265,12 +236,21 @@ impl OpenShard {
         at_once(|| read(&self.snapshot.load(), &*self.clock))
     }
 
-    async fn attempt_waiting<T: Send + 'static>(
+    async fn attempt_waiting<T, O>(
         self: &Arc<Self>,
-        read: impl FnOnce(&ShardSnapshot, &dyn Clock) -> Result<T, FileError> + Send + 'static,
-    ) -> Result<T, FileError> {
-        let shard = Arc::clone(self);
-        self.disk.wait(move || shard.attempt(read)).await
+        owned: &(impl Fn() -> O + Send + Sync),
+    ) -> Result<T, FileError>
+    where
+        T: Send + 'static,
+        O: FnOnce(&ShardSnapshot, &dyn Clock) -> Result<T, FileError> + Send + 'static,
+    {
+        loop {
+            let (shard, read) = (Arc::clone(self), owned());
+            match self.disk.wait(move || shard.attempt(read)).await {
+                Err(FileError::Paused) if self.outlasts_pause().await => {}
+                read => return read,
+            }
+        }
     }
 
     /// Reads from the last committed state, once. May wait for the disk.
@@ -283,6 +263,9 @@ impl OpenShard {
 
     /// Waits until the file of a failed read has been opened again, if that can help.
     pub(crate) async fn recover_from(&self, failure: FileError) -> Result<(), StoreError> {
+        if failure == FileError::Paused && self.outlasts_pause().await {
+            return Ok(());
+        }
         if !matches!(failure, FileError::Io(_) | FileError::Full(_)) {
             return Err(self.error(failure, Outcome::NotApplied));
         }
@@ -367,6 +350,12 @@ impl OpenShard {
         self.backup.end_if_idle(self.clock.monotonic());
     }
 
+    /// Returns the bytes of all rows with their large values; none if they are unknown.
+    pub(crate) fn live_bytes(&self) -> Option<u64> {
+        let sizes = self.sizes.lock().unwrap_or_else(PoisonError::into_inner);
+        Some(sizes.as_ref()?.values().map(|size| size.bytes).sum())
+    }
+
     /// Sets the sizes of all namespaces; none if they are unknown.
     pub(crate) fn replace_sizes(&self, sizes: Option<Sizes>) {
         *self.sizes.lock().unwrap_or_else(PoisonError::into_inner) = sizes;
@@ -427,7 +416,7 @@ impl OpenShard {
                 }
                 state => state,
             },
-            rows: guarded(|| self.snapshot.load().row_count()).unwrap_or_default(),
+            rows: self.snapshot.load().row_count(),
             file_bytes: std::fs::metadata(&self.path).map_or(0, |file| file.len()),
             queued: self.queue.mutations() as u64,
             commits: count(&self.counters.commits),
@@ -445,6 +434,8 @@ impl OpenShard {
             sync_nanos: count(&self.counters.sync_nanos),
             cache_hits: looks.hits,
             cache_misses: looks.misses,
+            compactions: count(&self.counters.compactions),
+            compaction_nanos: count(&self.counters.compaction_nanos),
         }
     }
 
@@ -454,7 +445,7 @@ impl OpenShard {
         match failure {
             FileError::Full(_) => StoreError::Full { shard, outcome },
             FileError::Gone(namespace) => StoreError::NamespaceGone { shard, namespace },
-            FileError::MustWait | FileError::Stuck => StoreError::Unavailable {
+            FileError::MustWait | FileError::Stuck | FileError::Paused => StoreError::Unavailable {
                 shard,
                 reason: self.blame(failure),
                 outcome,

@@ -36,14 +36,21 @@ const SKIPPED_ROWS_BEFORE_SEEK: u32 = 16;
 
 /// A committed state of a shard.
 pub(crate) struct ShardSnapshot {
-    rows: ReadOnlyTable<&'static [u8], &'static [u8]>,
-    /// Chunks of large values; none in a file that never had one.
-    chunks: Option<ReadOnlyTable<&'static [u8], &'static [u8]>>,
+    /// None while the file is compacted.
+    tables: Option<Tables>,
+    row_count: u64,
     /// Fenced namespaces, whose rows are not read, in ascending order.
     fenced: Arc<[NamespaceId]>,
     /// Acknowledged changes that the table has lost, by key; none if the table holds them all, which is
     /// nearly always so.
     beside: Option<BTreeMap<Box<[u8]>, ChangedRow>>,
+}
+
+/// The tables of a committed state. The file cannot be compacted while any is held.
+struct Tables {
+    rows: ReadOnlyTable<&'static [u8], &'static [u8]>,
+    /// Chunks of large values; none in a file that never had one.
+    chunks: Option<ReadOnlyTable<&'static [u8], &'static [u8]>>,
 }
 
 /// An encoded row; none for a removal.
@@ -201,16 +208,37 @@ impl<'r, P> ChunkBuilder<'r, P> {
 impl ShardSnapshot {
     /// Captures the state that a transaction sees, behind the shard's fences.
     pub(crate) fn of(transaction: &ReadTransaction, fences: &Fences) -> Result<Self, FileError> {
+        let rows = transaction.open_table(ROWS)?;
+        let chunks = match transaction.open_table(CHUNKS) {
+            Ok(chunks) => Some(chunks),
+            Err(TableError::TableDoesNotExist(_)) => None,
+            Err(error) => return Err(error.into()),
+        };
         Ok(Self {
-            rows: transaction.open_table(ROWS)?,
-            chunks: match transaction.open_table(CHUNKS) {
-                Ok(chunks) => Some(chunks),
-                Err(TableError::TableDoesNotExist(_)) => None,
-                Err(error) => return Err(error.into()),
-            },
+            row_count: rows.len()?,
+            tables: Some(Tables { rows, chunks }),
             fenced: Arc::clone(fences.fenced()),
             beside: None,
         })
+    }
+
+    /// Returns the same state without its tables, whose reads wait.
+    pub(crate) fn paused(&self) -> Self {
+        Self {
+            tables: None,
+            row_count: self.row_count,
+            fenced: Arc::clone(&self.fenced),
+            beside: None,
+        }
+    }
+
+    /// Returns whether reads of its tables have to wait.
+    pub(crate) const fn is_paused(&self) -> bool {
+        self.tables.is_none()
+    }
+
+    fn tables(&self) -> Result<&Tables, FileError> {
+        self.tables.as_ref().ok_or(FileError::Paused)
     }
 
     /// Adds changes that the table does not have: a read of one of their rows returns the changed row, and a
@@ -237,7 +265,7 @@ impl ShardSnapshot {
 
     /// Returns the highest namespace that has rows, whether fenced or not.
     pub(crate) fn namespace_max(&self) -> Result<NamespaceId, FileError> {
-        namespace_max(&self.rows)
+        namespace_max(&self.tables()?.rows)
     }
 
     /// Refuses to read a namespace that is fenced.
@@ -249,13 +277,13 @@ impl ShardSnapshot {
     }
 
     /// Returns the number of rows, expired ones included.
-    pub(crate) fn row_count(&self) -> Result<u64, FileError> {
-        Ok(self.rows.len()?)
+    pub(crate) const fn row_count(&self) -> u64 {
+        self.row_count
     }
 
     /// Reads the page of a row, whatever the page holds.
     pub(crate) fn probe(&self, key: &[u8]) -> Result<(), FileError> {
-        ReadableTable::get(&self.rows, key)?;
+        ReadableTable::get(&self.tables()?.rows, key)?;
         Ok(())
     }
 
@@ -275,7 +303,7 @@ impl ShardSnapshot {
             return Ok(row.map(RowView::to_row));
         }
         // The method of the trait ties the guard to the table, which keeps the transaction alive.
-        let Some(guard) = ReadableTable::get(&self.rows, key)? else {
+        let Some(guard) = ReadableTable::get(&self.tables()?.rows, key)? else {
             return Ok(None);
         };
         let row = row_codec::decode(key, guard.value())?;
@@ -287,7 +315,7 @@ impl ShardSnapshot {
     /// Reads a chunk of a large value; none if it has been reclaimed.
     pub(crate) fn chunk(&self, request: &ChunkRequest) -> Result<Option<Bytes>, FileError> {
         self.check(request.namespace)?;
-        let Some(chunks) = &self.chunks else {
+        let Some(chunks) = &self.tables()?.chunks else {
             return Ok(None);
         };
         let key = chunk_key(request.large.upload, request.index);
@@ -317,10 +345,11 @@ impl ShardSnapshot {
         self.check_walk((Bound::Included(&first), Bound::Excluded(&beyond)))?;
         let (first, beyond) = (&first[..], &beyond[..]);
         // A row costs a cursor a third less than redb's iterator, whose two ends look for each other.
+        let table = &self.tables()?.rows;
         let mut cursor = if request.reverse {
-            ReadableTable::upper_bound(&self.rows, Bound::Excluded(beyond))?
+            ReadableTable::upper_bound(table, Bound::Excluded(beyond))?
         } else {
-            ReadableTable::lower_bound(&self.rows, Bound::Included(first))?
+            ReadableTable::lower_bound(table, Bound::Included(first))?
         };
         let mut next = || {
             if request.reverse {
@@ -384,7 +413,7 @@ impl ShardSnapshot {
             bounds.1.as_ref().map(Vec::as_slice),
         );
         let mut current: Option<ScanPartition> = None;
-        let mut cursor = ReadableTable::lower_bound(&self.rows, from)?;
+        let mut cursor = ReadableTable::lower_bound(&self.tables()?.rows, from)?;
         while let Some((key, row)) = cursor.next()? {
             let key = key.value();
             let is_within = match to {

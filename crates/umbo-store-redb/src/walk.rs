@@ -65,7 +65,7 @@ impl RedbStore {
         if read.is_err() {
             rows.clear();
         }
-        if let Err(ScanFailure::File(id, FileError::MustWait)) = read {
+        if let Err(ScanFailure::File(id, FileError::MustWait | FileError::Paused)) = read {
             read = self.scan_waiting(request, id, rows).await;
         }
         let (id, failure) = match read {
@@ -84,8 +84,24 @@ impl RedbStore {
         })
     }
 
-    /// Reads a chunk of a scan on a thread that may wait for the disk of a shard.
+    /// As [`Self::scan_once`], again after each pause of a shard that it meets.
     async fn scan_waiting(
+        &self,
+        request: &ScanRequest,
+        id: ShardId,
+        rows: &mut dyn RowSink,
+    ) -> Result<ScanPage, ScanFailure> {
+        loop {
+            match self.scan_once(request, id, rows).await {
+                Err(ScanFailure::File(id, FileError::Paused))
+                    if self.served(id).open(id)?.outlasts_pause().await => {}
+                read => return read,
+            }
+        }
+    }
+
+    /// Reads a chunk of a scan on a thread that may wait for the disk of a shard.
+    async fn scan_once(
         &self,
         request: &ScanRequest,
         id: ShardId,

@@ -105,7 +105,7 @@ impl StorageBackend for WatchedFile {
     }
 
     fn set_len(&self, len: u64) -> io::Result<()> {
-        self.inner.set_len(len)?;
+        self.disk.reserve.spend(0, || self.inner.set_len(len))?;
         self.disk.note_len(len);
         Ok(())
     }
@@ -116,7 +116,8 @@ impl StorageBackend for WatchedFile {
 
     fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
         self.disk.written.insert(offset);
-        self.inner.write(offset, data)?;
+        let write = || self.inner.write(offset, data);
+        self.disk.reserve.spend(data.len(), write)?;
         self.disk.note_good(offset, data.len());
         if let Some(writes) = LONG_COMMIT.get() {
             give_way(writes, WRITES_GIVE_WAY_EVERY);

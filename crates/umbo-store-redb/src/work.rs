@@ -9,7 +9,7 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use umbo_store::{
     Atomicity, Change, Condition, DatasetGroup, DatasetGroups, Deleted, Durability, Idempotency,
-    LoadRun, RecordsCopy, StoreError, WriteError, Written,
+    LoadRun, RecordsCopy, StoreError, UploadStep, WriteError, Written,
 };
 use umbo_types::{Deadline, NamespaceId, StoredForm, Timestamp, Version};
 
@@ -311,6 +311,27 @@ impl QueuedWork {
                 group.is_some_and(|group| group.building.is_some())
             }
             Self::Raise(_) => false,
+        }
+    }
+
+    /// Returns whether the work may use the reserve of its shard: it removes rows, or is about Umbo's own records.
+    pub(crate) fn is_reserved(&self) -> bool {
+        match self {
+            Self::Write(write) => {
+                let removes = |op: &Op| match &op.change {
+                    Change::Delete | Change::Upload(UploadStep::Abandon(_)) => true,
+                    Change::Put { .. } | Change::Increment { .. } | Change::Upload(_) => false,
+                };
+                write.namespace == NamespaceId::SYSTEM || write.ops.iter().all(removes)
+            }
+            Self::DeleteRange(_) | Self::Raise(_) => true,
+        }
+    }
+
+    /// Makes one step of the removal of a range at most so long.
+    pub(crate) fn shorten(&mut self, rows_max: u32) {
+        if let Self::DeleteRange(delete) = self {
+            delete.rows_max = delete.rows_max.min(rows_max);
         }
     }
 

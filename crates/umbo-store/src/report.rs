@@ -153,6 +153,10 @@ pub struct ShardStatus {
     pub cache_hits: u64,
     /// Reads of a row since the shard was opened that the cache of rows did not answer.
     pub cache_misses: u64,
+    /// Compactions of the file since the process started, for each of which the shard has paused.
+    pub compactions: u64,
+    /// Time that those took, in nanoseconds.
+    pub compaction_nanos: u64,
 }
 
 impl ShardStatus {
@@ -183,6 +187,8 @@ impl ShardStatus {
             sync_nanos: 0,
             cache_hits: 0,
             cache_misses: 0,
+            compactions: 0,
+            compaction_nanos: 0,
         }
     }
 }

@@ -299,6 +299,10 @@ metrics! { ALL
         "Commits that were waited for until they were on the disk.";
     SHARD_SYNC_TIME "umbo_shard_sync_seconds_total" Counter [SHARD] "umbo.shard.sync.time" "s"
         "Time that commits took until they were on the disk; divided by the number of syncs it is that of one.";
+    SHARD_COMPACTIONS "umbo_shard_compactions_total" Counter [SHARD] "umbo.shard.compaction.count" "{compaction}"
+        "Compactions of the shard's file, which give room back to the disk; the shard pauses for each.";
+    SHARD_COMPACTION_TIME "umbo_shard_compaction_seconds_total" Counter [SHARD] "umbo.shard.compaction.time" "s"
+        "Time that the shard has paused for compactions.";
     ROW_CACHE_HITS "umbo_row_cache_hits_total" Counter [SHARD] "umbo.row_cache.hits" "{read}"
         "Reads of a row that the shard's cache of rows answered.";
     ROW_CACHE_MISSES "umbo_row_cache_misses_total" Counter [SHARD] "umbo.row_cache.misses" "{read}"

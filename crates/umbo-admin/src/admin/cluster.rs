@@ -130,6 +130,8 @@ mod tests {
             sync_nanos: 0,
             cache_hits: 0,
             cache_misses: 0,
+            compactions: 0,
+            compaction_nanos: 0,
         };
         let info = shard(shard_status(ShardState::Available), 10, Some(&status(None)));
         assert_eq!(

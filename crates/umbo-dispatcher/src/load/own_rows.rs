@@ -121,26 +121,41 @@ impl OwnRows {
 }
 
 impl OwnRows {
-    /// Notes in each shard that a load was created, by a row whose version is the highest of the shard then. Once this
-    /// has returned no such row is written any more: where a shard is away, the time of the creation counts.
-    pub(super) async fn note_creation(&self, load: &LoadRecord) {
+    /// Notes in each shard that a load was created, by a row whose version is the highest of the shard then. Returns the
+    /// shards that have not confirmed it: without it nothing tells which rows there are newer.
+    pub(super) async fn note_creation(&self, load: &LoadRecord) -> Vec<u16> {
         let dispatcher = &self.dispatcher;
         let grows_by_shard = dispatcher.store.capabilities().versions == VersionOrder::Shard;
         if !grows_by_shard || !load.is_as_of_creation() {
-            return;
+            return Vec::new();
         }
         let (map, report) = (&dispatcher.shard_map, load.report_id());
         let shards = map.owners_of(0..=umbo_routing::SLOTS - 1);
         let keys = layout::creation_keys(&shards, |partition| map.locate(report, partition));
-        let noting = keys.into_values().map(async |key| {
-            let written = self
-                .write(report, vec![layout::creation_row(key)], None)
-                .await;
-            if let Err(error) = written {
-                tracing::debug!(%error, "the creation of a load was not noted in a shard");
-            }
+        let noting = keys.into_iter().map(async |(shard, key)| {
+            let noted = self.write_one(report, layout::creation_row(key)).await;
+            let refused = noted.err()?;
+            tracing::debug!(shard = shard.0, %refused, "the creation of a load was not noted in a shard");
+            Some(shard.0)
         });
-        join_all(noting).await;
+        join_all(noting).await.into_iter().flatten().collect()
+    }
+
+    /// Changes a row; says whether the condition was true.
+    pub(super) async fn write_one(
+        &self,
+        namespace: NamespaceId,
+        mutation: Mutation,
+    ) -> Result<bool, RequestError> {
+        let answers = self.write(namespace, vec![mutation], None).await?;
+        match answers.into_iter().next() {
+            Some(Ok(_)) => Ok(true),
+            Some(Err(WriteError::ConditionFailed { .. })) => Ok(false),
+            Some(Err(error)) => Err(error.into()),
+            None => Err(RequestError::Internal(
+                "a write was not answered".to_owned(),
+            )),
+        }
     }
 
     /// Reads a chunk of a scan of one shard.

@@ -18,7 +18,7 @@ use umbo_loads::{
     LoadError, LoadRecord, LoadStep, PartRecord, UploadRecord, check_format, kept_len, layout,
     read_json, read_piece,
 };
-use umbo_store::{Change, Condition, Mutation, WriteError};
+use umbo_store::{Change, Condition, Mutation};
 use umbo_types::{Key, NamespaceId, Value};
 
 use super::own_rows::OwnRows;
@@ -313,15 +313,7 @@ async fn write_row(
         change,
         condition,
     };
-    let answers = rows.write(report, vec![mutation], None).await?;
-    match answers.into_iter().next() {
-        Some(Ok(_)) => Ok(true),
-        Some(Err(WriteError::ConditionFailed { .. })) => Ok(false),
-        Some(Err(error)) => Err(error.into()),
-        None => Err(RequestError::Internal(
-            "a write was not answered".to_owned(),
-        )),
-    }
+    rows.write_one(report, mutation).await
 }
 
 /// Returns the digest of all bytes of an upload that was made in pieces.

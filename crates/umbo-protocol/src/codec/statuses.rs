@@ -21,6 +21,8 @@ const CACHE_HITS: u8 = 9;
 const CACHE_MISSES: u8 = 10;
 /// Namespaces with compressed values, and the bytes that this saves.
 const SAVED: u8 = 11;
+const COMPACTIONS: u8 = 12;
+const COMPACTION_NANOS: u8 = 13;
 
 /// Fewest bytes of a status.
 pub(super) const STATUS_LEN_MIN: usize = 10;
@@ -87,6 +89,8 @@ pub(super) fn put_status(out: &mut Vec<u8>, status: &ShardStatus) {
         (SYNC_NANOS, status.sync_nanos),
         (CACHE_HITS, status.cache_hits),
         (CACHE_MISSES, status.cache_misses),
+        (COMPACTIONS, status.compactions),
+        (COMPACTION_NANOS, status.compaction_nanos),
     ] {
         if number > 0 {
             put_optional_varint(out, tag, number);
@@ -135,6 +139,8 @@ pub(super) fn status(mut reader: Reader<'_>, id: u64) -> Result<ShardStatus, Dec
             SYNC_NANOS => status.sync_nanos = field.varint()?,
             CACHE_HITS => status.cache_hits = field.varint()?,
             CACHE_MISSES => status.cache_misses = field.varint()?,
+            COMPACTIONS => status.compactions = field.varint()?,
+            COMPACTION_NANOS => status.compaction_nanos = field.varint()?,
             NAMESPACE_MAX => status.namespace_max = NamespaceId(field.u32("namespace_max")?),
             tag => ignored(tag, id)?,
         }

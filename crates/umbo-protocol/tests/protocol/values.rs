@@ -385,17 +385,8 @@ fn status() -> impl Strategy<Value = ShardStatus> {
             bytes,
             bytes_saved,
         };
-        let [
-            rows,
-            file_bytes,
-            queued,
-            commits,
-            mutations,
-            reclaimed,
-            lost_async,
-            purging,
-            expired,
-        ] = numbers;
+        let [rows, file_bytes, queued, commits, more @ ..] = numbers;
+        let [mutations, reclaimed, lost_async, purging, expired] = more;
         ShardStatus {
             shard,
             state,
@@ -415,6 +406,8 @@ fn status() -> impl Strategy<Value = ShardStatus> {
             sync_nanos: mutations / 3,
             cache_hits: rows / 2,
             cache_misses: expired / 2,
+            compactions: reclaimed / 2,
+            compaction_nanos: reclaimed / 3,
         }
     })
 }

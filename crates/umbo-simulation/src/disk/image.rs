@@ -8,6 +8,9 @@ use crate::chance::Chance;
 /// Length of a sector, in bytes: the unit that a crash keeps or loses.
 pub const SECTOR_LEN: usize = 512;
 
+/// Length of a block, in bytes: the unit in which a file takes space.
+const BLOCK_LEN: u64 = 4_096;
+
 type Sector = [u8; SECTOR_LEN];
 
 /// The contents of a file.
@@ -23,12 +26,15 @@ pub(super) struct Image {
     unsynced_lens: Vec<usize>,
     /// Sectors that cannot be read until they are written.
     unreadable: BTreeSet<usize>,
+    /// Blocks that were written: the others take no space on the disk.
+    written: BTreeSet<u64>,
 }
 
 impl Image {
     /// Makes a synced file.
     pub(super) fn of(contents: Vec<u8>) -> Self {
         Self {
+            written: blocks_of(0, contents.len()).collect(),
             durable: contents.clone(),
             current: contents,
             ..Self::default()
@@ -42,6 +48,17 @@ impl Image {
 
     pub(super) fn len(&self) -> u64 {
         self.current.len() as u64
+    }
+
+    /// Returns the space that it takes on the disk, in bytes.
+    pub(super) fn space(&self) -> u64 {
+        self.written.len() as u64 * BLOCK_LEN
+    }
+
+    /// Returns the space that it takes more once so many bytes are written at an offset.
+    pub(super) fn space_for(&self, offset: u64, len: usize) -> u64 {
+        let new = blocks_of(offset, len).filter(|block| !self.written.contains(block));
+        new.count() as u64 * BLOCK_LEN
     }
 
     pub(super) fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
@@ -68,6 +85,7 @@ impl Image {
             return Err(io::ErrorKind::UnexpectedEof.into());
         };
         bytes.copy_from_slice(data);
+        self.written.extend(blocks_of(offset, data.len()));
         for sector in from / SECTOR_LEN..to.div_ceil(SECTOR_LEN) {
             let version = sector_of(&self.current, sector);
             self.unsynced.entry(sector).or_default().push(version);
@@ -79,6 +97,7 @@ impl Image {
     pub(super) fn set_len(&mut self, len: u64) {
         self.unsynced_lens.push(self.current.len());
         self.current.resize(len as usize, 0);
+        self.written.split_off(&len.div_ceil(BLOCK_LEN));
     }
 
     pub(super) fn sync(&mut self) {
@@ -128,6 +147,7 @@ impl Image {
             put_sector(&mut self.durable, sector, &versions[at]);
         }
         self.current.clone_from(&self.durable);
+        self.written.split_off(&self.len().div_ceil(BLOCK_LEN));
         count
     }
 
@@ -155,6 +175,11 @@ impl Image {
         }
         is_there
     }
+}
+
+/// Returns the blocks that some bytes of a file are in.
+fn blocks_of(offset: u64, len: usize) -> std::ops::Range<u64> {
+    offset / BLOCK_LEN..(offset + len as u64).div_ceil(BLOCK_LEN)
 }
 
 fn sector_of(content: &[u8], sector: usize) -> Sector {

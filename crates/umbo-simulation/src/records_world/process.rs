@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use http::{Request, StatusCode};
 use http_body_util::{BodyExt as _, Full};
 use serde_json::Value;
@@ -153,13 +153,18 @@ impl Process {
         let request = request.expect("the simulation asks well-formed requests");
         let answering = async {
             let (head, body) = service.answer(request).await.into_parts();
-            let body = body.collect().await.ok()?.to_bytes();
+            // A piece that is kept holds its memory, as one does that a client has not read.
+            let mut read = BytesMut::new();
+            let mut body = std::pin::pin!(body);
+            while let Some(frame) = body.frame().await {
+                read.extend_from_slice(frame.ok()?.data_ref().map_or(&[], |data| &data[..]));
+            }
             let etag = head.headers.get("etag").and_then(|tag| tag.to_str().ok());
             let etag = etag.and_then(|tag| tag.trim_matches('"').parse().ok());
             Some(ProcessAnswer {
                 status: head.status,
                 etag,
-                body,
+                body: read.freeze(),
             })
         };
         let answer = tokio::time::timeout(PATIENCE, answering).await;

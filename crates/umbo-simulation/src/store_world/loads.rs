@@ -5,11 +5,13 @@
 //! have built; a load may have rows with equal keys, of which the last counts. Another client puts large values and
 //! leaves before they are answered; others put, delete and read rows, each request by any dispatcher. Nodes, disks and
 //! links fail as in the world of the hop; shards move to the other node, whose folder may be new; dispatchers are killed,
-//! and paused while they run a load; the clock of one process is wrong. No acknowledged write may be lost, by an
+//! and paused while they run a load; the clock of one process is wrong; backups are made, and restored into another
+//! number of shards. No acknowledged write may be lost, by an
 //! activation or a rollback neither, no deleted row may come back, no answer may mix versions, every load must end as it
 //! would have, with all of its rows, no version may be dropped early, and nothing may be left of what was aborted or
 //! dropped.
 
+mod backups;
 mod client;
 mod clocks;
 mod datasets;
@@ -56,12 +58,14 @@ pub async fn run(seed: u64) {
     let uploading = tokio::task::spawn_local(uploads::run(Rc::clone(&world), uploading));
     let jumping = Chance::new(seed, "clocks");
     let jumping = tokio::task::spawn_local(clocks::run(Rc::clone(&world), jumping));
+    let backing_up = Chance::new(seed, "backups");
+    let backing_up = tokio::task::spawn_local(backups::run(Rc::clone(&world), seed, backing_up));
     let killing = Chance::new(seed, "kills of dispatchers");
     let killing = tokio::task::spawn_local(dispatcher::kill_some(Rc::clone(&world), killing));
     nemesis.run().await;
     world.stores.is_over.set(true);
     note!("all faults are over");
-    join(vec![killing, jumping, uploading, loading]).await;
+    join(vec![killing, jumping, uploading, backing_up, loading]).await;
     world.is_over.set(true);
     join(clients).await;
     if !is_violated() {

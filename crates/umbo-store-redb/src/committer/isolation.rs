@@ -36,7 +36,9 @@ impl Committer {
             let is_durable = self.must_be_durable(&work);
             let failed = match self.commit(&work, now, is_durable, &left_out) {
                 Ok((answers, took)) => {
-                    self.note_success();
+                    if self.has_room {
+                        self.note_success();
+                    }
                     return answer_all(work, answers, Some(took));
                 }
                 Err(failed) => failed,

@@ -13,6 +13,8 @@ pub(super) const COMMIT_MAX: WorkSize = WorkSize {
 pub(super) const SHORT_COMMIT_ROWS_MAX: u64 = 64;
 /// Rows between which a commit gives way that puts them one by one, instead of [`umbo_store::GIVES_WAY_EVERY`].
 pub(super) const PUT_GIVES_WAY_EVERY: usize = 16;
+/// Most rows that a commit on a full disk removes: the pages that it copies fit into the smallest reserve.
+pub(super) const ROWS_MAX_WITHOUT_ROOM: u32 = 64;
 /// Longest time that an asynchronous write stays off the disk.
 pub(super) const FLUSH_AFTER: Duration = Duration::from_millis(50);
 /// Most bytes of asynchronous writes that are not on the disk.

@@ -13,7 +13,7 @@ use umbo_types::{NamespaceId, Timestamp};
 
 use super::Committer;
 use crate::committer::chores::Chores;
-use crate::committer::limits::{IDLE_WAKE, RETRY_AFTER};
+use crate::committer::limits::{IDLE_WAKE, RETRY_AFTER, ROWS_MAX_WITHOUT_ROOM};
 use crate::committer::writer::{Left, Purged, Swept};
 use crate::shard::ShardCounters;
 use crate::work::QueuedWork;
@@ -141,7 +141,9 @@ impl Committer {
         if is_held {
             return Chores::default();
         }
-        let (swept_rows_min, purged_rows_max) = if is_idle {
+        let (swept_rows_min, purged_rows_max) = if !self.has_room {
+            (SWEPT_ROWS_BUSY, ROWS_MAX_WITHOUT_ROOM)
+        } else if is_idle {
             (SWEPT_ROWS_IDLE, PURGED_ROWS_IDLE)
         } else {
             (SWEPT_ROWS_BUSY, PURGED_ROWS_BUSY)
@@ -188,7 +190,7 @@ impl Committer {
         }
     }
 
-    fn are_chores_held(&self) -> bool {
+    pub(super) fn are_chores_held(&self) -> bool {
         self.chores_held_until
             .is_some_and(|until| self.disk_now() < until)
     }

@@ -17,17 +17,11 @@ use crate::shard_file::{OpenedFile, close};
 use crate::snapshot::ShardSnapshot;
 use crate::work::{QueuedWork, answer_all};
 
-/// Least room on a full disk before another commit is tried.
-const ROOM_MIN: usize = 1 << 20;
-
 impl Committer {
-    /// Makes sure that the database is open and, after the disk was full, that there is room, so that
-    /// hopeless commits do not cost the readers their cache.
+    /// Makes sure that the database is open and that there is room, so that hopeless commits do not cost the
+    /// readers their cache.
     pub(super) fn make_ready(&mut self, work: &[QueuedWork]) -> Result<(), FileError> {
-        if let Some(FileError::Full(_)) = self.trouble {
-            let bytes: usize = work.iter().map(|work| work.size().bytes).sum();
-            self.probe_room(ROOM_MIN + 4 * bytes)?;
-        }
+        self.make_room(work)?;
         if self.database.is_none() {
             self.reopen()?;
         }
@@ -41,7 +35,13 @@ impl Committer {
             reason = %failed.failure,
             "a commit failed"
         );
-        self.hold_chores();
+        let is_for_want_of_room = matches!(failed.failure, FileError::Full(_))
+            && !work.iter().all(QueuedWork::is_reserved);
+        if is_for_want_of_room {
+            self.has_freed = false;
+        } else {
+            self.hold_chores();
+        }
         let is_kept = failed.begun == Some(self.unflushed.sequence);
         let snapshot = match self.open_again() {
             Ok(snapshot) => snapshot,
@@ -62,6 +62,9 @@ impl Committer {
         }
         if let Err(failure) = self.show(snapshot) {
             self.refuse(Vec::new(), &FailedCommit::before_commit(failure));
+        }
+        if !is_applied && is_for_want_of_room {
+            return self.serve_without_room(work, failed.failure);
         }
         if !is_applied {
             return self.refuse(work, &failed);
@@ -184,12 +187,5 @@ impl Committer {
         self.next_expiry = next_expiry;
         self.next_upload_due = next_upload_due;
         Ok(snapshot)
-    }
-
-    /// Tests whether the disk has room for this many bytes.
-    fn probe_room(&self, bytes: usize) -> Result<(), FileError> {
-        let path = self.file.path.with_extension("probe");
-        let probed = self.file.opener.probe_room(&path, bytes);
-        probed.map_err(FileError::from)
     }
 }

@@ -40,7 +40,7 @@ impl ShardSnapshot {
         take: &mut impl FnMut(&[u8], &[u8], Option<LargeRef>) -> bool,
     ) -> Result<Option<NamespaceId>, FileError> {
         let from = from.as_ref().map(Vec::as_slice);
-        let mut cursor = ReadableTable::lower_bound(&self.rows, from)?;
+        let mut cursor = ReadableTable::lower_bound(&self.tables()?.rows, from)?;
         while let Some((key, row)) = cursor.next()? {
             let (key, row) = (key.value(), row.value());
             let namespace = key_codec::namespace_of(key).ok_or_else(malformed_key)?;
@@ -62,7 +62,7 @@ impl ShardSnapshot {
         index: u32,
     ) -> Result<(Vec<u8>, Vec<u8>, bool), FileError> {
         let key = chunk_key(large.upload, index);
-        let chunk = match &self.chunks {
+        let chunk = match &self.tables()?.chunks {
             Some(chunks) => ReadableTable::get(chunks, &key[..])?,
             None => None,
         };

@@ -53,6 +53,10 @@ pub struct ShardGauges {
     pub cache_hits: u64,
     /// Reads of a row that the shard's cache did not answer.
     pub cache_misses: u64,
+    /// Compactions of its file.
+    pub compactions: u64,
+    /// Time that those took, in nanoseconds.
+    pub compaction_nanos: u64,
     /// Mutations committed since the start.
     pub mutations: u64,
     /// Expired rows reclaimed since the start.
@@ -325,12 +329,13 @@ pub(super) fn visit_availability(families: &mut Families<'_>, shards: &[ShardGau
 /// Writes the status of the shards' files.
 pub(super) fn visit_shard_files(families: &mut Families<'_>, shards: &[ShardGauges]) {
     type Pick = fn(&ShardGauges) -> u64;
-    let gauges: [(&'static Metric, Pick); 13] = [
+    let gauges: [(&'static Metric, Pick); 14] = [
         (&names::SHARD_ROWS, |s| s.rows),
         (&names::SHARD_FILE_BYTES, |s| s.file_bytes),
         (&names::SHARD_QUEUED_MUTATIONS, |s| s.queued_mutations),
         (&names::SHARD_COMMITS, |s| s.commits),
         (&names::SHARD_SYNCS, |s| s.syncs),
+        (&names::SHARD_COMPACTIONS, |s| s.compactions),
         (&names::ROW_CACHE_HITS, |s| s.cache_hits),
         (&names::ROW_CACHE_MISSES, |s| s.cache_misses),
         (&names::SHARD_MUTATIONS, |s| s.mutations),
@@ -345,6 +350,8 @@ pub(super) fn visit_shard_files(families: &mut Families<'_>, shards: &[ShardGaug
     families.family(&names::SHARD_LIVE_BYTES, live);
     let synced = |s: &ShardGauges| ([s.shard.to_string()], Seconds(s.sync_nanos));
     families.family(&names::SHARD_SYNC_TIME, shards.iter().map(synced));
+    let paused = |s: &ShardGauges| ([s.shard.to_string()], Seconds(s.compaction_nanos));
+    families.family(&names::SHARD_COMPACTION_TIME, shards.iter().map(paused));
     for (metric, pick) in gauges {
         let samples = shards.iter().map(|s| ([s.shard.to_string()], pick(s)));
         families.family(metric, samples);

@@ -277,6 +277,8 @@ const SHARD: ShardGauges = ShardGauges {
     sync_nanos: 12_500_000,
     cache_hits: 90,
     cache_misses: 10,
+    compactions: 2,
+    compaction_nanos: 250_000_000,
     mutations: 12,
     reclaimed_rows: 2,
     lost_async_writes: 6,

@@ -8,9 +8,9 @@ use serde_json::Value;
 
 use super::datasets::{RowId, SeenValue};
 use super::large_rows::{is_large, long_bytes};
-use super::world::LoadsWorld;
+use super::world::{LoadsWorld, NAME};
 use crate::chance::Chance;
-use crate::records_world::process::{ProcessAnswer, Told};
+use crate::records_world::process::{Process, ProcessAnswer, Told};
 use crate::simulation::{elapsed, met, note, violated};
 
 /// Runs until the world is over.
@@ -118,20 +118,28 @@ async fn remove_range(world: &LoadsWorld, dispatcher: usize, partition: u64) {
 
 /// Reads a row and checks it.
 pub(super) async fn get(world: &LoadsWorld, dispatcher: usize, row: RowId) {
-    let path = format!("kv/p{}/k{}", row.0, row.1);
     let sent = elapsed();
-    let answer = world.ask(dispatcher, "GET", &path, &[], Vec::new()).await;
-    let value = match answer {
+    let process = &world.dispatchers[dispatcher].process;
+    if let Some(value) = row_of(process, row).await {
+        check(world, dispatcher, &[(row, value)], sent, None);
+    }
+}
+
+/// Reads a row of a process; none if it was not answered.
+pub(super) async fn row_of(process: &Process, row: RowId) -> Option<SeenValue> {
+    let path = format!("/v1/ns/{NAME}/kv/p{}/k{}", row.0, row.1);
+    let answer = process.ask("GET", &path, &[], Vec::new()).await;
+    match answer {
         Some(answer) if answer.status == StatusCode::OK => {
             let text = String::from_utf8_lossy(&answer.body).into_owned();
             let is_whole = |value: &&str| is_large(row) && long_bytes(value) == answer.body;
             let large = text.split(':').next().filter(is_whole);
-            Some(large.map_or_else(|| text.chars().take(80).collect(), str::to_owned))
+            let text = large.map_or_else(|| text.chars().take(80).collect(), str::to_owned);
+            Some(Some(text))
         }
-        Some(answer) if answer.code() == "key-not-found" => None,
-        _ => return,
-    };
-    check(world, dispatcher, &[(row, value)], sent, None);
+        Some(answer) if answer.code() == "key-not-found" => Some(None),
+        _ => None,
+    }
 }
 
 /// Reads a partition and checks that all of it is of one version; of a certain one, if it is named. Returns whether it
@@ -142,30 +150,39 @@ pub(super) async fn range(
     partition: u64,
     only: Option<u32>,
 ) -> bool {
-    let path = format!("range/p{partition}");
     let sent = elapsed();
-    let answer = world.ask(dispatcher, "GET", &path, &[], Vec::new()).await;
-    let Some(answer) = answer.filter(|answer| answer.status == StatusCode::OK) else {
+    let process = &world.dispatchers[dispatcher].process;
+    let Some(seen) = partition_of(process, partition, world.sorts).await else {
         return false;
     };
+    check(world, dispatcher, &seen, sent, only);
+    true
+}
+
+/// Reads the rows of a partition of a process; none if not all of it was answered.
+pub(super) async fn partition_of(
+    process: &Process,
+    partition: u64,
+    sorts: u64,
+) -> Option<Vec<(RowId, SeenValue)>> {
+    let path = format!("/v1/ns/{NAME}/range/p{partition}");
+    let answer = process.ask("GET", &path, &[], Vec::new()).await;
+    let answer = answer.filter(|answer| answer.status == StatusCode::OK)?;
     let lines = answer.body.split(|&byte| byte == b'\n');
     let rows: Vec<Value> = lines
         .filter_map(|line| serde_json::from_slice(line).ok())
         .collect();
     // A range that did not come to its end says so, or is cut off.
     if rows.last().is_none_or(|end| end["end"]["more"] != false) {
-        return false;
+        return None;
     }
     let value_of = |sort: u64| {
         let name = Value::from(format!("k{sort}"));
         let found = rows.iter().find(|row| row["sk"] == name)?;
         found["v"].as_str().map(str::to_owned)
     };
-    let seen: Vec<(RowId, SeenValue)> = (0..world.sorts)
-        .map(|sort| ((partition, sort), value_of(sort)))
-        .collect();
-    check(world, dispatcher, &seen, sent, only);
-    true
+    let seen = (0..sorts).map(|sort| ((partition, sort), value_of(sort)));
+    Some(seen.collect())
 }
 
 fn check(

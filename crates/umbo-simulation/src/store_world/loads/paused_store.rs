@@ -2,10 +2,10 @@
 //! sent meanwhile, and no answer is seen.
 //!
 //! A pause begins with a write of a run of a load, and lasts so long that another dispatcher takes the load over. What
-//! was about to be sent is sent when it ends.
+//! was about to be sent is sent when it ends, which may be amid the run of that other dispatcher.
 
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -27,6 +27,19 @@ const PAUSED_PER_MILLE: (u64, u64) = (500, 20);
 /// Shortest and longest pause, in milliseconds: from the lease of a run on, up to less than the timeout of its writes.
 const PAUSE_MS: (u64, u64) = (5_000, 9_000);
 
+/// Writes of a run that takes a load over after which the paused one goes on, in thousandths.
+const MET_PER_MILLE: u64 = 300;
+/// Longest time that such a run is slowed then, in milliseconds.
+const SLOWED_MS_MAX: u64 = 500;
+
+/// A dispatcher that is paused, and the load that it was about to write for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Pause {
+    dispatcher: usize,
+    load: NamespaceId,
+    ends: Duration,
+}
+
 /// The pauses of all dispatchers, one at a time.
 #[derive(Debug)]
 pub(super) struct Pauses {
@@ -35,8 +48,7 @@ pub(super) struct Pauses {
     left: AtomicU32,
     /// After it none begins.
     until: Duration,
-    /// The dispatcher that is paused.
-    paused: Arc<WatchedValue<Option<usize>>>,
+    paused: Arc<WatchedValue<Option<Pause>>>,
 }
 
 impl Pauses {
@@ -52,16 +64,20 @@ impl Pauses {
 
     /// Returns the dispatcher that is paused.
     pub(super) fn paused(&self) -> Option<usize> {
-        self.paused.get()
+        self.paused.get().map(|pause| pause.dispatcher)
     }
 
-    /// Pauses a dispatcher that is about to send this write of a run, or not.
-    fn draw(&self, dispatcher: usize, request: &WriteRequest) {
+    fn chance(&self) -> MutexGuard<'_, Chance> {
+        self.chance.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Pauses a dispatcher that is about to send this write of a run of a load, or not.
+    fn draw(&self, dispatcher: usize, load: NamespaceId, request: &WriteRequest) {
         let left = self.left.load(Ordering::Relaxed);
         if left == 0 || self.paused().is_some() || elapsed() > self.until {
             return;
         }
-        let mut chance = self.chance.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut chance = self.chance();
         let is_replaced = |mutation: &Mutation| match &mutation.change {
             Change::Put { value, .. } => memmem::find(&value.bytes, REPLACED.as_bytes()).is_some(),
             _ => false,
@@ -75,13 +91,33 @@ impl Pauses {
         self.left.store(left - 1, Ordering::Relaxed);
         met("runner paused");
         note!("fault: dispatcher {dispatcher} is paused for {lasts:?}");
-        self.paused.set(Some(dispatcher));
+        let pause = Pause {
+            dispatcher,
+            load,
+            ends: elapsed() + lasts,
+        };
+        self.paused.set(Some(pause));
         let paused = Arc::clone(&self.paused);
         tokio::spawn(async move {
             tokio::time::sleep(lasts).await;
-            note!("dispatcher {dispatcher} goes on");
-            paused.set(None);
+            if paused.get() == Some(pause) {
+                note!("dispatcher {dispatcher} goes on");
+                paused.set(None);
+            }
         });
+    }
+
+    /// Lets a paused dispatcher go on amid the run of another one that has taken its load over and written this, or not.
+    async fn meet(&self, dispatcher: usize, load: NamespaceId) {
+        let is_same = |pause: Pause| pause.dispatcher != dispatcher && pause.load == load;
+        if !self.paused.get().is_some_and(is_same) || !self.chance().per_mille(MET_PER_MILLE) {
+            return;
+        }
+        met("two runs at once");
+        note!("the paused dispatcher goes on amid the run of dispatcher {dispatcher}");
+        self.paused.set(None);
+        let slowed = self.chance().below(SLOWED_MS_MAX);
+        tokio::time::sleep(Duration::from_millis(slowed)).await;
     }
 }
 
@@ -97,7 +133,7 @@ impl PausedStore {
     async fn goes_on(&self) {
         let paused = &self.pauses.paused;
         paused
-            .wait_for(|paused| paused != Some(self.dispatcher))
+            .wait_for(|paused| paused.is_none_or(|pause| pause.dispatcher != self.dispatcher))
             .await;
     }
 }
@@ -128,11 +164,15 @@ impl WrappedStore for PausedStore {
         call: &CallContext,
         request: WriteRequest,
     ) -> Vec<Result<Written, WriteError>> {
-        if request.run.is_some() {
-            self.pauses.draw(self.dispatcher, &request);
+        let load = request.run.map(|run| run.load);
+        if let Some(load) = load {
+            self.pauses.draw(self.dispatcher, load, &request);
         }
         self.goes_on().await;
         let written = self.inner.write(call, request).await;
+        if let Some(load) = load {
+            self.pauses.meet(self.dispatcher, load).await;
+        }
         self.goes_on().await;
         written
     }

@@ -14,7 +14,7 @@ use crate::chance::Chance;
 use crate::simulation::{met, note, violated};
 
 /// Large values of a seed: each is a megabyte, in up to three datasets.
-const VALUES_MAX: u64 = 6;
+pub(super) const VALUES_MAX: u64 = 6;
 
 /// Puts large values until the faults are over.
 pub(super) async fn run(world: Rc<LoadsWorld>, mut chance: Chance) {
