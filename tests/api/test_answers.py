@@ -172,3 +172,53 @@ def test_without_settings_no_page_of_another_origin_may(ns):
     page = {"Origin": "https://app.example.org"}
     assert ns.client.request("OPTIONS", ns.path("a"), headers=page | PREFLIGHT).status == 405
     assert not [name for name in ns.get("a", **page).headers if name.startswith("access-control")]
+
+
+def lines_of(server, method, path, *fields):
+    """Asks with fields as they are, in as many lines as they have."""
+    head = "\r\n".join([f"{method} {path} HTTP/1.1", "Host: a", "Content-Length: 0", *fields, "", ""])
+    with server.raw(head.encode()) as sock:
+        return read_answer(sock.makefile("rb"), is_head=method == "HEAD")
+
+
+def test_a_list_may_have_several_lines(server, ns):
+    ns.put("a", value=b"x" * 2000)
+    tag, path = ns.get("a").headers["etag"], ns.path("a")
+    assert lines_of(server, "GET", path, 'If-None-Match: "1"', f"If-None-Match: {tag}").status == 304
+    assert lines_of(server, "GET", path, 'If-None-Match: "1"', 'if-none-match: , "2",').status == 200
+    assert lines_of(server, "PUT", path, 'If-Match: "1"', f"If-Match: {tag}").status == 204
+    assert lines_of(server, "PUT", path, 'If-Match: "1"', f"If-Match: {tag}").status == 412
+    ns.write([{"op": "put", "pk": "p", "sk": str(n), "v": "x" * 100} for n in range(50)])
+    several = lines_of(server, "GET", f"{ns.base}/range/p", "Accept-Encoding: br", "Accept-Encoding: gzip")
+    assert several.headers["content-encoding"] == "gzip"
+    several = lines_of(server, "GET", f"{ns.base}/range/p", "Accept: application/json;q=0.4", "Accept: application/x-ndjson;q=0.3")
+    assert several.headers["content-type"] == "application/json"
+    several = lines_of(server, "GET", path, "Prefer: respond-async", "Prefer: umbo-timing")
+    assert "server-timing" in several.headers
+    page = server.client().get("/page")
+    assert lines_of(server, "GET", "/page", 'If-None-Match: "x"', f"If-None-Match: {page.headers['etag']}").status == 304
+    for field in ("Umbo-TTL: 5", "Range: bytes=0-1", "Idempotency-Key: a", "Content-Type: text/plain"):
+        lines_of(server, "PUT", path, field, field).problem(400, "invalid-header")
+
+
+@pytest.mark.parametrize("accept, kind", [
+    ("application/json;q=0, application/x-ndjson", "application/x-ndjson"),
+    ("application/json;q=0", "application/x-ndjson"),
+    ("application/json;q=0.2, application/x-ndjson;q=0.1", "application/json"),
+    ("application/json, */*", "application/json"),
+    ("*/*", "application/x-ndjson"),
+])  # fmt: skip
+def test_what_has_no_weight_is_never_answered(ns, accept, kind):
+    assert ns.range("a", {"Accept": accept}).headers["content-type"] == kind
+
+
+def test_refusals_are_counted_before_there_is_any(new_server):
+    server = new_server().start()
+    text = server.admin().get("/metrics").body.decode()
+    for series in (
+        'umbo_refused_total{code="quota-exceeded",kind="rejected"} 0',
+        'umbo_refused_total{code="foreign-host",kind="refused"} 0',
+        'umbo_requests_rejected_total{operation="put"} 0',
+        'umbo_request_outcomes_total{operation="get",tier="sheddable-plus",outcome="failed"} 0',
+    ):
+        assert f"\n{series}\n" in text, series

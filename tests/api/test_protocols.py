@@ -29,13 +29,17 @@ def test_http_1_0(server, ns):
 
 def test_absolute_targets_and_odd_ones(server, ns):
     ns.put("a", value=b"x")
-    target = f"http://example.com{ns.path('a')}"
+    target = f"http://localhost{ns.path('a')}"
     with server.raw(f"GET {target} HTTP/1.1\r\nHost: a\r\n\r\n".encode()) as sock:
         assert read_answer(sock.makefile("rb")).body == b"x"
     with server.raw(b"OPTIONS * HTTP/1.1\r\nHost: a\r\n\r\n") as sock:
         assert read_answer(sock.makefile("rb")).status in (404, 405)
-    with server.raw(b"CONNECT example.com:443 HTTP/1.1\r\nHost: a\r\n\r\n") as sock:
+    with server.raw(b"CONNECT localhost:443 HTTP/1.1\r\nHost: a\r\n\r\n") as sock:
         assert read_answer(sock.makefile("rb")).status in (400, 404, 405)
+    # The host of a target counts more than the field.
+    for line in (f"GET http://example.com{ns.path('a')}", "CONNECT example.com:443"):
+        with server.raw(f"{line} HTTP/1.1\r\nHost: a\r\n\r\n".encode()) as sock:
+            read_answer(sock.makefile("rb")).problem(403, "foreign-host")
 
 
 def test_http2_with_prior_knowledge(server, ns):

@@ -72,11 +72,13 @@ def test_sigterm_says_no_first_and_lets_what_is_in_flight_finish(new_server):
     client = server.client()
     wait_until(lambda: client.get("/readyz").status == 503, "readiness says no")
     assert client.get("/readyz").json() == {"status": "draining"}
-    assert server.client().get("/healthz").status == 200
-    assert ns.put("during", value=b"x").status == 201, "requests are still taken"
+    during = ns.put("during", value=b"x")
+    assert during.status == 201, "requests are still taken"
+    for last in (during, server.client().get("/healthz"), server.admin().get("/nowhere")):
+        assert last.headers["connection"] == "close", "no connection is kept for a request that would be cut off"
     upload.sendall(b"56789")
     answer = read_answer(upload.makefile("rb"))
-    assert answer.status == 201
+    assert answer.status == 201 and answer.headers["connection"] == "close"
     server.process.send_signal(signal.SIGTERM)
     assert server.wait() == 0
     server.start()

@@ -93,6 +93,9 @@ def refused(ns, root):
         "hot-key-listed": lambda: [
             root.put(f"/admin/v1/hot/pinned/ns/{ns.name}/kv/listed", body) for body in ("", '{"reason":"x"}')
         ][1],
+        "body-not-json": lambda: root.put("/admin/v1/namespaces/other", "{}", Content_Type="text/plain"),
+        "foreign-host": lambda: ns.get("there", Host="example.org"),
+        "foreign-origin": lambda: ns.put("there", Origin="https://example.org"),
         "hot-key-not-listed": lambda: delete(f"/admin/v1/hot/pinned/ns/{ns.name}/kv/there"),
         "invalid-body": lambda: post(f"{ns.base}/explain", "{"),
         "invalid-cursor": lambda: ns.range("there", cursor="x"),

@@ -17,6 +17,7 @@ pub(crate) mod shed;
 mod sizes;
 pub(crate) mod why;
 
+use std::iter;
 use std::sync::Arc;
 
 use axum::Json;
@@ -48,6 +49,7 @@ use umbo_types::{Caller, Namespace, NamespaceId, Permission, ShardId, limits};
 
 use self::sizes::NamespaceSizes;
 use crate::admin_error::AdminError;
+use crate::foreign_page;
 use crate::scrape;
 
 /// Stands for every namespace in a refusal.
@@ -160,17 +162,33 @@ where
     let (mut bytes, mut held) = read_bounded(&mut body, limits, &room).await?;
     if let Some(coding) = ContentCoding::of_body(headers.get(CONTENT_ENCODING))? {
         let (text, permit) = coding.inflate_body(&bytes, len_max, &room).await?;
-        bytes = text;
-        drop(held.replace(permit));
+        (bytes, held) = (text, Some(permit));
     }
-    let text = if bytes.trim_ascii().is_empty() {
-        &b"{}"[..]
-    } else {
-        &bytes[..]
+    if bytes.trim_ascii().is_empty() {
+        return json_object(b"{}");
+    }
+    check_media_type(headers)?;
+    json_object(&bytes)
+}
+
+/// Refuses a body that is not JSON by its media type: forms and texts are what any web page may send without asking
+/// (Fetch standard, CORS-safelisted requests). A program may leave the media type out, a browser may not.
+fn check_media_type(headers: &HeaderMap) -> Result<(), RequestError> {
+    let mut sent = headers.get_all(CONTENT_TYPE).iter();
+    let is_json = |sent: &HeaderValue| {
+        let kind = sent.as_bytes().split(|&byte| byte == b';').next();
+        let kind = kind.unwrap_or_default().trim_ascii().to_ascii_lowercase();
+        kind == b"application/json" || kind.starts_with(b"application/") && kind.ends_with(b"+json")
     };
-    let read = json_object(text);
-    drop(held);
-    read
+    let refused = match sent.next() {
+        None if foreign_page::is_by_browser(headers) => None,
+        None => return Ok(()),
+        Some(first) => match iter::once(first).chain(sent).find(|sent| !is_json(sent)) {
+            None => return Ok(()),
+            Some(other) => Some(String::from_utf8_lossy(other.as_bytes()).into_owned()),
+        },
+    };
+    Err(RequestError::BodyNotJson { sent: refused })
 }
 
 pub(crate) async fn list_namespaces(

@@ -81,6 +81,11 @@ impl CorsPolicy {
         fields
     }
 
+    /// Returns whether the page of an origin may change something by a request: of the data plane, if it is listed.
+    pub(crate) fn allows_change(&self, head: &Parts, origin: &HeaderValue) -> bool {
+        head.uri.path().starts_with("/v1/") && self.allowed(origin).is_some()
+    }
+
     fn allowed(&self, origin: &HeaderValue) -> Option<HeaderValue> {
         match self {
             Self::Any => Some(HeaderValue::from_static("*")),

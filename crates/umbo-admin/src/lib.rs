@@ -9,6 +9,7 @@ mod admin_error;
 mod asker;
 mod cors;
 mod fleet;
+mod foreign_page;
 mod happenings;
 mod hot_report;
 mod observer;
@@ -22,6 +23,7 @@ mod startup_responder;
 
 pub use cors::{BadOrigin, CorsPolicy};
 pub use fleet::FleetView;
+pub use foreign_page::{BadHostName, HostNames};
 pub use observer::DispatcherObserver;
 pub use scrape::visit as visit_metrics;
 pub use service::Service;

@@ -11,6 +11,7 @@ use http::header::{
     REFERRER_POLICY, VARY, X_CONTENT_TYPE_OPTIONS,
 };
 use http::{HeaderMap, StatusCode};
+use umbo_edge::content_coding::weights;
 use umbo_http::RequestError;
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -62,12 +63,11 @@ const FILES: [PageFile; 20] = files![
     "views/why.js",
 ];
 
-/// Returns whether a client prefers a page to JSON: browsers name `text/html`, and name it before anything else.
+/// Returns whether a client prefers a page to JSON: browsers name `text/html`, before anything else of its weight.
 pub(crate) fn is_wanted(headers: &HeaderMap) -> bool {
-    let accepted = headers.get(ACCEPT).and_then(|value| value.to_str().ok());
-    let first = accepted.and_then(|accepted| accepted.split(',').next());
-    let kind = first.and_then(|first| first.split(';').next());
-    kind.is_some_and(|kind| kind.trim().eq_ignore_ascii_case("text/html"))
+    let accepted = headers.get(ACCEPT).into_iter().flat_map(weights);
+    let best = accepted.reduce(|best, next| if next.1 > best.1 { next } else { best });
+    best.is_some_and(|(kind, weight)| weight > 0.0 && kind.eq_ignore_ascii_case(b"text/html"))
 }
 
 /// Answers the page itself.
@@ -145,7 +145,15 @@ mod tests {
     fn browsers_get_the_page_and_everything_else_json() {
         let browser = "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8";
         assert!(is_wanted(&accept(browser)) && is_wanted(&accept("text/html")));
-        for other in ["*/*", "application/json", "application/json, text/html", ""] {
+        assert!(is_wanted(&accept("application/json;q=0.9, text/html")));
+        for other in [
+            "*/*",
+            "application/json",
+            "application/json, text/html",
+            "text/html;q=0",
+            "text/html;q=0.8, application/json;q=0.9",
+            "",
+        ] {
             assert!(!is_wanted(&accept(other)), "{other}");
         }
         assert!(!is_wanted(&HeaderMap::new()));

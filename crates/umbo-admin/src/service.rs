@@ -9,9 +9,11 @@ use std::time::Instant;
 
 use axum::Router;
 use bytes::Bytes;
-use http::header::{ACCEPT_ENCODING, ALLOW, CONTENT_ENCODING, CONTENT_LENGTH, HeaderValue, VARY};
+use http::header::{
+    ACCEPT_ENCODING, ALLOW, CONNECTION, CONTENT_ENCODING, CONTENT_LENGTH, HeaderValue, VARY,
+};
 use http::request::Parts;
-use http::{Method, Request, Response, StatusCode};
+use http::{Method, Request, Response, StatusCode, Version};
 use http_body::Body;
 use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
@@ -31,6 +33,7 @@ use umbo_types::Operation;
 
 use crate::cors::{self, CorsPolicy};
 use crate::fleet::FleetView;
+use crate::foreign_page::{self, HostNames};
 
 /// Answers from this length on are compressed, in bytes: a shorter one fits into a packet as it is.
 const COMPRESSED_LEN_MIN: u64 = 1 << 10;
@@ -44,6 +47,8 @@ pub struct Service {
     has_data_plane: bool,
     /// None where no page of another origin may use the data plane.
     cors: Option<Arc<CorsPolicy>>,
+    /// Names by which it may be reached while no token is asked for.
+    hosts: Arc<HostNames>,
     /// Permits are answers that are being compressed.
     compressions: Arc<Semaphore>,
 }
@@ -58,6 +63,7 @@ impl Service {
             fleet: Self::join_fleet(dispatcher, None, ProcessInfo::default()),
             has_data_plane: true,
             cors: None,
+            hosts: Arc::default(),
             compressions: Arc::new(Semaphore::new(COMPRESSIONS_MAX)),
         }
     }
@@ -86,6 +92,13 @@ impl Service {
         self
     }
 
+    /// Lists names by which the server may be reached while no token is asked for.
+    #[must_use]
+    pub fn with_hosts(mut self, hosts: &Arc<HostNames>) -> Self {
+        self.hosts = Arc::clone(hosts);
+        self
+    }
+
     /// Makes the service of the admin port: admin API, health and metrics.
     pub fn admin(dispatcher: &Arc<Dispatcher>) -> Self {
         let router = crate::router::admin(dispatcher);
@@ -95,6 +108,7 @@ impl Service {
             fleet: Self::join_fleet(dispatcher, None, ProcessInfo::default()),
             has_data_plane: false,
             cors: None,
+            hosts: Arc::default(),
             compressions: Arc::new(Semaphore::new(COMPRESSIONS_MAX)),
         }
     }
@@ -120,18 +134,26 @@ impl Service {
         B: Body<Data = Bytes> + Send + Unpin + 'static,
         B::Error: std::error::Error + Send + Sync + 'static,
     {
-        let Some(cors) = &self.cors else {
-            return self.answer_parts(head, body, answers).await;
+        let mut response = match &self.cors {
+            None => self.answer_parts(head, body, answers).await,
+            Some(cors) => {
+                let fields = cors.fields(head);
+                let mut response = if cors::is_allowed_preflight(head, &fields) {
+                    self.preflight(head, answers)
+                } else {
+                    self.answer_parts(head, body, answers).await
+                };
+                // There may be a `Vary` already.
+                for (name, value) in &fields {
+                    response.headers_mut().append(name, value.clone());
+                }
+                response
+            }
         };
-        let fields = cors.fields(head);
-        let mut response = if cors::is_allowed_preflight(head, &fields) {
-            self.preflight(head, answers)
-        } else {
-            self.answer_parts(head, body, answers).await
-        };
-        // There may be a `Vary` already.
-        for (name, value) in &fields {
-            response.headers_mut().append(name, value.clone());
+        // A client that is told opens its next connection elsewhere; on HTTP/2 the edge tells it.
+        if self.dispatcher.is_draining() && head.version < Version::HTTP_2 {
+            let headers = response.headers_mut();
+            headers.insert(CONNECTION, HeaderValue::from_static("close"));
         }
         response
     }
@@ -158,6 +180,10 @@ impl Service {
         B::Error: std::error::Error + Send + Sync + 'static,
     {
         let started = self.dispatcher.clock.monotonic();
+        if let Err(foreign) = self.check_sender(head) {
+            let refusing = self.turn_away(head, body, answers, started, &foreign);
+            return Box::pin(refusing).await;
+        }
         let route = if self.has_data_plane {
             decode::route(&head.method, head.uri.path())
         } else {
@@ -181,17 +207,7 @@ impl Service {
                 response
             }
             Some(Err(failure)) => {
-                let fields = Fields::read(&head.headers);
-                let begun = RoutedRequest::begin(
-                    &self.dispatcher,
-                    Operation::Service,
-                    &fields,
-                    answers,
-                    started,
-                );
-                let mut response = begun.refuse(&failure);
-                Box::pin(drain_request_body(head, Some(body), &mut response)).await;
-                response
+                Box::pin(self.turn_away(head, body, answers, started, &failure)).await
             }
             None => {
                 let (lent, mut back) = Lent::new(body);
@@ -203,6 +219,38 @@ impl Service {
                 response
             }
         }
+    }
+
+    /// Refuses what a web page of another site sent, where no token keeps it away.
+    fn check_sender(&self, head: &Parts) -> Result<(), RequestError> {
+        if self.dispatcher.control.tokens.is_required() {
+            return Ok(());
+        }
+        foreign_page::check(head, &self.hosts, self.cors.as_deref())
+    }
+
+    /// Refuses a request before it is known what it is about.
+    async fn turn_away<B>(
+        &self,
+        head: &Parts,
+        body: B,
+        answers: Arc<ConnectionAnswers>,
+        started: Instant,
+        failure: &RequestError,
+    ) -> Response<ReplyBody>
+    where
+        B: Body<Data = Bytes> + Send + Unpin + 'static,
+    {
+        let fields = Fields::read(&head.headers);
+        let operation = Operation::Service;
+        let mut begun =
+            RoutedRequest::begin(&self.dispatcher, operation, &fields, answers, started);
+        if !head.method.is_safe() {
+            begun.changes_records();
+        }
+        let mut response = begun.refuse(failure);
+        drain_request_body(head, Some(body), &mut response).await;
+        response
     }
 
     /// Compresses an answer for a client that asks for that, where it is worth it.

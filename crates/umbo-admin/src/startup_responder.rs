@@ -10,6 +10,7 @@ use http::{Response, StatusCode};
 use hyper::body::Incoming;
 use umbo_api::{ErrorCode, Outcome, Problem};
 use umbo_edge::body::ReplyBody;
+use umbo_edge::unread_body::drain_request_body;
 use umbo_edge::{Connection, Handler};
 
 use crate::service::Service;
@@ -37,7 +38,11 @@ impl Handler for StartupResponder {
     ) -> Response<ReplyBody> {
         match self.service.get() {
             Some(service) => service.call(head, body, connection).await,
-            None => too_early(head.uri.path()),
+            None => {
+                let mut response = too_early(head.uri.path());
+                drain_request_body(head, Some(body), &mut response).await;
+                response
+            }
         }
     }
 }

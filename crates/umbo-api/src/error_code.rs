@@ -57,6 +57,8 @@ error_codes! {
         "The batch has more rows, keys or bytes than a batch may have. Split it.";
     BodyMemoryFull "body-memory-full" 503 true "Shed: no memory for the body"
         "The request bodies that are being read hold all the memory they may, and this one was shed. Nothing was applied. Back off.";
+    BodyNotJson "body-not-json" 415 false "Body is not JSON"
+        "The admin API reads JSON, and the body is of another media type. Nothing of it was applied. Send it with Content-Type: application/json.";
     BodyTooLarge "body-too-large" 413 false "Body too large"
         "The request body is longer than this route reads. Nothing of it was applied.";
     ClientClosed "client-closed" 400 true "Body cut off"
@@ -71,6 +73,10 @@ error_codes! {
         "The body that arrived has another SHA-256 than Content-Digest names: it was changed on its way, or the digest is not of it. Nothing of it was applied or kept.";
     Forbidden "forbidden" 403 false "Not allowed"
         "The credential is good but holds no grant for this permission on this namespace.";
+    ForeignHost "foreign-host" 403 false "Host is not of this server"
+        "While there is no token, the server answers only under an address, localhost, a name without a dot, a .svc name or a name that server.hosts lists, because a page under any other name might be of somebody else. Nothing was applied. Use such a name, list this one in server.hosts, or create a token.";
+    ForeignOrigin "foreign-origin" 403 false "Change by a page of another origin"
+        "While there is no token, the page of another origin changes nothing. Nothing was applied. List its origin in `server.cors_origins` if it may use the data plane, or create a token. A proxy in front of the server has to pass the Host field on as it is.";
     HeadersTooLarge "headers-too-large" 431 false "Header fields too large"
         "The request's header fields are too many or too long.";
     HotKeyListed "hot-key-listed" 409 false "Key is listed"

@@ -198,12 +198,21 @@ impl ConnectionActivity {
     /// Waits for any order but to serve. Only for the time before the connection's own loop, which
     /// listens by itself: there is one ear.
     pub(super) async fn ordered_to_stop(&self) {
+        self.ordered(|order| order != Order::Serve).await;
+    }
+
+    /// Waits for the order to end at once. Only for the time after that loop.
+    pub(super) async fn ordered_to_abort(&self) {
+        self.ordered(|order| order == Order::Abort).await;
+    }
+
+    async fn ordered(&self, is_meant: impl Fn(Order) -> bool) {
         std::future::poll_fn(|cx| {
             self.waker.register(cx.waker());
-            if self.order() == Order::Serve {
-                Poll::Pending
-            } else {
+            if is_meant(self.order()) {
                 Poll::Ready(())
+            } else {
+                Poll::Pending
             }
         })
         .await;

@@ -228,8 +228,9 @@ pub fn is_named(accepted: Option<&HeaderValue>, coding: ContentCoding) -> bool {
     weights.any(|(name, weight)| ContentCoding::parse(name) == Some(coding) && weight > 0.0)
 }
 
-/// Returns the codings of an `Accept-Encoding`, each with its weight. One that cannot be read is 0.
-fn weights(accepted: &HeaderValue) -> impl Iterator<Item = (&[u8], f32)> {
+/// Returns the members of a field like `Accept-Encoding` or `Accept`, each with its weight (RFC 9110, section 12.4.2).
+/// One that cannot be read is 0.
+pub fn weights(accepted: &HeaderValue) -> impl Iterator<Item = (&[u8], f32)> {
     let parts = accepted.as_bytes().split(|&byte| byte == b',');
     parts.map(|part| {
         let mut fields = part.split(|&byte| byte == b';');

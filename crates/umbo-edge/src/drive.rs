@@ -28,12 +28,13 @@ use super::guarded_io::GuardedIo;
 use super::handler::Handler;
 use super::limits::EdgeLimits;
 use super::refusal;
+use super::unread_body::refused;
 use super::watch::{ConnectionWatch, TimeoutReason};
 
 /// What a client with prior knowledge of HTTP/2 sends first (RFC 9113, section 3.4).
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
-/// Most bytes of a refused body that are read and thrown away before a connection is closed.
-const LINGER_LEN_MAX: usize = 4 << 20;
+/// Most bytes of a refused body that any connection reads and throws away before it is closed.
+const LINGER_LEN_MAX: u64 = 4 << 20;
 /// Streams reset by us because of a client's error before the connection is ended.
 const ERROR_RESETS_MAX: usize = 64;
 
@@ -153,12 +154,12 @@ where
                 .iter()
                 .all(|byte| matches!(byte, b'\r' | b'\n'))
             {
-                return close(socket, &limits).await;
+                return close(socket, &signals, &limits).await;
             }
             (ErrorCode::RequestTimeout, refusal::timeout_detail(&limits))
         }
         Turn::Done(Ok(())) | Turn::Expired(TimeoutReason::Idle) => {
-            return close(socket, &limits).await;
+            return close(socket, &signals, &limits).await;
         }
         Turn::Done(Err(error)) => match refused_status {
             Some(status) => {
@@ -176,7 +177,7 @@ where
     )
     .await;
     match written {
-        Ok(Ok(())) => close(socket, &limits).await,
+        Ok(Ok(())) => close(socket, &signals, &limits).await,
         Ok(Err(_)) => (Ending::Closed, None),
         Err(_) => (Ending::Stalled, Some(socket)),
     }
@@ -313,25 +314,43 @@ fn poll_watch(
 }
 
 /// Closes our side, then reads and forgets what still arrives until the other side closes: a socket
-/// closed with unread bytes would take the answer back that the client has not read yet.
-async fn close<S>(mut socket: S, limits: &EdgeLimits) -> (Ending, Option<S>)
+/// closed with unread bytes would take the answer back that the client has not read yet. Most clients read it
+/// only once they have sent the whole body, so what may be left of a body takes a permit and is read for longer.
+async fn close<S>(
+    mut socket: S,
+    signals: &ConnectionActivity,
+    limits: &EdgeLimits,
+) -> (Ending, Option<S>)
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
     let linger = async {
-        socket.shutdown().await?;
+        let began = Instant::now();
+        timeout(limits.linger_timeout, socket.shutdown()).await??;
         let mut scratch = vec![0; 4 << 10];
-        let mut len = 0;
-        while len < LINGER_LEN_MAX {
-            match socket.read(&mut scratch).await? {
+        let (mut len, mut permit) = (0, None);
+        while len < refused::LEN_MAX {
+            let pause = if len == 0 {
+                limits.linger_timeout
+            } else {
+                refused::PAUSE_MAX
+            };
+            match timeout(pause, socket.read(&mut scratch)).await?? {
                 0 => break,
-                read => len += read,
+                read => len += read as u64,
+            }
+            let is_long = len >= LINGER_LEN_MAX || began.elapsed() >= limits.linger_timeout;
+            if is_long && permit.is_none() {
+                permit = Some(refused::BODIES.try_acquire().map_err(io::Error::other)?);
             }
         }
         Ok::<_, io::Error>(())
     };
     // Whatever comes of it, the socket is closed.
-    let _ = timeout(limits.linger_timeout, linger).await;
+    tokio::select! {
+        _ = timeout(refused::TIMEOUT, linger) => (),
+        () = signals.ordered_to_abort() => (),
+    }
     (Ending::Closed, None)
 }
 

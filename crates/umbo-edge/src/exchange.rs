@@ -19,6 +19,7 @@ use umbo_api::ErrorCode;
 
 use super::body::{HeldBytes, ReplyAborted, ReplyBody};
 use super::connection::{Connection, ConnectionActivity, Protocol};
+use super::field_lines;
 use super::handler::{Handler, Observer};
 use super::limits::EdgeLimits;
 use super::refusal;
@@ -53,7 +54,8 @@ pub(super) fn answer<H: Handler>(
     request: Request<Incoming>,
     exchange: Exchange,
 ) -> impl Future<Output = Result<Response<ExchangeBody>, Infallible>> {
-    let (head, body) = request.into_parts();
+    let (mut head, body) = request.into_parts();
+    field_lines::join(&mut head.headers);
     async move { Ok(answer_parts(&session, &head, body, exchange).await) }
 }
 

@@ -12,6 +12,7 @@ pub mod content_coding;
 mod doorkeeper;
 mod drive;
 mod exchange;
+mod field_lines;
 mod guarded_io;
 mod handler;
 mod limits;

@@ -4,25 +4,47 @@
 //! read and forgotten, so that a refusal costs the client no connection. Otherwise the answer says
 //! that the connection ends (RFC 9112, section 9.6): a client that is not told would send its next
 //! request to nobody.
+//!
+//! A long one is read and forgotten, too, but after the answer has left: most clients send all of a body before they
+//! read, and a connection that is closed, or a stream that is reset, meanwhile takes the answer back. `drive` does so
+//! on HTTP/1.1. On HTTP/2 the answer ends with the body.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{CONNECTION, EXPECT};
+use futures_util::stream;
+use http::header::{CONNECTION, CONTENT_LENGTH, EXPECT};
 use http::request::Parts;
 use http::{HeaderValue, Response, Version};
 use http_body::{Body, Frame, SizeHint};
 use http_body_util::BodyExt as _;
 use tokio::sync::oneshot;
+use tokio::time::timeout;
 
 use crate::body::ReplyBody;
 
-/// Longest body that is read only to be forgotten.
+/// Longest body that is read before the answer, only to be forgotten.
 const LEN_MAX: u64 = 64 << 10;
 /// Longest wait for it. It is on its way already, unless the client is slow.
 const WAIT: Duration = Duration::from_millis(100);
+
+/// How much of refused bodies is read after their answers.
+pub(crate) mod refused {
+    use std::time::Duration;
+
+    use tokio::sync::Semaphore;
+
+    /// Permits are bodies that are read at a time, of all ports. One takes a few KiB and the work of reading.
+    pub(crate) static BODIES: Semaphore = Semaphore::const_new(64);
+    /// Most bytes of one: twice the longest body of any route, because a client that sends too much is to read so.
+    pub(crate) const LEN_MAX: u64 = 512 << 20;
+    /// Longest time for one, as for a body that is served.
+    pub(crate) const TIMEOUT: Duration = Duration::from_secs(30);
+    /// Longest pause in one.
+    pub(crate) const PAUSE_MAX: Duration = Duration::from_secs(5);
+}
 
 /// Gets the rest of a body out of the way, or has the answer say that the connection ends.
 pub async fn drain_request_body<B>(
@@ -30,49 +52,77 @@ pub async fn drain_request_body<B>(
     body: Option<B>,
     response: &mut Response<ReplyBody>,
 ) where
-    B: Body<Data = Bytes> + Unpin,
+    B: Body<Data = Bytes> + Send + Unpin + 'static,
 {
     if body.as_ref().is_some_and(Body::is_end_stream) {
         return;
     }
     let is_own_stream = head.version >= Version::HTTP_2;
-    if let Some(body) = body {
+    if let Some(mut body) = body {
         let hint = body.size_hint();
         let is_long = hint.lower() > LEN_MAX;
         // To read would be to ask for it.
         let is_held_back = hint.exact().is_some() && head.headers.contains_key(EXPECT);
-        if !is_long && !is_held_back && forget(body).await {
+        if !is_long && !is_held_back && forget(&mut body, LEN_MAX, WAIT, WAIT).await {
             return;
         }
+        if is_own_stream && !is_held_back {
+            end_with(body, response);
+        }
     }
-    // A stream of HTTP/2 ends alone. It is reset with its unread body, and the reset may overtake
-    // the answer: so what is short is read there, too.
     if !is_own_stream {
         let headers = response.headers_mut();
         headers.insert(CONNECTION, HeaderValue::from_static("close"));
     }
 }
 
-/// Reads a body; says whether that was all of it.
-async fn forget<B>(mut body: B) -> bool
+/// Ends an answer when the body of its request has ended. A stream of HTTP/2 is reset with its unread body, and the
+/// reset may overtake the answer.
+fn end_with<B>(body: B, response: &mut Response<ReplyBody>)
+where
+    B: Body<Data = Bytes> + Send + Unpin + 'static,
+{
+    let Ok(permit) = refused::BODIES.try_acquire() else {
+        return;
+    };
+    if let Some(len) = response.body().size_hint().exact() {
+        let headers = response.headers_mut();
+        headers.insert(CONTENT_LENGTH, HeaderValue::from(len));
+    }
+    let answer = std::mem::take(response.body_mut());
+    let pieces = stream::unfold((answer, body, permit), |mut state| async move {
+        let (answer, body, _) = &mut state;
+        if let Some(frame) = answer.frame().await {
+            let piece = frame.map(|frame| frame.into_data().unwrap_or_default());
+            return Some((piece, state));
+        }
+        forget(body, refused::LEN_MAX, refused::PAUSE_MAX, refused::TIMEOUT).await;
+        None
+    });
+    *response.body_mut() = ReplyBody::stream(pieces);
+}
+
+/// Reads a body of up to `len_max` bytes; returns whether that was all of it.
+async fn forget<B>(body: &mut B, len_max: u64, pause_max: Duration, time_max: Duration) -> bool
 where
     B: Body<Data = Bytes> + Unpin,
 {
     let read = async {
         let mut len = 0;
-        while let Some(frame) = body.frame().await {
-            len += match frame.map(Frame::into_data) {
-                Ok(Ok(data)) => data.len() as u64,
-                Ok(Err(_trailers)) => 0,
-                Err(_) => return false,
+        while let Ok(frame) = timeout(pause_max, body.frame()).await {
+            len += match frame.map(|frame| frame.map(Frame::into_data)) {
+                None => return true,
+                Some(Ok(Ok(data))) => data.len() as u64,
+                Some(Ok(Err(_trailers))) => 0,
+                Some(Err(_)) => return false,
             };
-            if len > LEN_MAX {
+            if len > len_max {
                 return false;
             }
         }
-        true
+        false
     };
-    tokio::time::timeout(WAIT, read).await.unwrap_or(false)
+    timeout(time_max, read).await.unwrap_or(false)
 }
 
 /// A body that comes back when its reader drops it.

@@ -27,7 +27,7 @@ use crate::content_digest::{self, ContentDigest};
 use crate::decode::Layout;
 use crate::load_answer::{self, LoadAnswer};
 use crate::problem::FailedRequest;
-use crate::representation::Representation;
+use crate::representation::{Representation, confine};
 use crate::request_error::RequestError;
 use crate::request_id::RequestId;
 use crate::shed_report::ShedReport;
@@ -58,6 +58,8 @@ const NDJSON: HeaderValue = HeaderValue::from_static("application/x-ndjson");
 /// is turned away must cost little.
 const PROBLEM_LEN: usize = 640;
 const PROBLEM_FIELDS: usize = 16;
+/// Room for the header fields of a row.
+const ROW_FIELDS: usize = 12;
 const PROBLEM: HeaderValue = HeaderValue::from_static(PROBLEM_TYPE);
 const NOT_APPLIED: &str = Outcome::NotApplied.as_str();
 
@@ -124,6 +126,7 @@ impl RowAnswer {
 
     #[inline]
     fn write_to(self, response: &mut Response<ReplyBody>) -> StatusCode {
+        *response.headers_mut() = HeaderMap::with_capacity(ROW_FIELDS);
         self.add_headers(response);
         let headers = response.headers_mut();
         let value = self.row.value;
@@ -156,6 +159,7 @@ impl RowAnswer {
 
     fn add_headers(&self, response: &mut Response<ReplyBody>) {
         let headers = response.headers_mut();
+        confine(headers);
         headers.insert(ETAG, self.representation.etag(self.row.version));
         if let Some(at) = self.row.expires_at {
             headers.insert(EXPIRES_AT, HeaderValue::from(Timestamp::as_millis(at)));
@@ -314,6 +318,7 @@ fn json(response: &mut Response<ReplyBody>, answer: &impl serde::Serialize) -> S
 }
 
 fn full(response: &mut Response<ReplyBody>, content_type: HeaderValue, bytes: Bytes) {
+    confine(response.headers_mut());
     response.headers_mut().insert(CONTENT_TYPE, content_type);
     *response.body_mut() = ReplyBody::Full(bytes);
 }

@@ -9,6 +9,7 @@ use http::{HeaderMap, HeaderValue};
 use umbo_api::hot::REASON_LEN_MAX;
 use umbo_api::row::{EXPIRES_AT_EXPECTED, EXPIRES_AT_MS};
 use umbo_api::{header, time_to_live};
+use umbo_edge::content_coding::weights;
 use umbo_quota::nearest;
 use umbo_rows::Expiry;
 use umbo_store::{Condition, Durability};
@@ -331,21 +332,59 @@ impl<'a> Fields<'a> {
             .prefer
             .and_then(|value| value.to_str().ok())
             .unwrap_or_default();
-        text.split(',')
-            .any(|part| part.trim().eq_ignore_ascii_case(preference))
+        // What follows a semicolon are parameters (RFC 7240), and no preference has any here.
+        let names = text.split(',').filter_map(|part| part.split(';').next());
+        names
+            .into_iter()
+            .any(|name| name.trim().eq_ignore_ascii_case(preference))
     }
 
-    /// Returns whether the client asks for a JSON array instead of lines: of two that it accepts, the one that it
-    /// names first.
+    /// Returns whether the client prefers a JSON array to lines (RFC 9110, section 12.5.1): by weight, and of two of
+    /// the same weight the one that it names first. One that is named is preferred to one that a wildcard accepts.
     pub fn wants_json_array(&self) -> bool {
-        let Some(text) = self.accept.and_then(|value| value.to_str().ok()) else {
-            return false;
-        };
-        match (text.find("application/json"), text.find("ndjson")) {
-            (Some(array), Some(lines)) => array < lines,
-            (array, _) => array.is_some(),
+        let accepted = self.accept.into_iter().flat_map(weights);
+        let (mut array, mut lines) = (AcceptedType::default(), AcceptedType::default());
+        for (at, (range, weight)) in accepted.enumerate() {
+            let is = |kind: &[u8]| range.eq_ignore_ascii_case(kind);
+            let is_array = is(b"application/json");
+            let precision = if is(b"*/*") {
+                1
+            } else if is(b"application/*") {
+                2
+            } else if is_array || is(b"application/x-ndjson") || is(b"application/ndjson") {
+                AcceptedType::NAMED
+            } else {
+                continue;
+            };
+            for (kind, is_meant) in [(&mut array, is_array), (&mut lines, !is_array)] {
+                if (is_meant || precision < AcceptedType::NAMED) && precision > kind.precision {
+                    *kind = AcceptedType {
+                        precision,
+                        weight,
+                        at,
+                    };
+                }
+            }
         }
+        let is_named = |kind: &AcceptedType| kind.precision == AcceptedType::NAMED;
+        let is_first = is_named(&array) && (!is_named(&lines) || array.at < lines.at);
+        array.weight > lines.weight
+            || (is_first && array.weight > 0.0 && array.weight >= lines.weight)
     }
+}
+
+/// How `Accept` accepts a media type: by the most precise of its ranges.
+#[derive(Default)]
+struct AcceptedType {
+    /// [`Self::NAMED`], 2 by its main type, 1 with all others, 0 if it is not accepted.
+    precision: u8,
+    weight: f32,
+    /// Place of the range in the list.
+    at: usize,
+}
+
+impl AcceptedType {
+    const NAMED: u8 = 3;
 }
 
 fn unknown(name: &str) -> RequestError {
@@ -401,7 +440,8 @@ pub fn tags(value: &HeaderValue, name: &'static str) -> Result<Tags, RequestErro
         name,
         expected: "* or a list of entity tags in quotes",
     };
-    let mut rest = value.to_str().map_err(|_| bad())?.trim();
+    let mut rest = value.to_str().map_err(|_| bad())?;
+    rest = rest.trim().trim_start_matches([',', ' ', '\t']);
     if rest == "*" {
         return Ok(Tags::Any);
     }
@@ -417,7 +457,8 @@ pub fn tags(value: &HeaderValue, name: &'static str) -> Result<Tags, RequestErro
         list.extend(version_of(tag));
         let after = after.trim_start();
         rest = match after.strip_prefix(',') {
-            Some(more) => more.trim_start(),
+            // Empty members count for nothing (RFC 9110, section 5.6.1).
+            Some(more) => more.trim_start_matches([',', ' ', '\t']),
             None if after.is_empty() => after,
             None => return Err(bad()),
         };
@@ -450,6 +491,10 @@ mod tests {
             read_tags("\"1;zstd\", W/\"2;identity\", \"3;gzip\", \"4;\"").unwrap(),
             versions(&[1, 4], &[2])
         );
+        assert_eq!(
+            read_tags(", \"1\",, ,\"2\" , ").unwrap(),
+            versions(&[1, 2], &[])
+        );
         for bad in ["1", "\"1", "\"1\" \"2\"", "W/1"] {
             assert!(read_tags(bad).is_err(), "{bad}");
         }
@@ -472,6 +517,19 @@ mod tests {
             ("application/json", true),
             ("application/json, application/x-ndjson", true),
             ("application/x-ndjson, application/json", false),
+            ("application/json;q=0, application/x-ndjson", false),
+            ("application/json;q=0", false),
+            ("application/json; q=0.0, */*", false),
+            ("application/json;q=0.5, application/x-ndjson;q=0.4", true),
+            ("application/json;q=0.4, application/x-ndjson;q=0.5", false),
+            ("application/x-ndjson;q=0, */*", true),
+            ("application/x-ndjson, APPLICATION/JSON;q=0.9", false),
+            ("application/json, text/plain, */*", true),
+            ("*/*, application/json", true),
+            ("application/json;q=0.9, */*", false),
+            ("text/html, application/*;q=0.9", false),
+            ("application/jsonx, text/json", false),
+            ("application/json;q=x", false),
         ] {
             let value = HeaderValue::from_static(accept);
             let fields = Fields {

@@ -9,6 +9,7 @@ use umbo_control::ControlError;
 use umbo_edge::body::ReplyBody;
 use umbo_loads::LoadError;
 
+use crate::representation::confine;
 use crate::request_error::RequestError;
 
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
@@ -117,6 +118,7 @@ fn json(response: &mut Response<ReplyBody>, answer: &impl serde::Serialize) -> S
 }
 
 fn full(response: &mut Response<ReplyBody>, content_type: HeaderValue, bytes: Bytes) {
+    confine(response.headers_mut());
     response.headers_mut().insert(CONTENT_TYPE, content_type);
     *response.body_mut() = ReplyBody::Full(bytes);
 }

@@ -364,6 +364,8 @@ mod tests {
         let elsewhere = [
             ErrorCode::RouteNotFound,
             ErrorCode::MethodNotAllowed,
+            // Of each method that may change something, not of an operation.
+            ErrorCode::ForeignOrigin,
             // The document has no routes of policies yet.
             ErrorCode::QuotaInvalid,
             ErrorCode::QuotaNotFound,

@@ -168,6 +168,10 @@ fn control_detail(error: &ControlError) -> String {
     }
 }
 
+#[expect(
+    clippy::too_many_lines,
+    reason = "a pattern for each code: a new one does not compile without a decision"
+)]
 const fn scope(code: ErrorCode) -> Option<Scope> {
     match code {
         ErrorCode::Overloaded
@@ -200,11 +204,14 @@ const fn scope(code: ErrorCode) -> Option<Scope> {
         | ErrorCode::VersionSuperseded => Some(Scope::Namespace),
         ErrorCode::AbnormalUsageDetected | ErrorCode::TooManyReaders => Some(Scope::Partition),
         ErrorCode::BatchTooLarge
+        | ErrorCode::BodyNotJson
         | ErrorCode::BodyTooLarge
         | ErrorCode::ClientClosed
         | ErrorCode::DeadlineBeforeStore
         | ErrorCode::DeadlineInStore
         | ErrorCode::DigestMismatch
+        | ErrorCode::ForeignHost
+        | ErrorCode::ForeignOrigin
         | ErrorCode::HeadersTooLarge
         | ErrorCode::HotKeyListed
         | ErrorCode::HotKeyNotListed

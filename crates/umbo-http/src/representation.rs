@@ -2,7 +2,8 @@
 //!
 //! The invariant: tags are strong. Equal tags are of equal bytes, and all tags of a version stand for it in conditions.
 
-use http::HeaderValue;
+use http::header::{CONTENT_SECURITY_POLICY, X_CONTENT_TYPE_OPTIONS};
+use http::{HeaderMap, HeaderValue};
 use umbo_types::Version;
 
 use crate::digits;
@@ -48,6 +49,13 @@ pub fn etag(version: Version) -> HeaderValue {
     let end = text.len() - 1;
     let first = digits::put(&mut text, end, version.0);
     HeaderValue::from_bytes(&text[first - 1..]).expect("digits in quotes are a header value")
+}
+
+/// Has browsers take what clients have stored for nothing but its media type, and run nothing in it: a document would
+/// have the rights of the operators' page, which has the same origin.
+pub(crate) fn confine(headers: &mut HeaderMap) {
+    headers.insert(CONTENT_SECURITY_POLICY, HeaderValue::from_static("sandbox"));
+    headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
 }
 
 #[cfg(test)]

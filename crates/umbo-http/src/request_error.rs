@@ -163,6 +163,12 @@ pub enum RequestError {
         /// Codings that the route reads, as in `Accept-Encoding`.
         accepted: &'static str,
     },
+    /// The body of a route of the admin API is not JSON by its media type.
+    #[error("the admin API reads JSON: send 'content-type: application/json'{}", sent_text(.sent.as_deref()))]
+    BodyNotJson {
+        /// The media type that was sent, if one was.
+        sent: Option<String>,
+    },
     /// The value is stored in a coding that the client does not accept.
     #[error("the value is stored as {stored}, which 'accept-encoding' does not accept")]
     NotAcceptable {
@@ -197,6 +203,26 @@ pub enum RequestError {
     /// As many readers wait for the key as may.
     #[error("as many readers wait for this key as may")]
     TooManyReaders,
+    /// The request came by a name that may be that of a foreign page, and no token is asked for.
+    #[error(
+        "'host' is '{host}', which is no name of this server; use an address, localhost or a name without a \
+         dot, list this one in server.hosts, or create a token"
+    )]
+    ForeignHost {
+        /// The name.
+        host: String,
+    },
+    /// A page of another origin sent a change, and no token is asked for.
+    #[error(
+        "'{field}' is '{value}', so a page of another origin sent this change; list its origin in \
+         server.cors_origins, which is for the data plane, or create a token"
+    )]
+    ForeignOrigin {
+        /// The header that says so.
+        field: &'static str,
+        /// Its value.
+        value: String,
+    },
     /// No visible row has this key.
     #[error("no visible row has this key")]
     KeyNotFound,
@@ -296,6 +322,10 @@ fn nearest_text(nearest: Option<&str>) -> String {
     )
 }
 
+fn sent_text(sent: Option<&str>) -> String {
+    sent.map_or_else(String::new, |sent| format!(", not '{sent}'"))
+}
+
 fn current_text(current: Option<Version>) -> String {
     current.map_or_else(
         || "nothing is stored there".to_owned(),
@@ -355,6 +385,7 @@ impl RequestError {
                 ErrorCode::ValueTooLarge
             }
             Self::UnsupportedCoding { .. } => ErrorCode::UnsupportedCoding,
+            Self::BodyNotJson { .. } => ErrorCode::BodyNotJson,
             Self::NotAcceptable { .. } => ErrorCode::NotAcceptable,
             Self::Body(BodyError::TooLarge { .. }) => ErrorCode::BodyTooLarge,
             Self::Body(BodyError::TimedOut { .. }) => ErrorCode::RequestTimeout,
@@ -362,6 +393,8 @@ impl RequestError {
             Self::DigestMismatch => ErrorCode::DigestMismatch,
             Self::RangeNotSatisfiable { .. } => ErrorCode::RangeNotSatisfiable,
             Self::Forbidden { .. } => ErrorCode::Forbidden,
+            Self::ForeignHost { .. } => ErrorCode::ForeignHost,
+            Self::ForeignOrigin { .. } => ErrorCode::ForeignOrigin,
             Self::KeyBlocked => ErrorCode::AbnormalUsageDetected,
             Self::TooManyReaders => ErrorCode::TooManyReaders,
             Self::KeyNotFound => ErrorCode::KeyNotFound,

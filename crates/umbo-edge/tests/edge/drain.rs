@@ -96,3 +96,22 @@ async fn what_does_not_end_in_time_is_aborted_and_counted() {
     assert!(in_time(answer).await.unwrap().is_err());
     let _ = in_time(connection).await.unwrap();
 }
+
+#[tokio::test]
+async fn the_rest_of_a_refused_body_does_not_outlast_the_drain() {
+    let limits = EdgeLimits {
+        drain_timeout: Duration::from_millis(50),
+        ..EdgeLimits::default()
+    };
+    let server = Server::start(limits);
+    let mut socket = server.connect().await;
+    let head = b"POST /refuse HTTP/1.1\r\nhost: a\r\ncontent-length: 99999999\r\n\r\nbegun";
+    socket.write_all(head).await.unwrap();
+    let answer = read_to_end(&mut socket).await;
+    assert!(answer.starts_with(b"HTTP/1.1 400 "), "{answer:?}");
+    // More than is read for nothing, so that the connection is not over yet.
+    socket.write_all(&vec![b'x'; 5 << 20]).await.unwrap();
+    let observed = server.counts.clone();
+    server.stop().await;
+    assert_eq!(observed.open.load(std::sync::atomic::Ordering::SeqCst), 0);
+}

@@ -356,3 +356,15 @@ proptest! {
         });
     }
 }
+
+#[tokio::test]
+async fn a_client_that_sends_a_long_body_before_it_reads_finds_its_refusal() {
+    let server = Server::start(EdgeLimits::default());
+    let mut socket = server.connect().await;
+    let len = 30 << 20;
+    let head = format!("POST /refuse HTTP/1.1\r\nhost: a\r\ncontent-length: {len}\r\n\r\n");
+    socket.write_all(head.as_bytes()).await.unwrap();
+    in_time(socket.write_all(&vec![b'x'; len])).await.unwrap();
+    let answer = read_to_end(&mut socket).await;
+    assert!(answer.starts_with(b"HTTP/1.1 400 "), "{answer:?}");
+}

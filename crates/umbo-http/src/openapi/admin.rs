@@ -9,6 +9,7 @@ use super::parameter::{CONTENT_ENCODING, DRY_RUN, IF_MATCH, IF_NONE, NS, REASON}
 /// What any request of the admin API can meet.
 pub(super) const ADMIN: &[ErrorCode] = &[
     ErrorCode::Forbidden,
+    ErrorCode::ForeignHost,
     ErrorCode::HeadersTooLarge,
     ErrorCode::Internal,
     ErrorCode::InvalidQuery,
@@ -27,6 +28,7 @@ pub(super) const ADMIN: &[ErrorCode] = &[
     ErrorCode::WriteQueueFull,
 ];
 pub(super) const BODY: &[ErrorCode] = &[
+    ErrorCode::BodyNotJson,
     ErrorCode::BodyTooLarge,
     ErrorCode::ClientClosed,
     ErrorCode::InvalidBody,
@@ -34,6 +36,7 @@ pub(super) const BODY: &[ErrorCode] = &[
 ];
 /// What a request without credentials can meet.
 const SERVICE: &[ErrorCode] = &[
+    ErrorCode::ForeignHost,
     ErrorCode::HeadersTooLarge,
     ErrorCode::InvalidRequest,
     ErrorCode::RequestTimeout,

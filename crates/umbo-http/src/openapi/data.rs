@@ -13,6 +13,7 @@ use super::parameter::{
 /// What any request can meet.
 pub(super) const ANY: &[ErrorCode] = &[
     ErrorCode::Forbidden,
+    ErrorCode::ForeignHost,
     ErrorCode::HeadersTooLarge,
     ErrorCode::Internal,
     ErrorCode::InvalidHeader,
@@ -70,6 +71,8 @@ const ROW_HEADERS: &[&str] = &[
     "Cache-Status",
     "Age",
     "Vary",
+    "Content-Security-Policy",
+    "X-Content-Type-Options",
 ];
 const PART_HEADERS: &[&str] = &[
     "Content-Range",
@@ -79,6 +82,8 @@ const PART_HEADERS: &[&str] = &[
     "Cache-Status",
     "Age",
     "Vary",
+    "Content-Security-Policy",
+    "X-Content-Type-Options",
 ];
 const HEAD_HEADERS: &[&str] = &[
     "Accept-Ranges",
@@ -87,6 +92,8 @@ const HEAD_HEADERS: &[&str] = &[
     "Cache-Status",
     "Age",
     "Vary",
+    "Content-Security-Policy",
+    "X-Content-Type-Options",
 ];
 const CACHE_HEADERS: &[&str] = &["Cache-Status", "Age"];
 

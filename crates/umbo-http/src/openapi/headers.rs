@@ -22,6 +22,10 @@ const ALL: &[(&str, &str)] = &[
         "Content-Range",
         "Which part of the value it is, and the length of the whole.",
     ),
+    (
+        "Content-Security-Policy",
+        "sandbox: a stored document runs nothing in a browser, and has no origin.",
+    ),
     ("ETag", "Version, in quotes."),
     ("Link", "What describes the server (RFC 8631)."),
     ("Location", "Where what was created is."),
@@ -87,6 +91,10 @@ const ALL: &[(&str, &str)] = &[
     ),
     ("Vary", "Request fields that the answer depends on."),
     ("WWW-Authenticate", "Bearer."),
+    (
+        "X-Content-Type-Options",
+        "nosniff: a stored value is of its media type and no other.",
+    ),
 ];
 
 /// Returns the descriptions, by name.

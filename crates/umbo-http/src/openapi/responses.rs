@@ -81,6 +81,10 @@ fn codes_by_status(operation: &ApiOperation) -> BTreeMap<u16, Vec<ErrorCode>> {
             codes.push(*code);
         }
     }
+    if !matches!(operation.method, "get" | "head") {
+        let foreign = ErrorCode::ForeignOrigin;
+        by_status.entry(foreign.status()).or_default().push(foreign);
+    }
     for codes in by_status.values_mut() {
         codes.sort_by_key(|code| code.as_str());
         codes.dedup();

@@ -37,11 +37,14 @@ impl RequestError {
             | Self::BadValue(_)
             | Self::RowExpired
             | Self::UnsupportedCoding { .. }
+            | Self::BodyNotJson { .. }
             | Self::NotAcceptable { .. }
             | Self::Body(_)
             | Self::DigestMismatch
             | Self::RangeNotSatisfiable { .. }
             | Self::Forbidden { .. }
+            | Self::ForeignHost { .. }
+            | Self::ForeignOrigin { .. }
             | Self::KeyBlocked
             | Self::TooManyReaders
             | Self::KeyNotFound

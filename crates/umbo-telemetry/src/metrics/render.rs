@@ -1,7 +1,7 @@
 //! A scrape: the families, their order, and their values, for any visitor.
 //!
-//! Series of an operation appear with its first request, so that a scrape of an idle server is short. `text`
-//! is the visitor that writes Prometheus' lines.
+//! Series of an operation appear with its first request, so that a scrape of an idle server is short. Those of refusals
+//! are there from the start, at zero: a rate over a series that begins with an event does not see it. `text` is the visitor that writes Prometheus' lines.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
@@ -173,7 +173,7 @@ impl RequestMetrics {
                 }
             }
         }
-        self.visit_outcomes(families, &seen);
+        self.visit_outcomes(families);
         self.visit_histogram(families, &names::REQUEST_DURATION, &seen, |counters| {
             &counters.duration
         });
@@ -197,36 +197,37 @@ impl RequestMetrics {
         families.family(&names::REQUESTS_IN_FLIGHT, in_flight);
     }
 
-    fn visit_outcomes(&self, families: &mut Families<'_>, operations: &[Operation]) {
+    fn visit_outcomes(&self, families: &mut Families<'_>) {
         families.head(&names::REQUEST_OUTCOMES);
         let tiers = Criticality::ALL.map(Criticality::as_str);
         let tiers = tiers.into_iter().chain([names::TIER_UNKNOWN]);
-        for &operation in operations {
+        for operation in Operation::ALL {
             for (at, tier) in tiers.clone().enumerate() {
                 for outcome in RequestOutcome::ALL {
                     let count =
                         self.sum(|slot| &slot.operation(operation).outcomes[at][outcome as usize]);
-                    if count > 0 {
-                        let labels = [operation.as_str(), tier, outcome.as_str()];
-                        families.sample(&names::REQUEST_OUTCOMES, &labels, count);
-                    }
+                    let labels = [operation.as_str(), tier, outcome.as_str()];
+                    families.sample(&names::REQUEST_OUTCOMES, &labels, count);
                 }
             }
         }
     }
 
-    /// Writes the costs of requests; operations that cost nothing have no series.
+    /// Writes the costs of requests, of which operations that cost nothing have no series, and how many were rejected.
     fn visit_charges(&self, families: &mut Families<'_>) {
         let by_operation = |pick: fn(&OperationCounters) -> &Counter| {
-            Operation::ALL.into_iter().filter_map(move |operation| {
+            Operation::ALL.into_iter().map(move |operation| {
                 let sum = self.sum(|slot| pick(slot.operation(operation)));
-                (sum > 0).then_some(([operation.as_str()], sum))
+                ([operation.as_str()], sum)
             })
         };
+        let some = |(_, sum): &(_, u64)| *sum > 0;
         let charged = by_operation(|c| &c.charged_micros)
+            .filter(some)
             .map(|(label, micros)| (label, RequestUnits::from_micros(micros)));
         families.family(&names::REQUEST_UNITS, charged);
-        families.family(&names::REQUESTS_ADMITTED, by_operation(|c| &c.admitted));
+        let admitted = by_operation(|c| &c.admitted).filter(some);
+        families.family(&names::REQUESTS_ADMITTED, admitted);
         families.family(&names::REQUESTS_REJECTED, by_operation(|c| &c.rejected));
         families.family(&names::REQUESTS_REPEATED, by_operation(|c| &c.repeated));
     }
@@ -256,9 +257,9 @@ impl RequestMetrics {
     }
 
     fn visit_refusals(&self, families: &mut Families<'_>) {
-        let counts = self.codes.iter().enumerate().filter_map(|(at, code)| {
+        let counts = self.codes.iter().enumerate().map(|(at, code)| {
             let count = self.sum(|slot| &slot.refused[at]);
-            (count > 0).then_some(([code.name, code.kind], count))
+            ([code.name, code.kind], count)
         });
         families.family(&names::REFUSED, counts);
         let aborted = self.sum(|slot| &slot.streams_aborted);

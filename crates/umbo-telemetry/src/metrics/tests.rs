@@ -173,15 +173,51 @@ fn connections_count_up_and_down() {
     assert_eq!(value_of(&text, "umbo_connections_accepted_total"), Some(2));
 }
 
+/// A rate over a series that begins with its first event does not see that event.
+#[test]
+fn refusals_are_counted_from_zero() {
+    let metrics = RequestMetrics::new(CODES, 1);
+    let before = metrics.render(&Scrape::default());
+    metrics.begin_request(Operation::Put);
+    metrics.record(Operation::Put, 429, Duration::from_nanos(1), 0, 0);
+    metrics.record_rejected(Operation::Put);
+    metrics.record_refused(0);
+    let after = metrics.render(&Scrape::default());
+    let refusals = [
+        "refused_total",
+        "requests_rejected_total",
+        "request_outcomes_total",
+    ];
+    let series = |text: &str| -> Vec<String> {
+        let is_refusal = |line: &&str| {
+            refusals
+                .iter()
+                .any(|name| line.starts_with(&format!("umbo_{name}{{")))
+        };
+        let series = text
+            .lines()
+            .filter(is_refusal)
+            .map(|line| line.rsplit_once(' ').unwrap().0);
+        series.map(str::to_owned).collect()
+    };
+    assert_eq!(series(&before), series(&after));
+    for outcome in RequestOutcome::ALL {
+        let name = format!("outcome=\"{}\"}} 0", outcome.as_str());
+        assert!(before.contains(&name), "{name}");
+    }
+}
+
 #[test]
 fn an_unknown_code_is_counted_nowhere() {
     let metrics = RequestMetrics::new(CODES, 1);
     metrics.record_refused(CODES.len());
-    assert!(
-        !metrics
-            .render(&Scrape::default())
-            .contains("umbo_refused_total{")
-    );
+    let text = metrics.render(&Scrape::default());
+    let counts: Vec<_> = text
+        .lines()
+        .filter(|line| line.starts_with("umbo_refused_total{"))
+        .collect();
+    assert_eq!(counts.len(), CODES.len());
+    assert!(counts.iter().all(|line| line.ends_with(" 0")), "{counts:?}");
 }
 
 const HOTKEY: HotKeyGauges<'_> = HotKeyGauges {

@@ -40,6 +40,9 @@ pub(super) const fn of_code(code: ErrorCode) -> Option<&'static str> {
             "upload the parts that the answer names, then seal the load again"
         }
         ErrorCode::Forbidden => "ask for a token with this permission, and send it with --token",
+        ErrorCode::ForeignHost => {
+            "name the server by its address, or list the name in its setting server.hosts"
+        }
         ErrorCode::HotKeyListed => {
             "'umbo hot ls --listed' shows how it is listed, and --update changes that"
         }
@@ -89,7 +92,9 @@ pub(super) const fn of_code(code: ErrorCode) -> Option<&'static str> {
         ErrorCode::NamespaceExists => "'umbo ns create --update' changes its settings",
         ErrorCode::QuotaExists => "'umbo quota set' reads a policy before it changes it",
         ErrorCode::UnboundedDelete => "name --start, --end or --prefix, or say --all",
-        ErrorCode::HeadersTooLarge
+        ErrorCode::BodyNotJson
+        | ErrorCode::ForeignOrigin
+        | ErrorCode::HeadersTooLarge
         | ErrorCode::IdempotencyMismatch
         | ErrorCode::IncrementOverflow
         | ErrorCode::InvalidBody

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
-use umbo_admin::{CorsPolicy, Service, StartupResponder};
+use umbo_admin::{CorsPolicy, HostNames, Service, StartupResponder};
 use umbo_dispatcher::Dispatcher;
 use umbo_edge::{DrainStats, EdgeLimits};
 
@@ -29,12 +29,14 @@ impl Doors {
     ) {
         let about = opened.process_info();
         let fleet = Service::join_fleet(dispatcher, opened.store.fleet(), about);
-        // The check of the settings has refused a text that cannot be read.
+        // The check of the settings has refused texts that cannot be read.
         let cors = CorsPolicy::parse(&settings.cors_origins).unwrap_or_default();
-        let data = Service::data(dispatcher).with_fleet(&fleet).with_cors(cors);
-        self.data.open(data);
-        self.admin
-            .open(Service::admin(dispatcher).with_fleet(&fleet));
+        let hosts = Arc::new(HostNames::parse(&settings.hosts).unwrap_or_default());
+        let open = |port: &StartupResponder, service: Service| {
+            port.open(service.with_fleet(&fleet).with_hosts(&hosts));
+        };
+        open(&self.data, Service::data(dispatcher).with_cors(cors));
+        open(&self.admin, Service::admin(dispatcher));
     }
 }
 

@@ -4,7 +4,7 @@ use std::fmt::Display;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use umbo_admin::{BadOrigin, CorsPolicy};
+use umbo_admin::{BadHostName, BadOrigin, CorsPolicy, HostNames};
 use umbo_quota::Weights;
 use umbo_telemetry::logging;
 use umbo_types::RequestUnits;
@@ -12,8 +12,8 @@ use umbo_types::RequestUnits;
 use super::layer::Layers;
 use super::unit::{ByteCount, RequestUnitPrice, TimeSpan};
 use super::{
-    CostSection, HotkeySection, OverloadSection, QuotaSection, Settings, SettingsError,
-    ShardSection,
+    CostSection, HotkeySection, OverloadSection, QuotaSection, ServerSettings, Settings,
+    SettingsError, ShardSection,
 };
 
 /// Checks all values; returns an error for the first invalid one.
@@ -64,15 +64,7 @@ impl Checker<'_> {
             &server.drain_delay,
             milliseconds(0)..=HOUR,
         )?;
-        if let Err(BadOrigin(origin)) = CorsPolicy::parse(&server.cors_origins) {
-            let key = "server.cors_origins";
-            return Err(SettingsError::OutOfBounds {
-                place: self.layers.place(key),
-                key,
-                value: origin,
-                bounds: "origins like https://app.example.org, or \"*\"".to_owned(),
-            });
-        }
+        self.check_names(server)?;
         let memory = ByteCount(16 << 20)..=ByteCount(1 << 40);
         self.within("server.body_memory", &server.body_memory, memory.clone())?;
         self.within("server.answer_memory", &server.answer_memory, memory)?;
@@ -105,6 +97,25 @@ impl Checker<'_> {
             place: self.layers.place("log.filter"),
             key: "log.filter".to_owned(),
             message: error.to_string(),
+        })
+    }
+
+    fn check_names(&self, server: &ServerSettings) -> Result<(), SettingsError> {
+        let (key, value, bounds) =
+            if let Err(BadOrigin(origin)) = CorsPolicy::parse(&server.cors_origins) {
+                let bounds = "origins like https://app.example.org, or \"*\"";
+                ("server.cors_origins", origin, bounds)
+            } else if let Err(BadHostName(name)) = HostNames::parse(&server.hosts) {
+                let bounds = "names like kv.example.org or .example.org, or \"*\"";
+                ("server.hosts", name, bounds)
+            } else {
+                return Ok(());
+            };
+        Err(SettingsError::OutOfBounds {
+            place: self.layers.place(key),
+            key,
+            value,
+            bounds: bounds.to_owned(),
         })
     }
 

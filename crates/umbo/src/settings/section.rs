@@ -25,6 +25,8 @@ pub(crate) struct ServerSettings {
     pub(crate) insecure: bool,
     /// Origins whose pages may use the data plane: separated by commas, or `*`.
     pub(crate) cors_origins: String,
+    /// Names in `Host` by which the server is reached while there is no token: separated by commas, or `*`.
+    pub(crate) hosts: String,
     /// Most open connections; for one more an idle one is closed.
     pub(crate) connections_max: u32,
     /// Most open connections of one address; 0 for no separate bound.
@@ -59,6 +61,7 @@ impl Default for ServerSettings {
             admin_listen: (Ipv4Addr::LOCALHOST, 8081).into(),
             insecure: false,
             cors_origins: String::new(),
+            hosts: String::new(),
             connections_max: 10_000,
             connections_per_address_max: 0,
             requests_in_flight_max: 4_096,
