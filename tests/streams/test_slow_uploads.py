@@ -5,13 +5,13 @@ import json
 import pytest
 
 from bulk_loads import Load
-from harness import NDJSON, Server, memory_folder
+from harness import NDJSON, Server, memory_folder, wait_until
 
 MIB = 1 << 20
 BODY_MEMORY = 32 * MIB
 SLOW = 1_000
-# What sockets and tasks of so many connections hold beside their bodies.
-CONNECTIONS = 64 * MIB
+# What so many connections hold beside their bodies: each 48 KiB, and up to 64 KiB that came and was not read.
+CONNECTIONS = SLOW * (48 + 64 << 10)
 
 
 @pytest.fixture
@@ -27,28 +27,40 @@ def server():
             server.stop()
 
 
-def heads(ns, load):
-    """The head of a slow body of each kind, its announced length, and how to continue it for ever."""
-    part = f"{load.base}/parts/"
+def kinds_of(ns, load, tables):
+    """A slow body of each kind: its method, path, announced length, and further fields."""
+    json_type, gzip = "Content-Type: application/json\r\n", "Content-Encoding: gzip\r\n"
+    part = lambda load, at: f"{load.base}/parts/{at}"
+    continued = "Upload-Offset: 0\r\nUpload-Complete: ?1\r\n"
     return [
         lambda at: ("PUT", ns.path(f"slow{at}"), MIB, ""),
         lambda at: ("POST", f"{ns.base}/batch/write", 16 * MIB, ""),
+        lambda at: ("POST", f"{ns.base}/batch/write", 16 * MIB, gzip),
         lambda at: ("POST", f"{ns.base}/batch/get", 5 * MIB, ""),
-        lambda at: ("PUT", f"{part}{at}", 200_000_000, f"Content-Type: {NDJSON}\r\n"),
+        lambda at: ("POST", f"{ns.base}/scan", 16 << 10, ""),
+        lambda at: ("POST", f"{ns.base}/explain", MIB, ""),
+        lambda at: ("POST", f"{ns.base}/loads", 4 << 10, json_type),
+        lambda at: ("PUT", part(load, at), 200 * MIB, f"Content-Type: {NDJSON}\r\n"),
+        lambda at: ("PATCH", part(load, at), 200 * MIB, f"Content-Type: {NDJSON}\r\n{continued}"),
+        lambda at: ("PUT", part(tables, at), 200 * MIB, "Content-Type: text/csv\r\n"),
+        lambda at: ("PUT", part(tables, at), 200 * MIB, f"Content-Type: text/csv\r\n{gzip}"),
         lambda at: ("PUT", ns.path(f"large{at}"), 60 * MIB, ""),
-        lambda at: ("PUT", "/admin/v1/quotas/slow", 512 << 10, "Content-Type: application/json\r\n"),
-        lambda at: ("PUT", f"/admin/v1/namespaces/slow{at}", 64 << 10, "Content-Type: application/json\r\n"),
+        lambda at: ("PUT", ns.path(f"unknown{at}"), None, ""),
+        lambda at: ("PUT", "/admin/v1/quotas/slow", 512 << 10, json_type),
+        lambda at: ("PUT", f"/admin/v1/namespaces/slow{at}", 64 << 10, json_type),
     ]
 
 
 def begin(server, kinds, at, come):
     method, path, length, fields = kinds[at % len(kinds)](at)
-    head = f"{method} {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {length}\r\n{fields}\r\n"
+    framing = f"Content-Length: {length}" if length else "Transfer-Encoding: chunked"
+    chunk = "" if length else f"{64 * MIB:x}\r\n"
+    head = f"{method} {path} HTTP/1.1\r\nHost: localhost\r\n{framing}\r\n{fields}\r\n{chunk}"
     sock = server.raw(head.encode())
     sock.setblocking(False)
     # As much as the server takes: it ends some of them, and what it does not read stays in the socket.
     try:
-        sock.send(b" " * min(come, length - 1))
+        sock.send(b" " * min(come, (length or 64 * MIB) - 1))
     except OSError:
         pass
     return sock
@@ -57,11 +69,11 @@ def begin(server, kinds, at, come):
 @pytest.mark.parametrize("come", [100, 60_000, 2 * MIB], ids=["nothing", "little", "much"])
 def test_slow_uploads_hinder_no_writer(server, come):
     slow, other = server.namespace("slow"), server.namespace("other")
-    load = Load.create(server.client(), "slow")
+    load, tables = (Load.create(server.client(), "slow") for _ in range(2))
     assert other.put("warm", value=b"x" * 100_000).status == 201
     before = server.memory()
     server.reset_peak_memory()
-    kinds, socks, failed, written = heads(slow, load), [], [], 0
+    kinds, socks, failed, written = kinds_of(slow, load, tables), [], [], 0
     for at in range(SLOW):
         socks.append(begin(server, kinds, at, come))
         if at % 10 == 0:
@@ -86,4 +98,20 @@ def test_slow_uploads_hinder_no_writer(server, come):
     assert held <= BODY_MEMORY
     assert extra <= BODY_MEMORY + CONNECTIONS
     for sock in socks:
+        sock.close()
+
+
+def test_slow_short_bodies_give_way_where_requests_are_in_flight(new_server):
+    """Bodies that take no memory take places among the requests in flight."""
+    places = 40
+    server = new_server({"server": {"requests_in_flight_max": places}}).start()
+    ns = server.namespace()
+    head = f"PUT {ns.path('slow')} HTTP/1.1\r\nHost: a\r\nContent-Length: 100\r\n\r\nx"
+    slow = [server.raw(head.encode()) for _ in range(places + 10)]
+    wait_until(lambda: server.in_flight() >= places, "they have all places")
+    wait_until(lambda: ns.put("p", value=b"x").status == 201, "some give way")
+    statuses = [ns.put("p", value=b"x").status for _ in range(100)]
+    assert statuses == [204] * 100, "as many as the next ones need"
+    assert server.metric('umbo_refused_total{code="too-many-in-flight",kind="shed"}') >= 1
+    for sock in slow:
         sock.close()

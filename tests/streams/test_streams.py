@@ -233,7 +233,10 @@ def test_more_requests_in_flight_than_allowed_are_shed(new_server):
     assert int(shed.headers["umbo-retry-after-ms"]) == problem["retry"]["after_ms"]
     for sock in waiting:
         sock.sendall(b"12345")
-        assert sock.recv(12) in (b"HTTP/1.1 201", b"HTTP/1.1 204")
+    statuses = [sock.recv(12) for sock in waiting]
+    # One that waited for its client may have given way.
+    assert sum(status in (b"HTTP/1.1 201", b"HTTP/1.1 204") for status in statuses) >= 2, statuses
+    for sock in waiting:
         sock.close()
     wait_until(lambda: ns.put("b", value=b"x").status in (201, 204), "there is room again")
 

@@ -37,7 +37,7 @@ use umbo_dispatcher::Dispatcher;
 use umbo_dispatcher::bounds::ADMIN_BODY_LEN_MAX;
 use umbo_dispatcher::overload::hash_of;
 use umbo_dispatcher::phase::identify;
-use umbo_edge::body::{BodyLimits, BodyRoom, read_bounded};
+use umbo_edge::body::{BodyLimits, read_bounded};
 use umbo_edge::bounds::ROOM_PATIENCE;
 use umbo_edge::content_coding::ContentCoding;
 use umbo_http::json_body::json_object;
@@ -154,15 +154,12 @@ where
         timeout: dispatcher.limits.body_timeout,
     };
     // Operators have a share of their own beside the services.
-    let room = BodyRoom {
-        memory: &dispatcher.body_memory,
-        caller: !hash_of(caller(dispatcher, headers)?.id.as_str()),
-        patience: ROOM_PATIENCE,
-    };
-    let (mut bytes, mut held) = read_bounded(&mut body, limits, &room).await?;
+    let operator = !hash_of(caller(dispatcher, headers)?.id.as_str());
+    let room = dispatcher.body_room(operator, ROOM_PATIENCE);
+    let (mut bytes, mut _held) = read_bounded(&mut body, limits, &room).await?;
     if let Some(coding) = ContentCoding::of_body(headers.get(CONTENT_ENCODING))? {
         let (text, permit) = coding.inflate_body(&bytes, len_max, &room).await?;
-        (bytes, held) = (text, Some(permit));
+        (bytes, _held) = (text, Some(permit));
     }
     if bytes.trim_ascii().is_empty() {
         return json_object(b"{}");

@@ -36,14 +36,12 @@ impl Handler for StartupResponder {
         body: Incoming,
         connection: &Arc<Connection>,
     ) -> Response<ReplyBody> {
-        match self.service.get() {
-            Some(service) => service.call(head, body, connection).await,
-            None => {
-                let mut response = too_early(head.uri.path());
-                drain_request_body(head, Some(body), &mut response).await;
-                response
-            }
+        if let Some(service) = self.service.get() {
+            return service.call(head, body, connection).await;
         }
+        let mut response = too_early(head.uri.path());
+        drain_request_body(head, Some(body), &mut response).await;
+        response
     }
 }
 

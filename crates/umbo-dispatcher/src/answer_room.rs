@@ -12,7 +12,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use umbo_edge::body::{AnswerHold, HeldBytes, InFlightRequest};
 use umbo_edge::bounds::FREE_LEN;
-use umbo_edge::memory::{ConnectionAnswers, Memory, MemoryPermit};
+use umbo_edge::memory::{ConnectionAnswers, Full, Memory, MemoryPermit};
 use umbo_http::RequestError;
 
 /// What the answer of one request holds.
@@ -59,9 +59,8 @@ impl AnswerRoom {
         timeout: Duration,
     ) -> Result<(), RequestError> {
         let mut permit = MemoryPermit::empty(memory, &self.answers.holder);
-        if !permit.reserve(len, timeout).await {
-            return Err(RequestError::AnswerMemoryFull);
-        }
+        let reserved = permit.reserve(len, timeout).await;
+        reserved.map_err(RequestError::AnswerMemoryFull)?;
         self.permit = Some(permit);
         Ok(())
     }
@@ -77,12 +76,12 @@ impl AnswerRoom {
         self.permit = Some(permit);
     }
 
-    /// Holds memory for at least `len` bytes; returns false where there is none now.
-    pub(crate) fn try_grow(&mut self, memory: &Arc<Memory>, len: usize) -> bool {
+    /// Holds memory for at least `len` bytes, if there is room now.
+    pub(crate) fn try_grow(&mut self, memory: &Arc<Memory>, len: usize) -> Result<(), Full> {
         let mut permit = self.take_permit(memory);
-        let has_room = len <= permit.held_len() || permit.try_resize(len);
+        let grown = permit.try_grow(len);
         self.permit = Some(permit);
-        has_room
+        grown
     }
 
     /// Holds the memory of an answer that is made, `len` bytes; or sheds it.
@@ -95,9 +94,8 @@ impl AnswerRoom {
         }
         self.answers.learn(len);
         let mut permit = self.take_permit(memory);
-        if !permit.try_resize(len) {
-            return Err(RequestError::AnswerMemoryFull);
-        }
+        let resized = permit.try_resize(len);
+        resized.map_err(RequestError::AnswerMemoryFull)?;
         self.permit = Some(permit);
         Ok(())
     }

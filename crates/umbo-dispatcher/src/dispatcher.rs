@@ -10,12 +10,12 @@ use tokio_util::task::TaskTracker;
 use umbo_control::auth::TokenRegistry;
 use umbo_control::policies::FilePolicies;
 use umbo_control::{ControlError, ControlParts, ControlPlane};
-use umbo_edge::body::InFlightCounter;
-use umbo_edge::bounds::{ANSWER_PARTS, BODY_PARTS};
+use umbo_edge::body::{BodyRoom, InFlightCounter};
+use umbo_edge::bounds::{ANSWER_PARTS, BODY_PARTS, CROWD_PARTS};
 use umbo_edge::memory::{CallerMemory, Memory};
-use umbo_http::RequestIds;
 use umbo_http::cursor::CursorKey;
 use umbo_http::retry_ticket::TicketKey;
+use umbo_http::{RequestError, RequestIds};
 use umbo_observe::{History, TopCallers};
 use umbo_quota::Limiter;
 use umbo_routing::ShardMap;
@@ -81,6 +81,8 @@ pub struct Dispatcher {
     /// Bounds.
     pub limits: DispatcherLimits,
     in_flight: AtomicUsize,
+    /// Requests that are to give way to others.
+    places_wanted: AtomicUsize,
     /// Memory of the bodies that are being read, and of what they are inflated to.
     pub body_memory: CallerMemory,
     /// Memory of the answers that clients have not taken yet.
@@ -170,6 +172,7 @@ impl Dispatcher {
             body_memory: CallerMemory::new(limits.body_memory_max, BODY_PARTS),
             answer_memory: Memory::new(limits.answer_memory_max, ANSWER_PARTS),
             in_flight: AtomicUsize::new(0),
+            places_wanted: AtomicUsize::new(0),
             request_ids: RequestIds::random_start(),
             tasks,
             is_draining: AtomicBool::new(false),
@@ -254,6 +257,28 @@ impl Dispatcher {
         self.metrics.begin_request(operation);
     }
 
+    /// Refuses a request where as many are in flight as there may be. One of [`CROWD_PARTS`] parts of them give way then,
+    /// of those that wait for a slow client.
+    pub(crate) fn check_in_flight(&self) -> Result<(), RequestError> {
+        let max = self.limits.requests_in_flight_max;
+        if self.requests_in_flight() > max {
+            let wanted = max.div_ceil(CROWD_PARTS);
+            self.places_wanted.store(wanted, Ordering::Relaxed);
+            return Err(RequestError::TooManyInFlight { max });
+        }
+        Ok(())
+    }
+
+    /// Returns where a body of a caller has its memory, for which it waits for up to `patience`.
+    pub fn body_room(&self, caller: u64, patience: Duration) -> BodyRoom<'_> {
+        BodyRoom {
+            memory: &self.body_memory,
+            caller,
+            patience,
+            requests: self,
+        }
+    }
+
     /// Returns how many requests are in flight, of those that are bounded.
     pub(crate) fn requests_in_flight(&self) -> usize {
         self.in_flight.load(Ordering::Relaxed)
@@ -266,6 +291,17 @@ impl InFlightCounter for Dispatcher {
             self.in_flight.fetch_sub(1, Ordering::Relaxed);
         }
         self.metrics.end_request(operation);
+    }
+
+    fn gives_way(&self) -> bool {
+        let max = self.limits.requests_in_flight_max;
+        self.requests_in_flight() >= max - max / CROWD_PARTS && {
+            let one_less = |wanted: usize| wanted.checked_sub(1);
+            let taken =
+                self.places_wanted
+                    .fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_less);
+            taken.is_ok()
+        }
     }
 }
 

@@ -149,7 +149,7 @@ impl LoadRequest<'_> {
         let context = self.identified().context;
         let mut body = RequestBody::new(
             self.dispatcher,
-            self.charge.caller_hash(),
+            || self.charge.caller_hash(),
             body,
             self.fields,
         );

@@ -115,7 +115,7 @@ where
         Err(error) => return refuse(log, &error),
     };
     let mut charge = Charge::new(dispatcher, identified);
-    let mut body = RequestBody::new(dispatcher, charge.caller_hash(), body, &fields);
+    let mut body = RequestBody::new(dispatcher, || charge.caller_hash(), body, &fields);
     let mut is_repeated = false;
     let outcome: Result<Reply, RequestError> = loop {
         let outcome = pin!(async {

@@ -14,9 +14,12 @@ use std::time::Duration;
 use bytes::Bytes;
 use http_body::{Body, Frame};
 
-use crate::memory::MemoryPermit;
+use crate::bounds::CROWDED_RATE_MIN;
+use crate::memory::{Full, MemoryPermit};
 
 pub use arriving::{BodyPace, BodyRoom, GatheredBody};
+#[cfg(test)]
+pub(crate) use held::NoRequests;
 pub use held::{AnswerHold, HeldBytes, InFlightCounter, InFlightRequest};
 pub use reply::{ReplyAborted, ReplyBody};
 
@@ -44,17 +47,34 @@ pub enum BodyError {
         /// The time it had.
         timeout: Duration,
     },
-    /// There is no memory for it, or its memory was wanted and it came too slowly (`BodyMemoryFull`).
+    /// There is no memory for it (`BodyMemoryFull`).
+    #[error("{}", held_up(*.0))]
+    NoRoom(Full),
+    /// It came too slowly while others waited for what it held (`BodyMemoryFull`, or `TooManyRequestsInFlight`).
     #[error(
-        "the request bodies being read hold all of the memory they may, or this one came too slowly meanwhile"
+        "the body came at less than {} KiB/s while others waited: {}",
+        CROWDED_RATE_MIN >> 10,
+        held_up(*.0)
     )]
-    MemoryFull,
+    GaveWay(Full),
     /// The connection ended, or broke its framing, before the body did (`ClientClosed`).
     #[error("the body was cut off: {reason}")]
     Aborted {
         /// What the connection said.
         reason: String,
     },
+}
+
+const fn held_up(full: Full) -> &'static str {
+    match full {
+        Full::Holder => {
+            "the request bodies of this caller hold as much memory as they leave to others"
+        }
+        Full::Server => "request bodies hold all of the memory they may ('server.body_memory')",
+        Full::Requests => {
+            "as many requests are in flight as this pod takes ('server.requests_in_flight_max')"
+        }
+    }
 }
 
 /// Reads a whole body, and returns what it holds of the memory of bodies.
@@ -82,14 +102,15 @@ where
     let room_max = hint.upper().map_or(len_max, |len| len.min(len_max));
     let room_max = usize::try_from(room_max).unwrap_or(usize::MAX);
     let (mut pace, mut gathered) = (BodyPace::whole(timeout), GatheredBody::default());
-    let Some(first) = pace.next(body, None).await? else {
+    let Some(first) = pace.next(body, None, room).await? else {
         return Ok((Bytes::new(), None));
     };
     check(first.len() as u64)?;
     gathered.grow(first.len(), room_max, room).await?;
-    let following = match body.is_end_stream() {
-        true => None,
-        false => pace.next(body, gathered.held()).await?,
+    let following = if body.is_end_stream() {
+        None
+    } else {
+        pace.next(body, gathered.held(), room).await?
     };
     let Some(mut piece) = following else {
         return Ok((first, gathered.into_permit()));
@@ -100,7 +121,7 @@ where
         check((gathered.len() + piece.len()) as u64)?;
         gathered.grow(piece.len(), room_max, room).await?;
         gathered.push(&piece, room_max);
-        match pace.next(body, gathered.held()).await? {
+        match pace.next(body, gathered.held(), room).await? {
             Some(next) => piece = next,
             None => return Ok(gathered.take()),
         }
@@ -153,6 +174,7 @@ mod tests {
             memory: &CallerMemory::new(1 << 20, BODY_PARTS),
             caller: 1,
             patience: Duration::ZERO,
+            requests: &NoRequests,
         };
         let (bytes, held) = super::read_bounded(&mut body, limits, &room).await?;
         assert!(held.is_none(), "short bodies hold nothing");

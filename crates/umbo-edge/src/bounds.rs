@@ -22,6 +22,9 @@ pub const RATE_MIN: u64 = 1 << 10;
 pub const CROWDED_RATE_MIN: u64 = 64 << 10;
 /// How long such a body may pause: less than what waits for its memory waits.
 pub const CROWDED_PAUSE_MAX: Duration = Duration::from_millis(500);
+/// Where a request is turned away because too many are in flight, one of so many parts of them give way, of those whose
+/// bodies come as slowly: enough that the next ones are served, and not all.
+pub const CROWD_PARTS: usize = 4;
 /// How long a body waits for memory before it is shed.
 pub const ROOM_PATIENCE: Duration = Duration::from_secs(1);
 /// Bodies and values that are inflated at a time. Each takes 64 ms at most and waits for nobody meanwhile; the decoder
@@ -29,6 +32,9 @@ pub const ROOM_PATIENCE: Duration = Duration::from_secs(1);
 pub const INFLATIONS_MAX: usize = 8;
 /// Answers that are compressed at a time; further ones are sent as they are. Each holds about 1 MiB.
 pub const COMPRESSIONS_MAX: usize = 128;
+/// Refused bodies that are read and forgotten after their answers at a time, of all ports. Each holds a few KiB, and
+/// the work of reading.
+pub const REFUSED_BODIES_MAX: usize = 64;
 /// HTTP/2 flow control windows: what one stream, and all streams of a connection, may have sent before the handler
 /// reads it.
 pub const STREAM_WINDOW: u32 = 256 << 10;

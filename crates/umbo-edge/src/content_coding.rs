@@ -14,7 +14,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::body::{BodyRoom, ReplyAborted, ReplyBody};
 use crate::bounds::INFLATIONS_MAX;
-use crate::memory::MemoryPermit;
+use crate::memory::{Full, MemoryPermit};
 
 /// Bytes that are coded before other requests have their turn.
 const STEP_LEN: usize = 64 << 10;
@@ -49,6 +49,8 @@ pub enum InflateError {
     NoRoom {
         /// Bytes for which there has to be room, at least.
         len: usize,
+        /// The bound that leaves none.
+        full: Full,
     },
     /// The body is not of the coding that it is said to be, or cut off.
     #[error("it is not {}", .0.as_str())]
@@ -119,14 +121,15 @@ impl ContentCoding {
     ) -> Result<(Bytes, MemoryPermit), InflateError> {
         let mut permit = room.memory.permit(room.caller);
         loop {
-            let hold = |len| len <= permit.held_len() || permit.try_resize(len);
-            match self.inflate(body, len_max, hold).await {
-                Err(InflateError::NoRoom { len }) => {
+            match self
+                .inflate(body, len_max, |len| permit.try_grow(len))
+                .await
+            {
+                Err(InflateError::NoRoom { len, .. }) => {
                     // What waits holds nothing that another one waits for.
-                    permit.try_resize(0);
-                    if !permit.reserve(len, room.patience).await {
-                        return Err(InflateError::NoRoom { len });
-                    }
+                    permit.resize(0);
+                    let reserved = permit.reserve(len, room.patience).await;
+                    reserved.map_err(|full| InflateError::NoRoom { len, full })?;
                 }
                 inflated => {
                     let inflated = inflated?;
@@ -143,7 +146,7 @@ impl ContentCoding {
         self,
         body: &[u8],
         len_max: usize,
-        mut hold: impl FnMut(usize) -> bool,
+        mut hold: impl FnMut(usize) -> Result<(), Full>,
     ) -> Result<Bytes, InflateError> {
         let malformed = |_| InflateError::Malformed(self);
         let decoder = INFLATIONS.acquire().await;
@@ -161,9 +164,7 @@ impl ContentCoding {
             let len = inflated.len();
             if inflated.capacity() < len + STEP_LEN {
                 let room = (2 * len).min(len_max).max(len) + STEP_LEN;
-                if !hold(room) {
-                    return Err(InflateError::NoRoom { len: room });
-                }
+                hold(room).map_err(|full| InflateError::NoRoom { len: room, full })?;
                 inflated.reserve_exact(room - len);
             }
             let step = (&mut *reader).take(STEP_LEN as u64);
@@ -338,6 +339,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+    use crate::body::NoRequests;
     use crate::bounds::BODY_PARTS;
     use crate::memory::CallerMemory;
 
@@ -360,19 +362,19 @@ mod tests {
                 let text = Bytes::from(vec![b'x'; len]);
                 let coded =
                     compressed(coding, vec![text.clone(), Bytes::new(), text.clone()]).await;
-                let whole = coding.inflate(&coded, 2 * len, |_| true).await.unwrap();
+                let whole = coding.inflate(&coded, 2 * len, |_| Ok(())).await.unwrap();
                 assert_eq!(whole.len(), 2 * len);
                 if len > 0 {
                     let len_max = 2 * len - 1;
-                    let refused = coding.inflate(&coded, len_max, |_| true).await;
+                    let refused = coding.inflate(&coded, len_max, |_| Ok(())).await;
                     assert_eq!(refused, Err(InflateError::TooLarge { len_max }));
                     let cut = coding
-                        .inflate(&coded[..coded.len() - 1], 2 * len, |_| true)
+                        .inflate(&coded[..coded.len() - 1], 2 * len, |_| Ok(()))
                         .await;
                     assert_eq!(cut, Err(InflateError::Malformed(coding)));
                 }
             }
-            let wrong = coding.inflate(b"{\"keys\":[]}", 100, |_| true).await;
+            let wrong = coding.inflate(b"{\"keys\":[]}", 100, |_| Ok(())).await;
             assert_eq!(wrong, Err(InflateError::Malformed(coding)));
         }
     }
@@ -384,14 +386,15 @@ mod tests {
             let (mut held, budget) = (0, 256 << 10);
             let within = |len| {
                 held = len;
-                len <= budget
+                (len <= budget).then_some(()).ok_or(Full::Server)
             };
             let refused = coding.inflate(&coded, 8 << 20, within).await;
-            assert_eq!(refused, Err(InflateError::NoRoom { len: held }));
+            let (len, full) = (held, Full::Server);
+            assert_eq!(refused, Err(InflateError::NoRoom { len, full }));
             assert!(held > budget && held <= 2 * budget + STEP_LEN, "{held}");
             let counted = |len| {
                 held = len;
-                true
+                Ok(())
             };
             coding.inflate(&coded, 8 << 20, counted).await.unwrap();
             assert!(held <= (2 << 20) + STEP_LEN, "{held}");
@@ -400,12 +403,13 @@ mod tests {
                 memory: &memory,
                 caller: 1,
                 patience,
+                requests: &NoRequests,
             };
             let soon = room(Duration::from_millis(1));
             let (text, permit) = coding.inflate_body(&coded, 8 << 20, &soon).await.unwrap();
             assert_eq!((text.len(), permit.held_len()), (1 << 20, 1 << 20));
             let mut other = memory.permit(1);
-            assert!(other.try_resize(1 << 20));
+            assert!(other.try_resize(1 << 20).is_ok());
             let full = coding.inflate_body(&coded, 8 << 20, &soon).await;
             assert!(matches!(full, Err(InflateError::NoRoom { .. })));
             assert_eq!(memory.held_bytes(), 2 << 20, "what failed holds nothing");

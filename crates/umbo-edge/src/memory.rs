@@ -40,8 +40,6 @@ pub struct MemoryHolder {
 struct Room {
     /// Notified when there is some.
     is_there: Notify,
-    /// Notified when somebody begins to wait.
-    is_wanted: Notify,
     waiting: AtomicUsize,
 }
 
@@ -65,9 +63,13 @@ pub struct MemoryPermit {
 
 /// Which bound leaves no room.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Full {
+pub enum Full {
+    /// The share of one connection or caller.
     Holder,
+    /// The budget of all.
     Server,
+    /// The number of requests in flight.
+    Requests,
 }
 
 /// A budget whose holders are callers, by a hash of their names.
@@ -147,14 +149,9 @@ impl ConnectionAnswers {
 }
 
 impl Room {
-    fn give(&self) {
-        self.is_there.notify_waiters();
-    }
-
-    /// Counts one who waits, until the guard is dropped, and tells those who hold some and are slow to use it.
+    /// Counts one who waits, until the guard is dropped.
     fn wait(&self) -> Waiting<'_> {
         self.waiting.fetch_add(1, Relaxed);
-        self.is_wanted.notify_waiters();
         Waiting(&self.waiting)
     }
 
@@ -186,12 +183,12 @@ impl MemoryPermit {
         self.len
     }
 
-    /// Makes it hold `len` bytes; waits for room for up to `patience`, and returns false where there was none.
+    /// Makes it hold `len` bytes; waits for room for up to `patience`, and returns which bound left none.
     ///
     /// Dropping the future changes nothing.
-    pub async fn reserve(&mut self, len: usize, patience: Duration) -> bool {
-        if self.try_resize(len) {
-            return true;
+    pub async fn reserve(&mut self, len: usize, patience: Duration) -> Result<(), Full> {
+        if self.try_resize(len).is_ok() {
+            return Ok(());
         }
         let until = Instant::now() + patience;
         let (holder, memory) = (Arc::clone(&self.holder), Arc::clone(&self.memory));
@@ -199,50 +196,43 @@ impl MemoryPermit {
             // What is given back from here on is noticed.
             let of_holder = holder.room.is_there.notified();
             let of_server = memory.room.is_there.notified();
-            let is_there = match self.grow(len) {
-                Ok(()) => return true,
-                Err(Full::Holder) => (holder.room.wait(), timeout_at(until, of_holder).await),
-                Err(Full::Server) => (memory.room.wait(), timeout_at(until, of_server).await),
+            let Err(full) = self.grow(len) else {
+                return Ok(());
             };
-            if is_there.1.is_err() {
-                return false;
-            }
+            let room = match full {
+                Full::Holder => &holder.room,
+                Full::Server | Full::Requests => &memory.room,
+            };
+            let _waiting = room.wait();
+            // A share grows with what others give back.
+            let given = async {
+                tokio::select! {
+                    () = of_holder => {}
+                    () = of_server => {}
+                }
+            };
+            timeout_at(until, given).await.map_err(|_| full)?;
         }
     }
 
-    /// Waits until somebody else has no room because of what this permit and others like it hold.
-    pub async fn wanted(&self) {
-        let (holder, memory) = (&self.holder.room, &self.memory.room);
-        let told = (holder.is_wanted.notified(), memory.is_wanted.notified());
-        if self.is_wanted() {
-            return;
-        }
-        tokio::select! {
-            () = told.0 => {}
-            () = told.1 => {}
-        }
+    /// Returns which bound somebody waits at who wants memory that this permit holds a part of.
+    pub fn wanted(&self) -> Option<Full> {
+        let of_holder = self.holder.room.is_wanted().then_some(Full::Holder);
+        of_holder.or_else(|| self.memory.room.is_wanted().then_some(Full::Server))
     }
 
-    /// Returns whether somebody waits for memory that this permit holds a part of.
-    pub fn is_wanted(&self) -> bool {
-        self.holder.room.is_wanted() || self.memory.room.is_wanted()
+    /// Makes it hold at least `len` bytes, as [`Self::try_resize`] does.
+    pub fn try_grow(&mut self, len: usize) -> Result<(), Full> {
+        self.try_resize(len.max(self.len))
     }
 
-    /// Takes `len` of its bytes out, as a permit of their own.
-    pub fn split_off(&mut self, len: usize) -> Self {
-        let mut taken = Self::empty(&self.memory, &self.holder);
-        taken.len = len.min(self.len);
-        self.len -= taken.len;
-        taken
-    }
-
-    /// Makes it hold `len` bytes. Returns false, and changes nothing, where there is no room.
-    pub fn try_resize(&mut self, len: usize) -> bool {
+    /// Makes it hold `len` bytes. Where there is no room, it changes nothing and returns which bound left none.
+    pub fn try_resize(&mut self, len: usize) -> Result<(), Full> {
         if len <= self.len {
             self.shrink(len);
-            return true;
+            return Ok(());
         }
-        self.grow(len).is_ok()
+        self.grow(len)
     }
 
     /// Makes it hold `len` bytes, whether or not there is room.
@@ -279,7 +269,7 @@ impl MemoryPermit {
         };
         if !take(&memory.held_bytes, more, budget) {
             holder.held_bytes.fetch_sub(more, Relaxed);
-            holder.room.give();
+            holder.room.is_there.notify_waiters();
             return Err(Full::Server);
         }
         self.len = len;
@@ -291,8 +281,8 @@ impl MemoryPermit {
         if less > 0 {
             self.holder.held_bytes.fetch_sub(less, Relaxed);
             self.memory.held_bytes.fetch_sub(less, Relaxed);
-            self.holder.room.give();
-            self.memory.room.give();
+            self.holder.room.is_there.notify_waiters();
+            self.memory.room.is_there.notify_waiters();
             self.len = len;
         }
     }
@@ -336,13 +326,13 @@ mod tests {
     fn a_connection_holds_no_more_than_its_share() {
         let (memory, connection) = (answers(), Arc::default());
         let mut first = permit(&memory, &connection);
-        assert!(first.try_resize(SHARE / 2));
+        assert!(first.try_resize(SHARE / 2).is_ok());
         let mut second = permit(&memory, &connection);
-        assert!(!second.try_resize(SHARE / 2 + 1));
+        assert!(second.try_resize(SHARE / 2 + 1).is_err());
         assert_eq!((second.held_len(), memory.held_bytes()), (0, SHARE / 2));
-        assert!(second.try_resize(SHARE / 2));
+        assert!(second.try_resize(SHARE / 2).is_ok());
         drop(first);
-        assert!(second.try_resize(SHARE));
+        assert!(second.try_resize(SHARE).is_ok());
         assert_eq!(held_of(&connection), SHARE);
         drop(second);
         assert_eq!((held_of(&connection), memory.held_bytes()), (0, 0));
@@ -352,20 +342,20 @@ mod tests {
     fn an_answer_longer_than_a_share_fits_where_it_is_the_only_one() {
         let (memory, connection) = (answers(), Arc::default());
         let mut only = permit(&memory, &connection);
-        assert!(only.try_resize(SHARE * 3));
-        assert!(only.try_resize(SHARE * 4));
-        assert!(!permit(&memory, &connection).try_resize(1));
-        assert!(permit(&memory, &Arc::default()).try_resize(SHARE));
+        assert!(only.try_resize(SHARE * 3).is_ok());
+        assert!(only.try_resize(SHARE * 4).is_ok());
+        assert!(permit(&memory, &connection).try_resize(1).is_err());
+        assert!(permit(&memory, &Arc::default()).try_resize(SHARE).is_ok());
     }
 
     #[test]
     fn the_budget_is_exceeded_only_by_what_must_be_answered() {
         let memory = answers();
         let mut permits = vec![permit(&memory, &Arc::default())];
-        assert!(permits[0].try_resize(BUDGET));
+        assert!(permits[0].try_resize(BUDGET).is_ok());
         let connection = Arc::default();
         let mut late = permit(&memory, &connection);
-        assert!(!late.try_resize(1));
+        assert!(late.try_resize(1).is_err());
         assert_eq!((held_of(&connection), memory.held_bytes()), (0, BUDGET));
         late.resize(7);
         assert_eq!(memory.held_bytes(), BUDGET + 7);
@@ -381,7 +371,7 @@ mod tests {
             for connection in (0..connections).map(|_| Arc::default()) {
                 loop {
                     let mut next = permit(&memory, &connection);
-                    if !next.try_resize(answer) {
+                    if next.try_resize(answer).is_err() {
                         break;
                     }
                     held.push(next);
@@ -389,7 +379,11 @@ mod tests {
             }
             let free = BUDGET - memory.held_bytes();
             assert!(free >= left, "{connections} connections left {free} bytes");
-            assert!(permit(&memory, &Arc::default()).try_resize(left / FIRST_SHARES));
+            assert!(
+                permit(&memory, &Arc::default())
+                    .try_resize(left / FIRST_SHARES)
+                    .is_ok()
+            );
         }
     }
 
@@ -397,20 +391,20 @@ mod tests {
     async fn who_waits_gets_room_as_soon_as_there_is_any() {
         let (memory, connection) = (answers(), Arc::default());
         let mut held = permit(&memory, &connection);
-        assert!(held.try_resize(SHARE));
+        assert!(held.try_resize(SHARE).is_ok());
         let soon = Duration::from_millis(1);
-        assert!(!permit(&memory, &connection).reserve(1, soon).await);
+        let full = permit(&memory, &connection).reserve(1, soon).await;
+        assert_eq!(full, Err(Full::Holder));
         let late = Duration::from_secs(20);
         let waiting = |len| {
             let mut permit = permit(&memory, &connection);
-            tokio::spawn(async move { permit.reserve(len, late).await.then_some(permit.held_len()) })
+            tokio::spawn(async move { permit.reserve(len, late).await.map(|()| permit.held_len()) })
         };
         // The first one has no room by the time that the others have.
         let waiting = [SHARE, SHARE / 2, SHARE / 2].map(waiting);
         tokio::task::yield_now().await;
-        assert!(held.is_wanted());
-        held.wanted().await;
-        assert!(held.try_resize(SHARE / 2));
+        assert_eq!(held.wanted(), Some(Full::Holder));
+        assert!(held.try_resize(SHARE / 2).is_ok());
         drop(held);
         let mut lens = Vec::new();
         for waiting in waiting {
@@ -427,7 +421,7 @@ mod tests {
             let mut all: Vec<MemoryPermit> = Vec::new();
             loop {
                 let mut next = memory.permit(caller);
-                if !next.try_resize(64 << 10) {
+                if next.try_resize(64 << 10).is_err() {
                     return all;
                 }
                 all.push(next);
@@ -438,15 +432,10 @@ mod tests {
         let second = take_all(2);
         assert_eq!(second.len() * (64 << 10), BUDGET / 4);
         // As many connections as the first one likes: it has no more.
-        assert!(!memory.permit(1).try_resize(64 << 10));
+        assert!(memory.permit(1).try_resize(64 << 10).is_err());
         let mut long = memory.permit(3);
-        assert!(long.try_resize(BUDGET / 8));
-        let half = long.split_off(BUDGET / 16);
-        assert_eq!(
-            (long.held_len(), half.held_len()),
-            (BUDGET / 16, BUDGET / 16)
-        );
-        drop((first, second, long, half));
+        assert!(long.try_resize(BUDGET / 8).is_ok());
+        drop((first, second, long));
         assert_eq!(memory.held_bytes(), 0);
         for caller in 0..10 * HOLDERS_KEPT as u64 {
             let _ = memory.permit(caller);

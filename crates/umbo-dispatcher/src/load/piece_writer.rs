@@ -61,17 +61,18 @@ where
     };
     let mut digest = PartDigest::default();
     let mut pace = BodyPace::streamed(request.dispatcher.limits.body_timeout);
-    let caller = request.charge.caller_hash();
+    let dispatcher = Arc::clone(request.dispatcher);
+    let room = dispatcher.body_room(request.charge.caller_hash(), ROOM_PATIENCE);
     let (mut end, mut received) = (offset, 0);
     let outcome = async {
-        while let Some(bytes) = pace.next(body, writer.held()).await? {
+        while let Some(bytes) = pace.next(body, writer.held(), &room).await? {
             end += bytes.len() as u64;
             received += bytes.len();
             if end > PART_LEN_MAX {
                 return Err(ControlError::from(LoadError::PartTooLong).into());
             }
             digest.update(&bytes);
-            writer.push(bytes, caller).await?;
+            writer.push(bytes, &room).await?;
         }
         Ok(())
     };
@@ -115,20 +116,23 @@ impl PieceWriter {
         self.piece.held().or_else(|| self.held.first())
     }
 
-    async fn push(&mut self, mut bytes: Bytes, caller: u64) -> Result<(), RequestError> {
-        let dispatcher = Arc::clone(&self.dispatcher);
-        let room = BodyRoom {
-            memory: &dispatcher.body_memory,
-            caller,
-            patience: ROOM_PATIENCE,
-        };
+    async fn push(&mut self, mut bytes: Bytes, room: &BodyRoom<'_>) -> Result<(), RequestError> {
         while !bytes.is_empty() {
             let piece_len = usize::try_from(layout::piece_end(self.at) - self.at).unwrap_or(0);
             let taken = bytes.split_to(bytes.len().min(piece_len - self.piece.len()));
-            if !self.piece.try_grow(taken.len(), piece_len, &room) {
+            let at_once = BodyRoom {
+                patience: Duration::ZERO,
+                ..*room
+            };
+            if self
+                .piece
+                .grow(taken.len(), piece_len, &at_once)
+                .await
+                .is_err()
+            {
                 // What has gathered gives its memory back once it is written.
                 self.write().await?;
-                self.piece.grow(taken.len(), piece_len, &room).await?;
+                self.piece.grow(taken.len(), piece_len, room).await?;
             }
             self.piece.push(&taken, piece_len);
             if self.piece.len() == piece_len {

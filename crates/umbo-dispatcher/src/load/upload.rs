@@ -10,6 +10,7 @@ use http_body::Body;
 use umbo_api::loads::PART_LEN_MAX;
 use umbo_control::ControlError;
 use umbo_edge::body::BodyPace;
+use umbo_edge::bounds::ROOM_PATIENCE;
 use umbo_http::loads::{Piece, UploadAsk};
 use umbo_http::{LoadAnswer, RequestError};
 use umbo_loads::digest::{PartDigest, Sha256, hex};
@@ -94,9 +95,12 @@ where
     let digest = if let Some(digest) = ask.digest {
         digest
     } else {
+        let room = request
+            .dispatcher
+            .body_room(request.charge.caller_hash(), ROOM_PATIENCE);
         let mut pace = BodyPace::streamed(request.dispatcher.limits.body_timeout);
         let mut digest = PartDigest::default();
-        while let Some(bytes) = pace.next(body, None).await? {
+        while let Some(bytes) = pace.next(body, None, &room).await? {
             digest.update(&bytes);
         }
         digest.finish()

@@ -41,16 +41,16 @@ where
     B: Body<Data = Bytes> + Unpin,
     B::Error: std::fmt::Display,
 {
-    /// Begins with a body of which nothing was read.
-    pub(crate) const fn new(
+    /// Begins with a body of which nothing was read. `caller` is asked for the hash of who pays, where there is a body.
+    pub(crate) fn new(
         dispatcher: &'a Dispatcher,
-        caller: u64,
+        caller: impl FnOnce() -> u64,
         stream: B,
         fields: &Fields<'a>,
     ) -> Self {
         Self {
             dispatcher,
-            caller,
+            caller: if stream.is_end_stream() { 0 } else { caller() },
             stream,
             coding: fields.content_encoding,
             digest: fields.content_digest,
@@ -160,16 +160,14 @@ where
         &mut self,
         gathered: &GatheredBody,
     ) -> Result<Option<Bytes>, RequestError> {
-        Ok(self.pace.next(&mut self.stream, gathered.held()).await?)
+        let room = self.room();
+        let next = self.pace.next(&mut self.stream, gathered.held(), &room);
+        Ok(next.await?)
     }
 
     /// Returns where its pieces have their memory.
     pub(crate) fn room(&self) -> BodyRoom<'a> {
-        BodyRoom {
-            memory: &self.dispatcher.body_memory,
-            caller: self.caller,
-            patience: ROOM_PATIENCE,
-        }
+        self.dispatcher.body_room(self.caller, ROOM_PATIENCE)
     }
 
     /// Gives back its part of the shared memory: the bytes are counted elsewhere from now on.
@@ -181,9 +179,5 @@ where
 /// Returns where a body has its memory, which it waits for until a deadline at most.
 fn room(dispatcher: &Dispatcher, caller: u64, deadline: Deadline) -> BodyRoom<'_> {
     let remaining = deadline.remaining(dispatcher.clock.monotonic());
-    BodyRoom {
-        memory: &dispatcher.body_memory,
-        caller,
-        patience: remaining.min(ROOM_PATIENCE),
-    }
+    dispatcher.body_room(caller, remaining.min(ROOM_PATIENCE))
 }

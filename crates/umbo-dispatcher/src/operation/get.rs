@@ -244,13 +244,13 @@ async fn decode(row: &mut Row, located: &mut Located<'_>) -> Result<(), RequestE
     let coding = coding.filter(|_| value.form != StoredForm::Large);
     let coding = coding.ok_or_else(|| not_acceptable(value))?;
     loop {
-        let hold = |len| located.log.has_room(len);
+        let hold = |len| located.log.try_grow_answer(len);
         match coding.inflate(&value.bytes, DECODED_LEN_MAX, hold).await {
             Ok(plain) => {
                 value.bytes = plain;
                 return Ok(());
             }
-            Err(InflateError::NoRoom { len }) => {
+            Err(InflateError::NoRoom { len, .. }) => {
                 // What waits holds nothing that another one waits for.
                 located.hold_answer(value.bytes.len())?;
                 located.reserve_answer(len, len).await?;

@@ -165,7 +165,7 @@ fn failure_of_all(rows: &[Option<Result<Option<Row>, RequestError>>]) -> Option<
     if is_all(|failure| {
         matches!(
             failure,
-            RequestError::Shed(_) | RequestError::AnswerMemoryFull
+            RequestError::Shed(_) | RequestError::AnswerMemoryFull(_)
         )
     }) {
         return failures().flatten().next().cloned();

@@ -2,20 +2,20 @@
 //!
 //! Memory is taken a little ahead of the bytes, at most as much again as there is, and never for what a client only
 //! announces. A body that is streamed has a least rate, one that is held as a whole a time. Where somebody waits for
-//! memory, bodies that hold some have a higher rate, and give it up when they are slower: a client that sends nothing
-//! costs nobody more than that wait.
+//! memory, bodies that hold some have a higher rate, and give way when they are slower; where requests are
+//! turned away because too many are in flight, all bodies do. A client that sends nothing costs nobody more than that wait.
 
 use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::FutureExt as _;
 use http_body::Body;
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, timeout};
 
-use super::{BodyError, next_piece};
+use super::{BodyError, InFlightCounter, next_piece};
 use crate::bounds::{CROWDED_PAUSE_MAX, CROWDED_RATE_MIN, FREE_LEN};
 use crate::limits::bytes_min;
-use crate::memory::{CallerMemory, MemoryPermit};
+use crate::memory::{CallerMemory, Full, MemoryPermit};
 
 /// Where bodies of a caller have their memory.
 #[derive(Debug, Clone, Copy)]
@@ -26,6 +26,16 @@ pub struct BodyRoom<'a> {
     pub caller: u64,
     /// How long to wait for room.
     pub patience: Duration,
+    /// The requests in flight, of which the body's is one.
+    pub requests: &'a dyn InFlightCounter,
+}
+
+impl BodyRoom<'_> {
+    /// Returns which bound others wait at for what a body holds: its memory, or its place among the requests in flight.
+    fn wanted(&self, held: Option<&MemoryPermit>) -> Option<Full> {
+        let memory = held.and_then(MemoryPermit::wanted);
+        memory.or_else(|| self.requests.gives_way().then_some(Full::Requests))
+    }
 }
 
 /// Bytes of a body that gather, and the memory that they hold.
@@ -46,15 +56,7 @@ impl GatheredBody {
         self.bytes.is_empty()
     }
 
-    /// Takes memory for `len` bytes more, where there are to be at most `len_max` in the end; returns false where there
-    /// is no room now.
-    pub fn try_grow(&mut self, len: usize, len_max: usize, room: &BodyRoom<'_>) -> bool {
-        let needed = self.room_for(len, len_max);
-        self.permit(needed, room)
-            .is_none_or(|permit| permit.try_resize(needed))
-    }
-
-    /// Takes memory as [`Self::try_grow`] does, and waits for it.
+    /// Takes memory for `len` bytes more, where there are to be at most `len_max` in the end; waits for room.
     pub async fn grow(
         &mut self,
         len: usize,
@@ -62,12 +64,13 @@ impl GatheredBody {
         room: &BodyRoom<'_>,
     ) -> Result<(), BodyError> {
         let needed = self.room_for(len, len_max);
-        if let Some(permit) = self.permit(needed, room)
-            && !permit.reserve(needed, room.patience).await
-        {
-            return Err(BodyError::MemoryFull);
+        match self.permit(needed, room) {
+            Some(permit) => permit
+                .reserve(needed, room.patience)
+                .await
+                .map_err(BodyError::NoRoom),
+            None => Ok(()),
         }
-        Ok(())
     }
 
     /// Adds bytes, for which memory was taken.
@@ -157,6 +160,7 @@ impl BodyPace {
         &mut self,
         body: &mut B,
         held: Option<&MemoryPermit>,
+        room: &BodyRoom<'_>,
     ) -> Result<Option<Bytes>, BodyError>
     where
         B: Body<Data = Bytes> + Unpin,
@@ -165,48 +169,29 @@ impl BodyPace {
         if let Some(ready) = next_piece(body).now_or_never() {
             return self.came(ready?);
         }
-        let mut is_wanted = held.is_some_and(MemoryPermit::is_wanted);
-        let mut began = Instant::now();
         loop {
-            let late = self.timeout.saturating_sub(self.waited);
-            let wait = if is_wanted {
-                late.min(self.pause_left)
-            } else {
-                late
+            // One that is too slow for a crowd looks for one again and again.
+            let look = match self.pause_left {
+                Duration::ZERO => CROWDED_PAUSE_MAX,
+                left => left,
             };
-            let wanted = async move {
-                match held {
-                    Some(held) if !is_wanted => held.wanted().await,
-                    _ => std::future::pending().await,
-                }
-            };
-            tokio::select! {
-                biased;
-                piece = next_piece(body) => {
-                    self.pause(began.elapsed());
-                    return self.came(piece?);
-                }
-                () = sleep_until(began + wait) => {
-                    // There may be room by now.
-                    is_wanted = held.is_some_and(MemoryPermit::is_wanted);
-                    if wait < late {
-                        if is_wanted {
-                            return Err(BodyError::MemoryFull);
-                        }
-                        continue;
-                    }
-                    self.pause(began.elapsed());
-                    self.end_timeout()?;
-                    began = Instant::now();
-                }
-                () = wanted => is_wanted = true,
+            if self.pause_left.is_zero()
+                && let Some(full) = room.wanted(held)
+            {
+                return Err(BodyError::GaveWay(full));
+            }
+            let began = Instant::now();
+            let wait = look.min(self.timeout.saturating_sub(self.waited));
+            let next = timeout(wait, next_piece(body)).await;
+            let pause = began.elapsed();
+            self.waited += pause;
+            self.pause_left = self.pause_left.saturating_sub(pause);
+            match next {
+                Ok(piece) => return self.came(piece?),
+                Err(_) if self.waited >= self.timeout => self.end_timeout()?,
+                Err(_) => {}
             }
         }
-    }
-
-    fn pause(&mut self, time: Duration) {
-        self.waited += time;
-        self.pause_left = self.pause_left.saturating_sub(time);
     }
 
     fn came(&mut self, piece: Option<Bytes>) -> Result<Option<Bytes>, BodyError> {
@@ -242,7 +227,7 @@ mod tests {
     use http_body_util::StreamBody;
 
     use super::*;
-    use crate::body::{BodyLimits, read_bounded};
+    use crate::body::{BodyLimits, NoRequests, read_bounded};
     use crate::bounds::BODY_PARTS;
 
     const TIMEOUT: Duration = Duration::from_secs(30);
@@ -251,7 +236,7 @@ mod tests {
     /// Lets simulated time pass.
     async fn pass(time: Duration) {
         let never = std::future::pending::<()>();
-        assert!(tokio::time::timeout(time, never).await.is_err());
+        assert!(timeout(time, never).await.is_err());
     }
 
     /// A body of so many pieces, one after each pause.
@@ -272,18 +257,18 @@ mod tests {
     }
 
     fn room(memory: &CallerMemory, caller: u64) -> BodyRoom<'_> {
-        let patience = Duration::ZERO;
         BodyRoom {
             memory,
             caller,
-            patience,
+            patience: Duration::ZERO,
+            requests: &NoRequests,
         }
     }
 
     async fn streamed(pieces: usize, len: usize, pause: Duration) -> Result<usize, BodyError> {
         let (mut body, mut pace) = (paced(pieces, len, pause), BodyPace::streamed(TIMEOUT));
-        let mut read = 0;
-        while let Some(piece) = pace.next(&mut body, None).await? {
+        let (memory, mut read) = (CallerMemory::new(BUDGET, BODY_PARTS), 0);
+        while let Some(piece) = pace.next(&mut body, None, &room(&memory, 1)).await? {
             read += piece.len();
         }
         Ok(read)
@@ -342,9 +327,9 @@ mod tests {
             "nobody wants it"
         );
         let mut wanting = memory.permit(2);
-        assert!(wanting.reserve(BUDGET / 2, seconds(1)).await);
+        assert!(wanting.reserve(BUDGET / 2, seconds(1)).await.is_ok());
         for slow in slow {
-            assert_eq!(slow.await.unwrap(), Err(BodyError::MemoryFull));
+            assert_eq!(slow.await.unwrap(), Err(BodyError::GaveWay(Full::Server)));
         }
         drop(wanting);
         assert_eq!(memory.held_bytes(), 0);

@@ -14,6 +14,9 @@ use crate::memory::MemoryPermit;
 pub trait InFlightCounter: fmt::Debug + Send + Sync {
     /// Counts one request less.
     fn request_ended(&self, operation: Operation);
+
+    /// Returns whether a request that waits for its client is to give way, because others were turned away.
+    fn gives_way(&self) -> bool;
 }
 
 /// One request in flight, until it is dropped.
@@ -84,5 +87,19 @@ impl AsRef<[u8]> for HeldBytes {
 impl From<Bytes> for HeldBytes {
     fn from(bytes: Bytes) -> Self {
         Self::new(bytes, AnswerHold::default())
+    }
+}
+
+/// No requests in flight.
+#[cfg(test)]
+#[derive(Debug)]
+pub(crate) struct NoRequests;
+
+#[cfg(test)]
+impl InFlightCounter for NoRequests {
+    fn request_ended(&self, _: Operation) {}
+
+    fn gives_way(&self) -> bool {
+        false
     }
 }

@@ -97,8 +97,8 @@ impl Gathered {
             }
         }
         self.rows[index] = Some(row);
-        if self.held > self.permit.held_len() && !self.permit.try_resize(self.held) {
-            self.let_go(index, RequestError::AnswerMemoryFull);
+        if let Err(full) = self.permit.try_grow(self.held) {
+            self.let_go(index, RequestError::AnswerMemoryFull(full));
         }
         while self.held > limits::MULTI_GET_BYTES_MAX {
             self.let_go_of_last();
