@@ -40,6 +40,8 @@ pub struct MemoryHolder {
 struct Room {
     /// Notified when there is some.
     is_there: Notify,
+    /// Notified when somebody begins to wait.
+    is_wanted: Notify,
     waiting: AtomicUsize,
 }
 
@@ -149,9 +151,10 @@ impl ConnectionAnswers {
 }
 
 impl Room {
-    /// Counts one who waits, until the guard is dropped.
+    /// Counts one who waits, until the guard is dropped, and tells those who hold some and are slow to use it.
     fn wait(&self) -> Waiting<'_> {
         self.waiting.fetch_add(1, Relaxed);
+        self.is_wanted.notify_waiters();
         Waiting(&self.waiting)
     }
 
@@ -219,6 +222,19 @@ impl MemoryPermit {
     pub fn wanted(&self) -> Option<Full> {
         let of_holder = self.holder.room.is_wanted().then_some(Full::Holder);
         of_holder.or_else(|| self.memory.room.is_wanted().then_some(Full::Server))
+    }
+
+    /// Waits until [`Self::wanted`] returns a bound.
+    pub async fn until_wanted(&self) {
+        let (holder, memory) = (&self.holder.room, &self.memory.room);
+        let told = (holder.is_wanted.notified(), memory.is_wanted.notified());
+        if self.wanted().is_some() {
+            return;
+        }
+        tokio::select! {
+            () = told.0 => {}
+            () = told.1 => {}
+        }
     }
 
     /// Makes it hold at least `len` bytes, as [`Self::try_resize`] does.
@@ -403,6 +419,7 @@ mod tests {
         // The first one has no room by the time that the others have.
         let waiting = [SHARE, SHARE / 2, SHARE / 2].map(waiting);
         tokio::task::yield_now().await;
+        held.until_wanted().await;
         assert_eq!(held.wanted(), Some(Full::Holder));
         assert!(held.try_resize(SHARE / 2).is_ok());
         drop(held);

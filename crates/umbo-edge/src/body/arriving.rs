@@ -171,25 +171,35 @@ impl BodyPace {
         }
         loop {
             // One that is too slow for a crowd looks for one again and again.
-            let look = match self.pause_left {
-                Duration::ZERO => CROWDED_PAUSE_MAX,
-                left => left,
-            };
-            if self.pause_left.is_zero()
-                && let Some(full) = room.wanted(held)
-            {
+            let is_slow = self.pause_left.is_zero();
+            if is_slow && let Some(full) = room.wanted(held) {
                 return Err(BodyError::GaveWay(full));
             }
+            let look = if is_slow {
+                CROWDED_PAUSE_MAX
+            } else {
+                self.pause_left
+            };
+            let wanted = async {
+                match held {
+                    Some(held) if is_slow => held.until_wanted().await,
+                    _ => std::future::pending().await,
+                }
+            };
             let began = Instant::now();
             let wait = look.min(self.timeout.saturating_sub(self.waited));
-            let next = timeout(wait, next_piece(body)).await;
+            let next = tokio::select! {
+                biased;
+                next = timeout(wait, next_piece(body)) => next.ok(),
+                () = wanted => None,
+            };
             let pause = began.elapsed();
             self.waited += pause;
             self.pause_left = self.pause_left.saturating_sub(pause);
             match next {
-                Ok(piece) => return self.came(piece?),
-                Err(_) if self.waited >= self.timeout => self.end_timeout()?,
-                Err(_) => {}
+                Some(piece) => return self.came(piece?),
+                None if self.waited >= self.timeout => self.end_timeout()?,
+                None => {}
             }
         }
     }
