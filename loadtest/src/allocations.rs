@@ -21,18 +21,18 @@ pub(crate) fn held<T>(run: impl FnOnce() -> T) -> (u64, T) {
 }
 
 /// Runs something on this thread, and returns how often it asked for memory.
-pub(crate) fn count(run: impl FnOnce()) -> u64 {
+pub(crate) fn count<T>(run: impl FnOnce() -> T) -> (u64, T) {
     let session = Session::new().no_stdout().no_file();
     let operation = session.operation("count");
-    {
+    let result = {
         let _span = operation.measure_thread().iterations(1);
-        run();
-    }
-    session
-        .to_report()
+        run()
+    };
+    let report = session.to_report();
+    let counts = report
         .operations()
-        .map(|(_, operation)| operation.total_allocations_count())
-        .sum()
+        .map(|(_, operation)| operation.total_allocations_count());
+    (counts.sum(), result)
 }
 
 #[cfg(test)]
@@ -43,13 +43,13 @@ mod tests {
 
     #[test]
     fn what_is_allocated_is_counted_and_what_is_freed_is_not_held() {
-        assert_eq!(count(|| {}), 0);
+        assert_eq!(count(|| {}).0, 0);
         let allocate = || {
             for _ in 0..10 {
                 drop(black_box(vec![0_u8; 1_000]));
             }
         };
-        assert_eq!(count(allocate), 10);
+        assert_eq!(count(allocate).0, 10);
         let (held, ()) = held(allocate);
         assert!((1_000..2_000).contains(&held), "{held}");
     }

@@ -4,23 +4,27 @@
 //! Deliberately holds nothing against the clock but ratios within one run. A figure that is simulated
 //! or counted is the worst of all cases, one that is measured is the median of rounds.
 
+mod callgrind;
 mod cases;
 mod client;
 mod connection;
+mod figures;
 mod hotkeys;
 mod loads;
 mod overload;
 mod plan;
 mod price;
 mod quota;
+mod requests;
 mod server;
 mod storage;
 
-use self::plan::{Check, Plan};
 use std::process::ExitCode;
 
 use clap::{Args, ValueEnum};
 
+use self::figures::Record;
+use self::plan::{Check, Plan};
 use crate::failure::Failure;
 use crate::verdict::Verdict;
 
@@ -41,6 +45,8 @@ enum Subject {
     Client,
     /// Datasets that are uploaded and applied by the servers
     Loads,
+    /// Instructions and allocations of requests
+    Requests,
 }
 
 impl Subject {
@@ -53,21 +59,49 @@ impl Subject {
             Self::Price => &price::CHECKS,
             Self::Client => &client::CHECKS,
             Self::Loads => &loads::CHECKS,
+            Self::Requests => &requests::CHECKS,
+        }
+    }
+
+    /// Returns the names of the checks whose figures a busy machine cannot change.
+    const fn counted(self) -> &'static [&'static str] {
+        match self {
+            Self::Quota => &["truth", "full-use", "conservation", "shadow"],
+            Self::Hotkeys => &["sketch", "stampede", "proof"],
+            Self::Overload => &[
+                "spike",
+                "stall",
+                "trouble",
+                "inversions",
+                "windows",
+                "step",
+                "noise",
+                "instructions",
+            ],
+            Self::Requests => &["cost"],
+            Self::Storage | Self::Price | Self::Client | Self::Loads => &[],
         }
     }
 }
 
 /// Arguments of `umbo-loadtest check`.
 #[derive(Debug, Args)]
+#[expect(clippy::struct_excessive_bools, reason = "flags of a command")]
 pub(crate) struct Arguments {
-    /// What is checked
+    /// What is checked; everything if it is not given
     #[arg(value_enum)]
-    subject: Subject,
+    subject: Option<Subject>,
     /// Checks to run; all where none is named
     names: Vec<String>,
     /// Fewer and shorter cases: about a minute for all
     #[arg(long)]
     quick: bool,
+    /// Only what is counted and simulated, quick, held to loadtest/figures.toml
+    #[arg(long, conflicts_with = "seed")]
+    counted: bool,
+    /// Write better figures to loadtest/figures.toml
+    #[arg(long, requires = "counted")]
+    record: bool,
     /// Of everything that is random
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -79,31 +113,62 @@ pub(crate) struct Arguments {
 impl Arguments {
     /// Runs the checks, prints each verdict when it is known, and fails where a bound does not hold.
     pub(crate) fn run(self) -> Result<ExitCode, Failure> {
-        let checks = self.subject.checks();
+        let subjects = match &self.subject {
+            Some(subject) => std::slice::from_ref(subject),
+            None => Subject::value_variants(),
+        };
+        let mut chosen = Vec::new();
+        for subject in subjects {
+            chosen.extend(self.chosen(*subject)?);
+        }
         if self.list {
-            for check in checks {
+            for check in chosen {
                 println!("{:<13} {}", check.name, check.about);
             }
             return Ok(ExitCode::SUCCESS);
         }
-        let chosen = chosen(checks, &self.names)?;
         let plan = Plan {
             seed: self.seed,
-            is_quick: self.quick,
+            is_quick: self.quick || self.counted,
         };
         println!("{}", Verdict::HEADING);
-        let mut failed = 0;
+        let mut verdicts = Vec::new();
         for check in chosen {
             for verdict in (check.run)(&plan)? {
                 println!("{verdict}");
-                failed += u32::from(!verdict.holds());
+                verdicts.push(verdict);
             }
         }
+        let failed = if self.counted {
+            self.hold(&verdicts)?
+        } else {
+            verdicts.iter().filter(|verdict| !verdict.holds()).count()
+        };
         if failed > 0 {
             println!("{failed} fall short");
             return Ok(ExitCode::FAILURE);
         }
         Ok(ExitCode::SUCCESS)
+    }
+
+    fn chosen(&self, subject: Subject) -> Result<Vec<&'static Check>, Failure> {
+        let chosen = chosen(subject.checks(), &self.names)?.into_iter();
+        let is_counted = |check: &&Check| !self.counted || subject.counted().contains(&check.name);
+        Ok(chosen.filter(is_counted).collect())
+    }
+
+    /// Holds figures to the record; returns the number of those that do not hold.
+    fn hold(&self, verdicts: &[Verdict]) -> Result<usize, Failure> {
+        let mut record = Record::read()?;
+        let is_all = self.subject.is_none() && self.names.is_empty();
+        let judgement = record.judge(verdicts, figures::versions()?, is_all);
+        for line in judgement.notes.iter().chain(&judgement.complaints) {
+            println!("{line}");
+        }
+        if self.record {
+            record.write()?;
+        }
+        Ok(judgement.complaints.len())
     }
 }
 

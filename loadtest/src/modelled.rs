@@ -61,11 +61,9 @@ pub(crate) struct Arguments {
     waiting: Option<usize>,
 }
 
-/// A dispatcher over a store of known capacity.
+/// A dispatcher in this process.
 pub(crate) struct Model {
-    pub(crate) shards: u16,
-    pub(crate) capacity: Capacity,
-    pub(crate) faults: Vec<Fault>,
+    pub(crate) store: Arc<dyn Store>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) hot_keys: Option<umbo_hotkey::ShieldSettings>,
     pub(crate) overload: Option<OverloadSettings>,
@@ -173,14 +171,14 @@ impl Arguments {
             overload.queue.waiting_max = waiting;
             overload.queue.codel.target = FOR_EVER;
         }
+        let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+        let capacity = Capacity {
+            places: self.places,
+            service_time: Duration::from_secs_f64(self.service_ms / 1e3),
+        };
         let model = Model {
-            shards: self.shards,
-            capacity: Capacity {
-                places: self.places,
-                service_time: Duration::from_secs_f64(self.service_ms / 1e3),
-            },
-            faults: self.fault.clone(),
-            clock: Arc::new(SystemClock),
+            store: modelled_store(self.shards, capacity, self.fault.clone(), &clock)?,
+            clock,
             // Every request is to reach its shard.
             hot_keys: None,
             overload: (!self.unprotected).then_some(overload),
@@ -189,18 +187,29 @@ impl Arguments {
     }
 }
 
+/// Makes an empty store of known capacity.
+pub(crate) fn modelled_store(
+    shards: u16,
+    capacity: Capacity,
+    faults: Vec<Fault>,
+    clock: &Arc<dyn Clock>,
+) -> Result<Arc<dyn Store>, Failure> {
+    let memory = MemoryStore::new(shards, Arc::clone(clock))
+        .map_err(|error| Failure::Contradiction(error.to_string()))?;
+    let store = ModelledStore::new(Arc::new(memory), capacity, faults);
+    Ok(Arc::new(store))
+}
+
 impl Model {
     /// Opens it.
     pub(crate) async fn pod(self) -> Result<Arc<Dispatcher>, Failure> {
-        let Self { shards, clock, .. } = self;
+        let Self { store, clock, .. } = self;
         let wrong = |error: &dyn std::fmt::Display| Failure::Contradiction(error.to_string());
-        let memory = MemoryStore::new(shards, Arc::clone(&clock)).map_err(|e| wrong(&e))?;
-        let store = ModelledStore::new(Arc::new(memory), self.capacity, self.faults);
         let quota = LimiterSettings {
             weights: Weights::default(),
             accounts_max: 65_536,
             buckets_max: 65_536,
-            shards,
+            shards: store.shard_map().shards() as u16,
             seed: 1,
         };
         let quota = Limiter::new(quota, PolicySet::built_in(), clock.monotonic());
@@ -209,7 +218,7 @@ impl Model {
             kind: code.kind().as_str(),
         });
         let parts = DispatcherParts {
-            store: Arc::new(store) as Arc<dyn Store>,
+            store,
             clock: Arc::clone(&clock),
             tokens: Arc::new(TokenRegistry::new().map_err(|e| wrong(&e))?),
             quota: Arc::new(quota),

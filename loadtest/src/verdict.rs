@@ -33,6 +33,8 @@ pub(crate) struct Verdict {
     figures: Vec<f64>,
     /// Absolute figures, for a reader's sense of scale.
     detail: String,
+    /// How much worse than a recorded one the figure may be, in per cent.
+    slack: f64,
 }
 
 impl Verdict {
@@ -95,7 +97,28 @@ impl Verdict {
             decisive,
             figures,
             detail,
+            slack: 0.0,
         }
+    }
+
+    /// Lets the figure be worse than a recorded one by so many per cent.
+    pub(crate) fn with_slack(self, slack: f64) -> Self {
+        Self { slack, ..self }
+    }
+
+    /// Returns by how many per cent the figure may be worse than a recorded one.
+    pub(crate) fn slack(&self) -> f64 {
+        self.slack
+    }
+
+    /// Returns what the figure is.
+    pub(crate) fn name(&self) -> &str {
+        self.what.trim_start()
+    }
+
+    /// Returns what must hold.
+    pub(crate) fn bound(&self) -> Bound {
+        self.bound
     }
 
     /// Returns the figure that decides.

@@ -10,7 +10,8 @@ def server():
     with memory_folder() as folder, Server(folder) as server:
         server.start()
         document = server.client().get("/openapi.json")
-        assert document.status == 200 and len(document.body) < 400_000, len(document.body)
+        # Generators read it whole, and people open it in a browser.
+        assert document.status == 200 and len(document.body) < 420_000, len(document.body)
         (folder / "openapi.json").write_bytes(document.body)
         yield server
         server.stop()

@@ -2,13 +2,15 @@
 //!
 //! Owns the rules about files (`files`), words (`words`, `glossary`), names of types (`type_names`), circles of
 //! modules (`cycles`), the arrows between crates (`arrows`), waits of tests and process tests that were flaky (`waits`),
-//! and the areas that changes touch (`areas`).
+//! the areas that changes touch (`areas`), and the budget of lines, long functions and prose (`budget`).
 //! Formatting, lints and licences have tools of their own.
 
 #[cfg(test)]
 mod areas;
 #[cfg(test)]
 mod arrows;
+#[cfg(test)]
+mod budget;
 #[cfg(test)]
 mod cycles;
 #[cfg(test)]

@@ -16,11 +16,12 @@ mod tests;
 
 use std::collections::hash_map::RandomState;
 use std::collections::{HashMap, VecDeque};
-use std::hash::BuildHasher as _;
+use std::hash::{BuildHasher as _, BuildHasherDefault, Hasher};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use umbo_types::Timestamp;
+use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use self::reasons::{MINUTES, RefusalCount};
 
@@ -98,15 +99,34 @@ struct CallerRecords {
     reasons: Vec<RefusalCount>,
 }
 
+/// Hashes a key that is a hash itself.
+#[derive(Debug, Default)]
+struct HashedId(u64);
+
+impl Hasher for HashedId {
+    fn write(&mut self, bytes: &[u8]) {
+        self.0 = xxh3_64_with_seed(bytes, self.0);
+    }
+
+    fn write_u64(&mut self, hash: u64) {
+        self.0 = hash;
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
+    }
+}
+
 #[derive(Debug)]
 struct Ring {
     bounds: Bounds,
     records: Vec<Option<Box<RequestRecord>>>,
     free: Vec<u32>,
     bytes: usize,
-    hasher: RandomState,
+    /// Of the hashes of ids, which clients may choose.
+    seed: u64,
     /// Place of the newest record by the hash of its id.
-    by_id: HashMap<u64, u32>,
+    by_id: HashMap<u64, u32, BuildHasherDefault<HashedId>>,
     callers: Vec<CallerRecords>,
     by_name: HashMap<Box<str>, u32>,
     /// The first of the callers that have so many records, linked with the others. What a change costs does not
@@ -138,8 +158,8 @@ impl RequestRecords {
                 records: Vec::new(),
                 free: Vec::new(),
                 bytes: 0,
-                hasher: RandomState::new(),
-                by_id: HashMap::new(),
+                seed: RandomState::new().hash_one(()),
+                by_id: HashMap::default(),
                 callers: Vec::new(),
                 by_name: HashMap::new(),
                 by_count: vec![NO_CALLER],
@@ -171,7 +191,7 @@ impl RequestRecords {
     /// Returns the newest record of an id.
     pub fn find(&self, id: &[u8]) -> Option<FoundRecord> {
         let ring = self.ring();
-        let place = *ring.by_id.get(&ring.hasher.hash_one(id))?;
+        let place = *ring.by_id.get(&ring.hash(id))?;
         let record = ring.records[place as usize].as_ref()?;
         (record.id.as_slice() == id).then(|| FoundRecord {
             record: (**record).clone(),
@@ -224,6 +244,10 @@ impl RequestRecords {
 }
 
 impl Ring {
+    fn hash(&self, id: &[u8]) -> u64 {
+        xxh3_64_with_seed(id, self.seed)
+    }
+
     /// Returns the place of a caller, made where there is room for it; otherwise the one that all others share.
     fn caller(&mut self, name: &str, now: Timestamp) -> u32 {
         if let Some(place) = self.by_name.get(name) {
@@ -327,7 +351,7 @@ impl Ring {
     fn push(&mut self, caller: u32, mut record: Box<RequestRecord>) -> Vec<Box<RequestRecord>> {
         let mut dropped = Vec::new();
         self.bytes += record.bytes();
-        let id = self.hasher.hash_one(record.id.as_slice());
+        let id = self.hash(record.id.as_slice());
         if let Some(place) = self.by_id.get(&id)
             && let Some(same) = &self.records[*place as usize]
             && same.id == record.id
@@ -368,7 +392,7 @@ impl Ring {
         let record = self.records[place as usize].take()?;
         self.free.push(place);
         self.bytes -= record.bytes();
-        let id = self.hasher.hash_one(record.id.as_slice());
+        let id = self.hash(record.id.as_slice());
         if self.by_id.get(&id) == Some(&place) {
             self.by_id.remove(&id);
         }

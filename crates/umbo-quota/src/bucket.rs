@@ -291,7 +291,7 @@ impl Bucket {
 
     /// Returns what a request has to leave in the bucket while refill is reserved, at most half a burst:
     /// what is due to tickets, and its own price, so that it takes none of the refill to come. One with a
-    /// good ticket has priority up to the ticket's cost.
+    /// good ticket has priority up to the ticket's cost. If clients forget their tickets, it leaves nothing.
     #[cold]
     fn to_leave(
         &self,
@@ -303,6 +303,9 @@ impl Bucket {
         let reserved = &self.words.reserved;
         let grace = schedule.grace();
         let unclaimed = reserved.unclaimed(&self.turnout, axis, grace);
+        if self.turnout.is_forgotten() {
+            return 0;
+        }
         // More of them may be brought at once than are expected on average: half a grace of refill more.
         let unclaimed = self
             .turnout

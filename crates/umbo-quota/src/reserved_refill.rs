@@ -9,7 +9,8 @@
 //! claimed of late. Where it falls, the stretches ahead shrink with it, since those tickets are held by
 //! the same clients as the ones that lapsed. So a flood that forgets its tickets makes nobody wait for
 //! refill that it does not come for. A ticket that is issued in exchange for another one reserves its
-//! whole cost: its client comes back.
+//! whole cost: its client comes back. While no ticket is brought at all, new requests leave nothing for
+//! tickets, so that the quota is used.
 //!
 //! The words are not moved in one step. A thread that reads between two moves sees a little more or
 //! less reserved for a moment, which decides who goes first and never how much is spent.
@@ -24,6 +25,9 @@ const SHARE_MIN: u64 = WHOLE / 16_384;
 /// Graces of refill that the expected share remembers: a few, so that neither one ticket decides it
 /// nor a flood lasts for long before it does.
 const MEMORY_GRACES: u64 = 3;
+/// A bucket assumes that its clients forget their tickets after so many graces with lapsed refill and without a ticket:
+/// more than a few late clients cause by chance. A new bucket assumes it after one.
+const FORGOTTEN_GRACES: u64 = 4;
 
 /// What an admission looks at. Positions on the axis and volumes are in atoms.
 #[derive(Debug, Default)]
@@ -47,6 +51,8 @@ pub(crate) struct Turnout {
     overdue: AtomicU64,
     /// Where the axis stood then.
     looked_at: AtomicU64,
+    /// Graces with lapsed refill since the last ticket was brought.
+    forgotten: AtomicU64,
 }
 
 impl ReservedRefill {
@@ -136,6 +142,7 @@ impl ReservedRefill {
     /// Ends the reservation of a ticket of this cost, which was brought.
     pub(crate) fn claim(&self, turnout: &Turnout, cost: u64) {
         turnout.brought.fetch_add(cost, Relaxed);
+        turnout.forgotten.store(0, Relaxed);
         turnout
             .claimed
             .fetch_add(subtract(&self.open, cost), Relaxed);
@@ -167,7 +174,14 @@ impl Turnout {
             claimed: AtomicU64::new(0),
             overdue: AtomicU64::new(0),
             looked_at: AtomicU64::new(axis),
+            forgotten: AtomicU64::new(FORGOTTEN_GRACES - 1),
         }
+    }
+
+    /// Returns whether clients forget their tickets, so that new requests leave nothing for them. The next ticket
+    /// that is brought ends it.
+    pub(crate) fn is_forgotten(&self) -> bool {
+        self.forgotten.load(Relaxed) >= FORGOTTEN_GRACES
     }
 
     /// Returns the cost of the tickets of which a volume is expected.
@@ -187,6 +201,7 @@ impl Turnout {
 
     /// Moves the expected share by what was brought of what was reserved, since the last look; returns it.
     fn learn(&self, claimed: u64, lapsed: u64, grace: u64) -> u64 {
+        self.forgotten.fetch_add(u64::from(lapsed > 0), Relaxed);
         let memory = grace.saturating_mul(MEMORY_GRACES);
         let came = memory.saturating_add(self.brought.swap(0, Relaxed));
         let reserved = memory.saturating_add(claimed).saturating_add(lapsed);
@@ -298,6 +313,23 @@ mod tests {
                 "{times} {every} {ahead:?}"
             );
         }
+    }
+
+    #[test]
+    fn tickets_are_forgotten_until_one_is_brought() {
+        let (refill, turnout) = (ReservedRefill::none(0), Turnout::full(0));
+        serve(&refill, &turnout, 2, 10, 1_000_000);
+        assert!(!turnout.is_forgotten());
+        serve(&refill, &turnout, 2, 10, 1_000_000);
+        assert!(turnout.is_forgotten());
+        refill.claim(&turnout, COST);
+        serve(&refill, &turnout, 3, 10, 1_000_000);
+        assert!(!turnout.is_forgotten());
+        serve(&refill, &turnout, 3, 10, 1_000_000);
+        assert!(turnout.is_forgotten());
+        refill.claim(&turnout, COST);
+        serve(&refill, &turnout, 50, 10, 20);
+        assert!(!turnout.is_forgotten(), "a few come back");
     }
 
     #[test]

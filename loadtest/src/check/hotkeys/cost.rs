@@ -77,9 +77,7 @@ pub(super) fn cost(plan: &Plan) -> Vec<Verdict> {
             }
         }
     }
-    let allocated = allocations::count(|| {
-        time(&order, count);
-    });
+    let (allocated, _) = allocations::count(|| time(&order, count));
     let Times {
         ours,
         probe,

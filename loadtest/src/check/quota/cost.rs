@@ -82,11 +82,7 @@ pub(super) fn cost(plan: &Plan) -> Result<Vec<Verdict>, Failure> {
             }
         }
     }
-    let count = |decide: &dyn Fn(usize) -> bool| {
-        allocations::count(|| {
-            time(&order, decide);
-        })
-    };
+    let count = |decide: &dyn Fn(usize) -> bool| allocations::count(|| time(&order, decide)).0;
     let allocated = count(&|at| ours.decide(&names[at]));
     let of_governor = count(&|at| governor.decide(&names[at]));
     let of_limitador = count(&|at| limitador.decide(at));

@@ -42,13 +42,17 @@ impl SimulatedDispatcher {
         let parts = reads.chunks(part);
         let all = &Barrier::new(parts.len());
         thread::scope(|scope| {
-            for reads in parts {
+            let threads = parts.map(|reads| {
                 scope.spawn(move || {
                     for &number in reads {
                         self.with_key(number, |key| self.shield.count(key));
                     }
                     all.wait();
-                });
+                })
+            });
+            // Joined, they have given their sketches back, so that the next ones take these and no others.
+            for thread in threads.collect::<Vec<_>>() {
+                thread.join().expect("counting does not panic");
             }
         });
     }

@@ -1,0 +1,102 @@
+//! What requests cost: instructions and allocations of each kind, counted.
+//!
+//! Embedded, the dispatcher and the engine are in one process; through the hop, the engine is behind a shard node. A
+//! range and a multi-get are counted by the row. Refusals reach no store, so there is one figure of each.
+
+use super::callgrind::{Counted, of_answer, of_row};
+use super::cases::{Case, run_all};
+use super::plan::{Check, Plan};
+use crate::counted::Kind;
+use crate::failure::Failure;
+use crate::verdict::{Bound, Verdict};
+
+pub(super) const CHECKS: [Check; 1] = [Check {
+    name: "cost",
+    about: "instructions and allocations of each kind of answer, embedded and through a shard node",
+    run: cost,
+}];
+
+/// How much worse than its last value a figure of instructions may be, in per cent: one of a get or a refusal, and one
+/// of a put or through the hop, where commits and batches of frames vary.
+const SLACK: f64 = 2.0;
+const SLACK_OF_MANY_THREADS: f64 = 5.0;
+
+/// A kind of answer, and what it may cost.
+struct Kept {
+    kind: Kind,
+    is_remote: bool,
+    is_row: bool,
+    instructions_max: f64,
+    allocations_max: f64,
+}
+
+const fn kept(kind: Kind, is_remote: bool, instructions_max: f64, allocations_max: f64) -> Kept {
+    Kept {
+        kind,
+        is_remote,
+        is_row: matches!(kind, Kind::Range | Kind::MultiGet),
+        instructions_max,
+        allocations_max,
+    }
+}
+
+const ALL: [Kept; 13] = [
+    kept(Kind::Get, false, 26_100.0, 21.0),
+    kept(Kind::Put, false, 1_000_000.0, 32.0),
+    kept(Kind::Range, false, 2_400.0, 0.0),
+    kept(Kind::MultiGet, false, 10_800.0, 9.2),
+    kept(Kind::Hit, false, 24_400.0, 21.0),
+    kept(Kind::Rejected, false, 54_700.0, 57.0),
+    kept(Kind::ShedGet, false, 27_800.0, 25.0),
+    kept(Kind::ShedPut, false, 27_300.0, 25.0),
+    kept(Kind::Get, true, 56_000.0, 24.0),
+    kept(Kind::Put, true, 1_050_000.0, 51.0),
+    kept(Kind::Range, true, 7_500.0, 0.1),
+    kept(Kind::MultiGet, true, 16_300.0, 10.9),
+    kept(Kind::Hit, true, 24_700.0, 21.0),
+];
+
+impl Kept {
+    fn name(&self) -> String {
+        let row = if self.is_row { " row" } else { "" };
+        let place = if self.is_remote { ", hop" } else { "" };
+        format!("{}{row}{place}", self.kind.as_str())
+    }
+
+    fn count(&self) -> Result<Counted, Failure> {
+        let count = if self.is_row { of_row } else { of_answer };
+        count(self.kind, self.is_remote)
+    }
+
+    fn verdicts(&self, counted: Counted) -> [Verdict; 2] {
+        let name = self.name();
+        let verdict = |what: &str, most, figure| {
+            Verdict::one(format!("{name}: {what}"), Bound::AtMost(most), figure, "")
+        };
+        let slack = if self.is_remote || self.kind == Kind::Put {
+            SLACK_OF_MANY_THREADS
+        } else {
+            SLACK
+        };
+        // A table that grows now and then is no allocation of each answer.
+        let parts = if self.is_row { 10.0 } else { 1.0 };
+        let allocations = (counted.allocations * parts).round() / parts;
+        [
+            verdict("instructions", self.instructions_max, counted.instructions).with_slack(slack),
+            verdict("allocations", self.allocations_max, allocations),
+        ]
+    }
+}
+
+fn cost(_: &Plan) -> Result<Vec<Verdict>, Failure> {
+    let cases = ALL.map(|scenario| Case {
+        name: scenario.name(),
+        scenario,
+    });
+    let counted = run_all(&cases, |case| case.scenario.count());
+    let mut verdicts = Vec::new();
+    for (case, counted) in cases.iter().zip(counted) {
+        verdicts.extend(case.scenario.verdicts(counted?));
+    }
+    Ok(verdicts)
+}
