@@ -51,11 +51,21 @@ def kinds_of(ns, load, tables):
     ]
 
 
-def begin(server, kinds, at, come):
+def callers(server):
+    """Tokens of two callers: of one who may do everything, and of one who may write."""
+    make = lambda token, name, *grants: (
+        server.client(token=token).post("/admin/v1/tokens", {"name": name, "grants": list(grants)}).json()["token"]
+    )
+    slow = make(None, "slow", "admin:*", "write:*", "read:*", "scan:*")
+    return slow, make(slow, "other", "write:*")
+
+
+def begin(server, kinds, at, come, token):
     method, path, length, fields = kinds[at % len(kinds)](at)
     framing = f"Content-Length: {length}" if length else "Transfer-Encoding: chunked"
+    asked = f"Authorization: Bearer {token}\r\n" if token else ""
     chunk = "" if length else f"{64 * MIB:x}\r\n"
-    head = f"{method} {path} HTTP/1.1\r\nHost: localhost\r\n{framing}\r\n{fields}\r\n{chunk}"
+    head = f"{method} {path} HTTP/1.1\r\nHost: localhost\r\n{framing}\r\n{fields}{asked}\r\n{chunk}"
     sock = server.raw(head.encode())
     sock.setblocking(False)
     # As much as the server takes: it ends some of them, and what it does not read stays in the socket.
@@ -66,16 +76,22 @@ def begin(server, kinds, at, come):
     return sock
 
 
-@pytest.mark.parametrize("come", [100, 60_000, 2 * MIB], ids=["nothing", "little", "much"])
-def test_slow_uploads_hinder_no_writer(server, come):
+@pytest.mark.parametrize(
+    "come, is_one_caller", [(100, True), (60_000, True), (2 * MIB, False)], ids=["nothing", "little", "much"]
+)
+def test_slow_uploads_hinder_no_writer(server, come, is_one_caller):
+    """What comes at once of much holds the share of its caller; what is slow gives way to its own caller, too."""
     slow, other = server.namespace("slow"), server.namespace("other")
     load, tables = (Load.create(server.client(), "slow") for _ in range(2))
+    token = None
+    if not is_one_caller:
+        token, other.client.token = callers(server)
     assert other.put("warm", value=b"x" * 100_000).status == 201
     before = server.memory()
     server.reset_peak_memory()
     kinds, socks, failed, written = kinds_of(slow, load, tables), [], [], 0
     for at in range(SLOW):
-        socks.append(begin(server, kinds, at, come))
+        socks.append(begin(server, kinds, at, come, token))
         if at % 10 == 0:
             answer = other.put(f"p{at}", value=b"y" * (100_000 if at % 20 else 900_000))
             written += 1

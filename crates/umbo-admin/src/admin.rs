@@ -153,7 +153,7 @@ where
         len_max: len_max as u64,
         timeout: dispatcher.limits.body_timeout,
     };
-    // Operators have a share of their own beside the services.
+    // Operators share no memory with the services that have their name.
     let operator = !hash_of(caller(dispatcher, headers)?.id.as_str());
     let room = dispatcher.body_room(operator, ROOM_PATIENCE);
     let (mut bytes, mut _held) = read_bounded(&mut body, limits, &room).await?;

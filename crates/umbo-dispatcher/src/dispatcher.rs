@@ -39,7 +39,7 @@ pub struct DispatcherLimits {
     pub body_memory_max: usize,
     /// Memory that answers over 4 KiB hold together until their clients have taken them, in bytes.
     pub answer_memory_max: usize,
-    /// Time in which a request body must have arrived, or of one that is streamed 1 KiB for each second of it.
+    /// Time for a request body to arrive. A streamed body has to bring 1 KiB for each second of it, again and again.
     pub body_timeout: Duration,
     /// Deadline of requests that name none; streamed pages have none then.
     pub default_timeout: Duration,
@@ -83,7 +83,7 @@ pub struct Dispatcher {
     in_flight: AtomicUsize,
     /// Requests that are to give way to others.
     places_wanted: AtomicUsize,
-    /// Memory of the bodies that are being read, and of what they are inflated to.
+    /// Memory of the bodies that are being read, and of inflated ones.
     pub body_memory: CallerMemory,
     /// Memory of the answers that clients have not taken yet.
     pub answer_memory: Arc<Memory>,
@@ -257,8 +257,8 @@ impl Dispatcher {
         self.metrics.begin_request(operation);
     }
 
-    /// Refuses a request where as many are in flight as there may be. One of [`CROWD_PARTS`] parts of them give way then,
-    /// of those that wait for a slow client.
+    /// Refuses a request where as many are in flight as there may be. Up to one of [`CROWD_PARTS`] parts of them give
+    /// way then, if they wait for slow clients.
     pub(crate) fn check_in_flight(&self) -> Result<(), RequestError> {
         let max = self.limits.requests_in_flight_max;
         if self.requests_in_flight() > max {
@@ -269,7 +269,7 @@ impl Dispatcher {
         Ok(())
     }
 
-    /// Returns where a body of a caller has its memory, for which it waits for up to `patience`.
+    /// Returns where a body of a caller has its memory. It waits for room for up to `patience`.
     pub fn body_room(&self, caller: u64, patience: Duration) -> BodyRoom<'_> {
         BodyRoom {
             memory: &self.body_memory,

@@ -50,7 +50,7 @@ pub enum BodyError {
     /// There is no memory for it (`BodyMemoryFull`).
     #[error("{}", held_up(*.0))]
     NoRoom(Full),
-    /// It came too slowly while others waited for what it held (`BodyMemoryFull`, or `TooManyRequestsInFlight`).
+    /// It came too slowly while others waited for its memory or place (`BodyMemoryFull`, or `TooManyRequestsInFlight`).
     #[error(
         "the body came at less than {} KiB/s while others waited: {}",
         CROWDED_RATE_MIN >> 10,
@@ -77,7 +77,7 @@ const fn held_up(full: Full) -> &'static str {
     }
 }
 
-/// Reads a whole body, and returns what it holds of the memory of bodies.
+/// Reads a whole body, and returns its memory.
 ///
 /// One that announces more than `len_max` bytes is refused before it is polled, so that a client
 /// waiting for `100 Continue` never sends it. A body of one piece is returned without a copy.

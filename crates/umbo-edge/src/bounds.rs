@@ -6,17 +6,17 @@ use std::time::Duration;
 /// Bodies and answers up to this length, in bytes, take no part of a budget: the bound on requests in flight (4,096 by
 /// default) bounds them to 16 MiB, and a put or get of a small row costs nothing here.
 pub const FREE_LEN: usize = 4 << 10;
-/// A connection holds at most one of so many parts of what it leaves free of the memory of answers: alone a sixteenth of
-/// all, the next one as much of the rest. That of the default budget (16 MiB) holds the longest multi-get.
+/// A connection holds at most one of so many parts of the memory of answers that it leaves free: alone a sixteenth of
+/// all, the next one as much of the rest. A sixteenth of the default budget (16 MiB) holds the longest multi-get.
 pub const ANSWER_PARTS: usize = 15;
 /// A caller holds at most as much of the memory of bodies as it leaves free: alone one half, and of two that take all
 /// they get each a third. Connections are free, so bodies are not bounded by them.
 pub const BODY_PARTS: usize = 1;
-/// The first answer of a connection, and the first body of a caller, may take one of so many parts of what is free: one
-/// long one is not what a share is for, and still leaves room.
+/// The first answer of a connection, and the first body of a caller, may take one of so many parts of the free memory:
+/// shares are not for a single long one, and it still leaves room.
 pub const FIRST_SHARES: usize = 2;
 /// Lowest rate, in bytes a second, at which a client takes an answer that waits for it, and sends a body that is
-/// streamed. Both hold memory meanwhile; a line that is slower than 8 kbit/s is none that serves.
+/// streamed. Both hold memory meanwhile; a line under 8 kbit/s serves nobody.
 pub const RATE_MIN: u64 = 1 << 10;
 /// Lowest rate, in bytes a second, of a body that holds memory which somebody waits for.
 pub const CROWDED_RATE_MIN: u64 = 64 << 10;
@@ -35,8 +35,8 @@ pub const COMPRESSIONS_MAX: usize = 128;
 /// Refused bodies that are read and forgotten after their answers at a time, of all ports. Each holds a few KiB, and
 /// the work of reading.
 pub const REFUSED_BODIES_MAX: usize = 64;
-/// HTTP/2 flow control windows: what one stream, and all streams of a connection, may have sent before the handler
-/// reads it.
+/// HTTP/2 flow control windows: bytes that one stream, and all streams of a connection, may have sent before the
+/// handler reads them.
 pub const STREAM_WINDOW: u32 = 256 << 10;
 /// See [`STREAM_WINDOW`].
 pub const CONNECTION_WINDOW: u32 = 1 << 20;

@@ -47,7 +47,7 @@ pub enum InflateError {
     /// There is no memory for it.
     #[error("there is no memory for its {len} bytes once inflated")]
     NoRoom {
-        /// Bytes for which there has to be room, at least.
+        /// Bytes that need room, at least.
         len: usize,
         /// The bound that leaves none.
         full: Full,
@@ -140,8 +140,8 @@ impl ContentCoding {
         }
     }
 
-    /// Inflates bytes to at most `len_max`. `hold` takes memory for as many bytes as it is told; where it has none,
-    /// what was inflated is given up.
+    /// Inflates bytes to at most `len_max`. `hold` takes memory for a number of bytes; if it fails, the inflated
+    /// bytes are given up.
     pub async fn inflate(
         self,
         body: &[u8],

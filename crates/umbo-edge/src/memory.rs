@@ -1,11 +1,11 @@
 //! Memory that waits for clients: bytes of bodies that are still coming, and of answers that were not taken yet.
 //!
 //! Owns a budget of bytes for all clients of a server, and the share of it that one holder may have, which is a caller
-//! for bodies and a connection for answers: a part of what is free (the dynamic threshold of Choudhury and Hahne, 1998),
+//! for bodies and a connection for answers: a part of the free memory (the dynamic threshold of Choudhury and Hahne, 1998),
 //! so that holders who take all they get leave room for the others. A [`MemoryPermit`] goes with the bytes until the
 //! last of them is dropped: written to a shard, or taken by the socket (or the frames of HTTP/2). Invariants: the budget
 //! is exceeded only by answers that must not be refused, as those to writes that were applied, and by a body or answer
-//! that is alone; what is taken is given back exactly once. Up to `FREE_LEN` nothing is taken: `requests_in_flight_max`
+//! that is alone; it is given back exactly once. Up to `FREE_LEN` nothing is taken: `requests_in_flight_max`
 //! bounds how many such bodies and answers there are.
 
 use std::collections::HashMap;
@@ -22,13 +22,13 @@ use crate::bounds::{FIRST_SHARES, FREE_LEN};
 #[derive(Debug)]
 pub struct Memory {
     budget_bytes: usize,
-    /// A holder may have one of so many parts of what it leaves free.
+    /// A holder may have one of so many parts of the memory that it leaves free.
     parts: usize,
     held_bytes: AtomicUsize,
     room: Room,
 }
 
-/// What one connection or caller holds of a budget.
+/// The memory of one connection or caller, of a budget.
 #[derive(Debug, Default)]
 pub struct MemoryHolder {
     held_bytes: AtomicUsize,
@@ -45,7 +45,7 @@ struct Room {
     waiting: AtomicUsize,
 }
 
-/// What one connection holds of the memory of answers.
+/// The memory of one connection, of the budget of answers.
 #[derive(Debug, Default)]
 pub struct ConnectionAnswers {
     /// Its share.
@@ -82,11 +82,11 @@ pub struct CallerMemory {
     holders: Mutex<(HashMap<u64, Weak<MemoryHolder>>, usize)>,
 }
 
-/// Callers below which none is forgotten: 8 KiB.
+/// So many callers are never forgotten: 8 KiB.
 const HOLDERS_KEPT: usize = 256;
 
 impl CallerMemory {
-    /// Makes a budget of so many bytes, of which a caller may have one of `parts` of what it leaves free.
+    /// Makes a budget of so many bytes. A caller may have one of `parts` of the bytes that it leaves free.
     pub fn new(budget_bytes: usize, parts: usize) -> Self {
         Self {
             memory: Memory::new(budget_bytes, parts),
@@ -118,7 +118,7 @@ impl CallerMemory {
 }
 
 impl Memory {
-    /// Makes a budget of so many bytes, of which a holder may have one of `parts` of what it leaves free.
+    /// Makes a budget of so many bytes. A holder may have one of `parts` of the bytes that it leaves free.
     pub fn new(budget_bytes: usize, parts: usize) -> Arc<Self> {
         Arc::new(Self {
             budget_bytes,
@@ -152,10 +152,10 @@ impl ConnectionAnswers {
 
 impl Room {
     /// Counts one who waits, until the guard is dropped, and tells those who hold some and are slow to use it.
-    fn wait(&self) -> Waiting<'_> {
+    fn wait(&self) -> RoomWait<'_> {
         self.waiting.fetch_add(1, Relaxed);
         self.is_wanted.notify_waiters();
-        Waiting(&self.waiting)
+        RoomWait(&self.waiting)
     }
 
     fn is_wanted(&self) -> bool {
@@ -163,9 +163,9 @@ impl Room {
     }
 }
 
-struct Waiting<'a>(&'a AtomicUsize);
+struct RoomWait<'a>(&'a AtomicUsize);
 
-impl Drop for Waiting<'_> {
+impl Drop for RoomWait<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Relaxed);
     }
@@ -196,7 +196,7 @@ impl MemoryPermit {
         let until = Instant::now() + patience;
         let (holder, memory) = (Arc::clone(&self.holder), Arc::clone(&self.memory));
         loop {
-            // What is given back from here on is noticed.
+            // Memory that is given back from here on is noticed.
             let of_holder = holder.room.is_there.notified();
             let of_server = memory.room.is_there.notified();
             let Err(full) = self.grow(len) else {
@@ -242,7 +242,7 @@ impl MemoryPermit {
         self.try_resize(len.max(self.len))
     }
 
-    /// Makes it hold `len` bytes. Where there is no room, it changes nothing and returns which bound left none.
+    /// Makes it hold `len` bytes. Without room it changes nothing and returns the bound that left none.
     pub fn try_resize(&mut self, len: usize) -> Result<(), Full> {
         if len <= self.len {
             self.shrink(len);

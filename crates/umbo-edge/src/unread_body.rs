@@ -24,7 +24,6 @@ use tokio::sync::oneshot;
 use tokio::time::timeout;
 
 use crate::body::ReplyBody;
-use crate::bounds::REFUSED_BODIES_MAX;
 
 /// Longest body that is read before the answer, only to be forgotten.
 const LEN_MAX: u64 = 64 << 10;
@@ -37,7 +36,7 @@ pub(crate) mod refused {
 
     use tokio::sync::Semaphore;
 
-    use super::REFUSED_BODIES_MAX;
+    use crate::bounds::REFUSED_BODIES_MAX;
 
     /// Permits are bodies that are read at a time.
     pub(crate) static BODIES: Semaphore = Semaphore::const_new(REFUSED_BODIES_MAX);
@@ -186,6 +185,7 @@ mod tests {
     use http::Request;
 
     use super::*;
+    use crate::bounds::REFUSED_BODIES_MAX;
 
     #[tokio::test(start_paused = true)]
     async fn no_more_refused_bodies_are_read_than_may_be() {

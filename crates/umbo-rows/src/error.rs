@@ -27,8 +27,8 @@ pub enum RowsError {
     /// More columns than a table has, or longer names.
     #[error(
         "it has more than {} columns, or their names have more than {} KiB",
-        crate::table::COLUMNS_MAX,
-        crate::table::NAMES_LEN_MAX >> 10
+        crate::row::COLUMNS_MAX,
+        crate::row::NAMES_LEN_MAX >> 10
     )]
     TooManyColumns,
     /// A column is missing.

@@ -17,15 +17,10 @@ use umbo_types::{Key, limits};
 use crate::error::RowsError;
 use crate::format::Columns;
 use crate::line;
-use crate::row::{LoadRow, RejectReason};
+use crate::row::{COLUMNS_MAX, LoadRow, NAMES_LEN_MAX, RejectReason};
 
 /// Most names of columns that an error lists.
 const NAMES_LISTED_MAX: usize = 20;
-/// Most columns of a table: each row has a cell for each of them, and other stores have no wider tables.
-pub(crate) const COLUMNS_MAX: usize = 4_096;
-/// Longest names of all columns together, in bytes. A value that is made of the rest of a row repeats them, so a row of
-/// 4 KiB becomes no more than this.
-pub(crate) const NAMES_LEN_MAX: usize = 256 << 10;
 
 /// A cell of a table.
 #[derive(Debug, Clone, PartialEq)]
@@ -97,7 +92,7 @@ pub(crate) struct Table {
     expires_at: Option<usize>,
     content_type: Option<usize>,
     content_encoding: Option<usize>,
-    /// Columns of which the value is a JSON object, in their order; none where it is a column.
+    /// Columns whose JSON object is the value, in their order; `None` if the value is a column.
     rest: Option<Vec<usize>>,
 }
 

@@ -100,7 +100,7 @@ struct PieceWriter {
     writes: JoinSet<Result<RequestUnits, RequestError>>,
     /// Pieces that are written next, all of one segment.
     gathered: Vec<Mutation>,
-    /// What they hold.
+    /// Their memory.
     held: Vec<MemoryPermit>,
     /// The piece that comes in.
     piece: GatheredBody,
@@ -130,7 +130,7 @@ impl PieceWriter {
                 .await
                 .is_err()
             {
-                // What has gathered gives its memory back once it is written.
+                // The gathered pieces give their memory back once they are written.
                 self.write().await?;
                 self.piece.grow(taken.len(), piece_len, room).await?;
             }

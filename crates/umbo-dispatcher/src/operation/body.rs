@@ -41,7 +41,7 @@ where
     B: Body<Data = Bytes> + Unpin,
     B::Error: std::fmt::Display,
 {
-    /// Begins with a body of which nothing was read. `caller` is asked for the hash of who pays, where there is a body.
+    /// Begins with an unread body. `caller` returns the hash of the payer; it is called only if there is a body.
     pub(crate) fn new(
         dispatcher: &'a Dispatcher,
         caller: impl FnOnce() -> u64,
@@ -131,7 +131,7 @@ where
         self.received.clone()
     }
 
-    /// Keeps what was received in pieces, for a repetition of the request, and the memory that it holds.
+    /// Keeps the received pieces and their memory, for a repetition of the request.
     pub(crate) fn keep(&mut self, received: Received, memory: Option<MemoryPermit>) {
         self.received = Some(received);
         self.memory = memory;

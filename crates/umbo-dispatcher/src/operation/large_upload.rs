@@ -149,7 +149,7 @@ impl ChunkWriter {
         steps
     }
 
-    /// Begins to write steps; `memory` is what they hold until they are written.
+    /// Begins to write steps; they hold `memory` until they are written.
     fn begin_write(&mut self, steps: Vec<UploadStep>, memory: Option<MemoryPermit>) {
         // A caller without a quota need not send more.
         let is_first = self.giving_up.is_none();

@@ -1,7 +1,7 @@
-//! Bodies as they come: what has come of one holds memory, and it has to come fast enough.
+//! Bodies as they come: the bytes that came hold memory, and the next ones have to come fast enough.
 //!
 //! Memory is taken a little ahead of the bytes, at most as much again as there is, and never for what a client only
-//! announces. A body that is streamed has a least rate, one that is held as a whole a time. Where somebody waits for
+//! announces. A streamed body has a least rate, a body in one piece has a time. Where somebody waits for
 //! memory, bodies that hold some have a higher rate, and give way when they are slower; where requests are
 //! turned away because too many are in flight, all bodies do. A client that sends nothing costs nobody more than that wait.
 
@@ -26,7 +26,7 @@ pub struct BodyRoom<'a> {
     pub caller: u64,
     /// How long to wait for room.
     pub patience: Duration,
-    /// The requests in flight, of which the body's is one.
+    /// The requests in flight, with that of the body.
     pub requests: &'a dyn InFlightCounter,
 }
 
@@ -51,12 +51,12 @@ impl GatheredBody {
         self.bytes.len()
     }
 
-    /// Returns whether there are none.
+    /// Returns whether nothing has come.
     pub fn is_empty(&self) -> bool {
         self.bytes.is_empty()
     }
 
-    /// Takes memory for `len` bytes more, where there are to be at most `len_max` in the end; waits for room.
+    /// Takes memory for `len` bytes more, of at most `len_max` in the end; waits for room.
     pub async fn grow(
         &mut self,
         len: usize,
@@ -73,14 +73,14 @@ impl GatheredBody {
         }
     }
 
-    /// Adds bytes, for which memory was taken.
+    /// Adds bytes. Their memory was taken before.
     pub fn push(&mut self, piece: &[u8], len_max: usize) {
         let needed = self.room_for(piece.len(), len_max);
         self.bytes.reserve_exact(needed - self.bytes.len());
         self.bytes.extend_from_slice(piece);
     }
 
-    /// Takes the bytes out, with what they hold.
+    /// Takes the bytes out, with their memory.
     pub fn take(&mut self) -> (Bytes, Option<MemoryPermit>) {
         let Self {
             mut bytes,
@@ -121,11 +121,11 @@ impl GatheredBody {
     }
 }
 
-/// How fast a body comes. Only the time is counted in which its reader waits for the client.
+/// How fast a body comes. Only time counts while its reader waits for the client.
 #[derive(Debug)]
 pub struct BodyPace {
     timeout: Duration,
-    /// Whether the timeout begins anew with each one in which enough has come.
+    /// Whether the timeout begins anew whenever enough has come.
     is_streamed: bool,
     /// Time waited of the present timeout.
     waited: Duration,
@@ -136,7 +136,7 @@ pub struct BodyPace {
 }
 
 impl BodyPace {
-    /// Begins with a body all of which has to come within a time.
+    /// Begins with a body that has to come within a time.
     pub const fn whole(timeout: Duration) -> Self {
         Self {
             timeout,
@@ -147,7 +147,7 @@ impl BodyPace {
         }
     }
 
-    /// Begins with a body of which [`crate::bounds::RATE_MIN`] has to come within each `timeout`.
+    /// Begins with a body that has to come at [`crate::bounds::RATE_MIN`], within each `timeout`.
     pub const fn streamed(timeout: Duration) -> Self {
         Self {
             is_streamed: true,
@@ -170,7 +170,7 @@ impl BodyPace {
             return self.came(ready?);
         }
         loop {
-            // One that is too slow for a crowd looks for one again and again.
+            // A body that is too slow for a crowd looks for a crowd again and again.
             let is_slow = self.pause_left.is_zero();
             if is_slow && let Some(full) = room.wanted(held) {
                 return Err(BodyError::GaveWay(full));
@@ -215,7 +215,7 @@ impl BodyPace {
         Ok(piece)
     }
 
-    /// Ends a timeout: another one begins for a body that is streamed and of which enough has come.
+    /// Ends a timeout: another one begins for a streamed body if enough has come.
     fn end_timeout(&mut self) -> Result<(), BodyError> {
         if !self.is_streamed || self.come < bytes_min(self.timeout) {
             return Err(BodyError::TimedOut {
