@@ -217,3 +217,24 @@ def test_rows_that_have_expired_already_are_skipped_and_counted(ns):
     assert "row 1" in refused["detail"] and "expired" in refused["detail"]
     (row, end) = ns.write([{"pk": "d", "v": "x", "expires_at": seconds}]).batch()
     assert row["status"] == 400 and "milliseconds" in row["error"]["detail"] and end["end"]["failed"] == 1
+
+
+def test_what_people_send_first_is_told_what_is_wrong(ns):
+    """A byte order mark costs nothing; a list is refused whole; JSON as a value, and lines that have lost their ends, are named."""
+    answer = ns.write(['\ufeff{"pk":"a","v":"1"}', {"pk": "b", "v": "2"}])
+    assert answer.status == 200 and ns.get("a", "").body == b"1"
+    refused = ns.write(['[{"pk":"c","v":"1"}]']).problem(400, "invalid-body")
+    assert "one object a line" in refused["detail"]
+    for line, words in [
+        ('{"pk":"d","v":{"x":1}}', "'v' is an object, expected text"),
+        ('{"pk":"d","v":5}', "'v' is a number, expected text"),
+        ('{"pk":7,"v":"x"}', "'pk' is a number, expected text"),
+        ('{"pk":"d","v":"1"}{"pk":"e","v":"2"}', "--data-binary"),
+        ('{"pk":"d","v":x}', "at column 15"),
+    ]:
+        row, end = ns.write([line]).batch()
+        assert row["status"] == 400 and words in row["error"]["detail"], row
+        assert "line 1" not in row["error"]["detail"]
+    refused = ns.multi_get(["a"]).problem(400, "invalid-body")
+    assert "struct" not in refused["detail"], refused
+    assert len(ns.scan_all()) == 2

@@ -101,3 +101,14 @@ def test_bodies_that_cannot_be_read_are_refused(full, body):
     answer = full.client.post(f"{full.base}/scan", json.dumps(body))
     assert answer.status == 400, answer
     answer.problem(400, answer.json()["type"].rsplit("/", 1)[1])
+
+
+def test_a_row_is_one_line_to_every_reader(ns):
+    """Clients that split text by Unicode's line ends, as Python's splitlines does, see each row as one line."""
+    odd = "a\u0085b\u2028c\u2029d"
+    ns.put(odd, odd, odd.encode())
+    for body in (ns.range(odd).body, ns.scan().body, ns.multi_get([{"pk": odd, "sk": odd}]).body):
+        lines = body.decode().splitlines()
+        assert len(lines) == 2, lines
+        row = json.loads(lines[0])
+        assert row["sk"] == odd and row["v"] == odd

@@ -13,6 +13,7 @@ import pytest
 
 from harness import WAIT_SECONDS
 from quotas import (
+    QUANTUM_MS,
     in_threads,
     limited,
     make_token,
@@ -120,8 +121,9 @@ def test_a_crowd_that_waits_as_told_is_served_when_it_comes_back(closed):
     elapsed = served(closed.server.clock, crowd, 8, exact_ms)
     successes, rejections, asked_again, in_vain = sums(crowd)
     assert in_vain == 0, (rejections, in_vain, asked_again)
-    # A hundred are there at once and a hundred a second come in, of which hardly any is wasted.
-    assert RATE + RATE * (elapsed - 0.1) <= successes <= RATE + RATE * elapsed, (successes, elapsed)
+    # A hundred are there at once and a hundred a second come in, of which hardly any is wasted. What comes in comes by
+    # refills, the first of which may be due at once; and the last request is let in by a part of one.
+    assert RATE + RATE * (elapsed - 0.1) <= successes <= RATE + RATE * (elapsed + QUANTUM_MS / 1_000) + 1, (successes, elapsed)
 
 
 def test_whole_seconds_are_enough_too(closed):

@@ -243,8 +243,16 @@ def test_a_flood_of_one_caller_hides_no_refusal_of_another(new_server):
     reasons = root.get("/admin/v1/why?caller=flood").json()
     assert [(one["code"], one["count"]) for one in reasons["reasons"]] == [("forbidden", threads * rounds * count)]
     assert why(root, reasons["reasons"][0]["example"])["caller"] == "flood"
-    # Without the permission nothing is told.
-    quiet.get(f"/admin/v1/why/{said['request_id']}").problem(403, "forbidden")
+    # Without the permission a caller is told of its own requests, and of no others.
+    assert why(quiet, said["request_id"])["id"] == said["request_id"]
+    fleet = quiet.get(f"/admin/v1/fleet/why/{said['request_id']}").json()["processes"]
+    assert [one["answer"]["id"] for one in fleet] == [said["request_id"]]
+    own = quiet.get("/admin/v1/why?caller=quiet").json()["reasons"]
+    assert [(one["code"], one["count"]) for one in own] == [("forbidden", 1)]
+    for other in (reasons["reasons"][0]["example"], "nothing"):
+        quiet.get(f"/admin/v1/why/{other}").problem(403, "forbidden")
+        assert quiet.get(f"/admin/v1/fleet/why/{other}").json()["processes"] == []
+    quiet.get("/admin/v1/why?caller=flood").problem(403, "forbidden")
     Client(server.port).get("/admin/v1/why?caller=flood").problem(401, "unauthenticated")
     last = [one["id"] for one in root.get("/admin/v1/tokens").json()["tokens"] if one["name"] == "root"][0]
     refused = root.delete(f"/admin/v1/tokens/{last}").problem(409, "last-admin")

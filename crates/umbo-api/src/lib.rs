@@ -12,6 +12,7 @@ pub mod error_code;
 pub mod fleet;
 pub mod header;
 pub mod hot;
+pub mod json_line;
 pub mod key_text;
 pub mod loads;
 pub mod observe;

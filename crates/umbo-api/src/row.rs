@@ -10,6 +10,7 @@ use bytes::BufMut;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use crate::json_line;
 use crate::path::{KeyEncoding, base64url};
 
 /// A row as the server writes it.
@@ -318,7 +319,7 @@ fn gather_odd(odd: &mut [u8; PIECE_LEN], piece: &[u8; PIECE_LEN]) {
 }
 
 fn write_text(out: &mut impl BufMut, text: &str) {
-    serde_json::to_writer(out.writer(), text).expect("a buffer that grows takes every write");
+    json_line::write(out.writer(), text).expect("a buffer that grows takes every write");
 }
 
 #[cfg(test)]

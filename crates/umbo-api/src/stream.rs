@@ -33,6 +33,10 @@ pub struct End {
     pub why: EndReason,
     /// Rows in this page.
     pub rows: u64,
+    /// Rows that had expired: they were read and charged, and are not in this page.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    #[schema(required = false)]
+    pub expired: u64,
     /// Bytes of keys and values in this page.
     pub bytes: u64,
     /// Request units charged for the whole page. `Umbo-RU` says so too, or, where the page is
@@ -40,6 +44,14 @@ pub struct End {
     #[serde(default)]
     #[schema(required, value_type = f64, minimum = 0)]
     pub ru: Ru,
+}
+
+#[expect(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "serde asks for a reference"
+)]
+const fn is_zero(count: &u64) -> bool {
+    *count == 0
 }
 
 /// The line that ends a page.

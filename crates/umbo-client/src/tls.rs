@@ -191,8 +191,12 @@ pub(crate) fn failure(error: &(dyn std::error::Error + 'static)) -> Option<Strin
 }
 
 fn describe(error: &rustls::Error) -> String {
-    let rustls::Error::InvalidCertificate(certificate) = error else {
-        return error.to_string();
+    let certificate = match error {
+        rustls::Error::InvalidCertificate(certificate) => certificate,
+        rustls::Error::InvalidMessage(_) => {
+            return "what answers does not speak TLS: if the port is one of plain HTTP, name it with http://".to_owned();
+        }
+        other => return other.to_string(),
     };
     let reason = match certificate {
         _ if is_of_authority(error) => {

@@ -5,17 +5,17 @@
 //! Invariant: what [`Charge::charged`] returns once the charge is closed is what the ledger holds.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use http::HeaderValue;
 use smallvec::SmallVec;
 use umbo_control::NamespaceEntry;
-use umbo_http::{RequestError, rejection};
-use umbo_observe::request_records::{ChargeRecord, PolicyRecord, PolicyVerdict};
+use umbo_http::RequestError;
+use umbo_observe::request_records::{ChargeRecord, PolicyRecord};
 use umbo_overload::{Entry, Work as PresentWork};
 use umbo_quota::{
-    ActualUsage, Advertised, Breakdown, CostHint, Dimension, Explanation, Limit, MetPolicy, Policy,
-    QuotaRequest, Rejection, Reservation, ShardShare, UsageLine,
+    ActualUsage, Advertised, Breakdown, CostHint, Explanation, Limit, Policy, QuotaRequest,
+    Rejection, Reservation, ShardShare, UsageLine,
 };
 use umbo_store::StoreError;
 use umbo_types::{
@@ -25,6 +25,7 @@ use umbo_types::{
 use crate::dispatcher::Dispatcher;
 use crate::overload::hash_of;
 use crate::phase::identify::Identified;
+use crate::policy_record::{asked, rejected_by};
 use crate::request_log::ChargeEnd;
 
 /// Price of a result for which the request did not ask the store.
@@ -49,6 +50,8 @@ pub(crate) struct Charge {
     shares: SmallVec<[ShardShare; 2]>,
     /// What writes of the request were charged that have charges of their own.
     paid_apart: RequestUnits,
+    /// What the whole answer is going to be charged, where that is known before it is made.
+    announced: Option<RequestUnits>,
 }
 
 impl Charge {
@@ -65,6 +68,7 @@ impl Charge {
             is_shared: false,
             shares: SmallVec::new(),
             paid_apart: RequestUnits::ZERO,
+            announced: None,
         }
     }
 
@@ -354,6 +358,17 @@ impl Charge {
         charged.saturating_add(self.paid_apart)
     }
 
+    /// Records what the whole work of an answer is going to be, of which a part is done.
+    pub(crate) fn announce(&mut self, work: &ActualUsage) {
+        let reservation = self.reservation.as_ref();
+        self.announced = reservation.map(|reservation| reservation.price_of(work));
+    }
+
+    /// Returns what the head of the answer says of its charge.
+    pub(crate) fn told(&self) -> RequestUnits {
+        self.announced.unwrap_or_else(|| self.charged())
+    }
+
     /// Begins the time of the request anew, where the client has named none: its body took long.
     pub(crate) fn renew_deadline(&mut self) {
         let context = &mut self.identified.context;
@@ -407,51 +422,6 @@ impl Drop for Charge {
             metrics.record_admitted(operation, charged);
         }
     }
-}
-
-/// Returns what the record of a request says of the policy that rejected it.
-fn rejected_by(rejection: &Rejection) -> PolicyRecord {
-    PolicyRecord {
-        policy: Arc::clone(&rejection.policy.name),
-        balance: rejection.balance,
-        price: rejection.price,
-        rate: rejection.limit.rate,
-        observed: rejection.observed,
-        wait_millis: wait_millis(rejection.wait),
-        unit: rejection.policy.unit as u8,
-        is_of_shard: rejection.policy.per.contains(Dimension::Shard),
-        verdict: PolicyVerdict::Rejected,
-    }
-}
-
-/// Returns what it says of a policy that did not reject it.
-fn asked(met: &MetPolicy<'_>, is_refused: bool) -> PolicyRecord {
-    let verdict = match (met.is_enforced, is_refused) {
-        (false, _) if !met.is_covered => PolicyVerdict::WouldReject,
-        (true, false) => PolicyVerdict::Admitted,
-        (true, true) if !met.is_covered => PolicyVerdict::Rejected,
-        _ => PolicyVerdict::WouldAdmit,
-    };
-    PolicyRecord {
-        policy: Arc::clone(&met.policy.name),
-        balance: met.balance,
-        price: met.price,
-        rate: met.limit().rate,
-        observed: 0,
-        wait_millis: if met.wait.is_zero() {
-            0
-        } else {
-            wait_millis(met.wait)
-        },
-        unit: met.policy.unit as u8,
-        is_of_shard: met.shard.is_some(),
-        verdict,
-    }
-}
-
-/// Returns a wait as clients are told it.
-fn wait_millis(wait: Duration) -> u32 {
-    u32::try_from(rejection::wait_ms(wait)).unwrap_or(u32::MAX)
 }
 
 fn request(identified: &Identified, hint: CostHint) -> QuotaRequest<'_> {

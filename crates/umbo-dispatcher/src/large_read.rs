@@ -1,6 +1,7 @@
 //! A large value as a body: the next chunk is read when the connection has room for it.
 //!
-//! As with pages, each chunk holds its memory until the connection has taken it, and is charged when it is read. All
+//! As with pages, each chunk holds its memory until the connection has taken it, and is charged when it is read. The head
+//! says what all of them are charged, so their time is not: it is not known yet. All
 //! chunks are of one upload, so an answer never mixes values; one whose value has been gone for longer than shards keep it
 //! for reads under way is cut off.
 
@@ -35,7 +36,7 @@ pub(crate) struct LargeRead {
     /// First byte beyond.
     end: u64,
     call: StoreCall,
-    /// What was done so far.
+    /// What was done so far, and is charged.
     work: ActualUsage,
 }
 
@@ -61,6 +62,17 @@ impl LargeRead {
                 ..call
             },
             work,
+        }
+    }
+
+    /// Returns what is charged once all is read: whole chunks, also where only a part of them is sent.
+    pub(crate) fn whole_work(&self) -> ActualUsage {
+        let chunk = LARGE_CHUNK_LEN as u64;
+        let first = self.at / chunk * chunk;
+        let end = self.end.next_multiple_of(chunk).min(self.large.len);
+        ActualUsage {
+            read_bytes: self.work.read_bytes + end.saturating_sub(first),
+            ..self.work
         }
     }
 
@@ -134,14 +146,10 @@ impl LargeRead {
         let piece = chunk.slice(first..last);
         self.at += piece.len() as u64;
         self.work.read_bytes += chunk.len() as u64;
-        let work = ActualUsage {
-            service_time: log.charged_time(),
-            ..self.work
-        };
         if self.at >= self.end {
-            charge.settle(&work);
+            charge.settle(&self.work);
         } else {
-            charge.progress(&work);
+            charge.progress(&self.work);
         }
         Ok(piece)
     }

@@ -19,6 +19,7 @@ pub mod overload;
 mod page;
 mod paid_write;
 pub mod phase;
+mod policy_record;
 mod reply;
 pub mod request;
 mod request_log;

@@ -13,6 +13,7 @@ use std::pin::pin;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use umbo_api::json_line;
 use umbo_api::stream::{End, EndLine, EndReason};
 use umbo_http::cursor::{RangeCursor, ScanCursor};
 use umbo_http::decode::{Layout, PageBounds};
@@ -311,10 +312,11 @@ impl PageWalk {
             cursor,
             why,
             rows: self.rows,
+            expired: self.touched.rows.saturating_sub(self.rows),
             bytes: self.bytes,
             ru: encode::ru(charged),
         };
-        serde_json::to_writer(&mut *text, &EndLine { end })
+        json_line::write(&mut *text, &EndLine { end })
             .expect("a buffer that grows takes every write");
         text.extend_from_slice(match self.layout() {
             Layout::Lines => b"\n",

@@ -241,7 +241,7 @@ fn add_meta(response: &mut Response<ReplyBody>, log: &mut RequestLog, charge: Op
     log.answered(response.status().as_u16());
     let meta = ResponseMeta {
         request_id: log.request_id(),
-        charged: charge.map_or(RequestUnits::ZERO, Charge::charged),
+        charged: charge.map_or(RequestUnits::ZERO, Charge::told),
         left: charge.and_then(Charge::advertised),
         cache: log.cache_status(),
         charged_to: charge.and_then(Charge::charged_to),

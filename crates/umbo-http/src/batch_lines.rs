@@ -6,6 +6,7 @@ use bytes::Bytes;
 use umbo_api::batch::MatchField;
 use umbo_api::row::EXPIRES_AT_EXPECTED;
 use umbo_control::NamespaceEntry;
+use umbo_rows::source::BYTE_ORDER_MARK;
 use umbo_rows::{Expiry, LineChange, LineError, LoadChange, ParsedLine, line};
 use umbo_store::{Change, Condition, Mutation};
 use umbo_types::{PartitionKey, Timestamp, Version, limits};
@@ -20,7 +21,11 @@ pub fn parse(
     mut time_at: impl FnMut(&PartitionKey) -> Timestamp,
 ) -> Result<Vec<Result<Mutation, RequestError>>, RequestError> {
     let mut rows = Vec::new();
-    let mut rest = &body[..];
+    let mut rest = body.strip_prefix(BYTE_ORDER_MARK).unwrap_or(body);
+    if rest.trim_ascii_start().first() == Some(&b'[') {
+        let reason = "a batch is one object a line, without a list around them";
+        return Err(RequestError::BadBody(reason.to_owned()));
+    }
     while !rest.is_empty() {
         let end = memchr::memchr(b'\n', rest).unwrap_or(rest.len());
         let line = rest[..end].trim_ascii();
@@ -97,6 +102,8 @@ impl From<LineError> for RequestError {
                 other: "expires_at",
             },
             LineError::Json(_)
+            | LineError::NotText { .. }
+            | LineError::TwoObjects
             | LineError::Field(_)
             | LineError::ContentField
             | LineError::DeleteWithValue

@@ -15,7 +15,7 @@ use umbo_api::batch::DeleteRangeAnswer;
 use umbo_api::problem::CONTENT_TYPE as PROBLEM_TYPE;
 use umbo_api::quota::{ExplainAnswer, UsageAnswer};
 use umbo_api::ru::Ru;
-use umbo_api::{ErrorCode, Outcome, Problem, header};
+use umbo_api::{ErrorCode, Outcome, Problem, header, json_line};
 use umbo_edge::body::ReplyBody;
 use umbo_quota::Advertised;
 use umbo_store::{NUMBER_TYPE, StoreError, Written};
@@ -478,7 +478,7 @@ pub const fn ru(units: RequestUnits) -> Ru {
 
 /// Writes a value as JSON.
 pub fn write_json(out: &mut BytesMut, value: &impl serde::Serialize) {
-    serde_json::to_writer(out.writer(), value).expect("a buffer that grows takes every write");
+    json_line::write(out.writer(), value).expect("a buffer that grows takes every write");
 }
 
 /// Writes a value as one line of JSON.

@@ -15,7 +15,16 @@ where
             "expected an object, not a list".to_owned(),
         ));
     }
-    serde_json::from_slice(text).map_err(|error| RequestError::BadBody(error.to_string()))
+    serde_json::from_slice(text).map_err(|error| RequestError::BadBody(words(&error.to_string())))
+}
+
+/// Takes names of Rust's types out of what serde says.
+fn words(text: &str) -> String {
+    let Some((before, rest)) = text.split_once("expected struct ") else {
+        return text.to_owned();
+    };
+    let name_len = rest.find(' ').unwrap_or(rest.len());
+    format!("{before}expected an object{}", &rest[name_len..])
 }
 
 /// Reads a key of a list; `index` is its place.

@@ -41,7 +41,10 @@ pub fn detail(rejection: &Rejection) -> String {
     let policy = &*rejection.policy;
     let (name, unit) = (&policy.name, policy.unit.as_str());
     let rate = format_amount(policy.unit, rejection.limit.rate);
-    let whom = whom(policy);
+    let whom = match rejection.shard {
+        Some(shard) => format!("{}, this one of shard {shard}", whom(policy)),
+        None => whom(policy),
+    };
     let wait = wait_ms(rejection.wait);
     let spent = if rejection.observed > rejection.limit.rate {
         let observed = about(policy.unit, rejection.observed);
@@ -128,6 +131,7 @@ mod tests {
         Rejection {
             limit: policy.limit,
             policy: Arc::new(policy),
+            shard: None,
             label: String::new(),
             observed,
             balance,
@@ -144,6 +148,12 @@ mod tests {
         let flood = rejection(&["caller"], 400_200_000, -5);
         let text = "policy 'p' allows 100 ru/s per caller; about 401 ru/s were asked for; come back in 350 ms";
         assert_eq!(detail(&flood), text);
+        let of_shard = Rejection {
+            shard: Some(umbo_types::ShardId(3)),
+            ..rejection(&["shard"], 400_200_000, -5)
+        };
+        let text = "policy 'p' allows 100 ru/s per shard, this one of shard 3; about 401 ru/s were asked for; come back in 350 ms";
+        assert_eq!(detail(&of_shard), text);
         let debt = rejection(&["caller", "user", "namespace"], 0, -1_234_567);
         let text = "policy 'p' allows 100 ru/s per caller, user and namespace; 1.24 ru more than that were spent before; come back in 350 ms";
         assert_eq!(detail(&debt), text);

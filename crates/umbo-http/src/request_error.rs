@@ -451,6 +451,7 @@ impl RequestError {
             Self::RangeCutShort { source, .. } => store_shard(source),
             Self::Store(error) => store_shard(error),
             Self::Shed(report) => Some(report.shard),
+            Self::Rejected(rejection) => rejection.shard,
             Self::Control(error) => control_shard(error),
             Self::DeadlineInStore { shard, .. } | Self::DeadlineBeforeStore { shard, .. } => *shard,
             _ => None,

@@ -21,6 +21,7 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 
+use crate::crowd::RefusedCost;
 use crate::policy::Limit;
 use crate::reserved_refill::{ReservedRefill, Turnout};
 use crate::retry_ticket::RetryTicket;
@@ -169,7 +170,7 @@ impl Bucket {
     ) -> Result<(), i64> {
         let axis = schedule.level_at(now, self.words.refill_offset);
         let left = if self.words.reserved.is_any() {
-            let is_good = ticket.is_some_and(|ticket| self.use_up(ticket, now));
+            let is_good = ticket.is_some_and(|ticket| self.use_up(ticket, axis, now));
             self.to_leave(schedule, axis, price, ticket.filter(|_| is_good))
         } else {
             0
@@ -242,8 +243,14 @@ impl Bucket {
             (after <= farthest).then_some(after)
         };
         let reserved = &self.words.reserved;
+        let (cost, rate) = (price, schedule.limit.rate);
+        let refused = RefusedCost {
+            cost,
+            rate,
+            is_renewed,
+        };
         let first = reserved
-            .reserve(&self.turnout, axis, price, is_renewed, after)
+            .reserve(&self.turnout, axis, refused, after)
             .unwrap_or_else(|| axis.wrapping_add(farthest));
         RetryTicket {
             bucket: self.id,
@@ -265,6 +272,13 @@ impl Bucket {
         self.reached(&schedule, axis.wrapping_add(after.min(farthest)), now)
     }
 
+    /// Returns when the debt is paid; at least a quantum from now.
+    pub(crate) fn paid(&self, now: Millis) -> Millis {
+        let schedule = self.schedule.load();
+        let axis = schedule.level_at(now, self.words.refill_offset);
+        self.reached(&schedule, axis.wrapping_add(self.debt(axis)), now)
+    }
+
     /// Returns a ticket of this bucket that is brought before it is due.
     pub(crate) fn early<'a>(
         &self,
@@ -276,7 +290,7 @@ impl Bucket {
 
     /// Uses up a ticket and ends its reservation; returns whether it was good.
     #[cold]
-    fn use_up(&self, ticket: &RetryTicket, now: Millis) -> bool {
+    fn use_up(&self, ticket: &RetryTicket, axis: u64, now: Millis) -> bool {
         if ticket.bucket != self.id || !ticket.is_due(now) {
             return false;
         }
@@ -284,14 +298,14 @@ impl Bucket {
         let is_good = used.use_up(ticket, now);
         drop(used);
         if is_good {
-            self.words.reserved.claim(&self.turnout, ticket.cost);
+            self.words.reserved.claim(&self.turnout, axis, ticket.cost);
         }
         is_good
     }
 
     /// Returns what a request has to leave in the bucket while refill is reserved, at most half a burst:
     /// what is due to tickets, and its own price, so that it takes none of the refill to come. One with a
-    /// good ticket has priority up to the ticket's cost. If clients forget their tickets, it leaves nothing.
+    /// good ticket has priority up to the ticket's cost.
     #[cold]
     fn to_leave(
         &self,
@@ -303,7 +317,7 @@ impl Bucket {
         let reserved = &self.words.reserved;
         let grace = schedule.grace();
         let unclaimed = reserved.unclaimed(&self.turnout, axis, grace);
-        if self.turnout.is_forgotten() {
+        if self.turnout.is_without_tickets() {
             return 0;
         }
         // More of them may be brought at once than are expected on average: half a grace of refill more.

@@ -13,6 +13,7 @@ mod bucket;
 mod caller_state;
 mod continuation;
 mod cost;
+mod crowd;
 mod dimension;
 mod history;
 mod identity;

@@ -50,7 +50,7 @@ pub struct LimiterSettings {
     pub weights: Weights,
     /// Accounts (a caller in a namespace) that are kept; about 1 KiB each.
     pub accounts_max: usize,
-    /// Buckets that are kept; about 300 bytes each.
+    /// Buckets that are kept; about 400 bytes each.
     pub buckets_max: usize,
     /// Number of shards.
     pub shards: u16,
@@ -230,6 +230,7 @@ impl Limiter {
             }
             for share in shares {
                 let shard = Some(share.shard);
+                refusals.shard = shard;
                 let bucket = self.find_bucket(&matched.active, &request.subject, shard, now);
                 let parts = (share.parts, all);
                 let price = part(reservation.reserved.in_unit(matched.unit), parts);
@@ -242,6 +243,7 @@ impl Limiter {
                 }
             }
         }
+        refusals.shard = None;
         if refusals.longest.is_none() {
             reservation.take_penalty(request.price_multiplier, &mut refusals);
         }

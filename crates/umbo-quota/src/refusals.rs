@@ -2,14 +2,14 @@
 //!
 //! All policies are asked, also after one has refused, so that the wait is the longest of all and a
 //! request is not told a wait that another policy then makes longer. The bucket with the longest wait
-//! issues a retry ticket; a ticket that is brought too early is given back as it is. Jitter on top of
-//! the wait is at most a quantum: tickets are due one after the other.
+//! issues a retry ticket; a ticket that is brought too early is given back as it is, with a wait until it is
+//! due and the debt is paid. Jitter on top of the wait is at most a quantum: tickets are due one after the other.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-use umbo_types::{PriceMultiplier, RequestUnits};
+use umbo_types::{PriceMultiplier, RequestUnits, ShardId};
 
 use crate::bucket::Bucket;
 use crate::caller_state::MatchedPolicy;
@@ -18,12 +18,18 @@ use crate::request::QuotaRequest;
 use crate::retry_ticket::{BroughtTicket, RetryTicket};
 use crate::schedule::{Millis, Schedule};
 
+/// Jitter for each request that one refill is good for, in microseconds: so far apart they come one after the other.
+/// More would leave refill lying that is due to somebody, and that a new request takes.
+const JITTER_US: u128 = 500;
+
 /// What the policies say of one request.
 pub(crate) struct Refusals<'a> {
     /// The ticket that the request brings.
     ticket: Option<&'a BroughtTicket>,
     price_multiplier: PriceMultiplier,
     pub(crate) now: Millis,
+    /// The shard whose policies are asked.
+    pub(crate) shard: Option<ShardId>,
     /// Boxed: hardly any request has one.
     pub(crate) longest: Option<Box<LongestRefusal>>,
 }
@@ -32,6 +38,7 @@ pub(crate) struct Refusals<'a> {
 pub(crate) struct LongestRefusal {
     matched: MatchedPolicy,
     bucket: Arc<Bucket>,
+    shard: Option<ShardId>,
     due: Millis,
     balance: i64,
     price: u64,
@@ -49,6 +56,7 @@ impl<'a> Refusals<'a> {
             ticket: request.ticket.as_ref(),
             price_multiplier: request.price_multiplier,
             now,
+            shard: None,
             longest: None,
         }
     }
@@ -123,6 +131,7 @@ impl<'a> Refusals<'a> {
             self.longest = Some(Box::new(LongestRefusal {
                 matched: matched.clone(),
                 bucket: Arc::clone(bucket),
+                shard: self.shard,
                 due,
                 balance,
                 price,
@@ -147,6 +156,7 @@ impl<'a> Refusals<'a> {
         self.longest = Some(Box::new(LongestRefusal {
             matched,
             bucket,
+            shard: self.shard,
             due,
             balance,
             price,
@@ -172,6 +182,7 @@ impl<'a> Refusals<'a> {
         let LongestRefusal {
             matched,
             bucket,
+            shard,
             due,
             balance,
             price,
@@ -184,16 +195,22 @@ impl<'a> Refusals<'a> {
             let issue = || bucket.issue(price, self.now, self.ticket.is_some());
             early.map_or_else(issue, |early| *early)
         });
-        let due = ticket.map_or(due, |ticket| ticket.due);
+        let due = ticket
+            .map_or(due, |ticket| ticket.due)
+            .max(bucket.paid(self.now));
         let quantum = Duration::from_millis(bucket.quantum_ms());
         let wait = self.now.until(due).max(quantum);
         // The high half of a 128-bit product is uniform below the bound, without a division.
-        let jitter_us = (u128::from(random) * quantum.as_micros()) >> 64;
+        let turns = u128::from(bucket.limit().rate) * quantum.as_micros()
+            / (u128::from(price.max(1)) * 1_000_000);
+        let jitter_max_us = quantum.as_micros().min(JITTER_US * turns);
+        let jitter_us = (u128::from(random) * jitter_max_us) >> 64;
         Rejection {
             label: bucket.label.to_string(),
             limit: bucket.limit(),
             observed: bucket.observed(self.now),
             policy: Arc::clone(&matched.active.policy),
+            shard,
             balance,
             wait: wait + Duration::from_micros(jitter_us as u64),
             price,

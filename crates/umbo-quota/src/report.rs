@@ -248,6 +248,8 @@ pub struct Advertised<'a> {
 pub struct Rejection {
     /// The policy that asks for the longest wait.
     pub policy: Arc<Policy>,
+    /// The shard that it counted the request for, of a policy that counts by shard.
+    pub shard: Option<ShardId>,
     /// By what it counted the request.
     pub label: String,
     /// Rate and burst.

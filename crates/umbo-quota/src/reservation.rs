@@ -232,6 +232,14 @@ impl Reservation {
         }
     }
 
+    /// Returns what the request is charged if this is all of its work.
+    pub fn price_of(&self, work: &ActualUsage) -> RequestUnits {
+        let plain = self.price(self.account.pricing(), work);
+        let penalty = self.penalty.as_ref();
+        let penalty = penalty.map_or(RequestUnits::ZERO, |one| one.multiplier.penalty(plain));
+        plain.saturating_add(penalty)
+    }
+
     /// Returns what the request is charged at this moment.
     pub fn charged(&self) -> RequestUnits {
         match self.state {

@@ -9,25 +9,35 @@
 //! claimed of late. Where it falls, the stretches ahead shrink with it, since those tickets are held by
 //! the same clients as the ones that lapsed. So a flood that forgets its tickets makes nobody wait for
 //! refill that it does not come for. A ticket that is issued in exchange for another one reserves its
-//! whole cost: its client comes back. While no ticket is brought at all, new requests leave nothing for
-//! tickets, so that the quota is used.
+//! whole cost: its client comes back.
+//!
+//! Patient clients that bring no ticket come back all the same. While those that are refused can be a crowd of them
+//! (see [`Crowd`]), each ticket moves the horizon by about its whole cost, so that the told wait counts them; new
+//! requests leave the expected share of it for the tickets that are brought. In a flood only that share counts. While no
+//! ticket is brought at all, new requests leave nothing, so that the quota is used.
 //!
 //! The words are not moved in one step. A thread that reads between two moves sees a little more or
 //! less reserved for a moment, which decides who goes first and never how much is spent.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
+use crate::crowd::{Crowd, RefusedCost};
+
 /// An expected share of 1.
 const WHOLE: u64 = 1 << 20;
 /// The least expected share. A flood of more times the refill than its inverse would push the horizon ahead
 /// without end, and one of the cheapest requests can be hundreds of times the refill of a small quota.
 const SHARE_MIN: u64 = WHOLE / 16_384;
+/// The stretch that each of a crowd reserves, of its cost: less than all of it, so that the refill that nobody comes
+/// for is not reserved without end.
+const CROWD_STRETCH: u64 = WHOLE / 8 * 7;
+/// By how much the expected share is divided if more is reserved than a crowd would.
+const FLOOD_DIVISOR: u64 = 4;
 /// Graces of refill that the expected share remembers: a few, so that neither one ticket decides it
 /// nor a flood lasts for long before it does.
 const MEMORY_GRACES: u64 = 3;
-/// A bucket assumes that its clients forget their tickets after so many graces with lapsed refill and without a ticket:
-/// more than a few late clients cause by chance. A new bucket assumes it after one.
-const FORGOTTEN_GRACES: u64 = 4;
+/// That memory is at least this part of the largest crowd: a few tickets of the smallest quota.
+const MEMORY_CROWD_PART: u64 = 2;
 
 /// What an admission looks at. Positions on the axis and volumes are in atoms.
 #[derive(Debug, Default)]
@@ -51,8 +61,8 @@ pub(crate) struct Turnout {
     overdue: AtomicU64,
     /// Where the axis stood then.
     looked_at: AtomicU64,
-    /// Graces with lapsed refill since the last ticket was brought.
-    forgotten: AtomicU64,
+    /// Who those are that bring none.
+    crowd: Crowd,
 }
 
 impl ReservedRefill {
@@ -78,7 +88,7 @@ impl ReservedRefill {
     /// Returns the volume that is due and not claimed. Once a grace, lets lapse what fell due before
     /// the last grace, and learns from it.
     pub(crate) fn unclaimed(&self, turnout: &Turnout, axis: u64, grace: u64) -> u64 {
-        let ahead = self.ahead(axis);
+        let ahead = turnout.expected(self.ahead(axis));
         let unclaimed = self.open.load(Relaxed).saturating_sub(ahead);
         if !turnout.is_time(axis, grace) {
             return unclaimed;
@@ -86,46 +96,69 @@ impl ReservedRefill {
         let claimed = turnout.claimed.swap(0, Relaxed);
         let overdue = turnout.overdue.load(Relaxed).saturating_sub(claimed);
         // No more than this can have fallen due within the last grace.
-        let fresh = self.ahead(axis.wrapping_sub(grace)).saturating_sub(ahead);
+        let before = turnout.expected(self.ahead(axis.wrapping_sub(grace)));
+        let fresh = before.saturating_sub(ahead);
         let lapsed = overdue.min(unclaimed).max(unclaimed.saturating_sub(fresh));
         turnout.overdue.store(unclaimed - lapsed, Relaxed);
         subtract(&self.open, lapsed);
         let was = turnout.share.load(Relaxed);
         let share = turnout.learn(claimed, lapsed, grace);
         if share < was {
-            self.shrink(axis, share, was);
+            self.shrink(turnout, axis, share, was);
         }
+        turnout.crowd.look(axis, turnout.whole(lapsed));
         unclaimed - lapsed
     }
 
-    /// Shrinks what is reserved ahead of the axis to the part `share` of `was`.
-    fn shrink(&self, axis: u64, share: u64, was: u64) {
+    /// Shrinks what is reserved ahead of the axis for tickets to the part `share` of `was`. A crowd keeps its turns.
+    fn shrink(&self, turnout: &Turnout, axis: u64, share: u64, was: u64) {
         let ahead = self.ahead(axis);
-        let less = ahead - scaled(ahead, share, was);
-        self.horizon.fetch_sub(less, Relaxed);
-        subtract(&self.open, less);
+        if turnout.crowd.is_flood() {
+            let less = ahead - scaled(ahead, share, was);
+            self.horizon.fetch_sub(less, Relaxed);
+            subtract(&self.open, less);
+        } else {
+            subtract(
+                &self.open,
+                scaled(ahead, was - share, turnout.crowd_stretch(was)),
+            );
+        }
     }
 
-    /// Reserves a stretch of refill for a cost: `after` says how far ahead of the axis it begins, given
+    /// Gives up what those have reserved that are more than a crowd: but for the tickets that are expected of them,
+    /// which are fewer each time.
+    #[cold]
+    fn give_up(&self, turnout: &Turnout, axis: u64) {
+        let ahead = self.ahead(axis);
+        let expected = turnout.expected(ahead);
+        if turnout.crowd.begin_flood(axis) {
+            self.horizon.fetch_sub(ahead - expected, Relaxed);
+        }
+        let was = turnout.share.load(Relaxed);
+        let share = (was / FLOOD_DIVISOR).max(SHARE_MIN);
+        turnout.share.store(share, Relaxed);
+        self.shrink(turnout, axis, share, was);
+    }
+
+    /// Reserves a stretch of refill for a request: `after` says how far ahead of the axis it begins, given
     /// how far ahead the horizon is, and none where that is too far. Returns where the stretch begins.
     pub(crate) fn reserve(
         &self,
         turnout: &Turnout,
         axis: u64,
-        cost: u64,
-        is_renewed: bool,
+        refused: RefusedCost,
         after: impl Fn(u64) -> Option<u64>,
     ) -> Option<u64> {
-        let volume = if is_renewed {
-            cost
-        } else {
-            scaled(cost, turnout.share.load(Relaxed), WHOLE)
-        };
+        let (mut volume, mut stretch) = turnout.reserved_for(refused);
+        if !refused.is_renewed && turnout.crowd.is_too_large(axis, refused, stretch) {
+            self.give_up(turnout, axis);
+            (volume, stretch) = turnout.reserved_for(refused);
+        }
         let mut horizon = self.horizon.load(Relaxed);
         loop {
             let ahead = at_least_zero(horizon.wrapping_sub(axis));
             let first = axis.wrapping_add(after(ahead)?);
-            let next = first.wrapping_add(volume);
+            let next = first.wrapping_add(stretch);
             match self
                 .horizon
                 .compare_exchange_weak(horizon, next, Relaxed, Relaxed)
@@ -140,12 +173,17 @@ impl ReservedRefill {
     }
 
     /// Ends the reservation of a ticket of this cost, which was brought.
-    pub(crate) fn claim(&self, turnout: &Turnout, cost: u64) {
+    ///
+    /// Where more come than expected, they take nothing of what is reserved for those that are not due yet.
+    pub(crate) fn claim(&self, turnout: &Turnout, axis: u64, cost: u64) {
         turnout.brought.fetch_add(cost, Relaxed);
-        turnout.forgotten.store(0, Relaxed);
-        turnout
-            .claimed
-            .fetch_add(subtract(&self.open, cost), Relaxed);
+        turnout.crowd.note_brought(axis);
+        let ahead = turnout.expected(self.ahead(axis));
+        let due = self.open.load(Relaxed).saturating_sub(ahead);
+        // A ticket is due where its stretch begins.
+        let own = scaled(cost, turnout.share.load(Relaxed), WHOLE);
+        let claimed = subtract(&self.open, cost.min(due.saturating_add(own)));
+        turnout.claimed.fetch_add(claimed, Relaxed);
     }
 
     /// Keeps the horizon of an idle bucket near the axis, and its trust in those who come next.
@@ -174,19 +212,50 @@ impl Turnout {
             claimed: AtomicU64::new(0),
             overdue: AtomicU64::new(0),
             looked_at: AtomicU64::new(axis),
-            forgotten: AtomicU64::new(FORGOTTEN_GRACES - 1),
+            crowd: Crowd::none(axis),
         }
     }
 
-    /// Returns whether clients forget their tickets, so that new requests leave nothing for them. The next ticket
-    /// that is brought ends it.
-    pub(crate) fn is_forgotten(&self) -> bool {
-        self.forgotten.load(Relaxed) >= FORGOTTEN_GRACES
+    /// Returns whether nobody brings tickets, so that nothing has to be kept for any.
+    pub(crate) fn is_without_tickets(&self) -> bool {
+        self.crowd.is_without_tickets()
+    }
+
+    /// Returns the volume of the tickets that are expected of a stretch of reserved refill.
+    fn expected(&self, stretch: u64) -> u64 {
+        if self.crowd.is_flood() {
+            return stretch;
+        }
+        let share = self.share.load(Relaxed);
+        scaled(stretch, share, self.crowd_stretch(share))
     }
 
     /// Returns the cost of the tickets of which a volume is expected.
     pub(crate) fn whole(&self, volume: u64) -> u64 {
         scaled(volume, WHOLE, self.share.load(Relaxed))
+    }
+
+    /// Returns the part of its cost that each of a crowd reserves.
+    fn crowd_stretch(&self, share: u64) -> u64 {
+        if self.is_without_tickets() {
+            WHOLE
+        } else {
+            share.max(CROWD_STRETCH)
+        }
+    }
+
+    /// Returns the volume that a refused request reserves for tickets, and the length of its stretch.
+    fn reserved_for(&self, refused: RefusedCost) -> (u64, u64) {
+        let RefusedCost { cost, .. } = refused;
+        if refused.is_renewed {
+            return (cost, cost);
+        }
+        let share = self.share.load(Relaxed);
+        let volume = scaled(cost, share, WHOLE);
+        if self.crowd.is_flood() {
+            return (volume, volume);
+        }
+        (volume, scaled(cost, self.crowd_stretch(share), WHOLE))
     }
 
     /// Returns whether a grace has passed since the last look, to one thread only.
@@ -201,8 +270,12 @@ impl Turnout {
 
     /// Moves the expected share by what was brought of what was reserved, since the last look; returns it.
     fn learn(&self, claimed: u64, lapsed: u64, grace: u64) -> u64 {
-        self.forgotten.fetch_add(u64::from(lapsed > 0), Relaxed);
-        let memory = grace.saturating_mul(MEMORY_GRACES);
+        let least = self.crowd.max() / MEMORY_CROWD_PART;
+        let mut memory = grace.saturating_mul(MEMORY_GRACES).max(least);
+        if !self.crowd.is_flood() {
+            // Whatever a crowd brings, it is refused no more than flows in.
+            memory = scaled(memory, self.share.load(Relaxed), WHOLE);
+        }
         let came = memory.saturating_add(self.brought.swap(0, Relaxed));
         let reserved = memory.saturating_add(claimed).saturating_add(lapsed);
         let share = scaled(self.share.load(Relaxed), came, reserved.max(1));
@@ -242,9 +315,15 @@ mod tests {
     const COST: u64 = 100_000;
     const GRACE: u64 = 10 * COST;
 
+    const REFUSED: RefusedCost = RefusedCost {
+        cost: COST,
+        rate: 50 * COST,
+        is_renewed: false,
+    };
+
     fn reserve(refill: &ReservedRefill, turnout: &Turnout, axis: u64, times: u64) {
         for _ in 0..times {
-            let reserved = refill.reserve(turnout, axis, COST, false, Some);
+            let reserved = refill.reserve(turnout, axis, REFUSED, Some);
             assert!(reserved.is_some());
         }
     }
@@ -257,7 +336,7 @@ mod tests {
         assert_eq!(refill.ahead(0), 20 * COST);
         let unclaimed = |refills| refill.unclaimed(&turnout, refills * COST, GRACE) / COST;
         assert_eq!((unclaimed(0), unclaimed(7)), (0, 7));
-        refill.claim(&turnout, COST);
+        refill.claim(&turnout, 7 * COST, COST);
         assert_eq!(unclaimed(7), 6);
         assert_eq!(unclaimed(11), 10, "the first look");
         assert_eq!(unclaimed(21), 9, "what was due then has lapsed");
@@ -282,12 +361,10 @@ mod tests {
             .filter_map(|axis| {
                 let due = waiting.split_off(&(axis + 1));
                 for tickets in std::mem::replace(&mut waiting, due).into_values() {
-                    (0..tickets).for_each(|_| refill.claim(turnout, COST));
+                    (0..tickets).for_each(|_| refill.claim(turnout, axis, COST));
                 }
                 for _ in 0..times {
-                    let due = refill
-                        .reserve(turnout, axis, COST, false, Some)
-                        .unwrap_or(axis);
+                    let due = refill.reserve(turnout, axis, REFUSED, Some).unwrap_or(axis);
                     nonce += 1;
                     if nonce % every == 0 {
                         *waiting.entry(due).or_default() += 1;
@@ -313,23 +390,6 @@ mod tests {
                 "{times} {every} {ahead:?}"
             );
         }
-    }
-
-    #[test]
-    fn tickets_are_forgotten_until_one_is_brought() {
-        let (refill, turnout) = (ReservedRefill::none(0), Turnout::full(0));
-        serve(&refill, &turnout, 2, 10, 1_000_000);
-        assert!(!turnout.is_forgotten());
-        serve(&refill, &turnout, 2, 10, 1_000_000);
-        assert!(turnout.is_forgotten());
-        refill.claim(&turnout, COST);
-        serve(&refill, &turnout, 3, 10, 1_000_000);
-        assert!(!turnout.is_forgotten());
-        serve(&refill, &turnout, 3, 10, 1_000_000);
-        assert!(turnout.is_forgotten());
-        refill.claim(&turnout, COST);
-        serve(&refill, &turnout, 50, 10, 20);
-        assert!(!turnout.is_forgotten(), "a few come back");
     }
 
     #[test]
@@ -359,7 +419,7 @@ mod tests {
         let (refill, turnout) = (ReservedRefill::none(0), Turnout::full(0));
         let near = |ahead| (ahead <= 2 * COST).then_some(ahead);
         let reserved: Vec<_> = (0..4)
-            .map(|_| refill.reserve(&turnout, 0, COST, false, near))
+            .map(|_| refill.reserve(&turnout, 0, REFUSED, near))
             .collect();
         assert_eq!(reserved, [Some(0), Some(COST), Some(2 * COST), None]);
     }

@@ -5,9 +5,11 @@
 //! `serde_json`; the usual line is read by `scan.rs`, which takes nothing that the other refuses.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use bytes::{BufMut as _, Bytes, BytesMut};
+use serde_json::Value as Json;
 use umbo_api::batch::{LineText, MatchField, WriteLine, WriteOp};
 use umbo_api::path::KeyEncoding;
 use umbo_api::row::{EXPIRES_AT_MS, RowFieldError, RowFields, ValueField, is_content_field};
@@ -83,7 +85,43 @@ pub(crate) fn read(line: &[u8]) -> Result<WriteLine<'_>, LineError> {
     if line.trim_ascii_start().first() == Some(&b'[') {
         return Err(LineError::Json("expected an object, not a list".to_owned()));
     }
-    serde_json::from_slice(line).map_err(|error| LineError::Json(error.to_string()))
+    serde_json::from_slice(line).map_err(|error| refusal(line, &error))
+}
+
+/// Fields that are text.
+const TEXT_FIELDS: [&str; 8] = [
+    "pk",
+    "pk64",
+    "sk",
+    "sk64",
+    "v",
+    "v64",
+    "content_type",
+    "content_encoding",
+];
+
+/// Says what is wrong with a line that serde refuses, in words of rows where they are known.
+fn refusal(line: &[u8], error: &serde_json::Error) -> LineError {
+    let fields = serde_json::from_slice::<BTreeMap<Cow<'_, str>, Json>>(line).unwrap_or_default();
+    let other = TEXT_FIELDS.into_iter().find_map(|name| {
+        let is = match fields.get(name)? {
+            Json::Bool(_) => "a truth value",
+            Json::Number(_) => "a number",
+            Json::Array(_) => "a list",
+            Json::Object(_) => "an object",
+            Json::Null | Json::String(_) => return None,
+        };
+        Some(LineError::NotText { name, is })
+    });
+    if let Some(other) = other {
+        return other;
+    }
+    let text = error.to_string();
+    if text.starts_with("trailing characters") {
+        return LineError::TwoObjects;
+    }
+    // A line is one line to whoever wrote it, whatever its number in a file.
+    LineError::Json(text.replace(" at line 1 column ", " at column "))
 }
 
 /// Checks and makes what becomes of a row.

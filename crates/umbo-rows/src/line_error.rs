@@ -9,6 +9,21 @@ pub enum LineError {
     /// Not a JSON object of the fields of a row.
     #[error("{0}")]
     Json(String),
+    /// A field of text that is something else.
+    #[error(
+        "'{name}' is {is}, expected text: JSON is stored as a string, as in \"v\":\"{{\\\"x\\\":1}}\""
+    )]
+    NotText {
+        /// The field.
+        name: &'static str,
+        /// What it is.
+        is: &'static str,
+    },
+    /// More than one object in a line.
+    #[error(
+        "something follows the object: each row is a line of its own (curl -d takes line ends away, --data-binary keeps them)"
+    )]
+    TwoObjects,
     /// Keys or value in two forms or none.
     #[error(transparent)]
     Field(RowFieldError),

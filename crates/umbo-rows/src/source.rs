@@ -9,7 +9,8 @@ use crate::format::Coding;
 
 /// Bytes of one read.
 pub(crate) const BUFFER_LEN: usize = 256 << 10;
-const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
+/// What editors of Windows put before a text in UTF-8.
+pub const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
 /// A source that can be read from any place.
 pub trait ReadSeek: Read + Seek {}

@@ -9,6 +9,7 @@ use std::time::{Duration, SystemTime};
 
 use clap::ValueEnum;
 use serde::Serialize;
+use umbo_api::json_line;
 
 use crate::cli_error::CliError;
 
@@ -86,7 +87,8 @@ pub(crate) fn write_one<T: Serialize>(
 
 /// Returns a JSON document and a newline.
 pub(crate) fn json_line(document: &impl Serialize) -> Result<Vec<u8>, CliError> {
-    let mut line = serde_json::to_vec(document).map_err(|error| CliError::Output(error.into()))?;
+    let mut line = Vec::new();
+    json_line::write(&mut line, document).map_err(|error| CliError::Output(error.into()))?;
     line.push(b'\n');
     Ok(line)
 }

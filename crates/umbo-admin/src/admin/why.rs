@@ -1,7 +1,8 @@
 //! The admin API of records of requests: why one was refused or slow, and why a caller is refused lately.
 //!
-//! Needs a grant of `observe` on `*`: a record may be of any namespace. Shows what this dispatcher recorded; the
-//! sentences are made for the answer (`text`).
+//! Needs a grant of `observe` on `*`, because a record may be of any namespace; a caller sees its own requests, and
+//! those that it pays for, without one. Shows what this dispatcher recorded; the sentences are made for the answer
+//! (`text`).
 
 mod text;
 
@@ -27,7 +28,7 @@ use umbo_observe::request_records::{
 use umbo_types::{CallerId, ShardId};
 
 use self::text::{balance, millis, unit};
-use super::{DispatcherState, PathText, full_observer};
+use super::{DispatcherState, PathText, caller, full_observer};
 use crate::admin_error::AdminError;
 
 /// Longest id of a request.
@@ -42,10 +43,16 @@ pub(crate) async fn show_request(
     RawQuery(query): RawQuery,
     headers: HeaderMap,
 ) -> Result<Json<RequestExplanation>, AdminError> {
-    full_observer(&dispatcher, &headers)?;
+    let caller = caller(&dispatcher, &headers)?;
     Query::read(query.as_deref(), "")?;
     let recorder = &dispatcher.recorder;
-    let Some(found) = recorder.records().find(id.as_bytes()) else {
+    let mut found = recorder.records().find(id.as_bytes());
+    if let Err(refusal) = full_observer(&dispatcher, &headers) {
+        found = found.filter(|found| is_of(&caller.id, &found.record));
+        // The older ones with its id may be those of others.
+        found.as_mut().ok_or(refusal)?.others = 0;
+    }
+    let Some(found) = found else {
         let now = dispatcher.clock.wall();
         let retention = recorder.records().retention(now);
         return Err(not_recorded(&id, &retention).into());
@@ -53,18 +60,27 @@ pub(crate) async fn show_request(
     Ok(Json(explanation(&dispatcher, &found)))
 }
 
+/// Returns whether a request is one that the caller has sent or that it pays for.
+fn is_of(caller: &CallerId, record: &RequestRecord) -> bool {
+    let names = [&record.caller, &record.called_by];
+    names.into_iter().flatten().any(|name| name == caller)
+}
+
 pub(crate) async fn count_refusals(
     State(dispatcher): DispatcherState,
     RawQuery(query): RawQuery,
     headers: HeaderMap,
 ) -> Result<Json<CallerRefusals>, AdminError> {
-    full_observer(&dispatcher, &headers)?;
+    let who = caller(&dispatcher, &headers)?;
     let query = Query::read(query.as_deref(), "caller, last")?;
-    let caller = query.text("caller").unwrap_or_default();
-    let decoded = KeyEncoding::Percent.decode(caller).ok();
+    let asked = query.text("caller").unwrap_or_default();
+    let decoded = KeyEncoding::Percent.decode(asked).ok();
     let decoded = decoded.and_then(|bytes| String::from_utf8(bytes).ok());
+    if decoded.as_deref() != Some(who.id.as_str()) {
+        full_observer(&dispatcher, &headers)?;
+    }
     let Some(name) = decoded.filter(|name| !name.is_empty()) else {
-        return Err(query::bad("caller", caller, "the name of a caller").into());
+        return Err(query::bad("caller", asked, "the name of a caller").into());
     };
     let last = query.text("last");
     let seconds = last.map_or(Some(LAST_DEFAULT_SECONDS), |last| {

@@ -84,7 +84,8 @@ pub struct ExplainAnswer {
     /// value costs what its compressed bytes do. The estimate is of the bytes before. `off` where absent.
     #[serde(default, skip_serializing_if = "CompressionSetting::is_off")]
     pub compression: CompressionSetting,
-    /// Request units that would be reserved before the work, and settled after it.
+    /// Request units that would be reserved before the work, and settled after it; those for the bytes of a large
+    /// value are reserved as they come.
     pub estimate_ru: f64,
     /// What the estimate is made of.
     pub breakdown: ExplainBreakdown,

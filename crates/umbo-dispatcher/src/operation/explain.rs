@@ -14,13 +14,16 @@ use umbo_api::quota::{ExplainAnswer, ExplainBody, ExplainBreakdown, ExplainPolic
 use umbo_control::quota_spec::limit_of;
 use umbo_http::decode::{self, Route};
 use umbo_http::{Answer, Fields, RequestError, json_body, rejection};
-use umbo_quota::{CostHint, Explanation, Meeting, Policy, ShardShare, format_amount};
+use umbo_quota::{
+    ActualUsage, CostHint, Explanation, Meeting, Policy, ShardShare, Weights, format_amount,
+};
 use umbo_routing::ShardMap;
 use umbo_store::Idempotency;
-use umbo_types::{Key, NamespaceId, Operation, limits};
+use umbo_types::{Key, LargeRef, NamespaceId, Operation, RequestUnits, limits};
 
 use super::Operate;
 use super::body::RequestBody;
+use super::large_upload::writes_of;
 use super::write::NUMBER_LEN;
 use crate::bounds::EXPLAIN_BODY_LEN_MAX;
 use crate::phase::admit::Admitted;
@@ -64,7 +67,8 @@ impl Operate for Explain {
         let map = &located.dispatcher.shard_map;
         let shares = shards(map, located.namespace_id(), operation, &ask)?;
         let hint = hint(operation, &ask)?;
-        let explanation = located.charge.explain(operation, hint, &shares);
+        let mut explanation = located.charge.explain(operation, hint, &shares);
+        add_chunks(&mut explanation, &located.dispatcher.quota.weights(), &ask);
         let compression = located.namespace().compression();
         Ok(ExplainAnswer {
             compression,
@@ -129,6 +133,7 @@ fn hint(operation: Operation, ask: &ExplainBody) -> Result<CostHint, RequestErro
             let key = key(ask)?;
             let value_len = match &ask.operation[..] {
                 INCREMENT => NUMBER_LEN,
+                _ if large_len(ask).is_some() => LargeRef::LEN as u64,
                 _ => ask.bytes.unwrap_or(0),
             };
             let sort_len = key.sort.as_bytes().len() as u64;
@@ -150,6 +155,33 @@ fn hint(operation: Operation, ask: &ExplainBody) -> Result<CostHint, RequestErro
         }
         _ => CostHint::default(),
     })
+}
+
+/// Returns the length of a put of a large value.
+fn large_len(ask: &ExplainBody) -> Option<u64> {
+    let is_put = ask.operation == Operation::Put.as_str();
+    let lengths = limits::VALUE_LEN_MAX as u64 + 1..=limits::LARGE_VALUE_LEN_MAX;
+    ask.bytes.filter(|len| is_put && lengths.contains(len))
+}
+
+/// Adds what the chunks of a large value are charged: each of their writes by itself.
+fn add_chunks(explanation: &mut Explanation, weights: &Weights, ask: &ExplainBody) {
+    for work in large_len(ask).into_iter().flat_map(writes_of) {
+        let write = |work: ActualUsage| weights.price(Operation::BatchWrite, &work);
+        let rows = ActualUsage {
+            rows: work.rows,
+            ..ActualUsage::default()
+        };
+        let (base, rows, plain) = (write(ActualUsage::default()), write(rows), write(work));
+        let penalty = explanation.price_multiplier.penalty(plain);
+        let parts = &mut explanation.breakdown;
+        let add = |to: &mut RequestUnits, more| *to = to.saturating_add(more);
+        add(&mut parts.base, base);
+        add(&mut parts.rows, rows.saturating_sub(base));
+        add(&mut parts.write_bytes, plain.saturating_sub(rows));
+        add(&mut parts.penalty, penalty);
+        add(&mut explanation.estimate, plain.saturating_add(penalty));
+    }
 }
 
 /// Returns the shards the request would reach; none where only keys tell and none are given.

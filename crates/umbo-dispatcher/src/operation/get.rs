@@ -21,7 +21,7 @@ use super::stored_form::damaged;
 use crate::bounds::DECODED_LEN_MAX;
 use crate::large_read::LargeRead;
 use crate::phase::admit::Admitted;
-use crate::phase::locate::Located;
+use crate::phase::locate::{Located, timed};
 use crate::phase::read_through;
 use crate::reply::Reply;
 
@@ -115,7 +115,8 @@ impl Get {
         if let Ok(Answer::Row(answer)) = &answered
             && let Some(large) = answer.streamed()
         {
-            located.progress(work);
+            let work = timed(work, located.log);
+            located.charge.progress(&work);
             let of = (Arc::clone(&located.identified().namespace), self.0.key);
             let call = located.call();
             let whole = (0, large.len);
@@ -123,6 +124,7 @@ impl Get {
                 .part
                 .map_or(whole, |part| (part.first, part.last + 1));
             let read = LargeRead::new(located.dispatcher, of, large, part, call, work);
+            located.charge.announce(&read.whole_work());
             return Ok(Reply::large(answered?, read));
         }
         located.settle(work);

@@ -13,6 +13,7 @@ use umbo_edge::body::{BodyError, BodyRoom, GatheredBody};
 use umbo_edge::memory::MemoryPermit;
 use umbo_http::RequestError;
 use umbo_http::content_digest::{ContentDigest, DigestSum};
+use umbo_quota::ActualUsage;
 use umbo_store::UploadStep;
 use umbo_types::{Key, LargeRef, RequestUnits, RowError, UploadId, limits};
 
@@ -24,6 +25,26 @@ use crate::phase::locate::Located;
 /// Bytes that are written together once a body is known to be a large one: each write waits for the disk, and its bytes
 /// are in memory two or three times.
 const WRITE_LEN: usize = 2 * limits::LARGE_CHUNK_LEN;
+
+/// Returns the work of each write that a body of a large value is stored with, without its row.
+pub(super) fn writes_of(len: u64) -> impl Iterator<Item = ActualUsage> {
+    let chunk = limits::LARGE_CHUNK_LEN as u64;
+    let first = GATHERED_LEN as u64 / chunk * chunk;
+    let mut at = 0;
+    std::iter::from_fn(move || {
+        let write_len = if at == 0 { first } else { WRITE_LEN as u64 };
+        let write_bytes = write_len.min(len - at);
+        at += write_bytes;
+        let rows = write_bytes.div_ceil(chunk);
+        (write_bytes > 0).then_some(ActualUsage {
+            rows,
+            writes: rows,
+            write_bytes,
+            ..ActualUsage::default()
+        })
+    })
+}
+
 /// Receives a body that may be too long for a row: of at most [`limits::LARGE_VALUE_LEN_MAX`] bytes. One that was received
 /// before is not received again.
 pub(super) async fn receive<B>(

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::stream;
+use umbo_api::json_line;
 use umbo_api::stream::ErrorLine;
 use umbo_edge::body::{ReplyAborted, ReplyBody};
 use umbo_http::cursor::CursorError;
@@ -133,9 +134,12 @@ impl PageStream {
         // The walk has not moved beyond the rows that were encoded.
         let cursor = walk.cursor();
         let line = ErrorLine { error, cursor, ru };
-        let mut line = serde_json::to_vec(&line).unwrap_or_default();
-        line.push(b'\n');
-        line.into()
+        let mut text = Vec::new();
+        if json_line::write(&mut text, &line).is_err() {
+            text.clear();
+        }
+        text.push(b'\n');
+        text.into()
     }
 }
 

@@ -39,7 +39,7 @@ pub(super) const OPERATIONS: &[ApiOperation] = &[
         about: "What this server recorded of the request: where its time went, what it cost, every policy that was \
                 asked, and how its shard was. Of two requests with the same id the newer one. Every refused, failed \
                 or slow request leaves a record, and one in 1,024 of the others; the last 100,000 are kept, of each \
-                caller its share.",
+                caller its share. A caller needs no grant for its own requests and those that it pays for.",
         parameters: &[&REQUEST_ID],
         body: None,
         answers: &[(200, "The record.", Content::Json("RequestExplanation"), &[])],
@@ -51,7 +51,7 @@ pub(super) const OPERATIONS: &[ApiOperation] = &[
         id: "explainRefusals",
         summary: "Count why a caller was refused",
         about: "Refusals of one caller by reason, with the id of the last request of each; counted for an hour, \
-                also where the records are gone.",
+                also where the records are gone. A caller needs no grant for its own.",
         parameters: &[&CALLER, &LAST],
         body: None,
         answers: &[(

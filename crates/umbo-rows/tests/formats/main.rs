@@ -109,7 +109,7 @@ fn lines_are_rows_rejects_and_nothing() {
         shown(&RowFormat::Lines, text.as_bytes()),
         [
             r#"{"pk":"a","sk":"","v":"1"}"#,
-            "4: expected ident at line 1 column 2",
+            "4: expected ident at column 2",
             r#"{"op":"del","pk":"a","sk":""}"#,
             "6: a row of a load has no condition",
             r#"{"ttl":300,"pk":"c","sk":"","v":"3"}"#,

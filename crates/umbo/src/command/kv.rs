@@ -27,7 +27,7 @@ pub(super) use argument::{Key, namespace, partition_key, read_file, ttl};
 pub(crate) use put::DurabilityOption;
 
 const KEYS: &str = "\
-Keys are written as text, as 0x… (hexadecimal) or as b64:… (base64url), in and out.";
+Keys are written as text, as 0x… (hexadecimal) or as b64:… (base64url), in and out. Text that begins like one of these\nstands after text:, as in text:0x42.";
 
 /// Arguments of `umbo kv`.
 #[derive(Debug, Args)]

@@ -7,6 +7,7 @@ use std::time::Duration;
 use clap::{Args, Subcommand};
 use serde::Serialize;
 use umbo_api::admin::{NewToken, TokenInfo};
+use umbo_client::Client;
 use umbo_control::auth::{self, AuthError, file::append_token};
 use umbo_types::{Clock as _, Criticality, Grant};
 
@@ -31,7 +32,7 @@ enum Command {
     Ls,
     /// Revoke a token
     Revoke {
-        /// Id, as 'umbo token ls' shows it
+        /// Id, as 'umbo token ls' shows it, or a name that one token has
         id: String,
         /// Only show the token that would be revoked
         #[arg(long)]
@@ -135,6 +136,7 @@ async fn revoke(
     reason: &ChangeReason,
 ) -> Result<(), CliError> {
     let client = connection.changing_client(reason)?;
+    let id = &id_of(&client, id).await?;
     client.revoke_token(id).await?;
     match connection.listing_format() {
         Format::Table => Ok(()),
@@ -142,8 +144,27 @@ async fn revoke(
     }
 }
 
+/// Returns the id of a token by its id or its name. Several tokens may bear one name: then only an id will do.
+async fn id_of(client: &Client, text: &str) -> Result<String, CliError> {
+    let tokens = client.tokens().await?.tokens;
+    let named = tokens.iter().filter(|token| token.name == text);
+    let named: Vec<&str> = named.map(|token| &*token.id).collect();
+    let is_id = tokens.iter().any(|token| token.id == text);
+    match &named[..] {
+        [id] if !is_id => Ok((*id).to_owned()),
+        ids @ [_, _, ..] if !is_id => Err(CliError::Usage(format!(
+            "{} tokens have the name '{text}'; name one by its id: {}",
+            ids.len(),
+            ids.join(", ")
+        ))),
+        _ => Ok(text.to_owned()),
+    }
+}
+
 async fn would_revoke(connection: &ConnectionArgs, id: &str) -> Result<(), CliError> {
-    let token = connection.client()?.revoke_token_dry_run(id).await?;
+    let client = connection.client()?;
+    let id = id_of(&client, id).await?;
+    let token = client.revoke_token_dry_run(&id).await?;
     output::write_one(connection.listing_format(), &token, &HEADER, cells)?;
     output::note("nothing was changed: this was a dry run");
     Ok(())

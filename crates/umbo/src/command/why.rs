@@ -1,5 +1,6 @@
-//! `umbo why …`: why a request was refused, failed or slow, and why a caller is refused lately. Needs the `admin`
-//! permission on every namespace, and asks all dispatchers of the cluster: one of them answered the request.
+//! `umbo why …`: why a request was refused, failed or slow, and why a caller is refused lately. Needs the `observe`
+//! permission on every namespace, but for the caller's own requests, and asks all dispatchers of the cluster: one of
+//! them answered the request.
 
 use std::time::Duration;
 

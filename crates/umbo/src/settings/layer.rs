@@ -175,9 +175,15 @@ impl Layers {
         }
         serde_path_to_error::deserialize(table).map_err(|error| {
             let key = error.path().to_string();
+            let mut message = error.into_inner().message().to_owned();
+            if message == "invalid socket address syntax" {
+                message =
+                    "this is no address with a port (expected like 127.0.0.1:8080 or [::1]:8080)"
+                        .to_owned();
+            }
             SettingsError::BadValue {
                 place: self.place(&key),
-                message: error.into_inner().message().to_owned(),
+                message,
                 key,
             }
         })

@@ -236,7 +236,8 @@ fn values_that_cannot_be_read_say_what_belongs_there() {
         ),
         (
             "[server]\nlisten = \"localhost\"\n",
-            "umbo.toml:2: server.listen: invalid socket address syntax",
+            "umbo.toml:2: server.listen: this is no address with a port (expected like 127.0.0.1:8080 or \
+             [::1]:8080)",
         ),
         (
             "[log]\nfilter = \"umbo=loud\"\n",

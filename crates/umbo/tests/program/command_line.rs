@@ -137,12 +137,58 @@ fn a_token_says_with_what_it_is_revoked() {
 }
 
 #[test]
+fn a_token_is_revoked_by_a_name_that_no_other_has() {
+    let server = Server::start();
+    let create = |name: &str, token: &[&str]| {
+        let arguments = ["token", "create", "--name", name, "--grant", "*:*"];
+        let ran = server.run(0, &[&arguments[..], token].concat());
+        ran.text().trim().to_owned()
+    };
+    let token = create("owner", &[]);
+    let by_owner = ["--token", &token];
+    for name in ["job", "twin", "twin"] {
+        create(name, &by_owner);
+    }
+    let revoke =
+        |code, name: &str| server.run(code, &[&["token", "revoke", name][..], &by_owner].concat());
+    revoke(0, "job");
+    revoke(3, "job");
+    let refused = revoke(2, "twin").err;
+    assert!(
+        refused.contains("2 tokens have the name 'twin'"),
+        "{refused}"
+    );
+}
+
+#[test]
+fn keys_that_look_like_bytes_are_typed_as_text() {
+    let server = Server::start();
+    server.run(0, &["ns", "create", "n"]);
+    let wallet = "text:0x42b6";
+    server.run(0, &["kv", "put", "n", wallet, "--value", "v"]);
+    assert_eq!(server.run(0, &["kv", "get", "n", wallet]).text(), "v");
+    server.run(3, &["kv", "get", "n", "0x42b6"]);
+    let table = server.run(0, &["kv", "scan", "n", "-o", "table", "--keys-only"]);
+    assert!(table.text().contains(wallet), "{}", table.text());
+    let refused = server.run(2, &["kv", "get", "n", "0x42b"]).err;
+    assert!(refused.contains("text:0x42b"), "{refused}");
+    let ran = server.run(0, &["kv", "inc", "n", "visits", "5"]);
+    assert!(
+        ran.text().contains('1') && ran.err.contains("--by 5 adds 5"),
+        "{}",
+        ran.err
+    );
+}
+
+#[test]
 fn what_is_not_rows_is_refused_at_once_in_one_message() {
     let server = Server::start();
     for (name, text, kind) in [
         ("a.txt", &b"pk,sk,v\na,b,c\nd,e,f\n"[..], "CSV"),
         ("a.json", b"[{\"pk\":\"a\",\"v\":\"b\"}]", "a JSON array"),
-        ("a.bin", b"\xfe\x00\x01\n\x02\n", "not text"),
+        ("a.bin", b"\xfe\x00\x01\n\x02\n", "binary data"),
+        ("b.txt", b"pk;sk;v\na;b;c\n", "semicolons"),
+        ("c.txt", b"pk\tsk\tv\na\tb\tc\n", "tabs"),
     ] {
         let ran = server.run(2, &["kv", "import", "n", &server.file(name, text)]);
         assert!(

@@ -18,7 +18,7 @@ const KNOWN: u64 = 100;
 const STRANGERS: u64 = 1_000_000;
 /// What an account and a bucket take, in bytes, as the limiter's settings document it.
 const ACCOUNT_LEN: usize = 1_024;
-const BUCKET_LEN: usize = 300;
+const BUCKET_LEN: usize = 400;
 /// Maps grow by doubling.
 const SLACK: f64 = 1.5;
 const MIB: f64 = 1_048_576.0;

@@ -113,9 +113,23 @@ fn spent(policy: &PolicyRecord, record: &RequestRecord) -> String {
     let (name, unit) = (&policy.policy, unit(policy));
     let (rate, cost) = (unit.as_f64(policy.rate), unit.as_f64(policy.price));
     let (word, left) = (unit.as_str(), balance(policy));
+    let shard = record.shard.filter(|_| policy.is_of_shard);
+    let shard = shard.map_or_else(String::new, |shard| format!(" for shard {}", shard.0));
+    let multiplier = record
+        .charge
+        .as_ref()
+        .map_or(1.0, |charge| charge.price_multiplier);
     let mut text = format!(
-        "Policy '{name}' refills {rate} {word} a second; the request would have taken {cost}, and {left} were left"
+        "Policy '{name}' refills {rate} {word} a second{shard}; the request would have taken {cost}, and {left} were left"
     );
+    if policy.balance > 0 {
+        let whom = if multiplier > 1.0 {
+            "higher tiers"
+        } else {
+            "retries with a ticket"
+        };
+        let _ = write!(text, ", which are reserved for {whom}");
+    }
     if policy.observed > 0 {
         let _ = write!(
             text,
@@ -123,10 +137,6 @@ fn spent(policy: &PolicyRecord, record: &RequestRecord) -> String {
             unit.as_f64(policy.observed).round()
         );
     }
-    let multiplier = record
-        .charge
-        .as_ref()
-        .map_or(1.0, |charge| charge.price_multiplier);
     if multiplier > 1.0 {
         let _ = write!(
             text,
@@ -222,7 +232,8 @@ pub(super) fn of_reason(count: &ReasonCount) -> String {
         );
     };
     let by = match (&count.policy, count.shard) {
-        (Some(policy), _) => format!("{times} by policy '{policy}'"),
+        (Some(policy), Some(shard)) => format!("{times} by policy '{policy}' on shard {}", shard.0),
+        (Some(policy), None) => format!("{times} by policy '{policy}'"),
         (None, Some(shard)) => format!("{times} on shard {}", shard.0),
         (None, None) => times,
     };
@@ -319,6 +330,17 @@ mod tests {
         let said = text(&rejected);
         let expected = "Policy 'crawlers' refills 100 ru a second; the request would have taken 1, and -0.2 were \
                         left; about 401 ru/s were asked for. The answer named a wait of 13 ms.";
+        assert!(said.contains(expected), "{said}");
+        if let Some(policy) = rejected
+            .charge
+            .as_mut()
+            .and_then(|charge| charge.policies.first_mut())
+        {
+            (policy.balance, policy.is_of_shard) = (1_425_988, true);
+        }
+        let said = text(&rejected);
+        let expected = "refills 100 ru a second for shard 3; the request would have taken 1, and 1.425988 were left, \
+                        which are reserved for retries with a ticket; about";
         assert!(said.contains(expected), "{said}");
         let mut shed = record(Some(ErrorCode::Overloaded));
         shed.moment = Some(ShardMoment {

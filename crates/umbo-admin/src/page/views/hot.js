@@ -74,7 +74,7 @@ export function hot(page) {
         tiles.saved.show(parts(report.pod.saved_share, "share"));
         tiles.threshold.show(parts(report.pod.threshold_rate, "/s"));
         tiles.flights.show(parts(report.pod.flights));
-        tiles.cache.show(parts(report.pod.cache_bytes, "B"), `${count(report.pod.cache_entries)} answers`);
+        tiles.cache.show(parts(report.pod.cache_bytes, "B"), `${count(report.pod.cache_entries)} ${report.pod.cache_entries === 1 ? "answer" : "answers"}`);
       }
       if (history) {
         chart.update(history.chart([

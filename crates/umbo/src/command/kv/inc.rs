@@ -17,14 +17,9 @@ use crate::output;
 pub(super) struct Arguments {
     #[command(flatten)]
     key: RowKey,
-    /// What to add; negative to subtract
-    #[arg(
-        long,
-        value_name = "NUMBER",
-        default_value_t = 1,
-        allow_negative_numbers = true
-    )]
-    by: i64,
+    /// What to add, 1 where not given; negative to subtract
+    #[arg(long, value_name = "NUMBER", allow_negative_numbers = true)]
+    by: Option<i64>,
     /// Time to live from now on (like 90s, 10m, 30d); where not given the row keeps its expiry
     #[arg(long, value_name = "DURATION", value_parser = ttl)]
     ttl: Option<Duration>,
@@ -52,7 +47,15 @@ impl Arguments {
             durability: self.durability.map(Into::into),
         };
         let client = connection.client()?;
-        let done = client.increment(ns, pk, sk, self.by, &options).await?;
+        let done = client.increment(ns, pk, sk, self.by.unwrap_or(1), &options);
+        let done = done.await?;
+        if self.by.is_none()
+            && let Ok(number) = String::from_utf8_lossy(sk).parse::<i64>()
+        {
+            output::note(&format!(
+                "1 was added to the row of sort key {number}; --by {number} adds {number}"
+            ));
+        }
         let answer = IncrementOutput {
             number: done.number,
             version: done.version,

@@ -1,5 +1,6 @@
 //! `umbo kv put`: one row from the command line, a file or stdin.
 
+use std::io::IsTerminal as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -100,6 +101,11 @@ impl Arguments {
             let source = ValueSource::file(file.to_owned(), len);
             client.put_stream(ns, pk, sk, &source, &options).await?
         } else {
+            if self.file.is_none() && std::io::stdin().is_terminal() {
+                output::note(
+                    "the value is read from here, up to Ctrl-D; --value TEXT names it instead",
+                );
+            }
             let value = read_file(file, LARGE_VALUE_LEN_MAX as usize)?;
             client.put(ns, pk, sk, value, &options).await?
         };

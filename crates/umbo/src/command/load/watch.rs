@@ -102,7 +102,13 @@ pub(super) fn describe(load: &LoadInfo) -> String {
         return String::new();
     };
     let rows = counted(load.rows_applied, "row");
-    let mut line = format!("load {}: {state}, {rows} applied", load.id);
+    // Known of each part once it is counted.
+    let all: Option<u64> = load.parts.iter().map(|part| part.rows).sum();
+    let of_all = match all {
+        Some(all) if !load.state.is_ended() && all > load.rows_applied => format!(" of {all}"),
+        _ => String::new(),
+    };
+    let mut line = format!("load {}: {state}, {rows} applied{of_all}", load.id);
     for (number, what) in [
         (
             load.rows_skipped,

@@ -75,7 +75,7 @@ impl Command {
     pub(super) fn run(self, connection: &ConnectionArgs) -> Result<(), CliError> {
         block_on(async {
             let client = connection.client()?;
-            let change = match self {
+            let (ns, change) = match self {
                 Self::Ls { ns } => return list(connection, &client.versions(ns.as_str()).await?),
                 Self::Diff {
                     ns,
@@ -96,15 +96,35 @@ impl Command {
                     ns,
                     number,
                     dry_run,
-                }) => client.activate_version(ns.as_str(), number, dry_run).await,
-                Self::Rollback { ns, dry_run } => client.roll_back(ns.as_str(), dry_run).await,
+                }) => {
+                    let change = client.activate_version(ns.as_str(), number, dry_run);
+                    let change = change.await?;
+                    (ns, change)
+                }
+                Self::Rollback { ns, dry_run } => {
+                    let change = client.roll_back(ns.as_str(), dry_run).await?;
+                    (ns, change)
+                }
                 Self::Rm(VersionArgs {
                     ns,
                     number,
                     dry_run,
-                }) => client.remove_version(ns.as_str(), number, dry_run).await,
+                }) => {
+                    let change = client.remove_version(ns.as_str(), number, dry_run);
+                    return tell(connection, &change.await?);
+                }
             };
-            tell(connection, &change?)
+            tell(connection, &change)?;
+            let versions = client.versions(ns.as_str()).await?;
+            let rows = |number| find(&versions, number).map_or(0, |version| version.rows);
+            if rows(change.live) == 0 && rows(change.before) > 0 {
+                let (live, before) = (change.live, change.before);
+                output::note(&format!(
+                    "version {live} has no rows: reads find nothing while it is live, and version {before} has {}",
+                    output::counted(rows(before), "row")
+                ));
+            }
+            Ok(())
         })
     }
 }
@@ -159,7 +179,14 @@ fn diff(
             output::note(&note);
         }
     }
-    let header = ["SHARD", "ROWS", "", "BYTES", "", "DIGEST", "", "EQUAL"];
+    let of_both = |what: &str| [one, other].map(|version| format!("{what} OF {}", version.number));
+    let pairs = ["ROWS", "BYTES", "DIGEST"].map(of_both).concat();
+    let pairs = pairs.iter().map(String::as_str);
+    let header: Vec<&str> = ["SHARD"]
+        .into_iter()
+        .chain(pairs)
+        .chain(["EQUAL"])
+        .collect();
     let cells = |diff: &ShardDiff| {
         let text = |of: fn(&VersionShard) -> String| {
             [&diff.one, &diff.other].map(|shard| shard.as_ref().map_or_else(|| "-".to_owned(), of))

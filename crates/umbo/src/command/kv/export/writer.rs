@@ -412,6 +412,7 @@ impl Output {
             cursor: None,
             why: EndReason::Done,
             rows: self.progress.rows,
+            expired: 0,
             bytes: self.progress.text_bytes,
             ru: Ru::default(),
         };

@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use bytes::{Buf as _, BytesMut};
 use tokio::sync::mpsc::Sender as LaneSender;
-use umbo_rows::source::read_some;
+use umbo_rows::source::{BYTE_ORDER_MARK, read_some};
 use umbo_rows::{RowReader, RowsError};
 
 use super::batch::{self, BatchLimits, Builder, ImportBatch, LINE_LEN_MAX};
@@ -231,7 +231,7 @@ impl<'a> LineReader<'a> {
     fn line(&mut self, line: &[u8]) -> Result<(), Ended> {
         self.place.lines += 1;
         let number = self.place.lines;
-        let line = match line.strip_prefix(b"\xef\xbb\xbf") {
+        let line = match line.strip_prefix(BYTE_ORDER_MARK) {
             Some(rest) if number == 1 => rest,
             _ => line,
         };

@@ -97,8 +97,10 @@ pub(in crate::command) fn not_rows(number: u64, line: &[u8]) -> CliError {
     let kind = match line.first() {
         Some(b'[') => "a JSON array; convert it with: jq -c '.[]' FILE",
         _ if is_text && line.contains(&b',') => "CSV; name its format with --format csv",
+        _ if is_text && line.contains(&b';') => "CSV with semicolons; Umbo reads commas",
+        _ if is_text && line.contains(&b'\t') => "CSV with tabs; Umbo reads commas",
         _ if is_text => "text",
-        _ => "not text",
+        _ => "binary data",
     };
     CliError::NotRows(format!(
         "line {number} is not a JSON object, and nothing was sent: '{shown}'\n  It looks like {kind}"

@@ -1,0 +1,53 @@
+//! What the record of a request says of each policy that it met.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use umbo_http::rejection;
+use umbo_observe::request_records::{PolicyRecord, PolicyVerdict};
+use umbo_quota::{Dimension, MetPolicy, Rejection};
+
+/// Returns what the record of a request says of the policy that rejected it.
+pub(crate) fn rejected_by(rejection: &Rejection) -> PolicyRecord {
+    PolicyRecord {
+        policy: Arc::clone(&rejection.policy.name),
+        balance: rejection.balance,
+        price: rejection.price,
+        rate: rejection.limit.rate,
+        observed: rejection.observed,
+        wait_millis: wait_millis(rejection.wait),
+        unit: rejection.policy.unit as u8,
+        is_of_shard: rejection.policy.per.contains(Dimension::Shard),
+        verdict: PolicyVerdict::Rejected,
+    }
+}
+
+/// Returns what it says of a policy that did not reject it.
+pub(crate) fn asked(met: &MetPolicy<'_>, is_refused: bool) -> PolicyRecord {
+    let verdict = match (met.is_enforced, is_refused) {
+        (false, _) if !met.is_covered => PolicyVerdict::WouldReject,
+        (true, false) => PolicyVerdict::Admitted,
+        (true, true) if !met.is_covered => PolicyVerdict::Rejected,
+        _ => PolicyVerdict::WouldAdmit,
+    };
+    PolicyRecord {
+        policy: Arc::clone(&met.policy.name),
+        balance: met.balance,
+        price: met.price,
+        rate: met.limit().rate,
+        observed: 0,
+        wait_millis: if met.wait.is_zero() {
+            0
+        } else {
+            wait_millis(met.wait)
+        },
+        unit: met.policy.unit as u8,
+        is_of_shard: met.shard.is_some(),
+        verdict,
+    }
+}
+
+/// Returns a wait as clients are told it.
+fn wait_millis(wait: Duration) -> u32 {
+    u32::try_from(rejection::wait_ms(wait)).unwrap_or(u32::MAX)
+}

@@ -1,0 +1,141 @@
+//! Who are those that a bucket refuses: a crowd that waits as it is told, or a flood.
+//!
+//! A client that sends no ticket cannot be told from others. A crowd of patient clients is refused about as much as
+//! flows in, because each of them is refused once while it waits for its turn; so the bucket takes those that it
+//! refuses for a crowd, and each of them reserves its turn. Those that ask again at once, or never come back, are
+//! refused far more. Once they have reserved more than a crowd would, beyond what flowed in meanwhile, they are a
+//! flood, and only tickets that are brought count.
+//!
+//! Whether a flood is over is looked at after some time: it is if no more is refused than a crowd would be, or if
+//! nobody brought a ticket meanwhile, because then nobody has to wait longer for the mistake.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+
+/// The longest wait of a crowd, in seconds of the rate: longer ones are hardly waited for without a ticket.
+const WAIT_SECONDS_MAX: u64 = 5;
+/// Clients of a crowd of a small quota, which may wait longer than that.
+const CLIENTS_MAX: u64 = 32;
+/// What a crowd is refused, in thirds of what flows in: three, and one for those that others overtake.
+const REFUSED_THIRDS_MAX: u64 = 4;
+/// Nobody brings tickets if none of this part of the largest crowd has: a few requests of the smallest quota.
+const LAPSED_PART: u64 = 8;
+/// How far behind the axis the last ticket of a new bucket is, in atoms: farther than any crowd is large.
+const LONG_AGO: u64 = 1 << 62;
+
+/// A request that is refused.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct RefusedCost {
+    pub(crate) cost: u64,
+    /// What flows in within a second.
+    pub(crate) rate: u64,
+    /// Whether it brought a ticket: then its client comes back.
+    pub(crate) is_renewed: bool,
+}
+
+/// What a bucket knows of those that it refuses. Positions on the axis and volumes are in atoms.
+#[derive(Debug)]
+pub(crate) struct Crowd {
+    /// Position up to which those without a ticket would have reserved refill.
+    reserved: AtomicU64,
+    /// The most that a crowd reserves ahead of the axis.
+    max: AtomicU64,
+    is_flood: AtomicBool,
+    /// Cost of what was refused since the last look at a flood.
+    refused: AtomicU64,
+    /// Where the axis stood then.
+    looked_at: AtomicU64,
+    /// Where the axis stood when a ticket was brought last.
+    brought_at: AtomicU64,
+    /// Cost of the tickets that nobody brought since.
+    lapsed: AtomicU64,
+    is_without_tickets: AtomicBool,
+}
+
+impl Crowd {
+    /// Begins with nobody where the axis stands.
+    pub(crate) fn none(axis: u64) -> Self {
+        Self {
+            reserved: AtomicU64::new(axis),
+            max: AtomicU64::new(0),
+            is_flood: AtomicBool::new(false),
+            refused: AtomicU64::new(0),
+            looked_at: AtomicU64::new(axis),
+            brought_at: AtomicU64::new(axis.wrapping_sub(LONG_AGO)),
+            lapsed: AtomicU64::new(0),
+            is_without_tickets: AtomicBool::new(false),
+        }
+    }
+
+    /// Returns whether only tickets that are brought count.
+    pub(crate) fn is_flood(&self) -> bool {
+        self.is_flood.load(Relaxed)
+    }
+
+    /// Returns whether nobody brings tickets, so that nothing has to be kept for any.
+    pub(crate) fn is_without_tickets(&self) -> bool {
+        self.is_without_tickets.load(Relaxed)
+    }
+
+    /// Returns the most that a crowd reserves; zero before the first refusal.
+    pub(crate) fn max(&self) -> u64 {
+        self.max.load(Relaxed)
+    }
+
+    /// Records that a ticket was brought.
+    pub(crate) fn note_brought(&self, axis: u64) {
+        self.brought_at.store(axis, Relaxed);
+        self.lapsed.store(0, Relaxed);
+        self.is_without_tickets.store(false, Relaxed);
+    }
+
+    /// Records that a request without a ticket was refused, for which `stretch` is to be reserved; returns whether that
+    /// is more than a crowd would reserve.
+    pub(crate) fn is_too_large(&self, axis: u64, refused: RefusedCost, stretch: u64) -> bool {
+        let RefusedCost { cost, rate, .. } = refused;
+        let max = rate
+            .saturating_mul(WAIT_SECONDS_MAX)
+            .max(cost.saturating_mul(CLIENTS_MAX));
+        self.max.store(max, Relaxed);
+        self.refused.fetch_add(cost, Relaxed);
+        let reserved = self.reserved.load(Relaxed);
+        let ahead = reserved.wrapping_sub(axis).cast_signed().max(0);
+        let ahead = ahead.cast_unsigned().saturating_add(stretch);
+        let is_too_large = ahead > max;
+        let ahead = if is_too_large { 0 } else { ahead };
+        self.reserved.store(axis.wrapping_add(ahead), Relaxed);
+        is_too_large
+    }
+
+    /// Takes those that are refused for a flood; returns whether they were a crowd before.
+    pub(crate) fn begin_flood(&self, axis: u64) -> bool {
+        self.restart(axis);
+        !self.is_flood.swap(true, Relaxed)
+    }
+
+    /// Looks whether a flood is over, and whether nobody brings tickets. `lapsed` is the cost of the tickets that
+    /// nobody brought since the last look.
+    pub(crate) fn look(&self, axis: u64, lapsed: u64) {
+        let max = self.max();
+        let is_without = axis.wrapping_sub(self.brought_at.load(Relaxed)) > max;
+        let lapsed = lapsed.saturating_add(self.lapsed.fetch_add(lapsed, Relaxed));
+        let is_enough = lapsed >= max / LAPSED_PART;
+        self.is_without_tickets
+            .store(is_without && is_enough, Relaxed);
+        let passed = axis.wrapping_sub(self.looked_at.load(Relaxed));
+        if passed < max {
+            return;
+        }
+        let thirds = passed.saturating_mul(REFUSED_THIRDS_MAX);
+        let is_calm = self.refused.load(Relaxed).saturating_mul(3) <= thirds;
+        self.restart(axis);
+        if self.is_flood() && (is_calm || is_without) {
+            self.is_flood.store(false, Relaxed);
+        }
+    }
+
+    /// Begins to count what is refused anew.
+    fn restart(&self, axis: u64) {
+        self.refused.store(0, Relaxed);
+        self.looked_at.store(axis, Relaxed);
+    }
+}
