@@ -233,7 +233,10 @@ def test_more_requests_in_flight_than_allowed_are_shed(new_server):
     assert int(shed.headers["umbo-retry-after-ms"]) == problem["retry"]["after_ms"]
     for sock in waiting:
         sock.sendall(b"12345")
-        assert sock.recv(12) in (b"HTTP/1.1 201", b"HTTP/1.1 204")
+    statuses = [sock.recv(12) for sock in waiting]
+    # One that waited for its client may have given way.
+    assert sum(status in (b"HTTP/1.1 201", b"HTTP/1.1 204") for status in statuses) >= 2, statuses
+    for sock in waiting:
         sock.close()
     wait_until(lambda: ns.put("b", value=b"x").status in (201, 204), "there is room again")
 
@@ -242,11 +245,15 @@ def test_bodies_in_flight_share_a_bounded_memory(new_server):
     server = new_server({"server": {"body_memory": "16MiB"}}).start()
     ns = server.namespace()
     head = f"POST {ns.base}/batch/write HTTP/1.1\r\nHost: a\r\nContent-Length: {16 * MIB}\r\n\r\n"
+    held = lambda: server.metric("umbo_body_memory_bytes")
     holder = server.raw(head.encode() + b"\n" * 100_000)
-    wait_until(lambda: server.in_flight() >= 1, "the body is being read")
-    wait_until(
-        lambda: ns.write(["\n" * 200_000]).status == 503, "a second large body finds no room"
-    )
+    wait_until(lambda: held() >= 100_000, "the body is being read")
+    assert held() < MIB, "what is only announced takes no memory"
+    assert ns.write(["\n" * 200_000]).status == 200, "there is room for others"
+    holder.sendall(b"\n" * (9 * MIB))
+    wait_until(lambda: held() > 8 * MIB, "much of it has come")
     assert ns.put("small", value=b"x").status == 201, "small ones need none"
+    wait_until(lambda: ns.write(["\n" * 15_000_000]).status == 200, "who pauses gives way")
+    assert holder.recv(12) == b"HTTP/1.1 503"
     holder.close()
-    wait_until(lambda: ns.write(["\n" * 200_000]).status == 200, "there is room again")
+    wait_until(lambda: held() == 0, "all of it is given back")

@@ -1,5 +1,6 @@
 """Answers that nobody reads: their memory is bounded, they are in flight, their connections end."""
 
+import gzip
 import json
 
 import http2
@@ -98,6 +99,29 @@ def test_unread_answers_hold_no_more_than_their_budget(loaded, connections, atta
     assert extra <= BUDGET + 64 * MIB
     for sock in socks:
         sock.close()
+
+
+@pytest.mark.parametrize("method", ["GET", "HEAD"])
+def test_values_are_decoded_within_the_budget(loaded, method):
+    """A value of 8 KB that is 8 MiB for a client which does not accept its coding."""
+    server, ns = loaded
+    zeros = gzip.compress(bytes(8 * MIB - 1))
+    assert ns.put("bomb", value=zeros, Content_Encoding="gzip").status in (201, 204)
+    plain = {"Accept-Encoding": "identity"}
+    assert ns.get("bomb", **plain).body == bytes(8 * MIB - 1)
+    before = server.memory()
+    server.reset_peak_memory()
+    requests = ((method, ns.path("bomb"), None, {"accept-encoding": "identity"}) for _ in range(STREAMS))
+    sock = attack(server, requests)
+    held = lambda: server.metric("umbo_answer_memory_bytes")
+    wait_until(lambda: held() >= 7 * MIB or method == "HEAD", "one of them is decoded")
+    assert ns.get("medium", "000").status == 200
+    wait_until_cut(server)
+    wait_until(lambda: held() == 0, "nothing is held any more")
+    extra = server.memory("VmHWM") - before
+    print(f"{STREAMS} unread decoded {method}: {extra / MIB:.1f} MiB more")
+    assert extra <= BUDGET + 64 * MIB
+    sock.close()
 
 
 def test_a_byte_now_and_then_keeps_no_connection(loaded):

@@ -34,8 +34,11 @@ use umbo_api::admin::{
 use umbo_control::events::Origin;
 use umbo_control::namespaces::version;
 use umbo_dispatcher::Dispatcher;
+use umbo_dispatcher::bounds::ADMIN_BODY_LEN_MAX;
+use umbo_dispatcher::overload::hash_of;
 use umbo_dispatcher::phase::identify;
 use umbo_edge::body::{BodyLimits, read_bounded};
+use umbo_edge::bounds::ROOM_PATIENCE;
 use umbo_edge::content_coding::ContentCoding;
 use umbo_http::json_body::json_object;
 use umbo_http::query::Query;
@@ -49,8 +52,6 @@ use crate::admin_error::AdminError;
 use crate::foreign_page;
 use crate::scrape;
 
-/// Bodies of the admin API are small.
-const BODY_LEN_MAX: u64 = 64 << 10;
 /// Stands for every namespace in a refusal.
 const EVERYWHERE: &str = "*";
 
@@ -142,20 +143,23 @@ fn permitted_everywhere(
 async fn json_body<T>(
     dispatcher: &Dispatcher,
     headers: &HeaderMap,
-    body: Body,
-    len_max: u64,
+    mut body: Body,
+    len_max: usize,
 ) -> Result<T, RequestError>
 where
     T: serde::de::DeserializeOwned,
 {
     let limits = BodyLimits {
-        len_max,
+        len_max: len_max as u64,
         timeout: dispatcher.limits.body_timeout,
     };
-    let mut bytes = read_bounded(body, limits).await?;
+    // Operators share no memory with the services that have their name.
+    let operator = !hash_of(caller(dispatcher, headers)?.id.as_str());
+    let room = dispatcher.body_room(operator, ROOM_PATIENCE);
+    let (mut bytes, mut _held) = read_bounded(&mut body, limits, &room).await?;
     if let Some(coding) = ContentCoding::of_body(headers.get(CONTENT_ENCODING))? {
-        let len_max = usize::try_from(len_max).unwrap_or(usize::MAX);
-        bytes = coding.inflate(&bytes, len_max).await?;
+        let (text, permit) = coding.inflate_body(&bytes, len_max, &room).await?;
+        (bytes, _held) = (text, Some(permit));
     }
     if bytes.trim_ascii().is_empty() {
         return json_object(b"{}");
@@ -247,7 +251,7 @@ impl AskedNamespace {
             origin: origin(&caller, headers)?,
             name,
             condition: condition(headers)?,
-            spec: json_body(dispatcher, headers, body, BODY_LEN_MAX).await?,
+            spec: json_body(dispatcher, headers, body, ADMIN_BODY_LEN_MAX).await?,
         })
     }
 }
@@ -402,7 +406,7 @@ pub(crate) async fn create_token(
 ) -> Result<(StatusCode, Json<CreatedToken>), AdminError> {
     let origin = origin(&*full_admin(&dispatcher, &headers)?, &headers)?;
     Query::read(query.as_deref(), "")?;
-    let new: NewToken = json_body(&dispatcher, &headers, body, BODY_LEN_MAX).await?;
+    let new: NewToken = json_body(&dispatcher, &headers, body, ADMIN_BODY_LEN_MAX).await?;
     let worker = Arc::clone(&dispatcher);
     let created = dispatcher
         .control

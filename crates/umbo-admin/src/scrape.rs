@@ -58,6 +58,7 @@ pub fn visit(dispatcher: &Dispatcher, visitor: &mut dyn MetricVisitor) {
             records,
             shards: &shards,
             answer_bytes: dispatcher.answer_memory.held_bytes(),
+            body_bytes: dispatcher.body_memory.held_bytes(),
             quota,
             hotkey: None,
             overload: overload.as_ref().map(OverloadSample::gauges),

@@ -21,9 +21,10 @@ use tokio::sync::Semaphore;
 use tower::ServiceExt as _;
 use umbo_api::fleet::ProcessInfo;
 use umbo_dispatcher::{Dispatcher, LongPoll, RoutedRequest, request};
-use umbo_edge::answer_memory::ConnectionAnswers;
 use umbo_edge::body::ReplyBody;
+use umbo_edge::bounds::COMPRESSIONS_MAX;
 use umbo_edge::content_coding::ContentCoding;
+use umbo_edge::memory::ConnectionAnswers;
 use umbo_edge::unread_body::{Lent, drain_request_body};
 use umbo_edge::{Connection, Handler};
 use umbo_http::{Fields, RequestError, decode};
@@ -36,9 +37,6 @@ use crate::foreign_page::{self, HostNames};
 
 /// Answers from this length on are compressed, in bytes: a shorter one fits into a packet as it is.
 const COMPRESSED_LEN_MIN: u64 = 1 << 10;
-/// Answers that are compressed at a time; further ones are sent as they are. Each holds about 1 MiB.
-const COMPRESSIONS_MAX: usize = 128;
-
 /// Answers the requests of one port.
 #[derive(Debug, Clone)]
 pub struct Service {

@@ -10,8 +10,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use umbo_edge::answer_memory::{AnswerMemory, AnswerPermit, ConnectionAnswers, FREE_LEN};
 use umbo_edge::body::{AnswerHold, HeldBytes, InFlightRequest};
+use umbo_edge::bounds::FREE_LEN;
+use umbo_edge::memory::{ConnectionAnswers, Full, Memory, MemoryPermit};
 use umbo_http::RequestError;
 
 /// What the answer of one request holds.
@@ -19,7 +20,7 @@ use umbo_http::RequestError;
 pub(crate) struct AnswerRoom {
     answers: Arc<ConnectionAnswers>,
     /// None while nothing is held, and once it goes with the body.
-    permit: Option<AnswerPermit>,
+    permit: Option<MemoryPermit>,
     /// None once it goes with the body.
     in_flight: Option<InFlightRequest>,
 }
@@ -39,7 +40,7 @@ impl AnswerRoom {
     /// none.
     pub(crate) async fn reserve(
         &mut self,
-        memory: &Arc<AnswerMemory>,
+        memory: &Arc<Memory>,
         len_min: usize,
         len_max: usize,
         timeout: impl FnOnce() -> Duration,
@@ -53,32 +54,38 @@ impl AnswerRoom {
 
     async fn wait(
         &mut self,
-        memory: &Arc<AnswerMemory>,
+        memory: &Arc<Memory>,
         len: usize,
         timeout: Duration,
     ) -> Result<(), RequestError> {
-        let permit = memory.reserve(&self.answers, len, timeout).await;
-        self.permit = Some(permit.ok_or(RequestError::AnswerMemoryFull)?);
+        let mut permit = MemoryPermit::empty(memory, &self.answers.holder);
+        let reserved = permit.reserve(len, timeout).await;
+        reserved.map_err(RequestError::AnswerMemoryFull)?;
+        self.permit = Some(permit);
         Ok(())
     }
 
     /// Takes the permit out, to make it follow an answer that is still being gathered.
-    pub(crate) fn take_permit(&mut self, memory: &Arc<AnswerMemory>) -> AnswerPermit {
+    pub(crate) fn take_permit(&mut self, memory: &Arc<Memory>) -> MemoryPermit {
         let permit = self.permit.take();
-        permit.unwrap_or_else(|| AnswerPermit::empty(memory, &self.answers))
+        permit.unwrap_or_else(|| MemoryPermit::empty(memory, &self.answers.holder))
     }
 
     /// Puts the permit of an answer that was gathered back.
-    pub(crate) fn put_permit(&mut self, permit: AnswerPermit) {
+    pub(crate) fn put_permit(&mut self, permit: MemoryPermit) {
         self.permit = Some(permit);
     }
 
+    /// Holds memory for at least `len` bytes, if there is room now.
+    pub(crate) fn try_grow(&mut self, memory: &Arc<Memory>, len: usize) -> Result<(), Full> {
+        let mut permit = self.take_permit(memory);
+        let grown = permit.try_grow(len);
+        self.permit = Some(permit);
+        grown
+    }
+
     /// Holds the memory of an answer that is made, `len` bytes; or sheds it.
-    pub(crate) fn hold(
-        &mut self,
-        memory: &Arc<AnswerMemory>,
-        len: usize,
-    ) -> Result<(), RequestError> {
+    pub(crate) fn hold(&mut self, memory: &Arc<Memory>, len: usize) -> Result<(), RequestError> {
         if len <= FREE_LEN {
             if self.permit.take().is_some() {
                 self.answers.learn(len);
@@ -87,15 +94,14 @@ impl AnswerRoom {
         }
         self.answers.learn(len);
         let mut permit = self.take_permit(memory);
-        if !permit.try_resize(len) {
-            return Err(RequestError::AnswerMemoryFull);
-        }
+        let resized = permit.try_resize(len);
+        resized.map_err(RequestError::AnswerMemoryFull)?;
         self.permit = Some(permit);
         Ok(())
     }
 
     /// Holds the memory of an answer that is given whether or not there is room for it.
-    pub(crate) fn hold_in_any_case(&mut self, memory: &Arc<AnswerMemory>, len: usize) {
+    pub(crate) fn hold_in_any_case(&mut self, memory: &Arc<Memory>, len: usize) {
         if len <= FREE_LEN {
             if self.permit.take().is_some() {
                 self.answers.learn(len);
@@ -111,7 +117,7 @@ impl AnswerRoom {
     /// Ties the memory that a piece of a stream holds to its bytes.
     pub(crate) fn hold_piece(
         &mut self,
-        memory: &Arc<AnswerMemory>,
+        memory: &Arc<Memory>,
         piece: Bytes,
         is_last: bool,
     ) -> Bytes {

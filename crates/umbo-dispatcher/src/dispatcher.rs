@@ -6,16 +6,16 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use tokio::sync::Semaphore;
 use tokio_util::task::TaskTracker;
 use umbo_control::auth::TokenRegistry;
 use umbo_control::policies::FilePolicies;
 use umbo_control::{ControlError, ControlParts, ControlPlane};
-use umbo_edge::answer_memory::AnswerMemory;
-use umbo_edge::body::InFlightCounter;
-use umbo_http::RequestIds;
+use umbo_edge::body::{BodyRoom, InFlightCounter};
+use umbo_edge::bounds::{ANSWER_PARTS, BODY_PARTS, CROWD_PARTS};
+use umbo_edge::memory::{CallerMemory, Memory};
 use umbo_http::cursor::CursorKey;
 use umbo_http::retry_ticket::TicketKey;
+use umbo_http::{RequestError, RequestIds};
 use umbo_observe::{History, TopCallers};
 use umbo_quota::Limiter;
 use umbo_routing::ShardMap;
@@ -35,11 +35,11 @@ use crate::request_recorder::RequestRecorder;
 pub struct DispatcherLimits {
     /// Requests in flight beyond which new ones are shed.
     pub requests_in_flight_max: usize,
-    /// Memory that request bodies over 64 KiB may hold together, in bytes.
+    /// Memory that request bodies over 4 KiB may hold together, in bytes.
     pub body_memory_max: usize,
     /// Memory that answers over 4 KiB hold together until their clients have taken them, in bytes.
     pub answer_memory_max: usize,
-    /// Time in which a request body must have arrived.
+    /// Time for a request body to arrive. A streamed body has to bring 1 KiB for each second of it, again and again.
     pub body_timeout: Duration,
     /// Deadline of requests that name none; streamed pages have none then.
     pub default_timeout: Duration,
@@ -81,10 +81,12 @@ pub struct Dispatcher {
     /// Bounds.
     pub limits: DispatcherLimits,
     in_flight: AtomicUsize,
-    /// Permits are KiB.
-    pub(crate) body_memory: Semaphore,
+    /// Requests that are to give way to others.
+    places_wanted: AtomicUsize,
+    /// Memory of the bodies that are being read, and of inflated ones.
+    pub body_memory: CallerMemory,
     /// Memory of the answers that clients have not taken yet.
-    pub answer_memory: Arc<AnswerMemory>,
+    pub answer_memory: Arc<Memory>,
     pub(crate) request_ids: RequestIds,
     pub(crate) long_reads: LowPriority,
     /// The settings in effect, as the admin API shows them.
@@ -167,9 +169,10 @@ impl Dispatcher {
             ticket_key: TicketKey::new(&control.secret()),
             control,
             shard_map: store.shard_map(),
-            body_memory: Semaphore::new(limits.body_memory_max / 1_024),
-            answer_memory: AnswerMemory::new(limits.answer_memory_max),
+            body_memory: CallerMemory::new(limits.body_memory_max, BODY_PARTS),
+            answer_memory: Memory::new(limits.answer_memory_max, ANSWER_PARTS),
             in_flight: AtomicUsize::new(0),
+            places_wanted: AtomicUsize::new(0),
             request_ids: RequestIds::random_start(),
             tasks,
             is_draining: AtomicBool::new(false),
@@ -254,6 +257,28 @@ impl Dispatcher {
         self.metrics.begin_request(operation);
     }
 
+    /// Refuses a request where as many are in flight as there may be. Up to one of [`CROWD_PARTS`] parts of them give
+    /// way then, if they wait for slow clients.
+    pub(crate) fn check_in_flight(&self) -> Result<(), RequestError> {
+        let max = self.limits.requests_in_flight_max;
+        if self.requests_in_flight() > max {
+            let wanted = max.div_ceil(CROWD_PARTS);
+            self.places_wanted.store(wanted, Ordering::Relaxed);
+            return Err(RequestError::TooManyInFlight { max });
+        }
+        Ok(())
+    }
+
+    /// Returns where a body of a caller has its memory. It waits for room for up to `patience`.
+    pub fn body_room(&self, caller: u64, patience: Duration) -> BodyRoom<'_> {
+        BodyRoom {
+            memory: &self.body_memory,
+            caller,
+            patience,
+            requests: self,
+        }
+    }
+
     /// Returns how many requests are in flight, of those that are bounded.
     pub(crate) fn requests_in_flight(&self) -> usize {
         self.in_flight.load(Ordering::Relaxed)
@@ -266,6 +291,17 @@ impl InFlightCounter for Dispatcher {
             self.in_flight.fetch_sub(1, Ordering::Relaxed);
         }
         self.metrics.end_request(operation);
+    }
+
+    fn gives_way(&self) -> bool {
+        let max = self.limits.requests_in_flight_max;
+        self.requests_in_flight() >= max - max / CROWD_PARTS && {
+            let one_less = |wanted: usize| wanted.checked_sub(1);
+            let taken =
+                self.places_wanted
+                    .fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_less);
+            taken.is_ok()
+        }
     }
 }
 

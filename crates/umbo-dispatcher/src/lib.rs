@@ -5,6 +5,7 @@
 //! (`umbo-admin`). Start reading at `request`, which is the life of a request from top to bottom.
 
 mod answer_room;
+pub mod bounds;
 mod charge;
 mod deadline_budget;
 mod dispatcher;

@@ -25,8 +25,8 @@ use http_body::Body;
 use umbo_api::header;
 use umbo_api::loads::{LoadList, LoadSpec, SealBody};
 use umbo_control::ControlError;
-use umbo_edge::answer_memory::ConnectionAnswers;
 use umbo_edge::body::ReplyBody;
+use umbo_edge::memory::ConnectionAnswers;
 use umbo_http::decode::Route;
 use umbo_http::idempotency_key::KeyedRequest;
 use umbo_http::{
@@ -38,6 +38,7 @@ use umbo_telemetry::trace::Phase;
 
 pub use self::host::run_loads;
 use self::request::{GIVEN_PARTS, LoadRequest};
+use crate::bounds::LOAD_BODY_LEN_MAX;
 use crate::charge::Charge;
 use crate::dispatcher::Dispatcher;
 use crate::operation::body::RequestBody;
@@ -45,8 +46,6 @@ use crate::phase::identify::Identified;
 use crate::reply::{refuse, respond};
 use crate::request_log::RequestLog;
 
-/// Longest body that says something about a load, in bytes: a few numbers and names of columns.
-const BODY_LEN_MAX: usize = 4 << 10;
 /// Most parts of a load.
 const PARTS_MAX: u32 = umbo_api::loads::PART_NUMBER_MAX as u32 + 1;
 
@@ -148,8 +147,13 @@ impl LoadRequest<'_> {
         B::Error: std::fmt::Display,
     {
         let context = self.identified().context;
-        let mut body = RequestBody::new(self.dispatcher, body, self.fields);
-        body.read_text(self.log, context, BODY_LEN_MAX).await
+        let mut body = RequestBody::new(
+            self.dispatcher,
+            || self.charge.caller_hash(),
+            body,
+            self.fields,
+        );
+        body.read_text(self.log, context, LOAD_BODY_LEN_MAX).await
     }
 
     async fn create<B>(&mut self, body: &mut B) -> Result<LoadAnswer, RequestError>

@@ -14,8 +14,8 @@ use http::Response;
 use http::request::Parts;
 use http_body::Body;
 use umbo_control::ControlError;
-use umbo_edge::answer_memory::ConnectionAnswers;
 use umbo_edge::body::ReplyBody;
+use umbo_edge::memory::ConnectionAnswers;
 use umbo_http::decode::Route;
 use umbo_http::{Fields, RequestError};
 use umbo_store::StoreError;
@@ -115,7 +115,7 @@ where
         Err(error) => return refuse(log, &error),
     };
     let mut charge = Charge::new(dispatcher, identified);
-    let mut body = RequestBody::new(dispatcher, body, &fields);
+    let mut body = RequestBody::new(dispatcher, || charge.caller_hash(), body, &fields);
     let mut is_repeated = false;
     let outcome: Result<Reply, RequestError> = loop {
         let outcome = pin!(async {

@@ -16,8 +16,8 @@ use http::HeaderValue;
 use umbo_api::ErrorCode;
 use umbo_api::error_code::ErrorKind;
 use umbo_control::NamespaceEntry;
-use umbo_edge::answer_memory::ConnectionAnswers;
 use umbo_edge::body::InFlightRequest;
+use umbo_edge::memory::{ConnectionAnswers, Full};
 use umbo_http::{CacheStatus, Fields, RequestError, RequestId, Timing, problem};
 use umbo_observe::request_records::{self as records, ChargeRecord, KeptAs};
 use umbo_telemetry::metrics::RequestOutcome;
@@ -260,6 +260,11 @@ impl RequestLog {
             return Ok(());
         }
         self.room.hold(&self.dispatcher.answer_memory, len)
+    }
+
+    /// Holds memory for an answer that is being made, of at least `len` bytes, if there is room now.
+    pub(crate) fn try_grow_answer(&mut self, len: usize) -> Result<(), Full> {
+        self.room.try_grow(&self.dispatcher.answer_memory, len)
     }
 
     /// Holds the memory of an answer that is given whether or not there is room for it.

@@ -3,6 +3,7 @@
 //! Invariant: nothing here buffers more than its caller named, and nothing waits for a client
 //! longer than its caller allowed.
 
+mod arriving;
 mod held;
 mod reply;
 
@@ -10,9 +11,15 @@ use std::future::poll_fn;
 use std::pin::Pin;
 use std::time::Duration;
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use http_body::{Body, Frame};
 
+use crate::bounds::CROWDED_RATE_MIN;
+use crate::memory::{Full, MemoryPermit};
+
+pub use arriving::{BodyPace, BodyRoom, GatheredBody};
+#[cfg(test)]
+pub(crate) use held::NoRequests;
 pub use held::{AnswerHold, HeldBytes, InFlightCounter, InFlightRequest};
 pub use reply::{ReplyAborted, ReplyBody};
 
@@ -21,7 +28,7 @@ pub use reply::{ReplyAborted, ReplyBody};
 pub struct BodyLimits {
     /// Longest body, in bytes.
     pub len_max: u64,
-    /// Time in which all of it must arrive. A pause cannot be told from a trickle.
+    /// Time in which all of it must arrive, waits for memory apart.
     pub timeout: Duration,
 }
 
@@ -40,6 +47,16 @@ pub enum BodyError {
         /// The time it had.
         timeout: Duration,
     },
+    /// There is no memory for it (`BodyMemoryFull`).
+    #[error("{}", held_up(*.0))]
+    NoRoom(Full),
+    /// It came too slowly while others waited for its memory or place (`BodyMemoryFull`, or `TooManyRequestsInFlight`).
+    #[error(
+        "the body came at less than {} KiB/s while others waited: {}",
+        CROWDED_RATE_MIN >> 10,
+        held_up(*.0)
+    )]
+    GaveWay(Full),
     /// The connection ended, or broke its framing, before the body did (`ClientClosed`).
     #[error("the body was cut off: {reason}")]
     Aborted {
@@ -48,57 +65,67 @@ pub enum BodyError {
     },
 }
 
-/// Reads a whole body.
+const fn held_up(full: Full) -> &'static str {
+    match full {
+        Full::Holder => {
+            "the request bodies of this caller hold as much memory as they leave to others"
+        }
+        Full::Server => "request bodies hold all of the memory they may ('server.body_memory')",
+        Full::Requests => {
+            "as many requests are in flight as this pod takes ('server.requests_in_flight_max')"
+        }
+    }
+}
+
+/// Reads a whole body, and returns its memory.
 ///
 /// One that announces more than `len_max` bytes is refused before it is polled, so that a client
 /// waiting for `100 Continue` never sends it. A body of one piece is returned without a copy.
-pub async fn read_bounded<B>(mut body: B, limits: BodyLimits) -> Result<Bytes, BodyError>
+pub async fn read_bounded<B>(
+    body: &mut B,
+    limits: BodyLimits,
+    room: &BodyRoom<'_>,
+) -> Result<(Bytes, Option<MemoryPermit>), BodyError>
 where
     B: Body<Data = Bytes> + Unpin,
     B::Error: std::fmt::Display,
 {
     let BodyLimits { len_max, timeout } = limits;
-    let announced = body.size_hint().lower();
-    if announced > len_max {
-        return Err(BodyError::TooLarge { len_max });
-    }
-    let reading = read(&mut body, len_max, announced);
-    tokio::time::timeout(timeout, reading)
-        .await
-        .map_err(|_| BodyError::TimedOut { timeout })?
-}
-
-async fn read<B>(body: &mut B, len_max: u64, announced: u64) -> Result<Bytes, BodyError>
-where
-    B: Body<Data = Bytes> + Unpin,
-    B::Error: std::fmt::Display,
-{
-    let Some(first) = next_piece(body).await? else {
-        return Ok(Bytes::new());
-    };
-    if first.len() as u64 > len_max {
-        return Err(BodyError::TooLarge { len_max });
-    }
-    if body.is_end_stream() {
-        return Ok(first);
-    }
-    let Some(second) = next_piece(body).await? else {
-        return Ok(first);
-    };
-    let mut whole = BytesMut::with_capacity(usize::try_from(announced).unwrap_or(0));
-    let mut piece = Some(first);
-    let mut following = Some(second);
-    while let Some(bytes) = piece {
-        if (whole.len() + bytes.len()) as u64 > len_max {
+    let hint = body.size_hint();
+    let check = |len: u64| {
+        if len > len_max {
             return Err(BodyError::TooLarge { len_max });
         }
-        whole.extend_from_slice(&bytes);
-        piece = match following.take() {
-            Some(second) => Some(second),
-            None => next_piece(body).await?,
-        };
+        Ok(())
+    };
+    check(hint.lower())?;
+    let room_max = hint.upper().map_or(len_max, |len| len.min(len_max));
+    let room_max = usize::try_from(room_max).unwrap_or(usize::MAX);
+    let (mut pace, mut gathered) = (BodyPace::whole(timeout), GatheredBody::default());
+    let Some(first) = pace.next(body, None, room).await? else {
+        return Ok((Bytes::new(), None));
+    };
+    check(first.len() as u64)?;
+    gathered.grow(first.len(), room_max, room).await?;
+    let following = if body.is_end_stream() {
+        None
+    } else {
+        pace.next(body, gathered.held(), room).await?
+    };
+    let Some(mut piece) = following else {
+        return Ok((first, gathered.into_permit()));
+    };
+    gathered.push(&first, room_max);
+    drop(first);
+    loop {
+        check((gathered.len() + piece.len()) as u64)?;
+        gathered.grow(piece.len(), room_max, room).await?;
+        gathered.push(&piece, room_max);
+        match pace.next(body, gathered.held(), room).await? {
+            Some(next) => piece = next,
+            None => return Ok(gathered.take()),
+        }
     }
-    Ok(whole.freeze())
 }
 
 /// Waits for the next data of a body; none at its end.
@@ -131,11 +158,28 @@ mod tests {
     use http_body_util::{Full, StreamBody};
 
     use super::*;
+    use crate::bounds::BODY_PARTS;
+    use crate::memory::CallerMemory;
 
     const LIMITS: BodyLimits = BodyLimits {
         len_max: 10,
         timeout: Duration::from_millis(20),
     };
+
+    async fn read_bounded(
+        mut body: impl Body<Data = Bytes, Error = impl std::fmt::Display> + Unpin,
+        limits: BodyLimits,
+    ) -> Result<Bytes, BodyError> {
+        let room = BodyRoom {
+            memory: &CallerMemory::new(1 << 20, BODY_PARTS),
+            caller: 1,
+            patience: Duration::ZERO,
+            requests: &NoRequests,
+        };
+        let (bytes, held) = super::read_bounded(&mut body, limits, &room).await?;
+        assert!(held.is_none(), "short bodies hold nothing");
+        Ok(bytes)
+    }
 
     fn pieces(texts: &[&'static str]) -> impl Body<Data = Bytes, Error = Infallible> + Unpin {
         let frames: Vec<_> = texts

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use futures_util::task::AtomicWaker;
 
-use super::answer_memory::ConnectionAnswers;
+use super::memory::ConnectionAnswers;
 
 /// HTTP version of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

@@ -10,9 +10,11 @@ use bytes::Bytes;
 use futures_util::stream;
 use http::HeaderValue;
 use http_body_util::BodyExt as _;
-use tokio::sync::OwnedSemaphorePermit;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use crate::body::{ReplyAborted, ReplyBody};
+use crate::body::{BodyRoom, ReplyAborted, ReplyBody};
+use crate::bounds::INFLATIONS_MAX;
+use crate::memory::{Full, MemoryPermit};
 
 /// Bytes that are coded before other requests have their turn.
 const STEP_LEN: usize = 64 << 10;
@@ -20,6 +22,9 @@ const STEP_LEN: usize = 64 << 10;
 const WINDOW_LOG_MAX: u32 = 23;
 /// The fastest levels: an answer is read once.
 const ZSTD_LEVEL: i32 = 1;
+
+/// Permits are decoders at work, of all servers of this process.
+static INFLATIONS: Semaphore = Semaphore::const_new(INFLATIONS_MAX);
 
 /// A content coding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,6 +43,14 @@ pub enum InflateError {
     TooLarge {
         /// Longest body, in bytes.
         len_max: usize,
+    },
+    /// There is no memory for it.
+    #[error("there is no memory for its {len} bytes once inflated")]
+    NoRoom {
+        /// Bytes that need room, at least.
+        len: usize,
+        /// The bound that leaves none.
+        full: Full,
     },
     /// The body is not of the coding that it is said to be, or cut off.
     #[error("it is not {}", .0.as_str())]
@@ -99,9 +112,44 @@ impl ContentCoding {
         best.map(|(_, coding)| coding)
     }
 
-    /// Inflates a body of at most `len_max` bytes.
-    pub async fn inflate(self, body: &[u8], len_max: usize) -> Result<Bytes, InflateError> {
+    /// Inflates a body of at most `len_max` bytes, in memory of the bodies of its caller.
+    pub async fn inflate_body(
+        self,
+        body: &[u8],
+        len_max: usize,
+        room: &BodyRoom<'_>,
+    ) -> Result<(Bytes, MemoryPermit), InflateError> {
+        let mut permit = room.memory.permit(room.caller);
+        loop {
+            match self
+                .inflate(body, len_max, |len| permit.try_grow(len))
+                .await
+            {
+                Err(InflateError::NoRoom { len, .. }) => {
+                    // What waits holds nothing that another one waits for.
+                    permit.resize(0);
+                    let reserved = permit.reserve(len, room.patience).await;
+                    reserved.map_err(|full| InflateError::NoRoom { len, full })?;
+                }
+                inflated => {
+                    let inflated = inflated?;
+                    permit.resize(inflated.len());
+                    return Ok((inflated, permit));
+                }
+            }
+        }
+    }
+
+    /// Inflates bytes to at most `len_max`. `hold` takes memory for a number of bytes; if it fails, the inflated
+    /// bytes are given up.
+    pub async fn inflate(
+        self,
+        body: &[u8],
+        len_max: usize,
+        mut hold: impl FnMut(usize) -> Result<(), Full>,
+    ) -> Result<Bytes, InflateError> {
         let malformed = |_| InflateError::Malformed(self);
+        let decoder = INFLATIONS.acquire().await;
         let mut reader: Box<dyn Read + Send + '_> = match self {
             Self::Gzip => Box::new(flate2::bufread::MultiGzDecoder::new(body)),
             Self::Zstd => {
@@ -113,16 +161,25 @@ impl ContentCoding {
         };
         let mut inflated = Vec::new();
         loop {
+            let len = inflated.len();
+            if inflated.capacity() < len + STEP_LEN {
+                let room = (2 * len).min(len_max).max(len) + STEP_LEN;
+                hold(room).map_err(|full| InflateError::NoRoom { len: room, full })?;
+                inflated.reserve_exact(room - len);
+            }
             let step = (&mut *reader).take(STEP_LEN as u64);
             let read = { step }.read_to_end(&mut inflated).map_err(malformed)?;
             if inflated.len() > len_max {
                 return Err(InflateError::TooLarge { len_max });
             }
             if read < STEP_LEN {
-                return Ok(inflated.into());
+                break;
             }
             tokio::task::yield_now().await;
         }
+        drop((reader, decoder));
+        inflated.shrink_to_fit();
+        Ok(inflated.into())
     }
 
     /// Compresses a body as the connection takes it. Each piece of a stream leaves when it is there; what the
@@ -279,10 +336,12 @@ impl Encoder {
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
-
-    use tokio::sync::Semaphore;
+    use std::time::Duration;
 
     use super::*;
+    use crate::body::NoRequests;
+    use crate::bounds::BODY_PARTS;
+    use crate::memory::CallerMemory;
 
     const BOTH: [ContentCoding; 2] = [ContentCoding::Gzip, ContentCoding::Zstd];
 
@@ -303,18 +362,61 @@ mod tests {
                 let text = Bytes::from(vec![b'x'; len]);
                 let coded =
                     compressed(coding, vec![text.clone(), Bytes::new(), text.clone()]).await;
-                let whole = coding.inflate(&coded, 2 * len).await.unwrap();
+                let whole = coding.inflate(&coded, 2 * len, |_| Ok(())).await.unwrap();
                 assert_eq!(whole.len(), 2 * len);
                 if len > 0 {
                     let len_max = 2 * len - 1;
-                    let refused = coding.inflate(&coded, len_max).await;
+                    let refused = coding.inflate(&coded, len_max, |_| Ok(())).await;
                     assert_eq!(refused, Err(InflateError::TooLarge { len_max }));
-                    let cut = coding.inflate(&coded[..coded.len() - 1], 2 * len).await;
+                    let cut = coding
+                        .inflate(&coded[..coded.len() - 1], 2 * len, |_| Ok(()))
+                        .await;
                     assert_eq!(cut, Err(InflateError::Malformed(coding)));
                 }
             }
-            let wrong = coding.inflate(b"{\"keys\":[]}", 100).await;
+            let wrong = coding.inflate(b"{\"keys\":[]}", 100, |_| Ok(())).await;
             assert_eq!(wrong, Err(InflateError::Malformed(coding)));
+        }
+    }
+
+    #[tokio::test]
+    async fn nothing_is_inflated_without_memory_for_it() {
+        for coding in BOTH {
+            let coded = compressed(coding, vec![Bytes::from(vec![0; 1 << 20])]).await;
+            let (mut held, budget) = (0, 256 << 10);
+            let within = |len| {
+                held = len;
+                (len <= budget).then_some(()).ok_or(Full::Server)
+            };
+            let refused = coding.inflate(&coded, 8 << 20, within).await;
+            let (len, full) = (held, Full::Server);
+            assert_eq!(refused, Err(InflateError::NoRoom { len, full }));
+            assert!(held > budget && held <= 2 * budget + STEP_LEN, "{held}");
+            let counted = |len| {
+                held = len;
+                Ok(())
+            };
+            coding.inflate(&coded, 8 << 20, counted).await.unwrap();
+            assert!(held <= (2 << 20) + STEP_LEN, "{held}");
+            let memory = CallerMemory::new(4 << 20, BODY_PARTS);
+            let room = |patience| BodyRoom {
+                memory: &memory,
+                caller: 1,
+                patience,
+                requests: &NoRequests,
+            };
+            let soon = room(Duration::from_millis(1));
+            let (text, permit) = coding.inflate_body(&coded, 8 << 20, &soon).await.unwrap();
+            assert_eq!((text.len(), permit.held_len()), (1 << 20, 1 << 20));
+            let mut other = memory.permit(1);
+            assert!(other.try_resize(1 << 20).is_ok());
+            let full = coding.inflate_body(&coded, 8 << 20, &soon).await;
+            assert!(matches!(full, Err(InflateError::NoRoom { .. })));
+            assert_eq!(memory.held_bytes(), 2 << 20, "what failed holds nothing");
+            let late = room(Duration::from_secs(20));
+            let waiting = coding.inflate_body(&coded, 8 << 20, &late);
+            let giving = async { drop((other, permit)) };
+            assert!(tokio::join!(waiting, giving).0.is_ok());
         }
     }
 

@@ -21,6 +21,7 @@ use tokio::time::{Sleep, timeout};
 use tokio_util::task::TaskTracker;
 use umbo_api::ErrorCode;
 
+use super::bounds::{CONNECTION_WINDOW, SEND_BUFFER_LEN, STREAM_WINDOW};
 use super::connection::{ConnectionActivity, Order, Protocol};
 use super::exchange::{Session, answer};
 use super::guarded_io::GuardedIo;
@@ -34,12 +35,6 @@ use super::watch::{ConnectionWatch, TimeoutReason};
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 /// Most bytes of a refused body that any connection reads and throws away before it is closed.
 const LINGER_LEN_MAX: u64 = 4 << 20;
-/// HTTP/2 flow control windows: what one stream, and all streams of a connection, may have sent
-/// before the handler reads it.
-const STREAM_WINDOW: u32 = 256 << 10;
-const CONNECTION_WINDOW: u32 = 1 << 20;
-/// HTTP/2 answers buffered per stream.
-const SEND_BUFFER_LEN: usize = 64 << 10;
 /// Streams reset by us because of a client's error before the connection is ended.
 const ERROR_RESETS_MAX: usize = 64;
 

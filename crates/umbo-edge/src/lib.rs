@@ -5,8 +5,8 @@
 //! a task that [`serve`] waits for; every wait has a timeout of [`EdgeLimits`]; whatever a client
 //! sends, its connection ends and the others do not notice.
 
-pub mod answer_memory;
 pub mod body;
+pub mod bounds;
 mod connection;
 pub mod content_coding;
 mod doorkeeper;
@@ -16,6 +16,7 @@ mod field_lines;
 mod guarded_io;
 mod handler;
 mod limits;
+pub mod memory;
 mod refusal;
 pub mod unread_body;
 mod watch;

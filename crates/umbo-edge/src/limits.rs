@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use crate::bounds::RATE_MIN;
+
 /// Limits of one listener. All of them bind per connection, except `connections_max`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EdgeLimits {
@@ -62,10 +64,6 @@ impl Default for EdgeLimits {
     }
 }
 
-/// Lowest rate, in bytes a second, at which a client takes an answer that waits for it. An answer
-/// holds memory until it is taken; a line that is slower than 8 kbit/s is none that serves.
-const DRAIN_RATE_MIN: u64 = 1 << 10;
-
 /// Smallest read buffer that hyper accepts.
 const HEAD_BUFFER_LEN_MIN: usize = 8 << 10;
 
@@ -73,8 +71,7 @@ impl EdgeLimits {
     /// Returns how many bytes a client has to take within each `write_timeout` while an answer waits
     /// for it without a break: 1 KiB for each second.
     pub(crate) fn drained_bytes_min(&self) -> u64 {
-        let millis = u64::try_from(self.write_timeout.as_millis()).unwrap_or(u64::MAX);
-        (millis.saturating_mul(DRAIN_RATE_MIN) / 1_000).max(1)
+        bytes_min(self.write_timeout)
     }
 
     /// Returns how many bytes of a request head are buffered before it is refused unread: what the
@@ -82,4 +79,10 @@ impl EdgeLimits {
     pub(crate) fn head_buffer_len(&self) -> usize {
         (self.target_len_max + self.headers_len_max + (16 << 10)).max(HEAD_BUFFER_LEN_MIN)
     }
+}
+
+/// Returns how many bytes [`RATE_MIN`] comes to in a time.
+pub(crate) fn bytes_min(time: Duration) -> u64 {
+    let millis = u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+    (millis.saturating_mul(RATE_MIN) / 1_000).max(1)
 }

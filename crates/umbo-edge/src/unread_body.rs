@@ -36,8 +36,10 @@ pub(crate) mod refused {
 
     use tokio::sync::Semaphore;
 
-    /// Permits are bodies that are read at a time, of all ports. One takes a few KiB and the work of reading.
-    pub(crate) static BODIES: Semaphore = Semaphore::const_new(64);
+    use crate::bounds::REFUSED_BODIES_MAX;
+
+    /// Permits are bodies that are read at a time.
+    pub(crate) static BODIES: Semaphore = Semaphore::const_new(REFUSED_BODIES_MAX);
     /// Most bytes of one: twice the longest body of any route, because a client that sends too much is to read so.
     pub(crate) const LEN_MAX: u64 = 512 << 20;
     /// Longest time for one, as for a body that is served.
@@ -175,5 +177,30 @@ impl<B: Body + Unpin> Body for Lent<B> {
         self.body
             .as_ref()
             .map_or_else(|| SizeHint::with_exact(0), Body::size_hint)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http::Request;
+
+    use super::*;
+    use crate::bounds::REFUSED_BODIES_MAX;
+
+    #[tokio::test(start_paused = true)]
+    async fn no_more_refused_bodies_are_read_than_may_be() {
+        let (mut head, ()) = Request::new(()).into_parts();
+        head.version = Version::HTTP_2;
+        let mut answers = Vec::new();
+        for at in 0..=REFUSED_BODIES_MAX {
+            let body = ReplyBody::stream(stream::pending());
+            let mut answer = Response::new(ReplyBody::Empty);
+            drain_request_body(&head, Some(body), &mut answer).await;
+            let is_read = !answer.body().is_end_stream();
+            assert_eq!(is_read, at < REFUSED_BODIES_MAX, "{at}");
+            answers.push(answer);
+        }
+        drop(answers);
+        assert_eq!(refused::BODIES.available_permits(), REFUSED_BODIES_MAX);
     }
 }

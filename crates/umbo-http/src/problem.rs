@@ -11,6 +11,8 @@ use http::HeaderValue;
 use umbo_api::{ErrorCode, Outcome, Problem, Scope};
 use umbo_control::ControlError;
 use umbo_control::quota_spec::limit_of;
+use umbo_edge::body::BodyError;
+use umbo_edge::memory::Full;
 use umbo_quota::{Limit, Policy};
 use umbo_store::StoreError;
 use umbo_types::Operation;
@@ -75,7 +77,12 @@ fn of_row(failure: &RequestError) -> Problem {
     let code = failure.code();
     let mut problem = Problem::new(code, detail(failure));
     problem.shard = failure.shard().map(|shard| shard.0);
-    problem.scope = scope(code);
+    problem.scope = match failure {
+        RequestError::Body(BodyError::NoRoom(Full::Holder) | BodyError::GaveWay(Full::Holder)) => {
+            Some(Scope::Caller)
+        }
+        _ => scope(code),
+    };
     if let RequestError::PreconditionFailed {
         current: Some(version),
     }

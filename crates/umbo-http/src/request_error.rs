@@ -13,6 +13,7 @@ use umbo_api::path::PathError;
 use umbo_control::ControlError;
 use umbo_edge::body::BodyError;
 use umbo_edge::content_coding::{ContentCoding, InflateError, UnknownCoding};
+use umbo_edge::memory::Full;
 use umbo_quota::Rejection;
 use umbo_store::{StoreError, WriteError};
 use umbo_types::{KeyError, NamespaceError, RowError, ShardId, Version};
@@ -289,12 +290,9 @@ pub enum RequestError {
         /// The bound.
         max: usize,
     },
-    /// The bodies being read hold as much memory as they may.
-    #[error("the request bodies being read hold all of the memory they may")]
-    BodyMemoryFull,
     /// Answers that their clients have not taken hold as much memory as they may.
-    #[error("the answers that clients have not taken yet hold all of the memory they may")]
-    AnswerMemoryFull,
+    #[error("{}", answers_hold(*.0))]
+    AnswerMemoryFull(Full),
     /// The response would be larger than a multi-get may be.
     #[error("the rows before this one fill the answer; ask for this one again")]
     AnswerFull,
@@ -340,6 +338,17 @@ fn timeout_text(timeout: Duration) -> String {
     format!("{} ms given", timeout.as_millis())
 }
 
+const fn answers_hold(full: Full) -> &'static str {
+    match full {
+        Full::Holder => {
+            "the answers that this connection has not taken yet hold as much memory as they leave to others"
+        }
+        Full::Server | Full::Requests => {
+            "the answers that clients have not taken yet hold all of the memory they may ('server.answer_memory')"
+        }
+    }
+}
+
 impl From<UnknownCoding> for RequestError {
     fn from(UnknownCoding: UnknownCoding) -> Self {
         Self::UnsupportedCoding {
@@ -354,6 +363,7 @@ impl From<InflateError> for RequestError {
             InflateError::TooLarge { len_max } => Self::Body(BodyError::TooLarge {
                 len_max: len_max as u64,
             }),
+            InflateError::NoRoom { full, .. } => Self::Body(BodyError::NoRoom(full)),
             InflateError::Malformed(_) => Self::BadBody(format!("the body: {error}")),
         }
     }
@@ -415,9 +425,11 @@ impl RequestError {
             Self::DeadlineBeforeStore { .. } => ErrorCode::DeadlineBeforeStore,
             Self::Rejected(_) => ErrorCode::QuotaExceeded,
             Self::Shed(_) => ErrorCode::Overloaded,
-            Self::TooManyInFlight { .. } => ErrorCode::TooManyRequestsInFlight,
-            Self::BodyMemoryFull => ErrorCode::BodyMemoryFull,
-            Self::AnswerMemoryFull => ErrorCode::AnswerMemoryFull,
+            Self::TooManyInFlight { .. } | Self::Body(BodyError::GaveWay(Full::Requests)) => {
+                ErrorCode::TooManyRequestsInFlight
+            }
+            Self::Body(BodyError::NoRoom(_) | BodyError::GaveWay(_)) => ErrorCode::BodyMemoryFull,
+            Self::AnswerMemoryFull(_) => ErrorCode::AnswerMemoryFull,
             Self::NotRecorded { .. } => ErrorCode::RecordNotFound,
             // No client chooses the form of a value.
             Self::BadValue(RowError::BadForm(_)) | Self::Internal(_) => ErrorCode::Internal,

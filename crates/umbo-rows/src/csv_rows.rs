@@ -58,13 +58,8 @@ impl CsvRows {
         if !read(&mut reader, &mut record, &len)? {
             return Err(RowsError::NoHeader);
         }
-        let names = record
-            .iter()
-            .map(|name| std::str::from_utf8(name).map(str::to_owned));
-        let names: Result<Vec<String>, _> = names.collect();
-        let names = names.map_err(|_| RowsError::HeaderNotText)?;
         Ok(Self {
-            table: Table::new(names, columns)?,
+            table: Table::new(record.iter(), columns)?,
             reader,
             record,
             taken,

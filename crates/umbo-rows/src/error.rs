@@ -24,6 +24,13 @@ pub enum RowsError {
     /// The header is not text.
     #[error("its first line is not UTF-8, and so names no columns")]
     HeaderNotText,
+    /// More columns than a table has, or longer names.
+    #[error(
+        "it has more than {} columns, or their names have more than {} KiB",
+        crate::row::COLUMNS_MAX,
+        crate::row::NAMES_LEN_MAX >> 10
+    )]
+    TooManyColumns,
     /// A column is missing.
     #[error("it has no column '{name}'; its columns are {found}")]
     NoColumn {

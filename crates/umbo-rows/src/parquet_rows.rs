@@ -69,7 +69,7 @@ impl ParquetRows {
         chunks.lock().has_footer = true;
         let descriptor = file.metadata().file_metadata().schema_descr_ptr();
         let fields = descriptor.root_schema().get_fields();
-        let names = fields.iter().map(|field| field.name().to_owned()).collect();
+        let names = fields.iter().map(|field| field.name().as_bytes());
         let table = Table::new(names, columns)?;
         let mut used = Vec::new();
         let mut leaf = 0;

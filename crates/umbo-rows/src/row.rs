@@ -14,6 +14,11 @@ pub const EXCERPT_LEN_MAX: usize = 4 << 10;
 pub const LINE_LEN_MAX: usize = umbo_types::limits::BATCH_BODY_LEN_MAX - 1;
 /// The same with its newline, in MiB, for messages.
 pub(crate) const LINE_MIB_MAX: usize = (LINE_LEN_MAX + 1) >> 20;
+/// Most columns of a table: each row has a cell for each of them, and other stores have no wider tables.
+pub(crate) const COLUMNS_MAX: usize = 4_096;
+/// Longest names of all columns together, in bytes. A value that is made of the rest of a row repeats them, so a row of
+/// 4 KiB becomes no more than this.
+pub(crate) const NAMES_LEN_MAX: usize = 256 << 10;
 
 /// Returns a number with what it counts.
 fn counted(number: usize, noun: &str) -> String {

@@ -1,5 +1,7 @@
 //! What the columns of a table are for, and rows made of its cells: the same for CSV and Parquet.
 
+use std::collections::HashSet;
+
 use bytes::Bytes;
 #[cfg(feature = "parquet")]
 use serde_json::value::RawValue;
@@ -10,12 +12,12 @@ use umbo_api::path::KeyEncoding;
 use umbo_api::path::base64url;
 use umbo_api::row::{EXPIRES_AT_EXPECTED, RowFieldError};
 use umbo_api::time_to_live;
-use umbo_types::Key;
+use umbo_types::{Key, limits};
 
 use crate::error::RowsError;
 use crate::format::Columns;
 use crate::line;
-use crate::row::{LoadRow, RejectReason};
+use crate::row::{COLUMNS_MAX, LoadRow, NAMES_LEN_MAX, RejectReason};
 
 /// Most names of columns that an error lists.
 const NAMES_LISTED_MAX: usize = 20;
@@ -90,13 +92,28 @@ pub(crate) struct Table {
     expires_at: Option<usize>,
     content_type: Option<usize>,
     content_encoding: Option<usize>,
-    /// Columns of which the value is a JSON object; none where it is a column.
+    /// Columns whose JSON object is the value, in their order; `None` if the value is a column.
     rest: Option<Vec<usize>>,
 }
 
 impl Table {
     /// Finds the columns of a header.
-    pub(crate) fn new(names: Vec<String>, columns: &Columns) -> Result<Self, RowsError> {
+    pub(crate) fn new<'n>(
+        names: impl ExactSizeIterator<Item = &'n [u8]>,
+        columns: &Columns,
+    ) -> Result<Self, RowsError> {
+        if names.len() > COLUMNS_MAX {
+            return Err(RowsError::TooManyColumns);
+        }
+        let mut left = NAMES_LEN_MAX;
+        let names = names.map(|name| {
+            left = left
+                .checked_sub(name.len())
+                .ok_or(RowsError::TooManyColumns)?;
+            let name = std::str::from_utf8(name).map_err(|_| RowsError::HeaderNotText)?;
+            Ok(name.to_owned())
+        });
+        let names = names.collect::<Result<_, RowsError>>()?;
         let mut table = Self {
             names,
             ..Self::default()
@@ -120,8 +137,9 @@ impl Table {
                 let is_rest = |at: &usize| Some(*at) != self.pk && Some(*at) != self.sk;
                 let rest: Vec<usize> = (0..self.names.len()).filter(is_rest).collect();
                 // A JSON object with a name twice says nothing clear.
-                for &at in &rest {
-                    self.required(&self.names[at])?;
+                let mut seen = HashSet::with_capacity(self.names.len());
+                if let Some(twice) = self.names.iter().find(|name| !seen.insert(*name)) {
+                    return Err(RowsError::ColumnTwice(twice.clone()));
                 }
                 self.rest = Some(rest);
             }
@@ -213,7 +231,7 @@ impl Table {
         let is_rest = self
             .rest
             .as_ref()
-            .is_some_and(|rest| rest.contains(&column));
+            .is_some_and(|rest| rest.binary_search(&column).is_ok());
         self.is_key(column) || fields.contains(&Some(column)) || is_rest
     }
 
@@ -272,6 +290,10 @@ impl Table {
             push_string(self.name(column), &mut out);
             out.push(b':');
             cells.cell(column)?.push_json(&mut out);
+            // Too long for a value already: the rest of it is not made.
+            if out.len() > limits::VALUE_LEN_MAX {
+                break;
+            }
         }
         if rest.is_empty() {
             out.push(b'{');
@@ -323,8 +345,8 @@ mod tests {
     use super::*;
 
     fn table(names: &str, columns: &Columns) -> Result<Table, String> {
-        let names = names.split(',').map(str::to_owned).collect();
-        Table::new(names, columns).map_err(|error| error.to_string())
+        let names: Vec<&[u8]> = names.split(',').map(str::as_bytes).collect();
+        Table::new(names.into_iter(), columns).map_err(|error| error.to_string())
     }
 
     fn named(pk: &str, sk: Option<&str>, value: LoadValue) -> Columns {
@@ -358,6 +380,49 @@ mod tests {
             let error = table(names, &columns).unwrap_err();
             assert!(error.contains(says), "{names}: {error}");
         }
+    }
+
+    #[test]
+    fn a_table_has_as_many_columns_as_are_looked_up_in_no_time_and_no_more() {
+        let columns = named("c0", None, LoadValue::Rest);
+        let header = |count: usize, pad: usize| {
+            let names =
+                (0..count).map(|at| format!("c{at}{}", "x".repeat(if at == 0 { 0 } else { pad })));
+            names.collect::<Vec<_>>().join(",")
+        };
+        assert_eq!(
+            table(&header(COLUMNS_MAX, 0), &columns).unwrap().len(),
+            COLUMNS_MAX
+        );
+        for (names, says) in [
+            (header(COLUMNS_MAX + 1, 0), "more than 4096 columns"),
+            (
+                header(COLUMNS_MAX, NAMES_LEN_MAX / COLUMNS_MAX),
+                "more than 256 KiB",
+            ),
+            (header(COLUMNS_MAX - 1, 0) + ",c7", "two columns 'c7'"),
+        ] {
+            let error = table(&names, &columns).unwrap_err();
+            assert!(error.contains(says), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_value_of_the_rest_is_not_made_beyond_the_longest_one() {
+        struct Long;
+        impl Cells for Long {
+            fn cell(&self, _: usize) -> Result<Cell, RejectReason> {
+                Ok(Cell::Text(Bytes::from(vec![
+                    b'x';
+                    limits::VALUE_LEN_MAX / 4
+                ])))
+            }
+        }
+        let names: Vec<String> = (0..1_000).map(|at| format!("c{at}")).collect();
+        let wide = table(&names.join(","), &named("c0", None, LoadValue::Rest)).unwrap();
+        let rest = wide.rest.clone().unwrap();
+        let made = wide.object(&Long, &rest).unwrap();
+        assert!(made.len() > limits::VALUE_LEN_MAX && made.len() < 2 * limits::VALUE_LEN_MAX);
     }
 
     #[test]

@@ -279,6 +279,8 @@ metrics! { ALL
         "Namespaces whose removal some shards have not confirmed.";
     ANSWER_BYTES "umbo_answer_memory_bytes" UpDownCounter [] "umbo.response.memory" "By"
         "Bytes of answers over 4 KiB that their clients have not read yet.";
+    BODY_BYTES "umbo_body_memory_bytes" UpDownCounter [] "umbo.request.memory" "By"
+        "Bytes of request bodies over 4 KiB that are being read or written, and of what they are inflated to.";
     SHARD_AVAILABLE "umbo_shard_available" Gauge [SHARD] "umbo.shard.available" "1"
         "1 while the shard serves reads and writes, else 0.";
     SHARD_REQUESTS "umbo_shard_requests_total" Counter [SHARD] "umbo.shard.requests" "{request}"

@@ -14,12 +14,13 @@ use http::{HeaderMap, HeaderName, HeaderValue, StatusCode, Uri};
 use umbo_api::hot::{HotList, HotListed, HotListing, HotListingSpec, HotReport, REASON_LEN_MAX};
 use umbo_control::hot_lists::{HotKeyError, KeyId, ListChange, ListEntry, PutOutcome, version};
 use umbo_dispatcher::Dispatcher;
+use umbo_dispatcher::bounds::ADMIN_BODY_LEN_MAX;
 use umbo_dispatcher::phase::identify;
 use umbo_http::query::Query;
 use umbo_http::{RequestError, encode, key_path};
 use umbo_types::{Caller, Namespace, Permission, Timestamp};
 
-use super::{BODY_LEN_MAX, DispatcherState, EVERYWHERE, caller, condition, json_body, origin};
+use super::{DispatcherState, EVERYWHERE, caller, condition, json_body, origin};
 use crate::admin_error::AdminError;
 use crate::hot_report::report;
 
@@ -50,7 +51,7 @@ pub(crate) async fn put(
 ) -> Result<(StatusCode, [(HeaderName, HeaderValue); 1], Json<HotListed>), AdminError> {
     let condition = condition(&headers)?;
     let target = HotTarget::read(&dispatcher, &headers, &uri, true)?;
-    let spec: HotListingSpec = json_body(&dispatcher, &headers, body, BODY_LEN_MAX).await?;
+    let spec: HotListingSpec = json_body(&dispatcher, &headers, body, ADMIN_BODY_LEN_MAX).await?;
     let now = dispatcher.control.time_at(dispatcher.clock.wall());
     let listing = listing(spec, &target.caller, now)?;
     let HotTarget {

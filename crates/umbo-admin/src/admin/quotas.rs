@@ -17,6 +17,7 @@ use umbo_api::quota::{
 };
 use umbo_control::policies::QuotaError;
 use umbo_control::quota_spec::with_nearest;
+use umbo_dispatcher::bounds::POLICY_BODY_LEN_MAX;
 use umbo_http::query::Query;
 use umbo_http::{RequestError, encode};
 use umbo_types::Version;
@@ -24,8 +25,6 @@ use umbo_types::Version;
 use super::{DispatcherState, PathText, condition, full_admin, full_observer, json_body, origin};
 use crate::admin_error::AdminError;
 
-/// Longest body with a policy: room for as many overrides as one may have, each pattern at its longest.
-const POLICY_LEN_MAX: u64 = 512 << 10;
 /// Users that are listed where the request does not say how many.
 const USERS_DEFAULT: u64 = 100;
 
@@ -63,7 +62,7 @@ pub(crate) async fn put_policy(
     let origin = origin(&*full_admin(&dispatcher, &headers)?, &headers)?;
     let dry_run = Query::read(query.as_deref(), "dry_run")?.flag("dry_run")?;
     let condition = condition(&headers)?;
-    let spec: PolicySpec = json_body(&dispatcher, &headers, body, POLICY_LEN_MAX)
+    let spec: PolicySpec = json_body(&dispatcher, &headers, body, POLICY_BODY_LEN_MAX)
         .await
         .map_err(suggest)?;
     if spec.name != name {
@@ -135,7 +134,7 @@ pub(crate) async fn simulate(
 ) -> Result<Json<SimulateAnswer>, AdminError> {
     full_admin(&dispatcher, &headers)?;
     Query::read(query.as_deref(), "")?;
-    let asked: SimulateBody = json_body(&dispatcher, &headers, body, POLICY_LEN_MAX)
+    let asked: SimulateBody = json_body(&dispatcher, &headers, body, POLICY_BODY_LEN_MAX)
         .await
         .map_err(suggest)?;
     if asked.last_seconds == Some(0) {

@@ -3,57 +3,28 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use http_body::Body;
 use tokio::task::{JoinError, JoinSet};
-use tokio::time::timeout;
 use umbo_api::loads::PART_LEN_MAX;
 use umbo_control::ControlError;
-use umbo_edge::body::{BodyError, next_piece};
+use umbo_edge::body::{BodyPace, BodyRoom, GatheredBody};
+use umbo_edge::bounds::ROOM_PATIENCE;
+use umbo_edge::memory::MemoryPermit;
 use umbo_http::RequestError;
 use umbo_loads::digest::{PartDigest, Sha256};
-use umbo_loads::limits::PIECE_LEN;
 use umbo_loads::{LoadError, LoadRecord, layout};
 use umbo_store::Mutation;
 use umbo_types::{NamespaceId, RequestUnits};
 
 use super::request::LoadRequest;
+use crate::bounds::{PIECES_MAX, WRITES_MAX};
 use crate::dispatcher::Dispatcher;
 use crate::paid_write::patient_write;
 use crate::phase::identify::Identified;
 
-/// Pieces that are written together.
-const PIECES_MAX: usize = 4;
-/// Writes of an upload that are under way at a time.
-const WRITES_MAX: usize = 3;
-/// Memory of an upload, in bytes: the writes under way, those that gather, and what the connection gives at once.
-pub(super) const MEMORY: u64 = (WRITES_MAX as u64 + 2) * PIECES_MAX as u64 * PIECE_LEN;
 /// How long an upload waits for quotas or for a shard before it is refused; the client continues it then.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// Bytes of a body as they come, each within the time that a body has.
-pub(super) struct Pieces<'a, B> {
-    body: &'a mut B,
-    timeout: Duration,
-}
-
-impl<'a, B> Pieces<'a, B>
-where
-    B: Body<Data = Bytes> + Unpin,
-    B::Error: std::fmt::Display,
-{
-    pub(super) fn new(request: &LoadRequest<'_>, body: &'a mut B) -> Self {
-        let timeout = request.dispatcher.limits.body_timeout;
-        Self { body, timeout }
-    }
-
-    pub(super) async fn next(&mut self) -> Result<Option<Bytes>, RequestError> {
-        let late = BodyError::TimedOut {
-            timeout: self.timeout,
-        };
-        let next = timeout(self.timeout, next_piece(self.body)).await;
-        Ok(next.unwrap_or(Err(late))?)
-    }
-}
 
 /// What was stored of a body.
 pub(super) struct Stored {
@@ -82,23 +53,26 @@ where
         upload,
         writes: JoinSet::new(),
         gathered: Vec::new(),
-        piece: BytesMut::new(),
+        held: Vec::new(),
+        piece: GatheredBody::default(),
         at: offset,
         has_written: false,
         paid: RequestUnits::ZERO,
     };
     let mut digest = PartDigest::default();
-    let mut pieces = Pieces::new(request, body);
+    let mut pace = BodyPace::streamed(request.dispatcher.limits.body_timeout);
+    let dispatcher = Arc::clone(request.dispatcher);
+    let room = dispatcher.body_room(request.charge.caller_hash(), ROOM_PATIENCE);
     let (mut end, mut received) = (offset, 0);
     let outcome = async {
-        while let Some(bytes) = pieces.next().await? {
+        while let Some(bytes) = pace.next(body, writer.held(), &room).await? {
             end += bytes.len() as u64;
             received += bytes.len();
             if end > PART_LEN_MAX {
                 return Err(ControlError::from(LoadError::PartTooLong).into());
             }
             digest.update(&bytes);
-            writer.push(bytes).await?;
+            writer.push(bytes, &room).await?;
         }
         Ok(())
     };
@@ -126,8 +100,10 @@ struct PieceWriter {
     writes: JoinSet<Result<RequestUnits, RequestError>>,
     /// Pieces that are written next, all of one segment.
     gathered: Vec<Mutation>,
+    /// Their memory.
+    held: Vec<MemoryPermit>,
     /// The piece that comes in.
-    piece: BytesMut,
+    piece: GatheredBody,
     /// Where it begins.
     at: u64,
     has_written: bool,
@@ -135,12 +111,31 @@ struct PieceWriter {
 }
 
 impl PieceWriter {
-    async fn push(&mut self, mut bytes: Bytes) -> Result<(), RequestError> {
+    /// Returns what the bytes hold that are not being written.
+    fn held(&self) -> Option<&MemoryPermit> {
+        self.piece.held().or_else(|| self.held.first())
+    }
+
+    async fn push(&mut self, mut bytes: Bytes, room: &BodyRoom<'_>) -> Result<(), RequestError> {
         while !bytes.is_empty() {
-            let room = layout::piece_end(self.at) - self.at - self.piece.len() as u64;
-            let taken = bytes.split_to(bytes.len().min(usize::try_from(room).unwrap_or(0)));
-            self.piece.extend_from_slice(&taken);
-            if taken.len() as u64 == room {
+            let piece_len = usize::try_from(layout::piece_end(self.at) - self.at).unwrap_or(0);
+            let taken = bytes.split_to(bytes.len().min(piece_len - self.piece.len()));
+            let at_once = BodyRoom {
+                patience: Duration::ZERO,
+                ..*room
+            };
+            if self
+                .piece
+                .grow(taken.len(), piece_len, &at_once)
+                .await
+                .is_err()
+            {
+                // The gathered pieces give their memory back once they are written.
+                self.write().await?;
+                self.piece.grow(taken.len(), piece_len, room).await?;
+            }
+            self.piece.push(&taken, piece_len);
+            if self.piece.len() == piece_len {
                 self.end_piece().await?;
             }
         }
@@ -148,7 +143,7 @@ impl PieceWriter {
     }
 
     async fn end_piece(&mut self) -> Result<(), RequestError> {
-        let bytes = std::mem::take(&mut self.piece).freeze();
+        let (bytes, memory) = self.piece.take();
         let len = bytes.len() as u64;
         let piece = layout::piece(self.upload, self.at, bytes);
         self.at += len;
@@ -157,6 +152,7 @@ impl PieceWriter {
             self.write().await?;
         }
         self.gathered.push(piece);
+        self.held.extend(memory);
         // The first write is made at once: a caller without a quota need not send more.
         if self.gathered.len() >= PIECES_MAX || !self.has_written {
             self.write().await?;
@@ -178,9 +174,12 @@ impl PieceWriter {
         } else {
             Duration::ZERO
         };
-        let content = self.content;
-        let writing =
-            async move { patient_write(&dispatcher, &payer, content, &mutations, patience).await };
+        let (content, memory) = (self.content, std::mem::take(&mut self.held));
+        let writing = async move {
+            let written = patient_write(&dispatcher, &payer, content, &mutations, patience).await;
+            drop(memory);
+            written
+        };
         self.writes.spawn(writing);
         if !std::mem::replace(&mut self.has_written, true) {
             self.join().await?;

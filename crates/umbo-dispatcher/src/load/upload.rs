@@ -9,6 +9,8 @@ use bytes::Bytes;
 use http_body::Body;
 use umbo_api::loads::PART_LEN_MAX;
 use umbo_control::ControlError;
+use umbo_edge::body::BodyPace;
+use umbo_edge::bounds::ROOM_PATIENCE;
 use umbo_http::loads::{Piece, UploadAsk};
 use umbo_http::{LoadAnswer, RequestError};
 use umbo_loads::digest::{PartDigest, Sha256, hex};
@@ -21,10 +23,9 @@ use umbo_store::{Change, Condition, Mutation};
 use umbo_types::{Key, NamespaceId, Value};
 
 use super::own_rows::OwnRows;
-use super::piece_writer::{MEMORY, Pieces, store_body};
+use super::piece_writer::store_body;
 use super::report::whole_part;
 use super::request::{GIVEN_PARTS, LoadRequest};
-use crate::operation::body::take_memory;
 
 /// Serves the upload of a part, or of a piece of one.
 pub(super) async fn upload<B>(
@@ -55,12 +56,6 @@ where
             action: GIVEN_PARTS,
         });
     }
-    let memory = body
-        .size_hint()
-        .upper()
-        .map_or(MEMORY, |len| len.min(MEMORY));
-    let deadline = request.identified().context.deadline;
-    let _memory = take_memory(request.dispatcher, memory, deadline).await?;
     if load.state == umbo_api::loads::LoadState::Created {
         request.step(&ask.id, &LoadStep::TakePart, false).await?;
     }
@@ -100,9 +95,12 @@ where
     let digest = if let Some(digest) = ask.digest {
         digest
     } else {
-        let mut body = Pieces::new(request, body);
+        let room = request
+            .dispatcher
+            .body_room(request.charge.caller_hash(), ROOM_PATIENCE);
+        let mut pace = BodyPace::streamed(request.dispatcher.limits.body_timeout);
         let mut digest = PartDigest::default();
-        while let Some(bytes) = body.next().await? {
+        while let Some(bytes) = pace.next(body, None, &room).await? {
             digest.update(&bytes);
         }
         digest.finish()

@@ -1,13 +1,12 @@
-//! Request bodies: bounded in length, in time and, all together, in memory.
-
-use std::time::Duration;
+//! Request bodies: bounded in length, in time and, by caller and all together, in memory.
 
 use bytes::Bytes;
 use http::HeaderValue;
 use http_body::{Body, SizeHint};
-use tokio::sync::SemaphorePermit;
-use umbo_edge::body::{BodyError, BodyLimits, next_piece, read_bounded};
+use umbo_edge::body::{BodyLimits, BodyPace, BodyRoom, GatheredBody, read_bounded};
+use umbo_edge::bounds::ROOM_PATIENCE;
 use umbo_edge::content_coding::ContentCoding;
+use umbo_edge::memory::MemoryPermit;
 use umbo_http::content_digest::ContentDigest;
 use umbo_http::{Fields, RequestError};
 use umbo_types::{Deadline, NamespaceId};
@@ -17,13 +16,12 @@ use crate::dispatcher::Dispatcher;
 use crate::phase::identify::Context;
 use crate::request_log::RequestLog;
 
-/// Bodies up to this length take no part of the shared memory: connections bound them.
-const FREE_LEN: u64 = 64 << 10;
-
 /// The body of a request: read once, kept while the request may have to be repeated.
 #[derive(Debug)]
 pub(crate) struct RequestBody<'a, B> {
     dispatcher: &'a Dispatcher,
+    /// Hash of who pays.
+    caller: u64,
     stream: B,
     /// `Content-Encoding` of the body.
     coding: Option<&'a HeaderValue>,
@@ -32,8 +30,10 @@ pub(crate) struct RequestBody<'a, B> {
     received: Option<Received>,
     /// Whether its pieces were read: they cannot be read again, but for what was kept of them.
     is_spent: bool,
+    /// How fast its pieces come.
+    pace: BodyPace,
     /// The body's part of the shared memory.
-    memory: Option<SemaphorePermit<'a>>,
+    memory: Option<MemoryPermit>,
 }
 
 impl<'a, B> RequestBody<'a, B>
@@ -41,15 +41,22 @@ where
     B: Body<Data = Bytes> + Unpin,
     B::Error: std::fmt::Display,
 {
-    /// Begins with a body of which nothing was read.
-    pub(crate) const fn new(dispatcher: &'a Dispatcher, stream: B, fields: &Fields<'a>) -> Self {
+    /// Begins with an unread body. `caller` returns the hash of the payer; it is called only if there is a body.
+    pub(crate) fn new(
+        dispatcher: &'a Dispatcher,
+        caller: impl FnOnce() -> u64,
+        stream: B,
+        fields: &Fields<'a>,
+    ) -> Self {
         Self {
             dispatcher,
+            caller: if stream.is_end_stream() { 0 } else { caller() },
             stream,
             coding: fields.content_encoding,
             digest: fields.content_digest,
             received: None,
             is_spent: false,
+            pace: BodyPace::streamed(dispatcher.limits.body_timeout),
             memory: None,
         }
     }
@@ -74,13 +81,9 @@ where
         if is_inflated {
             return Ok(body);
         }
-        // The text may turn out as long as any. Shared memory is taken once: two parts could wait for each other.
-        self.memory = None;
-        self.memory = Some(take_memory(self.dispatcher, len_max as u64, context.deadline).await?);
-        let text = coding.inflate(&body, len_max).await?;
-        if let Some(memory) = &mut self.memory {
-            drop(memory.split(memory.num_permits() - permits(text.len() as u64) as usize));
-        }
+        let room = room(self.dispatcher, self.caller, context.deadline);
+        let (text, memory) = coding.inflate_body(&body, len_max, &room).await?;
+        self.memory = Some(memory);
         self.received = Some(Received::Small(text.clone()));
         Ok(text)
     }
@@ -92,25 +95,17 @@ where
         context: Context,
         len_max: usize,
     ) -> Result<Bytes, RequestError> {
-        let len_max = len_max as u64;
         if let Some(Received::Small(bytes)) = &self.received {
             return Ok(bytes.clone());
         }
         let digest = ContentDigest::read(self.digest)?;
-        let hint = self.stream.size_hint();
-        if hint.lower() > len_max {
-            return Err(BodyError::TooLarge { len_max }.into());
-        }
-        // A body of unknown length may turn out as long as any.
-        let most = hint.upper().map_or(len_max, |upper| upper.min(len_max));
-        if most > FREE_LEN {
-            self.memory = Some(take_memory(self.dispatcher, most, context.deadline).await?);
-        }
         let limits = BodyLimits {
-            len_max,
+            len_max: len_max as u64,
             timeout: self.dispatcher.limits.body_timeout,
         };
-        let bytes = read_bounded(&mut self.stream, limits).await?;
+        let room = room(self.dispatcher, self.caller, context.deadline);
+        let (bytes, memory) = read_bounded(&mut self.stream, limits, &room).await?;
+        self.memory = memory;
         log.received(bytes.len());
         if let Some(digest) = digest {
             digest.check(&bytes)?;
@@ -136,9 +131,10 @@ where
         self.received.clone()
     }
 
-    /// Keeps what was received in pieces, for a repetition of the request.
-    pub(crate) fn keep(&mut self, received: Received) {
+    /// Keeps the received pieces and their memory, for a repetition of the request.
+    pub(crate) fn keep(&mut self, received: Received, memory: Option<MemoryPermit>) {
         self.received = Some(received);
+        self.memory = memory;
     }
 
     /// Returns whether the request can be repeated with this body for a namespace: it was not begun, or what was
@@ -151,26 +147,27 @@ where
         }
     }
 
-    /// Begins to read the body piece by piece, which can be done once, and takes its part of the shared memory. Returns
-    /// its digest, which is for the reader to compare.
-    pub(crate) async fn begin_pieces(
-        &mut self,
-        memory: u64,
-        deadline: Deadline,
-    ) -> Result<Option<ContentDigest>, RequestError> {
+    /// Begins to read the body piece by piece, which can be done once. Returns its digest, which is for the reader to
+    /// compare.
+    pub(crate) fn begin_pieces(&mut self) -> Result<Option<ContentDigest>, RequestError> {
         self.is_spent = true;
-        let digest = ContentDigest::read(self.digest)?;
-        let upper = self.stream.size_hint().upper();
-        let memory = upper.map_or(memory, |upper| upper.min(memory));
-        self.memory = Some(take_memory(self.dispatcher, memory, deadline).await?);
-        Ok(digest)
+        ContentDigest::read(self.digest)
     }
 
-    /// Reads the next piece, within the time that a body has; none at the end.
-    pub(crate) async fn next_piece(&mut self) -> Result<Option<Bytes>, RequestError> {
-        let timeout = self.dispatcher.limits.body_timeout;
-        let next = tokio::time::timeout(timeout, next_piece(&mut self.stream)).await;
-        Ok(next.unwrap_or(Err(BodyError::TimedOut { timeout }))?)
+    /// Reads the next piece, at the least rate that a body has; none at the end. `gathered` is what those before it
+    /// hold.
+    pub(crate) async fn next_piece(
+        &mut self,
+        gathered: &GatheredBody,
+    ) -> Result<Option<Bytes>, RequestError> {
+        let room = self.room();
+        let next = self.pace.next(&mut self.stream, gathered.held(), &room);
+        Ok(next.await?)
+    }
+
+    /// Returns where its pieces have their memory.
+    pub(crate) fn room(&self) -> BodyRoom<'a> {
+        self.dispatcher.body_room(self.caller, ROOM_PATIENCE)
     }
 
     /// Gives back its part of the shared memory: the bytes are counted elsewhere from now on.
@@ -179,22 +176,8 @@ where
     }
 }
 
-/// Returns how many permits stand for so many bytes.
-fn permits(bytes: u64) -> u32 {
-    u32::try_from(bytes.div_ceil(1_024)).unwrap_or(u32::MAX)
-}
-
-/// Takes a part of the memory of bodies.
-pub(crate) async fn take_memory(
-    dispatcher: &Dispatcher,
-    bytes: u64,
-    deadline: Deadline,
-) -> Result<SemaphorePermit<'_>, RequestError> {
-    let permits = permits(bytes);
+/// Returns where a body has its memory, which it waits for until a deadline at most.
+fn room(dispatcher: &Dispatcher, caller: u64, deadline: Deadline) -> BodyRoom<'_> {
     let remaining = deadline.remaining(dispatcher.clock.monotonic());
-    let wait = remaining.min(Duration::from_secs(1));
-    match tokio::time::timeout(wait, dispatcher.body_memory.acquire_many(permits)).await {
-        Ok(Ok(permit)) => Ok(permit),
-        Ok(Err(_)) | Err(_) => Err(RequestError::BodyMemoryFull),
-    }
+    dispatcher.body_room(caller, remaining.min(ROOM_PATIENCE))
 }

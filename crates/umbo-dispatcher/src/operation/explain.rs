@@ -25,13 +25,11 @@ use super::Operate;
 use super::body::RequestBody;
 use super::large_upload::writes_of;
 use super::write::NUMBER_LEN;
+use crate::bounds::EXPLAIN_BODY_LEN_MAX;
 use crate::phase::admit::Admitted;
 use crate::phase::locate::Located;
 use crate::phase::shares;
 use crate::reply::Reply;
-
-/// Some thousand keys. Longer lists are not needed to know how they spread.
-const BODY_LEN_MAX: usize = 1 << 20;
 
 /// The explanation of a request.
 #[derive(Debug)]
@@ -58,7 +56,7 @@ impl Operate for Explain {
         B::Error: std::fmt::Display,
     {
         let context = admitted.context();
-        let text = body.read_text(admitted.log, context, BODY_LEN_MAX);
+        let text = body.read_text(admitted.log, context, EXPLAIN_BODY_LEN_MAX);
         self.body = text.await?;
         Ok(admitted.locate_nowhere())
     }

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use futures_util::future::{Either, ready};
 use http::Uri;
 use http_body::Body;
-use umbo_edge::content_coding::{ContentCoding, is_accepted, is_named};
+use umbo_edge::content_coding::{ContentCoding, InflateError, is_accepted, is_named};
 use umbo_http::byte_range::ByteRange;
 use umbo_http::decode::{self, GetAsk, Route};
 use umbo_http::fields::Tags;
@@ -18,14 +18,12 @@ use umbo_types::{Key, Row, StoredForm, Value, Version, limits};
 use super::Operate;
 use super::body::RequestBody;
 use super::stored_form::damaged;
+use crate::bounds::DECODED_LEN_MAX;
 use crate::large_read::LargeRead;
 use crate::phase::admit::Admitted;
 use crate::phase::locate::{Located, timed};
 use crate::phase::read_through;
 use crate::reply::Reply;
-
-/// Longest value that is decoded for a client that does not accept its coding, in bytes.
-const DECODED_LEN_MAX: usize = 8 * limits::VALUE_LEN_MAX;
 
 /// A get.
 #[derive(Debug)]
@@ -91,7 +89,7 @@ impl Operate for Get {
                 Either::Left(ready(self.charge(row_len, Ok(answer), located)))
             }
             Ok(MadeAnswer::ToDecode(answer)) => Either::Right(Box::pin(async move {
-                let answered = decoded(answer, &self.0).await;
+                let answered = decoded(answer, &self.0, located).await;
                 self.charge(row_len, answered, located)
             })),
             Err(error) => Either::Left(ready(self.charge(row_len, Err(error), located))),
@@ -174,8 +172,12 @@ fn answer(
 }
 
 /// Decodes the value of an answer for the client.
-async fn decoded(mut answer: RowAnswer, ask: &GetAsk) -> Result<Answer, RequestError> {
-    decode(&mut answer.row).await?;
+async fn decoded(
+    mut answer: RowAnswer,
+    ask: &GetAsk,
+    located: &mut Located<'_>,
+) -> Result<Answer, RequestError> {
+    decode(&mut answer.row, located).await?;
     answer.part = part(&answer, ask)?;
     Ok(Answer::Row(answer))
 }
@@ -235,21 +237,37 @@ fn part(answer: &RowAnswer, ask: &GetAsk) -> Result<Option<ByteRange>, RequestEr
     Ok(Some(part))
 }
 
-/// Decodes a value for a client that does not accept its coding; refuses one that cannot be decoded.
-async fn decode(row: &mut Row) -> Result<(), RequestError> {
+/// Decodes a value for a client that does not accept its coding, in memory for answers; refuses one that cannot be
+/// decoded.
+async fn decode(row: &mut Row, located: &mut Located<'_>) -> Result<(), RequestError> {
     let value = &mut row.value;
     let coding = ContentCoding::parse(&value.content_encoding);
     // A large value is sent as it was stored.
-    let plain = match coding.filter(|_| value.form != StoredForm::Large) {
-        Some(coding) => coding.inflate(&value.bytes, DECODED_LEN_MAX).await.ok(),
-        None => None,
-    };
-    let Some(plain) = plain else {
-        let stored = String::from_utf8_lossy(&value.content_encoding).into_owned();
-        return Err(RequestError::NotAcceptable { stored });
-    };
-    value.bytes = plain;
-    Ok(())
+    let coding = coding.filter(|_| value.form != StoredForm::Large);
+    let coding = coding.ok_or_else(|| not_acceptable(value))?;
+    loop {
+        let hold = |len| located.log.try_grow_answer(len);
+        match coding.inflate(&value.bytes, DECODED_LEN_MAX, hold).await {
+            Ok(plain) => {
+                value.bytes = plain;
+                return Ok(());
+            }
+            Err(InflateError::NoRoom { len, .. }) => {
+                // What waits holds nothing that another one waits for.
+                located.hold_answer(value.bytes.len())?;
+                located.reserve_answer(len, len).await?;
+            }
+            Err(InflateError::TooLarge { .. } | InflateError::Malformed(_)) => {
+                return Err(not_acceptable(value));
+            }
+        }
+    }
+}
+
+fn not_acceptable(value: &Value) -> RequestError {
+    RequestError::NotAcceptable {
+        stored: String::from_utf8_lossy(&value.content_encoding).into_owned(),
+    }
 }
 
 /// Returns whether any tag matches; weak tags count only in a weak comparison.

@@ -6,10 +6,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use http_body::Body;
 use tokio::task::JoinSet;
-use umbo_edge::body::BodyError;
+use umbo_edge::body::{BodyError, BodyRoom, GatheredBody};
+use umbo_edge::memory::MemoryPermit;
 use umbo_http::RequestError;
 use umbo_http::content_digest::{ContentDigest, DigestSum};
 use umbo_quota::ActualUsage;
@@ -18,21 +19,17 @@ use umbo_types::{Key, LargeRef, RequestUnits, RowError, UploadId, limits};
 
 use super::body::RequestBody;
 use super::received::{GivingUp, LargeUpload, PATIENCE, Received, Target};
+use crate::bounds::GATHERED_LEN;
 use crate::phase::locate::Located;
 
 /// Bytes that are written together once a body is known to be a large one: each write waits for the disk, and its bytes
 /// are in memory two or three times.
 const WRITE_LEN: usize = 2 * limits::LARGE_CHUNK_LEN;
-/// Bytes for which no room is made beforehand: most bodies of unknown length are short.
-const SHORT_LEN: usize = 64 << 10;
-/// Memory of an upload, in bytes: what is written, what gathers, and what the connection gives at once.
-const MEMORY: u64 = 3 * limits::VALUE_LEN_MAX as u64;
 
-/// Returns the work of each write that a body of a large value is stored with, beside its row.
+/// Returns the work of each write that a body of a large value is stored with, without its row.
 pub(super) fn writes_of(len: u64) -> impl Iterator<Item = ActualUsage> {
     let chunk = limits::LARGE_CHUNK_LEN as u64;
-    // Whether it is a large value is known one byte beyond the longest other one.
-    let first = (limits::VALUE_LEN_MAX as u64 + 1) / chunk * chunk;
+    let first = GATHERED_LEN as u64 / chunk * chunk;
     let mut at = 0;
     std::iter::from_fn(move || {
         let write_len = if at == 0 { first } else { WRITE_LEN as u64 };
@@ -62,9 +59,7 @@ where
     if let Some(received) = body.received() {
         return Ok(received);
     }
-    let digest = body
-        .begin_pieces(MEMORY, located.context().deadline)
-        .await?;
+    let digest = body.begin_pieces()?;
     let target = Target {
         dispatcher: Arc::clone(located.dispatcher),
         payer: located.identified().clone(),
@@ -80,12 +75,12 @@ where
         Err(error) => Err(error),
     };
     located.charge.paid_apart(writer.paid);
-    if !matches!(finished, Ok(Received::Large(_))) {
+    if !matches!(finished, Ok((Received::Large(_), _))) {
         // A chunk that is being written must not come after the upload was given up.
         writer.end_write().await.ok();
     }
-    let received = finished?;
-    body.keep(received.clone());
+    let (received, memory) = finished?;
+    body.keep(received.clone(), memory);
     Ok(received)
 }
 
@@ -94,7 +89,7 @@ struct ChunkWriter {
     giving_up: Option<GivingUp>,
     target: Target,
     upload: UploadId,
-    gathered: BytesMut,
+    gathered: GatheredBody,
     sum: DigestSum,
     len: u64,
     /// Index of the next chunk that is written.
@@ -110,7 +105,7 @@ impl ChunkWriter {
             giving_up: None,
             target,
             upload,
-            gathered: BytesMut::new(),
+            gathered: GatheredBody::default(),
             sum: DigestSum::new(),
             len: 0,
             next: 0,
@@ -124,7 +119,8 @@ impl ChunkWriter {
         B: Body<Data = Bytes> + Unpin,
         B::Error: std::fmt::Display,
     {
-        while let Some(mut piece) = body.next_piece().await? {
+        let room = body.room();
+        while let Some(mut piece) = body.next_piece(&self.gathered).await? {
             self.len += piece.len() as u64;
             if self.len > limits::LARGE_VALUE_LEN_MAX {
                 return Err(RowError::LongerThanAny(self.len).into());
@@ -133,18 +129,15 @@ impl ChunkWriter {
             while !piece.is_empty() {
                 // Whether it is a large value is known one byte beyond the longest other one.
                 let len = if self.next == 0 {
-                    limits::VALUE_LEN_MAX + 1
+                    GATHERED_LEN
                 } else {
                     WRITE_LEN
                 };
-                let room = len - self.gathered.len();
-                let taken = piece.split_to(piece.len().min(room));
-                if self.gathered.len() + taken.len() > SHORT_LEN {
-                    self.gathered.reserve(room);
-                }
-                self.gathered.extend_from_slice(&taken);
+                let taken = piece.split_to(piece.len().min(len - self.gathered.len()));
+                self.gathered.grow(taken.len(), len, &room).await?;
+                self.gathered.push(&taken, len);
                 if self.gathered.len() == len {
-                    self.write().await?;
+                    self.write(&room).await?;
                 }
             }
         }
@@ -152,40 +145,44 @@ impl ChunkWriter {
     }
 
     /// Writes what has gathered, as whole chunks; the rest stays.
-    async fn write(&mut self) -> Result<(), RequestError> {
+    async fn write(&mut self, room: &BodyRoom<'_>) -> Result<(), RequestError> {
         self.end_write().await?;
-        let steps = self.take_steps(false);
-        self.begin_write(steps);
+        let (mut bytes, memory) = self.gathered.take();
+        let steps = self.take_steps(&mut bytes, false);
+        // The rest is copied, so that the room of what is written is given back with it.
+        self.gathered.grow(bytes.len(), WRITE_LEN, room).await?;
+        self.gathered.push(&bytes, WRITE_LEN);
+        self.begin_write(steps, memory);
         Ok(())
     }
 
-    fn take_steps(&mut self, is_end: bool) -> Vec<UploadStep> {
+    fn take_steps(&mut self, gathered: &mut Bytes, is_end: bool) -> Vec<UploadStep> {
         let mut steps = Vec::new();
-        while self.gathered.len() >= limits::LARGE_CHUNK_LEN
-            || (is_end && !self.gathered.is_empty())
-        {
-            let len = self.gathered.len().min(limits::LARGE_CHUNK_LEN);
+        while gathered.len() >= limits::LARGE_CHUNK_LEN || (is_end && !gathered.is_empty()) {
+            let len = gathered.len().min(limits::LARGE_CHUNK_LEN);
             steps.push(UploadStep::Append {
                 upload: self.upload,
                 index: self.next,
-                bytes: self.gathered.split_to(len).freeze(),
+                bytes: gathered.split_to(len),
             });
             self.next += 1;
         }
-        // The rest is copied, so that the room of what is written is given back with it.
-        self.gathered = BytesMut::from(&self.gathered[..]);
         steps
     }
 
-    fn begin_write(&mut self, steps: Vec<UploadStep>) {
+    /// Begins to write steps; they hold `memory` until they are written.
+    fn begin_write(&mut self, steps: Vec<UploadStep>, memory: Option<MemoryPermit>) {
         // A caller without a quota need not send more.
         let is_first = self.giving_up.is_none();
         self.giving_up
             .get_or_insert_with(|| GivingUp::new(&self.target, self.upload));
         let target = self.target.clone();
         let patience = if is_first { Duration::ZERO } else { PATIENCE };
-        self.writing
-            .spawn(async move { target.write(steps, patience).await });
+        self.writing.spawn(async move {
+            let written = target.write(steps, patience).await;
+            drop(memory);
+            written
+        });
     }
 
     /// Waits for the write under way.
@@ -199,18 +196,23 @@ impl ChunkWriter {
     }
 
     /// Ends the body: writes what is left of a long one, and holds all of it against its digest.
-    async fn finish(&mut self, digest: Option<ContentDigest>) -> Result<Received, RequestError> {
+    async fn finish(
+        &mut self,
+        digest: Option<ContentDigest>,
+    ) -> Result<(Received, Option<MemoryPermit>), RequestError> {
         let sum = std::mem::take(&mut self.sum).finish();
         if digest.is_some_and(|digest| digest != sum) {
             return Err(RequestError::DigestMismatch);
         }
         if self.giving_up.is_none() {
-            return Ok(Received::Small(std::mem::take(&mut self.gathered).freeze()));
+            let (bytes, memory) = self.gathered.take();
+            return Ok((Received::Small(bytes), memory));
         }
         self.end_write().await?;
-        let steps = self.take_steps(true);
+        let (mut bytes, memory) = self.gathered.take();
+        let steps = self.take_steps(&mut bytes, true);
         if !steps.is_empty() {
-            self.begin_write(steps);
+            self.begin_write(steps, memory);
             self.end_write().await?;
         }
         let giving_up = self.giving_up.take();
@@ -223,6 +225,6 @@ impl ChunkWriter {
             sha256: sum.0,
         };
         let upload = LargeUpload::new(large, giving_up);
-        Ok(Received::Large(Arc::new(upload)))
+        Ok((Received::Large(Arc::new(upload)), None))
     }
 }

@@ -20,6 +20,7 @@ use umbo_types::{Key, Row, Timestamp, limits};
 use self::gather::{Gathered, KEYS_AT_ONCE, gather};
 use super::Operate;
 use super::body::RequestBody;
+use crate::bounds::MULTI_GET_BODY_LEN_MAX;
 use crate::page::value_field;
 use crate::phase::admit::Admitted;
 use crate::phase::locate::Located;
@@ -27,8 +28,6 @@ use crate::phase::read_through::RequestRows;
 use crate::phase::{queue, shares};
 use crate::reply::Reply;
 
-/// 1,000 of the longest keys, as base64url in JSON.
-const BODY_LEN_MAX: usize = 5 << 20;
 /// Bytes of a line beside its value, with keys of a usual length.
 const LINE_LEN: usize = 160;
 /// Longest text that room is kept for: as many bytes of values as there may be, as base64. Text of
@@ -67,7 +66,7 @@ impl Operate for MultiGet {
         B::Error: std::fmt::Display,
     {
         let (dispatcher, context) = (admitted.dispatcher, admitted.context());
-        let text = body.read_text(admitted.log, context, BODY_LEN_MAX);
+        let text = body.read_text(admitted.log, context, MULTI_GET_BODY_LEN_MAX);
         self.keys = parse(&text.await?)?;
         let namespace = admitted.namespace_id();
         let shares = shares::by_keys(&dispatcher.shard_map, namespace, self.keys.iter());
@@ -166,7 +165,7 @@ fn failure_of_all(rows: &[Option<Result<Option<Row>, RequestError>>]) -> Option<
     if is_all(|failure| {
         matches!(
             failure,
-            RequestError::Shed(_) | RequestError::AnswerMemoryFull
+            RequestError::Shed(_) | RequestError::AnswerMemoryFull(_)
         )
     }) {
         return failures().flatten().next().cloned();

@@ -18,14 +18,12 @@ use umbo_types::{NamespaceId, limits};
 
 use super::Operate;
 use super::body::RequestBody;
+use crate::bounds::SCAN_BODY_LEN_MAX;
 use crate::page::{CHUNK_TEXT_LEN_MAX, ChunkRead, PageSource, PageWalk};
 use crate::phase::admit::Admitted;
 use crate::phase::locate::Located;
 use crate::phase::{queue, shares};
 use crate::reply::Reply;
-
-/// A scan's body is a few numbers and a cursor.
-const BODY_LEN_MAX: usize = 16 << 10;
 
 /// A scan.
 #[derive(Debug)]
@@ -77,7 +75,7 @@ impl Operate for Scan {
         B::Error: std::fmt::Display,
     {
         let (dispatcher, context) = (admitted.dispatcher, admitted.context());
-        let text = body.read_text(admitted.log, context, BODY_LEN_MAX);
+        let text = body.read_text(admitted.log, context, SCAN_BODY_LEN_MAX);
         let ask = parse(&text.await?)?;
         let key = &dispatcher.cursor_key;
         self.selection = Selection::read(&ask, self.layout, key, admitted.namespace())?;

@@ -54,7 +54,7 @@ impl Identified {
         fields: &Fields<'_>,
         log: &mut RequestLog,
     ) -> Result<Self, RequestError> {
-        check_in_flight(dispatcher)?;
+        dispatcher.check_in_flight()?;
         let (now, started) = (dispatcher.clock.wall(), log.started());
         let caller = caller(dispatcher, fields, now, started)?;
         log.called_by(&caller);
@@ -102,15 +102,6 @@ impl Identified {
         let namespace = &self.namespace.info.name;
         self.caller.is_allowed(Permission::Observe, namespace)
     }
-}
-
-/// Refuses a request where as many are in flight as the dispatcher takes.
-fn check_in_flight(dispatcher: &Dispatcher) -> Result<(), RequestError> {
-    let max = dispatcher.limits.requests_in_flight_max;
-    if dispatcher.requests_in_flight() > max {
-        return Err(RequestError::TooManyInFlight { max });
-    }
-    Ok(())
 }
 
 /// Identifies the caller, by records that are not too old for that.

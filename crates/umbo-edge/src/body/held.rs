@@ -7,12 +7,16 @@ use std::sync::Arc;
 use bytes::Bytes;
 use umbo_types::Operation;
 
-use crate::answer_memory::{AnswerPermit, FREE_LEN};
+use crate::bounds::FREE_LEN;
+use crate::memory::MemoryPermit;
 
 /// Counts the requests in flight of a server.
 pub trait InFlightCounter: fmt::Debug + Send + Sync {
     /// Counts one request less.
     fn request_ended(&self, operation: Operation);
+
+    /// Returns whether a request that waits for its client is to give way, because others were turned away.
+    fn gives_way(&self) -> bool;
 }
 
 /// One request in flight, until it is dropped.
@@ -42,7 +46,7 @@ pub struct AnswerHold {
     /// The request, where these bytes are the last of its answer.
     pub in_flight: Option<InFlightRequest>,
     /// The memory, where it is counted.
-    pub permit: Option<AnswerPermit>,
+    pub permit: Option<MemoryPermit>,
 }
 
 /// Bytes of an answer and what they hold.
@@ -83,5 +87,19 @@ impl AsRef<[u8]> for HeldBytes {
 impl From<Bytes> for HeldBytes {
     fn from(bytes: Bytes) -> Self {
         Self::new(bytes, AnswerHold::default())
+    }
+}
+
+/// No requests in flight.
+#[cfg(test)]
+#[derive(Debug)]
+pub(crate) struct NoRequests;
+
+#[cfg(test)]
+impl InFlightCounter for NoRequests {
+    fn request_ended(&self, _: Operation) {}
+
+    fn gives_way(&self) -> bool {
+        false
     }
 }

@@ -20,9 +20,14 @@ use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use umbo_api::{ErrorCode, Problem};
-use umbo_edge::body::{BodyError, BodyLimits, ReplyAborted, ReplyBody, read_bounded};
+use umbo_edge::body::{
+    BodyError, BodyLimits, BodyRoom, InFlightCounter, ReplyAborted, ReplyBody, read_bounded,
+};
+use umbo_edge::bounds::BODY_PARTS;
+use umbo_edge::memory::CallerMemory;
 use umbo_edge::{Connection, DrainStats, EdgeLimits, Handler, Observer};
 use umbo_tls::TlsSource;
+use umbo_types::Operation;
 
 /// Bound of every wait for something that must happen.
 pub(crate) const PATIENCE: Duration = Duration::from_mins(1);
@@ -90,13 +95,31 @@ fn status(status: StatusCode, body: ReplyBody) -> Response<ReplyBody> {
     response
 }
 
-async fn echo(body: Incoming, timeout: Duration) -> Response<ReplyBody> {
+/// Requests that nobody counts.
+#[derive(Debug)]
+struct Uncounted;
+
+impl InFlightCounter for Uncounted {
+    fn request_ended(&self, _: Operation) {}
+
+    fn gives_way(&self) -> bool {
+        false
+    }
+}
+
+async fn echo(mut body: Incoming, timeout: Duration) -> Response<ReplyBody> {
     let limits = BodyLimits {
         len_max: ECHO_LEN_MAX,
         timeout,
     };
-    match read_bounded(body, limits).await {
-        Ok(bytes) => Response::new(ReplyBody::from(bytes)),
+    let room = BodyRoom {
+        memory: &CallerMemory::new(1 << 20, BODY_PARTS),
+        caller: 0,
+        patience: Duration::ZERO,
+        requests: &Uncounted,
+    };
+    match read_bounded(&mut body, limits, &room).await {
+        Ok((bytes, _)) => Response::new(ReplyBody::from(bytes)),
         Err(BodyError::TooLarge { .. }) => status(StatusCode::PAYLOAD_TOO_LARGE, ReplyBody::Empty),
         Err(BodyError::TimedOut { .. }) => status(StatusCode::REQUEST_TIMEOUT, ReplyBody::Empty),
         Err(_) => status(StatusCode::BAD_REQUEST, ReplyBody::Empty),

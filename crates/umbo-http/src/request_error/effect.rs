@@ -55,8 +55,7 @@ impl RequestError {
             | Self::Rejected(_)
             | Self::Shed(_)
             | Self::TooManyInFlight { .. }
-            | Self::BodyMemoryFull
-            | Self::AnswerMemoryFull
+            | Self::AnswerMemoryFull(_)
             | Self::NotRecorded { .. }
             | Self::AnswerFull => Outcome::NotApplied,
         }
@@ -67,7 +66,7 @@ impl RequestError {
         matches!(
             self,
             Self::Shed(_)
-                | Self::AnswerMemoryFull
+                | Self::AnswerMemoryFull(_)
                 | Self::DeadlineBeforeStore { .. }
                 | Self::Store(
                     StoreError::Unavailable {

@@ -103,6 +103,8 @@ pub struct Scrape<'a> {
     pub overload: Option<OverloadGauges<'a>>,
     /// Bytes of answers that their clients have not read.
     pub answer_bytes: usize,
+    /// Bytes that request bodies hold.
+    pub body_bytes: usize,
     /// State of the connections to the shard nodes, if shards are on other machines.
     pub remote: Option<RemoteGauges<'a>>,
     /// The disk of the shards, if they are on one of this machine.
@@ -139,6 +141,7 @@ impl RequestMetrics {
         self.visit_connections(families);
         visit_records(families, &scrape.records);
         families.single(&names::ANSWER_BYTES, scrape.answer_bytes as u64);
+        families.single(&names::BODY_BYTES, scrape.body_bytes as u64);
         visit_shards(families, scrape.shards);
         if let Some(remote) = &scrape.remote {
             remote.visit(families);

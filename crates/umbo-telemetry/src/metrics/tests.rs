@@ -371,6 +371,7 @@ fn a_scrape_reads_as_written_down() {
     }];
     let text = metrics.render(&Scrape {
         answer_bytes: 0,
+        body_bytes: 0,
         version: "1.2.3",
         records: RECORDS,
         shards: &shards,

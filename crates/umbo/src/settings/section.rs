@@ -47,7 +47,7 @@ pub(crate) struct ServerSettings {
     pub(crate) drain_timeout: TimeSpan,
     /// Timeout of a request that sets none itself.
     pub(crate) default_timeout: TimeSpan,
-    /// Most bytes that request bodies over 64 KiB may hold together.
+    /// Most bytes that request bodies over 4 KiB may hold together.
     pub(crate) body_memory: ByteCount,
     /// Most bytes that answers over 4 KiB may hold together until their clients have taken them.
     pub(crate) answer_memory: ByteCount,

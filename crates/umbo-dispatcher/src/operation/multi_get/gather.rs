@@ -10,7 +10,7 @@ use std::sync::Arc;
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
 use tokio::time::sleep_until;
-use umbo_edge::answer_memory::AnswerPermit;
+use umbo_edge::memory::MemoryPermit;
 use umbo_http::RequestError;
 use umbo_quota::ActualUsage;
 use umbo_store::compression;
@@ -36,7 +36,7 @@ pub(crate) struct Gathered {
     /// Bytes of their values.
     held: usize,
     /// Memory that they hold.
-    pub(super) permit: AnswerPermit,
+    pub(super) permit: MemoryPermit,
 }
 
 /// The keys of one shard.
@@ -52,7 +52,7 @@ struct Lane {
 
 impl Gathered {
     /// Begins with nothing known of so many rows.
-    pub(super) fn new(keys: usize, permit: AnswerPermit) -> Self {
+    pub(super) fn new(keys: usize, permit: MemoryPermit) -> Self {
         let mut rows = Vec::new();
         rows.resize_with(keys, || None);
         Self {
@@ -97,8 +97,8 @@ impl Gathered {
             }
         }
         self.rows[index] = Some(row);
-        if self.held > self.permit.held_len() && !self.permit.try_resize(self.held) {
-            self.let_go(index, RequestError::AnswerMemoryFull);
+        if let Err(full) = self.permit.try_grow(self.held) {
+            self.let_go(index, RequestError::AnswerMemoryFull(full));
         }
         while self.held > limits::MULTI_GET_BYTES_MAX {
             self.let_go_of_last();
