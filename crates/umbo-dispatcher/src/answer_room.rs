@@ -58,7 +58,7 @@ impl AnswerRoom {
         len: usize,
         timeout: Duration,
     ) -> Result<(), RequestError> {
-        let mut permit = MemoryPermit::empty(memory, &self.answers.holder);
+        let mut permit = MemoryPermit::empty(memory, self.answers.holder());
         let reserved = permit.reserve(len, timeout).await;
         reserved.map_err(RequestError::AnswerMemoryFull)?;
         self.permit = Some(permit);
@@ -68,7 +68,7 @@ impl AnswerRoom {
     /// Takes the permit out, to make it follow an answer that is still being gathered.
     pub(crate) fn take_permit(&mut self, memory: &Arc<Memory>) -> MemoryPermit {
         let permit = self.permit.take();
-        permit.unwrap_or_else(|| MemoryPermit::empty(memory, &self.answers.holder))
+        permit.unwrap_or_else(|| MemoryPermit::empty(memory, self.answers.holder()))
     }
 
     /// Puts the permit of an answer that was gathered back.

@@ -10,7 +10,7 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
 use tokio::sync::Notify;
@@ -48,8 +48,8 @@ struct Room {
 /// The memory of one connection, of the budget of answers.
 #[derive(Debug, Default)]
 pub struct ConnectionAnswers {
-    /// Its share.
-    pub holder: Arc<MemoryHolder>,
+    /// Its share, once it has had a long answer.
+    holder: OnceLock<Arc<MemoryHolder>>,
     /// Length of the longest recent answer; decays with each that is shorter.
     expected_len: AtomicUsize,
 }
@@ -135,6 +135,11 @@ impl Memory {
 }
 
 impl ConnectionAnswers {
+    /// Returns its share of the budget.
+    pub fn holder(&self) -> &Arc<MemoryHolder> {
+        self.holder.get_or_init(Arc::default)
+    }
+
     /// Returns how long the next answer may be, going by the recent ones.
     pub fn expected_len(&self) -> usize {
         self.expected_len.load(Relaxed)
