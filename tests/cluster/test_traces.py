@@ -36,7 +36,7 @@ def test_a_sampled_request_is_one_trace_through_dispatcher_and_node(traced):
     shard = ns.client.post(f"{ns.base}/explain", {"operation": "get", "pk": victim}).json()["shards"][0]["shard"]
     assert ns.put(victim, "s", b"value").status == 201
     assert ns.get(victim, "s", traceparent=SAMPLED, Umbo_Criticality="critical").status == 200
-    found = spans(traced, TRACE, 8)
+    found = wait_until(lambda: at_node(spans(traced, TRACE, 8)) and spans(traced, TRACE, 8), "the node's span")
     (top,) = [span for span in found if span.parent == CALLER]
     (below,) = at_node(found)
     assert top.name == "get" and below.name == "node get"

@@ -16,6 +16,9 @@ export function hasToken() {
 
 /** What the server refused, in its own words; `status` is 0 where there was no answer. */
 export class ApiError extends Error {
+  /** The token of the page then: the refusal of one says nothing of the next. */
+  #token = token;
+
   constructor(status, title, detail, problem = {}) {
     super(detail ? `${title}: ${detail}` : title);
     Object.assign(this, { status, title, detail, problem });
@@ -23,6 +26,10 @@ export class ApiError extends Error {
 
   get isAway() {
     return this.status === 0;
+  }
+
+  get needsToken() {
+    return this.status === 401 && this.#token === token;
   }
 }
 

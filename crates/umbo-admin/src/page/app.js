@@ -66,7 +66,7 @@ const fleet = new Fleet(showFleet);
 const live = new Live({ read: (path, options) => fleet.read(path, options), onData: show, onState: showConnection });
 const events = new Events((all, fresh) => {
   for (const event of fresh) flash(`${event.kind}: ${event.subject}`, "info");
-  if (events.error?.status === 401) showConnection([events.error], false);
+  if (events.error?.needsToken) showConnection([events.error], false);
   if (state.view) state.view.update(state.data, state.errors);
 }, (since) => fleet.events(since));
 
@@ -98,7 +98,7 @@ function showProblems(texts, isForbidden) {
 
 function showConnection(errors, hasRead) {
   const away = errors.find((error) => error.isAway);
-  const unknown = errors.find((error) => error.status === 401);
+  const unknown = errors.find((error) => error.needsToken);
   if (!away && !unknown && hasRead) state.lastGood = Date.now();
   document.body.classList.toggle("is-away", Boolean(away));
   const since = state.lastGood ? `; numbers of ${time(state.lastGood)}` : "";
