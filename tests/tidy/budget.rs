@@ -13,7 +13,7 @@ use crate::tree::{File, files, report, root};
 const RECORD: &str = "tests/budget.toml";
 /// Lines of code that a function may have.
 const FUNCTION_LINES_MAX: usize = 70;
-/// A count that has fallen by more than this must be lowered in the record too, so that nobody uses it up unseen. Less
+/// A count that has fallen by more than this must be lowered in the record too, so that later changes cannot use it up unseen. Less
 /// may stay, so that not every change touches the record: lines of product code, and clauses.
 const SLACK: [usize; 2] = [100, 10];
 /// The entry of the page's scripts among the crates.

@@ -1,10 +1,10 @@
-//! Keeps web pages of other sites away from a server that asks nobody for a token.
+//! Keeps web pages of other sites away from a server without tokens.
 //!
 //! A browser sends requests of any page to any address, also to loopback. With tokens that is harmless: a browser
 //! adds none. While there are none, two checks stand in their place, before anything of a request is served:
 //!
 //! - *Host.* A page whose name is pointed at this server (DNS rebinding) reads with the rights of its origin. Its
-//!   requests carry its name in `Host`, so only names that nobody can buy are served, and those the operator lists.
+//!   requests carry its name in `Host`, so only names that are not for sale are served, and those the operator lists.
 //! - *Origin.* A page of another origin may send a change without asking (Fetch standard, CORS-safelisted requests).
 //!   Its requests say so in `Origin` and `Sec-Fetch-Site` (Fetch Metadata), which no page can set.
 //!

@@ -74,7 +74,7 @@ error_codes! {
     Forbidden "forbidden" 403 false "Not allowed"
         "The credential is good but holds no grant for this permission on this namespace.";
     ForeignHost "foreign-host" 403 false "Host is not of this server"
-        "While there is no token, the server answers only under an address, localhost, a name without a dot, a .svc name or a name that server.hosts lists, because a page under any other name might be of somebody else. Nothing was applied. Use such a name, list this one in server.hosts, or create a token.";
+        "While there is no token, the server answers only under an address, localhost, a name without a dot, a .svc name or a name that server.hosts lists, because any other name may belong to another site. Nothing was applied. Use such a name, list this one in server.hosts, or create a token.";
     ForeignOrigin "foreign-origin" 403 false "Change by a page of another origin"
         "While there is no token, the page of another origin changes nothing. Nothing was applied. List its origin in `server.cors_origins` if it may use the data plane, or create a token. A proxy in front of the server has to pass the Host field on as it is.";
     HeadersTooLarge "headers-too-large" 431 false "Header fields too large"

@@ -95,7 +95,7 @@ mod tests {
         assert_eq!(parse("0x00fF").unwrap(), [0, 255]);
         assert_eq!(parse("b64:AP8").unwrap(), [0, 255]);
         assert_eq!(parse("b64:AP8=").unwrap(), [0, 255]);
-        // An address of a wallet is text to whoever wrote it.
+        // An address of a wallet is text to its writer.
         assert_eq!(parse("text:0x42b6").unwrap(), b"0x42b6");
         assert_eq!(format(b"0x42b6"), "text:0x42b6");
         assert_eq!(parse("text:text:").unwrap(), b"text:");

@@ -16,9 +16,9 @@ pub const BODY_PARTS: usize = 1;
 /// shares are not for a single long one, and it still leaves room.
 pub const FIRST_SHARES: usize = 2;
 /// Lowest rate, in bytes a second, at which a client takes an answer that waits for it, and sends a body that is
-/// streamed. Both hold memory meanwhile; a line under 8 kbit/s serves nobody.
+/// streamed. Both hold memory meanwhile; a line under 8 kbit/s is of no use.
 pub const RATE_MIN: u64 = 1 << 10;
-/// Lowest rate, in bytes a second, of a body that holds memory which somebody waits for.
+/// Lowest rate, in bytes a second, of a body while another one waits for its memory.
 pub const CROWDED_RATE_MIN: u64 = 64 << 10;
 /// How long such a body may pause: less than what waits for its memory waits.
 pub const CROWDED_PAUSE_MAX: Duration = Duration::from_millis(500);
@@ -27,7 +27,7 @@ pub const CROWDED_PAUSE_MAX: Duration = Duration::from_millis(500);
 pub const CROWD_PARTS: usize = 4;
 /// How long a body waits for memory before it is shed.
 pub const ROOM_PATIENCE: Duration = Duration::from_secs(1);
-/// Bodies and values that are inflated at a time. Each takes 64 ms at most and waits for nobody meanwhile; the decoder
+/// Bodies and values that are inflated at a time. Each takes 64 ms at most and waits for no client meanwhile; the decoder
 /// of one holds up to the largest window, 8 MiB.
 pub const INFLATIONS_MAX: usize = 8;
 /// Answers that are compressed at a time; further ones are sent as they are. Each holds about 1 MiB.

@@ -40,7 +40,7 @@ pub struct MemoryHolder {
 struct Room {
     /// Notified when there is some.
     is_there: Notify,
-    /// Notified when somebody begins to wait.
+    /// Notified when a wait begins.
     is_wanted: Notify,
     waiting: AtomicUsize,
 }
@@ -223,7 +223,7 @@ impl MemoryPermit {
         }
     }
 
-    /// Returns which bound somebody waits at who wants memory that this permit holds a part of.
+    /// Returns the bound at which others wait for memory that this permit holds.
     pub fn wanted(&self) -> Option<Full> {
         let of_holder = self.holder.room.is_wanted().then_some(Full::Holder);
         of_holder.or_else(|| self.memory.room.is_wanted().then_some(Full::Server))

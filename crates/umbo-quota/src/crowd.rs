@@ -7,7 +7,7 @@
 //! flood, and only tickets that are brought count.
 //!
 //! Whether a flood is over is looked at after some time: it is if no more is refused than a crowd would be, or if
-//! nobody brought a ticket meanwhile, because then nobody has to wait longer for the mistake.
+//! no ticket was brought meanwhile, because then no client has to wait longer for the mistake.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
@@ -17,7 +17,7 @@ const WAIT_SECONDS_MAX: u64 = 5;
 const CLIENTS_MAX: u64 = 32;
 /// What a crowd is refused, in thirds of what flows in: three, and one for those that others overtake.
 const REFUSED_THIRDS_MAX: u64 = 4;
-/// Nobody brings tickets if none of this part of the largest crowd has: a few requests of the smallest quota.
+/// Clients bring no tickets if this part of the largest crowd has lapsed without one: a few requests of the smallest quota.
 const LAPSED_PART: u64 = 8;
 /// How far behind the axis the last ticket of a new bucket is, in atoms: farther than any crowd is large.
 const LONG_AGO: u64 = 1 << 62;
@@ -46,13 +46,13 @@ pub(crate) struct Crowd {
     looked_at: AtomicU64,
     /// Where the axis stood when a ticket was brought last.
     brought_at: AtomicU64,
-    /// Cost of the tickets that nobody brought since.
+    /// Cost of the tickets that have lapsed since.
     lapsed: AtomicU64,
     is_without_tickets: AtomicBool,
 }
 
 impl Crowd {
-    /// Begins with nobody where the axis stands.
+    /// Begins empty where the axis stands.
     pub(crate) fn none(axis: u64) -> Self {
         Self {
             reserved: AtomicU64::new(axis),
@@ -71,7 +71,7 @@ impl Crowd {
         self.is_flood.load(Relaxed)
     }
 
-    /// Returns whether nobody brings tickets, so that nothing has to be kept for any.
+    /// Returns whether clients bring no tickets, so that nothing has to be kept for tickets.
     pub(crate) fn is_without_tickets(&self) -> bool {
         self.is_without_tickets.load(Relaxed)
     }
@@ -112,8 +112,8 @@ impl Crowd {
         !self.is_flood.swap(true, Relaxed)
     }
 
-    /// Looks whether a flood is over, and whether nobody brings tickets. `lapsed` is the cost of the tickets that
-    /// nobody brought since the last look.
+    /// Looks whether a flood is over, and whether clients bring no tickets. `lapsed` is the cost of the tickets that
+    /// have lapsed since the last look.
     pub(crate) fn look(&self, axis: u64, lapsed: u64) {
         let max = self.max();
         let is_without = axis.wrapping_sub(self.brought_at.load(Relaxed)) > max;

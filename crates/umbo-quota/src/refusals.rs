@@ -19,7 +19,7 @@ use crate::retry_ticket::{BroughtTicket, RetryTicket};
 use crate::schedule::{Millis, Schedule};
 
 /// Jitter for each request that one refill is good for, in microseconds: so far apart they come one after the other.
-/// More would leave refill lying that is due to somebody, and that a new request takes.
+/// More would leave refill lying that is due to a ticket, and that a new request takes.
 const JITTER_US: u128 = 500;
 
 /// What the policies say of one request.

@@ -28,7 +28,7 @@ const WHOLE: u64 = 1 << 20;
 /// The least expected share. A flood of more times the refill than its inverse would push the horizon ahead
 /// without end, and one of the cheapest requests can be hundreds of times the refill of a small quota.
 const SHARE_MIN: u64 = WHOLE / 16_384;
-/// The stretch that each of a crowd reserves, of its cost: less than all of it, so that the refill that nobody comes
+/// The stretch that each of a crowd reserves, of its cost: less than all of it, so that the refill that no client comes
 /// for is not reserved without end.
 const CROWD_STRETCH: u64 = WHOLE / 8 * 7;
 /// By how much the expected share is divided if more is reserved than a crowd would.
@@ -216,7 +216,7 @@ impl Turnout {
         }
     }
 
-    /// Returns whether nobody brings tickets, so that nothing has to be kept for any.
+    /// Returns whether clients bring no tickets, so that nothing has to be kept for tickets.
     pub(crate) fn is_without_tickets(&self) -> bool {
         self.crowd.is_without_tickets()
     }

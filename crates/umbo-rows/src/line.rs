@@ -120,7 +120,7 @@ fn refusal(line: &[u8], error: &serde_json::Error) -> LineError {
     if text.starts_with("trailing characters") {
         return LineError::TwoObjects;
     }
-    // A line is one line to whoever wrote it, whatever its number in a file.
+    // The writer of a line sees its number in the file elsewhere; here it is always the first.
     LineError::Json(text.replace(" at line 1 column ", " at column "))
 }
 

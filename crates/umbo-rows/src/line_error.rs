@@ -21,7 +21,7 @@ pub enum LineError {
     },
     /// More than one object in a line.
     #[error(
-        "something follows the object: each row is a line of its own (curl -d takes line ends away, --data-binary keeps them)"
+        "something follows the object: write one row on each line (curl -d takes line ends away, --data-binary keeps them)"
     )]
     TwoObjects,
     /// Keys or value in two forms or none.

@@ -2,7 +2,7 @@
 //! and a store whose shard sleeps.
 //!
 //! The connection to the node is a pair of buffers, and everything but commits runs on the thread of the dispatcher.
-//! Nothing here goes by a timer that would fire while answers are counted.
+//! Nothing here waits for a timer that would fire while answers are counted.
 
 use std::io;
 use std::sync::Arc;

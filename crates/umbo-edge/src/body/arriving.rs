@@ -1,9 +1,9 @@
 //! Bodies as they come: the bytes that came hold memory, and the next ones have to come fast enough.
 //!
 //! Memory is taken a little ahead of the bytes, at most as much again as there is, and never for what a client only
-//! announces. A streamed body has a least rate, a body in one piece has a time. Where somebody waits for
-//! memory, bodies that hold some have a higher rate, and give way when they are slower; where requests are
-//! turned away because too many are in flight, all bodies do. A client that sends nothing costs nobody more than that wait.
+//! announces. A streamed body has a least rate, a body in one piece has a time. While a body waits for
+//! memory, bodies that hold some have a higher least rate, and give way when they are slower. While requests are
+//! turned away because too many are in flight, all bodies have it. A client that sends nothing costs others that wait at most.
 
 use std::time::Duration;
 

@@ -115,17 +115,24 @@ impl Command {
                 }
             };
             tell(connection, &change)?;
-            let versions = client.versions(ns.as_str()).await?;
-            let rows = |number| find(&versions, number).map_or(0, |version| version.rows);
-            if rows(change.live) == 0 && rows(change.before) > 0 {
-                let (live, before) = (change.live, change.before);
-                output::note(&format!(
-                    "version {live} has no rows: reads find nothing while it is live, and version {before} has {}",
-                    output::counted(rows(before), "row")
-                ));
+            // Done is done, whether or not they can be listed now.
+            if let Ok(versions) = client.versions(ns.as_str()).await {
+                warn_of_no_rows(&versions, &change);
             }
             Ok(())
         })
+    }
+}
+
+/// Says that a version which is live now has no rows where the one before it has some.
+fn warn_of_no_rows(versions: &VersionList, change: &VersionChange) {
+    let (live, before) = (change.live, change.before);
+    let rows = |number| find(versions, number).map_or(0, |version| version.rows);
+    if rows(live) == 0 && rows(before) > 0 {
+        let rows = output::counted(rows(before), "row");
+        output::note(&format!(
+            "version {live} has no rows: reads find nothing while it is live, and version {before} has {rows}"
+        ));
     }
 }
 
@@ -181,12 +188,8 @@ fn diff(
     }
     let of_both = |what: &str| [one, other].map(|version| format!("{what} OF {}", version.number));
     let pairs = ["ROWS", "BYTES", "DIGEST"].map(of_both).concat();
-    let pairs = pairs.iter().map(String::as_str);
-    let header: Vec<&str> = ["SHARD"]
-        .into_iter()
-        .chain(pairs)
-        .chain(["EQUAL"])
-        .collect();
+    let pairs: Vec<&str> = pairs.iter().map(String::as_str).collect();
+    let header = [&["SHARD"], &pairs[..], &["EQUAL"]].concat();
     let cells = |diff: &ShardDiff| {
         let text = |of: fn(&VersionShard) -> String| {
             [&diff.one, &diff.other].map(|shard| shard.as_ref().map_or_else(|| "-".to_owned(), of))
