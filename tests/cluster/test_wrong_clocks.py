@@ -2,7 +2,7 @@
 
 import pytest
 
-from bulk_loads import Load, lines
+from bulk_loads import Load, lines, load_rows
 from clock import Clock
 from harness import Namespace, wait_until
 
@@ -43,6 +43,32 @@ def test_a_row_lives_for_its_time_whatever_the_clock_of_its_dispatcher_says(new_
         assert read("short") == {404}
     offset = wrong.metric("umbo_remote_node_clock_offset_seconds") / len(cluster.nodes)
     assert abs(offset - ahead) < 60
+
+
+def test_no_row_expires_early_because_its_node_was_behind_when_it_was_stored(new_cluster):
+    cluster = new_cluster(2)
+    behind = next(iter(cluster.nodes.values()))
+    behind.clock = Clock()
+    behind.clock.jump(-HOUR_SECONDS)
+    cluster.start()
+    ns = cluster.dispatchers[0].namespace("demo")
+    partitions = [own for of_node in cluster.partitions(ns, 3).values() for own in of_node]
+    ttl = HOUR_SECONDS // 2
+    for own in partitions:
+        assert ns.put(own, "put", value=b"x", **{"Umbo-TTL": str(ttl)}).status == 201
+    rows = lambda sort: [{"pk": own, "sk": sort, "v": "x", "ttl": ttl} for own in partitions]  # noqa: E731
+    assert ns.write(rows("batch")).status == 200
+    load_rows(ns.client, "demo", rows("load"))
+    behind.clock.jump(HOUR_SECONDS)
+
+    def read():
+        headers = {"Cache-Control": "no-cache"}
+        return {sort: {ns.get(own, sort, **headers).status for own in partitions} for sort in ("put", "batch", "load")}
+
+    assert read() == {"put": {200}, "batch": {200}, "load": {200}}
+    for clock in {cluster.tier.clock, behind.clock, cluster.dispatchers[0].clock}:
+        clock.advance(ttl)
+    wait_until(lambda: read() == {"put": {404}, "batch": {404}, "load": {404}}, "every row has expired")
 
 
 def test_no_load_ends_early_because_the_clock_of_its_home_was_behind(new_cluster):

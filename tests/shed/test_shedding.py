@@ -42,6 +42,11 @@ def test_the_lowest_tier_goes_first_and_each_is_told_why(shard):
         assert int(answer.headers["retry-after"]) >= 1
         assert answer.headers["umbo-retry-after-ms"] == str(problem["retry"]["after_ms"])
         assert answer.headers["umbo-ru"] == "0"
+    record = shard.server.client().get(f"/admin/v1/why/{problem['request_id']}").json()
+    assert (record["code"], record["criticality"], record["shard"]) == ("overloaded", "sheddable", problem["shard"])
+    assert record["queue"]["limit"] == PERMITS and "Shard" in record["text"], record
+    # No policy refused it, and it was charged nothing.
+    assert record["policies"] == [] and "estimate_ru" not in record
     shard.commits.let_go()
     assert statuses(write.answer() for write in served) == {201}
     assert shard.shed() == {"sheddable": 40}

@@ -55,7 +55,7 @@ pub struct RequestExplanation {
     pub total_ms: f64,
     /// Where the time went. Times of several shards add up, and may come to more than the whole.
     pub phases: Vec<PhaseTime>,
-    /// Estimate of its cost, in request units.
+    /// Estimate of its cost, in request units; cost and policies are not kept of a request that the queue of a shard shed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub estimate_ru: Option<f64>,
     /// What was charged.

@@ -42,6 +42,8 @@ pub(crate) struct Charge {
     reservation: Option<Reservation>,
     /// Whether the store has done a part of the work.
     is_begun: bool,
+    /// Whether the queue of a shard has shed the request.
+    is_shed: bool,
     /// The policy that rejected the request.
     rejected_by: Option<PolicyRecord>,
     /// Whether the work so far cost no read of the store of its own.
@@ -64,6 +66,7 @@ impl Charge {
             hint: CostHint::default(),
             reservation: None,
             is_begun: false,
+            is_shed: false,
             rejected_by: None,
             is_shared: false,
             shares: SmallVec::new(),
@@ -245,9 +248,10 @@ impl Charge {
         }
     }
 
-    /// Returns what it says of its cost and policies; none of what has no price.
+    /// Returns what it says of its cost and policies; none of what has no price, and of what was shed: that was charged
+    /// nothing and refused by no policy, and has to cost less than an answer.
     fn record(&self, now: Instant) -> Option<Box<ChargeRecord>> {
-        if !self.identified.operation.has_price() {
+        if self.is_shed || !self.identified.operation.has_price() {
             return None;
         }
         let mut request = self.request();
@@ -338,6 +342,7 @@ impl Charge {
 
     /// Ends the charge of a request that failed, unless it is settled.
     pub(crate) fn close_failed(&mut self, error: &RequestError) {
+        self.is_shed = !self.is_begun && matches!(error, RequestError::Shed(_));
         if error.is_unbegun() && !self.is_begun {
             self.release();
         }

@@ -127,9 +127,9 @@ pub struct DispatcherParts {
 }
 
 impl Dispatcher {
-    /// Returns the time of day of a shard, by which its rows expire.
-    pub(crate) fn time_at(&self, shard: ShardId) -> Timestamp {
-        self.store.time_at(shard, self.clock.wall())
+    /// Returns the time from which on what is stored at a shard now for a length of time lives that long.
+    pub(crate) fn lives_from(&self, shard: ShardId) -> Timestamp {
+        self.store.lives_from(shard, self.clock.wall())
     }
 
     /// Opens a dispatcher: reads Umbo's own records, at home or from a copy, and makes them where there are

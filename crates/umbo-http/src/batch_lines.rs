@@ -14,11 +14,11 @@ use umbo_types::{PartitionKey, Timestamp, Version, limits};
 use crate::fields::version_of;
 use crate::request_error::RequestError;
 
-/// Reads the lines of a batch; blank lines do not count. `time_at` tells the time of the shard of a partition.
+/// Reads the lines of a batch; blank lines do not count. `lives_from` tells from when on what is stored in a partition lives.
 pub fn parse(
     body: &Bytes,
     namespace: &NamespaceEntry,
-    mut time_at: impl FnMut(&PartitionKey) -> Timestamp,
+    mut lives_from: impl FnMut(&PartitionKey) -> Timestamp,
 ) -> Result<Vec<Result<Mutation, RequestError>>, RequestError> {
     let mut rows = Vec::new();
     let mut rest = body.strip_prefix(BYTE_ORDER_MARK).unwrap_or(body);
@@ -39,7 +39,7 @@ pub fn parse(
                 max: limits::BATCH_ROWS_MAX,
             });
         }
-        rows.push(mutation(line, body, namespace, &mut time_at));
+        rows.push(mutation(line, body, namespace, &mut lives_from));
     }
     Ok(rows)
 }
@@ -48,7 +48,7 @@ fn mutation(
     line: &[u8],
     body: &Bytes,
     namespace: &NamespaceEntry,
-    mut time_at: impl FnMut(&PartitionKey) -> Timestamp,
+    mut lives_from: impl FnMut(&PartitionKey) -> Timestamp,
 ) -> Result<Mutation, RequestError> {
     let ParsedLine {
         key,
@@ -61,7 +61,7 @@ fn mutation(
         let Some(expiry) = expiry else {
             return Ok(None);
         };
-        let now = time_at(&key.partition);
+        let now = lives_from(&key.partition);
         let expires_at = expiry.instant(now);
         if expires_at <= now {
             return Err(RequestError::RowExpired);

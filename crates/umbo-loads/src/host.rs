@@ -78,8 +78,8 @@ pub type WriteAnswers = Vec<Result<Written, WriteError>>;
 /// sheddable.
 #[async_trait]
 pub trait LoadHost: fmt::Debug + Send + Sync {
-    /// Returns the time of day of a shard, by which its rows expire.
-    fn time_at(&self, shard: ShardId) -> Timestamp;
+    /// Returns the time from which on what is stored at a shard now for a length of time lives that long.
+    fn lives_from(&self, shard: ShardId) -> Timestamp;
 
     /// Returns a time that only grows.
     fn monotonic(&self) -> Instant;

@@ -16,7 +16,7 @@ mod tests;
 
 use std::collections::hash_map::RandomState;
 use std::collections::{HashMap, VecDeque};
-use std::hash::{BuildHasher as _, BuildHasherDefault, Hasher};
+use std::hash::{BuildHasher, Hasher};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -99,11 +99,23 @@ struct CallerRecords {
     reasons: Vec<RefusalCount>,
 }
 
-/// Hashes a key that is a hash itself.
-#[derive(Debug, Default)]
-struct HashedId(u64);
+/// Seed of the hashes of ids and names, which clients may choose.
+#[derive(Debug, Clone, Copy)]
+struct Seed(u64);
 
-impl Hasher for HashedId {
+impl BuildHasher for Seed {
+    type Hasher = SeededHash;
+
+    fn build_hasher(&self) -> SeededHash {
+        SeededHash(self.0)
+    }
+}
+
+/// A hash; that of a key that is a hash itself is the key.
+#[derive(Debug)]
+struct SeededHash(u64);
+
+impl Hasher for SeededHash {
     fn write(&mut self, bytes: &[u8]) {
         self.0 = xxh3_64_with_seed(bytes, self.0);
     }
@@ -123,12 +135,11 @@ struct Ring {
     records: Vec<Option<Box<RequestRecord>>>,
     free: Vec<u32>,
     bytes: usize,
-    /// Of the hashes of ids, which clients may choose.
-    seed: u64,
+    seed: Seed,
     /// Place of the newest record by the hash of its id.
-    by_id: HashMap<u64, u32, BuildHasherDefault<HashedId>>,
+    by_id: HashMap<u64, u32, Seed>,
     callers: Vec<CallerRecords>,
-    by_name: HashMap<Box<str>, u32>,
+    by_name: HashMap<Box<str>, u32, Seed>,
     /// The first of the callers that have so many records, linked with the others. What a change costs does not
     /// depend on how many callers there are.
     by_count: Vec<u32>,
@@ -152,16 +163,17 @@ impl Default for RequestRecords {
 
 impl RequestRecords {
     fn with_bounds(bounds: Bounds) -> Self {
+        let seed = Seed(RandomState::new().hash_one(()));
         Self {
             ring: Mutex::new(Ring {
                 bounds,
                 records: Vec::new(),
                 free: Vec::new(),
                 bytes: 0,
-                seed: RandomState::new().hash_one(()),
-                by_id: HashMap::default(),
+                seed,
+                by_id: HashMap::with_hasher(seed),
                 callers: Vec::new(),
-                by_name: HashMap::new(),
+                by_name: HashMap::with_hasher(seed),
                 by_count: vec![NO_CALLER],
                 most: 0,
                 reasons: 0,
@@ -245,7 +257,7 @@ impl RequestRecords {
 
 impl Ring {
     fn hash(&self, id: &[u8]) -> u64 {
-        xxh3_64_with_seed(id, self.seed)
+        xxh3_64_with_seed(id, self.seed.0)
     }
 
     /// Returns the place of a caller, made where there is room for it; otherwise the one that all others share.

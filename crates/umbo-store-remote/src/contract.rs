@@ -40,6 +40,14 @@ impl Store for RemoteStore {
         self.topology().node_of(shard).time_at(now)
     }
 
+    fn lives_from(&self, shard: ShardId, now: Timestamp) -> Timestamp {
+        let topology = self.topology();
+        topology
+            .node_of(shard)
+            .time_at(now)
+            .max(topology.median_time(now))
+    }
+
     async fn get(
         &self,
         call: &CallContext,

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use umbo_routing::ClusterMap;
-use umbo_types::ShardId;
+use umbo_types::{ShardId, Timestamp};
 
 use crate::node::{Node, StoreContext};
 
@@ -43,6 +43,14 @@ impl Topology {
     /// Returns the node that has a shard.
     pub(crate) fn node_of(&self, shard: ShardId) -> &Arc<Node> {
         &self.by_shard[usize::from(shard.0)]
+    }
+
+    /// Returns the median of the times of day of this process, `own`, and of all nodes; the lower one of two.
+    pub(crate) fn median_time(&self, own: Timestamp) -> Timestamp {
+        let mut times: Vec<_> = self.nodes.iter().map(|node| node.time_at(own)).collect();
+        times.push(own);
+        let middle = (times.len() - 1) / 2;
+        *times.select_nth_unstable(middle).1
     }
 
     /// Returns the first shard of a node, to name in its errors.

@@ -70,10 +70,16 @@ pub trait Store: StoreReport + RecordsKeeper + Send + Sync + fmt::Debug {
     async fn reachable(&self, _shard: ShardId) {}
 
     /// Returns the time of day of a shard, by which its rows expire; `now` is that of this process. They are the same
-    /// unless the shard is on another machine and the clock of one of both is wrong. What is stored for a length of
-    /// time ends that much after the time of its shard.
+    /// unless the shard is on another machine and the clock of one of both is wrong.
     fn time_at(&self, _shard: ShardId, now: Timestamp) -> Timestamp {
         now
+    }
+
+    /// Returns the time from which on what is stored now for a length of time lives that long; `now` is that of this
+    /// process. It is the time of its shard, unless that is behind most clocks that are known: then it is theirs, so
+    /// that nothing expires early once the clock of the shard is set right.
+    fn lives_from(&self, shard: ShardId, now: Timestamp) -> Timestamp {
+        self.time_at(shard, now)
     }
 
     /// Reads one row; none if there is no visible one.

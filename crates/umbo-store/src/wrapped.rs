@@ -55,6 +55,11 @@ pub trait WrappedStore: Send + Sync + fmt::Debug {
         self.inner().time_at(shard, now)
     }
 
+    /// See [`Store::lives_from`].
+    fn lives_from(&self, shard: ShardId, now: Timestamp) -> Timestamp {
+        self.inner().lives_from(shard, now)
+    }
+
     /// See [`Store::get`].
     async fn get(
         &self,
@@ -153,6 +158,10 @@ impl<W: WrappedStore> Store for W {
 
     fn time_at(&self, shard: ShardId, now: Timestamp) -> Timestamp {
         WrappedStore::time_at(self, shard, now)
+    }
+
+    fn lives_from(&self, shard: ShardId, now: Timestamp) -> Timestamp {
+        WrappedStore::lives_from(self, shard, now)
     }
 
     async fn get(

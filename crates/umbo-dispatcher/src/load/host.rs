@@ -114,8 +114,8 @@ fn of_control(error: &ControlError) -> HostError {
 
 #[async_trait]
 impl LoadHost for RunnerHost {
-    fn time_at(&self, shard: ShardId) -> Timestamp {
-        self.dispatcher.time_at(shard)
+    fn lives_from(&self, shard: ShardId) -> Timestamp {
+        self.dispatcher.lives_from(shard)
     }
 
     fn monotonic(&self) -> Instant {

@@ -80,13 +80,13 @@ impl Operate for BatchWrite {
         let namespace = admitted.namespace_id();
         let shard_of = |partition: &PartitionKey| dispatcher.shard_map.locate(namespace, partition);
         let mut times = BTreeMap::new();
-        let time_at = |partition: &PartitionKey| {
+        let lives_from = |partition: &PartitionKey| {
             let shard = shard_of(partition);
             *times
                 .entry(shard)
-                .or_insert_with(|| dispatcher.time_at(shard))
+                .or_insert_with(|| dispatcher.lives_from(shard))
         };
-        let mut rows = batch_lines::parse(&text, admitted.namespace(), time_at)?;
+        let mut rows = batch_lines::parse(&text, admitted.namespace(), lives_from)?;
         if let Some(keyed) = &mut self.ask.keyed {
             keyed.add(Some(&text));
         }
@@ -142,7 +142,7 @@ impl Operate for BatchWrite {
         if let Some(keyed) = &self.ask.keyed {
             let caller = &located.identified().caller.id;
             parts::recognise(parts, |shard, lines| {
-                keyed.idempotency(caller, dispatcher.time_at(shard), true, lines)
+                keyed.idempotency(caller, dispatcher.lives_from(shard), true, lines)
             });
         }
         let namespace = Arc::clone(&located.identified().namespace);

@@ -111,7 +111,7 @@ impl Operate for Write {
             .shard_map
             .locate(namespace, &self.ask.key.partition);
         let mut located = admitted.locate_at(shard)?;
-        let time = || dispatcher.time_at(shard);
+        let time = || dispatcher.lives_from(shard);
         self.ask.expire(located.namespace(), time)?;
         if self.ask.kind == WriteKind::Put
             && let Change::Put { value, .. } = &mut self.ask.change
@@ -225,7 +225,7 @@ async fn write(
     let caller = &located.identified().caller.id;
     let keeps_refusals = ask.kind != WriteKind::Touch;
     let idempotency = ask.keyed.as_ref().map(|keyed| {
-        let now = dispatcher.time_at(shard);
+        let now = dispatcher.lives_from(shard);
         keyed.idempotency(caller, now, keeps_refusals, vec![0])
     });
     let request = WriteRequest {

@@ -57,9 +57,9 @@ impl TakenRows {
     pub(super) fn of(host: &Host, load: &LoadRecord, part: u16, batch: NumberedRows) -> Self {
         let default = host.default_ttl(load).map(Expiry::After);
         let mut times = BTreeMap::new();
-        let mut time_at = |partition: &PartitionKey| {
+        let mut lives_from = |partition: &PartitionKey| {
             let shard = host.shard_of(load.namespace_id(), partition);
-            *times.entry(shard).or_insert_with(|| host.time_at(shard))
+            *times.entry(shard).or_insert_with(|| host.lives_from(shard))
         };
         let mut taken = Self {
             len: batch.len() as u64,
@@ -89,7 +89,7 @@ impl TakenRows {
                 LoadChange::Put { value, expiry } => {
                     let mut expires_at = None;
                     if let Some(expiry) = expiry.or(default) {
-                        let now = time_at(&key.partition);
+                        let now = lives_from(&key.partition);
                         expires_at = Some(expiry.instant(now)).filter(|at| *at > now);
                         if expires_at.is_none() {
                             taken.skipped += 1;

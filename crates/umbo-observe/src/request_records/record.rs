@@ -157,7 +157,7 @@ pub struct RequestRecord {
     pub attempts: u8,
     /// How that shard was.
     pub moment: Option<ShardMoment>,
-    /// Cost and policies; none before a price was known.
+    /// Cost and policies; none before a price was known, and of a request that a shard's queue shed.
     pub charge: Option<Box<ChargeRecord>>,
     /// What the answer said, where that does not follow from the rest.
     pub detail: Option<Box<str>>,

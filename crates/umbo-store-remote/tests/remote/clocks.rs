@@ -8,7 +8,7 @@ use umbo_store::{CallContext, Change, Store, StoreReport as _};
 use umbo_store_remote::RemoteStore;
 use umbo_types::{Clock, ShardId, Timestamp};
 
-use crate::cluster::{Cluster, impatient};
+use crate::cluster::{Cluster, impatient, key_in};
 use crate::rows::{key, put, read, write_of};
 use crate::time::{TokioClock, until};
 
@@ -72,6 +72,45 @@ async fn a_row_lives_for_its_time_by_the_clock_of_its_node() {
         assert!(read(store, &key).await.expect("an answer").is_some());
         advance(4 * WAY).await;
         assert_eq!(read(store, &key).await.expect("an answer"), None);
+    }
+}
+
+/// A row that is stored while the clock of its node is wrong, in a fleet whose other clocks are right, lives for its time
+/// at least, also once that clock is set right; and it does not outlive its time where its node was right.
+#[tokio::test(start_paused = true)]
+async fn no_row_expires_early_because_the_clock_of_its_node_was_wrong() {
+    for (ahead, here) in [(-HOUR, 0), (HOUR, 0), (0, -HOUR), (0, HOUR)] {
+        let clocks = [(); 4].map(|()| Arc::new(TokioClock::new()));
+        let [wrong, .., own] = &clocks;
+        wrong.set_ahead(ahead);
+        own.set_ahead(here);
+        let of_nodes = clocks[..3].iter().map(|clock| Arc::clone(clock) as _);
+        let cluster = Cluster::start_each_by(&of_nodes.collect::<Vec<_>>());
+        let store = cluster.dial_by(impatient(), Arc::clone(own) as _);
+        until(|| store.stats().connections == 3).await;
+        let store = &*store;
+        let keys = [0, 1].map(|node| key_in(store, cluster.shard_of(node)));
+        for (node, key) in keys.iter().enumerate() {
+            let mut row = put(key, b"v");
+            if let Change::Put { expires_at, .. } = &mut row.change {
+                let from = store.lives_from(cluster.shard_of(node), own.wall());
+                *expires_at = Some(from.saturating_add(MINUTE));
+            }
+            let call = CallContext::internal();
+            let written = store.write(&call, write_of(vec![row])).await.remove(0);
+            written.expect("it is stored");
+        }
+        wrong.set_ahead(0);
+        let is_there = async |node: usize| {
+            let row = read(store, &keys[node]).await;
+            row.expect("an answer").is_some()
+        };
+        advance(MINUTE.saturating_sub(2 * WAY)).await;
+        assert!(is_there(0).await && is_there(1).await, "{ahead} {here}");
+        advance(4 * WAY).await;
+        assert!(!is_there(1).await, "{ahead} {here}");
+        // It was stored for a minute by a clock that was ahead.
+        assert_eq!(is_there(0).await, ahead == HOUR, "{ahead} {here}");
     }
 }
 

@@ -26,6 +26,7 @@ pub(crate) struct Member {
     pub(crate) store: Arc<HeldStore>,
     pub(crate) rows: Arc<MemoryStore>,
     pub(crate) wire: Wire,
+    clock: Arc<dyn Clock>,
     pub(crate) node: Option<Arc<Node>>,
     /// Its port on loopback, if it has one.
     listener: Option<TcpListener>,
@@ -44,6 +45,7 @@ impl Member {
             store: Arc::new(HeldStore::new(Arc::clone(&rows))),
             rows,
             wire: Wire::new(),
+            clock: Arc::clone(clock),
             node: None,
             address: listener.as_ref().map(address),
             listener,
@@ -74,23 +76,28 @@ impl Cluster {
 
     /// Starts nodes on a network in memory that live by this clock.
     pub(crate) fn start_by(nodes: usize, clock: Arc<dyn Clock>) -> Self {
-        Self::of(nodes, false, clock)
+        Self::of(nodes, false, &vec![clock; nodes])
+    }
+
+    /// Starts a node on a network in memory for each of these clocks, which it lives by.
+    pub(crate) fn start_each_by(clocks: &[Arc<dyn Clock>]) -> Self {
+        Self::of(clocks.len(), false, clocks)
     }
 
     /// Starts nodes that share the shards evenly, on loopback.
     pub(crate) fn on_loopback(nodes: usize, clock: Arc<dyn Clock>) -> Self {
-        Self::of(nodes, true, clock)
+        Self::of(nodes, true, &vec![clock; nodes])
     }
 
-    fn of(nodes: usize, is_on_loopback: bool, clock: Arc<dyn Clock>) -> Self {
-        let members = (0..nodes).map(|at| Member::new(at, is_on_loopback, &clock));
+    fn of(nodes: usize, is_on_loopback: bool, clocks: &[Arc<dyn Clock>]) -> Self {
+        let members = (0..nodes).map(|at| Member::new(at, is_on_loopback, &clocks[at]));
         let members: Vec<_> = members.collect();
         let named = members.iter().map(Member::named).collect();
         let map = ClusterMap::create("test", named, SHARDS).expect("a map");
         let mut cluster = Self {
             map: Arc::new(map),
             members,
-            clock,
+            clock: Arc::clone(&clocks[0]),
             network: Arc::default(),
         };
         for at in 0..nodes {
@@ -117,7 +124,7 @@ impl Cluster {
             name: member.name.clone(),
             map: Arc::clone(&self.map),
             store: Arc::clone(&member.store) as Arc<dyn Store>,
-            clock: Arc::clone(&self.clock),
+            clock: Arc::clone(&member.clock),
             limits: NodeLimits::default(),
         };
         let node = Arc::new(Node::new(parts).expect("the map names it"));

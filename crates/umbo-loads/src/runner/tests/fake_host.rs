@@ -121,7 +121,7 @@ impl FakeHost {
 
     pub(super) fn seal(&self) {
         let mut load = self.load.lock().unwrap();
-        load.step(&LoadStep::Seal(PARTS.into()), self.time_at(ShardId(0)))
+        load.step(&LoadStep::Seal(PARTS.into()), self.lives_from(ShardId(0)))
             .unwrap();
     }
 
@@ -334,7 +334,7 @@ pub(super) fn expected_of(key_of: fn(u16, u32) -> u32) -> BTreeMap<u32, String> 
 
 #[async_trait]
 impl LoadHost for FakeHost {
-    fn time_at(&self, _: ShardId) -> Timestamp {
+    fn lives_from(&self, _: ShardId) -> Timestamp {
         self.clock.wall()
     }
 
@@ -363,7 +363,7 @@ impl LoadHost for FakeHost {
 
     async fn step(&self, _: &str, step: LoadStep) -> Result<(), HostError> {
         self.is_there()?;
-        let now = self.time_at(ShardId(0));
+        let now = self.lives_from(ShardId(0));
         let stepped = self.load.lock().unwrap().step(&step, now);
         stepped.map(drop).map_err(|_| HostError::Gone)?;
         self.is_there()
