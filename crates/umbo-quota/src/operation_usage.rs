@@ -6,9 +6,9 @@
 //! A turn is a few loads and stores long, so that a thread hardly ever waits for it; if its thread is stopped in it,
 //! perhaps one of low priority, the others sleep.
 
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering::Relaxed};
 
+use parking_lot::{Mutex, MutexGuard};
 use umbo_types::{Operation, RequestUnits};
 
 use crate::breakdown::breakdown;
@@ -16,15 +16,15 @@ use crate::cost::{ActualUsage, CostByUnit, CostHint, Weights};
 use crate::report::{Breakdown, Tally};
 
 /// One new price counts this part of the average: a power of two.
-const SMOOTHING: u64 = 32;
+const SMOOTHING: u32 = 32;
 /// One request in so many feeds the record of how far the estimates were off.
-const SAMPLE: u64 = 8;
+const SAMPLE: u32 = 8;
 
-/// What a caller used with one operation. Shares no cache line with another.
+/// What a caller used with one operation. Fills a cache line: most of what an admission costs is the way to it.
 #[derive(Debug, Default)]
 #[repr(align(64))]
 pub(crate) struct OperationUsage {
-    /// Held by the thread that changes any of the numbers but `rejected`.
+    /// Held by the thread that changes any of the numbers but `rejected`. One byte.
     turn: Mutex<()>,
     requests: AtomicU64,
     /// All that was charged, penalties included.
@@ -37,8 +37,8 @@ pub(crate) struct OperationUsage {
     /// Moving average of what is not known beforehand, in micro-RU. Of writes it is what they cost
     /// beyond what their length says, and negative where a body is longer than what is written.
     average: AtomicI64,
-    /// Requests that the average has learned from.
-    samples: AtomicU64,
+    /// Requests that the average has learned from; after four billion it begins at [`SMOOTHING`] again.
+    samples: AtomicU32,
 }
 
 impl OperationUsage {
@@ -156,7 +156,7 @@ impl OperationUsage {
 
     /// Returns the number of requests that the estimate has learned from.
     pub(crate) fn samples(&self) -> u64 {
-        self.samples.load(Relaxed)
+        u64::from(self.samples.load(Relaxed))
     }
 
     /// Counts a request that was served at a plain price and a penalty, and learns from it where there
@@ -197,17 +197,18 @@ impl OperationUsage {
 
     /// Moves the average towards what a request cost. To be called by who has the turn.
     #[inline]
-    fn learn(&self, unknown: i64, samples: u64) {
+    fn learn(&self, unknown: i64, samples: u32) {
         let average = self.average.load(Relaxed);
         let step = unknown.saturating_sub(average);
         // Rounded down, so that an average reaches what is always the same.
         let step = if samples < SMOOTHING {
-            step.div_euclid((samples + 1).cast_signed())
+            step.div_euclid(i64::from(samples) + 1)
         } else {
             step >> SMOOTHING.ilog2()
         };
         self.average.store(average.wrapping_add(step), Relaxed);
-        self.samples.store(samples + 1, Relaxed);
+        let samples = samples.checked_add(1).unwrap_or(SMOOTHING);
+        self.samples.store(samples, Relaxed);
     }
 
     /// Loads the cache line.
@@ -219,7 +220,7 @@ impl OperationUsage {
     /// Waits for the turn and takes it.
     #[inline]
     fn begin(&self) -> MutexGuard<'_, ()> {
-        self.turn.lock().unwrap_or_else(PoisonError::into_inner)
+        self.turn.lock()
     }
 
     fn requests(&self) -> u64 {
@@ -305,6 +306,8 @@ fn first_guess(operation: Operation) -> ActualUsage {
         ..ActualUsage::default()
     }
 }
+
+const _: () = assert!(size_of::<OperationUsage>() == 64, "a cache line");
 
 #[cfg(test)]
 mod tests {

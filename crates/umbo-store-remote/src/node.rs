@@ -279,10 +279,14 @@ impl Node {
 
     /// Returns the time of day of the node, when that of this process is `own`.
     pub(crate) fn time_at(&self, own: Timestamp) -> Timestamp {
-        match &*self.time.load() {
-            Some(told) => told.at(own, self.common.clock.monotonic()),
-            None => own,
-        }
+        self.told_time(own).unwrap_or(own)
+    }
+
+    /// Returns the same, none where the node has not told its time.
+    pub(crate) fn told_time(&self, own: Timestamp) -> Option<Timestamp> {
+        let told = self.time.load();
+        let now = self.common.clock.monotonic();
+        Some(told.as_ref()?.at(own, now))
     }
 
     /// Stores the status of the node, which was asked for at `asked`.
@@ -312,9 +316,8 @@ impl Node {
     /// Returns by how much the clock of this process is ahead of that of the node at least, in microseconds; negative if
     /// it is behind. None if the node has not told its time.
     pub(crate) fn clock_ahead(&self) -> Option<i64> {
-        self.time.load().as_ref()?;
         let own = self.common.clock.wall();
-        Some(signed_micros(own, self.time_at(own)))
+        Some(signed_micros(own, self.told_time(own)?))
     }
 
     fn lock_told(&self) -> MutexGuard<'_, ToldStatus> {

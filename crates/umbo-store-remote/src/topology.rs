@@ -45,11 +45,11 @@ impl Topology {
         &self.by_shard[usize::from(shard.0)]
     }
 
-    /// Returns the median of the times of day of this process, `own`, and of all nodes; the lower one of two.
+    /// Returns the median of the times of day of this process, `own`, and of all nodes; the later one of two.
     pub(crate) fn median_time(&self, own: Timestamp) -> Timestamp {
-        let mut times: Vec<_> = self.nodes.iter().map(|node| node.time_at(own)).collect();
-        times.push(own);
-        let middle = (times.len() - 1) / 2;
+        let told = self.nodes.iter().filter_map(|node| node.told_time(own));
+        let mut times: Vec<_> = told.chain([own]).collect();
+        let middle = times.len() / 2;
         *times.select_nth_unstable(middle).1
     }
 
