@@ -3,11 +3,13 @@
 use crate::simulation::{RunReport, run};
 
 /// The events of the loads world that must have occurred in a run of many seeds.
-const LOADS_MUST_MEET: [&str; 24] = [
+const LOADS_MUST_MEET: [&str; 26] = [
     "node paused",
     "power failure",
     "slow disk",
     "dispatcher killed",
+    "dispatcher drained",
+    "loads let go",
     "copy of the records lost",
     "runner paused",
     "two runs at once",

@@ -32,9 +32,11 @@ pub(super) const LEARNED_WITHIN: Duration = Duration::from_millis(2_500);
 /// A process that serves, or is being opened.
 #[derive(Debug)]
 struct Running {
+    dispatcher: Arc<Dispatcher>,
     service: Service,
     is_dead: Arc<AtomicBool>,
-    loops: Vec<JoinHandle<()>>,
+    following: JoinHandle<()>,
+    loading: JoinHandle<()>,
 }
 
 /// A dispatcher that is started again when it ends.
@@ -108,11 +110,13 @@ impl Process {
             is_dead.store(true, Ordering::Relaxed);
             return false;
         };
-        let loops = loops(&dispatcher, refresh);
+        let (following, loading) = loops(&dispatcher, refresh);
         self.running.replace(Some(Running {
             service: Service::data(&dispatcher),
+            dispatcher,
             is_dead,
-            loops,
+            following,
+            loading,
         }));
         true
     }
@@ -122,13 +126,27 @@ impl Process {
         self.running.borrow().is_some()
     }
 
+    /// Begins to stop the process in order: it still serves, and lets the loads go that it runs.
+    pub(crate) fn begin_drain(&self) {
+        if let Some(running) = &*self.running.borrow() {
+            running.dispatcher.begin_drain();
+        }
+    }
+
+    /// Returns whether its runner of loads has ended by itself.
+    pub(crate) fn has_let_loads_go(&self) -> bool {
+        let running = self.running.borrow();
+        running
+            .as_ref()
+            .is_some_and(|one| one.loading.is_finished())
+    }
+
     /// Ends the process as `kill -9` does.
     pub(crate) fn kill(&self) {
         if let Some(running) = self.running.replace(None) {
             running.is_dead.store(true, Ordering::Relaxed);
-            for task in running.loops {
-                task.abort();
-            }
+            running.following.abort();
+            running.loading.abort();
         }
     }
 
@@ -182,9 +200,9 @@ impl Process {
 }
 
 /// Starts the background tasks of a server. `follow` is the interval at which it checks the records.
-fn loops(dispatcher: &Arc<Dispatcher>, follow: Duration) -> Vec<JoinHandle<()>> {
+fn loops(dispatcher: &Arc<Dispatcher>, follow: Duration) -> (JoinHandle<()>, JoinHandle<()>) {
     let (following, loading) = (Arc::clone(dispatcher), Arc::clone(dispatcher));
-    vec![
+    (
         tokio::spawn(async move {
             loop {
                 tokio::time::sleep(follow).await;
@@ -195,7 +213,7 @@ fn loops(dispatcher: &Arc<Dispatcher>, follow: Duration) -> Vec<JoinHandle<()>> 
             }
         }),
         tokio::spawn(async move { run_loads(&loading, &LowPriority::default()).await }),
-    ]
+    )
 }
 
 fn parts(store: Arc<dyn Store>, clock: Arc<dyn Clock>) -> DispatcherParts {

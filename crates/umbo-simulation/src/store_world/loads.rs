@@ -5,11 +5,10 @@
 //! have built; a load may have rows with equal keys, of which the last counts. Another client puts large values and
 //! leaves before they are answered; others put, delete and read rows, each request by any dispatcher. Nodes, disks and
 //! links fail as in the world of the hop; shards move to the other node, whose folder may be new; dispatchers are killed,
-//! and paused while they run a load; the clock of one process is wrong; backups are made, and restored into another
-//! number of shards. No acknowledged write may be lost, by an
-//! activation or a rollback neither, no deleted row may come back, no answer may mix versions, every load must end as it
-//! would have, with all of its rows, no version may be dropped early, and nothing may be left of what was aborted or
-//! dropped.
+//! half of them while they stop in order, and paused while they run a load; the clock of one process is wrong; backups
+//! are made, and restored into another number of shards. No acknowledged write may be lost, by an activation or a
+//! rollback neither, no deleted row may come back, no answer may mix versions, every load must end as it would have,
+//! with all of its rows, no version may be dropped early, and nothing may be left of what was aborted or dropped.
 
 mod backups;
 mod client;

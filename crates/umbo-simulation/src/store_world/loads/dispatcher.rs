@@ -22,6 +22,10 @@ use crate::store_world::network::From;
 
 /// Attempts to start a dispatcher while nothing fails.
 const CALM_STARTS_MAX: u32 = 16;
+/// Kills before which the dispatcher begins to stop in order, in thousandths.
+const DRAINED_PER_MILLE: u64 = 500;
+/// Longest time that it drains before it is killed, in milliseconds.
+const DRAIN_MS_MAX: u64 = 2_000;
 /// Wait after an attempt that has failed: the nodes may still be opening their files.
 const START_WAIT: Duration = Duration::from_secs(1);
 
@@ -101,7 +105,22 @@ pub(super) async fn start_at_rest(world: &LoadsWorld, number: usize) {
     violated("a dispatcher does not open although nothing fails");
 }
 
-/// Kills dispatchers and starts them again until the faults are over; then all serve.
+/// Lets a dispatcher begin to stop in order: it lets the loads go that it runs, and another one goes on with them.
+async fn drain(world: &LoadsWorld, number: usize, wait: Duration) {
+    note!("dispatcher {number} drains for {wait:?}");
+    met("dispatcher drained");
+    let process = &world.dispatchers[number].process;
+    process.begin_drain();
+    tokio::time::sleep(wait).await;
+    // It may have been paused amid its last write of a load, and goes on before it is killed.
+    world.pauses.end_of(number).await;
+    if process.has_let_loads_go() {
+        met("loads let go");
+    }
+}
+
+/// Kills dispatchers, half of them while they stop in order, and starts them again until the faults are over; then all
+/// serve.
 pub(super) async fn kill_some(world: Rc<LoadsWorld>, mut chance: Chance) {
     while !world.stores.is_over() && !world.is_over() {
         let wait = chance.between(500, 8_000);
@@ -110,6 +129,10 @@ pub(super) async fn kill_some(world: Rc<LoadsWorld>, mut chance: Chance) {
         if world.pauses.paused().is_some() {
             // Its loads are to be taken over.
             continue;
+        }
+        if chance.per_mille(DRAINED_PER_MILLE) {
+            let wait = Duration::from_millis(chance.below(DRAIN_MS_MAX));
+            drain(&world, number, wait).await;
         }
         note!("fault: dispatcher {number} is killed");
         met("dispatcher killed");

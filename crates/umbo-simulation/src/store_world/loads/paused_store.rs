@@ -67,6 +67,14 @@ impl Pauses {
         self.paused.get().map(|pause| pause.dispatcher)
     }
 
+    /// Waits until a dispatcher is not paused.
+    pub(super) async fn end_of(&self, dispatcher: usize) {
+        let is_other = |pause: Pause| pause.dispatcher != dispatcher;
+        self.paused
+            .wait_for(|paused| paused.is_none_or(is_other))
+            .await;
+    }
+
     fn chance(&self) -> MutexGuard<'_, Chance> {
         self.chance.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -131,10 +139,7 @@ pub(super) struct PausedStore {
 
 impl PausedStore {
     async fn goes_on(&self) {
-        let paused = &self.pauses.paused;
-        paused
-            .wait_for(|paused| paused.is_none_or(|pause| pause.dispatcher != self.dispatcher))
-            .await;
+        self.pauses.end_of(self.dispatcher).await;
     }
 }
 
