@@ -19,6 +19,9 @@ use crate::queue::WorkSize;
 /// Most rows that one step of a range removal touches.
 pub(crate) const REMOVED_ROWS_MAX: u32 = 4_096;
 
+/// What a row adds to its share of a commit's time beside its bytes: the page that it is written to, in bytes.
+const ROW_WEIGHT: u64 = 4_096;
+
 /// How long a commit took, and the share of it that falls to one piece of its work.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct CommitTime {
@@ -172,13 +175,17 @@ impl WorkAnswer {
     }
 }
 
-/// Answers all work of a commit. Each answer says how long the commit took, and its share by rows; none
+/// Answers all work of a commit. Each answer says how long the commit took, and its share by bytes and rows; none
 /// where that is not known.
 pub(crate) fn answer_all(work: Vec<QueuedWork>, answers: Vec<WorkAnswer>, took: Option<Duration>) {
-    let rows: u64 = answers.iter().map(WorkAnswer::rows).sum();
+    let weight = |(work, answer): (&QueuedWork, &WorkAnswer)| {
+        work.size().bytes as u64 + answer.rows() * ROW_WEIGHT
+    };
+    let all = work.iter().zip(&answers).map(weight).sum::<u64>().max(1);
     for (work, answer) in work.into_iter().zip(answers) {
+        let weight = weight((&work, &answer));
         let share = |took: Duration| {
-            let nanos = took.as_nanos() * u128::from(answer.rows()) / u128::from(rows.max(1));
+            let nanos = took.as_nanos() * u128::from(weight) / u128::from(all);
             let share = Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX));
             CommitTime { took, share }
         };
@@ -390,5 +397,67 @@ impl QueuedWork {
                 let _ = reply.send(TimedAnswer::uncommitted(Err(error)));
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use umbo_store::WriteError;
+    use umbo_types::{ShardId, Value};
+
+    use super::*;
+
+    #[test]
+    fn a_write_pays_for_its_bytes_and_its_page_of_a_commit() {
+        let took = Duration::from_millis(100);
+        let mut replies = Vec::new();
+        let lens = [100, 1 << 20, 100];
+        let work = lens.map(|len| {
+            let (reply, answer) = oneshot::channel();
+            replies.push(answer);
+            let value = Value::new(vec![b'x'; len], "", "").unwrap();
+            let op = Op {
+                index: 0,
+                key: b"p\0s".to_vec(),
+                prefix_len: 2,
+                change: Change::Put {
+                    value,
+                    expires_at: None,
+                },
+                condition: Condition::Always,
+                identity: NamespaceId(1),
+                live: None,
+            };
+            QueuedWork::Write(WriteWork {
+                namespace: NamespaceId(1),
+                epoch: 0,
+                group: None,
+                ops: vec![op],
+                atomicity: Atomicity::None,
+                durability: Durability::Sync,
+                proposed: Version(1),
+                idempotency: None,
+                run: None,
+                deadline: None,
+                not_before: None,
+                reply,
+            })
+        });
+        let refused = || {
+            WorkAnswer::Write(vec![Err(WriteError::Store(StoreError::NodeBusy {
+                shard: ShardId(0),
+            }))])
+        };
+        answer_all(work.into(), lens.map(|_| refused()).into(), Some(took));
+        let shares = replies
+            .iter_mut()
+            .map(|reply| reply.try_recv().unwrap().time.unwrap().share);
+        let shares: Vec<Duration> = shares.collect();
+        assert!(shares.iter().sum::<Duration>() <= took);
+        assert!(
+            shares[1] > took * 98 / 100 && shares[0] == shares[2],
+            "{shares:?}"
+        );
+        assert!(shares[0] > Duration::from_micros(300), "{shares:?}");
     }
 }
