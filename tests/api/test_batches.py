@@ -134,6 +134,17 @@ def test_malformed_lines_are_named_and_the_others_done(ns):
     assert len(ns.scan_all()) == len(bad)
 
 
+@pytest.mark.parametrize("media_type", ["text/csv; charset=utf-8", "Text/CSV", "application/vnd.apache.parquet"])
+def test_rows_of_other_formats_are_refused_by_their_media_type(ns, media_type):
+    refused = ns.write(["pk,v", "a,1"], headers={"Content-Type": media_type}).problem(415, "unsupported-format")
+    for words in (media_type, "application/x-ndjson", "umbo kv import"):
+        assert words in refused["detail"], refused
+    assert refused["outcome"] == "not-applied"
+    # What curl and other clients send of themselves says nothing of the rows.
+    for said in ("application/x-www-form-urlencoded", "text/plain", "application/x-ndjson", "nonsense"):
+        assert ns.write([{"pk": "a", "v": "1"}], headers={"Content-Type": said}).status == 200, said
+
+
 def test_atomic_by_partition(ns):
     ns.put("b", "1", b"old")
     lines = [
