@@ -106,6 +106,7 @@ def test_malformed_lines_are_named_and_the_others_done(ns):
         '{"pk":"a","v":"x","extra":1}',
         '{"pk":"a","v":"x","ttl":0}',
         '{"pk":"a","v":"x","ttl":1,"expires_at":5}',
+        '{"pk":"a","v":"x","expires_at":18446744073709551615}',
         '{"pk":"a","v":"x","v64":"eA"}',
         '{"pk":"a","v64":"="}',
         '{"op":"del","pk":"a","v":"x"}',
@@ -131,6 +132,8 @@ def test_malformed_lines_are_named_and_the_others_done(ns):
         else:
             assert row["status"] in (400, 413), (row, bad[row["i"] // 2][:80])
             assert row["error"]["outcome"] == "not-applied" and row["error"]["detail"]
+            # A line is of the body, whatever is wrong with it.
+            assert not row["error"]["type"].endswith("/invalid-query"), row
     assert len(ns.scan_all()) == len(bad)
 
 
