@@ -106,6 +106,7 @@ def test_malformed_lines_are_named_and_the_others_done(ns):
         '{"pk":"a","v":"x","extra":1}',
         '{"pk":"a","v":"x","ttl":0}',
         '{"pk":"a","v":"x","ttl":1,"expires_at":5}',
+        '{"pk":"a","v":"x","expires_at":18446744073709551615}',
         '{"pk":"a","v":"x","v64":"eA"}',
         '{"pk":"a","v64":"="}',
         '{"op":"del","pk":"a","v":"x"}',
@@ -131,7 +132,20 @@ def test_malformed_lines_are_named_and_the_others_done(ns):
         else:
             assert row["status"] in (400, 413), (row, bad[row["i"] // 2][:80])
             assert row["error"]["outcome"] == "not-applied" and row["error"]["detail"]
+            # A line is of the body, whatever is wrong with it.
+            assert not row["error"]["type"].endswith("/invalid-query"), row
     assert len(ns.scan_all()) == len(bad)
+
+
+@pytest.mark.parametrize("media_type", ["text/csv; charset=utf-8", "Text/CSV", "application/vnd.apache.parquet"])
+def test_rows_of_other_formats_are_refused_by_their_media_type(ns, media_type):
+    refused = ns.write(["pk,v", "a,1"], headers={"Content-Type": media_type}).problem(415, "unsupported-format")
+    for words in (media_type, "application/x-ndjson", "umbo kv import"):
+        assert words in refused["detail"], refused
+    assert refused["outcome"] == "not-applied"
+    # What curl and other clients send of themselves says nothing of the rows.
+    for said in ("application/x-www-form-urlencoded", "text/plain", "application/x-ndjson", "nonsense"):
+        assert ns.write([{"pk": "a", "v": "1"}], headers={"Content-Type": said}).status == 200, said
 
 
 def test_atomic_by_partition(ns):

@@ -53,11 +53,19 @@ def test_a_part_beyond_the_value_is_refused_with_its_length(ns):
     ns.get("absent", Range="bytes=0-1").problem(404, "key-not-found")
 
 
-def test_head_has_no_part_and_says_that_there_are_some(ns):
-    ns.put("head", value=VALUE)
+@pytest.mark.parametrize("value", [b"", VALUE, bytes(2 << 20)], ids=["empty", "small", "large"])
+def test_head_has_the_fields_of_get_and_both_say_that_there_are_parts(ns, value):
+    ns.put("head", value=value)
     head = ns.client.request("HEAD", ns.path("head"), headers={"Range": "bytes=0-1"})
-    assert (head.status, head.headers["content-length"]) == (200, "1024")
+    whole = ns.get("head")
+    assert (head.status, head.headers["content-length"]) == (200, str(len(value)))
     assert head.headers["accept-ranges"] == "bytes"
+    apart = {"date", "umbo-request-id", "umbo-ru", "cache-status", "age"}
+    assert {name: text for name, text in head.headers.items() if name not in apart} == {
+        name: text for name, text in whole.headers.items() if name not in apart
+    }
+    if value:
+        assert ns.get("head", Range="bytes=0-0").headers["accept-ranges"] == "bytes"
 
 
 def test_a_part_is_of_the_version_that_if_range_names_or_the_whole_is_the_answer(ns):

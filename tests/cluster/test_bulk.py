@@ -52,7 +52,7 @@ def test_an_import_goes_on_while_each_node_is_away_in_turn(new_cluster, folder, 
         file.writelines(f'{{"pk":"p{n}","sk":"{n}","v":"last"}}\n' for n in range(300))
     # So slow that much is left for each outage.
     limit(cluster, "writes", ROWS // 100, burst=ROWS // 30)
-    arguments = ["kv", "import", "n", "rows", "--sort-window", "1", *PATIENCE]
+    arguments = ["kv", "import", "--create", "n", "rows", "--sort-window", "1", *PATIENCE]
     command = start(dispatcher, *arguments, folder=folder, clock=dispatcher.clock)
     held = lambda: {name for name in files_of(folder, "rows") if ".held-" in name}
     rows = lambda: dispatcher.metric("umbo_shard_rows")
@@ -123,7 +123,7 @@ def test_an_export_goes_on_while_each_node_is_away_in_turn(new_cluster, folder):
     (dispatcher,) = cluster.dispatchers
     rows = [row(number, f"value {number} " + "x" * 200) for number in range(ROWS // 2)]
     (folder / "rows").write_bytes(lines(rows))
-    run(dispatcher, "kv", "import", "n", "rows", folder=folder)
+    run(dispatcher, "kv", "import", "--create", "n", "rows", folder=folder)
     expected = {(one["pk"], one["sk"]): one["v"] for one in rows}
     pages = lambda status: dispatcher.metric(f'umbo_requests_total{{operation="scan",status="{status}"}}')
     for number, node in enumerate(cluster.nodes.values()):

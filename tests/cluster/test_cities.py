@@ -24,7 +24,7 @@ def umbo(dispatcher, *arguments):
 
 
 def import_through(dispatcher, name, file, failures):
-    done = umbo(dispatcher, "kv", "import", name, str(file))
+    done = umbo(dispatcher, "kv", "import", "--create", name, str(file))
     if done.returncode != 0:
         failures.append(done)
 

@@ -39,7 +39,7 @@ def push(server, namespace, *arguments, folder, code=0):
 
 def stored(server, namespace, folder):
     """The rows of a namespace by key, without their versions."""
-    run(server, "kv", "export", namespace, "-f", "stored.ndjson", folder=folder)
+    run(server, "kv", "export", namespace, "-f", "stored.ndjson", "--overwrite", folder=folder)
     rows = {}
     for line in (folder / "stored.ndjson").read_text(encoding="utf-8").splitlines()[:-1]:
         row = json.loads(line)
@@ -50,7 +50,7 @@ def stored(server, namespace, folder):
 
 def test_the_cities_are_the_same_from_every_format(server, folder):
     (folder / "cities.ndjson").write_bytes(CITIES.read_bytes())
-    run(server, "kv", "import", "cities", "cities.ndjson", folder=folder)
+    run(server, "kv", "import", "--create", "cities", "cities.ndjson", folder=folder)
     expected = stored(server, "cities", folder)
     assert len(expected) == 500
     for name in ["c.ndjson", "c.ndjson.zst", "c.csv", "c.csv.gz", "c.parquet"]:

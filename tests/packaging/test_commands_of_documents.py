@@ -20,7 +20,7 @@ umbo serve > server.log 2>&1 & server=$!
 for _ in $(seq 600); do curl -sf http://127.0.0.1:8080/readyz > ready && break; sleep 0.1; done
 """
 # What has been done before the text begins.
-CITIES = "umbo kv import cities tests/data/cities-sample.ndjson 2> /dev/null\nU=http://127.0.0.1:8080\n"
+CITIES = "umbo kv import --create cities tests/data/cities-sample.ndjson 2> /dev/null\nU=http://127.0.0.1:8080\n"
 # Sections that are tested elsewhere: by tests/cluster, tests/quota, tests/packaging and tests/uploads.
 README_LEFT_OUT = ("As a cluster",)
 CONFIG_LEFT_OUT = ("Tokens", "Umbo's own records", "Quotas", "Hot keys", "Clusters", "Moving shards", "A new home for Umbo's own records")

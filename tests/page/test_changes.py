@@ -61,6 +61,23 @@ def test_a_token_is_asked_for_and_kept_in_memory_only(closed, window):
     one.check()
 
 
+def test_a_refusal_of_an_earlier_token_asks_for_no_other(closed, window):
+    server, root, _ = closed
+    one = window(server)
+    held = []
+    # One read of the first round has no answer until the token is there; those beside it were refused by then.
+    one.page.route("**/admin/v1/shards", lambda route: held.append(route) if not held else route.continue_())
+    one.open("storage")
+    give_token(one, root)
+    one.sees("Live")
+    one.until(lambda: not dialog(one).is_visible(), "the token is enough")
+    with one.page.expect_response(lambda answer: answer.url.endswith("/admin/v1/shards") and answer.ok):
+        held[0].continue_()
+    one.rounds(2)
+    assert not dialog(one).is_visible()
+    one.sees("Live")
+
+
 def test_an_observer_is_told_what_it_may_not(closed, window):
     server, root, observer = closed
     server.client(token=root).put("/admin/v1/hot/pinned/ns/shop/kv/a", b"{}")

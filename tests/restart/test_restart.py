@@ -47,6 +47,9 @@ def test_rows_survive_and_versions_grow(new_server, end):
     assert tag(ns.put("a", "s", b"two")) > first
     ns.delete("a", "s")
     assert tag(ns.put("a", "s", b"three")) > first, "a version does not come again"
+    # A shard node tells it in its own log.
+    opened = [json.loads(line) for line in server.log if "the store is open" in line]
+    assert all(type(line["took_ms"]) is int for line in opened), opened
 
 
 def test_cursors_survive_a_restart(new_server):
@@ -146,7 +149,7 @@ def check_cities(server, cities, folder):
             found[row["pk"], row["sk"]] = row["v"]
     assert found == everything
     target = folder / "export.ndjson"
-    run_umbo(server, "kv", "export", "cities", "--file", str(target))
+    run_umbo(server, "kv", "export", "cities", "--file", str(target), "--overwrite")
     with open(target, encoding="utf-8") as lines:
         *exported, end = [json.loads(line) for line in lines]
     assert end["end"]["rows"] == len(exported)

@@ -21,7 +21,7 @@ def cities():
 
 def exported(server, namespace, folder):
     """All rows of a namespace, by key, without what differs between two imports of the same rows."""
-    run(server, "kv", "export", namespace, "-f", f"{namespace}.ndjson", folder=folder)
+    run(server, "kv", "export", namespace, "-f", f"{namespace}.ndjson", "--overwrite", folder=folder)
     rows = {}
     for line in (folder / f"{namespace}.ndjson").read_text(encoding="utf-8").splitlines()[:-1]:
         row = json.loads(line)
@@ -48,7 +48,7 @@ def stored(server):
 def test_what_is_exported_imports_as_the_same(stored, folder, name):
     run(stored, "kv", "export", "stored", "-f", name, folder=folder)
     copy = "copy-" + name.replace(".", "-")
-    said = run(stored, "kv", "import", copy, name, folder=folder)
+    said = run(stored, "kv", "import", "--create", copy, name, folder=folder)
     assert "504 rows written, 0 failed" in said, said
     assert exported(stored, copy, folder) == exported(stored, "stored", folder)
 
@@ -66,7 +66,7 @@ def test_an_empty_namespace_is_a_header(server, folder):
     server.client().put("/admin/v1/namespaces/nothing", b"{}")
     for name in ["none.csv", "none.parquet"]:
         run(server, "kv", "export", "nothing", "-f", name, folder=folder)
-        said = run(server, "kv", "import", "nothing-too", name, folder=folder)
+        said = run(server, "kv", "import", "--create", "nothing-too", name, folder=folder)
         assert "0 rows written, 0 failed" in said, said
 
 
@@ -77,18 +77,18 @@ def test_named_columns_are_keys_and_values(server, folder):
         for (country, city), value in cities().items():
             writer.writerow([json.loads(value)["name"], city, country, "none of import's"])
     columns = ["--pk", "country", "--sk", "city"]
-    run(server, "kv", "import", "by-name", "cities.csv", *columns, "--value", "name", folder=folder)
+    run(server, "kv", "import", "--create", "by-name", "cities.csv", *columns, "--value", "name", folder=folder)
     expected = {key: json.loads(value)["name"] for key, value in cities().items()}
     found = {(row["pk"], row["sk"]): row["v"] for row in exported(server, "by-name", folder).values()}
     assert found == expected
-    run(server, "kv", "import", "by-rest", "cities.csv", *columns, "--value-rest", folder=folder)
+    run(server, "kv", "import", "--create", "by-rest", "cities.csv", *columns, "--value-rest", folder=folder)
     found = {(row["pk"], row["sk"]): json.loads(row["v"]) for row in exported(server, "by-rest", folder).values()}
     assert found == {key: {"name": name, "op": "none of import's"} for key, name in expected.items()}
 
 
 def test_wrong_rows_are_told_with_line_and_reason_and_the_others_are_written(server, folder):
     (folder / "rows.csv").write_bytes(b"pk,v\na,1\nb\nc,\"x\ny\"\n\xff,2\nd,4\n")
-    said = run(server, "kv", "import", "ragged", "rows.csv", folder=folder, code=7)
+    said = run(server, "kv", "import", "--create", "ragged", "rows.csv", folder=folder, code=7)
     assert "3 rows written, 2 failed" in said, said
     failed = [json.loads(line) for line in (folder / "rows.csv.failed.ndjson").read_text().splitlines()]
     reasons = {one["failed"]["line"]: json.dumps(one) for one in failed}
@@ -109,7 +109,7 @@ def test_wrong_rows_are_told_with_line_and_reason_and_the_others_are_written(ser
 )
 def test_a_file_that_cannot_be_read_is_refused_by_name(server, folder, name, content, says):
     (folder / name).write_bytes(content)
-    said = run(server, "kv", "import", "refused", name, folder=folder, code=2)
+    said = run(server, "kv", "import", "--create", "refused", name, folder=folder, code=2)
     assert says in said, said
 
 
@@ -130,6 +130,6 @@ def test_a_column_file_goes_through_a_pipe(stored, folder):
         command = start(stored, "kv", "export", "stored", "--format", "csv", folder=folder, stdout=out)
         assert command.wait(timeout=300) == 0
     with open(folder / "out.csv", "rb") as rows:
-        said = run(stored, "kv", "import", "piped", "-", "--format", "csv", folder=folder, stdin=rows)
+        said = run(stored, "kv", "import", "--create", "piped", "-", "--format", "csv", folder=folder, stdin=rows)
     assert "504 rows written" in said, said
 

@@ -56,7 +56,7 @@ def test_an_import_survives_ten_kills(new_server, folder):
     server = fixed(new_server)
     write_rows(folder / "rows", ROWS)
     limit(server, "writes", ROWS // 12, burst=ROWS // 100)
-    command = start(server, "kv", "import", "n", "rows", *PATIENCE, folder=folder, clock=server.clock)
+    command = start(server, "kv", "import", "--create", "n", "rows", *PATIENCE, folder=folder, clock=server.clock)
     chance = random.Random(1)
     for goal in sorted(chance.sample(range(ROWS // 20, ROWS * 9 // 10), KILLS)):
         step_until(server.clock, lambda: rows_of(server) >= goal, f"{goal} rows are written")
@@ -76,7 +76,7 @@ def test_an_import_survives_ten_kills(new_server, folder):
 def test_an_export_survives_kills_and_is_equal_to_the_input(new_server, folder):
     server = fixed(new_server)
     write_rows(folder / "rows", ROWS)
-    run(server, "kv", "import", "n", "rows", folder=folder)
+    run(server, "kv", "import", "--create", "n", "rows", folder=folder)
     chance = random.Random(2)
     for name in ("out", "out.gz"):
         limit(server, "ru", SCAN_RATE, burst=SCAN_RATE // 20)
@@ -95,8 +95,8 @@ def test_an_export_survives_kills_and_is_equal_to_the_input(new_server, folder):
     assert files_of(folder, "out") == ["out.gz"]
     rows, end = read_rows(folder / "out")
     assert rows == read_rows(folder / "rows")[0] and end["rows"] == ROWS
-    run(server, "kv", "import", "m", "out.gz", folder=folder)
-    assert run(server, "kv", "import", "m", "out", folder=folder).count(f"{ROWS} rows written") == 1
+    run(server, "kv", "import", "--create", "m", "out.gz", folder=folder)
+    assert run(server, "kv", "import", "--create", "m", "out", folder=folder).count(f"{ROWS} rows written") == 1
 
 
 @pytest.mark.parametrize("how", ["interrupted", "killed"])
@@ -109,7 +109,7 @@ def test_an_import_that_ended_early_is_continued(new_server, folder, how):
         lines.write('{"sk":"no partition key"}\n')
     # So slow that three runs do not get through.
     limit(server, "writes", ROWS // 20, burst=ROWS // 20)
-    arguments = ["kv", "import", "n", "rows", "--sort-window", "1", *PATIENCE]
+    arguments = ["kv", "import", "--create", "n", "rows", "--sort-window", "1", *PATIENCE]
     code = {"interrupted": 130, "killed": -signal.SIGKILL}[how]
     progress = folder / "rows.progress"
     before = None
@@ -135,7 +135,7 @@ def test_an_import_that_ended_early_is_continued(new_server, folder, how):
 def test_an_export_that_ended_early_is_continued(new_server, folder):
     server = fixed(new_server)
     write_rows(folder / "rows", ROWS)
-    run(server, "kv", "import", "n", "rows", folder=folder)
+    run(server, "kv", "import", "--create", "n", "rows", folder=folder)
     # All of it takes some ten seconds of the clock.
     limit(server, "ru", SCAN_RATE // 10, burst=SCAN_RATE // 100)
     # Patient, as its clock may pass quicker than a busy machine starts it.
@@ -158,7 +158,7 @@ def test_an_export_that_ended_early_is_continued(new_server, folder):
     unlimit(server)
     run(server, "kv", "export", "n", "-f", "out.zst", "--resume", folder=folder)
     assert files_of(folder, "out.zst") == []
-    run(server, "kv", "import", "m", "out.zst", folder=folder)
+    run(server, "kv", "import", "--create", "m", "out.zst", folder=folder)
     run(server, "kv", "export", "m", "-f", "again", folder=folder)
     assert read_rows(folder / "again")[0] == read_rows(folder / "rows")[0]
 
@@ -166,32 +166,32 @@ def test_an_export_that_ended_early_is_continued(new_server, folder):
 def test_a_pipe_of_an_export_that_fails_is_not_taken_for_whole(new_server, folder):
     server = fixed(new_server)
     write_rows(folder / "rows", FEW_ROWS)
-    run(server, "kv", "import", "n", "rows", folder=folder)
+    run(server, "kv", "import", "--create", "n", "rows", folder=folder)
     export = start(server, "kv", "export", "n", folder=folder)
     # A pipe holds less than the rows that are left, so that the export cannot have ended when it is killed.
     some = export.stdout.read(10_000)
     export.kill()
     export.communicate()
-    target = start(server, "kv", "import", "m", "-", folder=folder, stdin=subprocess.PIPE)
+    target = start(server, "kv", "import", "--create", "m", "-", folder=folder, stdin=subprocess.PIPE)
     said = target.communicate(some, timeout=WAIT_SECONDS)[1].decode()
     assert target.returncode == 7 and "not whole" in said, said
     run(server, "kv", "export", "n", "-f", "out", folder=folder)
     text = (folder / "out").read_bytes()
     (folder / "cut").write_bytes(text[: len(text) // 2])
-    said = run(server, "kv", "import", "m", "cut", folder=folder, code=7)
+    said = run(server, "kv", "import", "--create", "m", "cut", folder=folder, code=7)
     assert "there is no end line" in said, said
     (folder / "cut").write_bytes(b"".join(text.splitlines(keepends=True)[1:]))
-    said = run(server, "kv", "import", "m", "cut", folder=folder, code=7)
+    said = run(server, "kv", "import", "--create", "m", "cut", folder=folder, code=7)
     assert f"counts {FEW_ROWS} rows, and {FEW_ROWS - 1} precede it" in said, said
     (folder / "part").write_bytes(b"".join(text.splitlines(keepends=True)[:9]))
-    run(server, "kv", "import", "m", "part", "--no-end", folder=folder)
+    run(server, "kv", "import", "--create", "m", "part", "--no-end", folder=folder)
 
 
 def test_a_server_that_never_comes_back_ends_an_import_that_can_be_continued(new_server, folder):
     server = fixed(new_server)
     write_rows(folder / "rows", ROWS)
     limit(server, "writes", ROWS // 8, burst=ROWS // 8)
-    command = start(server, "kv", "import", "n", "rows", "--patience", "1s", folder=folder, clock=server.clock)
+    command = start(server, "kv", "import", "--create", "n", "rows", "--patience", "1s", folder=folder, clock=server.clock)
     step_until(server.clock, lambda: rows_of(server) >= ROWS // 4, "it runs")
     server.kill()
     said = end_of(command, server.clock)

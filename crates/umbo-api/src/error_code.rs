@@ -192,7 +192,7 @@ error_codes! {
     UnsupportedCoding "unsupported-coding" 415 false "Unsupported content coding"
         "The body is of a content coding that this route does not read. The Accept-Encoding header names those it does.";
     UnsupportedFormat "unsupported-format" 415 false "Unsupported format"
-        "The part is of a media type or content coding that loads do not read. The detail names those they do.";
+        "The rows are of a media type or content coding that is not read here. The detail names those that are.";
     UploadGone "upload-gone" 503 true "Bytes of a large value are gone"
         "The bytes of a large value were not all in the store when its row was to be put: the shard gave the upload up, because nothing came for long, or the namespace was replaced meanwhile. Nothing was applied. Send the value again.";
     UriTooLong "uri-too-long" 414 false "URI too long"

@@ -4,6 +4,7 @@
 //! Owns the one reader of it and its bounds. Nothing below a second is kept: a part of one counts as a whole.
 
 use std::fmt;
+use std::time::Duration;
 
 use serde::de::{Deserializer, Error, Unexpected, Visitor};
 use utoipa::openapi::RefOr;
@@ -53,7 +54,7 @@ pub fn parse(text: &str) -> Option<u64> {
     let seconds = if is_number {
         text.parse().ok()?
     } else {
-        let time = humantime::parse_duration(text).ok()?;
+        let time = span(text).ok()?;
         if time.as_secs() == 0 {
             return None;
         }
@@ -61,6 +62,16 @@ pub fn parse(text: &str) -> Option<u64> {
             .checked_add(u64::from(time.subsec_nanos() > 0))?
     };
     (1..=SECONDS_MAX).contains(&seconds).then_some(seconds)
+}
+
+/// Reads a time span like `50ms`, `5m` or `1h 30m`. Refuses the unit `M`: it stands for months, and who writes it mostly
+/// means minutes.
+pub fn span(text: &str) -> Result<Duration, String> {
+    let mut units = text.split(|letter: char| !letter.is_alphabetic());
+    if units.any(|unit| unit == "M") {
+        return Err("M stands for months: write m for minutes, or months".to_owned());
+    }
+    humantime::parse_duration(text).map_err(|error| error.to_string())
 }
 
 struct SecondsVisitor;
@@ -159,6 +170,9 @@ mod tests {
             "315360001",
             "3651d",
             "5 parsecs",
+            // Five months, to whoever means five minutes.
+            "5M",
+            "1h 30M",
         ] {
             assert_eq!(parse(text), None, "{text}");
         }

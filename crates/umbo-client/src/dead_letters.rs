@@ -25,6 +25,8 @@ use crate::error::Error;
 pub enum DeadLetterReason {
     /// The client, before it sent the write: the server refused too much of late, or the client was ended.
     GivenUp,
+    /// The client, because the write cannot be sent.
+    Malformed,
     /// The server refused it, as often as the client sent it.
     Refused,
     /// No attempt had an answer that says what became of it.
@@ -54,6 +56,7 @@ impl DeadLetterReason {
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::GivenUp => "given-up",
+            Self::Malformed => "malformed",
             Self::Refused => "refused",
             Self::Unanswered => "unanswered",
         }

@@ -302,8 +302,8 @@ impl Client {
     }
 
     fn transport(&self, error: &reqwest::Error) -> Error {
-        if let Some(failure) = tls::failure(error) {
-            return Error::Tls(failure);
+        if let Some(failure) = tls::failure(&self.shared.base, error) {
+            return failure;
         }
         if error.is_connect() {
             return Error::Unreachable {

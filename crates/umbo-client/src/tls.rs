@@ -172,12 +172,20 @@ fn is_of_authority(error: &rustls::Error) -> bool {
     format!("{error:?}").contains("CaUsedAsEndEntity")
 }
 
-/// Returns what is wrong with a connection's TLS, if anything is.
-pub(crate) fn failure(error: &(dyn std::error::Error + 'static)) -> Option<String> {
+/// Returns what is wrong with the TLS of a connection to an address, if anything is.
+pub(crate) fn failure(url: &str, error: &(dyn std::error::Error + 'static)) -> Option<Error> {
     let mut next = Some(error);
     while let Some(error) = next {
         if let Some(found) = error.downcast_ref::<rustls::Error>() {
-            return Some(describe(found));
+            return Some(match found {
+                rustls::Error::InvalidMessage(_) => Error::BadUrl {
+                    url: url.to_owned(),
+                    reason:
+                        "what answers there does not speak TLS; if it is plain HTTP, write http://"
+                            .to_owned(),
+                },
+                found => Error::Tls(describe(found)),
+            });
         }
         // An I/O error is not the source of what it wraps, but it.
         let wrapped = error.downcast_ref::<std::io::Error>();
@@ -193,9 +201,6 @@ pub(crate) fn failure(error: &(dyn std::error::Error + 'static)) -> Option<Strin
 fn describe(error: &rustls::Error) -> String {
     let certificate = match error {
         rustls::Error::InvalidCertificate(certificate) => certificate,
-        rustls::Error::InvalidMessage(_) => {
-            return "what answers does not speak TLS: if the port is one of plain HTTP, name it with http://".to_owned();
-        }
         other => return other.to_string(),
     };
     let reason = match certificate {

@@ -197,7 +197,7 @@ impl RoutedRequest {
             return refuse(log, &error);
         }
         log.sent(body.len());
-        let mut response = Response::from_parts(head, ReplyBody::Full(body));
+        let mut response = Response::from_parts(head, ReplyBody::from(body));
         finish(&mut response, &mut log, None);
         response
     }

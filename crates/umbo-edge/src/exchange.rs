@@ -65,8 +65,6 @@ async fn answer_parts<H: Handler>(
     body: Incoming,
     mut exchange: Exchange,
 ) -> Response<ExchangeBody> {
-    // hyper leaves the body of an answer to HEAD out on HTTP/1 only.
-    let is_bodiless = head.method == Method::HEAD && session.connection.protocol == Protocol::Http2;
     let mut response = match check_head(head, &session.limits) {
         None => session.handler.call(head, body, &session.connection).await,
         Some((code, detail)) => {
@@ -79,7 +77,7 @@ async fn answer_parts<H: Handler>(
             response
         }
     };
-    if is_bodiless {
+    if head.method == Method::HEAD {
         leave_body_out(&mut response);
     }
     exchange.set_waiting(false);
@@ -101,14 +99,15 @@ fn in_frames(reply: ReplyBody) -> ReplyBody {
     }
 }
 
-/// Leaves the body out and keeps its length.
+/// Leaves the body out and keeps its length. hyper does so on HTTP/1 only, and drops a length of zero. `Empty` gets no
+/// length, because the answer to `GET` may be a stream.
 fn leave_body_out(response: &mut Response<ReplyBody>) {
-    let len = response.body().size_hint().exact().unwrap_or(0);
-    let headers = response.headers_mut();
-    if len > 0 && !headers.contains_key(header::CONTENT_LENGTH) {
-        headers.insert(header::CONTENT_LENGTH, HeaderValue::from(len));
+    let body = std::mem::take(response.body_mut());
+    if let (ReplyBody::Full(_) | ReplyBody::Held(_), Some(len)) = (&body, body.size_hint().exact())
+    {
+        let length = response.headers_mut().entry(header::CONTENT_LENGTH);
+        length.or_insert_with(|| HeaderValue::from(len));
     }
-    *response.body_mut() = ReplyBody::Empty;
 }
 
 fn check_head(head: &Parts, limits: &EdgeLimits) -> Option<(ErrorCode, String)> {

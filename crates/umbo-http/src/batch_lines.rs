@@ -4,7 +4,6 @@
 
 use bytes::Bytes;
 use umbo_api::batch::MatchField;
-use umbo_api::row::EXPIRES_AT_EXPECTED;
 use umbo_control::NamespaceEntry;
 use umbo_rows::source::BYTE_ORDER_MARK;
 use umbo_rows::{Expiry, LineChange, LineError, LoadChange, ParsedLine, line};
@@ -92,16 +91,9 @@ impl From<LineError> for RequestError {
         match error {
             LineError::Key(error) => error.into(),
             LineError::Value(error) => error.into(),
-            LineError::ExpiresAt(at) => Self::BadParameter {
-                name: "expires_at",
-                value: at.to_string(),
-                expected: EXPIRES_AT_EXPECTED,
-            },
-            LineError::TwoExpiries => Self::Contradiction {
-                one: "ttl",
-                other: "expires_at",
-            },
-            LineError::Json(_)
+            LineError::ExpiresAt(_)
+            | LineError::TwoExpiries
+            | LineError::Json(_)
             | LineError::NotText { .. }
             | LineError::TwoObjects
             | LineError::Field(_)
@@ -119,20 +111,18 @@ fn condition(
     if_match: Option<&MatchField>,
     if_none_match: Option<&MatchField>,
 ) -> Result<Condition, RequestError> {
-    let bad = |name, field: &MatchField, expected| RequestError::BadParameter {
-        name,
-        value: match field {
+    let bad = |name, field: &MatchField, expected| {
+        let value = match field {
             MatchField::Version(version) => version.to_string(),
             MatchField::Text(text) => text.chars().take(64).collect(),
-        },
-        expected,
+        };
+        RequestError::BadBody(format!("'{name}' is '{value}', expected {expected}"))
     };
     match (if_match, if_none_match) {
         (None, None) => Ok(Condition::Always),
-        (Some(_), Some(_)) => Err(RequestError::Contradiction {
-            one: "if_match",
-            other: "if_none_match",
-        }),
+        (Some(_), Some(_)) => Err(RequestError::BadBody(
+            "'if_match' and 'if_none_match' cannot both be given".to_owned(),
+        )),
         (Some(MatchField::Version(version)), None) => {
             Ok(Condition::VersionIn(vec![Version(*version)]))
         }

@@ -9,7 +9,7 @@ use umbo_api::header;
 use umbo_api::path::KeyEncoding;
 use umbo_api::row::{CONTENT_FIELD_EXPECTED, is_content_field};
 use umbo_control::NamespaceEntry;
-use umbo_rows::Expiry;
+use umbo_rows::{Columns, Expiry, FormatError, RowFormat};
 use umbo_store::{Atomicity, Change, Condition, Durability, SortRange};
 use umbo_types::{Key, Operation, PartitionKey, Timestamp, Value, limits};
 
@@ -406,6 +406,7 @@ pub fn batch(uri: &Uri, fields: &Fields<'_>) -> Result<BatchAsk, RequestError> {
     };
     let is_minimal = fields.is_preferred("return=minimal");
     fields.refuse_increment()?;
+    refuse_format(fields)?;
     let mut keyed = KeyedRequest::read(fields)?;
     if let Some(keyed) = &mut keyed {
         keyed.add(Some(b"batch"));
@@ -420,6 +421,19 @@ pub fn batch(uri: &Uri, fields: &Fields<'_>) -> Result<BatchAsk, RequestError> {
         durability: fields.durability()?,
         keyed,
     })
+}
+
+/// Refuses CSV and Parquet by their media type. A batch with any other type is read as NDJSON, because clients like curl
+/// name a type by themselves.
+fn refuse_format(fields: &Fields<'_>) -> Result<(), RequestError> {
+    let sent = fields.content_type.and_then(|sent| sent.to_str().ok());
+    let sent = sent.unwrap_or_default();
+    match RowFormat::from_content_type(sent, &Columns::default()) {
+        Ok(RowFormat::Lines) | Err(FormatError::UnknownMediaType(_)) => Ok(()),
+        _ => Err(RequestError::BatchFormat {
+            sent: sent.to_owned(),
+        }),
+    }
 }
 
 #[cfg(test)]

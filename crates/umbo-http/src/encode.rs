@@ -141,9 +141,7 @@ impl RowAnswer {
         if let Some(encoding) = encoding {
             headers.insert(CONTENT_ENCODING, encoding);
         }
-        if self.is_head {
-            headers.insert(ACCEPT_RANGES, HeaderValue::from_static("bytes"));
-        }
+        headers.insert(ACCEPT_RANGES, HeaderValue::from_static("bytes"));
         if let Some(large) = value.large() {
             return add_large(headers, &large, self.part);
         }
@@ -174,7 +172,6 @@ impl RowAnswer {
 fn add_large(headers: &mut HeaderMap, large: &LargeRef, part: Option<ByteRange>) -> StatusCode {
     let digest = ContentDigest(large.sha256).to_header();
     headers.insert(REPR_DIGEST, digest.clone());
-    headers.insert(ACCEPT_RANGES, HeaderValue::from_static("bytes"));
     let Some(part) = part else {
         headers.insert(CONTENT_LENGTH, HeaderValue::from(large.len));
         headers.insert(CONTENT_DIGEST, digest);

@@ -164,6 +164,14 @@ pub enum RequestError {
         /// Codings that the route reads, as in `Accept-Encoding`.
         accepted: &'static str,
     },
+    /// The media type of a batch is a format that only loads and imports read.
+    #[error(
+        "a batch is lines of JSON, which are application/x-ndjson; '{sent}' is read by loads and by 'umbo kv import'"
+    )]
+    BatchFormat {
+        /// The media type that was sent.
+        sent: String,
+    },
     /// The body of a route of the admin API is not JSON by its media type.
     #[error("the admin API reads JSON: send 'content-type: application/json'{}", sent_text(.sent.as_deref()))]
     BodyNotJson {
@@ -397,6 +405,7 @@ impl RequestError {
                 ErrorCode::ValueTooLarge
             }
             Self::UnsupportedCoding { .. } => ErrorCode::UnsupportedCoding,
+            Self::BatchFormat { .. } => ErrorCode::UnsupportedFormat,
             Self::BodyNotJson { .. } => ErrorCode::BodyNotJson,
             Self::NotAcceptable { .. } => ErrorCode::NotAcceptable,
             Self::Body(BodyError::TooLarge { .. }) => ErrorCode::BodyTooLarge,

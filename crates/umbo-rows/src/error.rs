@@ -43,10 +43,7 @@ pub enum RowsError {
     #[error("it has two columns '{0}'")]
     ColumnTwice(String),
     /// A column that would be lost.
-    #[error(
-        "column '{name}' is no field of a row ({FIELDS}): name the columns of keys and value, or make the value a JSON \
-         object of the rest"
-    )]
+    #[error("column '{name}' is no field of a row ({FIELDS}): {}", meant_by(name))]
     UnknownColumn {
         /// The name.
         name: String,
@@ -92,6 +89,20 @@ pub enum RowsError {
 /// The fields of a row, which columns are named after.
 pub(crate) const FIELDS: &str =
     "pk, pk64, sk, sk64, v, v64, op, ttl, expires_at, content_type, content_encoding, version";
+
+/// Suggests what an unknown column was meant to be.
+fn meant_by(name: &str) -> String {
+    let plain = name.trim().to_lowercase();
+    if name.contains([';', '\t']) {
+        "its columns look divided by semicolons or tabs, and only commas divide columns".to_owned()
+    } else if FIELDS.split(", ").any(|field| field == plain) {
+        format!("write '{plain}', without spaces and in small letters")
+    } else {
+        "name the columns of keys and value with --pk, --sk and --value, or make the value a JSON object of the rest \
+         with --value-rest (in a load over HTTP: 'columns')"
+            .to_owned()
+    }
+}
 
 impl RowsError {
     /// Returns whether what the file or part holds is wrong, so that reading it again changes nothing.

@@ -375,7 +375,12 @@ mod tests {
             ("pk,sk", "no column 'v'"),
             ("pk,v,name", "column 'name' is no field of a row"),
             ("pk,v,pk", "two columns 'pk'"),
+            ("pk,v,name", "with --pk, --sk and --value, or"),
             ("PK,v", "column 'PK' is no field"),
+            ("PK,v", "write 'pk', without"),
+            ("pk, sk, v", "write 'sk', without"),
+            ("pk;sk;v", "divided by semicolons or tabs"),
+            ("pk\tsk\tv", "divided by semicolons or tabs"),
         ] {
             let error = table(names, &columns).unwrap_err();
             assert!(error.contains(says), "{names}: {error}");

@@ -136,20 +136,20 @@ fn log(hand_over: &HandOver) {
         moves,
         outcome,
     } = hand_over;
-    let file = file.display();
+    let (file, shard) = (file.display(), shard.0);
     match outcome {
         HandOverOutcome::Given => {
-            tracing::info!(%shard, %file, node, moves, "gave a shard away; its file may be copied now");
+            tracing::info!(shard, %file, node, moves, "gave a shard away; its file may be copied now");
         }
         HandOverOutcome::GivenBefore(to) => {
-            tracing::debug!(%shard, %file, to, "the file of a shard was given away before");
+            tracing::debug!(shard, %file, to, "the file of a shard was given away before");
         }
         HandOverOutcome::Kept(reason) => {
-            tracing::warn!(%shard, %file, node, moves, reason, "the file of a shard is not given away");
+            tracing::warn!(shard, %file, node, moves, reason, "the file of a shard is not given away");
         }
         HandOverOutcome::Failed(reason) => {
             tracing::error!(
-                %shard, %file, node, moves, reason,
+                shard, %file, node, moves, reason,
                 "the file of a shard could not be given away; stop the node, run 'umbo shard release', \
                  and copy the file then"
             );

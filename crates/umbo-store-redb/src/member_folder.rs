@@ -167,7 +167,10 @@ fn open_or_begin(
     }
     let reason = missing(shard, member, Some(manifest));
     if member.create_missing.contains(&shard) {
-        tracing::warn!(%shard, "a shard whose file is missing is created empty, as requested");
+        tracing::warn!(
+            shard = shard.0,
+            "a shard whose file is missing is created empty, as requested"
+        );
     } else if let Some(reason) = reason {
         return refused_shard(file, reason);
     }

@@ -111,18 +111,18 @@ fn report_of(file: &ShardFile) -> ShardOpening {
 }
 
 fn log(report: &ShardOpening) {
-    let (file, took) = (report.file.display(), report.took);
+    let (file, took) = (report.file.display(), report.took.as_millis() as u64);
     if let Some(reason) = &report.unavailable {
         tracing::error!(%reason, "a shard is unavailable, the others serve");
     } else if report.was_recovered {
         tracing::warn!(
             %file,
-            ?took,
+            took_ms = took,
             rows = report.rows,
             full_repair = report.was_repaired,
             "a shard that was not closed has recovered"
         );
     } else {
-        tracing::debug!(%file, ?took, rows = report.rows, "a shard is open");
+        tracing::debug!(%file, took_ms = took, rows = report.rows, "a shard is open");
     }
 }

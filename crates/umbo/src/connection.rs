@@ -4,8 +4,10 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
-use umbo_client::{Client, LocalLimit, Options, QuotaUnit};
-use umbo_types::Criticality;
+use umbo_api::ErrorCode;
+use umbo_api::time_to_live;
+use umbo_client::{Client, Error, LocalLimit, Options, QuotaUnit};
+use umbo_types::{Criticality, Namespace};
 
 use crate::cli_error::CliError;
 use crate::output::Format;
@@ -62,7 +64,7 @@ pub(crate) struct ConnectionArgs {
         global = true,
         value_name = "DURATION",
         default_value = "30s",
-        value_parser = humantime::parse_duration,
+        value_parser = time_to_live::span,
         help_heading = "Connection"
     )]
     timeout: Duration,
@@ -186,6 +188,20 @@ fn with_scheme(server: &str) -> String {
     } else {
         server.to_owned()
     }
+}
+
+/// Adds the nearest name to an error about a missing namespace.
+pub(crate) async fn with_nearest(client: &Client, ns: &Namespace, mut error: CliError) -> CliError {
+    if let CliError::Client(Error::Problem { problem }) = &mut error
+        && problem.code() == Some(ErrorCode::NamespaceNotFound)
+        && let Ok(list) = client.namespaces().await
+    {
+        let names: Vec<&str> = list.namespaces.iter().map(|one| &*one.name).collect();
+        if let Some(nearest) = umbo_quota::nearest(ns.as_str(), &names) {
+            problem.detail = format!("did you mean '{nearest}'? {}", problem.detail);
+        }
+    }
+    error
 }
 
 /// Runs a command on the current thread, which is enough for one server.

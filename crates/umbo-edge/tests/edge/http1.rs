@@ -9,7 +9,9 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use umbo_api::ErrorCode;
 use umbo_edge::EdgeLimits;
 
-use crate::support::{PATIENCE, Server, in_time, problem_of, read_answer, read_to_end};
+use crate::support::{
+    HEAD_LENGTHS, PATIENCE, Server, in_time, problem_of, read_answer, read_to_end,
+};
 
 /// Short enough for a test to see every timeout. A machine that stands still for a moment lets one fire by accident.
 fn short() -> EdgeLimits {
@@ -49,6 +51,25 @@ async fn requests_are_answered_in_turn_on_one_connection() {
         answers.contains("hello"),
         "held back by the half request behind it: {answers}"
     );
+}
+
+#[tokio::test]
+async fn a_head_has_the_length_of_its_get() {
+    let server = Server::start(EdgeLimits::default());
+    for (path, len) in HEAD_LENGTHS {
+        for method in ["GET", "HEAD"] {
+            let request =
+                format!("{method} {path} HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n");
+            let answer = server.exchange(request.as_bytes()).await;
+            let answer = String::from_utf8(answer).unwrap();
+            let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+            let said = head
+                .lines()
+                .find_map(|line| line.strip_prefix("content-length: "));
+            assert_eq!(said, len, "{method} {path}");
+            assert!(method == "GET" || body.is_empty());
+        }
+    }
 }
 
 #[tokio::test]

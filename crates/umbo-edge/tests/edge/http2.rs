@@ -4,13 +4,13 @@ use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::StatusCode;
+use http::{Method, StatusCode, header};
 use http_body_util::BodyExt as _;
 use tokio::io::AsyncWriteExt as _;
 use umbo_api::{ErrorCode, Problem};
 use umbo_edge::EdgeLimits;
 
-use crate::support::{PATIENCE, Server, get, http2_client, in_time, read_to_end};
+use crate::support::{HEAD_LENGTHS, PATIENCE, Server, get, http2_client, in_time, read_to_end};
 
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
@@ -73,6 +73,24 @@ async fn heads_over_the_limits_are_problems_and_the_connection_stays() {
     }
     let answer = in_time(client.send_request(get("/hello"))).await.unwrap();
     assert_eq!(answer.status(), StatusCode::OK);
+}
+
+#[tokio::test]
+async fn a_head_has_the_length_of_its_get() {
+    let server = Server::start(EdgeLimits::default());
+    let (mut client, connection) = http2_client(server.connect().await).await;
+    let _connection = tokio::spawn(connection);
+    for (path, len) in HEAD_LENGTHS {
+        let mut request = get(path);
+        let read = in_time(client.send_request(request.clone())).await.unwrap();
+        *request.method_mut() = Method::HEAD;
+        let answer = in_time(client.send_request(request)).await.unwrap();
+        for answer in [&read, &answer] {
+            let said = answer.headers().get(header::CONTENT_LENGTH);
+            assert_eq!(said.map(|said| said.to_str().unwrap()), len, "{path}");
+        }
+        assert!(body_of(answer).await.is_empty());
+    }
 }
 
 #[tokio::test]

@@ -35,7 +35,7 @@ pub(crate) const PATIENCE: Duration = Duration::from_mins(1);
 /// Longest body that the echo route reads.
 pub(crate) const ECHO_LEN_MAX: u64 = 100;
 
-/// Answers `/hello`, `/who`, `/echo`, `/hasty`, `/wait`, `/large`, `/stream`, `/cut`.
+/// Answers `/hello`, `/who`, `/echo`, `/hasty`, `/wait`, `/large`, `/empty`, `/nothing`, `/stream`, `/cut`.
 #[derive(Default)]
 pub(crate) struct Routes {
     /// Requests that have entered `/wait`.
@@ -75,6 +75,8 @@ impl Handler for Routes {
             }
             "/large" => Response::new(ReplyBody::from(Bytes::from(vec![b'x'; 64 << 20]))),
             "/refuse" => status(StatusCode::BAD_REQUEST, ReplyBody::Empty),
+            "/empty" => Response::new(ReplyBody::Full(Bytes::new())),
+            "/nothing" => status(StatusCode::NO_CONTENT, ReplyBody::Empty),
             "/stream" => lines(false),
             "/cut" => lines(true),
             "/forever" => pending().await,
@@ -295,6 +297,14 @@ pub(crate) fn get(path: &str) -> Request<Empty<Bytes>> {
     let uri = format!("http://localhost{path}");
     Request::builder().uri(uri).body(Empty::new()).unwrap()
 }
+
+/// What an answer to HEAD says of its length, by path: as GET would, where GET says it.
+pub(crate) const HEAD_LENGTHS: [(&str, Option<&str>); 4] = [
+    ("/hello", Some("5")),
+    ("/empty", Some("0")),
+    ("/nothing", None),
+    ("/stream", None),
+];
 
 /// Speaks HTTP/2 on a socket. The second part is to be driven.
 pub(crate) async fn http2_client<S>(

@@ -42,9 +42,8 @@ pub(super) fn of(content: &Content) -> Value {
         Content::Text(media_type) => json!({*media_type: {"schema": {"type": "string"}}}),
         Content::Document => json!({"application/json": {"schema": {"type": "object"}}}),
         Content::JsonLines(schema) => {
-            let about = format!(
-                "Lines of JSON, each a {schema}. Of whichever media type: it is not looked at."
-            );
+            let about =
+                format!("Lines of JSON, each a {schema}. Of any media type but CSV and Parquet.");
             let lines = json!({"type": "string", "description": about});
             let bytes = json!({"type": "string", "format": "binary", "description": about});
             json!({

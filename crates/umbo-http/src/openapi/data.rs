@@ -64,6 +64,7 @@ const READ_MANY: &[&Parameter] = &[
 ];
 
 const ROW_HEADERS: &[&str] = &[
+    "Accept-Ranges",
     "Content-Digest",
     "Repr-Digest",
     "ETag",
@@ -75,18 +76,9 @@ const ROW_HEADERS: &[&str] = &[
     "X-Content-Type-Options",
 ];
 const PART_HEADERS: &[&str] = &[
+    "Accept-Ranges",
     "Content-Range",
     "Repr-Digest",
-    "ETag",
-    "Umbo-Expires-At",
-    "Cache-Status",
-    "Age",
-    "Vary",
-    "Content-Security-Policy",
-    "X-Content-Type-Options",
-];
-const HEAD_HEADERS: &[&str] = &[
-    "Accept-Ranges",
     "ETag",
     "Umbo-Expires-At",
     "Cache-Status",
@@ -122,7 +114,7 @@ const HEAD_ANSWERS: &[(u16, &str, Content, &[&str])] = &[
         200,
         "The row is there; Content-Length is its size.",
         Content::None,
-        HEAD_HEADERS,
+        ROW_HEADERS,
     ),
     (
         304,
@@ -426,6 +418,7 @@ const MANY: [ApiOperation; 3] = [
                 ErrorCode::BatchTooLarge,
                 ErrorCode::InvalidBody,
                 ErrorCode::UnsupportedCoding,
+                ErrorCode::UnsupportedFormat,
             ],
         ],
     },

@@ -37,6 +37,7 @@ impl RequestError {
             | Self::BadValue(_)
             | Self::RowExpired
             | Self::UnsupportedCoding { .. }
+            | Self::BatchFormat { .. }
             | Self::BodyNotJson { .. }
             | Self::NotAcceptable { .. }
             | Self::Body(_)

@@ -78,10 +78,10 @@ const EXAMPLES: &[(&str, &[&str])] = &[
     (
         "kv import",
         &[
-            "umbo kv import listings rows.ndjson.zst",
+            "umbo kv import listings rows.ndjson.zst --create",
             "umbo kv import listings rows.ndjson.zst --resume",
             "umbo kv import listings rows.csv --pk country --sk city --value-rest",
-            "umbo kv export listings | umbo kv import listings-copy -",
+            "umbo kv export listings | umbo kv import listings-copy - --create",
         ],
     ),
     (
@@ -89,7 +89,7 @@ const EXAMPLES: &[(&str, &[&str])] = &[
         &[
             "umbo kv export listings -f listings.ndjson.zst",
             "umbo kv export listings -f listings.ndjson.zst --resume",
-            "umbo kv export listings -f listings.csv",
+            "umbo kv export listings -f listings.csv --overwrite",
         ],
     ),
     (
@@ -397,6 +397,6 @@ mod tests {
             !get.contains("--ca-file") && get.contains("umbo kv get demo"),
             "{get}"
         );
-        assert!(get.lines().count() < 32, "{get}");
+        assert!(get.lines().count() < 36, "{get}");
     }
 }

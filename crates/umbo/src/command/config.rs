@@ -43,6 +43,9 @@ impl Arguments {
                     file: config.clone(),
                     flags: Vec::new(),
                 })?;
+                if let Some(warning) = loaded.warning() {
+                    output::note(&warning);
+                }
                 let text = format!("# {}\n\n{}", loaded.source(), loaded.to_toml());
                 output::write_bytes(text.as_bytes())
             }

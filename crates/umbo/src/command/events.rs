@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use clap::Args;
 use umbo_api::observe::Event;
+use umbo_api::time_to_live;
 use umbo_types::Clock as _;
 
 use crate::cli_error::CliError;
@@ -19,7 +20,7 @@ const WAIT_SECONDS: u64 = 20;
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
     /// Only those of the last so long (like 10m, 1h, 7d); all that are kept where not given
-    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "DURATION", value_parser = time_to_live::span)]
     since: Option<Duration>,
     /// Go on with each new event, until interrupted
     #[arg(long, short)]

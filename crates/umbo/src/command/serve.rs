@@ -84,6 +84,9 @@ pub(super) fn begin(loaded: &LoadedSettings) -> Result<LogHandle, CliError> {
     .map_err(CliError::start)?;
     let version = env!("CARGO_PKG_VERSION");
     tracing::info!(version, "umbo starts with {}", loaded.source());
+    if let Some(warning) = loaded.warning() {
+        tracing::warn!("{warning}");
+    }
     Ok(log)
 }
 

@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use umbo_api::ErrorCode;
+use umbo_api::time_to_live;
 use umbo_client::{Client, Error};
 
 use self::frame::{Sample, ScreenFrame};
@@ -64,7 +65,7 @@ pub(crate) struct Arguments {
 }
 
 fn interval(text: &str) -> Result<Duration, String> {
-    let interval = humantime::parse_duration(text).map_err(|error| error.to_string())?;
+    let interval = time_to_live::span(text)?;
     if (INTERVAL_MIN..=INTERVAL_MAX).contains(&interval) {
         return Ok(interval);
     }

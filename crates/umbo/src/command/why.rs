@@ -5,6 +5,7 @@
 use std::time::Duration;
 
 use clap::Args;
+use umbo_api::time_to_live;
 use umbo_api::why::{AskedPolicy, RefusalReason, RequestExplanation};
 
 use crate::cli_error::CliError;
@@ -32,7 +33,7 @@ pub(crate) struct Arguments {
         long,
         value_name = "DURATION",
         default_value = "15m",
-        value_parser = humantime::parse_duration,
+        value_parser = time_to_live::span,
         requires = "caller"
     )]
     last: Duration,

@@ -103,7 +103,7 @@ impl OpenedNode {
             shards = shards.len(),
             rows,
             recovered = shards.iter().filter(|shard| shard.was_recovered).count(),
-            took_ms = took.as_millis(),
+            took_ms = took.as_millis() as u64,
             "the store is open"
         );
         for file in others {

@@ -75,8 +75,13 @@ impl Reload {
         for report in opened {
             if let Some(reason) = report.unavailable {
                 let (shard, version) = (report.shard, map.version());
-                tracing::warn!(%shard, version, reason, "the map gives this node a shard that does not open; \
-                    after a failed read it is tried again every ten seconds, otherwise at the next reload (SIGHUP)");
+                tracing::warn!(
+                    shard = shard.0,
+                    version,
+                    reason,
+                    "the map gives this node a shard that does not open; \
+                    after a failed read it is tried again every ten seconds, otherwise at the next reload (SIGHUP)"
+                );
             }
         }
         Ok(())

@@ -119,7 +119,7 @@ fn announce_folder(report: &OpenReport, folder: &Path, clock: &dyn Clock) {
         shards = report.shards.len(),
         rows,
         recovered,
-        took_ms = report.took.as_millis(),
+        took_ms = report.took.as_millis() as u64,
         "the store is open"
     );
 }

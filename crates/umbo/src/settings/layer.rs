@@ -15,6 +15,15 @@ use super::{Settings, SettingsError};
 
 /// Prefix of every environment variable that is a setting.
 const VARIABLE_PREFIX: &str = "UMBO__";
+/// Variables of the command line: they are read, but are not settings.
+pub(crate) const OTHER_VARIABLES: [&str; 6] = [
+    "UMBO_CA_FILE",
+    "UMBO_CONFIG",
+    "UMBO_DEFAULT_COMMAND",
+    "UMBO_INSECURE_SKIP_VERIFY",
+    "UMBO_SERVER",
+    "UMBO_TOKEN",
+];
 /// Most edits between a misspelt key and a suggested one.
 const EDITS_MAX: usize = 3;
 
@@ -150,6 +159,31 @@ impl Layers {
             self.set(&key, value, origin)?;
         }
         Ok(())
+    }
+
+    /// Returns the variables with the prefix `UMBO_` that nothing reads, each with a suggestion. They are not errors:
+    /// container platforms set such variables for a service called `umbo`, like `UMBO_PORT`.
+    pub(super) fn unread<'v>(&self, variables: impl Iterator<Item = &'v str>) -> Vec<String> {
+        let settings = self.0.iter().map(Effective::variable);
+        let known: Vec<_> = settings.chain(OTHER_VARIABLES.map(str::to_owned)).collect();
+        let suggest = |name: &str| {
+            let edits = |known: &String| {
+                strsim::damerau_levenshtein(&known.replace("__", "_"), &name.replace("__", "_"))
+            };
+            let nearest = known.iter().min_by_key(|known| edits(known));
+            match nearest.filter(|nearest| edits(nearest) < EDITS_MAX) {
+                Some(nearest) => format!("{name} (did you mean {nearest}?)"),
+                None => name.to_owned(),
+            }
+        };
+        let is_unread = |name: &&str| {
+            name.starts_with("UMBO_")
+                && !name.starts_with(VARIABLE_PREFIX)
+                && !OTHER_VARIABLES.contains(name)
+        };
+        let mut unread: Vec<String> = variables.filter(is_unread).map(suggest).collect();
+        unread.sort();
+        unread
     }
 
     pub(super) fn add_flags(&mut self, flags: &[Flag]) -> Result<(), SettingsError> {

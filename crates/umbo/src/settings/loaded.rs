@@ -29,6 +29,8 @@ pub(crate) struct LoadedSettings {
     /// The file that was read, if any.
     pub(crate) file: Option<PathBuf>,
     pub(super) effective: Vec<Effective>,
+    /// Variables with the prefix `UMBO_` that nothing reads.
+    unread: Vec<String>,
 }
 
 impl LoadedSettings {
@@ -60,6 +62,13 @@ impl LoadedSettings {
         }
     }
 
+    /// Returns a line about variables with Umbo's prefix that nothing reads, or `None`.
+    pub(crate) fn warning(&self) -> Option<String> {
+        let unread = self.unread.join(", ");
+        (!unread.is_empty())
+            .then(|| format!("the environment has variables that are not read: {unread}"))
+    }
+
     pub(super) fn from_layers(
         file: Option<PathBuf>,
         variables: impl IntoIterator<Item = (String, String)>,
@@ -73,6 +82,8 @@ impl LoadedSettings {
             })?;
             layers.add_file(path, &text)?;
         }
+        let variables: Vec<_> = variables.into_iter().collect();
+        let unread = layers.unread(variables.iter().map(|(name, _)| &**name));
         layers.add_variables(variables)?;
         layers.add_flags(flags)?;
         let settings = layers.settings()?;
@@ -81,6 +92,7 @@ impl LoadedSettings {
             settings,
             file,
             effective: layers.into_effective(),
+            unread,
         })
     }
 }

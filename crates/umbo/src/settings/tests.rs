@@ -115,6 +115,33 @@ fn later_layers_win_and_each_value_knows_its_origin() {
 }
 
 #[test]
+fn variables_that_nothing_reads_are_named_and_stop_nothing() {
+    let warning = |names: &[&str]| {
+        let variables: Vec<_> = names.iter().map(|&name| (name, "x")).collect();
+        load("", &variables, &[]).unwrap().warning()
+    };
+    let by_platform = ["UMBO_SERVICE_HOST", "UMBO_PORT_8080_TCP", "UMBO_PORT"];
+    assert_eq!(
+        warning(&by_platform).unwrap(),
+        "the environment has variables that are not read: UMBO_PORT, UMBO_PORT_8080_TCP, UMBO_SERVICE_HOST"
+    );
+    for (name, meant) in [
+        ("UMBO_SERVER_LISTEN", "UMBO__SERVER__LISTEN"),
+        ("UMBO_SERVER_LISTN", "UMBO__SERVER__LISTEN"),
+        ("UMBO_STORE__FOLDER", "UMBO__STORE__FOLDER"),
+        ("UMBO_TOKENS", "UMBO_TOKEN"),
+    ] {
+        let said = warning(&[name]).unwrap();
+        assert!(
+            said.ends_with(&format!("{name} (did you mean {meant}?)")),
+            "{said}"
+        );
+    }
+    assert_eq!(warning(&layer::OTHER_VARIABLES), None);
+    assert_eq!(warning(&["PATH", "UMBO", "UMBOX_Y"]), None);
+}
+
+#[test]
 fn what_is_shown_reads_back_as_the_same_settings() {
     let file = "[trace]\notlp_endpoint = \"http://127.0.0.1:4317\"\nsample_ratio = 1\n";
     let loaded = load(file, &[("UMBO__STORE__CACHE", "3MiB")], &[]).unwrap();
@@ -229,6 +256,10 @@ fn values_that_cannot_be_read_say_what_belongs_there() {
             "[server]\nidle_timeout = \"10 parsecs\"\n",
             "umbo.toml:2: server.idle_timeout: '10 parsecs' is no time span (expected like 50ms, \
              10s or 1m 30s)",
+        ),
+        (
+            "[server]\nidle_timeout = \"5M\"\n",
+            "umbo.toml:2: server.idle_timeout: '5M' is no time span (expected like 50ms, 10s or 1m 30s)",
         ),
         (
             "[store]\ncache = \"1024\"\n",

@@ -9,6 +9,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+use umbo_api::time_to_live;
 use umbo_types::RequestUnits;
 
 /// A time span, like `50ms`, `10s` or `1m 30s`.
@@ -27,7 +28,7 @@ impl FromStr for TimeSpan {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        humantime::parse_duration(text)
+        time_to_live::span(text)
             .map(Self)
             .map_err(|_| format!("'{text}' is no time span (expected like 50ms, 10s or 1m 30s)"))
     }

@@ -2,7 +2,9 @@
 
 #![allow(clippy::format_collect, reason = "tests are read, not timed")]
 
-use crate::server::{Server, command};
+use std::collections::BTreeSet;
+
+use crate::server::{Server, checked, command};
 
 /// Rows of several partitions.
 fn rows() -> String {
@@ -22,7 +24,7 @@ fn a_redrive_leaves_newer_rows_alone() {
     let lines = "{\"pk\":\"old\",\"v\":\"0\"}\n{\"pk\":\"a\",\"v\":\"1\",\"odd\":1}\n\
                  {\"pk\":\"b\",\"v\":\"1\",\"odd\":1}\n{\"pk\":\"old\",\"v\":\"2\",\"odd\":1}\n";
     let file = server.file("x", lines);
-    server.run(7, &["kv", "import", "n", &file]);
+    server.run(7, &["kv", "import", "--create", "n", &file]);
     server.run(0, &["kv", "put", "n", "a", "--value", "newer"]);
     let failed = server.path("x.failed.ndjson");
     let repaired = std::fs::read_to_string(&failed)
@@ -53,7 +55,7 @@ fn a_redrive_leaves_newer_rows_alone() {
 #[test]
 fn bounds_that_bound_nothing_remove_nothing() {
     let server = Server::start();
-    server.run(0, &["kv", "import", "n", &server.file("rows", rows())]);
+    server.import(rows());
     for bounds in [
         &["--prefix", ""][..],
         &["--start", ""],
@@ -208,4 +210,91 @@ fn what_is_not_rows_is_refused_at_once_in_one_message() {
     }
     server.run(3, &["ns", "describe", "n"]);
     server.run_with_input(7, &["kv", "import", "n", "-"], b"");
+}
+
+#[test]
+fn variables_that_are_not_read_are_named_and_those_of_the_help_page_are_read() {
+    let server = Server::start();
+    let help = server.run(0, &["--help"]);
+    let mut show = command(&server.url, server.folder.path(), &["config", "show"]);
+    let words = help
+        .text()
+        .split(|c: char| !c.is_ascii_uppercase() && c != '_');
+    let named: BTreeSet<_> = words.filter(|word| word.starts_with("UMBO_")).collect();
+    assert!(named.len() >= 4, "{named:?}");
+    for name in named {
+        show.env(name, "true");
+    }
+    show.env("UMBO_SERVER_LISTEN", "127.0.0.1:1");
+    show.env("UMBO_PORT_8080_TCP_PORT", "8080");
+    let ran = checked(0, &["config", "show"], show.output().unwrap());
+    let (_, unread) = ran.err.trim().split_once("not read: ").unwrap();
+    assert_eq!(
+        unread,
+        "UMBO_PORT_8080_TCP_PORT, UMBO_SERVER_LISTEN (did you mean UMBO__SERVER__LISTEN?)"
+    );
+}
+
+#[test]
+fn a_namespace_that_was_mistyped_is_refused_with_the_nearest() {
+    let server = Server::start();
+    server.run(0, &["ns", "create", "demo"]);
+    let file = server.file("rows.ndjson", "{\"pk\":\"a\",\"v\":\"1\"}\n");
+    let push = ["load", "push", "demoo", &file];
+    for arguments in [&["kv", "import", "demoo", &file][..], &push] {
+        let said = server.run(3, arguments).err;
+        assert!(said.contains("did you mean 'demo'?"), "{said}");
+        server.run(3, &["ns", "describe", "demoo"]);
+    }
+    let said = server.run(3, &["kv", "import", "shop", &file]).err;
+    assert!(
+        said.contains("umbo ns create shop") && !said.contains("did you mean"),
+        "{said}"
+    );
+    let left = std::fs::read_dir(server.folder.path()).unwrap();
+    assert_eq!(
+        left.count(),
+        2,
+        "the rows and the data, and nothing of an import"
+    );
+    server.run(0, &["kv", "import", "demoo", &file, "--create"]);
+    assert_eq!(server.run(0, &["kv", "get", "demoo", "a"]).text(), "1");
+}
+
+#[test]
+fn a_file_that_exists_is_replaced_only_when_that_is_said() {
+    let server = Server::start();
+    server.run(0, &["ns", "create", "n"]);
+    server.run(0, &["kv", "put", "n", "k", "--value", "v"]);
+    for command in [&["kv", "export", "n"][..], &["kv", "get", "n", "k"]] {
+        let file = server.file("mine", "mine");
+        let to_file = [command, &["--file", &file]].concat();
+        let refused = server.run(2, &to_file).err;
+        assert!(
+            refused.contains("mine exists already") && refused.contains("--overwrite"),
+            "{refused}"
+        );
+        assert_eq!(std::fs::read(&file).unwrap(), b"mine");
+        let left = std::fs::read_dir(server.folder.path()).unwrap();
+        assert_eq!(
+            left.count(),
+            2,
+            "the file and the data, and no part of another"
+        );
+        server.run(0, &[&to_file[..], &["--overwrite"]].concat());
+        assert!(std::fs::read(&file).unwrap() != b"mine");
+    }
+}
+
+#[test]
+fn a_port_of_plain_http_that_is_asked_for_tls_is_told_apart_from_a_wrong_certificate() {
+    let server = Server::start();
+    let address = server.url.replace("http://", "https://");
+    let said = server.run(2, &["ns", "ls", "--server", &address]).err;
+    assert!(
+        said.contains("does not speak TLS")
+            && said.contains("http://")
+            && !said.contains("--ca-file"),
+        "{said}"
+    );
 }

@@ -136,7 +136,7 @@ fn any_bytes_go_in_and_come_out() {
 #[test]
 fn ranges_batches_and_counts() {
     let server = Server::start();
-    server.run(0, &["kv", "import", "n", &server.file("rows", rows())]);
+    server.import(rows());
     let range = server.run(
         0,
         &["kv", "range", "n", "p0", "--prefix", "s4", "--limit", "3"],
@@ -258,10 +258,9 @@ fn a_token_file_that_takes_no_token_is_named_without_a_start() {
 #[test]
 fn what_says_nothing_by_itself_answers_programs_that_ask() {
     let server = Server::start();
-    let row = server.file("row", "{\"pk\":\"k\",\"v\":\"1\"}");
-    server.run(0, &["kv", "import", "n", &row]);
+    server.import("{\"pk\":\"k\",\"v\":\"1\"}");
     let export = ["kv", "export", "n", "-o", "ndjson"];
-    let ran = server.run(0, &[&export[..], &["-f", "rows"]].concat());
+    let ran = server.run(0, &[&export[..], &["-f", "out"]].concat());
     assert_eq!(ran.json()["rows"], 1);
     assert_eq!(ran.err, "");
     let ran = server.run(0, &export);
@@ -293,7 +292,7 @@ fn what_says_nothing_by_itself_answers_programs_that_ask() {
 #[test]
 fn namespaces_are_removed_only_when_meant() {
     let server = Server::start();
-    server.run(0, &["kv", "import", "n", &server.file("rows", rows())]);
+    server.import(rows());
     server.run(2, &["ns", "rm", "n"]);
     let dry = server
         .run(0, &["ns", "rm", "n", "--dry-run", "-o", "json"])
@@ -308,7 +307,7 @@ fn namespaces_are_removed_only_when_meant() {
 #[test]
 fn what_export_writes_import_takes_in_every_form() {
     let server = Server::start();
-    let ran = server.run(0, &["kv", "import", "n", &server.file("rows", rows())]);
+    let ran = server.import(rows());
     assert!(ran.err.contains("created namespace 'n'") && ran.err.contains("503 rows written"));
     let plain = server.run(0, &["kv", "export", "n", "--segments", "3"]);
     assert_eq!(content(plain.text()), content(&rows()));
@@ -320,13 +319,13 @@ fn what_export_writes_import_takes_in_every_form() {
     ] {
         server.run(0, &[&["kv", "export", "n"], arguments].concat());
         server.run(0, &["ns", "create", "m"]);
-        server.run(0, &["kv", "import", "m", name, "--no-create"]);
+        server.run(0, &["kv", "import", "m", name]);
         let again = server.run(0, &["kv", "export", "m"]);
         assert_eq!(content(again.text()), content(&rows()), "{name}");
         server.run(0, &["ns", "rm", "m", "--yes"]);
     }
     let through_a_pipe = std::fs::read(server.path("x.gz")).unwrap();
-    server.run_with_input(0, &["kv", "import", "m", "-"], &through_a_pipe);
+    server.run_with_input(0, &["kv", "import", "--create", "m", "-"], &through_a_pipe);
     assert_eq!(server.run(0, &["kv", "count", "m"]).text(), "503\n");
 }
 
@@ -346,6 +345,7 @@ fn of_lines_with_one_key_the_last_wins_whatever_the_batches() {
         ("sorted", ["--sort-window", "1"]),
         ("unsorted", ["--sort-window", "0"]),
     ] {
+        server.run(0, &["ns", "create", namespace]);
         let import = ["kv", "import", namespace, &file, "--batch-rows", "3"];
         server.run(0, &[&import[..], &arguments].concat());
         let rows = server
@@ -366,7 +366,9 @@ fn an_import_keeps_to_the_rate_that_it_is_given() {
     let rows = (0..300).map(|row| format!("{{\"pk\":\"p\",\"sk\":\"{row}\",\"v\":\"v\"}}\n"));
     let file = server.file("rows", rows.collect::<String>());
     let begun = Instant::now();
-    let import = ["kv", "import", "n", &file, "--rate", "100", "-o", "json"];
+    let import = [
+        "kv", "import", "--create", "n", &file, "--rate", "100", "-o", "json",
+    ];
     let summary = server.run(0, &import).json();
     assert_eq!(summary["rows"], 300);
     // Three batches of 100 each, and a bucket of ten rows.
@@ -388,7 +390,7 @@ fn failed_rows_are_kept_and_come_back_when_repaired() {
     let lines = "{\"pk\":\"a\",\"v\":\"1\"}\n\n{\"pk\":\"cut\n{\"sk\":\"no pk\"}\n\
                  {\"pk\":\"b\",\"v\":\"2\",\"odd\":1}\n{\"pk\":\"c\",\"v\":\"3\"}";
     let file = server.file("rows", lines);
-    let ran = server.run(7, &["kv", "import", "n", &file, "-o", "json"]);
+    let ran = server.run(7, &["kv", "import", "--create", "n", &file, "-o", "json"]);
     assert_eq!(
         (ran.json()["rows"].as_u64(), ran.json()["failed"].as_u64()),
         (Some(2), Some(3))
@@ -398,6 +400,8 @@ fn failed_rows_are_kept_and_come_back_when_repaired() {
     for line in failed.lines() {
         let line: serde_json::Value = serde_json::from_str(line).unwrap();
         assert_eq!(line["failed"]["status"], 400);
+        let is_sent = line["failed"]["line"] == 5;
+        assert_eq!(line["failed"]["reason"] == "malformed", !is_sent, "{line}");
         numbers.push(line["failed"]["line"].as_u64().unwrap());
     }
     numbers.sort_unstable();
@@ -417,7 +421,6 @@ fn failed_rows_are_kept_and_come_back_when_repaired() {
     assert!(server.path("here").exists());
     server.run(2, &["kv", "import", "n", "rows", "--failed", "rows"]);
     server.run(1, &["kv", "import", "n", "no such file"]);
-    server.run(3, &["kv", "import", "absent", "rows", "--no-create"]);
 }
 
 #[test]
@@ -428,7 +431,7 @@ fn a_reader_that_goes_away_ends_the_program_quietly() {
             format!("{{\"pk\":\"p\",\"sk\":\"{at}\",\"v\":\"some bytes to fill the pipe\"}}\n")
         })
         .collect();
-    server.run(0, &["kv", "import", "n", &server.file("rows", rows)]);
+    server.import(rows);
     for arguments in [
         ["kv", "range", "n", "p"],
         ["kv", "export", "n", "--segments=2"],

@@ -16,3 +16,4 @@ mod quota;
 mod server;
 mod shed;
 mod stub;
+mod versions;

@@ -59,6 +59,12 @@ impl Server {
         run(&self.url, self.folder.path(), code, arguments, b"")
     }
 
+    /// Imports rows into the namespace `n`, which is created where it is absent.
+    pub(crate) fn import(&self, rows: impl AsRef<[u8]>) -> Ran {
+        let file = self.file("rows", rows);
+        self.run(0, &["kv", "import", "n", &file, "--create"])
+    }
+
     /// Runs the program, and returns its exit code too.
     pub(crate) fn run_any(&self, arguments: &[&str]) -> (Option<i32>, Ran) {
         let output = command(&self.url, self.folder.path(), arguments)

@@ -67,8 +67,8 @@ pub(super) fn of_namespace(tier: &mut Tier, namespace: &str) -> Result<BTreeSet<
 pub(super) fn export(tier: &Tier, namespace: &str, file: &Path) -> Result<(), Failure> {
     let folder = file.parent().unwrap_or(Path::new("."));
     let path = file.display().to_string();
-    tier.run(&["kv", "export", namespace, "-f", &path], folder)
-        .map(drop)
+    let export = ["kv", "export", namespace, "-f", &path, "--overwrite"];
+    tier.run(&export, folder).map(drop)
 }
 
 /// Returns whether no file of all cities is named.

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use clap::Args;
 use tokio::time::{Instant, sleep};
+use umbo_api::time_to_live;
 use umbo_control::promote;
 use umbo_routing::ClusterMap;
 use umbo_store::{
@@ -57,7 +58,7 @@ pub(super) struct PromoteHome {
         long,
         value_name = "DURATION",
         default_value = "5m",
-        value_parser = humantime::parse_duration
+        value_parser = time_to_live::span
     )]
     wait: Duration,
 }

@@ -17,12 +17,14 @@ use clap::Args;
 use serde::Serialize;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
+use umbo_api::time_to_live;
 use umbo_client::{Client, Error, PageReader, ScanOptions};
 use umbo_rows::{Columns, RowFormat};
 use umbo_types::Namespace;
 
 use self::writer::{ExportProgress, ExportWriter, FileCompression, SegmentPage, SegmentPlace};
 use super::argument::namespace;
+use super::file_name::check_new;
 use super::format::FileFormat;
 use super::import::progress::bar;
 use super::patience::{Patience, is_temporary};
@@ -55,6 +57,9 @@ pub(super) struct Arguments {
     /// File to write; stdout where not given
     #[arg(short, long, value_name = "FILE")]
     file: Option<PathBuf>,
+    /// Replace the file if it exists
+    #[arg(long, requires = "file")]
+    overwrite: bool,
     /// Continue an export to the same file that was interrupted
     #[arg(long, requires = "file")]
     resume: bool,
@@ -71,7 +76,7 @@ pub(super) struct Arguments {
     #[arg(long)]
     without_large: bool,
     /// How long to go on while no row at all is read, in addition to the wait that the server asks for
-    #[arg(long, value_name = "DURATION", default_value = "1m", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "DURATION", default_value = "1m", value_parser = time_to_live::span)]
     patience: Duration,
 }
 
@@ -140,6 +145,7 @@ impl Arguments {
             resumed.check(file, &self.ns, format, compression)?;
             return Ok(resumed);
         }
+        check_new(file, self.overwrite)?;
         if let Some(before) = before {
             output::note(&format!(
                 "beginning anew; --resume would have continued after {}",

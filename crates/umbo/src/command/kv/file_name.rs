@@ -13,6 +13,17 @@ pub(in crate::command) fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
     path.into()
 }
 
+/// Refuses to write a file that exists, unless it is to be replaced.
+pub(super) fn check_new(path: &Path, is_replaced: bool) -> Result<(), CliError> {
+    if is_replaced || !path.exists() {
+        return Ok(());
+    }
+    let name = path.display();
+    Err(CliError::Usage(format!(
+        "{name} exists already; --overwrite replaces it"
+    )))
+}
+
 /// Makes the error of a file that cannot be read.
 pub(in crate::command) fn read_failure(path: &Path, source: std::io::Error) -> CliError {
     CliError::File {

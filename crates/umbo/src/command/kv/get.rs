@@ -12,6 +12,7 @@ use umbo_api::row::JsonRow;
 use umbo_client::ValueStream;
 
 use super::argument::RowKey;
+use super::file_name::check_new;
 use crate::cli_error::CliError;
 use crate::connection::ConnectionArgs;
 use crate::output::{self, Format};
@@ -24,6 +25,9 @@ pub(super) struct Arguments {
     /// File that gets the bytes, for values of any length; it is there only once it is whole
     #[arg(long, value_name = "FILE")]
     file: Option<PathBuf>,
+    /// Replace the file if it exists
+    #[arg(long, requires = "file")]
+    overwrite: bool,
 }
 
 impl Arguments {
@@ -70,6 +74,7 @@ impl Arguments {
 impl Arguments {
     /// Writes the value to a file. What is not whole stands beside it, and is removed.
     async fn save(&self, connection: &ConnectionArgs, path: &Path) -> Result<(), CliError> {
+        check_new(path, self.overwrite)?;
         let (partition, sort) = (&*self.key.pk.0, self.key.sort());
         let client = connection.client()?;
         let value = client.get_stream(self.key.ns.as_str(), partition, sort);

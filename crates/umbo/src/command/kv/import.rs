@@ -45,7 +45,7 @@ use super::argument::namespace;
 use super::file_name::{read_failure, rows_failure, with_suffix};
 use super::format::FormatOptions;
 use crate::cli_error::CliError;
-use crate::connection::ConnectionArgs;
+use crate::connection::{ConnectionArgs, with_nearest};
 use crate::output::{self, Format, counted};
 
 const HELP: &str = "\
@@ -71,7 +71,7 @@ FILE.progress records how far the import is; after an interruption --resume cont
 #[derive(Debug, Args)]
 #[command(after_help = HELP)]
 pub(super) struct Arguments {
-    /// Namespace; created where it is absent
+    /// Namespace
     #[arg(value_parser = namespace)]
     ns: Namespace,
     /// File to read; - for stdin
@@ -82,9 +82,9 @@ pub(super) struct Arguments {
     /// Take an export without its end line, as a part of it
     #[arg(long)]
     no_end: bool,
-    /// Do not create the namespace
+    /// Create the namespace if it is absent
     #[arg(long)]
-    no_create: bool,
+    create: bool,
     #[command(flatten)]
     format: FormatOptions,
     /// Where failed rows go; FILE.failed.ndjson where not given
@@ -111,7 +111,7 @@ impl Arguments {
             client: connection.writing_client(self.transfer.rate)?,
             namespace: self.ns.clone(),
             durability: self.transfer.durability.map(Into::into),
-            is_created: !self.no_create,
+            is_created: self.create,
             creation: OnceCell::new(),
             is_resumable,
             shared: Arc::clone(&shared),
@@ -154,7 +154,7 @@ impl Arguments {
             .or_else(|| is_interrupted.then_some(CliError::Interrupted));
         self.clean_up(failure.is_some(), checkpoint.as_ref(), &shared, before)?;
         match failure {
-            Some(failure) => Err(failure),
+            Some(failure) => Err(with_nearest(&target.client, &self.ns, failure).await),
             None if self.is_stdin() && position.load(Ordering::Relaxed) == 0 => {
                 let message = "stdin is empty: the command that should write it has failed";
                 Err(CliError::Incomplete(message.to_owned()))

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use clap::{Args, ValueEnum};
 use umbo_api::loads::{LoadGuards, LoadInfo, LoadMode, LoadSpec};
+use umbo_api::time_to_live;
 use umbo_api::{ErrorCode, Outcome};
 use umbo_client::Client;
 use umbo_types::Namespace;
@@ -19,7 +20,7 @@ use crate::cli_error::CliError;
 use crate::command::kv::format::FormatOptions;
 use crate::command::kv::import::progress::bar;
 use crate::command::kv::namespace;
-use crate::connection::ConnectionArgs;
+use crate::connection::{ConnectionArgs, with_nearest};
 use crate::output::{self, Format, counted};
 use crate::signals::Interrupts;
 
@@ -93,7 +94,7 @@ pub(super) struct Arguments {
     #[arg(long, value_name = "MIB", default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=256))]
     part_mib: u32,
     /// How long to go on while nothing at all is taken, in addition to the wait that the server asks for
-    #[arg(long, value_name = "DURATION", default_value = "1m", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "DURATION", default_value = "1m", value_parser = time_to_live::span)]
     patience: Duration,
 }
 
@@ -195,7 +196,7 @@ impl Arguments {
                 if !goes_on && error.outcome() == Outcome::NotApplied {
                     PushProgress::remove(file)?;
                 }
-                return Err(error.into());
+                return Err(with_nearest(client, &self.ns, error.into()).await);
             }
         };
         if !goes_on {
@@ -225,7 +226,7 @@ impl Arguments {
                 done = &mut work => break done,
                 () = interrupts.next() => break Err(CliError::Interrupted),
                 _ = ticks.tick() => {
-                    bar.set_position(upload.read.load(Ordering::Relaxed));
+                    bar.set_position(upload.done_bytes.load(Ordering::Relaxed));
                     bar.set_message(format!("load {}", load.id));
                 }
             }

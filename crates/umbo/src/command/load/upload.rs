@@ -35,6 +35,8 @@ struct CutPart {
     number: u16,
     format: FileFormat,
     bytes: Bytes,
+    /// Bytes of the input it was cut from.
+    input_bytes: u64,
 }
 
 /// What the connections share.
@@ -47,8 +49,8 @@ pub(super) struct PartUploads {
     patience: Mutex<Patience>,
     /// SHA-256 of the parts.
     sent: Mutex<BTreeMap<u16, String>>,
-    /// Bytes of the input that were read.
-    pub(super) read: Arc<AtomicU64>,
+    /// Bytes of the input whose parts the server has.
+    pub(super) done_bytes: AtomicU64,
     /// Bytes that were sent, in parts that are whole.
     pub(super) sent_bytes: AtomicU64,
 }
@@ -76,7 +78,7 @@ impl PartUploads {
             before: before.collect(),
             patience: Mutex::new(Patience::new(patience)),
             sent: Mutex::default(),
-            read: Arc::default(),
+            done_bytes: AtomicU64::new(0),
             sent_bytes: AtomicU64::new(0),
         }
     }
@@ -101,8 +103,8 @@ impl PartUploads {
             });
         }
         drop(receiver);
-        let (pushed, read) = (pushed.clone(), Arc::clone(&self.read));
-        let cutting = tokio::task::spawn_blocking(move || cut(&pushed, &read, &sender));
+        let pushed = pushed.clone();
+        let cutting = tokio::task::spawn_blocking(move || cut(&pushed, &sender));
         while let Some(ended) = uploads.join_next().await {
             // The others, and the cutting thread, end with the set and its channel.
             ended.map_err(CliError::start)??;
@@ -114,6 +116,7 @@ impl PartUploads {
 
     /// Sends a part until the server has all of it.
     async fn upload(&self, cut: CutPart) -> Result<(), CliError> {
+        let input_bytes = cut.input_bytes;
         let part = tokio::task::spawn_blocking(move || prepare(cut));
         let part = part.await.map_err(CliError::start)?;
         let before = self.before.get(&part.number);
@@ -122,7 +125,7 @@ impl PartUploads {
             if before.sha256.is_some() && before.sha256 != Some(part.sha256()) {
                 return Err(self.differs(part.number));
             }
-            self.is_sent(&part);
+            self.is_sent(&part, input_bytes);
             return Ok(());
         }
         let mut is_begun = before.is_some();
@@ -131,7 +134,7 @@ impl PartUploads {
             let sent = self.send(&part, is_begun).await;
             let error = match sent {
                 Ok(()) => {
-                    self.is_sent(&part);
+                    self.is_sent(&part, input_bytes);
                     return Ok(());
                 }
                 Err(error) => error,
@@ -168,11 +171,12 @@ impl PartUploads {
         }
     }
 
-    fn is_sent(&self, part: &LoadPart) {
+    fn is_sent(&self, part: &LoadPart, input_bytes: u64) {
         lock(&self.patience).progress();
         lock(&self.sent).insert(part.number, part.sha256());
         let len = part.body.len() as u64;
         self.sent_bytes.fetch_add(len, Ordering::Relaxed);
+        self.done_bytes.fetch_add(input_bytes, Ordering::Relaxed);
     }
 
     /// Seals the load; one that a call or run before has sealed, whose answer was lost, stays as it is.
@@ -256,15 +260,10 @@ fn prepare(cut: CutPart) -> LoadPart {
 }
 
 /// Reads the files and cuts them; returns the number of parts. Ends early where no connection takes parts.
-fn cut(
-    pushed: &Pushed,
-    read: &Arc<AtomicU64>,
-    parts: &mpsc::Sender<CutPart>,
-) -> Result<u32, CliError> {
+fn cut(pushed: &Pushed, parts: &mpsc::Sender<CutPart>) -> Result<u32, CliError> {
     let mut number = 0;
-    let mut done = 0;
     for file in &pushed.files {
-        let mut push = |bytes: Bytes| -> Result<bool, CliError> {
+        let mut push = |bytes: Bytes, input_bytes: u64| -> Result<bool, CliError> {
             if number > u32::from(PART_NUMBER_MAX) {
                 return Err(CliError::Usage(format!(
                     "a load has at most {} parts; make them longer with --part-mib",
@@ -275,32 +274,19 @@ fn cut(
                 number: number as u16,
                 format: file.format,
                 bytes,
+                input_bytes,
             };
             number += 1;
             Ok(parts.blocking_send(part).is_ok())
         };
         let goes_on = match file.format {
-            FileFormat::Parquet => push(read_whole(file)?)?,
-            FileFormat::Ndjson => {
-                let counted = |len| read.store(done + len, Ordering::Relaxed);
-                cut_text(
-                    file,
-                    CutFormat::Lines,
-                    pushed.part_bytes,
-                    counted,
-                    &mut push,
-                )?
-            }
-            FileFormat::Csv => {
-                let counted = |len| read.store(done + len, Ordering::Relaxed);
-                cut_text(file, CutFormat::Csv, pushed.part_bytes, counted, &mut push)?
-            }
+            FileFormat::Parquet => push(read_whole(file)?, file.bytes)?,
+            FileFormat::Ndjson => cut_text(file, CutFormat::Lines, pushed.part_bytes, &mut push)?,
+            FileFormat::Csv => cut_text(file, CutFormat::Csv, pushed.part_bytes, &mut push)?,
         };
         if !goes_on {
             break;
         }
-        done += file.bytes;
-        read.store(done, Ordering::Relaxed);
     }
     Ok(number)
 }
@@ -321,23 +307,23 @@ fn cut_text(
     file: &PushedFile,
     format: CutFormat,
     part_bytes: u64,
-    counted: impl Fn(u64),
-    push: &mut impl FnMut(Bytes) -> Result<bool, CliError>,
+    push: &mut impl FnMut(Bytes, u64) -> Result<bool, CliError>,
 ) -> Result<bool, CliError> {
     let path = &file.path;
     let failed = |error| rows_failure(path, error);
     let source = source::open(path).map_err(|error| read_failure(path, error))?;
     let read = Arc::clone(&source.read);
     let mut cutter = PartCutter::new(format, source.reader).map_err(failed)?;
-    let (mut end, mut line) = (EndCheck::default(), 0);
+    let (mut end, mut line, mut before) = (EndCheck::default(), 0, 0);
     while let Some(part) = cutter.next_part(part_bytes as usize).map_err(failed)? {
         if format == CutFormat::Lines {
             check_lines(path, &part, &mut end, &mut line)?;
         }
-        counted(read.load(Ordering::Relaxed));
-        if !push(part)? {
+        let at = read.load(Ordering::Relaxed);
+        if !push(part, at - before)? {
             return Ok(false);
         }
+        before = at;
     }
     match end.missing() {
         Some(how) => Err(incomplete(path, &how)),
@@ -376,4 +362,33 @@ fn incomplete(path: &Path, how: &str) -> CliError {
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::command::load::progress::PushedFile;
+
+    #[test]
+    fn parts_share_the_bytes_of_their_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("rows.ndjson");
+        let row = format!("{{\"pk\":\"a\",\"v\":\"{}\"}}\n", "x".repeat(1_000));
+        std::fs::write(&path, row.repeat(3_000)).unwrap();
+        let file = PushedFile::of(&path, FileFormat::Ndjson).unwrap();
+        let pushed = Pushed {
+            namespace: "n".to_owned(),
+            spec: serde_json::from_str(r#"{"mode":"merge"}"#).unwrap(),
+            files: vec![file],
+            part_bytes: 256 << 10,
+        };
+        let (sender, mut parts) = mpsc::channel(100);
+        assert!(cut(&pushed, &sender).unwrap() > 3);
+        let mut input_bytes = 0;
+        while let Ok(part) = parts.try_recv() {
+            assert!(part.input_bytes < pushed.files[0].bytes / 2);
+            input_bytes += part.input_bytes;
+        }
+        assert_eq!(input_bytes, pushed.files[0].bytes);
+    }
 }

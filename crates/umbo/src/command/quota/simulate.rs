@@ -6,6 +6,7 @@ use std::time::Duration;
 use clap::Args;
 use umbo_api::ErrorCode;
 use umbo_api::quota::{PolicySpec, SimulateBody, SimulateRow};
+use umbo_api::time_to_live;
 use umbo_client::Client;
 
 use super::amount::amount;
@@ -31,7 +32,7 @@ pub(super) struct Arguments {
 }
 
 fn seconds(text: &str) -> Result<Duration, String> {
-    let last = humantime::parse_duration(text).map_err(|error| error.to_string())?;
+    let last = time_to_live::span(text)?;
     if last < Duration::from_secs(1) {
         return Err("the record is divided into whole seconds".to_owned());
     }

@@ -112,7 +112,7 @@ pub(in crate::command) struct FailureCount {
     /// Namespace of the entries; absent if they have none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(in crate::command) namespace: Option<String>,
-    /// Who gave them up: `given-up` here, `refused` by the server, or `unanswered`; empty if that is not known.
+    /// Who gave them up: `given-up` or `malformed` here, `refused` by the server, or `unanswered`; empty if that is not known.
     pub(in crate::command) reason: String,
     /// HTTP status; 0 if there was no answer.
     pub(in crate::command) status: u16,

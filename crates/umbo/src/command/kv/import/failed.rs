@@ -61,7 +61,7 @@ impl LineFailure {
             status: ErrorCode::InvalidBody.status(),
             type_uri: ErrorCode::InvalidBody.type_uri(),
             detail,
-            given_up: DeadLetterReason::GivenUp,
+            given_up: DeadLetterReason::Malformed,
             attempts: 0,
         }
     }

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
+use umbo_api::time_to_live;
 use umbo_types::limits::BATCH_ROWS_MAX;
 
 use super::batch::{BatchLimits, ImportBatch};
@@ -41,7 +42,7 @@ pub(super) struct TransferOptions {
     #[arg(long, value_name = "ROWS", value_parser = clap::value_parser!(u32).range(1..))]
     pub(super) rate: Option<u32>,
     /// How long to go on while no row at all is written, in addition to the wait that the server asks for
-    #[arg(long, value_name = "DURATION", default_value = "1m", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "DURATION", default_value = "1m", value_parser = time_to_live::span)]
     pub(super) patience: Duration,
     /// When a batch is acknowledged
     #[arg(long, value_enum)]
