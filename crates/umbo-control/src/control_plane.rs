@@ -136,8 +136,8 @@ impl ControlPlane {
         believed.time(wall, now)
     }
 
-    /// Returns the time of day from which a record is kept that is dropped after a while: not that of the home alone,
-    /// which may be behind, because what is dropped too early cannot come back.
+    /// Returns the time of day from which a record is kept that is dropped after a while. The home may be behind, and a
+    /// record that is dropped too early cannot come back.
     pub(crate) fn kept_from(&self) -> Timestamp {
         let home = self.store.home().shard;
         self.store.lives_from(home, self.own_clock.wall())

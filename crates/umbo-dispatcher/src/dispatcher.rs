@@ -127,7 +127,7 @@ pub struct DispatcherParts {
 }
 
 impl Dispatcher {
-    /// Returns the time from which on what is stored at a shard now for a length of time lives that long.
+    /// Returns the begin of the life of a row that is written to a shard now.
     pub(crate) fn lives_from(&self, shard: ShardId) -> Timestamp {
         self.store.lives_from(shard, self.clock.wall())
     }

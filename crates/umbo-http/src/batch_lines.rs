@@ -13,7 +13,7 @@ use umbo_types::{PartitionKey, Timestamp, Version, limits};
 use crate::fields::version_of;
 use crate::request_error::RequestError;
 
-/// Reads the lines of a batch; blank lines do not count. `lives_from` tells from when on what is stored in a partition lives.
+/// Reads the lines of a batch; blank lines do not count. `lives_from` tells the begin of the life of rows in a partition.
 pub fn parse(
     body: &Bytes,
     namespace: &NamespaceEntry,

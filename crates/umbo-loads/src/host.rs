@@ -78,7 +78,7 @@ pub type WriteAnswers = Vec<Result<Written, WriteError>>;
 /// sheddable.
 #[async_trait]
 pub trait LoadHost: fmt::Debug + Send + Sync {
-    /// Returns the time from which on what is stored at a shard now for a length of time lives that long.
+    /// Returns the begin of the life of a row that is written to a shard now.
     fn lives_from(&self, shard: ShardId) -> Timestamp;
 
     /// Returns a time that only grows.

@@ -111,7 +111,7 @@ impl BuildHasher for Seed {
     }
 }
 
-/// A hash; that of a key that is a hash itself is the key.
+/// A hash. A key of 64 bits is a hash already.
 #[derive(Debug)]
 struct SeededHash(u64);
 

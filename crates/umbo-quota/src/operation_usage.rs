@@ -20,7 +20,7 @@ const SMOOTHING: u32 = 32;
 /// One request in so many feeds the record of how far the estimates were off.
 const SAMPLE: u32 = 8;
 
-/// What a caller used with one operation. Fills a cache line: most of what an admission costs is the way to it.
+/// What a caller used with one operation. Fills a cache line: the way to it is most of the cost of an admission.
 #[derive(Debug, Default)]
 #[repr(align(64))]
 pub(crate) struct OperationUsage {

@@ -14,8 +14,8 @@ use lru::LruCache;
 const STRIPES_MAX: usize = 64;
 /// Entries of a stripe, where the map is small: with fewer, two keys that meet would evict each other.
 const STRIPE_ENTRIES_MIN: usize = 16;
-/// Part of its room, in percent, from which on a stripe keeps its entries in the order in which they were used: what is
-/// in use is used again before the rest is filled.
+/// Part of its room, in percent, from which on a stripe keeps its entries in the order of their use: callers use
+/// theirs again before the rest is filled.
 const ORDERED_FROM_PERCENT: usize = 75;
 /// Entries that one insertion looks at before it gives up.
 const LOOKS_MAX: usize = 64;

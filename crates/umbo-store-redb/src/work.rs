@@ -19,7 +19,7 @@ use crate::queue::WorkSize;
 /// Most rows that one step of a range removal touches.
 pub(crate) const REMOVED_ROWS_MAX: u32 = 4_096;
 
-/// What a row adds to its share of a commit's time beside its bytes: the page that it is written to, in bytes.
+/// Bytes that a row adds to its own for its share of a commit's time: the length of a page.
 const ROW_WEIGHT: u64 = 4_096;
 
 /// How long a commit took, and the share of it that falls to one piece of its work.

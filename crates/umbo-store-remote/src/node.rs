@@ -282,7 +282,7 @@ impl Node {
         self.told_time(own).unwrap_or(own)
     }
 
-    /// Returns the same, none where the node has not told its time.
+    /// Returns the time of day of the node if the node has told it.
     pub(crate) fn told_time(&self, own: Timestamp) -> Option<Timestamp> {
         let told = self.time.load();
         let now = self.common.clock.monotonic();

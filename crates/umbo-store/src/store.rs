@@ -75,9 +75,9 @@ pub trait Store: StoreReport + RecordsKeeper + Send + Sync + fmt::Debug {
         now
     }
 
-    /// Returns the time from which on what is stored now for a length of time lives that long; `now` is that of this
-    /// process. It is the time of its shard, unless that is behind most clocks that are known: then it is theirs, so
-    /// that nothing expires early once the clock of the shard is set right.
+    /// Returns the begin of the life of a row with a time to live that is written now; `now` is the time of this process.
+    /// It is the time of the shard, or that of most known clocks if the shard is behind them: a row does not expire early
+    /// once the clock of its shard is set right.
     fn lives_from(&self, shard: ShardId, now: Timestamp) -> Timestamp {
         self.time_at(shard, now)
     }
