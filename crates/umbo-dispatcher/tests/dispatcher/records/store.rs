@@ -150,6 +150,10 @@ impl WrappedStore for FaultyStore {
         Timestamp(now.0.checked_add_signed(-ahead).unwrap())
     }
 
+    fn lives_from(&self, shard: ShardId, now: Timestamp) -> Timestamp {
+        WrappedStore::time_at(self, shard, now)
+    }
+
     fn nodes(&self) -> Vec<NodeStatus> {
         vec![NodeStatus {
             name: "a".to_owned(),
