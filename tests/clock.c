@@ -1,7 +1,7 @@
 // A preloaded library that gives processes under test a clock that the test owns: what they read from
 // CLOCK_REALTIME and CLOCK_MONOTONIC is the time of the machine plus what the test has added, or stands still.
 //
-// The file that UMBO_TEST_CLOCK names holds the number of settings so far, and the last SETTINGS of them (see clock.py,
+// The file that TEST_CLOCK names holds the number of settings so far, and the last SETTINGS of them (see clock.py,
 // which writes them). A change takes effect with one aligned write, so that no reader sees half of one.
 //
 // Waits of the kernel know nothing of this clock. Those that servers use (epoll_wait, and futex with an absolute
@@ -48,7 +48,7 @@ __attribute__((constructor)) static void map_control(void) {
     next_clock_gettime = (int (*)(clockid_t, struct timespec *))dlsym(RTLD_NEXT, "clock_gettime");
     next_epoll_wait = (int (*)(int, struct epoll_event *, int, int))dlsym(RTLD_NEXT, "epoll_wait");
     next_syscall = (long (*)(long, long, long, long, long, long, long))dlsym(RTLD_NEXT, "syscall");
-    const char *path = getenv("UMBO_TEST_CLOCK");
+    const char *path = getenv("TEST_CLOCK");
     int file = path ? open(path, O_RDONLY | O_CLOEXEC) : -1;
     if (file < 0)
         _exit(121);

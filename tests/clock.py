@@ -45,7 +45,7 @@ class Clock:
 
     def environment(self):
         """What a process needs to live by this clock."""
-        return {"LD_PRELOAD": preloaded(SOURCE), "UMBO_TEST_CLOCK": self.file.name}
+        return {"LD_PRELOAD": preloaded(SOURCE), "TEST_CLOCK": self.file.name}
 
     def time(self):
         """Wall time in seconds, as the processes see it."""

@@ -1,6 +1,6 @@
 // A preloaded library that makes one sector of one file unreadable, as a disk does: reads of it fail with
 // EIO until it is written as a whole. The sector is named by four words in the file that
-// UMBO_TEST_BAD_SECTOR names: inode, first byte, length (0: none), and the count of reads that failed.
+// TEST_BAD_SECTOR names: inode, first byte, length (0: none), and the count of reads that failed.
 
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -19,7 +19,7 @@ struct sector {
 static struct sector *sector;
 
 __attribute__((constructor)) static void map_sector(void) {
-    const char *path = getenv("UMBO_TEST_BAD_SECTOR");
+    const char *path = getenv("TEST_BAD_SECTOR");
     int file = path ? open(path, O_RDWR | O_CLOEXEC) : -1;
     if (file < 0)
         _exit(121);

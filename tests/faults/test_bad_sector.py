@@ -49,7 +49,7 @@ def until(stop, work):
 @pytest.mark.parametrize("how", ["write", "read"])
 def test_other_callers_do_not_suffer_from_a_bad_sector(new_server, tmp_path, how, size):
     sector = Sector(tmp_path / "sector")
-    environment = {"LD_PRELOAD": preloaded(LIBRARY), "UMBO_TEST_BAD_SECTOR": str(sector.path)}
+    environment = {"LD_PRELOAD": preloaded(LIBRARY), "TEST_BAD_SECTOR": str(sector.path)}
     settings = {"store": {"shards": 1, "cache": "1MiB"}}
     server = new_server(settings, environment=environment).start()
     victim, other = server.namespace("victim"), server.namespace("other")

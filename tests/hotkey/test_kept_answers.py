@@ -179,7 +179,8 @@ def test_a_row_is_not_served_after_it_has_expired(server, ns):
             assert answer.status == 200 and is_hit(answer), (answer, left)
             server.clock.advance(min(left, 0.25))
         assert is_hit(ns.get(partition))
-        server.clock.advance(0.002)
+        # The field has no parts of a millisecond, and a float has none of a microsecond.
+        server.clock.advance(0.003)
         ns.get(partition).problem(404, "key-not-found")
 
 

@@ -26,7 +26,7 @@ class Commits:
         self.shared = mmap.mmap(self.file.fileno(), 0)
 
     def environment(self):
-        return {"LD_PRELOAD": preloaded(SOURCE), "UMBO_TEST_HELD_SYNC": self.file.name}
+        return {"LD_PRELOAD": preloaded(SOURCE), "TEST_HELD_SYNC": self.file.name}
 
     def hold(self, path=None):
         """Holds the commits of one file, or of all."""

@@ -1,5 +1,5 @@
 // A preloaded library that holds a store's commits for as long as a test says: fdatasync and fsync of the file that
-// is held wait until it is let go. The file that UMBO_TEST_HELD_SYNC names holds four words: whether anything is held,
+// is held wait until it is let go. The file that TEST_HELD_SYNC names holds four words: whether anything is held,
 // the inode of the file that is (0: every file), how many calls wait now, and how many of those may yet pass.
 
 #define _GNU_SOURCE
@@ -19,7 +19,7 @@ struct held {
 static struct held *held;
 
 __attribute__((constructor)) static void map_held(void) {
-    const char *path = getenv("UMBO_TEST_HELD_SYNC");
+    const char *path = getenv("TEST_HELD_SYNC");
     int file = path ? open(path, O_RDWR | O_CLOEXEC) : -1;
     if (file < 0)
         _exit(121);

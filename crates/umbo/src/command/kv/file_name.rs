@@ -13,9 +13,9 @@ pub(in crate::command) fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
     path.into()
 }
 
-/// Refuses to write a file that exists, unless it is to be replaced.
+/// Refuses to write a regular file that exists, unless it is to be replaced. Devices and pipes are written.
 pub(super) fn check_new(path: &Path, is_replaced: bool) -> Result<(), CliError> {
-    if is_replaced || !path.exists() {
+    if is_replaced || !path.is_file() {
         return Ok(());
     }
     let name = path.display();
