@@ -170,7 +170,7 @@ mod tests {
             "315360001",
             "3651d",
             "5 parsecs",
-            // Five months, to whoever means five minutes.
+            // Months to a parser, minutes to its writer.
             "5M",
             "1h 30M",
         ] {

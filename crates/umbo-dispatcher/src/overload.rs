@@ -163,7 +163,6 @@ impl Overload {
             (way.at_tick.each_ref()).map(|number| number.load(Ordering::Relaxed));
         Some(ShardMoment {
             pressure: self.controller.pressure(shard),
-            price_multiplier: 1.0,
             limit,
             in_flight,
             waiting,

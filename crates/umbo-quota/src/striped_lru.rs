@@ -203,6 +203,16 @@ mod tests {
     }
 
     #[test]
+    fn what_is_used_while_the_map_fills_is_not_the_coldest() {
+        let map = StripedLru::new(8);
+        assert!((0..6).all(|number| put(&map, number, true)));
+        // From three quarters on.
+        assert_eq!(map.get(0), Some(0));
+        assert!((6..13).all(|number| put(&map, number, true)));
+        assert!(map.get(0).is_some() && map.get(1).is_none());
+    }
+
+    #[test]
     fn a_small_map_keeps_its_newest() {
         let map = StripedLru::new(64);
         let spread = |number: u128| number << 64 | number;

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use umbo_http::CacheStatus;
 use umbo_observe::request_records::{
-    ChargeRecord, KeptAs, RecordId, RequestRecord, RequestTimes, ShardMoment, micros,
+    KeptAs, RecordId, RequestRecord, RequestTimes, ShardMoment, micros,
 };
 use umbo_telemetry::trace::Phase;
 
@@ -45,7 +45,7 @@ impl RequestLog {
                 (Some(time), false) => u8::try_from(time.retries + 1).unwrap_or(u8::MAX),
                 _ => 0,
             },
-            moment: self.moment(charge.as_deref()),
+            moment: self.moment(),
             caller: payer.or_else(|| caller.cloned()),
             charge,
             detail: self.detail.clone(),
@@ -54,13 +54,9 @@ impl RequestLog {
     }
 
     /// Returns how the shard is.
-    fn moment(&self, charge: Option<&ChargeRecord>) -> Option<ShardMoment> {
+    fn moment(&self) -> Option<ShardMoment> {
         let overload = self.dispatcher.overload.as_ref()?;
-        let mut moment = overload.moment(self.shard?, self.operation)?;
-        if let Some(charge) = charge {
-            moment.price_multiplier = charge.price_multiplier;
-        }
-        Some(moment)
+        overload.moment(self.shard?, self.operation)
     }
 
     fn times(&self, ended: Instant) -> RequestTimes {

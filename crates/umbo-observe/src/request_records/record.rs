@@ -49,8 +49,6 @@ pub struct RequestTimes {
 pub struct ShardMoment {
     /// From 0 to 1, of the class that it is greatest for.
     pub pressure: f32,
-    /// By how much prices were raised there, for the request; 1 for the plain price.
-    pub price_multiplier: f32,
     /// Permits there were.
     pub limit: u32,
     /// Permits that were taken.

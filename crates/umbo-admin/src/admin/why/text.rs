@@ -345,7 +345,6 @@ mod tests {
         let mut shed = record(Some(ErrorCode::Overloaded));
         shed.moment = Some(ShardMoment {
             pressure: 0.5,
-            price_multiplier: 1.0,
             limit: 18,
             in_flight: 18,
             waiting: 40,

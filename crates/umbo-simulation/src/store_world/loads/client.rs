@@ -6,6 +6,7 @@ use std::time::Duration;
 use http::StatusCode;
 use serde_json::Value;
 
+use super::clocks::TTL;
 use super::datasets::{RowId, SeenValue};
 use super::large_rows::{is_large, long_bytes};
 use super::world::{LoadsWorld, NAME};
@@ -62,10 +63,12 @@ pub(super) async fn send(
 ) -> Option<ProcessAnswer> {
     let (partition, sort) = row;
     let path = format!("kv/p{partition}/k{sort}");
+    let ttl = || vec![("umbo-ttl", TTL.to_owned())];
     let (headers, body) = match &value {
         // It keeps the value that is there.
-        Some(_) if method == "PATCH" => (vec![("umbo-ttl", "365d".to_owned())], Vec::new()),
+        Some(_) if method == "PATCH" => (ttl(), Vec::new()),
         Some(value) if is_large(row) => (Vec::new(), long_bytes(value)),
+        Some(value) if sort % 2 == 1 => (ttl(), value.clone().into_bytes()),
         value => (Vec::new(), value.clone().unwrap_or_default().into_bytes()),
     };
     let number = world

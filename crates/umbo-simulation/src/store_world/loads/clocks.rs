@@ -15,6 +15,9 @@ use crate::store_world::moves::NODES;
 
 /// Longest jump of each kind, in seconds: less than a minute, less than a day, and longer than anything is kept.
 const JUMPS_MAX: [u64; 3] = [59, 23 * 3_600, 30 * 86_400];
+/// Time to live of rows: longer than any jump, so that a clock that is ahead hides none, and shorter than two, so that a
+/// row is missed if its time counts from a clock that is behind.
+pub(super) const TTL: &str = "31d";
 
 /// Sets a clock wrong from time to time until the faults are over. Then it is right again, or stays wrong.
 pub(super) async fn run(world: Rc<LoadsWorld>, mut chance: Chance) {
