@@ -136,11 +136,10 @@ impl ControlPlane {
         believed.time(wall, now)
     }
 
-    /// Returns the time of day from which a record is kept that is dropped after a while. The home may be behind, and a
-    /// record that is dropped too early cannot come back.
+    /// Returns the time of day from which a record is kept that is dropped after a while: the later of that of the home
+    /// and of this process, because either clock may be behind, and a record that is dropped too early cannot come back.
     pub(crate) fn kept_from(&self) -> Timestamp {
-        let home = self.store.home().shard;
-        self.store.lives_from(home, self.own_clock.wall())
+        self.clock.wall().max(self.own_clock.wall())
     }
 
     /// Returns the secret that all dispatchers of a store share.
