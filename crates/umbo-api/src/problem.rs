@@ -103,8 +103,8 @@ pub struct Problem {
     /// The tier that was shed: `critical-plus`, `critical`, `sheddable-plus` or `sheddable`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tier: Option<String>,
-    /// What made the shard's queue shed it: `queue-delay`, `queue-length`, `queue-work` or
-    /// `queue-displaced`.
+    /// Why it was shed. By the shard's queue: `queue-delay`, `queue-length`, `queue-work` or `queue-displaced`.
+    /// `latency-ratio`: the shard is under pressure, and the caller has used the share of its time that it is held to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub signal: Option<String>,
     /// Current `ETag` of the row, on a failed precondition.

@@ -18,10 +18,11 @@ use utoipa::ToSchema;
             "normal_p95_ms": 0.86, "samples": 1830, "window_ms": 1400
         }],
         "tiers": [{
-            "tier": "sheddable", "penalised": true, "penalty": 4.0, "penalty_above": 8.0,
-            "waiting": 12, "oldest_ms": 7.5, "overloaded": true, "shed": {"queue-delay": 31}
+            "tier": "sheddable", "penalised": true, "penalty": 1.0, "penalty_above": 8.0, "held_to_ms": 280.0,
+            "waiting": 12, "oldest_ms": 7.5, "overloaded": true, "shed": {"latency-ratio": 310, "queue-delay": 31}
         }],
-        "queue": {"limit": 18, "in_flight": 18, "waiting": 12, "waiting_ru": 12.6}
+        "queue": {"limit": 18, "in_flight": 18, "waiting": 12, "waiting_ru": 12.6},
+        "busy": {"capacity_ms": 840.0, "busy_ms": 410.0, "callers": 3, "share_ms": 280.0, "heavy_write_ms": 2.1}
     }],
     "episodes_total": 1,
     "episodes": [{
@@ -57,6 +58,29 @@ pub struct ShardOverload {
     pub tiers: Vec<TierOverload>,
     /// The requests that wait for it.
     pub queue: ShardQueue,
+    /// How its busy time is shared.
+    #[serde(default)]
+    pub busy: ShardBusy,
+}
+
+/// How the busy time of a shard is shared among its callers. Learned while it serves; no quota follows it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct ShardBusy {
+    /// Longest busy time of a second in the last minutes, in milliseconds: its capacity, as far as it was needed.
+    pub capacity_ms: f64,
+    /// Busy time of the second before, in milliseconds.
+    pub busy_ms: f64,
+    /// Callers of the second before; a caller counts once in each tier.
+    pub callers: u64,
+    /// Fair share of each caller, in milliseconds of a second: the capacity by callers. Absent with fewer than two callers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub share_ms: Option<f64>,
+    /// Busy time from which a read is heavy, in milliseconds: heavy ones have permits of their own. Absent while none is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub heavy_read_ms: Option<f64>,
+    /// Busy time from which a write is heavy, in milliseconds. Absent while none is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub heavy_write_ms: Option<f64>,
 }
 
 /// Service times of one class of operation at one shard.
@@ -93,10 +117,14 @@ pub struct TierOverload {
     pub tier: String,
     /// Whether its prices are multiplied.
     pub penalised: bool,
-    /// Factor on the price of callers with no more than their fair share of the shard's work; 1 is none.
+    /// Factor on the price of callers with no more than their fair share of the shard's busy time; 1 is none.
     pub penalty: f64,
     /// Factor on the price of callers with more than their fair share.
     pub penalty_above: f64,
+    /// Busy time that callers with more than their fair share may have, in milliseconds of a second; beyond it they are
+    /// refused. Absent while they are not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub held_to_ms: Option<f64>,
     /// Requests that wait for the shard.
     pub waiting: u64,
     /// For how long the oldest of them has waited, in milliseconds.

@@ -12,7 +12,7 @@ use smallvec::SmallVec;
 use umbo_control::NamespaceEntry;
 use umbo_http::RequestError;
 use umbo_observe::request_records::{ChargeRecord, PolicyRecord};
-use umbo_overload::{Entry, Work as PresentWork};
+use umbo_overload::Entry;
 use umbo_quota::{
     ActualUsage, Advertised, Breakdown, CostHint, Explanation, Limit, Policy, QuotaRequest,
     Rejection, Reservation, ShardShare, UsageLine,
@@ -140,19 +140,10 @@ impl Charge {
         }
     }
 
-    /// Divides what the request costs by its shards.
-    fn work_by_shard(&self, cost: RequestUnits) -> impl Iterator<Item = PresentWork> {
-        let shares = &self.shares;
-        let parts: u32 = shares.iter().map(|share| share.parts).sum();
-        let (tier, caller) = (self.identified.criticality, self.caller_hash());
-        shares.iter().map(move |share| PresentWork {
-            shard: share.shard,
-            tier,
-            caller,
-            cost: RequestUnits::from_micros(
-                cost.as_micros() * u64::from(share.parts) / u64::from(parts.max(1)),
-            ),
-        })
+    /// Returns the estimate of the request, which no overload raises; zero for one that has no price.
+    pub(crate) fn estimate(&self) -> RequestUnits {
+        let reservation = self.reservation.as_ref();
+        reservation.map_or(RequestUnits::ZERO, Reservation::estimate)
     }
 
     /// Returns a hash of who pays: the same for all requests of a caller.
@@ -160,7 +151,7 @@ impl Charge {
         caller_hash(&self.identified)
     }
 
-    /// Returns whether the caller has more than its fair share of a shard's present work; not asked while the
+    /// Returns whether the caller has more than its fair share of a shard's busy time; not asked while the
     /// shard is under no pressure.
     pub(crate) fn is_above_share(&self, shard: Option<ShardId>) -> bool {
         let (Some(overload), Some(shard)) = (&self.dispatcher.overload, shard) else {
@@ -413,13 +404,6 @@ impl Charge {
 impl Drop for Charge {
     fn drop(&mut self) {
         let charged = self.close();
-        if let Some(overload) = &self.dispatcher.overload
-            && charged > RequestUnits::ZERO
-        {
-            for work in self.work_by_shard(charged) {
-                overload.controller().charged(&work);
-            }
-        }
         let (metrics, operation) = (&self.dispatcher.metrics, self.identified.operation);
         if self.rejected_by.is_some() {
             metrics.record_rejected(operation);

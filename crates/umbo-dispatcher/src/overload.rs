@@ -1,8 +1,9 @@
-//! The load of a dispatcher's shards: two queues for each, and one controller over all of them.
+//! The load of a dispatcher's shards: four queues for each, and one controller over all of them.
 //!
 //! Owns both, and brings them up to date. How a request gets a permit is the business of `phase/queue`; by
 //! how much its price is raised is asked in `charge`, when its shards are known.
 
+use std::num::NonZero;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -29,11 +30,13 @@ pub struct OverloadSettings {
 }
 
 /// One shard. Reads and writes do not wait for each other: writes are done in groups, by one after the
-/// other, and reads are not held up when a disk is.
+/// other, and reads are not held up when a disk is. Heavy ones of both wait apart, so that light ones pass.
 #[derive(Debug)]
 struct Shard {
     reads: Way,
     writes: Way,
+    heavy_reads: Way,
+    heavy_writes: Way,
 }
 
 /// One way into a shard.
@@ -47,7 +50,7 @@ struct Way {
 }
 
 impl Shard {
-    /// Returns what the controller goes by.
+    /// Returns what the controller goes by. What heavy requests wait is no pressure: they wait so that others do not.
     fn input(&self, progress: &mut [Progress; 2], now: Instant) -> TickInput {
         let ways = [&self.reads, &self.writes];
         let statuses = ways.map(|way| way.queue.status(now));
@@ -60,9 +63,11 @@ impl Shard {
             oldest = oldest.max(progress.look(way, status.in_flight, now));
         }
         let [reads, writes] = statuses;
+        let heavy = [&self.heavy_reads, &self.heavy_writes].map(|way| way.queue.status(now));
+        let (reads_all, writes_all) = (reads.and(&heavy[0]), writes.and(&heavy[1]));
         let shed = |tier: usize| {
             let shed = |status: &QueueStatus| status.tiers[tier].counts.shed.iter().sum::<u64>();
-            shed(&reads) + shed(&writes)
+            shed(&reads_all) + shed(&writes_all)
         };
         let shed_by = |status: &QueueStatus| -> u64 {
             let tiers = status.tiers.iter();
@@ -73,16 +78,26 @@ impl Shard {
             lag: reads.lag_times.max(writes.lag_times),
             oldest,
             shed: std::array::from_fn(shed),
-            shed_by_queue: [shed_by(&reads), shed_by(&writes)],
+            shed_by_queue: [shed_by(&reads_all), shed_by(&writes_all)],
         }
     }
 
-    const fn way(&self, operation: Operation) -> &Way {
-        if operation.is_write() {
-            &self.writes
-        } else {
-            &self.reads
+    const fn way(&self, operation: Operation, is_heavy: bool) -> &Way {
+        match (operation.is_write(), is_heavy) {
+            (true, false) => &self.writes,
+            (false, false) => &self.reads,
+            (true, true) => &self.heavy_writes,
+            (false, true) => &self.heavy_reads,
         }
+    }
+
+    const fn ways(&self) -> [&Way; 4] {
+        [
+            &self.reads,
+            &self.writes,
+            &self.heavy_reads,
+            &self.heavy_writes,
+        ]
     }
 }
 
@@ -91,6 +106,8 @@ impl Shard {
 pub struct Overload {
     shards: Box<[Shard]>,
     controller: OverloadController,
+    /// Reads of a shard that are worked on at once.
+    reads_at_once: u32,
     /// Of both ways into each shard.
     progress: Mutex<Vec<[Progress; 2]>>,
 }
@@ -128,11 +145,14 @@ impl Overload {
         let shard = || Shard {
             reads: way(settings.queue),
             writes: way(settings.queue.for_groups()),
+            heavy_reads: way(settings.queue.for_heavy_work()),
+            heavy_writes: way(settings.queue.for_heavy_work()),
         };
         let count = u16::try_from(shards).unwrap_or(u16::MAX);
         Self {
             shards: (0..count).map(|_| shard()).collect(),
             controller: OverloadController::new(settings.pressure, count, now),
+            reads_at_once: heavy_reads_max(),
             progress: Mutex::new(vec![Default::default(); usize::from(count)]),
         }
     }
@@ -142,23 +162,44 @@ impl Overload {
         &self,
         shard: ShardId,
         operation: Operation,
+        is_heavy: bool,
     ) -> Option<&AdmissionQueue<Waiter>> {
         let shard = self.shards.get(usize::from(shard.0))?;
-        Some(&shard.way(operation).queue)
+        Some(&shard.way(operation, is_heavy).queue)
     }
 
-    /// Returns how things stand at both queues of each shard together, by number.
+    /// Returns whether a request waits at a shard.
+    pub(crate) fn is_crowded(&self, shard: ShardId, operation: Operation) -> bool {
+        let shard = self.shards.get(usize::from(shard.0));
+        shard.is_some_and(|shard| {
+            [false, true].map(|is_heavy| shard.way(operation, is_heavy).queue.is_crowded())
+                != [false; 2]
+        })
+    }
+
+    /// Returns how things stand at all queues of each shard together, by number. Permits for heavy requests count while
+    /// there are such requests.
     pub fn statuses(&self, now: Instant) -> Vec<QueueStatus> {
-        let both = |shard: &Shard| {
-            let writes = shard.writes.queue.status(now);
-            shard.reads.queue.status(now).and(&writes)
+        let all = |shard: &Shard| {
+            let mut heavy =
+                [&shard.heavy_reads, &shard.heavy_writes].map(|way| way.queue.status(now));
+            for status in &mut heavy {
+                let is_used = status.in_flight > 0 || status.waiting() > 0;
+                status.limit = if is_used { status.limit } else { 0 };
+            }
+            let light = shard
+                .reads
+                .queue
+                .status(now)
+                .and(&shard.writes.queue.status(now));
+            light.and(&heavy[0]).and(&heavy[1])
         };
-        self.shards.iter().map(both).collect()
+        self.shards.iter().map(all).collect()
     }
 
     /// Returns how a shard was at the last tick, for an operation.
     pub(crate) fn moment(&self, shard: ShardId, operation: Operation) -> Option<ShardMoment> {
-        let way = self.shards.get(usize::from(shard.0))?.way(operation);
+        let way = self.shards.get(usize::from(shard.0))?.way(operation, false);
         let [limit, in_flight, waiting] =
             (way.at_tick.each_ref()).map(|number| number.load(Ordering::Relaxed));
         Some(ShardMoment {
@@ -174,24 +215,39 @@ impl Overload {
         &self.controller
     }
 
-    /// Notes that a store call has ended.
+    /// Records that a store call has ended that was not heavy.
     #[inline]
     pub(crate) fn ended(&self, shard: ShardId, operation: Operation) {
         if let Some(shard) = self.shards.get(usize::from(shard.0)) {
-            shard.way(operation).ended.fetch_add(1, Ordering::Relaxed);
+            shard
+                .way(operation, false)
+                .ended
+                .fetch_add(1, Ordering::Relaxed);
         }
     }
 
     /// Sheds who has waited too long. `lag` is by how much the runtime runs late.
     pub(crate) fn tick_queues(&self, now: Instant, lag: Duration) {
-        let ways = self
-            .shards
-            .iter()
-            .flat_map(|shard| [&shard.reads, &shard.writes]);
-        for way in ways {
+        for way in self.shards.iter().flat_map(Shard::ways) {
             let mut wakeups = Wakeups::new();
             way.queue.tick(now, lag, &mut wakeups);
             deliver(&way.queue, wakeups, now);
+        }
+    }
+
+    /// Sets for how many heavy requests of each shard there are permits.
+    fn set_permits(&self, now: Instant) {
+        for (number, shard) in (0..).zip(&self.shards) {
+            let ways = [
+                (&shard.heavy_reads, false, self.reads_at_once),
+                (&shard.heavy_writes, true, 1),
+            ];
+            for (way, is_write, at_once) in ways {
+                let permits = self.controller.heavy_permits(ShardId(number), is_write);
+                let mut wakeups = Wakeups::new();
+                way.queue.set_permits(permits * at_once, now, &mut wakeups);
+                deliver(&way.queue, wakeups, now);
+            }
         }
     }
 
@@ -205,6 +261,7 @@ impl Overload {
         drop(progress);
         let input = |shard: ShardId| inputs[usize::from(shard.0)];
         let changes = self.controller.tick(now, input);
+        self.set_permits(now);
         for episode in changes.begun {
             tracing::warn!(
                 shard = episode.shard.0,
@@ -222,6 +279,13 @@ impl Overload {
             );
         }
     }
+}
+
+/// Returns for how many reads the processors of a shard are to be busy with heavy ones: for half of the processors here,
+/// which those of its node are taken to equal.
+fn heavy_reads_max() -> u32 {
+    let processors = std::thread::available_parallelism().map_or(1, NonZero::get);
+    u32::try_from(processors / 2).unwrap_or(u32::MAX).max(1)
 }
 
 /// Returns the hash by which overload control knows a caller of this name.

@@ -79,6 +79,7 @@ async fn write(
     let call = StoreCall {
         operation: charge.identified().operation,
         entry: charge.entry(Some(shard)),
+        size: charge.estimate(),
         timeout: context.timeout,
         payer: Some(charge.payer_id()),
         attributes: charge.attributes_for_shards(),

@@ -4,15 +4,17 @@ use std::ops::AddAssign;
 use std::sync::Arc;
 use std::time::Duration;
 
-use umbo_overload::Entry;
+use umbo_overload::{Class, Entry, ShardCall};
 use umbo_store::CallContext;
-use umbo_types::{CallerId, Operation, OwnedAttributes};
+use umbo_types::{CallerId, Operation, OwnedAttributes, RequestUnits, ShardId};
 
 /// What the queue of a shard and the store need to know of a request.
 #[derive(Debug, Clone)]
 pub(crate) struct StoreCall {
     pub(crate) operation: Operation,
     pub(crate) entry: Entry,
+    /// The estimate of the request at the plain price; zero for Umbo's own work.
+    pub(crate) size: RequestUnits,
     /// The time that was given, for the message that it is over.
     pub(crate) timeout: Duration,
     /// The payer; none for Umbo's own work.
@@ -26,6 +28,17 @@ pub(crate) struct StoreCall {
 }
 
 impl StoreCall {
+    /// Returns the call as overload control sees it. `None` for an operation that touches no rows.
+    pub(crate) fn of_shard(&self, shard: ShardId) -> Option<ShardCall> {
+        Some(ShardCall {
+            shard,
+            class: Class::of(self.operation)?,
+            tier: self.entry.criticality,
+            caller: self.entry.caller,
+            size: self.size,
+        })
+    }
+
     /// Returns what goes with one call of the store.
     pub(crate) fn context(&self) -> CallContext {
         let mut context = self.anonymous_context();

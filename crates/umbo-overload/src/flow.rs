@@ -5,7 +5,7 @@
 /// Flows by which callers are distinguished: as many as a byte has values.
 pub(crate) const FLOWS: usize = 1 << u8::BITS;
 /// Odd, with bits all over: 2⁶⁴ divided by the golden ratio (Knuth 1973, multiplicative hashing).
-const SPREAD: u64 = 0x9E37_79B9_7F4A_7C15;
+pub(crate) const SPREAD: u64 = 0x9E37_79B9_7F4A_7C15;
 
 /// Returns the flow of a caller in a turn.
 #[inline]

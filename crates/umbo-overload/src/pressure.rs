@@ -4,13 +4,15 @@
 //! **time slices** count those of the last moments, and the **latency** of a class compares them with its
 //! baseline. The **pressure controller** of a shard takes the greatest of three inputs (latency ratio, delay
 //! of the queue, lag of the runtime) and turns it into a **penalty**: price multipliers of the designated
-//! class, for which the **fair shares** say which callers have more than theirs. **Episodes** remember it.
+//! class, and parts of a share that callers are held to, for which the **fair shares** say which callers have more than
+//! theirs. **Heavy work** tells requests apart for which others would wait long. **Episodes** remember it.
 //! [`controller`] puts them together.
 
 pub(crate) mod controller;
 pub(crate) mod designated;
 pub(crate) mod episode;
 pub(crate) mod fair_shares;
+pub(crate) mod heavy_work;
 pub(crate) mod latency;
 pub(crate) mod log_histogram;
 pub(crate) mod penalty;

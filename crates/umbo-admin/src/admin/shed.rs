@@ -11,7 +11,7 @@ use axum::Json;
 use axum::extract::{RawQuery, State};
 use http::HeaderMap;
 use umbo_api::shed::{
-    ClassLatency, EpisodeInfo, ShardOverload, ShardQueue, ShedStatus, TierOverload,
+    ClassLatency, EpisodeInfo, ShardBusy, ShardOverload, ShardQueue, ShedStatus, TierOverload,
 };
 use umbo_dispatcher::overload::Overload;
 use umbo_http::query::Query;
@@ -55,7 +55,8 @@ fn status(overload: &Overload, now: (Instant, Timestamp)) -> ShedStatus {
 }
 
 fn shard((report, queue): (&ShardReport, &QueueStatus)) -> ShardOverload {
-    let tiers = report.prices.iter().zip(&queue.tiers);
+    let held_to = report.shares.held_to.into_iter();
+    let tiers = report.prices.iter().zip(&queue.tiers).zip(held_to);
     ShardOverload {
         shard: report.shard.0,
         overloaded: report.episode.is_some() || queue.is_overloaded(),
@@ -67,6 +68,19 @@ fn shard((report, queue): (&ShardReport, &QueueStatus)) -> ShardOverload {
             waiting: queue.waiting() as u64,
             waiting_ru: queue.work.as_f64(),
         },
+        busy: busy(report),
+    }
+}
+
+fn busy(report: &ShardReport) -> ShardBusy {
+    let (shares, [reads, writes]) = (report.shares, report.heavy);
+    ShardBusy {
+        capacity_ms: millis(shares.capacity),
+        busy_ms: millis(shares.busy),
+        callers: shares.callers,
+        share_ms: shares.share.map(millis),
+        heavy_read_ms: reads.bound.map(millis),
+        heavy_write_ms: writes.bound.map(millis),
     }
 }
 
@@ -83,14 +97,17 @@ fn class(report: &ClassReport) -> ClassLatency {
     }
 }
 
-fn tier((report, queue): (&PriceReport, &TierStatus)) -> TierOverload {
+fn tier(
+    ((report, queue), held_to): ((&PriceReport, &TierStatus), Option<Duration>),
+) -> TierOverload {
     let shed = ShedReason::ALL.into_iter().map(ShedReason::as_str);
     let shed = shed.zip(queue.counts.shed);
     TierOverload {
         tier: report.tier.as_str().to_owned(),
-        penalised: !report.above_share.is_none(),
+        penalised: !report.above_share.is_none() || !report.others.is_none(),
         penalty: report.others.as_f64(),
         penalty_above: report.above_share.as_f64(),
+        held_to_ms: held_to.map(millis),
         waiting: queue.waiting as u64,
         oldest_ms: millis(queue.oldest),
         overloaded: queue.overloaded_for.is_some(),

@@ -67,6 +67,7 @@ impl OwnRows {
                 deadline,
                 is_above_share: false,
             },
+            size: RequestUnits::ZERO,
             timeout,
             payer: None,
             attributes: None,

@@ -128,6 +128,7 @@ impl<'a> Located<'a> {
         StoreCall {
             operation: identified.operation,
             entry: self.entry(),
+            size: self.charge.estimate(),
             timeout: identified.context.timeout,
             payer: Some(self.charge.payer_id()),
             attributes: self.charge.attributes_for_shards(),

@@ -14,13 +14,14 @@ use tokio::time::timeout_at;
 use umbo_http::RequestError;
 use umbo_http::shed_report::ShedReport;
 use umbo_overload::{
-    Admission, AdmissionQueue, Class, Entered, Permit, QueueTicket, ServiceOutcome, Shed, Wakeups,
+    Admission, AdmissionQueue, Entered, Permit, QueueTicket, ServiceOutcome, ShardCall, Shed,
+    Wakeups,
 };
 use umbo_telemetry::trace::Phase;
 use umbo_types::{Deadline, Operation, ShardId};
 
 use crate::dispatcher::Dispatcher;
-use crate::overload::{Waiter, deliver};
+use crate::overload::{Overload, Waiter, deliver};
 use crate::phase::locate::Located;
 use crate::phase::reach;
 use crate::store_call::{Answered, StoreCall, StoreTime, Timed};
@@ -71,6 +72,12 @@ pub(crate) struct HeldPermit<P: Deref<Target = Dispatcher>> {
     /// How long the queue took to give it.
     waited: Duration,
     operation: Operation,
+    /// The call as overload control sees it. `None` if shedding is off.
+    call: Option<ShardCall>,
+    /// Busy time that is counted already.
+    expected: Duration,
+    /// Whether the permit is one for heavy requests.
+    is_heavy: bool,
     /// When the client waits for the answer no longer.
     deadline: Deadline,
     /// None if shedding is off, and once it is given back.
@@ -91,8 +98,9 @@ impl<P: Deref<Target = Dispatcher>> HeldPermit<P> {
         let now = self.dispatcher.clock.monotonic();
         let elapsed = now.saturating_duration_since(self.began);
         let (taken, retries) = (answered.service_time.unwrap_or(elapsed), answered.retries);
-        let charged = self.charged(answered.busy_time.unwrap_or(taken));
-        self.served(taken, elapsed, now);
+        let busy = answered.busy_time.unwrap_or(taken);
+        let charged = self.charged(busy);
+        self.served(taken, busy, elapsed, now);
         Timed {
             answer: answered.answer,
             time: StoreTime {
@@ -107,27 +115,31 @@ impl<P: Deref<Target = Dispatcher>> HeldPermit<P> {
 
     /// Returns what of the time that the shard was busy is charged.
     fn charged(&self, busy_time: Duration) -> Duration {
-        match (&self.dispatcher.overload, Class::of(self.operation)) {
-            (Some(overload), Some(class)) => {
+        match (&self.dispatcher.overload, &self.call) {
+            (Some(overload), Some(call)) => {
                 let controller = overload.controller();
-                controller.charged_time(self.shard, class, busy_time)
+                controller.charged_time(self.shard, call.class, busy_time)
             }
             _ => busy_time,
         }
     }
 
-    /// The latency ratio judges the shard by its own time; the limit of the queue goes by what a
-    /// request takes from here, the way to another machine included.
-    fn served(&mut self, service_time: Duration, elapsed: Duration, now: Instant) {
+    /// The latency ratio judges the shard by its own time for requests that are not heavy; the limit of the queue goes by
+    /// what a request takes from here, the way to another machine included.
+    fn served(&mut self, service_time: Duration, busy: Duration, elapsed: Duration, now: Instant) {
         let Some(overload) = &self.dispatcher.overload else {
             return;
         };
         let operation = self.operation;
-        overload.ended(self.shard, operation);
-        if let Some(class) = Class::of(operation) {
-            overload
-                .controller()
-                .record(self.shard, class, service_time);
+        if !self.is_heavy {
+            overload.ended(self.shard, operation);
+        }
+        if let Some(call) = &self.call {
+            let controller = overload.controller();
+            controller.was_busy(call, busy, self.expected);
+            if !self.is_heavy {
+                controller.record(self.shard, call.class, service_time);
+            }
         }
         let outcome = ServiceOutcome::Served {
             operation,
@@ -137,7 +149,9 @@ impl<P: Deref<Target = Dispatcher>> HeldPermit<P> {
     }
 
     fn give_back(&mut self, outcome: ServiceOutcome, now: Instant) {
-        let queue = queue(&self.dispatcher, self.shard, self.operation);
+        let overload = self.dispatcher.overload.as_ref();
+        let queue =
+            overload.and_then(|overload| overload.queue(self.shard, self.operation, self.is_heavy));
         if let (Some(queue), Some(permit)) = (queue, self.permit.take()) {
             let mut wakeups = Wakeups::new();
             queue.leave(permit, outcome, now, &mut wakeups);
@@ -156,11 +170,14 @@ impl<P: Deref<Target = Dispatcher>> Drop for HeldPermit<P> {
         let now = self.dispatcher.clock.monotonic();
         // Given up for taking too long: it would have taken longer still.
         if self.deadline.has_passed(now)
-            && let Some(class) = Class::of(self.operation)
+            && !self.is_heavy
+            && let Some(call) = &self.call
             && let Some(overload) = &self.dispatcher.overload
         {
             let elapsed = now.saturating_duration_since(self.began);
-            overload.controller().record(self.shard, class, elapsed);
+            overload
+                .controller()
+                .record(self.shard, call.class, elapsed);
         }
         self.give_back(ServiceOutcome::Unknown, now);
     }
@@ -172,32 +189,81 @@ pub(crate) async fn permit_of<P: Deref<Target = Dispatcher>>(
     shard: ShardId,
     call: &StoreCall,
 ) -> Result<HeldPermit<P>, RequestError> {
-    let (permit, began, waited) = admitted(&dispatcher, shard, call).await?;
+    let mut way = Way::into(&dispatcher, shard, call);
+    let (permit, began, waited) = admitted(&dispatcher, shard, call, way.as_mut()).await?;
+    let (as_seen, is_heavy, expected) = way.map_or_else(Default::default, Way::into_parts);
     Ok(HeldPermit {
         dispatcher,
         shard,
         began,
         waited,
         operation: call.operation,
+        call: as_seen,
+        expected,
+        is_heavy,
         deadline: call.entry.deadline,
         permit,
     })
 }
 
-fn queue(
-    dispatcher: &Dispatcher,
-    shard: ShardId,
-    operation: Operation,
-) -> Option<&AdmissionQueue<Waiter>> {
-    let overload = dispatcher.overload.as_ref();
-    overload.and_then(|overload| overload.queue(shard, operation))
+/// The way of one call into a shard.
+struct Way<'a> {
+    overload: &'a Overload,
+    queue: &'a AdmissionQueue<Waiter>,
+    /// `None` for an operation that touches no rows.
+    call: Option<ShardCall>,
+    is_heavy: bool,
+    /// Busy time that is counted before the call is made.
+    expected: Duration,
 }
 
-/// Returns a permit, none if shedding is off, since when it is held, and how long it was waited for.
+impl<'a> Way<'a> {
+    /// Returns the way that a call takes now. `None` if shedding is off, or there is no such shard.
+    fn into(dispatcher: &'a Dispatcher, shard: ShardId, call: &StoreCall) -> Option<Self> {
+        let overload = dispatcher.overload.as_ref()?;
+        let (operation, call) = (call.operation, call.of_shard(shard));
+        let is_heavy = call.is_some_and(|call| overload.controller().is_heavy(&call));
+        Some(Self {
+            queue: overload.queue(shard, operation, is_heavy)?,
+            overload,
+            call,
+            is_heavy,
+            expected: Duration::ZERO,
+        })
+    }
+
+    /// Sheds a call whose caller has used what it is held to.
+    fn check_share(&self, shard: ShardId) -> Result<(), RequestError> {
+        let Some(call) = &self.call else {
+            return Ok(());
+        };
+        match self.overload.controller().refusal(call) {
+            Some(wait) => {
+                let shed = self.queue.shed_for_share(call.tier, wait);
+                Err(RequestError::Shed(report(shard, shed)))
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Counts the busy time that the call is expected to take.
+    fn expect(&mut self) {
+        if let Some(call) = &self.call {
+            self.expected = self.overload.controller().expect(call);
+        }
+    }
+
+    fn into_parts(self) -> (Option<ShardCall>, bool, Duration) {
+        (self.call, self.is_heavy, self.expected)
+    }
+}
+
+/// Returns a permit, `None` if shedding is off, since when it is held, and how long it was waited for.
 async fn admitted(
     dispatcher: &Dispatcher,
     shard: ShardId,
     call: &StoreCall,
+    way: Option<&mut Way<'_>>,
 ) -> Result<(Option<Permit>, Instant, Duration), RequestError> {
     let (entry, timeout) = (&call.entry, call.timeout);
     let late = || RequestError::DeadlineBeforeStore {
@@ -206,12 +272,18 @@ async fn admitted(
     };
     reach::wait_until_reachable(dispatcher, shard, entry.deadline).await?;
     let now = dispatcher.clock.monotonic();
-    let Some(queue) = queue(dispatcher, shard, call.operation) else {
+    let Some(way) = way else {
         if entry.deadline.has_passed(now) {
             return Err(late());
         }
         return Ok((None, now, Duration::ZERO));
     };
+    // Nobody can be told to come later with Umbo's own work.
+    if call.payer.is_some() {
+        way.check_share(shard)?;
+    }
+    way.expect();
+    let queue = way.queue;
     let (mut wakeups, mut admission) = (Wakeups::new(), None);
     let waiter = || {
         let (sender, receiver) = oneshot::channel();
@@ -295,13 +367,25 @@ impl Drop for Waiting<'_> {
     }
 }
 
-/// Sheds a request that the queue of a shard would shed if it came to it now.
+/// Sheds a request that would be shed if it came to its shard now.
 pub(crate) fn turn_away(located: &Located<'_>, shard: ShardId) -> Result<(), RequestError> {
-    let (dispatcher, operation) = (located.dispatcher, located.identified().operation);
-    let Some(queue) = queue(dispatcher, shard, operation).filter(|queue| queue.is_crowded()) else {
+    let dispatcher = located.dispatcher;
+    let Some(overload) = &dispatcher.overload else {
         return Ok(());
     };
-    match queue.turn_away(&located.entry(), dispatcher.clock.monotonic()) {
+    let operation = located.identified().operation;
+    let is_quiet = !overload.controller().is_raised(shard);
+    if is_quiet && !overload.is_crowded(shard, operation) {
+        return Ok(());
+    }
+    let Some(way) = Way::into(dispatcher, shard, &located.call()) else {
+        return Ok(());
+    };
+    way.check_share(shard)?;
+    match way
+        .queue
+        .turn_away(&located.entry(), dispatcher.clock.monotonic())
+    {
         Some(shed) => Err(RequestError::Shed(report(shard, shed))),
         None => Ok(()),
     }
@@ -309,5 +393,6 @@ pub(crate) fn turn_away(located: &Located<'_>, shard: ShardId) -> Result<(), Req
 
 /// Returns whether a request waits already.
 pub(crate) fn is_crowded(dispatcher: &Dispatcher, shard: ShardId, operation: Operation) -> bool {
-    queue(dispatcher, shard, operation).is_some_and(AdmissionQueue::is_crowded)
+    let overload = dispatcher.overload.as_ref();
+    overload.is_some_and(|overload| overload.is_crowded(shard, operation))
 }

@@ -12,6 +12,7 @@ use umbo_types::{Criticality, PriceMultiplier, RequestUnits, ShardId};
 
 use super::episode::{EpisodeLog, OverloadEpisode};
 use super::fair_shares::FairShares;
+use super::heavy_work::HeavyWork;
 use super::latency;
 use super::penalty::Prices;
 use super::pressure_controller::{CLASSES, TickInput};
@@ -25,17 +26,19 @@ use crate::estimate::SLICE;
 /// Timers are not exact: what is half a tick early is in time.
 const EARLY: Duration = TICK.checked_div(2).expect("two is not zero");
 
-/// Work for one shard.
+/// A call of one shard.
 #[derive(Debug, Clone, Copy)]
-pub struct Work {
-    /// The shard that does it.
+pub struct ShardCall {
+    /// The shard that is asked.
     pub shard: ShardId,
+    /// What kind of work it is.
+    pub class: Class,
     /// How much it matters.
     pub tier: Criticality,
     /// A hash of who pays; the same for all requests of a caller.
     pub caller: u64,
-    /// What it was charged.
-    pub cost: RequestUnits,
+    /// The estimate of its request, at the plain price: calls of one class and size take about as long.
+    pub size: RequestUnits,
 }
 
 /// What requests read and count of one shard.
@@ -47,6 +50,7 @@ struct ShardSamples {
     /// The longest service time of each class that is charged, in nanoseconds; 0 where all of it is.
     charged_max: [AtomicU64; CLASSES],
     shares: FairShares,
+    heavy: HeavyWork,
     /// The greatest pressure of any class at the last tick, as the bits of an `f32`.
     pressure: AtomicU32,
 }
@@ -94,6 +98,7 @@ impl OverloadController {
             slices: std::array::from_fn(|_| TimeSlices::new()),
             charged_max: Default::default(),
             shares: FairShares::new(),
+            heavy: HeavyWork::new(),
             pressure: AtomicU32::new(0),
         };
         Self {
@@ -154,18 +159,60 @@ impl OverloadController {
         }
     }
 
-    /// Returns whether a caller has more than its fair share of a shard's present work.
+    /// Returns whether a caller has more than its fair share of a shard's busy time.
     #[inline]
     pub fn is_above_share(&self, shard: ShardId, tier: Criticality, caller: u64) -> bool {
         let shard = self.shards.get(usize::from(shard.0));
         shard.is_some_and(|shard| shard.shares.is_above(tier, caller))
     }
 
-    /// Records what work was charged when it was done: the present work of the shard, by caller.
+    /// Returns how long a caller has to stay away if it has used the part of its share that its tier is held to. While
+    /// nobody is held to a share this is one relaxed load.
     #[inline]
-    pub fn charged(&self, work: &Work) {
-        if let Some(shard) = self.shards.get(usize::from(work.shard.0)) {
-            shard.shares.add(work.tier, work.caller, work.cost);
+    pub fn refusal(&self, call: &ShardCall) -> Option<Duration> {
+        let shard = self.shards.get(usize::from(call.shard.0))?;
+        let is_held = shard.shares.is_held(call.tier);
+        if !is_held || !self.settings.designated.has_caller(call.caller) {
+            return None;
+        }
+        shard.shares.refusal(call.tier, call.caller)
+    }
+
+    /// Returns the busy time that a call is expected to take if its caller is held to a share, and counts it: calls that
+    /// wait are seen by those that come after them. Zero while nobody is held, and then one relaxed load.
+    #[inline]
+    pub fn expect(&self, call: &ShardCall) -> Duration {
+        let shard = self.shards.get(usize::from(call.shard.0));
+        let Some(shard) = shard.filter(|shard| shard.shares.is_held(call.tier)) else {
+            return Duration::ZERO;
+        };
+        let expected = shard.heavy.expected(call.class, call.size);
+        shard.shares.add(call.tier, call.caller, expected);
+        expected
+    }
+
+    /// Returns whether a call takes much longer than others that the shard serves now. While none does this is one
+    /// relaxed load.
+    #[inline]
+    pub fn is_heavy(&self, call: &ShardCall) -> bool {
+        let shard = self.shards.get(usize::from(call.shard.0));
+        shard.is_some_and(|shard| shard.heavy.is_heavy(call.class, call.size))
+    }
+
+    /// Returns the permits for heavy reads or writes of a shard; 1 for a shard that does not exist.
+    pub fn heavy_permits(&self, shard: ShardId, is_write: bool) -> u32 {
+        let shard = self.shards.get(usize::from(shard.0));
+        shard.map_or(1, |shard| shard.heavy.report(is_write).permits)
+    }
+
+    /// Records for how long a call kept its shard busy, of work for several calls at once for its part. Of that `expected`
+    /// is counted already.
+    #[inline]
+    pub fn was_busy(&self, call: &ShardCall, busy: Duration, expected: Duration) {
+        if let Some(shard) = self.shards.get(usize::from(call.shard.0)) {
+            shard.heavy.record(call.class, call.size, busy);
+            let more = busy.saturating_sub(expected);
+            shard.shares.add(call.tier, call.caller, more);
         }
     }
 
@@ -180,12 +227,29 @@ impl OverloadController {
         }
         watch.ticked = now;
         let elapsed_ms = u32::try_from(elapsed.as_millis()).unwrap_or(u32::MAX);
+        let in_second = now.saturating_duration_since(watch.turned);
+        let is_over = in_second + EARLY >= SLICE;
+        if is_over {
+            watch.turned = now;
+        }
         let ShardWatch { shards, log, .. } = &mut *watch;
         for (at, monitor) in shards.iter_mut().enumerate() {
+            let ShardSamples { shares, heavy, .. } = &self.shards[at];
+            if is_over {
+                shares.turn();
+                heavy.turn();
+            }
+            heavy.tick(shares.callers());
             let view = self.view(at, now);
             let input = input(view.shard);
-            let (prices, change) = monitor.tick(&view, &input, elapsed_ms, log, &self.settings);
-            self.shards[at].prices.store(prices.word(), Relaxed);
+            let (measures, change) = monitor.tick(&view, &input, elapsed_ms, log, &self.settings);
+            self.shards[at]
+                .prices
+                .store(measures.prices.word(), Relaxed);
+            shares.hold(
+                measures.parts,
+                if is_over { Duration::ZERO } else { in_second },
+            );
             let pressure = monitor.pressure().to_bits();
             self.shards[at].pressure.store(pressure, Relaxed);
             let charged_max = self.shards[at].charged_max.iter();
@@ -198,10 +262,6 @@ impl OverloadController {
                 Some(EpisodeChange::Ended(episode)) => changes.ended.push(episode),
                 None => {}
             }
-        }
-        if now.saturating_duration_since(watch.turned) + EARLY >= SLICE {
-            watch.turned = now;
-            self.shards.iter().for_each(|shard| shard.shares.turn());
         }
         changes
     }
@@ -251,6 +311,8 @@ impl OverloadController {
         ShardView {
             shard: ShardId(at as u16),
             slices: &self.shards[at].slices,
+            shares: &self.shards[at].shares,
+            heavy: &self.shards[at].heavy,
             now,
         }
     }

@@ -1,77 +1,266 @@
-//! Which callers have more than their fair share of a shard's present work.
+//! Fair shares of a shard's busy time.
 //!
-//! What the quotas charge is added up by tier and caller for a second, and the second before is compared:
-//! the fair share of a tier is its work divided by its callers. Callers are distinguished by their flow, which
-//! changes every second. Recording and asking take no lock.
+//! The busy time of each caller, by tier, is added up for a second. The fair share of a caller is the capacity of the
+//! shard divided by the callers of the second before; the capacity is the longest busy second of the last minutes. A
+//! caller alone has no share to exceed. While an overload is held against a tier, its callers may use a part of their
+//! share: a tenth of it more with each tick of the second.
+//!
+//! A cell belongs to one caller of one tier for a second, so that nobody answers for somebody else. A caller that finds
+//! no free cell is not judged. Recording and asking take no lock.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
 
-use umbo_types::{Criticality, RequestUnits};
+use umbo_types::Criticality;
 
-use crate::flow::{FLOWS, flow_of};
+use super::settings::TICK;
+use crate::estimate::SLICE;
+use crate::flow::SPREAD;
 
-/// The work of each flow of each tier, in micro-RU.
-type FlowWork = [[AtomicU64; FLOWS]; Criticality::ALL.len()];
+const TIERS: usize = Criticality::ALL.len();
+/// Callers of a tier that are told apart: as many as a byte has values.
+const CELLS: usize = 1 << u8::BITS;
+/// Cells that a caller may have: with half of all cells taken, one caller in sixteen finds none.
+const PROBES: usize = 4;
+/// Bits of a cell that hold busy time, in nanoseconds: more than two hours.
+const BUSY_BITS: u32 = 43;
+/// Bit of a cell whose caller was refused.
+const REFUSED: u64 = 1 << BUSY_BITS;
+/// The busy time in a cell.
+const BUSY: u64 = REFUSED - 1;
+/// The tag of the caller in a cell: 20 bits.
+const TAG: u64 = !(REFUSED | BUSY);
+/// Longest busy time that is added at once, far below the room of a cell.
+const BUSY_MAX: Duration = Duration::from_mins(1);
+/// What a second leaves of the capacity: a mean age of a minute.
+const CAPACITY_KEPT: f64 = 1.0 - 1.0 / 60.0;
+/// Fewest callers between whom a shard is shared.
+const CALLERS_MIN: u64 = 2;
+/// Stands for a share or an allowance that does not exist.
+const UNBOUNDED: u64 = u64::MAX;
 
-/// The work of one shard by tier and caller.
+/// The cells of each tier in one second.
+type Cells = [[AtomicU64; CELLS]; TIERS];
+
+/// The busy time of one shard by tier and caller.
 #[derive(Debug)]
 pub(crate) struct FairShares {
     /// Of the second under way and of the one before, by the parity of its number.
-    cells: [FlowWork; 2],
+    cells: [Cells; 2],
     /// Number of the second under way.
     slice: AtomicU64,
-    /// The fair share of each tier in the second before.
-    fair: [AtomicU64; Criticality::ALL.len()],
+    /// Longest busy second of late, in nanoseconds.
+    capacity: AtomicU64,
+    /// The fair share of each caller, in nanoseconds of a second.
+    share: AtomicU64,
+    /// Callers of the second before, and their busy time in nanoseconds.
+    callers: AtomicU64,
+    busy: AtomicU64,
+    /// What a caller of each tier may use in a second, and up to the next tick of this one.
+    rate: [AtomicU64; TIERS],
+    allowed: [AtomicU64; TIERS],
+}
+
+/// The shares of one shard, for people.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ShareReport {
+    /// Longest busy second of late: the capacity of the shard in busy time a second, as far as it was needed.
+    pub capacity: Duration,
+    /// Busy time of the second before.
+    pub busy: Duration,
+    /// Callers of the second before, by tier.
+    pub callers: u64,
+    /// The fair share of each, in busy time a second. `None` with fewer than two callers.
+    pub share: Option<Duration>,
+    /// Busy time a second to which callers of each tier are held, lowest tier first. `None` for a tier whose callers are
+    /// not held to any.
+    pub held_to: [Option<Duration>; TIERS],
 }
 
 impl FairShares {
     pub(crate) fn new() -> Self {
         let cells = || std::array::from_fn(|_| std::array::from_fn(|_| AtomicU64::new(0)));
+        let unbounded = || std::array::from_fn(|_| AtomicU64::new(UNBOUNDED));
         Self {
             cells: [cells(), cells()],
             slice: AtomicU64::new(1),
-            fair: std::array::from_fn(|_| AtomicU64::new(u64::MAX)),
+            capacity: AtomicU64::new(0),
+            share: AtomicU64::new(UNBOUNDED),
+            callers: AtomicU64::new(0),
+            busy: AtomicU64::new(0),
+            rate: unbounded(),
+            allowed: unbounded(),
         }
     }
 
-    /// Adds work that was charged.
+    /// Adds busy time of a caller.
     #[inline]
-    pub(crate) fn add(&self, tier: Criticality, caller: u64, charged: RequestUnits) {
-        let slice = self.slice.load(Relaxed);
-        let cell = self.cell(slice, tier, caller);
-        cell.fetch_add(charged.as_micros(), Relaxed);
+    pub(crate) fn add(&self, tier: Criticality, caller: u64, busy: Duration) {
+        if let Some(cell) = self.claim(tier, caller) {
+            cell.fetch_add(busy.min(BUSY_MAX).as_nanos() as u64, Relaxed);
+        }
     }
 
-    /// Returns whether a caller had more than its fair share in the second before.
+    /// Returns how long a caller above its share has to stay away if it has used the part that its tier is held to. One
+    /// relaxed load while the tier is not held to any.
+    #[inline]
+    pub(crate) fn refusal(&self, tier: Criticality, caller: u64) -> Option<Duration> {
+        match self.allowed[tier as usize].load(Relaxed) {
+            UNBOUNDED => None,
+            allowed => self.refusal_beyond(tier, caller, allowed),
+        }
+    }
+
+    #[cold]
+    fn refusal_beyond(&self, tier: Criticality, caller: u64, allowed: u64) -> Option<Duration> {
+        let cell = self.claim(tier, caller)?;
+        let used = cell.load(Relaxed) & BUSY;
+        let over = used.checked_sub(allowed)?;
+        if !self.is_above(tier, caller) {
+            return None;
+        }
+        cell.fetch_or(REFUSED, Relaxed);
+        let rate = self.rate[tier as usize].load(Relaxed).max(1) as f64;
+        let over = SLICE.mul_f64((over as f64 / rate).min(1.0));
+        Some((TICK + over).min(SLICE))
+    }
+
+    /// Returns whether a tier is held to a part of its shares.
+    #[inline]
+    pub(crate) fn is_held(&self, tier: Criticality) -> bool {
+        self.allowed[tier as usize].load(Relaxed) != UNBOUNDED
+    }
+
+    /// Returns whether a caller has more than its fair share, or was refused for that within the last two seconds.
     pub(crate) fn is_above(&self, tier: Criticality, caller: u64) -> bool {
-        let before = self.slice.load(Relaxed).wrapping_sub(1);
-        let had = self.cell(before, tier, caller).load(Relaxed);
-        had > self.fair[tier as usize].load(Relaxed)
+        let (slice, share) = (self.slice.load(Relaxed), self.share.load(Relaxed));
+        let seconds = [slice, slice.wrapping_sub(1)];
+        let mut cells = seconds.into_iter().filter_map(|slice| {
+            let (mut probes, tag) = self.probes(slice, tier, caller);
+            probes.find(|cell| cell.load(Relaxed) & TAG == tag)
+        });
+        cells.any(|cell| is_above(cell.load(Relaxed), share))
     }
 
-    /// Begins the next second; only the tick does.
+    /// Returns the tiers whose callers above their fair share are to be reached: those use more than all lower tiers
+    /// together. So a crowd of small callers does not turn the measures against a large one of a higher tier.
+    pub(crate) fn tiers_above(&self) -> [bool; TIERS] {
+        let share = self.share.load(Relaxed);
+        let mut lower = 0;
+        std::array::from_fn(|tier| {
+            let (mut has_above, mut above, mut all) = (false, 0, 0);
+            for cell in self.cells.iter().flat_map(|cells| &cells[tier]) {
+                let cell = cell.load(Relaxed);
+                let is_one = is_above(cell, share);
+                has_above |= is_one;
+                above += if is_one { cell & BUSY } else { 0 };
+                all += cell & BUSY;
+            }
+            let is_reached = has_above && above >= lower;
+            lower += all;
+            is_reached
+        })
+    }
+
+    /// Begins the next second; only the tick does. While a tier is held to its shares the capacity does not fall: it is
+    /// not used in full.
     pub(crate) fn turn(&self) {
         let slice = self.slice.load(Relaxed);
-        for (tier, fair) in self.cells_of(slice).iter().zip(&self.fair) {
-            let had = tier.iter().map(|cell| cell.load(Relaxed));
-            let (sum, callers) = had.fold((0, 0), |(sum, callers), had| {
-                (sum + had, callers + u64::from(had > 0))
-            });
-            fair.store(sum.checked_div(callers).unwrap_or(u64::MAX), Relaxed);
+        let (mut callers, mut busy) = (0, 0);
+        for cell in self.cells_of(slice).iter().flatten() {
+            let cell = cell.load(Relaxed);
+            callers += u64::from(cell != 0);
+            busy += cell & BUSY;
         }
+        let is_held = Criticality::ALL.into_iter().any(|tier| self.is_held(tier));
+        let kept = if is_held { 1.0 } else { CAPACITY_KEPT };
+        let capacity = self.capacity.load(Relaxed) as f64 * kept;
+        let capacity = busy.max(capacity as u64);
+        let share = if callers >= CALLERS_MIN {
+            capacity / callers
+        } else {
+            UNBOUNDED
+        };
+        self.capacity.store(capacity, Relaxed);
+        self.callers.store(callers, Relaxed);
+        self.busy.store(busy, Relaxed);
+        self.share.store(share, Relaxed);
         for cell in self.cells_of(slice + 1).iter().flatten() {
             cell.store(0, Relaxed);
         }
         self.slice.store(slice + 1, Relaxed);
     }
 
-    fn cell(&self, slice: u64, tier: Criticality, caller: u64) -> &AtomicU64 {
-        &self.cells_of(slice)[tier as usize][usize::from(flow_of(caller, slice))]
+    /// Holds the callers of each tier to a part of their share, or to none; `elapsed` is how much of the second is over.
+    /// Only the tick does.
+    pub(crate) fn hold(&self, parts: [Option<f64>; TIERS], elapsed: Duration) {
+        let share = self.share.load(Relaxed);
+        let up_to = (elapsed + TICK).min(SLICE).as_secs_f64() / SLICE.as_secs_f64();
+        for (tier, part) in parts.into_iter().enumerate() {
+            let part = part.filter(|_| share != UNBOUNDED);
+            let rate = part.map(|part| share as f64 * part);
+            let allowed = rate.map_or(UNBOUNDED, |rate| (rate * up_to) as u64);
+            self.rate[tier].store(rate.map_or(UNBOUNDED, |rate| rate as u64), Relaxed);
+            self.allowed[tier].store(allowed, Relaxed);
+        }
     }
 
-    fn cells_of(&self, slice: u64) -> &FlowWork {
+    /// Returns how many callers there were in the second before, or are in this one if they are more.
+    pub(crate) fn callers(&self) -> u64 {
+        let cells = self.cells_of(self.slice.load(Relaxed)).iter().flatten();
+        let now = cells.filter(|cell| cell.load(Relaxed) != 0).count() as u64;
+        now.max(self.callers.load(Relaxed))
+    }
+
+    /// Returns the state for people.
+    pub(crate) fn report(&self) -> ShareReport {
+        let bounded = |nanos: &AtomicU64| {
+            let nanos = nanos.load(Relaxed);
+            (nanos != UNBOUNDED).then(|| Duration::from_nanos(nanos))
+        };
+        ShareReport {
+            capacity: Duration::from_nanos(self.capacity.load(Relaxed)),
+            busy: Duration::from_nanos(self.busy.load(Relaxed)),
+            callers: self.callers.load(Relaxed),
+            share: bounded(&self.share),
+            held_to: std::array::from_fn(|tier| bounded(&self.rate[tier])),
+        }
+    }
+
+    /// Returns the cell of a caller in this second; takes a free one where it has none.
+    fn claim(&self, tier: Criticality, caller: u64) -> Option<&AtomicU64> {
+        let (mut probes, tag) = self.probes(self.slice.load(Relaxed), tier, caller);
+        probes.find(|cell| match cell.load(Relaxed) {
+            0 => match cell.compare_exchange(0, tag, Relaxed, Relaxed) {
+                Ok(_) => true,
+                Err(taken) => taken & TAG == tag,
+            },
+            taken => taken & TAG == tag,
+        })
+    }
+
+    /// Returns the cells that a caller may have, and its tag, which is not 0.
+    fn probes(
+        &self,
+        slice: u64,
+        tier: Criticality,
+        caller: u64,
+    ) -> (impl Iterator<Item = &AtomicU64>, u64) {
+        let spread = caller.wrapping_mul(SPREAD);
+        let tag = (spread & TAG).max(REFUSED << 1);
+        let first = (spread >> (BUSY_BITS - u8::BITS)) as usize;
+        let cells = &self.cells_of(slice)[tier as usize];
+        let probes = (0..PROBES).map(move |probe| &cells[(first + probe) % CELLS]);
+        (probes, tag)
+    }
+
+    fn cells_of(&self, slice: u64) -> &Cells {
         &self.cells[slice as usize % self.cells.len()]
     }
+}
+
+const fn is_above(cell: u64, share: u64) -> bool {
+    cell & REFUSED != 0 || cell & BUSY > share
 }
 
 #[cfg(test)]
@@ -80,20 +269,29 @@ mod tests {
 
     const TIER: Criticality = Criticality::SheddablePlus;
 
-    fn units(units: u64) -> RequestUnits {
-        RequestUnits::from_micros(units * 1_000_000)
+    fn add(shares: &FairShares, callers: impl IntoIterator<Item = (u64, u64)>) {
+        for (caller, millis) in callers {
+            shares.add(TIER, caller, Duration::from_millis(millis));
+        }
+    }
+
+    fn refuse(shares: &FairShares, caller: u64) -> Option<Duration> {
+        let refusal = shares.refusal(TIER, caller);
+        if refusal.is_none() {
+            shares.add(TIER, caller, Duration::from_millis(10));
+        }
+        refusal
     }
 
     #[test]
-    fn who_has_more_than_the_mean_is_above_its_share_for_the_next_second() {
+    fn a_caller_with_more_than_the_capacity_by_callers_is_above_its_share() {
         let shares = FairShares::new();
-        for (caller, had) in [(1, 10), (2, 10), (3, 100)] {
-            shares.add(TIER, caller, units(had));
-        }
+        add(&shares, [(1, 10), (2, 10), (3, 100)]);
         assert!(!shares.is_above(TIER, 3), "the second is not over");
         shares.turn();
-        assert!(shares.is_above(TIER, 3));
+        assert!(shares.is_above(TIER, 3) && !shares.is_above(TIER, 1));
         assert!(!shares.is_above(TIER, 9) && !shares.is_above(Criticality::Sheddable, 3));
+        assert_eq!(shares.tiers_above(), [false, true, false, false]);
         shares.turn();
         assert!(!shares.is_above(TIER, 3), "it has asked for nothing since");
     }
@@ -101,12 +299,89 @@ mod tests {
     #[test]
     fn one_caller_alone_and_equal_callers_have_their_share() {
         let shares = FairShares::new();
-        shares.add(TIER, 7, units(1_000));
+        add(&shares, [(7, 1_000)]);
         shares.turn();
         assert!(!shares.is_above(TIER, 7));
-        shares.add(TIER, 1, units(5));
-        shares.add(TIER, 2, units(5));
+        add(&shares, [(1, 500), (2, 500)]);
         shares.turn();
         assert!(!shares.is_above(TIER, 1) && !shares.is_above(TIER, 2));
+        // Of a shard that has done more, neither has its share.
+        add(&shares, [(1, 100), (2, 10)]);
+        shares.turn();
+        assert!(!shares.is_above(TIER, 1));
+    }
+
+    #[test]
+    fn callers_are_held_to_a_part_of_the_share_that_grows_with_the_second() {
+        let shares = FairShares::new();
+        add(&shares, [(1, 700), (2, 100)]);
+        shares.turn();
+        assert_eq!(shares.refusal(TIER, 1), None, "nothing is held");
+        // 200 ms a second: 20 in the first tick.
+        let half = [None, Some(0.5), None, None];
+        shares.hold(half, Duration::ZERO);
+        assert_eq!(refuse(&shares, 1), None);
+        assert_eq!(refuse(&shares, 1), None);
+        assert_eq!(refuse(&shares, 1), Some(TICK));
+        let below = (0..9).filter(|_| refuse(&shares, 2).is_none());
+        assert_eq!(below.count(), 9, "who is below its share is not refused");
+        let elsewhere = shares.refusal(Criticality::Critical, 1);
+        assert_eq!(elsewhere, None);
+        shares.hold(half, SLICE / 2);
+        let granted = (0..100).filter(|_| refuse(&shares, 1).is_none());
+        assert_eq!(granted.count(), 10);
+        assert_eq!(shares.report().held_to[1], Some(SLICE / 5));
+        shares.hold([None; TIERS], SLICE / 2);
+        assert_eq!(refuse(&shares, 1), None);
+    }
+
+    #[test]
+    fn a_crowd_of_a_lower_tier_does_not_make_a_large_caller_the_culprit() {
+        let shares = FairShares::new();
+        shares.add(Criticality::Critical, 1, Duration::from_millis(300));
+        let crowd = |callers: u64| {
+            let add = |caller| shares.add(Criticality::Sheddable, caller, Duration::from_millis(4));
+            (100..100 + callers).for_each(add);
+        };
+        crowd(100);
+        shares.turn();
+        assert!(shares.is_above(Criticality::Critical, 1));
+        assert_eq!(shares.tiers_above(), [false; TIERS]);
+        (0..2).for_each(|_| shares.turn());
+        shares.add(Criticality::Critical, 1, Duration::from_millis(300));
+        crowd(50);
+        shares.turn();
+        assert_eq!(shares.tiers_above(), [false, false, true, false]);
+    }
+
+    #[test]
+    fn no_caller_answers_for_another_one() {
+        let shares = FairShares::new();
+        add(&shares, (0..100).map(|caller| (caller, 10)));
+        add(&shares, [(1_000, 500)]);
+        shares.turn();
+        let above = (0..100_000).filter(|caller| shares.is_above(TIER, *caller));
+        assert_eq!(above.collect::<Vec<_>>(), [1_000]);
+        assert_eq!(shares.report().callers, 101);
+        // With more callers than cells some are not judged.
+        add(&shares, (0..10_000).map(|caller| (caller, 10)));
+        shares.turn();
+        let callers = shares.report().callers as usize;
+        assert!((CELLS - 8..=CELLS).contains(&callers), "{callers}");
+    }
+
+    #[test]
+    fn the_capacity_is_the_longest_second_of_late_and_stays_while_a_tier_is_held() {
+        let shares = FairShares::new();
+        add(&shares, [(1, 600), (2, 200)]);
+        shares.turn();
+        let capacity = || shares.report().capacity.as_millis();
+        assert_eq!(capacity(), 800);
+        shares.hold([Some(1.0); TIERS], Duration::ZERO);
+        (0..100).for_each(|_| shares.turn());
+        assert_eq!(capacity(), 800);
+        shares.hold([None; TIERS], Duration::ZERO);
+        (0..60).for_each(|_| shares.turn());
+        assert!((280..310).contains(&capacity()), "{}", capacity());
     }
 }

@@ -1,25 +1,50 @@
-//! The penalty of a shard: by how much the pressure multiplies the prices of the designated class.
+//! The penalty of a shard: who pays more, and who is held to a part of its share, while the shard is under pressure.
 //!
-//! A *level* from 0 rises with the pressure and falls without it. Each tier of the class has two stages,
-//! lowest tier first: callers above their fair share, then all. A stage multiplies prices by up to 8; the
-//! level says how many stages are climbed, and how much of the next one. Without pressure the level is gone
-//! within a second: the penalty ends with what caused it.
+//! Callers above their fair share come first, lowest tier first. In each tier their price rises up to 8 times; then they
+//! are held to their share, and while the pressure lasts to less and less of it, down to a tenth; if it does not end by
+//! that, the next tier that has such callers follows. Other callers pay more only after two seconds of pressure without anybody above its share,
+//! lowest tier first. Nobody else is refused by the penalty.
+//!
+//! Without pressure prices are plain within a second. Callers who still ask for more than their share are held to it for
+//! a minute: if they were let go at once, the pressure would return with them.
 //!
 //! Requests read all multipliers in one word, 0 if no caller pays more.
 
+use std::time::Duration;
+
 use umbo_types::{Criticality, PriceMultiplier};
 
+use super::settings::TICK;
+
+const TIERS: usize = Criticality::ALL.len();
 /// The highest multiplier, as a power of two: the price of the whole class drains an eighth of the work out
 /// of the same bucket.
 pub(crate) const EXPONENT_MAX: u8 = 3;
-/// Stages that a tick climbs under full pressure: the first multiplier is felt within half a second.
+/// Part of a tier's stage that a tick climbs under full pressure: the first multiplier is felt within half a second.
 const RISE: f64 = 0.25;
-/// Stages that a tick without pressure takes back: twice as fast as full pressure climbs.
+/// Part of a stage that a tick without pressure takes back: twice as fast as full pressure climbs.
 const FALL: f64 = 2.0 * RISE;
+/// Part of the stage of callers above their share in which their price rises; in the rest they are held to less and less.
+const PRICE_PART: f64 = 0.25;
+/// The smallest part of their share that callers are held to.
+const PART_MIN: f64 = 0.1;
+/// Ticks of pressure without a caller above its share, after which others pay more: two seconds, as long as it takes to
+/// tell callers apart.
+const GRACE_TICKS: u32 = ticks(Duration::from_secs(2));
+/// Ticks that a tier is held to the least before the next one is reached: four seconds, as the end of an overload is found
+/// within three.
+const SETTLE_TICKS: u32 = ticks(Duration::from_secs(4));
+/// Ticks without pressure after which callers above their share are let go, to see whether the pressure returns: a
+/// minute, so that it is felt for a fiftieth of the time.
+const HELD_TICKS: u32 = ticks(Duration::from_mins(1));
 /// Parts of an exponent in the word: as many as a byte has room for, a power of two so that halves are exact.
 const PARTS: f64 = (1_u32 << (u8::MAX / EXPONENT_MAX).ilog2()) as f64;
-/// Stages of a tier: callers above their fair share, then all.
-const STAGES: [bool; 2] = [true, false];
+/// Multipliers of a tier: of callers above their fair share, and of the others.
+const STAGES: usize = 2;
+
+const fn ticks(time: Duration) -> u32 {
+    (time.as_millis() / TICK.as_millis()) as u32
+}
 
 /// Price multipliers of all tiers in one word.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -49,7 +74,7 @@ impl Prices {
     }
 
     const fn shift(tier: Criticality, is_above: bool) -> u32 {
-        (tier as u32 * STAGES.len() as u32 + is_above as u32) * u8::BITS
+        (tier as u32 * STAGES as u32 + is_above as u32) * u8::BITS
     }
 }
 
@@ -58,38 +83,111 @@ fn hundredths(exponent: f64) -> u16 {
     (exponent.exp2() * 100.0).round() as u16
 }
 
-/// How far the prices of one shard have risen.
+/// What follows from the pressure of a shard.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub(crate) struct Measures {
+    /// Price multipliers.
+    pub(crate) prices: Prices,
+    /// The part of their share that callers of each tier are held to.
+    pub(crate) parts: [Option<f64>; TIERS],
+}
+
+/// How far the penalty of one shard has gone.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Penalty {
-    level: f64,
+    /// How far callers above their share are reached, by tier, from 0 to 1.
+    above: [f64; TIERS],
+    /// Tiers of which the others pay more, and the part of the next one.
+    others: f64,
+    /// Ticks of pressure without a caller above its share.
+    without_above: u32,
+    /// Ticks of pressure for which a tier has been held to the least, while the next one waits.
+    settled: u32,
+    /// Ticks without pressure.
+    calm: u32,
 }
 
 impl Penalty {
-    /// Advances by a tick with a pressure from 0 to 1; the class has the tiers up to `tier_max`.
-    #[expect(clippy::cast_sign_loss)] // an exponent is not negative
-    pub(crate) fn tick(&mut self, pressure: f64, tier_max: Criticality) -> Prices {
-        let stages_of = STAGES.len() as u8;
-        let stages = f64::from(stages_of * (tier_max as u8 + 1));
-        self.level = if pressure > 0.0 {
-            (self.level + RISE * pressure).min(stages)
+    /// Advances by a tick with a pressure from 0 to 1. The class that pays more has the tiers up to `tier_max`;
+    /// `tiers_above` have a caller above its fair share.
+    pub(crate) fn tick(
+        &mut self,
+        pressure: f64,
+        tier_max: Criticality,
+        tiers_above: [bool; TIERS],
+    ) -> Measures {
+        if pressure > 0.0 {
+            self.rise(pressure, tier_max, tiers_above);
         } else {
-            (self.level - FALL).max(0.0)
-        };
-        let mut word = 0;
-        for tier in Criticality::ALL {
-            for (stage, is_above) in (0..).zip(STAGES) {
-                let before = f64::from(stages_of * tier as u8 + stage);
-                let climbed = (self.level - before).clamp(0.0, 1.0);
-                let parts = (climbed * f64::from(EXPONENT_MAX) * PARTS).round() as u64;
-                word |= parts << Prices::shift(tier, is_above);
-            }
+            self.fall(tiers_above);
         }
-        Prices(word)
+        self.measures(tier_max)
     }
 
-    /// Returns whether no caller pays more.
+    fn rise(&mut self, pressure: f64, tier_max: Criticality, tiers_above: [bool; TIERS]) {
+        self.calm = 0;
+        let step = RISE * pressure;
+        let next = (0..TIERS).find(|&tier| tiers_above[tier] && self.above[tier] < 1.0);
+        if let Some(next) = next {
+            let is_first = !tiers_above[..next].contains(&true);
+            if is_first || self.above[next] > 0.0 || self.settled >= SETTLE_TICKS {
+                self.above[next] = (self.above[next] + step).min(1.0);
+                self.settled = 0;
+            } else {
+                self.settled += 1;
+            }
+        }
+        if tiers_above.contains(&true) {
+            self.without_above = 0;
+            self.others = (self.others - FALL).max(0.0);
+        } else {
+            self.without_above = self.without_above.saturating_add(1);
+            if self.without_above > GRACE_TICKS {
+                self.others = (self.others + step).min(f64::from(tier_max as u8 + 1));
+            }
+        }
+    }
+
+    fn fall(&mut self, tiers_above: [bool; TIERS]) {
+        self.calm = self.calm.saturating_add(1);
+        self.without_above = 0;
+        self.others = (self.others - FALL).max(0.0);
+        for (reached, has_above) in self.above.iter_mut().zip(tiers_above) {
+            *reached = if has_above && *reached >= PRICE_PART && self.calm < HELD_TICKS {
+                (*reached - RISE * PART_MIN).max(PRICE_PART)
+            } else {
+                (*reached - FALL).max(0.0)
+            };
+        }
+    }
+
+    #[expect(clippy::cast_sign_loss)] // an exponent is not negative
+    fn measures(&self, tier_max: Criticality) -> Measures {
+        let mut word = 0;
+        let mut add = |tier: Criticality, is_above: bool, part: f64| {
+            let part = part.clamp(0.0, 1.0);
+            let parts = (part * f64::from(EXPONENT_MAX) * PARTS).round() as u64;
+            word |= parts << Prices::shift(tier, is_above);
+        };
+        for tier in Criticality::ALL {
+            if tier <= tier_max {
+                add(tier, true, self.above[tier as usize] / PRICE_PART);
+                add(tier, false, self.others - f64::from(tier as u8));
+            }
+        }
+        let part = |reached: f64| {
+            let climbed = (reached - PRICE_PART) / (1.0 - PRICE_PART);
+            (climbed >= 0.0).then(|| PART_MIN.powf(climbed))
+        };
+        Measures {
+            prices: Prices(word),
+            parts: self.above.map(part),
+        }
+    }
+
+    /// Returns whether nobody pays more or is held to its share.
     pub(crate) fn is_none(self) -> bool {
-        self.level <= 0.0
+        self.others <= 0.0 && self.above.iter().all(|reached| *reached <= 0.0)
     }
 }
 
@@ -97,49 +195,87 @@ impl Penalty {
 mod tests {
     use super::*;
 
-    fn of(prices: Prices, tier: Criticality) -> (u16, u16) {
-        let hundredths = |is_above| prices.multiplier(tier, is_above).as_hundredths();
+    const NOBODY: [bool; TIERS] = [false; TIERS];
+    const TIER_MAX: Criticality = Criticality::SheddablePlus;
+
+    fn of(measures: Measures, tier: Criticality) -> (u16, u16) {
+        let hundredths = |is_above| measures.prices.multiplier(tier, is_above).as_hundredths();
         (hundredths(true), hundredths(false))
     }
 
-    #[test]
-    fn the_lowest_tier_pays_first_and_within_it_who_is_above_its_share() {
-        let mut penalty = Penalty::default();
-        let mut prices = Prices::default();
-        for _ in 0..2 {
-            prices = penalty.tick(1.0, Criticality::SheddablePlus);
-        }
-        assert_eq!(of(prices, Criticality::Sheddable), (283, 100));
-        for _ in 0..6 {
-            prices = penalty.tick(1.0, Criticality::SheddablePlus);
-        }
-        assert_eq!(of(prices, Criticality::Sheddable), (800, 800));
-        assert_eq!(of(prices, Criticality::SheddablePlus), (100, 100));
-        for _ in 0..100 {
-            prices = penalty.tick(0.5, Criticality::SheddablePlus);
-        }
-        assert_eq!(of(prices, Criticality::SheddablePlus), (800, 800));
-        assert_eq!(of(prices, Criticality::Critical), (100, 100));
-        assert!(!prices.has(Criticality::Critical) && prices.has(Criticality::SheddablePlus));
+    fn ticks(penalty: &mut Penalty, ticks: u32, pressure: f64, above: [bool; TIERS]) -> Measures {
+        let tick = |_, _| penalty.tick(pressure, TIER_MAX, above);
+        (0..ticks).fold(Measures::default(), tick)
     }
 
     #[test]
-    fn it_ends_with_the_pressure() {
+    fn callers_above_their_share_pay_first_and_are_held_to_it_then() {
         let mut penalty = Penalty::default();
-        (0..100).for_each(|_| _ = penalty.tick(1.0, Criticality::SheddablePlus));
-        let ticks = (1..=100).find(|_| penalty.tick(0.0, Criticality::SheddablePlus).word() == 0);
-        assert!(ticks.is_some_and(|ticks| ticks <= 10), "{ticks:?}");
-        assert!(penalty.is_none());
+        let above = [true, false, true, false];
+        let measures = ticks(&mut penalty, 1, 0.5, above);
+        assert_eq!(of(measures, Criticality::Sheddable), (283, 100));
+        assert_eq!(measures.parts, [None; TIERS]);
+        let measures = ticks(&mut penalty, 1, 0.5, above);
+        assert_eq!(of(measures, Criticality::Sheddable), (800, 100));
+        assert_eq!(measures.parts, [Some(1.0), None, None, None]);
+        let measures = ticks(&mut penalty, 3, 1.0, above);
+        let parts = measures
+            .parts
+            .map(|part| part.map(|part| (part * 100.0).round()));
+        assert_eq!(parts, [Some(10.0), None, None, None]);
+        let measures = ticks(&mut penalty, SETTLE_TICKS - 1, 1.0, above);
+        assert_eq!(measures.parts[2], None);
+        // The next tier that has some; its price stays, as it is above the class.
+        let measures = ticks(&mut penalty, 5, 1.0, above);
+        assert_eq!(measures.parts[2], measures.parts[0]);
+        assert_eq!(of(measures, Criticality::Critical), (100, 100));
+        assert_eq!(
+            of(measures, Criticality::Sheddable),
+            (800, 100),
+            "nobody else pays"
+        );
+    }
+
+    #[test]
+    fn others_pay_after_two_seconds_without_anybody_above() {
+        let mut penalty = Penalty::default();
+        let measures = ticks(&mut penalty, GRACE_TICKS, 1.0, NOBODY);
+        assert_eq!(measures, Measures::default());
+        let measures = ticks(&mut penalty, 4, 1.0, NOBODY);
+        assert_eq!(of(measures, Criticality::Sheddable), (100, 800));
+        assert!(!measures.prices.has(Criticality::SheddablePlus));
+        let measures = ticks(&mut penalty, 100, 1.0, NOBODY);
+        assert_eq!(of(measures, Criticality::SheddablePlus), (100, 800));
+        assert_eq!(of(measures, Criticality::Critical), (100, 100));
+        assert_eq!(measures.parts, [None; TIERS], "nobody is refused");
+        // As soon as one is above its share the others pay no more.
+        let measures = ticks(&mut penalty, 8, 1.0, [true, false, false, false]);
+        assert_eq!(of(measures, Criticality::Sheddable), (800, 100));
+    }
+
+    #[test]
+    fn it_ends_with_the_pressure_and_with_those_who_ask_for_too_much() {
+        let mut penalty = Penalty::default();
+        let above = [true, false, false, false];
+        ticks(&mut penalty, 100, 1.0, above);
+        // They go on asking: they are held to their share, and no longer to less.
+        let measures = ticks(&mut penalty, 100, 0.0, above);
+        assert_eq!(measures.parts, [Some(1.0), None, None, None]);
+        assert!(!penalty.is_none());
+        let measures = ticks(&mut penalty, 2, 0.0, NOBODY);
+        assert!(penalty.is_none() && measures == Measures::default());
+        ticks(&mut penalty, 10, 1.0, above);
+        let held = (1..).find(|_| ticks(&mut penalty, 1, 0.0, above).parts[0].is_none());
+        assert_eq!(held, Some(HELD_TICKS));
     }
 
     #[test]
     fn a_class_of_one_tier_leaves_the_others_alone() {
         let mut penalty = Penalty::default();
-        let prices = (0..100).fold(Prices::default(), |_, _| {
-            penalty.tick(1.0, Criticality::Sheddable)
-        });
-        assert_eq!(of(prices, Criticality::Sheddable), (800, 800));
-        assert!(!prices.has(Criticality::SheddablePlus));
-        assert_eq!(Prices::of_word(prices.word()), prices);
+        let tick = |_, _| penalty.tick(1.0, Criticality::Sheddable, NOBODY);
+        let measures = (0..100).fold(Measures::default(), tick);
+        assert_eq!(of(measures, Criticality::Sheddable), (100, 800));
+        assert!(!measures.prices.has(Criticality::SheddablePlus));
+        assert_eq!(Prices::of_word(measures.prices.word()), measures.prices);
     }
 }

@@ -6,7 +6,7 @@ use umbo_types::Criticality;
 
 use super::designated::DesignatedClass;
 use super::latency::pressure_of;
-use super::penalty::{Penalty, Prices};
+use super::penalty::{Measures, Penalty};
 use crate::class::Class;
 
 /// Classes that each shard has.
@@ -26,6 +26,13 @@ pub struct TickInput {
     pub shed: [u64; Criticality::ALL.len()],
     /// The same by queue: that for reads, and that for writes.
     pub shed_by_queue: [u64; 2],
+}
+
+impl TickInput {
+    /// Returns whether a queue or the runtime is late.
+    pub(crate) fn is_any(&self) -> bool {
+        self.lag > 0.0 || self.queue_delay.iter().any(|delay| *delay > 0.0)
+    }
 }
 
 /// What the pressure of a class comes from.
@@ -66,14 +73,15 @@ pub(crate) struct PressureController {
 }
 
 impl PressureController {
-    /// Advances by a tick. `latency` is the pressure of each class by its latency ratio. Returns the worst of
-    /// all pressures, none where there is none, and the prices of now.
+    /// Advances by a tick. `latency` is the pressure of each class by its latency ratio; `tiers_above` have a
+    /// caller above its fair share. Returns the worst of all pressures, if there is any, and the measures of now.
     pub(crate) fn tick(
         &mut self,
         latency: [f64; CLASSES],
         input: &TickInput,
         designated: &DesignatedClass,
-    ) -> (Option<Worst>, Prices) {
+        tiers_above: [bool; Criticality::ALL.len()],
+    ) -> (Option<Worst>, Measures) {
         let mut worst: Option<Worst> = None;
         for class in Class::ALL {
             let delay = input.queue_delay[usize::from(class.is_write())];
@@ -96,8 +104,9 @@ impl PressureController {
             }
         }
         let pressure = worst.map_or(0.0, |worst| worst.pressure);
-        let prices = self.penalty.tick(pressure, designated.tier_max());
-        (worst, prices)
+        let tier_max = designated.tier_max();
+        let measures = self.penalty.tick(pressure, tier_max, tiers_above);
+        (worst, measures)
     }
 
     /// Returns the pressure of a class, from 0 to 1.
@@ -105,7 +114,7 @@ impl PressureController {
         self.pressures[class as usize]
     }
 
-    /// Returns whether no caller pays more.
+    /// Returns whether no caller pays more or is held to its share.
     pub(crate) fn is_at_rest(&self) -> bool {
         self.penalty.is_none()
     }

@@ -5,6 +5,8 @@ use std::time::Duration;
 use umbo_types::{Criticality, PriceMultiplier, ShardId};
 
 use super::episode::OverloadEpisode;
+use super::fair_shares::ShareReport;
+use super::heavy_work::HeavyReport;
 use crate::class::Class;
 
 /// The state of one shard and class.
@@ -46,6 +48,10 @@ pub struct ShardReport {
     pub shard: ShardId,
     /// Classes with samples, a baseline or pressure.
     pub classes: Vec<ClassReport>,
+    /// How its busy time is shared.
+    pub shares: ShareReport,
+    /// Its heavy requests: reads, and writes.
+    pub heavy: [HeavyReport; 2],
     /// Price multipliers by tier, lowest first.
     pub prices: [PriceReport; Criticality::ALL.len()],
     /// The episode under way.

@@ -5,9 +5,11 @@ use std::time::{Duration, Instant};
 use umbo_types::{Criticality, ShardId};
 
 use super::episode::{EpisodeLog, OverloadEpisode};
+use super::fair_shares::FairShares;
+use super::heavy_work::HeavyWork;
 use super::latency::LatencyState;
 use super::log_histogram::Place;
-use super::penalty::Prices;
+use super::penalty::{Measures, Prices};
 use super::pressure_controller::{CLASSES, PressureController, PressureInput, TickInput, Worst};
 use super::report::{ClassReport, PriceReport, ShardReport};
 use super::settings::PressureSettings;
@@ -20,6 +22,8 @@ use crate::estimate::SLICE;
 pub(crate) struct ShardView<'a> {
     pub(crate) shard: ShardId,
     pub(crate) slices: &'a [TimeSlices; CLASSES],
+    pub(crate) shares: &'a FairShares,
+    pub(crate) heavy: &'a HeavyWork,
     pub(crate) now: Instant,
 }
 
@@ -60,7 +64,7 @@ impl ShardMonitor {
         }
     }
 
-    /// Advances by a tick. Returns the prices of now, and what became of the episode.
+    /// Advances by a tick. Returns the measures of now, and what became of the episode.
     pub(crate) fn tick(
         &mut self,
         view: &ShardView<'_>,
@@ -68,7 +72,7 @@ impl ShardMonitor {
         elapsed_ms: u32,
         log: &mut EpisodeLog,
         settings: &PressureSettings,
-    ) -> (Prices, Option<EpisodeChange>) {
+    ) -> (Measures, Option<EpisodeChange>) {
         let lasted = |episode: &OverloadEpisode| episode.duration(view.now);
         let has_pressure = |episode: &&OverloadEpisode| episode.pressure_max > 0.0;
         let is_frozen = self.episode.as_ref().filter(has_pressure).map(lasted);
@@ -81,8 +85,15 @@ impl ShardMonitor {
         }
         let shed_before = std::mem::replace(&mut self.shed, input.shed);
         let by_queue_before = std::mem::replace(&mut self.shed_by_queue, input.shed_by_queue);
-        let (worst, prices) = self.controller.tick(latency, input, &settings.designated);
-        self.prices = prices;
+        let designated = &settings.designated;
+        let is_calm = self.controller.is_at_rest() && !input.is_any() && latency == [0.0; CLASSES];
+        let above = if is_calm {
+            Default::default()
+        } else {
+            view.shares.tiers_above()
+        };
+        let (worst, measures) = self.controller.tick(latency, input, designated, above);
+        self.prices = measures.prices;
         // Queues shed between two ticks, too, without pressure at either.
         let cause = worst.or_else(|| shedding(by_queue_before, input.shed_by_queue));
         if cause.is_some() || !self.controller.is_at_rest() {
@@ -105,7 +116,7 @@ impl ShardMonitor {
             _ => None,
         };
         self.update(view, worst);
-        (prices, change)
+        (measures, change)
     }
 
     /// Returns the longest service time of each class that is charged; none where all of it is: the shard is
@@ -151,6 +162,8 @@ impl ShardMonitor {
         ShardReport {
             shard: view.shard,
             classes: classes.collect(),
+            shares: view.shares.report(),
+            heavy: [false, true].map(|is_write| view.heavy.report(is_write)),
             prices: Criticality::ALL.map(|tier| PriceReport {
                 tier,
                 above_share: self.prices.multiplier(tier, true),

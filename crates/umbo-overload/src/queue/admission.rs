@@ -68,11 +68,19 @@ pub enum ShedReason {
     Work,
     /// A higher tier took its place.
     Displaced,
+    /// Its caller has used the part of its fair share that it is held to while the shard is under pressure.
+    Share,
 }
 
 impl ShedReason {
     /// All reasons.
-    pub const ALL: [Self; 4] = [Self::Overload, Self::Length, Self::Work, Self::Displaced];
+    pub const ALL: [Self; 5] = [
+        Self::Overload,
+        Self::Length,
+        Self::Work,
+        Self::Displaced,
+        Self::Share,
+    ];
 
     /// Returns the name used in answers and metrics.
     pub const fn as_str(self) -> &'static str {
@@ -81,6 +89,7 @@ impl ShedReason {
             Self::Length => "queue-length",
             Self::Work => "queue-work",
             Self::Displaced => "queue-displaced",
+            Self::Share => "latency-ratio",
         }
     }
 }

@@ -14,6 +14,8 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use umbo_types::Criticality;
+
 use super::admission::{Entered, Entry, Permit, QueueTicket, ServiceOutcome, Shed, Wakeups};
 use super::codel::CodelSettings;
 use super::late_runtime::LateRuntime;
@@ -87,6 +89,21 @@ impl<W> AdmissionQueue<W> {
             return None;
         }
         self.lock().turn_away(entry, now)
+    }
+
+    /// Counts a request as shed because its caller has more than its share, and is to stay away for so long.
+    pub fn shed_for_share(&self, criticality: Criticality, wait: Duration) -> Shed {
+        self.lock().shed_for_share(criticality, wait)
+    }
+
+    /// Sets the number of permits of a queue whose limit does not learn, at least one.
+    pub fn set_permits(&self, permits: u32, now: Instant, wakeups: &mut Wakeups<W>) {
+        if self.limit.load(Ordering::Relaxed) == permits.max(1) {
+            return;
+        }
+        let mut state = self.lock();
+        state.set_permits(permits);
+        self.attend(&mut state, now, wakeups);
     }
 
     /// Gives a permit back. The request that gets it, and those shed meanwhile, are added to `wakeups`.

@@ -167,7 +167,7 @@ fn a_short_queue_is_no_overload_however_often_it_forms() {
         };
         scene.leave(permit);
     }
-    assert_eq!(scene.status().tiers[USUAL as usize].counts.shed, [0; 4]);
+    assert_eq!(scene.status().tiers[USUAL as usize].counts.shed, [0; 5]);
 }
 
 #[test]

@@ -129,6 +129,12 @@ impl ConcurrencyLimit {
         self.permits
     }
 
+    /// Sets a limit that does not learn, at least 1.
+    pub(crate) fn set(&mut self, permits: u32) {
+        self.permits = permits.max(1);
+        (self.settings.min, self.settings.max) = (self.permits, self.permits);
+    }
+
     /// Learns from a request that ended while there was room.
     pub(crate) fn calm(&mut self, operation: Operation, service_time: Duration) {
         self.baselines[operation as usize].learn(log2_nanos(service_time));

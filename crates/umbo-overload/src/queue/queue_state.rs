@@ -87,6 +87,20 @@ impl<W> QueueState<W> {
         }
     }
 
+    /// Counts a request that is shed because its caller has more than its share.
+    pub(crate) fn shed_for_share(&mut self, criticality: Criticality, wait: Duration) -> Shed {
+        self.counts[tier(criticality)].shed[ShedReason::Share as usize] += 1;
+        Shed {
+            reason: ShedReason::Share,
+            criticality,
+            wait: wait.clamp(self.settings.codel.interval, WAIT_MAX),
+        }
+    }
+
+    pub(crate) fn set_permits(&mut self, permits: u32) {
+        self.limit.set(permits);
+    }
+
     /// Returns for how long to stay away after an overload of this length: as long again, within bounds.
     fn wait_after(&self, lasted: Duration) -> Duration {
         lasted.clamp(self.settings.codel.interval, WAIT_MAX)

@@ -31,16 +31,26 @@ impl QueueSettings {
     /// The more requests such a store has the more it does, and the longer each takes: service times show no
     /// knee. So the limit is a fixed number, 128, or less where less is allowed.
     #[must_use]
-    pub const fn for_groups(mut self) -> Self {
+    pub const fn for_groups(self) -> Self {
         let limit = if self.limit.max < GROUP_PERMITS {
             self.limit.max
         } else {
             GROUP_PERMITS
         };
+        self.with_permits(limit)
+    }
+
+    /// The same for heavy requests, which have one permit until it is known for how many there is room.
+    #[must_use]
+    pub const fn for_heavy_work(self) -> Self {
+        self.with_permits(1)
+    }
+
+    const fn with_permits(mut self, permits: u32) -> Self {
         self.limit = LimitSettings {
-            min: limit,
-            max: limit,
-            initial: limit,
+            min: permits,
+            max: permits,
+            initial: permits,
         };
         self
     }

@@ -48,11 +48,22 @@ const CLASS_HEADER: [&str; 8] = [
     "SAMPLES",
 ];
 
-const TIER_HEADER: [&str; 8] = [
+const BUSY_HEADER: [&str; 7] = [
+    "SHARD",
+    "BUSY-MS",
+    "CAPACITY-MS",
+    "CALLERS",
+    "SHARE-MS",
+    "HEAVY-READ-MS",
+    "HEAVY-WRITE-MS",
+];
+
+const TIER_HEADER: [&str; 9] = [
     "SHARD",
     "TIER",
     "PENALTY",
     "ABOVE-SHARE",
+    "HELD-TO-MS",
     "WAITING",
     "OLDEST-MS",
     "QUEUE",
@@ -76,6 +87,8 @@ fn report(status: &ShedStatus, is_all: bool) -> Result<(), CliError> {
     });
     let classes: Vec<_> = classes.collect();
     output::write_list(Format::Table, &classes, &CLASS_HEADER, Vec::clone)?;
+    output::write_bytes(b"\n")?;
+    output::write_list(Format::Table, &shards, &BUSY_HEADER, busy_cells)?;
     let tiers = status.shards.iter().flat_map(|shard| {
         let happens = |tier: &&TierOverload| is_all || is_affected(tier);
         let cells = |tier| tier_cells(shard.shard, tier);
@@ -119,6 +132,20 @@ fn class_cells(shard: u16, class: &ClassLatency) -> Vec<String> {
     ]
 }
 
+/// Returns busy times in milliseconds of a second.
+fn busy_cells(shard: &&ShardOverload) -> Vec<String> {
+    let busy = &shard.busy;
+    vec![
+        shard.shard.to_string(),
+        millis(Some(busy.busy_ms)),
+        millis(Some(busy.capacity_ms)),
+        busy.callers.to_string(),
+        millis(busy.share_ms),
+        millis(busy.heavy_read_ms),
+        millis(busy.heavy_write_ms),
+    ]
+}
+
 fn tier_cells(shard: u16, tier: &TierOverload) -> Vec<String> {
     let factor = |factor: f64| {
         if tier.penalised {
@@ -136,6 +163,7 @@ fn tier_cells(shard: u16, tier: &TierOverload) -> Vec<String> {
         tier.tier.clone(),
         factor(tier.penalty),
         factor(tier.penalty_above),
+        millis(tier.held_to_ms),
         tier.waiting.to_string(),
         millis(Some(tier.oldest_ms)),
         state(tier.overloaded),

@@ -3,7 +3,7 @@
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
-use umbo_overload::{Class, OverloadController, PressureSettings, TICK, TickInput, Work};
+use umbo_overload::{Class, OverloadController, PressureSettings, ShardCall, TICK, TickInput};
 use umbo_types::{Criticality, RequestUnits, ShardId};
 
 use super::service::Shape;
@@ -25,11 +25,12 @@ pub(super) fn record(plan: &Plan) -> Vec<Verdict> {
     let start = Instant::now();
     let overload = OverloadController::new(PressureSettings::default(), SHARDS, start);
     let shard = |at: usize| ShardId(at as u16 % SHARDS);
-    let work = |at: usize| Work {
+    let call = |at: usize| ShardCall {
         shard: shard(at),
+        class: Class::PointRead,
         tier: Criticality::SheddablePlus,
         caller: (at as u64 % 64).wrapping_mul(0x9E37_79B9_7F4A_7C15),
-        cost: RequestUnits::from_micros(1_000_000),
+        size: RequestUnits::from_micros(1_000_000),
     };
     let (mut clock, mut recorded, mut admitted) = (Vec::new(), Vec::new(), Vec::new());
     for round in 1..=rounds {
@@ -46,8 +47,8 @@ pub(super) fn record(plan: &Plan) -> Vec<Verdict> {
         };
         recorded.push(nanos(turns, record));
         let admit = |at: usize| {
-            let work = black_box(work(at));
-            black_box(overload.multiplier(work.shard, work.tier, work.caller));
+            let call = black_box(call(at));
+            black_box(overload.multiplier(call.shard, call.tier, call.caller));
         };
         admitted.push(nanos(turns, admit));
         // Two seconds later the next slice has begun, and none is ever full.

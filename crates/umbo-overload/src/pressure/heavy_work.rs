@@ -1,0 +1,239 @@
+//! Heavy requests: those that keep a shard busy for much longer than others that it serves at the same time.
+//!
+//! The busy time of a request is expected to be the usual one of its class and size; the estimate in request units is the
+//! size. A request is *heavy* if it is expected to take at least twice as long as the lightest that other requests take
+//! now, and half a millisecond more. Heavy requests have permits of their own: for a bounded busy time, so that light
+//! ones wait for one of them and not for all. While a shard has one caller, nothing is heavy.
+//!
+//! The usual busy time is a mean of logarithms: a pause of the disk weighs little, and the short end of a long scan
+//! does not make the next scan look short. Recording and asking take no lock.
+
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+use umbo_types::RequestUnits;
+
+use super::pressure_controller::CLASSES;
+use crate::class::Class;
+
+/// Sizes that are told apart, by powers of two of an estimate.
+const SIZES: usize = 32;
+/// The largest estimate of the smallest size, as a power of two of a micro-RU: about 4 milli-RU.
+const SIZE_MIN_LOG2: u32 = 12;
+/// Calls that the usual busy time is a mean of.
+const CALLS_MAX: u64 = 16;
+/// Parts of an octave of busy time, as a power of two.
+const FRACTION_BITS: u32 = 20;
+/// How many times as long as a light request a heavy one takes: one octave.
+const HEAVY_OCTAVES: u32 = 1 << FRACTION_BITS;
+/// How much longer than a light request a heavy one takes at least: less is not felt by anybody who waits for it.
+const HEAVY_MORE: Duration = Duration::from_micros(500);
+/// Busy time for which there are permits of heavy requests: a small durable write takes about half of it.
+const WORK_MAX: Duration = Duration::from_millis(2);
+/// Seconds for which a size that was seen is a part of the present.
+const SECONDS_MAX: u64 = 2;
+/// Stands for a bound that nothing exceeds.
+const NOTHING: u32 = u32::MAX;
+
+/// Bits of a cell, from the lowest: the mean logarithm, the calls it is a mean of, the second of the last one.
+const CALLS_SHIFT: u32 = u32::BITS;
+const SECOND_SHIFT: u32 = CALLS_SHIFT + u8::BITS;
+/// Numbers of seconds begin again after half a year.
+const SECONDS: u64 = 1 << (u64::BITS - SECOND_SHIFT);
+
+/// Ways into a shard: for reads, and for writes.
+const WAYS: usize = 2;
+
+/// What is usual at one shard, and what is heavy there now.
+#[derive(Debug)]
+pub(crate) struct HeavyWork {
+    cells: [[AtomicU64; SIZES]; CLASSES],
+    /// Logarithm of the busy time from which requests are heavy, of reads and of writes.
+    bounds: [AtomicU32; WAYS],
+    /// Number of the second under way.
+    second: AtomicU64,
+}
+
+/// The heavy requests of one way into a shard, for people.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct HeavyReport {
+    /// Expected busy time from which a request is heavy. `None` while nothing is.
+    pub bound: Option<Duration>,
+    /// Permits for them.
+    pub permits: u32,
+}
+
+impl HeavyWork {
+    pub(crate) fn new() -> Self {
+        Self {
+            cells: std::array::from_fn(|_| std::array::from_fn(|_| AtomicU64::new(0))),
+            bounds: [const { AtomicU32::new(NOTHING) }; WAYS],
+            second: AtomicU64::new(SECONDS_MAX),
+        }
+    }
+
+    /// Records the busy time of a call.
+    #[inline]
+    pub(crate) fn record(&self, class: Class, size: RequestUnits, busy: Duration) {
+        let cell = self.cell(class, size);
+        let known = cell.load(Relaxed);
+        let calls = (known >> CALLS_SHIFT & u64::from(u8::MAX)).min(CALLS_MAX - 1) + 1;
+        let (before, now) = (i64::from(known as u32), i64::from(log2_of(busy)));
+        let mean = before + (now - before) / calls.cast_signed();
+        let second = self.second.load(Relaxed) << SECOND_SHIFT;
+        let next = second | calls << CALLS_SHIFT | mean.cast_unsigned();
+        cell.store(next, Relaxed); // a call that is recorded at the same time may be lost
+    }
+
+    /// Returns whether a request is heavy now. One relaxed load while none is.
+    #[inline]
+    pub(crate) fn is_heavy(&self, class: Class, size: RequestUnits) -> bool {
+        match self.bounds[usize::from(class.is_write())].load(Relaxed) {
+            NOTHING => false,
+            bound => self.cell(class, size).load(Relaxed) as u32 >= bound,
+        }
+    }
+
+    /// Returns the usual busy time of a request; zero if it is not known.
+    pub(crate) fn expected(&self, class: Class, size: RequestUnits) -> Duration {
+        match self.cell(class, size).load(Relaxed) {
+            0 => Duration::ZERO,
+            known => time_of(known as u32),
+        }
+    }
+
+    /// Judges what is heavy between so many callers. Only the tick does.
+    pub(crate) fn tick(&self, callers: u64) {
+        for (way, bound) in self.bounds.iter().enumerate() {
+            let lightest = self.present(way == 1).map(|known| known as u32).min();
+            let lightest = lightest.filter(|_| callers > 1);
+            let heavy = lightest.map_or(NOTHING, |lightest| {
+                let more = log2_of(time_of(lightest) + HEAVY_MORE);
+                more.max(lightest + HEAVY_OCTAVES)
+            });
+            bound.store(heavy, Relaxed);
+        }
+    }
+
+    /// Begins the next second. Only the tick does.
+    pub(crate) fn turn(&self) {
+        self.second.fetch_add(1, Relaxed);
+    }
+
+    /// Returns what is heavy of reads or of writes, and for how many of those there are permits, at least one.
+    pub(crate) fn report(&self, is_write: bool) -> HeavyReport {
+        let bound = self.bounds[usize::from(is_write)].load(Relaxed);
+        let longest = self.present(is_write).map(|known| known as u32).max();
+        let longest = longest.filter(|longest| *longest >= bound).map(time_of);
+        let permits = longest.map_or(1, |longest| {
+            (WORK_MAX.as_nanos() / longest.as_nanos().max(1)) as u32
+        });
+        HeavyReport {
+            bound: (bound != NOTHING).then(|| time_of(bound)),
+            permits: permits.max(1),
+        }
+    }
+
+    /// Returns the cells of reads or of writes that were used within the last seconds.
+    fn present(&self, is_write: bool) -> impl Iterator<Item = u64> {
+        let second = self.second.load(Relaxed);
+        let classes = Class::ALL.into_iter().zip(&self.cells);
+        let classes = classes.filter(move |(class, _)| class.is_write() == is_write);
+        let cells = classes.flat_map(|(_, cells)| cells.iter().map(|cell| cell.load(Relaxed)));
+        let age = move |known: u64| second.wrapping_sub(known >> SECOND_SHIFT) % SECONDS;
+        cells.filter(move |known| *known != 0 && age(*known) < SECONDS_MAX)
+    }
+
+    fn cell(&self, class: Class, size: RequestUnits) -> &AtomicU64 {
+        let octave = size.as_micros().max(1).ilog2();
+        let size = octave.saturating_sub(SIZE_MIN_LOG2) as usize;
+        &self.cells[class as usize][size.min(SIZES - 1)]
+    }
+}
+
+/// Returns the logarithm of a time to the base two, straight between powers of two.
+fn log2_of(time: Duration) -> u32 {
+    let nanos = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX).max(1);
+    let octave = nanos.ilog2();
+    let mantissa = (nanos << (u64::BITS - 1 - octave)) << 1;
+    octave << FRACTION_BITS | (mantissa >> (u64::BITS - FRACTION_BITS)) as u32
+}
+
+/// Returns the time of a logarithm.
+fn time_of(log2: u32) -> Duration {
+    let octave = 1_u64 << (log2 >> FRACTION_BITS);
+    let part = u64::from(log2 & ((1 << FRACTION_BITS) - 1));
+    Duration::from_nanos(octave + ((u128::from(octave) * u128::from(part)) >> FRACTION_BITS) as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SMALL: RequestUnits = RequestUnits::from_micros(6_000_000);
+    const LARGE: RequestUnits = RequestUnits::from_micros(1_000_000_000);
+
+    fn record(work: &HeavyWork, class: Class, size: RequestUnits, micros: u64) {
+        (0..32).for_each(|_| work.record(class, size, Duration::from_micros(micros)));
+    }
+
+    #[test]
+    fn large_writes_are_heavy_beside_small_ones_of_another_caller() {
+        let work = HeavyWork::new();
+        record(&work, Class::PointWrite, SMALL, 1_000);
+        record(&work, Class::PointWrite, LARGE, 5_000);
+        work.tick(1);
+        assert!(!work.is_heavy(Class::PointWrite, LARGE), "one caller");
+        work.tick(2);
+        assert!(work.is_heavy(Class::PointWrite, LARGE));
+        assert!(!work.is_heavy(Class::PointWrite, SMALL));
+        assert!(!work.is_heavy(Class::Scan, LARGE), "reads are apart");
+        let report = work.report(true);
+        assert_eq!(report.permits, 1);
+        let bound = report.bound.unwrap().as_micros();
+        assert!((1_990..=2_000).contains(&bound), "{bound}");
+        // Two seconds after the last small one nothing is heavy.
+        (0..2).for_each(|_| work.turn());
+        record(&work, Class::PointWrite, LARGE, 5_000);
+        work.tick(2);
+        assert!(!work.is_heavy(Class::PointWrite, LARGE));
+    }
+
+    #[test]
+    fn a_difference_that_nobody_feels_is_not_heavy() {
+        let work = HeavyWork::new();
+        record(&work, Class::PointRead, SMALL, 3);
+        record(&work, Class::Range, SMALL, 400);
+        record(&work, Class::Scan, LARGE, 700);
+        work.tick(3);
+        assert!(!work.is_heavy(Class::Range, SMALL) && work.is_heavy(Class::Scan, LARGE));
+        assert_eq!(
+            work.report(false).permits,
+            2,
+            "two of 700 µs are within 2 ms"
+        );
+    }
+
+    #[test]
+    fn the_usual_time_is_not_that_of_a_pause_or_of_a_short_end() {
+        let work = HeavyWork::new();
+        record(&work, Class::Scan, LARGE, 4_000);
+        work.record(Class::Scan, LARGE, Duration::from_micros(20));
+        let expected = work.expected(Class::Scan, LARGE).as_micros();
+        assert!((2_500..4_000).contains(&expected), "{expected}");
+        record(&work, Class::PointWrite, SMALL, 1_000);
+        work.record(Class::PointWrite, SMALL, Duration::from_secs(1));
+        let expected = work.expected(Class::PointWrite, SMALL).as_micros();
+        assert!((1_000..2_000).contains(&expected), "{expected}");
+        assert_eq!(work.expected(Class::Range, SMALL), Duration::ZERO);
+    }
+
+    #[test]
+    fn logarithms_are_exact_at_powers_of_two_and_close_between() {
+        for nanos in [1, 2, 3, 1_000, 1 << 30, u64::MAX] {
+            let time = Duration::from_nanos(nanos);
+            let back = time_of(log2_of(time)).as_nanos() as f64;
+            assert!((back / nanos as f64 - 1.0).abs() < 1e-5, "{nanos} {back}");
+        }
+    }
+}
