@@ -6,6 +6,7 @@ mod explanations;
 mod formula;
 mod payers;
 mod rejections;
+mod shares;
 mod stalls;
 mod store;
 mod support;

@@ -247,7 +247,7 @@ impl OverloadController {
                 .prices
                 .store(measures.prices.word(), Relaxed);
             shares.hold(
-                measures.parts,
+                &measures.parts,
                 if is_over { Duration::ZERO } else { in_second },
             );
             let pressure = monitor.pressure().to_bits();

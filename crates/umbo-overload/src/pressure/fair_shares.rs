@@ -5,6 +5,9 @@
 //! caller alone has no share to exceed. While an overload is held against a tier, its callers may use a part of their
 //! share: a tenth of it more with each tick of the second.
 //!
+//! What a held caller has used too much of one second counts in the next, as long as it is held: so a caller whose every
+//! request takes longer than its part of a second has one of several seconds.
+//!
 //! A cell belongs to one caller of one tier for a second, so that nobody answers for somebody else. A caller that finds
 //! no free cell is not judged. Recording and asking take no lock.
 
@@ -56,9 +59,62 @@ pub(crate) struct FairShares {
     /// Callers of the second before, and their busy time in nanoseconds.
     callers: AtomicU64,
     busy: AtomicU64,
-    /// What a caller of each tier may use in a second, and up to the next tick of this one.
-    rate: [AtomicU64; TIERS],
-    allowed: [AtomicU64; TIERS],
+    /// Busy time of this second that callers used before it, in nanoseconds.
+    debts: AtomicU64,
+    /// What callers of each tier that are above their share may use, and what all of them may use.
+    allowances: [[Allowance; TIERS]; 2],
+    /// The second in which a caller of each tier was last refused that is not above its share.
+    refused_in: [AtomicU64; TIERS],
+}
+
+/// Busy time that a caller may use, in nanoseconds.
+#[derive(Debug)]
+struct Allowance {
+    /// In a second.
+    rate: AtomicU64,
+    /// Up to the next tick of this second.
+    now: AtomicU64,
+}
+
+impl Allowance {
+    const fn unbounded() -> Self {
+        Self {
+            rate: AtomicU64::new(UNBOUNDED),
+            now: AtomicU64::new(UNBOUNDED),
+        }
+    }
+
+    /// Returns how long to stay away with this much used, if it is too much.
+    fn wait(&self, used: u64) -> Option<Duration> {
+        let over = used.checked_sub(self.now.load(Relaxed))? as f64;
+        let rate = self.rate.load(Relaxed).max(1) as f64;
+        Some((TICK + SLICE.mul_f64((over / rate).min(1.0))).min(SLICE))
+    }
+
+    fn set(&self, rate: Option<f64>, part_of_second: f64) {
+        let now = rate.map_or(UNBOUNDED, |rate| (rate * part_of_second) as u64);
+        self.now.store(now, Relaxed);
+        self.rate
+            .store(rate.map_or(UNBOUNDED, |rate| rate as u64), Relaxed);
+    }
+}
+
+/// Which callers [`FairShares::hold`] holds to a part of the fair share.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub(crate) struct HeldParts {
+    /// Those of each tier that are above their share.
+    pub(crate) above: [Option<f64>; TIERS],
+    /// All of each tier.
+    pub(crate) all: [Option<f64>; TIERS],
+}
+
+/// What a tick finds out about the callers of each tier.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Excess {
+    /// Tiers whose callers above their fair share are to be reached.
+    pub(crate) above: [bool; TIERS],
+    /// Tiers of which other callers were refused within the last two seconds.
+    pub(crate) refused: [bool; TIERS],
 }
 
 /// The shares of one shard, for people.
@@ -72,15 +128,15 @@ pub struct ShareReport {
     pub callers: u64,
     /// The fair share of each, in busy time a second. `None` with fewer than two callers.
     pub share: Option<Duration>,
-    /// Busy time a second to which callers of each tier are held, lowest tier first. `None` for a tier whose callers are
-    /// not held to any.
+    /// Busy time a second to which callers of each tier are held that are above their share, or all of them, lowest tier
+    /// first. `None` for a tier whose callers are not held to any.
     pub held_to: [Option<Duration>; TIERS],
 }
 
 impl FairShares {
     pub(crate) fn new() -> Self {
         let cells = || std::array::from_fn(|_| std::array::from_fn(|_| AtomicU64::new(0)));
-        let unbounded = || std::array::from_fn(|_| AtomicU64::new(UNBOUNDED));
+        let unbounded = || std::array::from_fn(|_| Allowance::unbounded());
         Self {
             cells: [cells(), cells()],
             slice: AtomicU64::new(1),
@@ -88,8 +144,9 @@ impl FairShares {
             share: AtomicU64::new(UNBOUNDED),
             callers: AtomicU64::new(0),
             busy: AtomicU64::new(0),
-            rate: unbounded(),
-            allowed: unbounded(),
+            debts: AtomicU64::new(0),
+            allowances: [unbounded(), unbounded()],
+            refused_in: Default::default(),
         }
     }
 
@@ -101,34 +158,32 @@ impl FairShares {
         }
     }
 
-    /// Returns how long a caller above its share has to stay away if it has used the part that its tier is held to. One
-    /// relaxed load while the tier is not held to any.
-    #[inline]
-    pub(crate) fn refusal(&self, tier: Criticality, caller: u64) -> Option<Duration> {
-        match self.allowed[tier as usize].load(Relaxed) {
-            UNBOUNDED => None,
-            allowed => self.refusal_beyond(tier, caller, allowed),
-        }
-    }
-
+    /// Returns how long a caller has to stay away that has used what it is held to.
     #[cold]
-    fn refusal_beyond(&self, tier: Criticality, caller: u64, allowed: u64) -> Option<Duration> {
+    pub(crate) fn refusal(&self, tier: Criticality, caller: u64) -> Option<Duration> {
         let cell = self.claim(tier, caller)?;
         let used = cell.load(Relaxed) & BUSY;
-        let over = used.checked_sub(allowed)?;
-        if !self.is_above(tier, caller) {
-            return None;
+        let [above, all] = self
+            .allowances
+            .each_ref()
+            .map(|tiers| &tiers[tier as usize]);
+        if let Some(wait) = above.wait(used)
+            && self.is_above(tier, caller)
+        {
+            cell.fetch_or(REFUSED, Relaxed);
+            return Some(wait);
         }
-        cell.fetch_or(REFUSED, Relaxed);
-        let rate = self.rate[tier as usize].load(Relaxed).max(1) as f64;
-        let over = SLICE.mul_f64((over as f64 / rate).min(1.0));
-        Some((TICK + over).min(SLICE))
+        let wait = all.wait(used)?;
+        let second = self.slice.load(Relaxed);
+        self.refused_in[tier as usize].store(second, Relaxed);
+        Some(wait)
     }
 
-    /// Returns whether a tier is held to a part of its shares.
+    /// Returns whether callers of a tier are held to a part of their shares. Two relaxed loads.
     #[inline]
     pub(crate) fn is_held(&self, tier: Criticality) -> bool {
-        self.allowed[tier as usize].load(Relaxed) != UNBOUNDED
+        let mut allowances = self.allowances.iter().map(|tiers| &tiers[tier as usize]);
+        allowances.any(|allowance| allowance.now.load(Relaxed) != UNBOUNDED)
     }
 
     /// Returns whether a caller has more than its fair share, or was refused for that within the last two seconds.
@@ -142,12 +197,12 @@ impl FairShares {
         cells.any(|cell| is_above(cell.load(Relaxed), share))
     }
 
-    /// Returns the tiers whose callers above their fair share are to be reached: those use more than all lower tiers
-    /// together. So a crowd of small callers does not turn the measures against a large one of a higher tier.
-    pub(crate) fn tiers_above(&self) -> [bool; TIERS] {
-        let share = self.share.load(Relaxed);
+    /// Returns which tiers have callers with too much. Callers above their share are to be reached if they use more than
+    /// all lower tiers together: a crowd of small callers does not turn the measures against a large one of a higher tier.
+    pub(crate) fn excess(&self) -> Excess {
+        let (slice, share) = (self.slice.load(Relaxed), self.share.load(Relaxed));
         let mut lower = 0;
-        std::array::from_fn(|tier| {
+        let above = std::array::from_fn(|tier| {
             let (mut has_above, mut above, mut all) = (false, 0, 0);
             for cell in self.cells.iter().flat_map(|cells| &cells[tier]) {
                 let cell = cell.load(Relaxed);
@@ -159,7 +214,12 @@ impl FairShares {
             let is_reached = has_above && above >= lower;
             lower += all;
             is_reached
-        })
+        });
+        let refused_in = self.refused_in.each_ref();
+        Excess {
+            above,
+            refused: refused_in.map(|second| second.load(Relaxed) + 1 >= slice),
+        }
     }
 
     /// Begins the next second; only the tick does. While a tier is held to its shares the capacity does not fall: it is
@@ -172,6 +232,7 @@ impl FairShares {
             callers += u64::from(cell != 0);
             busy += cell & BUSY;
         }
+        busy = busy.saturating_sub(self.debts.load(Relaxed));
         let is_held = Criticality::ALL.into_iter().any(|tier| self.is_held(tier));
         let kept = if is_held { 1.0 } else { CAPACITY_KEPT };
         let capacity = self.capacity.load(Relaxed) as f64 * kept;
@@ -185,23 +246,40 @@ impl FairShares {
         self.callers.store(callers, Relaxed);
         self.busy.store(busy, Relaxed);
         self.share.store(share, Relaxed);
-        for cell in self.cells_of(slice + 1).iter().flatten() {
-            cell.store(0, Relaxed);
+        let tiers = self.cells_of(slice).iter().zip(self.cells_of(slice + 1));
+        let mut debts = 0;
+        for (tier, (before, next)) in tiers.enumerate() {
+            let [of_above, of_all] =
+                (self.allowances.each_ref()).map(|tiers| tiers[tier].rate.load(Relaxed));
+            for (before, next) in before.iter().zip(next) {
+                let cell = before.load(Relaxed);
+                let rate = if is_above(cell, share) {
+                    of_above.min(of_all)
+                } else {
+                    of_all
+                };
+                let debt = (cell & BUSY).saturating_sub(rate);
+                let carried = if debt > 0 {
+                    cell & (TAG | REFUSED) | debt
+                } else {
+                    0
+                };
+                next.store(carried, Relaxed);
+                debts += debt;
+            }
         }
+        self.debts.store(debts, Relaxed);
         self.slice.store(slice + 1, Relaxed);
     }
 
-    /// Holds the callers of each tier to a part of their share, or to none; `elapsed` is how much of the second is over.
-    /// Only the tick does.
-    pub(crate) fn hold(&self, parts: [Option<f64>; TIERS], elapsed: Duration) {
+    /// Holds callers to parts of the fair share; `elapsed` is how much of the second is over. Only the tick does.
+    pub(crate) fn hold(&self, parts: &HeldParts, elapsed: Duration) {
         let share = self.share.load(Relaxed);
-        let up_to = (elapsed + TICK).min(SLICE).as_secs_f64() / SLICE.as_secs_f64();
-        for (tier, part) in parts.into_iter().enumerate() {
+        let part_of_second = (elapsed + TICK).min(SLICE).as_secs_f64() / SLICE.as_secs_f64();
+        let parts = [parts.above, parts.all].into_iter().flatten();
+        for (allowance, part) in self.allowances.iter().flatten().zip(parts) {
             let part = part.filter(|_| share != UNBOUNDED);
-            let rate = part.map(|part| share as f64 * part);
-            let allowed = rate.map_or(UNBOUNDED, |rate| (rate * up_to) as u64);
-            self.rate[tier].store(rate.map_or(UNBOUNDED, |rate| rate as u64), Relaxed);
-            self.allowed[tier].store(allowed, Relaxed);
+            allowance.set(part.map(|part| share as f64 * part), part_of_second);
         }
     }
 
@@ -214,16 +292,18 @@ impl FairShares {
 
     /// Returns the state for people.
     pub(crate) fn report(&self) -> ShareReport {
-        let bounded = |nanos: &AtomicU64| {
-            let nanos = nanos.load(Relaxed);
-            (nanos != UNBOUNDED).then(|| Duration::from_nanos(nanos))
+        let bounded = |nanos: u64| (nanos != UNBOUNDED).then(|| Duration::from_nanos(nanos));
+        let held_to = |tier: usize| {
+            let rates = self.allowances.iter().map(|tiers| &tiers[tier].rate);
+            let least = rates.map(|rate| rate.load(Relaxed)).min();
+            bounded(least.unwrap_or(UNBOUNDED))
         };
         ShareReport {
             capacity: Duration::from_nanos(self.capacity.load(Relaxed)),
             busy: Duration::from_nanos(self.busy.load(Relaxed)),
             callers: self.callers.load(Relaxed),
-            share: bounded(&self.share),
-            held_to: std::array::from_fn(|tier| bounded(&self.rate[tier])),
+            share: bounded(self.share.load(Relaxed)),
+            held_to: std::array::from_fn(held_to),
         }
     }
 
@@ -291,7 +371,7 @@ mod tests {
         shares.turn();
         assert!(shares.is_above(TIER, 3) && !shares.is_above(TIER, 1));
         assert!(!shares.is_above(TIER, 9) && !shares.is_above(Criticality::Sheddable, 3));
-        assert_eq!(shares.tiers_above(), [false, true, false, false]);
+        assert_eq!(shares.excess().above, [false, true, false, false]);
         shares.turn();
         assert!(!shares.is_above(TIER, 3), "it has asked for nothing since");
     }
@@ -316,23 +396,83 @@ mod tests {
         let shares = FairShares::new();
         add(&shares, [(1, 700), (2, 100)]);
         shares.turn();
-        assert_eq!(shares.refusal(TIER, 1), None, "nothing is held");
+        assert!(!shares.is_held(TIER), "nobody is held");
         // 200 ms a second: 20 in the first tick.
-        let half = [None, Some(0.5), None, None];
-        shares.hold(half, Duration::ZERO);
+        let half = HeldParts {
+            above: [None, Some(0.5), None, None],
+            ..HeldParts::default()
+        };
+        shares.hold(&half, Duration::ZERO);
         assert_eq!(refuse(&shares, 1), None);
         assert_eq!(refuse(&shares, 1), None);
         assert_eq!(refuse(&shares, 1), Some(TICK));
         let below = (0..9).filter(|_| refuse(&shares, 2).is_none());
         assert_eq!(below.count(), 9, "who is below its share is not refused");
+        assert_eq!(shares.excess().refused, [false; TIERS]);
         let elsewhere = shares.refusal(Criticality::Critical, 1);
         assert_eq!(elsewhere, None);
-        shares.hold(half, SLICE / 2);
+        shares.hold(&half, SLICE / 2);
         let granted = (0..100).filter(|_| refuse(&shares, 1).is_none());
         assert_eq!(granted.count(), 10);
         assert_eq!(shares.report().held_to[1], Some(SLICE / 5));
-        shares.hold([None; TIERS], SLICE / 2);
+        shares.hold(&HeldParts::default(), SLICE / 2);
         assert_eq!(refuse(&shares, 1), None);
+        // All of the tier.
+        let tenth = HeldParts {
+            all: [None, Some(0.1), None, None],
+            ..HeldParts::default()
+        };
+        shares.hold(&tenth, Duration::ZERO);
+        assert!(refuse(&shares, 2).is_some() && refuse(&shares, 3).is_none());
+        assert_eq!(shares.excess().refused, [false, true, false, false]);
+        // Nothing is owed once nobody is held.
+        shares.hold(&HeldParts::default(), Duration::ZERO);
+        (0..2).for_each(|_| shares.turn());
+        assert_eq!(shares.excess(), Excess::default());
+    }
+
+    #[test]
+    fn what_a_held_caller_used_too_much_counts_in_the_next_second() {
+        let shares = FairShares::new();
+        add(&shares, (0..4).map(|caller| (caller, 100)));
+        shares.turn();
+        // Of a share of 100 ms, 2 ms a second.
+        let few = HeldParts {
+            all: [None, Some(0.02), None, None],
+            ..HeldParts::default()
+        };
+        let mut granted = 0;
+        for _ in 0..100 {
+            for tick in 0..10 {
+                shares.hold(&few, TICK * tick);
+                granted += u32::from(refuse(&shares, 1).is_none());
+            }
+            add(&shares, [(2, 1), (3, 1), (4, 1)]);
+            shares.turn();
+        }
+        // Of 10 ms each; the share is of two busy seconds before, and of the debt nothing is counted twice.
+        assert!((19..=22).contains(&granted), "{granted}");
+        let report = shares.report();
+        assert!(report.busy <= Duration::from_millis(13), "{report:?}");
+    }
+
+    #[test]
+    fn a_debt_ends_with_what_it_is_held_for() {
+        let shares = FairShares::new();
+        add(&shares, [(1, 900), (2, 10)]);
+        shares.turn();
+        let held = HeldParts {
+            above: [None, Some(0.1), None, None],
+            ..HeldParts::default()
+        };
+        shares.hold(&held, Duration::ZERO);
+        add(&shares, [(1, 900), (2, 10)]);
+        shares.turn();
+        assert!(refuse(&shares, 1).is_some());
+        shares.hold(&HeldParts::default(), Duration::ZERO);
+        shares.turn();
+        assert!(!shares.is_held(TIER));
+        assert_eq!(shares.report().busy, Duration::ZERO);
     }
 
     #[test]
@@ -346,12 +486,12 @@ mod tests {
         crowd(100);
         shares.turn();
         assert!(shares.is_above(Criticality::Critical, 1));
-        assert_eq!(shares.tiers_above(), [false; TIERS]);
+        assert_eq!(shares.excess().above, [false; TIERS]);
         (0..2).for_each(|_| shares.turn());
         shares.add(Criticality::Critical, 1, Duration::from_millis(300));
         crowd(50);
         shares.turn();
-        assert_eq!(shares.tiers_above(), [false, false, true, false]);
+        assert_eq!(shares.excess().above, [false, false, true, false]);
     }
 
     #[test]
@@ -377,10 +517,14 @@ mod tests {
         shares.turn();
         let capacity = || shares.report().capacity.as_millis();
         assert_eq!(capacity(), 800);
-        shares.hold([Some(1.0); TIERS], Duration::ZERO);
+        let all = HeldParts {
+            above: [Some(1.0); TIERS],
+            ..HeldParts::default()
+        };
+        shares.hold(&all, Duration::ZERO);
         (0..100).for_each(|_| shares.turn());
         assert_eq!(capacity(), 800);
-        shares.hold([None; TIERS], Duration::ZERO);
+        shares.hold(&HeldParts::default(), Duration::ZERO);
         (0..60).for_each(|_| shares.turn());
         assert!((280..310).contains(&capacity()), "{}", capacity());
     }

@@ -123,15 +123,20 @@ impl HeavyWork {
     /// Returns what is heavy of reads or of writes, and for how many of those there are permits, at least one.
     pub(crate) fn report(&self, is_write: bool) -> HeavyReport {
         let bound = self.bounds[usize::from(is_write)].load(Relaxed);
-        let longest = self.present(is_write).map(|known| known as u32).max();
-        let longest = longest.filter(|longest| *longest >= bound).map(time_of);
-        let permits = longest.map_or(1, |longest| {
-            (WORK_MAX.as_nanos() / longest.as_nanos().max(1)) as u32
-        });
+        let longest = self.longest(is_write).as_nanos();
+        let permits = WORK_MAX.as_nanos().checked_div(longest).unwrap_or(1) as u32;
         HeavyReport {
             bound: (bound != NOTHING).then(|| time_of(bound)),
             permits: permits.max(1),
         }
+    }
+
+    /// Returns the longest usual busy time of heavy reads or writes now; zero while none is heavy.
+    pub(crate) fn longest(&self, is_write: bool) -> Duration {
+        let bound = self.bounds[usize::from(is_write)].load(Relaxed);
+        let longest = self.present(is_write).map(|known| known as u32).max();
+        let longest = longest.filter(|longest| *longest >= bound);
+        longest.map_or(Duration::ZERO, time_of)
     }
 
     /// Returns the cells of reads or of writes that were used within the last seconds.

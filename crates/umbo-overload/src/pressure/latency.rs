@@ -1,7 +1,7 @@
 //! The latency ratio of one shard and class: its normal p95 over the p95 of the moment.
 //!
 //! About 1 is healthy. The baseline is a histogram of the last minutes without pressure. Samples of the
-//! moment are judged by *windows* of at least 0.2 s and 50 samples. A window is slow where at least 2.5 % of its
+//! moment are judged by *windows* of at least 0.2 s and 16 samples. A window is slow where at least 2.5 % of its
 //! samples exceed three times the normal p95, and chance does not explain so many: the bound of Chernoff (1952)
 //! for a Poisson count of which the baseline tells the mean. Several slow windows in a row are an overload if
 //! 5 % of all their samples exceed it: a pause is none, and one window that chance made better does not hide
@@ -13,12 +13,12 @@ use super::log_histogram::{LogHistogram, P95_ONE_IN, P99_ONE_IN, Place};
 use super::penalty::EXPONENT_MAX;
 use super::settings::PressureSettings;
 use super::time_slices::TimeSlices;
-use crate::estimate::{SLICE, STANDARD_ERRORS};
+use crate::estimate::{SAMPLES_MIN, SLICE, STANDARD_ERRORS};
 
 /// Length of a slice, in milliseconds.
 const SLICE_MS: u32 = SLICE.as_millis() as u32;
-/// Fewest samples of a window: the p95 of fewer is chance.
-const SAMPLES_MIN: u32 = 50;
+/// Fewest samples of a window that may be slow: four of them together tell the p95, and how improbable each is is known.
+const SLOW_SAMPLES_MIN: u32 = 16;
 /// Shortest window, in milliseconds: with the windows below more than the longest pause that is none.
 const WINDOW_MS_MIN: u32 = 200;
 /// Longest window, in milliseconds: as long as all of the shortest that engage. Where it has too few samples,
@@ -29,12 +29,14 @@ const WINDOWS: u8 = 4;
 /// Negative natural logarithm of how improbable as many slow samples have to be, in each window: four of
 /// them are one in a hundred million.
 const SIGNIFICANCE: f64 = 4.5;
+/// How much longer than it is a time may be read off: the width of a bucket.
+const SCATTER: f64 = 1.125;
 /// What a slice leaves of the baseline: a mean age of two minutes.
 const KEPT: f32 = 1.0 - 1.0 / 120.0;
 /// Slices without which there is no baseline.
 const BASELINE_SLICES_MIN: u32 = 10;
-/// Samples without which there is none: as many as engage.
-const BASELINE_SAMPLES_MIN: f64 = (WINDOWS as u32 * SAMPLES_MIN) as f64;
+/// Samples without which there is none: ten of them are above the p95.
+const BASELINE_SAMPLES_MIN: f64 = 200.0;
 
 /// Memory of one shard and class, in bytes.
 pub(crate) const CLASS_BYTES: usize = size_of::<TimeSlices>() + size_of::<LatencyState>();
@@ -205,7 +207,12 @@ impl LatencyState {
         self.window.add(&news);
         self.window_ms = self.window_ms.saturating_add(elapsed_ms);
         self.slice_ms = self.slice_ms.saturating_add(elapsed_ms);
-        let has_samples = self.window.samples >= SAMPLES_MIN;
+        let enough = if self.is_engaged {
+            SAMPLES_MIN
+        } else {
+            SLOW_SAMPLES_MIN
+        };
+        let has_samples = self.window.samples >= enough;
         if self.window_ms >= WINDOW_MS_MIN && has_samples || self.window_ms >= WINDOW_MS_MAX {
             let window = std::mem::take(&mut self.window);
             self.window_ms = 0;
@@ -231,6 +238,15 @@ impl LatencyState {
     /// Returns the normal p99; none while it is not known.
     pub(crate) fn normal_p99(&self) -> Option<Duration> {
         self.baseline.p99().map(Place::time)
+    }
+
+    /// Returns whether the p95 of the moment, and the age of the oldest request, are within what a heavy request adds to
+    /// the normal p95.
+    pub(crate) fn is_within(&self, slices: &TimeSlices, heavy: Duration, oldest: Duration) -> bool {
+        let most = (self.normal_nanos() + heavy.as_secs_f64() * 1e9) * SCATTER;
+        let reading = self.reading(slices);
+        let p95 = reading.ratio.map(|ratio| self.normal_nanos() / ratio);
+        p95.is_some_and(|p95| p95 <= most) && oldest.as_secs_f64() * 1e9 <= most
     }
 
     /// Returns what there is to be read.

@@ -5,6 +5,9 @@
 //! that, the next tier that has such callers follows. Other callers pay more only after two seconds of pressure without anybody above its share,
 //! lowest tier first. Nobody else is refused by the penalty.
 //!
+//! A latency that one heavy request explains is what a shard without a flood has too. While the pressure comes from no
+//! more than that, callers above their share are held to their share and to no less, and nobody else is reached.
+//!
 //! Without pressure prices are plain within a second. Callers who still ask for more than their share are held to it for
 //! a minute: if they were let go at once, the pressure would return with them.
 //!
@@ -14,6 +17,7 @@ use std::time::Duration;
 
 use umbo_types::{Criticality, PriceMultiplier};
 
+use super::fair_shares::{Excess, HeldParts};
 use super::settings::TICK;
 
 const TIERS: usize = Criticality::ALL.len();
@@ -83,13 +87,22 @@ fn hundredths(exponent: f64) -> u16 {
     (exponent.exp2() * 100.0).round() as u16
 }
 
+/// The pressure of a shard, as the penalty sees it.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub(crate) struct Pressed {
+    /// From 0 to 1.
+    pub(crate) pressure: f64,
+    /// Whether one heavy request explains it.
+    pub(crate) is_explained: bool,
+}
+
 /// What follows from the pressure of a shard.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(crate) struct Measures {
     /// Price multipliers.
     pub(crate) prices: Prices,
-    /// The part of their share that callers of each tier are held to.
-    pub(crate) parts: [Option<f64>; TIERS],
+    /// The parts of the fair share that callers are held to.
+    pub(crate) parts: HeldParts,
 }
 
 /// How far the penalty of one shard has gone.
@@ -97,7 +110,7 @@ pub(crate) struct Measures {
 pub(crate) struct Penalty {
     /// How far callers above their share are reached, by tier, from 0 to 1.
     above: [f64; TIERS],
-    /// Tiers of which the others pay more, and the part of the next one.
+    /// Tiers of which the others are reached, and how far the next one is.
     others: f64,
     /// Ticks of pressure without a caller above its share.
     without_above: u32,
@@ -108,23 +121,38 @@ pub(crate) struct Penalty {
 }
 
 impl Penalty {
-    /// Advances by a tick with a pressure from 0 to 1. The class that pays more has the tiers up to `tier_max`;
-    /// `tiers_above` have a caller above its fair share.
+    /// Advances by a tick. The class that pays more has the tiers up to `tier_max`.
     pub(crate) fn tick(
         &mut self,
-        pressure: f64,
+        pressed: Pressed,
         tier_max: Criticality,
-        tiers_above: [bool; TIERS],
+        excess: &Excess,
     ) -> Measures {
-        if pressure > 0.0 {
-            self.rise(pressure, tier_max, tiers_above);
+        if pressed.pressure > 0.0 && pressed.is_explained {
+            self.hold(pressed.pressure, excess);
+        } else if pressed.pressure > 0.0 {
+            self.rise(pressed.pressure, tier_max, excess);
         } else {
-            self.fall(tiers_above);
+            self.fall(excess);
         }
         self.measures(tier_max)
     }
 
-    fn rise(&mut self, pressure: f64, tier_max: Criticality, tiers_above: [bool; TIERS]) {
+    /// Holds the callers of the lowest tier that has some above their share to that.
+    fn hold(&mut self, pressure: f64, excess: &Excess) {
+        (self.calm, self.without_above) = (0, 0);
+        self.others = self.fallen(self.others, excess.refused.contains(&true));
+        let mut tiers = self.above.iter_mut().zip(excess.above);
+        match tiers.find(|(_, has_above)| *has_above) {
+            Some((reached, _)) if *reached < PRICE_PART => {
+                *reached = (*reached + RISE * pressure).min(PRICE_PART);
+            }
+            _ => self.relax(excess),
+        }
+    }
+
+    fn rise(&mut self, pressure: f64, tier_max: Criticality, excess: &Excess) {
+        let tiers_above = excess.above;
         self.calm = 0;
         let step = RISE * pressure;
         let next = (0..TIERS).find(|&tier| tiers_above[tier] && self.above[tier] < 1.0);
@@ -139,7 +167,7 @@ impl Penalty {
         }
         if tiers_above.contains(&true) {
             self.without_above = 0;
-            self.others = (self.others - FALL).max(0.0);
+            self.others = self.fallen(self.others, false);
         } else {
             self.without_above = self.without_above.saturating_add(1);
             if self.without_above > GRACE_TICKS {
@@ -148,16 +176,27 @@ impl Penalty {
         }
     }
 
-    fn fall(&mut self, tiers_above: [bool; TIERS]) {
+    fn fall(&mut self, excess: &Excess) {
         self.calm = self.calm.saturating_add(1);
-        self.without_above = 0;
-        self.others = (self.others - FALL).max(0.0);
-        for (reached, has_above) in self.above.iter_mut().zip(tiers_above) {
-            *reached = if has_above && *reached >= PRICE_PART && self.calm < HELD_TICKS {
-                (*reached - RISE * PART_MIN).max(PRICE_PART)
-            } else {
-                (*reached - FALL).max(0.0)
-            };
+        if self.calm > GRACE_TICKS {
+            self.without_above = 0;
+        }
+        self.others = self.fallen(self.others, excess.refused.contains(&true));
+        self.relax(excess);
+    }
+
+    fn relax(&mut self, excess: &Excess) {
+        for (tier, has_above) in excess.above.into_iter().enumerate() {
+            self.above[tier] = self.fallen(self.above[tier], has_above);
+        }
+    }
+
+    /// Returns what a tick without pressure leaves. While callers ask for too much they are held to their share.
+    fn fallen(&self, reached: f64, is_asked_for: bool) -> f64 {
+        if is_asked_for && reached >= PRICE_PART && self.calm < HELD_TICKS {
+            (reached - RISE * PART_MIN).max(PRICE_PART)
+        } else {
+            (reached - FALL).max(0.0)
         }
     }
 
@@ -172,7 +211,7 @@ impl Penalty {
         for tier in Criticality::ALL {
             if tier <= tier_max {
                 add(tier, true, self.above[tier as usize] / PRICE_PART);
-                add(tier, false, self.others - f64::from(tier as u8));
+                add(tier, false, self.of_others(tier) / PRICE_PART);
             }
         }
         let part = |reached: f64| {
@@ -181,8 +220,16 @@ impl Penalty {
         };
         Measures {
             prices: Prices(word),
-            parts: self.above.map(part),
+            parts: HeldParts {
+                above: self.above.map(part),
+                all: Criticality::ALL.map(|tier| part(self.of_others(tier))),
+            },
         }
+    }
+
+    /// Returns how far the others of a tier are reached, from 0 to 1.
+    fn of_others(&self, tier: Criticality) -> f64 {
+        (self.others - f64::from(tier as u8)).clamp(0.0, 1.0)
     }
 
     /// Returns whether nobody pays more or is held to its share.
@@ -196,6 +243,20 @@ mod tests {
     use super::*;
 
     const NOBODY: [bool; TIERS] = [false; TIERS];
+
+    const fn pressed(pressure: f64) -> Pressed {
+        Pressed {
+            pressure,
+            is_explained: false,
+        }
+    }
+
+    fn above(above: [bool; TIERS]) -> Excess {
+        Excess {
+            above,
+            ..Excess::default()
+        }
+    }
     const TIER_MAX: Criticality = Criticality::SheddablePlus;
 
     fn of(measures: Measures, tier: Criticality) -> (u16, u16) {
@@ -203,8 +264,8 @@ mod tests {
         (hundredths(true), hundredths(false))
     }
 
-    fn ticks(penalty: &mut Penalty, ticks: u32, pressure: f64, above: [bool; TIERS]) -> Measures {
-        let tick = |_, _| penalty.tick(pressure, TIER_MAX, above);
+    fn ticks(penalty: &mut Penalty, ticks: u32, pressure: f64, tiers: [bool; TIERS]) -> Measures {
+        let tick = |_, _| penalty.tick(pressed(pressure), TIER_MAX, &above(tiers));
         (0..ticks).fold(Measures::default(), tick)
     }
 
@@ -214,20 +275,21 @@ mod tests {
         let above = [true, false, true, false];
         let measures = ticks(&mut penalty, 1, 0.5, above);
         assert_eq!(of(measures, Criticality::Sheddable), (283, 100));
-        assert_eq!(measures.parts, [None; TIERS]);
+        assert_eq!(measures.parts, HeldParts::default());
         let measures = ticks(&mut penalty, 1, 0.5, above);
         assert_eq!(of(measures, Criticality::Sheddable), (800, 100));
-        assert_eq!(measures.parts, [Some(1.0), None, None, None]);
+        assert_eq!(measures.parts.above, [Some(1.0), None, None, None]);
         let measures = ticks(&mut penalty, 3, 1.0, above);
         let parts = measures
             .parts
+            .above
             .map(|part| part.map(|part| (part * 100.0).round()));
         assert_eq!(parts, [Some(10.0), None, None, None]);
         let measures = ticks(&mut penalty, SETTLE_TICKS - 1, 1.0, above);
-        assert_eq!(measures.parts[2], None);
+        assert_eq!(measures.parts.above[2], None);
         // The next tier that has some; its price stays, as it is above the class.
         let measures = ticks(&mut penalty, 5, 1.0, above);
-        assert_eq!(measures.parts[2], measures.parts[0]);
+        assert_eq!(measures.parts.above[2], measures.parts.above[0]);
         assert_eq!(of(measures, Criticality::Critical), (100, 100));
         assert_eq!(
             of(measures, Criticality::Sheddable),
@@ -241,16 +303,18 @@ mod tests {
         let mut penalty = Penalty::default();
         let measures = ticks(&mut penalty, GRACE_TICKS, 1.0, NOBODY);
         assert_eq!(measures, Measures::default());
-        let measures = ticks(&mut penalty, 4, 1.0, NOBODY);
+        let measures = ticks(&mut penalty, 1, 1.0, NOBODY);
         assert_eq!(of(measures, Criticality::Sheddable), (100, 800));
         assert!(!measures.prices.has(Criticality::SheddablePlus));
+        assert_eq!(measures.parts.all, [Some(1.0), None, None, None]);
         let measures = ticks(&mut penalty, 100, 1.0, NOBODY);
         assert_eq!(of(measures, Criticality::SheddablePlus), (100, 800));
         assert_eq!(of(measures, Criticality::Critical), (100, 100));
-        assert_eq!(measures.parts, [None; TIERS], "nobody is refused");
+        assert_eq!(measures.parts.above, [None; TIERS]);
         // As soon as one is above its share the others pay no more.
         let measures = ticks(&mut penalty, 8, 1.0, [true, false, false, false]);
         assert_eq!(of(measures, Criticality::Sheddable), (800, 100));
+        assert_eq!(measures.parts.all, [None; TIERS]);
     }
 
     #[test]
@@ -260,22 +324,58 @@ mod tests {
         ticks(&mut penalty, 100, 1.0, above);
         // They go on asking: they are held to their share, and no longer to less.
         let measures = ticks(&mut penalty, 100, 0.0, above);
-        assert_eq!(measures.parts, [Some(1.0), None, None, None]);
+        assert_eq!(measures.parts.above, [Some(1.0), None, None, None]);
         assert!(!penalty.is_none());
         let measures = ticks(&mut penalty, 2, 0.0, NOBODY);
         assert!(penalty.is_none() && measures == Measures::default());
+        // The same for others: as long as they are refused.
+        ticks(&mut penalty, GRACE_TICKS + 4, 1.0, NOBODY);
+        let crowd = Excess {
+            refused: [true, false, false, false],
+            ..Excess::default()
+        };
+        let measures = (0..100)
+            .map(|_| penalty.tick(pressed(0.0), TIER_MAX, &crowd))
+            .last();
+        assert_eq!(measures.unwrap().parts.all[0], Some(1.0));
+        assert!(ticks(&mut penalty, 2, 0.0, NOBODY) == Measures::default());
         ticks(&mut penalty, 10, 1.0, above);
-        let held = (1..).find(|_| ticks(&mut penalty, 1, 0.0, above).parts[0].is_none());
+        let held = (1..).find(|_| ticks(&mut penalty, 1, 0.0, above).parts.above[0].is_none());
         assert_eq!(held, Some(HELD_TICKS));
     }
 
     #[test]
     fn a_class_of_one_tier_leaves_the_others_alone() {
         let mut penalty = Penalty::default();
-        let tick = |_, _| penalty.tick(1.0, Criticality::Sheddable, NOBODY);
+        let tick = |_, _| penalty.tick(pressed(1.0), Criticality::Sheddable, &above(NOBODY));
         let measures = (0..100).fold(Measures::default(), tick);
         assert_eq!(of(measures, Criticality::Sheddable), (100, 800));
         assert!(!measures.prices.has(Criticality::SheddablePlus));
         assert_eq!(Prices::of_word(measures.prices.word()), measures.prices);
+    }
+
+    #[test]
+    fn what_one_heavy_request_explains_holds_to_the_share_and_reaches_nobody_else() {
+        let mut penalty = Penalty::default();
+        let explained = Pressed {
+            pressure: 0.6,
+            is_explained: true,
+        };
+        let both = above([true, false, true, false]);
+        let tick = |_| penalty.tick(explained, TIER_MAX, &both);
+        let measures = (0..100).map(tick).last().unwrap();
+        assert_eq!(measures.parts.above, [Some(1.0), None, None, None]);
+        // More of it is not explained, and then it is again.
+        ticks(&mut penalty, 4, 1.0, both.above);
+        let measures = (0..100)
+            .map(|_| penalty.tick(explained, TIER_MAX, &both))
+            .last();
+        assert_eq!(measures.unwrap().parts.above, [Some(1.0), None, None, None]);
+        let mut penalty = Penalty::default();
+        let nobody = above(NOBODY);
+        let measures = (0..100)
+            .map(|_| penalty.tick(explained, TIER_MAX, &nobody))
+            .last();
+        assert_eq!(measures.unwrap(), Measures::default());
     }
 }

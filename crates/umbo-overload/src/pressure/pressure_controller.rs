@@ -5,8 +5,9 @@ use std::time::Duration;
 use umbo_types::Criticality;
 
 use super::designated::DesignatedClass;
+use super::fair_shares::Excess;
 use super::latency::pressure_of;
-use super::penalty::{Measures, Penalty};
+use super::penalty::{Measures, Penalty, Pressed};
 use crate::class::Class;
 
 /// Classes that each shard has.
@@ -73,14 +74,14 @@ pub(crate) struct PressureController {
 }
 
 impl PressureController {
-    /// Advances by a tick. `latency` is the pressure of each class by its latency ratio; `tiers_above` have a
-    /// caller above its fair share. Returns the worst of all pressures, if there is any, and the measures of now.
+    /// Advances by a tick. `latency` is the pressure of each class by its latency ratio, `excess` says
+    /// which tiers have callers with too much, and `is_explained` whether one heavy request explains the latencies. Returns the worst of all pressures, if there is any, and the measures of now.
     pub(crate) fn tick(
         &mut self,
         latency: [f64; CLASSES],
         input: &TickInput,
         designated: &DesignatedClass,
-        tiers_above: [bool; Criticality::ALL.len()],
+        (excess, is_explained): (&Excess, bool),
     ) -> (Option<Worst>, Measures) {
         let mut worst: Option<Worst> = None;
         for class in Class::ALL {
@@ -105,7 +106,11 @@ impl PressureController {
         }
         let pressure = worst.map_or(0.0, |worst| worst.pressure);
         let tier_max = designated.tier_max();
-        let measures = self.penalty.tick(pressure, tier_max, tiers_above);
+        let pressed = Pressed {
+            pressure,
+            is_explained: is_explained && !input.is_any(),
+        };
+        let measures = self.penalty.tick(pressed, tier_max, excess);
         (worst, measures)
     }
 

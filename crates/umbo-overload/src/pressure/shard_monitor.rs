@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use umbo_types::{Criticality, ShardId};
 
 use super::episode::{EpisodeLog, OverloadEpisode};
-use super::fair_shares::FairShares;
+use super::fair_shares::{Excess, FairShares};
 use super::heavy_work::HeavyWork;
 use super::latency::LatencyState;
 use super::log_histogram::Place;
@@ -87,12 +87,14 @@ impl ShardMonitor {
         let by_queue_before = std::mem::replace(&mut self.shed_by_queue, input.shed_by_queue);
         let designated = &settings.designated;
         let is_calm = self.controller.is_at_rest() && !input.is_any() && latency == [0.0; CLASSES];
-        let above = if is_calm {
-            Default::default()
+        let excess = if is_calm {
+            Excess::default()
         } else {
-            view.shares.tiers_above()
+            view.shares.excess()
         };
-        let (worst, measures) = self.controller.tick(latency, input, designated, above);
+        let is_explained = !is_calm && self.is_explained(view, &latency, input.oldest);
+        let found = (&excess, is_explained);
+        let (worst, measures) = self.controller.tick(latency, input, designated, found);
         self.prices = measures.prices;
         // Queues shed between two ticks, too, without pressure at either.
         let cause = worst.or_else(|| shedding(by_queue_before, input.shed_by_queue));
@@ -171,6 +173,21 @@ impl ShardMonitor {
             }),
             episode: self.episode.clone(),
         }
+    }
+
+    /// Returns whether one heavy request explains the latencies of all classes that are under pressure.
+    fn is_explained(
+        &self,
+        view: &ShardView<'_>,
+        latency: &[f64; CLASSES],
+        oldest: Duration,
+    ) -> bool {
+        let mut pressed = Class::ALL.into_iter().zip(latency);
+        pressed.all(|(class, pressure)| {
+            let state = &self.latencies[class as usize];
+            let heavy = view.heavy.longest(class.is_write());
+            *pressure <= 0.0 || state.is_within(&view.slices[class as usize], heavy, oldest)
+        })
     }
 
     fn begin(&self, view: &ShardView<'_>, worst: &Worst, number: u64) -> OverloadEpisode {

@@ -106,13 +106,17 @@ fn what_is_fast_enough_is_no_overload() {
 }
 
 #[test]
-fn nothing_is_judged_by_less_than_a_hundred() {
-    let mut lab = Lab::new(3, 1);
-    lab.run(60.0, |_, _| gets(200.0, Shape::Lognormal, 400.0));
-    lab.run(3.0, |_, _| gets(40.0, Shape::Lognormal, 400.0));
-    // 1.6 seconds of this are 64 samples.
-    lab.run(60.0, |_, _| gets(40.0, Shape::Lognormal, 4_000.0));
-    assert!(lab.overload.episodes().is_empty());
+fn nothing_is_judged_by_a_handful_and_little_is_judged_within_seconds() {
+    for (rate, is_judged) in [(15.0, false), (40.0, true)] {
+        let mut lab = Lab::new(3, 1);
+        lab.run(60.0, |_, _| gets(200.0, Shape::Lognormal, 400.0));
+        lab.run(3.0, |_, _| gets(rate, Shape::Lognormal, 400.0));
+        // The longest window holds twelve of the few, and 32 of the others.
+        lab.run(4.0, |_, _| gets(rate, Shape::Lognormal, 4_000.0));
+        assert_eq!(lab.is_engaged(0), is_judged, "{rate}");
+        lab.run(60.0, |_, _| gets(rate, Shape::Lognormal, 4_000.0));
+        assert_eq!(lab.overload.episodes().len(), usize::from(is_judged));
+    }
 }
 
 #[test]

@@ -19,6 +19,8 @@ pub(crate) struct TestStore {
     inner: MemoryStore,
     clock: Arc<ManualClock>,
     micros: AtomicU64,
+    /// Part of the time of a write for which the shard is busy with it, of a group of writes; 0 if all of it is.
+    busy_micros: AtomicU64,
     hangs: AtomicBool,
     /// Whose multi-gets and writes wait for ever.
     stalled: Mutex<Vec<ShardId>>,
@@ -37,6 +39,7 @@ impl TestStore {
             inner: MemoryStore::new(shards, clock.clone()).unwrap(),
             clock,
             micros: AtomicU64::new(0),
+            busy_micros: AtomicU64::new(0),
             hangs: AtomicBool::new(false),
             stalled: Mutex::default(),
             away: Mutex::default(),
@@ -50,6 +53,12 @@ impl TestStore {
     /// Lets every call for rows take this long.
     pub(crate) fn set_time(&self, time: Duration) {
         self.micros.store(time.as_micros() as u64, SeqCst);
+    }
+
+    /// Lets every write take this long as one of a group, of which the shard is busy with it for a part.
+    pub(crate) fn set_group_time(&self, time: Duration, busy: Duration) {
+        self.set_time(time);
+        self.busy_micros.store(busy.as_micros() as u64, SeqCst);
     }
 
     /// Lets every call for rows wait for ever, or no longer.
@@ -185,7 +194,13 @@ impl WrappedStore for TestStore {
         if self.is_stalled(request.namespace, &request.mutations[0].key.partition) {
             std::future::pending::<()>().await;
         }
-        match self.enter(request.namespace).await {
+        let entered = self.enter(request.namespace).await;
+        let busy = self.busy_micros.load(SeqCst);
+        if busy > 0 && request.namespace != NamespaceId::SYSTEM {
+            let time = Duration::from_micros(self.micros.load(SeqCst));
+            call.note_shared_time(time, Duration::from_micros(busy));
+        }
+        match entered {
             Ok(()) => self.inner.write(call, request).await,
             Err(error) => {
                 let failed = || Err(WriteError::Store(error.clone()));
