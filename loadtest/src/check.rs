@@ -8,6 +8,7 @@ mod callgrind;
 mod cases;
 mod client;
 mod connection;
+mod defaults;
 mod figures;
 mod hotkeys;
 mod loads;
@@ -24,7 +25,7 @@ use std::process::ExitCode;
 use clap::{Args, ValueEnum};
 
 use self::figures::Record;
-use self::plan::{Check, Plan};
+use self::plan::{Check, FloodPlan, Plan};
 use crate::failure::Failure;
 use crate::verdict::Verdict;
 
@@ -47,6 +48,8 @@ enum Subject {
     Loads,
     /// Instructions and allocations of requests
     Requests,
+    /// A flood of a server with the configuration it ships with
+    Defaults,
 }
 
 impl Subject {
@@ -60,6 +63,7 @@ impl Subject {
             Self::Client => &client::CHECKS,
             Self::Loads => &loads::CHECKS,
             Self::Requests => &requests::CHECKS,
+            Self::Defaults => &defaults::CHECKS,
         }
     }
 
@@ -79,7 +83,7 @@ impl Subject {
                 "instructions",
             ],
             Self::Requests => &["cost"],
-            Self::Storage | Self::Price | Self::Client | Self::Loads => &[],
+            Self::Storage | Self::Price | Self::Client | Self::Loads | Self::Defaults => &[],
         }
     }
 }
@@ -105,6 +109,8 @@ pub(crate) struct Arguments {
     /// Of everything that is random
     #[arg(long, default_value_t = 1)]
     seed: u64,
+    #[command(flatten)]
+    flood: FloodPlan,
     /// List the checks and their bounds
     #[arg(long)]
     list: bool,
@@ -130,6 +136,7 @@ impl Arguments {
         let plan = Plan {
             seed: self.seed,
             is_quick: self.quick || self.counted,
+            flood: self.flood,
         };
         println!("{}", Verdict::HEADING);
         let mut verdicts = Vec::new();
