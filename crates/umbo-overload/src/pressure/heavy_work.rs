@@ -237,8 +237,8 @@ mod tests {
     fn logarithms_are_exact_at_powers_of_two_and_close_between() {
         for nanos in [1, 2, 3, 1_000, 1 << 30, u64::MAX] {
             let time = Duration::from_nanos(nanos);
-            let back = time_of(log2_of(time)).as_nanos() as f64;
-            assert!((back / nanos as f64 - 1.0).abs() < 1e-5, "{nanos} {back}");
+            let back = time_of(log2_of(time)).div_duration_f64(time);
+            assert!((back - 1.0).abs() < 1e-5, "{nanos} {back}");
         }
     }
 }

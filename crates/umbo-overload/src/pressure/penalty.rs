@@ -126,7 +126,7 @@ impl Penalty {
         &mut self,
         pressed: Pressed,
         tier_max: Criticality,
-        excess: &Excess,
+        excess: Excess,
     ) -> Measures {
         if pressed.pressure > 0.0 && pressed.is_explained {
             self.hold(pressed.pressure, excess);
@@ -139,7 +139,7 @@ impl Penalty {
     }
 
     /// Holds the callers of the lowest tier that has some above their share to that.
-    fn hold(&mut self, pressure: f64, excess: &Excess) {
+    fn hold(&mut self, pressure: f64, excess: Excess) {
         (self.calm, self.without_above) = (0, 0);
         self.others = self.fallen(self.others, excess.refused.contains(&true));
         let mut tiers = self.above.iter_mut().zip(excess.above);
@@ -151,7 +151,7 @@ impl Penalty {
         }
     }
 
-    fn rise(&mut self, pressure: f64, tier_max: Criticality, excess: &Excess) {
+    fn rise(&mut self, pressure: f64, tier_max: Criticality, excess: Excess) {
         let tiers_above = excess.above;
         self.calm = 0;
         let step = RISE * pressure;
@@ -176,7 +176,7 @@ impl Penalty {
         }
     }
 
-    fn fall(&mut self, excess: &Excess) {
+    fn fall(&mut self, excess: Excess) {
         self.calm = self.calm.saturating_add(1);
         if self.calm > GRACE_TICKS {
             self.without_above = 0;
@@ -185,7 +185,7 @@ impl Penalty {
         self.relax(excess);
     }
 
-    fn relax(&mut self, excess: &Excess) {
+    fn relax(&mut self, excess: Excess) {
         for (tier, has_above) in excess.above.into_iter().enumerate() {
             self.above[tier] = self.fallen(self.above[tier], has_above);
         }
@@ -265,7 +265,7 @@ mod tests {
     }
 
     fn ticks(penalty: &mut Penalty, ticks: u32, pressure: f64, tiers: [bool; TIERS]) -> Measures {
-        let tick = |_, _| penalty.tick(pressed(pressure), TIER_MAX, &above(tiers));
+        let tick = |_, _| penalty.tick(pressed(pressure), TIER_MAX, above(tiers));
         (0..ticks).fold(Measures::default(), tick)
     }
 
@@ -335,19 +335,20 @@ mod tests {
             ..Excess::default()
         };
         let measures = (0..100)
-            .map(|_| penalty.tick(pressed(0.0), TIER_MAX, &crowd))
+            .map(|_| penalty.tick(pressed(0.0), TIER_MAX, crowd))
             .last();
         assert_eq!(measures.unwrap().parts.all[0], Some(1.0));
         assert!(ticks(&mut penalty, 2, 0.0, NOBODY) == Measures::default());
         ticks(&mut penalty, 10, 1.0, above);
-        let held = (1..).find(|_| ticks(&mut penalty, 1, 0.0, above).parts.above[0].is_none());
+        let held = (1..=2 * HELD_TICKS)
+            .find(|_| ticks(&mut penalty, 1, 0.0, above).parts.above[0].is_none());
         assert_eq!(held, Some(HELD_TICKS));
     }
 
     #[test]
     fn a_class_of_one_tier_leaves_the_others_alone() {
         let mut penalty = Penalty::default();
-        let tick = |_, _| penalty.tick(pressed(1.0), Criticality::Sheddable, &above(NOBODY));
+        let tick = |_, _| penalty.tick(pressed(1.0), Criticality::Sheddable, above(NOBODY));
         let measures = (0..100).fold(Measures::default(), tick);
         assert_eq!(of(measures, Criticality::Sheddable), (100, 800));
         assert!(!measures.prices.has(Criticality::SheddablePlus));
@@ -362,19 +363,19 @@ mod tests {
             is_explained: true,
         };
         let both = above([true, false, true, false]);
-        let tick = |_| penalty.tick(explained, TIER_MAX, &both);
+        let tick = |_| penalty.tick(explained, TIER_MAX, both);
         let measures = (0..100).map(tick).last().unwrap();
         assert_eq!(measures.parts.above, [Some(1.0), None, None, None]);
         // More of it is not explained, and then it is again.
         ticks(&mut penalty, 4, 1.0, both.above);
         let measures = (0..100)
-            .map(|_| penalty.tick(explained, TIER_MAX, &both))
+            .map(|_| penalty.tick(explained, TIER_MAX, both))
             .last();
         assert_eq!(measures.unwrap().parts.above, [Some(1.0), None, None, None]);
         let mut penalty = Penalty::default();
         let nobody = above(NOBODY);
         let measures = (0..100)
-            .map(|_| penalty.tick(explained, TIER_MAX, &nobody))
+            .map(|_| penalty.tick(explained, TIER_MAX, nobody))
             .last();
         assert_eq!(measures.unwrap(), Measures::default());
     }

@@ -81,7 +81,7 @@ impl PressureController {
         latency: [f64; CLASSES],
         input: &TickInput,
         designated: &DesignatedClass,
-        (excess, is_explained): (&Excess, bool),
+        (excess, is_explained): (Excess, bool),
     ) -> (Option<Worst>, Measures) {
         let mut worst: Option<Worst> = None;
         for class in Class::ALL {

@@ -86,14 +86,16 @@ impl ShardMonitor {
         let shed_before = std::mem::replace(&mut self.shed, input.shed);
         let by_queue_before = std::mem::replace(&mut self.shed_by_queue, input.shed_by_queue);
         let designated = &settings.designated;
-        let is_calm = self.controller.is_at_rest() && !input.is_any() && latency == [0.0; CLASSES];
+        let is_calm = self.controller.is_at_rest()
+            && !input.is_any()
+            && latency.iter().all(|one| *one <= 0.0);
         let excess = if is_calm {
             Excess::default()
         } else {
             view.shares.excess()
         };
         let is_explained = !is_calm && self.is_explained(view, &latency, input.oldest);
-        let found = (&excess, is_explained);
+        let found = (excess, is_explained);
         let (worst, measures) = self.controller.tick(latency, input, designated, found);
         self.prices = measures.prices;
         // Queues shed between two ticks, too, without pressure at either.
