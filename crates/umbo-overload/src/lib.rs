@@ -23,8 +23,8 @@
 //! let (shard, caller) = (ShardId(0), 17); // a hash
 //! let class = Class::of(Operation::Get).expect("a get touches a row");
 //!
-//! // Twenty seconds in which the store answers within 2 ms, and two in which it takes 12.
-//! for tick in 0..220 {
+//! // Twenty seconds in which the store answers within 2 ms, and five in which it takes 12.
+//! for tick in 0..250 {
 //!     let now = start + TICK * tick;
 //!     let slowness = if tick < 200 { 1 } else { 6 };
 //!     for at in 0..100 {
@@ -34,7 +34,7 @@
 //!         assert!(tick > 205 && episode.input == PressureInput::Latency);
 //!     }
 //! }
-//! // The lowest tier pays more, and what is critical does not.
+//! // Nobody is above its share: the lowest tier pays more, and what is critical does not.
 //! let times = |tier| overload.multiplier(shard, tier, caller).as_f64();
 //! assert!(times(Criticality::Sheddable) > 1.5);
 //! assert_eq!(times(Criticality::Critical), 1.0);

@@ -128,13 +128,13 @@ async fn the_caller_that_floods_a_shard_is_refused_and_nobody_else() {
         world.seconds(25, &[]).await;
         let busy = world.seconds(6, &[("flood", tier)]).await;
         let shard = world.shard().await;
-        let share = shard["busy"]["share_ms"].as_f64().unwrap();
+        let allowed = shard["busy"]["share_ms"].as_f64().unwrap() * 1.1;
         assert_eq!(shard["busy"]["callers"], 3, "{shard}");
-        assert!((100.0..400.0).contains(&share), "{shard}");
+        assert!((110.0..440.0).contains(&allowed), "{shard}");
         // At once as much as it likes, from the second second on its share.
         assert!(busy[0] > 400, "{busy:?}");
-        let most = busy[2..].iter().max().unwrap();
-        assert!((*most as f64) <= share * 1.1, "{tier}: {busy:?} of {share}");
+        let most = u32::try_from(*busy[2..].iter().max().unwrap()).unwrap();
+        assert!(f64::from(most) <= allowed, "{tier}: {busy:?} of {allowed}");
         assert!(busy[2..].iter().all(|busy| *busy > 0), "{busy:?}");
         let problem = world.refused.last().unwrap().problem();
         assert_eq!((problem.status, problem.tier.as_deref()), (503, Some(tier)));
