@@ -57,3 +57,27 @@ def test_all_that_was_shed_is_in_the_log_of_overloads(shard, seconds):
     starts = [[one.pop("started_at") for one in episodes] for episodes in (answer["episodes"], later)]
     assert later == answer["episodes"]
     assert all(abs(one - other) <= 1 for one, other in zip(*starts))
+
+
+def test_the_busy_time_of_a_shard_is_shown_with_its_callers(shard):
+    """Two callers, of which one writes values that take longer: capacity, share and callers are those of a second."""
+    client = shard.server.client()
+
+    def put(caller, tier, length):
+        headers = {"umbo-quota-user": caller, "umbo-criticality": tier}
+        answer = client.put(f"{shard.ns.base}/kv/{shard.partition}/{caller}", b"v" * length, **headers)
+        assert answer.status in (201, 204), answer
+
+    def busy():
+        put("page", "critical", 100)
+        put("import", "sheddable", 500_000)
+        shard.server.clock.advance(0.25)
+        busy = shard.status()["busy"]
+        return busy if busy["callers"] == 2 else None
+
+    busy = wait_until(busy, "a second with two callers is over")
+    assert 0 < busy["busy_ms"] <= busy["capacity_ms"]
+    assert abs(busy["share_ms"] - busy["capacity_ms"] / 2) < 0.001
+    assert all(tier.get("held_to_ms") is None for tier in shard.status()["tiers"]), "nobody is held without pressure"
+    table = umbo(shard.server, "shed", "status", "--all")
+    assert "CAPACITY-MS" in table and "HELD-TO-MS" in table, table
