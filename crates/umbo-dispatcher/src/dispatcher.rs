@@ -164,6 +164,9 @@ impl Dispatcher {
         });
         let control = control.await?;
         let shards = store.shard_map().shards();
+        let is_one_place = store.capabilities().answers_at_once;
+        let overload =
+            overload.map(|settings| Overload::new(settings, shards, is_one_place, begun));
         Ok(Arc::new(Self {
             cursor_key: CursorKey::new(control.secret()),
             ticket_key: TicketKey::new(&control.secret()),
@@ -176,7 +179,7 @@ impl Dispatcher {
             request_ids: RequestIds::random_start(),
             tasks,
             is_draining: AtomicBool::new(false),
-            overload: overload.map(|settings| Overload::new(settings, shards, begun)),
+            overload,
             store,
             clock,
             quota,

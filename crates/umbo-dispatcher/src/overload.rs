@@ -1,4 +1,5 @@
-//! The load of a dispatcher's shards: four queues for each, and one controller over all of them.
+//! The load of a dispatcher's shards: two queues for each, two of each place for heavy requests, and one controller
+//! over all of them.
 //!
 //! Owns both, and brings them up to date. How a request gets a permit is the business of `phase/queue`; by
 //! how much its price is raised is asked in `charge`, when its shards are known.
@@ -14,8 +15,11 @@ use umbo_overload::{
     Admission, AdmissionQueue, OverloadController, PressureSettings, QueueSettings, QueueStatus,
     TickInput, Wakeups,
 };
-use umbo_types::{Operation, ShardId};
+use umbo_types::{Criticality, Operation, ShardId};
 use xxhash_rust::xxh3::xxh3_64;
+
+/// Busy time for which there are permits of heavy requests: a small durable write takes about half of it.
+const HEAVY_TIME_MAX: Duration = Duration::from_millis(2);
 
 /// Wakes a request that waits at a queue.
 pub(crate) type Waiter = oneshot::Sender<Admission>;
@@ -29,14 +33,12 @@ pub struct OverloadSettings {
     pub pressure: PressureSettings,
 }
 
-/// One shard. Reads and writes do not wait for each other: writes are done in groups, by one after the
-/// other, and reads are not held up when a disk is. Heavy ones of both wait apart, so that light ones pass.
+/// The ways into a shard, or those for heavy requests of a place. Reads and writes do not wait for each other: writes are
+/// done in groups, by one after the other, and reads are not held up when a disk is.
 #[derive(Debug)]
-struct Shard {
+struct Ways {
     reads: Way,
     writes: Way,
-    heavy_reads: Way,
-    heavy_writes: Way,
 }
 
 /// One way into a shard.
@@ -49,9 +51,22 @@ struct Way {
     at_tick: [AtomicU32; 3],
 }
 
-impl Shard {
-    /// Returns what the controller goes by. What heavy requests wait is no pressure: they wait so that others do not.
-    fn input(&self, progress: &mut [Progress; 2], now: Instant) -> TickInput {
+impl Ways {
+    fn new(reads: QueueSettings, writes: QueueSettings) -> Self {
+        let way = |settings| Way {
+            queue: AdmissionQueue::new(settings),
+            ended: AtomicU32::new(0),
+            at_tick: Default::default(),
+        };
+        Self {
+            reads: way(reads),
+            writes: way(writes),
+        }
+    }
+
+    /// Returns what the controller goes by, with what the heavy requests that are shown at this shard were shed. How long
+    /// those wait is no pressure: they wait so that others do not.
+    fn input(&self, heavy: Option<&Self>, progress: &mut [Progress; 2], now: Instant) -> TickInput {
         let ways = [&self.reads, &self.writes];
         let statuses = ways.map(|way| way.queue.status(now));
         let mut oldest = Duration::ZERO;
@@ -63,51 +78,54 @@ impl Shard {
             oldest = oldest.max(progress.look(way, status.in_flight, now));
         }
         let [reads, writes] = statuses;
-        let heavy = [&self.heavy_reads, &self.heavy_writes].map(|way| way.queue.status(now));
-        let (reads_all, writes_all) = (reads.and(&heavy[0]), writes.and(&heavy[1]));
-        let shed = |tier: usize| {
-            let shed = |status: &QueueStatus| status.tiers[tier].counts.shed.iter().sum::<u64>();
-            shed(&reads_all) + shed(&writes_all)
-        };
-        let shed_by = |status: &QueueStatus| -> u64 {
-            let tiers = status.tiers.iter();
-            tiers.flat_map(|tier| tier.counts.shed).sum()
-        };
+        let mut shed_by = [shed_of(&reads), shed_of(&writes)];
+        if let Some(heavy) = heavy {
+            for (shed, way) in shed_by.iter_mut().zip([&heavy.reads, &heavy.writes]) {
+                let more = shed_of(&way.queue.status(now));
+                shed.iter_mut()
+                    .zip(more)
+                    .for_each(|(shed, more)| *shed += more);
+            }
+        }
+        let [of_reads, of_writes] = shed_by;
         TickInput {
             queue_delay: [reads.delay_times, writes.delay_times],
             lag: reads.lag_times.max(writes.lag_times),
             oldest,
-            shed: std::array::from_fn(shed),
-            shed_by_queue: [shed_by(&reads_all), shed_by(&writes_all)],
+            shed: std::array::from_fn(|tier| of_reads[tier] + of_writes[tier]),
+            shed_by_queue: shed_by.map(|shed| shed.iter().sum()),
         }
     }
 
-    const fn way(&self, operation: Operation, is_heavy: bool) -> &Way {
-        match (operation.is_write(), is_heavy) {
-            (true, false) => &self.writes,
-            (false, false) => &self.reads,
-            (true, true) => &self.heavy_writes,
-            (false, true) => &self.heavy_reads,
+    const fn way(&self, operation: Operation) -> &Way {
+        if operation.is_write() {
+            &self.writes
+        } else {
+            &self.reads
         }
     }
 
-    const fn ways(&self) -> [&Way; 4] {
-        [
-            &self.reads,
-            &self.writes,
-            &self.heavy_reads,
-            &self.heavy_writes,
-        ]
+    fn status(&self, now: Instant) -> QueueStatus {
+        let writes = self.writes.queue.status(now);
+        self.reads.queue.status(now).and(&writes)
     }
+}
+
+/// Returns how many requests a queue has shed, by tier.
+fn shed_of(status: &QueueStatus) -> [u64; Criticality::ALL.len()] {
+    status.tiers.map(|tier| tier.counts.shed.iter().sum())
 }
 
 /// The load of all shards.
 #[derive(Debug)]
 pub struct Overload {
-    shards: Box<[Shard]>,
+    shards: Box<[Ways]>,
+    /// The ways of heavy requests, of each place: of all shards of this process together, as they share its disk and
+    /// processors; else of each shard.
+    heavy: Box<[Ways]>,
     controller: OverloadController,
-    /// Reads of a shard that are worked on at once.
-    reads_at_once: u32,
+    /// Heavy requests that a place works on at once.
+    heavy_at_once: u32,
     /// Of both ways into each shard.
     progress: Mutex<Vec<[Progress; 2]>>,
 }
@@ -135,71 +153,73 @@ impl Progress {
 }
 
 impl Overload {
-    /// Begins with all shards idle.
-    pub(crate) fn new(settings: OverloadSettings, shards: usize, now: Instant) -> Self {
-        let way = |queue| Way {
-            queue: AdmissionQueue::new(queue),
-            ended: AtomicU32::new(0),
-            at_tick: Default::default(),
-        };
-        let shard = || Shard {
-            reads: way(settings.queue),
-            writes: way(settings.queue.for_groups()),
-            heavy_reads: way(settings.queue.for_heavy_work()),
-            heavy_writes: way(settings.queue.for_heavy_work()),
-        };
+    /// Begins with all shards idle. `is_one_place` says whether all of them are in this process.
+    pub(crate) fn new(
+        settings: OverloadSettings,
+        shards: usize,
+        is_one_place: bool,
+        now: Instant,
+    ) -> Self {
         let count = u16::try_from(shards).unwrap_or(u16::MAX);
+        let places = if is_one_place { count.min(1) } else { count };
+        let queue = settings.queue;
+        let heavy = queue.for_heavy_work();
         Self {
-            shards: (0..count).map(|_| shard()).collect(),
+            shards: (0..count)
+                .map(|_| Ways::new(queue, queue.for_groups()))
+                .collect(),
+            heavy: (0..places).map(|_| Ways::new(heavy, heavy)).collect(),
             controller: OverloadController::new(settings.pressure, count, now),
-            reads_at_once: heavy_reads_max(),
+            heavy_at_once: heavy_at_once(),
             progress: Mutex::new(vec![Default::default(); usize::from(count)]),
         }
     }
 
-    /// Returns the queue of a shard for an operation; none for a shard that does not exist.
+    /// Returns the queue of a shard for an operation. `None` for a shard that does not exist.
     pub(crate) fn queue(
         &self,
         shard: ShardId,
         operation: Operation,
         is_heavy: bool,
     ) -> Option<&AdmissionQueue<Waiter>> {
-        let shard = self.shards.get(usize::from(shard.0))?;
-        Some(&shard.way(operation, is_heavy).queue)
-    }
-
-    /// Returns whether a request waits at a shard.
-    pub(crate) fn is_crowded(&self, shard: ShardId, operation: Operation) -> bool {
-        let shard = self.shards.get(usize::from(shard.0));
-        shard.is_some_and(|shard| {
-            [false, true].map(|is_heavy| shard.way(operation, is_heavy).queue.is_crowded())
-                != [false; 2]
-        })
-    }
-
-    /// Returns how things stand at all queues of each shard together, by number. Permits for heavy requests count while
-    /// there are such requests.
-    pub fn statuses(&self, now: Instant) -> Vec<QueueStatus> {
-        let all = |shard: &Shard| {
-            let mut heavy =
-                [&shard.heavy_reads, &shard.heavy_writes].map(|way| way.queue.status(now));
-            for status in &mut heavy {
-                let is_used = status.in_flight > 0 || status.waiting() > 0;
-                status.limit = if is_used { status.limit } else { 0 };
-            }
-            let light = shard
-                .reads
-                .queue
-                .status(now)
-                .and(&shard.writes.queue.status(now));
-            light.and(&heavy[0]).and(&heavy[1])
+        let ways = self.shards.get(usize::from(shard.0))?;
+        let ways = if is_heavy {
+            self.heavy_ways(shard)
+        } else {
+            ways
         };
-        self.shards.iter().map(all).collect()
+        Some(&ways.way(operation).queue)
+    }
+
+    /// Returns whether a request waits for a shard.
+    pub(crate) fn is_crowded(&self, shard: ShardId, operation: Operation) -> bool {
+        let kinds = [false, true].into_iter();
+        let mut queues = kinds.filter_map(|is_heavy| self.queue(shard, operation, is_heavy));
+        queues.any(AdmissionQueue::is_crowded)
+    }
+
+    /// Returns the ways of heavy requests for a shard.
+    fn heavy_ways(&self, shard: ShardId) -> &Ways {
+        &self.heavy[usize::from(shard.0) % self.heavy.len()]
+    }
+
+    /// Returns how things stand at all queues of each shard together, by number. Heavy requests are shown at the first
+    /// shard of their place, and their permits while there are such requests.
+    pub fn statuses(&self, now: Instant) -> Vec<QueueStatus> {
+        let mut statuses: Vec<_> = self.shards.iter().map(|ways| ways.status(now)).collect();
+        for (status, heavy) in statuses.iter_mut().zip(&self.heavy) {
+            let mut heavy = heavy.status(now);
+            if heavy.in_flight == 0 && heavy.waiting() == 0 {
+                heavy.limit = 0;
+            }
+            *status = status.and(&heavy);
+        }
+        statuses
     }
 
     /// Returns how a shard was at the last tick, for an operation.
     pub(crate) fn moment(&self, shard: ShardId, operation: Operation) -> Option<ShardMoment> {
-        let way = self.shards.get(usize::from(shard.0))?.way(operation, false);
+        let way = self.shards.get(usize::from(shard.0))?.way(operation);
         let [limit, in_flight, waiting] =
             (way.at_tick.each_ref()).map(|number| number.load(Ordering::Relaxed));
         Some(ShardMoment {
@@ -219,33 +239,35 @@ impl Overload {
     #[inline]
     pub(crate) fn ended(&self, shard: ShardId, operation: Operation) {
         if let Some(shard) = self.shards.get(usize::from(shard.0)) {
-            shard
-                .way(operation, false)
-                .ended
-                .fetch_add(1, Ordering::Relaxed);
+            shard.way(operation).ended.fetch_add(1, Ordering::Relaxed);
         }
     }
 
     /// Sheds who has waited too long. `lag` is by how much the runtime runs late.
     pub(crate) fn tick_queues(&self, now: Instant, lag: Duration) {
-        for way in self.shards.iter().flat_map(Shard::ways) {
+        let ways = self.shards.iter().chain(&self.heavy);
+        for way in ways.flat_map(|ways| [&ways.reads, &ways.writes]) {
             let mut wakeups = Wakeups::new();
             way.queue.tick(now, lag, &mut wakeups);
             deliver(&way.queue, wakeups, now);
         }
     }
 
-    /// Sets for how many heavy requests of each shard there are permits.
+    /// Sets for how many heavy requests each place has permits: for a bounded busy time of the longest of them.
     fn set_permits(&self, now: Instant) {
-        for (number, shard) in (0..).zip(&self.shards) {
-            let ways = [
-                (&shard.heavy_reads, false, self.reads_at_once),
-                (&shard.heavy_writes, true, 1),
-            ];
-            for (way, is_write, at_once) in ways {
-                let permits = self.controller.heavy_permits(ShardId(number), is_write);
+        let places = self.heavy.len();
+        for (place, ways) in self.heavy.iter().enumerate() {
+            for (way, is_write) in [(&ways.reads, false), (&ways.writes, true)] {
+                let shards = (0..self.shards.len()).skip(place).step_by(places);
+                let longest = shards.map(|shard| {
+                    let shard = ShardId(shard as u16);
+                    self.controller.longest_heavy(shard, is_write)
+                });
+                let longest = longest.max().unwrap_or_default().as_nanos();
+                let each = HEAVY_TIME_MAX.as_nanos().checked_div(longest).unwrap_or(1);
+                let permits = self.heavy_at_once * (each as u32).max(1);
                 let mut wakeups = Wakeups::new();
-                way.queue.set_permits(permits * at_once, now, &mut wakeups);
+                way.queue.set_permits(permits, now, &mut wakeups);
                 deliver(&way.queue, wakeups, now);
             }
         }
@@ -256,7 +278,8 @@ impl Overload {
         let mut progress = self.progress.lock().unwrap_or_else(PoisonError::into_inner);
         let ways = self.shards.iter().zip(progress.iter_mut());
         let inputs: Vec<_> = ways
-            .map(|(shard, progress)| shard.input(progress, now))
+            .enumerate()
+            .map(|(at, (ways, progress))| ways.input(self.heavy.get(at), progress, now))
             .collect();
         drop(progress);
         let input = |shard: ShardId| inputs[usize::from(shard.0)];
@@ -281,9 +304,9 @@ impl Overload {
     }
 }
 
-/// Returns for how many reads the processors of a shard are to be busy with heavy ones: for half of the processors here,
-/// which those of its node are taken to equal.
-fn heavy_reads_max() -> u32 {
+/// Returns how many heavy requests a place works on at once: half as many as there are processors here, which those of
+/// another place are taken to equal.
+fn heavy_at_once() -> u32 {
     let processors = std::thread::available_parallelism().map_or(1, NonZero::get);
     u32::try_from(processors / 2).unwrap_or(u32::MAX).max(1)
 }

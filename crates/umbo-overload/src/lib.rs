@@ -90,7 +90,6 @@ pub use pressure::controller::{Changes, OverloadController, ShardCall};
 pub use pressure::designated::DesignatedClass;
 pub use pressure::episode::OverloadEpisode;
 pub use pressure::fair_shares::ShareReport;
-pub use pressure::heavy_work::HeavyReport;
 pub use pressure::pressure_controller::{PressureInput, TickInput};
 pub use pressure::report::{ClassReport, OverloadReport, PriceReport, ShardReport};
 pub use pressure::settings::{PressureSettings, TICK};

@@ -79,8 +79,8 @@ fn busy(report: &ShardReport) -> ShardBusy {
         busy_ms: millis(shares.busy),
         callers: shares.callers,
         share_ms: shares.share.map(millis),
-        heavy_read_ms: reads.bound.map(millis),
-        heavy_write_ms: writes.bound.map(millis),
+        heavy_read_ms: reads.map(millis),
+        heavy_write_ms: writes.map(millis),
     }
 }
 

@@ -199,10 +199,10 @@ impl OverloadController {
         shard.is_some_and(|shard| shard.heavy.is_heavy(call.class, call.size))
     }
 
-    /// Returns the permits for heavy reads or writes of a shard; 1 for a shard that does not exist.
-    pub fn heavy_permits(&self, shard: ShardId, is_write: bool) -> u32 {
+    /// Returns the longest busy time that heavy reads or writes of a shard usually take now; zero while none is heavy.
+    pub fn longest_heavy(&self, shard: ShardId, is_write: bool) -> Duration {
         let shard = self.shards.get(usize::from(shard.0));
-        shard.map_or(1, |shard| shard.heavy.report(is_write).permits)
+        shard.map_or(Duration::ZERO, |shard| shard.heavy.longest(is_write))
     }
 
     /// Records for how long a call kept its shard busy, of work for several calls at once for its part. Of that `expected`

@@ -2,7 +2,7 @@
 //!
 //! The busy time of a request is expected to be the usual one of its class and size; the estimate in request units is the
 //! size. A request is *heavy* if it is expected to take at least twice as long as the lightest that other requests take
-//! now, and half a millisecond more. Heavy requests have permits of their own: for a bounded busy time, so that light
+//! now, and half a millisecond more. Heavy requests have few permits of their own, so that light
 //! ones wait for one of them and not for all. While a shard has one caller, nothing is heavy.
 //!
 //! The usual busy time is a mean of logarithms: a pause of the disk weighs little, and the short end of a long scan
@@ -28,8 +28,6 @@ const FRACTION_BITS: u32 = 20;
 const HEAVY_OCTAVES: u32 = 1 << FRACTION_BITS;
 /// How much longer than a light request a heavy one takes at least: less is not felt by anybody who waits for it.
 const HEAVY_MORE: Duration = Duration::from_micros(500);
-/// Busy time for which there are permits of heavy requests: a small durable write takes about half of it.
-const WORK_MAX: Duration = Duration::from_millis(2);
 /// Seconds for which a size that was seen is a part of the present.
 const SECONDS_MAX: u64 = 2;
 /// Stands for a bound that nothing exceeds.
@@ -52,15 +50,6 @@ pub(crate) struct HeavyWork {
     bounds: [AtomicU32; WAYS],
     /// Number of the second under way.
     second: AtomicU64,
-}
-
-/// The heavy requests of one way into a shard, for people.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct HeavyReport {
-    /// Expected busy time from which a request is heavy. `None` while nothing is.
-    pub bound: Option<Duration>,
-    /// Permits for them.
-    pub permits: u32,
 }
 
 impl HeavyWork {
@@ -120,15 +109,10 @@ impl HeavyWork {
         self.second.fetch_add(1, Relaxed);
     }
 
-    /// Returns what is heavy of reads or of writes, and for how many of those there are permits, at least one.
-    pub(crate) fn report(&self, is_write: bool) -> HeavyReport {
+    /// Returns the busy time from which reads or writes are heavy. `None` while none is.
+    pub(crate) fn bound(&self, is_write: bool) -> Option<Duration> {
         let bound = self.bounds[usize::from(is_write)].load(Relaxed);
-        let longest = self.longest(is_write).as_nanos();
-        let permits = WORK_MAX.as_nanos().checked_div(longest).unwrap_or(1) as u32;
-        HeavyReport {
-            bound: (bound != NOTHING).then(|| time_of(bound)),
-            permits: permits.max(1),
-        }
+        (bound != NOTHING).then(|| time_of(bound))
     }
 
     /// Returns the longest usual busy time of heavy reads or writes now; zero while none is heavy.
@@ -193,10 +177,11 @@ mod tests {
         assert!(work.is_heavy(Class::PointWrite, LARGE));
         assert!(!work.is_heavy(Class::PointWrite, SMALL));
         assert!(!work.is_heavy(Class::Scan, LARGE), "reads are apart");
-        let report = work.report(true);
-        assert_eq!(report.permits, 1);
-        let bound = report.bound.unwrap().as_micros();
+        let bound = work.bound(true).unwrap().as_micros();
         assert!((1_990..=2_000).contains(&bound), "{bound}");
+        let longest = work.longest(true).as_micros();
+        assert!((4_990..=5_000).contains(&longest), "{longest}");
+        assert_eq!(work.longest(false), Duration::ZERO);
         // Two seconds after the last small one nothing is heavy.
         (0..2).for_each(|_| work.turn());
         record(&work, Class::PointWrite, LARGE, 5_000);
@@ -212,11 +197,6 @@ mod tests {
         record(&work, Class::Scan, LARGE, 700);
         work.tick(3);
         assert!(!work.is_heavy(Class::Range, SMALL) && work.is_heavy(Class::Scan, LARGE));
-        assert_eq!(
-            work.report(false).permits,
-            2,
-            "two of 700 µs are within 2 ms"
-        );
     }
 
     #[test]

@@ -6,7 +6,6 @@ use umbo_types::{Criticality, PriceMultiplier, ShardId};
 
 use super::episode::OverloadEpisode;
 use super::fair_shares::ShareReport;
-use super::heavy_work::HeavyReport;
 use crate::class::Class;
 
 /// The state of one shard and class.
@@ -50,8 +49,8 @@ pub struct ShardReport {
     pub classes: Vec<ClassReport>,
     /// How its busy time is shared.
     pub shares: ShareReport,
-    /// Its heavy requests: reads, and writes.
-    pub heavy: [HeavyReport; 2],
+    /// Busy time from which reads and writes are heavy. `None` while none is.
+    pub heavy: [Option<Duration>; 2],
     /// Price multipliers by tier, lowest first.
     pub prices: [PriceReport; Criticality::ALL.len()],
     /// The episode under way.

@@ -167,7 +167,7 @@ impl ShardMonitor {
             shard: view.shard,
             classes: classes.collect(),
             shares: view.shares.report(),
-            heavy: [false, true].map(|is_write| view.heavy.report(is_write)),
+            heavy: [false, true].map(|is_write| view.heavy.bound(is_write)),
             prices: Criticality::ALL.map(|tier| PriceReport {
                 tier,
                 above_share: self.prices.multiplier(tier, true),
