@@ -15,6 +15,7 @@
 //! A client waits for two targets before it gives up; the authors' code gives up after what a request takes. Credits
 //! know no tiers.
 
+use std::cmp::Ordering;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Instant;
 
@@ -162,13 +163,11 @@ impl Breakwater {
         let own = &mut self.clients[client];
         let left = total.saturating_sub(self.issued);
         let wanted = own.sent + own.waiting.len() + (left / clients).max(1);
-        let granted = if self.issued < total {
-            wanted.min(own.credits + left)
-        } else if self.issued > total {
-            wanted.min(own.credits.saturating_sub(1))
-        } else {
-            wanted.min(own.credits)
-        };
+        let granted = wanted.min(match self.issued.cmp(&total) {
+            Ordering::Less => own.credits + left,
+            Ordering::Equal => own.credits,
+            Ordering::Greater => own.credits.saturating_sub(1),
+        });
         // A credit that is in use cannot be taken back.
         let granted = granted.min(CREDITS_MAX).max(own.sent);
         self.issued = self.issued + granted - own.credits;

@@ -30,7 +30,7 @@ pub(crate) enum Discipline {
     Umbo,
     /// A queue without tiers or an end
     Fifo,
-    /// CoDel alone
+    /// `CoDel` alone
     #[value(name = "codel-alone")]
     Codel,
     /// Fixed quotas alone

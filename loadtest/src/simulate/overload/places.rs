@@ -29,7 +29,7 @@ pub(super) struct Turn {
 /// Places, and a queue.
 #[derive(Debug)]
 pub(super) struct Places {
-    places: usize,
+    all: usize,
     taken: usize,
     waiting: VecDeque<Waiting>,
 }
@@ -37,14 +37,14 @@ pub(super) struct Places {
 impl Places {
     pub(super) const fn new(places: usize) -> Self {
         Self {
-            places,
+            all: places,
             taken: 0,
             waiting: VecDeque::new(),
         }
     }
 
     pub(super) const fn places(&self) -> usize {
-        self.places
+        self.all
     }
 
     /// A request arrives and waits for its turn.
@@ -63,7 +63,7 @@ impl Places {
 
     /// Returns the next request whose turn it is, if there is a place.
     pub(super) fn next(&mut self, (now, now_ns): (Instant, u64)) -> Option<Turn> {
-        if self.taken >= self.places {
+        if self.taken >= self.all {
             return None;
         }
         let next = self.waiting.pop_front()?;
