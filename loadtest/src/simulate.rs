@@ -65,6 +65,9 @@ pub(crate) struct Arguments {
     /// Scenarios of overload; all where none is named
     #[arg(long, value_enum)]
     scenario: Vec<overload::Kind>,
+    /// Who decides in an overload; Umbo and what is simpler where none is named
+    #[arg(long, value_enum)]
+    policy: Vec<overload::Discipline>,
     /// Seconds of trouble in each scenario of overload
     #[arg(long, default_value_t = 30, value_parser = clap::value_parser!(u32).range(1..=3_600))]
     trouble_seconds: u32,
@@ -125,6 +128,11 @@ impl Arguments {
                 overload::Kind::ALL.to_vec()
             } else {
                 self.scenario
+            },
+            disciplines: if self.policy.is_empty() {
+                overload::Discipline::ALL.to_vec()
+            } else {
+                self.policy
             },
             trouble_s: f64::from(self.trouble_seconds),
         }

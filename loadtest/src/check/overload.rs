@@ -4,6 +4,7 @@ mod closed_loops;
 mod instructions;
 mod memory;
 mod noise;
+mod policies;
 mod record;
 mod service;
 mod simulated;
@@ -13,7 +14,7 @@ mod windows;
 
 use super::plan::Check;
 
-pub(super) const CHECKS: [Check; 14] = [
+pub(super) const CHECKS: [Check; 15] = [
     Check {
         name: "spike",
         about: "ten times the load: 0.9 of the goodput, critical answered, over within 200 ms",
@@ -33,6 +34,11 @@ pub(super) const CHECKS: [Check; 14] = [
         name: "inversions",
         about: "a higher tier shed beside a lower one admitted but for its floor: 0.1 %",
         run: |plan| Ok(simulated::inversions(plan)),
+    },
+    Check {
+        name: "policies",
+        about: "the scenarios beside DAGOR and Breakwater; the spike: goodput 0.95, critical 0.999 at 2 x the p99",
+        run: |plan| Ok(policies::policies(plan)),
     },
     Check {
         name: "windows",

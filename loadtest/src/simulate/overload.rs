@@ -6,8 +6,11 @@
 
 mod account;
 mod behaviour;
+mod breakwater;
+mod dagor;
 mod door;
 mod figures;
+mod places;
 mod scenario;
 mod store;
 mod study;

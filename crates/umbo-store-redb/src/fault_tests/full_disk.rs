@@ -242,8 +242,9 @@ async fn freed_room_is_given_back_while_the_shard_serves() {
         assert!(get(&full.store, &kept).await.is_some(), "reads go on");
         tokio::task::yield_now().await;
     }
-    assert!(full.store.status()[0].compactions > 0);
+    // The file shrinks, and reads go on, before the compaction is counted; a write is done after that, on the same thread.
     full.put_in_the_end("again").await;
+    assert!(full.store.status()[0].compactions > 0);
     full.check().await;
 }
 

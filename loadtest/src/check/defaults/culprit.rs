@@ -96,13 +96,10 @@ impl Culprit {
                 sleep(wait.min(LOOK_INTERVAL));
                 continue;
             }
-            let answer = match connection.ask(&requests.next(fields, &mut random)) {
-                Ok(answer) => answer,
-                Err(_) => {
-                    tally.refuse("connection closed".to_owned());
-                    connection = Connection::open(UMBO)?;
-                    continue;
-                }
+            let Ok(answer) = connection.ask(&requests.next(fields, &mut random)) else {
+                tally.refuse("connection closed".to_owned());
+                connection = Connection::open(UMBO)?;
+                continue;
             };
             let now = Instant::now();
             *from = now;

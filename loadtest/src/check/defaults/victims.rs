@@ -17,6 +17,8 @@ use crate::random::Random;
 const KEYS: u64 = 64;
 /// Length of their values, in bytes.
 const VALUE: [u8; 100] = [b'v'; 100];
+/// Time between two requests of a connection.
+const GAP: Duration = Duration::from_millis(40);
 /// An answer within this time is a good one, in milliseconds.
 const GOOD_MS: f64 = 1_000.0;
 
@@ -70,11 +72,6 @@ impl Victim {
         fields(self.caller(), tier)
     }
 
-    /// Returns the time between two requests of a connection.
-    const fn gap(self) -> Duration {
-        Duration::from_millis(40)
-    }
-
     fn request(self, random: &mut Random) -> Vec<u8> {
         let key = random.below(KEYS);
         let target = format!("/v1/ns/{NAMESPACE}/kv/small{key:02}/s");
@@ -102,7 +99,7 @@ impl Victim {
         let mut random = Random::seeded(number);
         let mut connection = Connection::open(UMBO)?;
         // Connections take turns within the gap.
-        let mut due = Instant::now() + self.gap() * (number as u32) / CONNECTIONS.len() as u32;
+        let mut due = Instant::now() + GAP * (number as u32) / CONNECTIONS.len() as u32;
         while !is_over.load(Relaxed) {
             sleep(due.saturating_duration_since(Instant::now()));
             let answer = connection.ask(&self.request(&mut random));
@@ -127,7 +124,7 @@ impl Victim {
                 }
             }
             samples.push(sample);
-            due += self.gap();
+            due += GAP;
         }
         Ok(samples)
     }

@@ -18,6 +18,8 @@ pub(crate) struct Study {
     pub(crate) seed: u64,
     /// Scenarios.
     pub(crate) kinds: Vec<Kind>,
+    /// Who is at the doors, one after the other.
+    pub(crate) disciplines: Vec<Discipline>,
     /// Length of the trouble, in seconds.
     pub(crate) trouble_s: f64,
 }
@@ -45,7 +47,7 @@ impl Study {
             let calm = Calm::of(&scenario);
             say(heading(&scenario, &calm));
             let mut panels = Vec::new();
-            for discipline in Discipline::ALL {
+            for &discipline in &self.disciplines {
                 let account = run(&scenario, discipline, QueueSettings::default());
                 let figures = Figures::of(&scenario, &account, &calm);
                 for line in lines(discipline, &figures) {

@@ -12,7 +12,7 @@ use umbo_overload::{Entry, Permit, QueueSettings};
 use umbo_types::{Criticality, Deadline, Operation, RequestUnits};
 
 use super::account::{Account, SLICE_NS, Who};
-use super::door::{Bucket, Decision, Decisions, Discipline, Door};
+use super::door::{Bucket, Decision, Decisions, Discipline, Door, Server};
 use super::scenario::Scenario;
 use super::store::Store;
 use crate::random::Random;
@@ -66,8 +66,7 @@ pub(crate) fn run(scenario: &Scenario, discipline: Discipline, settings: QueueSe
         random: Random::seeded(scenario.seed),
         agenda: Agenda::new(),
         doors: (0..shards)
-            .flat_map(|_| [settings, settings.for_groups()])
-            .map(|settings| Door::new(discipline, settings))
+            .flat_map(|_| doors(scenario, discipline, settings))
             .collect(),
         stores: (0..shards)
             .map(|shard| Store::new(scenario, shard))
@@ -89,6 +88,22 @@ pub(crate) fn run(scenario: &Scenario, discipline: Discipline, settings: QueueSe
     }
     world.account.close_all();
     world.account
+}
+
+/// Returns the doors of a shard: for reads, and for writes, which take no worker but places of Umbo's number.
+fn doors(scenario: &Scenario, discipline: Discipline, reads: QueueSettings) -> [Door; 2] {
+    let writes = reads.for_groups();
+    let both = [
+        (reads, scenario.workers),
+        (writes, writes.limit.max as usize),
+    ];
+    both.map(|(settings, places)| {
+        let server = Server {
+            places,
+            service_ns: scenario.service_ns,
+        };
+        Door::new(discipline, settings, server)
+    })
 }
 
 fn quotas(scenario: &Scenario, discipline: Discipline) -> Vec<Vec<Bucket>> {
@@ -154,7 +169,7 @@ impl World<'_> {
             }
             Event::Tick => {
                 for door in 0..self.doors.len() {
-                    self.doors[door].tick(now, &mut decisions);
+                    self.doors[door].tick((now, now_ns), &mut decisions);
                     self.decide(door / 2, std::mem::take(&mut decisions), now_ns);
                 }
                 if now_ns.is_multiple_of(SLICE_NS) {
@@ -242,7 +257,8 @@ impl World<'_> {
             Duration::from_nanos(now_ns - request.admitted_ns),
         );
         let now = self.instant(now_ns);
-        self.doors[request.who.door()].leave(request.permit, served, (now, now_ns), decisions);
+        let door = &mut self.doors[request.who.door()];
+        door.leave((number, request.permit), served, (now, now_ns), decisions);
         Some(shard)
     }
 
