@@ -4,9 +4,10 @@ use std::ops::AddAssign;
 use std::sync::Arc;
 use std::time::Duration;
 
+use umbo_hotkey::SourceRef;
 use umbo_overload::Entry;
 use umbo_store::CallContext;
-use umbo_types::{CallerId, Operation, OwnedAttributes};
+use umbo_types::{CallerId, NamespaceId, Operation, OwnedAttributes, PartitionKey};
 
 /// What the queue of a shard and the store need to know of a request.
 #[derive(Debug, Clone)]
@@ -42,6 +43,20 @@ impl StoreCall {
         context.attributes = self.attributes.take();
         context.traceparent = self.traceparent.take();
         context
+    }
+
+    /// Returns whose work the call is in a namespace; `partition` is `None` for work in several.
+    pub(crate) const fn source<'a>(
+        &'a self,
+        namespace: NamespaceId,
+        partition: Option<&'a PartitionKey>,
+    ) -> SourceRef<'a> {
+        SourceRef {
+            caller: self.payer.as_ref(),
+            operation: self.operation,
+            namespace,
+            partition,
+        }
     }
 
     fn anonymous_context(&self) -> CallContext {
