@@ -1,13 +1,16 @@
 //! `umbo hot …`: the keys that are read most, and the lists of keys that operators keep. A key is named as on
 //! every other command line, or by the id that `umbo hot ls` shows, which ranges have too.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use clap::{Args, Subcommand};
 use umbo_api::ErrorCode;
-use umbo_api::hot::{HotCaller, HotKeyInfo, HotKind, HotList, HotListed, HotListingSpec};
+use umbo_api::hot::{
+    BusySourceInfo, HotCaller, HotKeyInfo, HotKind, HotList, HotListed, HotListingSpec,
+};
 use umbo_api::hot::{HotKeyName, HotPod, HotStanding};
 use umbo_api::key_text;
+use umbo_api::time_to_live;
 use umbo_client::{Client, Condition, Error, HotKeyRef};
 use umbo_types::Namespace;
 
@@ -31,6 +34,8 @@ enum Command {
         #[arg(long)]
         listed: bool,
     },
+    /// Show whose work keeps shards busy: callers, operations and partitions, largest first
+    Busy(Busy),
     /// Keep answers of a key in the cache, even if it is read rarely
     Pin(Put),
     /// Undo pin: the server decides again whether answers of a key are kept
@@ -39,6 +44,16 @@ enum Command {
     Block(Put),
     /// Serve a key again
     Unblock(Remove),
+}
+
+#[derive(Debug, Args)]
+struct Busy {
+    /// Only this shard
+    #[arg(long, value_name = "SHARD")]
+    shard: Option<u16>,
+    /// How long ago (like 10m, 2h), at most 30 days; now where not given
+    #[arg(long, value_name = "DURATION", value_parser = time_to_live::span)]
+    ago: Option<Duration>,
 }
 
 #[derive(Debug, Args)]
@@ -100,11 +115,53 @@ impl Arguments {
     pub(crate) fn run(self, connection: &ConnectionArgs) -> Result<(), CliError> {
         match self.command {
             Command::Ls { listed } => block_on(list(connection, listed)),
+            Command::Busy(busy) => block_on(busy.run(connection)),
             Command::Pin(put) => block_on(put.run(connection, HotList::Pinned)),
             Command::Unpin(remove) => block_on(remove.run(connection, HotList::Pinned)),
             Command::Block(put) => block_on(put.run(connection, HotList::Blocked)),
             Command::Unblock(remove) => block_on(remove.run(connection, HotList::Blocked)),
         }
+    }
+}
+
+impl Busy {
+    async fn run(&self, connection: &ConnectionArgs) -> Result<(), CliError> {
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+        let now = now.unwrap_or_default();
+        let at = self
+            .ago
+            .map(|ago| now.saturating_sub(ago).as_millis() as u64);
+        let report = connection.client()?.busy(self.shard, at).await?;
+        let format = connection.listing_format();
+        if format == Format::Json {
+            return output::write_json(&report);
+        }
+        if format == Format::Ndjson {
+            return output::write_list(format, &report.shards, &[], |_| Vec::new());
+        }
+        let lines = report.shards.iter().flat_map(|shard| {
+            let named = move |one| (shard.shard, shard.busy, one);
+            shard.sources.iter().map(named)
+        });
+        let cells = lines.map(|(shard, busy, source)| {
+            let mut cells = vec![
+                shard.to_string(),
+                percent_of(busy),
+                percent_of(source.share),
+            ];
+            cells.extend(source_cells(source)?);
+            Ok(cells)
+        });
+        let cells = cells.collect::<Result<Vec<_>, CliError>>()?;
+        output::write_list(format, &cells, &BUSY_HEADER, Vec::clone)?;
+        let (start, seconds) = (
+            output::instant(Some(report.start_ms)),
+            report.step_ms / 1_000,
+        );
+        output::note(&format!(
+            "busy time of the {seconds} s from {start} on, of requests to this server"
+        ));
+        Ok(())
     }
 }
 
@@ -207,6 +264,41 @@ fn percent(part: u64, all: u64) -> String {
     format!("{:.1}%", part as f64 / all.max(1) as f64 * 100.0)
 }
 
+/// Returns a share of 1 in per cent.
+pub(super) fn percent_of(share: f64) -> String {
+    format!("{:.0}%", share * 100.0)
+}
+
+const BUSY_HEADER: [&str; 7] = [
+    "SHARD",
+    "BUSY",
+    "SHARE",
+    "CALLER",
+    "OPERATION",
+    "NAMESPACE",
+    "PARTITION",
+];
+
+/// Returns caller, operation, namespace and partition; `-` for a part that is not named.
+pub(super) fn source_cells(source: &BusySourceInfo) -> Result<[String; 4], CliError> {
+    let partition = source.partition().map_err(malformed)?;
+    let or_dash = |name: Option<&str>| name.unwrap_or("-").to_owned();
+    Ok([
+        or_dash(source.caller.as_deref()),
+        source.operation.clone(),
+        or_dash(source.namespace.as_deref()),
+        if partition.is_empty() {
+            or_dash(None)
+        } else {
+            key_text::format(&partition)
+        },
+    ])
+}
+
+fn malformed(error: umbo_api::row::RowFieldError) -> CliError {
+    CliError::Client(Error::Malformed(error.to_string()))
+}
+
 fn entries(number: u64) -> String {
     if number == 1 {
         "1 entry".to_owned()
@@ -268,8 +360,6 @@ fn cells(info: &HotKeyInfo) -> Result<Vec<String>, CliError> {
 
 /// Returns namespace, partition key, sort key and kind.
 pub(super) fn key_cells(key: &HotKeyName) -> Result<Vec<String>, CliError> {
-    let malformed =
-        |error: umbo_api::row::RowFieldError| CliError::Client(Error::Malformed(error.to_string()));
     let partition = key.partition().map_err(malformed)?;
     let sort = key.sort().map_err(malformed)?;
     let kind = match key.kind {
