@@ -120,6 +120,11 @@ impl Level {
         slots.filter(move |slot| start <= slot.start && slot.end() <= end)
     }
 
+    /// Puts the steps within a longer one together.
+    fn folded(&self, start: u64, seconds: u64) -> BusySlot {
+        folded(start, seconds, self.within(start, start + seconds))
+    }
+
     /// Forgets what is not over at a time.
     fn forget_from(&mut self, second: u64) {
         self.slots.retain(|slot| slot.end() <= second);
@@ -136,9 +141,12 @@ pub(super) struct BusyPast {
 }
 
 impl BusyPast {
-    /// Adds a second, and the longer steps that end with it. A clock that went back makes what it returns to unknown.
-    pub(super) fn push(&mut self, slot: BusySlot) {
+    /// Adds a second, and the longer steps that end with it. A second that comes in two parts is put together; what is
+    /// after the second that a clock went back to is forgotten.
+    pub(super) fn push(&mut self, mut slot: BusySlot) {
         if slot.start < self.end {
+            let known = self.levels[0].within(slot.start, slot.end());
+            slot = folded(slot.start, slot.seconds, known.chain([&slot]));
             for level in &mut self.levels {
                 level.forget_from(slot.start);
             }
@@ -149,11 +157,7 @@ impl BusyPast {
         for (level, (seconds, kept)) in LEVELS.into_iter().enumerate().skip(1) {
             let ended = end / seconds * seconds;
             if begin < ended {
-                let step = folded(
-                    ended.saturating_sub(seconds),
-                    seconds,
-                    &self.levels[level - 1],
-                );
+                let step = self.levels[level - 1].folded(ended.saturating_sub(seconds), seconds);
                 self.levels[level].push(step, kept);
             }
         }
@@ -161,7 +165,7 @@ impl BusyPast {
 
     pub(super) fn now(&self) -> BusySlot {
         let start = self.end.saturating_sub(NOW_SECONDS);
-        folded(start, NOW_SECONDS, &self.levels[0])
+        self.levels[0].folded(start, NOW_SECONDS)
     }
 
     pub(super) fn at(&self, second: u64) -> BusySlot {
@@ -178,7 +182,7 @@ impl BusyPast {
 
     pub(super) fn over(&self, start: u64, seconds: u64) -> BusySlot {
         let levels = self.levels.iter().rev();
-        let mut steps = levels.map(|level| folded(start, seconds, level));
+        let mut steps = levels.map(|level| level.folded(start, seconds));
         let found = steps.find(|step| !step.shards.is_empty());
         found.unwrap_or(BusySlot {
             start,
@@ -188,13 +192,10 @@ impl BusyPast {
     }
 }
 
-/// Puts the steps within a longer one together.
-fn folded(start: u64, seconds: u64, level: &Level) -> BusySlot {
+/// Puts steps together to one.
+fn folded<'a>(start: u64, seconds: u64, steps: impl Iterator<Item = &'a BusySlot>) -> BusySlot {
     let mut shards: BTreeMap<ShardId, BusyShard> = BTreeMap::new();
-    for shard in level
-        .within(start, start + seconds)
-        .flat_map(|slot| &slot.shards)
-    {
+    for shard in steps.flat_map(|slot| &slot.shards) {
         let idle = || BusyShard {
             shard: shard.shard,
             busy: 0.0,
