@@ -169,15 +169,12 @@ impl BusyPast {
     }
 
     pub(super) fn at(&self, second: u64) -> BusySlot {
-        let holds = |slot: &&BusySlot| slot.start <= second && second < slot.end();
-        let mut levels = self.levels.iter();
-        let found = levels.find_map(|level| level.slots.iter().find(holds));
-        let idle = || BusySlot {
-            start: second,
-            seconds: 1,
-            shards: Vec::new(),
-        };
-        found.cloned().unwrap_or_else(idle)
+        let reaches_back =
+            |level: &Level| (level.slots.front()).is_some_and(|one| one.start <= second);
+        let mut levels = self.levels.iter().zip(LEVELS);
+        let found = levels.find(|(level, _)| reaches_back(level));
+        let (level, (seconds, _)) = found.unwrap_or((&self.levels[0], LEVELS[0]));
+        level.folded(second / seconds * seconds, seconds)
     }
 
     pub(super) fn over(&self, start: u64, seconds: u64) -> BusySlot {

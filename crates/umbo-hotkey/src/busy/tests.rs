@@ -24,10 +24,11 @@ fn shares(slot: &BusySlot) -> Vec<(Source, u32)> {
     let [shard] = &slot.shards[..] else {
         return Vec::new();
     };
-    let share = |one: &BusySource| (one.busy / shard.busy * 1_000.0).round() as u32;
+    #[expect(clippy::cast_sign_loss, reason = "busy times are not negative")]
+    let thousandths = |one: &BusySource| (one.busy / shard.busy * 1_000.0).round() as u32;
     let sources = shard.sources.iter();
     sources
-        .map(|one| (Source::clone(&one.source), share(one)))
+        .map(|one| (Source::clone(&one.source), thousandths(one)))
         .collect()
 }
 
