@@ -13,7 +13,7 @@ use umbo_control::{ControlError, ControlParts, ControlPlane};
 use umbo_edge::body::{BodyRoom, InFlightCounter};
 use umbo_edge::bounds::{ANSWER_PARTS, BODY_PARTS, CROWD_PARTS};
 use umbo_edge::memory::{CallerMemory, Memory};
-use umbo_hotkey::{BusySources, KeySeed};
+use umbo_hotkey::BusySources;
 use umbo_http::cursor::CursorKey;
 use umbo_http::retry_ticket::TicketKey;
 use umbo_http::{RequestError, RequestIds};
@@ -184,7 +184,7 @@ impl Dispatcher {
             clock,
             quota,
             hot_keys,
-            busy: BusySources::new(shards, KeySeed::new(fastrand::u64(..))),
+            busy: BusySources::new(shards),
             load_waits: LoadWaits::default(),
             metrics,
             tracer,

@@ -171,7 +171,7 @@ impl LargeRead {
             let chunk = dispatcher.store.chunk(&context, &self.key, &request).await;
             Answered::new(&context, chunk)
         };
-        let source = (self.call).source(self.namespace.id, Some(&self.key.partition));
+        let source = || (self.call).source(self.namespace.id, Some(&self.key.partition));
         let timed = with_permit(dispatcher, shard, &self.call, source, pin!(work)).await?;
         log.stored(timed.time);
         Ok(timed.answer?)

@@ -166,7 +166,7 @@ impl PageWalk {
                 let page = dispatcher.store.range_into(&context, &request, chunk);
                 Answered::new(&context, page.await)
             };
-            let source = call.source(namespace, Some(&request.partition));
+            let source = || call.source(namespace, Some(&request.partition));
             let timed = with_permit(dispatcher, shard, &call, source, pin!(work)).await?;
             let timed = timed.and_then(|page| page)?;
             return Ok(timed.map(|page| self.take_up(&page)));
@@ -187,7 +187,7 @@ impl PageWalk {
             let page = dispatcher.store.scan_into(&context, request, chunk);
             Answered::new(&context, page.await)
         };
-        let source = call.source(namespace, None);
+        let source = || call.source(namespace, None);
         let timed = with_permit(dispatcher, shard, &call, source, pin!(work)).await?;
         let (time, page) = (timed.time, timed.answer?);
         let answer = ChunkRead {

@@ -86,7 +86,7 @@ async fn write(
         traceparent: None,
     };
     let partition = majority(mutations.iter().map(|one| &one.key.partition));
-    let source = call.source(paying.id, partition).kept();
+    let source = call.source(paying.id, partition);
     // No answer is cached of a dataset that is being built, or of the bytes of parts.
     let cached = mutations.iter().filter(|_| is_live);
     let keys: Vec<Key> = cached.map(|one| one.key.clone()).collect();

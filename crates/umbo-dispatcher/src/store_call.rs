@@ -4,7 +4,7 @@ use std::ops::AddAssign;
 use std::sync::Arc;
 use std::time::Duration;
 
-use umbo_hotkey::SourceRef;
+use umbo_hotkey::CallSource;
 use umbo_overload::Entry;
 use umbo_store::CallContext;
 use umbo_types::{CallerId, NamespaceId, Operation, OwnedAttributes, PartitionKey};
@@ -46,16 +46,16 @@ impl StoreCall {
     }
 
     /// Returns whose work the call is in a namespace; `partition` is `None` for work in several.
-    pub(crate) const fn source<'a>(
-        &'a self,
+    pub(crate) fn source(
+        &self,
         namespace: NamespaceId,
-        partition: Option<&'a PartitionKey>,
-    ) -> SourceRef<'a> {
-        SourceRef {
-            caller: self.payer.as_ref(),
+        partition: Option<&PartitionKey>,
+    ) -> CallSource {
+        CallSource {
+            caller: self.payer.clone(),
             operation: self.operation,
             namespace,
-            partition,
+            partition: partition.cloned(),
         }
     }
 

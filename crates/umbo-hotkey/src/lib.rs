@@ -122,9 +122,10 @@ mod read_counts;
 mod report;
 mod shield;
 mod sketch;
+mod source;
 
+pub use busy::BusySources;
 pub use busy::past::{BusyShard, BusySlot, BusySource};
-pub use busy::{BusySources, Source, SourceRef, majority};
 pub use coalesce::fetched::{AnswerSource, Fetched, FlightError, Payload, Served};
 pub use coalesce::flight::LeaderToken;
 pub use coalesce::generation::WriteGuard;
@@ -136,3 +137,4 @@ pub use hot_set::Standing;
 pub use key::{KeyHasher, KeyKind, KeyRef, KeySeed, ReadKey};
 pub use report::{HotKeyReport, Report};
 pub use shield::{LISTED_KEYS_MAX, Lookup, Shield, ShieldSettings, TooManyListed, WriteScope};
+pub use source::{CallSource, majority};

@@ -96,7 +96,7 @@ impl OwnRows {
         };
         let shard = dispatcher.shard_map.locate(namespace, &first.key.partition);
         let call = self.call(Operation::BatchWrite);
-        let source = call.source(namespace, Some(&first.key.partition)).kept();
+        let source = call.source(namespace, Some(&first.key.partition));
         let request = WriteRequest {
             namespace,
             epoch: 0,
@@ -188,7 +188,7 @@ impl OwnRows {
             Answered::new(&context, page)
         };
         let mut work = pin!(work);
-        let source = call.source(namespace, None);
+        let source = || call.source(namespace, None);
         let reading = with_permit(&self.dispatcher, shard, &call, source, work.as_mut());
         let read = timeout_at(call.entry.deadline.instant().into(), reading).await;
         Ok(read

@@ -145,7 +145,7 @@ async fn remove(
             let removed = store.delete_range(&context, step).await;
             Answered::new(&context, removed)
         };
-        let source = call.source(namespace.id, Some(&request.partition)).kept();
+        let source = call.source(namespace.id, Some(&request.partition));
         let timed = match write_through(dispatcher, shard, &call, source, scopes, work).await {
             Err(RequestError::Shed(_)) if answer.rows > 0 => {
                 let (rows, source) = (answer.rows, StoreError::QueueFull { shard });
@@ -220,7 +220,7 @@ async fn count(
             let page = dispatcher.store.range(&context, &request).await;
             Answered::new(&context, page)
         };
-        let source = call.source(namespace.id, Some(&request.partition));
+        let source = || call.source(namespace.id, Some(&request.partition));
         let timed = with_permit(dispatcher, shard, &call, source, pin!(work)).await?;
         time += timed.time;
         let page = timed.answer?;

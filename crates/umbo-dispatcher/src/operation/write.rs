@@ -253,7 +253,7 @@ async fn write(
         Answered::new(&to_store, written)
     };
     let scopes = [WriteScope::Row(namespace, &ask.key)];
-    let source = call.source(namespace, Some(&ask.key.partition)).kept();
+    let source = call.source(namespace, Some(&ask.key.partition));
     let writing = write_through(dispatcher, shard, &call, source, scopes, put);
     let written = queue::ask(located, pin!(writing)).await?.pop();
     let written =

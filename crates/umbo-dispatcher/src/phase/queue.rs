@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot;
 use tokio::time::timeout_at;
-use umbo_hotkey::SourceRef;
+use umbo_hotkey::CallSource;
 use umbo_http::RequestError;
 use umbo_http::shed_report::ShedReport;
 use umbo_overload::{
@@ -58,7 +58,7 @@ pub(crate) async fn with_permit<T>(
     dispatcher: &Dispatcher,
     shard: ShardId,
     call: &StoreCall,
-    source: SourceRef<'_>,
+    source: impl FnOnce() -> CallSource,
     work: Pin<&mut impl Future<Output = Answered<T>>>,
 ) -> Result<Timed<T>, RequestError> {
     let permit = permit_of(dispatcher, shard, call).await?;
@@ -82,7 +82,11 @@ pub(crate) struct HeldPermit<P: Deref<Target = Dispatcher>> {
 
 impl<P: Deref<Target = Dispatcher>> HeldPermit<P> {
     /// Gives the permit back after the work of a source.
-    pub(crate) fn complete<T>(mut self, answered: Answered<T>, source: SourceRef<'_>) -> Timed<T> {
+    pub(crate) fn complete<T>(
+        mut self,
+        answered: Answered<T>,
+        source: impl FnOnce() -> CallSource,
+    ) -> Timed<T> {
         let now = self.dispatcher.clock.monotonic();
         let elapsed = now.saturating_duration_since(self.began);
         let (taken, retries) = (answered.service_time.unwrap_or(elapsed), answered.retries);

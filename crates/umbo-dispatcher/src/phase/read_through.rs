@@ -192,7 +192,7 @@ async fn direct(
     queue::turn_away(located, shard)?;
     let (dispatcher, call) = (located.dispatcher, located.call());
     let fetching = pin!(fetch(dispatcher, cacheable, &call, rows));
-    let source = cacheable.source(&call);
+    let source = || cacheable.source(&call);
     let work = pin!(with_permit(dispatcher, shard, &call, source, fetching));
     queue::ask(located, work).await?
 }

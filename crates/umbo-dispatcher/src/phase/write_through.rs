@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use umbo_hotkey::{Source, WriteScope};
+use umbo_hotkey::{CallSource, WriteScope};
 use umbo_http::RequestError;
 use umbo_types::ShardId;
 
@@ -24,7 +24,7 @@ pub(crate) async fn write_through<'a, T: Send + 'static>(
     dispatcher: &Arc<Dispatcher>,
     shard: ShardId,
     call: &StoreCall,
-    source: Source,
+    source: CallSource,
     scopes: impl IntoIterator<Item = WriteScope<'a>>,
     work: impl Future<Output = Answered<T>> + Send + 'static,
 ) -> Result<Timed<T>, RequestError> {
@@ -32,7 +32,7 @@ pub(crate) async fn write_through<'a, T: Send + 'static>(
     let shield = dispatcher.hot_keys.shield();
     let guard = shield.map(|shield| shield.begin_write(scopes));
     let work = async move {
-        let timed = permit.complete(work.await, source.borrow());
+        let timed = permit.complete(work.await, || source);
         drop(guard);
         timed
     };

@@ -8,14 +8,14 @@ use std::sync::Arc;
 
 use umbo_types::{PartitionKey, ShardId};
 
-use super::Source;
+use crate::source::CallSource;
 
 /// Length of a step in seconds and number of steps that are kept, of each level: a step is a multiple of the one before.
 const LEVELS: [(u64, u64); 4] = [(1, 300), (10, 360), (120, 720), (3_600, 720)];
 /// Memory of the steps of a level, in bytes, counted as if no two of them shared a source; the oldest are dropped beyond.
-/// All sources of 50 shards with short keys for all steps, or those of the last few minutes with the longest keys.
+/// All sources of some 15 busy shards for all steps, or those of the last minutes with the longest keys.
 const LEVEL_BYTES_MAX: usize = 8 << 20;
-/// Sources that are kept of a shard and step: the fewest that show a few callers with a few operations each.
+/// Sources that are kept of a shard and step: enough for a few callers with a few operations each.
 const SOURCES_MAX: usize = 8;
 /// Seconds that are shown as now: a call that ends once a second is seen all the time.
 const NOW_SECONDS: u64 = 2;
@@ -24,7 +24,7 @@ const NOW_SECONDS: u64 = 2;
 #[derive(Debug, Clone, PartialEq)]
 pub struct BusySource {
     /// The source.
-    pub source: Arc<Source>,
+    pub source: Arc<CallSource>,
     /// Busy time, in seconds.
     pub busy: f64,
 }
@@ -51,17 +51,6 @@ impl BusyShard {
             sources,
         }
     }
-
-    fn add(&mut self, more: &Self) {
-        self.busy += more.busy;
-        for one in &more.sources {
-            let same = |held: &&mut BusySource| held.source == one.source;
-            match self.sources.iter_mut().find(same) {
-                Some(held) => held.busy += one.busy,
-                None => self.sources.push(one.clone()),
-            }
-        }
-    }
 }
 
 /// A step of time, and the shards that were busy in it.
@@ -82,24 +71,47 @@ impl BusySlot {
 
     /// Returns about how much memory it takes, in bytes.
     fn memory(&self) -> usize {
-        let of_key = |key: &PartitionKey| key.as_bytes().len();
-        let of_source = |one: &BusySource| {
-            let key = one.source.partition.as_ref().map_or(0, of_key);
-            size_of::<BusySource>() + size_of::<Source>() + key
-        };
         let sources = self.shards.iter().flat_map(|shard| &shard.sources);
-        size_of_val(&*self.shards) + sources.map(of_source).sum::<usize>()
+        let keys = sources
+            .clone()
+            .filter_map(|one| one.source.partition.as_ref());
+        let each = size_of::<BusySource>() + size_of::<CallSource>();
+        let key_len = |key: &PartitionKey| key.as_bytes().len();
+        size_of_val(&*self.shards) + sources.count() * each + keys.map(key_len).sum::<usize>()
+    }
+
+    /// Puts steps together to one.
+    fn of<'a>(start: u64, seconds: u64, steps: impl Iterator<Item = &'a Self>) -> Self {
+        let mut shards: BTreeMap<ShardId, (f64, Vec<BusySource>)> = BTreeMap::new();
+        for shard in steps.flat_map(|step| &step.shards) {
+            let (busy, sources) = shards.entry(shard.shard).or_default();
+            *busy += shard.busy;
+            for one in &shard.sources {
+                match sources.iter_mut().find(|held| held.source == one.source) {
+                    Some(held) => held.busy += one.busy,
+                    None => sources.push(one.clone()),
+                }
+            }
+        }
+        let shards = shards.into_iter();
+        let shards =
+            shards.map(|(shard, (busy, sources))| BusyShard::of_largest(shard, busy, sources));
+        Self {
+            start,
+            seconds,
+            shards: shards.collect(),
+        }
     }
 }
 
 /// The steps of one length, oldest first.
 #[derive(Debug, Default)]
-struct Level {
+struct Steps {
     slots: VecDeque<BusySlot>,
     bytes: usize,
 }
 
-impl Level {
+impl Steps {
     fn push(&mut self, slot: BusySlot, kept: u64) {
         if slot.shards.is_empty() {
             return;
@@ -115,17 +127,13 @@ impl Level {
         }
     }
 
-    fn within(&self, start: u64, end: u64) -> impl Iterator<Item = &BusySlot> {
-        let slots = self.slots.iter();
-        slots.filter(move |slot| start <= slot.start && slot.end() <= end)
+    fn within(&self, start: u64, seconds: u64) -> impl Iterator<Item = &BusySlot> {
+        let is_within =
+            move |slot: &&BusySlot| start <= slot.start && slot.end() <= start + seconds;
+        self.slots.iter().filter(is_within)
     }
 
-    /// Puts the steps within a longer one together.
-    fn folded(&self, start: u64, seconds: u64) -> BusySlot {
-        folded(start, seconds, self.within(start, start + seconds))
-    }
-
-    /// Forgets what is not over at a time.
+    /// Forgets the steps that are not over at a time.
     fn forget_from(&mut self, second: u64) {
         self.slots.retain(|slot| slot.end() <= second);
         self.bytes = self.slots.iter().map(BusySlot::memory).sum();
@@ -135,7 +143,7 @@ impl Level {
 /// The past of all shards.
 #[derive(Debug, Default)]
 pub(super) struct BusyPast {
-    levels: [Level; LEVELS.len()],
+    levels: [Steps; LEVELS.len()],
     /// The second after the newest.
     end: u64,
 }
@@ -145,8 +153,8 @@ impl BusyPast {
     /// after the second that a clock went back to is forgotten.
     pub(super) fn push(&mut self, mut slot: BusySlot) {
         if slot.start < self.end {
-            let known = self.levels[0].within(slot.start, slot.end());
-            slot = folded(slot.start, slot.seconds, known.chain([&slot]));
+            let known = self.levels[0].within(slot.start, 1);
+            slot = BusySlot::of(slot.start, 1, known.chain([&slot]));
             for level in &mut self.levels {
                 level.forget_from(slot.start);
             }
@@ -157,54 +165,34 @@ impl BusyPast {
         for (level, (seconds, kept)) in LEVELS.into_iter().enumerate().skip(1) {
             let ended = end / seconds * seconds;
             if begin < ended {
-                let step = self.levels[level - 1].folded(ended.saturating_sub(seconds), seconds);
+                let step = self.step(level - 1, ended.saturating_sub(seconds), seconds);
                 self.levels[level].push(step, kept);
             }
         }
     }
 
+    /// Puts the steps of a level within a longer one together.
+    fn step(&self, level: usize, start: u64, seconds: u64) -> BusySlot {
+        BusySlot::of(start, seconds, self.levels[level].within(start, seconds))
+    }
+
     pub(super) fn now(&self) -> BusySlot {
-        let start = self.end.saturating_sub(NOW_SECONDS);
-        self.levels[0].folded(start, NOW_SECONDS)
+        self.step(0, self.end.saturating_sub(NOW_SECONDS), NOW_SECONDS)
     }
 
     pub(super) fn at(&self, second: u64) -> BusySlot {
-        let reaches_back =
-            |level: &Level| (level.slots.front()).is_some_and(|one| one.start <= second);
-        let mut levels = self.levels.iter().zip(LEVELS);
-        let found = levels.find(|(level, _)| reaches_back(level));
-        let (level, (seconds, _)) = found.unwrap_or((&self.levels[0], LEVELS[0]));
-        level.folded(second / seconds * seconds, seconds)
+        let first = |level: &usize| self.levels[*level].slots.front();
+        let reaches_back = |level: &usize| first(level).is_some_and(|one| one.start <= second);
+        let level = (0..LEVELS.len()).find(reaches_back).unwrap_or(0);
+        let (seconds, _) = LEVELS[level];
+        self.step(level, second / seconds * seconds, seconds)
     }
 
     pub(super) fn over(&self, start: u64, seconds: u64) -> BusySlot {
-        let levels = self.levels.iter().rev();
-        let mut steps = levels.map(|level| level.folded(start, seconds));
+        let levels = (1..LEVELS.len()).rev();
+        let mut steps = levels.map(|level| self.step(level, start, seconds));
         let found = steps.find(|step| !step.shards.is_empty());
-        found.unwrap_or(BusySlot {
-            start,
-            seconds,
-            shards: Vec::new(),
-        })
-    }
-}
-
-/// Puts steps together to one.
-fn folded<'a>(start: u64, seconds: u64, steps: impl Iterator<Item = &'a BusySlot>) -> BusySlot {
-    let mut shards: BTreeMap<ShardId, BusyShard> = BTreeMap::new();
-    for shard in steps.flat_map(|slot| &slot.shards) {
-        let idle = || BusyShard {
-            shard: shard.shard,
-            busy: 0.0,
-            sources: Vec::new(),
-        };
-        shards.entry(shard.shard).or_insert_with(idle).add(shard);
-    }
-    let largest = |shard: BusyShard| BusyShard::of_largest(shard.shard, shard.busy, shard.sources);
-    BusySlot {
-        start,
-        seconds,
-        shards: shards.into_values().map(largest).collect(),
+        found.unwrap_or_else(|| self.step(0, start, seconds))
     }
 }
 

@@ -1,13 +1,18 @@
+//! The sources of shards in a story of seconds: who is named, who leaves, and what is kept.
+
+use umbo_types::{CallerId, NamespaceId, Operation, PartitionKey};
+
 use super::*;
+use crate::source::majority;
 
 const SHARD: ShardId = ShardId(1);
 
 fn sources() -> BusySources {
-    BusySources::new(2, KeySeed::new(7))
+    BusySources::new(2)
 }
 
-fn source(caller: &str, operation: Operation, partition: Option<&str>) -> Source {
-    Source {
+fn source(caller: &str, operation: Operation, partition: Option<&str>) -> CallSource {
+    CallSource {
         caller: Some(CallerId::new(caller)),
         operation,
         namespace: NamespaceId(3),
@@ -15,12 +20,12 @@ fn source(caller: &str, operation: Operation, partition: Option<&str>) -> Source
     }
 }
 
-fn record(sources: &BusySources, source: &Source, millis: u64) {
-    sources.record(SHARD, Duration::from_millis(millis), 0, source.borrow());
+fn record(sources: &BusySources, source: &CallSource, millis: u64) {
+    sources.record(SHARD, Duration::from_millis(millis), 0, || source.clone());
 }
 
 /// The sources of the only busy shard, with their share in thousandths.
-fn shares(slot: &BusySlot) -> Vec<(Source, u32)> {
+fn shares(slot: &BusySlot) -> Vec<(CallSource, u32)> {
     let [shard] = &slot.shards[..] else {
         return Vec::new();
     };
@@ -28,7 +33,7 @@ fn shares(slot: &BusySlot) -> Vec<(Source, u32)> {
     let thousandths = |one: &BusySource| (one.busy / shard.busy * 1_000.0).round() as u32;
     let sources = shard.sources.iter();
     sources
-        .map(|one| (Source::clone(&one.source), thousandths(one)))
+        .map(|one| (CallSource::clone(&one.source), thousandths(one)))
         .collect()
 }
 
@@ -98,9 +103,9 @@ fn short_calls_are_sampled_by_their_busy_time() {
     // As evenly as random numbers are: each call of a tenth of a quantum is recorded once in ten.
     for number in 0..1_000 {
         let random = quantum / 1_000 * number;
-        sources.record(SHARD, QUANTUM / 10, random, short.borrow());
+        sources.record(SHARD, QUANTUM / 10, random, || short.clone());
     }
-    sources.record(SHARD, 100 * QUANTUM, 0, long.borrow());
+    sources.record(SHARD, 100 * QUANTUM, 0, || long.clone());
     sources.end_second(1);
     assert_eq!(shares(&sources.now()), [(short, 500), (long, 500)]);
 }
@@ -112,7 +117,7 @@ fn a_locked_sketch_and_an_unknown_shard_are_passed_by() {
     let held = sources.shards[1].lock().unwrap();
     record(&sources, &one, 5);
     drop(held);
-    sources.record(ShardId(2), Duration::from_millis(5), 0, one.borrow());
+    sources.record(ShardId(2), Duration::from_millis(5), 0, || one.clone());
     sources.end_second(1);
     assert_eq!(sources.now().shards, []);
 }
@@ -166,13 +171,13 @@ fn a_clock_that_goes_back_forgets_what_is_after_and_adds_to_the_second() {
 
 #[test]
 fn the_past_and_the_names_are_bounded() {
-    let sources = BusySources::new(16, KeySeed::new(7));
+    let sources = BusySources::new(16);
     for second in 0..600 {
         for shard in 0..16 {
             for number in 0..12 {
                 let key = format!("{second}-{number}-{}", "k".repeat(1_000));
                 let one = source("a", Operation::Get, Some(&key));
-                sources.record(ShardId(shard), QUANTUM, 0, one.borrow());
+                sources.record(ShardId(shard), QUANTUM, 0, || one.clone());
             }
         }
         sources.end_second(second);

@@ -10,6 +10,7 @@ use umbo_api::hot::{
 };
 use umbo_api::hot::{HotKeyName, HotPod, HotStanding};
 use umbo_api::key_text;
+use umbo_api::row::RowFieldError;
 use umbo_api::time_to_live;
 use umbo_client::{Client, Condition, Error, HotKeyRef};
 use umbo_types::Namespace;
@@ -281,7 +282,7 @@ const BUSY_HEADER: [&str; 7] = [
 
 /// Returns caller, operation, namespace and partition; `-` for a part that is not named.
 pub(super) fn source_cells(source: &BusySourceInfo) -> Result<[String; 4], CliError> {
-    let partition = source.partition().map_err(malformed)?;
+    let partition = source.partition().map_err(|error| malformed(&error))?;
     let or_dash = |name: Option<&str>| name.unwrap_or("-").to_owned();
     Ok([
         or_dash(source.caller.as_deref()),
@@ -295,7 +296,7 @@ pub(super) fn source_cells(source: &BusySourceInfo) -> Result<[String; 4], CliEr
     ])
 }
 
-fn malformed(error: umbo_api::row::RowFieldError) -> CliError {
+fn malformed(error: &RowFieldError) -> CliError {
     CliError::Client(Error::Malformed(error.to_string()))
 }
 
@@ -360,8 +361,8 @@ fn cells(info: &HotKeyInfo) -> Result<Vec<String>, CliError> {
 
 /// Returns namespace, partition key, sort key and kind.
 pub(super) fn key_cells(key: &HotKeyName) -> Result<Vec<String>, CliError> {
-    let partition = key.partition().map_err(malformed)?;
-    let sort = key.sort().map_err(malformed)?;
+    let partition = key.partition().map_err(|error| malformed(&error))?;
+    let sort = key.sort().map_err(|error| malformed(&error))?;
     let kind = match key.kind {
         HotKind::Row => "row",
         HotKind::Range => "range",

@@ -366,6 +366,28 @@ mod tests {
     }
 
     #[test]
+    fn a_busy_shard_is_one_line_with_its_largest_source() {
+        use umbo_api::hot::BusySourceInfo;
+        let source = BusySourceInfo {
+            share: 0.914,
+            caller: Some("crawler".to_owned()),
+            operation: "range".to_owned(),
+            namespace: Some("shop".to_owned()),
+            pk: Some("listing:17".to_owned()),
+            pk64: None,
+        };
+        let shard = |sources| BusyShardInfo {
+            shard: 3,
+            busy: 0.82,
+            sources,
+        };
+        let line = "shard 3 is busy 82% of the time, 91% of it with range by caller crawler, namespace shop, \
+                    partition listing:17; see 'umbo hot busy'";
+        assert_eq!(busy_line(&shard(vec![source])).as_deref(), Some(line));
+        assert_eq!(busy_line(&shard(Vec::new())), None);
+    }
+
+    #[test]
     fn a_long_list_says_how_much_it_leaves_out() {
         let lines = part(&["N"], &[0; 11], |n| vec![n.to_string()]);
         assert_eq!((lines.len(), lines[9].as_str()), (10, "and 3 more"));

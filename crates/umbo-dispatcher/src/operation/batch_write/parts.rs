@@ -167,7 +167,7 @@ async fn write_once(
     let scopes = keys.iter().map(|key| WriteScope::Row(namespace, key));
     let context = call.context();
     let partition = majority(keys.iter().map(|key| &key.partition));
-    let source = call.source(namespace, partition).kept();
+    let source = call.source(namespace, partition);
     let work = async move {
         let written = store.write(&context, request).await;
         Answered::new(&context, written)

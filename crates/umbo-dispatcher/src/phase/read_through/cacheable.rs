@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use smallvec::SmallVec;
 use tokio::task;
 use umbo_hotkey::{
-    Fetched, FlightError, KeyKind, KeyRef, KeySeed, SourceRef, StoreRead, WriteScope,
+    CallSource, Fetched, FlightError, KeyKind, KeyRef, KeySeed, StoreRead, WriteScope,
 };
 use umbo_http::RequestError;
 use umbo_store::{RangeRequest, StoreError};
@@ -95,7 +95,7 @@ impl<'a> CacheableRead<'a> {
     }
 
     /// Returns whose work a call is that executes the read.
-    pub(super) const fn source<'c>(&'c self, call: &'c StoreCall) -> SourceRef<'c> {
+    pub(super) fn source(&self, call: &StoreCall) -> CallSource {
         match self {
             Self::Row(place, key) => call.source(place.namespace, Some(&key.partition)),
             Self::Range(namespace, request, _) => call.source(*namespace, Some(&request.partition)),
@@ -127,8 +127,8 @@ impl<'a> CacheableRead<'a> {
                     let mut read = dispatcher.store.get(&context, place.dataset, &key);
                     let row = bound.on(Pin::new(&mut read)).await;
                     let row = bound.answer(row, shard);
-                    let source = SourceRef {
-                        caller: context.caller.as_ref(),
+                    let source = || CallSource {
+                        caller: context.caller.clone(),
                         ..call.source(place.namespace, Some(&key.partition))
                     };
                     let fetched = permit.complete(Answered::new(&context, row), source);
@@ -146,8 +146,8 @@ impl<'a> CacheableRead<'a> {
                     let mut read = dispatcher.store.range(&context, &request);
                     let page = bound.on(Pin::new(&mut read)).await;
                     let page = bound.answer(page, shard);
-                    let source = SourceRef {
-                        caller: context.caller.as_ref(),
+                    let source = || CallSource {
+                        caller: context.caller.clone(),
                         ..call.source(namespace, Some(&request.partition))
                     };
                     let fetched = permit.complete(Answered::new(&context, page), source);

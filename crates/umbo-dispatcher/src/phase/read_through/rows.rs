@@ -171,8 +171,8 @@ impl<'a> RequestRows<'a> {
                 .multi_get(&context, self.place.dataset, keys);
             Answered::new(&context, rows.await)
         };
-        let partition = majority(keys.iter().map(|key| &key.partition));
-        let source = self.call.source(self.place.namespace, partition);
+        let partition = || majority(keys.iter().map(|key| &key.partition));
+        let source = || self.call.source(self.place.namespace, partition());
         let asking = with_permit(self.dispatcher, shard, &self.call, source, pin!(work)).await;
         let timed = match asking {
             Ok(timed) => timed,
