@@ -64,8 +64,9 @@ impl ShardSources {
             .map(|one| (one.source.with(None), one.busy))
             .collect();
         for (whole, busy) in partitions {
-            let rest = sources.iter_mut().find(|one| *one.source == whole);
-            rest.into_iter().for_each(|rest| rest.busy -= busy);
+            if let Some(rest) = sources.iter_mut().find(|one| *one.source == whole) {
+                rest.busy -= busy;
+            }
         }
         sources.retain(|one| one.busy >= least);
         (busy > 0.0).then(|| BusyShard::of_largest(shard, busy, sources))

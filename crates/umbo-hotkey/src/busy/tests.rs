@@ -43,7 +43,9 @@ fn the_source_of_most_busy_time_is_named_within_a_second_and_leaves_after_two() 
     let culprit = source("job", Operation::Put, Some("hot"));
     for second in 0..4 {
         if second == 1 {
-            (0..8).for_each(|_| record(&sources, &culprit, 100));
+            for _ in 0..8 {
+                record(&sources, &culprit, 100);
+            }
         }
         for other in 0..200 {
             let other = source("shop", Operation::Get, Some(&format!("p{second}-{other}")));
