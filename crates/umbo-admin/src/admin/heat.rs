@@ -85,7 +85,7 @@ pub(crate) async fn describe_row(
     }))
 }
 
-/// Returns what was behind a shard in the step of the map that holds a time.
+/// Returns the sources of a shard in the step of the map that holds a time.
 fn past_row(dispatcher: &Dispatcher, shard: u16, range: Range, at: u64) -> HeatRowReport {
     let map = report(dispatcher, range);
     let step = at / map.step_ms;

@@ -4,13 +4,13 @@
 use std::time::{Duration, SystemTime};
 
 use clap::{Args, Subcommand};
+use serde::Serialize;
 use umbo_api::ErrorCode;
 use umbo_api::hot::{
     BusySourceInfo, HotCaller, HotKeyInfo, HotKind, HotList, HotListed, HotListingSpec,
 };
 use umbo_api::hot::{HotKeyName, HotPod, HotStanding};
 use umbo_api::key_text;
-use umbo_api::row::RowFieldError;
 use umbo_api::time_to_live;
 use umbo_client::{Client, Condition, Error, HotKeyRef};
 use umbo_types::Namespace;
@@ -55,6 +55,27 @@ struct Busy {
     /// How long ago (like 10m, 2h), at most 30 days; now where not given
     #[arg(long, value_name = "DURATION", value_parser = time_to_live::span)]
     ago: Option<Duration>,
+}
+
+/// A source of a shard.
+#[derive(Serialize)]
+struct BusyLine<'a> {
+    shard: u16,
+    busy: f64,
+    #[serde(flatten)]
+    source: &'a BusySourceInfo,
+}
+
+impl BusyLine<'_> {
+    fn cells(&self) -> Vec<String> {
+        let shares = [percent_of(self.busy), percent_of(self.source.share)];
+        let source = source_cells(self.source);
+        [self.shard.to_string()]
+            .into_iter()
+            .chain(shares)
+            .chain(source)
+            .collect()
+    }
 }
 
 #[derive(Debug, Args)]
@@ -137,24 +158,17 @@ impl Busy {
         if format == Format::Json {
             return output::write_json(&report);
         }
-        if format == Format::Ndjson {
-            return output::write_list(format, &report.shards, &[], |_| Vec::new());
-        }
-        let lines = report.shards.iter().flat_map(|shard| {
-            let named = move |one| (shard.shard, shard.busy, one);
-            shard.sources.iter().map(named)
+        let lines = report.shards.iter().flat_map(|of| {
+            let (shard, busy) = (of.shard, of.busy);
+            let line = move |source| BusyLine {
+                shard,
+                busy,
+                source,
+            };
+            of.sources.iter().map(line)
         });
-        let cells = lines.map(|(shard, busy, source)| {
-            let mut cells = vec![
-                shard.to_string(),
-                percent_of(busy),
-                percent_of(source.share),
-            ];
-            cells.extend(source_cells(source)?);
-            Ok(cells)
-        });
-        let cells = cells.collect::<Result<Vec<_>, CliError>>()?;
-        output::write_list(format, &cells, &BUSY_HEADER, Vec::clone)?;
+        let lines: Vec<_> = lines.collect();
+        output::write_list(format, &lines, &BUSY_HEADER, BusyLine::cells)?;
         let (start, seconds) = (
             output::instant(Some(report.start_ms)),
             report.step_ms / 1_000,
@@ -280,24 +294,17 @@ const BUSY_HEADER: [&str; 7] = [
     "PARTITION",
 ];
 
-/// Returns caller, operation, namespace and partition; `-` for a part that is not named.
-pub(super) fn source_cells(source: &BusySourceInfo) -> Result<[String; 4], CliError> {
-    let partition = source.partition().map_err(|error| malformed(&error))?;
+/// Returns caller, operation, namespace and partition; `-` for a part that is not named, or not readable.
+pub(super) fn source_cells(source: &BusySourceInfo) -> [String; 4] {
     let or_dash = |name: Option<&str>| name.unwrap_or("-").to_owned();
-    Ok([
+    let partition = source.partition().unwrap_or_default();
+    let partition = (!partition.is_empty()).then(|| key_text::format(&partition));
+    [
         or_dash(source.caller.as_deref()),
         source.operation.clone(),
         or_dash(source.namespace.as_deref()),
-        if partition.is_empty() {
-            or_dash(None)
-        } else {
-            key_text::format(&partition)
-        },
-    ])
-}
-
-fn malformed(error: &RowFieldError) -> CliError {
-    CliError::Client(Error::Malformed(error.to_string()))
+        or_dash(partition.as_deref()),
+    ]
 }
 
 fn entries(number: u64) -> String {
@@ -361,8 +368,10 @@ fn cells(info: &HotKeyInfo) -> Result<Vec<String>, CliError> {
 
 /// Returns namespace, partition key, sort key and kind.
 pub(super) fn key_cells(key: &HotKeyName) -> Result<Vec<String>, CliError> {
-    let partition = key.partition().map_err(|error| malformed(&error))?;
-    let sort = key.sort().map_err(|error| malformed(&error))?;
+    let malformed =
+        |error: umbo_api::row::RowFieldError| CliError::Client(Error::Malformed(error.to_string()));
+    let partition = key.partition().map_err(malformed)?;
+    let sort = key.sort().map_err(malformed)?;
     let kind = match key.kind {
         HotKind::Row => "row",
         HotKind::Range => "range",

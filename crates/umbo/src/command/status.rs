@@ -288,8 +288,7 @@ fn shard_problems(shards: &[ShardInfo]) -> Vec<String> {
 /// Returns who is behind a busy shard, in one line.
 fn busy_line(shard: &BusyShardInfo) -> Option<String> {
     let first = shard.sources.first()?;
-    // A server that omits a key's text is shown without the key.
-    let [caller, operation, namespace, partition] = source_cells(first).unwrap_or_default();
+    let [caller, operation, namespace, partition] = source_cells(first);
     Some(format!(
         "shard {} is busy {} of the time, {} of it with {operation} by caller {caller}, namespace {namespace}, \
          partition {partition}; see 'umbo hot busy'",

@@ -173,7 +173,7 @@ fn busy_shards_are_listed_with_their_sources() {
     let asked = server.lines();
     assert_eq!(
         asked[..2],
-        ["GET /admin/v1/hot/busy", "GET /admin/v1/hot/busy?shard=3"]
+        ["GET /admin/v1/hot/busy?", "GET /admin/v1/hot/busy?shard=3"]
     );
     let at = asked[3].strip_prefix("GET /admin/v1/hot/busy?at=").unwrap();
     assert_eq!(at.len(), "1790000000000".len());
