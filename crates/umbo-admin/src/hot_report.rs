@@ -34,7 +34,8 @@ pub(crate) fn report(
     })
 }
 
-fn names(dispatcher: &Dispatcher) -> HashMap<NamespaceId, String> {
+/// Returns the names of the namespaces.
+pub(crate) fn names(dispatcher: &Dispatcher) -> HashMap<NamespaceId, String> {
     let all = dispatcher.control.namespaces.live().into_iter();
     all.map(|info| (NamespaceId(info.id), info.name)).collect()
 }

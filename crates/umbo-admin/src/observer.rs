@@ -7,7 +7,7 @@ use std::time::Duration;
 use umbo_dispatcher::Dispatcher;
 use umbo_observe::{CallerCounts, SeriesKey, names as series};
 use umbo_quota::{OTHERS, Tally};
-use umbo_telemetry::recorder::Recorder;
+use umbo_telemetry::recorder::{Recorder, ended_second};
 
 use crate::happenings::Happenings;
 use crate::scrape;
@@ -46,6 +46,9 @@ impl DispatcherObserver {
     pub fn sample(&mut self) {
         let dispatcher = &self.dispatcher;
         self.happenings.look(dispatcher);
+        dispatcher
+            .busy
+            .end_second(ended_second(dispatcher.clock.wall()));
         self.recorder.record(
             &dispatcher.history,
             (dispatcher.clock.monotonic(), dispatcher.clock.wall()),

@@ -75,6 +75,7 @@ fn common() -> Router<Arc<Dispatcher>> {
         )
         .route("/admin/v1/quotas/{name}/users", get(quotas::list_users))
         .route("/admin/v1/hot", get(hot::show))
+        .route("/admin/v1/hot/busy", get(heat::show_busy))
         .route(
             "/admin/v1/hot/{list}/{*key}",
             put(hot::put).delete(hot::remove),

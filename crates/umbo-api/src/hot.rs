@@ -269,6 +269,63 @@ pub struct HotReport {
     pub pod: HotPod,
 }
 
+/// Whose work kept a shard busy, and where: a caller, an operation, a namespace and a partition.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct BusySourceInfo {
+    /// Its share of the shard's busy time, of 1; from samples.
+    pub share: f64,
+    /// Name of the caller that pays; absent for Umbo's own work.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub caller: Option<String>,
+    /// What the caller does, like `put` or `range`.
+    pub operation: String,
+    /// Name of the namespace; absent if it is one of Umbo's or was removed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub namespace: Option<String>,
+    /// Partition key as text; no partition is named for work in several, and for all smaller partitions of the caller.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pk: Option<String>,
+    /// Partition key as base64url.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pk64: Option<String>,
+}
+
+impl BusySourceInfo {
+    /// Returns the partition key; empty where the answer carries none.
+    pub fn partition(&self) -> Result<Vec<u8>, RowFieldError> {
+        let bytes = pair_bytes("pk", self.pk.as_deref(), self.pk64.as_deref())?;
+        Ok(bytes.unwrap_or_default())
+    }
+}
+
+/// How busy a shard was, and with whose work.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct BusyShardInfo {
+    /// Number.
+    pub shard: u16,
+    /// Busy time over time, of 1; more than 1 if several threads worked for it.
+    pub busy: f64,
+    /// The largest sources, largest first; eight at most.
+    pub sources: Vec<BusySourceInfo>,
+}
+
+/// The sources of the busy time of shards in a step of time, of requests to the server that answers.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+#[schema(example = json!({
+    "start_ms": 1_790_000_300_000_u64, "step_ms": 2000,
+    "shards": [{"shard": 3, "busy": 0.82, "sources": [
+        {"share": 0.91, "caller": "crawler", "operation": "range", "namespace": "shop", "pk": "listing:17"}
+    ]}]
+}))]
+pub struct BusyReport {
+    /// Beginning of the step, in milliseconds since the Unix epoch.
+    pub start_ms: u64,
+    /// Length of the step, in milliseconds.
+    pub step_ms: u64,
+    /// The shards that were busy in it, by number.
+    pub shards: Vec<BusyShardInfo>,
+}
+
 /// Returns path and query under which a row is put on a list or taken off it, written so that no
 /// proxy changes what it means.
 pub fn row_target(list: HotList, namespace: &str, partition: &[u8], sort: &[u8]) -> String {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::hot::{HotCaller, HotKeyInfo};
+use crate::hot::{BusySourceInfo, HotCaller, HotKeyInfo};
 
 /// Names of the series of the history, in the order in which they are shown.
 pub const SERIES_NAMES: [&str; 43] = [
@@ -113,18 +113,28 @@ pub struct HeatRow {
     pub values: Vec<Option<f32>>,
 }
 
-/// What is behind a place of the heat map at this moment.
+/// What is behind a place of the heat map, at this moment or in an earlier step.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct HeatRowReport {
     /// The place.
     pub row: String,
     /// Its shard.
     pub shard: u16,
-    /// Request units a second, over the last second.
+    /// Beginning of the step whose sources are shown, in milliseconds since the Unix epoch.
+    pub start_ms: u64,
+    /// Length of the step, in milliseconds.
+    pub step_ms: u64,
+    /// Request units a second, over the last second or in the step.
     pub ru_rate: f32,
-    /// Callers of its hot keys with their share of the reads of these keys, largest first. Empty where no key is hot.
+    /// Busy time of the shard over time, of 1; more than 1 if several threads worked for it.
+    pub busy: f64,
+    /// Whose work kept the shard busy in the step, largest first; eight at most.
+    pub sources: Vec<BusySourceInfo>,
+    /// Callers of its hot keys with their share of the reads of these keys, largest first. Empty where no key is hot, and
+    /// of an earlier step.
     pub callers: Vec<HotCaller>,
-    /// Its hot, pinned and blocked keys, those read most first. Only keys of namespaces that the caller administers.
+    /// Its hot, pinned and blocked keys, those read most first. Only keys of namespaces that the caller administers. Empty
+    /// of an earlier step.
     pub keys: Vec<HotKeyInfo>,
 }
 

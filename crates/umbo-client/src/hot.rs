@@ -2,7 +2,9 @@
 //! the namespace of the key.
 
 use reqwest::{Method, StatusCode};
-use umbo_api::hot::{HotList, HotListed, HotListingSpec, HotReport, id_target, row_target};
+use umbo_api::hot::{
+    BusyReport, HotList, HotListed, HotListingSpec, HotReport, id_target, row_target,
+};
 
 use crate::admin::json;
 use crate::client::Client;
@@ -35,6 +37,16 @@ impl Client {
     pub async fn hot(&self) -> Result<HotReport, Error> {
         self.send_for_json(&RepeatableRequest::read("/admin/v1/hot".to_owned()))
             .await
+    }
+
+    /// Returns whose work keeps the shards busy that the server that answers asks, of one shard or all; now, or at a time
+    /// in milliseconds since the Unix epoch. Needs the grant `observe` on every namespace.
+    pub async fn busy(&self, shard: Option<u16>, at: Option<u64>) -> Result<BusyReport, Error> {
+        let shard = shard.map(|shard| format!("shard={shard}"));
+        let at = at.map(|at| format!("at={at}"));
+        let query: Vec<String> = shard.into_iter().chain(at).collect();
+        let target = format!("/admin/v1/hot/busy?{}", query.join("&"));
+        self.send_for_json(&RepeatableRequest::read(target)).await
     }
 
     /// Puts a key on a list where the condition holds of its entry there, whose version is when it was made (`at`);

@@ -13,6 +13,7 @@ use umbo_control::{ControlError, ControlParts, ControlPlane};
 use umbo_edge::body::{BodyRoom, InFlightCounter};
 use umbo_edge::bounds::{ANSWER_PARTS, BODY_PARTS, CROWD_PARTS};
 use umbo_edge::memory::{CallerMemory, Memory};
+use umbo_hotkey::BusySources;
 use umbo_http::cursor::CursorKey;
 use umbo_http::retry_ticket::TicketKey;
 use umbo_http::{RequestError, RequestIds};
@@ -66,6 +67,8 @@ pub struct Dispatcher {
     pub quota: Arc<Limiter>,
     /// Which keys are hot, and what is kept of them.
     pub hot_keys: Arc<HotKeys>,
+    /// Whose work keeps the shards busy.
+    pub busy: BusySources,
     pub(crate) load_waits: LoadWaits,
     /// None where nothing is shed because of a shard.
     pub overload: Option<Overload>,
@@ -184,6 +187,7 @@ impl Dispatcher {
             clock,
             quota,
             hot_keys,
+            busy: BusySources::new(shards),
             load_waits: LoadWaits::default(),
             metrics,
             tracer,

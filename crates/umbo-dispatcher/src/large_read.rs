@@ -171,7 +171,8 @@ impl LargeRead {
             let chunk = dispatcher.store.chunk(&context, &self.key, &request).await;
             Answered::new(&context, chunk)
         };
-        let timed = with_permit(dispatcher, shard, &self.call, pin!(work)).await?;
+        let source = || (self.call).source(self.namespace.id, Some(&self.key.partition));
+        let timed = with_permit(dispatcher, shard, &self.call, source, pin!(work)).await?;
         log.stored(timed.time);
         Ok(timed.answer?)
     }

@@ -152,6 +152,8 @@ impl PageWalk {
             call.entry.deadline = Deadline::after(now, self.dispatcher.limits.default_timeout);
         }
         let context = call.context();
+        let (PageSource::Range { namespace, .. } | PageSource::Scan { namespace, .. }) =
+            self.source;
         if let Some(request) = self.next_range() {
             let shard = self
                 .dispatcher
@@ -164,7 +166,8 @@ impl PageWalk {
                 let page = dispatcher.store.range_into(&context, &request, chunk);
                 Answered::new(&context, page.await)
             };
-            let timed = with_permit(dispatcher, shard, &call, pin!(work)).await?;
+            let source = || call.source(namespace, Some(&request.partition));
+            let timed = with_permit(dispatcher, shard, &call, source, pin!(work)).await?;
             let timed = timed.and_then(|page| page)?;
             return Ok(timed.map(|page| self.take_up(&page)));
         }
@@ -184,7 +187,8 @@ impl PageWalk {
             let page = dispatcher.store.scan_into(&context, request, chunk);
             Answered::new(&context, page.await)
         };
-        let timed = with_permit(dispatcher, shard, &call, pin!(work)).await?;
+        let source = || call.source(namespace, None);
+        let timed = with_permit(dispatcher, shard, &call, source, pin!(work)).await?;
         let (time, page) = (timed.time, timed.answer?);
         let answer = ChunkRead {
             touched: page.touched,

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::{sleep, timeout_at};
-use umbo_hotkey::WriteScope;
+use umbo_hotkey::{WriteScope, majority};
 use umbo_http::RequestError;
 use umbo_quota::{ActualUsage, CostHint, ShardShare};
 use umbo_store::{
@@ -86,6 +86,8 @@ async fn write(
         is_continued: false,
         traceparent: None,
     };
+    let partition = majority(mutations.iter().map(|one| &one.key.partition));
+    let source = call.source(paying.id, partition);
     // No answer is cached of a dataset that is being built, or of the bytes of parts.
     let cached = mutations.iter().filter(|_| is_live);
     let keys: Vec<Key> = cached.map(|one| one.key.clone()).collect();
@@ -106,7 +108,7 @@ async fn write(
         Answered::new(&to_store, written)
     };
     let scopes = keys.iter().map(|key| WriteScope::Row(paying.id, key));
-    let writing = write_through(dispatcher, shard, &call, scopes, work);
+    let writing = write_through(dispatcher, shard, &call, source, scopes, work);
     let timed = timeout_at(context.deadline.instant().into(), writing).await;
     let timed = timed.unwrap_or(Err(RequestError::DeadlineInStore {
         shard: Some(shard),

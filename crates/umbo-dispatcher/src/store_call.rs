@@ -4,9 +4,12 @@ use std::ops::AddAssign;
 use std::sync::Arc;
 use std::time::Duration;
 
+use umbo_hotkey::CallSource;
 use umbo_overload::{Class, Entry, ShardCall};
 use umbo_store::CallContext;
-use umbo_types::{CallerId, Operation, OwnedAttributes, RequestUnits, ShardId};
+use umbo_types::{
+    CallerId, NamespaceId, Operation, OwnedAttributes, PartitionKey, RequestUnits, ShardId,
+};
 
 /// What the queue of a shard and the store need to know of a request.
 #[derive(Debug, Clone)]
@@ -55,6 +58,20 @@ impl StoreCall {
         context.attributes = self.attributes.take();
         context.traceparent = self.traceparent.take();
         context
+    }
+
+    /// Returns whose work the call is in a namespace; `partition` is `None` for work in several.
+    pub(crate) fn source(
+        &self,
+        namespace: NamespaceId,
+        partition: Option<&PartitionKey>,
+    ) -> CallSource {
+        CallSource {
+            caller: self.payer.clone(),
+            operation: self.operation,
+            namespace,
+            partition: partition.cloned(),
+        }
     }
 
     fn anonymous_context(&self) -> CallContext {

@@ -1,10 +1,11 @@
 //! Hot keys: a stampede on one key never reaches its shard.
 //!
-//! Owns four things. The **sketch** finds which keys are read most, in constant space
+//! Owns five things. The **sketch** finds which keys are read most, in constant space
 //! ([`HotRule`]). The **local cache** holds results of hot keys for about three seconds
 //! ([`CacheSettings`]). **Single-flight** lets all that want the same at the same time share one read
 //! of the store ([`FlightSettings`]). **Generations** see to it that a dispatcher reads its own writes
-//! ([`WriteGuard`]). [`Shield`] is all of them together.
+//! ([`WriteGuard`]). [`Shield`] is all of them together. Apart from it, a second sketch names the **sources** of
+//! each shard's busy time, of writes and scans too ([`BusySources`]).
 //!
 //! Deliberately knows nothing of HTTP, stores and engines, and reads no clock: time comes with each
 //! call ([`ReadContext`]), so that all of it runs under a simulated one. Tasks are started through the
@@ -111,6 +112,7 @@
 //! # }
 //! ```
 
+mod busy;
 mod callers;
 mod coalesce;
 mod detector;
@@ -120,7 +122,10 @@ mod read_counts;
 mod report;
 mod shield;
 mod sketch;
+mod source;
 
+pub use busy::BusySources;
+pub use busy::past::{BusyShard, BusySlot, BusySource};
 pub use coalesce::fetched::{AnswerSource, Fetched, FlightError, Payload, Served};
 pub use coalesce::flight::LeaderToken;
 pub use coalesce::generation::WriteGuard;
@@ -132,3 +137,4 @@ pub use hot_set::Standing;
 pub use key::{KeyHasher, KeyKind, KeyRef, KeySeed, ReadKey};
 pub use report::{HotKeyReport, Report};
 pub use shield::{LISTED_KEYS_MAX, Lookup, Shield, ShieldSettings, TooManyListed, WriteScope};
+pub use source::{CallSource, majority};

@@ -109,21 +109,27 @@ impl Sketch {
     /// Counts one read of the key with this hash, which is not zero.
     #[inline]
     pub(crate) fn add(&mut self, hash: u64) {
+        self.add_weight(hash, 1.0);
+    }
+
+    /// Counts a weight under this hash, which is not zero. Returns the hash that lost its counter to it, or zero.
+    #[inline]
+    pub(crate) fn add_weight(&mut self, hash: u64, weight: f64) -> u64 {
         let set = self.set_of(hash);
         let set = &mut self.sets[set];
+        self.total += weight;
+        self.recent_total += weight;
         if let Some(way) = set.find(hash) {
-            set.counts[way] += 1.0;
-            set.recent[way] += 1.0;
-        } else {
-            let way = set.smallest();
-            set.hashes[way] = hash;
-            // What the evicted key had counted may have been this one's.
-            set.errors[way] = set.counts[way];
-            set.counts[way] += 1.0;
-            set.recent[way] = 1.0;
+            set.counts[way] += weight;
+            set.recent[way] += weight;
+            return 0;
         }
-        self.total += 1.0;
-        self.recent_total += 1.0;
+        let way = set.smallest();
+        // What the evicted key had counted may have been this one's.
+        set.errors[way] = set.counts[way];
+        set.counts[way] += weight;
+        set.recent[way] = weight;
+        std::mem::replace(&mut set.hashes[way], hash)
     }
 
     /// Returns the decayed number of all reads.

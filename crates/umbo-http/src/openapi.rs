@@ -77,6 +77,7 @@ use self::responses::Problems;
     cluster_types::ClusterStatus,
     hot_types::HotList,
     hot_types::HotReport,
+    hot_types::BusyReport,
     hot_types::HotListed,
     hot_types::HotListingSpec,
     shed_types::ShedStatus,

@@ -123,7 +123,7 @@ impl Recorder {
 }
 
 /// Returns the second that has ended; a sample that is a little early counts for the one that is about to.
-fn ended_second(now: Timestamp) -> u64 {
+pub fn ended_second(now: Timestamp) -> u64 {
     ((now.as_millis() + 500) / 1_000).saturating_sub(1)
 }
 

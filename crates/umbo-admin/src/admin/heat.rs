@@ -8,15 +8,18 @@ use std::sync::PoisonError;
 use axum::Json;
 use axum::extract::{RawQuery, State};
 use http::HeaderMap;
-use umbo_api::hot::{HotCaller, HotKeyInfo};
+use umbo_api::hot::{
+    BusyReport, BusyShardInfo, BusySourceInfo, HotCaller, HotKeyInfo, text_or_base64,
+};
 use umbo_api::observe::{HeatReport, HeatRow, HeatRowReport};
 use umbo_dispatcher::Dispatcher;
+use umbo_hotkey::{BusyShard, BusySlot, BusySource};
 use umbo_http::RequestError;
 use umbo_http::query::Query;
 use umbo_observe::{Range, names as series};
 use umbo_types::{NamespaceId, PartitionKey, Permission, ShardId};
 
-use super::history::range;
+use super::history::{range, time};
 use super::{DispatcherState, PathText, caller, full_observer};
 use crate::admin_error::AdminError;
 use crate::hot_report;
@@ -60,10 +63,14 @@ pub(crate) async fn describe_row(
 ) -> Result<Json<HeatRowReport>, AdminError> {
     full_observer(&dispatcher, &headers)?;
     let caller = caller(&dispatcher, &headers)?;
-    Query::read(query.as_deref(), "")?;
+    let query = Query::read(query.as_deref(), "range, at")?;
+    let (range, at) = (range(&query)?, time(&query, "at")?);
     let shard = row.parse().ok();
     let shard = shard.filter(|&shard: &u16| usize::from(shard) < dispatcher.shard_map.shards());
     let shard = shard.ok_or(RequestError::RouteNotFound)?;
+    if let Some(at) = at {
+        return Ok(Json(past_row(&dispatcher, shard, range, at)));
+    }
     let keys = keys(&dispatcher, ShardId(shard), |namespace| {
         caller.is_allowed(Permission::Observe, namespace)
     });
@@ -71,12 +78,97 @@ pub(crate) async fn describe_row(
     let now = now.rows.into_iter().find(|one| one.shard == shard);
     let last = now.and_then(|row| row.values.last().copied().flatten());
     Ok(Json(HeatRowReport {
-        row,
-        shard,
         ru_rate: last.unwrap_or(0.0),
         callers: callers(&keys),
         keys,
+        ..row_of(&dispatcher, shard, &dispatcher.busy.now())
     }))
+}
+
+/// Returns the sources of a shard in the step of the map that holds a time.
+fn past_row(dispatcher: &Dispatcher, shard: u16, range: Range, at: u64) -> HeatRowReport {
+    let map = report(dispatcher, range);
+    let step = at / map.step_ms;
+    let index = step.checked_sub(map.start_ms / map.step_ms);
+    let row = map.rows.iter().find(|one| one.shard == shard).zip(index);
+    let value = row.and_then(|(row, index)| *row.values.get(usize::try_from(index).ok()?)?);
+    let seconds = map.step_ms / 1_000;
+    HeatRowReport {
+        ru_rate: value.unwrap_or(0.0),
+        ..row_of(
+            dispatcher,
+            shard,
+            &dispatcher.busy.over(step * seconds, seconds),
+        )
+    }
+}
+
+/// Returns a row with the sources of a step.
+fn row_of(dispatcher: &Dispatcher, shard: u16, slot: &BusySlot) -> HeatRowReport {
+    let found = busy_report(dispatcher, slot, Some(shard));
+    let BusyShardInfo { busy, sources, .. } = found.shards.into_iter().next().unwrap_or_default();
+    HeatRowReport {
+        row: shard.to_string(),
+        shard,
+        start_ms: found.start_ms,
+        step_ms: found.step_ms,
+        busy,
+        sources,
+        ..HeatRowReport::default()
+    }
+}
+
+pub(crate) async fn show_busy(
+    State(dispatcher): DispatcherState,
+    RawQuery(query): RawQuery,
+    headers: HeaderMap,
+) -> Result<Json<BusyReport>, AdminError> {
+    full_observer(&dispatcher, &headers)?;
+    let query = Query::read(query.as_deref(), "shard, at")?;
+    let shard = query.number("shard", 0..=u64::from(u16::MAX), "the number of a shard")?;
+    let slot = match time(&query, "at")? {
+        Some(at) => dispatcher.busy.at(at / 1_000),
+        None => dispatcher.busy.now(),
+    };
+    let shard = shard.map(|shard| shard as u16);
+    Ok(Json(busy_report(&dispatcher, &slot, shard)))
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a step has few seconds")]
+fn busy_report(dispatcher: &Dispatcher, slot: &BusySlot, asked: Option<u16>) -> BusyReport {
+    let names = hot_report::names(dispatcher);
+    let source = |one: &BusySource, shard: &BusyShard| {
+        let namespace = names.get(&one.source.namespace).cloned();
+        // The key of a namespace that was removed is shown as little as its rows.
+        let partition = one
+            .source
+            .partition
+            .as_ref()
+            .filter(|_| namespace.is_some());
+        let (pk, pk64) = partition.map_or((None, None), |key| text_or_base64(key.as_bytes()));
+        let caller = one.source.caller.as_ref();
+        BusySourceInfo {
+            share: one.busy / shard.busy,
+            caller: caller.map(|caller| caller.as_str().to_owned()),
+            operation: one.source.operation.as_str().to_owned(),
+            namespace,
+            pk,
+            pk64,
+        }
+    };
+    let shards = slot.shards.iter();
+    let shards = shards.filter(|shard| asked.is_none_or(|asked| asked == shard.shard.0));
+    BusyReport {
+        start_ms: slot.start * 1_000,
+        step_ms: slot.seconds * 1_000,
+        shards: shards
+            .map(|shard| BusyShardInfo {
+                shard: shard.shard.0,
+                busy: shard.busy / slot.seconds as f64,
+                sources: shard.sources.iter().map(|one| source(one, shard)).collect(),
+            })
+            .collect(),
+    }
 }
 
 /// Returns the keys of a shard that are hot or listed.

@@ -31,11 +31,7 @@ pub(crate) async fn show(
         None => None,
         Some(text) => Some(names(text)?),
     };
-    let since_ms = query.number(
-        "since_ms",
-        0..=TIME_MS_MAX,
-        "milliseconds since the Unix epoch",
-    )?;
+    let since_ms = time(&query, "since_ms")?;
     let now_ms = dispatcher.clock.wall().as_millis();
     let history = dispatcher.history.lock();
     let history = history.unwrap_or_else(PoisonError::into_inner);
@@ -46,6 +42,11 @@ pub(crate) async fn show(
     });
     drop(history);
     Ok(Json(view.report(now_ms)))
+}
+
+/// Reads a time, in milliseconds since the Unix epoch.
+pub(super) fn time(query: &Query<'_>, name: &'static str) -> Result<Option<u64>, RequestError> {
+    query.number(name, 0..=TIME_MS_MAX, "milliseconds since the Unix epoch")
 }
 
 /// Reads the range; an hour where none is named.

@@ -134,12 +134,21 @@ MERGES.shed = (answers) => ({
   episodes: answers.flatMap(({ episodes }, at) => episodes.map((one) => ({ ...one, number: `${at}-${one.number}` }))).sort((a, b) => b.started_at - a.started_at),
 });
 
+/** Whose work keeps a shard busy, as all servers together ask it. */
+const behindRow = (answers) => {
+  const busy = total(answers, "busy");
+  const sources = answers.flatMap((answer) => answer.sources.map((one) => ({ ...one, share: (one.share * answer.busy) / busy })));
+  const signOf = (one) => JSON.stringify([one.caller, one.operation, one.namespace, one.pk, one.pk64]);
+  return { ...answers[0], busy, ru_rate: total(answers, "ru_rate"), sources: summed([sources], signOf) };
+};
+
 /** Routes of which one server has the answer: the first that does. */
 const ANYWHERE = /^why\/./;
 
 function mergeOf(route) {
   const name = route.split("?")[0];
   if (ANYWHERE.test(name)) return ([first]) => first;
+  if (/^heat\/./.test(name)) return behindRow;
   return Object.hasOwn(MERGES, name) ? MERGES[name] : null;
 }
 

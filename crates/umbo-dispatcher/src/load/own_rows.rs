@@ -97,6 +97,7 @@ impl OwnRows {
         };
         let shard = dispatcher.shard_map.locate(namespace, &first.key.partition);
         let call = self.call(Operation::BatchWrite);
+        let source = call.source(namespace, Some(&first.key.partition));
         let request = WriteRequest {
             namespace,
             epoch: 0,
@@ -113,7 +114,7 @@ impl OwnRows {
             let written = store.write(&to_store, request).await;
             Answered::new(&to_store, written)
         };
-        let writing = write_through(dispatcher, shard, &call, [], work);
+        let writing = write_through(dispatcher, shard, &call, source, [], work);
         let written = timeout_at(call.entry.deadline.instant().into(), writing).await;
         Ok(written
             .unwrap_or_else(|_| Err(self.late(shard, true)))?
@@ -166,16 +167,18 @@ impl OwnRows {
         request: &ScanRequest,
     ) -> Result<ScanPage, RequestError> {
         let store = &self.dispatcher.store;
-        self.read(shard, Operation::Scan, async |context| {
-            store.scan(context, request).await
-        })
+        self.read(
+            (shard, request.namespace),
+            Operation::Scan,
+            async |context| store.scan(context, request).await,
+        )
         .await
     }
 
-    /// Reads from a shard once it is this call's turn, within the deadline.
+    /// Reads from a namespace in a shard once it is this call's turn, within the deadline.
     async fn read<T>(
         &self,
-        shard: ShardId,
+        (shard, namespace): (ShardId, NamespaceId),
         operation: Operation,
         ask: impl AsyncFnOnce(&CallContext) -> Result<T, StoreError>,
     ) -> Result<T, RequestError> {
@@ -186,7 +189,8 @@ impl OwnRows {
             Answered::new(&context, page)
         };
         let mut work = pin!(work);
-        let reading = with_permit(&self.dispatcher, shard, &call, work.as_mut());
+        let source = || call.source(namespace, None);
+        let reading = with_permit(&self.dispatcher, shard, &call, source, work.as_mut());
         let read = timeout_at(call.entry.deadline.instant().into(), reading).await;
         Ok(read
             .unwrap_or_else(|_| Err(self.late(shard, false)))?
@@ -204,7 +208,8 @@ impl RowSource for OwnRows {
             .shard_map
             .locate(request.namespace, &request.partition);
         let store = &dispatcher.store;
-        self.read(shard, Operation::Range, async |context| {
+        let place = (shard, request.namespace);
+        self.read(place, Operation::Range, async |context| {
             store.range(context, request).await
         })
         .await

@@ -145,7 +145,8 @@ async fn remove(
             let removed = store.delete_range(&context, step).await;
             Answered::new(&context, removed)
         };
-        let timed = match write_through(dispatcher, shard, &call, scopes, work).await {
+        let source = call.source(namespace.id, Some(&request.partition));
+        let timed = match write_through(dispatcher, shard, &call, source, scopes, work).await {
             Err(RequestError::Shed(_)) if answer.rows > 0 => {
                 let (rows, source) = (answer.rows, StoreError::QueueFull { shard });
                 return Err(RequestError::RangeCutShort { rows, source });
@@ -219,7 +220,8 @@ async fn count(
             let page = dispatcher.store.range(&context, &request).await;
             Answered::new(&context, page)
         };
-        let timed = with_permit(dispatcher, shard, &call, pin!(work)).await?;
+        let source = || call.source(namespace.id, Some(&request.partition));
+        let timed = with_permit(dispatcher, shard, &call, source, pin!(work)).await?;
         time += timed.time;
         let page = timed.answer?;
         *touched += page.touched;

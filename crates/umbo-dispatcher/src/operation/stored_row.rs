@@ -24,7 +24,8 @@ pub(super) async fn stored_row(
             let row = dispatcher.store.get(&context, dataset, key).await;
             Answered::new(&context, row)
         };
-        let timed = with_permit(dispatcher, shard, &call, pin!(reading)).await?;
+        let source = || call.source(namespace, Some(&key.partition));
+        let timed = with_permit(dispatcher, shard, &call, source, pin!(reading)).await?;
         Ok(Timed {
             answer: timed.answer?,
             time: timed.time,

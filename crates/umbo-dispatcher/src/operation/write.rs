@@ -253,7 +253,8 @@ async fn write(
         Answered::new(&to_store, written)
     };
     let scopes = [WriteScope::Row(namespace, &ask.key)];
-    let writing = write_through(dispatcher, shard, &call, scopes, put);
+    let source = call.source(namespace, Some(&ask.key.partition));
+    let writing = write_through(dispatcher, shard, &call, source, scopes, put);
     let written = queue::ask(located, pin!(writing)).await?.pop();
     let written =
         written.ok_or_else(|| RequestError::Internal("a write was not answered".to_owned()))?;

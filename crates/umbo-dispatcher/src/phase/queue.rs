@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::oneshot;
 use tokio::time::timeout_at;
+use umbo_hotkey::CallSource;
 use umbo_http::RequestError;
 use umbo_http::shed_report::ShedReport;
 use umbo_overload::{
@@ -58,9 +59,11 @@ pub(crate) async fn with_permit<T>(
     dispatcher: &Dispatcher,
     shard: ShardId,
     call: &StoreCall,
+    source: impl FnOnce() -> CallSource,
     work: Pin<&mut impl Future<Output = Answered<T>>>,
 ) -> Result<Timed<T>, RequestError> {
-    Ok(permit_of(dispatcher, shard, call).await?.serve(work).await)
+    let permit = permit_of(dispatcher, shard, call).await?;
+    Ok(permit.complete(work.await, source))
 }
 
 /// A permit of a shard. `P` is the dispatcher, borrowed or shared.
@@ -85,20 +88,18 @@ pub(crate) struct HeldPermit<P: Deref<Target = Dispatcher>> {
 }
 
 impl<P: Deref<Target = Dispatcher>> HeldPermit<P> {
-    /// Does the work, and gives the permit back.
-    pub(crate) async fn serve<T>(
-        self,
-        work: Pin<&mut impl Future<Output = Answered<T>>>,
+    /// Gives the permit back after the work of a source.
+    pub(crate) fn complete<T>(
+        mut self,
+        answered: Answered<T>,
+        source: impl FnOnce() -> CallSource,
     ) -> Timed<T> {
-        self.complete(work.await)
-    }
-
-    /// Gives the permit back after the work.
-    pub(crate) fn complete<T>(mut self, answered: Answered<T>) -> Timed<T> {
         let now = self.dispatcher.clock.monotonic();
         let elapsed = now.saturating_duration_since(self.began);
         let (taken, retries) = (answered.service_time.unwrap_or(elapsed), answered.retries);
         let busy = answered.busy_time.unwrap_or(taken);
+        let sources = &self.dispatcher.busy;
+        sources.record(self.shard, busy, fastrand::u32(..), source);
         let charged = self.charged(busy);
         self.served(taken, busy, elapsed, now);
         Timed {

@@ -192,7 +192,8 @@ async fn direct(
     queue::turn_away(located, shard)?;
     let (dispatcher, call) = (located.dispatcher, located.call());
     let fetching = pin!(fetch(dispatcher, cacheable, &call, rows));
-    let work = pin!(with_permit(dispatcher, shard, &call, fetching));
+    let source = || cacheable.source(&call);
+    let work = pin!(with_permit(dispatcher, shard, &call, source, fetching));
     queue::ask(located, work).await?
 }
 

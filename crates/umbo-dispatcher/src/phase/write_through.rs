@@ -2,11 +2,10 @@
 
 use std::future::Future;
 use std::pin::Pin;
-use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use umbo_hotkey::WriteScope;
+use umbo_hotkey::{CallSource, WriteScope};
 use umbo_http::RequestError;
 use umbo_types::ShardId;
 
@@ -25,6 +24,7 @@ pub(crate) async fn write_through<'a, T: Send + 'static>(
     dispatcher: &Arc<Dispatcher>,
     shard: ShardId,
     call: &StoreCall,
+    source: CallSource,
     scopes: impl IntoIterator<Item = WriteScope<'a>>,
     work: impl Future<Output = Answered<T>> + Send + 'static,
 ) -> Result<Timed<T>, RequestError> {
@@ -32,7 +32,7 @@ pub(crate) async fn write_through<'a, T: Send + 'static>(
     let shield = dispatcher.hot_keys.shield();
     let guard = shield.map(|shield| shield.begin_write(scopes));
     let work = async move {
-        let timed = permit.serve(pin!(work)).await;
+        let timed = permit.complete(work.await, || source);
         drop(guard);
         timed
     };

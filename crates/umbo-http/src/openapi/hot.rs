@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 use umbo_api::ErrorCode;
 
 use super::admin::{ADMIN, BODY, word};
+use super::observe::AT;
 use super::operation::{ApiOperation, Content, In, Parameter};
 use super::parameter::{CONTENT_ENCODING, DRY_RUN, ENC, IF_MATCH, IF_NONE, NS, PK, REASON, SK};
 
@@ -23,6 +24,17 @@ const ID: Parameter = Parameter {
     place: In::Path,
     schema: word,
     about: "Id of the key, as the report tells it.",
+};
+
+fn shard() -> Value {
+    json!({"type": "integer", "minimum": 0, "maximum": u16::MAX})
+}
+
+const SHARD: Parameter = Parameter {
+    name: "shard",
+    place: In::Query,
+    schema: shard,
+    about: "Only this shard.",
 };
 
 /// What a change of a list can meet.
@@ -94,7 +106,7 @@ const BY_SORTED_ROW: [ApiOperation; 2] = list_operations!(
     &[ErrorCode::KeyTooLarge]
 );
 
-const REPORTS: [ApiOperation; 2] = [
+const REPORTS: [ApiOperation; 3] = [
     ApiOperation {
         method: "get",
         path: "/admin/v1/hot",
@@ -111,6 +123,24 @@ const REPORTS: [ApiOperation; 2] = [
             &[],
         )],
         errors: &[ADMIN, &[ErrorCode::HotKeysDisabled]],
+    },
+    ApiOperation {
+        method: "get",
+        path: "/admin/v1/hot/busy",
+        id: "reportBusySources",
+        summary: "Show whose work keeps shards busy",
+        about: "The largest sources of the busy time of each shard: caller, operation, namespace and partition, of reads \
+                and writes of every kind. Of requests to the server that answers, since its start; now is the last \
+                two seconds. Short calls are sampled.",
+        parameters: &[&SHARD, &AT],
+        body: None,
+        answers: &[(
+            200,
+            "The shards that were busy.",
+            Content::Json("BusyReport"),
+            &[],
+        )],
+        errors: &[ADMIN],
     },
     ApiOperation {
         method: "get",

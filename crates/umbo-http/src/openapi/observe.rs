@@ -46,6 +46,19 @@ const ROW: Parameter = Parameter {
 fn since() -> Value {
     json!({"type": "integer", "minimum": 0, "maximum": 9_007_199_254_740_991_u64, "default": 0})
 }
+/// What the busy time of shards is shown for.
+pub(super) const AT: Parameter = Parameter {
+    name: "at",
+    place: In::Query,
+    schema: at,
+    about: "The time that is looked at, in milliseconds since the Unix epoch; now where it is absent. What happened \
+            longer ago is kept in longer steps: seconds for five minutes, ten seconds for an hour, two minutes for a \
+            day, an hour for thirty days.",
+};
+
+fn at() -> Value {
+    json!({"type": "integer", "minimum": 0, "maximum": 9_007_199_254_740_991_u64})
+}
 fn wait() -> Value {
     json!({"type": "integer", "minimum": 0, "maximum": 25, "default": 0})
 }
@@ -107,8 +120,10 @@ pub(super) const OPERATIONS: &[ApiOperation] = &[
         path: "/admin/v1/heat/{row}",
         id: "describeHeatRow",
         summary: "Show who is behind a row of the heat map",
-        about: "At this moment: the hot keys of the place and their callers.",
-        parameters: &[&ROW],
+        about: "Whose work keeps the shard busy: callers, operations and partitions, of requests to the server that \
+                answers since its start; and its hot keys and their callers at this moment. With `at`, the step of \
+                the map over `range` that holds this time, without hot keys.",
+        parameters: &[&ROW, &RANGE, &AT],
         body: None,
         answers: &[(200, "The place.", Content::Json("HeatRowReport"), &[])],
         errors: &[ADMIN, &[ErrorCode::RouteNotFound]],

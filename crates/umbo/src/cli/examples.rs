@@ -161,6 +161,10 @@ const EXAMPLES: &[(&str, &[&str])] = &[
     ("quota usage", &["umbo quota usage demo"]),
     ("hot", &["umbo hot ls"]),
     ("hot ls", &["umbo hot ls"]),
+    (
+        "hot busy",
+        &["umbo hot busy", "umbo hot busy --shard 3 --ago 10m"],
+    ),
     ("hot pin", &["umbo hot pin --id AQEAAAABAAFhAA"]),
     ("hot unpin", &["umbo hot unpin shop listing:17"]),
     (

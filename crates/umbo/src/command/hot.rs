@@ -1,13 +1,17 @@
 //! `umbo hot …`: the keys that are read most, and the lists of keys that operators keep. A key is named as on
 //! every other command line, or by the id that `umbo hot ls` shows, which ranges have too.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use clap::{Args, Subcommand};
+use serde::Serialize;
 use umbo_api::ErrorCode;
-use umbo_api::hot::{HotCaller, HotKeyInfo, HotKind, HotList, HotListed, HotListingSpec};
+use umbo_api::hot::{
+    BusySourceInfo, HotCaller, HotKeyInfo, HotKind, HotList, HotListed, HotListingSpec,
+};
 use umbo_api::hot::{HotKeyName, HotPod, HotStanding};
 use umbo_api::key_text;
+use umbo_api::time_to_live;
 use umbo_client::{Client, Condition, Error, HotKeyRef};
 use umbo_types::Namespace;
 
@@ -31,6 +35,8 @@ enum Command {
         #[arg(long)]
         listed: bool,
     },
+    /// Show whose work keeps shards busy: callers, operations and partitions, largest first
+    Busy(Busy),
     /// Keep answers of a key in the cache, even if it is read rarely
     Pin(Put),
     /// Undo pin: the server decides again whether answers of a key are kept
@@ -39,6 +45,37 @@ enum Command {
     Block(Put),
     /// Serve a key again
     Unblock(Remove),
+}
+
+#[derive(Debug, Args)]
+struct Busy {
+    /// Only this shard
+    #[arg(long, value_name = "SHARD")]
+    shard: Option<u16>,
+    /// How long ago (like 10m, 2h), at most 30 days; now where not given
+    #[arg(long, value_name = "DURATION", value_parser = time_to_live::span)]
+    ago: Option<Duration>,
+}
+
+/// A source of a shard.
+#[derive(Serialize)]
+struct BusyLine<'a> {
+    shard: u16,
+    busy: f64,
+    #[serde(flatten)]
+    source: &'a BusySourceInfo,
+}
+
+impl BusyLine<'_> {
+    fn cells(&self) -> Vec<String> {
+        let shares = [percent_of(self.busy), percent_of(self.source.share)];
+        let source = source_cells(self.source);
+        [self.shard.to_string()]
+            .into_iter()
+            .chain(shares)
+            .chain(source)
+            .collect()
+    }
 }
 
 #[derive(Debug, Args)]
@@ -100,11 +137,46 @@ impl Arguments {
     pub(crate) fn run(self, connection: &ConnectionArgs) -> Result<(), CliError> {
         match self.command {
             Command::Ls { listed } => block_on(list(connection, listed)),
+            Command::Busy(busy) => block_on(busy.run(connection)),
             Command::Pin(put) => block_on(put.run(connection, HotList::Pinned)),
             Command::Unpin(remove) => block_on(remove.run(connection, HotList::Pinned)),
             Command::Block(put) => block_on(put.run(connection, HotList::Blocked)),
             Command::Unblock(remove) => block_on(remove.run(connection, HotList::Blocked)),
         }
+    }
+}
+
+impl Busy {
+    async fn run(&self, connection: &ConnectionArgs) -> Result<(), CliError> {
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+        let now = now.unwrap_or_default();
+        let at = self
+            .ago
+            .map(|ago| now.saturating_sub(ago).as_millis() as u64);
+        let report = connection.client()?.busy(self.shard, at).await?;
+        let format = connection.listing_format();
+        if format == Format::Json {
+            return output::write_json(&report);
+        }
+        let lines = report.shards.iter().flat_map(|of| {
+            let (shard, busy) = (of.shard, of.busy);
+            let line = move |source| BusyLine {
+                shard,
+                busy,
+                source,
+            };
+            of.sources.iter().map(line)
+        });
+        let lines: Vec<_> = lines.collect();
+        output::write_list(format, &lines, &BUSY_HEADER, BusyLine::cells)?;
+        let (start, seconds) = (
+            output::instant(Some(report.start_ms)),
+            report.step_ms / 1_000,
+        );
+        output::note(&format!(
+            "busy time of the {seconds} s from {start} on, of requests to this server"
+        ));
+        Ok(())
     }
 }
 
@@ -205,6 +277,34 @@ pub(super) fn summary(pod: &HotPod) -> String {
 #[expect(clippy::cast_precision_loss)] // a share for people to look at
 fn percent(part: u64, all: u64) -> String {
     format!("{:.1}%", part as f64 / all.max(1) as f64 * 100.0)
+}
+
+/// Returns a share of 1 in per cent.
+pub(super) fn percent_of(share: f64) -> String {
+    format!("{:.0}%", share * 100.0)
+}
+
+const BUSY_HEADER: [&str; 7] = [
+    "SHARD",
+    "BUSY",
+    "SHARE",
+    "CALLER",
+    "OPERATION",
+    "NAMESPACE",
+    "PARTITION",
+];
+
+/// Returns caller, operation, namespace and partition; `-` for a part that is not named, or not readable.
+pub(super) fn source_cells(source: &BusySourceInfo) -> [String; 4] {
+    let or_dash = |name: Option<&str>| name.unwrap_or("-").to_owned();
+    let partition = source.partition().unwrap_or_default();
+    let partition = (!partition.is_empty()).then(|| key_text::format(&partition));
+    [
+        or_dash(source.caller.as_deref()),
+        source.operation.clone(),
+        or_dash(source.namespace.as_deref()),
+        or_dash(partition.as_deref()),
+    ]
 }
 
 fn entries(number: u64) -> String {

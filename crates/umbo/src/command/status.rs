@@ -10,9 +10,10 @@ use bytesize::ByteSize;
 use serde::Serialize;
 use umbo_api::admin::{NamespaceInfo, ShardInfo};
 use umbo_api::cluster::NodeInfo;
+use umbo_api::hot::BusyShardInfo;
 use umbo_client::Client;
 
-use super::hot::rate;
+use super::hot::{percent_of, rate, source_cells};
 use super::ns::uncounted;
 use super::top::allowed;
 use crate::cli_error::CliError;
@@ -23,6 +24,9 @@ use crate::scrape::ScrapedSeries;
 
 /// Most namespaces and most callers of the screen; the largest are shown.
 const LINES_MAX: usize = 8;
+/// Busy time of a shard over time from which on a source with more than half of it is shown: a processor that is busy with
+/// one shard for half of the time.
+const BUSY_MIN: f64 = 0.5;
 /// Words of a time that are shown, as in "3days 4h".
 const TIME_WORDS: usize = 2;
 
@@ -52,6 +56,8 @@ struct Inside {
     is_open: bool,
     requests: RequestCounts,
     shards: Vec<ShardInfo>,
+    /// Shards that are overloaded, or busy with the work of one source.
+    busy: Vec<BusyShardInfo>,
     /// None where the shards are in the server's process.
     nodes: Vec<NodeInfo>,
     /// Of those that use most now, those that have used most since the start first.
@@ -182,6 +188,13 @@ impl Inside {
                 shard.shard
             ));
         }
+        let is_overloaded =
+            |number| (shed.shards.iter()).any(|one| one.shard == number && one.overloaded);
+        let mut busy = client.busy(None, None).await?.shards;
+        busy.retain(|one| {
+            let first = one.sources.first().map_or(0.0, |source| source.share);
+            is_overloaded(one.shard) || (one.busy >= BUSY_MIN && first > 0.5)
+        });
         let started = Duration::from_secs_f64(series.single("process_start_time_seconds").max(0.0));
         let up = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH + started);
         let by_caller = series.by("umbo_caller_request_units_total", "caller");
@@ -197,6 +210,7 @@ impl Inside {
             connections: whole(series.single("umbo_connections")),
             requests: RequestCounts::of(&series),
             shards,
+            busy,
             nodes,
             callers,
         }))
@@ -226,6 +240,7 @@ impl Inside {
                 counted(queued, "write"),
             ),
         ];
+        lines.extend(self.busy.iter().filter_map(busy_line));
         if self.is_open {
             lines.push(
                 "no token yet: every client that reaches the server may do everything".to_owned(),
@@ -268,6 +283,19 @@ fn shard_problems(shards: &[ShardInfo]) -> Vec<String> {
         several => format!("shards {} are {state}: {reason}", several.join(", ")),
     };
     by_cause.into_iter().map(line).collect()
+}
+
+/// Returns who is behind a busy shard, in one line.
+fn busy_line(shard: &BusyShardInfo) -> Option<String> {
+    let first = shard.sources.first()?;
+    let [caller, operation, namespace, partition] = source_cells(first);
+    Some(format!(
+        "shard {} is busy {} of the time, {} of it with {operation} by caller {caller}, namespace {namespace}, \
+         partition {partition}; see 'umbo hot busy'",
+        shard.shard,
+        percent_of(shard.busy),
+        percent_of(first.share),
+    ))
 }
 
 /// Returns a table of the first items, and the number of further ones.
@@ -334,6 +362,28 @@ mod tests {
             "shards 1, 3 are unavailable: node b is away",
         ];
         assert_eq!(shard_problems(&shards), expected);
+    }
+
+    #[test]
+    fn a_busy_shard_is_one_line_with_its_largest_source() {
+        use umbo_api::hot::BusySourceInfo;
+        let source = BusySourceInfo {
+            share: 0.914,
+            caller: Some("crawler".to_owned()),
+            operation: "range".to_owned(),
+            namespace: Some("shop".to_owned()),
+            pk: Some("listing:17".to_owned()),
+            pk64: None,
+        };
+        let shard = |sources| BusyShardInfo {
+            shard: 3,
+            busy: 0.82,
+            sources,
+        };
+        let line = "shard 3 is busy 82% of the time, 91% of it with range by caller crawler, namespace shop, \
+                    partition listing:17; see 'umbo hot busy'";
+        assert_eq!(busy_line(&shard(vec![source])).as_deref(), Some(line));
+        assert_eq!(busy_line(&shard(Vec::new())), None);
     }
 
     #[test]

@@ -25,6 +25,10 @@ const REPORT: &str = r#"{"keys":[
 const LISTED: &str = r#"{"id":"AQA","hash":"00f1","namespace":"shop","kind":"row","pk":"listing:17",
     "sk":"a","standing":"blocked","by":"ops","at":0,"until":1500,"reason":"a test"}"#;
 
+const BUSY: &str = r#"{"start_ms":5000,"step_ms":2000,"shards":[{"shard":3,"busy":0.82,"sources":[
+    {"share":0.91,"caller":"crawler","operation":"range","namespace":"shop","pk":"listing:17"},
+    {"share":0.05,"operation":"scan"}]},{"shard":4,"busy":0.01,"sources":[]}]}"#;
+
 fn scrape(scrapes: usize) -> String {
     format!(
         "umbo_requests_total{{operation=\"get\",status=\"200\"}} {}\n\
@@ -138,6 +142,41 @@ fn the_list_is_a_table_or_what_the_server_said() {
     let changed = run(&["hot", "pin", "shop", "listing:17"]);
     assert!(changed.err.contains("it was pinned already"));
     assert!(changed.err.contains("also blocked"));
+}
+
+#[test]
+fn busy_shards_are_listed_with_their_sources() {
+    let server = stub(|_: &Seen| answer(200, BUSY));
+    let folder = tempfile::tempdir().unwrap();
+    let run = |arguments: &[&str]| umbo(&server, folder.path(), 0, arguments);
+    let table = run(&["hot", "busy"]);
+    let lines: Vec<Vec<&str>> = (table.text().lines())
+        .map(|line| line.split_whitespace().collect())
+        .collect();
+    assert_eq!(lines.len(), 3);
+    assert_eq!(
+        lines[1],
+        ["3", "82%", "91%", "crawler", "range", "shop", "listing:17"]
+    );
+    assert_eq!(lines[2], ["3", "82%", "5%", "-", "scan", "-", "-"]);
+    assert!(
+        table.err.contains("2 s from 1970-01-01T00:00:05"),
+        "{}",
+        table.err
+    );
+    let json = run(&["hot", "busy", "--shard", "3", "-o", "json"]).json();
+    let said: serde_json::Value = serde_json::from_str(BUSY).unwrap();
+    assert_eq!(json, said);
+    let ndjson = run(&["hot", "busy", "-o", "ndjson"]);
+    assert_eq!(ndjson.text().lines().count(), 2);
+    run(&["hot", "busy", "--ago", "10m"]);
+    let asked = server.lines();
+    assert_eq!(
+        asked[..2],
+        ["GET /admin/v1/hot/busy?", "GET /admin/v1/hot/busy?shard=3"]
+    );
+    let at = asked[3].strip_prefix("GET /admin/v1/hot/busy?at=").unwrap();
+    assert_eq!(at.len(), "1790000000000".len());
 }
 
 #[test]

@@ -8,6 +8,8 @@ const [LEFT, TOP, BOTTOM, RIGHT] = [70, 4, 22, 8];
 const ROW_MIN = 14;
 const ROW_MAX = 26;
 const SHADES = 9;
+/** Columns at the end of the map that stand for now: the last step may be under way. */
+const NOW_COLUMNS = 2;
 /** Fewest columns of the map. */
 const COLUMNS_MIN = 60;
 const STEPS = [30, 60, 300, 600, 3600, 10800, 21600, 86400, 432000];
@@ -21,7 +23,17 @@ export function heat(page) {
   const empty = h("p", { class: "empty", text: "Collecting data…" });
   const legend = h("div", { class: "heat-legend", "aria-hidden": "true" });
   const title = h("h2", { text: "Choose a row" });
-  const hint = h("p", { class: "hint", text: "A click on the map, or Enter on it, shows who and what is behind a row now." });
+  const hint = h("p", { class: "hint", text: "A click on the map, or Enter on it, shows who and what was behind a row at that time; at its right end or on its name, now." });
+  const sources = new Table({
+    label: "Sources of the row", key: (one) => JSON.stringify([one.caller, one.operation, one.namespace, one.pk, one.pk64]), sort: "share", empty: "The shard was idle, or nothing is known of that time.",
+    columns: [
+      { name: "caller", title: "Caller", sign: ({ caller }) => caller ?? "", node: ({ caller }) => (caller ? h("a", { href: `#/callers/${encodeURIComponent(caller)}`, text: caller }) : h("span", { text: "Umbo" })) },
+      { name: "operation", title: "Operation", text: ({ operation }) => operation },
+      { name: "namespace", title: "Namespace", text: ({ namespace }) => namespace ?? "" },
+      { name: "partition", title: "Partition", class: "mono key", text: (one) => (one.pk === undefined && one.pk64 === undefined ? "several" : shortened(keyText(one), 48)) },
+      { name: "share", title: "Of its busy time", number: true, sort: ({ share }) => share, sign: ({ share }) => String(Math.round(share * 100)), node: ({ share }) => [bar(share), h("span", { class: "bar-text", text: format(Math.round(share * 100) / 100, "share") })] },
+    ],
+  });
   const callers = new Table({
     label: "Callers of the row", key: ({ caller }) => caller, sort: "share", empty: "None of its keys is read much.",
     columns: [
@@ -37,9 +49,9 @@ export function heat(page) {
       { name: "rate", title: "Reads/s", number: true, sort: (row) => row.rate_now ?? row.rate ?? 0, text: (row) => format(row.rate_now ?? row.rate ?? null) },
     ],
   });
-  const more = h("p", { class: "hint", hidden: true }, "Only reads of hot keys are told apart by shard. Who asks most of all shards: ", h("a", { href: "#/callers", text: "Callers" }), ".");
-  const behind = h("section", { class: "panel wide" }, h("header", { class: "panel-head" }, title), hint, h("div", { class: "grid flat" }, callers.element, keys.element), more);
-  callers.element.hidden = keys.element.hidden = true;
+  const more = h("p", { class: "hint", hidden: true }, "Short requests are sampled. Who asks most of all shards: ", h("a", { href: "#/callers", text: "Callers" }), ".");
+  const behind = h("section", { class: "panel wide" }, h("header", { class: "panel-head" }, title), hint, sources.element, h("div", { class: "grid flat" }, callers.element, keys.element), more);
+  sources.element.hidden = callers.element.hidden = keys.element.hidden = true;
 
   const rowName = (row) => row.label ?? (row.shard === undefined ? `slots ${row.slots}` : `shard ${row.shard}`);
   const rowId = (row, index) => String(row.row ?? row.id ?? row.shard ?? index);
@@ -49,7 +61,7 @@ export function heat(page) {
     element: h("div", { class: "view" }, panel("Request units a second", h("div", {}, legend, plot, empty), { wide: true }), behind),
     needs: () => ({
       heat: { path: `admin/v1/heat?range=${page.range()}`, every: { "5m": 1_000, "1h": 10_000 }[page.range()] ?? 30_000 },
-      ...(chosen === null ? {} : { cell: { path: `admin/v1/heat/${encodeURIComponent(chosen.id)}`, every: 2_000 } }),
+      ...(chosen === null ? {} : { cell: { path: `admin/v1/heat/${encodeURIComponent(chosen.id)}${chosen.at === null ? "" : `?range=${chosen.range}&at=${chosen.at}`}`, every: 2_000 } }),
     }),
     update({ heat: answer, cell }) {
       if (answer) {
@@ -57,9 +69,12 @@ export function heat(page) {
         draw();
       }
       if (!cell || chosen === null) return;
-      setText(title, `Behind ${chosen.name} now: ${format(cell.ru_rate ?? null, "RU/s")}`);
+      const when = chosen.at === null ? "now" : `at ${time(cell.start_ms)}`;
+      setText(title, `Behind ${chosen.name} ${when}: ${format(cell.ru_rate ?? null, "RU/s")}, busy ${format(Math.round(cell.busy * 100) / 100, "share")}`);
       hint.hidden = true;
-      callers.element.hidden = keys.element.hidden = more.hidden = false;
+      sources.element.hidden = more.hidden = false;
+      callers.element.hidden = keys.element.hidden = chosen.at !== null;
+      sources.update(cell.sources ?? []);
       callers.update(cell.callers ?? []);
       keys.update(cell.keys ?? []);
     },
@@ -103,6 +118,7 @@ export function heat(page) {
         context.strokeStyle = colour("accent");
         context.lineWidth = isChosen ? 2 : 1;
         context.strokeRect(LEFT, TOP + y * tall, width(), tall - 1);
+        if (isChosen && chosen.at >= data.start_ms) context.strokeRect(LEFT + Math.floor((chosen.at - data.start_ms) / data.step_ms) * cell, TOP + y * tall, cell, tall - 1);
       }
     });
     drawTimes(context, height);
@@ -164,9 +180,10 @@ export function heat(page) {
     tell(canvas, left, top, h("div", { class: "tooltip-time", text: `${rowName(row)}, ${time(data.start_ms + at.x * data.step_ms)}` }), h("b", { text: exact(row.values[at.x], "RU/s") }));
   }
 
-  function choose(y) {
+  function choose({ x, y }) {
     const row = data.rows[y];
-    chosen = { id: rowId(row, y), name: rowName(row) };
+    const isNow = x < 0 || x >= columns() - NOW_COLUMNS;
+    chosen = { id: rowId(row, y), name: rowName(row), range: page.range(), at: isNow ? null : data.start_ms + x * data.step_ms };
     draw();
     page.refresh("cell");
   }
@@ -176,12 +193,12 @@ export function heat(page) {
   canvas.addEventListener("blur", () => data && point(null));
   canvas.addEventListener("click", (event) => {
     const cell = cellAt(Math.max(LEFT + 1, event.offsetX), event.offsetY);
-    if (cell) choose(cell.y);
+    if (cell) choose(event.offsetX < LEFT ? { x: -1, y: cell.y } : cell);
   });
   canvas.addEventListener("keydown", (event) => {
     const move = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] }[event.key];
     if (!data?.rows.length) return;
-    if (event.key === "Enter" && at) choose(at.y);
+    if (event.key === "Enter" && at) choose(at);
     if (!move) return;
     event.preventDefault();
     const from = at ?? { x: columns() - 1, y: move[1] > 0 ? -1 : 0 };

@@ -9,7 +9,7 @@ use std::time::Instant;
 use futures_util::future::join_all;
 use tokio::time::timeout_at;
 use umbo_control::NamespaceEntry;
-use umbo_hotkey::WriteScope;
+use umbo_hotkey::{WriteScope, majority};
 use umbo_http::RequestError;
 use umbo_quota::ShardShare;
 use umbo_store::{Idempotency, Mutation, StoreError, WriteError, WriteRequest, Written};
@@ -166,13 +166,15 @@ async fn write_once(
         .collect();
     let scopes = keys.iter().map(|key| WriteScope::Row(namespace, key));
     let context = call.context();
+    let partition = majority(keys.iter().map(|key| &key.partition));
+    let source = call.source(namespace, partition);
     let work = async move {
         let written = store.write(&context, request).await;
         Answered::new(&context, written)
     };
     let written = timeout_at(
         until.into(),
-        write_through(dispatcher, shard, call, scopes, work),
+        write_through(dispatcher, shard, call, source, scopes, work),
     )
     .await;
     // The write goes on, and no request waits for it: whether it is applied is not known.

@@ -7,7 +7,9 @@ use std::time::{Duration, Instant};
 
 use smallvec::SmallVec;
 use tokio::task;
-use umbo_hotkey::{Fetched, FlightError, KeyKind, KeyRef, KeySeed, StoreRead, WriteScope};
+use umbo_hotkey::{
+    CallSource, Fetched, FlightError, KeyKind, KeyRef, KeySeed, StoreRead, WriteScope,
+};
 use umbo_http::RequestError;
 use umbo_store::{RangeRequest, StoreError};
 use umbo_types::{Deadline, Key, NamespaceId, Row, ShardId, Timestamp, Value};
@@ -92,6 +94,14 @@ impl<'a> CacheableRead<'a> {
         }
     }
 
+    /// Returns whose work a call is that executes the read.
+    pub(super) fn source(&self, call: &StoreCall) -> CallSource {
+        match self {
+            Self::Row(place, key) => call.source(place.namespace, Some(&key.partition)),
+            Self::Range(namespace, request, _) => call.source(*namespace, Some(&request.partition)),
+        }
+    }
+
     /// Executes the read as a leader. It outlives the request, because others may wait for it. To be called
     /// in the task of the request.
     pub(super) fn lead(
@@ -108,23 +118,27 @@ impl<'a> CacheableRead<'a> {
         call.entry.deadline = bound.deadline;
         match self {
             Self::Row(place, key) => {
-                let (dataset, key) = (place.dataset, Key::clone(key));
+                let (place, key) = (*place, Key::clone(key));
                 // Made on the heap: it would be copied there.
                 let memory = Box::new_uninit();
                 let read = Box::write(memory, async move {
                     let permit = permit_of(&*dispatcher, shard, &call).await?;
                     let context = call.take_context();
-                    let mut read = dispatcher.store.get(&context, dataset, &key);
+                    let mut read = dispatcher.store.get(&context, place.dataset, &key);
                     let row = bound.on(Pin::new(&mut read)).await;
                     let row = bound.answer(row, shard);
-                    let fetched = permit.complete(Answered::new(&context, row));
-                    let read = fetched.and_then(|row| SharedRead::Row(dataset, row));
+                    let source = || CallSource {
+                        caller: context.caller.clone(),
+                        ..call.source(place.namespace, Some(&key.partition))
+                    };
+                    let fetched = permit.complete(Answered::new(&context, row), source);
+                    let read = fetched.and_then(|row| SharedRead::Row(place.dataset, row));
                     Ok(time.fetched(&dispatcher, shard, read?))
                 });
                 Box::into_pin(read as Box<_>)
             }
-            Self::Range(_, request, _) => {
-                let request = RangeRequest::clone(request);
+            Self::Range(namespace, request, _) => {
+                let (namespace, request) = (*namespace, RangeRequest::clone(request));
                 let dataset = request.namespace;
                 Box::pin(async move {
                     let permit = permit_of(&*dispatcher, shard, &call).await?;
@@ -132,7 +146,11 @@ impl<'a> CacheableRead<'a> {
                     let mut read = dispatcher.store.range(&context, &request);
                     let page = bound.on(Pin::new(&mut read)).await;
                     let page = bound.answer(page, shard);
-                    let fetched = permit.complete(Answered::new(&context, page));
+                    let source = || CallSource {
+                        caller: context.caller.clone(),
+                        ..call.source(namespace, Some(&request.partition))
+                    };
+                    let fetched = permit.complete(Answered::new(&context, page), source);
                     let read = fetched.and_then(|page| SharedRead::Page(dataset, Arc::new(page)));
                     Ok(time.fetched(&dispatcher, shard, read?))
                 })

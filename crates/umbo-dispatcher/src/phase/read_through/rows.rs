@@ -5,7 +5,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use umbo_hotkey::{Lookup, ReadContext};
+use umbo_hotkey::{Lookup, ReadContext, majority};
 use umbo_http::RequestError;
 use umbo_types::{CallerId, Key, RequestUnits, Row, ShardId};
 
@@ -171,7 +171,10 @@ impl<'a> RequestRows<'a> {
                 .multi_get(&context, self.place.dataset, keys);
             Answered::new(&context, rows.await)
         };
-        let timed = match with_permit(self.dispatcher, shard, &self.call, pin!(work)).await {
+        let partition = || majority(keys.iter().map(|key| &key.partition));
+        let source = || self.call.source(self.place.namespace, partition());
+        let asking = with_permit(self.dispatcher, shard, &self.call, source, pin!(work)).await;
+        let timed = match asking {
             Ok(timed) => timed,
             Err(failure) => {
                 let failed = keys.iter().map(|_| CostedRow {
