@@ -34,7 +34,7 @@ const SHARE_MIN: f64 = 0.05;
 #[derive(Debug)]
 struct ShardSources {
     sketch: Sketch,
-    /// By hash; of those that have a counter.
+    /// By hash; of sources with a counter.
     names: HashMap<u64, Arc<CallSource>, BuildHasherDefault<KeyHasher>>,
     /// Busy time of all of them, in seconds.
     busy: f64,
