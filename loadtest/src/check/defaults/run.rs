@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread::{self, sleep};
 use std::time::{Duration, Instant};
 
-use serde_json::Value;
+use umbo_api::hot::BusyReport;
 use umbo_api::quota::UsageAnswer;
 use umbo_api::shed::ShedStatus;
 
@@ -148,7 +148,6 @@ impl Timeline {
         sleep(WARM_UP);
         let alone = (Instant::now(), Instant::now() + times.alone);
         sleep(times.alone);
-        let before = probe(requests)?;
         let paid = paid()?;
         let begun = Instant::now();
         let is_over = AtomicBool::new(false);
@@ -162,7 +161,7 @@ impl Timeline {
             Ok::<_, Failure>((tally, beside, busy, cores))
         })?;
         sleep(OVER);
-        let mut left = left(&before, &probe(requests)?)?;
+        let mut left = left(&probe(requests)?)?;
         let over = self::paid()?;
         let after = (Instant::now(), Instant::now() + times.after);
         sleep(times.after);
@@ -230,27 +229,24 @@ fn watch(culprit: Culprit, server: u32, length: Duration) -> Result<Watched, Fai
     sleep(length);
     let (ended, after) = (Instant::now(), cpu()?);
     let seconds = (ended - begun).as_secs_f64();
-    let busy = busy(&get(UMBO, "/admin/v1/shed", "")?, culprit);
+    let busy = busy(&get(UMBO, "/admin/v1/hot/busy", "")?, culprit);
     let cores = [0, 1].map(|at| (after[at] - before[at]) / seconds);
     Ok(((begun, ended), busy, (cores[0], cores[1])))
 }
 
-/// Returns the share of the culprit of the busy time of all shards, and the fair share of its callers together: by
-/// `busy`, a list of `{caller, busy_ms}` of each shard. None where the server does not say.
-fn busy(status: &str, culprit: Culprit) -> Option<(f64, f64)> {
-    let status: Value = serde_json::from_str(status).ok()?;
-    let shards = status.get("shards")?.as_array()?;
-    let rows = shards
-        .iter()
-        .filter_map(|shard| shard.get("busy")?.as_array())
-        .flatten();
+/// Returns the share of the culprit of the busy time of all shards, and the fair share of its callers together. `None` if
+/// nothing was busy.
+fn busy(report: &str, culprit: Culprit) -> Option<(f64, f64)> {
+    let report: BusyReport = serde_json::from_str(report).ok()?;
     let (mut own, mut all) = (0.0, 0.0);
-    for row in rows {
-        let busy_ms = row.get("busy_ms")?.as_f64()?;
-        all += busy_ms;
-        if row.get("caller")?.as_str()?.starts_with("culprit") {
-            own += busy_ms;
-        }
+    for shard in &report.shards {
+        all += shard.busy;
+        let sources = shard.sources.iter();
+        let of_culprit = sources.filter(|source| {
+            let caller = source.caller.as_deref();
+            caller.is_some_and(|caller| caller.starts_with("culprit"))
+        });
+        own += of_culprit.map(|source| source.share).sum::<f64>() * shard.busy;
     }
     // The victims are two more callers.
     let callers = culprit.callers as f64;
@@ -271,34 +267,26 @@ fn paid() -> Result<(f64, f64), Failure> {
     Ok(rows.fold((0.0, 0.0), |sum, row| (sum.0 + row.ru, sum.1 + row.penalty)))
 }
 
-/// Returns what an overload has left behind.
-fn left(before: &Answer, after: &Answer) -> Result<Vec<String>, Failure> {
+/// Returns what an overload has left behind; `after` is an answer to the culprit.
+fn left(after: &Answer) -> Result<Vec<String>, Failure> {
     let mut left = Vec::new();
     let status: ShedStatus = serde_json::from_str(&get(UMBO, "/admin/v1/shed", "")?)?;
     for shard in &status.shards {
-        let tiers = shard
-            .tiers
-            .iter()
-            .filter(|tier| tier.penalised || tier.overloaded);
+        let tiers = shard.tiers.iter();
+        let tiers = tiers.filter(|tier| tier.penalised || tier.overloaded);
         left.extend(tiers.map(|tier| format!("shard {} at {}", shard.shard, tier.tier)));
     }
     if !after.is_success() {
-        left.push(format!(
-            "the culprit is refused: {}",
-            super::culprit::reason(after)
-        ));
-    } else if let (Ok(then), Ok(now)) =
-        (before.number("\r\numbo-ru:"), after.number("\r\numbo-ru:"))
-        // The time of a read is in its price.
-        && now > 1.5 * then
-    {
-        left.push(format!("the culprit pays {now} RU instead of {then}"));
+        let reason = super::culprit::reason(after);
+        left.push(format!("the culprit is refused: {reason}"));
     }
     Ok(left)
 }
 
 #[cfg(test)]
 mod tests {
+    use umbo_api::hot::{BusyShardInfo, BusySourceInfo};
+
     use super::*;
 
     #[test]
@@ -307,9 +295,26 @@ mod tests {
             callers: 1,
             is_rude: false,
         };
-        assert_eq!(busy(r#"{"shards":[{"shard":0}]}"#, culprit), None);
-        let status = r#"{"shards":[{"busy":[{"caller":"culprit-0","busy_ms":30.0}]},
-            {"busy":[{"caller":"critical","busy_ms":10.0}]}]}"#;
+        assert_eq!(busy("{}", culprit), None);
+        let of = |caller: &str| BusySourceInfo {
+            share: 1.0,
+            caller: Some(caller.to_owned()),
+            operation: "put".to_owned(),
+            namespace: None,
+            pk: None,
+            pk64: None,
+        };
+        let shard = |shard: u16, busy: f64, caller: &str| BusyShardInfo {
+            shard,
+            busy,
+            sources: vec![of(caller)],
+        };
+        let shards = vec![shard(0, 0.3, "culprit-0"), shard(1, 0.1, "critical")];
+        let report = BusyReport {
+            shards,
+            ..BusyReport::default()
+        };
+        let status = &serde_json::to_string(&report).unwrap();
         let (own, fair) = busy(status, culprit).unwrap();
         assert!((own - 0.75).abs() < 1e-9 && (fair - 1.0 / 3.0).abs() < 1e-9);
     }
