@@ -66,7 +66,7 @@ pub struct ShardOverload {
 /// How the busy time of a shard is shared among its callers. Learned while it serves; no quota follows it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct ShardBusy {
-    /// Longest busy time of a second in the last minutes, in milliseconds: its capacity, as far as it was needed.
+    /// Longest busy time of a second in the last minutes, in milliseconds: its capacity, unless it never was busy.
     pub capacity_ms: f64,
     /// Busy time of the second before, in milliseconds.
     pub busy_ms: f64,
@@ -75,10 +75,10 @@ pub struct ShardBusy {
     /// Fair share of each caller, in milliseconds of a second: the capacity by callers. Absent with fewer than two callers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub share_ms: Option<f64>,
-    /// Busy time from which a read is heavy, in milliseconds: heavy ones have permits of their own. Absent while none is.
+    /// Least busy time of a heavy read, in milliseconds. Heavy reads have permits apart. Absent while nothing is heavy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub heavy_read_ms: Option<f64>,
-    /// Busy time from which a write is heavy, in milliseconds. Absent while none is.
+    /// Least busy time of a heavy write, in milliseconds. Absent while nothing is heavy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub heavy_write_ms: Option<f64>,
 }

@@ -18,7 +18,7 @@ use umbo_overload::{
 use umbo_types::{Criticality, Operation, ShardId};
 use xxhash_rust::xxh3::xxh3_64;
 
-/// Busy time for which there are permits of heavy requests: a small durable write takes about half of it.
+/// Busy time of all permits of heavy requests together, if there is more than one: twice that of a small durable write.
 const HEAVY_TIME_MAX: Duration = Duration::from_millis(2);
 
 /// Wakes a request that waits at a queue.
@@ -304,8 +304,8 @@ impl Overload {
     }
 }
 
-/// Returns how many heavy requests a place works on at once: half as many as there are processors here, which those of
-/// another place are taken to equal.
+/// Returns how many heavy requests a place works on at once: one for two processors. Another machine is taken to have
+/// the number of this one.
 fn heavy_at_once() -> u32 {
     let processors = std::thread::available_parallelism().map_or(1, NonZero::get);
     u32::try_from(processors / 2).unwrap_or(u32::MAX).max(1)

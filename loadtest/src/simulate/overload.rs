@@ -8,6 +8,7 @@ mod account;
 mod behaviour;
 mod breakwater;
 mod dagor;
+mod decision;
 mod door;
 mod figures;
 mod places;

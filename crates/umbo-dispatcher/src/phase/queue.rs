@@ -233,7 +233,7 @@ impl<'a> Way<'a> {
         })
     }
 
-    /// Sheds a call whose caller has used what it is held to.
+    /// Sheds a call whose caller has used the part of its share that it is held to.
     fn check_share(&self, shard: ShardId) -> Result<(), RequestError> {
         let Some(call) = &self.call else {
             return Ok(());

@@ -178,8 +178,8 @@ impl OverloadController {
         shard.shares.refusal(call.tier, call.caller)
     }
 
-    /// Returns the busy time that a call is expected to take if its caller is held to a share, and counts it: calls that
-    /// wait are seen by those that come after them. Zero while nobody is held, and then one relaxed load.
+    /// Returns the busy time that a call is expected to take if its caller is held to a share, and counts it: a call
+    /// that waits is seen by later ones. Zero while nobody is held, and then one relaxed load.
     #[inline]
     pub fn expect(&self, call: &ShardCall) -> Duration {
         let shard = self.shards.get(usize::from(call.shard.0));
@@ -199,7 +199,7 @@ impl OverloadController {
         shard.is_some_and(|shard| shard.heavy.is_heavy(call.class, call.size))
     }
 
-    /// Returns the longest busy time that heavy reads or writes of a shard usually take now; zero while none is heavy.
+    /// Returns the longest busy time that heavy reads or writes of a shard usually take now; zero while nothing is heavy.
     pub fn longest_heavy(&self, shard: ShardId, is_write: bool) -> Duration {
         let shard = self.shards.get(usize::from(shard.0));
         shard.map_or(Duration::ZERO, |shard| shard.heavy.longest(is_write))

@@ -5,8 +5,8 @@
 //! caller alone has no share to exceed. While an overload is held against a tier, its callers may use a part of their
 //! share: a tenth of it more with each tick of the second.
 //!
-//! What a held caller has used too much of one second counts in the next, as long as it is held: so a caller whose every
-//! request takes longer than its part of a second has one of several seconds.
+//! The excess of a held caller counts in its next second too: a caller whose every request takes longer than its part of
+//! a second has one of several seconds.
 //!
 //! A cell belongs to one caller of one tier for a second, so that nobody answers for somebody else. A caller that finds
 //! no free cell is not judged. Recording and asking take no lock.
@@ -21,7 +21,7 @@ use crate::estimate::SLICE;
 use crate::flow::SPREAD;
 
 const TIERS: usize = Criticality::ALL.len();
-/// Callers of a tier that are told apart: as many as a byte has values.
+/// Callers of a tier that are told apart: one for each value of a byte.
 const CELLS: usize = 1 << u8::BITS;
 /// Cells that a caller may have: with half of all cells taken, one caller in sixteen finds none.
 const PROBES: usize = 4;
@@ -63,7 +63,7 @@ pub(crate) struct FairShares {
     debts: AtomicU64,
     /// What callers of each tier that are above their share may use, and what all of them may use.
     allowances: [[Allowance; TIERS]; 2],
-    /// The second in which a caller of each tier was last refused that is not above its share.
+    /// Number of the last second with a refusal of a caller of each tier that is not above its share.
     refused_in: [AtomicU64; TIERS],
 }
 
@@ -103,7 +103,7 @@ impl Allowance {
 /// Which callers [`FairShares::hold`] holds to a part of the fair share.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(crate) struct HeldParts {
-    /// Those of each tier that are above their share.
+    /// Callers of each tier above their share.
     pub(crate) above: [Option<f64>; TIERS],
     /// All of each tier.
     pub(crate) all: [Option<f64>; TIERS],
@@ -114,14 +114,14 @@ pub(crate) struct HeldParts {
 pub(crate) struct Excess {
     /// Tiers whose callers above their fair share are to be reached.
     pub(crate) above: [bool; TIERS],
-    /// Tiers of which other callers were refused within the last two seconds.
+    /// Tiers with other callers that were refused within the last two seconds.
     pub(crate) refused: [bool; TIERS],
 }
 
 /// The shares of one shard, for people.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ShareReport {
-    /// Longest busy second of late: the capacity of the shard in busy time a second, as far as it was needed.
+    /// Longest busy second of late: the capacity of the shard in busy time a second, unless it never was busy.
     pub capacity: Duration,
     /// Busy time of the second before.
     pub busy: Duration,
@@ -129,8 +129,7 @@ pub struct ShareReport {
     pub callers: u64,
     /// The fair share of each, in busy time a second. `None` with fewer than two callers.
     pub share: Option<Duration>,
-    /// Busy time a second to which callers of each tier are held that are above their share, or all of them, lowest tier
-    /// first. `None` for a tier whose callers are not held to any.
+    /// Busy time a second that callers of each tier above their share, or all of them, are held to, lowest tier first. `None` for a tier whose callers are not held to any.
     pub held_to: [Option<Duration>; TIERS],
 }
 
@@ -159,7 +158,7 @@ impl FairShares {
         }
     }
 
-    /// Returns how long a caller has to stay away that has used what it is held to.
+    /// Returns how long a caller has to stay away if it has used the part that it is held to.
     #[cold]
     pub(crate) fn refusal(&self, tier: Criticality, caller: u64) -> Option<Duration> {
         let cell = self.claim(tier, caller)?;
@@ -309,7 +308,7 @@ impl FairShares {
         }
     }
 
-    /// Returns the cell of a caller in this second; takes a free one where it has none.
+    /// Returns the cell of a caller in this second; takes a free one if there is no such cell.
     fn claim(&self, tier: Criticality, caller: u64) -> Option<&AtomicU64> {
         let (mut probes, tag) = self.probes(self.slice.load(Relaxed), tier, caller);
         probes.find(|cell| match cell.load(Relaxed) {

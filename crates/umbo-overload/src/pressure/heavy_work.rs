@@ -1,8 +1,8 @@
-//! Heavy requests: those that keep a shard busy for much longer than others that it serves at the same time.
+//! Heavy requests keep a shard busy for much longer than others that it serves at the same time.
 //!
 //! The busy time of a request is expected to be the usual one of its class and size; the estimate in request units is the
-//! size. A request is *heavy* if it is expected to take at least twice as long as the lightest that other requests take
-//! now, and half a millisecond more. Heavy requests have few permits of their own, so that light
+//! size. A request is *heavy* if it is expected to take at least twice the time of the lightest one
+//! now, and half a millisecond more. Heavy requests have few permits, apart from others, so that light
 //! ones wait for one of them and not for all. While a shard has one caller, nothing is heavy.
 //!
 //! The usual busy time is a mean of logarithms: a pause of the disk weighs little, and the short end of a long scan
@@ -24,11 +24,11 @@ const SIZE_MIN_LOG2: u32 = 12;
 const CALLS_MAX: u64 = 16;
 /// Parts of an octave of busy time, as a power of two.
 const FRACTION_BITS: u32 = 20;
-/// How many times as long as a light request a heavy one takes: one octave.
+/// A heavy request takes at least twice the time of a light one: one octave more.
 const HEAVY_OCTAVES: u32 = 1 << FRACTION_BITS;
 /// How much longer than a light request a heavy one takes at least: less is not felt by anybody who waits for it.
 const HEAVY_MORE: Duration = Duration::from_micros(500);
-/// Seconds for which a size that was seen is a part of the present.
+/// Age of a size in seconds, at which it is no part of the present any more.
 const SECONDS_MAX: u64 = 2;
 /// Stands for a bound that nothing exceeds.
 const NOTHING: u32 = u32::MAX;
@@ -42,11 +42,11 @@ const SECONDS: u64 = 1 << (u64::BITS - SECOND_SHIFT);
 /// Ways into a shard: for reads, and for writes.
 const WAYS: usize = 2;
 
-/// What is usual at one shard, and what is heavy there now.
+/// The usual busy times at one shard, and the bounds of heavy requests now.
 #[derive(Debug)]
 pub(crate) struct HeavyWork {
     cells: [[AtomicU64; SIZES]; CLASSES],
-    /// Logarithm of the busy time from which requests are heavy, of reads and of writes.
+    /// Logarithm of the least busy time of heavy reads, and of heavy writes.
     bounds: [AtomicU32; WAYS],
     /// Number of the second under way.
     second: AtomicU64,
@@ -74,7 +74,7 @@ impl HeavyWork {
         cell.store(next, Relaxed); // a call that is recorded at the same time may be lost
     }
 
-    /// Returns whether a request is heavy now. One relaxed load while none is.
+    /// Returns whether a request is heavy now. One relaxed load while nothing is heavy.
     #[inline]
     pub(crate) fn is_heavy(&self, class: Class, size: RequestUnits) -> bool {
         match self.bounds[usize::from(class.is_write())].load(Relaxed) {
@@ -91,7 +91,7 @@ impl HeavyWork {
         }
     }
 
-    /// Judges what is heavy between so many callers. Only the tick does.
+    /// Sets the bounds between so many callers. Only the tick does.
     pub(crate) fn tick(&self, callers: u64) {
         for (way, bound) in self.bounds.iter().enumerate() {
             let lightest = self.present(way == 1).map(|known| known as u32).min();
@@ -109,13 +109,13 @@ impl HeavyWork {
         self.second.fetch_add(1, Relaxed);
     }
 
-    /// Returns the busy time from which reads or writes are heavy. `None` while none is.
+    /// Returns the least busy time of heavy reads or writes. `None` while nothing is heavy.
     pub(crate) fn bound(&self, is_write: bool) -> Option<Duration> {
         let bound = self.bounds[usize::from(is_write)].load(Relaxed);
         (bound != NOTHING).then(|| time_of(bound))
     }
 
-    /// Returns the longest usual busy time of heavy reads or writes now; zero while none is heavy.
+    /// Returns the longest usual busy time of heavy reads or writes now; zero while nothing is heavy.
     pub(crate) fn longest(&self, is_write: bool) -> Duration {
         let bound = self.bounds[usize::from(is_write)].load(Relaxed);
         let longest = self.present(is_write).map(|known| known as u32).max();

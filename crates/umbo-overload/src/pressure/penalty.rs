@@ -28,12 +28,12 @@ pub(crate) const EXPONENT_MAX: u8 = 3;
 const RISE: f64 = 0.25;
 /// Part of a stage that a tick without pressure takes back: twice as fast as full pressure climbs.
 const FALL: f64 = 2.0 * RISE;
-/// Part of the stage of callers above their share in which their price rises; in the rest they are held to less and less.
+/// Part of a stage that raises the price of its callers; in the rest they are held to less and less.
 const PRICE_PART: f64 = 0.25;
 /// The smallest part of their share that callers are held to.
 const PART_MIN: f64 = 0.1;
-/// Ticks of pressure without a caller above its share, after which others pay more: two seconds, as long as it takes to
-/// tell callers apart.
+/// Ticks of pressure without a caller above its share, after which others pay more: two seconds, in which callers are
+/// told apart.
 const GRACE_TICKS: u32 = ticks(Duration::from_secs(2));
 /// Ticks that a tier is held to the least before the next one is reached: four seconds, as the end of an overload is found
 /// within three.
@@ -110,11 +110,11 @@ pub(crate) struct Measures {
 pub(crate) struct Penalty {
     /// How far callers above their share are reached, by tier, from 0 to 1.
     above: [f64; TIERS],
-    /// Tiers of which the others are reached, and how far the next one is.
+    /// Tiers whose other callers are reached, and how far the next one is.
     others: f64,
     /// Ticks of pressure without a caller above its share.
     without_above: u32,
-    /// Ticks of pressure for which a tier has been held to the least, while the next one waits.
+    /// Ticks of pressure since a tier was held to the least, while the next one waits.
     settled: u32,
     /// Ticks without pressure.
     calm: u32,

@@ -49,7 +49,7 @@ pub struct ShardReport {
     pub classes: Vec<ClassReport>,
     /// How its busy time is shared.
     pub shares: ShareReport,
-    /// Busy time from which reads and writes are heavy. `None` while none is.
+    /// Least busy time of heavy reads and of heavy writes. `None` while nothing is heavy.
     pub heavy: [Option<Duration>; 2],
     /// Price multipliers by tier, lowest first.
     pub prices: [PriceReport; Criticality::ALL.len()],

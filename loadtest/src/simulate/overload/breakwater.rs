@@ -22,7 +22,7 @@ use std::time::Instant;
 use umbo_overload::Entry;
 use umbo_types::Deadline;
 
-use super::door::{Decision, Decisions};
+use super::decision::{Decision, Decisions};
 use super::places::Places;
 
 /// Target of the queuing delay, in parts of what a request takes.

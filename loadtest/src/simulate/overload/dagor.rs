@@ -15,7 +15,7 @@ use std::time::Instant;
 use umbo_overload::Entry;
 use umbo_types::Criticality;
 
-use super::door::{Decision, Decisions};
+use super::decision::{Decision, Decisions};
 use super::places::Places;
 use crate::random::Random;
 

@@ -15,6 +15,7 @@ use umbo_types::Operation;
 
 use super::breakwater::Breakwater;
 use super::dagor::Dagor;
+use super::decision::{Decision, Decisions};
 
 /// Requests a simpler door lets in.
 const IN_FLIGHT_MAX: usize = 64;
@@ -59,20 +60,6 @@ impl Discipline {
         }
     }
 }
-
-/// What a door decided about a request.
-#[derive(Debug)]
-pub(crate) enum Decision {
-    /// The request goes to the store.
-    Admitted(Option<Permit>),
-    /// The request is turned away by an overload.
-    Shed,
-    /// The deadline of the request passed while it waited.
-    Expired,
-}
-
-/// Decisions, each with its request.
-pub(crate) type Decisions = Vec<(u32, Decision)>;
 
 /// A door.
 #[derive(Debug)]
