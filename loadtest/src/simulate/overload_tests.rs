@@ -178,7 +178,7 @@ fn below_capacity_everything_is_answered_whoever_is_at_the_door() {
     }
 }
 
-/// The level keeps to tiers, but is found in steps of a second; credits keep queues short, and know no tiers.
+/// The level keeps to tiers, but is found in steps of a second; credit keep queues short, and know no tiers.
 #[test]
 fn the_policies_of_others_do_what_their_papers_say() {
     let scenario = Scenario::new(Kind::Spike, 1, 20.0);
@@ -198,8 +198,8 @@ fn the_policies_of_others_do_what_their_papers_say() {
     let levels =
         [Criticality::Sheddable, Criticality::CriticalPlus].map(|tier| goodput(&dagor, tier));
     assert!(levels[0] <= 0.5 && levels[1] >= 0.75 * highest, "{case}");
-    let credits = goodput(&breakwater, Criticality::Sheddable);
-    assert!(credits >= 10.0 * levels[0], "{case}");
+    let credit = goodput(&breakwater, Criticality::Sheddable);
+    assert!(credit >= 10.0 * levels[0], "{case}");
     // A queue of twice the target, after as long a wait of the client.
     assert!(
         breakwater.p99 <= 10.0 && dagor.p99 > breakwater.p99,
@@ -207,7 +207,7 @@ fn the_policies_of_others_do_what_their_papers_say() {
     );
 }
 
-/// After a spike the level is raised by a hundredth of all requests a second, and credits come back at once.
+/// After a spike the level is raised by a hundredth of all requests a second, and credit come back at once.
 #[test]
 fn a_level_comes_back_in_steps_and_credits_at_once() {
     let scenario = Scenario::new(Kind::Recovery, 2, 20.0);

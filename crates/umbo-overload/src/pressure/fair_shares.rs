@@ -23,7 +23,7 @@ use crate::flow::SPREAD;
 const TIERS: usize = Criticality::ALL.len();
 /// Callers of a tier that are told apart: one for each value of a byte.
 const CELLS: usize = 1 << u8::BITS;
-/// Cells that a caller may have: with half of all cells taken, one caller in sixteen finds none.
+/// CallerCells that a caller may have: with half of all cells taken, one caller in sixteen finds none.
 const PROBES: usize = 4;
 /// Bits of a cell that hold busy time, in nanoseconds: more than two hours.
 const BUSY_BITS: u32 = 43;
@@ -43,13 +43,13 @@ const CALLERS_MIN: u64 = 2;
 const UNBOUNDED: u64 = u64::MAX;
 
 /// The cells of each tier in one second.
-type Cells = [[AtomicU64; CELLS]; TIERS];
+type CallerCells = [[AtomicU64; CELLS]; TIERS];
 
 /// The busy time of one shard by tier and caller.
 #[derive(Debug)]
 pub(crate) struct FairShares {
     /// Of the second under way and of the one before, by the parity of its number.
-    cells: [Cells; 2],
+    cells: [CallerCells; 2],
     /// Number of the second under way.
     slice: AtomicU64,
     /// Longest busy second of late, in nanoseconds.
@@ -335,7 +335,7 @@ impl FairShares {
         (probes, tag)
     }
 
-    fn cells_of(&self, slice: u64) -> &Cells {
+    fn cells_of(&self, slice: u64) -> &CallerCells {
         &self.cells[slice as usize % self.cells.len()]
     }
 }

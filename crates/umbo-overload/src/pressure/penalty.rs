@@ -89,7 +89,7 @@ fn hundredths(exponent: f64) -> u16 {
 
 /// The pressure of a shard, as the penalty sees it.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub(crate) struct Pressed {
+pub(crate) struct PressureNow {
     /// From 0 to 1.
     pub(crate) pressure: f64,
     /// Whether one heavy request explains it.
@@ -124,7 +124,7 @@ impl Penalty {
     /// Advances by a tick. The class that pays more has the tiers up to `tier_max`.
     pub(crate) fn tick(
         &mut self,
-        pressed: Pressed,
+        pressed: PressureNow,
         tier_max: Criticality,
         excess: Excess,
     ) -> Measures {
@@ -244,8 +244,8 @@ mod tests {
 
     const NOBODY: [bool; TIERS] = [false; TIERS];
 
-    const fn pressed(pressure: f64) -> Pressed {
-        Pressed {
+    const fn pressed(pressure: f64) -> PressureNow {
+        PressureNow {
             pressure,
             is_explained: false,
         }
@@ -358,7 +358,7 @@ mod tests {
     #[test]
     fn what_one_heavy_request_explains_holds_to_the_share_and_reaches_nobody_else() {
         let mut penalty = Penalty::default();
-        let explained = Pressed {
+        let explained = PressureNow {
             pressure: 0.6,
             is_explained: true,
         };

@@ -7,7 +7,7 @@ use umbo_types::Criticality;
 use super::designated::DesignatedClass;
 use super::fair_shares::Excess;
 use super::latency::pressure_of;
-use super::penalty::{Measures, Penalty, Pressed};
+use super::penalty::{Measures, Penalty, PressureNow};
 use crate::class::Class;
 
 /// Classes that each shard has.
@@ -106,7 +106,7 @@ impl PressureController {
         }
         let pressure = worst.map_or(0.0, |worst| worst.pressure);
         let tier_max = designated.tier_max();
-        let pressed = Pressed {
+        let pressed = PressureNow {
             pressure,
             is_explained: is_explained && !input.is_any(),
         };

@@ -1,4 +1,4 @@
-//! Umbo as it ships beside the policies of others, simulated: DAGOR's levels and Breakwater's credits.
+//! Umbo as it ships beside the policies of others, simulated: DAGOR's levels and Breakwater's credit.
 //!
 //! A line for each scenario and policy, its figures medians over seeds; only Umbo's own of the spike have bounds, and of
 //! those the worst seed decides.

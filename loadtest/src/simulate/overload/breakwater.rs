@@ -1,12 +1,12 @@
-//! Breakwater's credits (Cho, Saeed, Fried, Park, Alizadeh, Belay, *Overload control for µs-scale RPCs with
+//! Breakwater's credit (Cho, Saeed, Fried, Park, Alizadeh, Belay, *Overload control for µs-scale RPCs with
 //! Breakwater*, OSDI 2020).
 //!
 //! A client sends a request only with a credit of the server. Once a round trip the server changes the number of its
-//! credits: by one, or a thousandth of the number of clients, more while its queuing delay is below a target, and
+//! credit: by one, or a thousandth of the number of clients, more while its queuing delay is below a target, and
 //! otherwise by a factor of 1 − β × the part by which the delay is above, at least a half. Clients tell what they wait
 //! to send with each request. Credits follow that demand, and a client has some more than it demands (over-commitment):
 //! its part of those that are left, at least one. A request that arrives while the delay is twice the target is dropped
-//! (AQM). The client that is answered gets credits first, then those without any by turns. A client gives up what it could
+//! (AQM). The client that is answered gets credit first, then those without any by turns. A client gives up what it could
 //! not send in time.
 //!
 //! Departures. Target and round trip are in parts of what a request takes (those the authors recommend for their longest
@@ -35,12 +35,12 @@ const DROP: u64 = 2;
 const ALPHA: f64 = 0.001;
 /// Step down for each target that the delay is above it.
 const BETA: f64 = 0.02;
-/// Most credits of a client, as in the code of the authors.
+/// Most credit of a client, as in the code of the authors.
 const CREDITS_MAX: usize = 63;
 /// Time after which a client gives up what it could not send, in targets.
 const PATIENCE: u64 = 2;
 
-/// A server with its credits, and its clients.
+/// A server with its credit, and its clients.
 #[derive(Debug)]
 pub(crate) struct Breakwater {
     places: Places,
@@ -62,7 +62,7 @@ pub(crate) struct Breakwater {
 /// A client.
 #[derive(Debug, Default)]
 struct Client {
-    credits: usize,
+    credit: usize,
     /// Requests at the server; each has a credit.
     sent: usize,
     /// Requests without a credit, with the instants of their arrival.
@@ -86,8 +86,8 @@ impl Breakwater {
         }
     }
 
-    /// Returns the credits that there are.
-    pub(super) const fn credits(&self) -> f64 {
+    /// Returns the credit that there are.
+    pub(super) const fn credit(&self) -> f64 {
         self.total
     }
 
@@ -126,7 +126,7 @@ impl Breakwater {
         self.serve(at, decisions);
     }
 
-    /// Changes the number of credits for each round trip that is over.
+    /// Changes the number of credit for each round trip that is over.
     fn look(&mut self, now_ns: u64) {
         let delay_ns = self.places.delay_ns(now_ns);
         let clients = self.clients.len();
@@ -156,7 +156,7 @@ impl Breakwater {
         }
     }
 
-    /// Changes the credits of a client by its demand.
+    /// Changes the credit of a client by its demand.
     fn grant(&mut self, client: usize) {
         let total = self.total as usize;
         let clients = self.clients.len();
@@ -164,21 +164,21 @@ impl Breakwater {
         let left = total.saturating_sub(self.issued);
         let wanted = own.sent + own.waiting.len() + (left / clients).max(1);
         let granted = wanted.min(match self.issued.cmp(&total) {
-            Ordering::Less => own.credits + left,
-            Ordering::Equal => own.credits,
-            Ordering::Greater => own.credits.saturating_sub(1),
+            Ordering::Less => own.credit + left,
+            Ordering::Equal => own.credit,
+            Ordering::Greater => own.credit.saturating_sub(1),
         });
         // A credit that is in use cannot be taken back.
         let granted = granted.min(CREDITS_MAX).max(own.sent);
-        self.issued = self.issued + granted - own.credits;
-        own.credits = granted;
+        self.issued = self.issued + granted - own.credit;
+        own.credit = granted;
     }
 
-    /// Sends what a client has credits for.
+    /// Sends what a client has credit for.
     fn send(&mut self, client: usize, at: (Instant, u64), decisions: &mut Decisions) {
         let is_full = |places: &Places| places.delay_ns(at.1) >= DROP * self.target_ns;
         let own = &mut self.clients[client];
-        while own.sent < own.credits
+        while own.sent < own.credit
             && let Some((_, request, deadline)) = own.waiting.pop_front()
         {
             if is_full(&self.places) {
@@ -189,7 +189,7 @@ impl Breakwater {
             self.of_request.insert(request, client);
             self.places.enter(request, deadline, at.1);
         }
-        if own.credits == 0 && !own.waiting.is_empty() && !own.is_drained {
+        if own.credit == 0 && !own.waiting.is_empty() && !own.is_drained {
             own.is_drained = true;
             self.drained.push_back(client);
         }
@@ -215,7 +215,7 @@ impl Breakwater {
         }
     }
 
-    /// A client has its answer, and sends what it has credits for now.
+    /// A client has its answer, and sends what it has credit for now.
     fn answered(&mut self, request: u32, at: (Instant, u64), decisions: &mut Decisions) {
         let client = self.of_request.remove(&request);
         let client = client.expect("what is at the server is of a client");

@@ -39,7 +39,7 @@ pub(crate) enum Discipline {
     Quotas,
     /// DAGOR's levels (2018)
     Dagor,
-    /// Breakwater's credits (2020)
+    /// Breakwater's credit (2020)
     Breakwater,
 }
 
@@ -196,7 +196,7 @@ impl Door {
             Self::Umbo(queue) => queue.status(now).limit,
             Self::Simple(_) => IN_FLIGHT_MAX as u32,
             Self::Dagor(dagor) => dagor.places() as u32,
-            Self::Breakwater(breakwater) => breakwater.credits() as u32,
+            Self::Breakwater(breakwater) => breakwater.credit() as u32,
         }
     }
 }

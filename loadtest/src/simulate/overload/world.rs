@@ -12,7 +12,8 @@ use umbo_overload::{Entry, Permit, QueueSettings};
 use umbo_types::{Criticality, Deadline, Operation, RequestUnits};
 
 use super::account::{Account, SLICE_NS, Who};
-use super::door::{Bucket, Decision, Decisions, Discipline, Door, Server};
+use super::decision::{Decision, Decisions};
+use super::door::{Bucket, Discipline, Door, Server};
 use super::scenario::Scenario;
 use super::store::Store;
 use crate::random::Random;
