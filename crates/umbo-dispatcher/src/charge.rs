@@ -104,6 +104,14 @@ impl Charge {
         }
     }
 
+    /// Estimates the request anew, once more is known of it.
+    pub(crate) fn foresee(&mut self, hint: CostHint) {
+        self.hint = hint;
+        if let Some(reservation) = &mut self.reservation {
+            reservation.foresee(hint);
+        }
+    }
+
     /// Debits the quotas of shards, or refuses the request.
     pub(crate) fn admit_shards(
         &mut self,

@@ -35,6 +35,7 @@ impl Operate for RangeRead {
             // Of keys alone the bound says nothing: their values are read too.
             bytes_max: Some(self.0.bounds.bytes_max).filter(|_| !self.0.bounds.keys_only),
             body_len: None,
+            place: CostHint::place_of_partition(&self.0.partition),
         }
     }
 

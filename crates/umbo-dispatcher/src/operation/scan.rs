@@ -82,6 +82,7 @@ impl Operate for Scan {
         let selection = &self.selection;
         let visited = selection.after.as_ref().map(|after| after.shard);
         let shares = shares::by_slots(&dispatcher.shard_map, selection.slots.clone(), visited);
+        admitted.charge.foresee(selection.hint());
         let mut located = admitted.locate(&shares)?;
         located.reserve_answer(0, CHUNK_TEXT_LEN_MAX).await?;
         Ok(located)
@@ -138,6 +139,21 @@ impl Selection {
             segment: 0,
             after: None,
             dataset: None,
+        }
+    }
+
+    /// Returns what it says of its cost. Segments of as many rows cost as much, unless they end.
+    fn hint(&self) -> CostHint {
+        let PageBounds {
+            rows_max,
+            bytes_max,
+            keys_only,
+        } = self.bounds;
+        CostHint {
+            rows_max: Some(rows_max).filter(|&rows| rows < u64::MAX),
+            bytes_max: Some(bytes_max).filter(|_| !keys_only),
+            body_len: None,
+            place: u64::from(self.segment) << 32 | u64::from(self.segments),
         }
     }
 
