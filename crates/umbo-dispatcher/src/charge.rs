@@ -371,6 +371,12 @@ impl Charge {
         charged.saturating_add(self.paid_apart)
     }
 
+    /// Returns what the request is charged if this is all of its work.
+    pub(crate) fn price_of(&self, work: &ActualUsage) -> RequestUnits {
+        let reservation = self.reservation.as_ref();
+        reservation.map_or(RequestUnits::ZERO, |reservation| reservation.price_of(work))
+    }
+
     /// Records what the whole work of an answer is going to be, of which a part is done.
     pub(crate) fn announce(&mut self, work: &ActualUsage) {
         let reservation = self.reservation.as_ref();

@@ -1,8 +1,8 @@
 //! What reads have cost, by row, by partition and limit, and by size class: from it comes what the next one like
 //! them will cost.
 //!
-//! Two tables of words, each word a part of its key's hash and a price. A newcomer takes the word of whoever was there,
-//! so that the memory is bounded and needs no order; two keys are taken for each other once in 65,536 times. Hot path:
+//! A table of words, each a part of its key's hash and a price. A newcomer takes the word of whoever was there, so that
+//! the memory is bounded and needs no order; two keys are taken for each other once in 65,536 times. Hot path:
 //! relaxed loads and stores, no lock and no allocation. A price that two threads learn at once may be lost.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -11,37 +11,24 @@ use umbo_types::{NamespaceId, Operation};
 
 use crate::cost::CostHint;
 
-/// Prices of rows and partitions that are kept: 8 bytes each, half a MiB a dispatcher. As many as the keys that make
-/// nine tenths of usual traffic.
-const PLACES: usize = 1 << 16;
-/// Prices of size classes that are kept: 8 bytes each. Apart, so that many rows do not displace them.
-const CLASSES: usize = 1 << 12;
+/// Prices that are kept: 8 bytes each, half a MiB a dispatcher. As many as the keys that make nine tenths of usual
+/// traffic. A power of two.
+const PRICES: usize = 1 << 16;
 /// Bits of a price in micro-RU; it is at most 281 million RU. The other bits of a word are of the key's hash.
 const PRICE_BITS: u32 = 48;
-/// A price of a place that is off by more than this part, a power of two, was that of other contents.
-const CHANGED_PART: u32 = 4;
-/// One new price counts this part of the average of a size class: a power of two.
-const CLASS_SMOOTHING: u32 = 8;
-/// Parts of an octave of lengths and limits that are told apart: a power of two. Sizes in a class differ by an eighth.
-const CLASSES_OF_OCTAVE: u32 = 8;
+/// A price that is off by more than this part of the last one was that of other contents.
+const CHANGED_PART: u64 = 4;
+/// Binary digits of a length or limit that its size class keeps: numbers of a class differ by at most an eighth.
+const CLASS_DIGITS: u32 = 3;
 
 /// Prices by the hashes of their keys.
 #[derive(Debug)]
-pub(crate) struct PriceMemory {
-    places: Box<[AtomicU64]>,
-    classes: Box<[AtomicU64]>,
-}
+pub(crate) struct PriceMemory(Box<[AtomicU64]>);
 
-/// The keys by which a request is remembered, from the narrowest; 0 is none.
+/// The keys by which a request is remembered, from the narrowest; 0 is none. They are a partition with limits, a row or
+/// partition, and a caller with an operation and the size of what the request says.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct PriceKeys {
-    /// A partition and limits.
-    bounded: u64,
-    /// A row or partition.
-    place: u64,
-    /// A caller, an operation and the size of what the request says.
-    class: u64,
-}
+pub(crate) struct PriceKeys([u64; 3]);
 
 impl PriceKeys {
     /// Returns the keys of a request of a caller, by the hash of its name. Writes have none: their length tells their
@@ -63,29 +50,19 @@ impl PriceKeys {
             mixed(hint.place, space)
         };
         if operation == Operation::Get {
-            return Self {
-                place,
-                ..Self::default()
-            };
+            return Self([0, place, 0]);
         }
-        let (rows, bytes) = (hint.rows_max.unwrap_or(0), hint.bytes_max.unwrap_or(0));
-        let len = hint.body_len.unwrap_or(0);
-        let limits = mixed(class_of(rows), class_of(bytes) << 16 | class_of(len));
-        Self {
-            bounded: if place == 0 { 0 } else { mixed(place, limits) },
-            place,
-            class: mixed(mixed(caller, limits), space),
-        }
+        let [rows, bytes, len] = [hint.rows_max, hint.bytes_max, hint.body_len].map(class_of);
+        let limits = mixed(rows, bytes << 16 | len);
+        let bounded = if place == 0 { 0 } else { mixed(place, limits) };
+        Self([bounded, place, mixed(mixed(caller, limits), space)])
     }
 }
 
 impl Default for PriceMemory {
     fn default() -> Self {
-        let words = |count| std::iter::repeat_with(AtomicU64::default).take(count);
-        Self {
-            places: words(PLACES).collect(),
-            classes: words(CLASSES).collect(),
-        }
+        let words = std::iter::repeat_with(AtomicU64::default);
+        Self(words.take(PRICES).collect())
     }
 }
 
@@ -93,37 +70,46 @@ impl PriceMemory {
     /// Returns what a request like this cost, in micro-RU, by the narrowest of its keys that is remembered.
     #[inline]
     pub(crate) fn recall(&self, keys: &PriceKeys) -> Option<u64> {
-        let place = |key| price_at(&self.places, key);
-        let bounded = place(keys.bounded).or_else(|| place(keys.place));
-        bounded.or_else(|| price_at(&self.classes, keys.class))
+        keys.0.iter().find_map(|&key| self.price_of(key))
+    }
+
+    /// Remembers what a request cost, in micro-RU. What is there now is the best guess; small differences are of the
+    /// store's time, and are evened out.
+    #[inline]
+    pub(crate) fn learn(&self, keys: &PriceKeys, price: u64) {
+        for &key in keys.0.iter().filter(|&&key| key != 0) {
+            let near = |known: &u64| known.abs_diff(price) <= known / CHANGED_PART;
+            let known = self.price_of(key).filter(near);
+            self.store(key, known.map_or(price, |known| known.midpoint(price)));
+        }
     }
 
     /// Remembers what the next get of a row that was written will cost, in micro-RU; displaces no other one, so that
     /// many writes leave what is read.
     pub(crate) fn learn_of_write(&self, namespace: NamespaceId, place: u64, price: u64) {
         let key = mixed(place, space(namespace, Operation::Get));
-        let is_empty = self.places[key as usize & (PLACES - 1)].load(Relaxed) == 0;
-        if is_empty || price_at(&self.places, key).is_some() {
-            remember(&self.places, key, price, |_| price);
+        if self.word(key).load(Relaxed) == 0 || self.price_of(key).is_some() {
+            self.store(key, price);
         }
     }
 
-    /// Remembers what a request cost, in micro-RU.
     #[inline]
-    pub(crate) fn learn(&self, keys: &PriceKeys, price: u64) {
-        for key in [keys.bounded, keys.place] {
-            // What is there now is the best guess; small differences are of the store's time.
-            remember(&self.places, key, price, |known| {
-                if known.abs_diff(price) > known / u64::from(CHANGED_PART) {
-                    price
-                } else {
-                    known.midpoint(price)
-                }
-            });
-        }
-        remember(&self.classes, keys.class, price, |known| {
-            known - known / u64::from(CLASS_SMOOTHING) + price / u64::from(CLASS_SMOOTHING)
-        });
+    fn word(&self, key: u64) -> &AtomicU64 {
+        &self.0[key as usize & (PRICES - 1)]
+    }
+
+    #[inline]
+    fn price_of(&self, key: u64) -> Option<u64> {
+        let word = self.word(key).load(Relaxed);
+        let price = word & ((1 << PRICE_BITS) - 1);
+        (key != 0 && word >> PRICE_BITS == key >> PRICE_BITS && price > 0).then_some(price)
+    }
+
+    #[inline]
+    fn store(&self, key: u64, price: u64) {
+        let price = price.min((1 << PRICE_BITS) - 1);
+        let word = key >> PRICE_BITS << PRICE_BITS | price;
+        self.word(key).store(word, Relaxed);
     }
 }
 
@@ -132,33 +118,12 @@ const fn space(namespace: NamespaceId, operation: Operation) -> u64 {
     (namespace.0 as u64) << 8 | operation as u64
 }
 
-#[inline]
-fn price_at(words: &[AtomicU64], key: u64) -> Option<u64> {
-    if key == 0 {
-        return None;
-    }
-    let word = words[key as usize & (words.len() - 1)].load(Relaxed);
-    let price = word & ((1 << PRICE_BITS) - 1);
-    (word >> PRICE_BITS == key >> PRICE_BITS && price > 0).then_some(price)
-}
-
-#[inline]
-fn remember(words: &[AtomicU64], key: u64, price: u64, with: impl FnOnce(u64) -> u64) {
-    if key == 0 {
-        return;
-    }
-    let price = price_at(words, key).map_or(price, with);
-    let price = price.min((1 << PRICE_BITS) - 1);
-    let word = key >> PRICE_BITS << PRICE_BITS | price;
-    words[key as usize & (words.len() - 1)].store(word, Relaxed);
-}
-
-/// Returns the size class of a number: small numbers are each their own.
-fn class_of(number: u64) -> u64 {
-    let bits = CLASSES_OF_OCTAVE.ilog2();
+/// Returns the size class of a number: small numbers are each their own, and none is 0.
+fn class_of(number: Option<u64>) -> u64 {
+    let number = number.unwrap_or(0);
     match number.checked_ilog2() {
-        Some(octave) if octave > bits => {
-            u64::from(octave) * u64::from(CLASSES_OF_OCTAVE) + (number >> (octave - bits))
+        Some(octave) if octave > CLASS_DIGITS => {
+            (u64::from(octave) << CLASS_DIGITS) + (number >> (octave - CLASS_DIGITS))
         }
         _ => number,
     }
@@ -177,10 +142,7 @@ mod tests {
     use super::*;
 
     fn row(place: u64) -> PriceKeys {
-        PriceKeys {
-            place: mixed(place, 1),
-            ..PriceKeys::default()
-        }
+        PriceKeys([0, mixed(place, 1), 0])
     }
 
     #[test]
@@ -219,8 +181,8 @@ mod tests {
     fn sizes_of_a_class_differ_by_at_most_an_eighth() {
         let mut first = 1_u64;
         for number in 1..100_000_u64 {
-            if class_of(number) != class_of(first) {
-                assert!(class_of(number) > class_of(first), "{number}");
+            if class_of(Some(number)) != class_of(Some(first)) {
+                assert!(class_of(Some(number)) > class_of(Some(first)), "{number}");
                 first = number;
             }
             assert!(number - first <= first / 8, "{first} to {number}");
@@ -234,6 +196,6 @@ mod tests {
             memory.learn(&row(place), 5);
         }
         let known = (1..=1_000_000).filter(|&place| memory.recall(&row(place)).is_some());
-        assert!(known.count() <= PLACES + 1_000_000 / 1_000);
+        assert!(known.count() <= PRICES + 1_000_000 / 1_000);
     }
 }

@@ -19,7 +19,7 @@ use umbo_types::{NamespaceId, limits};
 use super::Operate;
 use super::body::RequestBody;
 use crate::bounds::SCAN_BODY_LEN_MAX;
-use crate::page::{CHUNK_TEXT_LEN_MAX, ChunkRead, PageSource, PageWalk};
+use crate::page::{self, CHUNK_TEXT_LEN_MAX, ChunkRead, PageSource, PageWalk};
 use crate::phase::admit::Admitted;
 use crate::phase::locate::Located;
 use crate::phase::{queue, shares};
@@ -144,16 +144,9 @@ impl Selection {
 
     /// Returns what it says of its cost. Segments of as many rows cost as much, unless they end.
     fn hint(&self) -> CostHint {
-        let PageBounds {
-            rows_max,
-            bytes_max,
-            keys_only,
-        } = self.bounds;
         CostHint {
-            rows_max: Some(rows_max).filter(|&rows| rows < u64::MAX),
-            bytes_max: Some(bytes_max).filter(|_| !keys_only),
-            body_len: None,
             place: u64::from(self.segment) << 32 | u64::from(self.segments),
+            ..page::hint(&self.bounds)
         }
     }
 
