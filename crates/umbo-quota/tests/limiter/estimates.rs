@@ -150,7 +150,7 @@ impl Mix {
 }
 
 fn key_of(number: u64) -> Key {
-    let key = Key::from_parts(number.to_string(), "");
+    let key = Key::new(number.to_string(), "");
     key.expect("a short key")
 }
 
