@@ -25,7 +25,7 @@ use umbo_quota::{Limiter, LimiterSettings, PolicySet, Weights};
 use umbo_store::{MemoryStore, Store};
 use umbo_telemetry::metrics::{Code, RequestMetrics};
 use umbo_telemetry::trace::Tracer;
-use umbo_types::{Clock, Timestamp};
+use umbo_types::{Clock, RequestUnits, Timestamp};
 
 use self::store::ModelledStore;
 pub(crate) use self::store::{Capacity, Fault};
@@ -235,6 +235,7 @@ impl Model {
                 body_timeout: Duration::from_secs(10),
                 default_timeout: Duration::from_secs(1),
                 records_stale_max: Duration::from_hours(24),
+                request_cost_max: RequestUnits::from_micros(u64::MAX),
             },
             config_text: String::new(),
         };

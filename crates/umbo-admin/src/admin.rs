@@ -13,6 +13,7 @@ pub(crate) mod heat;
 pub(crate) mod history;
 pub(crate) mod hot;
 pub(crate) mod quotas;
+pub(crate) mod running;
 pub(crate) mod shed;
 mod sizes;
 pub(crate) mod why;

@@ -16,7 +16,8 @@ use umbo_store::{NodeStatus, ShardState, ShardStatus};
 use umbo_telemetry::metrics as counters;
 
 use crate::admin::{
-    self, PathText, backups, callers, cluster, events, fleet, heat, history, hot, quotas, shed, why,
+    self, PathText, backups, callers, cluster, events, fleet, heat, history, hot, quotas, running,
+    shed, why,
 };
 use crate::admin_error::AdminError;
 use crate::page;
@@ -83,6 +84,11 @@ fn common() -> Router<Arc<Dispatcher>> {
         .route("/admin/v1/shed", get(shed::show))
         .route("/admin/v1/why", get(why::count_refusals))
         .route("/admin/v1/why/{request_id}", get(why::show_request))
+        .route("/admin/v1/requests", get(running::list))
+        .route(
+            "/admin/v1/requests/{id}",
+            axum::routing::delete(running::kill),
+        )
         .route("/admin/v1/fleet", get(fleet::list))
         .route("/admin/v1/fleet/{*path}", get(fleet::ask))
         .route("/admin/v1/events", get(events::show))

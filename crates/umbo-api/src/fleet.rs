@@ -5,13 +5,14 @@ use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
 /// The routes of the admin API that a fleet is asked for, without `/admin/v1/`.
-pub const FLEET_ROUTES: [&str; 13] = [
+pub const FLEET_ROUTES: [&str; 14] = [
     "namespaces",
     "callers",
     "quotas",
     "hot",
     "shed",
     "why",
+    "requests",
     "events",
     "history",
     "heat",

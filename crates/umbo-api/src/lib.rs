@@ -22,6 +22,7 @@ pub mod quantity;
 pub mod quota;
 pub mod row;
 pub mod ru;
+pub mod running;
 pub mod shed;
 pub mod stream;
 pub mod time_to_live;

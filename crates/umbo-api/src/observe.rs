@@ -162,6 +162,8 @@ pub enum EventKind {
     HotKeyListed,
     /// A key was taken off its list.
     HotKeyUnlisted,
+    /// An operator ended a request that ran.
+    RequestKilled,
     /// A shard node is not reachable.
     NodeLost,
     /// A shard node is reachable again.
@@ -198,6 +200,7 @@ impl EventKind {
             Self::LoadChanged => "load-changed",
             Self::HotKeyListed => "hot-key-listed",
             Self::HotKeyUnlisted => "hot-key-unlisted",
+            Self::RequestKilled => "request-killed",
             Self::NodeLost => "node-lost",
             Self::NodeBack => "node-back",
             Self::ShardLost => "shard-lost",
@@ -222,7 +225,7 @@ pub struct Event {
     pub at_ms: u64,
     /// What kind of event it is.
     pub kind: EventKind,
-    /// What it is about: the name of a policy, namespace or node, the id of a token, the hash of a key, the number
+    /// What it is about: the name of a policy, namespace or node, the id of a token, the hash of a key, the id of a request, the number
     /// of a shard; empty where it is about the server.
     pub subject: String,
     /// What happened, in words.

@@ -39,6 +39,7 @@ mod random;
 mod range;
 mod request;
 mod retry;
+mod running;
 mod scan;
 mod send;
 mod shed;

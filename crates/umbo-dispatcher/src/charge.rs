@@ -104,6 +104,14 @@ impl Charge {
         }
     }
 
+    /// Estimates the request anew, once more is known of it.
+    pub(crate) fn foresee(&mut self, hint: CostHint) {
+        self.hint = hint;
+        if let Some(reservation) = &mut self.reservation {
+            reservation.foresee(hint);
+        }
+    }
+
     /// Debits the quotas of shards, or refuses the request.
     pub(crate) fn admit_shards(
         &mut self,
@@ -352,6 +360,12 @@ impl Charge {
         let reservation = self.reservation.as_ref();
         let charged = reservation.map_or(RequestUnits::ZERO, Reservation::charged);
         charged.saturating_add(self.paid_apart)
+    }
+
+    /// Returns what the request is charged if this is all of its work.
+    pub(crate) fn price_of(&self, work: &ActualUsage) -> RequestUnits {
+        let reservation = self.reservation.as_ref();
+        reservation.map_or(RequestUnits::ZERO, |reservation| reservation.price_of(work))
     }
 
     /// Records what the whole work of an answer is going to be, of which a part is done.

@@ -23,13 +23,14 @@ use umbo_routing::ShardMap;
 use umbo_store::Store;
 use umbo_telemetry::metrics::RequestMetrics;
 use umbo_telemetry::trace::Tracer;
-use umbo_types::{Clock, Operation, ShardId, Timestamp};
+use umbo_types::{Clock, Operation, RequestUnits, ShardId, Timestamp};
 
 use crate::hot_keys::HotKeys;
 use crate::load::waits::LoadWaits;
 use crate::low_priority::LowPriority;
 use crate::overload::{Overload, OverloadSettings};
 use crate::request_recorder::RequestRecorder;
+use crate::running::RunningRequests;
 
 /// Bounds of a dispatcher.
 #[derive(Debug, Clone)]
@@ -47,6 +48,8 @@ pub struct DispatcherLimits {
     /// How long requests are served by a copy of Umbo's own records that could not be confirmed with
     /// their home.
     pub records_stale_max: Duration,
+    /// What a range or scan costs when it ends before its bounds are reached.
+    pub request_cost_max: RequestUnits,
 }
 
 /// A dispatcher.
@@ -77,6 +80,8 @@ pub struct Dispatcher {
     pub(crate) tracer: Arc<Tracer>,
     /// Records of requests.
     pub recorder: RequestRecorder,
+    /// Requests that run, for operators.
+    pub running: Arc<RunningRequests>,
     /// The past of the metrics. Locked for a sample each second, and by who reads it.
     pub history: Mutex<History>,
     /// Which callers use most now.
@@ -192,6 +197,7 @@ impl Dispatcher {
             metrics,
             tracer,
             recorder: RequestRecorder::default(),
+            running: Arc::default(),
             history: Mutex::new(History::new()),
             top_callers: Mutex::new(TopCallers::new()),
             long_reads,

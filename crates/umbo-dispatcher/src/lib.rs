@@ -24,6 +24,7 @@ mod reply;
 pub mod request;
 mod request_log;
 pub mod request_recorder;
+pub mod running;
 mod store_call;
 mod until;
 

@@ -14,11 +14,11 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use umbo_api::json_line;
-use umbo_api::stream::{End, EndLine, EndReason};
+use umbo_api::stream::{End, EndCause, EndLine, EndReason};
 use umbo_http::cursor::{RangeCursor, ScanCursor};
 use umbo_http::decode::{Layout, PageBounds};
 use umbo_http::{RequestError, encode};
-use umbo_quota::ActualUsage;
+use umbo_quota::{ActualUsage, CostHint};
 use umbo_routing::ShardMap;
 use umbo_store::{Page, RangeRequest, RowSink, ScanRequest, Touched};
 use umbo_types::{Deadline, NamespaceId, PartitionKey, RequestUnits, ShardId, limits};
@@ -266,7 +266,12 @@ impl PageWalk {
             service_time: log.charged_time(),
             ..ActualUsage::default()
         };
-        let reason = self.end_reason(read.may_continue);
+        // A page that has cost too much ends as one that has reached a limit.
+        let is_runaway = || charge.price_of(&work) >= self.dispatcher.limits.request_cost_max;
+        let reason = match self.end_reason(read.may_continue) {
+            None if is_runaway() => Some((EndReason::Limit, Some(EndCause::Cost))),
+            reason => reason.map(|why| (why, None)),
+        };
         match reason {
             Some(why) => {
                 let charged = charge.settle(&work);
@@ -309,12 +314,18 @@ impl PageWalk {
         }
     }
 
-    fn write_end(&self, why: EndReason, charged: RequestUnits, text: &mut Vec<u8>) {
+    fn write_end(
+        &self,
+        (why, cause): (EndReason, Option<EndCause>),
+        charged: RequestUnits,
+        text: &mut Vec<u8>,
+    ) {
         let cursor = (why != EndReason::Done).then(|| self.cursor()).flatten();
         let end = End {
             more: cursor.is_some(),
             cursor,
             why,
+            cause,
             rows: self.rows,
             expired: self.touched.rows.saturating_sub(self.rows),
             bytes: self.bytes,
@@ -361,6 +372,16 @@ impl PageWalk {
                 }))
             }
         }
+    }
+}
+
+/// Returns what the bounds of a page say of its cost.
+pub(crate) fn hint(bounds: &PageBounds) -> CostHint {
+    CostHint {
+        rows_max: Some(bounds.rows_max).filter(|&rows| rows < u64::MAX),
+        // Of keys alone the bound says nothing: their values are read too.
+        bytes_max: Some(bounds.bytes_max).filter(|_| !bounds.keys_only),
+        ..CostHint::default()
     }
 }
 

@@ -76,16 +76,7 @@ async fn write(
     charge.admit_shards(&[whole], dispatcher.clock.monotonic())?;
     charge.begin_store();
     let context = charge.identified().context;
-    let call = StoreCall {
-        operation: charge.identified().operation,
-        entry: charge.entry(Some(shard)),
-        size: charge.estimate(),
-        timeout: context.timeout,
-        payer: Some(charge.payer_id()),
-        attributes: charge.attributes_for_shards(),
-        is_continued: false,
-        traceparent: None,
-    };
+    let call = call_of(charge, shard);
     let partition = majority(mutations.iter().map(|one| &one.key.partition));
     let source = call.source(paying.id, partition);
     // No answer is cached of a dataset that is being built, or of the bytes of parts.
@@ -137,6 +128,21 @@ async fn write(
         answers: timed.answer,
         charged,
     })
+}
+
+/// Returns the call of a write that is charged by itself.
+fn call_of(charge: &Charge, shard: ShardId) -> StoreCall {
+    let identified = charge.identified();
+    StoreCall {
+        operation: identified.operation,
+        entry: charge.entry(Some(shard)),
+        size: charge.estimate(),
+        timeout: identified.context.timeout,
+        payer: Some(charge.payer_id()),
+        attributes: charge.attributes_for_shards(),
+        is_continued: false,
+        traceparent: None,
+    }
 }
 
 /// Writes mutations that are all of one shard, and may be repeated. What is refused for now is tried again as long as

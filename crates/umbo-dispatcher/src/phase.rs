@@ -5,6 +5,7 @@
 
 pub(crate) mod admit;
 pub mod identify;
+pub(crate) mod listed;
 pub(crate) mod locate;
 pub(crate) mod queue;
 mod reach;

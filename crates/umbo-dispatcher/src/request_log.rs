@@ -152,11 +152,10 @@ impl RequestLog {
         }
     }
 
-    /// Records that a shard is asked for, the first time.
-    pub(crate) fn asks(&mut self) {
-        if self.asked.is_none() {
-            self.asked = Some(self.dispatcher.clock.monotonic());
-        }
+    /// Records that a shard is asked for, the first time, and returns when that was.
+    pub(crate) fn asks(&mut self) -> Instant {
+        let clock = &self.dispatcher.clock;
+        *self.asked.get_or_insert_with(|| clock.monotonic())
     }
 
     /// Records who calls.

@@ -16,6 +16,7 @@ mod operation;
 mod parameter;
 mod quotas;
 mod responses;
+mod running;
 mod shed;
 mod versions;
 mod why;
@@ -26,7 +27,8 @@ use serde_json::{Map, Value, json};
 use umbo_api::{
     admin as admin_types, backup as backup_types, batch, cluster as cluster_types,
     fleet as fleet_types, hot as hot_types, loads as load_types, observe as observe_types, problem,
-    quota, row, shed as shed_types, stream, versions as version_types, why as why_types,
+    quota, row, running as running_types, shed as shed_types, stream, versions as version_types,
+    why as why_types,
 };
 use utoipa::OpenApi;
 
@@ -81,6 +83,7 @@ use self::responses::Problems;
     hot_types::HotListed,
     hot_types::HotListingSpec,
     shed_types::ShedStatus,
+    running_types::RunningList,
     why_types::RequestExplanation,
     why_types::CallerRefusals,
     fleet_types::FleetList,
@@ -108,6 +111,7 @@ fn operations() -> impl Iterator<Item = &'static ApiOperation> {
         .chain(hot::GROUPS.into_iter().flatten())
         .chain(shed::OPERATIONS)
         .chain(why::OPERATIONS)
+        .chain(running::OPERATIONS)
         .chain(observe::OPERATIONS)
         .chain(fleet::OPERATIONS)
 }

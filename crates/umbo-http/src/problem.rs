@@ -251,6 +251,8 @@ const fn scope(code: ErrorCode) -> Option<Scope> {
         | ErrorCode::QuotaOfFile
         | ErrorCode::RangeNotSatisfiable
         | ErrorCode::RecordNotFound
+        | ErrorCode::RequestKilled
+        | ErrorCode::RequestNotRunning
         | ErrorCode::RequestTimeout
         | ErrorCode::RouteNotFound
         | ErrorCode::TokenNotFound

@@ -312,6 +312,12 @@ pub enum RequestError {
         /// Why there may be none.
         why: String,
     },
+    /// No request of an id runs.
+    #[error("no request '{0}' runs on this server")]
+    NotRunning(String),
+    /// An operator has ended the request; who, and why.
+    #[error("{0}")]
+    Killed(String),
     /// A defect.
     #[error("internal error: {0}")]
     Internal(String),
@@ -440,6 +446,8 @@ impl RequestError {
             Self::Body(BodyError::NoRoom(_) | BodyError::GaveWay(_)) => ErrorCode::BodyMemoryFull,
             Self::AnswerMemoryFull(_) => ErrorCode::AnswerMemoryFull,
             Self::NotRecorded { .. } => ErrorCode::RecordNotFound,
+            Self::NotRunning(_) => ErrorCode::RequestNotRunning,
+            Self::Killed(_) => ErrorCode::RequestKilled,
             // No client chooses the form of a value.
             Self::BadValue(RowError::BadForm(_)) | Self::Internal(_) => ErrorCode::Internal,
         }

@@ -6,10 +6,13 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use smallvec::SmallVec;
 use umbo_types::{NamespaceId, Operation, ShardId};
+use xxhash_rust::xxh3::xxh3_64;
 
 use crate::bucket::Bucket;
+use crate::cost::{CostByUnit, CostHint};
 use crate::operation_usage::OperationUsage;
 use crate::policy::{Limit, Policy};
+use crate::price_memory::PriceKeys;
 use crate::pricing::Pricing;
 use crate::schedule::Schedule;
 use crate::subject::Subject;
@@ -128,6 +131,26 @@ impl CallerState {
             Some(at) => self.more.get(usize::from(at)),
         };
         matched.expect("a debit names a matched of its own account")
+    }
+
+    /// Returns what a request will probably cost, and the keys by which it is remembered.
+    #[inline]
+    pub(crate) fn estimate(
+        &self,
+        pricing: &Pricing,
+        operation: Operation,
+        hint: &CostHint,
+    ) -> (CostByUnit, PriceKeys) {
+        let CallerNamespaceUsage {
+            hash, namespace_id, ..
+        } = *self.record;
+        let keys = PriceKeys::of(hash, namespace_id, operation, hint);
+        let known = pricing.prices.recall(&keys);
+        let cell = self.record.cell(operation);
+        (
+            cell.estimate(&pricing.weights, operation, hint, known),
+            keys,
+        )
     }
 
     /// Returns how requests are priced.
@@ -268,12 +291,15 @@ pub(crate) struct CallerNamespaceUsage {
     pub(crate) caller: Arc<str>,
     pub(crate) namespace: Arc<str>,
     pub(crate) namespace_id: NamespaceId,
+    /// Hash of the name of the caller.
+    pub(crate) hash: u64,
     pub(crate) cells: [OperationUsage; Operation::PRICED.len()],
 }
 
 impl CallerNamespaceUsage {
     pub(crate) fn new(caller: Arc<str>, namespace: Arc<str>, namespace_id: NamespaceId) -> Self {
         Self {
+            hash: xxh3_64(caller.as_bytes()),
             caller,
             namespace,
             namespace_id,

@@ -11,7 +11,8 @@
 
 use std::time::Duration;
 
-use umbo_types::{Operation, RequestUnits};
+use umbo_types::{Key, Operation, PartitionKey, RequestUnits};
+use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
 use crate::unit::Unit;
 
@@ -137,6 +138,24 @@ pub struct CostHint {
     pub bytes_max: Option<u64>,
     /// Length of its body, where it is announced.
     pub body_len: Option<u64>,
+    /// Hash of the row, partition or segment that it reads, as of [`CostHint::place_of`]; 0 if it
+    /// reads no single one.
+    pub place: u64,
+}
+
+impl CostHint {
+    /// Returns the hash of a row.
+    #[inline]
+    pub fn place_of(key: &Key) -> u64 {
+        let partition = Self::place_of_partition(&key.partition);
+        xxh3_64_with_seed(key.sort.as_bytes(), partition).max(1)
+    }
+
+    /// Returns the hash of a partition.
+    #[inline]
+    pub fn place_of_partition(partition: &PartitionKey) -> u64 {
+        xxh3_64(partition.as_bytes()).max(1)
+    }
 }
 
 /// A charge in every unit that a policy can count; it is always that of one request. Kept as it was

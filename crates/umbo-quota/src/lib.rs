@@ -24,6 +24,7 @@ mod operation_usage;
 mod pattern;
 mod penalty;
 mod policy;
+mod price_memory;
 mod pricing;
 mod refusals;
 mod replay;

@@ -19,7 +19,7 @@ use std::time::Instant;
 
 use arc_swap::ArcSwap;
 use smallvec::SmallVec;
-use umbo_types::{NamespaceId, Operation, ShardId};
+use umbo_types::{Key, NamespaceId, Operation, ShardId};
 
 use crate::admission::AdmissionAttempt;
 use crate::bucket::Bucket;
@@ -27,16 +27,17 @@ use crate::caller_state::{
     ActivePolicy, CallerBucket, CallerEntry, CallerNamespaceUsage, CallerState, MatchedPolicy,
     NamespaceUsage, ShardCounts,
 };
-use crate::cost::{Weights, is_counted};
+use crate::cost::{ActualUsage, CostHint, Weights, is_counted};
 use crate::dimension::Dimension;
 use crate::history::DemandHistory;
 use crate::identity::{Identities, label};
 use crate::policy::{Mode, Policy, PolicySet, Source};
+use crate::price_memory::PriceMemory;
 use crate::pricing::Pricing;
 use crate::refusals::Refusals;
 use crate::report::{OTHERS, Rejection};
 use crate::request::QuotaRequest;
-use crate::reservation::{Debit, DebitedPolicies, Reservation, ShardShare, part};
+use crate::reservation::{Debit, DebitedPolicies, Foreseen, Reservation, ShardShare, part};
 use crate::residual::Residuals;
 use crate::schedule::Millis;
 use crate::striped_lru::StripedLru;
@@ -96,6 +97,7 @@ impl Limiter {
             origin: now,
             weights: settings.weights,
             residuals: Residuals::default(),
+            prices: PriceMemory::default(),
         });
         Self {
             active_policies: ArcSwap::from_pointee(ActivePolicies::new(
@@ -134,6 +136,19 @@ impl Limiter {
         self.pricing.weights
     }
 
+    /// Notes the length of a row that was written, bytes of sort key and value: the next get is priced by it.
+    pub fn note_row(&self, namespace: NamespaceId, key: &Key, bytes: u64) {
+        let work = ActualUsage {
+            rows: 1,
+            read_bytes: bytes,
+            ..ActualUsage::default()
+        };
+        let price = self.pricing.weights.price(Operation::Get, &work);
+        let place = CostHint::place_of(key);
+        let prices = &self.pricing.prices;
+        prices.learn_of_write(namespace, place, price.as_micros());
+    }
+
     /// Puts other policies into effect. A policy that keeps its name keeps its counters and its
     /// buckets, and no balance moves but for what a lower burst cuts.
     pub fn replace(&self, policies: PolicySet) {
@@ -163,8 +178,7 @@ impl Limiter {
         let now = self.pricing.millis(now);
         let (subject, hint) = (&request.subject, &request.hint);
         let account = self.account(subject, now);
-        let cell = account.record.cell(subject.operation);
-        let charge = cell.estimate(&self.pricing.weights, subject.operation, hint);
+        let (charge, keys) = account.estimate(&self.pricing, subject.operation, hint);
         let mut admission = AdmissionAttempt {
             subject,
             charge: &charge,
@@ -176,15 +190,16 @@ impl Limiter {
             self.find_bucket(&matched.active, subject, None, now)
         });
         let whole = admission.whole;
-        let (operation, body_len) = (subject.operation, hint.body_len.unwrap_or(0));
+        let operation = subject.operation;
+        let foreseen = Foreseen { hint: *hint, keys };
         let is_plain = request.price_multiplier.is_none();
         if admission.debits.is_none() && admission.refusals.longest.is_none() && is_plain {
             // Most are this one, made where it is returned: nothing is moved.
             return Ok(Reservation::new(
-                account, operation, body_len, charge, whole,
+                account, operation, foreseen, charge, whole,
             ));
         }
-        let mut reservation = Reservation::new(account, operation, body_len, charge, whole);
+        let mut reservation = Reservation::new(account, operation, foreseen, charge, whole);
         reservation.debits = admission.debits;
         let mut refusals = admission.refusals;
         if refusals.longest.is_none() {

@@ -58,19 +58,21 @@ impl OperationUsage {
         self.rejected.fetch_add(1, Relaxed);
     }
 
-    /// Returns what a request will probably cost. Writes are known by their length but for their
-    /// rows and time; reads by what they cost before, within what they may touch.
+    /// Returns what a request will probably cost. Writes are known by their length and rows but for their
+    /// time; reads by what those like it cost, which is `known` in micro-RU if they are remembered, and else by
+    /// the average, within what they may touch.
     #[inline]
     pub(crate) fn estimate(
         &self,
         weights: &Weights,
         operation: Operation,
         hint: &CostHint,
+        known: Option<u64>,
     ) -> CostByUnit {
         if operation.is_write() {
             self.estimate_write(weights, operation, hint)
         } else {
-            self.estimate_read(weights, operation, hint)
+            self.estimate_read(weights, operation, hint, known)
         }
     }
 
@@ -80,13 +82,9 @@ impl OperationUsage {
         weights: &Weights,
         operation: Operation,
         hint: &CostHint,
+        known: Option<u64>,
     ) -> CostByUnit {
-        let mut price = if self.samples() > 0 {
-            self.average.load(Relaxed).max(0).cast_unsigned()
-        } else {
-            let guess = weights.price(operation, &first_guess(operation));
-            guess.as_micros()
-        };
+        let mut price = known.unwrap_or_else(|| self.usual_price(weights, operation));
         let requests = self.requests().max(1);
         let mut work = ActualUsage {
             reads: 1,
@@ -95,12 +93,24 @@ impl OperationUsage {
         };
         if let Some(bytes_max) = self.bytes_max(hint) {
             work.read_bytes = work.read_bytes.min(bytes_max);
-            price = price.min(price_max(weights, operation, hint, bytes_max));
+            if known.is_none() {
+                price = price.min(price_max(weights, operation, hint, bytes_max));
+            }
         }
         if operation == Operation::MultiGet {
-            work.reads = (self.rows.load(Relaxed) / requests).max(1);
+            let usual = self.rows.load(Relaxed) / requests;
+            work.reads = hint.rows_max.unwrap_or(usual).max(1);
         }
         CostByUnit::of(RequestUnits::from_micros(price), &work)
+    }
+
+    /// Returns the average, or a guess before there was a request.
+    fn usual_price(&self, weights: &Weights, operation: Operation) -> u64 {
+        if self.samples() > 0 {
+            return self.average.load(Relaxed).max(0).cast_unsigned();
+        }
+        let guess = weights.price(operation, &first_guess(operation));
+        guess.as_micros()
     }
 
     fn estimate_write(
@@ -109,7 +119,7 @@ impl OperationUsage {
         operation: Operation,
         hint: &CostHint,
     ) -> CostByUnit {
-        let mut work = certain(operation, hint.body_len.unwrap_or(0));
+        let mut work = certain(operation, hint);
         let exact = weights.price(operation, &work).as_micros();
         let least = weights
             .price(operation, &ActualUsage::default())
@@ -117,7 +127,8 @@ impl OperationUsage {
         let average = self.average.load(Relaxed);
         let price = exact.saturating_add_signed(average).max(least);
         if matches!(operation, Operation::BatchWrite | Operation::DeleteRange) {
-            work.writes = (self.rows.load(Relaxed) / self.requests().max(1)).max(1);
+            let usual = self.rows.load(Relaxed) / self.requests().max(1);
+            work.writes = hint.rows_max.unwrap_or(usual).max(1);
         }
         CostByUnit::of(RequestUnits::from_micros(price), &work)
     }
@@ -145,7 +156,7 @@ impl OperationUsage {
         let mut like = self.tally(operation);
         if like.requests == 0 {
             let first = if operation.is_write() {
-                certain(operation, hint.body_len.unwrap_or(0))
+                certain(operation, hint)
             } else {
                 first_guess(operation)
             };
@@ -248,13 +259,13 @@ impl OperationUsage {
 }
 
 /// Returns what a request cost of what was not known beforehand: of a write, beyond what its length
-/// said.
+/// and rows said.
 #[inline]
-pub(crate) fn unknown(weights: &Weights, operation: Operation, body_len: u64, price: u64) -> i64 {
+pub(crate) fn unknown(weights: &Weights, operation: Operation, hint: &CostHint, price: u64) -> i64 {
     if !operation.is_write() {
         return signed(price);
     }
-    let exact = weights.price(operation, &certain(operation, body_len));
+    let exact = weights.price(operation, &certain(operation, hint));
     signed(price).saturating_sub(signed(exact.as_micros()))
 }
 
@@ -275,15 +286,16 @@ fn price_max(weights: &Weights, operation: Operation, hint: &CostHint, read_byte
 }
 
 /// Returns the work that a request certainly asks for.
-fn certain(operation: Operation, body_len: u64) -> ActualUsage {
+fn certain(operation: Operation, hint: &CostHint) -> ActualUsage {
     let mut work = ActualUsage::default();
     match operation {
         Operation::Put => (work.rows, work.writes) = (1, 1),
-        Operation::Delete | Operation::DeleteRange | Operation::BatchWrite => work.writes = 1,
+        Operation::BatchWrite => (work.rows, work.writes) = (hint.rows_max.unwrap_or(0), 1),
+        Operation::Delete | Operation::DeleteRange => work.writes = 1,
         _ => work.reads = 1,
     }
     if operation.is_write() {
-        work.write_bytes = body_len;
+        work.write_bytes = hint.body_len.unwrap_or(0);
     }
     work
 }
@@ -343,7 +355,7 @@ mod tests {
         }
         assert_eq!(cell.samples(), 40_000);
         let hint = CostHint::default();
-        let estimate = cell.estimate(&Weights::default(), Operation::Get, &hint);
+        let estimate = cell.estimate(&Weights::default(), Operation::Get, &hint, None);
         assert_eq!(
             estimate.ru, 5,
             "the average reaches what is always the same"

@@ -3,6 +3,7 @@
 use std::time::Instant;
 
 use crate::cost::Weights;
+use crate::price_memory::PriceMemory;
 use crate::residual::Residuals;
 use crate::schedule::Millis;
 
@@ -13,6 +14,7 @@ pub(crate) struct Pricing {
     pub(crate) origin: Instant,
     pub(crate) weights: Weights,
     pub(crate) residuals: Residuals,
+    pub(crate) prices: PriceMemory,
 }
 
 impl Pricing {

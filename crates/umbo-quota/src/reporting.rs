@@ -215,7 +215,7 @@ impl Limiter {
         let subject = &request.subject;
         let account = self.account(subject, now);
         let cell = account.record.cell(subject.operation);
-        let charge = cell.estimate(&self.pricing.weights, subject.operation, &request.hint);
+        let (charge, _) = account.estimate(&self.pricing, subject.operation, &request.hint);
         let plain = RequestUnits::from_micros(charge.ru);
         let penalty = request.price_multiplier.penalty(plain);
         let all = shares.iter().map(|share| share.parts).sum::<u32>().max(1);

@@ -14,9 +14,10 @@ use umbo_types::{Operation, PriceMultiplier, RequestUnits, ShardId};
 
 use crate::bucket::Bucket;
 use crate::caller_state::{CallerBucket, CallerState, MatchedPolicy};
-use crate::cost::{ActualUsage, CostByUnit};
+use crate::cost::{ActualUsage, CostByUnit, CostHint};
 use crate::operation_usage::unknown;
 use crate::policy::Limit;
+use crate::price_memory::PriceKeys;
 use crate::pricing::Pricing;
 use crate::report::Advertised;
 use crate::schedule::Millis;
@@ -80,13 +81,20 @@ pub(crate) struct Debit {
 /// Three policies that count by users or sessions find room without an allocation.
 pub(crate) type Debits = SmallVec<[Debit; 3]>;
 
+/// What a request's estimate was made of: what comes of it teaches the next one.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Foreseen {
+    pub(crate) hint: CostHint,
+    pub(crate) keys: PriceKeys,
+}
+
 /// An admitted request that is under way.
 #[derive(Debug)]
 #[must_use = "a reservation that is dropped at once admits nothing"]
 pub struct Reservation {
     pub(crate) account: Arc<CallerState>,
     pub(crate) operation: Operation,
-    body_len: u64,
+    foreseen: Foreseen,
     /// In micro-RU.
     estimate: u64,
     /// What is charged if nothing more becomes known: the estimate, or what is done where it is more.
@@ -119,14 +127,14 @@ impl Reservation {
     pub(crate) fn new(
         account: Arc<CallerState>,
         operation: Operation,
-        body_len: u64,
+        foreseen: Foreseen,
         estimate: CostByUnit,
         whole: DebitedPolicies,
     ) -> Self {
         Self {
             account,
             operation,
-            body_len,
+            foreseen,
             estimate: estimate.ru,
             reserved: estimate,
             done: (0, 0),
@@ -141,6 +149,19 @@ impl Reservation {
     /// Returns what was reserved.
     pub fn estimate(&self) -> RequestUnits {
         RequestUnits::from_micros(self.estimate)
+    }
+
+    /// Estimates the request anew once more is known of it, and brings every bucket to the new estimate; refuses
+    /// nothing. Does nothing once the store was asked or a penalty was taken.
+    pub fn foresee(&mut self, hint: CostHint) {
+        if self.state != ReservationState::Admitted || self.penalty.is_some() {
+            return;
+        }
+        let pricing = self.account.pricing();
+        let (estimate, keys) = self.account.estimate(pricing, self.operation, &hint);
+        self.charge(&estimate);
+        (self.estimate, self.reserved) = (estimate.ru, estimate);
+        self.foreseen = Foreseen { hint, keys };
     }
 
     /// Records that the store is about to be asked: from now on the request costs something.
@@ -377,7 +398,11 @@ impl Reservation {
     ) {
         self.charge(charge);
         let (operation, micros) = (self.operation, price.as_micros());
-        let lesson = is_whole.then(|| unknown(&pricing.weights, operation, self.body_len, micros));
+        let Foreseen { hint, keys } = &self.foreseen;
+        let lesson = is_whole.then(|| unknown(&pricing.weights, operation, hint, micros));
+        if is_whole {
+            pricing.prices.learn(keys, micros);
+        }
         let cell = self.account.record.cell(operation);
         let penalty = self.penalty();
         if cell.count_served(micros, penalty.as_micros(), work, lesson) {

@@ -11,7 +11,7 @@ use clap::{ArgMatches, CommandFactory as _, FromArgMatches as _, Parser, Subcomm
 use crate::cli_error::CliError;
 use crate::command::{
     backup, bench, cluster, completion, config, dispatcher, dlq, doctor, events, fleet, hot, kv,
-    load, man, ns, quota, restore, serve, shard, shed, status, token, top, version, why,
+    load, man, ns, quota, restore, running, serve, shard, shed, status, token, top, version, why,
 };
 use crate::connection::ConnectionArgs;
 use crate::output;
@@ -61,6 +61,10 @@ enum Command {
     Shed(shed::Arguments),
     /// Show why a request was refused or slow, or why a caller is refused
     Why(why::Arguments),
+    /// List the requests that run now, on all dispatchers of the cluster
+    Ps,
+    /// End a request that runs: a stream ends with a cursor, a waiting request is refused
+    Kill(running::KillArguments),
     /// Measure this machine: gets, puts and ranges a second, and what limits them
     Bench(bench::Arguments),
     /// Plan the map of a cluster, and show its nodes
@@ -123,6 +127,8 @@ impl Cli {
             Some(Command::Events(arguments)) => arguments.run(connection),
             Some(Command::Shed(arguments)) => arguments.run(connection),
             Some(Command::Why(arguments)) => arguments.run(connection),
+            Some(Command::Ps) => running::ps(connection),
+            Some(Command::Kill(arguments)) => arguments.run(connection),
             Some(Command::Bench(arguments)) => arguments.run(connection),
             Some(Command::Cluster(arguments)) => arguments.run(connection),
             Some(Command::Shard(arguments)) => arguments.run(connection),

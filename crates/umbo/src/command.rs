@@ -17,6 +17,7 @@ pub(crate) mod man;
 pub(crate) mod ns;
 pub(crate) mod quota;
 pub(crate) mod restore;
+pub(crate) mod running;
 pub(crate) mod serve;
 pub(crate) mod shard;
 pub(crate) mod shed;

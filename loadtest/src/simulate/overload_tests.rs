@@ -170,7 +170,7 @@ fn below_capacity_everything_is_answered_whoever_is_at_the_door() {
     let scenario = Scenario::new(Kind::Spike, 6, 2.0).calm(0.5);
     for discipline in Discipline::ALL.into_iter().chain(Discipline::POLICIES) {
         let account = run(&scenario, discipline, QueueSettings::default());
-        // Credits are found within the first second.
+        // Credit are found within the first second.
         let sum = account::sum(account.sources.iter(), 1_000_000_000, scenario.to_ns);
         assert!(sum.good + 1 >= sum.offered, "{discipline:?}: {sum:?}");
         let share = sum.goodput / (scenario.shards * scenario.workers) as f64;

@@ -39,11 +39,7 @@ impl Job {
         costs: Costs,
         service_ns: u64,
     ) -> Self {
-        let mut hint = CostHint {
-            rows_max: None,
-            bytes_max: None,
-            body_len: None,
-        };
+        let mut hint = CostHint::default();
         let mut work = ActualUsage {
             rows: 1,
             read_bytes: 0,

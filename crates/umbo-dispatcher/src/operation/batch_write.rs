@@ -110,6 +110,10 @@ impl Operate for BatchWrite {
                         Idempotency::charged_bytes_of_more(1)
                     };
                 }
+                let key_len = partition.as_bytes().len() as u64;
+                let (namespace, len) =
+                    (admitted.namespace_id(), done.bytes.saturating_sub(key_len));
+                dispatcher.quota.note_row(namespace, &mutation.key, len);
                 parts::add(&mut self.parts, shard_of(partition), index, mutation);
                 done
             }));
@@ -117,6 +121,13 @@ impl Operate for BatchWrite {
         if self.parts.is_empty() {
             return Ok(admitted.locate_nowhere());
         }
+        let written = self.results.iter().flatten();
+        let bytes = written.clone().map(|done| done.bytes + done.record_bytes);
+        admitted.charge.foresee(CostHint {
+            rows_max: Some(written.count() as u64),
+            body_len: Some(bytes.sum()),
+            ..CostHint::default()
+        });
         admitted.locate(&parts::shares(&self.parts))
     }
 

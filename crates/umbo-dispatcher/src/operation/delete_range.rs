@@ -145,8 +145,8 @@ async fn remove(
             let removed = store.delete_range(&context, step).await;
             Answered::new(&context, removed)
         };
-        let source = call.source(namespace.id, Some(&request.partition));
-        let timed = match write_through(dispatcher, shard, &call, source, scopes, work).await {
+        let of = call.source(namespace.id, Some(&request.partition));
+        let timed = match write_through(dispatcher, shard, &call, of, scopes, work).await {
             Err(RequestError::Shed(_)) if answer.rows > 0 => {
                 let (rows, source) = (answer.rows, StoreError::QueueFull { shard });
                 return Err(RequestError::RangeCutShort { rows, source });

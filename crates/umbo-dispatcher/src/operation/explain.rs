@@ -122,12 +122,25 @@ fn hint(operation: Operation, ask: &ExplainBody) -> Result<CostHint, RequestErro
             expected: "a number of rows, at least 1",
         });
     }
-    let bytes_max = || Some(ask.max_bytes.unwrap_or(limits::PAGE_BYTES_DEFAULT));
+    let page = CostHint {
+        rows_max: ask.limit,
+        bytes_max: Some(ask.max_bytes.unwrap_or(limits::PAGE_BYTES_DEFAULT)),
+        ..CostHint::default()
+    };
     Ok(match operation {
-        Operation::Range | Operation::Scan => CostHint {
-            rows_max: ask.limit,
-            bytes_max: bytes_max(),
-            body_len: None,
+        Operation::Get => CostHint {
+            place: CostHint::place_of(&key(ask)?),
+            ..CostHint::default()
+        },
+        Operation::Range => CostHint {
+            place: CostHint::place_of_partition(&key(ask)?.partition),
+            ..page
+        },
+        // The whole of a namespace is one segment.
+        Operation::Scan => CostHint { place: 1, ..page },
+        Operation::MultiGet => CostHint {
+            rows_max: Some(ask.keys.len() as u64),
+            ..CostHint::default()
         },
         Operation::Put if ask.operation != TOUCH => {
             let key = key(ask)?;
@@ -150,6 +163,7 @@ fn hint(operation: Operation, ask: &ExplainBody) -> Result<CostHint, RequestErro
             let keys = keys(ask)?;
             CostHint {
                 body_len: ask.bytes.map(|len| len + record_bytes(ask, keys.iter())),
+                rows_max: Some(keys.len() as u64).filter(|rows| *rows > 0),
                 ..CostHint::default()
             }
         }

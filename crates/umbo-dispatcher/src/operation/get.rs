@@ -5,13 +5,13 @@ use std::sync::Arc;
 use bytes::Bytes;
 use futures_util::future::{Either, ready};
 use http::Uri;
-use http_body::Body;
+use http_body::{Body, SizeHint};
 use umbo_edge::content_coding::{ContentCoding, InflateError, is_accepted, is_named};
 use umbo_http::byte_range::ByteRange;
 use umbo_http::decode::{self, GetAsk, Route};
 use umbo_http::fields::Tags;
 use umbo_http::{Answer, Fields, Representation, RequestError, RowAnswer};
-use umbo_quota::ActualUsage;
+use umbo_quota::{ActualUsage, CostHint};
 use umbo_store::compression::{self, DamagedValue};
 use umbo_types::{Key, Row, StoredForm, Value, Version, limits};
 
@@ -38,6 +38,13 @@ impl Operate for Get {
 
     fn key(&self) -> Option<&Key> {
         Some(&self.0.key)
+    }
+
+    fn hint(&self, _body: &SizeHint) -> CostHint {
+        CostHint {
+            place: CostHint::place_of(&self.0.key),
+            ..CostHint::default()
+        }
     }
 
     async fn locate<'l, B>(

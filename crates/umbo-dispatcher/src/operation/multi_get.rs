@@ -68,6 +68,10 @@ impl Operate for MultiGet {
         let (dispatcher, context) = (admitted.dispatcher, admitted.context());
         let text = body.read_text(admitted.log, context, MULTI_GET_BODY_LEN_MAX);
         self.keys = parse(&text.await?)?;
+        admitted.charge.foresee(CostHint {
+            rows_max: Some(self.keys.len() as u64),
+            ..CostHint::default()
+        });
         let namespace = admitted.namespace_id();
         let shares = shares::by_keys(&dispatcher.shard_map, namespace, self.keys.iter());
         let mut located = admitted.locate(&shares)?;

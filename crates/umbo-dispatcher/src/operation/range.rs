@@ -12,7 +12,7 @@ use umbo_store::RangeRequest;
 
 use super::Operate;
 use super::body::RequestBody;
-use crate::page::{CHUNK_TEXT_LEN_MAX, ChunkRead, PageSource, PageWalk, Selectors};
+use crate::page::{self, CHUNK_TEXT_LEN_MAX, ChunkRead, PageSource, PageWalk, Selectors};
 use crate::phase::admit::Admitted;
 use crate::phase::locate::Located;
 use crate::phase::read_through;
@@ -31,10 +31,8 @@ impl Operate for RangeRead {
 
     fn hint(&self, _body: &SizeHint) -> CostHint {
         CostHint {
-            rows_max: Some(self.0.bounds.rows_max).filter(|&rows| rows < u64::MAX),
-            // Of keys alone the bound says nothing: their values are read too.
-            bytes_max: Some(self.0.bounds.bytes_max).filter(|_| !self.0.bounds.keys_only),
-            body_len: None,
+            place: CostHint::place_of_partition(&self.0.partition),
+            ..page::hint(&self.0.bounds)
         }
     }
 

@@ -19,7 +19,7 @@ use umbo_types::{NamespaceId, limits};
 use super::Operate;
 use super::body::RequestBody;
 use crate::bounds::SCAN_BODY_LEN_MAX;
-use crate::page::{CHUNK_TEXT_LEN_MAX, ChunkRead, PageSource, PageWalk};
+use crate::page::{self, CHUNK_TEXT_LEN_MAX, ChunkRead, PageSource, PageWalk};
 use crate::phase::admit::Admitted;
 use crate::phase::locate::Located;
 use crate::phase::{queue, shares};
@@ -82,6 +82,7 @@ impl Operate for Scan {
         let selection = &self.selection;
         let visited = selection.after.as_ref().map(|after| after.shard);
         let shares = shares::by_slots(&dispatcher.shard_map, selection.slots.clone(), visited);
+        admitted.charge.foresee(selection.hint());
         let mut located = admitted.locate(&shares)?;
         located.reserve_answer(0, CHUNK_TEXT_LEN_MAX).await?;
         Ok(located)
@@ -138,6 +139,14 @@ impl Selection {
             segment: 0,
             after: None,
             dataset: None,
+        }
+    }
+
+    /// Returns what it says of its cost. Segments of as many rows cost as much, unless they end.
+    fn hint(&self) -> CostHint {
+        CostHint {
+            place: u64::from(self.segment) << 32 | u64::from(self.segments),
+            ..page::hint(&self.bounds)
         }
     }
 

@@ -194,6 +194,10 @@ impl Operate for Write {
             matches!(&done, Done::Decided(Err(error)) if matches!(error, WriteError::Store(_)));
         if !is_refused {
             located.settle(work);
+            if self.upload.is_none() {
+                let (quota, namespace) = (&located.dispatcher.quota, located.namespace_id());
+                quota.note_row(namespace, &self.ask.key, work.write_bytes);
+            }
         }
         let answer = match done {
             Done::Decided(written) => {

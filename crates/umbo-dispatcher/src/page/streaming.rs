@@ -16,10 +16,12 @@ use umbo_http::cursor::CursorError;
 use umbo_http::problem::FailedRequest;
 use umbo_http::{RequestError, encode, problem};
 use umbo_store::StoreError;
+use umbo_telemetry::trace::Phase;
 
 use super::{EncodedChunk, PageWalk};
 use crate::charge::Charge;
 use crate::request_log::RequestLog;
+use crate::running::RunningGuard;
 
 /// Time for the error line of a failed stream to leave before the connection is cut.
 const ABORT_DELAY: Duration = Duration::from_millis(50);
@@ -30,6 +32,7 @@ struct PageStream {
     // The charge is dropped before the log that it is counted with.
     charge: Charge,
     log: RequestLog,
+    running: RunningGuard,
 }
 
 /// States of a streamed page.
@@ -51,6 +54,7 @@ impl PageWalk {
         let first = hold(&mut log, first, false);
         let streamed = PageStream {
             walk: self,
+            running: log.list(Phase::Encode, charge.charged()),
             charge,
             log,
         };
@@ -100,7 +104,13 @@ impl PageStream {
     }
 
     async fn next_chunk(&mut self) -> Result<EncodedChunk, RequestError> {
-        let Self { walk, charge, log } = self;
+        let Self {
+            walk,
+            charge,
+            log,
+            running,
+        } = self;
+        running.check()?;
         log.reserve_piece().await?;
         let timed = match walk.read().await {
             Err(RequestError::Store(gone @ StoreError::NamespaceGone { namespace, .. })) => {
@@ -115,11 +125,15 @@ impl PageStream {
             read => read?,
         };
         log.stored(timed.time);
-        walk.encode(timed.answer, log, charge)
+        let chunk = walk.encode(timed.answer, log, charge);
+        running.charged(charge.charged());
+        chunk
     }
 
     fn error_line(&mut self, error: &RequestError) -> Bytes {
-        let Self { walk, charge, log } = self;
+        let Self {
+            walk, charge, log, ..
+        } = self;
         log.stream_failed(error);
         charge.close_failed(error);
         let request = FailedRequest {

@@ -23,10 +23,10 @@ use umbo_types::{Deadline, Operation, ShardId};
 
 use crate::dispatcher::Dispatcher;
 use crate::overload::{Overload, Waiter, deliver};
+use crate::phase::listed::until_killed;
 use crate::phase::locate::Located;
 use crate::phase::reach;
 use crate::store_call::{Answered, StoreCall, StoreTime, Timed};
-use crate::until::until;
 
 /// Asks the store, within the deadline, and records how long it took. The work waits for its permits.
 ///
@@ -39,10 +39,9 @@ pub(crate) async fn ask<T>(
 ) -> Result<T, RequestError> {
     located.debit()?;
     located.log.phase(Phase::Wait);
-    located.log.asks();
     located.charge.begin_store();
     let context = located.context();
-    let Some(result) = until(context.deadline, work).await else {
+    let Some(result) = until_killed(located, context.deadline, work).await? else {
         return Err(RequestError::DeadlineInStore {
             shard: located.shard(),
             is_write: located.identified().operation.is_write(),

@@ -1,14 +1,17 @@
-//! What the log of a request becomes when the request leaves a record.
+//! What the log of a request becomes when the request leaves a record, and what it tells while the request runs.
 
 use std::time::{Duration, Instant};
 
+use umbo_api::running::RunningRequest;
 use umbo_http::CacheStatus;
 use umbo_observe::request_records::{
     KeptAs, RecordId, RequestRecord, RequestTimes, ShardMoment, micros,
 };
 use umbo_telemetry::trace::Phase;
+use umbo_types::RequestUnits;
 
 use super::{ChargeEnd, RequestEnd, RequestLog};
+use crate::running::RunningGuard;
 
 impl RequestLog {
     /// Makes the record of the request.
@@ -51,6 +54,25 @@ impl RequestLog {
             detail: self.detail.clone(),
             earlier: 0,
         })
+    }
+
+    /// Lists the request among those that run.
+    pub(crate) fn list(&self, phase: Phase, charged: RequestUnits) -> RunningGuard {
+        let namespace = self.namespace.as_ref();
+        let about = RunningRequest {
+            id: self.request_id.as_str().to_owned(),
+            operation: self.operation.as_str().to_owned(),
+            caller: self
+                .caller
+                .as_ref()
+                .map(|caller| caller.id.as_str().to_owned()),
+            namespace: namespace.map(|entry| entry.info.name.as_str().to_owned()),
+            shard: self.shard.map(|shard| shard.0),
+            criticality: self.criticality.map(|tier| tier.as_str().to_owned()),
+            phase: phase.as_str().to_owned(),
+            ..RunningRequest::default()
+        };
+        self.dispatcher.running.begin(about, self.started, charged)
     }
 
     /// Returns how the shard is.

@@ -36,6 +36,7 @@ pub(super) const STORE: &[ErrorCode] = &[
     ErrorCode::KeyTooLarge,
     ErrorCode::Overloaded,
     ErrorCode::QuotaExceeded,
+    ErrorCode::RequestKilled,
     ErrorCode::ShardUnavailable,
     ErrorCode::StorageFailed,
     ErrorCode::TooManyReaders,

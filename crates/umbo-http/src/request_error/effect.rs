@@ -16,9 +16,10 @@ impl RequestError {
                 umbo_store::Outcome::NotApplied => Outcome::NotApplied,
                 umbo_store::Outcome::Unknown => Outcome::Unknown,
             },
-            Self::DeadlineInStore { .. } | Self::RangeCutShort { .. } | Self::Internal(_) => {
-                Outcome::Unknown
-            }
+            Self::DeadlineInStore { .. }
+            | Self::RangeCutShort { .. }
+            | Self::Killed(_)
+            | Self::Internal(_) => Outcome::Unknown,
             Self::RouteNotFound
             | Self::MethodNotAllowed { .. }
             | Self::BadNamespace(_)
@@ -58,6 +59,7 @@ impl RequestError {
             | Self::TooManyInFlight { .. }
             | Self::AnswerMemoryFull(_)
             | Self::NotRecorded { .. }
+            | Self::NotRunning(_)
             | Self::AnswerFull => Outcome::NotApplied,
         }
     }

@@ -2,6 +2,7 @@
 #![cfg(test)]
 
 mod crowd;
+mod estimates;
 mod penalties;
 mod policies;
 mod settling;

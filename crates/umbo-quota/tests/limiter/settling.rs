@@ -292,6 +292,7 @@ fn an_estimate_learns_and_is_bounded_by_what_the_request_may_touch() {
             rows_max,
             bytes_max: rows_max.map(|_| 0),
             body_len: None,
+            ..CostHint::default()
         },
         ticket: None,
         price_multiplier: PriceMultiplier::NONE,
@@ -337,6 +338,7 @@ fn few_rows_are_expected_to_be_as_large_as_those_before() {
             rows_max: Some(rows_max),
             bytes_max: Some(bytes_max),
             body_len: None,
+            ..CostHint::default()
         },
         ticket: None,
         price_multiplier: PriceMultiplier::NONE,

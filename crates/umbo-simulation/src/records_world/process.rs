@@ -248,6 +248,7 @@ fn parts(store: Arc<dyn Store>, clock: Arc<dyn Clock>) -> DispatcherParts {
             body_timeout: Duration::from_secs(5),
             default_timeout: Duration::from_secs(10),
             records_stale_max: Duration::from_hours(1),
+            request_cost_max: umbo_types::RequestUnits::from_micros(u64::MAX),
         },
         config_text: String::new(),
     }

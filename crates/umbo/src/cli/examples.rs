@@ -199,6 +199,11 @@ const EXAMPLES: &[(&str, &[&str])] = &[
             "umbo why --caller crawler --last 15m",
         ],
     ),
+    ("ps", &["umbo ps", "umbo ps -o ndjson"]),
+    (
+        "kill",
+        &["umbo kill 5f3a9c01000000000007 --reason 'scans at noon'"],
+    ),
     (
         "bench",
         &[

@@ -63,6 +63,8 @@ pub(super) const fn of_code(code: ErrorCode) -> Option<&'static str> {
         ErrorCode::RecordNotFound => {
             "'umbo why --caller NAME' counts the refusals of a caller, also those without a record"
         }
+        ErrorCode::RequestKilled => "ask the operator before you send it again",
+        ErrorCode::RequestNotRunning => "'umbo ps' lists the requests that run",
         ErrorCode::RecordsStale | ErrorCode::RecordsUnavailable => {
             "'umbo shard ls' shows whether the home shard serves; its node's log has the reason"
         }

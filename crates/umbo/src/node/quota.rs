@@ -157,6 +157,7 @@ impl ShardQuota for ShardQuotas {
                 rows_max: charge.rows_max,
                 bytes_max: charge.bytes_max,
                 body_len: (charge.write_bytes > 0).then_some(charge.write_bytes),
+                ..CostHint::default()
             },
             ticket: None,
             price_multiplier: PriceMultiplier::NONE,

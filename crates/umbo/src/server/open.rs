@@ -19,7 +19,7 @@ use umbo_store::Store;
 use umbo_telemetry::metrics::{Code, RequestMetrics};
 use umbo_telemetry::trace::Tracer;
 use umbo_tls::{ListenerTlsFiles, TlsSource};
-use umbo_types::Clock;
+use umbo_types::{Clock, RequestUnits};
 
 use super::clock::SystemClock;
 use super::observe::HISTORY_FOLDER;
@@ -276,5 +276,9 @@ fn dispatcher_limits(settings: &Settings) -> DispatcherLimits {
         body_timeout: settings.server.body_timeout.0,
         default_timeout: settings.server.default_timeout.0,
         records_stale_max: settings.records.stale_max.0,
+        request_cost_max: match settings.server.request_ru_max {
+            0 => RequestUnits::from_micros(u64::MAX),
+            units => RequestUnits::from_micros(u64::from(units) * 1_000_000),
+        },
     }
 }

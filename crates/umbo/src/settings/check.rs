@@ -45,6 +45,11 @@ impl Checker<'_> {
             &server.requests_in_flight_max,
             1..=1_000_000,
         )?;
+        self.within(
+            "server.request_ru_max",
+            &server.request_ru_max,
+            0..=1_000_000_000,
+        )?;
         for (key, span) in [
             ("server.header_timeout", server.header_timeout),
             ("server.body_timeout", server.body_timeout),

@@ -47,6 +47,8 @@ pub(crate) struct ServerSettings {
     pub(crate) drain_timeout: TimeSpan,
     /// Timeout of a request that sets none itself.
     pub(crate) default_timeout: TimeSpan,
+    /// Most request units that a range or scan may cost before it ends with a cursor; 0 for no bound.
+    pub(crate) request_ru_max: u32,
     /// Most bytes that request bodies over 4 KiB may hold together.
     pub(crate) body_memory: ByteCount,
     /// Most bytes that answers over 4 KiB may hold together until their clients have taken them.
@@ -72,6 +74,7 @@ impl Default for ServerSettings {
             drain_delay: seconds(1),
             drain_timeout: seconds(30),
             default_timeout: seconds(10),
+            request_ru_max: 1_000_000,
             body_memory: ByteCount(256 << 20),
             answer_memory: ByteCount(256 << 20),
         }

@@ -4,7 +4,7 @@
 //! A client sends a request only with a credit of the server. Once a round trip the server changes the number of its
 //! credit: by one, or a thousandth of the number of clients, more while its queuing delay is below a target, and
 //! otherwise by a factor of 1 − β × the part by which the delay is above, at least a half. Clients tell what they wait
-//! to send with each request. Credits follow that demand, and a client has some more than it demands (over-commitment):
+//! to send with each request. Credit follow that demand, and a client has some more than it demands (over-commitment):
 //! its part of those that are left, at least one. A request that arrives while the delay is twice the target is dropped
 //! (AQM). The client that is answered gets credit first, then those without any by turns. A client gives up what it could
 //! not send in time.
@@ -12,7 +12,7 @@
 //! Departures. Target and round trip are in parts of what a request takes (those the authors recommend for their longest
 //! requests, 500 and 10 µs for 100 µs), not in µs. Messages between clients
 //! and server take no time, so that demand is always known. A client that is new registers with its first request.
-//! A client waits for two targets before it gives up; the authors' code gives up after what a request takes. Credits
+//! A client waits for two targets before it gives up; the authors' code gives up after what a request takes. Credit
 //! know no tiers.
 
 use std::cmp::Ordering;
@@ -48,7 +48,7 @@ pub(crate) struct Breakwater {
     round_trip_ns: u64,
     /// When the next one is over.
     next_ns: u64,
-    /// Credits that there are, and that clients have.
+    /// Credit that there are, and that clients have.
     total: f64,
     issued: usize,
     clients: Vec<Client>,

@@ -105,6 +105,7 @@ impl Site {
                 body_timeout: Duration::from_secs(5),
                 default_timeout: Duration::from_secs(5),
                 records_stale_max: Duration::from_hours(24),
+                request_cost_max: umbo_types::RequestUnits::from_micros(u64::MAX),
             },
             config_text: String::new(),
         });

@@ -135,6 +135,7 @@ fn begin(
             rows_max: (random.below(3) == 0).then(|| random.below(100)),
             bytes_max: (random.below(2) == 0).then(|| random.below(100_000)),
             body_len: (random.below(2) == 0).then(|| random.below(50_000)),
+            ..CostHint::default()
         },
         ticket: None,
         price_multiplier: PriceMultiplier::NONE,

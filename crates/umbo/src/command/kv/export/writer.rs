@@ -411,6 +411,7 @@ impl Output {
             more: false,
             cursor: None,
             why: EndReason::Done,
+            cause: None,
             rows: self.progress.rows,
             expired: 0,
             bytes: self.progress.text_bytes,
