@@ -26,7 +26,7 @@ pub enum EndReason {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum EndCause {
-    /// The page has cost as much as the server lets one request cost (`server.request_ru_max`).
+    /// The page has cost the most that the server lets one request cost (`server.request_ru_max`).
     Cost,
 }
 

@@ -148,7 +148,7 @@ impl Charge {
         }
     }
 
-    /// Returns the estimate of the request, which no overload raises; zero for one that has no price.
+    /// Returns the estimate of the request, which no overload raises; zero if it has no price.
     pub(crate) fn estimate(&self) -> RequestUnits {
         let reservation = self.reservation.as_ref();
         reservation.map_or(RequestUnits::ZERO, Reservation::estimate)

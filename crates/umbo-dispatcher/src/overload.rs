@@ -18,7 +18,7 @@ use umbo_overload::{
 use umbo_types::{Criticality, Operation, ShardId};
 use xxhash_rust::xxh3::xxh3_64;
 
-/// Busy time of all permits of heavy requests together, if there is more than one: twice that of a small durable write.
+/// Busy time of all permits of heavy requests together, if there is more than one: two small durable writes.
 const HEAVY_TIME_MAX: Duration = Duration::from_millis(2);
 
 /// Wakes a request that waits at a queue.

@@ -266,7 +266,7 @@ impl PageWalk {
             service_time: log.charged_time(),
             ..ActualUsage::default()
         };
-        // A page that has cost too much ends as one that has reached a limit.
+        // A page that has cost too much ends as if it had reached a limit.
         let is_runaway = || charge.price_of(&work) >= self.dispatcher.limits.request_cost_max;
         let reason = match self.end_reason(read.may_continue) {
             None if is_runaway() => Some((EndReason::Limit, Some(EndCause::Cost))),

@@ -18,18 +18,18 @@ use umbo_types::RequestUnits;
 /// shorter than anybody looks.
 pub(crate) const LISTED_AFTER: Duration = Duration::from_millis(10);
 
-/// The requests that run, by their number in the order in which they were listed.
+/// The requests that run, by number in the order of their listing.
 #[derive(Debug, Default)]
-pub struct RunningRequests(Mutex<(u64, BTreeMap<u64, Arc<Running>>)>);
+pub struct RunningRequests(Mutex<(u64, BTreeMap<u64, Arc<ListedRequest>>)>);
 
 #[derive(Debug)]
-struct Running {
-    /// What does not change of it.
+struct ListedRequest {
+    /// Everything about it that does not change.
     about: RunningRequest,
     started: Instant,
     /// In micro-RU.
     charged: AtomicU64,
-    /// What it is told once an operator ends it.
+    /// The error that ends it, once an operator does.
     killed: OnceLock<RequestError>,
     told: Notify,
 }
@@ -39,7 +39,7 @@ struct Running {
 pub(crate) struct RunningGuard {
     list: Arc<RunningRequests>,
     number: u64,
-    request: Arc<Running>,
+    request: Arc<ListedRequest>,
 }
 
 impl RunningRequests {
@@ -50,7 +50,7 @@ impl RunningRequests {
         started: Instant,
         charged: RequestUnits,
     ) -> RunningGuard {
-        let request = Arc::new(Running {
+        let request = Arc::new(ListedRequest {
             about,
             started,
             charged: AtomicU64::new(charged.as_micros()),
@@ -68,9 +68,9 @@ impl RunningRequests {
         }
     }
 
-    /// Returns the requests that run, in the order in which they were listed.
+    /// Returns the requests that run, in the order of their listing.
     pub fn list(&self, now: Instant) -> Vec<RunningRequest> {
-        let show = |running: &Arc<Running>| RunningRequest {
+        let show = |running: &Arc<ListedRequest>| RunningRequest {
             age_ms: now.saturating_duration_since(running.started).as_millis() as u64,
             ru: RequestUnits::from_micros(running.charged.load(Relaxed)).as_f64(),
             ..running.about.clone()
@@ -89,7 +89,7 @@ impl RunningRequests {
         told.count() > 0
     }
 
-    fn listed(&self) -> MutexGuard<'_, (u64, BTreeMap<u64, Arc<Running>>)> {
+    fn listed(&self) -> MutexGuard<'_, (u64, BTreeMap<u64, Arc<ListedRequest>>)> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -11,12 +11,12 @@ use umbo_types::{NamespaceId, Operation};
 
 use crate::cost::CostHint;
 
-/// Prices that are kept: 8 bytes each, half a MiB a dispatcher. As many as the keys that make nine tenths of usual
-/// traffic. A power of two.
+/// Prices that are kept: 8 bytes each, half a MiB a dispatcher. Enough for the keys that make nine tenths of
+/// usual traffic. A power of two.
 const PRICES: usize = 1 << 16;
 /// Bits of a price in micro-RU; it is at most 281 million RU. The other bits of a word are of the key's hash.
 const PRICE_BITS: u32 = 48;
-/// A price that is off by more than this part of the last one was that of other contents.
+/// A price that differs by more than this part from the last one has other contents.
 const CHANGED_PART: u64 = 4;
 /// Binary digits of a length or limit that its size class keeps: numbers of a class differ by at most an eighth.
 const CLASS_DIGITS: u32 = 3;
@@ -25,7 +25,7 @@ const CLASS_DIGITS: u32 = 3;
 #[derive(Debug)]
 pub(crate) struct PriceMemory(Box<[AtomicU64]>);
 
-/// The keys by which a request is remembered, from the narrowest; 0 is none. They are a partition with limits, a row or
+/// The keys of a request in the memory, from the narrowest; 0 stands for no key. They are a partition with limits, a row or
 /// partition, and a caller with an operation and the size of what the request says.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct PriceKeys([u64; 3]);
@@ -73,7 +73,7 @@ impl PriceMemory {
         keys.0.iter().find_map(|&key| self.price_of(key))
     }
 
-    /// Remembers what a request cost, in micro-RU. What is there now is the best guess; small differences are of the
+    /// Remembers the price of a request, in micro-RU. The last price is the best guess; small differences are of the
     /// store's time, and are evened out.
     #[inline]
     pub(crate) fn learn(&self, keys: &PriceKeys, price: u64) {
@@ -85,7 +85,7 @@ impl PriceMemory {
     }
 
     /// Remembers what the next get of a row that was written will cost, in micro-RU; displaces no other one, so that
-    /// many writes leave what is read.
+    /// many writes leave the prices of reads.
     pub(crate) fn learn_of_write(&self, namespace: NamespaceId, place: u64, price: u64) {
         let key = mixed(place, space(namespace, Operation::Get));
         if self.word(key).load(Relaxed) == 0 || self.price_of(key).is_some() {
@@ -118,7 +118,7 @@ const fn space(namespace: NamespaceId, operation: Operation) -> u64 {
     (namespace.0 as u64) << 8 | operation as u64
 }
 
-/// Returns the size class of a number: small numbers are each their own, and none is 0.
+/// Returns the size class of a number: small numbers are each a class, and `None` is 0.
 fn class_of(number: Option<u64>) -> u64 {
     let number = number.unwrap_or(0);
     match number.checked_ilog2() {

@@ -209,7 +209,7 @@ fn the_policies_of_others_do_what_their_papers_say() {
 
 /// After a spike the level is raised by a hundredth of all requests a second, and credit come back at once.
 #[test]
-fn a_level_comes_back_in_steps_and_credits_at_once() {
+fn a_level_comes_back_in_steps_and_credit_at_once() {
     let scenario = Scenario::new(Kind::Recovery, 2, 20.0);
     let calm = Calm::of(&scenario);
     let [_, dagor, breakwater] =

@@ -11,7 +11,7 @@ use crate::phase::locate::Located;
 use crate::running::LISTED_AFTER;
 use crate::until::until;
 
-/// Waits for work of the store until a deadline; `None` where it passes before. Fails if an operator ends the request.
+/// Waits for work of the store until a deadline. `None` if it passes before. Fails if an operator ends the request.
 ///
 /// Work that is over at the first poll, as a read of a store in this process, is asked nothing more. A write that has
 /// reached the store is not undone: as with the deadline, only the wait for it ends.

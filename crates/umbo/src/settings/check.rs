@@ -45,11 +45,8 @@ impl Checker<'_> {
             &server.requests_in_flight_max,
             1..=1_000_000,
         )?;
-        self.within(
-            "server.request_ru_max",
-            &server.request_ru_max,
-            0..=1_000_000_000,
-        )?;
+        let cost = &server.request_ru_max;
+        self.within("server.request_ru_max", cost, 0..=1_000_000_000)?;
         for (key, span) in [
             ("server.header_timeout", server.header_timeout),
             ("server.body_timeout", server.body_timeout),
@@ -64,11 +61,8 @@ impl Checker<'_> {
             &server.drain_timeout,
             milliseconds(0)..=HOUR,
         )?;
-        self.within(
-            "server.drain_delay",
-            &server.drain_delay,
-            milliseconds(0)..=HOUR,
-        )?;
+        let delays = milliseconds(0)..=HOUR;
+        self.within("server.drain_delay", &server.drain_delay, delays)?;
         self.check_names(server)?;
         let memory = ByteCount(16 << 20)..=ByteCount(1 << 40);
         self.within("server.body_memory", &server.body_memory, memory.clone())?;

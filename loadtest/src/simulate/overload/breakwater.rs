@@ -36,7 +36,7 @@ const ALPHA: f64 = 0.001;
 /// Step down for each target that the delay is above it.
 const BETA: f64 = 0.02;
 /// Most credit of a client, as in the code of the authors.
-const CREDITS_MAX: usize = 63;
+const CREDIT_MAX: usize = 63;
 /// Time after which a client gives up what it could not send, in targets.
 const PATIENCE: u64 = 2;
 
@@ -130,7 +130,7 @@ impl Breakwater {
     fn look(&mut self, now_ns: u64) {
         let delay_ns = self.places.delay_ns(now_ns);
         let clients = self.clients.len();
-        let most = (CREDITS_MAX * clients.max(1)) as f64;
+        let most = (CREDIT_MAX * clients.max(1)) as f64;
         while now_ns >= self.next_ns {
             self.next_ns += self.round_trip_ns;
             if delay_ns < self.target_ns {
@@ -169,7 +169,7 @@ impl Breakwater {
             Ordering::Greater => own.credit.saturating_sub(1),
         });
         // A credit that is in use cannot be taken back.
-        let granted = granted.min(CREDITS_MAX).max(own.sent);
+        let granted = granted.min(CREDIT_MAX).max(own.sent);
         self.issued = self.issued + granted - own.credit;
         own.credit = granted;
     }
