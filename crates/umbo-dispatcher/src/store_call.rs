@@ -5,11 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use umbo_hotkey::CallSource;
-use umbo_overload::{Class, Entry, ShardCall};
+use umbo_overload::Entry;
 use umbo_store::CallContext;
-use umbo_types::{
-    CallerId, NamespaceId, Operation, OwnedAttributes, PartitionKey, RequestUnits, ShardId,
-};
+use umbo_types::{CallerId, NamespaceId, Operation, OwnedAttributes, PartitionKey, RequestUnits};
 
 /// What the queue of a shard and the store need to know of a request.
 #[derive(Debug, Clone)]
@@ -31,17 +29,6 @@ pub(crate) struct StoreCall {
 }
 
 impl StoreCall {
-    /// Returns the call as overload control sees it. `None` for an operation that touches no rows.
-    pub(crate) fn of_shard(&self, shard: ShardId) -> Option<ShardCall> {
-        Some(ShardCall {
-            shard,
-            class: Class::of(self.operation)?,
-            tier: self.entry.criticality,
-            caller: self.entry.caller,
-            size: self.size,
-        })
-    }
-
     /// Returns what goes with one call of the store.
     pub(crate) fn context(&self) -> CallContext {
         let mut context = self.anonymous_context();

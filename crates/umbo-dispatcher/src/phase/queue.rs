@@ -15,11 +15,11 @@ use umbo_hotkey::CallSource;
 use umbo_http::RequestError;
 use umbo_http::shed_report::ShedReport;
 use umbo_overload::{
-    Admission, AdmissionQueue, Entered, Permit, QueueTicket, ServiceOutcome, ShardCall, Shed,
-    Wakeups,
+    Admission, AdmissionQueue, Class, Entered, Entry, Permit, QueueTicket, ServiceOutcome,
+    ShardCall, Shed, Wakeups,
 };
 use umbo_telemetry::trace::Phase;
-use umbo_types::{Deadline, Operation, ShardId};
+use umbo_types::{Deadline, Operation, RequestUnits, ShardId};
 
 use crate::dispatcher::Dispatcher;
 use crate::overload::{Overload, Waiter, deliver};
@@ -189,7 +189,8 @@ pub(crate) async fn permit_of<P: Deref<Target = Dispatcher>>(
     shard: ShardId,
     call: &StoreCall,
 ) -> Result<HeldPermit<P>, RequestError> {
-    let mut way = Way::into(&dispatcher, shard, call);
+    let seen = call_of_shard(call.operation, shard, &call.entry, call.size);
+    let mut way = Way::into(&dispatcher, shard, call.operation, seen);
     let (permit, began, waited) = admitted(&dispatcher, shard, call, way.as_mut()).await?;
     let (as_seen, is_heavy, expected) = way.map_or_else(Default::default, Way::into_parts);
     Ok(HeldPermit {
@@ -219,9 +220,13 @@ struct Way<'a> {
 
 impl<'a> Way<'a> {
     /// Returns the way that a call takes now. `None` if shedding is off, or there is no such shard.
-    fn into(dispatcher: &'a Dispatcher, shard: ShardId, call: &StoreCall) -> Option<Self> {
+    fn into(
+        dispatcher: &'a Dispatcher,
+        shard: ShardId,
+        operation: Operation,
+        call: Option<ShardCall>,
+    ) -> Option<Self> {
         let overload = dispatcher.overload.as_ref()?;
-        let (operation, call) = (call.operation, call.of_shard(shard));
         let is_heavy = call.is_some_and(|call| overload.controller().is_heavy(&call));
         Some(Self {
             queue: overload.queue(shard, operation, is_heavy)?,
@@ -256,6 +261,22 @@ impl<'a> Way<'a> {
     fn into_parts(self) -> (Option<ShardCall>, bool, Duration) {
         (self.call, self.is_heavy, self.expected)
     }
+}
+
+/// Returns a call as overload control sees it. `None` for an operation that touches no rows.
+fn call_of_shard(
+    operation: Operation,
+    shard: ShardId,
+    entry: &Entry,
+    size: RequestUnits,
+) -> Option<ShardCall> {
+    Some(ShardCall {
+        shard,
+        class: Class::of(operation)?,
+        tier: entry.criticality,
+        caller: entry.caller,
+        size,
+    })
 }
 
 /// Returns a permit, `None` if shedding is off, since when it is held, and how long it was waited for.
@@ -378,14 +399,13 @@ pub(crate) fn turn_away(located: &Located<'_>, shard: ShardId) -> Result<(), Req
     if is_quiet && !overload.is_crowded(shard, operation) {
         return Ok(());
     }
-    let Some(way) = Way::into(dispatcher, shard, &located.call()) else {
+    let (entry, size) = (located.entry(), located.charge.estimate());
+    let call = call_of_shard(operation, shard, &entry, size);
+    let Some(way) = Way::into(dispatcher, shard, operation, call) else {
         return Ok(());
     };
     way.check_share(shard)?;
-    match way
-        .queue
-        .turn_away(&located.entry(), dispatcher.clock.monotonic())
-    {
+    match way.queue.turn_away(&entry, dispatcher.clock.monotonic()) {
         Some(shed) => Err(RequestError::Shed(report(shard, shed))),
         None => Ok(()),
     }
