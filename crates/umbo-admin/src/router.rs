@@ -6,7 +6,7 @@ use axum::Router;
 use axum::extract::State;
 use axum::http::header::{CONTENT_TYPE, LINK, VARY};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{get, put};
+use axum::routing::{delete, get, post, put};
 use http::{HeaderMap, StatusCode};
 use umbo_api::ErrorCode;
 use umbo_api::admin::{Health, ServiceInfo};
@@ -57,10 +57,7 @@ fn common() -> Router<Arc<Dispatcher>> {
             "/admin/v1/tokens",
             get(admin::list_tokens).post(admin::create_token),
         )
-        .route(
-            "/admin/v1/tokens/{id}",
-            axum::routing::delete(admin::revoke_token),
-        )
+        .route("/admin/v1/tokens/{id}", delete(admin::revoke_token))
         .route("/admin/v1/callers", get(callers::list))
         .route("/admin/v1/callers/{caller}", get(callers::describe))
         .route("/admin/v1/quotas", get(quotas::list_policies))
@@ -70,10 +67,7 @@ fn common() -> Router<Arc<Dispatcher>> {
                 .put(quotas::put_policy)
                 .delete(quotas::remove_policy),
         )
-        .route(
-            "/admin/v1/quotas/simulate",
-            axum::routing::post(quotas::simulate),
-        )
+        .route("/admin/v1/quotas/simulate", post(quotas::simulate))
         .route("/admin/v1/quotas/{name}/users", get(quotas::list_users))
         .route("/admin/v1/hot", get(hot::show))
         .route(
@@ -84,10 +78,7 @@ fn common() -> Router<Arc<Dispatcher>> {
         .route("/admin/v1/why", get(why::count_refusals))
         .route("/admin/v1/why/{request_id}", get(why::show_request))
         .route("/admin/v1/requests", get(running::list))
-        .route(
-            "/admin/v1/requests/{id}",
-            axum::routing::delete(running::kill),
-        )
+        .route("/admin/v1/requests/{id}", delete(running::kill))
         .route("/admin/v1/fleet", get(fleet::list))
         .route("/admin/v1/fleet/{*path}", get(fleet::ask))
         .route("/admin/v1/events", get(events::show))
@@ -97,7 +88,7 @@ fn common() -> Router<Arc<Dispatcher>> {
         .route("/admin/v1/metrics", get(admin::show_metrics))
         .route("/admin/v1/shards", get(cluster::list_shards))
         .route("/admin/v1/cluster", get(cluster::show))
-        .route("/admin/v1/backups", axum::routing::post(backups::begin))
+        .route("/admin/v1/backups", post(backups::begin))
         .route(
             "/admin/v1/backups/{backup}/{shard}/{piece}",
             get(backups::read),

@@ -11,7 +11,7 @@ pub struct RunningRequest {
     /// Who sent it; absent if nobody is known yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub caller: Option<String>,
-    /// What it does.
+    /// Its operation.
     pub operation: String,
     /// Its namespace.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -36,6 +36,6 @@ pub struct RunningRequest {
 /// Requests that run on a server.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct RunningList {
-    /// In the order in which they were listed; at most `server.requests_in_flight_max`.
+    /// In the order of their listing; at most `server.requests_in_flight_max`.
     pub requests: Vec<RunningRequest>,
 }

@@ -1,7 +1,7 @@
-//! Requests that run, as far as an operator may look at them and end them.
+//! The list of requests that run, which operators see, and the order to end one.
 //!
 //! Listed are requests that have waited for the store for [`LISTED_AFTER`], and ranges and scans that are streamed in
-//! more than one chunk. All others are over before an operator could name them, and cost nothing here. A listed
+//! more than one chunk. All others are too short to be named, and cost nothing here. A listed
 //! request removes itself when it ends, on every way out; the bound on requests in flight bounds the list.
 
 use std::collections::BTreeMap;
@@ -14,22 +14,22 @@ use umbo_api::running::RunningRequest;
 use umbo_http::RequestError;
 use umbo_types::RequestUnits;
 
-/// How long a request waits for the store before it is listed. Longer than nearly all reads and commits take, and
-/// shorter than anybody looks.
+/// How long a request waits for the store before it is listed. Longer than nearly all reads and commits, and
+/// too short to be noticed.
 pub(crate) const LISTED_AFTER: Duration = Duration::from_millis(10);
 
-/// The requests that run, by their number in the order in which they were listed.
+/// The requests that run, by their number, in the order of their listing.
 #[derive(Debug, Default)]
-pub struct RunningRequests(Mutex<(u64, BTreeMap<u64, Arc<Running>>)>);
+pub struct RunningRequests(Mutex<(u64, BTreeMap<u64, Arc<ListedRequest>>)>);
 
 #[derive(Debug)]
-struct Running {
-    /// What does not change of it.
+struct ListedRequest {
+    /// Without its age and charge.
     about: RunningRequest,
     started: Instant,
     /// In micro-RU.
     charged: AtomicU64,
-    /// What it is told once an operator ends it.
+    /// The error of the request, once an operator has ended it.
     killed: OnceLock<RequestError>,
     told: Notify,
 }
@@ -39,7 +39,7 @@ struct Running {
 pub(crate) struct RunningGuard {
     list: Arc<RunningRequests>,
     number: u64,
-    request: Arc<Running>,
+    request: Arc<ListedRequest>,
 }
 
 impl RunningRequests {
@@ -50,7 +50,7 @@ impl RunningRequests {
         started: Instant,
         charged: RequestUnits,
     ) -> RunningGuard {
-        let request = Arc::new(Running {
+        let request = Arc::new(ListedRequest {
             about,
             started,
             charged: AtomicU64::new(charged.as_micros()),
@@ -68,9 +68,9 @@ impl RunningRequests {
         }
     }
 
-    /// Returns the requests that run, in the order in which they were listed.
+    /// Returns the requests that run, in the order of their listing.
     pub fn list(&self, now: Instant) -> Vec<RunningRequest> {
-        let show = |running: &Arc<Running>| RunningRequest {
+        let show = |running: &Arc<ListedRequest>| RunningRequest {
             age_ms: now.saturating_duration_since(running.started).as_millis() as u64,
             ru: RequestUnits::from_micros(running.charged.load(Relaxed)).as_f64(),
             ..running.about.clone()
@@ -89,13 +89,13 @@ impl RunningRequests {
         told.count() > 0
     }
 
-    fn listed(&self) -> MutexGuard<'_, (u64, BTreeMap<u64, Arc<Running>>)> {
+    fn listed(&self) -> MutexGuard<'_, (u64, BTreeMap<u64, Arc<ListedRequest>>)> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl RunningGuard {
-    /// Records what the request is charged so far.
+    /// Records the charge so far.
     pub(crate) fn charged(&self, units: RequestUnits) {
         self.request.charged.store(units.as_micros(), Relaxed);
     }
@@ -143,7 +143,7 @@ mod tests {
     async fn a_request_is_ended_by_its_id_and_leaves_the_list() {
         let list = Arc::<RunningRequests>::default();
         let (one, other) = (listed(&list, "one"), listed(&list, "other"));
-        assert_eq!(list.list(Instant::now())[0].ru, 1.5);
+        assert_eq!(format!("{}", list.list(Instant::now())[0].ru), "1.5");
         assert!(!list.kill("none", &killed()));
         assert!(list.kill("one", &killed()));
         assert!(matches!(one.killed().await, RequestError::Killed(_)));
