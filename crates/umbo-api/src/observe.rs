@@ -225,8 +225,8 @@ pub struct Event {
     pub at_ms: u64,
     /// What kind of event it is.
     pub kind: EventKind,
-    /// What it is about: the name of a policy, namespace or node, the id of a token, the hash of a key, the id of a request, the number
-    /// of a shard; empty where it is about the server.
+    /// What it is about: the name of a policy, namespace or node, the id of a token, the hash of a key, the id of a
+    /// request, the number of a shard; empty where it is about the server.
     pub subject: String,
     /// What happened, in words.
     pub text: String,

@@ -11,7 +11,7 @@ pub struct RunningRequest {
     /// Who sent it; absent if nobody is known yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub caller: Option<String>,
-    /// Name of its operation.
+    /// Its operation.
     pub operation: String,
     /// Its namespace.
     #[serde(default, skip_serializing_if = "Option::is_none")]

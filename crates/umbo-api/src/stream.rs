@@ -21,12 +21,12 @@ pub enum EndReason {
     Deadline,
 }
 
-/// What else ended a page before its bounds were reached. Its `why` is then `limit`, which clients of earlier versions
+/// Why a page ended before its bounds were reached. Its `why` is then `limit`, which clients of earlier versions
 /// know: they go on with the cursor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum EndCause {
-    /// The page has cost the most that the server lets one request cost (`server.request_ru_max`).
+    /// The cost of the page has reached `server.request_ru_max`.
     Cost,
 }
 
@@ -40,7 +40,7 @@ pub struct End {
     pub cursor: Option<String>,
     /// Why the page ended.
     pub why: EndReason,
-    /// What ended it before its bounds were reached.
+    /// Why the page ended before its bounds were reached.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cause: Option<EndCause>,
     /// Rows in this page.

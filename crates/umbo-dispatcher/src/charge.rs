@@ -362,7 +362,7 @@ impl Charge {
         charged.saturating_add(self.paid_apart)
     }
 
-    /// Returns what the request is charged if this is all of its work.
+    /// Returns the charge of the request if this is all of its work.
     pub(crate) fn price_of(&self, work: &ActualUsage) -> RequestUnits {
         let reservation = self.reservation.as_ref();
         reservation.map_or(RequestUnits::ZERO, |reservation| reservation.price_of(work))

@@ -48,7 +48,7 @@ pub struct DispatcherLimits {
     /// How long requests are served by a copy of Umbo's own records that could not be confirmed with
     /// their home.
     pub records_stale_max: Duration,
-    /// What a range or scan costs when it ends before its bounds are reached.
+    /// Cost from which on a range or scan ends with a cursor.
     pub request_cost_max: RequestUnits,
 }
 

@@ -375,7 +375,7 @@ impl PageWalk {
     }
 }
 
-/// Returns what the bounds of a page say of its cost.
+/// Returns the hint that the bounds of a page give of its cost.
 pub(crate) fn hint(bounds: &PageBounds) -> CostHint {
     CostHint {
         rows_max: Some(bounds.rows_max).filter(|&rows| rows < u64::MAX),

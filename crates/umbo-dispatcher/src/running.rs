@@ -1,7 +1,7 @@
-//! Requests that run, as far as an operator may look at them and end them.
+//! The list of requests that run, which operators see, and the order to end one.
 //!
 //! Listed are requests that have waited for the store for [`LISTED_AFTER`], and ranges and scans that are streamed in
-//! more than one chunk. All others are over before an operator could name them, and cost nothing here. A listed
+//! more than one chunk. All others are too short to be named, and cost nothing here. A listed
 //! request removes itself when it ends, on every way out; the bound on requests in flight bounds the list.
 
 use std::collections::BTreeMap;
@@ -14,22 +14,22 @@ use umbo_api::running::RunningRequest;
 use umbo_http::RequestError;
 use umbo_types::RequestUnits;
 
-/// How long a request waits for the store before it is listed. Longer than nearly all reads and commits take, and
-/// shorter than anybody looks.
+/// How long a request waits for the store before it is listed. Longer than nearly all reads and commits, and
+/// too short to be noticed.
 pub(crate) const LISTED_AFTER: Duration = Duration::from_millis(10);
 
-/// The requests that run, by number in the order of their listing.
+/// The requests that run, by their number, in the order of their listing.
 #[derive(Debug, Default)]
 pub struct RunningRequests(Mutex<(u64, BTreeMap<u64, Arc<ListedRequest>>)>);
 
 #[derive(Debug)]
 struct ListedRequest {
-    /// Everything about it that does not change.
+    /// Without its age and charge.
     about: RunningRequest,
     started: Instant,
     /// In micro-RU.
     charged: AtomicU64,
-    /// The error that ends it, once an operator does.
+    /// The error of the request, once an operator has ended it.
     killed: OnceLock<RequestError>,
     told: Notify,
 }
@@ -95,7 +95,7 @@ impl RunningRequests {
 }
 
 impl RunningGuard {
-    /// Records what the request is charged so far.
+    /// Records the charge so far.
     pub(crate) fn charged(&self, units: RequestUnits) {
         self.request.charged.store(units.as_micros(), Relaxed);
     }
@@ -143,7 +143,7 @@ mod tests {
     async fn a_request_is_ended_by_its_id_and_leaves_the_list() {
         let list = Arc::<RunningRequests>::default();
         let (one, other) = (listed(&list, "one"), listed(&list, "other"));
-        assert_eq!(list.list(Instant::now())[0].ru, 1.5);
+        assert_eq!(format!("{}", list.list(Instant::now())[0].ru), "1.5");
         assert!(!list.kill("none", &killed()));
         assert!(list.kill("one", &killed()));
         assert!(matches!(one.killed().await, RequestError::Killed(_)));

@@ -133,7 +133,7 @@ impl CallerState {
         matched.expect("a debit names a matched of its own account")
     }
 
-    /// Returns what a request will probably cost, and the keys by which it is remembered.
+    /// Returns the estimate of a request, and the keys of its price.
     #[inline]
     pub(crate) fn estimate(
         &self,

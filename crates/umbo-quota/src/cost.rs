@@ -138,8 +138,7 @@ pub struct CostHint {
     pub bytes_max: Option<u64>,
     /// Length of its body, where it is announced.
     pub body_len: Option<u64>,
-    /// Hash of the row, partition or segment that it reads, as of [`CostHint::place_of`]; 0 if it
-    /// reads no single one.
+    /// Hash of the one row, partition or segment that the request reads; 0 if it reads several.
     pub place: u64,
 }
 

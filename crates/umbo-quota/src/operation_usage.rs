@@ -59,8 +59,8 @@ impl OperationUsage {
     }
 
     /// Returns what a request will probably cost. Writes are known by their length and rows but for their
-    /// time; reads by what those like it cost, which is `known` in micro-RU if they are remembered, and else by
-    /// the average, within what they may touch.
+    /// time; reads by the price of similar ones, `known` in micro-RU if it is remembered, and else by the
+    /// average, within their bounds.
     #[inline]
     pub(crate) fn estimate(
         &self,

@@ -1,8 +1,7 @@
-//! What reads have cost, by row, by partition and limit, and by size class: from it comes what the next one like
-//! them will cost.
+//! Prices of earlier reads, by row, by partition and limit, and by size class: the estimate of the next similar read.
 //!
-//! A table of words, each a part of its key's hash and a price. A newcomer takes the word of whoever was there, so that
-//! the memory is bounded and needs no order; two keys are taken for each other once in 65,536 times. Hot path:
+//! A table of words, each a part of its key's hash and a price. A new key replaces the word of
+//! an older one, so the memory is bounded and keeps no order. Two keys are mistaken for each other once in 65,536 times. Hot path:
 //! relaxed loads and stores, no lock and no allocation. A price that two threads learn at once may be lost.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -11,12 +10,12 @@ use umbo_types::{NamespaceId, Operation};
 
 use crate::cost::CostHint;
 
-/// Prices that are kept: 8 bytes each, half a MiB a dispatcher. Enough for the keys that make nine tenths of
-/// usual traffic. A power of two.
+/// Prices that are kept: 8 bytes each, half a MiB a dispatcher; enough for the frequent keys of a skewed workload. A
+/// power of two.
 const PRICES: usize = 1 << 16;
 /// Bits of a price in micro-RU; it is at most 281 million RU. The other bits of a word are of the key's hash.
 const PRICE_BITS: u32 = 48;
-/// A price that differs by more than this part from the last one has other contents.
+/// The row or partition has changed if its price differs by more than this part of the last one.
 const CHANGED_PART: u64 = 4;
 /// Binary digits of a length or limit that its size class keeps: numbers of a class differ by at most an eighth.
 const CLASS_DIGITS: u32 = 3;
@@ -25,14 +24,14 @@ const CLASS_DIGITS: u32 = 3;
 #[derive(Debug)]
 pub(crate) struct PriceMemory(Box<[AtomicU64]>);
 
-/// The keys of a request in the memory, from the narrowest; 0 stands for no key. They are a partition with limits, a row or
-/// partition, and a caller with an operation and the size of what the request says.
+/// The keys of the price of a request, from the narrowest; 0 is none. They are a partition with limits, a row or
+/// partition, and a caller with an operation and the size class of the request's bounds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct PriceKeys([u64; 3]);
 
 impl PriceKeys {
-    /// Returns the keys of a request of a caller, by the hash of its name. Writes have none: their length tells their
-    /// price.
+    /// Returns the keys of a request of a caller, by the hash of its name. Writes have none: their length gives
+    /// their price.
     #[inline]
     pub(crate) fn of(
         caller: u64,
@@ -67,14 +66,14 @@ impl Default for PriceMemory {
 }
 
 impl PriceMemory {
-    /// Returns what a request like this cost, in micro-RU, by the narrowest of its keys that is remembered.
+    /// Returns the price of an earlier similar request, in micro-RU, by the narrowest of its keys that is remembered.
     #[inline]
     pub(crate) fn recall(&self, keys: &PriceKeys) -> Option<u64> {
         keys.0.iter().find_map(|&key| self.price_of(key))
     }
 
-    /// Remembers the price of a request, in micro-RU. The last price is the best guess; small differences are of the
-    /// store's time, and are evened out.
+    /// Remembers the price of a request, in micro-RU. A changed price replaces the last one; small differences come from
+    /// the store's time and are averaged.
     #[inline]
     pub(crate) fn learn(&self, keys: &PriceKeys, price: u64) {
         for &key in keys.0.iter().filter(|&&key| key != 0) {
@@ -84,8 +83,8 @@ impl PriceMemory {
         }
     }
 
-    /// Remembers what the next get of a row that was written will cost, in micro-RU; displaces no other one, so that
-    /// many writes leave the prices of reads.
+    /// Remembers the price of the next get of a row that was written, in micro-RU. It replaces no price of another key,
+    /// so that many writes leave the prices of reads.
     pub(crate) fn learn_of_write(&self, namespace: NamespaceId, place: u64, price: u64) {
         let key = mixed(place, space(namespace, Operation::Get));
         if self.word(key).load(Relaxed) == 0 || self.price_of(key).is_some() {

@@ -81,7 +81,7 @@ pub(crate) struct Debit {
 /// Three policies that count by users or sessions find room without an allocation.
 pub(crate) type Debits = SmallVec<[Debit; 3]>;
 
-/// What a request's estimate was made of: what comes of it teaches the next one.
+/// The hint that an estimate was made from, and the keys under which its price will be remembered.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Foreseen {
     pub(crate) hint: CostHint,

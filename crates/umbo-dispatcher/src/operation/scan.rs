@@ -142,7 +142,7 @@ impl Selection {
         }
     }
 
-    /// Returns what it says of its cost. Segments of as many rows cost as much, unless they end.
+    /// Returns the hint of its cost.
     fn hint(&self) -> CostHint {
         CostHint {
             place: u64::from(self.segment) << 32 | u64::from(self.segments),

@@ -1,4 +1,4 @@
-//! What the log of a request becomes when the request leaves a record, and what it tells while the request runs.
+//! What the log of a request becomes when the request leaves a record. While the request runs, its line in the list.
 
 use std::time::{Duration, Instant};
 

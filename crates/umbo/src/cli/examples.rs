@@ -202,7 +202,7 @@ const EXAMPLES: &[(&str, &[&str])] = &[
     ("ps", &["umbo ps", "umbo ps -o ndjson"]),
     (
         "kill",
-        &["umbo kill 5f3a9c01000000000007 --reason 'scans at noon'"],
+        &["umbo kill 5f3a9c01000000000007 --reason 'broken crawler'"],
     ),
     (
         "bench",

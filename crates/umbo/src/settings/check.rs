@@ -31,22 +31,24 @@ impl Checker<'_> {
     fn check_bounds(&self, settings: &Settings) -> Result<(), SettingsError> {
         let server = &settings.server;
         self.within(
-            "server.connections_max",
-            &server.connections_max,
-            1..=1_000_000,
-        )?;
-        self.within(
             "server.connections_per_address_max",
             &server.connections_per_address_max,
             0..=1_000_000,
         )?;
+        for (key, most) in [
+            ("server.connections_max", server.connections_max),
+            (
+                "server.requests_in_flight_max",
+                server.requests_in_flight_max,
+            ),
+        ] {
+            self.within(key, &most, 1..=1_000_000)?;
+        }
         self.within(
-            "server.requests_in_flight_max",
-            &server.requests_in_flight_max,
-            1..=1_000_000,
+            "server.request_ru_max",
+            &server.request_ru_max,
+            0..=1_000_000_000,
         )?;
-        let cost = &server.request_ru_max;
-        self.within("server.request_ru_max", cost, 0..=1_000_000_000)?;
         for (key, span) in [
             ("server.header_timeout", server.header_timeout),
             ("server.body_timeout", server.body_timeout),
@@ -56,13 +58,12 @@ impl Checker<'_> {
         ] {
             self.within(key, &span, milliseconds(100)..=HOUR)?;
         }
-        self.within(
-            "server.drain_timeout",
-            &server.drain_timeout,
-            milliseconds(0)..=HOUR,
-        )?;
-        let delays = milliseconds(0)..=HOUR;
-        self.within("server.drain_delay", &server.drain_delay, delays)?;
+        for (key, span) in [
+            ("server.drain_timeout", server.drain_timeout),
+            ("server.drain_delay", server.drain_delay),
+        ] {
+            self.within(key, &span, milliseconds(0)..=HOUR)?;
+        }
         self.check_names(server)?;
         let memory = ByteCount(16 << 20)..=ByteCount(1 << 40);
         self.within("server.body_memory", &server.body_memory, memory.clone())?;

@@ -90,7 +90,7 @@ impl TestDispatcher {
                 body_timeout: Duration::from_secs(10),
                 default_timeout: Duration::from_secs(10),
                 records_stale_max: Duration::from_hours(24),
-                request_cost_max: umbo_types::RequestUnits::from_micros(u64::MAX),
+                request_cost_max: RequestUnits::from_micros(u64::MAX),
             },
             config_text: String::new(),
         });
