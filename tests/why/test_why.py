@@ -30,6 +30,7 @@ NEEDS = {
     "a HEAD": {"part-not-found"},
     "other settings": {"hot-keys-disabled", "quota-of-file", "token-of-file"},
     "a restart": {"shutting-down"},
+    "an operator": {"request-killed", "request-not-running"},
     # An operator whose token is the last one.
     "tokens": {"forbidden", "unauthenticated", "last-admin"},
 }

@@ -108,7 +108,15 @@ impl Charge {
     pub(crate) fn foresee(&mut self, hint: CostHint) {
         self.hint = hint;
         if let Some(reservation) = &mut self.reservation {
-            reservation.foresee(hint);
+            // The body as it was announced: its length is how explanations ask for the price of a write.
+            let announced = self
+                .hint
+                .body_len
+                .filter(|_| self.identified.operation.is_write());
+            reservation.foresee(CostHint {
+                body_len: announced.or(hint.body_len),
+                ..hint
+            });
         }
     }
 
