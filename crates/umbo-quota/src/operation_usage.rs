@@ -60,14 +60,14 @@ impl OperationUsage {
 
     /// Returns what a request will probably cost. Writes are known by their length and rows but for their
     /// time; reads by the price of similar ones, `known` in micro-RU if it is remembered, and else by the
-    /// average, within their bounds.
+    /// average. It is cut to their bounds unless it was learned under the same ones, as the flag says.
     #[inline]
     pub(crate) fn estimate(
         &self,
         weights: &Weights,
         operation: Operation,
         hint: &CostHint,
-        known: Option<u64>,
+        known: Option<(u64, bool)>,
     ) -> CostByUnit {
         if operation.is_write() {
             self.estimate_write(weights, operation, hint)
@@ -82,9 +82,10 @@ impl OperationUsage {
         weights: &Weights,
         operation: Operation,
         hint: &CostHint,
-        known: Option<u64>,
+        known: Option<(u64, bool)>,
     ) -> CostByUnit {
-        let mut price = known.unwrap_or_else(|| self.usual_price(weights, operation));
+        let usual = || (self.usual_price(weights, operation), false);
+        let (mut price, is_of_bounds) = known.unwrap_or_else(usual);
         let requests = self.requests().max(1);
         let mut work = ActualUsage {
             reads: 1,
@@ -93,7 +94,7 @@ impl OperationUsage {
         };
         if let Some(bytes_max) = self.bytes_max(hint) {
             work.read_bytes = work.read_bytes.min(bytes_max);
-            if known.is_none() {
+            if !is_of_bounds {
                 price = price.min(price_max(weights, operation, hint, bytes_max));
             }
         }

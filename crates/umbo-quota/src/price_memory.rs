@@ -66,10 +66,12 @@ impl Default for PriceMemory {
 }
 
 impl PriceMemory {
-    /// Returns the price of an earlier similar request, in micro-RU, by the narrowest of its keys that is remembered.
+    /// Returns the price of an earlier similar request, in micro-RU, by the narrowest of its keys that is remembered,
+    /// and whether it had the same bounds in the same partition.
     #[inline]
-    pub(crate) fn recall(&self, keys: &PriceKeys) -> Option<u64> {
-        keys.0.iter().find_map(|&key| self.price_of(key))
+    pub(crate) fn recall(&self, keys: &PriceKeys) -> Option<(u64, bool)> {
+        let mut keys = keys.0.iter().enumerate();
+        keys.find_map(|(at, &key)| Some((self.price_of(key)?, at == 0)))
     }
 
     /// Remembers the price of a request, in micro-RU. A changed price replaces the last one; small differences come from
@@ -149,11 +151,11 @@ mod tests {
         let memory = PriceMemory::default();
         assert_eq!(memory.recall(&row(7)), None);
         memory.learn(&row(7), 1_000);
-        assert_eq!(memory.recall(&row(7)), Some(1_000));
+        assert_eq!(memory.recall(&row(7)), Some((1_000, false)));
         memory.learn(&row(7), 1_100);
-        assert_eq!(memory.recall(&row(7)), Some(1_050));
+        assert_eq!(memory.recall(&row(7)), Some((1_050, false)));
         memory.learn(&row(7), 9_000);
-        assert_eq!(memory.recall(&row(7)), Some(9_000));
+        assert_eq!(memory.recall(&row(7)), Some((9_000, false)));
         assert_eq!(memory.recall(&row(8)), None);
     }
 
@@ -169,11 +171,11 @@ mod tests {
         };
         memory.learn(&get(1), 900);
         memory.learn_of_write(namespace, 1, 5_000);
-        assert_eq!(memory.recall(&get(1)), Some(5_000));
+        assert_eq!(memory.recall(&get(1)), Some((5_000, false)));
         for place in 2..=1_000_000 {
             memory.learn_of_write(namespace, place, 6_000);
         }
-        assert_eq!(memory.recall(&get(1)), Some(5_000));
+        assert_eq!(memory.recall(&get(1)), Some((5_000, false)));
     }
 
     #[test]
