@@ -166,9 +166,9 @@ error_codes! {
     RecordsUnreadable "records-unreadable" 503 true "Own records cannot be read"
         "The newest of Umbo's own records are not what this server reads: they are damaged, or a newer version wrote them. Nothing was applied. The server's log names the record; until it can be read, the last good records are in effect.";
     RequestKilled "request-killed" 409 false "Ended by an operator"
-        "An operator has ended this request while it ran: the detail says who and why. Of a read nothing is lost; an answer that was streamed can be continued with the cursor of its last line. A write that had reached the store may have been applied. Ask the operator before it is sent again.";
+        "An operator has ended the request: the detail says why. A stream goes on by its last cursor; a write may have been applied.";
     RequestNotRunning "request-not-running" 404 false "Request does not run"
-        "No request of this id runs on this server, or it has not run for long enough to be listed. GET /admin/v1/requests lists those that run; another server of the cluster may serve it.";
+        "No request of this id runs on this server, or not for long enough to be listed. Another server of the cluster may serve it: `umbo ps` asks all of them.";
     RequestTimeout "request-timeout" 408 true "Request too slow"
         "The request did not arrive in time. Nothing of it was applied.";
     RouteNotFound "route-not-found" 404 false "Route not found"

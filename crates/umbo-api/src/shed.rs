@@ -66,16 +66,16 @@ pub struct ShardOverload {
 /// How the busy time of a shard is shared among its callers. Learned while it serves; no quota follows it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct ShardBusy {
-    /// Longest busy time of a second in the last minutes, in milliseconds: its capacity, unless it never was busy.
+    /// Longest busy time of a second of late, in milliseconds: its capacity, unless it never was busy.
     pub capacity_ms: f64,
     /// Busy time of the second before, in milliseconds.
     pub busy_ms: f64,
     /// Callers of the second before; a caller counts once in each tier.
     pub callers: u64,
-    /// Fair share of each caller, in milliseconds of a second: the capacity by callers. Absent with fewer than two callers.
+    /// The capacity by callers: the fair share of each. Absent with fewer than two callers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub share_ms: Option<f64>,
-    /// Least busy time of a heavy read, in milliseconds. Heavy reads have permits apart. Absent while nothing is heavy.
+    /// Least busy time of a heavy read, in milliseconds. Absent while nothing is heavy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub heavy_read_ms: Option<f64>,
     /// Least busy time of a heavy write, in milliseconds. Absent while nothing is heavy.
@@ -121,8 +121,8 @@ pub struct TierOverload {
     pub penalty: f64,
     /// Factor on the price of callers with more than their fair share.
     pub penalty_above: f64,
-    /// Busy time that callers with more than their fair share may have, in milliseconds of a second; beyond it they are
-    /// refused. Absent while they are not.
+    /// Busy milliseconds of a second that callers with more than their fair share may have; beyond it they are refused.
+    /// Absent while they are not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub held_to_ms: Option<f64>,
     /// Requests that wait for the shard.
