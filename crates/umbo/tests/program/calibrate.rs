@@ -48,7 +48,7 @@ fn the_block_is_accepted_and_nothing_is_left() {
     for part in [
         "get 100 B",
         "scan 1000 × 1000 B",
-        "put 256",
+        "put 262144 B, 16 at once",
         "held out",
         "of a dispatcher for each caller: umbo quota set default-caller --rate ",
     ] {

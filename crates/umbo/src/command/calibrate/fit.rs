@@ -1,9 +1,11 @@
 //! The fit: weights of the cost model by non-negative least squares with relative errors.
 //!
 //! A busy millisecond is to cost the same whatever the operation. The busy time of a call is known once it has
-//! ended, and what it did (call, rows, bytes) mostly before. Most of a price is therefore the measured time, which
-//! also tells memory from disk, and the rest is fitted to the work. The measured time of a rung is the median of every
-//! other call, and the time that it is held against the median of the calls between.
+//! ended, and its call, rows and bytes mostly before; these do not tell whether pages are in memory. Most of a price is
+//! therefore the measured time, and the rest is fitted to the work of all rungs, hot and cold. When prices are judged,
+//! the time that is charged is the median of every other call, and is held against the median of the calls between.
+
+use std::time::Duration;
 
 use serde::Serialize;
 use umbo_quota::{ActualUsage, Weights};
@@ -11,7 +13,7 @@ use umbo_types::{Operation, RequestUnits};
 
 /// Part of a price that is measured time. The rest is known before the work is done, so that no request is free to
 /// begin and estimates hold; an error of the rest by 4 times leaves prices within 3-fold.
-const TIME_SHARE: f64 = 0.75;
+const TIME_SHARE: f64 = 0.8;
 /// Weights of the work: a read, a write, a row, 4,096 bytes read and 4,096 bytes written.
 const WORK_WEIGHTS: usize = 5;
 /// Fewest rungs to fit, two for each weight with the one of time.
@@ -74,9 +76,18 @@ impl Rung {
         self.work.service_time.as_secs_f64() * 1e3
     }
 
-    /// Returns the request units of a busy millisecond.
+    /// Returns the request units of a call.
+    pub(super) fn price(&self, weights: &Weights) -> f64 {
+        weights.price(self.operation, &self.work).as_f64()
+    }
+
+    /// Returns the request units of a busy millisecond, of calls that are charged by the very time that they took.
     pub(super) fn units_of_ms(&self, weights: &Weights) -> f64 {
-        weights.price(self.operation, &self.work).as_f64() / self.busy_ms
+        let work = ActualUsage {
+            service_time: Duration::from_secs_f64(self.busy_ms / 1e3),
+            ..self.work
+        };
+        weights.price(self.operation, &work).as_f64() / self.busy_ms
     }
 }
 
@@ -117,10 +128,9 @@ pub(super) fn fit(rungs: &[Rung], today: &Weights) -> Result<Fitted, String> {
              get from memory; give it more --seconds"
         ));
     };
-    let work = fit_work(&fitted, TIME_SHARE);
+    let work = fit_work(&fitted).map(|ms| ms * (1.0 - TIME_SHARE));
     let price_ms = dot(&reference.columns(), &work) + TIME_SHARE * reference.charged_ms();
-    let price = today.price(reference.operation, &reference.work).as_f64();
-    let units_of_ms = price / price_ms;
+    let units_of_ms = reference.price(today) / price_ms;
     let [read_base, write_base, row, read_bytes, write_bytes] =
         work.map(|ms| units(ms * units_of_ms));
     let weights = Weights {
@@ -132,12 +142,12 @@ pub(super) fn fit(rungs: &[Rung], today: &Weights) -> Result<Fitted, String> {
         write_bytes,
         latency_ms: units(TIME_SHARE * units_of_ms),
     };
-    let by_price = |rung: &Rung| rung.units_of_ms(&weights) * rung.busy_ms / units_of_ms;
+    let by_price = |rung: &Rung| rung.price(&weights) / units_of_ms;
     let mut quality = Vec::new();
     for (of, in_memory) in [("memory", true), ("disk", false)] {
         let is_of = |rung: &&Rung| rung.is_in_memory() == in_memory;
         let own: Vec<&Rung> = fitted.iter().copied().filter(is_of).collect();
-        let alone = fit_work(&own, 0.0);
+        let alone = fit_work(&own);
         let held_out = rungs.iter().filter(|rung| rung.is_held_out).filter(is_of);
         let held_out: Vec<&Rung> = held_out.collect();
         quality.push(judge(of, "price", &held_out, by_price));
@@ -167,12 +177,11 @@ fn units(price: f64) -> RequestUnits {
     RequestUnits::from_micros((price.clamp(0.0, highest) * 1e6).round() as u64)
 }
 
-/// Fits the weights of the work, in milliseconds, to the busy time without this share of the measured time.
-fn fit_work(rungs: &[&Rung], time_share: f64) -> [f64; WORK_WEIGHTS] {
+/// Fits the weights of the work, in milliseconds, to the time of all calls.
+fn fit_work(rungs: &[&Rung]) -> [f64; WORK_WEIGHTS] {
     let equations = rungs.iter().map(|rung| {
-        let target = rung.busy_ms - time_share * rung.charged_ms();
-        let columns = rung.columns().map(|column| column / rung.busy_ms);
-        (columns, target / rung.busy_ms)
+        let ms = f64::midpoint(rung.charged_ms(), rung.busy_ms);
+        (rung.columns().map(|column| column / ms), 1.0)
     });
     non_negative(&equations.collect::<Vec<_>>())
 }
@@ -250,8 +259,6 @@ pub(super) fn median(values: &mut [f64]) -> f64 {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
 
     /// Milliseconds of a read, a write, a row, 4,096 bytes read and 4,096 bytes written.
@@ -304,7 +311,7 @@ mod tests {
     #[test]
     fn known_weights_are_recovered() {
         let all = rungs(TRUE_MS, 0.05, 1.0);
-        let of_work = fit_work(&all.iter().collect::<Vec<_>>(), 0.0);
+        let of_work = fit_work(&all.iter().collect::<Vec<_>>());
         for (found, known) in of_work.iter().zip(TRUE_MS) {
             assert!((found / known - 1.0).abs() < 0.12, "{of_work:?}");
         }
@@ -346,7 +353,7 @@ mod tests {
     fn no_weight_is_negative() {
         // Each row makes a call faster: without the bound its weight would be below zero.
         let all = rungs([2.0, 2.0, -0.001, 0.0, 0.0], 0.0, 1.0);
-        let found = fit_work(&all.iter().collect::<Vec<_>>(), 0.0);
+        let found = fit_work(&all.iter().collect::<Vec<_>>());
         assert!(found.iter().all(|&weight| weight >= 0.0), "{found:?}");
         assert!(found[2] == 0.0);
         assert!(found[0] > 1.0 && found[1] > 1.0, "{found:?}");

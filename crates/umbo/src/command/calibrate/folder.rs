@@ -39,7 +39,7 @@ impl Drop for TemporaryFolder {
     }
 }
 
-/// Opens all files of a folder of data.
+/// Opens the files of all shards of a folder of data.
 pub(super) fn open_files(folder: &Path) -> Result<Vec<File>, CliError> {
     let failed = |source| CliError::File {
         verb: "read",
@@ -49,14 +49,17 @@ pub(super) fn open_files(folder: &Path) -> Result<Vec<File>, CliError> {
     let mut files = Vec::new();
     for entry in std::fs::read_dir(folder).map_err(failed)? {
         let path = entry.map_err(failed)?.path();
-        if path.is_file() {
+        if path
+            .extension()
+            .is_some_and(|extension| extension == "redb")
+        {
             files.push(File::open(path).map_err(failed)?);
         }
     }
     Ok(files)
 }
 
-/// Asks the system to drop the pages of files from its page cache, and returns whether their first pages are gone.
+/// Asks the system to drop the pages of files from its page cache, and returns whether their first pages are gone then.
 #[cfg(target_os = "linux")]
 pub(super) fn evict(files: &[File]) -> bool {
     use std::io::IoSliceMut;

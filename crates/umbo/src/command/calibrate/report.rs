@@ -76,7 +76,7 @@ impl CalibrationReport {
         let fitted = fit::fit(rungs, today)?;
         let weights = &fitted.weights;
         let of_rung = |rung: &Rung| {
-            let ru_fitted = weights.price(rung.operation, &rung.work).as_f64();
+            let ru_fitted = rung.price(weights);
             let fitted_ms = ru_fitted / fitted.units_of_ms;
             RungReport {
                 operation: rung.name.clone(),
@@ -87,7 +87,7 @@ impl CalibrationReport {
                 busy_ms: rung.busy_ms,
                 fitted_ms,
                 residual: fitted_ms / rung.busy_ms - 1.0,
-                ru_today: today.price(rung.operation, &rung.work).as_f64(),
+                ru_today: rung.price(today),
                 ru_fitted,
             }
         };
