@@ -355,7 +355,7 @@ mod tests {
         let all = rungs([2.0, 2.0, -0.001, 0.0, 0.0], 0.0, 1.0);
         let found = fit_work(&all.iter().collect::<Vec<_>>());
         assert!(found.iter().all(|&weight| weight >= 0.0), "{found:?}");
-        assert!(found[2] == 0.0);
+        assert!(found[2] < 1e-9, "{found:?}");
         assert!(found[0] > 1.0 && found[1] > 1.0, "{found:?}");
         assert_eq!(units(-1.0), RequestUnits::ZERO);
         assert_eq!(units(1e9), Weights::HIGHEST);
@@ -377,8 +377,9 @@ mod tests {
 
     #[test]
     fn the_median_is_in_the_middle() {
-        assert_eq!(median(&mut []), 0.0);
-        assert_eq!(median(&mut [3.0, 1.0, 2.0]), 2.0);
-        assert_eq!(median(&mut [4.0, 1.0, 2.0, 3.0]), 2.5);
+        let of = |values: &[f64]| format!("{:?}", median(&mut values.to_vec()));
+        assert_eq!(of(&[]), "0.0");
+        assert_eq!(of(&[3.0, 1.0, 2.0]), "2.0");
+        assert_eq!(of(&[4.0, 1.0, 2.0, 3.0]), "2.5");
     }
 }

@@ -65,8 +65,9 @@ pub(super) async fn measure(
     let cache = usize::try_from(settings.cache.0).unwrap_or(usize::MAX);
     let mut hot = Bench::open(settings, folder, cache)?;
     hot.fill().await?;
-    let half = end.saturating_duration_since(Instant::now()) / 2;
-    let mut rungs = hot.climb(Pages::Hot, end - half).await?;
+    let now = Instant::now();
+    let half = end.saturating_duration_since(now) / 2;
+    let mut rungs = hot.climb(Pages::Hot, now + half).await?;
     hot.close().await;
     let mut cold = Bench::open(settings, folder, COLD_CACHE)?;
     cold.evicted = open_files(folder)?;

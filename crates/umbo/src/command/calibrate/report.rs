@@ -200,7 +200,7 @@ impl CalibrationReport {
             text.push('\n');
         };
         line(format!(
-            "\nA busy millisecond is {} RU: a shard does {:.0} RU/s, a dispatcher {:.0} RU/s with {}",
+            "\nA busy millisecond of the store is {} RU: a shard does {:.0} RU/s, a dispatcher {:.0} RU/s with {}",
             figures(self.ru_per_busy_ms),
             self.shard_ru_per_s,
             self.dispatcher_ru_per_s,
@@ -291,8 +291,8 @@ fn plot(points: &[(f64, f64, char)]) -> String {
         ((part * (cells - 1) as f64).round().max(0.0) as usize).min(cells - 1)
     };
     let mut cells = vec![vec![' '; columns]; lines];
-    for column in 0..columns {
-        let line = column * (lines - 1) / (columns - 1);
+    for (line, column) in (0..columns).map(|column| (column * (lines - 1) / (columns - 1), column))
+    {
         cells[line][column] = '.';
     }
     for &(measured, fitted, mark) in points {
