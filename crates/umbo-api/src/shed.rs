@@ -19,10 +19,10 @@ use utoipa::ToSchema;
         }],
         "tiers": [{
             "tier": "sheddable", "penalised": true, "penalty": 1.0, "penalty_above": 8.0, "held_to_ms": 280.0,
-            "waiting": 12, "oldest_ms": 7.5, "overloaded": true, "shed": {"latency-ratio": 310, "queue-delay": 31}
+            "waiting": 12, "oldest_ms": 7.5, "overloaded": true, "shed": {"latency-ratio": 31}
         }],
         "queue": {"limit": 18, "in_flight": 18, "waiting": 12, "waiting_ru": 12.6},
-        "busy": {"capacity_ms": 840.0, "busy_ms": 410.0, "callers": 3, "share_ms": 280.0, "heavy_write_ms": 2.1}
+        "busy": {"capacity_ms": 840.0, "busy_ms": 410.0, "callers": 3, "share_ms": 280.0}
     }],
     "episodes_total": 1,
     "episodes": [{
@@ -63,14 +63,14 @@ pub struct ShardOverload {
     pub busy: ShardBusy,
 }
 
-/// How the busy time of a shard is shared among its callers. Learned while it serves; no quota follows it.
+/// How the busy time of a shard is shared among its callers.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct ShardBusy {
-    /// Longest busy time of a second of late, in milliseconds: its capacity, unless it never was busy.
+    /// Longest busy time of a second of late, in milliseconds.
     pub capacity_ms: f64,
     /// Busy time of the second before, in milliseconds.
     pub busy_ms: f64,
-    /// Callers of the second before; a caller counts once in each tier.
+    /// Callers of the second before, by tier.
     pub callers: u64,
     /// The capacity by callers: the fair share of each. Absent with fewer than two callers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -78,7 +78,7 @@ pub struct ShardBusy {
     /// Least busy time of a heavy read, in milliseconds. Absent while nothing is heavy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub heavy_read_ms: Option<f64>,
-    /// Least busy time of a heavy write, in milliseconds. Absent while nothing is heavy.
+    /// The same of writes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub heavy_write_ms: Option<f64>,
 }

@@ -10,8 +10,9 @@ use clap::{ArgMatches, CommandFactory as _, FromArgMatches as _, Parser, Subcomm
 
 use crate::cli_error::CliError;
 use crate::command::{
-    backup, bench, cluster, completion, config, dispatcher, dlq, doctor, events, fleet, hot, kv,
-    load, man, ns, quota, restore, running, serve, shard, shed, status, token, top, version, why,
+    backup, bench, calibrate, cluster, completion, config, dispatcher, dlq, doctor, events, fleet,
+    hot, kv, load, man, ns, quota, restore, running, serve, shard, shed, status, token, top,
+    version, why,
 };
 use crate::connection::ConnectionArgs;
 use crate::output;
@@ -67,6 +68,8 @@ enum Command {
     Kill(running::KillArguments),
     /// Measure this machine: gets, puts and ranges a second, and what limits them
     Bench(bench::Arguments),
+    /// Measure what operations cost on this machine, and fit the weights of `[cost]`
+    Calibrate(calibrate::Arguments),
     /// Plan the map of a cluster, and show its nodes
     Cluster(cluster::Arguments),
     /// Run a shard node of a cluster; list and check shards
@@ -130,6 +133,7 @@ impl Cli {
             Some(Command::Ps) => running::ps(connection),
             Some(Command::Kill(arguments)) => arguments.run(connection),
             Some(Command::Bench(arguments)) => arguments.run(connection),
+            Some(Command::Calibrate(arguments)) => arguments.run(connection),
             Some(Command::Cluster(arguments)) => arguments.run(connection),
             Some(Command::Shard(arguments)) => arguments.run(connection),
             Some(Command::Backup(arguments)) => arguments.run(connection),
@@ -157,7 +161,8 @@ const CLIENT_OPTIONS: [&str; 6] = [
     "criticality",
 ];
 /// Commands that call no server; `shard` and `version` are such where nothing follows them.
-const LOCAL: [&str; 8] = [
+const LOCAL: [&str; 9] = [
+    "calibrate",
     "restore",
     "serve",
     "dispatcher",

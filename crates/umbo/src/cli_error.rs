@@ -110,6 +110,9 @@ pub(crate) enum CliError {
         /// Files that were to be.
         files: u64,
     },
+    /// The store could not be measured, or the weights could not be fitted.
+    #[error("cannot calibrate: {0}")]
+    Calibration(String),
     /// A backup could not be made, read or put back.
     #[error("{0}")]
     Backup(String),
@@ -258,6 +261,7 @@ impl CliError {
             | Self::BadFiles { .. }
             | Self::NotGiven { .. }
             | Self::Backup(_)
+            | Self::Calibration(_)
             | Self::NotRepaired { .. } => 1,
             Self::MapNotFetched { .. }
             | Self::NoNodeAnswers

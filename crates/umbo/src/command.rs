@@ -2,6 +2,7 @@
 
 pub(crate) mod backup;
 pub(crate) mod bench;
+pub(crate) mod calibrate;
 pub(crate) mod cluster;
 pub(crate) mod completion;
 pub(crate) mod config;

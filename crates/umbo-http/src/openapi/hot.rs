@@ -131,7 +131,7 @@ const REPORTS: [ApiOperation; 3] = [
         summary: "Show whose work keeps shards busy",
         about: "The largest sources of the busy time of each shard: caller, operation, namespace and partition, of reads \
                 and writes of every kind. Of requests to the server that answers, since its start; now is the last \
-                two seconds. Short calls are sampled.",
+                two seconds.",
         parameters: &[&SHARD, &AT],
         body: None,
         answers: &[(

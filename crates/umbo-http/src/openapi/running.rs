@@ -10,7 +10,7 @@ const ID: Parameter = Parameter {
     name: "id",
     place: In::Path,
     schema: word,
-    about: "Id of the request, as the list and its answer tell it.",
+    about: "Id of the request.",
 };
 
 /// The operations.

@@ -23,7 +23,7 @@ use crate::flow::SPREAD;
 const TIERS: usize = Criticality::ALL.len();
 /// Callers of a tier that are told apart: one for each value of a byte.
 const CELLS: usize = 1 << u8::BITS;
-/// CallerCells that a caller may have: with half of all cells taken, one caller in sixteen finds none.
+/// Places in which a caller may have its cell: with half of all cells taken, one caller in sixteen finds none.
 const PROBES: usize = 4;
 /// Bits of a cell that hold busy time, in nanoseconds: more than two hours.
 const BUSY_BITS: u32 = 43;

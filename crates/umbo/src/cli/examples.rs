@@ -211,6 +211,13 @@ const EXAMPLES: &[(&str, &[&str])] = &[
             "umbo bench --running --connections 64 --seconds 5",
         ],
     ),
+    (
+        "calibrate",
+        &[
+            "umbo calibrate --data /var/lib/umbo",
+            "umbo calibrate --seconds 300 --write cost.toml",
+        ],
+    ),
     ("cluster", &["umbo cluster status"]),
     ("cluster status", &["umbo cluster status"]),
     (

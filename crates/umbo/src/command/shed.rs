@@ -88,7 +88,8 @@ fn report(status: &ShedStatus, is_all: bool) -> Result<(), CliError> {
     let classes: Vec<_> = classes.collect();
     output::write_list(Format::Table, &classes, &CLASS_HEADER, Vec::clone)?;
     output::write_bytes(b"\n")?;
-    output::write_list(Format::Table, &shards, &BUSY_HEADER, busy_cells)?;
+    let busy = |shard: &&ShardOverload| busy_cells(shard);
+    output::write_list(Format::Table, &shards, &BUSY_HEADER, busy)?;
     let tiers = status.shards.iter().flat_map(|shard| {
         let happens = |tier: &&TierOverload| is_all || is_affected(tier);
         let cells = |tier| tier_cells(shard.shard, tier);
@@ -133,7 +134,7 @@ fn class_cells(shard: u16, class: &ClassLatency) -> Vec<String> {
 }
 
 /// Returns busy times in milliseconds of a second.
-fn busy_cells(shard: &&ShardOverload) -> Vec<String> {
+fn busy_cells(shard: &ShardOverload) -> Vec<String> {
     let busy = &shard.busy;
     vec![
         shard.shard.to_string(),

@@ -5,6 +5,7 @@
 
 #![cfg(test)]
 
+mod calibrate;
 mod cluster;
 mod command_line;
 mod commands;

@@ -1,0 +1,100 @@
+//! `umbo calibrate`: measures what operations cost on this machine, and fits the weights of `[cost]` to it.
+//!
+//! Owns the order: rows are stored in a temporary folder, a ladder of operations is measured on hot and cold pages,
+//! the folder is removed however that ends, and then the weights are fitted and shown. Changes no setting.
+
+mod fit;
+mod folder;
+mod ladder;
+mod measure;
+mod report;
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use umbo_quota::Weights;
+
+use self::folder::TemporaryFolder;
+use self::report::CalibrationReport;
+use crate::cli_error::CliError;
+use crate::connection::ConnectionArgs;
+use crate::output::{self, Format};
+use crate::run_to_end::run_to_end;
+use crate::settings::{LoadedSettings, SettingsSources};
+
+const HELP: &str = "\
+It stores some 35 MB in a new folder below --data, on the disk that is to be measured, and removes them again. It asks
+no server and changes no setting: the [cost] block that it prints is for the settings file. Run it on a machine that
+does nothing else, with the optimized program. The section \"Sizing\" of the operator's guide explains the output.";
+
+/// Shortest and longest calibration, in seconds.
+const SECONDS: std::ops::RangeInclusive<u64> = 1..=3_600;
+
+/// Arguments of `umbo calibrate`.
+#[derive(Debug, Args)]
+#[command(after_help = HELP)]
+pub(crate) struct Arguments {
+    /// Settings file; else the file in `UMBO_CONFIG`, else `umbo.toml` if it exists
+    #[arg(short, long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Folder for the temporary data; else the one that the system has for it
+    #[arg(long, value_name = "DIR")]
+    data: Option<PathBuf>,
+    /// Seconds to measure for; at least four passes over all operations are made
+    #[arg(long, value_name = "N", default_value_t = 60, value_parser = clap::value_parser!(u64).range(SECONDS))]
+    seconds: u64,
+    /// Write the [cost] block to this new file, too
+    #[arg(long, value_name = "FILE")]
+    write: Option<PathBuf>,
+}
+
+impl Arguments {
+    /// Runs the command.
+    pub(crate) fn run(self, connection: &ConnectionArgs) -> Result<(), CliError> {
+        let settings = LoadedSettings::read(&SettingsSources {
+            file: self.config.clone(),
+            flags: Vec::new(),
+        })?
+        .settings;
+        if let Some(file) = self.write.as_ref().filter(|file| file.exists()) {
+            let text = format!(
+                "{} exists: the block is written to a new file",
+                file.display()
+            );
+            return Err(CliError::Usage(text));
+        }
+        let parent = self.data.clone().unwrap_or_else(std::env::temp_dir);
+        let folder = TemporaryFolder::create(&parent)?;
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .enable_all()
+            .build()
+            .map_err(CliError::start)?;
+        let data = folder.path().join("data");
+        let end = Instant::now() + Duration::from_secs(self.seconds);
+        let measured = run_to_end(&runtime, async {
+            tokio::select! {
+                measured = measure::measure(&settings.store, &data, end) => measured,
+                _ = tokio::signal::ctrl_c() => Err(CliError::Interrupted),
+            }
+        });
+        // Calls that were given up still hold the store, and end with the runtime.
+        drop(runtime);
+        drop(folder);
+        let (rungs, is_cold) = measured?;
+        let today = Weights::from(&settings.cost);
+        let report =
+            CalibrationReport::new(&rungs, &today, is_cold).map_err(CliError::Calibration)?;
+        if let Some(file) = &self.write {
+            std::fs::write(file, &report.block).map_err(|source| CliError::File {
+                verb: "write",
+                path: file.clone(),
+                source,
+            })?;
+        }
+        match connection.listing_format() {
+            Format::Table => output::write_bytes(report.screen().as_bytes()),
+            Format::Json | Format::Ndjson => output::write_json(&report),
+        }
+    }
+}

@@ -1,0 +1,385 @@
+//! The fit: weights of the cost model by non-negative least squares with relative errors.
+//!
+//! A busy millisecond is to cost the same whatever the operation. The busy time of a call is known once it has
+//! ended, and its call, rows and bytes mostly before; these do not tell whether pages are in memory. Most of a price is
+//! therefore the measured time, and the rest is fitted to the work of all rungs, hot and cold. When prices are judged,
+//! the time that is charged is the median of every other call, and is held against the median of the calls between.
+
+use std::time::Duration;
+
+use serde::Serialize;
+use umbo_quota::{ActualUsage, Weights};
+use umbo_types::{Operation, RequestUnits};
+
+/// Part of a price that is measured time. The rest is known before the work is done, so that no request is free to
+/// begin and estimates hold; an error of the rest by 4 times leaves prices within 3-fold.
+const TIME_SHARE: f64 = 0.8;
+/// Weights of the work: a read, a write, a row, 4,096 bytes read and 4,096 bytes written.
+const WORK_WEIGHTS: usize = 5;
+/// Fewest rungs to fit, two for each weight with the one of time.
+const RUNGS_MIN: usize = 2 * (WORK_WEIGHTS + 1);
+/// Bytes of the weights of bytes.
+const BYTES: f64 = 4_096.0;
+/// Sweeps of the descent, which usually ends within some hundreds.
+const SWEEPS: usize = 20_000;
+/// Relative change of a weight at which the descent has ended.
+const SETTLED: f64 = 1e-12;
+
+/// Where the pages of a rung were.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Pages {
+    /// In the caches of the store.
+    Hot,
+    /// In the file.
+    Cold,
+}
+
+/// A measured step of the ladder.
+#[derive(Debug, Clone)]
+pub(super) struct Rung {
+    /// Its name for people.
+    pub(super) name: String,
+    pub(super) operation: Operation,
+    pub(super) pages: Pages,
+    /// The work of a call; its service time is the time that is charged.
+    pub(super) work: ActualUsage,
+    /// Busy time of a call in milliseconds, which the price is held against.
+    pub(super) busy_ms: f64,
+    /// Calls measured.
+    pub(super) calls: usize,
+    /// Whether it takes no part in the fit.
+    pub(super) is_held_out: bool,
+    /// Whether it is the small get from memory whose price stays.
+    pub(super) is_reference: bool,
+}
+
+impl Rung {
+    /// Returns whether all work was done in memory: writes go to the disk.
+    pub(super) fn is_in_memory(&self) -> bool {
+        self.pages == Pages::Hot && !self.operation.is_write()
+    }
+
+    #[expect(clippy::cast_precision_loss)] // far below 2⁵³
+    fn columns(&self) -> [f64; WORK_WEIGHTS] {
+        let is_write = self.operation.is_write();
+        [
+            f64::from(u8::from(!is_write)),
+            f64::from(u8::from(is_write)),
+            self.work.rows as f64,
+            self.work.read_bytes as f64 / BYTES,
+            self.work.write_bytes as f64 / BYTES,
+        ]
+    }
+
+    fn charged_ms(&self) -> f64 {
+        self.work.service_time.as_secs_f64() * 1e3
+    }
+
+    /// Returns the request units of a call.
+    pub(super) fn price(&self, weights: &Weights) -> f64 {
+        weights.price(self.operation, &self.work).as_f64()
+    }
+
+    /// Returns the request units of a busy millisecond, of calls that are charged by the very time that they took.
+    pub(super) fn units_of_ms(&self, weights: &Weights) -> f64 {
+        let work = ActualUsage {
+            service_time: Duration::from_secs_f64(self.busy_ms / 1e3),
+            ..self.work
+        };
+        weights.price(self.operation, &work).as_f64() / self.busy_ms
+    }
+}
+
+/// How well times of held-out rungs are met.
+#[derive(Debug, Serialize)]
+pub(super) struct FitQuality {
+    /// `memory` or `disk`.
+    pub(super) of: &'static str,
+    /// `price`, or `work alone`: the weights of the work, fitted without the measured time.
+    pub(super) by: &'static str,
+    pub(super) rungs: usize,
+    /// R² of the logarithms.
+    pub(super) r2: f64,
+    /// Median of the relative errors.
+    pub(super) median_error: f64,
+}
+
+/// Fitted weights.
+#[derive(Debug)]
+pub(super) struct Fitted {
+    pub(super) weights: Weights,
+    /// Request units of a busy millisecond.
+    pub(super) units_of_ms: f64,
+    pub(super) quality: Vec<FitQuality>,
+}
+
+/// Fits all weights; the reference costs as much as `today`. Fails with the reason if the rungs are too few.
+pub(super) fn fit(rungs: &[Rung], today: &Weights) -> Result<Fitted, String> {
+    let fitted: Vec<&Rung> = rungs.iter().filter(|rung| !rung.is_held_out).collect();
+    let reads = fitted.iter().filter(|rung| !rung.operation.is_write());
+    let is_one_sided = matches!(fitted.len() - reads.count(), 0 | 1);
+    let reference = rungs.iter().find(|rung| rung.is_reference);
+    let (false, false, Some(reference)) = (fitted.len() < RUNGS_MIN, is_one_sided, reference)
+    else {
+        let found = fitted.len();
+        return Err(format!(
+            "{found} rungs were measured, too few to fit: at least {RUNGS_MIN} are needed, with writes and a small \
+             get from memory; give it more --seconds"
+        ));
+    };
+    let work = fit_work(&fitted).map(|ms| ms * (1.0 - TIME_SHARE));
+    let price_ms = dot(&reference.columns(), &work) + TIME_SHARE * reference.charged_ms();
+    let units_of_ms = reference.price(today) / price_ms;
+    let [read_base, write_base, row, read_bytes, write_bytes] =
+        work.map(|ms| units(ms * units_of_ms));
+    let weights = Weights {
+        version: today.version.saturating_add(1),
+        read_base,
+        write_base,
+        row,
+        read_bytes,
+        write_bytes,
+        latency_ms: units(TIME_SHARE * units_of_ms),
+    };
+    let by_price = |rung: &Rung| rung.price(&weights) / units_of_ms;
+    let mut quality = Vec::new();
+    for (of, in_memory) in [("memory", true), ("disk", false)] {
+        let is_of = |rung: &&Rung| rung.is_in_memory() == in_memory;
+        let own: Vec<&Rung> = fitted.iter().copied().filter(is_of).collect();
+        let alone = fit_work(&own);
+        let held_out = rungs.iter().filter(|rung| rung.is_held_out).filter(is_of);
+        let held_out: Vec<&Rung> = held_out.collect();
+        quality.push(judge(of, "price", &held_out, by_price));
+        let by_work = |rung: &Rung| dot(&rung.columns(), &alone);
+        quality.push(judge(of, "work alone", &held_out, by_work));
+    }
+    Ok(Fitted {
+        weights,
+        units_of_ms,
+        quality,
+    })
+}
+
+/// Returns the rungs whose busy millisecond costs least and most, each with its price. `None` without rungs.
+pub(super) fn extremes<'a>(rungs: &'a [Rung], weights: &Weights) -> [Option<(f64, &'a Rung)>; 2] {
+    let priced = || rungs.iter().map(|rung| (rung.units_of_ms(weights), rung));
+    [
+        priced().min_by(|one, other| one.0.total_cmp(&other.0)),
+        priced().max_by(|one, other| one.0.total_cmp(&other.0)),
+    ]
+}
+
+/// Returns a price as the settings can have it.
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // neither negative nor above the highest
+fn units(price: f64) -> RequestUnits {
+    let highest = Weights::HIGHEST.as_f64();
+    RequestUnits::from_micros((price.clamp(0.0, highest) * 1e6).round() as u64)
+}
+
+/// Fits the weights of the work, in milliseconds, to the time of all calls.
+fn fit_work(rungs: &[&Rung]) -> [f64; WORK_WEIGHTS] {
+    let equations = rungs.iter().map(|rung| {
+        let ms = f64::midpoint(rung.charged_ms(), rung.busy_ms);
+        (rung.columns().map(|column| column / ms), 1.0)
+    });
+    non_negative(&equations.collect::<Vec<_>>())
+}
+
+/// Solves equations by non-negative least squares: cyclic descent along one coordinate at a time, which ends in the
+/// only minimum.
+fn non_negative(equations: &[([f64; WORK_WEIGHTS], f64)]) -> [f64; WORK_WEIGHTS] {
+    let mut products = [[0.0; WORK_WEIGHTS]; WORK_WEIGHTS];
+    let mut targets = [0.0; WORK_WEIGHTS];
+    for (columns, target) in equations {
+        for (one, &column) in columns.iter().enumerate() {
+            targets[one] += column * target;
+            for (product, other) in products[one].iter_mut().zip(columns) {
+                *product += column * other;
+            }
+        }
+    }
+    let mut found = [0.0_f64; WORK_WEIGHTS];
+    for _ in 0..SWEEPS {
+        let mut is_settled = true;
+        for at in 0..WORK_WEIGHTS {
+            if products[at][at] <= 0.0 {
+                continue;
+            }
+            let missing = targets[at] - dot(&products[at], &found);
+            let next = (found[at] + missing / products[at][at]).max(0.0);
+            is_settled &= (next - found[at]).abs() <= SETTLED * next.max(found[at]);
+            found[at] = next;
+        }
+        if is_settled {
+            break;
+        }
+    }
+    found
+}
+
+fn dot(one: &[f64; WORK_WEIGHTS], other: &[f64; WORK_WEIGHTS]) -> f64 {
+    one.iter().zip(other).map(|(one, other)| one * other).sum()
+}
+
+#[expect(clippy::cast_precision_loss)] // some dozens of rungs
+fn judge(
+    of: &'static str,
+    by: &'static str,
+    rungs: &[&Rung],
+    predicted_ms: impl Fn(&Rung) -> f64,
+) -> FitQuality {
+    let count = rungs.len().max(1) as f64;
+    let mean = rungs.iter().map(|rung| rung.busy_ms.ln()).sum::<f64>() / count;
+    let (mut missed, mut all, mut errors) = (0.0, 0.0, Vec::new());
+    for rung in rungs {
+        let predicted = predicted_ms(rung).max(f64::MIN_POSITIVE);
+        missed += (predicted.ln() - rung.busy_ms.ln()).powi(2);
+        all += (rung.busy_ms.ln() - mean).powi(2);
+        errors.push((predicted - rung.busy_ms).abs() / rung.busy_ms);
+    }
+    FitQuality {
+        of,
+        by,
+        rungs: rungs.len(),
+        r2: if all > 0.0 { 1.0 - missed / all } else { 0.0 },
+        median_error: median(&mut errors),
+    }
+}
+
+/// Returns the median; 0 of nothing.
+pub(super) fn median(values: &mut [f64]) -> f64 {
+    values.sort_unstable_by(f64::total_cmp);
+    match values.len() {
+        0 => 0.0,
+        len if len % 2 == 1 => values[len / 2],
+        len => f64::midpoint(values[len / 2 - 1], values[len / 2]),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Milliseconds of a read, a write, a row, 4,096 bytes read and 4,096 bytes written.
+    const TRUE_MS: [f64; WORK_WEIGHTS] = [0.004, 0.9, 0.0006, 0.0015, 0.03];
+
+    /// Returns rungs of known weights, some of them wrong by up to this part, and cold ones that take longer.
+    fn rungs(true_ms: [f64; WORK_WEIGHTS], noise: f64, cold: f64) -> Vec<Rung> {
+        let mut rungs = Vec::new();
+        let sizes: [(u64, u64); 8] = [
+            (1, 100),
+            (1, 4_096),
+            (1, 65_536),
+            (1, 262_144),
+            (10, 100),
+            (100, 100),
+            (100, 1_000),
+            (1_000, 1_000),
+        ];
+        for (pages, times) in [(Pages::Hot, 1.0), (Pages::Cold, cold)] {
+            for operation in [Operation::Get, Operation::Put] {
+                for (rows, len) in sizes {
+                    let (is_write, at) = (operation.is_write(), rungs.len());
+                    let bytes = rows * len;
+                    let mut rung = Rung {
+                        name: format!("{at}"),
+                        operation,
+                        pages,
+                        work: ActualUsage {
+                            rows,
+                            read_bytes: if is_write { 0 } else { bytes },
+                            write_bytes: if is_write { bytes } else { 0 },
+                            ..ActualUsage::default()
+                        },
+                        busy_ms: 1.0,
+                        calls: 10,
+                        is_held_out: at % 3 == 2,
+                        is_reference: at == 0,
+                    };
+                    let ms = dot(&rung.columns(), &true_ms) * times;
+                    let wrong = [-noise, noise, 0.0, noise / 2.0, -noise / 2.0][at % 5];
+                    rung.busy_ms = ms * (1.0 + wrong);
+                    rung.work.service_time = Duration::from_secs_f64(ms / 1e3);
+                    rungs.push(rung);
+                }
+            }
+        }
+        rungs
+    }
+
+    #[test]
+    fn known_weights_are_recovered() {
+        let all = rungs(TRUE_MS, 0.05, 1.0);
+        let of_work = fit_work(&all.iter().collect::<Vec<_>>());
+        for (found, known) in of_work.iter().zip(TRUE_MS) {
+            assert!((found / known - 1.0).abs() < 0.12, "{of_work:?}");
+        }
+        let today = Weights::default();
+        let fitted = fit(&all, &today).unwrap();
+        let reference = &all[0];
+        let price = |weights: &Weights| weights.price(Operation::Get, &reference.work).as_f64();
+        assert!((price(&fitted.weights) / price(&today) - 1.0).abs() < 0.01);
+        let ms = fitted.weights.latency_ms.as_f64();
+        assert!((ms / fitted.units_of_ms - TIME_SHARE).abs() < 0.001, "{ms}");
+        assert_eq!(fitted.weights.version, today.version + 1);
+        for quality in &fitted.quality {
+            assert!(
+                quality.r2 > 0.98 && quality.median_error < 0.1,
+                "{quality:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn the_price_is_the_work_also_where_the_work_does_not_tell_the_time() {
+        let all = rungs(TRUE_MS, 0.05, 20.0);
+        let fitted = fit(&all, &Weights::default()).unwrap();
+        let ratio = |weights: &Weights| {
+            let [least, most] = extremes(&all, weights).map(|found| found.unwrap().0);
+            most / least
+        };
+        assert!(ratio(&Weights::default()) > 20.0);
+        assert!(ratio(&fitted.weights) < 3.0, "{:?}", fitted.weights);
+        for quality in fitted.quality.iter().filter(|one| one.by == "price") {
+            assert!(
+                quality.r2 > 0.9 && quality.median_error < 0.25,
+                "{quality:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn no_weight_is_negative() {
+        // Each row makes a call faster: without the bound its weight would be below zero.
+        let all = rungs([2.0, 2.0, -0.001, 0.0, 0.0], 0.0, 1.0);
+        let found = fit_work(&all.iter().collect::<Vec<_>>());
+        assert!(found.iter().all(|&weight| weight >= 0.0), "{found:?}");
+        assert!(found[2] < 1e-9, "{found:?}");
+        assert!(found[0] > 1.0 && found[1] > 1.0, "{found:?}");
+        assert_eq!(units(-1.0), RequestUnits::ZERO);
+        assert_eq!(units(1e9), Weights::HIGHEST);
+    }
+
+    #[test]
+    fn too_few_rungs_are_refused() {
+        let (all, today) = (rungs(TRUE_MS, 0.0, 1.0), Weights::default());
+        assert!(fit(&all[..9], &today).unwrap_err().contains("too few"));
+        assert!(fit(&[], &today).is_err());
+        let reads = all.iter().filter(|rung| !rung.operation.is_write());
+        let reads: Vec<Rung> = reads.cloned().collect();
+        let reads = [reads.clone(), reads].concat();
+        assert!(fit(&reads, &today).unwrap_err().contains("writes"));
+        let mut without = all;
+        without[0].is_reference = false;
+        assert!(fit(&without, &today).is_err());
+    }
+
+    #[test]
+    fn the_median_is_in_the_middle() {
+        let of = |values: &[f64]| format!("{:?}", median(&mut values.to_vec()));
+        assert_eq!(of(&[]), "0.0");
+        assert_eq!(of(&[3.0, 1.0, 2.0]), "2.0");
+        assert_eq!(of(&[4.0, 1.0, 2.0, 3.0]), "2.5");
+    }
+}
