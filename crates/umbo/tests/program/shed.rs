@@ -17,7 +17,8 @@ const STATUS: &str = r#"{"enabled":true,"shards":[
          "overloaded":true,"shed":{"queue-delay":31}},
         {"tier":"critical","penalised":false,"penalty":1,"penalty_above":1,"waiting":0,"oldest_ms":0,
          "overloaded":false,"shed":{}}],
-        "queue":{"limit":18,"in_flight":18,"waiting":12,"waiting_ru":12.6}}],
+        "queue":{"limit":18,"in_flight":18,"waiting":12,"waiting_ru":12.6},
+        "busy":{"capacity_ms":840,"busy_ms":410.5,"callers":3,"share_ms":280,"heavy_write_ms":2.1}}],
     "episodes_total":2,"episodes":[
     {"number":2,"shard":1,"class":"range","input":"latency-ratio","pressure_max":0.8,"tier_max":"sheddable","ratio":0.24,"ratio_min":0.19,
      "p95_ms":3.6,"normal_p95_ms":0.87,"started_at":1500,"duration_ms":2300,"under_way":true,
@@ -57,8 +58,11 @@ fn the_status_shows_what_is_overloaded() {
             "1 range overloaded 0.75 0.20 4.250 0.870 1830",
             "1 scan ok 0.00 - - - 0",
             "",
-            "SHARD TIER PENALTY ABOVE-SHARE WAITING OLDEST-MS QUEUE SHED",
-            "1 sheddable x4.00 x8.00 12 7.500 overloaded queue-delay=31",
+            "SHARD BUSY-MS CAPACITY-MS CALLERS SHARE-MS HEAVY-READ-MS HEAVY-WRITE-MS",
+            "1 410.500 840.000 3 280.000 - 2.100",
+            "",
+            "SHARD TIER PENALTY ABOVE-SHARE HELD-TO-MS WAITING OLDEST-MS QUEUE SHED",
+            "1 sheddable x4.00 x8.00 - 12 7.500 overloaded queue-delay=31",
         ]
     );
     assert!(
@@ -74,9 +78,9 @@ fn the_status_shows_what_is_overloaded() {
 fn the_status_shows_all_where_it_is_asked_to() {
     let ran = umbo(&overloaded(), 0, &["status", "--all"]);
     let lines = lines(ran.text());
-    assert_eq!(lines.len(), 1 + 3 + 1 + 1 + 3, "{lines:?}");
+    assert_eq!(lines.len(), 1 + 3 + 2 + 2 + 2 + 3, "{lines:?}");
     assert!(lines.contains(&"0 point-read ok 0.00 1.02 0.100 0.102 400".to_owned()));
-    assert!(lines.contains(&"1 critical - - 0 0.000 ok -".to_owned()));
+    assert!(lines.contains(&"1 critical - - - 0 0.000 ok -".to_owned()));
 }
 
 #[test]
