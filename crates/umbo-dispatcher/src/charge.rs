@@ -106,17 +106,15 @@ impl Charge {
 
     /// Estimates the request anew, once more is known of it.
     pub(crate) fn foresee(&mut self, hint: CostHint) {
-        self.hint = hint;
+        // The body as it was announced: explanations ask by its length for the price of a write.
+        let is_write = self.identified.operation.is_write();
+        let announced = self.hint.body_len.filter(|_| is_write);
+        self.hint = CostHint {
+            body_len: announced.or(hint.body_len),
+            ..hint
+        };
         if let Some(reservation) = &mut self.reservation {
-            // The body as it was announced: its length is how explanations ask for the price of a write.
-            let announced = self
-                .hint
-                .body_len
-                .filter(|_| self.identified.operation.is_write());
-            reservation.foresee(CostHint {
-                body_len: announced.or(hint.body_len),
-                ..hint
-            });
+            reservation.foresee(self.hint);
         }
     }
 
