@@ -44,7 +44,7 @@ pub(crate) struct Arguments {
     /// Seconds to measure for; at least four passes over all operations are made
     #[arg(long, value_name = "N", default_value_t = 60, value_parser = clap::value_parser!(u64).range(SECONDS))]
     seconds: u64,
-    /// Write the [cost] block to this new file, too
+    /// Write the block of `[cost]` to this new file, too
     #[arg(long, value_name = "FILE")]
     write: Option<PathBuf>,
 }
