@@ -1,8 +1,8 @@
 //! The list of requests that run, which operators see, and the order to end one.
 //!
-//! Listed are requests that have waited for the store for [`LISTED_AFTER`], and ranges and scans that are streamed in
-//! more than one chunk. All others are too short to be named, and cost nothing here. A listed
-//! request removes itself when it ends, on every way out; the bound on requests in flight bounds the list.
+//! Listed are requests that have waited for the store for `LISTED_AFTER`, and ranges and scans that are
+//! streamed in more than one chunk. All others are too short to be named, and cost nothing here. A listed request
+//! removes itself when it ends, on every way out; the bound on requests in flight bounds the list.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};

@@ -14,7 +14,8 @@ use umbo_types::Timestamp;
 
 use crate::metrics::{HistorySampler, MetricVisitor, StepSamples};
 
-/// How often files are written, in seconds: what a crash loses at most.
+/// How often files are written, in seconds: what a crash loses at most. At the ends of minutes of the wall clock, as
+/// a block of the files is such a minute: a write at another time would leave the block under way to the next one.
 const WRITE_INTERVAL: u64 = 60;
 
 /// The recorder of a process.
@@ -23,8 +24,8 @@ pub struct Recorder {
     sampler: HistorySampler,
     sampled_at: Option<Instant>,
     files: Option<HistoryFiles>,
-    /// When files were written last, in seconds since the Unix epoch.
-    written_at: u64,
+    /// The minute at whose begin files were written last, since the Unix epoch.
+    written: u64,
 }
 
 impl Recorder {
@@ -60,7 +61,7 @@ impl Recorder {
         };
         let recorder = Self {
             files,
-            written_at: second,
+            written: second / WRITE_INTERVAL,
             ..Self::default()
         };
         (recorder, events)
@@ -97,11 +98,11 @@ impl Recorder {
         {
             history.record_step(level, step, values);
         }
-        let is_due = second.abs_diff(self.written_at) >= WRITE_INTERVAL;
-        let Some(files) = self.files.as_mut().filter(|_| is_due) else {
+        let minute = (second + 1) / WRITE_INTERVAL;
+        let Some(files) = self.files.as_mut().filter(|_| minute != self.written) else {
             return;
         };
-        self.written_at = second;
+        self.written = minute;
         let blocks = files.blocks(&history, &happenings(), false);
         drop(history);
         if let Err(error) = files.append(blocks) {
@@ -129,7 +130,49 @@ pub fn ended_second(now: Timestamp) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use umbo_observe::names;
+
     use super::*;
+
+    #[test]
+    fn a_crash_at_any_second_loses_a_minute_at_most() {
+        const BEGIN: u64 = 1_800_000_000;
+        const STEP: u64 = 10;
+        for offset in 0..WRITE_INTERVAL {
+            let folder = tempfile::tempdir().unwrap();
+            let start = Timestamp((BEGIN + offset) * 1_000_000);
+            let before = Mutex::new(History::new());
+            let (mut recorder, _) = Recorder::open(folder.path(), start, &before);
+            for second in BEGIN + offset..BEGIN + 200 {
+                let wall = Timestamp((second + 1) * 1_000_000);
+                let key = SeriesKey::new(&names::CALLER_RU, "a");
+                recorder.record(
+                    &before,
+                    (Instant::now(), wall),
+                    |_| (),
+                    |_| vec![(key, 1.0)],
+                    Vec::new,
+                );
+                if second % 7 > 0 {
+                    continue;
+                }
+                let after = Mutex::new(History::new());
+                drop(Recorder::open(folder.path(), wall, &after));
+                let (before, after) = (before.lock().unwrap(), after.lock().unwrap());
+                let first_lost = (second + 1) / WRITE_INTERVAL * WRITE_INTERVAL;
+                for step in (BEGIN + offset) / STEP..first_lost / STEP {
+                    assert!(
+                        before.step(1, step).next().is_some(),
+                        "{offset} {second} {step}"
+                    );
+                    assert!(
+                        after.step(1, step).next().is_some(),
+                        "{offset} {second} {step}"
+                    );
+                }
+            }
+        }
+    }
 
     #[test]
     fn a_sample_counts_for_the_second_that_ends_nearest() {
