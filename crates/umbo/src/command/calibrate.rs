@@ -3,19 +3,19 @@
 //! Owns the order: rows are stored in a temporary folder, a ladder of operations is measured on hot and cold pages,
 //! the folder is removed however that ends, and then the weights are fitted and shown. Changes no setting.
 
+mod cold;
 mod fit;
-mod folder;
 mod ladder;
 mod measure;
 mod report;
 
+use std::io::ErrorKind;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use clap::Args;
 use umbo_quota::Weights;
 
-use self::folder::TemporaryFolder;
 use self::report::CalibrationReport;
 use crate::cli_error::CliError;
 use crate::connection::ConnectionArgs;
@@ -53,19 +53,22 @@ impl Arguments {
     /// Runs the command.
     pub(crate) fn run(self, connection: &ConnectionArgs) -> Result<(), CliError> {
         let settings = LoadedSettings::read(&SettingsSources {
-            file: self.config.clone(),
+            file: self.config,
             flags: Vec::new(),
         })?
         .settings;
-        if let Some(file) = self.write.as_ref().filter(|file| file.exists()) {
-            let text = format!(
-                "{} exists: the block is written to a new file",
-                file.display()
-            );
-            return Err(CliError::Usage(text));
+        let failed = |verb, path: &PathBuf| {
+            let path = path.clone();
+            move |source| CliError::File { verb, path, source }
+        };
+        if let Some(path) = self.write.as_ref().filter(|path| path.exists()) {
+            return Err(failed("create", path)(ErrorKind::AlreadyExists.into()));
         }
-        let parent = self.data.clone().unwrap_or_else(std::env::temp_dir);
-        let folder = TemporaryFolder::create(&parent)?;
+        let parent = self.data.unwrap_or_else(std::env::temp_dir);
+        let folder = tempfile::Builder::new()
+            .prefix(".umbo-calibrate-")
+            .tempdir_in(&parent);
+        let folder = folder.map_err(failed("use", &parent))?;
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .enable_all()
             .build()
@@ -82,15 +85,9 @@ impl Arguments {
         drop(runtime);
         drop(folder);
         let (rungs, is_cold) = measured?;
-        let today = Weights::from(&settings.cost);
-        let report =
-            CalibrationReport::new(&rungs, &today, is_cold).map_err(CliError::Calibration)?;
-        if let Some(file) = &self.write {
-            std::fs::write(file, &report.block).map_err(|source| CliError::File {
-                verb: "write",
-                path: file.clone(),
-                source,
-            })?;
+        let report = CalibrationReport::new(&rungs, &Weights::from(&settings.cost), is_cold);
+        if let Some(path) = &self.write {
+            std::fs::write(path, &report.block).map_err(failed("write", path))?;
         }
         match connection.listing_format() {
             Format::Table => output::write_bytes(report.screen().as_bytes()),

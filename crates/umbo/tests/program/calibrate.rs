@@ -46,17 +46,22 @@ fn the_block_is_accepted_and_nothing_is_left() {
     );
     umbo(at, 0, &["config", "check", "cost.toml"]);
     for part in [
-        "get 100 B",
-        "scan 1000 × 1000 B",
-        "put 262144 B, 16 at once",
-        "held out",
+        "held-out",
+        "held out, disk: ",
         "of a dispatcher for each caller: umbo quota set default-caller --rate ",
     ] {
         assert!(ran.text().contains(part), "{part}: {}", ran.text());
     }
+    let put = ["put", "1", "262144", "16", "cold"];
+    let is_put = |line: &str| line.split_whitespace().take(put.len()).eq(put);
+    assert!(ran.text().lines().any(is_put), "{}", ran.text());
     // A file that is there is not replaced, and nothing is measured first.
-    let again = umbo(at, 2, &command);
-    assert!(again.err.contains("cost.toml exists"), "{}", again.err);
+    let again = umbo(at, 1, &command);
+    assert!(
+        again.err.contains("cannot create cost.toml: "),
+        "{}",
+        again.err
+    );
 }
 
 #[test]
@@ -74,7 +79,7 @@ fn the_report_is_json_too() {
     for pages in ["hot", "cold"] {
         let of: Vec<_> = rungs.iter().filter(|rung| rung["pages"] == pages).collect();
         let held_out = of.iter().filter(|rung| rung["is_held_out"] == true).count();
-        assert_eq!((of.len(), held_out), (61, 20), "{pages}");
+        assert_eq!((of.len(), held_out), (59, 19), "{pages}");
     }
     for rung in rungs {
         assert!(rung["calls"].as_u64().unwrap() >= 4, "{rung}");
@@ -83,13 +88,12 @@ fn the_report_is_json_too() {
     }
     // How well it fits is a matter of the machine; that all of it is judged is not.
     let judged: Vec<_> = report["quality"].as_array().unwrap().iter().collect();
-    let judged = judged
+    let judged: u64 = judged
         .iter()
-        .map(|one| (&one["of"], &one["by"], one["rungs"].as_u64()));
-    let judged: Vec<_> = judged
-        .map(|one| format!("{} {} {:?}", one.0, one.1, one.2))
-        .collect();
-    assert_eq!(judged.len(), 4, "{judged:?}");
+        .map(|one| one["rungs"].as_u64().unwrap())
+        .sum();
+    assert_eq!(judged, 38);
+    assert!(report["spread_fitted"].as_f64().unwrap() >= 1.0);
     let shard = report["shard_ru_per_s"].as_f64().unwrap();
     let processors = report["processors"].as_f64().unwrap();
     assert!(shard > 0.0);

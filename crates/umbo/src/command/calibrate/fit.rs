@@ -9,15 +9,15 @@ use std::time::Duration;
 
 use serde::Serialize;
 use umbo_quota::{ActualUsage, Weights};
-use umbo_types::{Operation, RequestUnits};
+use umbo_types::RequestUnits;
+
+use super::ladder::{LadderStep, SMALL_GET};
 
 /// Part of a price that is measured time. The rest is known before the work is done, so that no request is free to
 /// begin and estimates hold; an error of the rest by 4 times leaves prices within 3-fold.
 const TIME_SHARE: f64 = 0.8;
 /// Weights of the work: a read, a write, a row, 4,096 bytes read and 4,096 bytes written.
 const WORK_WEIGHTS: usize = 5;
-/// Fewest rungs to fit, two for each weight with the one of time.
-const RUNGS_MIN: usize = 2 * (WORK_WEIGHTS + 1);
 /// Bytes of the weights of bytes.
 const BYTES: f64 = 4_096.0;
 /// Sweeps of the descent, which usually ends within some hundreds.
@@ -38,9 +38,7 @@ pub(super) enum Pages {
 /// A measured step of the ladder.
 #[derive(Debug, Clone)]
 pub(super) struct Rung {
-    /// Its name for people.
-    pub(super) name: String,
-    pub(super) operation: Operation,
+    pub(super) step: LadderStep,
     pub(super) pages: Pages,
     /// The work of a call; its service time is the time that is charged.
     pub(super) work: ActualUsage,
@@ -50,19 +48,17 @@ pub(super) struct Rung {
     pub(super) calls: usize,
     /// Whether it takes no part in the fit.
     pub(super) is_held_out: bool,
-    /// Whether it is the small get from memory whose price stays.
-    pub(super) is_reference: bool,
 }
 
 impl Rung {
     /// Returns whether all work was done in memory: writes go to the disk.
-    pub(super) fn is_in_memory(&self) -> bool {
-        self.pages == Pages::Hot && !self.operation.is_write()
+    fn is_in_memory(&self) -> bool {
+        self.pages == Pages::Hot && !self.step.operation.is_write()
     }
 
     #[expect(clippy::cast_precision_loss)] // far below 2⁵³
     fn columns(&self) -> [f64; WORK_WEIGHTS] {
-        let is_write = self.operation.is_write();
+        let is_write = self.step.operation.is_write();
         [
             f64::from(u8::from(!is_write)),
             f64::from(u8::from(is_write)),
@@ -78,16 +74,16 @@ impl Rung {
 
     /// Returns the request units of a call.
     pub(super) fn price(&self, weights: &Weights) -> f64 {
-        weights.price(self.operation, &self.work).as_f64()
+        weights.price(self.step.operation, &self.work).as_f64()
     }
 
     /// Returns the request units of a busy millisecond, of calls that are charged by the very time that they took.
-    pub(super) fn units_of_ms(&self, weights: &Weights) -> f64 {
+    fn units_of_ms(&self, weights: &Weights) -> f64 {
         let work = ActualUsage {
             service_time: Duration::from_secs_f64(self.busy_ms / 1e3),
             ..self.work
         };
-        weights.price(self.operation, &work).as_f64() / self.busy_ms
+        weights.price(self.step.operation, &work).as_f64() / self.busy_ms
     }
 }
 
@@ -96,8 +92,6 @@ impl Rung {
 pub(super) struct FitQuality {
     /// `memory` or `disk`.
     pub(super) of: &'static str,
-    /// `price`, or `work alone`: the weights of the work, fitted without the measured time.
-    pub(super) by: &'static str,
     pub(super) rungs: usize,
     /// R² of the logarithms.
     pub(super) r2: f64,
@@ -111,23 +105,15 @@ pub(super) struct Fitted {
     pub(super) weights: Weights,
     /// Request units of a busy millisecond.
     pub(super) units_of_ms: f64,
-    pub(super) quality: Vec<FitQuality>,
+    pub(super) quality: [FitQuality; 2],
 }
 
-/// Fits all weights; the reference costs as much as `today`. Fails with the reason if the rungs are too few.
-pub(super) fn fit(rungs: &[Rung], today: &Weights) -> Result<Fitted, String> {
+/// Fits all weights; a small get from memory costs as much as `today`.
+pub(super) fn fit(rungs: &[Rung], today: &Weights) -> Fitted {
     let fitted: Vec<&Rung> = rungs.iter().filter(|rung| !rung.is_held_out).collect();
-    let reads = fitted.iter().filter(|rung| !rung.operation.is_write());
-    let is_one_sided = matches!(fitted.len() - reads.count(), 0 | 1);
-    let reference = rungs.iter().find(|rung| rung.is_reference);
-    let (false, false, Some(reference)) = (fitted.len() < RUNGS_MIN, is_one_sided, reference)
-    else {
-        let found = fitted.len();
-        return Err(format!(
-            "{found} rungs were measured, too few to fit: at least {RUNGS_MIN} are needed, with writes and a small \
-             get from memory; give it more --seconds"
-        ));
-    };
+    let reference = |rung: &&Rung| rung.step == SMALL_GET && rung.pages == Pages::Hot;
+    let reference = rungs.iter().find(reference);
+    let reference = reference.expect("all steps are measured");
     let work = fit_work(&fitted).map(|ms| ms * (1.0 - TIME_SHARE));
     let price_ms = dot(&reference.columns(), &work) + TIME_SHARE * reference.charged_ms();
     let units_of_ms = reference.price(today) / price_ms;
@@ -142,32 +128,25 @@ pub(super) fn fit(rungs: &[Rung], today: &Weights) -> Result<Fitted, String> {
         write_bytes,
         latency_ms: units(TIME_SHARE * units_of_ms),
     };
-    let by_price = |rung: &Rung| rung.price(&weights) / units_of_ms;
-    let mut quality = Vec::new();
-    for (of, in_memory) in [("memory", true), ("disk", false)] {
-        let is_of = |rung: &&Rung| rung.is_in_memory() == in_memory;
-        let own: Vec<&Rung> = fitted.iter().copied().filter(is_of).collect();
-        let alone = fit_work(&own);
-        let held_out = rungs.iter().filter(|rung| rung.is_held_out).filter(is_of);
-        let held_out: Vec<&Rung> = held_out.collect();
-        quality.push(judge(of, "price", &held_out, by_price));
-        let by_work = |rung: &Rung| dot(&rung.columns(), &alone);
-        quality.push(judge(of, "work alone", &held_out, by_work));
-    }
-    Ok(Fitted {
+    let judged = |of, in_memory| {
+        let is_of = |rung: &&Rung| rung.is_held_out && rung.is_in_memory() == in_memory;
+        let rungs: Vec<&Rung> = rungs.iter().filter(is_of).collect();
+        judge(of, &rungs, |rung| rung.price(&weights) / units_of_ms)
+    };
+    Fitted {
+        quality: [judged("memory", true), judged("disk", false)],
         weights,
         units_of_ms,
-        quality,
-    })
+    }
 }
 
-/// Returns the rungs whose busy millisecond costs least and most, each with its price. `None` without rungs.
-pub(super) fn extremes<'a>(rungs: &'a [Rung], weights: &Weights) -> [Option<(f64, &'a Rung)>; 2] {
-    let priced = || rungs.iter().map(|rung| (rung.units_of_ms(weights), rung));
-    [
-        priced().min_by(|one, other| one.0.total_cmp(&other.0)),
-        priced().max_by(|one, other| one.0.total_cmp(&other.0)),
-    ]
+/// Returns how much more a busy millisecond costs for the dearest rung than for the cheapest one.
+pub(super) fn spread(rungs: &[Rung], weights: &Weights) -> f64 {
+    let units = rungs.iter().map(|rung| rung.units_of_ms(weights));
+    let (least, most) = units.fold((f64::MAX, 0.0_f64), |(least, most), units| {
+        (least.min(units), most.max(units))
+    });
+    most / least
 }
 
 /// Returns a price as the settings can have it.
@@ -223,42 +202,34 @@ fn dot(one: &[f64; WORK_WEIGHTS], other: &[f64; WORK_WEIGHTS]) -> f64 {
 }
 
 #[expect(clippy::cast_precision_loss)] // some dozens of rungs
-fn judge(
-    of: &'static str,
-    by: &'static str,
-    rungs: &[&Rung],
-    predicted_ms: impl Fn(&Rung) -> f64,
-) -> FitQuality {
+fn judge(of: &'static str, rungs: &[&Rung], price_ms: impl Fn(&Rung) -> f64) -> FitQuality {
     let count = rungs.len().max(1) as f64;
     let mean = rungs.iter().map(|rung| rung.busy_ms.ln()).sum::<f64>() / count;
     let (mut missed, mut all, mut errors) = (0.0, 0.0, Vec::new());
     for rung in rungs {
-        let predicted = predicted_ms(rung).max(f64::MIN_POSITIVE);
+        let predicted = price_ms(rung).max(f64::MIN_POSITIVE);
         missed += (predicted.ln() - rung.busy_ms.ln()).powi(2);
         all += (rung.busy_ms.ln() - mean).powi(2);
         errors.push((predicted - rung.busy_ms).abs() / rung.busy_ms);
     }
     FitQuality {
         of,
-        by,
         rungs: rungs.len(),
         r2: if all > 0.0 { 1.0 - missed / all } else { 0.0 },
         median_error: median(&mut errors),
     }
 }
 
-/// Returns the median; 0 of nothing.
+/// Returns the median, the upper one of two; 0 of nothing.
 pub(super) fn median(values: &mut [f64]) -> f64 {
     values.sort_unstable_by(f64::total_cmp);
-    match values.len() {
-        0 => 0.0,
-        len if len % 2 == 1 => values[len / 2],
-        len => f64::midpoint(values[len / 2 - 1], values[len / 2]),
-    }
+    values.get(values.len() / 2).copied().unwrap_or(0.0)
 }
 
 #[cfg(test)]
 mod tests {
+    use umbo_types::Operation;
+
     use super::*;
 
     /// Milliseconds of a read, a write, a row, 4,096 bytes read and 4,096 bytes written.
@@ -282,9 +253,12 @@ mod tests {
                 for (rows, len) in sizes {
                     let (is_write, at) = (operation.is_write(), rungs.len());
                     let bytes = rows * len;
-                    let mut rung = Rung {
-                        name: format!("{at}"),
+                    let step = LadderStep {
                         operation,
+                        ..SMALL_GET
+                    };
+                    let mut rung = Rung {
+                        step,
                         pages,
                         work: ActualUsage {
                             rows,
@@ -295,7 +269,6 @@ mod tests {
                         busy_ms: 1.0,
                         calls: 10,
                         is_held_out: at % 3 == 2,
-                        is_reference: at == 0,
                     };
                     let ms = dot(&rung.columns(), &true_ms) * times;
                     let wrong = [-noise, noise, 0.0, noise / 2.0, -noise / 2.0][at % 5];
@@ -316,7 +289,7 @@ mod tests {
             assert!((found / known - 1.0).abs() < 0.12, "{of_work:?}");
         }
         let today = Weights::default();
-        let fitted = fit(&all, &today).unwrap();
+        let fitted = fit(&all, &today);
         let reference = &all[0];
         let price = |weights: &Weights| weights.price(Operation::Get, &reference.work).as_f64();
         assert!((price(&fitted.weights) / price(&today) - 1.0).abs() < 0.01);
@@ -334,14 +307,11 @@ mod tests {
     #[test]
     fn the_price_is_the_work_also_where_the_work_does_not_tell_the_time() {
         let all = rungs(TRUE_MS, 0.05, 20.0);
-        let fitted = fit(&all, &Weights::default()).unwrap();
-        let ratio = |weights: &Weights| {
-            let [least, most] = extremes(&all, weights).map(|found| found.unwrap().0);
-            most / least
-        };
-        assert!(ratio(&Weights::default()) > 20.0);
-        assert!(ratio(&fitted.weights) < 3.0, "{:?}", fitted.weights);
-        for quality in fitted.quality.iter().filter(|one| one.by == "price") {
+        let fitted = fit(&all, &Weights::default());
+        assert!(spread(&all, &Weights::default()) > 20.0);
+        let spread = spread(&all, &fitted.weights);
+        assert!(spread < 3.0, "{spread} {:?}", fitted.weights);
+        for quality in &fitted.quality {
             assert!(
                 quality.r2 > 0.9 && quality.median_error < 0.25,
                 "{quality:?}"
@@ -362,24 +332,10 @@ mod tests {
     }
 
     #[test]
-    fn too_few_rungs_are_refused() {
-        let (all, today) = (rungs(TRUE_MS, 0.0, 1.0), Weights::default());
-        assert!(fit(&all[..9], &today).unwrap_err().contains("too few"));
-        assert!(fit(&[], &today).is_err());
-        let reads = all.iter().filter(|rung| !rung.operation.is_write());
-        let reads: Vec<Rung> = reads.cloned().collect();
-        let reads = [reads.clone(), reads].concat();
-        assert!(fit(&reads, &today).unwrap_err().contains("writes"));
-        let mut without = all;
-        without[0].is_reference = false;
-        assert!(fit(&without, &today).is_err());
-    }
-
-    #[test]
     fn the_median_is_in_the_middle() {
         let of = |values: &[f64]| format!("{:?}", median(&mut values.to_vec()));
         assert_eq!(of(&[]), "0.0");
         assert_eq!(of(&[3.0, 1.0, 2.0]), "2.0");
-        assert_eq!(of(&[4.0, 1.0, 2.0, 3.0]), "2.5");
+        assert_eq!(of(&[4.0, 1.0, 2.0, 3.0]), "3.0");
     }
 }

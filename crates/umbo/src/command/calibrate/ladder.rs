@@ -1,4 +1,4 @@
-//! The ladder: operations and sizes that are measured, and what the cost model counts of each.
+//! The ladder: operations and sizes that are measured.
 
 use umbo_types::Operation;
 
@@ -7,74 +7,50 @@ pub(super) const LENGTHS: [usize; 7] = [0, 100, 1_000, 4 << 10, 16 << 10, 64 << 
 /// Bytes of the values of ranges, scans and batches: a small row, and one of ten times its size.
 const ROW_LENGTHS: [usize; 2] = [100, 1_000];
 /// Puts at the same time that a group commit can join: a few dozen clients are usual.
-pub(super) const GROUP: usize = 16;
+const GROUP: usize = 16;
+/// The small get whose price stays.
+pub(super) const SMALL_GET: LadderStep = one(Operation::Get, ROW_LENGTHS[0]);
 
 /// One operation of a size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct LadderStep {
     /// The operation.
     pub(super) operation: Operation,
-    /// Bytes of each value.
-    pub(super) len: usize,
     /// Keys or rows of a call.
     pub(super) rows: usize,
+    /// Bytes of each value.
+    pub(super) len: usize,
     /// Calls at the same time.
     pub(super) at_once: usize,
 }
 
-impl LadderStep {
-    /// Returns its name for people.
-    pub(super) fn name(&self) -> String {
-        let operation = self.operation.as_str();
-        let rows = if self.rows > 1 || !matches!(self.operation, Operation::Get | Operation::Put) {
-            format!(" {} ×", self.rows)
-        } else {
-            String::new()
-        };
-        let together = if self.at_once > 1 {
-            format!(", {} at once", self.at_once)
-        } else {
-            String::new()
-        };
-        format!("{operation}{rows} {} B{together}", self.len)
-    }
-
-    /// Returns whether this is the small get whose price stays.
-    pub(super) fn is_small_get(&self) -> bool {
-        self.operation == Operation::Get && self.len == ROW_LENGTHS[0]
+const fn one(operation: Operation, len: usize) -> LadderStep {
+    LadderStep {
+        operation,
+        rows: 1,
+        len,
+        at_once: 1,
     }
 }
 
-/// Returns all steps; every third in this order is held out.
+/// Returns all steps; every third in this order is held out. Ranges and scans are of one chunk at most.
 pub(super) fn steps() -> Vec<LadderStep> {
-    let step = |operation, len, rows, at_once| LadderStep {
-        operation,
-        len,
-        rows,
-        at_once,
-    };
-    let mut steps: Vec<_> = LENGTHS
-        .iter()
-        .map(|&len| step(Operation::Get, len, 1, 1))
-        .collect();
+    let mut steps: Vec<_> = LENGTHS.map(|len| one(Operation::Get, len)).into();
     let lists: [(Operation, &[usize]); 4] = [
         (Operation::MultiGet, &[1, 3, 10, 30, 100]),
-        (Operation::Range, &[1, 3, 10, 30, 100, 300, 1_000]),
-        (Operation::Scan, &[1, 10, 100, 1_000]),
+        (Operation::Range, &[1, 3, 10, 30, 100, 200]),
+        (Operation::Scan, &[1, 10, 100, 200]),
         (Operation::BatchWrite, &[10, 30, 100, 300, 1_000]),
     ];
     for (operation, counts) in lists {
         for len in ROW_LENGTHS {
-            let of_count = |&rows: &usize| step(operation, len, rows, 1);
-            steps.extend(counts.iter().map(of_count));
+            let step = one(operation, len);
+            steps.extend(counts.iter().map(|&rows| LadderStep { rows, ..step }));
         }
     }
     for at_once in [1, GROUP] {
-        let puts = &LENGTHS[1..];
-        steps.extend(
-            puts.iter()
-                .map(|&len| step(Operation::Put, len, 1, at_once)),
-        );
+        let puts = LENGTHS[1..].iter().map(|&len| one(Operation::Put, len));
+        steps.extend(puts.map(|step| LadderStep { at_once, ..step }));
     }
     steps
 }
