@@ -102,73 +102,27 @@ fn totals(report: &Report) -> HotPod {
     }
 }
 
-/// What a scrape shows of hot keys.
-#[derive(Debug)]
-pub(crate) struct HotKeySample {
-    pod: HotPod,
-    standings: [(&'static str, u64); 3],
-    /// Namespace, hash, reads a second and hits over reads.
-    keys: Vec<(String, String, f64, f64)>,
-}
-
-impl HotKeySample {
-    /// Takes a sample; none without a shield.
-    pub(crate) fn take(dispatcher: &Dispatcher) -> Option<Self> {
-        let mut report = dispatcher.hot_keys.report(dispatcher.clock.monotonic())?;
-        let names = names(dispatcher);
-        let keys = std::mem::take(&mut report.keys);
-        let count = |standing| {
-            let of_it = keys.iter().filter(|key| key.standing == standing);
-            (wire(standing).as_str(), of_it.count() as u64)
-        };
-        let standings = [Standing::Hot, Standing::Pinned, Standing::Blocked].map(count);
-        let hottest = keys.iter().filter(|key| key.is_hot);
-        let series = hottest.filter_map(|key| {
-            let name = names.get(&key.key.borrow().namespace())?;
-            let hash = dispatcher
-                .control
-                .key_hasher
-                .hash(&KeyId::of(&key.key.borrow()));
-            Some((name.clone(), hash, key.heat.rate_now, hit_ratio(key)))
-        });
-        Some(Self {
-            pod: totals(&report),
-            standings,
-            keys: series.take(SERIES_MAX).collect(),
+/// Returns what a scrape shows of hot keys; `None` without a shield.
+pub(crate) fn gauges(dispatcher: &Dispatcher) -> Option<HotKeyGauges> {
+    let report = dispatcher.hot_keys.report(dispatcher.clock.monotonic())?;
+    let names = names(dispatcher);
+    let count = |standing| {
+        let of_it = report.keys.iter().filter(|key| key.standing == standing);
+        (wire(standing).as_str(), of_it.count() as u64)
+    };
+    let hottest = report.keys.iter().filter(|key| key.is_hot);
+    let series = hottest.filter_map(|key| {
+        let id = KeyId::of(&key.key.borrow());
+        Some(HotKeySeries {
+            namespace: names.get(&key.key.borrow().namespace())?.clone(),
+            key: dispatcher.control.key_hasher.hash(&id),
+            read_rate: key.heat.rate_now,
+            hit_ratio: hit_ratio(key),
         })
-    }
-
-    /// Passes the sample to a scrape.
-    pub(crate) fn show<T>(&self, see: impl FnOnce(HotKeyGauges<'_>) -> T) -> T {
-        let keys = self.keys.iter();
-        let keys: Vec<_> = keys
-            .map(|(namespace, key, read_rate, hit_ratio)| HotKeySeries {
-                namespace,
-                key,
-                read_rate: *read_rate,
-                hit_ratio: *hit_ratio,
-            })
-            .collect();
-        let pod = &self.pod;
-        see(HotKeyGauges {
-            reads: pod.reads,
-            hits: pod.hits,
-            negative_hits: pod.negative_hits,
-            leaders: pod.leaders,
-            followers: pod.followers,
-            elections: pod.elections,
-            crowded: pod.crowded,
-            overtaken: pod.overtaken,
-            stale: pod.stale,
-            uncounted: pod.uncounted,
-            standings: &self.standings,
-            read_rate: pod.reads_rate,
-            threshold_rate: pod.threshold_rate,
-            flights: pod.flights,
-            cache_entries: pod.cache_entries,
-            cache_bytes: pod.cache_bytes,
-            detection_bytes: pod.detection_bytes,
-            keys: &keys,
-        })
-    }
+    });
+    Some(HotKeyGauges {
+        layer: totals(&report),
+        standings: [Standing::Hot, Standing::Pinned, Standing::Blocked].map(count),
+        keys: series.take(SERIES_MAX).collect(),
+    })
 }

@@ -10,52 +10,22 @@ use umbo_overload::{QueueStatus, ShardReport, ShedReason};
 use umbo_telemetry::metrics::{ByTier, ClassGauges, OverloadGauges, QueueGauges};
 use umbo_types::PriceMultiplier;
 
-/// Reasons that requests are shed for.
-const REASONS: usize = ShedReason::ALL.len();
-
-/// Queues and pressures at one instant.
-#[derive(Debug)]
-pub(crate) struct OverloadSample {
-    queues: Vec<QueueGauges>,
-    classes: Vec<ClassGauges>,
-    queued: ByTier<u64>,
-    expired: ByTier<u64>,
-    shed: [(&'static str, ByTier<u64>); REASONS],
-    episodes: u64,
-    multipliers: ByTier<f64>,
-    lag: Duration,
-}
-
-impl OverloadSample {
-    /// Asks the queues and the controller.
-    pub(crate) fn take(overload: &Overload, now: Instant) -> Self {
-        let report = overload.controller().report(now);
-        let statuses = overload.statuses(now);
-        let lags = statuses.iter().map(|status| status.lag);
-        Self {
-            queues: report.shards.iter().zip(&statuses).map(queue).collect(),
-            classes: report.shards.iter().flat_map(classes).collect(),
-            queued: total(&statuses, |status, tier| status.tiers[tier].counts.queued),
-            expired: total(&statuses, |status, tier| status.tiers[tier].counts.expired),
-            shed: shed(&statuses),
-            episodes: report.episodes,
-            multipliers: std::array::from_fn(|tier| highest_price(&report.shards, tier)),
-            lag: lags.max().unwrap_or_default(),
-        }
-    }
-
-    /// Returns the sample as a scrape takes it.
-    pub(crate) fn gauges(&self) -> OverloadGauges<'_> {
-        OverloadGauges {
-            queues: &self.queues,
-            classes: &self.classes,
-            queued: self.queued,
-            expired: self.expired,
-            shed: &self.shed,
-            episodes: self.episodes,
-            multipliers: self.multipliers,
-            lag_nanos: nanos(self.lag),
-        }
+/// Asks the queues and the controller.
+pub(crate) fn gauges(overload: &Overload, now: Instant) -> OverloadGauges {
+    let report = overload.controller().report(now);
+    let statuses = overload.statuses(now);
+    let lags = statuses.iter().map(|status| status.lag);
+    OverloadGauges {
+        queues: report.shards.iter().zip(&statuses).map(queue).collect(),
+        classes: report.shards.iter().flat_map(classes).collect(),
+        queued: total(&statuses, |status, tier| status.tiers[tier].counts.queued),
+        expired: total(&statuses, |status, tier| status.tiers[tier].counts.expired),
+        shed: ShedReason::ALL
+            .map(|reason| shed(&statuses, reason))
+            .to_vec(),
+        episodes: report.episodes,
+        multipliers: std::array::from_fn(|tier| highest_price(&report.shards, tier)),
+        lag_nanos: nanos(lags.max().unwrap_or_default()),
     }
 }
 
@@ -89,11 +59,10 @@ fn classes(report: &ShardReport) -> impl Iterator<Item = ClassGauges> {
     })
 }
 
-fn shed(statuses: &[QueueStatus]) -> [(&'static str, ByTier<u64>); REASONS] {
-    std::array::from_fn(|reason| {
-        let of_tier = |status: &QueueStatus, tier: usize| status.tiers[tier].counts.shed[reason];
-        (ShedReason::ALL[reason].as_str(), total(statuses, of_tier))
-    })
+fn shed(statuses: &[QueueStatus], reason: ShedReason) -> (&'static str, ByTier<u64>) {
+    let of_tier =
+        |status: &QueueStatus, tier: usize| status.tiers[tier].counts.shed[reason as usize];
+    (reason.as_str(), total(statuses, of_tier))
 }
 
 /// Adds up over the shards.

@@ -11,7 +11,7 @@ use std::time::Instant;
 
 use umbo_observe::{TOP_CALLERS, TopCallers};
 use umbo_quota::{Limiter, OTHERS, PolicyReport, RESIDUAL_CLASSES, Residual};
-use umbo_telemetry::metrics::{CallerCharge, Estimates, PolicyGauges, QuotaGauges};
+use umbo_telemetry::metrics::{Estimates, PolicyGauges, QuotaGauges};
 use umbo_types::{RequestUnits, ShardId};
 
 /// Upper bounds of the limiter's classes of actual over estimate: odd powers of the root of two.
@@ -19,13 +19,11 @@ const RATIOS: [&str; RESIDUAL_CLASSES] = [
     "0.088", "0.177", "0.354", "0.707", "1.414", "2.828", "5.657", "11.314", "+Inf",
 ];
 
-/// The limiter's reports of one instant.
+/// What a scrape shows of the quotas at one instant.
 #[derive(Debug)]
 pub(crate) struct QuotaSample {
-    policies: Vec<PolicyReport>,
-    callers: Vec<(Arc<str>, RequestUnits)>,
+    pub(crate) gauges: QuotaGauges,
     shards: HashMap<ShardId, (u64, RequestUnits)>,
-    residuals: Vec<(Residual, [(&'static str, u64); RESIDUAL_CLASSES])>,
 }
 
 impl QuotaSample {
@@ -48,47 +46,20 @@ impl QuotaSample {
             *requests += usage.requests;
             *charged = charged.saturating_add(usage.charged);
         }
-        let with_bounds = |residual: Residual| {
-            let ratios = std::array::from_fn(|at| (RATIOS[at], residual.counts[at]));
-            (residual, ratios)
-        };
+        let policies = quota.policy_report(now);
         Self {
-            policies: quota.policy_report(now),
-            callers,
+            gauges: QuotaGauges {
+                policies: policies.iter().map(gauges).collect(),
+                callers,
+                estimates: usage.residuals.iter().map(estimates).collect(),
+            },
             shards,
-            residuals: usage.residuals.into_iter().map(with_bounds).collect(),
         }
     }
 
     /// Returns the requests that concerned a shard, and what was charged for its part of them.
     pub(crate) fn of_shard(&self, shard: ShardId) -> (u64, RequestUnits) {
         self.shards.get(&shard).copied().unwrap_or_default()
-    }
-
-    /// Shows the sample to a scrape.
-    pub(crate) fn show<T>(&self, see: impl FnOnce(QuotaGauges<'_>) -> T) -> T {
-        let policies: Vec<_> = self.policies.iter().map(gauges).collect();
-        let callers = self.callers.iter();
-        let callers: Vec<_> = callers
-            .map(|(caller, charged)| CallerCharge {
-                caller,
-                charged: *charged,
-            })
-            .collect();
-        let residuals = self.residuals.iter();
-        let estimates: Vec<_> = residuals
-            .map(|(residual, ratios)| Estimates {
-                operation: residual.operation,
-                ratios,
-                estimated: residual.estimated,
-                actual: residual.actual,
-            })
-            .collect();
-        see(QuotaGauges {
-            policies: &policies,
-            callers: &callers,
-            estimates: &estimates,
-        })
     }
 }
 
@@ -108,9 +79,18 @@ fn chosen(
     callers
 }
 
-fn gauges(report: &PolicyReport) -> PolicyGauges<'_> {
+fn estimates(residual: &Residual) -> Estimates {
+    Estimates {
+        operation: residual.operation,
+        ratios: RATIOS.into_iter().zip(residual.counts).collect(),
+        estimated: residual.estimated,
+        actual: residual.actual,
+    }
+}
+
+fn gauges(report: &PolicyReport) -> PolicyGauges {
     PolicyGauges {
-        policy: &report.policy.name,
+        policy: report.policy.name.to_string(),
         rejected: report.rejected,
         shadow_rejected: report.shadow_rejected,
         forgiven: report.policy.unit.as_f64(report.forgiven),

@@ -15,9 +15,8 @@ use umbo_telemetry::metrics::{
 };
 use umbo_types::ShardId;
 
-use crate::hot_report::HotKeySample;
-use crate::overload_gauges::OverloadSample;
 use crate::quota_gauges::QuotaSample;
+use crate::{hot_report, overload_gauges};
 
 /// Renders the metrics of a dispatcher.
 pub(crate) async fn render(dispatcher: &Arc<Dispatcher>) -> Result<String, RequestError> {
@@ -46,37 +45,25 @@ pub fn visit(dispatcher: &Dispatcher, visitor: &mut dyn MetricVisitor) {
     let gauges = |status| gauges(status, &quota, &bad_reads);
     let shards: Vec<ShardGauges> = status.iter().map(gauges).collect();
     let records = records(&dispatcher.control.records_report());
-    let hotkey = HotKeySample::take(dispatcher);
     let overload = dispatcher.overload.as_ref();
-    let overload = overload.map(|overload| OverloadSample::take(overload, now));
     let (nodes, counted) = (dispatcher.store.nodes(), dispatcher.store.remote_stats());
     let nodes: Vec<_> = nodes.iter().map(node).collect();
     let remote = counted.map(|counted| way_to(&nodes, &counted));
-    quota.show(|quota| {
-        let scrape = Scrape {
-            version: env!("CARGO_PKG_VERSION"),
-            records,
-            shards: &shards,
-            answer_bytes: dispatcher.answer_memory.held_bytes(),
-            body_bytes: dispatcher.body_memory.held_bytes(),
-            quota,
-            hotkey: None,
-            overload: overload.as_ref().map(OverloadSample::gauges),
-            remote,
-            disk: dispatcher.store.disk_space().map(disk),
-            process: ProcessSample::read(),
-        };
-        let Some(hotkey) = &hotkey else {
-            // The layer is off: it has no series.
-            return dispatcher.metrics.visit(&scrape, visitor);
-        };
-        hotkey.show(|hotkey| {
-            let hotkey = Some(hotkey);
-            dispatcher
-                .metrics
-                .visit(&Scrape { hotkey, ..scrape }, visitor);
-        });
-    });
+    let scrape = Scrape {
+        version: env!("CARGO_PKG_VERSION"),
+        records,
+        shards: &shards,
+        answer_bytes: dispatcher.answer_memory.held_bytes(),
+        body_bytes: dispatcher.body_memory.held_bytes(),
+        quota: quota.gauges,
+        // A layer that is off has no series.
+        hotkey: hot_report::gauges(dispatcher),
+        overload: overload.map(|overload| overload_gauges::gauges(overload, now)),
+        remote,
+        disk: dispatcher.store.disk_space().map(disk),
+        process: ProcessSample::read(),
+    };
+    dispatcher.metrics.visit(&scrape, visitor);
 }
 
 fn records(report: &RecordsReport) -> RecordsGauges {

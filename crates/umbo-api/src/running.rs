@@ -8,7 +8,7 @@ use utoipa::ToSchema;
 pub struct RunningRequest {
     /// Its id, as its answer tells it in `Umbo-Request-Id`.
     pub id: String,
-    /// Who sent it; absent if nobody is known yet.
+    /// Who sent it; absent until the caller is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub caller: Option<String>,
     /// Its operation.

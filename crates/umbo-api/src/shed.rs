@@ -121,8 +121,8 @@ pub struct TierOverload {
     pub penalty: f64,
     /// Factor on the price of callers with more than their fair share.
     pub penalty_above: f64,
-    /// Busy milliseconds of a second that callers with more than their fair share may have; beyond it they are refused.
-    /// Absent while they are not.
+    /// Busy milliseconds of a second beyond which a caller with more than its fair share is refused, or any caller if no
+    /// caller has more. Absent while no caller is held.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub held_to_ms: Option<f64>,
     /// Requests that wait for the shard.

@@ -33,7 +33,9 @@ impl ShedReport {
             ShedReason::Length => "the queue is full",
             ShedReason::Work => "the queue holds too many request units",
             ShedReason::Displaced => "a higher tier took its place",
-            ShedReason::Share => "its caller has more than its fair share of the shard's time",
+            ShedReason::Share => {
+                "its caller has used the part of the shard's time that it is held to"
+            }
         });
     }
 }

@@ -34,7 +34,7 @@
 //!         assert!(tick > 205 && episode.input == PressureInput::Latency);
 //!     }
 //! }
-//! // Nobody is above its share: the lowest tier pays more, and what is critical does not.
+//! // No caller is above its share: the lowest tier pays more, and what is critical does not.
 //! let times = |tier| overload.multiplier(shard, tier, caller).as_f64();
 //! assert!(times(Criticality::Sheddable) > 1.5);
 //! assert_eq!(times(Criticality::Critical), 1.0);

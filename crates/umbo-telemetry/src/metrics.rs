@@ -37,7 +37,7 @@ pub(crate) use self::otlp::{Starts, attribute, unix_nanos};
 pub use self::outcome::RequestOutcome;
 pub use self::overload::{ByTier, ClassGauges, OverloadGauges, QueueGauges};
 pub use self::process::{DiskGauges, ProcessSample};
-pub use self::quota::{CallerCharge, Estimates, PolicyGauges, QuotaGauges};
+pub use self::quota::{Estimates, PolicyGauges, QuotaGauges};
 pub use self::remote::{RemoteGauges, RemoteNodeGauges};
 pub use self::render::{CONTENT_TYPE, RecordsGauges, Scrape, ShardGauges};
 pub use self::sampler::{HistorySampler, HistorySamples, StepSamples};

@@ -49,11 +49,11 @@ pub(crate) fn write_json(document: &impl Serialize) -> Result<(), CliError> {
     write_bytes(&json_line(document)?)
 }
 
-/// Writes items as one JSON array, as one line each, or as a table of the given cells.
+/// Writes items as one JSON array, as one line each, or as a table of the given cells below a header line.
 pub(crate) fn write_list<T: Serialize>(
     format: Format,
     list: &[T],
-    header: &[&str],
+    header: &str,
     cells: impl Fn(&T) -> Vec<String>,
 ) -> Result<(), CliError> {
     match format {
@@ -63,7 +63,7 @@ pub(crate) fn write_list<T: Serialize>(
             write_bytes(&lines?.concat())
         }
         Format::Table => {
-            let mut table = table::TextTable::new(header);
+            let mut table = table::TextTable::new(&table::columns(header));
             for item in list {
                 table.push(cells(item));
             }
@@ -76,7 +76,7 @@ pub(crate) fn write_list<T: Serialize>(
 pub(crate) fn write_one<T: Serialize>(
     format: Format,
     item: &T,
-    header: &[&str],
+    header: &str,
     cells: impl Fn(&T) -> Vec<String>,
 ) -> Result<(), CliError> {
     match format {

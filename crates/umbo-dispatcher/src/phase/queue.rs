@@ -299,7 +299,7 @@ async fn admitted(
         }
         return Ok((None, now, Duration::ZERO));
     };
-    // Nobody can be told to come later with Umbo's own work.
+    // Umbo's own work has no client that could come later.
     if call.payer.is_some() {
         way.check_share(shard)?;
     }

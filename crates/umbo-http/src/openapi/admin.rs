@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use umbo_api::ErrorCode;
 
-use super::operation::{ApiOperation, Content, In, Parameter};
+use super::operation::{ApiOperation, Content, In, Parameter, answer, empty, tagged};
 use super::parameter::{CONTENT_ENCODING, DRY_RUN, IF_MATCH, IF_NONE, NS, REASON};
 
 /// What any request of the admin API can meet.
@@ -43,9 +43,19 @@ const SERVICE: &[ErrorCode] = &[
     ErrorCode::UriTooLong,
 ];
 
-fn shard() -> Value {
-    json!({"type": "integer", "minimum": 0, "maximum": 65535})
-}
+/// A read without parameters that meets the errors of the admin API; an entry of a table says what differs.
+pub(super) const GET: ApiOperation = ApiOperation {
+    method: "get",
+    path: "",
+    id: "",
+    summary: "",
+    about: "",
+    parameters: &[],
+    body: None,
+    answers: &[],
+    errors: &[ADMIN],
+};
+
 pub(super) fn word() -> Value {
     json!({"type": "string", "minLength": 1})
 }
@@ -53,7 +63,7 @@ pub(super) fn word() -> Value {
 const ABANDON_SHARD: Parameter = Parameter {
     name: "abandon_shard",
     place: In::Query,
-    schema: shard,
+    schema: || json!({"type": "integer", "minimum": 0, "maximum": 65535}),
     about: "Do without the confirmation of this shard, because it never comes back. A number that no shard has \
             is refused.",
 };
@@ -73,40 +83,25 @@ const CODE: Parameter = Parameter {
 /// The operations.
 pub(super) const OPERATIONS: &[ApiOperation] = &[
     ApiOperation {
-        method: "get",
         path: "/admin/v1/namespaces",
         id: "listNamespaces",
         summary: "List namespaces",
         about: "Those on which the caller holds any grant, each with its size. The shards count their rows with every \
                 commit, so that this costs no read of the store.",
-        parameters: &[],
-        body: None,
-        answers: &[(
-            200,
-            "The namespaces, by name.",
-            Content::Json("NamespaceList"),
-            &[],
-        )],
-        errors: &[ADMIN],
+        answers: &[answer(200, "The namespaces, by name.", "NamespaceList")],
+        ..GET
     },
     ApiOperation {
-        method: "get",
         path: "/admin/v1/namespaces/{ns}",
         id: "describeNamespace",
         summary: "Describe a namespace",
-        about: "",
         parameters: &[&NS],
-        body: None,
-        answers: &[(
-            200,
-            "The namespace.",
-            Content::Json("NamespaceInfo"),
-            &["ETag"],
-        )],
+        answers: &[tagged(200, "The namespace.", "NamespaceInfo")],
         errors: &[
             ADMIN,
             &[ErrorCode::InvalidKey, ErrorCode::NamespaceNotFound],
         ],
+        ..GET
     },
     ApiOperation {
         method: "put",
@@ -119,18 +114,12 @@ pub(super) const OPERATIONS: &[ApiOperation] = &[
         parameters: &[&NS, &CONTENT_ENCODING, &IF_MATCH, &IF_NONE, &REASON],
         body: Some((Content::Json("NamespaceSpec"), false)),
         answers: &[
-            (
+            tagged(
                 200,
                 "It exists; `change` says whether it was changed.",
-                Content::Json("NamespaceInfo"),
-                &["ETag"],
+                "NamespaceInfo",
             ),
-            (
-                201,
-                "It was created.",
-                Content::Json("NamespaceInfo"),
-                &["ETag"],
-            ),
+            tagged(201, "It was created.", "NamespaceInfo"),
         ],
         errors: &[
             ADMIN,
@@ -153,11 +142,10 @@ pub(super) const OPERATIONS: &[ApiOperation] = &[
                 one without fields.",
         parameters: &[&NS, &CONTENT_ENCODING, &IF_MATCH],
         body: Some((Content::Json("NamespaceSpec"), false)),
-        answers: &[(
+        answers: &[tagged(
             200,
             "What it is now; `change` says whether it was changed.",
-            Content::Json("NamespaceInfo"),
-            &["ETag"],
+            "NamespaceInfo",
         )],
         errors: &[
             ADMIN,
@@ -183,19 +171,17 @@ pub(super) const OPERATIONS: &[ApiOperation] = &[
         parameters: &[&NS, &DRY_RUN, &ABANDON_SHARD, &REASON],
         body: None,
         answers: &[
-            (
+            answer(
                 200,
                 "What would be removed: of a dry run.",
-                Content::Json("NamespaceRemoval"),
-                &[],
+                "NamespaceRemoval",
             ),
-            (
+            answer(
                 202,
                 "It is being removed, and some shards have not confirmed that.",
-                Content::Json("NamespaceRemoving"),
-                &[],
+                "NamespaceRemoving",
             ),
-            (204, "It is no more.", Content::None, &[]),
+            empty(204, "It is no more."),
         ],
         errors: &[
             ADMIN,
@@ -207,15 +193,12 @@ pub(super) const OPERATIONS: &[ApiOperation] = &[
         ],
     },
     ApiOperation {
-        method: "get",
         path: "/admin/v1/tokens",
         id: "listTokens",
         summary: "List tokens",
         about: "Without their secrets, which the server does not keep.",
-        parameters: &[],
-        body: None,
-        answers: &[(200, "The tokens, by id.", Content::Json("TokenList"), &[])],
-        errors: &[ADMIN],
+        answers: &[answer(200, "The tokens, by id.", "TokenList")],
+        ..GET
     },
     ApiOperation {
         method: "post",
@@ -227,12 +210,7 @@ pub(super) const OPERATIONS: &[ApiOperation] = &[
                 that no caller holds.",
         parameters: &[&CONTENT_ENCODING],
         body: Some((Content::Json("NewToken"), true)),
-        answers: &[(
-            201,
-            "The token, shown this once.",
-            Content::Json("CreatedToken"),
-            &[],
-        )],
+        answers: &[answer(201, "The token, shown this once.", "CreatedToken")],
         errors: &[ADMIN, BODY, &[ErrorCode::LastAdmin]],
     },
     ApiOperation {
@@ -245,13 +223,12 @@ pub(super) const OPERATIONS: &[ApiOperation] = &[
         parameters: &[&TOKEN_ID, &DRY_RUN, &REASON],
         body: None,
         answers: &[
-            (
+            answer(
                 200,
                 "The token that would be revoked: of a dry run.",
-                Content::Json("TokenInfo"),
-                &[],
+                "TokenInfo",
             ),
-            (204, "The token is no more.", Content::None, &[]),
+            empty(204, "The token is no more."),
         ],
         errors: &[
             ADMIN,
@@ -263,25 +240,19 @@ pub(super) const OPERATIONS: &[ApiOperation] = &[
         ],
     },
     ApiOperation {
-        method: "get",
         path: "/admin/v1/config",
         id: "showConfig",
         summary: "Show the settings in effect",
         about: "Secrets are hidden.",
-        parameters: &[],
-        body: None,
         answers: &[(200, "TOML.", Content::Text("text/plain"), &[])],
-        errors: &[ADMIN],
+        ..GET
     },
     ApiOperation {
-        method: "get",
         path: "/",
         id: "root",
         summary: "Say what this is",
         about: "Header Link names the document, the contract and the status (RFC 8631). A client that prefers \
                 text/html gets what /page answers.",
-        parameters: &[],
-        body: None,
         answers: &[(
             200,
             "The server and the paths of what describes it.",
@@ -289,27 +260,22 @@ pub(super) const OPERATIONS: &[ApiOperation] = &[
             &["Link"],
         )],
         errors: &[SERVICE],
+        ..GET
     },
     ApiOperation {
-        method: "get",
         path: "/page",
         id: "showPage",
         summary: "Show the operators' page",
         about: "For browsers. It needs no token; what it shows it asks the admin API for, with the token that it is \
                 given. Its files are below /page/.",
-        parameters: &[],
-        body: None,
         answers: &[(200, "The page.", Content::Text("text/html"), &[])],
         errors: &[SERVICE],
+        ..GET
     },
     ApiOperation {
-        method: "get",
         path: "/contract",
         id: "contract",
         summary: "Read the contract for services",
-        about: "",
-        parameters: &[],
-        body: None,
         answers: &[(
             200,
             "The contract.",
@@ -317,57 +283,48 @@ pub(super) const OPERATIONS: &[ApiOperation] = &[
             &[],
         )],
         errors: &[SERVICE],
+        ..GET
     },
     ApiOperation {
-        method: "get",
         path: "/healthz",
         id: "health",
         summary: "Is the process alive",
-        about: "",
-        parameters: &[],
-        body: None,
-        answers: &[(200, "It is.", Content::Json("Health"), &[])],
+        answers: &[answer(200, "It is.", "Health")],
         errors: &[SERVICE],
+        ..GET
     },
     ApiOperation {
-        method: "get",
         path: "/readyz",
         id: "readiness",
         summary: "Should new requests come",
         about: "Ready is also a server of which some shards do not serve, or whose long work is refused its lower priority: it says degraded.",
-        parameters: &[],
-        body: None,
         answers: &[
-            (200, "They should.", Content::Json("Health"), &[]),
-            (
+            answer(200, "They should.", "Health"),
+            answer(
                 503,
                 "They should not: it drains, no shard serves, or its records are too old.",
-                Content::Json("Health"),
-                &[],
+                "Health",
             ),
         ],
         errors: &[SERVICE],
+        ..GET
     },
     ApiOperation {
-        method: "get",
         path: "/openapi.json",
         id: "document",
         summary: "This document",
-        about: "",
-        parameters: &[],
-        body: None,
         answers: &[(200, "OpenAPI 3.1.", Content::Document, &[])],
         errors: &[SERVICE],
+        ..GET
     },
     ApiOperation {
-        method: "get",
         path: "/v1/errors/{code}",
         id: "explainError",
         summary: "What an error code means",
         about: "The type of every problem leads here.",
         parameters: &[&CODE],
-        body: None,
         answers: &[(200, "Its meaning.", Content::Text("text/plain"), &[])],
         errors: &[SERVICE, &[ErrorCode::RouteNotFound]],
+        ..GET
     },
 ];

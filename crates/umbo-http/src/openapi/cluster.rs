@@ -1,76 +1,47 @@
 //! The admin API of nodes, shards and backups in the `OpenAPI` document.
 
-use serde_json::{Value, json};
+use serde_json::json;
 use umbo_api::ErrorCode;
 
-use super::admin::ADMIN;
-use super::operation::{ApiOperation, Content, In, Parameter};
-
-fn backup() -> Value {
-    json!({"type": "string", "pattern": "^[0-9a-fA-F]{16}$"})
-}
-
-fn count() -> Value {
-    json!({"type": "integer", "minimum": 0})
-}
-
-fn nth() -> Value {
-    json!({"type": "integer", "minimum": 1})
-}
+use super::admin::{ADMIN, GET};
+use super::operation::{ApiOperation, Content, In, Parameter, answer, empty};
 
 const BACKUP: Parameter = Parameter {
     name: "backup",
     place: In::Path,
-    schema: backup,
+    schema: || json!({"type": "string", "pattern": "^[0-9a-fA-F]{16}$"}),
     about: "Number of the backup: 16 hexadecimal digits.",
 };
 const SHARD: Parameter = Parameter {
     name: "shard",
     place: In::Path,
-    schema: count,
+    schema: || json!({"type": "integer", "minimum": 0}),
     about: "Number of the shard, from 0 on.",
 };
 const PIECE: Parameter = Parameter {
     name: "piece",
     place: In::Path,
-    schema: nth,
+    schema: || json!({"type": "integer", "minimum": 1}),
     about: "Number of the piece, from 1 on.",
 };
 
 /// The operations.
 pub(super) const OPERATIONS: &[ApiOperation] = &[
     ApiOperation {
-        method: "get",
         path: "/admin/v1/shards",
         id: "listShards",
         summary: "List shards",
-        about: "",
-        parameters: &[],
-        body: None,
-        answers: &[(
-            200,
-            "The shards, in order.",
-            Content::Json("ShardList"),
-            &[],
-        )],
-        errors: &[ADMIN],
+        answers: &[answer(200, "The shards, in order.", "ShardList")],
+        ..GET
     },
     ApiOperation {
-        method: "get",
         path: "/admin/v1/cluster",
         id: "showCluster",
         summary: "Show the nodes of the cluster",
         about: "As this pod sees them: which it reaches, by which version of the map they go, and which \
                 shards they have. None where the shards are in the pod's own process.",
-        parameters: &[],
-        body: None,
-        answers: &[(
-            200,
-            "The nodes, by name.",
-            Content::Json("ClusterStatus"),
-            &[],
-        )],
-        errors: &[ADMIN],
+        answers: &[answer(200, "The nodes, by name.", "ClusterStatus")],
+        ..GET
     },
     ApiOperation {
         method: "post",
@@ -81,27 +52,21 @@ pub(super) const OPERATIONS: &[ApiOperation] = &[
                 ends another. `umbo backup` makes whole backups of it.",
         parameters: &[],
         body: None,
-        answers: &[(200, "What was begun.", Content::Json("BackupBegun"), &[])],
+        answers: &[answer(200, "What was begun.", "BackupBegun")],
         errors: &[ADMIN],
     },
     ApiOperation {
-        method: "get",
         path: "/admin/v1/backups/{backup}/{shard}/{piece}",
         id: "readBackup",
         summary: "Read a piece of a shard of a backup",
         about: "One after the other; the last one may be read again. The state of a shard is kept for 60 s after its last \
                 piece was read: then, and when the shard was opened again, there is no such piece: 404.",
         parameters: &[&BACKUP, &SHARD, &PIECE],
-        body: None,
         answers: &[
             (200, "The piece.", Content::AnyBytes, &[]),
-            (
-                204,
-                "There is no such piece: the shard is read.",
-                Content::None,
-                &[],
-            ),
+            empty(204, "There is no such piece: the shard is read."),
         ],
         errors: &[ADMIN, &[ErrorCode::RouteNotFound]],
+        ..GET
     },
 ];

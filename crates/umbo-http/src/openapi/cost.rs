@@ -4,15 +4,13 @@
 use serde_json::{Value, json};
 use umbo_api::ErrorCode;
 
+use super::admin::GET;
 use super::data::{ANY, BODY};
-use super::operation::{ApiOperation, Content, In, Parameter};
+use super::operation::{ApiOperation, Content, In, Parameter, answer};
 use super::parameter::{ACCEPT_ENCODING, CONTENT_ENCODING, NS};
 
 fn name() -> Value {
     json!({"type": "string", "minLength": 1, "maxLength": 128, "pattern": "^[!-~]+$"})
-}
-fn attempt() -> Value {
-    json!({"type": "integer", "minimum": 1, "maximum": 100, "default": 1})
 }
 fn ticket() -> Value {
     // Any text: a ticket that is no good counts for nothing.
@@ -50,7 +48,7 @@ pub(super) const FIELDS: &[Parameter] = &[
     Parameter {
         name: "Umbo-Attempt",
         place: In::Header,
-        schema: attempt,
+        schema: || json!({"type": "integer", "minimum": 1, "maximum": 100, "default": 1}),
         about: "Which attempt of the same request this is. Only counted.",
     },
     Parameter {
@@ -101,7 +99,7 @@ pub(super) const OPERATIONS: &[ApiOperation] = &[
                 bytes, and a condition that is false costs as much as one that is true.",
         parameters: &[&NS, &CONTENT_ENCODING, &ACCEPT_ENCODING],
         body: Some((Content::Json("ExplainBody"), true)),
-        answers: &[(200, "The answer.", Content::Json("ExplainAnswer"), &[])],
+        answers: &[answer(200, "The answer.", "ExplainAnswer")],
         errors: &[
             ANY,
             BODY,
@@ -113,15 +111,14 @@ pub(super) const OPERATIONS: &[ApiOperation] = &[
         ],
     },
     ApiOperation {
-        method: "get",
         path: "/v1/ns/{ns}/usage",
         id: "usage",
         summary: "What was spent",
         about: "By caller, operation and shard, through this pod since it was started. Needs the grant \
                 read or observe; without observe it has the rows of the caller alone, and no shards.",
         parameters: &[&NS],
-        body: None,
-        answers: &[(200, "The usage.", Content::Json("UsageAnswer"), &[])],
+        answers: &[answer(200, "The usage.", "UsageAnswer")],
         errors: &[ANY],
+        ..GET
     },
 ];

@@ -2,7 +2,8 @@
 
 use umbo_api::ErrorCode;
 
-use super::operation::{ApiOperation, Content, Parameter};
+use super::admin::GET;
+use super::operation::{Answer, ApiOperation, Content, Parameter, answer};
 use super::parameter::{
     ACCEPT_ENCODING, ALL, ATOMIC, BYTE_RANGE, CONTENT_DIGEST, CONTENT_ENCODING, CRITICALITY,
     CURSOR, DRY_RUN, DURABILITY, ENC, END, EXPIRES, IDEMPOTENCY_KEY, IDEMPOTENCY_TTL, IF_MATCH,
@@ -90,7 +91,7 @@ const PART_HEADERS: &[&str] = &[
 ];
 const CACHE_HEADERS: &[&str] = &["Cache-Status", "Age"];
 
-const GET_ANSWERS: &[(u16, &str, Content, &[&str])] = &[
+const GET_ANSWERS: &[Answer] = &[
     (
         200,
         "The value, as it was stored.",
@@ -110,7 +111,7 @@ const GET_ANSWERS: &[(u16, &str, Content, &[&str])] = &[
         ROW_HEADERS,
     ),
 ];
-const HEAD_ANSWERS: &[(u16, &str, Content, &[&str])] = &[
+const HEAD_ANSWERS: &[Answer] = &[
     (
         200,
         "The row is there; Content-Length is its size.",
@@ -124,7 +125,7 @@ const HEAD_ANSWERS: &[(u16, &str, Content, &[&str])] = &[
         ROW_HEADERS,
     ),
 ];
-const PUT_ANSWERS: &[(u16, &str, Content, &[&str])] = &[
+const PUT_ANSWERS: &[Answer] = &[
     (
         201,
         "Stored; there was no row.",
@@ -138,7 +139,7 @@ const PUT_ANSWERS: &[(u16, &str, Content, &[&str])] = &[
         &["ETag", "Umbo-Replayed"],
     ),
 ];
-const TOUCH_ANSWERS: &[(u16, &str, Content, &[&str])] = &[
+const TOUCH_ANSWERS: &[Answer] = &[
     (
         200,
         "The new number, as decimal text: of an increment.",
@@ -152,12 +153,11 @@ const TOUCH_ANSWERS: &[(u16, &str, Content, &[&str])] = &[
         &["ETag", "Umbo-Replayed"],
     ),
 ];
-const DELETE_ANSWERS: &[(u16, &str, Content, &[&str])] = &[
-    (
+const DELETE_ANSWERS: &[Answer] = &[
+    answer(
         200,
         "What a delete would remove: of a dry run.",
-        Content::Json("DeleteRangeAnswer"),
-        &[],
+        "DeleteRangeAnswer",
     ),
     (
         204,
@@ -216,14 +216,13 @@ const DELETE_ERRORS: &[&[ErrorCode]] =
 macro_rules! key_operations {
     ($path:literal, $suffix:literal, [$($key:expr),*]) => {
         [
-            ApiOperation {
-                method: "get", path: $path, id: concat!("get", $suffix), summary: "Get a row",
+            ApiOperation { path: $path, id: concat!("get", $suffix), summary: "Get a row",
                 about: "Answers the raw bytes with the content type and encoding they came with. A value of more than 1 MiB is \
                         read as it is sent, with its SHA-256 in Repr-Digest, and in Content-Digest where it is sent \
                         whole.",
                 parameters: &[&NS, $($key,)* &ENC, &IF_MATCH, &IF_NONE_MATCH, &ACCEPT_ENCODING,
-                    &BYTE_RANGE, &IF_RANGE, &TIMEOUT, &CRITICALITY, &PREFER],
-                body: None, answers: GET_ANSWERS, errors: PART_ERRORS,
+                    &BYTE_RANGE, &IF_RANGE, &TIMEOUT, &CRITICALITY, &PREFER], answers: GET_ANSWERS, errors: PART_ERRORS,
+                ..GET
             },
             ApiOperation {
                 method: "head", path: $path, id: concat!("head", $suffix),
@@ -272,7 +271,6 @@ const SORTED: [ApiOperation; 5] = key_operations!("/v1/ns/{ns}/kv/{pk}/{sk}", "S
 
 const RANGE: [ApiOperation; 2] = [
     ApiOperation {
-        method: "get",
         path: "/v1/ns/{ns}/range/{pk}",
         id: "range",
         summary: "Read rows of a partition in order",
@@ -296,7 +294,6 @@ const RANGE: [ApiOperation; 2] = [
             &CRITICALITY,
             &PREFER,
         ],
-        body: None,
         answers: &[(
             200,
             "Rows, then the end line.",
@@ -304,6 +301,7 @@ const RANGE: [ApiOperation; 2] = [
             CACHE_HEADERS,
         )],
         errors: &[ANY, STORE, &[ErrorCode::InvalidCursor]],
+        ..GET
     },
     ApiOperation {
         method: "delete",
@@ -327,12 +325,7 @@ const RANGE: [ApiOperation; 2] = [
             &PREFER,
         ],
         body: None,
-        answers: &[(
-            200,
-            "How many rows.",
-            Content::Json("DeleteRangeAnswer"),
-            &[],
-        )],
+        answers: &[answer(200, "How many rows.", "DeleteRangeAnswer")],
         errors: &[ANY, STORE, WRITE, &[ErrorCode::UnboundedDelete]],
     },
 ];

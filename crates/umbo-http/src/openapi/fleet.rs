@@ -1,20 +1,16 @@
 //! The admin API of the fleet in the `OpenAPI` document.
 
-use serde_json::{Value, json};
+use serde_json::json;
 use umbo_api::ErrorCode;
 use umbo_api::fleet::FLEET_ROUTES;
 
-use super::admin::{ADMIN, word};
-use super::operation::{ApiOperation, Content, In, Parameter};
-
-fn route() -> Value {
-    json!({"type": "string", "enum": FLEET_ROUTES})
-}
+use super::admin::{ADMIN, GET, word};
+use super::operation::{ApiOperation, In, Parameter, answer};
 
 const ROUTE: Parameter = Parameter {
     name: "route",
     place: In::Path,
-    schema: route,
+    schema: || json!({"type": "string", "enum": FLEET_ROUTES}),
     about: "A route of the admin API that reads; its parameters are added as they are.",
 };
 const RESOURCE: Parameter = Parameter {
@@ -28,19 +24,15 @@ const ANSWERS: &str = "What each of them answered.";
 /// The operations.
 pub(super) const OPERATIONS: &[ApiOperation] = &[
     ApiOperation {
-        method: "get",
         path: "/admin/v1/fleet",
         id: "listFleet",
         summary: "List the dispatchers of the cluster",
         about: "The server that answers first. One that is away is listed for an hour. A server with its store in its \
                 process is alone. Dispatchers know one another through the shard nodes.",
-        parameters: &[],
-        body: None,
-        answers: &[(200, "The dispatchers.", Content::Json("FleetList"), &[])],
-        errors: &[ADMIN],
+        answers: &[answer(200, "The dispatchers.", "FleetList")],
+        ..GET
     },
     ApiOperation {
-        method: "get",
         path: "/admin/v1/fleet/{route}",
         id: "askFleet",
         summary: "Ask every dispatcher of the cluster",
@@ -48,20 +40,19 @@ pub(super) const OPERATIONS: &[ApiOperation] = &[
                 the token stays with the server that was asked. Dispatchers have three seconds to answer; one that \
                 does not is shown with its last answer, if that was of 64 KiB at most.",
         parameters: &[&ROUTE],
-        body: None,
-        answers: &[(200, ANSWERS, Content::Json("FleetAnswers"), &[])],
+        answers: &[answer(200, ANSWERS, "FleetAnswers")],
         errors: &[ADMIN, &[ErrorCode::RouteNotFound]],
+        ..GET
     },
     ApiOperation {
-        method: "get",
         path: "/admin/v1/fleet/{route}/{resource}",
         id: "askFleetForOne",
         summary: "Ask every dispatcher of the cluster for one thing",
         about: "As for a route without a resource. With `why` and the id of a request, the dispatcher that answered \
                 the request has the record, and the others answer 404.",
         parameters: &[&ROUTE, &RESOURCE],
-        body: None,
-        answers: &[(200, ANSWERS, Content::Json("FleetAnswers"), &[])],
+        answers: &[answer(200, ANSWERS, "FleetAnswers")],
         errors: &[ADMIN, &[ErrorCode::RouteNotFound]],
+        ..GET
     },
 ];

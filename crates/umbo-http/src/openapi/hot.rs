@@ -1,21 +1,17 @@
 //! The admin API of hot keys, and of metrics, in the `OpenAPI` document.
 
-use serde_json::{Value, json};
+use serde_json::json;
 use umbo_api::ErrorCode;
 
-use super::admin::{ADMIN, BODY, word};
+use super::admin::{ADMIN, BODY, GET, word};
 use super::observe::AT;
-use super::operation::{ApiOperation, Content, In, Parameter};
+use super::operation::{ApiOperation, Content, In, Parameter, answer, empty, tagged};
 use super::parameter::{CONTENT_ENCODING, DRY_RUN, ENC, IF_MATCH, IF_NONE, NS, PK, REASON, SK};
-
-fn list() -> Value {
-    json!({"$ref": "#/components/schemas/HotList"})
-}
 
 const LIST: Parameter = Parameter {
     name: "list",
     place: In::Path,
-    schema: list,
+    schema: || json!({"$ref": "#/components/schemas/HotList"}),
     about: "pinned: answers of the key are kept, however seldom it is read. blocked: whatever reads \
             or writes the row is refused before it costs anything.",
 };
@@ -26,14 +22,10 @@ const ID: Parameter = Parameter {
     about: "Id of the key, as the report tells it.",
 };
 
-fn shard() -> Value {
-    json!({"type": "integer", "minimum": 0, "maximum": u16::MAX})
-}
-
 const SHARD: Parameter = Parameter {
     name: "shard",
     place: In::Query,
-    schema: shard,
+    schema: || json!({"type": "integer", "minimum": 0, "maximum": u16::MAX}),
     about: "Only this shard.",
 };
 
@@ -71,8 +63,8 @@ macro_rules! list_operations {
                 parameters: &[&LIST, $($parameter,)+ &DRY_RUN, &CONTENT_ENCODING, &IF_MATCH, &IF_NONE, &REASON],
                 body: Some((Content::Json("HotListingSpec"), false)),
                 answers: &[
-                    (200, "It was listed already; or how it would stand, in a dry run.", Content::Json("HotListed"), &["ETag"]),
-                    (201, "It is listed now.", Content::Json("HotListed"), &["ETag"]),
+                    tagged(200, "It was listed already; or how it would stand, in a dry run.", "HotListed"),
+                    tagged(201, "It is listed now.", "HotListed"),
                 ],
                 errors: &[ADMIN, BODY, CHANGE, $more, LISTED],
             },
@@ -84,7 +76,7 @@ macro_rules! list_operations {
                 about: ABOUT_REMOVE,
                 parameters: &[&LIST, $($parameter),+],
                 body: None,
-                answers: &[(204, "It is not listed any more.", Content::None, &[])],
+                answers: &[empty(204, "It is not listed any more.")],
                 errors: &[ADMIN, CHANGE, $more, &[ErrorCode::HotKeyNotListed]],
             },
         ]
@@ -108,24 +100,16 @@ const BY_SORTED_ROW: [ApiOperation; 2] = list_operations!(
 
 const REPORTS: [ApiOperation; 3] = [
     ApiOperation {
-        method: "get",
         path: "/admin/v1/hot",
         id: "reportHotKeys",
         summary: "List hot keys",
         about: "Keys that are hot, pinned or blocked on this pod, of namespaces on which the caller \
                 holds observe, and what the layer of hot keys does.",
-        parameters: &[],
-        body: None,
-        answers: &[(
-            200,
-            "The keys, those read most first.",
-            Content::Json("HotReport"),
-            &[],
-        )],
+        answers: &[answer(200, "The keys, those read most first.", "HotReport")],
         errors: &[ADMIN, &[ErrorCode::HotKeysDisabled]],
+        ..GET
     },
     ApiOperation {
-        method: "get",
         path: "/admin/v1/hot/busy",
         id: "reportBusySources",
         summary: "Show whose work keeps shards busy",
@@ -133,25 +117,16 @@ const REPORTS: [ApiOperation; 3] = [
                 and writes of every kind. Of requests to the server that answers, since its start; now is the last \
                 two seconds.",
         parameters: &[&SHARD, &AT],
-        body: None,
-        answers: &[(
-            200,
-            "The shards that were busy.",
-            Content::Json("BusyReport"),
-            &[],
-        )],
-        errors: &[ADMIN],
+        answers: &[answer(200, "The shards that were busy.", "BusyReport")],
+        ..GET
     },
     ApiOperation {
-        method: "get",
         path: "/admin/v1/metrics",
         id: "showMetrics",
         summary: "Show the metrics",
         about: "What /metrics of the admin port answers, to callers with observe on every namespace.",
-        parameters: &[],
-        body: None,
         answers: &[(200, "Prometheus text.", Content::Text("text/plain"), &[])],
-        errors: &[ADMIN],
+        ..GET
     },
 ];
 

@@ -1,66 +1,48 @@
 //! Loads in the `OpenAPI` document.
 
-use serde_json::{Value, json};
+use serde_json::json;
 use umbo_api::ErrorCode;
 use umbo_api::loads::PART_NUMBER_MAX;
 
+use super::admin::GET;
 use super::data::{ANY, BODY, STORE, WRITE};
-use super::operation::{ApiOperation, Content, In, Parameter};
+use super::operation::{Answer, ApiOperation, Content, In, Parameter, answer};
 use super::parameter::{CRITICALITY, DRY_RUN, IDEMPOTENCY_KEY, NS};
-
-fn id() -> Value {
-    json!({"type": "string", "pattern": "^[0-9a-f]{11}-[0-9a-f]{8}$"})
-}
-fn number() -> Value {
-    json!({"type": "integer", "minimum": 0, "maximum": PART_NUMBER_MAX})
-}
-fn offset() -> Value {
-    json!({"type": "integer", "minimum": 0})
-}
-fn complete() -> Value {
-    json!({"type": "string", "enum": ["?0", "?1"]})
-}
-fn digest() -> Value {
-    json!({"type": "string"})
-}
-fn coding() -> Value {
-    json!({"type": "string", "enum": ["gzip", "zstd", "identity"]})
-}
 
 const LOAD: Parameter = Parameter {
     name: "load",
     place: In::Path,
-    schema: id,
+    schema: || json!({"type": "string", "pattern": "^[0-9a-f]{11}-[0-9a-f]{8}$"}),
     about: "Id of the load.",
 };
 const PART: Parameter = Parameter {
     name: "part",
     place: In::Path,
-    schema: number,
+    schema: || json!({"type": "integer", "minimum": 0, "maximum": PART_NUMBER_MAX}),
     about: "Number of the part.",
 };
 const UPLOAD_OFFSET: Parameter = Parameter {
     name: "Upload-Offset",
     place: In::RequiredHeader,
-    schema: offset,
+    schema: || json!({"type": "integer", "minimum": 0}),
     about: "Bytes of the part before this piece.",
 };
 const UPLOAD_COMPLETE: Parameter = Parameter {
     name: "Upload-Complete",
     place: In::Header,
-    schema: complete,
+    schema: || json!({"type": "string", "enum": ["?0", "?1"]}),
     about: "?1 with the last piece of a part.",
 };
 const CONTENT_DIGEST: Parameter = Parameter {
     name: "Content-Digest",
     place: In::Header,
-    schema: digest,
+    schema: || json!({"type": "string"}),
     about: "SHA-256 of the body (RFC 9530), sha-256=:BASE64:. The body is refused where it has another one.",
 };
 const PART_CODING: Parameter = Parameter {
     name: "Content-Encoding",
     place: In::Header,
-    schema: coding,
+    schema: || json!({"type": "string", "enum": ["gzip", "zstd", "identity"]}),
     about: "How the part is compressed. It is stored as it is sent.",
 };
 
@@ -74,12 +56,7 @@ const UPLOAD: &[ErrorCode] = &[
     ErrorCode::PartDiffers,
     ErrorCode::UnsupportedFormat,
 ];
-const INFO: &[(u16, &str, Content, &[&str])] = &[(
-    200,
-    "The load as it is now.",
-    Content::Json("LoadInfo"),
-    &[],
-)];
+const INFO: &[Answer] = &[answer(200, "The load as it is now.", "LoadInfo")];
 
 macro_rules! step {
     ($name:literal, $path:literal, $summary:literal, $about:literal, $parameters:expr) => {
@@ -126,38 +103,35 @@ pub(super) const OPERATIONS: &[ApiOperation] = &[
         ],
     },
     ApiOperation {
-        method: "get",
         path: "/v1/ns/{ns}/loads",
         id: "listLoads",
         summary: "List loads",
         about: "Those that have not ended, and the last fourteen that have, for a fortnight; without their parts and \
                 counts.",
         parameters: &[&NS],
-        body: None,
-        answers: &[(200, "The loads.", Content::Json("LoadList"), &[])],
+        answers: &[answer(200, "The loads.", "LoadList")],
         errors: &[ANY],
+        ..GET
     },
     ApiOperation {
-        method: "get",
         path: "/v1/ns/{ns}/loads/{load}",
         id: "describeLoad",
         summary: "Look at a load",
         about: "Its state, its parts, and how many rows were applied, skipped and rejected.",
         parameters: &[&NS, &LOAD],
-        body: None,
         answers: INFO,
         errors: &[ANY, STORE, FOUND],
+        ..GET
     },
     ApiOperation {
-        method: "get",
         path: "/v1/ns/{ns}/loads/{load}/rejects",
         id: "listRejects",
         summary: "List rejected rows",
         about: "The first 1,000 rows that cannot be read, by part and line, with the reason and their bytes.",
         parameters: &[&NS, &LOAD],
-        body: None,
         answers: &[(200, "The rows.", Content::Lines(&["RejectLine"]), &[])],
         errors: &[ANY, STORE, FOUND],
+        ..GET
     },
     ApiOperation {
         method: "put",
@@ -177,13 +151,8 @@ pub(super) const OPERATIONS: &[ApiOperation] = &[
         ],
         body: Some((Content::AnyBytes, false)),
         answers: &[
-            (
-                200,
-                "The part was there already.",
-                Content::Json("PartInfo"),
-                &[],
-            ),
-            (201, "The part is stored.", Content::Json("PartInfo"), &[]),
+            answer(200, "The part was there already.", "PartInfo"),
+            answer(201, "The part is stored.", "PartInfo"),
         ],
         errors: &[ANY, STORE, WRITE, BODY, UPLOAD],
     },

@@ -4,17 +4,13 @@ use serde_json::{Value, json};
 use umbo_api::ErrorCode;
 use umbo_api::observe::SERIES_NAMES;
 
-use super::admin::{ADMIN, word};
-use super::operation::{ApiOperation, Content, In, Parameter};
-
-fn range() -> Value {
-    json!({"type": "string", "enum": ["5m", "1h", "24h", "30d"], "default": "1h"})
-}
+use super::admin::{ADMIN, GET, word};
+use super::operation::{ApiOperation, In, Parameter, answer};
 
 const RANGE: Parameter = Parameter {
     name: "range",
     place: In::Query,
-    schema: range,
+    schema: || json!({"type": "string", "enum": ["5m", "1h", "24h", "30d"], "default": "1h"}),
     about: "How far back: five minutes by second, an hour by ten seconds, a day by two minutes, thirty days by the \
             hour.",
 };
@@ -32,7 +28,7 @@ const SERIES: Parameter = Parameter {
 const SINCE_MS: Parameter = Parameter {
     name: "since_ms",
     place: In::Query,
-    schema: since,
+    schema: || json!({"type": "integer", "minimum": 0, "maximum": 9_007_199_254_740_991_u64, "default": 0}),
     about: "Only steps from the one on that holds this time, in milliseconds since the Unix epoch: for readers that \
             have the others.",
 };
@@ -43,48 +39,33 @@ const ROW: Parameter = Parameter {
     about: "The row, as the heat map names it.",
 };
 
-fn since() -> Value {
-    json!({"type": "integer", "minimum": 0, "maximum": 9_007_199_254_740_991_u64, "default": 0})
-}
-/// What the busy time of shards is shown for.
+/// The past time whose busy time is shown.
 pub(super) const AT: Parameter = Parameter {
     name: "at",
     place: In::Query,
-    schema: at,
+    schema: || json!({"type": "integer", "minimum": 0, "maximum": 9_007_199_254_740_991_u64}),
     about: "The time that is looked at, in milliseconds since the Unix epoch; now where it is absent. What happened \
             longer ago is kept in longer steps: seconds for five minutes, ten seconds for an hour, two minutes for a \
             day, an hour for thirty days.",
 };
 
-fn at() -> Value {
-    json!({"type": "integer", "minimum": 0, "maximum": 9_007_199_254_740_991_u64})
-}
-fn wait() -> Value {
-    json!({"type": "integer", "minimum": 0, "maximum": 25, "default": 0})
-}
-
-fn cursor() -> Value {
-    json!({"type": "string", "pattern": "^(0|[0-9]+-[0-9]+)$", "default": "0"})
-}
-
 const SINCE: Parameter = Parameter {
     name: "since",
     place: In::Query,
-    schema: cursor,
+    schema: || json!({"type": "string", "pattern": "^(0|[0-9]+-[0-9]+)$", "default": "0"}),
     about: "Only events after this place: the `next` of an earlier answer. Another server continues with all changes \
             that follow, and with what has happened to it since.",
 };
 const WAIT: Parameter = Parameter {
     name: "wait",
     place: In::Query,
-    schema: wait,
+    schema: || json!({"type": "integer", "minimum": 0, "maximum": 25, "default": 0}),
     about: "How many seconds to wait for an event where there is none after `since`.",
 };
 
 /// The operations.
 pub(super) const OPERATIONS: &[ApiOperation] = &[
     ApiOperation {
-        method: "get",
         path: "/admin/v1/history",
         id: "showHistory",
         summary: "Show how series went",
@@ -100,23 +81,19 @@ pub(super) const OPERATIONS: &[ApiOperation] = &[
                 `shard_queued`, `shard_expired_rows`, `latency_ratio`, `pressure`, `queue_delay_ms`, `queue_length` \
                 by shard.",
         parameters: &[&RANGE, &SERIES, &SINCE_MS],
-        body: None,
-        answers: &[(200, "The series.", Content::Json("HistoryReport"), &[])],
-        errors: &[ADMIN],
+        answers: &[answer(200, "The series.", "HistoryReport")],
+        ..GET
     },
     ApiOperation {
-        method: "get",
         path: "/admin/v1/heat",
         id: "showHeat",
         summary: "Show the heat map",
         about: "Request units a second of each place over time, from the history of the server that answers.",
         parameters: &[&RANGE],
-        body: None,
-        answers: &[(200, "The places.", Content::Json("HeatReport"), &[])],
-        errors: &[ADMIN],
+        answers: &[answer(200, "The places.", "HeatReport")],
+        ..GET
     },
     ApiOperation {
-        method: "get",
         path: "/admin/v1/heat/{row}",
         id: "describeHeatRow",
         summary: "Show who is behind a row of the heat map",
@@ -124,20 +101,18 @@ pub(super) const OPERATIONS: &[ApiOperation] = &[
                 answers since its start; and its hot keys and their callers at this moment. With `at`, the step of \
                 the map over `range` that holds this time, without hot keys.",
         parameters: &[&ROW, &RANGE, &AT],
-        body: None,
-        answers: &[(200, "The place.", Content::Json("HeatRowReport"), &[])],
+        answers: &[answer(200, "The place.", "HeatRowReport")],
         errors: &[ADMIN, &[ErrorCode::RouteNotFound]],
+        ..GET
     },
     ApiOperation {
-        method: "get",
         path: "/admin/v1/events",
         id: "listEvents",
         summary: "List what was changed and what happened",
         about: "Oldest first. Changes by operators are kept with Umbo's own records, so that every server shows them: \
                 the last 500. What happened is of the server that answers: its last 1,000.",
         parameters: &[&SINCE, &WAIT],
-        body: None,
-        answers: &[(200, "The events.", Content::Json("EventList"), &[])],
-        errors: &[ADMIN],
+        answers: &[answer(200, "The events.", "EventList")],
+        ..GET
     },
 ];

@@ -44,6 +44,24 @@ pub(super) enum Content {
     JsonLines(&'static str),
 }
 
+/// An answer: status, meaning, content and header fields.
+pub(super) type Answer = (u16, &'static str, Content, &'static [&'static str]);
+
+/// Returns an answer with JSON of a schema.
+pub(super) const fn answer(status: u16, about: &'static str, schema: &'static str) -> Answer {
+    (status, about, Content::Json(schema), &[])
+}
+
+/// Returns an answer with JSON of a schema and an `ETag`.
+pub(super) const fn tagged(status: u16, about: &'static str, schema: &'static str) -> Answer {
+    (status, about, Content::Json(schema), &["ETag"])
+}
+
+/// Returns an answer without a body.
+pub(super) const fn empty(status: u16, about: &'static str) -> Answer {
+    (status, about, Content::None, &[])
+}
+
 /// One operation of one path.
 pub(super) struct ApiOperation {
     pub(super) method: &'static str,
@@ -53,7 +71,7 @@ pub(super) struct ApiOperation {
     pub(super) about: &'static str,
     pub(super) parameters: &'static [&'static Parameter],
     pub(super) body: Option<(Content, bool)>,
-    pub(super) answers: &'static [(u16, &'static str, Content, &'static [&'static str])],
+    pub(super) answers: &'static [Answer],
     pub(super) errors: &'static [&'static [ErrorCode]],
 }
 

@@ -10,32 +10,11 @@ use super::operation::{In, Parameter};
 fn text() -> Value {
     json!({"type": "string"})
 }
-fn namespace() -> Value {
-    json!({"type": "string", "pattern": "^[a-z0-9][a-z0-9._-]{0,63}$"})
-}
 fn key() -> Value {
     json!({"type": "string", "minLength": 1})
 }
-fn encoding() -> Value {
-    json!({"type": "string", "enum": ["percent", "b64u"], "default": "percent"})
-}
 fn flag() -> Value {
     json!({"type": "boolean", "default": false})
-}
-fn rows() -> Value {
-    json!({"type": "integer", "minimum": 1})
-}
-fn page_bytes() -> Value {
-    json!({
-        "type": "integer", "minimum": 1,
-        "maximum": limits::PAGE_BYTES_MAX, "default": limits::PAGE_BYTES_DEFAULT
-    })
-}
-fn timeout() -> Value {
-    json!({"type": "integer", "minimum": 1, "maximum": 600_000})
-}
-fn tier() -> Value {
-    json!({"type": "string", "enum": ["critical-plus", "critical", "sheddable-plus", "sheddable"]})
 }
 fn ttl() -> Value {
     json!({"type": "string", "pattern": time_to_live::PATTERN})
@@ -47,32 +26,11 @@ fn instant() -> Value {
 fn tags() -> Value {
     json!({"type": "string", "pattern": "^(\\*|((W/)?\"[!#-~]*\"( *, *(W/)?\"[!#-~]*\")*)?)$"})
 }
-fn any_tag() -> Value {
-    json!({"type": "string", "enum": ["*"]})
-}
-fn coding() -> Value {
-    json!({"type": "string", "enum": ["gzip", "zstd", "identity"]})
-}
-fn durability() -> Value {
-    json!({"type": "string", "enum": ["sync", "async"]})
-}
-fn idempotency_key() -> Value {
-    json!({"type": "string", "minLength": 1, "maxLength": 512})
-}
-fn increment() -> Value {
-    json!({"type": "integer", "format": "int64"})
-}
-fn reason() -> Value {
-    json!({"type": "string", "minLength": 1, "maxLength": 256})
-}
-fn atomic() -> Value {
-    json!({"type": "string", "enum": ["partition", "none"], "default": "none"})
-}
 
 pub(super) const NS: Parameter = Parameter {
     name: "ns",
     place: In::Path,
-    schema: namespace,
+    schema: || json!({"type": "string", "pattern": "^[a-z0-9][a-z0-9._-]{0,63}$"}),
     about: "Namespace.",
 };
 pub(super) const PK: Parameter = Parameter {
@@ -90,19 +48,19 @@ pub(super) const SK: Parameter = Parameter {
 pub(super) const ENC: Parameter = Parameter {
     name: "enc",
     place: In::Query,
-    schema: encoding,
+    schema: || json!({"type": "string", "enum": ["percent", "b64u"], "default": "percent"}),
     about: "How every key of the request is written: percent-encoded bytes or unpadded base64url.",
 };
 pub(super) const TIMEOUT: Parameter = Parameter {
     name: "Umbo-Timeout-Ms",
     place: In::Header,
-    schema: timeout,
+    schema: || json!({"type": "integer", "minimum": 1, "maximum": 600_000}),
     about: "Time the caller still has, queueing included.",
 };
 pub(super) const CRITICALITY: Parameter = Parameter {
     name: "Umbo-Criticality",
     place: In::Header,
-    schema: tier,
+    schema: || json!({"type": "string", "enum": ["critical-plus", "critical", "sheddable-plus", "sheddable"]}),
     about: "How much the request matters under overload; lowered to what the token may claim, and the answer \
             says so in Umbo-Criticality-Applied.",
 };
@@ -121,13 +79,13 @@ pub(super) const EXPIRES: Parameter = Parameter {
 pub(super) const DURABILITY: Parameter = Parameter {
     name: "Umbo-Durability",
     place: In::Header,
-    schema: durability,
+    schema: || json!({"type": "string", "enum": ["sync", "async"]}),
     about: "When the write is acknowledged: on the disk, or once readers see it.",
 };
 pub(super) const IDEMPOTENCY_KEY: Parameter = Parameter {
     name: "Idempotency-Key",
     place: In::Header,
-    schema: idempotency_key,
+    schema: || json!({"type": "string", "minLength": 1, "maxLength": 512}),
     about: "Names the request: a quoted string of 1 to 255 visible ASCII characters, chosen by the client. A second \
             request of the same caller with the same key, in the same partition, changes nothing and is answered as \
             the first was, with Umbo-Replayed: ?1; a different one is refused with 422. What failed for want of \
@@ -142,14 +100,14 @@ pub(super) const IDEMPOTENCY_TTL: Parameter = Parameter {
 pub(super) const INCREMENT: Parameter = Parameter {
     name: "Umbo-Increment",
     place: In::Header,
-    schema: increment,
+    schema: || json!({"type": "integer", "format": "int64"}),
     about: "What is added to the number that the row holds, or to 0 where there is no row.",
 };
 /// Of a change by an operator.
 pub(super) const REASON: Parameter = Parameter {
     name: "Umbo-Reason",
     place: In::Header,
-    schema: reason,
+    schema: || json!({"type": "string", "minLength": 1, "maxLength": 256}),
     about: "Why the change is made: shown with it among the events. UTF-8, 256 bytes at most.",
 };
 pub(super) const IF_MATCH: Parameter = Parameter {
@@ -168,13 +126,13 @@ pub(super) const IF_NONE_MATCH: Parameter = Parameter {
 pub(super) const IF_NONE: Parameter = Parameter {
     name: "If-None-Match",
     place: In::Header,
-    schema: any_tag,
+    schema: || json!({"type": "string", "enum": ["*"]}),
     about: "Only where there is none. Not together with If-Match.",
 };
 pub(super) const CONTENT_ENCODING: Parameter = Parameter {
     name: "Content-Encoding",
     place: In::Header,
-    schema: coding,
+    schema: || json!({"type": "string", "enum": ["gzip", "zstd", "identity"]}),
     about: "How the body is compressed.",
 };
 pub(super) const ACCEPT_ENCODING: Parameter = Parameter {
@@ -231,13 +189,18 @@ pub(super) const REVERSE: Parameter = Parameter {
 pub(super) const LIMIT: Parameter = Parameter {
     name: "limit",
     place: In::Query,
-    schema: rows,
+    schema: || json!({"type": "integer", "minimum": 1}),
     about: "Most rows of this page.",
 };
 pub(super) const MAX_BYTES: Parameter = Parameter {
     name: "max_bytes",
     place: In::Query,
-    schema: page_bytes,
+    schema: || {
+        json!({
+            "type": "integer", "minimum": 1,
+            "maximum": limits::PAGE_BYTES_MAX, "default": limits::PAGE_BYTES_DEFAULT
+        })
+    },
     about: "The page ends with the row that reaches this many bytes.",
 };
 pub(super) const CURSOR: Parameter = Parameter {
@@ -267,7 +230,7 @@ pub(super) const ALL: Parameter = Parameter {
 pub(super) const ATOMIC: Parameter = Parameter {
     name: "atomic",
     place: In::Query,
-    schema: atomic,
+    schema: || json!({"type": "string", "enum": ["partition", "none"], "default": "none"}),
     about: "Apply the rows of a partition all together or not at all.",
 };
 pub(super) const PREFER: Parameter = Parameter {

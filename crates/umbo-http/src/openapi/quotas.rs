@@ -1,10 +1,10 @@
 //! The admin API of quotas in the `OpenAPI` document.
 
-use serde_json::{Value, json};
+use serde_json::json;
 use umbo_api::ErrorCode;
 
-use super::admin::{ADMIN, BODY, word};
-use super::operation::{ApiOperation, Content, In, Parameter};
+use super::admin::{ADMIN, BODY, GET, word};
+use super::operation::{ApiOperation, Content, In, Parameter, answer, tagged};
 use super::parameter::{CONTENT_ENCODING, DRY_RUN, IF_MATCH, IF_NONE, REASON};
 
 /// What a change of a policy can meet.
@@ -13,13 +13,6 @@ const CHANGE: &[ErrorCode] = &[
     ErrorCode::PreconditionFailed,
     ErrorCode::QuotaOfFile,
 ];
-
-fn callers() -> Value {
-    json!({"type": "integer", "minimum": 1, "maximum": 10_000, "default": 1000})
-}
-fn users() -> Value {
-    json!({"type": "integer", "minimum": 1, "maximum": 10_000, "default": 100})
-}
 
 const NAME: Parameter = Parameter {
     name: "name",
@@ -30,13 +23,13 @@ const NAME: Parameter = Parameter {
 const LIMIT: Parameter = Parameter {
     name: "limit",
     place: In::Query,
-    schema: users,
+    schema: || json!({"type": "integer", "minimum": 1, "maximum": 10_000, "default": 100}),
     about: "Most users.",
 };
 const CALLERS: Parameter = Parameter {
     name: "limit",
     place: In::Query,
-    schema: callers,
+    schema: || json!({"type": "integer", "minimum": 1, "maximum": 10_000, "default": 1000}),
     about: "Most callers.",
 };
 const CALLER: Parameter = Parameter {
@@ -49,59 +42,45 @@ const CALLER: Parameter = Parameter {
 /// The operations.
 pub(super) const OPERATIONS: &[ApiOperation] = &[
     ApiOperation {
-        method: "get",
         path: "/admin/v1/callers",
         id: "listCallers",
         summary: "List callers",
         about: "What each has spent through this pod since it was started, on all namespaces together.",
         parameters: &[&CALLERS],
-        body: None,
-        answers: &[(
+        answers: &[answer(
             200,
             "The callers, highest usage first.",
-            Content::Json("CallerList"),
-            &[],
+            "CallerList",
         )],
-        errors: &[ADMIN],
+        ..GET
     },
     ApiOperation {
-        method: "get",
         path: "/admin/v1/callers/{caller}",
         id: "describeCaller",
         summary: "Describe a caller",
         about: "What it has spent through this pod since it was started, by namespace and operation.",
         parameters: &[&CALLER],
-        body: None,
-        answers: &[(200, "Its usage.", Content::Json("CallerUsage"), &[])],
-        errors: &[ADMIN],
+        answers: &[answer(200, "Its usage.", "CallerUsage")],
+        ..GET
     },
     ApiOperation {
-        method: "get",
         path: "/admin/v1/quotas",
         id: "listPolicies",
         summary: "List quota policies",
         about: "Those in effect on this pod and what they did there: built-in, of the policy file, \
                 and stored ones.",
-        parameters: &[],
-        body: None,
-        answers: &[(
-            200,
-            "The policies, by name.",
-            Content::Json("PolicyList"),
-            &[],
-        )],
-        errors: &[ADMIN],
+        answers: &[answer(200, "The policies, by name.", "PolicyList")],
+        ..GET
     },
     ApiOperation {
-        method: "get",
         path: "/admin/v1/quotas/{name}",
         id: "describePolicy",
         summary: "Describe a quota policy",
         about: "A stored one has an ETag, under which it can be changed.",
         parameters: &[&NAME],
-        body: None,
-        answers: &[(200, "The policy.", Content::Json("PolicyInfo"), &["ETag"])],
+        answers: &[tagged(200, "The policy.", "PolicyInfo")],
         errors: &[ADMIN, &[ErrorCode::QuotaNotFound]],
+        ..GET
     },
     ApiOperation {
         method: "put",
@@ -122,18 +101,12 @@ pub(super) const OPERATIONS: &[ApiOperation] = &[
         ],
         body: Some((Content::Json("PolicySpec"), true)),
         answers: &[
-            (
+            tagged(
                 200,
                 "It replaced a stored one, or is the same; or what it would change, in a dry run.",
-                Content::Json("PolicyChange"),
-                &["ETag"],
+                "PolicyChange",
             ),
-            (
-                201,
-                "None was stored under this name.",
-                Content::Json("PolicyChange"),
-                &["ETag"],
-            ),
+            tagged(201, "None was stored under this name.", "PolicyChange"),
         ],
         errors: &[
             ADMIN,
@@ -150,24 +123,22 @@ pub(super) const OPERATIONS: &[ApiOperation] = &[
         about: "Where one of the same name is built in, that one is in effect again.",
         parameters: &[&NAME, &DRY_RUN, &IF_MATCH, &IF_NONE, &REASON],
         body: None,
-        answers: &[(
+        answers: &[answer(
             200,
             "What was, or would be, changed.",
-            Content::Json("PolicyChange"),
-            &[],
+            "PolicyChange",
         )],
         errors: &[ADMIN, CHANGE, &[ErrorCode::QuotaNotFound]],
     },
     ApiOperation {
-        method: "get",
         path: "/admin/v1/quotas/{name}/users",
         id: "listQuotaUsers",
         summary: "List who a policy counts",
         about: "Those with a bucket on this pod, the busiest first.",
         parameters: &[&NAME, &LIMIT],
-        body: None,
-        answers: &[(200, "The users.", Content::Json("QuotaUsers"), &[])],
+        answers: &[answer(200, "The users.", "QuotaUsers")],
         errors: &[ADMIN, &[ErrorCode::QuotaNotFound]],
+        ..GET
     },
     ApiOperation {
         method: "post",
@@ -177,12 +148,7 @@ pub(super) const OPERATIONS: &[ApiOperation] = &[
         about: "Says what it would have rejected of what this pod has recorded. Changes nothing.",
         parameters: &[&CONTENT_ENCODING],
         body: Some((Content::Json("SimulateBody"), true)),
-        answers: &[(
-            200,
-            "What it would have done.",
-            Content::Json("SimulateAnswer"),
-            &[],
-        )],
+        answers: &[answer(200, "What it would have done.", "SimulateAnswer")],
         errors: &[ADMIN, BODY, &[ErrorCode::QuotaInvalid]],
     },
 ];

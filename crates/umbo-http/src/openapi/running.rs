@@ -2,8 +2,8 @@
 
 use umbo_api::ErrorCode;
 
-use super::admin::{ADMIN, word};
-use super::operation::{ApiOperation, Content, In, Parameter};
+use super::admin::{ADMIN, GET, word};
+use super::operation::{ApiOperation, In, Parameter, answer, empty};
 use super::parameter::REASON;
 
 const ID: Parameter = Parameter {
@@ -16,16 +16,13 @@ const ID: Parameter = Parameter {
 /// The operations.
 pub(super) const OPERATIONS: &[ApiOperation] = &[
     ApiOperation {
-        method: "get",
         path: "/admin/v1/requests",
         id: "listRunningRequests",
         summary: "List the requests that run",
         about: "Of this server: requests that have waited for a shard or its store for 10 ms, and ranges and scans \
                 that are streamed in more than one chunk.",
-        parameters: &[],
-        body: None,
-        answers: &[(200, "The requests.", Content::Json("RunningList"), &[])],
-        errors: &[ADMIN],
+        answers: &[answer(200, "The requests.", "RunningList")],
+        ..GET
     },
     ApiOperation {
         method: "delete",
@@ -37,7 +34,7 @@ pub(super) const OPERATIONS: &[ApiOperation] = &[
                 is charged.",
         parameters: &[&ID, &REASON],
         body: None,
-        answers: &[(204, "It is being ended.", Content::None, &[])],
+        answers: &[empty(204, "It is being ended.")],
         errors: &[
             ADMIN,
             &[ErrorCode::RequestNotRunning, ErrorCode::InvalidHeader],

@@ -1,43 +1,38 @@
 //! Versions in the `OpenAPI` document.
 
-use serde_json::{Value, json};
+use serde_json::json;
 use umbo_api::ErrorCode;
 
+use super::admin::GET;
 use super::data::{ANY, STORE};
-use super::operation::{ApiOperation, Content, In, Parameter};
+use super::operation::{Answer, ApiOperation, In, Parameter, answer};
 use super::parameter::{DRY_RUN, NS};
-
-fn number() -> Value {
-    json!({"type": "integer", "minimum": 1})
-}
 
 const VERSION: Parameter = Parameter {
     name: "version",
     place: In::Path,
-    schema: number,
+    schema: || json!({"type": "integer", "minimum": 1}),
     about: "Number of the version.",
 };
 
-const CHANGED: &[(u16, &str, Content, &[&str])] = &[(
+const CHANGED: &[Answer] = &[answer(
     200,
     "What it changed, or would change in a dry run.",
-    Content::Json("VersionChange"),
-    &[],
+    "VersionChange",
 )];
 
 /// The operations.
 pub(super) const OPERATIONS: &[ApiOperation] = &[
     ApiOperation {
-        method: "get",
         path: "/v1/ns/{ns}/versions",
         id: "listVersions",
         summary: "List versions",
         about: "The live version, those that are kept for a rollback, and the one that a load of mode replace builds. \
                 Sizes are what the shards count now.",
         parameters: &[&NS],
-        body: None,
-        answers: &[(200, "The versions.", Content::Json("VersionList"), &[])],
+        answers: &[answer(200, "The versions.", "VersionList")],
         errors: &[ANY],
+        ..GET
     },
     ApiOperation {
         method: "post",

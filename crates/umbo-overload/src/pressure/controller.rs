@@ -167,7 +167,7 @@ impl OverloadController {
     }
 
     /// Returns how long a caller has to stay away if it has used the part of its share that its tier is held to. While
-    /// nobody is held to a share this is one relaxed load.
+    /// no caller is held to a share this is one relaxed load.
     #[inline]
     pub fn refusal(&self, call: &ShardCall) -> Option<Duration> {
         let shard = self.shards.get(usize::from(call.shard.0))?;
@@ -179,7 +179,7 @@ impl OverloadController {
     }
 
     /// Returns the busy time that a call is expected to take if its caller is held to a share, and counts it: a call
-    /// that waits is seen by later ones. Zero while nobody is held, and then one relaxed load.
+    /// that waits is seen by later ones. Zero while no caller is held, and then one relaxed load.
     #[inline]
     pub fn expect(&self, call: &ShardCall) -> Duration {
         let shard = self.shards.get(usize::from(call.shard.0));

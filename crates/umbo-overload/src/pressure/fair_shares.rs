@@ -8,7 +8,7 @@
 //! The excess of a held caller counts in its next second too: a caller whose every request takes longer than its part of
 //! a second has one of several seconds.
 //!
-//! A cell belongs to one caller of one tier for a second, so that nobody answers for somebody else. A caller that finds
+//! A cell belongs to one caller of one tier for a second, so that no caller answers for another. A caller that finds
 //! no free cell is not judged. Recording and asking take no lock.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -129,7 +129,8 @@ pub struct ShareReport {
     pub callers: u64,
     /// The fair share of each, in busy time a second. `None` with fewer than two callers.
     pub share: Option<Duration>,
-    /// Busy time a second that callers of each tier above their share, or all of them, are held to, lowest tier first. `None` for a tier whose callers are not held to any.
+    /// Busy time a second that callers of each tier above their share, or all of them, are held to, lowest tier first.
+    /// `None` for a tier whose callers are not held to any.
     pub held_to: [Option<Duration>; TIERS],
 }
 

@@ -26,7 +26,7 @@ const CALLS_MAX: u64 = 16;
 const FRACTION_BITS: u32 = 20;
 /// A heavy request takes at least twice the time of a light one: one octave more.
 const HEAVY_OCTAVES: u32 = 1 << FRACTION_BITS;
-/// How much longer than a light request a heavy one takes at least: less is not felt by anybody who waits for it.
+/// How much longer than a light request a heavy one takes at least: a request that waits for it does not feel less.
 const HEAVY_MORE: Duration = Duration::from_micros(500);
 /// Age of a size in seconds, at which it is no part of the present any more.
 const SECONDS_MAX: u64 = 2;
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn a_difference_that_nobody_feels_is_not_heavy() {
+    fn a_difference_that_is_not_felt_is_not_heavy() {
         let work = HeavyWork::new();
         record(&work, Class::PointRead, SMALL, 3);
         record(&work, Class::Range, SMALL, 400);

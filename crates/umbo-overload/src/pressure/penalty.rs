@@ -1,12 +1,12 @@
 //! The penalty of a shard: who pays more, and who is held to a part of its share, while the shard is under pressure.
 //!
 //! Callers above their fair share come first, lowest tier first. In each tier their price rises up to 8 times; then they
-//! are held to their share, and while the pressure lasts to less and less of it, down to a tenth; if it does not end by
-//! that, the next tier that has such callers follows. Other callers pay more only after two seconds of pressure without anybody above its share,
-//! lowest tier first. Nobody else is refused by the penalty.
+//! are held to their share, and while the pressure lasts to less and less of it, down to a tenth; if the pressure does not
+//! end by that, the next tier that has such callers follows. Other callers pay more, and are held, only after two seconds
+//! of pressure without a caller above its share, lowest tier first.
 //!
 //! A latency that one heavy request explains is what a shard without a flood has too. While the pressure comes from no
-//! more than that, callers above their share are held to their share and to no less, and nobody else is reached.
+//! more than that, callers above their share are held to their share and to no less, and no other caller is reached.
 //!
 //! Without pressure prices are plain within a second. Callers who still ask for more than their share are held to it for
 //! a minute: if they were let go at once, the pressure would return with them.
@@ -232,7 +232,7 @@ impl Penalty {
         (self.others - f64::from(tier as u8)).clamp(0.0, 1.0)
     }
 
-    /// Returns whether nobody pays more or is held to its share.
+    /// Returns whether no caller pays more or is held to its share.
     pub(crate) fn is_none(self) -> bool {
         self.others <= 0.0 && self.above.iter().all(|reached| *reached <= 0.0)
     }
@@ -242,7 +242,7 @@ impl Penalty {
 mod tests {
     use super::*;
 
-    const NOBODY: [bool; TIERS] = [false; TIERS];
+    const NO_TIER: [bool; TIERS] = [false; TIERS];
 
     const fn pressed(pressure: f64) -> PressureNow {
         PressureNow {
@@ -294,20 +294,20 @@ mod tests {
         assert_eq!(
             of(measures, Criticality::Sheddable),
             (800, 100),
-            "nobody else pays"
+            "no other caller pays"
         );
     }
 
     #[test]
-    fn others_pay_after_two_seconds_without_anybody_above() {
+    fn others_pay_after_two_seconds_without_a_caller_above() {
         let mut penalty = Penalty::default();
-        let measures = ticks(&mut penalty, GRACE_TICKS, 1.0, NOBODY);
+        let measures = ticks(&mut penalty, GRACE_TICKS, 1.0, NO_TIER);
         assert_eq!(measures, Measures::default());
-        let measures = ticks(&mut penalty, 1, 1.0, NOBODY);
+        let measures = ticks(&mut penalty, 1, 1.0, NO_TIER);
         assert_eq!(of(measures, Criticality::Sheddable), (100, 800));
         assert!(!measures.prices.has(Criticality::SheddablePlus));
         assert_eq!(measures.parts.all, [Some(1.0), None, None, None]);
-        let measures = ticks(&mut penalty, 100, 1.0, NOBODY);
+        let measures = ticks(&mut penalty, 100, 1.0, NO_TIER);
         assert_eq!(of(measures, Criticality::SheddablePlus), (100, 800));
         assert_eq!(of(measures, Criticality::Critical), (100, 100));
         assert_eq!(measures.parts.above, [None; TIERS]);
@@ -326,10 +326,10 @@ mod tests {
         let measures = ticks(&mut penalty, 100, 0.0, above);
         assert_eq!(measures.parts.above, [Some(1.0), None, None, None]);
         assert!(!penalty.is_none());
-        let measures = ticks(&mut penalty, 2, 0.0, NOBODY);
+        let measures = ticks(&mut penalty, 2, 0.0, NO_TIER);
         assert!(penalty.is_none() && measures == Measures::default());
         // The same for others: as long as they are refused.
-        ticks(&mut penalty, GRACE_TICKS + 4, 1.0, NOBODY);
+        ticks(&mut penalty, GRACE_TICKS + 4, 1.0, NO_TIER);
         let crowd = Excess {
             refused: [true, false, false, false],
             ..Excess::default()
@@ -338,7 +338,7 @@ mod tests {
             .map(|_| penalty.tick(pressed(0.0), TIER_MAX, crowd))
             .last();
         assert_eq!(measures.unwrap().parts.all[0], Some(1.0));
-        assert!(ticks(&mut penalty, 2, 0.0, NOBODY) == Measures::default());
+        assert!(ticks(&mut penalty, 2, 0.0, NO_TIER) == Measures::default());
         ticks(&mut penalty, 10, 1.0, above);
         let held = (1..=2 * HELD_TICKS)
             .find(|_| ticks(&mut penalty, 1, 0.0, above).parts.above[0].is_none());
@@ -348,7 +348,7 @@ mod tests {
     #[test]
     fn a_class_of_one_tier_leaves_the_others_alone() {
         let mut penalty = Penalty::default();
-        let tick = |_, _| penalty.tick(pressed(1.0), Criticality::Sheddable, above(NOBODY));
+        let tick = |_, _| penalty.tick(pressed(1.0), Criticality::Sheddable, above(NO_TIER));
         let measures = (0..100).fold(Measures::default(), tick);
         assert_eq!(of(measures, Criticality::Sheddable), (100, 800));
         assert!(!measures.prices.has(Criticality::SheddablePlus));
@@ -356,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn what_one_heavy_request_explains_holds_to_the_share_and_reaches_nobody_else() {
+    fn what_one_heavy_request_explains_holds_to_the_share_and_reaches_no_other_caller() {
         let mut penalty = Penalty::default();
         let explained = PressureNow {
             pressure: 0.6,
@@ -373,9 +373,9 @@ mod tests {
             .last();
         assert_eq!(measures.unwrap().parts.above, [Some(1.0), None, None, None]);
         let mut penalty = Penalty::default();
-        let nobody = above(NOBODY);
+        let calm = above(NO_TIER);
         let measures = (0..100)
-            .map(|_| penalty.tick(explained, TIER_MAX, nobody))
+            .map(|_| penalty.tick(explained, TIER_MAX, calm))
             .last();
         assert_eq!(measures.unwrap(), Measures::default());
     }

@@ -16,7 +16,7 @@ pub struct Entry {
     pub price: RequestUnits,
     /// When its client stops waiting for it.
     pub deadline: Deadline,
-    /// Whether its caller has more than its fair share of the shard's present work.
+    /// Whether its caller has more than its fair share of the shard's busy time.
     pub is_above_share: bool,
 }
 

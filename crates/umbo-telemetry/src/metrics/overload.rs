@@ -12,18 +12,18 @@ use crate::metric_names as names;
 pub type ByTier<T> = [T; Criticality::ALL.len()];
 
 /// State of the queues and of the pressure at the time of a scrape; totals since the start.
-#[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub struct OverloadGauges<'a> {
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct OverloadGauges {
     /// Queues, by shard.
-    pub queues: &'a [QueueGauges],
+    pub queues: Vec<QueueGauges>,
     /// Latency ratios and pressures, by shard and class.
-    pub classes: &'a [ClassGauges],
+    pub classes: Vec<ClassGauges>,
     /// Requests that had to wait.
     pub queued: ByTier<u64>,
     /// Requests whose deadline passed while they waited.
     pub expired: ByTier<u64>,
     /// Requests shed, by reason.
-    pub shed: &'a [(&'static str, ByTier<u64>)],
+    pub shed: Vec<(&'static str, ByTier<u64>)>,
     /// Overloads since the start.
     pub episodes: u64,
     /// Highest price multiplier of any shard.
@@ -64,7 +64,7 @@ pub struct ClassGauges {
     pub pressure: f64,
 }
 
-impl OverloadGauges<'_> {
+impl OverloadGauges {
     pub(super) fn visit(&self, families: &mut Families<'_>) {
         self.visit_queues(families);
         let label = |class: &ClassGauges| [class.shard.to_string(), class.class.to_owned()];

@@ -3,27 +3,29 @@
 //! Owns the series and their order. The owner of the quotas passes the values in, and bounds them: policies
 //! are few, and of the callers only those that use most now are included.
 
+use std::sync::Arc;
+
 use umbo_types::{Operation, RequestUnits};
 
 use super::visit::Families;
 use crate::metric_names as names;
 
 /// State of the quotas at the time of a scrape.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct QuotaGauges<'a> {
+#[derive(Debug, Clone, Default)]
+pub struct QuotaGauges {
     /// The policies in force.
-    pub policies: &'a [PolicyGauges<'a>],
-    /// The callers that use most now.
-    pub callers: &'a [CallerCharge<'a>],
+    pub policies: Vec<PolicyGauges>,
+    /// The callers that use most now, and the charge of each since the start.
+    pub callers: Vec<(Arc<str>, RequestUnits)>,
     /// Estimates by operation.
-    pub estimates: &'a [Estimates<'a>],
+    pub estimates: Vec<Estimates>,
 }
 
 /// What one policy did.
-#[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub struct PolicyGauges<'a> {
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct PolicyGauges {
     /// Name of the policy.
-    pub policy: &'a str,
+    pub policy: String,
     /// Requests it rejected.
     pub rejected: u64,
     /// Requests it would have rejected.
@@ -36,42 +38,33 @@ pub struct PolicyGauges<'a> {
     pub utilisation: f64,
 }
 
-/// Cost of one caller.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct CallerCharge<'a> {
-    /// Name of the caller.
-    pub caller: &'a str,
-    /// Cost since the start.
-    pub charged: RequestUnits,
-}
-
 /// Quality of the estimates of one operation.
-#[derive(Debug, Clone, Copy)]
-pub struct Estimates<'a> {
+#[derive(Debug, Clone)]
+pub struct Estimates {
     /// The operation.
     pub operation: Operation,
     /// Upper bounds of the ratio of cost to estimate, ascending, with the requests between the bound before
     /// and this one.
-    pub ratios: &'a [(&'static str, u64)],
+    pub ratios: Vec<(&'static str, u64)>,
     /// Sum of the estimates.
     pub estimated: RequestUnits,
     /// Sum of the costs of the same requests.
     pub actual: RequestUnits,
 }
 
-impl QuotaGauges<'_> {
+impl QuotaGauges {
     pub(super) fn visit(&self, families: &mut Families<'_>) {
         self.visit_estimates(families);
         self.visit_policies(families);
         let callers = self.callers.iter();
-        let charged = callers.map(|one| ([String::from(one.caller)], one.charged));
+        let charged = callers.map(|(caller, charged)| ([caller.to_string()], *charged));
         families.family(&names::CALLER_REQUEST_UNITS, charged);
     }
 
     fn visit_estimates(&self, families: &mut Families<'_>) {
         families.head(&names::ESTIMATES);
-        for one in self.estimates {
-            for (bound, count) in one.ratios {
+        for one in &self.estimates {
+            for (bound, count) in &one.ratios {
                 let labels = [one.operation.as_str(), bound];
                 families.sample(&names::ESTIMATES, &labels, count);
             }
@@ -85,7 +78,7 @@ impl QuotaGauges<'_> {
     }
 
     fn visit_policies(&self, families: &mut Families<'_>) {
-        type Pick = fn(&PolicyGauges<'_>) -> u64;
+        type Pick = fn(&PolicyGauges) -> u64;
         let gauges: [(&'static names::Metric, Pick); 3] = [
             (&names::POLICY_REJECTED, |p| p.rejected),
             (&names::POLICY_SHADOW_REJECTED, |p| p.shadow_rejected),
@@ -93,16 +86,13 @@ impl QuotaGauges<'_> {
         ];
         for (metric, pick) in gauges {
             let policies = self.policies.iter();
-            families.family(
-                metric,
-                policies.map(|p| ([String::from(p.policy)], pick(p))),
-            );
+            families.family(metric, policies.map(|p| ([p.policy.clone()], pick(p))));
         }
         let policies = self.policies.iter();
-        let forgiven = policies.map(|p| ([String::from(p.policy)], p.forgiven));
+        let forgiven = policies.map(|p| ([p.policy.clone()], p.forgiven));
         families.family(&names::POLICY_FORGIVEN, forgiven);
         let policies = self.policies.iter();
-        let utilisation = policies.map(|p| ([String::from(p.policy)], p.utilisation));
+        let utilisation = policies.map(|p| ([p.policy.clone()], p.utilisation));
         families.family(&names::POLICY_UTILISATION, utilisation);
     }
 }

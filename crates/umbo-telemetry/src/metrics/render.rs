@@ -87,7 +87,7 @@ pub struct RecordsGauges {
 }
 
 /// Values of a scrape besides the counters.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct Scrape<'a> {
     /// Version of the program.
     pub version: &'a str,
@@ -96,11 +96,11 @@ pub struct Scrape<'a> {
     /// Shards in order.
     pub shards: &'a [ShardGauges],
     /// State of the quotas.
-    pub quota: QuotaGauges<'a>,
+    pub quota: QuotaGauges,
     /// State of the hot-key layer, if there is one.
-    pub hotkey: Option<HotKeyGauges<'a>>,
+    pub hotkey: Option<HotKeyGauges>,
     /// State of the queues and of shedding, if they are on.
-    pub overload: Option<OverloadGauges<'a>>,
+    pub overload: Option<OverloadGauges>,
     /// Bytes of answers that their clients have not read.
     pub answer_bytes: usize,
     /// Bytes that request bodies hold.

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use proptest::prelude::*;
+use umbo_api::hot::HotPod;
 
 use super::*;
 
@@ -220,67 +221,74 @@ fn an_unknown_code_is_counted_nowhere() {
     assert!(counts.iter().all(|line| line.ends_with(" 0")), "{counts:?}");
 }
 
-const HOTKEY: HotKeyGauges<'_> = HotKeyGauges {
-    reads: 200,
-    hits: 100,
-    negative_hits: 3,
-    leaders: 20,
-    followers: 40,
-    elections: 1,
-    crowded: 2,
-    overtaken: 4,
-    stale: 5,
-    uncounted: 6,
-    standings: &[("hot", 2), ("pinned", 1), ("blocked", 0)],
-    read_rate: 1_000.25,
-    threshold_rate: 200.0,
-    flights: 8,
-    cache_entries: 3,
-    cache_bytes: 4_096,
-    detection_bytes: 500_000,
-    keys: &[HotKeySeries {
-        namespace: "listings",
-        key: "00f1e2d3c4b5a697",
-        read_rate: 512.5,
-        hit_ratio: 0.99,
-    }],
-};
+fn hotkey() -> HotKeyGauges {
+    HotKeyGauges {
+        layer: HotPod {
+            reads: 200,
+            hits: 100,
+            negative_hits: 3,
+            leaders: 20,
+            followers: 40,
+            elections: 1,
+            crowded: 2,
+            overtaken: 4,
+            stale: 5,
+            uncounted: 6,
+            reads_rate: 1_000.25,
+            threshold_rate: 200.0,
+            flights: 8,
+            cache_entries: 3,
+            cache_bytes: 4_096,
+            detection_bytes: 500_000,
+            ..HotPod::default()
+        },
+        standings: [("hot", 2), ("pinned", 1), ("blocked", 0)],
+        keys: vec![HotKeySeries {
+            namespace: "listings".to_owned(),
+            key: "00f1e2d3c4b5a697".to_owned(),
+            read_rate: 512.5,
+            hit_ratio: 0.99,
+        }],
+    }
+}
 
-const OVERLOAD: OverloadGauges<'_> = OverloadGauges {
-    queues: &[QueueGauges {
-        shard: 0,
-        limit: 24,
-        in_flight: 25,
-        waiting: [30, 20, 1, 0],
-        waiting_units: RequestUnits::from_micros(81_500_000),
-        oldest_nanos: 12_500_000,
-        is_overloaded: true,
-    }],
-    classes: &[
-        ClassGauges {
+fn overload() -> OverloadGauges {
+    OverloadGauges {
+        queues: vec![QueueGauges {
             shard: 0,
-            class: "point-read",
-            ratio: Some(0.25),
-            pressure: 0.5,
-        },
-        // Too few observations for a ratio.
-        ClassGauges {
-            shard: 0,
-            class: "scan",
-            ratio: None,
-            pressure: 0.0,
-        },
-    ],
-    queued: [900, 800, 70, 6],
-    expired: [5, 4, 0, 0],
-    shed: &[
-        ("queue-length", [100, 0, 0, 0]),
-        ("queue-delay", [300, 20, 0, 0]),
-    ],
-    episodes: 2,
-    multipliers: [8.0, 1.5, 1.0, 1.0],
-    lag_nanos: 1_250_000,
-};
+            limit: 24,
+            in_flight: 25,
+            waiting: [30, 20, 1, 0],
+            waiting_units: RequestUnits::from_micros(81_500_000),
+            oldest_nanos: 12_500_000,
+            is_overloaded: true,
+        }],
+        classes: vec![
+            ClassGauges {
+                shard: 0,
+                class: "point-read",
+                ratio: Some(0.25),
+                pressure: 0.5,
+            },
+            // Too few observations for a ratio.
+            ClassGauges {
+                shard: 0,
+                class: "scan",
+                ratio: None,
+                pressure: 0.0,
+            },
+        ],
+        queued: [900, 800, 70, 6],
+        expired: [5, 4, 0, 0],
+        shed: vec![
+            ("queue-length", [100, 0, 0, 0]),
+            ("queue-delay", [300, 20, 0, 0]),
+        ],
+        episodes: 2,
+        multipliers: [8.0, 1.5, 1.0, 1.0],
+        lag_nanos: 1_250_000,
+    }
+}
 
 const PROCESS: ProcessSample = ProcessSample {
     cpu_seconds: 1.25,
@@ -351,21 +359,21 @@ fn a_scrape_reads_as_written_down() {
             ..ShardGauges::default()
         },
     ];
-    let policies = [PolicyGauges {
-        policy: "listing-reads",
+    let policies = vec![PolicyGauges {
+        policy: "listing-reads".to_owned(),
         rejected: 4,
         shadow_rejected: 0,
         forgiven: 12.5,
         buckets: 2,
         utilisation: 1.25,
     }];
-    let callers = [CallerCharge {
-        caller: "search \"v2\"",
-        charged: RequestUnits::from_micros(2_112_744),
-    }];
-    let estimates = [Estimates {
+    let callers = vec![(
+        Arc::from("search \"v2\""),
+        RequestUnits::from_micros(2_112_744),
+    )];
+    let estimates = vec![Estimates {
         operation: Operation::Get,
-        ratios: &[("0.5", 0), ("1", 2), ("+Inf", 1)],
+        ratios: vec![("0.5", 0), ("1", 2), ("+Inf", 1)],
         estimated: RequestUnits::from_micros(3_000_000),
         actual: RequestUnits::from_micros(3_250_000),
     }];
@@ -376,12 +384,12 @@ fn a_scrape_reads_as_written_down() {
         records: RECORDS,
         shards: &shards,
         quota: QuotaGauges {
-            policies: &policies,
-            callers: &callers,
-            estimates: &estimates,
+            policies,
+            callers,
+            estimates,
         },
-        hotkey: Some(HOTKEY),
-        overload: Some(OVERLOAD),
+        hotkey: Some(hotkey()),
+        overload: Some(overload()),
         remote: None,
         disk: Some(DiskGauges {
             size_bytes: 1 << 30,

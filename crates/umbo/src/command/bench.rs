@@ -172,19 +172,8 @@ impl Arguments {
 
 impl BenchReport {
     fn print(&self) -> Result<(), CliError> {
-        let header = [
-            "REQUEST",
-            "IN-FLIGHT",
-            "PER-SECOND",
-            "P50-MS",
-            "P99-MS",
-            "FAILED",
-            "SERVER-CORES",
-            "CLIENT-CORES",
-            "OTHER-CORES",
-            "LIMITED BY",
-        ];
-        output::write_list(Format::Table, &self.phases, &header, PhaseResult::cells)?;
+        let header = "REQUEST  IN-FLIGHT  PER-SECOND  P50-MS  P99-MS  FAILED  SERVER-CORES  CLIENT-CORES  OTHER-CORES  LIMITED BY";
+        output::write_list(Format::Table, &self.phases, header, PhaseResult::cells)?;
         output::note(&format!(
             "umbo {}, {}; {} for server and client together",
             self.version,

@@ -46,21 +46,12 @@ impl Arguments {
 
 async fn status(connection: &ConnectionArgs) -> Result<(), CliError> {
     let ClusterStatus { nodes } = connection.client()?.cluster_status().await?;
-    let header = [
-        "NODE",
-        "ADDRESS",
-        "STATE",
-        "MAP-VERSION",
-        "SHARDS",
-        "IN-FLIGHT",
-        "CLOCK-MS",
-        "REASON",
-    ];
+    let header = "NODE  ADDRESS  STATE  MAP-VERSION  SHARDS  IN-FLIGHT  CLOCK-MS  REASON";
     let format = connection.listing_format();
     if format == Format::Json {
         return output::write_json(&ClusterStatus { nodes });
     }
-    output::write_list(format, &nodes, &header, cells)?;
+    output::write_list(format, &nodes, header, cells)?;
     if format == Format::Table {
         output::note(&summary(&nodes));
     }

@@ -34,14 +34,14 @@ impl Arguments {
         match self.command {
             Command::Ls { file } => {
                 let kinds = census(&file)?;
-                output::write_list(connection.listing_format(), &kinds, &HEADER, cells)
+                output::write_list(connection.listing_format(), &kinds, HEADER, cells)
             }
             Command::Redrive(arguments) => block_on(arguments.run(connection)),
         }
     }
 }
 
-const HEADER: [&str; 6] = ["NAMESPACE", "REASON", "STATUS", "TYPE", "ROWS", "EXAMPLE"];
+const HEADER: &str = "NAMESPACE  REASON  STATUS  TYPE  ROWS  EXAMPLE";
 
 fn cells(kind: &FailureCount) -> Vec<String> {
     vec![

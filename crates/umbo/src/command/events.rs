@@ -27,7 +27,7 @@ pub(crate) struct Arguments {
     follow: bool,
 }
 
-const HEADER: [&str; 6] = ["TIME", "KIND", "SUBJECT", "BY", "REASON", "TEXT"];
+const HEADER: &str = "TIME  KIND  SUBJECT  BY  REASON  TEXT";
 
 fn cells(event: &Event) -> Vec<String> {
     vec![
@@ -54,7 +54,7 @@ impl Arguments {
             let mut events = list.events;
             events.retain(|event| event.at_ms >= begin);
             if !self.follow {
-                return output::write_list(format, &events, &HEADER, cells);
+                return output::write_list(format, &events, HEADER, cells);
             }
             let mut next = list.next;
             loop {

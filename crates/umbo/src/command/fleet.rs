@@ -6,20 +6,13 @@ use crate::cli_error::CliError;
 use crate::connection::{ConnectionArgs, block_on};
 use crate::output;
 
-const HEADER: [&str; 7] = [
-    "NAME", "STATE", "VERSION", "DATA", "ADMIN", "STARTED", "SEEN",
-];
+const HEADER: &str = "NAME  STATE  VERSION  DATA  ADMIN  STARTED  SEEN";
 
 /// Runs the command.
 pub(crate) fn run(connection: &ConnectionArgs) -> Result<(), CliError> {
     block_on(async {
         let fleet = connection.client()?.fleet().await?;
-        output::write_list(
-            connection.listing_format(),
-            &fleet.processes,
-            &HEADER,
-            cells,
-        )
+        output::write_list(connection.listing_format(), &fleet.processes, HEADER, cells)
     })
 }
 

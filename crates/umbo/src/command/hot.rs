@@ -168,7 +168,7 @@ impl Busy {
             of.sources.iter().map(line)
         });
         let lines: Vec<_> = lines.collect();
-        output::write_list(format, &lines, &BUSY_HEADER, BusyLine::cells)?;
+        output::write_list(format, &lines, BUSY_HEADER, BusyLine::cells)?;
         let (start, seconds) = (
             output::instant(Some(report.start_ms)),
             report.step_ms / 1_000,
@@ -190,7 +190,7 @@ impl Put {
         let key = self.key.key()?;
         let (listed, is_new) = self.list(&client, list, key, &spec).await?;
         let format = connection.listing_format();
-        output::write_one(format, &listed, &LISTED_HEADER, listed_cells)?;
+        output::write_one(format, &listed, LISTED_HEADER, listed_cells)?;
         if self.dry_run {
             output::note("nothing was changed: this was a dry run");
         } else if !is_new && !self.update {
@@ -247,14 +247,14 @@ async fn list(connection: &ConnectionArgs, listed: bool) -> Result<(), CliError>
     }
     match connection.listing_format() {
         Format::Json => output::write_json(&report),
-        Format::Ndjson => output::write_list(Format::Ndjson, &report.keys, &[], |_| Vec::new()),
+        Format::Ndjson => output::write_list(Format::Ndjson, &report.keys, "", |_| Vec::new()),
         Format::Table => {
             let cells = report
                 .keys
                 .iter()
                 .map(cells)
                 .collect::<Result<Vec<_>, _>>()?;
-            output::write_list(Format::Table, &cells, &HEADER, Vec::clone)?;
+            output::write_list(Format::Table, &cells, HEADER, Vec::clone)?;
             output::note(&summary(&report.pod));
             Ok(())
         }
@@ -284,15 +284,7 @@ pub(super) fn percent_of(share: f64) -> String {
     format!("{:.0}%", share * 100.0)
 }
 
-const BUSY_HEADER: [&str; 7] = [
-    "SHARD",
-    "BUSY",
-    "SHARE",
-    "CALLER",
-    "OPERATION",
-    "NAMESPACE",
-    "PARTITION",
-];
+const BUSY_HEADER: &str = "SHARD  BUSY  SHARE  CALLER  OPERATION  NAMESPACE  PARTITION";
 
 /// Returns caller, operation, namespace and partition; `-` for a part that is not named, or not readable.
 pub(super) fn source_cells(source: &BusySourceInfo) -> [String; 4] {
@@ -315,25 +307,7 @@ fn entries(number: u64) -> String {
     }
 }
 
-const HEADER: [&str; 17] = [
-    "NAMESPACE",
-    "PK",
-    "SK",
-    "KIND",
-    "STANDING",
-    "RATE",
-    "ERROR",
-    "NOW",
-    "RU/S",
-    "FOR",
-    "READS",
-    "HITS",
-    "CALLERS",
-    "BY",
-    "UNTIL",
-    "REASON",
-    "ID",
-];
+const HEADER: &str = "NAMESPACE  PK  SK  KIND  STANDING  RATE  ERROR  NOW  RU/S  FOR  READS  HITS  CALLERS  BY  UNTIL  REASON  ID";
 
 fn cells(info: &HotKeyInfo) -> Result<Vec<String>, CliError> {
     let mut cells = key_cells(&info.key)?;
@@ -410,17 +384,7 @@ pub(super) fn rate(rate: f64) -> String {
     }
 }
 
-const LISTED_HEADER: [&str; 9] = [
-    "NAMESPACE",
-    "PK",
-    "SK",
-    "KIND",
-    "STANDING",
-    "BY",
-    "SINCE",
-    "UNTIL",
-    "REASON",
-];
+const LISTED_HEADER: &str = "NAMESPACE  PK  SK  KIND  STANDING  BY  SINCE  UNTIL  REASON";
 
 fn listed_cells(listed: &HotListed) -> Vec<String> {
     // A server that omits a key's name was refused before.

@@ -106,7 +106,7 @@ impl Arguments {
 async fn list(connection: &ConnectionArgs, ns: &Namespace) -> Result<(), CliError> {
     let list = connection.client()?.loads(ns.as_str()).await?;
     let format = connection.listing_format();
-    output::write_list(format, &list.loads, &report::HEADER, report::cells)
+    output::write_list(format, &list.loads, report::HEADER, report::cells)
 }
 
 async fn rejects(connection: &ConnectionArgs, load: &LoadName) -> Result<(), CliError> {

@@ -122,18 +122,8 @@ impl Arguments {
     }
 }
 
-const HEADER: [&str; 10] = [
-    "NAME",
-    "ID",
-    "CREATED",
-    "DEFAULT-TTL",
-    "DURABILITY",
-    "COMPRESSION",
-    "ROWS",
-    "BYTES",
-    "RATIO",
-    "STATE",
-];
+const HEADER: &str =
+    "NAME  ID  CREATED  DEFAULT-TTL  DURABILITY  COMPRESSION  ROWS  BYTES  RATIO  STATE";
 
 fn cells(info: &NamespaceInfo) -> Vec<String> {
     let ttl = info.settings.default_ttl.map(Duration::from_secs);
@@ -184,13 +174,13 @@ fn waiting(shards: &[u16]) -> String {
 }
 
 fn print(connection: &ConnectionArgs, info: &NamespaceInfo) -> Result<(), CliError> {
-    output::write_one(connection.listing_format(), info, &HEADER, cells)
+    output::write_one(connection.listing_format(), info, HEADER, cells)
 }
 
 async fn list(connection: &ConnectionArgs) -> Result<(), CliError> {
     let list = connection.client()?.namespaces().await?;
     let format = connection.listing_format();
-    output::write_list(format, &list.namespaces, &HEADER, cells)?;
+    output::write_list(format, &list.namespaces, HEADER, cells)?;
     if format == Format::Table
         && let Some(note) = uncounted(&list.namespaces)
     {
@@ -231,7 +221,7 @@ impl Remove {
             return output::write_one(
                 connection.listing_format(),
                 &removal,
-                &["DONE", "NAME", "ROWS", "BYTES"],
+                "DONE  NAME  ROWS  BYTES",
                 |removal| {
                     let (rows, bytes) = (removal.rows.to_string(), removal.bytes.to_string());
                     vec!["would-remove".to_owned(), removal.name.clone(), rows, bytes]
@@ -254,7 +244,7 @@ impl Remove {
         output::write_one(
             connection.listing_format(),
             &removed,
-            &["DONE", "NAME"],
+            "DONE  NAME",
             |removed| {
                 let done = format!("{}{}", removed.state, waiting(&removed.waiting_for));
                 vec![done, removed.name.to_owned()]

@@ -76,22 +76,7 @@ impl Arguments {
     }
 }
 
-const POLICY_HEADER: [&str; 14] = [
-    "NAME",
-    "SOURCE",
-    "VERSION",
-    "UNIT",
-    "RATE",
-    "BURST",
-    "PER",
-    "MATCH",
-    "SCOPE",
-    "MODE",
-    "STATUS",
-    "OVERRIDES",
-    "REJECTED",
-    "USED",
-];
+const POLICY_HEADER: &str = "NAME  SOURCE  VERSION  UNIT  RATE  BURST  PER  MATCH  SCOPE  MODE  STATUS  OVERRIDES  REJECTED  USED";
 
 fn policy_cells(info: &PolicyInfo) -> Vec<String> {
     let source = match info.source {
@@ -114,7 +99,7 @@ fn policy_cells(info: &PolicyInfo) -> Vec<String> {
 async fn list(connection: &ConnectionArgs) -> Result<(), CliError> {
     let list = connection.client()?.quotas().await?;
     let format = connection.listing_format();
-    output::write_list(format, &list.policies, &POLICY_HEADER, policy_cells)
+    output::write_list(format, &list.policies, POLICY_HEADER, policy_cells)
 }
 
 async fn get(connection: &ConnectionArgs, name: &str, is_toml: bool) -> Result<(), CliError> {
@@ -123,14 +108,12 @@ async fn get(connection: &ConnectionArgs, name: &str, is_toml: bool) -> Result<(
         return output::write_bytes(policy::to_toml(&info.policy)?.as_bytes());
     }
     let format = connection.listing_format();
-    output::write_one(format, &info, &POLICY_HEADER, policy_cells)
+    output::write_one(format, &info, POLICY_HEADER, policy_cells)
 }
 
 async fn users(connection: &ConnectionArgs, name: &str, limit: u64) -> Result<(), CliError> {
     let users = connection.client()?.quota_users(name, Some(limit)).await?;
-    let header = [
-        "USER", "UNIT", "RATE", "BURST", "BALANCE", "OBSERVED", "REJECTED",
-    ];
+    let header = "USER  UNIT  RATE  BURST  BALANCE  OBSERVED  REJECTED";
     let cells = |user: &QuotaUser| {
         vec![
             user.label.clone(),
@@ -143,7 +126,7 @@ async fn users(connection: &ConnectionArgs, name: &str, limit: u64) -> Result<()
         ]
     };
     let (shown, total) = (users.users.len() as u64, users.total);
-    output::write_list(connection.listing_format(), &users.users, &header, cells)?;
+    output::write_list(connection.listing_format(), &users.users, header, cells)?;
     if shown < total {
         output::note(&format!("{shown} of {total}; --limit shows more"));
     }
@@ -156,7 +139,7 @@ async fn usage(connection: &ConnectionArgs, ns: &Namespace) -> Result<(), CliErr
         Format::Table => {}
         Format::Json | Format::Ndjson => return output::write_json(&usage),
     }
-    output::write_list(Format::Table, &usage.rows, &USAGE_HEADER, usage_cells)?;
+    output::write_list(Format::Table, &usage.rows, USAGE_HEADER, usage_cells)?;
     output::write_bytes(b"\n")?;
     let UsageAnswer { ru, shards, .. } = &usage;
     let cells = |shard: &umbo_api::quota::ShardUsage| {
@@ -166,7 +149,7 @@ async fn usage(connection: &ConnectionArgs, ns: &Namespace) -> Result<(), CliErr
             amount(shard.ru),
         ]
     };
-    output::write_list(Format::Table, shards, &["SHARD", "REQUESTS", "RU"], cells)?;
+    output::write_list(Format::Table, shards, "SHARD  REQUESTS  RU", cells)?;
     output::note(&format!(
         "{} RU in all, through the server that answered",
         amount(*ru)
@@ -174,17 +157,8 @@ async fn usage(connection: &ConnectionArgs, ns: &Namespace) -> Result<(), CliErr
     Ok(())
 }
 
-const USAGE_HEADER: [&str; 9] = [
-    "CALLER",
-    "OPERATION",
-    "REQUESTS",
-    "REJECTED",
-    "RU",
-    "PENALTY",
-    "ROWS",
-    "READ-BYTES",
-    "WRITE-BYTES",
-];
+const USAGE_HEADER: &str =
+    "CALLER  OPERATION  REQUESTS  REJECTED  RU  PENALTY  ROWS  READ-BYTES  WRITE-BYTES";
 
 fn usage_cells(row: &UsageRow) -> Vec<String> {
     vec![

@@ -26,25 +26,14 @@ impl KillArguments {
     }
 }
 
-const HEADER: [&str; 10] = [
-    "ID",
-    "CALLER",
-    "OPERATION",
-    "NAMESPACE",
-    "SHARD",
-    "TIER",
-    "AGE-MS",
-    "PHASE",
-    "RU",
-    "DISPATCHER",
-];
+const HEADER: &str = "ID  CALLER  OPERATION  NAMESPACE  SHARD  TIER  AGE-MS  PHASE  RU  DISPATCHER";
 
 /// Lists the requests that run.
 pub(crate) fn ps(connection: &ConnectionArgs) -> Result<(), CliError> {
     block_on(async {
         let mut running = connection.client()?.running().await?;
         running.sort_by_key(|request| std::cmp::Reverse(request.age_ms));
-        output::write_list(connection.listing_format(), &running, &HEADER, cells)
+        output::write_list(connection.listing_format(), &running, HEADER, cells)
     })
 }
 

@@ -61,16 +61,7 @@ impl Arguments {
     }
 }
 
-const HEADER: [&str; 8] = [
-    "SHARD",
-    "NODE",
-    "STATE",
-    "SLOTS",
-    "ROWS",
-    "FILE-BYTES",
-    "QUEUED",
-    "REASON",
-];
+const HEADER: &str = "SHARD  NODE  STATE  SLOTS  ROWS  FILE-BYTES  QUEUED  REASON";
 
 fn cells(shard: &ShardInfo) -> Vec<String> {
     vec![
@@ -88,7 +79,7 @@ fn cells(shard: &ShardInfo) -> Vec<String> {
 async fn list(connection: &ConnectionArgs) -> Result<(), CliError> {
     let ShardList { shards } = connection.client()?.shards().await?;
     let format = connection.listing_format();
-    output::write_list(format, &shards, &HEADER, cells)?;
+    output::write_list(format, &shards, HEADER, cells)?;
     if format == Format::Table {
         let is_down = |shard: &&ShardInfo| shard.state != "available";
         let down = shards.iter().filter(is_down).count();
@@ -107,6 +98,6 @@ impl Describe {
             shards: shards.len(),
         })?;
         let format = connection.listing_format();
-        output::write_one(format, shard, &HEADER, cells)
+        output::write_one(format, shard, HEADER, cells)
     }
 }

@@ -37,38 +37,13 @@ impl Arguments {
     }
 }
 
-const CLASS_HEADER: [&str; 8] = [
-    "SHARD",
-    "CLASS",
-    "STATE",
-    "PRESSURE",
-    "RATIO",
-    "P95-MS",
-    "NORMAL-MS",
-    "SAMPLES",
-];
+const CLASS_HEADER: &str = "SHARD  CLASS  STATE  PRESSURE  RATIO  P95-MS  NORMAL-MS  SAMPLES";
 
-const BUSY_HEADER: [&str; 7] = [
-    "SHARD",
-    "BUSY-MS",
-    "CAPACITY-MS",
-    "CALLERS",
-    "SHARE-MS",
-    "HEAVY-READ-MS",
-    "HEAVY-WRITE-MS",
-];
+const BUSY_HEADER: &str =
+    "SHARD  BUSY-MS  CAPACITY-MS  CALLERS  SHARE-MS  HEAVY-READ-MS  HEAVY-WRITE-MS";
 
-const TIER_HEADER: [&str; 9] = [
-    "SHARD",
-    "TIER",
-    "PENALTY",
-    "ABOVE-SHARE",
-    "HELD-TO-MS",
-    "WAITING",
-    "OLDEST-MS",
-    "QUEUE",
-    "SHED",
-];
+const TIER_HEADER: &str =
+    "SHARD  TIER  PENALTY  ABOVE-SHARE  HELD-TO-MS  WAITING  OLDEST-MS  QUEUE  SHED";
 
 async fn status(connection: &ConnectionArgs, is_all: bool) -> Result<(), CliError> {
     let status = connection.client()?.shed_status().await?;
@@ -86,10 +61,10 @@ fn report(status: &ShedStatus, is_all: bool) -> Result<(), CliError> {
         shard.classes.iter().map(cells)
     });
     let classes: Vec<_> = classes.collect();
-    output::write_list(Format::Table, &classes, &CLASS_HEADER, Vec::clone)?;
+    output::write_list(Format::Table, &classes, CLASS_HEADER, Vec::clone)?;
     output::write_bytes(b"\n")?;
     let busy = |shard: &&ShardOverload| busy_cells(shard);
-    output::write_list(Format::Table, &shards, &BUSY_HEADER, busy)?;
+    output::write_list(Format::Table, &shards, BUSY_HEADER, busy)?;
     let tiers = status.shards.iter().flat_map(|shard| {
         let happens = |tier: &&TierOverload| is_all || is_affected(tier);
         let cells = |tier| tier_cells(shard.shard, tier);
@@ -97,7 +72,7 @@ fn report(status: &ShedStatus, is_all: bool) -> Result<(), CliError> {
     });
     let tiers: Vec<_> = tiers.collect();
     output::write_bytes(b"\n")?;
-    output::write_list(Format::Table, &tiers, &TIER_HEADER, Vec::clone)?;
+    output::write_list(Format::Table, &tiers, TIER_HEADER, Vec::clone)?;
     if !status.enabled {
         output::note("overload control is off: nothing is shed because of a shard");
         return Ok(());
@@ -174,26 +149,8 @@ fn tier_cells(shard: u16, tier: &TierOverload) -> Vec<String> {
 
 async fn log(connection: &ConnectionArgs) -> Result<(), CliError> {
     let status = connection.client()?.shed_status().await?;
-    let header = [
-        "NUMBER",
-        "STARTED",
-        "LASTED-MS",
-        "SHARD",
-        "CLASS",
-        "INPUT",
-        "RATIO",
-        "LOWEST",
-        "P95-MS",
-        "NORMAL-MS",
-        "TIER",
-        "SHED",
-    ];
-    output::write_list(
-        connection.listing_format(),
-        &status.episodes,
-        &header,
-        cells,
-    )
+    let header = "NUMBER  STARTED  LASTED-MS  SHARD  CLASS  INPUT  RATIO  LOWEST  P95-MS  NORMAL-MS  TIER  SHED";
+    output::write_list(connection.listing_format(), &status.episodes, header, cells)
 }
 
 fn cells(episode: &EpisodeInfo) -> Vec<String> {

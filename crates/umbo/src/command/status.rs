@@ -18,7 +18,7 @@ use super::ns::uncounted;
 use super::top::allowed;
 use crate::cli_error::CliError;
 use crate::connection::{ConnectionArgs, block_on};
-use crate::output::table::TextTable;
+use crate::output::table;
 use crate::output::{self, Format, counted};
 use crate::scrape::ScrapedSeries;
 
@@ -136,22 +136,18 @@ impl StatusReport {
             lines.extend(inside.lines());
         }
         lines.push(String::new());
-        lines.extend(part(
-            &["NAMESPACE", "ROWS", "BYTES"],
-            &self.namespaces,
-            |info| {
-                let size = info.size.as_ref();
-                vec![
-                    info.name.clone(),
-                    size.map_or_else(String::new, |size| size.rows.to_string()),
-                    size.map_or_else(String::new, |size| bytes_words(size.bytes)),
-                ]
-            },
-        ));
+        lines.extend(part("NAMESPACE  ROWS  BYTES", &self.namespaces, |info| {
+            let size = info.size.as_ref();
+            vec![
+                info.name.clone(),
+                size.map_or_else(String::new, |size| size.rows.to_string()),
+                size.map_or_else(String::new, |size| bytes_words(size.bytes)),
+            ]
+        }));
         match &self.inside {
             Some(inside) => {
                 lines.push(String::new());
-                lines.extend(part(&["CALLER", "RU"], &inside.callers, |one| {
+                lines.extend(part("CALLER  RU", &inside.callers, |one| {
                     vec![one.caller.clone(), rate(one.ru)]
                 }));
             }
@@ -299,16 +295,8 @@ fn busy_line(shard: &BusyShardInfo) -> Option<String> {
 }
 
 /// Returns a table of the first items, and the number of further ones.
-fn part<T>(header: &[&str], items: &[T], cells: impl Fn(&T) -> Vec<String>) -> Vec<String> {
-    let mut table = TextTable::new(header);
-    for item in items.iter().take(LINES_MAX) {
-        table.push(cells(item));
-    }
-    let mut lines: Vec<String> = table.finish().lines().map(str::to_owned).collect();
-    if items.len() > LINES_MAX {
-        lines.push(format!("and {} more", items.len() - LINES_MAX));
-    }
-    lines
+fn part<T>(header: &str, items: &[T], cells: impl Fn(&T) -> Vec<String>) -> Vec<String> {
+    table::first(header, items, LINES_MAX, cells)
 }
 
 fn bytes_words(bytes: u64) -> String {
@@ -388,7 +376,7 @@ mod tests {
 
     #[test]
     fn a_long_list_says_how_much_it_leaves_out() {
-        let lines = part(&["N"], &[0; 11], |n| vec![n.to_string()]);
+        let lines = part("N", &[0; 11], |n| vec![n.to_string()]);
         assert_eq!((lines.len(), lines[9].as_str()), (10, "and 3 more"));
     }
 }

@@ -165,24 +165,16 @@ async fn would_revoke(connection: &ConnectionArgs, id: &str) -> Result<(), CliEr
     let client = connection.client()?;
     let id = id_of(&client, id).await?;
     let token = client.revoke_token_dry_run(&id).await?;
-    output::write_one(connection.listing_format(), &token, &HEADER, cells)?;
+    output::write_one(connection.listing_format(), &token, HEADER, cells)?;
     output::note("nothing was changed: this was a dry run");
     Ok(())
 }
 
-const HEADER: [&str; 7] = [
-    "ID",
-    "NAME",
-    "GRANTS",
-    "CRITICALITY-MAX",
-    "CREATED",
-    "EXPIRES",
-    "SOURCE",
-];
+const HEADER: &str = "ID  NAME  GRANTS  CRITICALITY-MAX  CREATED  EXPIRES  SOURCE";
 
 async fn list(connection: &ConnectionArgs) -> Result<(), CliError> {
     let list = connection.client()?.tokens().await?;
-    output::write_list(connection.listing_format(), &list.tokens, &HEADER, cells)
+    output::write_list(connection.listing_format(), &list.tokens, HEADER, cells)
 }
 
 fn cells(token: &TokenInfo) -> Vec<String> {

@@ -61,12 +61,12 @@ async fn request(connection: &ConnectionArgs, id: &str) -> Result<(), CliError> 
     match connection.listing_format() {
         Format::Table => {
             output::write_bytes(facts(&found).as_bytes())?;
-            let header = ["POLICY", "SCOPE", "RATE", "LEFT", "COST", "VERDICT"];
+            let header = "POLICY  SCOPE  RATE  LEFT  COST  VERDICT";
             if found.policies.is_empty() {
                 return Ok(());
             }
             output::write_bytes(b"\n")?;
-            output::write_list(Format::Table, &found.policies, &header, cells)
+            output::write_list(Format::Table, &found.policies, header, cells)
         }
         Format::Json | Format::Ndjson => output::write_json(&found),
     }
@@ -137,8 +137,8 @@ async fn refusals(
     if format != Format::Table {
         return output::write_json(&found);
     }
-    let header = ["COUNT", "CODE", "POLICY", "SHARD", "LAST", "EXAMPLE"];
-    output::write_list(format, &found.reasons, &header, reason_cells)?;
+    let header = "COUNT  CODE  POLICY  SHARD  LAST  EXAMPLE";
+    output::write_list(format, &found.reasons, header, reason_cells)?;
     for reason in &found.reasons {
         output::note(&format!("{}: {}", reason.code, reason.text));
     }

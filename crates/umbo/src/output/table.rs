@@ -62,6 +62,29 @@ impl TextTable {
     }
 }
 
+/// Returns the columns of a header line: their names with two spaces between them.
+pub(crate) fn columns(header: &str) -> Vec<&str> {
+    header.split("  ").collect()
+}
+
+/// Returns the lines of a table of the first rows, and of the number of further ones.
+pub(crate) fn first<T>(
+    header: &str,
+    rows: &[T],
+    shown: usize,
+    cells: impl Fn(&T) -> Vec<String>,
+) -> Vec<String> {
+    let mut table = TextTable::new(&columns(header));
+    rows.iter()
+        .take(shown)
+        .for_each(|row| table.push(cells(row)));
+    let mut lines: Vec<String> = table.finish().lines().map(str::to_owned).collect();
+    if shown < rows.len() {
+        lines.push(format!("and {} more", rows.len() - shown));
+    }
+    lines
+}
+
 fn widths(rows: &[Vec<String>]) -> Vec<usize> {
     let columns = rows.iter().map(Vec::len).max().unwrap_or_default();
     let width = |column: usize| {

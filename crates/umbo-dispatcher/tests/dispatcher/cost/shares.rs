@@ -1,4 +1,4 @@
-//! A flood beside others, with the settings that Umbo ships with: the caller that floods is refused, and nobody else.
+//! A flood beside others, with the settings that Umbo ships with: only the caller that floods is refused.
 //!
 //! Each turn is 20 ms of simulated time. In a turn in which the flood has written, the writes of the others take as long as
 //! one large commit more, as in a store that commits one after the other.
@@ -122,7 +122,7 @@ impl World {
 }
 
 #[tokio::test]
-async fn the_caller_that_floods_a_shard_is_refused_and_nobody_else() {
+async fn the_caller_that_floods_a_shard_alone_is_refused() {
     for tier in ["sheddable", "sheddable-plus", "critical"] {
         let mut world = World::open().await;
         world.seconds(25, &[]).await;
@@ -161,7 +161,7 @@ async fn the_caller_that_floods_a_shard_is_refused_and_nobody_else() {
 async fn many_callers_that_flood_together_are_held_to_less_than_their_shares() {
     let names: Vec<String> = (0..30).map(|number| format!("flood-{number}")).collect();
     let flood: Vec<_> = names.iter().map(|name| (&**name, "sheddable")).collect();
-    // As long as others wait for one of their commits, which nobody can spare them, each may use its share.
+    // As long as others wait for one of their commits, which cannot be avoided, each may use its share.
     let mut world = World::open().await;
     world.seconds(25, &[]).await;
     world.seconds(8, &flood).await;

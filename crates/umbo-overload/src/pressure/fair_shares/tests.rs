@@ -51,7 +51,7 @@ fn callers_are_held_to_a_part_of_the_share_that_grows_with_the_second() {
     let shares = FairShares::new();
     add(&shares, [(1, 700), (2, 100)]);
     shares.turn();
-    assert!(!shares.is_held(TIER), "nobody is held");
+    assert!(!shares.is_held(TIER), "no caller is held");
     // 200 ms a second: 20 in the first tick.
     let half = HeldParts {
         above: [None, Some(0.5), None, None],
@@ -80,7 +80,7 @@ fn callers_are_held_to_a_part_of_the_share_that_grows_with_the_second() {
     shares.hold(&tenth, Duration::ZERO);
     assert!(refuse(&shares, 2).is_some() && refuse(&shares, 3).is_none());
     assert_eq!(shares.excess().refused, [false, true, false, false]);
-    // Nothing is owed once nobody is held.
+    // Nothing is owed once no caller is held.
     shares.hold(&HeldParts::default(), Duration::ZERO);
     (0..2).for_each(|_| shares.turn());
     assert_eq!(shares.excess(), Excess::default());

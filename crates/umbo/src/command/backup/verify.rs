@@ -53,8 +53,8 @@ impl Verify {
             let reason = part.reason.clone().unwrap_or_default();
             vec![part.part.clone(), part.rows.to_string(), reason]
         };
-        let header = ["PART", "ROWS", "REASON"];
-        output::write_list(connection.listing_format(), &parts, &header, cells)?;
+        let header = "PART  ROWS  REASON";
+        output::write_list(connection.listing_format(), &parts, header, cells)?;
         let bad = parts.iter().filter(|part| part.reason.is_some()).count();
         if bad > 0 {
             let all = parts.len();

@@ -60,7 +60,7 @@ impl Newest {
             output::write_list(
                 format,
                 &said,
-                &["NODE", "ADDRESS", "MAP-VERSION"],
+                "NODE  ADDRESS  MAP-VERSION",
                 NodeMapVersion::cells,
             )?;
         }

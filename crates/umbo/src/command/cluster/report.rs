@@ -96,13 +96,13 @@ impl Proposal {
     pub(super) fn print(&self, format: Format, out: Option<&Path>) -> Result<(), CliError> {
         match format {
             Format::Json => return output::write_json(self),
-            Format::Ndjson => return output::write_list(format, &self.moves, &[], Copy::cells),
+            Format::Ndjson => return output::write_list(format, &self.moves, "", Copy::cells),
             Format::Table => {}
         }
-        output::write_list(format, &self.nodes, &NODE_HEADER, NodeShare::cells)?;
+        output::write_list(format, &self.nodes, NODE_HEADER, NodeShare::cells)?;
         if !self.moves.is_empty() {
             output::write_bytes(b"\n")?;
-            output::write_list(format, &self.moves, &MOVE_HEADER, Copy::cells)?;
+            output::write_list(format, &self.moves, MOVE_HEADER, Copy::cells)?;
         }
         for line in self.notes(out) {
             output::note(&line);
@@ -162,7 +162,7 @@ impl Proposal {
     }
 }
 
-const NODE_HEADER: [&str; 6] = ["NODE", "ADDRESS", "SHARDS", "BEFORE", "SLOTS", "SHARE"];
+const NODE_HEADER: &str = "NODE  ADDRESS  SHARDS  BEFORE  SLOTS  SHARE";
 
 impl NodeShare {
     fn cells(&self) -> Vec<String> {
@@ -177,15 +177,7 @@ impl NodeShare {
     }
 }
 
-const MOVE_HEADER: [&str; 7] = [
-    "SHARD",
-    "SLOTS",
-    "FILE",
-    "FROM",
-    "FROM-ADDRESS",
-    "TO",
-    "TO-ADDRESS",
-];
+const MOVE_HEADER: &str = "SHARD  SLOTS  FILE  FROM  FROM-ADDRESS  TO  TO-ADDRESS";
 
 impl Copy {
     fn cells(&self) -> Vec<String> {

@@ -43,8 +43,8 @@ impl Arguments {
             .client()?
             .batch_write(self.ns.as_str(), lines, options)
             .await?;
-        let header = ["ROW", "STATUS", "VERSION", "REASON"];
-        output::write_list(connection.row_format(), &result.rows, &header, cells)?;
+        let header = "ROW  STATUS  VERSION  REASON";
+        output::write_list(connection.row_format(), &result.rows, header, cells)?;
         match result.end.failed {
             0 => Ok(()),
             failed => Err(CliError::Partial {

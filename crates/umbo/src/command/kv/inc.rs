@@ -63,7 +63,7 @@ impl Arguments {
         output::write_one(
             connection.listing_format(),
             &answer,
-            &["NUMBER", "VERSION"],
+            "NUMBER  VERSION",
             |answer| vec![answer.number.to_string(), answer.version.to_string()],
         )
     }

@@ -48,8 +48,8 @@ impl Arguments {
                 row
             }));
         }
-        let header = ["PK", "SK", "STATUS", "VERSION", "BYTES", "VALUE"];
-        output::write_list(connection.row_format(), &rows, &header, cells)?;
+        let header = "PK  SK  STATUS  VERSION  BYTES  VALUE";
+        output::write_list(connection.row_format(), &rows, header, cells)?;
         let is_failed = |row: &&MultiGetRow| !matches!(row.status, 200 | 404);
         match rows.iter().filter(is_failed).count() {
             0 => Ok(()),

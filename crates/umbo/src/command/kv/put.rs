@@ -121,7 +121,7 @@ impl Arguments {
         output::write_one(
             connection.listing_format(),
             &answer,
-            &["DONE", "VERSION"],
+            "DONE  VERSION",
             |answer| vec![what.to_owned(), answer.version.to_string()],
         )
     }

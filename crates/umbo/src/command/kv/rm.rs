@@ -55,7 +55,7 @@ fn print(connection: &ConnectionArgs, answer: &DeleteRangeAnswer) -> Result<(), 
     output::write_one(
         connection.listing_format(),
         answer,
-        &["DONE", "ROWS", "BYTES"],
+        "DONE  ROWS  BYTES",
         |answer| {
             vec![
                 what.to_owned(),

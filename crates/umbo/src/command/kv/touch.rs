@@ -42,7 +42,7 @@ impl Arguments {
         output::write_one(
             connection.listing_format(),
             &TouchOutput { version },
-            &["DONE", "VERSION"],
+            "DONE  VERSION",
             |answer| vec!["touched".to_owned(), answer.version.to_string()],
         )
     }

@@ -7,9 +7,8 @@ use crate::connection::ConnectionArgs;
 use crate::output;
 
 /// The columns of a load.
-pub(super) const HEADER: [&str; 9] = [
-    "ID", "STATE", "MODE", "PARTS", "APPLIED", "SKIPPED", "REJECTED", "CREATED", "REASON",
-];
+pub(super) const HEADER: &str =
+    "ID  STATE  MODE  PARTS  APPLIED  SKIPPED  REJECTED  CREATED  REASON";
 
 /// Returns the cells of a load.
 pub(super) fn cells(load: &LoadInfo) -> Vec<String> {
@@ -37,7 +36,7 @@ pub(super) fn cells(load: &LoadInfo) -> Vec<String> {
 
 /// Prints a load.
 pub(super) fn write(connection: &ConnectionArgs, load: &LoadInfo) -> Result<(), CliError> {
-    output::write_one(connection.listing_format(), load, &HEADER, cells)
+    output::write_one(connection.listing_format(), load, HEADER, cells)
 }
 
 /// Returns the error of a load that has ended otherwise than with all its rows.

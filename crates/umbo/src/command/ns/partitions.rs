@@ -140,7 +140,7 @@ impl Arguments {
         });
         all.truncate(limit);
         let format = connection.listing_format();
-        output::write_list(format, &all, &["PK", "ROWS"], |one| {
+        output::write_list(format, &all, "PK  ROWS", |one| {
             vec![one.pk.clone(), one.rows.to_string()]
         })?;
         if is_cut {

@@ -169,30 +169,18 @@ fn report(
     let format = connection.listing_format();
     match (format, changes) {
         (Json | Ndjson, [change]) if !is_list => return output::write_json(change),
-        (Json | Ndjson, _) => return output::write_list(format, changes, &[], |_| Vec::new()),
+        (Json | Ndjson, _) => return output::write_list(format, changes, "", |_| Vec::new()),
         (Table, _) => {}
     }
-    let header = [
-        "STATE",
-        "NAME",
-        "UNIT",
-        "RATE",
-        "BURST",
-        "PER",
-        "MATCH",
-        "SCOPE",
-        "MODE",
-        "STATUS",
-        "OVERRIDES",
-        "VERSION",
-    ];
+    let header =
+        "STATE  NAME  UNIT  RATE  BURST  PER  MATCH  SCOPE  MODE  STATUS  OVERRIDES  VERSION";
     let mut lines = Vec::new();
     for change in changes {
         lines.push(("before", change, change.before.as_ref(), None));
         let after = if change.dry_run { "would-be" } else { "now" };
         lines.push((after, change, change.after.as_ref(), change.version));
     }
-    output::write_list(Table, &lines_of(&lines), &header, Vec::clone)
+    output::write_list(Table, &lines_of(&lines), header, Vec::clone)
 }
 
 type ChangeLine<'a> = (

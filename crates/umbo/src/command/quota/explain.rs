@@ -92,16 +92,14 @@ fn report(answer: &ExplainAnswer) -> Result<(), CliError> {
         ("estimate", answer.estimate_ru),
     ];
     let lines = parts.map(|(part, ru)| vec![part.to_owned(), amount(ru)]);
-    output::write_list(Format::Table, &lines, &["PART", "RU"], Vec::clone)?;
+    output::write_list(Format::Table, &lines, "PART  RU", Vec::clone)?;
     let shard = |shard: &ExplainShard| vec![shard.shard.to_string(), amount(shard.share)];
     output::write_bytes(b"\n")?;
-    output::write_list(Format::Table, &answer.shards, &["SHARD", "SHARE"], shard)?;
-    let header = [
-        "POLICY", "MODE", "SCOPE", "SHARD", "USER", "UNIT", "RATE", "BURST", "BALANCE", "PRICE",
-        "ADMITS", "WAIT-MS",
-    ];
+    output::write_list(Format::Table, &answer.shards, "SHARD  SHARE", shard)?;
+    let header =
+        "POLICY  MODE  SCOPE  SHARD  USER  UNIT  RATE  BURST  BALANCE  PRICE  ADMITS  WAIT-MS";
     output::write_bytes(b"\n")?;
-    output::write_list(Format::Table, &answer.policies, &header, cells)?;
+    output::write_list(Format::Table, &answer.policies, header, cells)?;
     match answer.samples {
         0 => output::note("the estimate uses the request alone"),
         samples => output::note(&format!(

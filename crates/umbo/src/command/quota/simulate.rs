@@ -51,8 +51,8 @@ impl Arguments {
             Format::Table => {}
             Format::Json | Format::Ndjson => return output::write_json(&answer),
         }
-        let header = ["USER", "REQUESTS", "REJECTED", "RU", "REJECTED-AMOUNT"];
-        output::write_list(Format::Table, &answer.rows, &header, cells)?;
+        let header = "USER  REQUESTS  REJECTED  RU  REJECTED-AMOUNT";
+        output::write_list(Format::Table, &answer.rows, header, cells)?;
         let (rejected, requests, unit) = (answer.rejected, answer.requests, &answer.policy.unit);
         output::note(&format!(
             "{rejected} of {requests} requests of the last {} s would have been rejected (amounts in {unit})",

@@ -49,8 +49,8 @@ impl Release {
         let shards: Vec<_> = self.shards.iter().copied().map(ShardId).collect();
         let released = release_shards(&self.data, &map, &shards, self.accept)?;
         let released: Vec<ReleaseResult> = released.into_iter().map(Into::into).collect();
-        let header = ["SHARD", "STATE", "TO", "MOVES", "FILE", "REASON"];
-        output::write_list(format, &released, &header, ReleaseResult::cells)?;
+        let header = "SHARD  STATE  TO  MOVES  FILE  REASON";
+        output::write_list(format, &released, header, ReleaseResult::cells)?;
         let is_kept = |one: &&ReleaseResult| matches!(one.state, "kept" | "failed");
         let kept = released.iter().filter(is_kept).count() as u64;
         let files = released.len() as u64;

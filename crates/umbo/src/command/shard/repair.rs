@@ -42,8 +42,8 @@ impl Repair {
             repair_shards(&self.data, SystemClock.wall())?
         };
         let repaired: Vec<RepairResult> = repaired.into_iter().map(Into::into).collect();
-        let header = ["SHARD", "MISPLACED", "MOVED", "OUTDATED", "FILE", "REASON"];
-        output::write_list(format, &repaired, &header, RepairResult::cells)?;
+        let header = "SHARD  MISPLACED  MOVED  OUTDATED  FILE  REASON";
+        output::write_list(format, &repaired, header, RepairResult::cells)?;
         let left = |one: &&RepairResult| {
             one.reason.is_some() || (!self.dry_run && one.misplaced > one.moved + one.outdated)
         };

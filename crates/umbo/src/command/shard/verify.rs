@@ -168,8 +168,8 @@ impl VerifyResult {
             return output::write_json(self);
         }
         if self.node.is_some() {
-            let header = ["SHARD", "STATE", "FILE", "REASON"];
-            output::write_list(format, &self.files, &header, |file| {
+            let header = "SHARD  STATE  FILE  REASON";
+            output::write_list(format, &self.files, header, |file| {
                 vec![
                     file.shard.to_string(),
                     file.state.to_owned(),

@@ -9,7 +9,7 @@ use umbo_api::hot::HotKeyInfo;
 use super::frame::{CallerFrame, PolicyFrame, ScreenFrame, ServerFrame, ShardFrame};
 use super::view::{Tab, TableView};
 use crate::command::hot::{callers_text, key_cells, rate, standing_text, summary};
-use crate::output::table::TextTable;
+use crate::output::table;
 
 /// Columns and lines of a drawing area.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -86,13 +86,17 @@ fn filter_line(view: &TableView) -> String {
 }
 
 /// Returns the columns of a tab.
-pub(super) const fn columns(tab: Tab) -> &'static [&'static str] {
+pub(super) fn columns(tab: Tab) -> Vec<&'static str> {
+    table::columns(header(tab))
+}
+
+const fn header(tab: Tab) -> &'static str {
     match tab {
-        Tab::Overview | Tab::Hot => &HOT_HEADER,
-        Tab::Callers => &CALLER_HEADER,
-        Tab::Shards => &SHARD_HEADER,
-        Tab::Quotas => &POLICY_HEADER,
-        Tab::Overload => &OVERLOAD_HEADER,
+        Tab::Overview | Tab::Hot => HOT_HEADER,
+        Tab::Callers => CALLER_HEADER,
+        Tab::Shards => SHARD_HEADER,
+        Tab::Quotas => POLICY_HEADER,
+        Tab::Overload => OVERLOAD_HEADER,
     }
 }
 
@@ -113,7 +117,7 @@ fn tab(frame: &ScreenFrame, view: &TableView, lines_max: usize) -> Vec<String> {
     }
     // The header is a line too.
     part(
-        columns(view.tab),
+        header(view.tab),
         &rows,
         lines_max.saturating_sub(1),
         Vec::clone,
@@ -147,36 +151,28 @@ fn number(cell: &str) -> Option<f64> {
 fn overview(frame: &ScreenFrame, size: ScreenSize) -> Vec<String> {
     let mut lines = vec![server_line(&frame.pod), hot_line(frame), String::new()];
     let part_max = PART_LINES_MAX.min(size.lines.saturating_sub(lines.len()) / 3);
-    lines.extend(part(&HOT_HEADER, &frame.hot_keys, part_max, hot_cells));
+    lines.extend(part(HOT_HEADER, &frame.hot_keys, part_max, hot_cells));
     lines.push(String::new());
-    lines.extend(part(&CALLER_HEADER, &frame.callers, part_max, caller_cells));
+    lines.extend(part(CALLER_HEADER, &frame.callers, part_max, caller_cells));
     lines.push(String::new());
     let rest = size.lines.saturating_sub(lines.len() + 1);
-    lines.extend(part(&SHARD_HEADER, &frame.shards, rest, shard_cells));
+    lines.extend(part(SHARD_HEADER, &frame.shards, rest, shard_cells));
     lines
 }
 
 /// Draws a table of at most this many rows, and the number of further ones.
 fn part<T>(
-    header: &[&str],
+    header: &str,
     rows: &[T],
     rows_max: usize,
     cells: impl Fn(&T) -> Vec<String>,
 ) -> Vec<String> {
-    let mut table = TextTable::new(header);
     let shown = if rows.len() > rows_max {
         rows_max.saturating_sub(1)
     } else {
         rows.len()
     };
-    for row in &rows[..shown] {
-        table.push(cells(row));
-    }
-    let mut lines: Vec<String> = table.finish().lines().map(str::to_owned).collect();
-    if shown < rows.len() {
-        lines.push(format!("and {} more", rows.len() - shown));
-    }
-    lines
+    table::first(header, rows, shown, cells)
 }
 
 fn server_line(pod: &ServerFrame) -> String {
@@ -207,18 +203,7 @@ fn hot_line(frame: &ScreenFrame) -> String {
     )
 }
 
-const HOT_HEADER: [&str; 10] = [
-    "NAMESPACE",
-    "PK",
-    "SK",
-    "KIND",
-    "STANDING",
-    "READS/S",
-    "ERROR",
-    "RU/S",
-    "HITS",
-    "CALLERS",
-];
+const HOT_HEADER: &str = "NAMESPACE  PK  SK  KIND  STANDING  READS/S  ERROR  RU/S  HITS  CALLERS";
 
 fn hot_cells(info: &HotKeyInfo) -> Vec<String> {
     let mut cells = key_cells(&info.key).unwrap_or_else(|_| vec![String::new(); 4]);
@@ -236,21 +221,13 @@ fn hot_cells(info: &HotKeyInfo) -> Vec<String> {
     cells
 }
 
-const CALLER_HEADER: [&str; 2] = ["CALLER", "RU/S"];
+const CALLER_HEADER: &str = "CALLER  RU/S";
 
 fn caller_cells(caller: &CallerFrame) -> Vec<String> {
     vec![cut(&caller.caller, KEY_LEN_MAX), rate(caller.ru_rate)]
 }
 
-const SHARD_HEADER: [&str; 7] = [
-    "SHARD",
-    "STATE",
-    "REQUESTS/S",
-    "RU/S",
-    "QUEUED",
-    "ROWS",
-    "FILE",
-];
+const SHARD_HEADER: &str = "SHARD  STATE  REQUESTS/S  RU/S  QUEUED  ROWS  FILE";
 
 fn shard_cells(shard: &ShardFrame) -> Vec<String> {
     vec![
@@ -264,13 +241,7 @@ fn shard_cells(shard: &ShardFrame) -> Vec<String> {
     ]
 }
 
-const POLICY_HEADER: [&str; 5] = [
-    "POLICY",
-    "UTILISATION",
-    "REJECTED/S",
-    "WOULD-REJECT/S",
-    "BUCKETS",
-];
+const POLICY_HEADER: &str = "POLICY  UTILISATION  REJECTED/S  WOULD-REJECT/S  BUCKETS";
 
 fn policy_cells(policy: &PolicyFrame) -> Vec<String> {
     vec![
@@ -282,16 +253,7 @@ fn policy_cells(policy: &PolicyFrame) -> Vec<String> {
     ]
 }
 
-const OVERLOAD_HEADER: [&str; 8] = [
-    "SHARD",
-    "STATE",
-    "PRESSURE",
-    "RATIO",
-    "WAITING",
-    "OLDEST-MS",
-    "IN-FLIGHT",
-    "LIMIT",
-];
+const OVERLOAD_HEADER: &str = "SHARD  STATE  PRESSURE  RATIO  WAITING  OLDEST-MS  IN-FLIGHT  LIMIT";
 
 fn overload_cells(shard: &ShardFrame) -> Option<Vec<String>> {
     let overload = shard.overload.as_ref()?;

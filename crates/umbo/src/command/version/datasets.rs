@@ -137,15 +137,7 @@ fn warn_of_no_rows(versions: &VersionList, change: &VersionChange) {
 }
 
 fn list(connection: &ConnectionArgs, list: &VersionList) -> Result<(), CliError> {
-    let header = [
-        "VERSION",
-        "STATE",
-        "LOAD",
-        "ROWS NOW",
-        "BYTES NOW",
-        "ACTIVATED",
-        "KEPT UNTIL",
-    ];
+    let header = "VERSION  STATE  LOAD  ROWS NOW  BYTES NOW  ACTIVATED  KEPT UNTIL";
     let cells = |version: &VersionInfo| {
         vec![
             version.number.to_string(),
@@ -158,7 +150,7 @@ fn list(connection: &ConnectionArgs, list: &VersionList) -> Result<(), CliError>
         ]
     };
     let format = connection.listing_format();
-    output::write_list(format, &list.versions, &header, cells)
+    output::write_list(format, &list.versions, header, cells)
 }
 
 /// Two versions in one shard; none where it was not read back.
@@ -186,10 +178,9 @@ fn diff(
             output::note(&note);
         }
     }
-    let of_both = |what: &str| [one, other].map(|version| format!("{what} OF {}", version.number));
+    let of_both = |what| [one, other].map(|version| format!("{what} OF {}", version.number));
     let pairs = ["ROWS", "BYTES", "DIGEST"].map(of_both).concat();
-    let pairs: Vec<&str> = pairs.iter().map(String::as_str).collect();
-    let header = [&["SHARD"], &pairs[..], &["EQUAL"]].concat();
+    let header = format!("SHARD  {}  EQUAL", pairs.join("  "));
     let cells = |diff: &ShardDiff| {
         let text = |of: fn(&VersionShard) -> String| {
             [&diff.one, &diff.other].map(|shard| shard.as_ref().map_or_else(|| "-".to_owned(), of))

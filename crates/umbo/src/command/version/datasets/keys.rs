@@ -54,9 +54,9 @@ pub(super) async fn list(
         }
     }
     different.truncate(max);
-    let header = ["PK", "SK", "ONLY IN"];
+    let header = "PK  SK  ONLY IN";
     let format = connection.listing_format();
-    output::write_list(format, &different, &header, |one| {
+    output::write_list(format, &different, header, |one| {
         let text = |text: &Option<String>, base64: &Option<String>| match (text, base64) {
             (Some(text), _) => text.clone(),
             (None, Some(base64)) => format!("b64:{base64}"),

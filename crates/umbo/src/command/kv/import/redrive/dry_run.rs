@@ -77,8 +77,8 @@ impl Arguments {
                 ..counts
             })
             .collect();
-        let header = ["NAMESPACE", "WOULD-SEND", "LEFT-ALONE"];
-        output::write_list(connection.listing_format(), &counts, &header, |one| {
+        let header = "NAMESPACE  WOULD-SEND  LEFT-ALONE";
+        output::write_list(connection.listing_format(), &counts, header, |one| {
             vec![
                 one.namespace.clone(),
                 one.rows.to_string(),
