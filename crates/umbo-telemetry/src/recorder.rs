@@ -18,6 +18,9 @@ use crate::metrics::{HistorySampler, MetricVisitor, StepSamples};
 /// a block of the files is such a minute: a write at another time would leave the block under way to the next one.
 const WRITE_INTERVAL: u64 = 60;
 
+/// By how much a sample may be early, in milliseconds: timers are exact to one, and clocks differ by less in a second.
+const EARLY_MS: u64 = 10;
+
 /// The recorder of a process.
 #[derive(Debug, Default)]
 pub struct Recorder {
@@ -67,9 +70,9 @@ impl Recorder {
         (recorder, events)
     }
 
-    /// Returns for how long to wait before the next sample: until the end of the second.
+    /// Returns for how long to wait before the next sample: until the end of the second after the one that has ended.
     pub fn wait(now: Timestamp) -> Duration {
-        Duration::from_micros(1_000_000 - now.0 % 1_000_000)
+        Duration::from_micros((ended_second(now) + 2) * 1_000_000 - now.0)
     }
 
     /// Records the second that has ended: what `visit` shows, and the series of `more`, which is passed the seconds
@@ -123,9 +126,10 @@ impl Recorder {
     }
 }
 
-/// Returns the second that has ended; a sample that is a little early counts for the one that is about to.
+/// Returns the second that has ended; a sample that is a little early counts for the one that is about to. A late one
+/// does not count for the second under way: the next sample would replace it, in a mean of ten seconds too.
 pub fn ended_second(now: Timestamp) -> u64 {
-    ((now.as_millis() + 500) / 1_000).saturating_sub(1)
+    ((now.as_millis() + EARLY_MS) / 1_000).saturating_sub(1)
 }
 
 #[cfg(test)]
@@ -175,20 +179,26 @@ mod tests {
     }
 
     #[test]
-    fn a_sample_counts_for_the_second_that_ends_nearest() {
+    fn each_sample_counts_for_a_second_of_its_own() {
         for (millis, second) in [
             (10_000, 9),
             (10_003, 9),
             (9_999, 9),
-            (10_499, 9),
-            (10_500, 10),
+            (9_989, 8),
+            (10_600, 9),
+            (11_000, 10),
         ] {
             assert_eq!(ended_second(Timestamp(millis * 1_000)), second, "{millis}");
         }
-        assert_eq!(
-            Recorder::wait(Timestamp(1_999_000)),
-            Duration::from_millis(1)
-        );
-        assert_eq!(Recorder::wait(Timestamp(2_000_000)), Duration::from_secs(1));
+        for (micros, wait) in [
+            (1_999_000, 1_001_000),
+            (2_000_000, 1_000_000),
+            (2_600_000, 400_000),
+        ] {
+            assert_eq!(
+                Recorder::wait(Timestamp(micros)),
+                Duration::from_micros(wait)
+            );
+        }
     }
 }
