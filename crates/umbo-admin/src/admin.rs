@@ -362,17 +362,17 @@ async fn count(dispatcher: &Dispatcher, name: &str) -> Result<(u64, u64), Reques
     let mut request = ScanRequest {
         namespace: dispatcher.control.namespaces.find(name)?.id,
         slots: 0..=umbo_routing::SLOTS - 1,
-        shard: None,
         after: None,
         rows_max: limits::CHUNK_ROWS_MAX,
         bytes_max: limits::CHUNK_BYTES_MAX,
         keys_only: true,
     };
     let (mut rows, mut bytes) = (0, 0);
-    loop {
+    let mut shards = dispatcher.shard_map.owners_of(request.slots.clone());
+    while let Some(&shard) = shards.last() {
         let page = dispatcher
             .store
-            .scan(&CallContext::internal(), &request)
+            .scan(&CallContext::internal(), shard, &request)
             .await?;
         rows += page.rows.len() as u64;
         bytes += page
@@ -381,12 +381,13 @@ async fn count(dispatcher: &Dispatcher, name: &str) -> Result<(u64, u64), Reques
             .map(|row| (row.partition.len() + row.sort.len()) as u64 + u64::from(row.value_len))
             .sum::<u64>();
         if page.resume_after.is_none() {
-            return Ok((rows, bytes));
+            shards.pop();
         }
         request.after = page.resume_after;
         // A long count must not keep the thread from other requests.
         tokio::task::yield_now().await;
     }
+    Ok((rows, bytes))
 }
 
 pub(crate) async fn list_tokens(

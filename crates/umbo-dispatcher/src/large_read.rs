@@ -5,7 +5,6 @@
 //! chunks are of one upload, so an answer never mixes values; one whose value has been gone for longer than shards keep it
 //! for reads under way is cut off.
 
-use std::pin::pin;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -20,9 +19,9 @@ use umbo_types::{Deadline, Key, LargeRef, ShardId};
 
 use crate::charge::Charge;
 use crate::dispatcher::Dispatcher;
-use crate::phase::queue::with_permit;
+use crate::phase::fetch;
 use crate::request_log::RequestLog;
-use crate::store_call::{Answered, StoreCall};
+use crate::store_call::StoreCall;
 
 /// The part of a large value that is to be sent.
 #[derive(Debug)]
@@ -161,18 +160,14 @@ impl LargeRead {
         shard: ShardId,
         index: u64,
     ) -> Result<Option<Bytes>, RequestError> {
-        let (dispatcher, context) = (&self.dispatcher, self.call.context());
         let request = ChunkRequest {
             namespace: self.namespace.dataset,
             large: self.large,
             index: u32::try_from(index).unwrap_or(u32::MAX),
         };
-        let work = async {
-            let chunk = dispatcher.store.chunk(&context, &self.key, &request).await;
-            Answered::new(&context, chunk)
-        };
-        let source = || (self.call).source(self.namespace.id, Some(&self.key.partition));
-        let timed = with_permit(dispatcher, shard, &self.call, source, pin!(work)).await?;
+        let at = (shard, self.namespace.id);
+        let chunk = fetch::chunk(&self.dispatcher, at, &self.call, &self.key, &request);
+        let timed = chunk.await?;
         log.stored(timed.time);
         Ok(timed.answer?)
     }

@@ -9,7 +9,6 @@ mod chunk_text;
 mod selectors;
 mod streaming;
 
-use std::pin::pin;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -19,7 +18,6 @@ use umbo_http::cursor::{RangeCursor, ScanCursor};
 use umbo_http::decode::{Layout, PageBounds};
 use umbo_http::{RequestError, encode};
 use umbo_quota::{ActualUsage, CostHint};
-use umbo_routing::ShardMap;
 use umbo_store::{Page, RangeRequest, RowSink, ScanRequest, Touched};
 use umbo_types::{Deadline, NamespaceId, PartitionKey, RequestUnits, ShardId, limits};
 
@@ -29,10 +27,9 @@ pub(crate) use self::selectors::Selectors;
 use crate::charge::Charge;
 use crate::dispatcher::Dispatcher;
 use crate::operation::stored_form::damaged;
-use crate::phase::queue::with_permit;
+use crate::phase::fetch;
 use crate::request_log::RequestLog;
-use crate::store_call::StoreCall;
-use crate::store_call::{Answered, Timed};
+use crate::store_call::{StoreCall, StoreTime, Timed};
 
 /// Longest text of a chunk that room is kept for, in bytes: 256 KiB of rows and one more of 1 MiB, as
 /// base64. Text of control characters alone, which is longer, is taken in beyond that.
@@ -59,7 +56,9 @@ pub(crate) enum PageSource {
     Scan {
         /// The namespace, kept in cursors.
         namespace: NamespaceId,
-        /// What is still to be read.
+        /// The next shard.
+        shard: ShardId,
+        /// What is still to be read of it; of the next ones all is.
         request: ScanRequest,
         /// Number of segments, kept in cursors.
         segments: u32,
@@ -151,7 +150,6 @@ impl PageWalk {
             let now = self.dispatcher.clock.monotonic();
             call.entry.deadline = Deadline::after(now, self.dispatcher.limits.default_timeout);
         }
-        let context = call.context();
         let (PageSource::Range { namespace, .. } | PageSource::Scan { namespace, .. }) =
             self.source;
         if let Some(request) = self.next_range() {
@@ -162,39 +160,65 @@ impl PageWalk {
             let Self {
                 dispatcher, chunk, ..
             } = self;
-            let work = async {
-                let page = dispatcher.store.range_into(&context, &request, chunk);
-                Answered::new(&context, page.await)
-            };
-            let source = || call.source(namespace, Some(&request.partition));
-            let timed = with_permit(dispatcher, shard, &call, source, pin!(work)).await?;
-            let timed = timed.and_then(|page| page)?;
+            let at = (shard, namespace);
+            let page = fetch::range_into(dispatcher, at, &call, &request, chunk).await?;
+            let timed = page.and_then(|page| page)?;
             return Ok(timed.map(|page| self.take_up(&page)));
         }
+        self.read_scan(namespace, call).await
+    }
+
+    /// Reads the next chunk of a scan, of several shards if they have few rows. The scan does not move if any of them fails.
+    async fn read_scan(
+        &mut self,
+        namespace: NamespaceId,
+        mut call: StoreCall,
+    ) -> Result<Timed<ChunkRead>, RequestError> {
         let (rows_max, bytes_max) = self.chunk_bounds();
         let Self {
             dispatcher,
-            source: PageSource::Scan { request, .. },
+            source: PageSource::Scan { shard, request, .. },
             chunk,
             ..
         } = self
         else {
             return Ok(Timed::untimed(ChunkRead::default()));
         };
-        (request.rows_max, request.bytes_max) = (rows_max, bytes_max);
-        let shard = scanned(&dispatcher.shard_map, request);
-        let work = async {
-            let page = dispatcher.store.scan_into(&context, request, chunk);
-            Answered::new(&context, page.await)
-        };
-        let source = || call.source(namespace, None);
-        let timed = with_permit(dispatcher, shard, &call, source, pin!(work)).await?;
-        let (time, page) = (timed.time, timed.answer?);
+        let owners = dispatcher.shard_map.owners_of(request.slots.clone());
+        let first = *shard;
+        let mut shards = owners.into_iter().skip_while(|owner| *owner != first);
+        let mut at = shards.next();
+        let now = dispatcher.clock.monotonic();
+        let half = now + call.entry.deadline.remaining(now) / 2;
+        let (mut asked, mut touched, mut time) =
+            (request.clone(), Touched::default(), StoreTime::default());
+        while let Some(here) = at {
+            let (rows, bytes) = chunk.keep();
+            asked.rows_max = rows_max.saturating_sub(rows as u32);
+            asked.bytes_max = bytes_max.saturating_sub(bytes as u32);
+            let is_full = asked.rows_max == 0 || asked.bytes_max == 0 || chunk.is_damaged();
+            // Each chunk has time anew, so slow shards get one each.
+            let is_late = here != first && dispatcher.clock.monotonic() > half;
+            if is_full || is_late || touched.bytes >= limits::CHUNK_BYTES_MAX.into() {
+                break;
+            }
+            let place = (here, namespace);
+            let timed = fetch::scan_into(dispatcher, place, &call, &asked, chunk).await?;
+            let page = timed.answer?;
+            time += timed.time;
+            touched += page.touched;
+            call.is_continued = true;
+            asked.after = page.resume_after;
+            if asked.after.is_some() {
+                break;
+            }
+            at = shards.next();
+        }
         let answer = ChunkRead {
-            touched: page.touched,
-            may_continue: page.resume_after.is_some(),
+            touched,
+            may_continue: at.is_some(),
         };
-        request.after = page.resume_after;
+        (*shard, request.after) = (at.unwrap_or(*shard), asked.after);
         Ok(Timed { answer, time })
     }
 
@@ -358,19 +382,18 @@ impl PageWalk {
             })),
             PageSource::Scan {
                 namespace,
+                shard,
                 request,
                 segments,
                 segment,
-            } => {
-                let after = request.after.clone()?;
-                Some(self.dispatcher.cursor_key.seal_scan(&ScanCursor {
-                    namespace: *namespace,
-                    dataset: request.namespace,
-                    segments: *segments,
-                    segment: *segment,
-                    after,
-                }))
-            }
+            } => Some(self.dispatcher.cursor_key.seal_scan(&ScanCursor {
+                namespace: *namespace,
+                dataset: request.namespace,
+                segments: *segments,
+                segment: *segment,
+                shard: *shard,
+                after: request.after.clone(),
+            })),
         }
     }
 }
@@ -383,11 +406,4 @@ pub(crate) fn hint(bounds: &PageBounds) -> CostHint {
         bytes_max: Some(bounds.bytes_max).filter(|_| !bounds.keys_only),
         ..CostHint::default()
     }
-}
-
-/// Returns the shard that a scan reads next. It may go on to others in the same chunk.
-fn scanned(map: &ShardMap, request: &ScanRequest) -> ShardId {
-    let after = request.after.as_ref().map(|after| after.shard);
-    let first = || map.owners_of(request.slots.clone()).first().copied();
-    after.or_else(first).unwrap_or(ShardId(0))
 }

@@ -1,12 +1,13 @@
 //! A write in one shard that is charged to a payer by itself: a piece of an upload, chunks of a large value, or rows of a
 //! load.
 //!
-//! The same phases as those of a request: admit, locate, wait, fetch, settle. What a shard did not begin is not charged.
+//! The same phases as a request has: price, admit, locate, wait, fetch, settle; each stage is made of the one before.
+//! What a shard did not begin is not charged.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::time::{sleep, timeout_at};
+use tokio::time::sleep;
 use umbo_hotkey::{WriteScope, majority};
 use umbo_http::RequestError;
 use umbo_quota::{ActualUsage, CostHint, ShardShare};
@@ -18,116 +19,178 @@ use umbo_types::{Deadline, Key, NamespaceId, Operation, RequestUnits, ShardId, V
 use crate::charge::Charge;
 use crate::dispatcher::Dispatcher;
 use crate::operation::stored_form::store_all;
+use crate::phase::fetch;
 use crate::phase::identify::Identified;
-use crate::phase::write_through::write_through;
-use crate::store_call::{Answered, StoreCall};
+use crate::store_call::StoreCall;
 
 /// Wait before a shard is asked again that said for how long in no other way.
 const RETRY_WAIT: Duration = Duration::from_millis(200);
 
-/// What became of the mutations, and what they were charged.
+/// Rows of one shard to write, each alone.
+#[derive(Debug)]
+pub(crate) struct PaidRows {
+    /// The dataset, or a namespace without a name.
+    pub(crate) namespace: NamespaceId,
+    pub(crate) shard: ShardId,
+    pub(crate) mutations: Vec<Mutation>,
+    /// The run of a load that writes, if one does.
+    pub(crate) run: Option<LoadRun>,
+}
+
+/// The answers to the mutations, and their charge.
 #[derive(Debug)]
 pub(crate) struct PaidWrite {
     pub(crate) answers: Vec<Result<Written, WriteError>>,
     pub(crate) charged: RequestUnits,
 }
 
-/// Writes mutations that are all of one shard. `payer` says who pays, for which namespace, and until when; `run` is the
-/// run of a load that writes, if one does.
+/// Writes rows. `payer` says who pays, for which namespace, and until when.
 pub(crate) async fn paid_write(
     dispatcher: &Arc<Dispatcher>,
     payer: Identified,
-    namespace: NamespaceId,
-    shard: ShardId,
-    mutations: Vec<Mutation>,
-    run: Option<LoadRun>,
+    rows: PaidRows,
 ) -> Result<PaidWrite, RequestError> {
     let mut charge = Charge::new(dispatcher, payer);
-    let written = write(dispatcher, &mut charge, namespace, shard, mutations, run).await;
+    let priced = PricedWrite::new(dispatcher, &mut charge, rows).await;
+    let written = async { priced.admit()?.locate()?.fetch().await };
+    let written = written.await.map(AnsweredWrite::settle);
     if let Err(error) = &written {
         charge.close_failed(error);
     }
     written
 }
 
-async fn write(
-    dispatcher: &Arc<Dispatcher>,
-    charge: &mut Charge,
-    namespace: NamespaceId,
-    shard: ShardId,
-    mut mutations: Vec<Mutation>,
-    run: Option<LoadRun>,
-) -> Result<PaidWrite, RequestError> {
-    let bytes: Vec<u64> = mutations.iter().map(bytes_of).collect();
-    let paying = Arc::clone(&charge.identified().namespace);
-    let is_live = paying.dataset == namespace;
-    // Parts are in a namespace of their own, as they were sent.
-    if paying.has_dataset(namespace) {
-        store_all(mutations.iter_mut(), &paying).await;
-    }
-    charge.admit(CostHint {
-        body_len: Some(bytes.iter().sum()),
-        ..CostHint::default()
-    })?;
-    let whole = ShardShare {
-        shard,
-        parts: mutations.len() as u32,
-    };
-    charge.admit_shards(&[whole], dispatcher.clock.monotonic())?;
-    charge.begin_store();
-    let context = charge.identified().context;
-    let call = call_of(charge, shard);
-    let partition = majority(mutations.iter().map(|one| &one.key.partition));
-    let source = call.source(paying.id, partition);
-    // No answer is cached of a dataset that is being built, or of the bytes of parts.
-    let cached = mutations.iter().filter(|_| is_live);
-    let keys: Vec<Key> = cached.map(|one| one.key.clone()).collect();
-    let request = WriteRequest {
-        namespace,
-        epoch: if is_live { paying.epoch } else { 0 },
-        mutations,
-        atomicity: Atomicity::None,
-        durability: Durability::Sync,
-        proposed: Version::proposed_at(context.now),
-        idempotency: None,
-        not_before: None,
-        run,
-    };
-    let (store, to_store) = (Arc::clone(&dispatcher.store), call.context());
-    let work = async move {
-        let written = store.write(&to_store, request).await;
-        Answered::new(&to_store, written)
-    };
-    let scopes = keys.iter().map(|key| WriteScope::Row(paying.id, key));
-    let writing = write_through(dispatcher, shard, &call, source, scopes, work);
-    let timed = timeout_at(context.deadline.instant().into(), writing).await;
-    let timed = timed.unwrap_or(Err(RequestError::DeadlineInStore {
-        shard: Some(shard),
-        is_write: true,
-        timeout: context.timeout,
-    }))?;
-    let mut work = ActualUsage {
-        service_time: timed.time.charged,
-        ..ActualUsage::default()
-    };
-    for (answer, bytes) in timed.answer.iter().zip(bytes) {
-        let is_unbegun = |error: &WriteError| RequestError::from(error.clone()).is_unbegun();
-        if !answer.as_ref().is_err_and(is_unbegun) {
-            work.rows += 1;
-            work.writes += 1;
-            work.write_bytes += bytes;
+/// Rows of an identified payer in their stored form, with the bytes that each is charged for.
+struct PricedWrite<'a> {
+    dispatcher: &'a Arc<Dispatcher>,
+    charge: &'a mut Charge,
+    rows: PaidRows,
+    bytes: Vec<u64>,
+}
+
+/// Rows that the quotas of their payer have admitted.
+struct AdmittedWrite<'a>(PricedWrite<'a>);
+
+/// Rows that the quotas of their shard have admitted too.
+struct LocatedWrite<'a>(PricedWrite<'a>);
+
+/// Rows that the shard has answered for.
+struct AnsweredWrite<'a> {
+    charge: &'a mut Charge,
+    bytes: Vec<u64>,
+    answers: Vec<Result<Written, WriteError>>,
+    service_time: Duration,
+}
+
+impl<'a> PricedWrite<'a> {
+    async fn new(
+        dispatcher: &'a Arc<Dispatcher>,
+        charge: &'a mut Charge,
+        mut rows: PaidRows,
+    ) -> Self {
+        let bytes = rows.mutations.iter().map(bytes_of).collect();
+        let paying = Arc::clone(&charge.identified().namespace);
+        // Parts are in a namespace of their own, as they were sent.
+        if paying.has_dataset(rows.namespace) {
+            store_all(rows.mutations.iter_mut(), &paying).await;
+        }
+        Self {
+            dispatcher,
+            charge,
+            rows,
+            bytes,
         }
     }
-    let charged = if work.rows > 0 {
-        charge.settle(&work)
-    } else {
-        charge.release();
-        RequestUnits::ZERO
-    };
-    Ok(PaidWrite {
-        answers: timed.answer,
-        charged,
-    })
+
+    fn admit(self) -> Result<AdmittedWrite<'a>, RequestError> {
+        self.charge.admit(CostHint {
+            body_len: Some(self.bytes.iter().sum()),
+            ..CostHint::default()
+        })?;
+        Ok(AdmittedWrite(self))
+    }
+}
+
+impl<'a> AdmittedWrite<'a> {
+    fn locate(self) -> Result<LocatedWrite<'a>, RequestError> {
+        let Self(write) = self;
+        let whole = ShardShare {
+            shard: write.rows.shard,
+            parts: write.rows.mutations.len() as u32,
+        };
+        let now = write.dispatcher.clock.monotonic();
+        write.charge.admit_shards(&[whole], now)?;
+        Ok(LocatedWrite(write))
+    }
+}
+
+impl<'a> LocatedWrite<'a> {
+    async fn fetch(self) -> Result<AnsweredWrite<'a>, RequestError> {
+        let PricedWrite {
+            dispatcher,
+            charge,
+            rows,
+            bytes,
+        } = self.0;
+        charge.begin_store();
+        let paying = Arc::clone(&charge.identified().namespace);
+        let is_live = paying.dataset == rows.namespace;
+        let (context, shard) = (charge.identified().context, rows.shard);
+        let call = call_of(charge, shard);
+        let partition = majority(rows.mutations.iter().map(|one| &one.key.partition));
+        let source = call.source(paying.id, partition);
+        // No answer is cached of a dataset that is being built, or of the bytes of parts.
+        let cached = rows.mutations.iter().filter(|_| is_live);
+        let keys: Vec<Key> = cached.map(|one| one.key.clone()).collect();
+        let request = WriteRequest {
+            namespace: rows.namespace,
+            epoch: if is_live { paying.epoch } else { 0 },
+            mutations: rows.mutations,
+            atomicity: Atomicity::None,
+            durability: Durability::Sync,
+            proposed: Version::proposed_at(context.now),
+            idempotency: None,
+            not_before: None,
+            run: rows.run,
+        };
+        let scopes = keys.iter().map(|key| WriteScope::Row(paying.id, key));
+        let writing = fetch::write(dispatcher, shard, &call, source, scopes, request);
+        let until = context.deadline.instant();
+        let timed = fetch::until(until, shard, &call, true, writing).await?;
+        Ok(AnsweredWrite {
+            charge,
+            bytes,
+            answers: timed.answer,
+            service_time: timed.time.charged,
+        })
+    }
+}
+
+impl AnsweredWrite<'_> {
+    fn settle(self) -> PaidWrite {
+        let mut work = ActualUsage {
+            service_time: self.service_time,
+            ..ActualUsage::default()
+        };
+        for (answer, bytes) in self.answers.iter().zip(self.bytes) {
+            let is_unbegun = |error: &WriteError| RequestError::from(error.clone()).is_unbegun();
+            if !answer.as_ref().is_err_and(is_unbegun) {
+                work.rows += 1;
+                work.writes += 1;
+                work.write_bytes += bytes;
+            }
+        }
+        let charged = if work.rows > 0 {
+            self.charge.settle(&work)
+        } else {
+            self.charge.release();
+            RequestUnits::ZERO
+        };
+        PaidWrite {
+            answers: self.answers,
+            charged,
+        }
+    }
 }
 
 /// Returns the call of a write that is charged by itself.
@@ -162,15 +225,13 @@ pub(crate) async fn patient_write(
     let begun = clock.monotonic();
     loop {
         let payer = payer.for_write(dispatcher);
-        let written = paid_write(
-            dispatcher,
-            payer,
+        let rows = PaidRows {
             namespace,
             shard,
-            mutations.to_vec(),
-            None,
-        )
-        .await;
+            mutations: mutations.to_vec(),
+            run: None,
+        };
+        let written = paid_write(dispatcher, payer, rows).await;
         let failure = match written {
             Ok(written) => match written.answers.into_iter().find_map(Result::err) {
                 None => return Ok(written.charged),

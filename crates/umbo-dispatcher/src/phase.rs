@@ -4,7 +4,9 @@
 //! `Located`.
 
 pub(crate) mod admit;
+pub(crate) mod fetch;
 pub mod identify;
+pub(crate) mod leader_bound;
 pub(crate) mod listed;
 pub(crate) mod locate;
 pub(crate) mod queue;

@@ -8,7 +8,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use bytes::{Buf, BufMut, Bytes};
 use subtle::ConstantTimeEq as _;
-use umbo_store::{ScanPosition, SortRange};
+use umbo_store::SortRange;
 use umbo_types::{Key, NamespaceId, ShardId};
 
 const MAC_LEN: usize = 16;
@@ -68,8 +68,10 @@ pub struct ScanCursor {
     pub segments: u32,
     /// Which of them.
     pub segment: u32,
-    /// Last row visited.
-    pub after: ScanPosition,
+    /// Shard that is read next.
+    pub shard: ShardId,
+    /// Its last row that was visited; none at its begin.
+    pub after: Option<Key>,
 }
 
 impl CursorKey {
@@ -102,9 +104,14 @@ impl CursorKey {
         let mut content = begin(FORMAT_SCAN, cursor.namespace, cursor.dataset);
         content.put_u32(cursor.segments);
         content.put_u32(cursor.segment);
-        content.put_u16(cursor.after.shard.0);
-        put_bytes(&mut content, cursor.after.key.partition.as_bytes());
-        put_bytes(&mut content, cursor.after.key.sort.as_bytes());
+        content.put_u16(cursor.shard.0);
+        // No row has an empty partition key.
+        let after = cursor.after.as_ref();
+        put_bytes(
+            &mut content,
+            after.map_or(&[], |key| key.partition.as_bytes()),
+        );
+        put_bytes(&mut content, after.map_or(&[], |key| key.sort.as_bytes()));
         self.seal(content)
     }
 
@@ -199,13 +206,19 @@ fn parse_scan(mut content: Bytes, (namespace, dataset): Ids) -> Option<ScanCurso
     let segment = content.try_get_u32().ok()?;
     let shard = ShardId(content.try_get_u16().ok()?);
     let partition = take_bytes(&mut content)?;
-    let key = Key::new(partition, take_bytes(&mut content)?).ok()?;
+    let sort = take_bytes(&mut content)?;
+    let after = if partition.is_empty() {
+        None
+    } else {
+        Some(Key::new(partition, sort).ok()?)
+    };
     Some(ScanCursor {
         namespace,
         dataset,
         segments,
         segment,
-        after: ScanPosition { shard, key },
+        shard,
+        after,
     })
 }
 
@@ -255,6 +268,21 @@ mod tests {
             content[index] ^= flip;
             let changed = URL_SAFE_NO_PAD.encode(content);
             prop_assert_eq!(key.open_range(changed.as_bytes()), Err(CursorError::Forged));
+        }
+
+        #[test]
+        fn a_scan_cursor_reads_back(shard in any::<u16>(), after in prop::option::of("[a-z]{1,9}")) {
+            let key = CursorKey::new([7; 32]);
+            let cursor = ScanCursor {
+                namespace: NamespaceId(3),
+                dataset: NamespaceId(4),
+                segments: 9,
+                segment: 8,
+                shard: ShardId(shard),
+                after: after.map(|name| Key::new(name, "s").unwrap()),
+            };
+            let text = key.seal_scan(&cursor);
+            prop_assert_eq!(key.open_scan(text.as_bytes()).unwrap(), cursor);
         }
 
         #[test]

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use umbo_store::{
-    LoadRun, Mutation, Page, RangeRequest, ScanPage, ScanPosition, StoreError, WriteError, Written,
+    LoadRun, Mutation, Page, RangeRequest, ScanPage, StoreError, WriteError, Written,
 };
 use umbo_types::{Key, NamespaceId, PartitionKey, ShardId, Timestamp};
 
@@ -137,7 +137,7 @@ pub trait LoadHost: fmt::Debug + Send + Sync {
         &self,
         dataset: NamespaceId,
         shard: ShardId,
-        after: Option<&ScanPosition>,
+        after: Option<&Key>,
     ) -> Result<ScanPage, HostError>;
 
     /// Returns the live dataset of a load's namespace.

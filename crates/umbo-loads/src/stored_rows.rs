@@ -216,8 +216,8 @@ pub(crate) mod tests {
     use super::*;
     use crate::limits::PIECE_LEN;
     use umbo_store::{
-        Atomicity, CallContext, Change, Condition, Durability, ManualClock, MemoryStore, Mutation,
-        Store, WriteRequest,
+        Atomicity, ByKey as _, CallContext, Change, Condition, Durability, ManualClock,
+        MemoryStore, Mutation, WriteRequest,
     };
     use umbo_types::{Timestamp, Value};
 
@@ -232,7 +232,7 @@ pub(crate) mod tests {
         type Error = HostError;
 
         async fn range(&self, request: &RangeRequest) -> Result<Page, HostError> {
-            Ok(self.0.range(&CallContext::internal(), request).await?)
+            Ok(self.0.range_of(&CallContext::internal(), request).await?)
         }
 
         fn damaged(&self, what: &str) -> HostError {
@@ -270,7 +270,7 @@ pub(crate) mod tests {
                 not_before: None,
                 run: None,
             };
-            let written = self.0.write(&CallContext::internal(), request).await;
+            let written = self.0.write_rows(&CallContext::internal(), request).await;
             assert!(written.iter().all(Result::is_ok), "{written:?}");
         }
 

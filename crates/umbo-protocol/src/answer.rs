@@ -9,17 +9,18 @@ use umbo_types::{Row, ShardId, Timestamp};
 use crate::error::NodeError;
 use crate::mail::Letter;
 
-/// One answer, or a part of one.
+/// One answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Answer {
     /// Id of the request.
     pub id: u64,
-    /// Service time of the node, from the arrival of the request; in the last part, of all parts.
+    /// Service time of the node, from the arrival of the request.
     pub service_time: Duration,
     /// Part of the service time that falls to the request alone, for which it is charged: of a commit of several
     /// writes its share.
     pub busy_time: Duration,
-    /// Whether more parts of the same answer follow.
+    /// Whether more parts of the same answer follow, as nodes sent the rows of a multi-get before
+    /// [`ProtocolVersion::WHOLE_ANSWERS`](crate::ProtocolVersion::WHOLE_ANSWERS). This build sends none, and refuses them.
     pub has_more: bool,
     /// Rows touched; of a get or multi-get also those that are absent.
     pub rows: u64,
@@ -30,7 +31,7 @@ pub struct Answer {
 }
 
 impl Answer {
-    /// Makes an answer in one part, to a request that touched no rows.
+    /// Makes an answer to a request that touched no rows.
     pub const fn without_rows(id: u64, service_time: Duration, outcome: Outcome) -> Self {
         Self {
             id,
@@ -49,7 +50,7 @@ impl Answer {
 pub enum Outcome {
     /// The requested row; none if it is absent.
     Row(Option<Row>),
-    /// Rows of a multi-get, in order, or as many of them as fit into one part.
+    /// Rows of a multi-get, in order. There may be fewer than keys.
     MultiGot(Vec<AnswerPart>),
     /// A chunk of a range. What it touched is sent as [`Answer::rows`] and [`Answer::bytes`].
     Page(Page),

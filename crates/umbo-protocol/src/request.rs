@@ -7,7 +7,7 @@ use umbo_store::{
     BackupRequest, ChunkRequest, DeleteRangeRequest, RangeRequest, RecordsCopy, ScanRequest,
     WriteRequest,
 };
-use umbo_types::{Criticality, Key, NamespaceId, OwnedAttributes, RequestUnits};
+use umbo_types::{Criticality, Key, NamespaceId, OwnedAttributes, RequestUnits, ShardId};
 
 use crate::mail::{MailRequest, QuestionRequest};
 
@@ -89,13 +89,13 @@ pub enum Ask {
     Chunk(Key, Box<ChunkRequest>),
     /// Read a piece of a backup of a shard. The answer is a row whose value is the piece; none beyond the end.
     Backup(BackupRequest),
-    /// Rows of any shards of the node.
+    /// Rows of one shard.
     MultiGet(NamespaceId, Vec<Key>),
     /// One chunk of a range.
     Range(RangeRequest),
-    /// One chunk of the rows that one shard has of a namespace; `shard` is not none.
-    Scan(ScanRequest),
-    /// Mutations of any shards of the node.
+    /// One chunk of the rows that a shard has of a namespace.
+    Scan(ShardId, ScanRequest),
+    /// Mutations of one shard.
     Write(WriteRequest),
     /// One step of the removal of a range.
     DeleteRange(DeleteRangeRequest),
@@ -122,7 +122,7 @@ impl Ask {
             Self::Get(dataset, _) | Self::MultiGet(dataset, _) => Some(*dataset),
             Self::Chunk(_, request) => Some(request.namespace),
             Self::Range(request) => Some(request.namespace),
-            Self::Scan(request) => Some(request.namespace),
+            Self::Scan(_, request) => Some(request.namespace),
             Self::Write(request) => Some(request.namespace),
             Self::DeleteRange(request) => Some(request.namespace),
             Self::Backup(_)

@@ -17,7 +17,10 @@ impl ProtocolVersion {
     /// The oldest supported version.
     pub const MIN: Self = Self(1);
     /// The newest supported version.
-    pub const MAX: Self = Self(1);
+    pub const MAX: Self = Self::WHOLE_ANSWERS;
+    /// From this version on a multi-get or write is of one shard, and a multi-get has one answer, with fewer rows than keys
+    /// if the values are too long together. Peers of version 1 sent such answers in parts.
+    pub const WHOLE_ANSWERS: Self = Self(2);
 }
 
 /// The first frame of a dispatcher.

@@ -104,7 +104,7 @@ impl<Io: AsyncRead + AsyncWrite + Unpin> DispatcherConnection<Io> {
         Self {
             io: greeted.io,
             input: Input::new(node, greeted.decoder, greeted.window),
-            stream: ShardStream::new(Arc::clone(node), mailbox, greeted.answers, greeted.records),
+            stream: ShardStream::new(Arc::clone(node), mailbox, greeted.answers, greeted.terms),
             sending: Sending::default(),
             watch: ProgressWatch::new(node.limits()),
             progress: ConnectionProgress::default(),

@@ -26,7 +26,7 @@ impl RequestKind {
             Ask::Get(..) | Ask::Chunk(..) => Self::Get,
             Ask::MultiGet(..) => Self::MultiGet,
             Ask::Range(_) => Self::Range,
-            Ask::Scan(_) | Ask::Backup(_) => Self::Scan,
+            Ask::Scan(..) | Ask::Backup(_) => Self::Scan,
             Ask::Write(_) => Self::Write,
             Ask::DeleteRange(_) => Self::DeleteRange,
             Ask::KeepRecords(_) | Ask::KeptRecords => Self::Records,

@@ -17,7 +17,6 @@ mod connection_signals;
 mod connections;
 mod kind;
 mod limits;
-mod multi_get;
 mod node;
 mod observer;
 mod ownership;

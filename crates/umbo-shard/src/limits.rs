@@ -14,8 +14,6 @@ pub(crate) const SEND_QUEUE_LEN_MAX: usize = 512 << 10;
 /// Length of the send queue of a connection, in bytes, from which rows of pending requests are dropped and
 /// answered as busy: a peer that reads nothing must not make the node hold them.
 pub(crate) const WAITING_ANSWERS_LEN_MAX: usize = 4 << 20;
-/// Longest part of an answer to a multi-get, in bytes; a single row may be longer.
-pub(crate) const PART_LEN_MAX: usize = 256 << 10;
 /// Most requests that were cancelled before they were begun. If a peer cancels more of them at once, the
 /// further ones are served.
 pub(crate) const CANCELLED_MAX: usize = 64 << 10;

@@ -119,6 +119,23 @@ impl Ownership {
         Ok(())
     }
 
+    /// Returns the shard of partitions that are all of one, or why they are not served here.
+    pub(crate) fn locate_all<'a>(
+        &self,
+        namespace: NamespaceId,
+        mut partitions: impl Iterator<Item = &'a PartitionKey>,
+    ) -> Result<ShardId, Refused> {
+        let bad = |reason: &str| Refused::BadRequest(reason.to_owned());
+        let first = partitions.next().ok_or_else(|| bad("it has no rows"))?;
+        let shard = self.locate(namespace, first)?;
+        if partitions.all(|next| self.shard_map.locate(namespace, next) == shard) {
+            return Ok(shard);
+        }
+        Err(bad(
+            "it has rows of several shards, which only dispatchers of an older release ask for at once: upgrade them",
+        ))
+    }
+
     /// Returns the shard of a partition, or why it is not served here.
     pub(crate) fn locate(
         &self,

@@ -18,8 +18,8 @@ pub struct ShardCharge<'a> {
     pub namespace: NamespaceId,
     /// The operation.
     pub operation: Operation,
-    /// The shards of the request, each with its share of the work.
-    pub shares: &'a [(ShardId, u32)],
+    /// The shard that is asked, and the number of its rows that the request names.
+    pub share: (ShardId, u32),
     /// Most rows that it can touch, if it has a bound.
     pub rows_max: Option<u64>,
     /// Most bytes that it can read, if it has a bound.

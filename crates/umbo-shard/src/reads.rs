@@ -3,24 +3,31 @@
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use umbo_protocol::{Answer, Ask, Outcome};
+use umbo_protocol::{Answer, Ask, NodeError, Outcome};
 use umbo_store::{
     BackupRequest, CallContext, ChunkRequest, RangeRequest, ScanRequest, Store, StoreError,
 };
-use umbo_types::{Key, NamespaceId, Row, Value, Version, limits};
+use umbo_types::{Key, NamespaceId, Row, ShardId, Value, Version, limits};
 
-/// A read of one row, chunk or piece.
+use crate::ownership::Ownership;
+
+/// Refusal of a multi-get whose rows a dispatcher of version 1 takes only in parts.
+const ONLY_IN_PARTS: &str =
+    "its rows are too long for one answer, and the dispatcher is of an older release: upgrade it";
+
+/// A read of rows of one shard, a chunk or a piece.
 #[derive(Debug, Clone)]
 pub(crate) enum Read {
     Get(NamespaceId, Key),
     Chunk(Key, Box<ChunkRequest>),
     Backup(BackupRequest),
+    MultiGet(NamespaceId, Vec<Key>),
     Range(RangeRequest),
-    Scan(ScanRequest),
+    Scan(ShardId, ScanRequest),
 }
 
 impl Read {
-    /// Returns the read that is asked for; none where it is none, or one of many rows.
+    /// Returns the read that is asked for, or any other request as it came.
     #[expect(
         clippy::result_large_err,
         reason = "any other request is handed back as it came, and goes on"
@@ -35,31 +42,61 @@ impl Read {
                 request.bytes_max = request.bytes_max.min(limits::CHUNK_BYTES_MAX);
                 Ok(Self::Range(request))
             }
-            Ask::Scan(mut request) => {
+            Ask::MultiGet(namespace, keys) => Ok(Self::MultiGet(namespace, keys)),
+            Ask::Scan(shard, mut request) => {
                 request.rows_max = request.rows_max.min(limits::CHUNK_ROWS_MAX);
                 request.bytes_max = request.bytes_max.min(limits::CHUNK_BYTES_MAX);
-                Ok(Self::Scan(request))
+                Ok(Self::Scan(shard, request))
             }
             other => Err(other),
         }
     }
 
+    /// Returns the shard that is read, or why it is not served here.
+    pub(crate) fn locate(&self, ownership: &Ownership) -> Result<ShardId, NodeError> {
+        match self {
+            Self::Get(namespace, key) => ownership.locate(*namespace, &key.partition),
+            Self::Chunk(key, request) => ownership.locate(request.namespace, &key.partition),
+            Self::Backup(request) => ownership.check(request.shard).map(|()| request.shard),
+            Self::MultiGet(namespace, keys) => {
+                ownership.locate_all(*namespace, keys.iter().map(|key| &key.partition))
+            }
+            Self::Range(request) => ownership.locate(request.namespace, &request.partition),
+            Self::Scan(shard, request) => {
+                let checked = ownership.check_for(request.namespace, *shard);
+                checked.map(|()| *shard)
+            }
+        }
+    }
+
     /// Asks the store.
-    pub(crate) async fn run(&self, store: &dyn Store, call: &CallContext) -> Outcome {
+    pub(crate) async fn run(
+        &self,
+        store: &dyn Store,
+        call: &CallContext,
+        shard: ShardId,
+    ) -> Outcome {
         match self {
             Self::Get(namespace, key) => {
-                outcome(store.get(call, *namespace, key).await, Outcome::Row)
+                outcome(store.get(call, shard, *namespace, key).await, Outcome::Row)
+            }
+            Self::MultiGet(namespace, keys) => {
+                let rows = store.multi_get(call, shard, *namespace, keys).await;
+                let rows = rows.into_iter().map(|row| row.map_err(Into::into));
+                Outcome::MultiGot(rows.collect())
             }
             Self::Chunk(key, request) => {
-                let chunk = store.chunk(call, key, request).await;
+                let chunk = store.chunk(call, shard, key, request).await;
                 outcome(chunk, |chunk| Outcome::Row(chunk.map(chunk_row)))
             }
             Self::Backup(request) => {
                 let piece = store.backup(call, request).await;
                 outcome(piece, |piece| Outcome::Row(piece.map(chunk_row)))
             }
-            Self::Range(request) => outcome(store.range(call, request).await, Outcome::Page),
-            Self::Scan(request) => outcome(store.scan(call, request).await, Outcome::Scanned),
+            Self::Range(request) => outcome(store.range(call, shard, request).await, Outcome::Page),
+            Self::Scan(_, request) => {
+                outcome(store.scan(call, shard, request).await, Outcome::Scanned)
+            }
         }
     }
 
@@ -67,10 +104,10 @@ impl Read {
     pub(crate) fn run_now(
         &self,
         store: &dyn Store,
-        call: &CallContext,
+        (call, shard): (&CallContext, ShardId),
         context: &mut Context<'_>,
     ) -> Poll<Outcome> {
-        std::pin::pin!(self.run(store, call)).poll(context)
+        std::pin::pin!(self.run(store, call, shard)).poll(context)
     }
 
     /// Returns the number of rows that were read for an outcome, and their bytes of keys and values. An absent
@@ -82,15 +119,37 @@ impl Read {
                 (0, row.value.bytes.len() as u64)
             }
             (Self::Get(..), Outcome::Row(None)) => (1, 0),
+            (Self::MultiGet(_, keys), Outcome::MultiGot(rows)) => {
+                let read = keys.iter().zip(rows).filter_map(|(key, row)| {
+                    let row = row.as_ref().ok()?.as_ref();
+                    Some(row.map_or(0, |row| row_len(key, row)))
+                });
+                read.fold((0, 0), |(rows, bytes), len| (rows + 1, bytes + len))
+            }
             (_, Outcome::Page(page)) => (page.touched.rows, page.touched.bytes),
             (_, Outcome::Scanned(page)) => (page.touched.rows, page.touched.bytes),
             _ => (0, 0),
         }
     }
 
-    /// Makes the answer to a request from its outcome.
-    pub(crate) fn answer(&self, id: u64, service_time: Duration, outcome: Outcome) -> Answer {
+    /// Makes the answer to a request from its outcome. `takes_short` says whether the dispatcher takes fewer rows than it
+    /// has asked for.
+    pub(crate) fn answer(
+        &self,
+        id: u64,
+        service_time: Duration,
+        outcome: Outcome,
+        takes_short: bool,
+    ) -> Answer {
         let (rows, bytes) = self.size(&outcome);
+        let outcome = match (self, outcome) {
+            (Self::MultiGet(_, keys), Outcome::MultiGot(rows))
+                if rows.len() < keys.len() && !takes_short =>
+            {
+                Outcome::Failed(NodeError::BadRequest(ONLY_IN_PARTS.to_owned()))
+            }
+            (_, outcome) => outcome,
+        };
         Answer {
             id,
             service_time,

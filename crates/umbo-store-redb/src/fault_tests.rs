@@ -17,8 +17,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use umbo_store::{
-    Atomicity, CallContext, Change, Condition, Durability, ManualClock, Mutation, ShardState,
-    Store, StoreReport, WriteError, WriteRequest, Written,
+    Atomicity, ByKey as _, CallContext, Change, Condition, Durability, ManualClock, Mutation,
+    ShardState, Store, StoreReport, WriteError, WriteRequest, Written,
 };
 use umbo_types::{Clock, Key, NamespaceId, Timestamp, Value, Version};
 
@@ -132,7 +132,7 @@ async fn load_in(
     let mut request = put_request(namespace, key, value, Durability::Sync);
     request.mutations[0].condition = Condition::Unwritten;
     let call = CallContext::internal();
-    store.write(&call, request).await.remove(0)
+    store.write_rows(&call, request).await.remove(0)
 }
 
 async fn put_in(
@@ -144,7 +144,7 @@ async fn put_in(
 ) -> Result<Written, WriteError> {
     let request = put_request(namespace, key, value, durability);
     let call = CallContext::internal();
-    store.write(&call, request).await.remove(0)
+    store.write_rows(&call, request).await.remove(0)
 }
 
 fn put_request(
@@ -181,7 +181,7 @@ async fn get(store: &RedbStore, key: &str) -> Option<String> {
 async fn get_in(store: &RedbStore, namespace: NamespaceId, key: &str) -> Option<String> {
     let key = Key::new(key.to_owned(), "").unwrap();
     let row = store
-        .get(&CallContext::internal(), namespace, &key)
+        .get_row(&CallContext::internal(), namespace, &key)
         .await
         .unwrap()?;
     Some(String::from_utf8(row.value.bytes.to_vec()).unwrap())

@@ -54,7 +54,6 @@ mod shard_file;
 mod shard_ownership;
 mod sizes;
 mod snapshot;
-mod split;
 mod store;
 mod stored_rows;
 mod tables;

@@ -7,15 +7,15 @@
 mod stored;
 
 use std::collections::BTreeMap;
-use std::ops::{Bound, RangeInclusive};
+use std::ops::Bound;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use redb::{ReadOnlyTable, ReadTransaction, ReadableTable, ReadableTableMetadata, TableError};
 use umbo_routing::Slot;
-use umbo_store::{ChunkRequest, RangeRequest, RowRef, RowSink, ScanPosition, Touched};
+use umbo_store::{ChunkRequest, RangeRequest, RowRef, RowSink, ScanRequest, Touched};
 use umbo_types::limits::{CHUNK_BYTES_MAX, CHUNK_ROWS_MAX};
-use umbo_types::{Clock, Key, NamespaceId, PartitionKey, Row, ShardId, SortKey, Timestamp};
+use umbo_types::{Clock, Key, NamespaceId, PartitionKey, Row, SortKey, Timestamp};
 
 use crate::chunk_codec::{CHUNKS, chunk_key, decode_chunk};
 use crate::committer::writer::LoggedChange;
@@ -24,6 +24,9 @@ use crate::file_error::FileError;
 use crate::key_codec;
 use crate::row_codec::{self, RowView};
 use crate::tables::{ROWS, namespace_max};
+
+/// The position to continue after if a row did not fit, and the work of the walk.
+pub(crate) type Walked<P> = (Option<P>, Touched);
 
 /// Most rows that one chunk visits, so that a run of expired rows or of rows outside the segment
 /// does not hold a snapshot for long.
@@ -58,7 +61,7 @@ type ChangedRow = Option<Box<[u8]>>;
 
 /// The bounds of one call.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Limits {
+struct Limits {
     rows: u32,
     bytes: usize,
     keys_only: bool,
@@ -66,7 +69,7 @@ pub(crate) struct Limits {
 
 impl Limits {
     /// Lowers the requested bounds to those of a chunk.
-    pub(crate) fn of(rows_max: u32, bytes_max: u32, keys_only: bool) -> Self {
+    fn of(rows_max: u32, bytes_max: u32, keys_only: bool) -> Self {
         Self {
             rows: rows_max.clamp(1, CHUNK_ROWS_MAX),
             bytes: bytes_max.min(CHUNK_BYTES_MAX) as usize,
@@ -75,23 +78,16 @@ impl Limits {
     }
 }
 
-/// The rows of a shard that a scan reads, and the physical key after which it continues.
+/// The rows of a shard that a scan reads.
 #[derive(Debug, Clone)]
 pub(crate) struct Segment {
-    /// The shard, for the position.
-    pub(crate) shard: ShardId,
-    /// Namespace.
-    pub(crate) namespace: NamespaceId,
+    pub(crate) request: ScanRequest,
     /// The namespace by which the slots of its partitions are computed.
     pub(crate) placed_as: NamespaceId,
-    /// Slots.
-    pub(crate) slots: RangeInclusive<u16>,
-    /// Last key visited.
-    pub(crate) after: Option<Key>,
 }
 
 /// Hands on the rows of a chunk, and keeps the position to continue at once no more fit.
-pub(crate) struct ChunkBuilder<'r, P> {
+struct ChunkBuilder<'r, P> {
     rows: &'r mut dyn RowSink,
     /// Rows handed on.
     taken: u32,
@@ -108,7 +104,7 @@ pub(crate) struct ChunkBuilder<'r, P> {
 
 impl<'r, P> ChunkBuilder<'r, P> {
     /// Begins an empty chunk, whose rows go to `rows`.
-    pub(crate) fn new(limits: Limits, rows: &'r mut dyn RowSink) -> Self {
+    fn new(limits: Limits, rows: &'r mut dyn RowSink) -> Self {
         Self {
             rows,
             taken: 0,
@@ -122,13 +118,8 @@ impl<'r, P> ChunkBuilder<'r, P> {
         }
     }
 
-    /// Returns whether a row did not fit.
-    pub(crate) fn is_cut(&self) -> bool {
-        self.is_cut
-    }
-
     /// Returns the position to continue at if a row did not fit, and what was read.
-    pub(crate) fn finish(self) -> (Option<P>, Touched) {
+    fn finish(self) -> Walked<P> {
         (self.last.filter(|_| self.is_cut), self.touched)
     }
 
@@ -332,7 +323,7 @@ impl ShardSnapshot {
         request: &RangeRequest,
         now: Timestamp,
         rows: &mut dyn RowSink,
-    ) -> Result<(Option<Bytes>, Touched), FileError> {
+    ) -> Result<Walked<Bytes>, FileError> {
         self.check(request.namespace)?;
         let limits = Limits::of(request.rows_max, request.bytes_max, request.keys_only);
         let mut chunk = ChunkBuilder::new(limits, rows);
@@ -376,27 +367,30 @@ impl ShardSnapshot {
         Ok(chunk.finish())
     }
 
-    /// Adds rows of a segment to a chunk until the segment's part of this shard is exhausted or
-    /// the chunk is cut.
+    /// Reads one chunk of a segment, whose rows go to `rows`. Returns the key to continue after if a row did not fit,
+    /// and what was read.
     pub(crate) fn scan(
         &self,
         segment: &Segment,
         now: Timestamp,
-        chunk: &mut ChunkBuilder<'_, ScanPosition>,
-    ) -> Result<(), FileError> {
-        self.check(segment.namespace)?;
-        let (mut from, to) = key_codec::namespace_bounds(segment.namespace);
-        if let Some(after) = &segment.after {
-            from = Bound::Excluded(key_codec::encode(segment.namespace, after).0);
+        rows: &mut dyn RowSink,
+    ) -> Result<Walked<Key>, FileError> {
+        let request = &segment.request;
+        self.check(request.namespace)?;
+        let limits = Limits::of(request.rows_max, request.bytes_max, request.keys_only);
+        let mut chunk = ChunkBuilder::new(limits, rows);
+        let (mut from, to) = key_codec::namespace_bounds(request.namespace);
+        if let Some(after) = &request.after {
+            from = Bound::Excluded(key_codec::encode(request.namespace, after).0);
         }
         self.check_walk((
             from.as_ref().map(Vec::as_slice),
             to.as_ref().map(Vec::as_slice),
         ))?;
-        while let Some(beyond) = self.scan_until_seek(segment, now, chunk, (&from, &to))? {
+        while let Some(beyond) = self.scan_until_seek(segment, now, &mut chunk, (&from, &to))? {
             from = Bound::Included(beyond);
         }
-        Ok(())
+        Ok(chunk.finish())
     }
 
     /// Walks until there is nothing more to do, or returns the key at which to continue if the rows before it
@@ -405,7 +399,7 @@ impl ShardSnapshot {
         &self,
         segment: &Segment,
         now: Timestamp,
-        chunk: &mut ChunkBuilder<'_, ScanPosition>,
+        chunk: &mut ChunkBuilder<'_, Key>,
         bounds: (&Bound<Vec<u8>>, &Bound<Vec<u8>>),
     ) -> Result<Option<Vec<u8>>, FileError> {
         let (from, to) = (
@@ -439,12 +433,9 @@ impl ShardSnapshot {
             }
             chunk.visited(|| {
                 let sort = SortKey::new(Bytes::copy_from_slice(sort));
-                Ok(ScanPosition {
-                    shard: segment.shard,
-                    key: Key {
-                        partition: partition.key.clone(),
-                        sort: sort.map_err(|_| malformed_key())?,
-                    },
+                Ok(Key {
+                    partition: partition.key.clone(),
+                    sort: sort.map_err(|_| malformed_key())?,
                 })
             })?;
             if partition.skipped >= SKIPPED_ROWS_BEFORE_SEEK {
@@ -472,7 +463,7 @@ impl ScanPartition {
         Ok(Self {
             prefix: key[..parts.prefix_len].to_vec(),
             key: partition,
-            is_wanted: segment.slots.contains(&slot.index()),
+            is_wanted: segment.request.slots.contains(&slot.index()),
             skipped: 0,
         })
     }
@@ -572,16 +563,19 @@ mod tests {
             assert_eq!(page.is_ok(), is_read, "{partition}");
         }
         for (namespace, is_read) in [(NAMESPACE, false), (NamespaceId(8), true)] {
-            let segment = Segment {
-                shard: ShardId(0),
+            let request = ScanRequest {
                 namespace,
-                placed_as: NAMESPACE,
                 slots: 0..=umbo_routing::SLOTS - 1,
                 after: None,
+                rows_max: 10,
+                bytes_max: 1_000,
+                keys_only: false,
             };
-            let mut rows = RowBatch::default();
-            let mut chunk = ChunkBuilder::new(Limits::of(10, 1_000, false), &mut rows);
-            let scanned = snapshot.scan(&segment, Timestamp(5), &mut chunk);
+            let segment = Segment {
+                request,
+                placed_as: NAMESPACE,
+            };
+            let scanned = snapshot.scan(&segment, Timestamp(5), &mut RowBatch::default());
             assert_eq!(scanned.is_ok(), is_read, "{namespace}");
         }
     }

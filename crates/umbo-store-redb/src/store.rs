@@ -1,8 +1,9 @@
-//! The store: finds the shard of each key and merges the answers of the shards.
+//! The store: passes each call to its shard.
 //!
 //! Owns the shards, their committer threads and the folder's lock. Makes no decision about rows.
 
 use std::collections::BTreeMap;
+use std::iter;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -17,6 +18,7 @@ use umbo_store::{
     ScanPage, ScanRequest, ShardState, ShardStatus, Store, StoreError, StoreReport, WriteError,
     WriteRequest, Written,
 };
+use umbo_types::limits::MULTI_GET_BYTES_MAX;
 use umbo_types::{Clock, Key, NamespaceId, Row, ShardId, Version};
 
 use crate::config::{ClusterMember, Config};
@@ -30,8 +32,8 @@ use crate::plain_files::PlainFiles;
 use crate::report::OpenReport;
 use crate::running::{RunningStore, ServedShard, serve};
 use crate::shard::OpenShard;
-use crate::split::split;
-use crate::work::{DeleteRangeWork, MutationResult, QueuedWork, WriteWork};
+use crate::snapshot::{Segment, ShardSnapshot};
+use crate::work::{DeleteRangeWork, Op, QueuedWork, WriteWork};
 
 /// The store contract with one redb file per shard.
 #[derive(Debug)]
@@ -191,10 +193,11 @@ impl Store for RedbStore {
     async fn get(
         &self,
         call: &CallContext,
+        id: ShardId,
         namespace: NamespaceId,
         key: &Key,
     ) -> Result<Option<Row>, StoreError> {
-        let id = call.locate(&self.map, namespace, &key.partition)?;
+        call.check(&self.map, id, namespace, &key.partition)?;
         let served = self.served(id);
         let shard = served.open(id)?;
         shard.get(namespace, key).await
@@ -203,59 +206,102 @@ impl Store for RedbStore {
     async fn multi_get(
         &self,
         call: &CallContext,
+        id: ShardId,
         namespace: NamespaceId,
         keys: &[Key],
     ) -> Vec<Result<Option<Row>, StoreError>> {
+        let partitions = keys.iter().map(|key| &key.partition);
+        let checked = call.check_all(&self.map, id, namespace, partitions);
+        let (served, mut left) = (self.served(id), MULTI_GET_BYTES_MAX);
+        let shard = match checked.and_then(|()| served.open(id)) {
+            Ok(shard) => shard,
+            Err(error) => return vec![Err(error); keys.len()],
+        };
         let mut rows = Vec::with_capacity(keys.len());
         for key in keys {
-            rows.push(self.get(call, namespace, key).await);
+            let row = shard.get(namespace, key).await;
+            let found = row.as_ref().ok().and_then(Option::as_ref);
+            left = left.saturating_sub(found.map_or(0, |row| row.value.bytes.len()));
+            rows.push(row);
+            if left == 0 {
+                break;
+            }
         }
         rows
     }
 
-    async fn range(&self, call: &CallContext, request: &RangeRequest) -> Result<Page, StoreError> {
+    async fn range(
+        &self,
+        call: &CallContext,
+        id: ShardId,
+        request: &RangeRequest,
+    ) -> Result<Page, StoreError> {
         let mut rows = RowBatch::default();
-        let page = self.range_into(call, request, &mut rows).await?;
+        let page = self.range_into(call, id, request, &mut rows).await?;
         Ok(Page { rows, ..page })
     }
 
     async fn range_into(
         &self,
         call: &CallContext,
+        id: ShardId,
         request: &RangeRequest,
         rows: &mut dyn RowSink,
     ) -> Result<Page, StoreError> {
-        let id = call.locate(&self.map, request.namespace, &request.partition)?;
-        self.walk_range(id, request, rows).await
+        call.check(&self.map, id, request.namespace, &request.partition)?;
+        let served = self.served(id);
+        let shard = served.open(id)?;
+        let walk = shard.walk(request, rows, ShardSnapshot::range);
+        let (resume_after, touched) = walk.await?;
+        Ok(Page {
+            rows: RowBatch::default(),
+            resume_after,
+            touched,
+        })
     }
 
     async fn scan(
         &self,
         call: &CallContext,
+        id: ShardId,
         request: &ScanRequest,
     ) -> Result<ScanPage, StoreError> {
         let mut rows = RowBatch::default();
-        let page = self.scan_into(call, request, &mut rows).await?;
+        let page = self.scan_into(call, id, request, &mut rows).await?;
         Ok(ScanPage { rows, ..page })
     }
 
     async fn scan_into(
         &self,
         call: &CallContext,
+        id: ShardId,
         request: &ScanRequest,
         rows: &mut dyn RowSink,
     ) -> Result<ScanPage, StoreError> {
-        call.check_scan(&self.map, request)?;
-        self.walk_scan(request, rows).await
+        call.check_all(&self.map, id, request.namespace, iter::empty())?;
+        let segment = Segment {
+            request: request.clone(),
+            placed_as: self.map.placements().of(request.namespace),
+        };
+        let served = self.shards.get(usize::from(id.0));
+        let served = served.ok_or_else(|| StoreError::no_such_shard(id))?.load();
+        let walk = served.open(id)?.walk(&segment, rows, ShardSnapshot::scan);
+        let (resume_after, touched) = walk.await?;
+        Ok(ScanPage {
+            rows: RowBatch::default(),
+            resume_after,
+            touched,
+        })
     }
 
     async fn chunk(
         &self,
         call: &CallContext,
+        id: ShardId,
         key: &Key,
         request: &ChunkRequest,
     ) -> Result<Option<Bytes>, StoreError> {
-        let id = call.locate(&self.map, request.namespace, &key.partition)?;
+        call.check(&self.map, id, request.namespace, &key.partition)?;
         self.served(id).open(id)?.chunk(request).await
     }
 
@@ -273,67 +319,49 @@ impl Store for RedbStore {
     async fn write(
         &self,
         call: &CallContext,
-        mut request: WriteRequest,
+        id: ShardId,
+        request: WriteRequest,
     ) -> Vec<Result<Written, WriteError>> {
-        if let Err(error) = call.check_write(&self.map, &request) {
-            return vec![Err(error.into()); request.mutations.len()];
-        }
-        let mut answers: Vec<Option<MutationResult>> = vec![None; request.mutations.len()];
-        let mut pending = Vec::new();
-        // All work is queued when the future is first polled, so that two writes are in the order in which
-        // they were begun. Dropping the future withdraws work that no committer has taken.
-        let namespace = request.namespace;
-        let proposed = request.proposed.min(Version::latest_at(self.clock.wall()));
-        for (id, ops) in split(&self.map, &mut request) {
-            let indexes: Vec<usize> = ops.iter().map(|op| op.index).collect();
-            let (reply, answer) = oneshot::channel();
+        let (namespace, rows) = (request.namespace, request.mutations.len());
+        let partitions = request.mutations.iter().map(|one| &one.key.partition);
+        let checked = call.check_all(&self.map, id, namespace, partitions);
+        // The work is queued when the future is first polled, so that two writes are in the order in which
+        // they were begun. Dropping the future withdraws work that the committer has not taken.
+        let (reply, answer) = oneshot::channel();
+        let begun = checked.and_then(|()| {
+            let mutations = request.mutations.into_iter().enumerate();
             let work = QueuedWork::Write(WriteWork {
                 namespace,
                 epoch: request.epoch,
                 group: None,
-                ops,
+                ops: mutations
+                    .map(|(index, mutation)| Op::new(namespace, index, mutation))
+                    .collect(),
                 atomicity: request.atomicity,
                 durability: request.durability,
-                proposed,
-                idempotency: request.idempotency.clone(),
+                proposed: request.proposed.min(Version::latest_at(self.clock.wall())),
+                idempotency: request.idempotency,
                 run: request.run,
                 deadline: call.deadline,
                 not_before: request.not_before,
                 reply,
             });
-            let begun = self.enqueue(id, work);
-            pending.push((indexes, begun.map(|shard| (shard, answer))));
-        }
-        for (indexes, begun) in pending {
-            let part = match begun {
-                Ok((shard, answer)) => shard.answer(call, answer).await,
-                Err(error) => Err(error),
-            };
-            match part {
-                Ok(part) => {
-                    for (index, answer) in indexes.into_iter().zip(part) {
-                        answers[index] = Some(answer);
-                    }
-                }
-                Err(error) => {
-                    for index in indexes {
-                        answers[index] = Some(Err(error.clone().into()));
-                    }
-                }
-            }
-        }
-        answers
-            .into_iter()
-            .map(|answer| answer.expect("every mutation belongs to one shard, which answers"))
-            .collect()
+            self.enqueue(id, work)
+        });
+        let answers = match begun {
+            Ok(shard) => shard.answer(call, answer).await,
+            Err(error) => Err(error),
+        };
+        answers.unwrap_or_else(|error| vec![Err(error.into()); rows])
     }
 
     async fn delete_range(
         &self,
         call: &CallContext,
+        id: ShardId,
         request: DeleteRangeRequest,
     ) -> Result<Deleted, StoreError> {
-        let id = call.locate(&self.map, request.namespace, &request.partition)?;
+        call.check(&self.map, id, request.namespace, &request.partition)?;
         if request.range.is_empty() {
             let served = self.served(id);
             let shard = served.open(id)?;

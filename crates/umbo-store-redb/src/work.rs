@@ -8,8 +8,9 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 use umbo_store::{
-    Atomicity, Change, Condition, DatasetGroup, DatasetGroups, Deleted, Durability, Idempotency,
-    LoadRun, RecordsCopy, StoreError, UploadStep, WriteError, Written,
+    Atomicity, Change, Condition, DatasetGroup, DatasetGroups, Deleted, Durability,
+    GIVES_WAY_EVERY, Idempotency, LoadRun, Mutation, RecordsCopy, StoreError, UploadStep,
+    WriteError, Written, give_way,
 };
 use umbo_types::{Deadline, NamespaceId, StoredForm, Timestamp, Version};
 
@@ -66,6 +67,21 @@ pub(crate) struct Op {
 }
 
 impl Op {
+    /// Encodes the key of a mutation, on the thread of its caller.
+    pub(crate) fn new(namespace: NamespaceId, index: usize, mutation: Mutation) -> Self {
+        give_way(index, GIVES_WAY_EVERY);
+        let (key, prefix_len) = key_codec::encode(namespace, &mutation.key);
+        Self {
+            index,
+            key,
+            prefix_len,
+            change: mutation.change,
+            condition: mutation.condition,
+            identity: namespace,
+            live: None,
+        }
+    }
+
     /// Returns the part of the key that the partition shares.
     pub(crate) fn partition(&self) -> &[u8] {
         &self.key[..self.prefix_len]

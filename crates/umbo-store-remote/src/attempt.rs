@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::sleep;
-use umbo_protocol::{Ask, NodeError, Outcome, RequestRef};
+use umbo_protocol::{AnswerPart, Ask, NodeError, Outcome, RequestRef, WriteAnswer};
 use umbo_store::{CallContext, StoreError};
 use umbo_types::{NamespaceId, ShardId};
 
@@ -52,8 +52,6 @@ pub(crate) enum AttemptError {
     Misplaced(String),
     /// The node is shutting down.
     Stopping,
-    /// The node sent an answer of another kind.
-    Unusable(String),
     /// The store of the node failed.
     Store(StoreError),
 }
@@ -85,6 +83,7 @@ impl RemoteStore {
         kind: AccessKind,
         ask: &Ask,
     ) -> Result<Outcome, StoreError> {
+        self.check_open()?;
         let mut tries = 0;
         loop {
             let node = Arc::clone(self.topology().node_of(shard));
@@ -116,7 +115,10 @@ impl RemoteStore {
         call.note_shared_time(answer.service_time, answer.busy_time);
         match answer.outcome {
             Outcome::Failed(error) => Err(error.into()),
-            outcome => Ok(outcome),
+            outcome => match refusal_of_all(&outcome) {
+                Some(refusal) => Err(refusal),
+                None => Ok(outcome),
+            },
         }
     }
 
@@ -180,9 +182,6 @@ impl RemoteStore {
         match failure {
             AttemptError::Late => Err(StoreError::DeadlinePassed { shard }),
             AttemptError::Busy => Err(StoreError::NodeBusy { shard }),
-            AttemptError::Unusable(reason) => {
-                Err(unavailable(reason, umbo_store::Outcome::Unknown))
-            }
             AttemptError::Store(error) => Err(of_shard(error, shard)),
             AttemptError::Disconnected => {
                 self.wait_for(node, call).await;
@@ -244,8 +243,29 @@ impl RemoteStore {
     }
 }
 
+/// Returns why no row was begun, if the node says so of each: it is not the owner of their shard, or it stops.
+fn refusal_of_all(outcome: &Outcome) -> Option<AttemptError> {
+    let (first, is_of_all) = match outcome {
+        Outcome::MultiGot(rows) => {
+            let first = rows.first()?.as_ref().err()?;
+            let is_it = |row: &AnswerPart| row.as_ref().err() == Some(first);
+            (first, rows.iter().all(is_it))
+        }
+        Outcome::Written(rows) => {
+            let first = rows.first()?.as_ref().err()?;
+            let is_it = |row: &WriteAnswer| row.as_ref().err() == Some(first);
+            (first, rows.iter().all(is_it))
+        }
+        _ => return None,
+    };
+    match AttemptError::from(first.clone()) {
+        AttemptError::Store(_) => None,
+        refusal => is_of_all.then_some(refusal),
+    }
+}
+
 /// Returns a time somewhat shorter than `left`.
-pub(crate) fn short_of(left: Duration) -> Duration {
+fn short_of(left: Duration) -> Duration {
     left.saturating_sub((left / 10).min(Duration::from_millis(50)))
 }
 

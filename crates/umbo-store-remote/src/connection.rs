@@ -14,7 +14,7 @@ use umbo_protocol::{Answer, Ask, Assembly, Chunk, DecodeError, RequestRef, Reque
 use umbo_types::Deadline;
 
 use crate::clock_offset::ClockOffset;
-use crate::in_flight::{AnswerTooLong, InFlight, ReplyEvent};
+use crate::in_flight::{InFlight, ReplyEvent};
 
 /// Id of every request for the status of the node, of which there is one at a time.
 pub(crate) const PROBE_ID: u64 = 1;
@@ -151,7 +151,7 @@ impl NodeConnection {
         if state.writer.queued_len() > self.queued_len_max {
             return Err(SendRefusal::Busy);
         }
-        let id = state.in_flight.open(rows_max(request.ask));
+        let id = state.in_flight.open();
         request.id = id.ok_or(SendRefusal::Busy)?;
         request.deadline_ns = deadline.map(|deadline| state.offset.at_node(deadline.instant()));
         let reply = PendingReply::new(Arc::clone(self), request.id);
@@ -226,16 +226,11 @@ impl NodeConnection {
     }
 
     /// Passes the answers of a frame to their requests.
-    pub(crate) fn answer(
-        &self,
-        answers: impl Iterator<Item = Answer>,
-        wakers: &mut Vec<Waker>,
-    ) -> Result<(), AnswerTooLong> {
+    pub(crate) fn answer(&self, answers: impl Iterator<Item = Answer>, wakers: &mut Vec<Waker>) {
         let mut state = self.lock();
         for answer in answers {
-            wakers.extend(state.in_flight.answer(answer)?);
+            wakers.extend(state.in_flight.answer(answer));
         }
-        Ok(())
     }
 
     /// Keeps a chunk of a large answer. Returns the whole answer with its last chunk.
@@ -359,13 +354,6 @@ fn unlock(mut state: MutexGuard<'_, ConnectionState>) {
     drop(state);
     if let Some(waker) = waker {
         waker.wake();
-    }
-}
-
-fn rows_max(ask: &Ask) -> usize {
-    match ask {
-        Ask::MultiGet(_, keys) => keys.len(),
-        _ => 0,
     }
 }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use umbo_protocol::{Ask, Outcome};
+use umbo_protocol::{Ask, NodeError, Outcome};
 use umbo_routing::{RecordsHome, ShardMap};
 use umbo_store::{
     BackupRequest, CallContext, Capabilities, ChunkRequest, DeleteRangeRequest, Deleted,
@@ -16,6 +16,7 @@ use umbo_types::{Key, NamespaceId, Row, ShardId, Timestamp};
 
 use crate::attempt::AccessKind;
 use crate::store::RemoteStore;
+use crate::unknown_shard::of_shard;
 
 #[async_trait]
 impl Store for RemoteStore {
@@ -51,11 +52,10 @@ impl Store for RemoteStore {
     async fn get(
         &self,
         call: &CallContext,
+        shard: ShardId,
         namespace: NamespaceId,
         key: &Key,
     ) -> Result<Option<Row>, StoreError> {
-        self.check_open()?;
-        let shard = self.locate(namespace, &key.partition);
         let ask = Ask::Get(namespace, key.clone());
         match self.ask(call, shard, AccessKind::Read, &ask).await? {
             Outcome::Row(row) => Ok(row),
@@ -66,18 +66,30 @@ impl Store for RemoteStore {
     async fn multi_get(
         &self,
         call: &CallContext,
+        shard: ShardId,
         namespace: NamespaceId,
         keys: &[Key],
     ) -> Vec<Result<Option<Row>, StoreError>> {
-        if let Err(error) = self.check_open() {
-            return vec![Err(error); keys.len()];
-        }
-        self.read_many(call, namespace, keys).await
+        let ask = Ask::MultiGet(namespace, keys.to_vec());
+        let rows = match self.ask(call, shard, AccessKind::Read, &ask).await {
+            Ok(Outcome::MultiGot(rows)) if (1..=keys.len()).contains(&rows.len()) => Ok(rows),
+            Ok(_) => Err(unusable(shard, umbo_store::Outcome::NotApplied)),
+            Err(error) => Err(error),
+        };
+        let rows = rows.map(|rows| {
+            let rows = rows.into_iter();
+            rows.map(|row| row.map_err(|error| of_row(error, shard)))
+                .collect()
+        });
+        rows.unwrap_or_else(|error| vec![Err(error); keys.len()])
     }
 
-    async fn range(&self, call: &CallContext, request: &RangeRequest) -> Result<Page, StoreError> {
-        self.check_open()?;
-        let shard = self.locate(request.namespace, &request.partition);
+    async fn range(
+        &self,
+        call: &CallContext,
+        shard: ShardId,
+        request: &RangeRequest,
+    ) -> Result<Page, StoreError> {
         let ask = Ask::Range(request.clone());
         match self.ask(call, shard, AccessKind::Read, &ask).await? {
             Outcome::Page(page) => Ok(page),
@@ -88,20 +100,23 @@ impl Store for RemoteStore {
     async fn scan(
         &self,
         call: &CallContext,
+        shard: ShardId,
         request: &ScanRequest,
     ) -> Result<ScanPage, StoreError> {
-        self.check_open()?;
-        self.walk(call, request).await
+        let ask = Ask::Scan(shard, request.clone());
+        match self.ask(call, shard, AccessKind::Read, &ask).await? {
+            Outcome::Scanned(page) => Ok(page),
+            _ => Err(unusable(shard, umbo_store::Outcome::NotApplied)),
+        }
     }
 
     async fn chunk(
         &self,
         call: &CallContext,
+        shard: ShardId,
         key: &Key,
         request: &ChunkRequest,
     ) -> Result<Option<Bytes>, StoreError> {
-        self.check_open()?;
-        let shard = self.locate(request.namespace, &key.partition);
         let ask = Ask::Chunk(key.clone(), Box::new(*request));
         match self.ask(call, shard, AccessKind::Read, &ask).await? {
             Outcome::Row(chunk) => Ok(chunk.map(|row| row.value.bytes)),
@@ -114,35 +129,40 @@ impl Store for RemoteStore {
         call: &CallContext,
         request: &BackupRequest,
     ) -> Result<Option<Bytes>, StoreError> {
-        self.check_open()?;
-        let ask = Ask::Backup(*request);
-        match self
-            .ask(call, request.shard, AccessKind::Read, &ask)
-            .await?
-        {
+        let (shard, ask) = (request.shard, Ask::Backup(*request));
+        match self.ask(call, shard, AccessKind::Read, &ask).await? {
             Outcome::Row(piece) => Ok(piece.map(|row| row.value.bytes)),
-            _ => Err(unusable(request.shard, umbo_store::Outcome::NotApplied)),
+            _ => Err(unusable(shard, umbo_store::Outcome::NotApplied)),
         }
     }
 
     async fn write(
         &self,
         call: &CallContext,
+        shard: ShardId,
         request: WriteRequest,
     ) -> Vec<Result<Written, WriteError>> {
-        if let Err(error) = self.check_open() {
-            return vec![Err(WriteError::Store(error)); request.mutations.len()];
-        }
-        self.write_many(call, request).await
+        let (rows, ask) = (request.mutations.len(), Ask::Write(request));
+        let answers = match self.ask(call, shard, AccessKind::Write, &ask).await {
+            Ok(Outcome::Written(answers)) if answers.len() == rows => Ok(answers),
+            Ok(_) => Err(unusable(shard, umbo_store::Outcome::Unknown)),
+            Err(error) => Err(error),
+        };
+        let answers = answers.map(|answers| {
+            let answers = answers.into_iter();
+            answers
+                .map(|answer| answer.unwrap_or_else(|error| Err(of_row(error, shard).into())))
+                .collect()
+        });
+        answers.unwrap_or_else(|error| vec![Err(error.into()); rows])
     }
 
     async fn delete_range(
         &self,
         call: &CallContext,
+        shard: ShardId,
         request: DeleteRangeRequest,
     ) -> Result<Deleted, StoreError> {
-        self.check_open()?;
-        let shard = self.locate(request.namespace, &request.partition);
         let ask = Ask::DeleteRange(request);
         match self.ask(call, shard, AccessKind::Write, &ask).await? {
             Outcome::Deleted(deleted) => Ok(deleted),
@@ -197,6 +217,18 @@ impl StoreReport for RemoteStore {
 
     fn remote_stats(&self) -> Option<RemoteStats> {
         Some(self.stats())
+    }
+}
+
+/// Returns the error of one row of an answer.
+fn of_row(error: NodeError, shard: ShardId) -> StoreError {
+    match error {
+        NodeError::Store(error) => of_shard(error, shard),
+        error => StoreError::Unavailable {
+            shard,
+            reason: error.to_string(),
+            outcome: umbo_store::Outcome::NotApplied,
+        },
     }
 }
 

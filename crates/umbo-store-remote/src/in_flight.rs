@@ -5,12 +5,15 @@
 
 use std::task::Waker;
 
-use umbo_protocol::{Answer, Outcome, Placed};
+use umbo_protocol::{Answer, NodeError, Outcome, Placed};
 
 /// Bits of an id that are the index of the entry. Ids below `1 << SLOT_BITS` are never assigned.
 const SLOT_BITS: u32 = 16;
 /// Most requests that can wait at once.
 pub(crate) const IN_FLIGHT_MAX: usize = 1 << SLOT_BITS;
+
+/// Refusal of an answer of which more parts would follow.
+const IN_PARTS: &str = "it answers in parts, as nodes of an older release do: upgrade it";
 
 /// Id of a free entry.
 const NO_ID: u64 = 0;
@@ -28,8 +31,6 @@ pub(crate) enum ReplyEvent {
 enum EntryState {
     Free,
     Waiting,
-    /// Parts of its answer have arrived.
-    Begun(Answer),
     Ended(ReplyEvent),
 }
 
@@ -47,14 +48,8 @@ struct InFlightCall {
     id: u64,
     state: EntryState,
     way: SendProgress,
-    /// Most rows in the answer to a multi-get.
-    rows_max: usize,
     waker: Option<Waker>,
 }
-
-/// The parts of an answer have more rows than were asked for.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) struct AnswerTooLong;
 
 #[derive(Debug)]
 pub(crate) struct InFlight {
@@ -80,7 +75,7 @@ impl InFlight {
     }
 
     /// Adds a request and returns its id; none if the table is full.
-    pub(crate) fn open(&mut self, rows_max: usize) -> Option<u64> {
+    pub(crate) fn open(&mut self) -> Option<u64> {
         let number = match self.free.pop() {
             Some(number) => number,
             None if self.slots.len() < self.max => {
@@ -88,7 +83,6 @@ impl InFlight {
                     id: NO_ID,
                     state: EntryState::Free,
                     way: SendProgress::NotQueued,
-                    rows_max: 0,
                     waker: None,
                 });
                 (self.slots.len() - 1) as u32
@@ -101,7 +95,6 @@ impl InFlight {
         slot.id = id;
         slot.state = EntryState::Waiting;
         slot.way = SendProgress::NotQueued;
-        slot.rows_max = rows_max;
         Some(id)
     }
 
@@ -119,10 +112,10 @@ impl InFlight {
         }
     }
 
-    /// Returns whether a request still waits for an answer or for a part of it.
+    /// Returns whether a request still waits for an answer.
     pub(crate) fn is_open(&mut self, id: u64) -> bool {
         self.slot(id)
-            .is_some_and(|slot| matches!(slot.state, EntryState::Waiting | EntryState::Begun(_)))
+            .is_some_and(|slot| matches!(slot.state, EntryState::Waiting))
     }
 
     /// Returns the event of a request, or keeps the waker until there is one.
@@ -131,7 +124,7 @@ impl InFlight {
         if matches!(slot.state, EntryState::Ended(_)) {
             return match self.release(id) {
                 EntryState::Ended(event) => Some(event),
-                EntryState::Free | EntryState::Waiting | EntryState::Begun(_) => None,
+                EntryState::Free | EntryState::Waiting => None,
             };
         }
         match &mut slot.waker {
@@ -145,7 +138,7 @@ impl InFlight {
     /// so must be cancelled.
     pub(crate) fn cancel(&mut self, id: u64) -> Option<Placed> {
         let slot = self.slot(id)?;
-        let is_open = matches!(slot.state, EntryState::Waiting | EntryState::Begun(_));
+        let is_open = matches!(slot.state, EntryState::Waiting);
         let placed = match slot.way {
             SendProgress::NotQueued => None,
             SendProgress::Queued(placed) => Some(placed),
@@ -155,35 +148,25 @@ impl InFlight {
         placed.filter(|_| is_open)
     }
 
-    /// Stores an answer, or a part of one, for its request. Returns the waker of the request.
-    pub(crate) fn answer(&mut self, answer: Answer) -> Result<Option<Waker>, AnswerTooLong> {
-        let id = answer.id;
-        let Some(slot) = self.slot(id) else {
-            return Ok(None);
-        };
-        let has_more = answer.has_more;
-        let whole = match &mut slot.state {
-            EntryState::Waiting => answer,
-            EntryState::Begun(begun) => joined(begun, answer)?,
-            // Answered twice: the first answer counts.
-            EntryState::Free | EntryState::Ended(_) => return Ok(None),
-        };
-        if matches!(&whole.outcome, Outcome::MultiGot(rows) if rows.len() > slot.rows_max) {
-            return Err(AnswerTooLong);
+    /// Stores an answer for its request. Returns the waker of the request.
+    pub(crate) fn answer(&mut self, mut answer: Answer) -> Option<Waker> {
+        let slot = self.slot(answer.id)?;
+        // Answered twice: the first answer counts.
+        if !matches!(slot.state, EntryState::Waiting) {
+            return None;
         }
-        if has_more {
-            slot.state = EntryState::Begun(whole);
-            return Ok(None);
+        if answer.has_more {
+            answer.outcome = Outcome::Failed(NodeError::BadRequest(IN_PARTS.to_owned()));
         }
-        slot.state = EntryState::Ended(ReplyEvent::Answered(whole));
-        Ok(slot.waker.take())
+        slot.state = EntryState::Ended(ReplyEvent::Answered(answer));
+        slot.waker.take()
     }
 
     /// Ends all requests after the loss of the connection. `handed` small requests had been handed to the
     /// socket.
     pub(crate) fn lose(&mut self, handed: u64, wakers: &mut Vec<Waker>) {
         for slot in &mut self.slots {
-            if matches!(slot.state, EntryState::Waiting | EntryState::Begun(_)) {
+            if matches!(slot.state, EntryState::Waiting) {
                 let was_sent = match slot.way {
                     SendProgress::NotQueued | SendProgress::Queued(Placed::Large) => false,
                     SendProgress::Queued(Placed::Small(position)) => position <= handed,
@@ -209,20 +192,6 @@ impl InFlight {
         self.free.push(number);
         std::mem::replace(&mut slot.state, EntryState::Free)
     }
-}
-
-/// Joins the parts of an answer so far with the next one. Only rows of a multi-get come in parts.
-fn joined(begun: &mut Answer, mut part: Answer) -> Result<Answer, AnswerTooLong> {
-    let (rows, more) = match (&mut begun.outcome, &mut part.outcome) {
-        (_, Outcome::Failed(_)) => return Ok(part),
-        (Outcome::MultiGot(rows), Outcome::MultiGot(more)) => (rows, more),
-        _ => return Err(AnswerTooLong),
-    };
-    rows.append(more);
-    std::mem::swap(rows, more);
-    part.rows += begun.rows;
-    part.bytes += begun.bytes;
-    Ok(part)
 }
 
 #[cfg(test)]

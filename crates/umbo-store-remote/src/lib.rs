@@ -21,7 +21,6 @@ mod contract;
 mod counters;
 mod dial;
 mod dial_error;
-mod fan_out;
 mod fleet;
 mod in_flight;
 mod link;
@@ -39,7 +38,6 @@ mod told_time;
 mod topology;
 mod transfer;
 mod unknown_shard;
-mod walk;
 mod watch;
 
 pub use connector::{Connector, Io, Transport};

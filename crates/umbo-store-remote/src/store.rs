@@ -14,7 +14,7 @@ use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 use umbo_routing::{ClusterMap, ShardMap, Succession, SuccessionError};
 use umbo_store::{NodeStatus, RecordsCopy, RemoteStats, ShardState, ShardStatus, StoreError};
-use umbo_types::{Clock, NamespaceId, PartitionKey, ShardId};
+use umbo_types::{Clock, ShardId};
 
 use crate::budget::Budget;
 use crate::counters::HopCounters;
@@ -152,10 +152,6 @@ impl RemoteStore {
     /// Returns the newest copy of the records that was passed on.
     pub(crate) fn last_records(&self) -> Option<Arc<RecordsCopy>> {
         self.last_records.load_full()
-    }
-
-    pub(crate) fn locate(&self, namespace: NamespaceId, partition: &PartitionKey) -> ShardId {
-        self.shard_map.locate(namespace, partition)
     }
 
     pub(crate) fn is_closing(&self) -> bool {

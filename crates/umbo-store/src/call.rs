@@ -14,7 +14,7 @@ use umbo_types::{
 };
 
 use crate::error::StoreError;
-use crate::request::{ScanRequest, WriteRequest};
+use crate::give_way::{GIVES_WAY_EVERY, give_way};
 
 /// Context of one call of a store.
 #[derive(Debug)]
@@ -88,33 +88,35 @@ impl CallContext {
         }
     }
 
-    /// Returns the shard of a partition of the call's dataset, or the refusal of a call that was placed otherwise.
-    pub fn locate(
+    /// Refuses a call of a shard for a partition of another one, and a call whose dataset was placed otherwise.
+    pub fn check(
         &self,
         map: &ShardMap,
+        shard: ShardId,
         dataset: NamespaceId,
         partition: &PartitionKey,
-    ) -> Result<ShardId, StoreError> {
-        let located = map.locate_agreed(dataset, self.placed_as, partition);
-        located.map_err(|misplaced| {
-            StoreError::misplaced(misplaced, map.owner(Slot::of(misplaced.sent, partition)))
-        })
+    ) -> Result<(), StoreError> {
+        self.check_all(map, shard, dataset, std::iter::once(partition))
     }
 
-    /// Refuses a write that was placed otherwise.
-    pub fn check_write(&self, map: &ShardMap, request: &WriteRequest) -> Result<(), StoreError> {
-        let first = request.mutations.first();
-        let located = first.map(|first| self.locate(map, request.namespace, &first.key.partition));
-        located.transpose().map(|_| ())
-    }
-
-    /// Refuses a scan that was placed otherwise.
-    pub fn check_scan(&self, map: &ShardMap, request: &ScanRequest) -> Result<(), StoreError> {
-        let agreed = map.placements().agreed(request.namespace, self.placed_as);
-        let shard = || *request.shards(map).first().unwrap_or(&ShardId(0));
-        agreed
-            .map(|_| ())
-            .map_err(|misplaced| StoreError::misplaced(misplaced, shard()))
+    /// Refuses a call of a shard as [`Self::check`] does, if any of its partitions is of another one.
+    pub fn check_all<'a>(
+        &self,
+        map: &ShardMap,
+        shard: ShardId,
+        dataset: NamespaceId,
+        partitions: impl Iterator<Item = &'a PartitionKey>,
+    ) -> Result<(), StoreError> {
+        let placed_as = map.placements().agreed(dataset, self.placed_as);
+        let placed_as = placed_as.map_err(|misplaced| StoreError::misplaced(misplaced, shard))?;
+        for (index, partition) in partitions.enumerate() {
+            give_way(index, GIVES_WAY_EVERY);
+            let owner = map.owner(Slot::of(placed_as, partition));
+            if owner != shard {
+                return Err(StoreError::of_other_shard(shard, owner));
+            }
+        }
+        Ok(())
     }
 
     /// Records that the call was sent once more, after it certainly had no effect or because it only reads.

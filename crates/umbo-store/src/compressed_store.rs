@@ -27,25 +27,36 @@ impl WrappedStore for CompressedStore {
     async fn get(
         &self,
         call: &CallContext,
+        shard: ShardId,
         namespace: NamespaceId,
         key: &Key,
     ) -> Result<Option<Row>, StoreError> {
-        let row = self.0.get(call, namespace, key).await?;
+        let row = self.0.get(call, shard, namespace, key).await?;
         Ok(row.map(plain_row).transpose()?)
     }
 
     async fn multi_get(
         &self,
         call: &CallContext,
+        shard: ShardId,
         namespace: NamespaceId,
         keys: &[Key],
     ) -> Vec<Result<Option<Row>, StoreError>> {
-        let rows = self.0.multi_get(call, namespace, keys).await.into_iter();
+        let rows = self
+            .0
+            .multi_get(call, shard, namespace, keys)
+            .await
+            .into_iter();
         rows.map(|row| row?.map(plain_row).transpose()).collect()
     }
 
-    async fn range(&self, call: &CallContext, request: &RangeRequest) -> Result<Page, StoreError> {
-        let page = self.0.range(call, request).await?;
+    async fn range(
+        &self,
+        call: &CallContext,
+        shard: ShardId,
+        request: &RangeRequest,
+    ) -> Result<Page, StoreError> {
+        let page = self.0.range(call, shard, request).await?;
         Ok(Page {
             rows: plain_rows(&page.rows, request.keys_only)?,
             ..page
@@ -55,9 +66,10 @@ impl WrappedStore for CompressedStore {
     async fn scan(
         &self,
         call: &CallContext,
+        shard: ShardId,
         request: &ScanRequest,
     ) -> Result<ScanPage, StoreError> {
-        let page = self.0.scan(call, request).await?;
+        let page = self.0.scan(call, shard, request).await?;
         Ok(ScanPage {
             rows: plain_rows(&page.rows, request.keys_only)?,
             ..page
@@ -67,6 +79,7 @@ impl WrappedStore for CompressedStore {
     async fn write(
         &self,
         call: &CallContext,
+        shard: ShardId,
         mut request: WriteRequest,
     ) -> Vec<Result<Written, WriteError>> {
         for mutation in &mut request.mutations {
@@ -76,7 +89,7 @@ impl WrappedStore for CompressedStore {
                 *value = compressed(std::mem::take(value));
             }
         }
-        self.0.write(call, request).await
+        self.0.write(call, shard, request).await
     }
 }
 

@@ -115,9 +115,23 @@ pub enum StoreError {
 impl StoreError {
     /// Makes the refusal of a request for a dataset that its sender has placed in this shard, and the store elsewhere.
     pub fn misplaced(misplaced: Misplaced, shard: ShardId) -> Self {
+        Self::refused(shard, misplaced.to_string())
+    }
+
+    /// Makes the refusal of a call of a shard for a row of another one.
+    pub(crate) fn of_other_shard(shard: ShardId, owner: ShardId) -> Self {
+        Self::refused(shard, format!("it is asked for a row of shard {owner}"))
+    }
+
+    /// Makes the refusal of a call of a shard that is not in the map.
+    pub fn no_such_shard(shard: ShardId) -> Self {
+        Self::refused(shard, "there is no such shard".to_owned())
+    }
+
+    const fn refused(shard: ShardId, reason: String) -> Self {
         Self::Unavailable {
             shard,
-            reason: misplaced.to_string(),
+            reason,
             outcome: Outcome::NotApplied,
         }
     }

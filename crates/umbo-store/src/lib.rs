@@ -6,6 +6,8 @@
 //! engine. Start with [`Store`].
 
 mod backup;
+#[cfg(feature = "testing")]
+mod by_key;
 mod call;
 mod capabilities;
 #[cfg(feature = "testing")]
@@ -36,6 +38,8 @@ pub mod suite;
 mod wrapped;
 
 pub use backup::{BACKUP_IDLE, BackupRequest};
+#[cfg(feature = "testing")]
+pub use by_key::ByKey;
 pub use call::CallContext;
 pub use capabilities::{Capabilities, VersionOrder};
 #[cfg(feature = "testing")]
@@ -59,8 +63,7 @@ pub use report::{
 };
 pub use request::{
     Atomicity, Change, Condition, DeleteRangeRequest, Deleted, Durability, Mutation, Page,
-    RangeRequest, RowStamp, ScanPage, ScanPosition, ScanRequest, SortRange, Touched, WriteRequest,
-    Written,
+    RangeRequest, RowStamp, ScanPage, ScanRequest, SortRange, Touched, WriteRequest, Written,
 };
 pub use row_batch::{RowBatch, RowRef};
 pub use row_sink::RowSink;

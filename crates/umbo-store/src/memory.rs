@@ -5,17 +5,19 @@
 //! chunk is a snapshot and every write is atomic. Keeps nothing across a restart; frees the space of expired
 //! rows only when they are overwritten or deleted, or their namespace is fenced.
 
+use std::iter;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use async_trait::async_trait;
 use bytes::Bytes;
 use umbo_routing::{ShardMap, ShardMapError};
+use umbo_types::limits::MULTI_GET_BYTES_MAX;
 use umbo_types::{BelievedClock, Clock, Deadline, Key, NamespaceId, Row, ShardId, Timestamp};
 
 use crate::call::CallContext;
 use crate::capabilities::{Capabilities, VersionOrder};
-use crate::error::{Outcome, StoreError, WriteError};
+use crate::error::{StoreError, WriteError};
 use crate::large::ChunkRequest;
 use crate::load_runs::LoadRun;
 use crate::memory::chunk::RowCollector;
@@ -146,10 +148,11 @@ impl MemoryStore {
     fn read(
         &self,
         call: &CallContext,
+        id: ShardId,
         namespace: NamespaceId,
         key: &Key,
     ) -> Result<Option<Row>, StoreError> {
-        let id = call.locate(&self.map, namespace, &key.partition)?;
+        call.check(&self.map, id, namespace, &key.partition)?;
         let shard = self.lock(id);
         self.check_fence(id, namespace)?;
         Ok(shard.visible(namespace, key, self.clock.wall()).cloned())
@@ -173,24 +176,45 @@ impl Store for MemoryStore {
     async fn get(
         &self,
         call: &CallContext,
+        shard: ShardId,
         namespace: NamespaceId,
         key: &Key,
     ) -> Result<Option<Row>, StoreError> {
-        self.read(call, namespace, key)
+        self.read(call, shard, namespace, key)
     }
 
     async fn multi_get(
         &self,
         call: &CallContext,
+        shard: ShardId,
         namespace: NamespaceId,
         keys: &[Key],
     ) -> Vec<Result<Option<Row>, StoreError>> {
-        let read = |key| self.read(call, namespace, key);
-        keys.iter().map(read).collect()
+        let partitions = keys.iter().map(|key| &key.partition);
+        if let Err(error) = call.check_all(&self.map, shard, namespace, partitions) {
+            return vec![Err(error); keys.len()];
+        }
+        let (mut rows, mut room) = (Vec::new(), MULTI_GET_BYTES_MAX);
+        for key in keys {
+            let row = self.read(call, shard, namespace, key);
+            let found = row.as_ref().ok().and_then(Option::as_ref);
+            let len = found.map_or(0, |row| row.value.bytes.len());
+            rows.push(row);
+            match room.checked_sub(len).filter(|&left| left > 0) {
+                Some(left) => room = left,
+                None => break,
+            }
+        }
+        rows
     }
 
-    async fn range(&self, call: &CallContext, request: &RangeRequest) -> Result<Page, StoreError> {
-        let id = call.locate(&self.map, request.namespace, &request.partition)?;
+    async fn range(
+        &self,
+        call: &CallContext,
+        id: ShardId,
+        request: &RangeRequest,
+    ) -> Result<Page, StoreError> {
+        call.check(&self.map, id, request.namespace, &request.partition)?;
         let shard = self.lock(id);
         self.check_fence(id, request.namespace)?;
         Ok(shard.range(request, self.clock.wall()))
@@ -199,40 +223,23 @@ impl Store for MemoryStore {
     async fn scan(
         &self,
         call: &CallContext,
+        id: ShardId,
         request: &ScanRequest,
     ) -> Result<ScanPage, StoreError> {
-        call.check_scan(&self.map, request)?;
-        let shards = request.shards(&self.map);
-        let mut first = 0;
-        if let Some(after) = &request.after {
-            first = shards
-                .iter()
-                .position(|&shard| shard == after.shard)
-                .ok_or_else(|| StoreError::Unavailable {
-                    shard: after.shard,
-                    reason: "it owns none of the slots of this scan".to_owned(),
-                    outcome: Outcome::NotApplied,
-                })?;
-        }
+        call.check_all(&self.map, id, request.namespace, iter::empty())?;
         let mut chunk = RowCollector::new(request.rows_max, request.bytes_max, request.keys_only);
-        for &id in &shards[first..] {
-            let after = request
-                .after
-                .as_ref()
-                .filter(|after| after.shard == id)
-                .map(|after| &after.key);
-            let is_wanted = |partition: &_| {
-                let slot = self.map.slot(request.namespace, partition);
-                request.slots.contains(&slot.index())
-            };
-            let now = self.clock.wall();
-            let shard = self.lock(id);
-            self.check_fence(id, request.namespace)?;
-            shard.scan(id, request.namespace, after, is_wanted, now, &mut chunk);
-            if chunk.is_cut() {
-                break;
-            }
+        let is_wanted = |partition: &_| {
+            let slot = self.map.slot(request.namespace, partition);
+            request.slots.contains(&slot.index())
+        };
+        if usize::from(id.0) >= self.shards.len() {
+            return Err(StoreError::no_such_shard(id));
         }
+        let (after, now) = (request.after.as_ref(), self.clock.wall());
+        let shard = self.lock(id);
+        self.check_fence(id, request.namespace)?;
+        shard.scan(request.namespace, after, is_wanted, now, &mut chunk);
+        drop(shard);
         let (rows, resume_after, touched) = chunk.finish();
         Ok(ScanPage {
             rows,
@@ -244,10 +251,11 @@ impl Store for MemoryStore {
     async fn chunk(
         &self,
         call: &CallContext,
+        id: ShardId,
         key: &Key,
         request: &ChunkRequest,
     ) -> Result<Option<Bytes>, StoreError> {
-        let id = call.locate(&self.map, request.namespace, &key.partition)?;
+        call.check(&self.map, id, request.namespace, &key.partition)?;
         let shard = self.lock(id);
         self.check_fence(id, request.namespace)?;
         Ok(shard.chunk(request))
@@ -256,53 +264,34 @@ impl Store for MemoryStore {
     async fn write(
         &self,
         call: &CallContext,
+        id: ShardId,
         request: WriteRequest,
     ) -> Vec<Result<Written, WriteError>> {
-        if let Err(error) = call.check_write(&self.map, &request) {
-            return vec![Err(error.into()); request.mutations.len()];
-        }
-        let mut answers = vec![None; request.mutations.len()];
-        for id in 0..self.shards.len() as u16 {
-            let id = ShardId(id);
-            let own: Vec<usize> = (0..request.mutations.len())
-                .filter(|&index| {
-                    let partition = &request.mutations[index].key.partition;
-                    self.map.locate(request.namespace, partition) == id
-                })
-                .collect();
-            if own.is_empty() {
-                continue;
+        let partitions = request.mutations.iter().map(|one| &one.key.partition);
+        let checked = call.check_all(&self.map, id, request.namespace, partitions);
+        let is_due = self.check_due(id, request.not_before);
+        let locked = checked
+            .and_then(|()| self.lock_for_write(id, request.namespace, call.deadline))
+            .and_then(|shard| is_due.map(|()| shard))
+            .and_then(|shard| self.begin_run(id, request.run, shard));
+        match locked {
+            Ok(mut shard) => {
+                let own: Vec<usize> = (0..request.mutations.len()).collect();
+                let mut answers = shard.write(&request, &own, self.clock.wall());
+                answers.sort_by_key(|(index, _)| *index);
+                answers.into_iter().map(|(_, answer)| answer).collect()
             }
-            let locked = self.lock_for_write(id, request.namespace, call.deadline);
-            let is_due = self.check_due(id, request.not_before);
-            let locked = locked.and_then(|shard| is_due.map(|()| shard));
-            let locked = locked.and_then(|shard| self.begin_run(id, request.run, shard));
-            match locked {
-                Ok(mut shard) => {
-                    let now = self.clock.wall();
-                    for (index, answer) in shard.write(&request, &own, now) {
-                        answers[index] = Some(answer);
-                    }
-                }
-                Err(error) => {
-                    for index in own {
-                        answers[index] = Some(Err(WriteError::Store(error.clone())));
-                    }
-                }
-            }
+            Err(error) => vec![Err(error.into()); request.mutations.len()],
         }
-        answers
-            .into_iter()
-            .map(|answer| answer.expect("every mutation belongs to one shard"))
-            .collect()
     }
 
     async fn delete_range(
         &self,
         call: &CallContext,
+        id: ShardId,
         request: DeleteRangeRequest,
     ) -> Result<Deleted, StoreError> {
-        let id = call.locate(&self.map, request.namespace, &request.partition)?;
+        call.check(&self.map, id, request.namespace, &request.partition)?;
         let mut shard = self.lock_for_write(id, request.namespace, call.deadline)?;
         Ok(shard.delete_range(&request, self.clock.wall()))
     }

@@ -3,8 +3,7 @@
 use std::ops::RangeInclusive;
 
 use bytes::{BufMut, Bytes, BytesMut};
-use umbo_routing::ShardMap;
-use umbo_types::{Key, NamespaceId, PartitionKey, ShardId, Timestamp, Value, Version};
+use umbo_types::{Key, NamespaceId, PartitionKey, Timestamp, Value, Version};
 
 use crate::idempotency::Idempotency;
 use crate::large::UploadStep;
@@ -125,17 +124,15 @@ pub struct Page {
     pub touched: Touched,
 }
 
-/// One chunk of the rows of a namespace, partition after partition, shard after shard.
+/// One chunk of the rows that a shard has of a namespace, partition after partition.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ScanRequest {
     /// The namespace.
     pub namespace: NamespaceId,
     /// Only partitions of these slots.
     pub slots: RangeInclusive<u16>,
-    /// Only this shard; none for all shards that own any of the slots.
-    pub shard: Option<ShardId>,
-    /// Where the previous chunk ended; none to begin.
-    pub after: Option<ScanPosition>,
+    /// Last row that the previous chunk visited; none to begin.
+    pub after: Option<Key>,
     /// Most rows to return; at least 1.
     pub rows_max: u32,
     /// The chunk ends with the row whose returned bytes reach this sum. It also ends with the row with which
@@ -145,31 +142,13 @@ pub struct ScanRequest {
     pub keys_only: bool,
 }
 
-impl ScanRequest {
-    /// Returns the shards to be visited, in order.
-    pub fn shards(&self, map: &ShardMap) -> Vec<ShardId> {
-        let mut shards = map.owners_of(self.slots.clone());
-        shards.retain(|&shard| self.shard.is_none_or(|only| only == shard));
-        shards
-    }
-}
-
-/// Last row that a scan has visited.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ScanPosition {
-    /// Shard of the row.
-    pub shard: ShardId,
-    /// Key of the row.
-    pub key: Key,
-}
-
 /// Answer to a [`ScanRequest`].
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ScanPage {
     /// Visible rows; their order depends on the engine and is stable only between equal scans.
     pub rows: RowBatch,
-    /// Where to continue; none when the segment is exhausted.
-    pub resume_after: Option<ScanPosition>,
+    /// Last row visited, if more rows of the shard may follow.
+    pub resume_after: Option<Key>,
     /// What was read.
     pub touched: Touched,
 }
@@ -304,7 +283,7 @@ pub struct Mutation {
     pub condition: Condition,
 }
 
-/// A write of one or more rows of a namespace.
+/// A write of one or more rows that a shard has of a namespace.
 ///
 /// Mutations of one key are applied in the order of the request.
 #[derive(Debug, Clone, PartialEq, Eq)]

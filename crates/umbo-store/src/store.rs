@@ -20,7 +20,8 @@ use crate::request::{
 };
 use crate::row_sink::RowSink;
 
-/// A store of rows, divided into shards by partition key.
+/// A store of rows, divided into shards by partition key. A call is for one shard, which the caller names: its keys are all
+/// of that shard by [`Store::shard_map`], and a store refuses it otherwise before it begins.
 ///
 /// Every engine promises what follows, and declares what more it does in [`Capabilities`]; the contract suite
 /// asks of it what it declares. What operators read is [`StoreReport`], what a store keeps of Umbo's own records
@@ -39,7 +40,7 @@ use crate::row_sink::RowSink;
 ///   the versions of a shard ahead of time.
 /// - **Atomicity.** A mutation is applied wholly or not at all; with `Atomicity::Partition` so are
 ///   all mutations of a partition. Mutations of one key in one request are applied in order.
-/// - **Isolation of shards.** A shard that fails answers errors for its own keys only.
+/// - **Isolation of shards.** A shard that fails does not affect the calls of other shards.
 /// - **Large values.** A put of a row that refers to an upload is refused unless the upload is whole, in the same commit
 ///   in which the row becomes visible. An upload is kept while a row refers to it, and [`READ_GRACE`](crate::READ_GRACE)
 ///   longer; without one for [`UPLOAD_IDLE`](crate::UPLOAD_IDLE) after its last chunk. Then the shard reclaims it.
@@ -86,49 +87,63 @@ pub trait Store: StoreReport + RecordsKeeper + Send + Sync + fmt::Debug {
     async fn get(
         &self,
         call: &CallContext,
+        shard: ShardId,
         namespace: NamespaceId,
         key: &Key,
     ) -> Result<Option<Row>, StoreError>;
 
-    /// Reads rows of any partitions. The answers are in the order of the keys; a failing shard affects only
-    /// its own keys. The rows of different shards are not one snapshot.
+    /// Reads rows of a shard, which are not one snapshot. The answers are in the order of the keys. There are fewer
+    /// answers than keys if the values reach [`MULTI_GET_BYTES_MAX`](umbo_types::limits::MULTI_GET_BYTES_MAX): the row with
+    /// which they do is the last.
     async fn multi_get(
         &self,
         call: &CallContext,
+        shard: ShardId,
         namespace: NamespaceId,
         keys: &[Key],
     ) -> Vec<Result<Option<Row>, StoreError>>;
 
     /// Reads one chunk of a range within a partition. Two chunks are not one snapshot; one is where the engine
     /// declares it.
-    async fn range(&self, call: &CallContext, request: &RangeRequest) -> Result<Page, StoreError>;
+    async fn range(
+        &self,
+        call: &CallContext,
+        shard: ShardId,
+        request: &RangeRequest,
+    ) -> Result<Page, StoreError>;
 
     /// Reads like [`Self::range`], but hands the rows to `rows`, and the page holds none. If the read fails, some
     /// may have been taken.
     async fn range_into(
         &self,
         call: &CallContext,
+        shard: ShardId,
         request: &RangeRequest,
         rows: &mut dyn RowSink,
     ) -> Result<Page, StoreError> {
-        let mut page = self.range(call, request).await?;
+        let mut page = self.range(call, shard, request).await?;
         rows.append(&std::mem::take(&mut page.rows));
         Ok(page)
     }
 
-    /// Reads one chunk of a namespace.
-    async fn scan(&self, call: &CallContext, request: &ScanRequest)
-    -> Result<ScanPage, StoreError>;
+    /// Reads one chunk of the rows that a shard has of a namespace.
+    async fn scan(
+        &self,
+        call: &CallContext,
+        shard: ShardId,
+        request: &ScanRequest,
+    ) -> Result<ScanPage, StoreError>;
 
     /// Reads like [`Self::scan`], but hands the rows to `rows`, and the page holds none. If the read fails, some
     /// may have been taken.
     async fn scan_into(
         &self,
         call: &CallContext,
+        shard: ShardId,
         request: &ScanRequest,
         rows: &mut dyn RowSink,
     ) -> Result<ScanPage, StoreError> {
-        let mut page = self.scan(call, request).await?;
+        let mut page = self.scan(call, shard, request).await?;
         rows.append(&std::mem::take(&mut page.rows));
         Ok(page)
     }
@@ -137,6 +152,7 @@ pub trait Store: StoreReport + RecordsKeeper + Send + Sync + fmt::Debug {
     async fn chunk(
         &self,
         call: &CallContext,
+        shard: ShardId,
         key: &Key,
         request: &ChunkRequest,
     ) -> Result<Option<Bytes>, StoreError>;
@@ -157,10 +173,11 @@ pub trait Store: StoreReport + RecordsKeeper + Send + Sync + fmt::Debug {
         })
     }
 
-    /// Applies mutations. The answers are in the order of the mutations.
+    /// Applies mutations of rows of a shard. The answers are in the order of the mutations.
     async fn write(
         &self,
         call: &CallContext,
+        shard: ShardId,
         request: WriteRequest,
     ) -> Vec<Result<Written, WriteError>>;
 
@@ -168,6 +185,7 @@ pub trait Store: StoreReport + RecordsKeeper + Send + Sync + fmt::Debug {
     async fn delete_range(
         &self,
         call: &CallContext,
+        shard: ShardId,
         request: DeleteRangeRequest,
     ) -> Result<Deleted, StoreError>;
 

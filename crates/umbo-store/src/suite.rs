@@ -99,6 +99,8 @@ macro_rules! contract_suite {
                 values_of_every_size_come_back,
                 content_fields_are_kept,
                 multi_get_answers_in_order,
+                rows_of_another_shard_are_refused,
+                a_long_multi_get_ends_early,
                 namespaces_are_isolated;
             keys:
                 any_bytes_are_a_key,

@@ -64,62 +64,73 @@ pub trait WrappedStore: Send + Sync + fmt::Debug {
     async fn get(
         &self,
         call: &CallContext,
+        shard: ShardId,
         namespace: NamespaceId,
         key: &Key,
     ) -> Result<Option<Row>, StoreError> {
-        self.inner().get(call, namespace, key).await
+        self.inner().get(call, shard, namespace, key).await
     }
 
     /// See [`Store::multi_get`].
     async fn multi_get(
         &self,
         call: &CallContext,
+        shard: ShardId,
         namespace: NamespaceId,
         keys: &[Key],
     ) -> Vec<Result<Option<Row>, StoreError>> {
-        self.inner().multi_get(call, namespace, keys).await
+        self.inner().multi_get(call, shard, namespace, keys).await
     }
 
     /// See [`Store::range`].
-    async fn range(&self, call: &CallContext, request: &RangeRequest) -> Result<Page, StoreError> {
-        self.inner().range(call, request).await
+    async fn range(
+        &self,
+        call: &CallContext,
+        shard: ShardId,
+        request: &RangeRequest,
+    ) -> Result<Page, StoreError> {
+        self.inner().range(call, shard, request).await
     }
 
     /// See [`Store::scan`].
     async fn scan(
         &self,
         call: &CallContext,
+        shard: ShardId,
         request: &ScanRequest,
     ) -> Result<ScanPage, StoreError> {
-        self.inner().scan(call, request).await
+        self.inner().scan(call, shard, request).await
     }
 
     /// See [`Store::chunk`].
     async fn chunk(
         &self,
         call: &CallContext,
+        shard: ShardId,
         key: &Key,
         request: &ChunkRequest,
     ) -> Result<Option<Bytes>, StoreError> {
-        self.inner().chunk(call, key, request).await
+        self.inner().chunk(call, shard, key, request).await
     }
 
     /// See [`Store::write`].
     async fn write(
         &self,
         call: &CallContext,
+        shard: ShardId,
         request: WriteRequest,
     ) -> Vec<Result<Written, WriteError>> {
-        self.inner().write(call, request).await
+        self.inner().write(call, shard, request).await
     }
 
     /// See [`Store::delete_range`].
     async fn delete_range(
         &self,
         call: &CallContext,
+        shard: ShardId,
         request: DeleteRangeRequest,
     ) -> Result<Deleted, StoreError> {
-        self.inner().delete_range(call, request).await
+        self.inner().delete_range(call, shard, request).await
     }
 
     /// See [`RecordsKeeper::keep_records`].
@@ -167,56 +178,67 @@ impl<W: WrappedStore> Store for W {
     async fn get(
         &self,
         call: &CallContext,
+        shard: ShardId,
         namespace: NamespaceId,
         key: &Key,
     ) -> Result<Option<Row>, StoreError> {
-        WrappedStore::get(self, call, namespace, key).await
+        WrappedStore::get(self, call, shard, namespace, key).await
     }
 
     async fn multi_get(
         &self,
         call: &CallContext,
+        shard: ShardId,
         namespace: NamespaceId,
         keys: &[Key],
     ) -> Vec<Result<Option<Row>, StoreError>> {
-        WrappedStore::multi_get(self, call, namespace, keys).await
+        WrappedStore::multi_get(self, call, shard, namespace, keys).await
     }
 
-    async fn range(&self, call: &CallContext, request: &RangeRequest) -> Result<Page, StoreError> {
-        WrappedStore::range(self, call, request).await
+    async fn range(
+        &self,
+        call: &CallContext,
+        shard: ShardId,
+        request: &RangeRequest,
+    ) -> Result<Page, StoreError> {
+        WrappedStore::range(self, call, shard, request).await
     }
 
     async fn scan(
         &self,
         call: &CallContext,
+        shard: ShardId,
         request: &ScanRequest,
     ) -> Result<ScanPage, StoreError> {
-        WrappedStore::scan(self, call, request).await
+        WrappedStore::scan(self, call, shard, request).await
     }
 
     async fn chunk(
         &self,
         call: &CallContext,
+        shard: ShardId,
         key: &Key,
         request: &ChunkRequest,
     ) -> Result<Option<Bytes>, StoreError> {
-        WrappedStore::chunk(self, call, key, request).await
+        WrappedStore::chunk(self, call, shard, key, request).await
     }
 
     async fn write(
         &self,
         call: &CallContext,
+        shard: ShardId,
         request: WriteRequest,
     ) -> Vec<Result<Written, WriteError>> {
-        WrappedStore::write(self, call, request).await
+        WrappedStore::write(self, call, shard, request).await
     }
 
     async fn delete_range(
         &self,
         call: &CallContext,
+        shard: ShardId,
         request: DeleteRangeRequest,
     ) -> Result<Deleted, StoreError> {
-        WrappedStore::delete_range(self, call, request).await
+        WrappedStore::delete_range(self, call, shard, request).await
     }
 
     async fn backup(

@@ -137,10 +137,6 @@ impl ModelledStore {
         (mixed >> 40) as f64 / (1_u64 << 24) as f64
     }
 
-    fn shard(&self, namespace: NamespaceId, key: &Key) -> ShardId {
-        self.inner.shard_map().locate(namespace, &key.partition)
-    }
-
     /// Namespaces and tokens are not what is measured.
     fn is_own(namespace: NamespaceId) -> bool {
         namespace.0 == 0
@@ -156,63 +152,62 @@ impl WrappedStore for ModelledStore {
     async fn get(
         &self,
         call: &CallContext,
+        shard: ShardId,
         namespace: NamespaceId,
         key: &Key,
     ) -> Result<Option<Row>, StoreError> {
         if !Self::is_own(namespace) {
-            self.work(self.shard(namespace, key), 1).await;
+            self.work(shard, 1).await;
         }
-        self.inner.get(call, namespace, key).await
+        self.inner.get(call, shard, namespace, key).await
     }
 
     async fn multi_get(
         &self,
         call: &CallContext,
+        shard: ShardId,
         namespace: NamespaceId,
         keys: &[Key],
     ) -> Vec<Result<Option<Row>, StoreError>> {
-        if let Some(first) = keys.first()
-            && !Self::is_own(namespace)
-        {
-            self.work(self.shard(namespace, first), keys.len()).await;
+        if !Self::is_own(namespace) {
+            self.work(shard, keys.len()).await;
         }
-        self.inner.multi_get(call, namespace, keys).await
+        self.inner.multi_get(call, shard, namespace, keys).await
     }
 
-    async fn range(&self, call: &CallContext, request: &RangeRequest) -> Result<Page, StoreError> {
+    async fn range(
+        &self,
+        call: &CallContext,
+        shard: ShardId,
+        request: &RangeRequest,
+    ) -> Result<Page, StoreError> {
         if !Self::is_own(request.namespace) {
-            let map = self.inner.shard_map();
-            let shard = map.locate(request.namespace, &request.partition);
             self.work(shard, 10).await;
         }
-        self.inner.range(call, request).await
+        self.inner.range(call, shard, request).await
     }
 
     async fn scan(
         &self,
         call: &CallContext,
+        shard: ShardId,
         request: &ScanRequest,
     ) -> Result<ScanPage, StoreError> {
         if !Self::is_own(request.namespace) {
-            let after = request.after.as_ref().map(|after| after.shard);
-            let first = || self.inner.shard_map().owners_of(request.slots.clone());
-            let shard = after.or_else(|| first().first().copied());
-            self.work(shard.unwrap_or(ShardId(0)), 50).await;
+            self.work(shard, 50).await;
         }
-        self.inner.scan(call, request).await
+        self.inner.scan(call, shard, request).await
     }
 
     async fn write(
         &self,
         call: &CallContext,
+        shard: ShardId,
         request: WriteRequest,
     ) -> Vec<Result<Written, WriteError>> {
-        if let Some(first) = request.mutations.first()
-            && !Self::is_own(request.namespace)
-        {
-            let shard = self.shard(request.namespace, &first.key);
+        if !Self::is_own(request.namespace) {
             self.commit(shard, request.mutations.len()).await;
         }
-        self.inner.write(call, request).await
+        self.inner.write(call, shard, request).await
     }
 }

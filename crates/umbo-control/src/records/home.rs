@@ -166,7 +166,8 @@ impl Home {
     ) -> Result<Option<FoundHead>, HomeError> {
         let call = CallContext::internal_until(deadline);
         let key = key_of(partition, HEAD.to_owned());
-        let row = self.store.get(&call, NamespaceId::SYSTEM, &key).await;
+        let row = self.store.get(&call, home.shard, NamespaceId::SYSTEM, &key);
+        let row = row.await;
         let row = row.map_err(|error| away(home, error.to_string()))?;
         row.map(|row| {
             let head: Head = serde_json::from_slice(&row.value.bytes)
@@ -199,7 +200,7 @@ impl Home {
         };
         let mut rows = BTreeMap::new();
         loop {
-            let page = self.store.range(&call, &request).await;
+            let page = self.store.range(&call, home.shard, &request).await;
             let page = page.map_err(|error| away(home, error.to_string()))?;
             for row in page.rows.iter() {
                 if row.sort != HEAD.as_bytes() {
@@ -297,7 +298,7 @@ impl Home {
             run: None,
         };
         let no_answer = || ChangeError::NoAnswer { shard, timeout };
-        let writing = self.store.write(&call, request);
+        let writing = self.store.write(&call, shard, request);
         let written = time::timeout(timeout, writing).await;
         let written = written.map_err(|_| no_answer())?;
         // Of an atomic group the first, the only one with a condition, tells of all.

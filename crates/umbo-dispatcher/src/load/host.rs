@@ -10,9 +10,7 @@ use umbo_http::{Payer, RequestError, problem};
 use umbo_loads::{
     HostError, LoadHost, LoadRecord, LoadRunner, LoadStep, RowCounts, RowSource, WriteAnswers,
 };
-use umbo_store::{
-    LoadRun, Mutation, Page, RangeRequest, ScanPage, ScanPosition, ScanRequest, StoreError,
-};
+use umbo_store::{LoadRun, Mutation, Page, RangeRequest, ScanPage, ScanRequest, StoreError};
 use umbo_types::{
     Caller, CallerId, Criticality, Deadline, Key, NamespaceId, Operation, PartitionKey, ShardId,
     Timestamp, limits,
@@ -21,7 +19,7 @@ use umbo_types::{
 use super::own_rows::OwnRows;
 use crate::dispatcher::Dispatcher;
 use crate::low_priority::LowPriority;
-use crate::paid_write::{paid_write, wait_of};
+use crate::paid_write::{PaidRows, paid_write, wait_of};
 use crate::phase::identify::{Context, Identified};
 use crate::phase::read_through;
 
@@ -191,7 +189,13 @@ impl LoadHost for RunnerHost {
     ) -> Result<WriteAnswers, HostError> {
         let payer = self.payer(load)?;
         let namespace = load.rows_id(payer.namespace.dataset);
-        let written = paid_write(&self.dispatcher, payer, namespace, shard, mutations, run).await;
+        let rows = PaidRows {
+            namespace,
+            shard,
+            mutations,
+            run,
+        };
+        let written = paid_write(&self.dispatcher, payer, rows).await;
         written
             .map(|written| written.answers)
             .map_err(|error| host_error(&error))
@@ -225,12 +229,11 @@ impl LoadHost for RunnerHost {
         &self,
         dataset: NamespaceId,
         shard: ShardId,
-        after: Option<&ScanPosition>,
+        after: Option<&Key>,
     ) -> Result<ScanPage, HostError> {
         let request = ScanRequest {
             namespace: dataset,
             slots: 0..=umbo_routing::SLOTS - 1,
-            shard: Some(shard),
             after: after.cloned(),
             rows_max: limits::CHUNK_ROWS_MAX,
             bytes_max: limits::CHUNK_BYTES_MAX,

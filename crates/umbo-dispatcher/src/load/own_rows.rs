@@ -1,27 +1,24 @@
 //! Rows of loads themselves, read and written through the queues of the shards. They cost their caller nothing: an
 //! upload is charged when its bytes are written, and the report of a load is a few small rows.
 
-use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use futures_util::future::join_all;
-use tokio::time::timeout_at;
 use umbo_http::RequestError;
 use umbo_loads::{LoadRecord, RowSource, layout};
 use umbo_overload::Entry;
 use umbo_store::{
-    Atomicity, CallContext, Durability, LoadRun, Mutation, Page, RangeRequest, ScanPage,
-    ScanRequest, StoreError, VersionOrder, WriteError, WriteRequest, Written,
+    Atomicity, Durability, LoadRun, Mutation, Page, RangeRequest, ScanPage, ScanRequest,
+    VersionOrder, WriteError, WriteRequest, Written,
 };
 use umbo_types::{Criticality, Deadline, NamespaceId, Operation, RequestUnits, ShardId, Version};
 
 use crate::dispatcher::Dispatcher;
+use crate::phase::fetch;
 use crate::phase::identify::Identified;
-use crate::phase::queue::with_permit;
-use crate::phase::write_through::write_through;
-use crate::store_call::{Answered, StoreCall};
+use crate::store_call::StoreCall;
 
 /// The rows of loads, as one caller or the runner sees them.
 #[derive(Debug, Clone)]
@@ -76,14 +73,6 @@ impl OwnRows {
         }
     }
 
-    fn late(&self, shard: ShardId, is_write: bool) -> RequestError {
-        RequestError::DeadlineInStore {
-            shard: Some(shard),
-            is_write,
-            timeout: self.dispatcher.limits.default_timeout,
-        }
-    }
-
     /// Writes rows of one partition, each alone; `run` is the run of the load that does, if one does.
     pub(super) async fn write(
         &self,
@@ -109,16 +98,10 @@ impl OwnRows {
             not_before: None,
             run,
         };
-        let (store, to_store) = (Arc::clone(&dispatcher.store), call.context());
-        let work = async move {
-            let written = store.write(&to_store, request).await;
-            Answered::new(&to_store, written)
-        };
-        let writing = write_through(dispatcher, shard, &call, source, [], work);
-        let written = timeout_at(call.entry.deadline.instant().into(), writing).await;
-        Ok(written
-            .unwrap_or_else(|_| Err(self.late(shard, true)))?
-            .answer)
+        let until = call.entry.deadline.instant();
+        let writing = fetch::write(dispatcher, shard, &call, source, [], request);
+        let written = fetch::until(until, shard, &call, true, writing).await?;
+        Ok(written.answer)
     }
 }
 
@@ -166,35 +149,12 @@ impl OwnRows {
         shard: ShardId,
         request: &ScanRequest,
     ) -> Result<ScanPage, RequestError> {
-        let store = &self.dispatcher.store;
-        self.read(
-            (shard, request.namespace),
-            Operation::Scan,
-            async |context| store.scan(context, request).await,
-        )
-        .await
-    }
-
-    /// Reads from a namespace in a shard once it is this call's turn, within the deadline.
-    async fn read<T>(
-        &self,
-        (shard, namespace): (ShardId, NamespaceId),
-        operation: Operation,
-        ask: impl AsyncFnOnce(&CallContext) -> Result<T, StoreError>,
-    ) -> Result<T, RequestError> {
-        let call = self.call(operation);
-        let context = call.context();
-        let work = async {
-            let page = ask(&context).await;
-            Answered::new(&context, page)
-        };
-        let mut work = pin!(work);
-        let source = || call.source(namespace, None);
-        let reading = with_permit(&self.dispatcher, shard, &call, source, work.as_mut());
-        let read = timeout_at(call.entry.deadline.instant().into(), reading).await;
-        Ok(read
-            .unwrap_or_else(|_| Err(self.late(shard, false)))?
-            .answer?)
+        let call = self.call(Operation::Scan);
+        let namespace = request.namespace;
+        let reading = fetch::scan(&self.dispatcher, (shard, namespace), &call, request);
+        let until = call.entry.deadline.instant();
+        let read = fetch::until(until, shard, &call, false, reading).await?;
+        Ok(read.answer?)
     }
 }
 
@@ -207,12 +167,12 @@ impl RowSource for OwnRows {
         let shard = dispatcher
             .shard_map
             .locate(request.namespace, &request.partition);
-        let store = &dispatcher.store;
-        let place = (shard, request.namespace);
-        self.read(place, Operation::Range, async |context| {
-            store.range(context, request).await
-        })
-        .await
+        let call = self.call(Operation::Range);
+        let namespace = request.namespace;
+        let reading = fetch::range(dispatcher, (shard, namespace), &call, request);
+        let until = call.entry.deadline.instant();
+        let read = fetch::until(until, shard, &call, false, reading).await?;
+        Ok(read.answer?)
     }
 
     fn damaged(&self, what: &str) -> RequestError {

@@ -8,22 +8,21 @@ use http::Uri;
 use http_body::Body;
 use umbo_api::batch::DeleteRangeAnswer;
 use umbo_control::NamespaceEntry;
-use umbo_hotkey::WriteScope;
 use umbo_http::decode::{self, DeleteRangeAsk, Route};
 use umbo_http::{Answer, Fields, RequestError};
 use umbo_quota::ActualUsage;
 use umbo_store::{DeleteRangeRequest, RangeRequest, StoreError, Touched};
-use umbo_types::{ShardId, limits};
+use umbo_types::limits;
 
 use super::Operate;
 use super::body::RequestBody;
 use crate::dispatcher::Dispatcher;
 use crate::phase::admit::Admitted;
+use crate::phase::fetch::{self, CallPlace};
 use crate::phase::locate::Located;
-use crate::phase::queue::{self, with_permit};
-use crate::phase::write_through::write_through;
+use crate::phase::queue;
 use crate::reply::Reply;
-use crate::store_call::{Answered, StoreCall, StoreTime, Timed};
+use crate::store_call::{StoreCall, StoreTime, Timed};
 
 /// Rows removed in one step; each step is atomic, the whole is not.
 const STEP_ROWS: u32 = 1_024;
@@ -66,13 +65,14 @@ impl Operate for DeleteRange {
         let (dispatcher, call) = (located.dispatcher, located.call());
         let namespace = Arc::clone(&located.identified().namespace);
         let shard = dispatcher.shard_map.locate(namespace.id, &self.0.partition);
+        let at = (shard, namespace.id);
         if self.0.dry_run {
             let counts = (&mut answer, &mut touched);
-            let work = count(dispatcher, &namespace, shard, call, &self.0, counts);
+            let work = count(dispatcher, &namespace, at, call, &self.0, counts);
             queue::ask(located, pin!(work)).await?;
             return Ok((answer, touched));
         }
-        let work = remove(dispatcher, &namespace, shard, call, &self.0, &mut answer);
+        let work = remove(dispatcher, &namespace, at, call, &self.0, &mut answer);
         let outcome = queue::ask(located, pin!(work)).await;
         match outcome {
             Ok(()) => Ok((answer, touched)),
@@ -123,7 +123,7 @@ fn removed(answer: &DeleteRangeAnswer) -> ActualUsage {
 async fn remove(
     dispatcher: &Arc<Dispatcher>,
     namespace: &NamespaceEntry,
-    shard: ShardId,
+    place: CallPlace,
     mut call: StoreCall,
     ask: &DeleteRangeAsk,
     answer: &mut DeleteRangeAnswer,
@@ -138,21 +138,13 @@ async fn remove(
         durability: ask.durability.unwrap_or_else(|| namespace.durability()),
     };
     loop {
-        let (store, step) = (Arc::clone(&dispatcher.store), request.clone());
-        let scopes = [WriteScope::Partition(namespace.id, &request.partition)];
-        let context = call.context();
-        let work = async move {
-            let removed = store.delete_range(&context, step).await;
-            Answered::new(&context, removed)
-        };
-        let of = call.source(namespace.id, Some(&request.partition));
-        let timed = match write_through(dispatcher, shard, &call, of, scopes, work).await {
+        let timed = match fetch::delete_range(dispatcher, place, &call, request.clone()).await {
             Err(RequestError::Shed(_)) if answer.rows > 0 => {
-                let (rows, source) = (answer.rows, StoreError::QueueFull { shard });
+                let (rows, source) = (answer.rows, StoreError::QueueFull { shard: place.0 });
                 return Err(RequestError::RangeCutShort { rows, source });
             }
             Err(RequestError::DeadlineBeforeStore { .. }) if answer.rows > 0 => {
-                let (rows, source) = (answer.rows, StoreError::DeadlinePassed { shard });
+                let (rows, source) = (answer.rows, StoreError::DeadlinePassed { shard: place.0 });
                 return Err(RequestError::RangeCutShort { rows, source });
             }
             timed => timed?,
@@ -199,7 +191,7 @@ async fn remove(
 async fn count(
     dispatcher: &Dispatcher,
     namespace: &NamespaceEntry,
-    shard: ShardId,
+    place: CallPlace,
     mut call: StoreCall,
     ask: &DeleteRangeAsk,
     (answer, touched): (&mut DeleteRangeAnswer, &mut Touched),
@@ -215,13 +207,7 @@ async fn count(
         keys_only: true,
     };
     loop {
-        let context = call.context();
-        let work = async {
-            let page = dispatcher.store.range(&context, &request).await;
-            Answered::new(&context, page)
-        };
-        let source = || call.source(namespace.id, Some(&request.partition));
-        let timed = with_permit(dispatcher, shard, &call, source, pin!(work)).await?;
+        let timed = fetch::range(dispatcher, place, &call, &request).await?;
         time += timed.time;
         let page = timed.answer?;
         *touched += page.touched;

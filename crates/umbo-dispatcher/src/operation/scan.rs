@@ -13,8 +13,8 @@ use umbo_http::decode::{self, Layout, PageBounds, Route, page_bounds};
 use umbo_http::{Fields, RequestError, json_body};
 use umbo_quota::CostHint;
 use umbo_routing::ShardMap;
-use umbo_store::{ScanPosition, ScanRequest};
-use umbo_types::{NamespaceId, limits};
+use umbo_store::ScanRequest;
+use umbo_types::{Key, NamespaceId, ShardId, limits};
 
 use super::Operate;
 use super::body::RequestBody;
@@ -40,7 +40,8 @@ struct Selection {
     slots: RangeInclusive<u16>,
     segments: u32,
     segment: u32,
-    after: Option<ScanPosition>,
+    /// Where a cursor continues: a shard, and its last row that was visited.
+    position: Option<(ShardId, Option<Key>)>,
     /// Dataset of the cursor or of the version that is named; none for the live one.
     dataset: Option<NamespaceId>,
 }
@@ -80,7 +81,7 @@ impl Operate for Scan {
         let key = &dispatcher.cursor_key;
         self.selection = Selection::read(&ask, self.layout, key, admitted.namespace())?;
         let selection = &self.selection;
-        let visited = selection.after.as_ref().map(|after| after.shard);
+        let visited = selection.position.as_ref().map(|(shard, _)| *shard);
         let shares = shares::by_slots(&dispatcher.shard_map, selection.slots.clone(), visited);
         admitted.charge.foresee(selection.hint());
         let mut located = admitted.locate(&shares)?;
@@ -90,11 +91,16 @@ impl Operate for Scan {
 
     async fn fetch(&mut self, located: &mut Located<'_>) -> Result<Self::Fetched, RequestError> {
         let selection = &self.selection;
+        let map = &located.dispatcher.shard_map;
+        let owners = map.owners_of(selection.slots.clone());
+        let begin = || Some((*owners.first()?, None));
+        let position = selection.position.clone().or_else(begin);
+        let position = position.filter(|(shard, _)| owners.contains(shard));
+        let (shard, after) = position.ok_or(CursorError::Foreign)?;
         let request = ScanRequest {
             namespace: selection.dataset.unwrap_or_else(|| located.dataset()),
             slots: selection.slots.clone(),
-            shard: None,
-            after: selection.after.clone(),
+            after,
             rows_max: 0,
             bytes_max: 0,
             keys_only: selection.bounds.keys_only,
@@ -103,6 +109,7 @@ impl Operate for Scan {
         let deadline = context.is_timeout_named.then_some(context.deadline);
         let source = PageSource::Scan {
             namespace: located.namespace_id(),
+            shard,
             request,
             segments: selection.segments,
             segment: selection.segment,
@@ -137,7 +144,7 @@ impl Selection {
             slots: 0..=umbo_routing::SLOTS - 1,
             segments: 1,
             segment: 0,
-            after: None,
+            position: None,
             dataset: None,
         }
     }
@@ -160,7 +167,7 @@ impl Selection {
         let version = ask.version.map(|number| namespace.version(number));
         let mut dataset = version.transpose().map_err(ControlError::from)?;
         let (mut segments, mut segment) = (ask.segments.unwrap_or(1), ask.segment.unwrap_or(0));
-        let mut after = None;
+        let mut position = None;
         if let Some(text) = &ask.cursor {
             let cursor = cursor_key.open_scan(text.as_bytes())?;
             let is_own = cursor.namespace == namespace.id
@@ -175,7 +182,8 @@ impl Selection {
             if !namespace.has_dataset(cursor.dataset) {
                 return Err(CursorError::Dropped.into());
             }
-            (segments, segment, after) = (cursor.segments, cursor.segment, Some(cursor.after));
+            (segments, segment) = (cursor.segments, cursor.segment);
+            position = Some((cursor.shard, cursor.after));
             dataset = Some(cursor.dataset);
         }
         let slots =
@@ -190,7 +198,7 @@ impl Selection {
             slots,
             segments,
             segment,
-            after,
+            position,
             dataset,
         })
     }

@@ -6,9 +6,9 @@ use std::pin::pin;
 use umbo_http::RequestError;
 use umbo_types::{Key, Row};
 
+use crate::phase::fetch;
 use crate::phase::locate::Located;
-use crate::phase::queue::{self, with_permit};
-use crate::store_call::{Answered, Timed};
+use crate::phase::queue;
 
 /// Reads the row in a permit of its shard.
 pub(super) async fn stored_row(
@@ -18,18 +18,6 @@ pub(super) async fn stored_row(
     let (dispatcher, call) = (located.dispatcher, located.call());
     let (namespace, dataset) = (located.namespace_id(), located.dataset());
     let shard = dispatcher.shard_map.locate(namespace, &key.partition);
-    let work = async {
-        let context = call.context();
-        let reading = async {
-            let row = dispatcher.store.get(&context, dataset, key).await;
-            Answered::new(&context, row)
-        };
-        let source = || call.source(namespace, Some(&key.partition));
-        let timed = with_permit(dispatcher, shard, &call, source, pin!(reading)).await?;
-        Ok(Timed {
-            answer: timed.answer?,
-            time: timed.time,
-        })
-    };
-    queue::ask(located, pin!(work)).await
+    let work = fetch::row(dispatcher, (shard, namespace), &call, dataset, key);
+    Ok(queue::ask(located, pin!(work)).await??)
 }

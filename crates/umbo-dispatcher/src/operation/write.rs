@@ -27,12 +27,11 @@ use super::received::{LargeUpload, Received};
 use super::stored_form::stored;
 use super::stored_row::stored_row;
 use crate::phase::admit::Admitted;
+use crate::phase::fetch;
 use crate::phase::locate::Located;
 use crate::phase::queue;
-use crate::phase::write_through::write_through;
 use crate::reply::Reply;
 use crate::request_log::RequestLog;
-use crate::store_call::Answered;
 
 /// Bytes that an increment is charged for its value: the longest decimal text of a number.
 pub(super) const NUMBER_LEN: u64 = 20;
@@ -251,14 +250,9 @@ async fn write(
     };
     let mut call = located.call();
     call.is_continued = ask.kind == WriteKind::Touch;
-    let (store, to_store) = (Arc::clone(&dispatcher.store), call.context());
-    let put = async move {
-        let written = store.write(&to_store, request).await;
-        Answered::new(&to_store, written)
-    };
     let scopes = [WriteScope::Row(namespace, &ask.key)];
     let source = call.source(namespace, Some(&ask.key.partition));
-    let writing = write_through(dispatcher, shard, &call, source, scopes, put);
+    let writing = fetch::write(dispatcher, shard, &call, source, scopes, request);
     let written = queue::ask(located, pin!(writing)).await?.pop();
     let written =
         written.ok_or_else(|| RequestError::Internal("a write was not answered".to_owned()))?;

@@ -28,10 +28,12 @@ pub(crate) struct RowShape {
 pub(crate) struct ChunkText {
     shape: RowShape,
     text: Vec<u8>,
-    /// Where the rows of the chunk begin.
+    /// Where the rows begin that may be read again.
     begin: usize,
     rows: u64,
     bytes: u64,
+    /// Number and bytes of the rows before these.
+    kept: (u64, u64),
     /// Where values are decompressed.
     room: Vec<u8>,
     /// Partition of the first row whose value cannot be decompressed; no row is written from there on.
@@ -62,6 +64,7 @@ impl ChunkText {
             text,
             rows: 0,
             bytes: 0,
+            kept: (0, 0),
             room: Vec::new(),
             damaged: None,
         }
@@ -72,12 +75,24 @@ impl ChunkText {
         self.shape
     }
 
+    /// Returns the number of its rows and their bytes, and keeps them: other rows that follow may be read again, not these.
+    pub(crate) fn keep(&mut self) -> (u64, u64) {
+        self.begin = self.text.len();
+        self.kept = (self.rows, self.bytes);
+        self.kept
+    }
+
+    /// Returns whether a row was read whose value is damaged.
+    pub(crate) const fn is_damaged(&self) -> bool {
+        self.damaged.is_some()
+    }
+
     /// Takes the chunk, and begins the next one. Fails with the partition of a row whose value is damaged.
     pub(crate) fn take(&mut self) -> Result<WrittenRows, Bytes> {
         if let Some(partition) = self.damaged.take() {
             return Err(partition);
         }
-        self.begin = 0;
+        (self.begin, self.kept) = (0, (0, 0));
         // A slow client makes the next chunk wait: it shall hold no more than the text.
         self.room = Vec::new();
         let mut text = mem::take(&mut self.text);
@@ -140,7 +155,8 @@ impl RowSink for ChunkText {
 
     fn clear(&mut self) {
         self.text.truncate(self.begin);
-        (self.rows, self.bytes, self.damaged) = (0, 0, None);
+        (self.rows, self.bytes) = self.kept;
+        self.damaged = None;
     }
 }
 
@@ -207,6 +223,21 @@ mod tests {
         chunk.push(row(b"c", b"3", StoredForm::Plain));
         chunk.clear();
         assert_eq!(text(&mut chunk), "");
+    }
+
+    #[test]
+    fn rows_that_are_kept_are_not_read_again() {
+        let mut chunk = array(false);
+        chunk.push(row(b"a", b"1", StoredForm::Plain));
+        assert_eq!(chunk.keep(), (1, 3));
+        chunk.push(row(b"lost", b"v", StoredForm::Plain));
+        chunk.clear();
+        chunk.push(row(b"b", b"22", StoredForm::Plain));
+        assert_eq!(chunk.keep(), (2, 7));
+        let written = chunk.take().unwrap();
+        assert_eq!((written.rows, written.bytes), (2, 7));
+        assert!(!String::from_utf8(written.text).unwrap().contains("lost"));
+        assert_eq!(chunk.keep(), (0, 0));
     }
 
     #[test]

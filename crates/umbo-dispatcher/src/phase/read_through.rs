@@ -21,10 +21,11 @@ use self::cacheable::{CacheableRead, ReadLocation, ReadTime, flight_error, mixed
 pub(crate) use self::rows::{CostedRow, RequestRows};
 use crate::dispatcher::Dispatcher;
 use crate::hot_keys::{HotShield, SharedRead};
+use crate::phase::fetch;
 use crate::phase::locate::Located;
-use crate::phase::queue::{self, with_permit};
+use crate::phase::queue;
 use crate::phase::reach;
-use crate::store_call::{Answered, StoreCall, Timed};
+use crate::store_call::Timed;
 
 /// Refuses a request for a key that an operator has blocked, before it costs anything. A refused request is
 /// counted, so that operators see whether requests go on, and which caller pays for them.
@@ -191,31 +192,21 @@ async fn direct(
     located.debit()?;
     queue::turn_away(located, shard)?;
     let (dispatcher, call) = (located.dispatcher, located.call());
-    let fetching = pin!(fetch(dispatcher, cacheable, &call, rows));
-    let source = || cacheable.source(&call);
-    let work = pin!(with_permit(dispatcher, shard, &call, source, fetching));
-    queue::ask(located, work).await?
-}
-
-/// Executes a read for one request alone.
-async fn fetch(
-    dispatcher: &Dispatcher,
-    cacheable: &CacheableRead<'_>,
-    call: &StoreCall,
-    rows: &mut dyn RowSink,
-) -> Answered<Result<SharedRead, RequestError>> {
-    let (store, context) = (&dispatcher.store, call.context());
-    let answer = match cacheable {
+    match cacheable {
         CacheableRead::Row(place, key) => {
-            let row = store.get(&context, place.dataset, key).await;
-            row.map(|row| SharedRead::Row(place.dataset, row))
+            let (at, dataset) = (place.at(shard), place.dataset);
+            let work = fetch::row(dispatcher, at, &call, dataset, key);
+            let row = queue::ask(located, pin!(work)).await?;
+            Ok(SharedRead::Row(dataset, row?))
         }
-        CacheableRead::Range(_, request, _) => {
-            let page = store.range_into(&context, request, rows).await;
-            page.map(|page| SharedRead::Page(request.namespace, Arc::new(page)))
+        CacheableRead::Range(namespace, request, _) => {
+            let namespace = *namespace;
+            let at = (shard, namespace);
+            let work = fetch::range_into(dispatcher, at, &call, request, rows);
+            let page = queue::ask(located, pin!(work)).await?;
+            Ok(SharedRead::Page(request.namespace, Arc::new(page?)))
         }
-    };
-    Answered::new(&context, answer.map_err(RequestError::from))
+    }
 }
 
 /// Records the service time of a read that belongs to no request.

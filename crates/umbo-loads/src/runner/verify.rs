@@ -8,8 +8,8 @@ use tokio::task::{JoinSet, yield_now};
 use tokio::time::{Instant, interval_at};
 use umbo_api::loads::LoadGuards;
 use umbo_api::versions::VersionShard;
-use umbo_store::{GIVES_WAY_EVERY, RowRef, ScanPage, ScanPosition, compression, give_way};
-use umbo_types::{NamespaceId, ShardId};
+use umbo_store::{GIVES_WAY_EVERY, RowRef, ScanPage, compression, give_way};
+use umbo_types::{Key, NamespaceId, ShardId};
 
 use super::work::{continues, wait};
 use crate::digest::RowsDigest;
@@ -99,7 +99,7 @@ struct ShardReader {
     read: VersionShard,
     /// None where the rows are only counted.
     digest: Option<RowsDigest>,
-    after: Option<ScanPosition>,
+    after: Option<Key>,
     /// For values that are not stored as they are.
     room: Vec<u8>,
 }

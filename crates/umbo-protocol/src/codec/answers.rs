@@ -6,10 +6,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use umbo_store::{
-    Deleted, Page, RecordsCopy, RowBatch, ScanPage, ScanPosition, ShardStatus, Touched,
-};
-use umbo_types::{Row, ShardId, Timestamp, limits};
+use umbo_store::{Deleted, Page, RecordsCopy, RowBatch, ScanPage, ShardStatus, Touched};
+use umbo_types::{Row, Timestamp, limits};
 
 use super::errors::{error, put_error};
 use super::mail::{letters, letters_len, put_letters};
@@ -194,7 +192,7 @@ fn put_outcome(out: &mut Vec<u8>, outcome: &Outcome) {
             put_nested(out, |out| {
                 if let Some(after) = &page.resume_after {
                     out.push(RESUME_AFTER);
-                    put_nested(out, |out| put_key(out, &after.key));
+                    put_nested(out, |out| put_key(out, after));
                 }
             });
         }
@@ -280,12 +278,7 @@ fn outcome(reader: &mut Reader<'_>, id: u64) -> Result<Outcome, DecodeError> {
             let (mut fields, mut resume_after) = (reader.nested()?, None);
             while let Some((tag, mut field)) = fields.optional()? {
                 match tag {
-                    RESUME_AFTER => {
-                        let key = owned_key(&mut field)?;
-                        // The shard is that of the request, which the receiver has.
-                        let shard = ShardId(0);
-                        resume_after = Some(ScanPosition { shard, key });
-                    }
+                    RESUME_AFTER => resume_after = Some(owned_key(&mut field)?),
                     tag => ignored(tag, id)?,
                 }
             }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use umbo_routing::SLOTS;
 use umbo_store::{
     Atomicity, Change, Condition, DeleteRangeRequest, Durability, Mutation, RangeRequest,
-    ScanPosition, ScanRequest, WriteRequest,
+    ScanRequest, WriteRequest,
 };
 use umbo_types::{
     Criticality, Key, NamespaceId, PartitionKey, RequestUnits, ShardId, Timestamp, Version, limits,
@@ -173,7 +173,7 @@ pub(crate) fn len_hint(ask: &Ask) -> usize {
         | Ask::Chunk(..)
         | Ask::Backup(_)
         | Ask::Range(_)
-        | Ask::Scan(_)
+        | Ask::Scan(..)
         | Ask::DeleteRange(_)
         | Ask::Probe
         | Ask::ClusterMap
@@ -253,7 +253,7 @@ const fn kind(ask: &Ask) -> u8 {
         Ask::Backup(_) => BACKUP,
         Ask::MultiGet(..) => MULTI_GET,
         Ask::Range(_) => RANGE,
-        Ask::Scan(_) => SCAN,
+        Ask::Scan(..) => SCAN,
         Ask::Write(_) => WRITE,
         Ask::DeleteRange(_) => DELETE_RANGE,
         Ask::Probe => PROBE,
@@ -290,19 +290,18 @@ fn put_ask(out: &mut Vec<u8>, ask: &Ask) {
             put_varint(out, request.rows_max.into());
             put_varint(out, request.bytes_max.into());
         }
-        Ask::Scan(request) => {
+        Ask::Scan(shard, request) => {
             put_varint(out, request.namespace.0.into());
             put_varint(out, (*request.slots.start()).into());
             put_varint(out, (*request.slots.end()).into());
-            // The protocol has no request for all shards: this number is refused.
-            put_varint(out, request.shard.map_or(u64::MAX, |shard| shard.0.into()));
+            put_varint(out, shard.0.into());
             out.push(keys_only(request.keys_only));
             put_varint(out, request.rows_max.into());
             put_varint(out, request.bytes_max.into());
             put_nested(out, |out| {
                 if let Some(after) = &request.after {
                     out.push(AFTER);
-                    put_nested(out, |out| put_key(out, &after.key));
+                    put_nested(out, |out| put_key(out, after));
                 }
             });
         }
@@ -349,7 +348,7 @@ fn ask(kind: u8, reader: &mut Reader<'_>, id: u64) -> Result<Ask, DecodeError> {
                 bytes_max: reader.u32("bytes_max")?,
             })
         }
-        SCAN => Ask::Scan(scan(reader, id)?),
+        SCAN => scan(reader, id)?,
         WRITE => Ask::Write(write(reader, id)?),
         DELETE_RANGE => Ask::DeleteRange(DeleteRangeRequest {
             namespace: namespace(reader)?,
@@ -410,7 +409,7 @@ fn write(reader: &mut Reader<'_>, id: u64) -> Result<WriteRequest, DecodeError> 
     })
 }
 
-fn scan(reader: &mut Reader<'_>, id: u64) -> Result<ScanRequest, DecodeError> {
+fn scan(reader: &mut Reader<'_>, id: u64) -> Result<Ask, DecodeError> {
     let slot = |reader: &mut Reader<'_>| {
         let slot = reader.u16("slot")?;
         if slot >= SLOTS {
@@ -426,22 +425,19 @@ fn scan(reader: &mut Reader<'_>, id: u64) -> Result<ScanRequest, DecodeError> {
     let (mut fields, mut after) = (reader.nested()?, None);
     while let Some((tag, mut field)) = fields.optional()? {
         match tag {
-            AFTER => {
-                let key = shared_key(&mut field)?;
-                after = Some(ScanPosition { shard, key });
-            }
+            AFTER => after = Some(shared_key(&mut field)?),
             tag => ignored(tag, id)?,
         }
     }
-    Ok(ScanRequest {
+    let request = ScanRequest {
         namespace,
         slots,
-        shard: Some(shard),
         after,
         rows_max,
         bytes_max,
         keys_only: flags & KEYS_ONLY > 0,
-    })
+    };
+    Ok(Ask::Scan(shard, request))
 }
 
 fn namespace(reader: &mut Reader<'_>) -> Result<NamespaceId, DecodeError> {

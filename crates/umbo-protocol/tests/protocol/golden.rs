@@ -11,9 +11,8 @@ use umbo_protocol::{
 };
 use umbo_store::{
     Atomicity, Change, Condition, DeleteRangeRequest, Deleted, Durability, Mutation, Page,
-    RangeRequest, RecordsCopy, RecordsRevision, RowBatch, RowRef, ScanPage, ScanPosition,
-    ScanRequest, ShardState, ShardStatus, SortRange, StoreError, Touched, WriteError, WriteRequest,
-    Written,
+    RangeRequest, RecordsCopy, RecordsRevision, RowBatch, RowRef, ScanPage, ScanRequest,
+    ShardState, ShardStatus, SortRange, StoreError, Touched, WriteError, WriteRequest, Written,
 };
 use umbo_types::{
     Attribute, Criticality, Key, NamespaceId, OwnedAttributes, PartitionKey, RequestUnits, Row,
@@ -86,18 +85,17 @@ fn asks() -> Vec<Ask> {
             bytes_max: 2_000,
             keys_only: true,
         }),
-        Ask::Scan(ScanRequest {
-            namespace: NamespaceId(5),
-            slots: 1..=4_095,
-            shard: Some(ShardId(2)),
-            after: Some(ScanPosition {
-                shard: ShardId(2),
-                key: key(),
-            }),
-            rows_max: 100,
-            bytes_max: 2_000,
-            keys_only: false,
-        }),
+        Ask::Scan(
+            ShardId(2),
+            ScanRequest {
+                namespace: NamespaceId(5),
+                slots: 1..=4_095,
+                after: Some(key()),
+                rows_max: 100,
+                bytes_max: 2_000,
+                keys_only: false,
+            },
+        ),
         Ask::Write(WriteRequest {
             atomicity: Atomicity::Partition,
             durability: Durability::Async,
@@ -253,10 +251,7 @@ fn outcomes() -> Vec<Outcome> {
         }),
         Outcome::Scanned(ScanPage {
             rows: rows(),
-            resume_after: Some(ScanPosition {
-                shard: ShardId(0),
-                key: key(),
-            }),
+            resume_after: Some(key()),
             touched: TOUCHED,
         }),
         Outcome::Written(results),

@@ -14,8 +14,8 @@ use umbo_protocol::{
 use umbo_store::{
     Atomicity, Change, Condition, DeleteRangeRequest, Deleted, Durability, Idempotency, LoadRun,
     Mutation, NamespaceSize, Page, RangeRequest, RecordsRevision, RowBatch, RowRef, ScanPage,
-    ScanPosition, ScanRequest, ShardState, ShardStatus, SortRange, StoreError, Touched, WriteError,
-    WriteRequest, Written,
+    ScanRequest, ShardState, ShardStatus, SortRange, StoreError, Touched, WriteError, WriteRequest,
+    Written,
 };
 use umbo_types::{
     Criticality, Key, NamespaceId, OwnedAttributes, PartitionKey, RequestUnits, Row, ShardId,
@@ -143,18 +143,20 @@ fn range() -> impl Strategy<Value = RangeRequest> {
         )
 }
 
-fn scan() -> impl Strategy<Value = ScanRequest> {
+fn scan() -> impl Strategy<Value = Ask> {
     let limits = (1..=u32::MAX, any::<u32>(), any::<bool>());
     let slots = (0..4_096_u16, 0..4_096_u16);
     (namespace(), slots, shard(), option::of(key()), limits).prop_map(
-        |(namespace, (one, other), shard, after, (rows_max, bytes_max, keys_only))| ScanRequest {
-            namespace,
-            slots: one.min(other)..=one.max(other),
-            shard: Some(shard),
-            after: after.map(|key| ScanPosition { shard, key }),
-            rows_max,
-            bytes_max,
-            keys_only,
+        |(namespace, (one, other), shard, after, (rows_max, bytes_max, keys_only))| {
+            let request = ScanRequest {
+                namespace,
+                slots: one.min(other)..=one.max(other),
+                after,
+                rows_max,
+                bytes_max,
+                keys_only,
+            };
+            Ask::Scan(shard, request)
         },
     )
 }
@@ -216,7 +218,7 @@ fn ask() -> impl Strategy<Value = Ask> {
         (namespace(), vec(key(), 1..9))
             .prop_map(|(namespace, keys)| Ask::MultiGet(namespace, keys)),
         range().prop_map(Ask::Range),
-        scan().prop_map(Ask::Scan),
+        scan(),
         write().prop_map(Ask::Write),
         delete_range().prop_map(Ask::DeleteRange),
         Just(Ask::Probe),
@@ -423,11 +425,7 @@ fn outcome() -> impl Strategy<Value = Outcome> {
         })),
         (rows(), option::of(key())).prop_map(|(rows, after)| Outcome::Scanned(ScanPage {
             rows,
-            // The shard is not sent: it is that of the request.
-            resume_after: after.map(|key| ScanPosition {
-                shard: ShardId(0),
-                key
-            }),
+            resume_after: after,
             touched: Touched::default(),
         })),
         vec(write_answer(), 0..6).prop_map(Outcome::Written),

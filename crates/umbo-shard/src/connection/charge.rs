@@ -2,11 +2,10 @@
 
 use umbo_protocol::{Answer, NodeError};
 use umbo_store::{Change, StoreError, WriteRequest};
-use umbo_types::{Key, NamespaceId, Operation, ShardId};
+use umbo_types::{NamespaceId, Operation, ShardId};
 
 use super::call::RequestCall;
 use super::stream::ShardStream;
-use crate::ownership::Ownership;
 use crate::quota::{ActualWork, ChargeHandle, ShardCharge};
 use crate::reads::Read;
 
@@ -14,6 +13,8 @@ use crate::reads::Read;
 pub(super) struct ChargeRequest {
     pub(super) namespace: NamespaceId,
     operation: Operation,
+    /// Number of rows that the request names.
+    parts: u32,
     rows_max: u64,
     bytes_max: Option<u64>,
     write_bytes: u64,
@@ -24,13 +25,14 @@ impl ChargeRequest {
         Self {
             namespace,
             operation,
+            parts: 1,
             rows_max,
             bytes_max: None,
             write_bytes: 0,
         }
     }
 
-    /// Describes a read of one row or chunk.
+    /// Describes a read.
     pub(super) fn of_read(read: &Read) -> Self {
         let chunk = |namespace, operation, rows_max: u32, bytes_max: u32| Self {
             bytes_max: Some(bytes_max.into()),
@@ -45,7 +47,12 @@ impl ChargeRequest {
                 let (rows_max, bytes_max) = (request.rows_max, request.bytes_max);
                 chunk(request.namespace, Operation::Range, rows_max, bytes_max)
             }
-            Read::Scan(request) => {
+            Read::MultiGet(namespace, keys) => {
+                let read = Self::read(*namespace, Operation::MultiGet, keys.len() as u64);
+                let parts = keys.len() as u32;
+                Self { parts, ..read }
+            }
+            Read::Scan(_, request) => {
                 let (rows_max, bytes_max) = (request.rows_max, request.bytes_max);
                 chunk(request.namespace, Operation::Scan, rows_max, bytes_max)
             }
@@ -63,6 +70,7 @@ impl ChargeRequest {
         Self {
             namespace: request.namespace,
             operation,
+            parts: request.mutations.len() as u32,
             rows_max: request.mutations.len() as u64,
             bytes_max: None,
             write_bytes,
@@ -71,20 +79,15 @@ impl ChargeRequest {
 }
 
 impl ShardStream {
-    /// Charges a request of a caller; requests of Umbo itself are not charged. `shares` is called only if
-    /// there are per-shard quotas.
+    /// Charges a request of a caller for a shard; requests of Umbo itself are not charged.
     pub(super) fn charge(
         &self,
         call: &RequestCall,
         request: &ChargeRequest,
-        shares: impl FnOnce() -> Vec<(ShardId, u32)>,
+        shard: ShardId,
     ) -> Result<Option<Box<dyn ChargeHandle>>, NodeError> {
         let quota = self.node.quota().filter(|quota| quota.quota_count() > 0);
         let (Some(quota), Some(caller)) = (quota, &call.context.caller) else {
-            return Ok(None);
-        };
-        let shares = shares();
-        let Some(&(shard, _)) = shares.first() else {
             return Ok(None);
         };
         let charge = ShardCharge {
@@ -92,7 +95,7 @@ impl ShardStream {
             attributes: call.context.attributes.as_deref(),
             namespace: request.namespace,
             operation: request.operation,
-            shares: &shares,
+            share: (shard, request.parts),
             rows_max: Some(request.rows_max),
             bytes_max: request.bytes_max,
             write_bytes: request.write_bytes,
@@ -119,23 +122,4 @@ pub(super) fn settle(receipt: Option<Box<dyn ChargeHandle>>, answer: &Answer) {
             service_time: answer.busy_time,
         });
     }
-}
-
-/// Returns how many of the keys each shard has, of those that are served here.
-pub(super) fn shares<'a>(
-    ownership: &Ownership,
-    namespace: NamespaceId,
-    keys: impl Iterator<Item = &'a Key>,
-) -> Vec<(ShardId, u32)> {
-    let mut shares: Vec<(ShardId, u32)> = Vec::new();
-    for key in keys {
-        let Ok(shard) = ownership.locate(namespace, &key.partition) else {
-            continue;
-        };
-        match shares.iter_mut().find(|(known, _)| *known == shard) {
-            Some((_, parts)) => *parts += 1,
-            None => shares.push((shard, 1)),
-        }
-    }
-    shares
 }

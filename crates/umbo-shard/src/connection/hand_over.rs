@@ -8,12 +8,12 @@ use umbo_store::{DeleteRangeRequest, RecordsCopy, WriteRequest};
 use umbo_types::{Criticality, Operation, ShardId};
 
 use super::call::{RequestCall, check_deadline};
-use super::charge::{ChargeRequest, settle, shares};
+use super::charge::{ChargeRequest, settle};
 use super::stream::ShardStream;
 use crate::ownership::Ownership;
 use crate::quota::ChargeHandle;
 use crate::reads::{outcome, since};
-use crate::writes::{ServedWrite, SortedWrite};
+use crate::writes::{ServedWrite, mutation_len};
 
 impl ShardStream {
     pub(super) fn write(
@@ -23,20 +23,13 @@ impl ShardStream {
         ownership: &Ownership,
         context: &mut Context<'_>,
     ) -> Result<(), NodeError> {
-        let shard_map = ownership.shard_map();
-        let first = request.mutations.first();
-        let shard = first.map_or(ShardId(0), |mutation| {
-            shard_map.locate(request.namespace, &mutation.key.partition)
-        });
+        let partitions = request.mutations.iter().map(|one| &one.key.partition);
+        let shard = ownership.locate_all(request.namespace, partitions)?;
         check_deadline(&call, shard)?;
-        let writing = SortedWrite::new(request, ownership);
-        let charge = ChargeRequest::write(writing.request(), writing.bytes());
-        let receipt = self.charge(&call, &charge, || {
-            let mutations = writing.request().mutations.iter();
-            let keys = mutations.map(|mutation| &mutation.key);
-            shares(ownership, charge.namespace, keys)
-        })?;
-        let writing = (ServedWrite::Write(writing), receipt);
+        let write_bytes = request.mutations.iter().map(mutation_len).sum();
+        let charge = ChargeRequest::write(&request, write_bytes);
+        let receipt = self.charge(&call, &charge, shard)?;
+        let writing = (ServedWrite::Write(request), receipt);
         self.hand_over(call, writing, shard, context)
     }
 
@@ -51,7 +44,7 @@ impl ShardStream {
         check_deadline(&call, shard)?;
         let rows_max = request.rows_max.into();
         let charge = ChargeRequest::read(request.namespace, Operation::DeleteRange, rows_max);
-        let receipt = self.charge(&call, &charge, || vec![(shard, 1)])?;
+        let receipt = self.charge(&call, &charge, shard)?;
         let writing = (ServedWrite::DeleteRange(request), receipt);
         self.hand_over(call, writing, shard, context)
     }
@@ -68,7 +61,7 @@ impl ShardStream {
         let (kind, id) = (call.kind, call.id);
         let (mut rows, mut bytes) = writing.size();
         let work = async move {
-            let outcome = writing.run(&**node.store(), &call.context).await;
+            let outcome = writing.run(&**node.store(), &call.context, shard).await;
             drop(taken);
             if let Outcome::Deleted(deleted) = &outcome {
                 (rows, bytes) = (deleted.rows, deleted.bytes);
@@ -79,7 +72,7 @@ impl ShardStream {
             answer.busy_time = call.context.busy_time().unwrap_or(took);
             (answer.rows, answer.bytes) = (rows, bytes);
             settle(receipt, &answer);
-            vec![answer]
+            answer
         };
         self.wait_for(kind, id, Box::pin(work), context);
         Ok(())
@@ -101,7 +94,7 @@ impl ShardStream {
             drop(taken);
             let kept = node.ownership_whole().answers_for(kept);
             let took = since(begun, node.clock().monotonic());
-            vec![Answer::without_rows(id, took, Outcome::RecordsKept(kept))]
+            Answer::without_rows(id, took, Outcome::RecordsKept(kept))
         };
         self.wait_for(call.kind, id, Box::pin(work), context);
         Ok(())
@@ -120,11 +113,7 @@ impl ShardStream {
             let kept = node.store().kept_records().await;
             drop(taken);
             let outcome = outcome(kept, Outcome::KeptRecords);
-            vec![Answer::without_rows(
-                id,
-                since(begun, node.clock().monotonic()),
-                outcome,
-            )]
+            Answer::without_rows(id, since(begun, node.clock().monotonic()), outcome)
         };
         self.wait_for(call.kind, id, Box::pin(work), context);
         Ok(())

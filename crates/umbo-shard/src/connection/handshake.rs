@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::time::timeout;
-use umbo_protocol::{AnswerWriter, Decoder, DispatcherFrame, Hello, Welcome};
+use umbo_protocol::{AnswerWriter, Decoder, DispatcherFrame, Hello, ProtocolVersion, Welcome};
 use umbo_store::RecordsRevision;
 
 use crate::connection_end::ConnectionEnd;
@@ -21,8 +21,8 @@ pub(super) struct Greeted<Io> {
     pub(super) window: u32,
     /// Identifies the process of the dispatcher.
     pub(super) incarnation: u64,
-    /// Revision of Umbo's own records that the dispatcher has heard of.
-    pub(super) records: RecordsRevision,
+    /// The version in use, and the revision of Umbo's own records that the dispatcher has heard of.
+    pub(super) terms: (ProtocolVersion, RecordsRevision),
 }
 
 /// Welcomes a dispatcher. Before that, older connections of the same dispatcher process have ended, and their
@@ -59,7 +59,7 @@ pub(super) async fn greet<Io: AsyncRead + AsyncWrite + Unpin>(
         answers: AnswerWriter::new(hello.window),
         window: welcome.window,
         incarnation: hello.incarnation,
-        records: hello.records,
+        terms: (welcome.version, hello.records),
     })
 }
 

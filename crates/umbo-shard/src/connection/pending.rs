@@ -16,8 +16,8 @@ use umbo_protocol::Answer;
 
 use crate::kind::RequestKind;
 
-/// A future that ends with the answers to one request.
-pub(crate) type PendingWork = Pin<Box<dyn Future<Output = Vec<Answer>> + Send>>;
+/// A future that ends with the answer to one request.
+pub(crate) type PendingWork = Pin<Box<dyn Future<Output = Answer> + Send>>;
 
 /// A request that waits for the store.
 struct PendingAnswer {
@@ -26,22 +26,22 @@ struct PendingAnswer {
     work: Abortable<PendingWork>,
 }
 
-/// A request that has ended; without answers if it was cancelled.
+/// A request that has ended; without an answer if it was cancelled.
 pub(crate) struct FinishedRequest {
     pub(crate) id: u64,
     pub(crate) kind: RequestKind,
-    pub(crate) answers: Vec<Answer>,
+    pub(crate) answer: Option<Answer>,
 }
 
 impl Future for PendingAnswer {
     type Output = FinishedRequest;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<FinishedRequest> {
-        let answers = ready!(Pin::new(&mut self.work).poll(context));
+        let answer = ready!(Pin::new(&mut self.work).poll(context));
         Poll::Ready(FinishedRequest {
             id: self.id,
             kind: self.kind,
-            answers: answers.unwrap_or_default(),
+            answer: answer.ok(),
         })
     }
 }
@@ -90,9 +90,11 @@ impl PendingReplies {
 #[cfg(test)]
 mod tests {
     use std::future::poll_fn;
+    use std::time::Duration;
 
     use futures_util::FutureExt as _;
     use tokio::sync::oneshot;
+    use umbo_protocol::Outcome;
 
     use super::*;
 
@@ -103,7 +105,7 @@ mod tests {
         let work = Box::pin(async move {
             let _ = told.await;
             drop(alive);
-            Vec::new()
+            Answer::without_rows(0, Duration::ZERO, Outcome::Row(None))
         });
         (tell, gone, work)
     }

@@ -6,16 +6,15 @@ use std::time::Duration;
 
 use umbo_protocol::{Answer, Ask, NodeError, Outcome, Request, StatusOfNode};
 use umbo_store::{CallContext, StoreError};
-use umbo_types::{Criticality, Key, NamespaceId, Operation, ShardId};
+use umbo_types::{Criticality, ShardId};
 
 use super::call::{RequestCall, check_deadline};
-use super::charge::{ChargeRequest, settle, shares};
+use super::charge::{ChargeRequest, settle};
 use super::pending::PendingWork;
 use super::stream::ShardStream;
 use super::traces::shard_of;
 use crate::admission::{AdmittedRequest, FrameMemory};
 use crate::kind::RequestKind;
-use crate::multi_get::MultiGetProgress;
 use crate::ownership::Ownership;
 use crate::quota::ChargeHandle;
 use crate::reads::{Read, since};
@@ -64,9 +63,6 @@ impl ShardStream {
         }
         match Read::of(request.ask) {
             Ok(read) => return self.serve_read(call, read, &ownership, context),
-            Err(Ask::MultiGet(namespace, keys)) => {
-                return self.begin_multi_get(call, namespace, keys, &ownership);
-            }
             Err(Ask::Write(request)) => return self.write(call, request, &ownership, context),
             Err(Ask::DeleteRange(request)) => {
                 return self.delete_range(call, request, &ownership, context);
@@ -100,7 +96,14 @@ impl ShardStream {
             }
             Err(Ask::Mail(mail)) => self.exchange_mail(&call, mail),
             Err(Ask::Question(question)) => return self.question(&call, question, context),
-            Err(Ask::Get(..) | Ask::Chunk(..) | Ask::Backup(_) | Ask::Range(_) | Ask::Scan(_)) => {
+            Err(
+                Ask::Get(..)
+                | Ask::Chunk(..)
+                | Ask::Backup(_)
+                | Ask::MultiGet(..)
+                | Ask::Range(_)
+                | Ask::Scan(..),
+            ) => {
                 unreachable!("these are reads")
             }
         }
@@ -136,29 +139,17 @@ impl ShardStream {
         ownership: &Ownership,
         context: &mut Context<'_>,
     ) -> Result<(), NodeError> {
-        let shard = match &read {
-            Read::Get(namespace, key) => ownership.locate(*namespace, &key.partition)?,
-            Read::Chunk(key, request) => ownership.locate(request.namespace, &key.partition)?,
-            Read::Backup(request) => {
-                ownership.check(request.shard)?;
-                request.shard
-            }
-            Read::Range(request) => ownership.locate(request.namespace, &request.partition)?,
-            Read::Scan(request) => {
-                let shard = request.shard.unwrap_or(ShardId(u16::MAX));
-                ownership.check_for(request.namespace, shard)?;
-                shard
-            }
-        };
+        let shard = read.locate(ownership)?;
         check_deadline(&call, shard)?;
         let charge = ChargeRequest::of_read(&read);
-        let receipt = self.charge(&call, &charge, || vec![(shard, 1)])?;
+        let receipt = self.charge(&call, &charge, shard)?;
+        let takes_short = self.takes_short;
         let store = self.node.store();
         if store.capabilities().answers_at_once
-            && let Poll::Ready(outcome) = read.run_now(&**store, &call.context, context)
+            && let Poll::Ready(outcome) = read.run_now(&**store, (&call.context, shard), context)
         {
             let took = since(call.begun, self.node.clock().monotonic());
-            let answer = read.answer(call.id, took, outcome);
+            let answer = read.answer(call.id, took, outcome, takes_short);
             settle(receipt, &answer);
             self.answer(call.kind, &answer);
             return Ok(());
@@ -167,71 +158,16 @@ impl ShardStream {
         let node = Arc::clone(&self.node);
         let (kind, id) = (call.kind, call.id);
         let work = async move {
-            let reading = read.run(&**node.store(), &call.context);
+            let reading = read.run(&**node.store(), &call.context, shard);
             let outcome = until_deadline(&call, shard, reading).await;
             drop(taken);
             let took = since(call.begun, node.clock().monotonic());
-            let answer = read.answer(id, took, outcome);
+            let answer = read.answer(id, took, outcome, takes_short);
             settle(receipt, &answer);
-            vec![answer]
+            answer
         };
         self.wait_for(kind, id, Box::pin(work), context);
         Ok(())
-    }
-
-    fn begin_multi_get(
-        &mut self,
-        call: RequestCall,
-        namespace: NamespaceId,
-        keys: Vec<Key>,
-        ownership: &Ownership,
-    ) -> Result<(), NodeError> {
-        let shard_map = ownership.shard_map();
-        let locate = |key: &Key| shard_map.locate(namespace, &key.partition);
-        check_deadline(&call, keys.first().map_or(ShardId(0), locate))?;
-        let charge = ChargeRequest::read(namespace, Operation::MultiGet, keys.len() as u64);
-        let by_shard = || shares(ownership, namespace, keys.iter());
-        let receipt = self.charge(&call, &charge, by_shard)?;
-        let wanted = (namespace, keys);
-        let multi_get = MultiGetProgress::new(call.id, call.context, wanted, call.begun, receipt);
-        self.multi_get = Some(multi_get);
-        Ok(())
-    }
-
-    /// Continues the current multi-get.
-    pub(super) fn continue_multi_get(&mut self, context: &mut Context<'_>) {
-        let Some(mut multi_get) = self.multi_get.take() else {
-            return;
-        };
-        let kind = RequestKind::MultiGet;
-        let node = Arc::clone(&self.node);
-        let store = node.store();
-        if store.capabilities().answers_at_once {
-            let (ownership, now) = (node.ownership(), node.clock().monotonic());
-            let mut answers = Vec::new();
-            let mut answer = |answer| answers.push(answer);
-            let step = multi_get.step_now(&**store, &ownership, now, context, &mut answer);
-            self.answer_all(kind, &answers);
-            if step.is_ready() {
-                self.multi_get = (!multi_get.is_over()).then_some(multi_get);
-                return;
-            }
-        }
-        let id = multi_get.id;
-        let taken = match self.take(multi_get.call.criticality, ShardId(0)) {
-            Ok(taken) => taken,
-            Err(error) => {
-                multi_get.give_up();
-                return self.answer_failed(kind, id, error);
-            }
-        };
-        let work = async move {
-            let ownership = node.ownership_whole();
-            let answers = multi_get.run(&**node.store(), &ownership).await;
-            drop(taken);
-            answers
-        };
-        self.wait_for(kind, id, Box::pin(work), context);
     }
 
     /// Polls work for the first time, and leaves it pending if it does not end at once. The first poll passes
@@ -244,7 +180,7 @@ impl ShardStream {
         context: &mut Context<'_>,
     ) {
         match work.as_mut().poll(context) {
-            Poll::Ready(answers) => self.answer_all(kind, &answers),
+            Poll::Ready(answer) => self.answer(kind, &answer),
             Poll::Pending => self.pending.add(kind, id, work),
         }
     }

@@ -11,7 +11,8 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use umbo_protocol::{
-    Answer, AnswerWriter, DecodeError, NodeError, Outcome, Refused, Request, RequestBatch,
+    Answer, AnswerWriter, DecodeError, NodeError, Outcome, ProtocolVersion, Refused, Request,
+    RequestBatch,
 };
 use umbo_store::{RecordsRevision, StoreError};
 use umbo_telemetry::metrics::NodeTally;
@@ -19,14 +20,13 @@ use umbo_types::ShardId;
 
 use super::callers::CallerCache;
 use super::mailbox::Mailbox;
-use super::pending::{FinishedRequest, PendingReplies};
+use super::pending::PendingReplies;
 use super::traces::RequestTraces;
 use crate::admission::{ArrivalMemory, FrameMemory};
 use crate::kind::{RequestKind, outcome_index};
 use crate::limits::{
     CANCELLED_MAX, REQUESTS_PER_TURN_MAX, SEND_QUEUE_LEN_MAX, WAITING_ANSWERS_LEN_MAX,
 };
-use crate::multi_get::MultiGetProgress;
 use crate::node::Node;
 
 /// The requests and answers of a connection.
@@ -35,13 +35,14 @@ pub(super) struct ShardStream {
     pub(super) callers: CallerCache,
     pub(super) traces: RequestTraces,
     pub(super) arrival: CurrentRequests,
-    pub(super) multi_get: Option<MultiGetProgress>,
     pub(super) pending: PendingReplies,
     pub(super) answers: AnswerWriter,
     pub(super) mailbox: Mailbox,
     pub(super) tally: NodeTally,
     /// Revision of Umbo's own records that the dispatcher had heard of when it greeted.
     pub(super) records_heard: RecordsRevision,
+    /// Whether the dispatcher takes fewer rows of a multi-get than it has asked for.
+    pub(super) takes_short: bool,
     backlog: VecDeque<ReceivedRequests>,
     /// Cancelled requests of the backlog.
     cancelled: HashSet<u64>,
@@ -96,7 +97,7 @@ impl ShardStream {
         node: Arc<Node>,
         mailbox: Mailbox,
         answers: AnswerWriter,
-        records_heard: RecordsRevision,
+        (version, records_heard): (ProtocolVersion, RecordsRevision),
     ) -> Self {
         Self {
             arrival: CurrentRequests {
@@ -109,12 +110,12 @@ impl ShardStream {
             node,
             callers: CallerCache::default(),
             traces: RequestTraces::default(),
-            multi_get: None,
             pending: PendingReplies::default(),
             answers,
             mailbox,
             tally: NodeTally::default(),
             records_heard,
+            takes_short: version >= ProtocolVersion::WHOLE_ANSWERS,
             backlog: VecDeque::new(),
             cancelled: HashSet::new(),
             served: 0,
@@ -132,12 +133,7 @@ impl ShardStream {
         self.pending.cancel(id);
         self.answers.withdraw(id);
         self.traces.cancelled(&self.node, id);
-        if self.multi_get.as_ref().is_some_and(|one| one.id == id) {
-            self.multi_get
-                .take()
-                .into_iter()
-                .for_each(MultiGetProgress::give_up);
-        } else if self.has_backlog() && self.cancelled.len() < CANCELLED_MAX {
+        if self.has_backlog() && self.cancelled.len() < CANCELLED_MAX {
             self.cancelled.insert(id);
         }
     }
@@ -146,11 +142,6 @@ impl ShardStream {
     /// to yield. An error is a request that cannot even be refused.
     pub(super) fn serve_backlog(&mut self, context: &mut Context<'_>) -> Result<(), DecodeError> {
         while !self.is_blocked() && self.served < REQUESTS_PER_TURN_MAX {
-            if self.multi_get.is_some() {
-                self.served += 1;
-                self.continue_multi_get(context);
-                continue;
-            }
             match self.arrival.requests.as_mut().and_then(Requests::next) {
                 Some(Ok(request)) => {
                     self.served += 1;
@@ -199,9 +190,11 @@ impl ShardStream {
         while let Poll::Ready(mut finished) = self.pending.poll_finished(context) {
             // Answers to writes are short, and must be sent because the writes took effect.
             if finished.kind.is_read() && self.answers.queued_len() > WAITING_ANSWERS_LEN_MAX {
-                finished.answers = untaken(&finished);
+                finished.answer = finished.answer.map(|answer| untaken(&answer));
             }
-            self.answer_all(finished.kind, &finished.answers);
+            if let Some(answer) = &finished.answer {
+                self.answer(finished.kind, answer);
+            }
         }
     }
 
@@ -212,7 +205,7 @@ impl ShardStream {
 
     /// Returns whether any received request is not begun.
     pub(super) fn has_backlog(&self) -> bool {
-        self.multi_get.is_some() || self.arrival.requests.is_some() || !self.backlog.is_empty()
+        self.arrival.requests.is_some() || !self.backlog.is_empty()
     }
 
     /// Returns whether the peer has to read answers before anything more is begun.
@@ -246,18 +239,10 @@ impl ShardStream {
         if !self.traces.is_empty() {
             self.traces.answered(&self.node, answer);
         }
-        if !answer.has_more {
-            let outcome = outcome_index(&answer.outcome);
-            self.tally
-                .record(kind as usize, outcome, answer.service_time);
-        }
+        let outcome = outcome_index(&answer.outcome);
+        self.tally
+            .record(kind as usize, outcome, answer.service_time);
         self.answers.push(answer);
-    }
-
-    pub(super) fn answer_all(&mut self, kind: RequestKind, answers: &[Answer]) {
-        for answer in answers {
-            self.answer(kind, answer);
-        }
     }
 
     pub(super) fn answer_failed(&mut self, kind: RequestKind, id: u64, error: NodeError) {
@@ -280,12 +265,9 @@ fn unusable(error: &DecodeError) -> NodeError {
     }
 }
 
-/// Returns the answers that replace rows that the peer does not read.
-fn untaken(finished: &FinishedRequest) -> Vec<Answer> {
+/// Returns the answer that replaces rows that the peer does not read.
+fn untaken(answer: &Answer) -> Answer {
     let busy = StoreError::NodeBusy { shard: ShardId(0) };
     let outcome = Outcome::Failed(NodeError::Store(busy));
-    let last = finished.answers.last();
-    last.map(|last| Answer::without_rows(finished.id, last.service_time, outcome))
-        .into_iter()
-        .collect()
+    Answer::without_rows(answer.id, answer.service_time, outcome)
 }

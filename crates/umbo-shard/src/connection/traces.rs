@@ -34,9 +34,6 @@ struct TracedRequest {
     shard: Option<ShardId>,
     caller: Bytes,
     criticality: Criticality,
-    /// Rows of the parts that were answered.
-    rows: u64,
-    bytes: u64,
 }
 
 /// How a traced request ended.
@@ -44,6 +41,8 @@ struct TraceEnd {
     outcome: &'static str,
     is_failed: bool,
     service_time: Duration,
+    rows: u64,
+    bytes: u64,
 }
 
 impl RequestTraces {
@@ -72,27 +71,19 @@ impl RequestTraces {
             shard: shard_of(node, &request.ask),
             caller: request.caller.clone(),
             criticality: request.criticality,
-            rows: 0,
-            bytes: 0,
         };
         self.open.insert(request.id, begun);
     }
 
-    /// Records an answer, or a part of one.
+    /// Records an answer.
     #[cold]
     pub(super) fn answered(&mut self, node: &Node, answer: &Answer) {
-        let Some(traced) = self.open.get_mut(&answer.id) else {
-            return;
-        };
-        traced.rows += answer.rows;
-        traced.bytes += answer.bytes;
-        if answer.has_more {
-            return;
-        }
         let end = TraceEnd {
             outcome: NODE_OUTCOMES[outcome_index(&answer.outcome)],
             is_failed: is_failed(&answer.outcome),
             service_time: answer.service_time,
+            rows: answer.rows,
+            bytes: answer.bytes,
         };
         self.end(node, answer.id, &end);
     }
@@ -127,8 +118,8 @@ impl RequestTraces {
             caller: caller.ok().filter(|caller| !caller.is_empty()),
             criticality: open.criticality,
             service_time: end.service_time,
-            rows: open.rows,
-            bytes: open.bytes,
+            rows: end.rows,
+            bytes: end.bytes,
         };
         let now = node.clock().monotonic();
         tracer.at_node(&open.parent, &summary, open.arrived, now);
@@ -141,6 +132,8 @@ impl TraceEnd {
             outcome,
             is_failed: false,
             service_time: Duration::ZERO,
+            rows: 0,
+            bytes: 0,
         }
     }
 }
@@ -149,27 +142,20 @@ impl TraceEnd {
 pub(super) fn shard_of(node: &Node, ask: &Ask) -> Option<ShardId> {
     let ownership = node.ownership();
     let map = ownership.shard_map();
-    let one = |mut shards: Box<dyn Iterator<Item = ShardId> + '_>| {
-        let first = shards.next()?;
-        shards.all(|shard| shard == first).then_some(first)
-    };
     match ask {
         Ask::Get(namespace, key) => Some(map.locate(*namespace, &key.partition)),
         Ask::Chunk(key, request) => Some(map.locate(request.namespace, &key.partition)),
         Ask::Backup(request) => Some(request.shard),
         Ask::Range(request) => Some(map.locate(request.namespace, &request.partition)),
         Ask::DeleteRange(request) => Some(map.locate(request.namespace, &request.partition)),
-        Ask::Scan(request) => request.shard,
+        Ask::Scan(shard, _) => Some(*shard),
         Ask::MultiGet(namespace, keys) => {
-            let shards = keys
-                .iter()
-                .map(|key| map.locate(*namespace, &key.partition));
-            one(Box::new(shards))
+            let first = keys.first()?;
+            Some(map.locate(*namespace, &first.partition))
         }
         Ask::Write(request) => {
-            let keys = request.mutations.iter().map(|mutation| &mutation.key);
-            let shards = keys.map(|key| map.locate(request.namespace, &key.partition));
-            one(Box::new(shards))
+            let first = request.mutations.first()?;
+            Some(map.locate(request.namespace, &first.key.partition))
         }
         Ask::KeepRecords(_)
         | Ask::KeptRecords

@@ -62,7 +62,7 @@ impl ShardQuota for Ledger {
             .lock()
             .unwrap()
             .push((charge.is_continued, user.map(str::to_owned)));
-        let asked = (charge.operation, charge.shares.to_vec());
+        let asked = (charge.operation, vec![charge.share]);
         self.charged.lock().unwrap().push(asked);
         let (settled, released) = (Arc::clone(&self.settled), Arc::clone(&self.released));
         Ok(Box::new(Note(settled, released)))
@@ -98,7 +98,7 @@ async fn what_was_done_is_charged_by_shard_and_umbos_own_work_is_not() {
     let ledger = Arc::new(Ledger::default());
     node.node.keep_quota(ledger.clone());
     let mut peer = node.peer().await;
-    let keys = [key_of(0, 0), key_of(0, 1), key_of(1, 0)];
+    let keys = [key_of(0, 0), key_of(0, 1), key_of(0, 2)];
     let rows = keys.iter().map(|key| mutation(key, vec![1; 100]));
     peer.ask(Ask::Write(write_of(rows.collect()))).await;
     peer.ask(Ask::MultiGet(NS, keys.to_vec())).await;
@@ -107,10 +107,10 @@ async fn what_was_done_is_charged_by_shard_and_umbos_own_work_is_not() {
     own.caller = Bytes::new();
     peer.send_requests(vec![own]).await;
     peer.answer().await;
-    let both = vec![(ShardId(0), 2), (ShardId(1), 1)];
+    let all = vec![(ShardId(0), 3)];
     let expected = [
-        (Operation::BatchWrite, both.clone()),
-        (Operation::MultiGet, both),
+        (Operation::BatchWrite, all.clone()),
+        (Operation::MultiGet, all),
         (Operation::Get, vec![(ShardId(1), 1)]),
     ];
     assert_eq!(*ledger.charged.lock().unwrap(), expected);

@@ -9,7 +9,7 @@ use umbo_store::{
     CallContext, DeleteRangeRequest, Deleted, MemoryStore, Page, RangeRequest, ScanPage,
     ScanRequest, Store, StoreError, WrappedStore, WriteError, WriteRequest, Written,
 };
-use umbo_types::{Deadline, Key, NamespaceId, Row};
+use umbo_types::{Deadline, Key, NamespaceId, Row, ShardId};
 
 use crate::support::WallClock;
 
@@ -68,53 +68,63 @@ impl WrappedStore for Slow {
     async fn get(
         &self,
         call: &CallContext,
+        shard: ShardId,
         namespace: NamespaceId,
         key: &Key,
     ) -> Result<Option<Row>, StoreError> {
         self.wait().await;
-        self.inner.get(call, namespace, key).await
+        self.inner.get(call, shard, namespace, key).await
     }
 
     async fn multi_get(
         &self,
         call: &CallContext,
+        shard: ShardId,
         namespace: NamespaceId,
         keys: &[Key],
     ) -> Vec<Result<Option<Row>, StoreError>> {
         self.wait().await;
-        self.inner.multi_get(call, namespace, keys).await
+        self.inner.multi_get(call, shard, namespace, keys).await
     }
 
-    async fn range(&self, call: &CallContext, request: &RangeRequest) -> Result<Page, StoreError> {
+    async fn range(
+        &self,
+        call: &CallContext,
+        shard: ShardId,
+        request: &RangeRequest,
+    ) -> Result<Page, StoreError> {
         self.wait().await;
-        self.inner.range(call, request).await
+        self.inner.range(call, shard, request).await
     }
 
     async fn scan(
         &self,
         call: &CallContext,
+        shard: ShardId,
         request: &ScanRequest,
     ) -> Result<ScanPage, StoreError> {
         self.wait().await;
-        self.inner.scan(call, request).await
+        self.inner.scan(call, shard, request).await
     }
 
     async fn write(
         &self,
         call: &CallContext,
+        shard: ShardId,
         request: WriteRequest,
     ) -> Vec<Result<Written, WriteError>> {
         self.deadlines.lock().unwrap().push(call.deadline);
         self.wait().await;
-        self.inner.write(call, request).await
+        self.inner.write(call, shard, request).await
     }
 
     async fn delete_range(
         &self,
         call: &CallContext,
+        shard: ShardId,
         request: DeleteRangeRequest,
     ) -> Result<Deleted, StoreError> {
         self.wait().await;
-        self.inner.delete_range(call, request).await
+        self.inner.delete_range(call, shard, request).await
     }
 }

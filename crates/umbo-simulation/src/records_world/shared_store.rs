@@ -15,10 +15,10 @@ use async_trait::async_trait;
 use bytes::Bytes;
 use umbo_routing::{RecordsHome, ShardMap};
 use umbo_store::{
-    Atomicity, CallContext, Capabilities, Change, ChunkRequest, Condition, DeleteRangeRequest,
-    Deleted, Durability, MemoryStore, Mutation, Outcome, Page, RangeRequest, RecordsCopy,
-    RecordsKeeper, RecordsRevision, RowRef, ScanPage, ScanRequest, ShardStatus, Store, StoreError,
-    StoreReport, WriteError, WriteRequest, Written,
+    Atomicity, ByKey as _, CallContext, Capabilities, Change, ChunkRequest, Condition,
+    DeleteRangeRequest, Deleted, Durability, MemoryStore, Mutation, Outcome, Page, RangeRequest,
+    RecordsCopy, RecordsKeeper, RecordsRevision, RowRef, ScanPage, ScanRequest, ShardStatus, Store,
+    StoreError, StoreReport, WriteError, WriteRequest, Written,
 };
 use umbo_types::{Clock, Key, NamespaceId, Row, ShardId, Version};
 
@@ -151,14 +151,14 @@ impl SharedStore {
             not_before: None,
             run: None,
         };
-        self.rows.write(&CallContext::internal(), request).await;
+        let call = CallContext::internal();
+        self.rows.write_rows(&call, request).await;
     }
 
     async fn rows_of(&self, namespace: NamespaceId, shard: Option<ShardId>) -> Vec<Key> {
         let request = ScanRequest {
             namespace,
             slots: 0..=umbo_routing::SLOTS - 1,
-            shard,
             after: None,
             rows_max: 10_000,
             bytes_max: 1 << 20,
@@ -168,25 +168,23 @@ impl SharedStore {
             let copy = Bytes::copy_from_slice;
             Key::new(copy(row.partition), copy(row.sort)).expect("stored keys are short enough")
         };
-        let page = self.rows.scan(&CallContext::internal(), &request).await;
-        page.map_or_else(|_| Vec::new(), |page| page.rows.iter().map(copy).collect())
+        let call = CallContext::internal();
+        let rows = match shard {
+            Some(shard) => {
+                let page = self.rows.scan(&call, shard, &request).await;
+                page.map(|page| page.rows)
+            }
+            None => self.rows.scan_all(&call, &request).await,
+        };
+        rows.map_or_else(|_| Vec::new(), |rows| rows.iter().map(copy).collect())
     }
 
     fn lock(&self) -> MutexGuard<'_, SharedStoreState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the worst fault of some shards.
-    fn fault_of(&self, shards: &[ShardId]) -> (Fault, ShardId) {
-        let state = self.lock();
-        let mut worst = (Fault::None, *shards.first().unwrap_or(&ShardId(0)));
-        for &shard in shards {
-            let fault = state.faults[usize::from(shard.0)];
-            if fault != Fault::None {
-                worst = (fault, shard);
-            }
-        }
-        worst
+    fn fault_of(&self, shard: ShardId) -> Fault {
+        self.lock().faults[usize::from(shard.0)]
     }
 
     /// Waits for the duration of a call of a shard.
@@ -219,15 +217,15 @@ fn away(shard: ShardId, outcome: Outcome) -> StoreError {
 }
 
 impl StoreHandle {
-    /// Delivers a call to its shards and its answer back, or not.
+    /// Delivers a call to its shard and its answer back, or not.
     async fn call<T>(
         &self,
-        shards: &[ShardId],
+        shard: ShardId,
         namespace: NamespaceId,
         is_write: bool,
         operation: impl AsyncFnOnce(&MemoryStore) -> T,
     ) -> Result<T, StoreError> {
-        let (fault, shard) = self.shared.fault_of(shards);
+        let fault = self.shared.fault_of(shard);
         self.shared.travel(fault).await;
         if self.is_dead.load(Ordering::Relaxed) {
             // The process ended before the call was sent.
@@ -247,9 +245,7 @@ impl StoreHandle {
             }
             _ => {}
         }
-        for &shard in shards {
-            self.shared.check_fence(shard, namespace)?;
-        }
+        self.shared.check_fence(shard, namespace)?;
         let answer = operation(&self.shared.rows).await;
         self.shared.travel(Fault::None).await;
         if self.is_dead.load(Ordering::Relaxed) {
@@ -267,13 +263,6 @@ impl StoreHandle {
         }
         Ok(answer)
     }
-
-    fn locate(&self, namespace: NamespaceId, key: &Key) -> ShardId {
-        self.shared
-            .rows
-            .shard_map()
-            .locate(namespace, &key.partition)
-    }
 }
 
 #[async_trait]
@@ -289,12 +278,12 @@ impl Store for StoreHandle {
     async fn get(
         &self,
         call: &CallContext,
+        shard: ShardId,
         namespace: NamespaceId,
         key: &Key,
     ) -> Result<Option<Row>, StoreError> {
-        let shard = self.locate(namespace, key);
-        self.call(&[shard], namespace, false, async |rows| {
-            rows.get(call, namespace, key).await
+        self.call(shard, namespace, false, async |rows| {
+            rows.get(call, shard, namespace, key).await
         })
         .await?
     }
@@ -302,21 +291,25 @@ impl Store for StoreHandle {
     async fn multi_get(
         &self,
         call: &CallContext,
+        shard: ShardId,
         namespace: NamespaceId,
         keys: &[Key],
     ) -> Vec<Result<Option<Row>, StoreError>> {
         let mut rows = Vec::new();
         for key in keys {
-            rows.push(self.get(call, namespace, key).await);
+            rows.push(self.get(call, shard, namespace, key).await);
         }
         rows
     }
 
-    async fn range(&self, call: &CallContext, request: &RangeRequest) -> Result<Page, StoreError> {
-        let map = self.shared.rows.shard_map();
-        let shard = map.locate(request.namespace, &request.partition);
-        self.call(&[shard], request.namespace, false, async |rows| {
-            rows.range(call, request).await
+    async fn range(
+        &self,
+        call: &CallContext,
+        shard: ShardId,
+        request: &RangeRequest,
+    ) -> Result<Page, StoreError> {
+        self.call(shard, request.namespace, false, async |rows| {
+            rows.range(call, shard, request).await
         })
         .await?
     }
@@ -324,11 +317,11 @@ impl Store for StoreHandle {
     async fn scan(
         &self,
         call: &CallContext,
+        shard: ShardId,
         request: &ScanRequest,
     ) -> Result<ScanPage, StoreError> {
-        let shards = request.shards(&self.shared.rows.shard_map());
-        self.call(&shards, request.namespace, false, async |rows| {
-            rows.scan(call, request).await
+        self.call(shard, request.namespace, false, async |rows| {
+            rows.scan(call, shard, request).await
         })
         .await?
     }
@@ -336,12 +329,12 @@ impl Store for StoreHandle {
     async fn chunk(
         &self,
         call: &CallContext,
+        shard: ShardId,
         key: &Key,
         request: &ChunkRequest,
     ) -> Result<Option<Bytes>, StoreError> {
-        let shard = self.locate(request.namespace, key);
-        self.call(&[shard], request.namespace, false, async |rows| {
-            rows.chunk(call, key, request).await
+        self.call(shard, request.namespace, false, async |rows| {
+            rows.chunk(call, shard, key, request).await
         })
         .await?
     }
@@ -349,19 +342,13 @@ impl Store for StoreHandle {
     async fn write(
         &self,
         call: &CallContext,
+        shard: ShardId,
         request: WriteRequest,
     ) -> Vec<Result<Written, WriteError>> {
         let namespace = request.namespace;
         let count = request.mutations.len();
-        let mut shards: Vec<_> = request
-            .mutations
-            .iter()
-            .map(|mutation| self.locate(namespace, &mutation.key))
-            .collect();
-        shards.sort_unstable();
-        shards.dedup();
-        let written = self.call(&shards, namespace, true, async |rows| {
-            rows.write(call, request).await
+        let written = self.call(shard, namespace, true, async |rows| {
+            rows.write(call, shard, request).await
         });
         match written.await {
             Ok(written) => written,
@@ -372,12 +359,11 @@ impl Store for StoreHandle {
     async fn delete_range(
         &self,
         call: &CallContext,
+        shard: ShardId,
         request: DeleteRangeRequest,
     ) -> Result<Deleted, StoreError> {
-        let map = self.shared.rows.shard_map();
-        let shard = map.locate(request.namespace, &request.partition);
-        self.call(&[shard], request.namespace, true, async |rows| {
-            rows.delete_range(call, request).await
+        self.call(shard, request.namespace, true, async |rows| {
+            rows.delete_range(call, shard, request).await
         })
         .await?
     }
@@ -405,7 +391,7 @@ impl RecordsKeeper for StoreHandle {
                     *newest = copy;
                 }
             };
-            let answer = self.call(&[shard], NamespaceId::SYSTEM, true, keep).await;
+            let answer = self.call(shard, NamespaceId::SYSTEM, true, keep).await;
             kept.push((shard, answer));
         }
         kept

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use umbo_store::{
-    Atomicity, CallContext, DeleteRangeRequest, Durability, SortRange, Store, WriteError,
-    WriteRequest, Written,
+    Atomicity, ByKey as _, CallContext, DeleteRangeRequest, Durability, SortRange, Store,
+    WriteError, WriteRequest, Written,
 };
 use umbo_types::{Clock, Deadline, NamespaceId, Version};
 
@@ -257,7 +257,7 @@ impl SimulatedClient {
                 run: None,
             };
             sent.replace(Some(request.clone()));
-            tokio::time::timeout(patience, store.write(&call, request)).await
+            tokio::time::timeout(patience, store.write_rows(&call, request)).await
         });
         let mut answers = answers.await.and_then(Result::ok);
         world.note_wall();
@@ -277,7 +277,9 @@ impl SimulatedClient {
         let before = world.clock.wall();
         let (namespace, key) = (NamespaceId(row.namespace as u32), key_of(row));
         let get = async |store: Arc<dyn Store>| {
-            store.get(&CallContext::internal(), namespace, &key).await
+            store
+                .get_row(&CallContext::internal(), namespace, &key)
+                .await
         };
         let answer = world.endpoints[self.some_host()].ask(get).await?;
         world.note_wall();
@@ -318,8 +320,9 @@ impl SimulatedClient {
         loop {
             let begun = world.history.borrow_mut().event();
             let request = request_of(row, range.clone(), rows_max);
-            let read =
-                async |store: Arc<dyn Store>| store.range(&CallContext::internal(), &request).await;
+            let read = async |store: Arc<dyn Store>| {
+                store.range_of(&CallContext::internal(), &request).await
+            };
             let page = match world.endpoints[host].ask(read).await {
                 None => return,
                 Some(Err(error)) => {
@@ -398,7 +401,7 @@ impl SimulatedClient {
                 .borrow_mut()
                 .begin(session, false, is_async, &asked);
             begun.set((ids.start, ids.end));
-            store.delete_range(&CallContext::internal(), request).await
+            store.remove_rows(&CallContext::internal(), request).await
         });
         let removed = removal.await;
         world.note_wall();

@@ -9,7 +9,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use umbo_store::{
-    Atomicity, CallContext, Change, Condition, Durability, Mutation, Store, WriteRequest,
+    Atomicity, ByKey as _, CallContext, Change, Condition, Durability, Mutation, Store,
+    WriteRequest,
 };
 use umbo_store_redb::Config;
 use umbo_types::{Clock, Key, NamespaceId, Value, Version};
@@ -98,13 +99,14 @@ async fn bother(world: Rc<World>, victim: usize, writes: bool, every: Duration) 
     while !world.is_over.get() {
         tokio::time::sleep(every).await;
         let call = CallContext::internal();
-        let get = async |store: Arc<dyn Store>| store.get(&call, NamespaceId(9), &key).await;
+        let get = async |store: Arc<dyn Store>| store.get_row(&call, NamespaceId(9), &key).await;
         if let Some(Err(_)) = world.host.endpoint.ask(get).await {
             met("read of a bad sector");
         }
         if writes {
             let request = request(&world, NamespaceId(9), victim, 100);
-            let write = async |store: Arc<dyn Store>| store.write(&call, request).await.remove(0);
+            let write =
+                async |store: Arc<dyn Store>| store.write_rows(&call, request).await.remove(0);
             if let Some(Err(_)) = world.host.endpoint.ask(write).await {
                 met("write beside a bad sector refused");
             }
@@ -123,7 +125,7 @@ async fn work(world: Rc<World>, mut chance: Chance) {
 async fn write(world: &Rc<World>, namespace: NamespaceId, number: usize, len: usize) {
     let request = request(world, namespace, number, len);
     let call = CallContext::internal();
-    let write = async |store: Arc<dyn Store>| store.write(&call, request).await.remove(0);
+    let write = async |store: Arc<dyn Store>| store.write_rows(&call, request).await.remove(0);
     if let Some(answer) = world.host.endpoint.ask(write).await {
         world.writes.set(world.writes.get() + 1);
         world

@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use umbo_store::{CallContext, Durability, ShardState, SortRange, Store, WriteRequest};
+use umbo_store::{ByKey as _, CallContext, Durability, ShardState, SortRange, Store, WriteRequest};
 use umbo_types::{Clock, Key, NamespaceId, Value, Version};
 
 use super::fences::NamespaceRemovals;
@@ -54,7 +54,7 @@ async fn everything(world: &Rc<World>) -> (SeenRows, BTreeSet<RowName>) {
         };
         let request = request_of(&row, SortRange::default(), 1_000);
         let read =
-            async |store: Arc<dyn Store>| store.range(&CallContext::internal(), &request).await;
+            async |store: Arc<dyn Store>| store.range_of(&CallContext::internal(), &request).await;
         let mut page = None;
         for endpoint in &world.endpoints {
             if let Some(Ok(found)) = endpoint.ask(&read).await {
@@ -71,7 +71,9 @@ async fn everything(world: &Rc<World>) -> (SeenRows, BTreeSet<RowName>) {
         for name in names.iter().filter(of_partition) {
             let (namespace, key) = (NamespaceId(name.namespace as u32), key_of(name));
             let get = async |store: Arc<dyn Store>| {
-                store.get(&CallContext::internal(), namespace, &key).await
+                store
+                    .get_row(&CallContext::internal(), namespace, &key)
+                    .await
             };
             match world.endpoints[0].ask(get).await {
                 Some(Ok(None)) => {}
@@ -159,7 +161,7 @@ async fn replace_unreadable(world: &Rc<World>) {
                 run: None,
             };
             let answer = store
-                .write(&CallContext::internal(), request)
+                .write_rows(&CallContext::internal(), request)
                 .await
                 .remove(0);
             (ids.start, answer)
@@ -217,8 +219,8 @@ async fn is_live(world: &Rc<World>) -> bool {
                 run: None,
             };
             let call = CallContext::internal();
-            let written = store.write(&call, request).await.remove(0);
-            let found = store.get(&call, namespace, &key).await;
+            let written = store.write_rows(&call, request).await.remove(0);
+            let found = store.get_row(&call, namespace, &key).await;
             if let Err(umbo_store::WriteError::Store(error)) = &written {
                 note!("{shard}: {}", world.hosts[0].without_path(error));
             }

@@ -4,8 +4,8 @@ use std::io::ErrorKind;
 use std::pin::pin;
 
 use umbo_store::{
-    Atomicity, CallContext, Change, Condition, DIGEST_LEN, Durability, Idempotency, Mutation,
-    RangeRequest, SortRange, Store, WriteError, WriteRequest, Written,
+    Atomicity, ByKey as _, CallContext, Change, Condition, DIGEST_LEN, Durability, Idempotency,
+    Mutation, RangeRequest, SortRange, WriteError, WriteRequest, Written,
 };
 use umbo_types::{Key, Timestamp, Version};
 
@@ -150,7 +150,7 @@ async fn an_acknowledged_write_never_vanishes_while_the_disk_fails() {
         );
         for _ in 0..3 {
             let _ = rig.put("durable", "2").await;
-            let kept = rig.store.get(&call, NAMESPACE, &key("kept")).await;
+            let kept = rig.store.get_row(&call, NAMESPACE, &key("kept")).await;
             assert!(!matches!(kept, Ok(None)), "after {after}");
             let request = RangeRequest {
                 namespace: NAMESPACE,
@@ -161,7 +161,7 @@ async fn an_acknowledged_write_never_vanishes_while_the_disk_fails() {
                 bytes_max: 1_000,
                 keys_only: false,
             };
-            if let Ok(page) = rig.store.range(&call, &request).await {
+            if let Ok(page) = rig.store.range_of(&call, &request).await {
                 assert_eq!(page.rows.len(), 1, "after {after}");
             }
         }
@@ -276,6 +276,6 @@ async fn add_once(store: &RedbStore, number: u8) -> Result<Written, WriteError> 
         run: None,
     };
     let call = CallContext::internal();
-    let written = store.write(&call, request);
+    let written = store.write_rows(&call, request);
     written.await.remove(0)
 }

@@ -10,9 +10,10 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use umbo_store::{
-    Atomicity, CallContext, Change, Condition, DIGEST_LEN, DeleteRangeRequest, Durability,
-    Idempotency, Mutation, Outcome, RangeRequest, RecordsCopy, RecordsKeeper, RecordsRevision,
-    ShardState, SortRange, Store, StoreError, StoreReport, WriteError, WriteRequest, Written,
+    Atomicity, ByKey as _, CallContext, Change, Condition, DIGEST_LEN, DeleteRangeRequest,
+    Durability, Idempotency, Mutation, Outcome, RangeRequest, RecordsCopy, RecordsKeeper,
+    RecordsRevision, ShardState, SortRange, StoreError, StoreReport, WriteError, WriteRequest,
+    Written,
 };
 use umbo_types::{Key, NamespaceId, ShardId, Timestamp, Value, Version};
 
@@ -67,12 +68,14 @@ async fn write(
         not_before: None,
         run: None,
     };
-    rig.store.write(&CallContext::internal(), request).await
+    rig.store
+        .write_rows(&CallContext::internal(), request)
+        .await
 }
 
 async fn try_get(rig: &Rig, row: u32) -> Result<Option<String>, StoreError> {
     let call = CallContext::internal();
-    let row = rig.store.get(&call, NAMESPACE, &key(row)).await?;
+    let row = rig.store.get_row(&call, NAMESPACE, &key(row)).await?;
     Ok(row.map(|row| String::from_utf8(row.value.bytes.to_vec()).unwrap()))
 }
 
@@ -174,7 +177,7 @@ async fn reads_of_a_bad_sector_hurt_nobody_else() {
         keys_only: false,
     };
     let call = CallContext::internal();
-    let page = rig.store.range(&call, &request).await.unwrap();
+    let page = rig.store.range_of(&call, &request).await.unwrap();
     assert_eq!(page.rows.len(), 1);
 }
 
@@ -214,13 +217,13 @@ async fn a_group_that_a_bad_sector_aborted_is_applied_as_a_whole_by_its_repetiti
         run: None,
     };
     let call = CallContext::internal();
-    let answers = rig.store.write(&call, request.clone()).await;
+    let answers = rig.store.write_rows(&call, request.clone()).await;
     assert_refused(&answers[0]);
     assert_eq!(answers[1], Err(WriteError::GroupAborted { index: 0 }));
     rig.files.heal_sectors();
     rig.files.advance(Duration::from_secs(10));
     for is_replayed in [false, true] {
-        for answer in rig.store.write(&call, request.clone()).await {
+        for answer in rig.store.write_rows(&call, request.clone()).await {
             assert_eq!(answer.unwrap().is_replayed, is_replayed);
         }
     }
@@ -302,7 +305,7 @@ async fn conditions_and_deletes_on_a_bad_page_are_refused_alone() {
     let call = CallContext::internal();
     let good = name(FAR);
     let (removed, good) = tokio::join!(
-        rig.store.delete_range(&call, request),
+        rig.store.remove_rows(&call, request),
         rig.put(&good, "good")
     );
     assert_unreadable(&removed.unwrap_err());

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use umbo_store::{
-    CallContext, Change, DeleteRangeRequest, Durability, ManualClock, Outcome, RecordsCopy,
-    RecordsKeeper, RecordsRevision, ShardState, SortRange, Store, StoreError, StoreReport,
-    WriteError,
+    ByKey as _, CallContext, Change, DeleteRangeRequest, Durability, ManualClock, Outcome,
+    RecordsCopy, RecordsKeeper, RecordsRevision, ShardState, SortRange, Store, StoreError,
+    StoreReport, WriteError,
 };
 use umbo_types::{Clock, Key, NamespaceId, PartitionKey, ShardId, Timestamp};
 
@@ -80,7 +80,11 @@ impl FullDisk {
         let mut request = put_request(NAMESPACE, key, "", Durability::Sync);
         request.mutations[0].change = Change::Delete;
         let call = CallContext::internal();
-        self.store.write(&call, request).await.remove(0).unwrap();
+        self.store
+            .write_rows(&call, request)
+            .await
+            .remove(0)
+            .unwrap();
         self.kept.remove(key);
     }
 
@@ -164,9 +168,17 @@ async fn ranges_and_namespaces_are_removed_from_a_full_disk() {
     for number in 0..200 {
         let mut request = put_request(NAMESPACE, "range", &value(number), Durability::Sync);
         request.mutations[0].key = Key::new("range", format!("{number:04}")).unwrap();
-        full.store.write(&call, request).await.remove(0).unwrap();
+        full.store
+            .write_rows(&call, request)
+            .await
+            .remove(0)
+            .unwrap();
         let request = put_request(other, &number.to_string(), &value(number), Durability::Sync);
-        full.store.write(&call, request).await.remove(0).unwrap();
+        full.store
+            .write_rows(&call, request)
+            .await
+            .remove(0)
+            .unwrap();
     }
     full.fill().await;
     let mut removed = 0;
@@ -179,7 +191,7 @@ async fn ranges_and_namespaces_are_removed_from_a_full_disk() {
             rows_max: 1_000,
             durability: Durability::Sync,
         };
-        let deleted = full.store.delete_range(&call, request).await.unwrap();
+        let deleted = full.store.remove_rows(&call, request).await.unwrap();
         removed += deleted.rows;
         if deleted.resume_after.is_none() {
             break;
@@ -219,7 +231,11 @@ async fn what_expires_makes_room_on_a_full_disk() {
         if let Change::Put { expires_at, .. } = &mut request.mutations[0].change {
             *expires_at = Some(Timestamp::from_millis(60_000));
         }
-        full.store.write(&call, request).await.remove(0).unwrap();
+        full.store
+            .write_rows(&call, request)
+            .await
+            .remove(0)
+            .unwrap();
     }
     full.fill().await;
     full.clock.advance(Duration::from_secs(100));
@@ -273,7 +289,7 @@ async fn reads_wait_for_the_end_of_a_pause() {
     let before = shard.pause();
     let key = Key::new("kept", "").unwrap();
     let call = CallContext::internal();
-    let mut read = std::pin::pin!(full.store.get(&call, NAMESPACE, &key));
+    let mut read = std::pin::pin!(full.store.get_row(&call, NAMESPACE, &key));
     for _ in 0..3 {
         assert!(poll_once(read.as_mut()).is_none(), "it waits");
     }

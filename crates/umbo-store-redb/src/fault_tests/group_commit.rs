@@ -9,8 +9,8 @@ use std::task::{Context, Waker};
 use std::time::Duration;
 
 use umbo_store::{
-    Atomicity, CallContext, Change, Condition, DeleteRangeRequest, Durability, Mutation,
-    RecordsCopy, RecordsKeeper, RecordsRevision, SortRange, Store, StoreError, StoreReport,
+    Atomicity, ByKey as _, CallContext, Change, Condition, DeleteRangeRequest, Durability,
+    Mutation, RecordsCopy, RecordsKeeper, RecordsRevision, SortRange, StoreError, StoreReport,
     WriteError, WriteRequest,
 };
 use umbo_types::{Key, NamespaceId, ShardId, Version};
@@ -75,7 +75,7 @@ async fn the_wait_for_the_commit_before_it_is_no_service_time_of_a_write() {
         rows_max: 10,
         durability: Durability::Sync,
     };
-    let mut second = rig.store.delete_range(&call, request);
+    let mut second = rig.store.remove_rows(&call, request);
     assert!(poll_once(second.as_mut()).is_none());
     // By the clock of the disk.
     let wait = Duration::from_hours(1);
@@ -113,7 +113,7 @@ async fn the_writes_of_a_commit_share_its_time_by_rows() {
             not_before: None,
             run: None,
         };
-        waiting.push(rig.store.write(call, request));
+        waiting.push(rig.store.write_rows(call, request));
     }
     for write in &mut waiting {
         assert!(poll_once(write.as_mut()).is_none());
@@ -152,7 +152,7 @@ async fn what_is_given_up_before_it_is_begun_is_never_applied() {
         durability: Durability::Sync,
     };
     let call = CallContext::internal();
-    let mut removal = rig.store.delete_range(&call, removal);
+    let mut removal = rig.store.remove_rows(&call, removal);
     assert!(poll_once(removal.as_mut()).is_none());
     let mut later = pin!(rig.put("later", "1"));
     assert!(poll_once(later.as_mut()).is_none());
@@ -216,7 +216,7 @@ async fn writes_that_wait_meet_a_fence_that_came_after_them() {
     let key = Key::new("waiting", "").unwrap();
     let read = rig
         .store
-        .get(&CallContext::internal(), NAMESPACE, &key)
+        .get_row(&CallContext::internal(), NAMESPACE, &key)
         .await;
     assert_eq!(read, Err(gone));
 }
@@ -246,7 +246,7 @@ async fn a_fence_that_did_not_reach_the_disk_is_no_fence_yet() {
     std::fs::remove_file(rig.folder.path().join("records")).unwrap();
     let (copied, _folder) = rig.copy();
     let (call, key) = (CallContext::internal(), Key::new("row", "").unwrap());
-    let gone = copied.get(&call, NAMESPACE, &key);
+    let gone = copied.get_row(&call, NAMESPACE, &key);
     assert!(matches!(gone.await, Err(StoreError::NamespaceGone { .. })));
 }
 

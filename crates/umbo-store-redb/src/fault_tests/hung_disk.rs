@@ -6,7 +6,8 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 use umbo_routing::SLOTS;
 use umbo_store::{
-    CallContext, RowBatch, RowRef, RowSink, ScanRequest, ShardState, Store, StoreError, StoreReport,
+    ByKey as _, CallContext, RowBatch, RowRef, RowSink, ScanRequest, ShardState, Store, StoreError,
+    StoreReport,
 };
 use umbo_types::{Key, ShardId};
 
@@ -62,7 +63,7 @@ async fn a_disk_that_hangs_takes_no_thread_from_other_shards() {
         let (rig, row) = (Arc::clone(&rig), hung[reader % hung.len()]);
         readers.spawn(async move {
             let call = CallContext::internal();
-            rig.store.get(&call, NAMESPACE, &key(row)).await
+            rig.store.get_row(&call, NAMESPACE, &key(row)).await
         });
     }
     // The other shard is still readable, from tasks of the same runtime.
@@ -70,7 +71,7 @@ async fn a_disk_that_hangs_takes_no_thread_from_other_shards() {
         let rig = Arc::clone(&rig);
         let read = tokio::spawn(async move {
             let call = CallContext::internal();
-            rig.store.get(&call, NAMESPACE, &key(row)).await
+            rig.store.get_row(&call, NAMESPACE, &key(row)).await
         });
         assert!(read.await.unwrap().unwrap().is_some());
     }
@@ -103,7 +104,7 @@ async fn a_disk_that_hangs_takes_no_thread_from_other_shards() {
     }
     assert!(answered > 0);
     let call = CallContext::internal();
-    let read = rig.store.get(&call, NAMESPACE, &key(hung[0])).await;
+    let read = rig.store.get_row(&call, NAMESPACE, &key(hung[0])).await;
     assert!(read.unwrap().is_some());
     assert_eq!(rig.state(), ShardState::Available);
 }
@@ -138,13 +139,12 @@ async fn a_walk_that_waits_for_the_disk_midway_hands_on_each_row_once() {
     let request = ScanRequest {
         namespace: NAMESPACE,
         slots: 0..=SLOTS - 1,
-        shard: Some(ShardId(0)),
         after: None,
         rows_max: 20,
         bytes_max: u32::MAX,
         keys_only: false,
     };
-    let all = rig.store.scan(&call, &request).await.unwrap();
+    let all = rig.store.scan(&call, ShardId(0), &request).await.unwrap();
     let released = ReleaseOnDrop(Arc::clone(&rig));
     let walking = tokio::spawn({
         let rig = Arc::clone(&rig);
@@ -155,8 +155,8 @@ async fn a_walk_that_waits_for_the_disk_midway_hands_on_each_row_once() {
                 rows: RowBatch::default(),
                 forgotten: 0,
             };
-            let page = rig.store.scan_into(&call, &request, &mut sink).await;
-            (page, sink)
+            let page = rig.store.scan_into(&call, ShardId(0), &request, &mut sink);
+            (page.await, sink)
         }
     });
     while rig.files.hung_reads() == 0 {

@@ -3,7 +3,7 @@
 use std::io::ErrorKind;
 use std::time::Duration;
 
-use umbo_store::{BackupRequest, CallContext, Store, StoreError};
+use umbo_store::{BackupRequest, ByKey as _, CallContext, Store, StoreError};
 use umbo_types::Key;
 
 use super::faulty_files::{FileFault, FileOperation};
@@ -23,7 +23,7 @@ async fn read_all(rig: &Rig) -> Vec<StoreError> {
         let key = Key::new(format!("key-{number}"), "").unwrap();
         match rig
             .store
-            .get(&CallContext::internal(), NAMESPACE, &key)
+            .get_row(&CallContext::internal(), NAMESPACE, &key)
             .await
         {
             Ok(row) => assert_eq!(row.unwrap().value.bytes.len(), 200_000),

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use umbo_store::{
-    BACKUP_IDLE, BackupRequest, CallContext, Change, ChunkRequest, ManualClock, Mutation,
-    RecordsCopy, RecordsKeeper as _, RecordsRevision, Store, StoreError, StoreReport as _,
-    UploadStep,
+    BACKUP_IDLE, BackupRequest, ByKey as _, CallContext, Change, ChunkRequest, ManualClock,
+    Mutation, RecordsCopy, RecordsKeeper as _, RecordsRevision, Store, StoreError,
+    StoreReport as _, UploadStep,
 };
 use umbo_store_redb::{BackupCheck, RedbStore, Restore};
 use umbo_types::limits::LARGE_CHUNK_LEN;
@@ -249,7 +249,7 @@ async fn what_is_restored_into_other_shards_is_what_was_there() {
     };
     for index in 0..4 {
         let call = CallContext::internal();
-        let found = again.chunk(&call, &key(1_001), &request(index)).await;
+        let found = again.chunk_of(&call, &key(1_001), &request(index)).await;
         assert_eq!(found.unwrap(), Some(chunk(index)));
     }
     let sizes = |store: &RedbStore| {

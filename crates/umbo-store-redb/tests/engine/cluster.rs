@@ -14,7 +14,8 @@ use std::sync::Arc;
 use tempfile::TempDir;
 use umbo_routing::{ClusterMap, ClusterNode};
 use umbo_store::{
-    CallContext, ManualClock, Outcome, ScanRequest, ShardState, Store, StoreError, StoreReport,
+    ByKey as _, CallContext, ManualClock, Outcome, ScanRequest, ShardState, Store, StoreError,
+    StoreReport,
 };
 use umbo_store_redb::{
     ClusterMember, Config, HandOver, OpenError, RedbStore, reclaim_shard, release_shards,
@@ -128,7 +129,7 @@ fn owner(store: &RedbStore, number: usize) -> ShardId {
 
 async fn get(store: &RedbStore, number: usize) -> Result<Option<Vec<u8>>, StoreError> {
     let call = CallContext::internal();
-    let row = store.get(&call, NAMESPACE, &key(number)).await?;
+    let row = store.get_row(&call, NAMESPACE, &key(number)).await?;
     Ok(row.map(|row| row.value.bytes.to_vec()))
 }
 
@@ -187,20 +188,20 @@ async fn each_node_begins_and_serves_its_own_shards() {
         assert_eq!(served, map.shards_of(node));
         let reported = store.report().shards.iter();
         assert_eq!(reported.map(|one| one.shard).collect::<Vec<_>>(), served);
-        let mut scan = ScanRequest {
+        let scan = ScanRequest {
             namespace: NAMESPACE,
             slots: 0..=4_095,
-            shard: None,
             after: None,
             rows_max: 1_000,
             bytes_max: u32::MAX,
             keys_only: true,
         };
         let call = CallContext::internal();
-        scanned += store.scan(&call, &scan).await.unwrap().rows.len();
+        for shard in served {
+            scanned += store.scan(&call, shard, &scan).await.unwrap().rows.len();
+        }
         let others = map.shards_of(if node == "a" { "b" } else { "a" });
-        scan.shard = Some(others[0]);
-        let refused = store.scan(&call, &scan).await.unwrap_err();
+        let refused = store.scan(&call, others[0], &scan).await.unwrap_err();
         assert!(matches!(refused, StoreError::Unavailable { shard, .. } if shard == others[0]));
         let foreign = (0..ROWS).find(|&number| others.contains(&owner(&store, number)));
         let answers = write(

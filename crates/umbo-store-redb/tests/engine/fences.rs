@@ -4,7 +4,8 @@ use std::fs;
 use std::sync::Arc;
 
 use umbo_store::{
-    CallContext, RecordsCopy, RecordsKeeper, RecordsRevision, Store, StoreError, StoreReport,
+    ByKey as _, CallContext, RecordsCopy, RecordsKeeper, RecordsRevision, Store, StoreError,
+    StoreReport,
 };
 use umbo_store_redb::RedbStore;
 
@@ -25,7 +26,7 @@ pub(crate) fn fencing() -> Arc<RecordsCopy> {
 /// Returns whether a row's shard refuses the namespace, for reads as for writes.
 pub(crate) async fn is_gone(store: &RedbStore, number: usize) -> bool {
     let call = CallContext::internal();
-    let read = store.get(&call, NAMESPACE, &key(number)).await;
+    let read = store.get_row(&call, NAMESPACE, &key(number)).await;
     matches!(read, Err(StoreError::NamespaceGone { .. }))
 }
 

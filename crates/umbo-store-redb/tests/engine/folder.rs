@@ -5,7 +5,7 @@ use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 
 use crate::rows::{clock, fill, get, key, open, put, try_open, value, write};
-use umbo_store::{CallContext, Outcome, ShardState, Store, StoreError, StoreReport};
+use umbo_store::{ByKey as _, CallContext, Outcome, ShardState, Store, StoreError, StoreReport};
 use umbo_store_redb::{OpenError, RedbStore};
 use umbo_types::{ShardId, Timestamp};
 
@@ -36,7 +36,7 @@ async fn assert_only_shard_1_is_down(store: &RedbStore) {
             .shard_map()
             .locate(crate::rows::NAMESPACE, &key(number).partition);
         let read = store
-            .get(
+            .get_row(
                 &CallContext::internal(),
                 crate::rows::NAMESPACE,
                 &key(number),
@@ -138,7 +138,7 @@ async fn damaged_pages_are_errors_and_never_wrong_values() {
                 .shard_map()
                 .locate(crate::rows::NAMESPACE, &key(number).partition);
             match store
-                .get(
+                .get_row(
                     &CallContext::internal(),
                     crate::rows::NAMESPACE,
                     &key(number),

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use redb::{Database, ReadableDatabase, ReadableTableMetadata, TableDefinition};
 use umbo_store::{
-    Atomicity, CallContext, Change, Condition, CounterRow, DIGEST_LEN, Durability, Idempotency,
-    ManualClock, Mutation, RecordsKeeper, Store, WriteError, WriteRequest, Written,
+    Atomicity, ByKey as _, CallContext, Change, Condition, CounterRow, DIGEST_LEN, Durability,
+    Idempotency, ManualClock, Mutation, RecordsKeeper, Store, WriteError, WriteRequest, Written,
 };
 use umbo_store_redb::{Config, RedbStore};
 use umbo_types::{Clock, Key, Version};
@@ -59,12 +59,14 @@ async fn add_once(
         run: None,
     };
     let call = CallContext::internal();
-    let written = store.write(&call, request);
+    let written = store.write_rows(&call, request);
     written.await.remove(0)
 }
 
 async fn number(store: &RedbStore, key: &Key) -> Option<i64> {
-    let row = store.get(&CallContext::internal(), NAMESPACE, key).await;
+    let row = store
+        .get_row(&CallContext::internal(), NAMESPACE, key)
+        .await;
     let row = row.unwrap()?;
     CounterRow::of(&row.value, None).number
 }

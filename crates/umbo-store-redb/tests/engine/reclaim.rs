@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::rows::{NAMESPACE, clock, get, key, later, put, try_open, write};
-use umbo_store::{SortRange, Store, StoreReport};
+use umbo_store::{ByKey as _, SortRange, Store, StoreReport};
 use umbo_types::Clock;
 
 #[tokio::test]
@@ -20,7 +20,7 @@ async fn expired_rows_are_reclaimed_between_commits() {
     write(&store, &clock, vec![put(key(1), b"longer", Some(far))]).await;
     let first = key(2);
     store
-        .delete_range(
+        .remove_rows(
             &umbo_store::CallContext::internal(),
             umbo_store::DeleteRangeRequest {
                 namespace: NAMESPACE,

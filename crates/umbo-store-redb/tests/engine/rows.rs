@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use umbo_store::{
-    Atomicity, CallContext, Change, Condition, Durability, ManualClock, Mutation, Store,
+    Atomicity, ByKey as _, CallContext, Change, Condition, Durability, ManualClock, Mutation,
     WriteError, WriteRequest, Written,
 };
 use umbo_store_redb::{Config, OpenError, RedbStore};
@@ -69,7 +69,7 @@ pub(crate) async fn write(
         not_before: None,
         run: None,
     };
-    store.write(&CallContext::internal(), request).await
+    store.write_rows(&CallContext::internal(), request).await
 }
 
 /// Writes rows `0..count`, whose values contain their numbers.
@@ -88,7 +88,7 @@ pub(crate) fn value(number: usize) -> Vec<u8> {
 
 pub(crate) async fn get(store: &RedbStore, number: usize) -> Option<Row> {
     store
-        .get(&CallContext::internal(), NAMESPACE, &key(number))
+        .get_row(&CallContext::internal(), NAMESPACE, &key(number))
         .await
         .unwrap()
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::advance;
-use umbo_store::{CallContext, Change, Store, StoreReport as _};
+use umbo_store::{ByKey as _, CallContext, Change, Store, StoreReport as _};
 use umbo_store_remote::RemoteStore;
 use umbo_types::{Clock, ShardId, Timestamp};
 
@@ -66,7 +66,7 @@ async fn a_row_lives_for_its_time_by_the_clock_of_its_node() {
             *expires_at = Some(case.time().saturating_add(MINUTE));
         }
         let call = CallContext::internal();
-        let written = store.write(&call, write_of(vec![row])).await.remove(0);
+        let written = store.write_rows(&call, write_of(vec![row])).await.remove(0);
         written.expect("it is stored");
         advance(MINUTE.saturating_sub(2 * WAY)).await;
         assert!(read(store, &key).await.expect("an answer").is_some());
@@ -97,7 +97,7 @@ async fn no_row_expires_early_because_the_clock_of_its_node_was_wrong() {
                 *expires_at = Some(from.saturating_add(MINUTE));
             }
             let call = CallContext::internal();
-            let written = store.write(&call, write_of(vec![row])).await.remove(0);
+            let written = store.write_rows(&call, write_of(vec![row])).await.remove(0);
             written.expect("it is stored");
         }
         wrong.set_ahead(0);

@@ -7,7 +7,7 @@ use tokio::sync::watch;
 use umbo_store::{
     CallContext, MemoryStore, Store, StoreError, WrappedStore, WriteError, WriteRequest, Written,
 };
-use umbo_types::{Key, NamespaceId, Row};
+use umbo_types::{Key, NamespaceId, Row, ShardId};
 
 #[derive(Debug)]
 pub(crate) struct HeldStore {
@@ -59,19 +59,21 @@ impl WrappedStore for HeldStore {
     async fn get(
         &self,
         call: &CallContext,
+        shard: ShardId,
         namespace: NamespaceId,
         key: &Key,
     ) -> Result<Option<Row>, StoreError> {
         self.pass().await;
-        self.rows.get(call, namespace, key).await
+        self.rows.get(call, shard, namespace, key).await
     }
 
     async fn write(
         &self,
         call: &CallContext,
+        shard: ShardId,
         request: WriteRequest,
     ) -> Vec<Result<Written, WriteError>> {
         self.pass().await;
-        self.rows.write(call, request).await
+        self.rows.write(call, shard, request).await
     }
 }

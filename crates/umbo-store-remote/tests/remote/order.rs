@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use futures_util::FutureExt as _;
 use tokio::time::sleep;
-use umbo_store::{CallContext, Store as _, StoreError, WriteError};
+use umbo_store::{ByKey as _, CallContext, StoreError, WriteError};
 use umbo_store_remote::RemoteSettings;
 use umbo_types::Deadline;
 
@@ -28,7 +28,7 @@ async fn a_write_that_comes_late_is_not_begun() {
         let deadline = Deadline::after(cluster.clock().monotonic(), Duration::from_millis(100));
         let call = CallContext::internal_until(deadline);
         member.wire.set(Mode::Frozen);
-        let mut late = store.write(&call, write_of(vec![put(&at, &vec![1; len])]));
+        let mut late = store.write_rows(&call, write_of(vec![put(&at, &vec![1; len])]));
         assert!((&mut late).now_or_never().is_none());
         until(|| deadline.has_passed(cluster.clock().monotonic())).await;
         member.wire.set(Mode::Open);

@@ -4,9 +4,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use umbo_shard::quota::{ActualWork, ChargeHandle, QuotaExceeded, ShardCharge, ShardQuota};
-use umbo_store::{CallContext, RangeRequest, ScanRequest, SortRange, Store};
+use umbo_store::{ByKey as _, CallContext, RangeRequest, ScanRequest, SortRange, Store};
 use umbo_store_remote::RemoteSettings;
-use umbo_types::{Attribute, CallerId, Key, NamespaceId, Operation, OwnedAttributes};
+use umbo_types::{Attribute, CallerId, Key, NamespaceId, Operation, OwnedAttributes, ShardId};
 
 use crate::cluster::Cluster;
 
@@ -70,18 +70,16 @@ async fn a_request_is_one_to_all_nodes_together() {
     let scan = ScanRequest {
         namespace: NS,
         slots: 0..=4_095,
-        shard: None,
         after: None,
         rows_max: 100,
         bytes_max: 1 << 20,
         keys_only: false,
     };
-    store.scan(&call, &scan).await.unwrap();
-    let first = (Operation::Scan, false, session());
-    let later = (Operation::Scan, true, session());
-    let mut expected = vec![later; usize::from(crate::cluster::SHARDS)];
-    expected[0] = first;
-    assert_eq!(told(), expected);
+    store.scan(&call, ShardId(0), &scan).await.unwrap();
+    let later = call.later_part();
+    store.scan(&later, ShardId(1), &scan).await.unwrap();
+    let scan = |is_continued| (Operation::Scan, is_continued, session());
+    assert_eq!(told(), [scan(false), scan(true)]);
     assert!(call.service_time().is_some());
 
     let range = RangeRequest {
@@ -93,16 +91,19 @@ async fn a_request_is_one_to_all_nodes_together() {
         bytes_max: 1 << 10,
         keys_only: false,
     };
-    store.range(&call, &range).await.unwrap();
-    store.range(&call.later_part(), &range).await.unwrap();
+    store.range_of(&call, &range).await.unwrap();
+    store.range_of(&call.later_part(), &range).await.unwrap();
     let range = |is_continued| (Operation::Range, is_continued, session());
     assert_eq!(told(), [range(false), range(true)]);
 
     // A request without caller names.
     call.attributes = None;
     let key = Key::new("p", "").unwrap();
-    store.get(&call, NS, &key).await.unwrap();
-    store.get(&CallContext::internal(), NS, &key).await.unwrap();
+    store.get_row(&call, NS, &key).await.unwrap();
+    store
+        .get_row(&CallContext::internal(), NS, &key)
+        .await
+        .unwrap();
     assert_eq!(told(), [(Operation::Get, false, None)]);
     store.close().await;
 }

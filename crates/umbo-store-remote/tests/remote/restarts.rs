@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use umbo_store::{CallContext, Store};
+use umbo_store::{ByKey as _, CallContext};
 use umbo_store_remote::RemoteSettings;
 
 use crate::cluster::Cluster;
@@ -26,7 +26,7 @@ async fn nobody_notices_a_rolling_restart() {
                 while !is_over.load(Ordering::Relaxed) {
                     let key = key(&format!("row-{caller}-{n}"));
                     write(&*store, &key, b"v").await.expect("written");
-                    let row = store.get(&CallContext::internal(), NS, &key).await;
+                    let row = store.get_row(&CallContext::internal(), NS, &key).await;
                     assert!(row.expect("read").is_some());
                     done.fetch_add(1, Ordering::Relaxed);
                     n += 1;

@@ -1,8 +1,8 @@
 //! Rows for the tests to write and read.
 
 use umbo_store::{
-    Atomicity, CallContext, Change, Condition, Durability, Mutation, Outcome, Store, StoreError,
-    WriteError, WriteRequest, Written,
+    Atomicity, ByKey as _, CallContext, Change, Condition, Durability, Mutation, Outcome, Store,
+    StoreError, WriteError, WriteRequest, Written,
 };
 use umbo_types::{Key, NamespaceId, Row, ShardId, Value, Version};
 
@@ -44,13 +44,14 @@ pub(crate) async fn write(
     value: &[u8],
 ) -> Result<Written, WriteError> {
     let request = write_of(vec![put(key, value)]);
-    let answer = store.write(&CallContext::internal(), request).await.pop();
+    let call = CallContext::internal();
+    let answer = store.write_rows(&call, request).await.pop();
     answer.expect("one answer")
 }
 
 /// Reads one row.
 pub(crate) async fn read(store: &dyn Store, key: &Key) -> Result<Option<Row>, StoreError> {
-    store.get(&CallContext::internal(), NS, key).await
+    store.get_row(&CallContext::internal(), NS, key).await
 }
 
 /// Returns the shard and the outcome of an unavailable shard.

@@ -78,11 +78,6 @@ impl<P> RowCollector<P> {
         true
     }
 
-    /// Returns whether a row did not fit.
-    pub(super) fn is_cut(&self) -> bool {
-        self.is_cut
-    }
-
     /// Returns the rows, the position to continue at if a row did not fit, and what was read.
     pub(super) fn finish(self) -> (RowBatch, Option<P>, Touched) {
         (self.rows, self.last.filter(|_| self.is_cut), self.touched)

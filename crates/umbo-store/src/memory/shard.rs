@@ -7,9 +7,7 @@ mod datasets;
 use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
-use umbo_types::{
-    Key, NamespaceId, PartitionKey, Row, ShardId, SortKey, Timestamp, Version, VersionClock,
-};
+use umbo_types::{Key, NamespaceId, PartitionKey, Row, SortKey, Timestamp, Version, VersionClock};
 
 use crate::capabilities::VersionOrder;
 use crate::dataset_groups::DatasetGroups;
@@ -26,7 +24,7 @@ use crate::memory::uploads::Uploads;
 use crate::report::NamespaceSize;
 use crate::request::{
     Atomicity, Change, Condition, DeleteRangeRequest, Deleted, Mutation, Page, RangeRequest,
-    ScanPosition, SortRange, WriteRequest, Written,
+    SortRange, WriteRequest, Written,
 };
 
 /// A partition of a namespace.
@@ -117,12 +115,11 @@ impl MemoryShard {
     /// full.
     pub(super) fn scan(
         &self,
-        id: ShardId,
         namespace: NamespaceId,
         after: Option<&Key>,
         is_wanted: impl Fn(&PartitionKey) -> bool,
         now: Timestamp,
-        chunk: &mut RowCollector<ScanPosition>,
+        chunk: &mut RowCollector<Key>,
     ) {
         for ((_, partition), rows) in self.partitions_of(namespace) {
             let all = SortRange::default();
@@ -137,12 +134,9 @@ impl MemoryShard {
                 continue;
             }
             for (sort, stored) in within(rows, &range) {
-                let position = || ScanPosition {
-                    shard: id,
-                    key: Key {
-                        partition: partition.clone(),
-                        sort: SortKey::new(sort.clone()).expect("it was a sort key when stored"),
-                    },
+                let position = || Key {
+                    partition: partition.clone(),
+                    sort: SortKey::new(sort.clone()).expect("it was a sort key when stored"),
                 };
                 if !chunk.visit((partition.as_bytes(), sort), &stored.row, now, position) {
                     return;

@@ -15,8 +15,8 @@ use crate::suite::seen::Seen;
 use crate::suite::subject::{CALL, NS, TestSubject, WriteResult, delete, everything, key, put};
 use crate::suite::{Engine, Restart};
 use crate::{
-    Change, Condition, DatasetGroup, DeleteRangeRequest, Durability, Mutation, NUMBER_TYPE,
-    RecordsCopy, RecordsRevision, SortRange, StoreError, WriteError, WriteRequest,
+    ByKey as _, Change, Condition, DatasetGroup, DeleteRangeRequest, Durability, Mutation,
+    NUMBER_TYPE, RecordsCopy, RecordsRevision, SortRange, StoreError, WriteError, WriteRequest,
 };
 
 const STEPS: u32 = 1_500;
@@ -194,7 +194,7 @@ impl<E: Engine> DatasetSubject<E> {
                 .t
                 .request(mutations.iter().map(|one| one.1.clone()).collect())
         };
-        let answers = self.t.store.write(&CALL, request).await;
+        let answers = self.t.store.write_rows(&CALL, request).await;
         for ((at, mutation), answer) in mutations.into_iter().zip(answers) {
             if is_gone {
                 let gone = matches!(
@@ -321,7 +321,7 @@ impl<E: Engine> DatasetSubject<E> {
             epoch: self.group.epoch,
             ..self.t.request(ats.iter().map(mutation).collect())
         };
-        let answers = self.t.store.write(&CALL, request.clone()).await;
+        let answers = self.t.store.write_rows(&CALL, request.clone()).await;
         for ((at, mutation), answer) in ats.iter().zip(&request.mutations).zip(answers) {
             if self.written.contains(at) {
                 let refused = matches!(answer, Err(WriteError::ConditionFailed { .. }));
@@ -442,7 +442,7 @@ pub async fn idempotency_records_outlive_an_activation<E: Engine>() {
             idempotency: Some(idempotency.clone()),
             ..datasets.t.request(vec![increment.clone()])
         };
-        let answers = datasets.t.store.write(&CALL, request).await;
+        let answers = datasets.t.store.write_rows(&CALL, request).await;
         let written = answers[0].clone().expect("nothing hinders it");
         assert_eq!((written.number, written.is_replayed), (Some(2), round > 0));
         datasets.build().await;
@@ -468,7 +468,7 @@ pub async fn rows_of_loads_need_a_dataset_that_is_built<E: Engine>() {
             namespace,
             ..datasets.t.request(mutations)
         };
-        let answers = datasets.t.store.write(&CALL, request).await;
+        let answers = datasets.t.store.write_rows(&CALL, request).await;
         assert_eq!(answers[0].is_ok(), is_taken, "{id}: {answers:?}");
     }
     datasets.activate(built);
@@ -478,7 +478,7 @@ pub async fn rows_of_loads_need_a_dataset_that_is_built<E: Engine>() {
         namespace,
         ..datasets.t.request(mutations)
     };
-    let answers = datasets.t.store.write(&CALL, request).await;
+    let answers = datasets.t.store.write_rows(&CALL, request).await;
     assert!(matches!(
         answers[0],
         Err(WriteError::ConditionFailed { .. })

@@ -10,8 +10,8 @@ use crate::suite::twin::Twin;
 use crate::suite::versions::Versions;
 use crate::suite::{Engine, Restart};
 use crate::{
-    Atomicity, Condition, DeleteRangeRequest, Durability, Mutation, RangeRequest, ScanRequest,
-    SortRange, WriteRequest,
+    Atomicity, ByKey as _, Condition, DeleteRangeRequest, Durability, Mutation, RangeRequest,
+    ScanRequest, SortRange, WriteRequest,
 };
 
 const STEPS: u32 = 2_000;
@@ -88,7 +88,7 @@ impl<E: Engine> Pair<E> {
             proposed: Version(now.0 + offset),
             ..self.t.request(mutations)
         };
-        let answers = self.t.store.write(&CALL, request.clone()).await;
+        let answers = self.t.store.write_rows(&CALL, request.clone()).await;
         let expected = self.twin.write(&request, &answers, now);
         assert_eq!(answers, expected, "{request:?}");
         self.versions.check(&*self.t.store, &request, &answers);
@@ -98,7 +98,7 @@ impl<E: Engine> Pair<E> {
         let namespace = *self.random.pick(&NAMESPACES);
         let now = self.t.clock.wall();
         let keys: Vec<_> = (0..5).map(|_| self.key()).collect();
-        let many = self.t.store.multi_get(&CALL, namespace, &keys).await;
+        let many = self.t.store.get_rows(&CALL, namespace, &keys).await;
         for (at, answer) in keys.iter().zip(many) {
             let expected = self.twin.get(namespace, at, now);
             assert_eq!(self.t.get_in(namespace, at).await, expected);

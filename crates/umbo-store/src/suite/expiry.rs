@@ -8,7 +8,9 @@ use crate::suite::Engine;
 use crate::suite::subject::{
     CALL, NS, START, TestSubject, applied, delete, everything, key, put, put_until, whole,
 };
-use crate::{Condition, RangeRequest, SortRange, StoreError, WriteError, WriteRequest, Written};
+use crate::{
+    ByKey as _, Condition, RangeRequest, SortRange, StoreError, WriteError, WriteRequest, Written,
+};
 
 fn at_ms(offset: u64) -> Timestamp {
     Timestamp::from_millis(START.as_millis() + offset)
@@ -20,7 +22,7 @@ async fn seen<E: Engine>(t: &TestSubject<E>, keys: &[Key]) -> [usize; 7] {
     for at in keys {
         got += usize::from(t.get(at).await.is_some());
     }
-    let many = t.store.multi_get(&CALL, NS, keys).await;
+    let many = t.store.get_rows(&CALL, NS, keys).await;
     let many = many.iter().filter(|row| matches!(row, Ok(Some(_))));
     let range = |reverse, keys_only| RangeRequest {
         reverse,
@@ -161,7 +163,7 @@ async fn put_due<E: Engine>(
         not_before: Some(due_at),
         ..t.request(vec![put(at, "v")])
     };
-    let mut answers = t.store.write(&CALL, request).await;
+    let mut answers = t.store.write_rows(&CALL, request).await;
     answers.pop().expect("one answer a mutation")
 }
 

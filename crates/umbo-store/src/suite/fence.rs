@@ -10,8 +10,8 @@ use crate::suite::subject::{
 };
 use crate::suite::{Engine, Restart};
 use crate::{
-    Atomicity, Durability, RangeRequest, RecordsCopy, RecordsRevision, ShardStatus, SortRange,
-    StoreError, WriteError, WriteRequest,
+    Atomicity, ByKey as _, Durability, RangeRequest, RecordsCopy, RecordsRevision, ShardStatus,
+    SortRange, StoreError, WriteError, WriteRequest,
 };
 
 /// Namespaces other than the fenced one.
@@ -43,7 +43,7 @@ impl<E: Engine> TestSubject<E> {
             namespace,
             ..self.request(keys().iter().map(|at| put(at, "v")).collect())
         };
-        for answer in self.store.write(&CALL, request).await {
+        for answer in self.store.write_rows(&CALL, request).await {
             applied(answer);
         }
     }
@@ -56,33 +56,33 @@ impl<E: Engine> TestSubject<E> {
             StoreError::NamespaceGone { shard, namespace }
         };
         let keys = keys();
-        let many = self.store.multi_get(&CALL, NS, &keys).await;
+        let many = self.store.get_rows(&CALL, NS, &keys).await;
         for (at, answer) in keys.iter().zip(many) {
             assert_eq!(answer, Err(gone(at)));
-            assert_eq!(self.store.get(&CALL, NS, at).await, Err(gone(at)));
+            assert_eq!(self.store.get_row(&CALL, NS, at).await, Err(gone(at)));
             let partition = &at.partition;
             for range in [SortRange::default(), SortRange::with_prefix(Bytes::new())] {
                 let request = RangeRequest {
                     range: range.clone(),
                     ..whole(partition.as_bytes())
                 };
-                assert_eq!(self.store.range(&CALL, &request).await, Err(gone(at)));
+                assert_eq!(self.store.range_of(&CALL, &request).await, Err(gone(at)));
             }
             let request = crate::DeleteRangeRequest {
                 partition: partition.clone(),
                 ..self.removal("p", SortRange::default())
             };
-            let removed = self.store.delete_range(&CALL, request).await;
+            let removed = self.store.remove_rows(&CALL, request).await;
             assert_eq!(removed, Err(gone(at)));
         }
-        let scanned = self.store.scan(&CALL, &everything(NS)).await;
-        assert!(
-            matches!(
-                scanned,
-                Err(StoreError::NamespaceGone { namespace: NS, .. })
-            ),
-            "{scanned:?}"
-        );
+        for shard in self.shards_of(&everything(NS)) {
+            let scanned = self.store.scan(&CALL, shard, &everything(NS)).await;
+            let namespace = NS;
+            assert_eq!(
+                scanned.err(),
+                Some(StoreError::NamespaceGone { shard, namespace })
+            );
+        }
         for atomicity in [Atomicity::None, Atomicity::Partition] {
             for durability in [Durability::Sync, Durability::Async] {
                 let mutations = keys.iter().enumerate();
@@ -98,7 +98,7 @@ impl<E: Engine> TestSubject<E> {
                     durability,
                     ..self.request(mutations.collect())
                 };
-                let answers = self.store.write(&CALL, request).await;
+                let answers = self.store.write_rows(&CALL, request).await;
                 for (at, answer) in keys.iter().zip(answers) {
                     assert_eq!(answer, Err(WriteError::Store(gone(at))));
                 }
@@ -129,10 +129,10 @@ impl<E: Engine> TestSubject<E> {
                 namespace,
                 ..self.request(vec![mutation])
             };
-            for answer in self.store.write(&CALL, request).await {
+            for answer in self.store.write_rows(&CALL, request).await {
                 applied(answer);
             }
-            assert!(self.store.get(&CALL, namespace, &at).await.is_ok());
+            assert!(self.store.get_row(&CALL, namespace, &at).await.is_ok());
         }
     }
 
@@ -234,7 +234,7 @@ pub async fn writers_meet_a_fence<E: Engine>() {
                         durability,
                         ..request.clone()
                     };
-                    match store.write(&CALL, request).await.pop() {
+                    match store.write_rows(&CALL, request).await.pop() {
                         Some(Err(WriteError::Store(StoreError::NamespaceGone { .. }))) => return,
                         answer => {
                             applied(answer.expect("one answer"));

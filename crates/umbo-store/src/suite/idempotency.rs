@@ -10,8 +10,8 @@ use crate::idempotency::{DIGEST_LEN, Idempotency};
 use crate::suite::subject::{CALL, NS, START, TestSubject, WriteResult, applied, delete, key, put};
 use crate::suite::{Engine, Restart};
 use crate::{
-    Atomicity, CallContext, Change, Condition, Durability, Mutation, NUMBER_TYPE, StoreError,
-    WriteError, WriteRequest, Written,
+    Atomicity, ByKey as _, CallContext, Change, Condition, Durability, Mutation, NUMBER_TYPE,
+    StoreError, WriteError, WriteRequest, Written,
 };
 
 /// Instant until which the records of most cases are kept.
@@ -61,7 +61,7 @@ impl<E: Engine> TestSubject<E> {
             idempotency: Some(idempotency.clone()),
             ..self.request(mutations)
         };
-        self.store.write(&CALL, request).await
+        self.store.write_rows(&CALL, request).await
     }
 
     async fn one_once(&self, mutation: Mutation, idempotency: &Idempotency) -> WriteResult {
@@ -132,7 +132,7 @@ pub async fn a_key_is_that_of_one_request<E: Engine>() {
         idempotency: Some(other.clone()),
         ..t.request(vec![put(&at, "n")])
     };
-    assert!(!applied(t.store.write(&CALL, request).await.remove(0)).is_replayed);
+    assert!(!applied(t.store.write_rows(&CALL, request).await.remove(0)).is_replayed);
     t.clock
         .set_wall(Timestamp::from_millis(KEPT.as_millis() - 1));
     assert_eq!(t.one_once(put(&at, "two"), &other).await, mismatch);
@@ -194,7 +194,7 @@ pub async fn an_atomic_group_is_replayed_whole<E: Engine>() {
             idempotency: Some(idempotency.clone()),
             ..t.request(vec![add(&one, 1), add(&two, 1).when(condition)])
         };
-        t.store.write(&CALL, request).await
+        t.store.write_rows(&CALL, request).await
     };
     let (refused, granted) = (once(1, 1, 2), once(2, 1, 2));
     let aborted = WriteError::GroupAborted { index: 1 };
@@ -231,7 +231,7 @@ pub async fn equal_requests_in_flight_are_applied_once<E: Engine>() {
                 },
                 ..t.request(vec![add(&at, 7)])
             };
-            senders.spawn(async move { store.write(&CALL, request).await.remove(0) });
+            senders.spawn(async move { store.write_rows(&CALL, request).await.remove(0) });
         }
         let answers: Vec<Written> = senders.join_all().await.into_iter().map(applied).collect();
         assert_eq!(answers.iter().filter(|one| !one.is_replayed).count(), 1);
@@ -259,7 +259,7 @@ pub async fn a_late_write_leaves_no_record<E: Engine>() {
         ..t.request(vec![add(&at, 1)])
     };
     let late = CallContext::internal_until(deadline);
-    let answer = t.store.write(&late, request).await.remove(0);
+    let answer = t.store.write_rows(&late, request).await.remove(0);
     let is_late = matches!(
         answer,
         Err(WriteError::Store(StoreError::DeadlinePassed { .. }))
@@ -392,7 +392,7 @@ pub async fn records_outlive_a_restart<E: Restart>() {
             },
             ..t.request(vec![add(&key([n % 4], "n"), 1)])
         };
-        first.push(applied(t.store.write(&CALL, request).await.remove(0)));
+        first.push(applied(t.store.write_rows(&CALL, request).await.remove(0)));
     }
     let t = t.close_and_restart().await;
     for (n, first) in (0_u8..).zip(first) {

@@ -9,8 +9,8 @@ use umbo_types::{Clock, Key, LargeRef, UploadId, Value};
 use crate::suite::subject::{CALL, NS, TestSubject, applied, delete, key, put, served, whole};
 use crate::suite::{Engine, Restart};
 use crate::{
-    Change, ChunkRequest, Condition, DeleteRangeRequest, Durability, Mutation, READ_GRACE,
-    UPLOAD_IDLE, UploadStep, WriteError,
+    ByKey as _, Change, ChunkRequest, Condition, DeleteRangeRequest, Durability, Mutation,
+    READ_GRACE, UPLOAD_IDLE, UploadStep, WriteError,
 };
 
 /// Length of the last chunk of the values here, which have two.
@@ -75,7 +75,7 @@ async fn chunk<E: Engine>(t: &TestSubject<E>, at: &Key, id: u8, index: u32) -> O
         large: large(id),
         index,
     };
-    served(t.store.chunk(&CALL, at, &request).await)
+    served(t.store.chunk_of(&CALL, at, &request).await)
 }
 
 async fn is_kept<E: Engine>(t: &TestSubject<E>, at: &Key, id: u8) -> bool {
@@ -185,7 +185,7 @@ pub async fn a_large_value_goes_with_its_last_row<E: Engine>() {
         rows_max: 100,
         durability: Durability::Sync,
     };
-    served(t.store.delete_range(&CALL, removal).await);
+    served(t.store.remove_rows(&CALL, removal).await);
     assert!(is_reclaimed(&t, &one, 2).await, "removed with its range");
 }
 

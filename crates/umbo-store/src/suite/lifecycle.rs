@@ -11,8 +11,8 @@ use umbo_types::{Clock, Deadline};
 use crate::suite::Engine;
 use crate::suite::subject::{CALL, NS, TestSubject, applied, key, put, value, whole};
 use crate::{
-    Atomicity, CallContext, Condition, Outcome, ShardState, ShardStatus, SortRange, StoreError,
-    WriteError, WriteRequest,
+    Atomicity, ByKey as _, CallContext, Condition, Outcome, ShardState, ShardStatus, SortRange,
+    StoreError, WriteError, WriteRequest,
 };
 
 /// A write whose deadline has passed, by any time, is refused with that error and not applied.
@@ -31,7 +31,7 @@ pub async fn a_late_write_is_refused<E: Engine>() {
                 atomicity,
                 ..t.request(vec![put(&at, "late"), put(&key("p", "new"), "late")])
             };
-            for answer in t.store.write(&late, request).await {
+            for answer in t.store.write_rows(&late, request).await {
                 let error = answer.expect_err("it is late");
                 assert_eq!(error, WriteError::Store(refused.clone()));
                 assert_eq!(error.outcome(), Outcome::NotApplied);
@@ -39,7 +39,7 @@ pub async fn a_late_write_is_refused<E: Engine>() {
         }
         let request = t.removal("p", SortRange::default());
         assert_eq!(
-            t.store.delete_range(&late, request).await,
+            t.store.remove_rows(&late, request).await,
             Err(refused.clone())
         );
         let rows = t.walk(&whole("p")).await;
@@ -48,7 +48,7 @@ pub async fn a_late_write_is_refused<E: Engine>() {
     let in_time = Deadline::after(t.clock.monotonic(), Duration::from_mins(1));
     let in_time = CallContext::internal_until(in_time);
     let request = t.request(vec![put(&at, "in time")]);
-    for answer in t.store.write(&in_time, request).await {
+    for answer in t.store.write_rows(&in_time, request).await {
         assert!(applied(answer).existed);
     }
     assert_eq!(t.get(&at).await.expect("present").value, value("in time"));
@@ -73,7 +73,7 @@ pub async fn a_dropped_write_is_whole_or_withdrawn<E: Engine>() {
             ..t.request(rows.collect())
         };
         let store = Arc::clone(&t.store);
-        let mut write = store.write(&CALL, request);
+        let mut write = store.write_rows(&CALL, request);
         if let Poll::Ready(answers) = begin(&mut write) {
             assert!(answers.iter().all(Result::is_ok));
         }
@@ -104,7 +104,7 @@ pub async fn a_dropped_write_never_undoes_a_later_one<E: Engine>() {
     let keys: Vec<_> = (0..100).map(|n| key(format!("p{n}"), "s")).collect();
     for at in &keys {
         let store = Arc::clone(&t.store);
-        let mut early = store.write(&CALL, t.request(vec![put(at, "early")]));
+        let mut early = store.write_rows(&CALL, t.request(vec![put(at, "early")]));
         let _ = begin(&mut early);
         drop(early);
         t.put(at, "late").await;
@@ -121,9 +121,9 @@ pub async fn writes_and_removals_of_a_partition_are_in_order<E: Engine>() {
     let [early, late] = [key("p", "early"), key("p", "late")];
     for _ in 0..50 {
         let store = &t.store;
-        let mut first = store.write(&CALL, t.request(vec![put(&early, "v"), put(&late, "v")]));
-        let mut removal = store.delete_range(&CALL, t.removal("p", SortRange::default()));
-        let mut second = store.write(&CALL, t.request(vec![put(&late, "again")]));
+        let mut first = store.write_rows(&CALL, t.request(vec![put(&early, "v"), put(&late, "v")]));
+        let mut removal = store.remove_rows(&CALL, t.removal("p", SortRange::default()));
+        let mut second = store.write_rows(&CALL, t.request(vec![put(&late, "again")]));
         let first_answer = begin(&mut first);
         let removed = begin(&mut removal);
         let second_answer = begin(&mut second);
@@ -161,7 +161,7 @@ pub async fn concurrent_writers_are_put_in_order<E: Engine>() {
             tokio::spawn(async move {
                 let mut versions = Vec::new();
                 for (n, request) in (0..).zip(requests) {
-                    let answer = store.write(&CALL, request).await.pop();
+                    let answer = store.write_rows(&CALL, request).await.pop();
                     let written = applied(answer.expect("one answer"));
                     versions.push((written.version, [writer, n]));
                 }
@@ -191,7 +191,7 @@ pub async fn one_of_many_creators_wins<E: Engine>() {
             .map(|writer| {
                 let store = Arc::clone(&t.store);
                 let request = t.request(vec![put(&at, [writer]).when(Condition::Absent)]);
-                tokio::spawn(async move { store.write(&CALL, request).await.pop() })
+                tokio::spawn(async move { store.write_rows(&CALL, request).await.pop() })
             })
             .collect();
         let mut winners = Vec::new();
@@ -225,7 +225,7 @@ pub async fn conditional_increments_lose_nothing<E: Engine>() {
                 let mut raised = 0;
                 while raised < 10 {
                     let row = store
-                        .get(&CALL, NS, &at)
+                        .get_row(&CALL, NS, &at)
                         .await
                         .expect("served")
                         .expect("present");
@@ -236,7 +236,7 @@ pub async fn conditional_increments_lose_nothing<E: Engine>() {
                         mutations: vec![put(&at, next.to_be_bytes()).when(condition)],
                         ..template.clone()
                     };
-                    raised += u32::from(store.write(&CALL, request).await[0].is_ok());
+                    raised += u32::from(store.write_rows(&CALL, request).await[0].is_ok());
                 }
             })
         })
@@ -287,14 +287,14 @@ pub async fn a_closed_store_takes_no_writes<E: Engine>() {
             atomicity,
             ..t.request(mutations().collect())
         };
-        let answers = t.store.write(&CALL, request).await;
+        let answers = t.store.write_rows(&CALL, request).await;
         assert_eq!(answers.len(), 20);
         for answer in answers {
             assert_eq!(answer, Err(WriteError::Store(StoreError::Closing)));
         }
     }
     let removal = t.removal("p", SortRange::default());
-    let removed = t.store.delete_range(&CALL, removal).await;
+    let removed = t.store.remove_rows(&CALL, removal).await;
     assert_eq!(removed, Err(StoreError::Closing));
     t.store.close().await;
 }

@@ -8,7 +8,8 @@ use umbo_types::NamespaceId;
 use crate::suite::subject::{CALL, NS, TestSubject, applied, key, put};
 use crate::suite::{Engine, Restart};
 use crate::{
-    Condition, LoadRun, RecordsCopy, RecordsRevision, StoreError, WriteError, WriteRequest, Written,
+    ByKey as _, Condition, LoadRun, RecordsCopy, RecordsRevision, StoreError, WriteError,
+    WriteRequest, Written,
 };
 
 /// Bytes of the parts of a load.
@@ -25,7 +26,7 @@ impl<E: Engine> TestSubject<E> {
             run: Some(run),
             ..self.request(vec![put(&key(partition, ""), [run.number as u8])])
         };
-        let mut answers = self.store.write(&CALL, request).await;
+        let mut answers = self.store.write_rows(&CALL, request).await;
         answers.pop().expect("one answer a mutation")
     }
 
@@ -71,7 +72,7 @@ pub async fn a_refused_mutation_of_a_run_counts<E: Engine>() {
         run: Some(run(2)),
         ..t.request(vec![absent])
     };
-    let refused = t.store.write(&CALL, request).await.pop();
+    let refused = t.store.write_rows(&CALL, request).await.pop();
     assert!(
         matches!(refused, Some(Err(WriteError::ConditionFailed { .. }))),
         "{refused:?}"

@@ -1,14 +1,15 @@
 //! Single rows: put, get, delete, multi-get, the fields of a value, and namespaces.
 
 use bytes::Bytes;
-use umbo_types::limits::{CONTENT_FIELD_LEN_MAX, VALUE_LEN_MAX};
+use umbo_types::limits::{CONTENT_FIELD_LEN_MAX, MULTI_GET_BYTES_MAX, VALUE_LEN_MAX};
 use umbo_types::{NamespaceId, Row, Timestamp, Value};
 
 use crate::suite::Engine;
+use crate::suite::seeded::Seeded;
 use crate::suite::subject::{
     CALL, NS, START, TestSubject, applied, everything, key, put, put_until, value, whole,
 };
-use crate::{Change, Condition, Durability, Mutation, WriteRequest};
+use crate::{ByKey as _, Change, Condition, Durability, Mutation, Outcome, WriteRequest};
 
 /// A row is read as it was written, with the version in the answer of the write.
 pub async fn get_returns_what_was_put<E: Engine>() {
@@ -90,7 +91,7 @@ pub async fn an_async_write_is_visible_at_once<E: Engine>() {
             ..t.request(vec![put(&at, "v")])
         };
         t.store
-            .write(&CALL, request)
+            .write_rows(&CALL, request)
             .await
             .into_iter()
             .for_each(|answer| {
@@ -110,7 +111,7 @@ pub async fn values_of_every_size_come_back<E: Engine>() {
         t.put(&key("p", size.to_be_bytes()), bytes(size)).await;
     }
     let keys = sizes.map(|size| key("p", size.to_be_bytes()));
-    let many = t.store.multi_get(&CALL, NS, &keys).await;
+    let many = t.store.get_rows(&CALL, NS, &keys).await;
     let ranged = t.walk(&whole("p")).await;
     let scanned = t.scan(&everything(NS)).await;
     assert_eq!([many.len(), ranged.len(), scanned.len()], [sizes.len(); 3]);
@@ -160,7 +161,7 @@ pub async fn content_fields_are_kept<E: Engine>() {
 /// A multi-get answers in the order of its keys, duplicates and absent keys included.
 pub async fn multi_get_answers_in_order<E: Engine>() {
     let t = TestSubject::<E>::fresh().await;
-    assert!(t.store.multi_get(&CALL, NS, &[]).await.is_empty());
+    assert!(t.store.get_rows(&CALL, NS, &[]).await.is_empty());
     let present: Vec<_> = (0..40).map(|n| key(format!("p{n}"), "s")).collect();
     for at in &present {
         t.put(at, at.partition.as_bytes()).await;
@@ -171,12 +172,58 @@ pub async fn multi_get_answers_in_order<E: Engine>() {
         asked.push(key(at.partition.as_bytes(), "absent"));
         asked.push(present[3].clone());
     }
-    let answers = t.store.multi_get(&CALL, NS, &asked).await;
+    let answers = t.store.get_rows(&CALL, NS, &asked).await;
     assert_eq!(answers.len(), asked.len());
     for (at, answer) in asked.iter().zip(answers) {
         let found = answer.expect("served").map(|row| row.value.bytes);
         let expected = (at.sort.as_bytes() == b"s").then(|| at.partition.as_bytes());
         assert_eq!(found.as_deref(), expected);
+    }
+}
+
+/// A write that has rows of another shard than that which is asked is refused before it begins, and so is a read.
+pub async fn rows_of_another_shard_are_refused<E: Engine>() {
+    let t = TestSubject::<E>::fresh().await;
+    let own = key("p", "s");
+    let shard = t.store.shard_of(NS, &own);
+    let others = (0..1_000).map(|n| key(format!("p{n}"), "s"));
+    let mut others = others.filter(|at| t.store.shard_of(NS, at) != shard);
+    let Some(other) = others.next() else {
+        return;
+    };
+    let request = t.request(vec![put(&own, "1"), put(&other, "2")]);
+    let answers = t.store.write(&CALL, shard, request).await;
+    assert_eq!(answers.len(), 2);
+    for answer in answers {
+        assert_eq!(
+            answer.map_err(|error| error.outcome()),
+            Err(Outcome::NotApplied)
+        );
+    }
+    let keys = [own, other];
+    for row in t.store.multi_get(&CALL, shard, NS, &keys).await {
+        assert!(row.is_err());
+    }
+    for at in &keys {
+        assert_eq!(t.get(at).await, None);
+    }
+}
+
+/// A multi-get ends with the row with which its values are as long as they may be.
+pub async fn a_long_multi_get_ends_early<E: Engine>() {
+    let t = TestSubject::<E>::fresh().await;
+    let at = key("p", "s");
+    // Noise, which no form of a value makes shorter.
+    let mut random = Seeded::new(7);
+    let noise = (0..VALUE_LEN_MAX).map(|_| random.below(256) as u8);
+    let noise: Vec<u8> = noise.collect();
+    t.put(&at, &noise).await;
+    let keys = vec![at.clone(); 2 * MULTI_GET_BYTES_MAX / VALUE_LEN_MAX];
+    let shard = t.store.shard_of(NS, &at);
+    let rows = t.store.multi_get(&CALL, shard, NS, &keys).await;
+    assert_eq!(rows.len(), keys.len() / 2);
+    for row in rows {
+        assert_eq!(row.expect("served").expect("present").value.bytes, noise);
     }
 }
 
@@ -191,7 +238,7 @@ pub async fn namespaces_are_isolated<E: Engine>() {
             namespace,
             ..t.request(vec![put(&at, namespace.0.to_string())])
         };
-        for answer in t.store.write(&CALL, request).await {
+        for answer in t.store.write_rows(&CALL, request).await {
             assert!(!applied(answer).existed, "seen through a namespace");
         }
     }

@@ -13,7 +13,7 @@ use crate::suite::seen::sorts;
 use crate::suite::subject::{
     CALL, START, TestSubject, applied, delete, key, put, put_until, served, whole,
 };
-use crate::{Atomicity, Page, RangeRequest, RowBatch, SortRange, WriteRequest};
+use crate::{Atomicity, ByKey as _, Page, RangeRequest, RowBatch, SortRange, WriteRequest};
 
 /// Chunk sizes around every edge case of the walks here.
 const CHUNKS: [u32; 5] = [1, 2, 3, 7, 10_000];
@@ -69,9 +69,12 @@ pub async fn ranges_agree_with_a_sorted_twin<E: Engine>() {
         let rows: Vec<_> = rows.map(|row| (row.sort, row.value)).collect();
         assert_eq!(rows, expected, "{request:?}");
         // The rows are the same where a sink takes them.
-        let page = served(t.store.range(&CALL, &request).await);
+        let page = served(t.store.range_of(&CALL, &request).await);
         let mut rows = RowBatch::default();
-        let rest = served(t.store.range_into(&CALL, &request, &mut rows).await);
+        let map = t.store.shard_map();
+        let shard = map.locate(request.namespace, &request.partition);
+        let rest = t.store.range_into(&CALL, shard, &request, &mut rows);
+        let rest = served(rest.await);
         assert!(rest.rows.is_empty());
         assert_eq!(Page { rows, ..rest }, page, "{request:?}");
     }
@@ -327,7 +330,7 @@ pub async fn a_chunk_is_one_snapshot<E: Engine>() {
     let store = Arc::clone(&t.store);
     let writer = tokio::spawn(async move {
         for request in requests {
-            for answer in store.write(&CALL, request).await {
+            for answer in store.write_rows(&CALL, request).await {
                 applied(answer);
             }
         }
@@ -378,7 +381,11 @@ pub async fn chunks_are_bounded_by_what_is_read<E: Engine>() {
         };
         let mut rows = 0;
         loop {
-            let page = t.store.range(&CALL, &request).await.expect("it is there");
+            let page = t
+                .store
+                .range_of(&CALL, &request)
+                .await
+                .expect("it is there");
             assert!(page.touched.bytes < bound, "{:?}", page.touched);
             let read = page.rows.len() as u64;
             assert_eq!(
@@ -394,7 +401,11 @@ pub async fn chunks_are_bounded_by_what_is_read<E: Engine>() {
     t.clock.set_wall(soon);
     let (mut request, mut touched) = (whole("gone"), 0);
     loop {
-        let page = t.store.range(&CALL, &request).await.expect("it is there");
+        let page = t
+            .store
+            .range_of(&CALL, &request)
+            .await
+            .expect("it is there");
         assert!(page.rows.is_empty() && page.touched.bytes < bound);
         touched += page.touched.rows;
         let Some(last) = page.resume_after else { break };

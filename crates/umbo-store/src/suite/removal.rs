@@ -6,7 +6,7 @@ use umbo_types::Timestamp;
 use crate::suite::Engine;
 use crate::suite::seen::sorts;
 use crate::suite::subject::{CALL, START, TestSubject, key, put, put_until, whole};
-use crate::{DeleteRangeRequest, Deleted, SortRange};
+use crate::{ByKey as _, DeleteRangeRequest, Deleted, SortRange};
 
 /// A range is removed at any step size, with exact sums, and no other row is touched.
 pub async fn a_range_is_removed_in_steps<E: Engine>() {
@@ -54,7 +54,7 @@ pub async fn a_step_removes_from_the_front<E: Engine>() {
     while removed < 10 {
         let step = t
             .store
-            .delete_range(&CALL, request.clone())
+            .remove_rows(&CALL, request.clone())
             .await
             .expect("served");
         assert!((1..=4).contains(&step.rows), "rows are there to remove");

@@ -10,8 +10,8 @@ use crate::suite::subject::{
     CALL, NS, START, TestSubject, applied, delete, everything, key, put, put_until, whole,
 };
 use crate::{
-    Atomicity, Change, Condition, Durability, Mutation, SortRange, StoreError, WriteError,
-    WriteRequest,
+    Atomicity, ByKey as _, Change, Condition, Durability, Mutation, SortRange, StoreError,
+    WriteError, WriteRequest,
 };
 
 /// Every acknowledged row is there after a restart, whole, and no removed one is.
@@ -120,7 +120,7 @@ pub async fn closing_keeps_async_writes<E: Restart>() {
             durability: Durability::Async,
             ..t.request(vec![put(&key([n + 1], "s"), [n])])
         };
-        for answer in t.store.write(&CALL, request).await {
+        for answer in t.store.write_rows(&CALL, request).await {
             applied(answer);
         }
     }
@@ -147,7 +147,7 @@ pub async fn a_close_amid_writes_is_clean<E: Restart>() {
                         mutations: rows.collect(),
                         ..template.clone()
                     };
-                    let answers = store.write(&CALL, request).await;
+                    let answers = store.write_rows(&CALL, request).await;
                     if answers.iter().all(Result::is_ok) {
                         continue;
                     }

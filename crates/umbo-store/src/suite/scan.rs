@@ -11,13 +11,12 @@ use crate::suite::seen::Seen;
 use crate::suite::subject::{
     CALL, NS, START, TestSubject, applied, delete, everything, key, put, put_until, served,
 };
-use crate::{RowBatch, ScanPage, ScanRequest, WriteRequest};
+use crate::{ByKey as _, RowBatch, ScanPage, ScanRequest, WriteRequest};
 
 /// Returns segment `segment` of `segments` of the namespace.
 fn part(segment: u32, segments: u32) -> ScanRequest {
     ScanRequest {
         slots: ShardMap::segment(segment, segments).expect("there is such a segment"),
-        shard: None,
         ..everything(NS)
     }
 }
@@ -40,7 +39,7 @@ async fn fill<E: Engine>(t: &TestSubject<E>) -> BTreeSet<(Vec<u8>, Vec<u8>)> {
             namespace,
             ..t.request(mutations.clone())
         };
-        for answer in t.store.write(&CALL, request).await {
+        for answer in t.store.write_rows(&CALL, request).await {
             applied(answer);
         }
     }
@@ -96,11 +95,14 @@ pub async fn scanned_rows_are_whole<E: Engine>() {
     request.keys_only = true;
     assert_eq!(t.scan(&request).await, rows);
     // The rows of a page are the same where a sink takes them.
-    let page = served(t.store.scan(&CALL, &request).await);
-    let mut rows = RowBatch::default();
-    let rest = served(t.store.scan_into(&CALL, &request, &mut rows).await);
-    assert!(rest.rows.is_empty());
-    assert_eq!(ScanPage { rows, ..rest }, page);
+    for shard in t.shards_of(&request) {
+        let page = served(t.store.scan(&CALL, shard, &request).await);
+        let mut rows = RowBatch::default();
+        let rest = t.store.scan_into(&CALL, shard, &request, &mut rows);
+        let rest = served(rest.await);
+        assert!(rest.rows.is_empty());
+        assert_eq!(ScanPage { rows, ..rest }, page);
+    }
 }
 
 /// Equal scans of equal rows give equal orders, whatever the chunks.
@@ -126,8 +128,12 @@ pub async fn scan_chunks_are_bounded<E: Engine>() {
     let t = TestSubject::<E>::fresh().await;
     let large = (0..20_u8).map(|n| put(&key([n + 1], ""), vec![n; 100_000]));
     t.write(large.collect()).await;
-    let (_, resume_after) = t.scan_chunk(&everything(NS)).await;
-    assert!(resume_after.is_some(), "one chunk holds all of it");
+    let mut are_cut = 0;
+    for shard in t.shards_of(&everything(NS)) {
+        let (_, resume_after) = t.scan_chunk(shard, &everything(NS)).await;
+        are_cut += u64::from(resume_after.is_some());
+    }
+    assert!(are_cut > 0, "one chunk holds all of a shard");
     assert_eq!(t.scan(&everything(NS)).await.len(), 20);
 }
 
@@ -158,18 +164,23 @@ pub async fn scans_pass_over_expired_rows<E: Engine>() {
 pub async fn scans_survive_changes_between_chunks<E: Engine>() {
     let t = TestSubject::<E>::fresh().await;
     let expected = fill(&t).await;
-    let mut request = ScanRequest {
+    let all = ScanRequest {
         rows_max: 7,
         ..everything(NS)
     };
+    let mut shards = t.shards_of(&all).into_iter().peekable();
+    let mut request = all.clone();
     let mut found = Vec::new();
     let mut n = 0_u8;
-    loop {
-        let (rows, resume_after) = t.scan_chunk(&request).await;
+    while let Some(&shard) = shards.peek() {
+        let (rows, resume_after) = t.scan_chunk(shard, &request).await;
         found.extend(names(rows));
-        let Some(position) = resume_after else { break };
+        let Some(at) = resume_after else {
+            shards.next();
+            request = all.clone();
+            continue;
+        };
         // Guests everywhere, and the row the scan stands on goes, for good where it is a guest.
-        let at = position.key.clone();
         n += 1;
         let guest = |n: u8| key([b'p', n], "guest");
         t.write(vec![
@@ -179,8 +190,8 @@ pub async fn scans_survive_changes_between_chunks<E: Engine>() {
             delete(&guest(n / 2)),
         ])
         .await;
-        request.after = Some(position);
-        let (peeked, _) = t.scan_chunk(&request).await;
+        request.after = Some(at.clone());
+        let (peeked, _) = t.scan_chunk(shard, &request).await;
         let at = (at.partition.as_bytes().into(), at.sort.as_bytes().into());
         assert!(!names(peeked).contains(&at), "given again");
     }

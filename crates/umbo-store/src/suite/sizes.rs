@@ -7,7 +7,7 @@ use umbo_types::NamespaceId;
 
 use crate::suite::subject::{CALL, NS, TestSubject, delete, key, put};
 use crate::suite::{Engine, Restart};
-use crate::{Durability, ShardStatus, SortRange, WriteRequest};
+use crate::{ByKey as _, Durability, ShardStatus, SortRange, WriteRequest};
 
 const OTHER: NamespaceId = NamespaceId(8);
 const PARTITIONS: [&str; 10] = ["a", "b", "c", "d", "e", "f", "g", "h", "i", "j"];
@@ -79,7 +79,7 @@ async fn fill<E: Engine>(t: &TestSubject<E>) -> NamespaceSums {
         durability: Durability::Async,
         ..t.request(vec![put(&key("p", "s"), "v")])
     };
-    for answer in t.store.write(&CALL, elsewhere).await {
+    for answer in t.store.write_rows(&CALL, elsewhere).await {
         answer.expect("the store serves");
     }
     let rows = |sizes: &NamespaceSums, id| sizes.get(&id).map_or(0, |size| size.0);

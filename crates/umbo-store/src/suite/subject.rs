@@ -7,14 +7,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use umbo_types::{Clock, Key, NamespaceId, Row, Timestamp, Value, Version};
+use umbo_types::{Clock, Key, NamespaceId, Row, ShardId, Timestamp, Value, Version};
 
 use crate::suite::seen::{Seen, check_limits};
 use crate::suite::{Engine, Restart};
 use crate::{
-    Atomicity, CallContext, Change, Condition, DeleteRangeRequest, Deleted, Durability,
-    ManualClock, Mutation, RangeRequest, ScanPosition, ScanRequest, ShardStatus, SortRange, Store,
-    StoreError, WriteError, WriteRequest, Written,
+    Atomicity, ByKey as _, CallContext, Change, Condition, DeleteRangeRequest, Deleted, Durability,
+    ManualClock, Mutation, RangeRequest, ScanRequest, ShardStatus, SortRange, Store, StoreError,
+    WriteError, WriteRequest, Written,
 };
 
 /// Namespace of most cases.
@@ -98,7 +98,6 @@ pub(super) fn everything(namespace: NamespaceId) -> ScanRequest {
     ScanRequest {
         namespace,
         slots: 0..=umbo_routing::SLOTS - 1,
-        shard: None,
         after: None,
         rows_max: u32::MAX,
         bytes_max: u32::MAX,
@@ -147,7 +146,7 @@ impl<E: Engine> TestSubject<E> {
 
     pub(super) async fn write(&self, mutations: Vec<Mutation>) -> Vec<WriteResult> {
         let asked = mutations.len();
-        let answers = self.store.write(&CALL, self.request(mutations)).await;
+        let answers = self.store.write_rows(&CALL, self.request(mutations)).await;
         assert_eq!(answers.len(), asked, "one answer a mutation");
         answers
     }
@@ -157,7 +156,7 @@ impl<E: Engine> TestSubject<E> {
             atomicity: Atomicity::Partition,
             ..self.request(mutations)
         };
-        self.store.write(&CALL, request).await
+        self.store.write_rows(&CALL, request).await
     }
 
     pub(super) async fn write_one(&self, mutation: Mutation) -> WriteResult {
@@ -178,7 +177,7 @@ impl<E: Engine> TestSubject<E> {
     }
 
     pub(super) async fn get_in(&self, namespace: NamespaceId, key: &Key) -> Option<Row> {
-        served(self.store.get(&CALL, namespace, key).await)
+        served(self.store.get_row(&CALL, namespace, key).await)
     }
 
     /// Returns the value that a reader sees.
@@ -188,7 +187,7 @@ impl<E: Engine> TestSubject<E> {
 
     /// Reads one chunk and checks what holds for every chunk.
     pub(super) async fn chunk(&self, request: &RangeRequest) -> (Vec<Seen>, Option<Bytes>) {
-        let page = served(self.store.range(&CALL, request).await);
+        let page = served(self.store.range_of(&CALL, request).await);
         let rows: Vec<Seen> = page.rows.iter().map(Seen::new).collect();
         check_limits(&rows, request.rows_max, request.bytes_max);
         let is_after = |one: &[u8], other: &[u8]| {
@@ -229,12 +228,18 @@ impl<E: Engine> TestSubject<E> {
         panic!("the walk never ends");
     }
 
-    /// Reads one chunk of a scan and checks what holds for every chunk.
+    /// Returns the shards that have any of the slots of a scan.
+    pub(super) fn shards_of(&self, request: &ScanRequest) -> Vec<ShardId> {
+        self.store.shard_map().owners_of(request.slots.clone())
+    }
+
+    /// Reads one chunk of a scan of a shard and checks what holds for every chunk.
     pub(super) async fn scan_chunk(
         &self,
+        shard: ShardId,
         request: &ScanRequest,
-    ) -> (Vec<Seen>, Option<ScanPosition>) {
-        let page = served(self.store.scan(&CALL, request).await);
+    ) -> (Vec<Seen>, Option<Key>) {
+        let page = served(self.store.scan(&CALL, shard, request).await);
         let rows: Vec<Seen> = page.rows.iter().map(Seen::new).collect();
         check_limits(&rows, request.rows_max, request.bytes_max);
         let map = self.store.shard_map();
@@ -243,26 +248,31 @@ impl<E: Engine> TestSubject<E> {
             let slot = map.slot(request.namespace, &partition);
             assert!(request.slots.contains(&slot.index()), "not in the segment");
         }
-        if let Some(position) = &page.resume_after {
-            let owner = map.locate(request.namespace, &position.key.partition);
-            assert_eq!(position.shard, owner, "the position names another shard");
+        if let Some(last) = &page.resume_after {
+            let owner = map.locate(request.namespace, &last.partition);
+            assert_eq!(shard, owner, "the position is of another shard");
         }
         (rows, page.resume_after)
     }
 
-    /// Reads a scan to its end, chunk by chunk.
+    /// Reads a scan to its end, shard by shard and chunk by chunk.
     pub(super) async fn scan(&self, request: &ScanRequest) -> Vec<Seen> {
-        let mut request = request.clone();
         let mut rows = Vec::new();
-        for _ in 0..STEPS_MAX {
-            let (chunk, resume_after) = self.scan_chunk(&request).await;
-            rows.extend(chunk);
-            if resume_after.is_none() {
-                return rows;
+        for shard in self.shards_of(request) {
+            let mut request = request.clone();
+            let mut steps = 0;
+            loop {
+                let (chunk, resume_after) = self.scan_chunk(shard, &request).await;
+                rows.extend(chunk);
+                if resume_after.is_none() {
+                    break;
+                }
+                request.after = resume_after;
+                steps += 1;
+                assert!(steps < STEPS_MAX, "the scan never ends");
             }
-            request.after = resume_after;
         }
-        panic!("the scan never ends");
+        rows
     }
 
     /// Returns a request to remove rows of a partition.
@@ -282,7 +292,7 @@ impl<E: Engine> TestSubject<E> {
     pub(super) async fn remove(&self, mut request: DeleteRangeRequest) -> Deleted {
         let mut sum = Deleted::default();
         for _ in 0..STEPS_MAX {
-            let step = served(self.store.delete_range(&CALL, request.clone()).await);
+            let step = served(self.store.remove_rows(&CALL, request.clone()).await);
             assert!(step.rows <= request.rows_max.into(), "too many rows a step");
             sum.rows += step.rows;
             sum.bytes += step.bytes;

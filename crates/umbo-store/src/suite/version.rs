@@ -9,7 +9,7 @@ use crate::suite::seeded::Seeded;
 use crate::suite::subject::{CALL, START, TestSubject, applied, delete, key, put, put_until};
 use crate::suite::versions::Versions;
 use crate::suite::{Engine, Restart};
-use crate::{Condition, Mutation, SortRange, WriteRequest};
+use crate::{ByKey as _, Condition, Mutation, SortRange, WriteRequest};
 
 impl Versions {
     /// Writes, and checks the versions that are given.
@@ -27,7 +27,7 @@ impl Versions {
     }
 
     async fn send<E: Engine>(&mut self, t: &TestSubject<E>, request: WriteRequest) {
-        let answers = t.store.write(&CALL, request.clone()).await;
+        let answers = t.store.write_rows(&CALL, request.clone()).await;
         assert!(answers.iter().all(Result::is_ok));
         self.check(&*t.store, &request, &answers);
     }
@@ -78,7 +78,7 @@ pub async fn versions_stay_near_the_clock<E: Engine>() {
             proposed: Version(proposed),
             ..t.request(vec![put(&at, "v")])
         };
-        let answer = t.store.write(&CALL, request).await.pop();
+        let answer = t.store.write_rows(&CALL, request).await.pop();
         let version = applied(answer.expect("one answer")).version;
         assert!(version > before && version.0 < latest.0 + 10, "{version:?}");
         before = version;

@@ -11,6 +11,7 @@ use umbo_store::{
     CallContext, Capabilities, ManualClock, MemoryStore, Page, RangeRequest, RowBatch, RowRef,
     Store, StoreError, VersionOrder, WrappedStore,
 };
+use umbo_types::ShardId;
 
 /// Writers of which each has a partition, and readers that do not see all of them at the same instant.
 #[derive(Debug)]
@@ -47,10 +48,15 @@ impl WrappedStore for SeveralWriters {
     }
 
     /// Reads the first row of a chunk some time before the others.
-    async fn range(&self, call: &CallContext, request: &RangeRequest) -> Result<Page, StoreError> {
-        let before = self.rows.range(call, request).await?;
+    async fn range(
+        &self,
+        call: &CallContext,
+        shard: ShardId,
+        request: &RangeRequest,
+    ) -> Result<Page, StoreError> {
+        let before = self.rows.range(call, shard, request).await?;
         yield_now().await;
-        let mut page = self.rows.range(call, request).await?;
+        let mut page = self.rows.range(call, shard, request).await?;
         let shape = |rows: &RowBatch| -> Vec<_> {
             let shape = |row: RowRef<'_>| (row.sort.to_vec(), row.value.len());
             rows.iter().map(shape).collect()

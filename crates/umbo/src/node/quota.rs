@@ -162,10 +162,8 @@ impl ShardQuota for ShardQuotas {
             ticket: None,
             price_multiplier: PriceMultiplier::NONE,
         };
-        let shares = charge.shares.iter();
-        let shares: Vec<_> = shares
-            .map(|&(shard, parts)| ShardShare { shard, parts })
-            .collect();
+        let (shard, parts) = charge.share;
+        let shares = [ShardShare { shard, parts }];
         let kind = WorkKind::of(charge);
         if charge.is_continued {
             let part = self.limiter.go_on(&request, &shares, now);
@@ -231,11 +229,10 @@ impl ChargeHandle for PartialCharge {
 impl WorkKind {
     fn of(charge: &ShardCharge<'_>) -> Self {
         let operation = charge.operation;
-        let keys = charge.shares.iter().map(|&(_, parts)| u64::from(parts));
         let reads = match operation {
             // All reads of a request count with its first part.
             Operation::Range | Operation::Scan => u64::from(!charge.is_continued),
-            _ => keys.sum(),
+            _ => charge.share.1.into(),
         };
         Self { operation, reads }
     }

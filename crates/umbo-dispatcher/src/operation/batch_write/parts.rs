@@ -7,7 +7,6 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use futures_util::future::join_all;
-use tokio::time::timeout_at;
 use umbo_control::NamespaceEntry;
 use umbo_hotkey::{WriteScope, majority};
 use umbo_http::RequestError;
@@ -17,9 +16,8 @@ use umbo_types::{Key, NamespaceId, ShardId};
 
 use crate::deadline_budget::DeadlineBudget;
 use crate::dispatcher::Dispatcher;
-use crate::phase::write_through::write_through;
-use crate::store_call::StoreCall;
-use crate::store_call::{Answered, StoreTime, Timed};
+use crate::phase::fetch::{self, StoreRows};
+use crate::store_call::{StoreCall, StoreTime, Timed};
 
 /// What one shard is asked to write.
 #[derive(Debug)]
@@ -34,9 +32,6 @@ pub(super) struct ShardWrite {
 
 /// The outcome of one part: of each of its mutations, or of all of them.
 pub(crate) type PartOutcome = Result<Vec<Result<Written, WriteError>>, RequestError>;
-
-/// As [`PartOutcome`], with the time of the store.
-type PartWritten = Result<Timed<Vec<Result<Written, WriteError>>>, RequestError>;
 
 /// Adds a mutation to the part of its shard.
 pub(super) fn add(parts: &mut Vec<ShardWrite>, shard: ShardId, line: usize, mutation: Mutation) {
@@ -124,7 +119,7 @@ async fn write_part(
     until: Instant,
     (namespace, shard): (&NamespaceEntry, ShardId),
     (request, again): (WriteRequest, Option<WriteRequest>),
-) -> PartWritten {
+) -> StoreRows<Written, WriteError> {
     let written = write_once(dispatcher, call, until, (namespace.id, shard), request).await?;
     let (Some(again), Some(dropped)) = (again, dropped(&written.answer)) else {
         return Ok(written);
@@ -157,30 +152,15 @@ async fn write_once(
     until: Instant,
     (namespace, shard): (NamespaceId, ShardId),
     request: WriteRequest,
-) -> PartWritten {
-    let store = Arc::clone(&dispatcher.store);
+) -> StoreRows<Written, WriteError> {
     let keys: Vec<Key> = request
         .mutations
         .iter()
         .map(|one| one.key.clone())
         .collect();
     let scopes = keys.iter().map(|key| WriteScope::Row(namespace, key));
-    let context = call.context();
     let partition = majority(keys.iter().map(|key| &key.partition));
     let source = call.source(namespace, partition);
-    let work = async move {
-        let written = store.write(&context, request).await;
-        Answered::new(&context, written)
-    };
-    let written = timeout_at(
-        until.into(),
-        write_through(dispatcher, shard, call, source, scopes, work),
-    )
-    .await;
-    // The write goes on, and no request waits for it: whether it is applied is not known.
-    written.unwrap_or(Err(RequestError::DeadlineInStore {
-        shard: Some(shard),
-        is_write: true,
-        timeout: call.timeout,
-    }))
+    let writing = fetch::write(dispatcher, shard, call, source, scopes, request);
+    fetch::until(until, shard, call, true, writing).await
 }

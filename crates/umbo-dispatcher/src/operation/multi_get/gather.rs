@@ -129,7 +129,7 @@ impl CostedRow {
 
 /// Returns whether a row was refused before anything was done about it.
 fn is_free(failure: &RequestError) -> bool {
-    matches!(failure, RequestError::KeyBlocked) || failure.is_unbegun()
+    matches!(failure, RequestError::KeyBlocked | RequestError::AnswerFull) || failure.is_unbegun()
 }
 
 /// Returns the bytes of a row with both of its keys.

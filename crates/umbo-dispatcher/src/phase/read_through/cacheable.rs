@@ -1,26 +1,20 @@
 //! A cacheable read: its key, how it is executed, and its result.
 
-use std::future::Future;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use smallvec::SmallVec;
-use tokio::task;
-use umbo_hotkey::{
-    CallSource, Fetched, FlightError, KeyKind, KeyRef, KeySeed, StoreRead, WriteScope,
-};
+use umbo_hotkey::{Fetched, FlightError, KeyKind, KeyRef, KeySeed, StoreRead, WriteScope};
 use umbo_http::RequestError;
-use umbo_store::{RangeRequest, StoreError};
-use umbo_types::{Deadline, Key, NamespaceId, Row, ShardId, Timestamp, Value};
+use umbo_store::RangeRequest;
+use umbo_types::{Key, NamespaceId, Row, ShardId, Timestamp, Value};
 
 use crate::dispatcher::Dispatcher;
 use crate::hot_keys::SharedRead;
+use crate::phase::fetch::{self, CallPlace};
+use crate::phase::leader_bound::LeaderBound;
 use crate::phase::locate::Located;
-use crate::phase::queue::permit_of;
-use crate::store_call::StoreCall;
-use crate::store_call::{Answered, Timed};
-use crate::until::until_where;
+use crate::store_call::{StoreCall, Timed};
 
 /// A read whose result many requests may share.
 #[derive(Debug, Clone)]
@@ -47,6 +41,13 @@ impl ReadLocation {
             namespace: located.namespace_id(),
             dataset: located.dataset(),
         }
+    }
+}
+
+impl ReadLocation {
+    /// Returns where the store is asked.
+    pub(super) const fn at(self, shard: ShardId) -> CallPlace {
+        (shard, self.namespace)
     }
 }
 
@@ -94,14 +95,6 @@ impl<'a> CacheableRead<'a> {
         }
     }
 
-    /// Returns whose work a call is that executes the read.
-    pub(super) fn source(&self, call: &StoreCall) -> CallSource {
-        match self {
-            Self::Row(place, key) => call.source(place.namespace, Some(&key.partition)),
-            Self::Range(namespace, request, _) => call.source(*namespace, Some(&request.partition)),
-        }
-    }
-
     /// Executes the read as a leader. It outlives the request, because others may wait for it. To be called
     /// in the task of the request.
     pub(super) fn lead(
@@ -113,25 +106,17 @@ impl<'a> CacheableRead<'a> {
     ) -> StoreRead<Timed<SharedRead>, RequestError> {
         let dispatcher = Arc::clone(dispatcher);
         let timeout = dispatcher.hot_keys.leader_timeout();
-        let bound = LeaderBound::new(time, timeout, call.entry.deadline);
+        let bound = LeaderBound::new(time.monotonic, timeout, call.entry.deadline);
         call.timeout = timeout;
-        call.entry.deadline = bound.deadline;
+        call.entry.deadline = bound.deadline();
         match self {
             Self::Row(place, key) => {
                 let (place, key) = (*place, Key::clone(key));
                 // Made on the heap: it would be copied there.
                 let memory = Box::new_uninit();
                 let read = Box::write(memory, async move {
-                    let permit = permit_of(&*dispatcher, shard, &call).await?;
-                    let context = call.take_context();
-                    let mut read = dispatcher.store.get(&context, place.dataset, &key);
-                    let row = bound.on(Pin::new(&mut read)).await;
-                    let row = bound.answer(row, shard);
-                    let source = || CallSource {
-                        caller: context.caller.clone(),
-                        ..call.source(place.namespace, Some(&key.partition))
-                    };
-                    let fetched = permit.complete(Answered::new(&context, row), source);
+                    let (at, wanted) = (place.at(shard), (place.dataset, &key));
+                    let fetched = fetch::led_row(&dispatcher, at, call, wanted, bound).await?;
                     let read = fetched.and_then(|row| SharedRead::Row(place.dataset, row));
                     Ok(time.fetched(&dispatcher, shard, read?))
                 });
@@ -141,16 +126,8 @@ impl<'a> CacheableRead<'a> {
                 let (namespace, request) = (*namespace, RangeRequest::clone(request));
                 let dataset = request.namespace;
                 Box::pin(async move {
-                    let permit = permit_of(&*dispatcher, shard, &call).await?;
-                    let context = call.take_context();
-                    let mut read = dispatcher.store.range(&context, &request);
-                    let page = bound.on(Pin::new(&mut read)).await;
-                    let page = bound.answer(page, shard);
-                    let source = || CallSource {
-                        caller: context.caller.clone(),
-                        ..call.source(namespace, Some(&request.partition))
-                    };
-                    let fetched = permit.complete(Answered::new(&context, page), source);
+                    let at = (shard, namespace);
+                    let fetched = fetch::led_range(&dispatcher, at, call, &request, bound).await?;
                     let read = fetched.and_then(|page| SharedRead::Page(dataset, Arc::new(page)));
                     Ok(time.fetched(&dispatcher, shard, read?))
                 })
@@ -217,60 +194,6 @@ impl ReadTime {
     }
 }
 
-/// The time that a leader has for its read.
-#[derive(Debug, Clone, Copy)]
-struct LeaderBound {
-    deadline: Deadline,
-    timeout: Duration,
-    /// The task of the request; none outside of tasks.
-    made_in: Option<task::Id>,
-    /// Whether the request ends no later than the leader. In its task the timer of the request then bounds the
-    /// read; a request that ends leaves the read to another task.
-    is_bounded_there: bool,
-}
-
-impl LeaderBound {
-    /// To be made in the task of the request, which ends at `request_deadline`.
-    fn new(time: ReadTime, timeout: Duration, request_deadline: Deadline) -> Self {
-        let deadline = Deadline::after(time.monotonic, timeout);
-        Self {
-            deadline,
-            timeout,
-            made_in: task::try_id(),
-            is_bounded_there: request_deadline.instant() <= deadline.instant(),
-        }
-    }
-
-    /// Returns whether a poll of the present task needs a timer.
-    fn needs_timer(&self) -> bool {
-        !self.is_bounded_there || self.made_in != task::try_id()
-    }
-
-    /// Waits for the answer to a read within the time of the leader; none where it passes before.
-    fn on<T>(
-        &self,
-        read: Pin<&mut impl Future<Output = Result<T, StoreError>>>,
-    ) -> impl Future<Output = Option<Result<T, StoreError>>> {
-        until_where(self.deadline, || self.needs_timer(), read)
-    }
-
-    /// Returns the answer to a read, or that there was none in time.
-    fn answer<T>(
-        &self,
-        answer: Option<Result<T, StoreError>>,
-        shard: ShardId,
-    ) -> Result<T, RequestError> {
-        match answer {
-            Some(answer) => Ok(answer?),
-            None => Err(RequestError::DeadlineInStore {
-                shard: Some(shard),
-                is_write: false,
-                timeout: self.timeout,
-            }),
-        }
-    }
-}
-
 /// Returns the row of a result.
 pub(super) fn shared_row(shared: SharedRead) -> Result<Option<Row>, RequestError> {
     match shared {
@@ -290,43 +213,5 @@ pub(super) fn flight_error(error: FlightError<RequestError>) -> RequestError {
         FlightError::Failed(failure) => failure,
         FlightError::LeaderLost => RequestError::Internal("a shared read was abandoned".to_owned()),
         FlightError::Full => RequestError::TooManyReaders,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::future::pending;
-    use std::pin::pin;
-
-    use tokio::time::timeout;
-
-    use super::*;
-
-    const LEADER_TIMEOUT: Duration = Duration::from_millis(20);
-
-    fn bound(request_timeout: Duration) -> LeaderBound {
-        let monotonic = tokio::time::Instant::now().into_std();
-        let wall = Timestamp(0);
-        let request_deadline = Deadline::after(monotonic, request_timeout);
-        LeaderBound::new(
-            ReadTime { monotonic, wall },
-            LEADER_TIMEOUT,
-            request_deadline,
-        )
-    }
-
-    async fn is_ended(bound: LeaderBound) -> bool {
-        let read = pin!(pending::<Result<(), StoreError>>());
-        let answer = timeout(4 * LEADER_TIMEOUT, bound.on(read)).await;
-        answer.is_ok_and(|answer| answer.is_none())
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_read_is_bounded_by_its_request_and_in_another_task_by_itself() {
-        let of_short_request = || bound(LEADER_TIMEOUT / 2);
-        assert!(!is_ended(of_short_request()).await);
-        let left_behind = tokio::spawn(is_ended(of_short_request()));
-        assert!(left_behind.await.unwrap());
-        assert!(is_ended(bound(2 * LEADER_TIMEOUT)).await);
     }
 }

@@ -1,7 +1,7 @@
 //! Rows of a multi-get, of one shard at a time: hot ones from the local cache, the others in one call
 //! of the store.
 
-use std::pin::pin;
+use std::iter;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -13,9 +13,9 @@ use super::cacheable::{CacheableRead, ReadLocation, ReadTime, flight_error, shar
 use crate::deadline_budget::DeadlineBudget;
 use crate::dispatcher::Dispatcher;
 use crate::hot_keys::{HotShield, SharedRead};
+use crate::phase::fetch;
 use crate::phase::locate::Located;
-use crate::phase::queue::with_permit;
-use crate::store_call::{Answered, StoreCall, StoreTime, Timed};
+use crate::store_call::{StoreCall, StoreTime, Timed};
 
 /// Reads the rows of one request.
 pub(crate) struct RequestRows<'a> {
@@ -162,19 +162,13 @@ impl<'a> RequestRows<'a> {
 
     /// Asks a shard for rows in one call.
     async fn fetch(&self, shard: ShardId, is_continued: bool, keys: &[Key]) -> Vec<CostedRow> {
-        let mut context = self.call.context();
-        context.is_continued = is_continued;
-        let work = async {
-            let rows = self
-                .dispatcher
-                .store
-                .multi_get(&context, self.place.dataset, keys);
-            Answered::new(&context, rows.await)
-        };
         let partition = || majority(keys.iter().map(|key| &key.partition));
+        let mut call = self.call.clone();
+        call.is_continued = is_continued;
         let source = || self.call.source(self.place.namespace, partition());
-        let asking = with_permit(self.dispatcher, shard, &self.call, source, pin!(work)).await;
-        let timed = match asking {
+        let wanted = (self.place.dataset, keys);
+        let fetching = fetch::rows(self.dispatcher, shard, &call, wanted, source);
+        let timed = match fetching.await {
             Ok(timed) => timed,
             Err(failure) => {
                 let failed = keys.iter().map(|_| CostedRow {
@@ -187,12 +181,15 @@ impl<'a> RequestRows<'a> {
         };
         // The time belongs to all of them; it is recorded with the first.
         let mut time = timed.time;
-        let rows = timed.answer.into_iter();
-        rows.map(|row| CostedRow {
-            row: row.map_err(RequestError::from),
-            is_hit: false,
-            time: std::mem::take(&mut time),
-        })
-        .collect()
+        let rows = timed.answer.into_iter().map(Some);
+        // The shard has not read the rows beyond as many bytes as the whole answer may have.
+        rows.chain(iter::repeat(None))
+            .take(keys.len())
+            .map(|row| CostedRow {
+                row: row.map_or(Err(RequestError::AnswerFull), |row| Ok(row?)),
+                is_hit: false,
+                time: std::mem::take(&mut time),
+            })
+            .collect()
     }
 }

@@ -9,8 +9,7 @@ use async_trait::async_trait;
 use tokio::sync::watch;
 use umbo_store::{
     CallContext, DeleteRangeRequest, Deleted, ManualClock, MemoryStore, Page, RangeRequest,
-    ScanPage, ScanPosition, ScanRequest, Store, StoreError, WrappedStore, WriteError, WriteRequest,
-    Written,
+    ScanPage, ScanRequest, Store, StoreError, WrappedStore, WriteError, WriteRequest, Written,
 };
 use umbo_types::{Key, NamespaceId, PartitionKey, Row, ShardId};
 
@@ -140,16 +139,18 @@ impl WrappedStore for TestStore {
     async fn get(
         &self,
         call: &CallContext,
+        shard: ShardId,
         namespace: NamespaceId,
         key: &Key,
     ) -> Result<Option<Row>, StoreError> {
         self.enter(namespace).await?;
-        self.inner.get(call, namespace, key).await
+        self.inner.get(call, shard, namespace, key).await
     }
 
     async fn multi_get(
         &self,
         call: &CallContext,
+        shard: ShardId,
         namespace: NamespaceId,
         keys: &[Key],
     ) -> Vec<Result<Option<Row>, StoreError>> {
@@ -157,19 +158,25 @@ impl WrappedStore for TestStore {
             std::future::pending::<()>().await;
         }
         match self.enter(namespace).await {
-            Ok(()) => self.inner.multi_get(call, namespace, keys).await,
+            Ok(()) => self.inner.multi_get(call, shard, namespace, keys).await,
             Err(error) => keys.iter().map(|_| Err(error.clone())).collect(),
         }
     }
 
-    async fn range(&self, call: &CallContext, request: &RangeRequest) -> Result<Page, StoreError> {
+    async fn range(
+        &self,
+        call: &CallContext,
+        shard: ShardId,
+        request: &RangeRequest,
+    ) -> Result<Page, StoreError> {
         self.enter(request.namespace).await?;
-        self.inner.range(call, request).await
+        self.inner.range(call, shard, request).await
     }
 
     async fn scan(
         &self,
         call: &CallContext,
+        shard: ShardId,
         request: &ScanRequest,
     ) -> Result<ScanPage, StoreError> {
         self.enter(request.namespace).await?;
@@ -177,18 +184,18 @@ impl WrappedStore for TestStore {
         if left > 0 {
             self.empty_chunks.store(left - 1, SeqCst);
             let key = Key::new(b"\0".to_vec(), Vec::new()).unwrap();
-            let shard = ShardId(0);
             return Ok(ScanPage {
-                resume_after: Some(ScanPosition { shard, key }),
+                resume_after: Some(key),
                 ..ScanPage::default()
             });
         }
-        self.inner.scan(call, request).await
+        self.inner.scan(call, shard, request).await
     }
 
     async fn write(
         &self,
         call: &CallContext,
+        shard: ShardId,
         request: WriteRequest,
     ) -> Vec<Result<Written, WriteError>> {
         if self.is_stalled(request.namespace, &request.mutations[0].key.partition) {
@@ -201,7 +208,7 @@ impl WrappedStore for TestStore {
             call.note_shared_time(time, Duration::from_micros(busy));
         }
         match entered {
-            Ok(()) => self.inner.write(call, request).await,
+            Ok(()) => self.inner.write(call, shard, request).await,
             Err(error) => {
                 let failed = || Err(WriteError::Store(error.clone()));
                 request.mutations.iter().map(|_| failed()).collect()
@@ -212,9 +219,10 @@ impl WrappedStore for TestStore {
     async fn delete_range(
         &self,
         call: &CallContext,
+        shard: ShardId,
         request: DeleteRangeRequest,
     ) -> Result<Deleted, StoreError> {
         self.enter(request.namespace).await?;
-        self.inner.delete_range(call, request).await
+        self.inner.delete_range(call, shard, request).await
     }
 }

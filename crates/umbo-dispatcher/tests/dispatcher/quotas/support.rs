@@ -15,8 +15,8 @@ use umbo_dispatcher::overload::OverloadSettings;
 use umbo_dispatcher::{Dispatcher, DispatcherLimits, DispatcherParts, LowPriority};
 use umbo_quota::{Limiter, LimiterSettings, PolicySet, Weights};
 use umbo_store::{
-    Atomicity, CallContext, Change, Condition, Durability, ManualClock, MemoryStore, Mutation,
-    ScanRequest, Store, WriteRequest,
+    Atomicity, ByKey as _, CallContext, Change, Condition, Durability, ManualClock, MemoryStore,
+    Mutation, ScanRequest, Store, WriteRequest,
 };
 use umbo_telemetry::metrics::{Code, RequestMetrics};
 use umbo_telemetry::trace::Tracer;
@@ -155,24 +155,19 @@ impl Site {
         let request = ScanRequest {
             namespace: NamespaceId::SYSTEM,
             slots: 0..=umbo_routing::SLOTS - 1,
-            shard: None,
             after: None,
             rows_max: 10_000,
             bytes_max: 1 << 20,
             keys_only: false,
         };
-        let page = self
-            .store
-            .scan(&CallContext::internal(), &request)
-            .await
-            .unwrap();
-        assert!(page.resume_after.is_none());
+        let call = CallContext::internal();
+        let rows = self.store.scan_all(&call, &request).await.unwrap();
         let copy = Bytes::copy_from_slice;
         let row = |row: umbo_store::RowRef<'_>| {
             let key = Key::new(copy(row.partition), copy(row.sort)).unwrap();
             (key, copy(row.value))
         };
-        page.rows.iter().map(row).collect()
+        rows.iter().map(row).collect()
     }
 
     /// Writes a content into the record of a policy, or removes it, as a server of another version may.
@@ -210,7 +205,10 @@ impl Site {
             not_before: None,
             run: None,
         };
-        let written = self.store.write(&CallContext::internal(), request).await;
+        let written = self
+            .store
+            .write_rows(&CallContext::internal(), request)
+            .await;
         assert!(written.iter().all(Result::is_ok), "{written:?}");
     }
 }

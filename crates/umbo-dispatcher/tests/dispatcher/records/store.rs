@@ -169,16 +169,22 @@ impl WrappedStore for FaultyStore {
     async fn get(
         &self,
         call: &CallContext,
+        shard: ShardId,
         namespace: NamespaceId,
         key: &Key,
     ) -> Result<Option<Row>, StoreError> {
         self.check_read(namespace, &key.partition)?;
-        self.inner.get(call, namespace, key).await
+        self.inner.get(call, shard, namespace, key).await
     }
 
-    async fn range(&self, call: &CallContext, request: &RangeRequest) -> Result<Page, StoreError> {
+    async fn range(
+        &self,
+        call: &CallContext,
+        shard: ShardId,
+        request: &RangeRequest,
+    ) -> Result<Page, StoreError> {
         self.check_read(request.namespace, &request.partition)?;
-        let page = self.inner.range(call, request).await;
+        let page = self.inner.range(call, shard, request).await;
         if request.namespace == NamespaceId::SYSTEM && self.is_walk_held.swap(false, SeqCst) {
             self.walks.acquire().await.unwrap().forget();
         }
@@ -188,10 +194,10 @@ impl WrappedStore for FaultyStore {
     async fn write(
         &self,
         call: &CallContext,
+        shard: ShardId,
         mut request: WriteRequest,
     ) -> Vec<Result<Written, WriteError>> {
         let mutations = request.mutations.len();
-        let shard = self.shard(request.namespace, &request.mutations[0].key.partition);
         let all = |error: StoreError| vec![Err(WriteError::Store(error)); mutations];
         if self.full.lock().unwrap().contains(&shard) {
             let outcome = Outcome::NotApplied;
@@ -204,19 +210,19 @@ impl WrappedStore for FaultyStore {
             {
                 request.namespace = live;
             }
-            return self.inner.write(call, request).await;
+            return self.inner.write(call, shard, request).await;
         }
         if self.is_home_away.load(SeqCst) {
             return all(unavailable(shard, Outcome::NotApplied));
         }
         match self.fault() {
-            None => self.inner.write(call, request).await,
+            None => self.inner.write(call, shard, request).await,
             Some(Fault::Refused | Fault::AllRefused) => {
                 let outcome = Outcome::NotApplied;
                 all(StoreError::Full { shard, outcome })
             }
             Some(Fault::AnswerLost) => {
-                drop(self.inner.write(call, request).await);
+                drop(self.inner.write(call, shard, request).await);
                 all(unavailable(shard, Outcome::Unknown))
             }
             Some(Fault::Vanished) => all(unavailable(shard, Outcome::Unknown)),
@@ -227,16 +233,16 @@ impl WrappedStore for FaultyStore {
     async fn delete_range(
         &self,
         call: &CallContext,
+        shard: ShardId,
         mut request: DeleteRangeRequest,
     ) -> Result<Deleted, StoreError> {
-        let shard = self.shard(request.namespace, &request.partition);
         let is_it = |one: &mut (ShardId, NamespaceId, NamespaceId)| {
             (one.0, one.1) == (shard, request.namespace)
         };
         if let Some((_, _, live)) = self.lagging.lock().unwrap().take_if(is_it) {
             request.namespace = live;
         }
-        self.inner.delete_range(call, request).await
+        self.inner.delete_range(call, shard, request).await
     }
 
     async fn keep_records(&self, copy: Arc<RecordsCopy>) -> Vec<(ShardId, Result<(), StoreError>)> {

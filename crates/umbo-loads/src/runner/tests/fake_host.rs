@@ -8,8 +8,8 @@ use async_trait::async_trait;
 use tokio::sync::watch;
 use umbo_api::loads::{LoadMode, LoadSpec};
 use umbo_store::{
-    Atomicity, CallContext, Condition, Durability, LoadRun, ManualClock, MemoryStore, Mutation,
-    Outcome, Page, RangeRequest, ScanPage, ScanPosition, ScanRequest, SortRange, Store, StoreError,
+    Atomicity, ByKey as _, CallContext, Condition, Durability, LoadRun, ManualClock, MemoryStore,
+    Mutation, Outcome, Page, RangeRequest, ScanPage, ScanRequest, SortRange, Store, StoreError,
     WriteError, WriteRequest,
 };
 use umbo_types::{Clock, Key, NamespaceId, PartitionKey, ShardId, Timestamp, Version, limits};
@@ -182,7 +182,9 @@ impl FakeHost {
             not_before: None,
             run,
         };
-        self.store.write(&CallContext::internal(), request).await
+        self.store
+            .write_rows(&CallContext::internal(), request)
+            .await
     }
 
     /// Holds a request of the run that is held, as one of a process that is stopped.
@@ -254,7 +256,11 @@ impl FakeHost {
         let call = CallContext::internal();
         for key in 0..KEYS {
             let key_of_row = Key::new(format!("p{key}"), "").unwrap();
-            let found = self.store.get(&call, namespace, &key_of_row).await.unwrap();
+            let found = self
+                .store
+                .get_row(&call, namespace, &key_of_row)
+                .await
+                .unwrap();
             if let Some(row) = found {
                 let text = String::from_utf8(row.value.bytes.to_vec()).unwrap();
                 rows.insert(key, text);
@@ -288,13 +294,15 @@ impl FakeHost {
             let request = ScanRequest {
                 namespace: CONTENT,
                 slots: 0..=4_095,
-                shard: Some(shard),
                 after: None,
                 rows_max: 100,
                 bytes_max: limits::CHUNK_BYTES_MAX,
                 keys_only: true,
             };
-            let left = self.store.scan(&CallContext::internal(), &request).await;
+            let left = self
+                .store
+                .scan(&CallContext::internal(), shard, &request)
+                .await;
             assert_eq!(left.unwrap().rows.len(), 0, "{shard:?}");
         }
     }
@@ -380,7 +388,7 @@ impl LoadHost for FakeHost {
 
     async fn read(&self, request: &RangeRequest) -> Result<Page, HostError> {
         self.is_there()?;
-        let page = self.store.range(&CallContext::internal(), request).await;
+        let page = self.store.range_of(&CallContext::internal(), request).await;
         Ok(page.unwrap())
     }
 
@@ -454,19 +462,21 @@ impl LoadHost for FakeHost {
         &self,
         dataset: NamespaceId,
         shard: ShardId,
-        after: Option<&ScanPosition>,
+        after: Option<&Key>,
     ) -> Result<ScanPage, HostError> {
         self.is_there()?;
         let request = ScanRequest {
             namespace: dataset,
             slots: 0..=4_095,
-            shard: Some(shard),
             after: after.cloned(),
             rows_max: 100,
             bytes_max: limits::CHUNK_BYTES_MAX,
             keys_only: false,
         };
-        let page = self.store.scan(&CallContext::internal(), &request).await;
+        let page = self
+            .store
+            .scan(&CallContext::internal(), shard, &request)
+            .await;
         Ok(page.unwrap())
     }
 

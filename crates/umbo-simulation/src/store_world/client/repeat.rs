@@ -4,7 +4,9 @@ use std::ops::Range;
 use std::rc::Rc;
 use std::time::Duration;
 
-use umbo_store::{CallContext, DIGEST_LEN, Idempotency, WriteError, WriteRequest, Written};
+use umbo_store::{
+    ByKey as _, CallContext, DIGEST_LEN, Idempotency, WriteError, WriteRequest, Written,
+};
 use umbo_types::Clock;
 
 use super::{PATIENCE, SimulatedClient};
@@ -39,7 +41,7 @@ impl SimulatedClient {
             let world = Rc::clone(&self.world);
             let again = world.endpoints[self.some_host()].ask(async |store| {
                 let call = CallContext::internal();
-                let writing = store.write(&call, request.clone());
+                let writing = store.write_rows(&call, request.clone());
                 tokio::time::timeout(PATIENCE, writing).await
             });
             let again = again.await.and_then(Result::ok);

@@ -14,7 +14,7 @@ use umbo_store::{
     CallContext, Change, DeleteRangeRequest, Deleted, Mutation, Page, RangeRequest, Store,
     StoreError, WrappedStore, WriteError, WriteRequest, Written,
 };
-use umbo_types::{Key, NamespaceId, Row};
+use umbo_types::{Key, NamespaceId, Row, ShardId};
 
 use crate::chance::Chance;
 use crate::simulation::{elapsed, met, note};
@@ -152,21 +152,28 @@ impl WrappedStore for PausedStore {
     async fn get(
         &self,
         call: &CallContext,
+        shard: ShardId,
         namespace: NamespaceId,
         key: &Key,
     ) -> Result<Option<Row>, StoreError> {
         self.goes_on().await;
-        self.inner.get(call, namespace, key).await
+        self.inner.get(call, shard, namespace, key).await
     }
 
-    async fn range(&self, call: &CallContext, request: &RangeRequest) -> Result<Page, StoreError> {
+    async fn range(
+        &self,
+        call: &CallContext,
+        shard: ShardId,
+        request: &RangeRequest,
+    ) -> Result<Page, StoreError> {
         self.goes_on().await;
-        self.inner.range(call, request).await
+        self.inner.range(call, shard, request).await
     }
 
     async fn write(
         &self,
         call: &CallContext,
+        shard: ShardId,
         request: WriteRequest,
     ) -> Vec<Result<Written, WriteError>> {
         let load = request.run.map(|run| run.load);
@@ -174,7 +181,7 @@ impl WrappedStore for PausedStore {
             self.pauses.draw(self.dispatcher, load, &request);
         }
         self.goes_on().await;
-        let written = self.inner.write(call, request).await;
+        let written = self.inner.write(call, shard, request).await;
         if let Some(load) = load {
             self.pauses.meet(self.dispatcher, load).await;
         }
@@ -185,10 +192,11 @@ impl WrappedStore for PausedStore {
     async fn delete_range(
         &self,
         call: &CallContext,
+        shard: ShardId,
         request: DeleteRangeRequest,
     ) -> Result<Deleted, StoreError> {
         self.goes_on().await;
-        let deleted = self.inner.delete_range(call, request).await;
+        let deleted = self.inner.delete_range(call, shard, request).await;
         self.goes_on().await;
         deleted
     }

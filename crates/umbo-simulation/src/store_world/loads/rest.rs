@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use umbo_store::{CallContext, RowRef, ScanRequest};
+use umbo_store::{ByKey as _, CallContext, RowRef, ScanRequest};
 use umbo_types::NamespaceId;
 
 use super::client;
@@ -78,7 +78,6 @@ async fn partitions(world: &LoadsWorld, id: NamespaceId) -> Vec<Vec<u8>> {
     let request = ScanRequest {
         namespace: id,
         slots: 0..=umbo_routing::SLOTS - 1,
-        shard: None,
         after: None,
         rows_max: 10_000,
         bytes_max: 1 << 20,
@@ -89,8 +88,8 @@ async fn partitions(world: &LoadsWorld, id: NamespaceId) -> Vec<Vec<u8>> {
         let Some(store) = world.stores.endpoints[0].store() else {
             continue;
         };
-        match store.scan(&CallContext::internal(), &request).await {
-            Ok(page) => return page.rows.iter().map(copy).collect(),
+        match store.scan_all(&CallContext::internal(), &request).await {
+            Ok(rows) => return rows.iter().map(copy).collect(),
             Err(umbo_store::StoreError::NamespaceGone { .. }) => return Vec::new(),
             Err(_) => {}
         }

@@ -8,8 +8,9 @@ use std::time::Duration;
 use bytes::Bytes;
 use umbo_routing::SLOTS;
 use umbo_store::{
-    Atomicity, CallContext, DatasetGroup, Durability, Mutation, RecordsCopy, RecordsKeeper as _,
-    RecordsRevision, ScanRequest, Store as _, StoreReport as _, WriteError, WriteRequest, Written,
+    Atomicity, ByKey as _, CallContext, DatasetGroup, Durability, Mutation, RecordsCopy,
+    RecordsKeeper as _, RecordsRevision, ScanRequest, Store as _, StoreReport as _, WriteError,
+    WriteRequest, Written,
 };
 use umbo_store_redb::{RedbStore, ShardRepair, count_misplaced, repair_shards};
 use umbo_types::{Clock, NamespaceId, Version};
@@ -64,7 +65,7 @@ async fn a_folder_without_records_places_the_datasets_that_its_files_know() {
     call.placed_as = Some(NAMESPACE);
     for number in 0..ROWS {
         for dataset in [LIVE, NAMESPACE] {
-            let row = c.get(&call, dataset, &key(number)).await.unwrap();
+            let row = c.get_row(&call, dataset, &key(number)).await.unwrap();
             let found = row.map(|row| row.value.bytes.to_vec());
             assert_eq!(found, Some(value(number)), "row {number} of {dataset}");
         }
@@ -114,7 +115,7 @@ async fn write_to(
         not_before: None,
         run: None,
     };
-    store.write(&CallContext::internal(), request).await
+    store.write_rows(&CallContext::internal(), request).await
 }
 
 #[tokio::test]
@@ -142,7 +143,7 @@ async fn rows_in_the_wrong_shard_are_counted_and_moved_to_their_own() {
     let store = open(folder.path(), &clock);
     for number in 0..ROWS {
         let row = store
-            .get(&CallContext::internal(), LIVE, &key(number))
+            .get_row(&CallContext::internal(), LIVE, &key(number))
             .await;
         let row = row.unwrap().expect("nothing is lost");
         let expected = if number < ROWS / 2 { "second" } else { "first" };
@@ -151,14 +152,13 @@ async fn rows_in_the_wrong_shard_are_counted_and_moved_to_their_own() {
     let scan = ScanRequest {
         namespace: LIVE,
         slots: 0..=SLOTS - 1,
-        shard: None,
         after: None,
         rows_max: ROWS as u32 * 2,
         bytes_max: 1 << 20,
         keys_only: true,
     };
-    let page = store.scan(&CallContext::internal(), &scan).await.unwrap();
-    assert_eq!(page.rows.len(), ROWS, "no row is there twice");
+    let rows = store.scan_all(&CallContext::internal(), &scan).await;
+    assert_eq!(rows.unwrap().len(), ROWS, "no row is there twice");
     let rows: u64 = store
         .status()
         .iter()

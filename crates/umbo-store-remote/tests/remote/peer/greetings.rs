@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 use umbo_protocol::{Ask, Outcome};
-use umbo_store::{CallContext, RecordsKeeper, RecordsRevision, Store as _, StoreReport};
+use umbo_store::{ByKey as _, CallContext, RecordsKeeper, RecordsRevision, StoreReport};
 use umbo_types::Deadline;
 
 use crate::peer::{Peers, connected, settings, until};
@@ -93,7 +93,7 @@ async fn a_deadline_comes_on_the_clock_of_the_node() {
         let store = Arc::clone(&store);
         async move {
             let call = CallContext::internal_until(Deadline::at(deadline.into_std()));
-            store.get(&call, NS, &key("a")).await
+            store.get_row(&call, NS, &key("a")).await
         }
     });
     let request = peer.request().await;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use umbo_protocol::{Ask, NodeError, Outcome};
 use umbo_store::{
-    CallContext, RecordsCopy, RecordsKeeper, RecordsRevision, Store as _, StoreError,
+    ByKey as _, CallContext, RecordsCopy, RecordsKeeper, RecordsRevision, StoreError,
 };
 use umbo_types::{Key, NamespaceId, ShardId};
 
@@ -103,7 +103,7 @@ async fn a_node_that_does_not_know_a_dataset_is_handed_the_records_and_asked_aga
         let key = Key::new("p", "").unwrap();
         let read = async move {
             let call = CallContext::internal();
-            store.get(&call, NamespaceId(9), &key).await
+            store.get_row(&call, NamespaceId(9), &key).await
         };
         tokio::spawn(read)
     };

@@ -7,8 +7,8 @@ use super::DatasetSubject;
 use crate::suite::Engine;
 use crate::suite::subject::{NS, key, put};
 use crate::{
-    CallContext, DeleteRangeRequest, Durability, Outcome, RangeRequest, ScanRequest, SortRange,
-    StoreError, WriteError, WriteRequest,
+    ByKey as _, CallContext, DeleteRangeRequest, Durability, Outcome, RangeRequest, ScanRequest,
+    SortRange, StoreError, WriteError, WriteRequest,
 };
 
 /// A call that was placed otherwise than the store places it is refused before it begins, whatever it asks for.
@@ -37,11 +37,11 @@ pub async fn calls_that_were_placed_otherwise_are_refused<E: Engine>() {
     }
     let call = placed_as(NS);
     let store = &datasets.t.store;
-    assert_eq!(store.get(&call, built, &at).await, Ok(None));
+    assert_eq!(store.get_row(&call, built, &at).await, Ok(None));
     let write = datasets.put_to(built, &at);
-    let written = store.write(&call, write).await;
+    let written = store.write_rows(&call, write).await;
     written[0].clone().expect("it is placed right");
-    let row = store.get(&call, built, &at).await;
+    let row = store.get_row(&call, built, &at).await;
     assert!(row.is_ok_and(|row| row.is_some()));
 }
 
@@ -89,27 +89,27 @@ impl<E: Engine> DatasetSubject<E> {
         let scan = ScanRequest {
             namespace: dataset,
             slots: 0..=SLOTS - 1,
-            shard: None,
             after: None,
             rows_max: 9,
             bytes_max: 1_000,
             keys_only: false,
         };
-        let written = store.write(&call, self.put_to(dataset, at)).await;
+        let shard = store.shard_of(dataset, at);
+        let written = store.write_rows(&call, self.put_to(dataset, at)).await;
         let written = match &written[0] {
             Err(WriteError::Store(error)) => Some(error.clone()),
             _ => None,
         };
         let got = store
-            .multi_get(&call, dataset, std::slice::from_ref(at))
+            .get_rows(&call, dataset, std::slice::from_ref(at))
             .await;
         vec![
             written,
             got[0].clone().err(),
-            store.get(&call, dataset, at).await.err(),
-            store.range(&call, &range).await.err(),
-            store.scan(&call, &scan).await.err(),
-            store.delete_range(&call, removal).await.err(),
+            store.get_row(&call, dataset, at).await.err(),
+            store.range_of(&call, &range).await.err(),
+            store.scan(&call, shard, &scan).await.err(),
+            store.remove_rows(&call, removal).await.err(),
         ]
     }
 }

@@ -15,7 +15,7 @@ use umbo_store::{
     SortRange, Store as _, Touched, WriteRequest,
 };
 use umbo_store_redb::{Config, RedbStore};
-use umbo_types::{Clock, Key, NamespaceId, Operation, Value, Version};
+use umbo_types::{Clock, Key, NamespaceId, Operation, ShardId, Value, Version};
 
 use super::cold;
 use super::fit::{Pages, Rung, median};
@@ -164,11 +164,12 @@ impl Bench {
     async fn get(&mut self, len: usize, rows: usize) -> Result<ActualUsage, CliError> {
         let keys = (0..rows).map(|_| key(self.random.usize(..rows_of(len))));
         let keys = keys.collect::<Result<Vec<_>, _>>()?;
-        let call = CallContext::internal();
+        let (call, namespace) = (CallContext::internal(), namespace(len));
+        let shard = shard_of(&self.store, namespace)?;
         let began = Instant::now();
         let found = match keys.as_slice() {
-            [key] => vec![self.store.get(&call, namespace(len), key).await],
-            keys => self.store.multi_get(&call, namespace(len), keys).await,
+            [key] => vec![self.store.get(&call, shard, namespace, key).await],
+            keys => self.store.multi_get(&call, shard, namespace, keys).await,
         };
         let busy = busy_time(&call, began);
         let mut touched = Touched::default();
@@ -195,8 +196,7 @@ impl Bench {
         );
         let rows_max = u32::try_from(rows).unwrap_or(u32::MAX);
         let (call, bytes_max, keys_only) = (CallContext::internal(), u32::MAX, false);
-        let shard = call.locate(&self.store.shard_map(), namespace, &first.partition);
-        let shard = shard.map_err(failed)?;
+        let shard = shard_of(&self.store, namespace)?;
         let began = Instant::now();
         let touched = if operation == Operation::Range {
             let range = SortRange {
@@ -213,21 +213,20 @@ impl Bench {
                 keys_only,
             };
             self.store
-                .range(&call, &request)
+                .range(&call, shard, &request)
                 .await
                 .map(|page| page.touched)
         } else {
             let request = ScanRequest {
                 namespace,
                 slots: 0..=SLOTS - 1,
-                shard: Some(shard),
                 after: None,
                 rows_max,
                 bytes_max,
                 keys_only,
             };
             self.store
-                .scan(&call, &request)
+                .scan(&call, shard, &request)
                 .await
                 .map(|page| page.touched)
         };
@@ -267,6 +266,11 @@ impl Bench {
     }
 }
 
+/// Returns the shard of the rows of a namespace, which are in one partition.
+fn shard_of(store: &RedbStore, namespace: NamespaceId) -> Result<ShardId, CliError> {
+    Ok(store.shard_map().locate(namespace, &key(0)?.partition))
+}
+
 async fn write(store: &RedbStore, request: WriteRequest) -> Result<ActualUsage, CliError> {
     let rows = request.mutations.len() as u64;
     let bytes = request.mutations.iter().map(|mutation| {
@@ -279,8 +283,9 @@ async fn write(store: &RedbStore, request: WriteRequest) -> Result<ActualUsage, 
     });
     let bytes = bytes.sum::<usize>() as u64;
     let call = CallContext::internal();
+    let shard = shard_of(store, request.namespace)?;
     let began = Instant::now();
-    let written = store.write(&call, request).await;
+    let written = store.write(&call, shard, request).await;
     let service_time = busy_time(&call, began);
     let refused = written.into_iter().find_map(Result::err);
     let work = ActualUsage {

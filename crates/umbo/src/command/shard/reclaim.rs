@@ -122,13 +122,12 @@ async fn ask(given: &GivenShard, map: &ClusterMap) -> Result<Successor, CliError
     let request = ScanRequest {
         namespace: NamespaceId(1),
         slots: 0..=SLOTS - 1,
-        shard: Some(given.shard),
         after: None,
         rows_max: 1,
         bytes_max: 1,
         keys_only: true,
     };
-    let read = timeout(ANSWER_TIMEOUT, store.scan(&call, &request)).await;
+    let read = timeout(ANSWER_TIMEOUT, store.scan(&call, given.shard, &request)).await;
     let is_connected = store.nodes().iter().all(|node| node.failure.is_none());
     store.close().await;
     Ok(match read {
