@@ -70,7 +70,7 @@ impl Recorder {
         (recorder, events)
     }
 
-    /// Returns for how long to wait before the next sample: until the end of the second after the one that has ended.
+    /// Returns for how long to wait before the next sample: until the second that follows the ended one is over.
     pub fn wait(now: Timestamp) -> Duration {
         Duration::from_micros((ended_second(now) + 2) * 1_000_000 - now.0)
     }
