@@ -50,11 +50,15 @@ class Writer(threading.Thread):
         if self.failure is not None:
             raise self.failure
 
+    def accepted(self, write):
+        """The answer to a write. A server on a slow machine refuses some for now."""
+        return wait_until(lambda: (answer := write()).status != 503 and answer, "the server accepts a write")
+
     def put(self, ns, name):
-        answer = ns.put("row-" + name, value=name.encode())
+        answer = self.accepted(lambda: ns.put("row-" + name, value=name.encode()))
         assert answer.status == 201, answer
         self.rows["row-" + name] = (name.encode(), answer.headers["etag"])
-        answer = ns.put(f"counter-{self.number}", value=str(self.tries).encode())
+        answer = self.accepted(lambda: ns.put(f"counter-{self.number}", value=str(self.tries).encode()))
         assert answer.status in (201, 204), answer
         self.counter = (self.life, self.tries, int(answer.headers["etag"].strip('"')))
 
@@ -64,7 +68,7 @@ class Writer(threading.Thread):
             for at in range(BATCH_ROWS)
         ]
         rows.append({"pk": f"last-{self.number}", "v": name})
-        answer = ns.write(rows, "?atomic=partition")
+        answer = self.accepted(lambda: ns.write(rows, "?atomic=partition"))
         assert answer.status == 200, answer
         self.batches[name] = [line["version"] for line in answer.lines()[:BATCH_ROWS]]
 
