@@ -171,6 +171,7 @@ impl Arguments {
                     rows_min: None,
                 }),
                 activate: self.activate,
+                import: false,
             },
             files: files?,
             part_bytes: u64::from(self.part_mib) << 20,
