@@ -72,20 +72,6 @@ def test_a_token_is_revoked_by_no_dry_run(new_server, tmp_path):
     assert client.delete(f"/admin/v1/tokens/{other['id']}").status == 204
 
 
-def test_dead_letters_are_sent_by_no_dry_run(ns, shell):
-    ns.put("newer", value=b"newer")
-    failed = {"namespace": ns.name, "line": 1, "status": 429, "type": "/v1/errors/quota-exceeded",
-              "detail": "d", "at": 1}  # fmt: skip
-    letters = [{"failed": failed, "row": {"pk": key, "v": "old"}} for key in ("a", "b", "newer")]
-    (shell.folder / "x.failed.ndjson").write_text("".join(json.dumps(one) + "\n" for one in letters))
-    before = sorted(os.listdir(shell.folder))
-    (counts,) = json.loads(shell("dlq", "redrive", "x.failed.ndjson", "--dry-run", "-o", "json"))
-    assert counts == {"namespace": ns.name, "rows": 2, "left_alone": 1}
-    assert sorted(os.listdir(shell.folder)) == before
-    ns.get("a").problem(404, "key-not-found")
-    assert ns.get("newer").body == b"newer"
-
-
 def test_a_touch_by_the_command_line(ns, shell):
     tag = ns.put("p", "s", b"v").headers["etag"]
     version = json.loads(shell("kv", "touch", ns.name, "p", "s", "--ttl", "5m", "-o", "json"))["version"]

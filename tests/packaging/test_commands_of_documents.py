@@ -153,22 +153,21 @@ def test_the_contract(tmp_path):
 
 def test_uploads(tmp_path):
     # Lines that fail, for what is said of them.
-    before = SERVER + CITIES + "umbo ns create listings > /dev/null\n" + DEAD_LETTERS + PLACES
-    # Nothing was interrupted, and the load has ended, which they say.
-    allowed = ("umbo kv import listings rows.ndjson.zst --resume", "umbo load pause", "umbo load abort")
+    before = SERVER + CITIES + "umbo ns create listings > /dev/null\n" + FAILED_ROWS + PLACES
+    # The load has ended, which they say.
+    allowed = ("umbo load pause", "umbo load abort")
     run(tmp_path, PROJECT / "crates/umbo-client/README.md", before=before, allowed=allowed)
 
 
 # A table whose columns are not named as those of a row.
 PLACES = "printf '%s\\n' country,city,lat AD,Vila,42.5 > places.csv\n"
 # An import whose second row cannot be stored; its key is corrected afterwards by the one who reads the text.
-DEAD_LETTERS = """
+FAILED_ROWS = """
 printf '%s\\n' '{"pk":"a","v":"1"}' '{"pk":"b","v":"2","expires_at":5}' > rows.ndjson
 umbo kv import listings rows.ndjson > /dev/null 2>&1
 sed -i 's/,"expires_at":5//; s/,\\\\"expires_at\\\\":5//' rows.ndjson.failed.ndjson
 umbo kv rm listings a --all > /dev/null 2>&1
 cp tests/data/cities-sample.ndjson rows.ndjson
-rm -f rows.ndjson.progress
 """
 
 

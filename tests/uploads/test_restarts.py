@@ -1,5 +1,7 @@
 """Imports and exports while the server is killed again and again: no row is lost, given up or read twice."""
 
+import gzip
+import json
 import os
 import random
 import re
@@ -18,6 +20,20 @@ KILLS = 10
 # A page of an export costs more, so that each life of a server begins with one of them.
 SCAN_RATE = 1_000
 KILLS_OF_EXPORT = 3
+
+
+# Rows of more than 8 MiB, which an import sends as a load.
+LONG_ROWS = 9_000
+
+
+def long_row(number, word="value"):
+    return row(number, f"{word} {number} " + "x" * 1_000)
+
+
+def write_long_rows(path, word="value"):
+    with open(path, "w", encoding="utf-8") as lines:
+        for at in range(LONG_ROWS):
+            lines.write(json.dumps(long_row(at * 7919 % LONG_ROWS, word)) + "\n")
 
 
 def fixed(new_server):
@@ -100,36 +116,89 @@ def test_an_export_survives_kills_and_is_equal_to_the_input(new_server, folder):
 
 
 @pytest.mark.parametrize("how", ["interrupted", "killed"])
-def test_an_import_that_ended_early_is_continued(new_server, folder, how):
+def test_an_import_of_a_larger_file_that_ended_early_goes_on_with_its_load(new_server, folder, how):
     server = fixed(new_server)
-    write_rows(folder / "rows", ROWS)
+    write_long_rows(folder / "rows")
     with open(folder / "rows", "a", encoding="utf-8") as lines:
         # The later one wins, over all interruptions.
         lines.writelines('{"pk":"p1","sk":"1","v":"last"}\n' for _ in range(3))
         lines.write('{"sk":"no partition key"}\n')
-    # So slow that three runs do not get through.
-    limit(server, "writes", ROWS // 20, burst=ROWS // 20)
-    arguments = ["kv", "import", "--create", "n", "rows", "--sort-window", "1", *PATIENCE]
-    code = {"interrupted": 130, "killed": -signal.SIGKILL}[how]
-    progress = folder / "rows.progress"
-    before = None
-    for run_number in range(3):
-        command = start(server, *arguments, *["--resume"][: run_number > 0], folder=folder, clock=server.clock)
-        gets_on = lambda: progress.exists() and progress.read_bytes() != before
-        step_until(server.clock, gets_on, "the import gets on")
+    arguments = ["kv", "import", "--create", "n", "rows", *PATIENCE]
+    # A command that has not begun to send ends by the signal.
+    codes = {"interrupted": [130, -signal.SIGINT], "killed": [-signal.SIGKILL]}[how]
+    limit(server, "writes", LONG_ROWS // 20, burst=LONG_ROWS // 20)
+    for goal in (LONG_ROWS // 16, LONG_ROWS // 8, LONG_ROWS // 4):
+        command = start(server, *arguments, folder=folder, clock=server.clock)
+        step_until(server.clock, lambda: rows_of(server) >= goal, "it gets on")
         command.send_signal(signal.SIGINT if how == "interrupted" else signal.SIGKILL)
-        said = end_of(command, server.clock)
-        assert command.returncode == code, said
-        if how == "interrupted":
-            assert "to continue: umbo kv import n rows --resume" in said, said
-        before = progress.read_bytes()
+        end_of(command, server.clock)
+        assert command.returncode in codes
+    # The server goes on by itself, also after a restart.
+    restart(server)
     unlimit(server)
     server.clock.go()
-    run(server, *arguments, "--resume", folder=folder, code=7)
+    said = run(server, *arguments, folder=folder, code=7)
+    assert "going on with load" in said and f"{LONG_ROWS + 3} rows written, 1 failed" in said, said
     assert files_of(folder, "rows") == ["rows.failed.ndjson"]
+    (failed,) = (folder / "rows.failed.ndjson").read_text().splitlines()
+    assert json.loads(failed)["failed"]["line"] == LONG_ROWS + 4
+    assert json.loads(failed)["row"] == {"sk": "no partition key"}
+    loads = server.client().get("/v1/ns/n/loads").json()["loads"]
+    assert [(load["state"], load["import"]) for load in loads] == [("live", True)]
     run(server, "kv", "export", "n", "-f", "out", folder=folder)
-    expected = {(one["pk"], one["sk"]): one["v"] for one in map(row, range(ROWS))} | {("p1", "1"): "last"}
+    expected = {(one["pk"], one["sk"]): one["v"] for one in map(long_row, range(LONG_ROWS))} | {("p1", "1"): "last"}
     assert read_rows(folder / "out")[0] == expected
+
+
+def test_an_import_of_a_larger_file_leaves_newer_rows_and_is_visible_before_its_end(new_server, folder):
+    server = fixed(new_server)
+    write_long_rows(folder / "rows")
+    limit(server, "writes", LONG_ROWS // 8, burst=LONG_ROWS // 8)
+    command = start(server, "kv", "import", "--create", "n", "rows", *PATIENCE, folder=folder, clock=server.clock)
+    step_until(server.clock, lambda: rows_of(server) >= LONG_ROWS // 8, "rows are visible")
+    assert command.poll() is None
+    one = long_row(LONG_ROWS - 1)
+    key = f"/v1/ns/n/kv/{one['pk']}/{one['sk']}"
+    assert server.client().get(key).status == 404, "the last row is not there"
+    unlimit(server)
+    assert server.client().put(key, b"newer").status == 201
+    said = end_of(command, server.clock)
+    assert command.returncode == 0, said[-4000:]
+    server.clock.go()
+    assert f"{LONG_ROWS - 1} rows written, 0 failed, 1 skipped" in said, said
+    assert server.client().get(key).body == b"newer"
+
+
+def test_a_larger_file_that_cannot_be_read_leaves_no_load_behind(new_server, folder):
+    server = fixed(new_server)
+    write_long_rows(folder / "rows.csv")
+    said = run(server, "kv", "import", "--create", "n", "rows.csv", folder=folder, code=2)
+    assert "is no field of a row" in said, said
+    # Its first row can be read, its end cannot.
+    text = (folder / "rows.csv").read_bytes()
+    (folder / "cut.gz").write_bytes(gzip.compress(text + os.urandom(20 << 20).hex().encode())[:-9])
+    said = run(server, "kv", "import", "--create", "n", "cut.gz", folder=folder, code=2)
+    assert "is aborted" in said, said
+    assert [load["state"] for load in server.client().get("/v1/ns/n/loads").json()["loads"]] == ["aborted"]
+    assert files_of(folder, "cut.gz") == []
+
+
+def test_an_import_of_a_file_that_has_changed_begins_anew(new_server, folder):
+    server = fixed(new_server)
+    write_long_rows(folder / "rows")
+    limit(server, "writes", 1, burst=1)
+    arguments = ["kv", "import", "--create", "n", "rows", *PATIENCE]
+    command = start(server, *arguments, folder=folder, clock=server.clock)
+    loads = lambda: server.client().get("/v1/ns/n/loads").json().get("loads", [])
+    step_until(server.clock, loads, "the load is there")
+    command.kill()
+    command.communicate()
+    unlimit(server)
+    server.clock.go()
+    write_long_rows(folder / "rows", "changed")
+    said = run(server, *arguments, folder=folder)
+    assert "its file was another one" in said and f"{LONG_ROWS} rows written, 0 failed" in said, said
+    assert [load["state"] for load in loads()] == ["aborted", "live"]
 
 
 def test_an_export_that_ended_early_is_continued(new_server, folder):
@@ -187,7 +256,7 @@ def test_a_pipe_of_an_export_that_fails_is_not_taken_for_whole(new_server, folde
     run(server, "kv", "import", "--create", "m", "part", "--no-end", folder=folder)
 
 
-def test_a_server_that_never_comes_back_ends_an_import_that_can_be_continued(new_server, folder):
+def test_a_server_that_never_comes_back_ends_an_import_and_no_row_fails(new_server, folder):
     server = fixed(new_server)
     write_rows(folder / "rows", ROWS)
     limit(server, "writes", ROWS // 8, burst=ROWS // 8)
@@ -195,13 +264,11 @@ def test_a_server_that_never_comes_back_ends_an_import_that_can_be_continued(new
     step_until(server.clock, lambda: rows_of(server) >= ROWS // 4, "it runs")
     server.kill()
     said = end_of(command, server.clock)
-    assert command.returncode == 6 and "--resume" in said and " 0 failed" in said, said
+    assert command.returncode == 6 and "import rows again" in said and " 0 failed" in said, said
+    assert files_of(folder, "rows") == []
     server.clock.go()
     server.start()
     unlimit(server)
-    said = run(server, "kv", "import", "n", "rows", "--resume", folder=folder)
-    assert "before that" in said
+    run(server, "kv", "import", "n", "rows", folder=folder)
     run(server, "kv", "export", "n", "-f", "out", folder=folder)
     assert read_rows(folder / "out")[0] == read_rows(folder / "rows")[0]
-    nothing = run(server, "kv", "import", "n", "rows", "--resume", folder=folder, code=2)
-    assert "no import of rows was interrupted" in nothing

@@ -41,9 +41,9 @@ pub enum LoadMode {
 pub enum LoadState {
     /// It takes parts, and has none.
     Created,
-    /// It takes parts. In mode `replace` rows that come in the order of their keys are applied meanwhile.
+    /// It takes parts. Rows of an import and of mode `replace` that come in the order of their keys are applied meanwhile.
     Uploading,
-    /// It has all its parts, and waits to be applied; in mode `merge` they are being checked.
+    /// It has all its parts, and waits to be applied; in mode `merge`, but for an import, they are being checked.
     Sealed,
     /// Its rows are being applied.
     Building,
@@ -217,12 +217,24 @@ pub struct LoadSpec {
     /// Whether rows of the load replace newer ones too. Not of mode `replace`.
     #[serde(default)]
     pub force: bool,
+    /// Of mode `merge`: whether the load is the import of a file. Its rows are applied while parts arrive, as in mode `replace`, rejected rows
+    /// never fail it, and it counts apart from other loads.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub import: bool,
     /// Of mode `replace`: bounds that the version is held against before it is ready.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub guards: Option<LoadGuards>,
     /// Of mode `replace`: whether the version is activated as soon as it is ready.
     #[serde(default)]
     pub activate: bool,
+}
+
+#[expect(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "serde asks for a reference"
+)]
+const fn is_false(flag: &bool) -> bool {
+    !*flag
 }
 
 /// A part of a load.
@@ -265,6 +277,10 @@ pub struct LoadShard {
 
 /// A load.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is a member of its own on the wire"
+)]
 pub struct LoadInfo {
     /// Its id; ids sort by the time of creation.
     pub id: String,
@@ -312,6 +328,9 @@ pub struct LoadInfo {
     /// Whether its rows replace newer ones too.
     #[serde(default)]
     pub force: bool,
+    /// Whether it is the import of a file.
+    #[serde(default)]
+    pub import: bool,
     /// Whether no row is applied until it is resumed.
     pub paused: bool,
     /// Of mode `replace`: number of the version that it builds.

@@ -1,5 +1,7 @@
 //! Batches: many rows read or written with one request.
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use reqwest::Method;
 use reqwest::header::HeaderValue;
@@ -27,6 +29,9 @@ pub struct BatchOptions {
     /// unknown what became of the first: puts that no other client writes meanwhile. A batch with conditions or
     /// increments has a key nevertheless, and so has one that is not repeatable if the client's writes have.
     pub is_repeatable: bool,
+    /// For how long the server is to know its idempotency key, in whole seconds. Without it, the server knows a key
+    /// for an hour, and there is a key only if the batch needs one or the client's writes have one.
+    pub idempotency_ttl: Option<Duration>,
     /// When the batch is acknowledged; the namespace's setting where none.
     pub durability: Option<DurabilitySetting>,
 }
@@ -91,7 +96,12 @@ impl Client {
             let name = durability_name(durability);
             request = request.with_header(header::DURABILITY, HeaderValue::from_static(name));
         }
-        let needs_key = needs_key(&request.body);
+        if let Some(ttl) = options.idempotency_ttl {
+            let seconds = HeaderValue::try_from(format!("{}s", ttl.as_secs()));
+            let seconds = seconds.expect("digits are a header value");
+            request = request.with_header(header::IDEMPOTENCY_TTL, seconds);
+        }
+        let needs_key = options.idempotency_ttl.is_some() || needs_key(&request.body);
         if needs_key || !options.is_repeatable {
             request = self.keyed(request, needs_key);
         }

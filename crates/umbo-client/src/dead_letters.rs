@@ -1,6 +1,6 @@
 //! Dead letters of a service: the writes that a client has given up, with why, so that they can be sent again.
 //!
-//! Owns the form of a letter, which is that of the files of failed rows that `umbo dlq` reads, and two places to put
+//! Owns the form of a letter, which is that of the files of failed rows that `umbo kv import` reads, and two places to put
 //! it: a file, or a function of the service. A letter is written when a call ends, never for an attempt that is
 //! repeated. What the server decided by what it has stored (a condition that was false, for example) is an answer, and
 //! makes no letter.
@@ -147,7 +147,7 @@ impl DeadLetters {
         Self { put: Arc::new(put) }
     }
 
-    /// Appends each letter to a file that `umbo dlq` reads, made where there is none. A letter that cannot be written
+    /// Appends each letter to a file that `umbo kv import` reads, made where there is none. A letter that cannot be written
     /// is passed to `lost` with why, because the call that gave the write up has an error of its own to return.
     pub fn file(
         path: &Path,

@@ -183,7 +183,7 @@ impl ControlPlane {
 
 #[cfg(test)]
 mod tests {
-    use umbo_loads::limits::{ENDED_LOADS_MAX, OPEN_LOADS_MAX};
+    use umbo_loads::limits::{ENDED_LOADS_MAX, OPEN_IMPORTS_MAX, OPEN_LOADS_MAX};
 
     use super::*;
     use crate::loads::LoadMap;
@@ -262,6 +262,35 @@ mod tests {
         assert_eq!(loads.len(), OPEN_LOADS_MAX + ENDED_LOADS_MAX);
         let newest = loads.into_iter().filter(|load| load.state.is_ended());
         assert_eq!(newest.count(), ENDED_LOADS_MAX);
+    }
+
+    #[test]
+    fn imports_and_other_loads_are_bounded_and_remembered_apart() {
+        let (mut set, namespace) = set_with_namespace();
+        let spec = |import| LoadSpec {
+            import,
+            ..LoadSpec::default()
+        };
+        let create = |set: &RecordSet, import: bool, id: &str| {
+            create_load(set, own(&namespace), &spec(import), ("x", None), id, NOW)
+        };
+        for number in 0..OPEN_IMPORTS_MAX {
+            set = set.changed(&create(&set, true, &format!("i{number:02}")).unwrap().0);
+        }
+        assert!(create(&set, true, "j").is_err());
+        // Eight more loads than are remembered, each of which has ended.
+        for number in 0..ENDED_LOADS_MAX + 8 {
+            let id = format!("l{number:02}");
+            set = set.changed(&create(&set, false, &id).unwrap().0);
+            set = after(&set, &id, &LoadStep::Abort);
+        }
+        set = after(&set, "i00", &LoadStep::Abort);
+        set = set.changed(&create(&set, true, "j").unwrap().0);
+        assert!(find(&set, "i00").is_ok(), "no load has it forgotten");
+        let loads = LoadMap::read(&set).unwrap().into_records();
+        let imports = loads.iter().filter(|load| load.import).count();
+        assert_eq!(imports, OPEN_IMPORTS_MAX + 1);
+        assert_eq!(loads.len() - imports, ENDED_LOADS_MAX + 1);
     }
 
     #[test]

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use umbo_api::loads::{LoadSpec, LoadState};
-use umbo_loads::limits::{ENDED_LOADS_MAX, OPEN_LOADS_MAX};
+use umbo_loads::limits::{ENDED_IMPORTS_MAX, ENDED_LOADS_MAX, OPEN_IMPORTS_MAX, OPEN_LOADS_MAX};
 use umbo_loads::{CreationKey, LoadError, LoadRecord, LoadStep};
 use umbo_types::{NamespaceId, Timestamp};
 
@@ -127,14 +127,21 @@ pub(crate) fn create(
     id: &str,
     now: Timestamp,
 ) -> Result<(Edits, LoadRecord), ControlError> {
+    // Imports and other loads are bounded apart: a nightly load is not kept out by files that are imported by hand.
     let own = records(set).filter(|found| {
-        let is_other = |(_, load): &(&str, LoadRecord)| load.namespace_id() != namespace;
+        let is_other = |(_, load): &(&str, LoadRecord)| {
+            load.namespace_id() != namespace || load.import != spec.import
+        };
         !found.as_ref().is_ok_and(is_other)
     });
     let own = own.collect::<Result<Vec<_>, _>>()?;
     let (ended, open): (Vec<_>, Vec<_>) =
         own.into_iter().partition(|(_, load)| load.state.is_ended());
-    let max = OPEN_LOADS_MAX;
+    let (max, ended_max) = if spec.import {
+        (OPEN_IMPORTS_MAX, ENDED_IMPORTS_MAX)
+    } else {
+        (OPEN_LOADS_MAX, ENDED_LOADS_MAX)
+    };
     if open.len() >= max {
         return Err(LoadError::TooMany { max }.into());
     }
@@ -150,7 +157,7 @@ pub(crate) fn create(
     };
     let mut edits = Edits::none().with_last_namespace(last);
     edits = edits.put(Kind::Load, id, bytes(&load));
-    let beyond = ended.len().saturating_sub(ENDED_LOADS_MAX);
+    let beyond = ended.len().saturating_sub(ended_max);
     for (id, load) in &ended[..beyond] {
         edits = forgotten(edits, id, load);
     }

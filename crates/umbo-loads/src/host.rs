@@ -90,6 +90,12 @@ pub trait LoadHost: fmt::Debug + Send + Sync {
     /// Returns whether this dispatcher is about to end: its runs let their loads go.
     fn is_ending(&self) -> bool;
 
+    /// Waits until something has changed here that a runner looks for: a part is whole, or a load was sealed. What changes
+    /// in other dispatchers is found by looking now and then.
+    async fn changed(&self) {
+        std::future::pending::<()>().await;
+    }
+
     /// Returns all loads that this dispatcher knows of, by id.
     fn loads(&self) -> Vec<(String, Arc<LoadRecord>)>;
 

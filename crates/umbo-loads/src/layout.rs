@@ -84,7 +84,7 @@ pub struct RunRecord {
     pub part: u32,
     /// Rows of it that were read so far, rejected ones included.
     pub row: u64,
-    /// Rows of it that cannot be read, so far; none in mode merge, where that is known before.
+    /// Rows of it that cannot be read, so far; none where that is known before, as its parts are checked first.
     #[serde(default)]
     pub unreadable: u64,
     /// Rows that were stored or removed.

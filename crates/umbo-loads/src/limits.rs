@@ -4,6 +4,12 @@ use std::time::Duration;
 
 /// Loads of a namespace that have not ended. More would only wait for one another; each keeps its parts.
 pub const OPEN_LOADS_MAX: usize = 8;
+/// Imports of a namespace that have not ended, in addition to its loads: more than anybody starts by hand, few enough
+/// that their records stay small.
+pub const OPEN_IMPORTS_MAX: usize = 32;
+/// Ended imports of a namespace that are remembered, in addition to its loads: each for who has started it, and a few to
+/// look back on.
+pub const ENDED_IMPORTS_MAX: usize = 16;
 /// Ended loads of a namespace that are remembered: a fortnight of nightly ones.
 pub const ENDED_LOADS_MAX: usize = 14;
 /// How long an ended load is remembered.

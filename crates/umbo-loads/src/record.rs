@@ -54,6 +54,9 @@ pub struct LoadRecord {
     /// Whether its rows replace newer ones too.
     #[serde(default)]
     pub force: bool,
+    /// Whether it is the import of a file.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub import: bool,
     /// How many parts it has, once it is sealed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parts: Option<u32>,
@@ -69,6 +72,14 @@ pub struct LoadRecord {
     /// The key that its creation was sent with.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub creation: Option<CreationKey>,
+}
+
+#[expect(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "serde asks for a reference"
+)]
+const fn is_false(flag: &bool) -> bool {
+    !*flag
 }
 
 /// What tells the repetition of a creation from another one.
@@ -187,6 +198,12 @@ impl LoadRecord {
                 expected: "a number from 0 to 1",
             });
         }
+        if spec.import && (spec.mode != LoadMode::Merge || spec.expected_rows.is_some()) {
+            return Err(LoadError::Field {
+                field: "import",
+                expected: "a load of mode merge without expected_rows",
+            });
+        }
         if spec.columns.as_ref().is_some_and(has_bad_name) {
             return Err(LoadError::Field {
                 field: "columns",
@@ -208,6 +225,7 @@ impl LoadRecord {
             max_reject_ratio: spec.max_reject_ratio,
             columns: spec.columns.clone(),
             force: spec.force,
+            import: spec.import,
             parts: None,
             paused: false,
             reason: None,
@@ -321,12 +339,19 @@ impl LoadRecord {
         self.reason = reason.map(shortened);
     }
 
-    /// Returns whether a runner is to work on it. The rows of mode replace, which no read returns yet, are applied
-    /// while parts arrive.
+    /// Returns whether all its parts are checked before any of its rows is applied: it may fail by its counts, and its
+    /// rows are visible one by one.
+    pub const fn is_checked_first(&self) -> bool {
+        self.target.is_none() && !self.import
+    }
+
+    /// Returns whether a runner is to work on it. Rows of a load that is not checked first are applied while parts
+    /// arrive.
     pub const fn is_to_run(&self) -> bool {
         use LoadState::{Building, Ready, Sealed, Uploading, Verifying};
         match (self.state, &self.target) {
-            (Sealed | Building | Verifying, _) | (Uploading, Some(_)) => !self.paused,
+            (Uploading, _) => !self.is_checked_first() && !self.paused,
+            (Sealed | Building | Verifying, _) => !self.paused,
             (Ready, Some(target)) => target.activate,
             _ => false,
         }
@@ -387,6 +412,7 @@ impl LoadRecord {
             max_reject_ratio: self.max_reject_ratio,
             columns: self.columns.clone(),
             force: self.force,
+            import: self.import,
             paused: self.paused,
             version: self.target.as_ref().map(|target| target.version),
             guards: self.target.as_ref().map(|target| target.guards),
@@ -632,6 +658,16 @@ mod tests {
             },
             LoadSpec {
                 activate: true,
+                ..LoadSpec::default()
+            },
+            LoadSpec {
+                mode: LoadMode::Replace,
+                import: true,
+                ..LoadSpec::default()
+            },
+            LoadSpec {
+                expected_rows: Some(1),
+                import: true,
                 ..LoadSpec::default()
             },
         ];

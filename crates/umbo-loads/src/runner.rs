@@ -2,7 +2,8 @@
 //!
 //! A load with other rows than expected or too many rejects fails before any of them is visible. So a run of mode merge
 //! *checks* all parts first: their bytes are those that were sent, and their rows are counted. Then it *applies* the
-//! parts in order. One of mode replace, whose rows no read returns before the activation, checks parts while it applies
+//! parts in order. An import, which never fails by its counts, is applied from the first part on, while others are
+//! uploaded, and checked meanwhile. One of mode replace, whose rows no read returns before the activation, checks parts while it applies
 //! them, and applies their rows in the order of their keys, from the first part on, while others are uploaded; it reads
 //! the version back that it has built, before that can be activated. Whatever a run does may be repeated:
 //! checked parts are counted once they are done, and a row that is applied again has the same `as_of` and the same
@@ -37,7 +38,7 @@ use crate::limits::{BEAT, FRUITLESS_RUNS_MAX, LEASE, RUNS_MAX};
 use crate::record::{LoadRecord, LoadStep, LoadTarget, shortened};
 use crate::stored_rows::read_json;
 
-/// How often a runner looks for loads.
+/// How often a runner looks for loads that have changed in other dispatchers.
 const LOOK_INTERVAL: Duration = Duration::from_millis(250);
 /// How often loads that ended long ago are looked for.
 const FORGET_INTERVAL: Duration = Duration::from_secs(30);
@@ -52,6 +53,8 @@ pub struct LoadRunner {
     /// Runs of others, with the beat that was seen last and since when it stands.
     seen: BTreeMap<String, (u64, Instant)>,
     forgot: Option<Instant>,
+    /// Whether something has changed here since a run ended.
+    has_changed: bool,
 }
 
 impl LoadRunner {
@@ -63,6 +66,7 @@ impl LoadRunner {
             running: BTreeSet::new(),
             seen: BTreeMap::new(),
             forgot: None,
+            has_changed: false,
         }
     }
 
@@ -75,7 +79,17 @@ impl LoadRunner {
         while !(runs.is_empty() && self.host.is_ending()) {
             tokio::select! {
                 _ = looks.tick() => self.look(&mut runs).await,
-                Some(ended) = runs.join_next_with_id(), if !runs.is_empty() => self.ended(ended),
+                () = self.host.changed() => {
+                    self.has_changed = true;
+                    self.look(&mut runs).await;
+                }
+                Some(ended) = runs.join_next_with_id(), if !runs.is_empty() => {
+                    self.ended(ended);
+                    // It may have ended just before a part was there.
+                    if std::mem::take(&mut self.has_changed) {
+                        self.look(&mut runs).await;
+                    }
+                }
             }
         }
     }
@@ -267,7 +281,7 @@ async fn advance(
         Parts::read(host, &load, &journal.run).await?
     };
     if load.state == LoadState::Sealed {
-        if load.target.is_none() {
+        if load.is_checked_first() {
             check::check_parts(host, id, &load, &parts, journal, tries).await?;
             check::judge(&load, &journal.run).map_err(Stop::Failed)?;
         }
@@ -277,7 +291,7 @@ async fn advance(
     }
     if load.state != LoadState::Ready && load.state != LoadState::Verifying {
         parts::apply_parts(host, id, &parts, journal, tries).await?;
-        if load.target.is_some() {
+        if !load.is_checked_first() {
             check::judge(&load, &journal.run).map_err(Stop::Failed)?;
         }
         journal.waits_for(None);

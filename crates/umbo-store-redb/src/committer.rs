@@ -15,6 +15,7 @@ mod isolation;
 pub(crate) mod large;
 pub(crate) mod limits;
 mod mirrors;
+mod newest_stamps;
 mod packing;
 mod pauses;
 pub(crate) mod plan;
@@ -189,7 +190,7 @@ impl Committer {
             progress,
             unflushed: Unflushed::default(),
             fences,
-            datasets: CommitterDatasets::new(groups, has_written),
+            datasets: CommitterDatasets::new(groups, has_written, progress.version_ceiling),
             runs,
             is_behind,
             next_expiry,

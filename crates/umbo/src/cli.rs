@@ -10,9 +10,9 @@ use clap::{ArgMatches, CommandFactory as _, FromArgMatches as _, Parser, Subcomm
 
 use crate::cli_error::CliError;
 use crate::command::{
-    backup, bench, calibrate, cluster, completion, config, dispatcher, dlq, doctor, events, fleet,
-    hot, kv, load, man, ns, quota, restore, running, serve, shard, shed, status, token, top,
-    version, why,
+    backup, bench, calibrate, cluster, completion, config, dispatcher, doctor, events, fleet, hot,
+    kv, load, man, ns, quota, restore, running, serve, shard, shed, status, token, top, version,
+    why,
 };
 use crate::connection::ConnectionArgs;
 use crate::output;
@@ -42,8 +42,6 @@ enum Command {
     Kv(kv::Arguments),
     /// Upload datasets that the server applies by itself
     Load(load::Arguments),
-    /// Send rows again that failed in an import
-    Dlq(dlq::Arguments),
     /// Manage namespaces
     Ns(ns::Arguments),
     /// Manage quotas: policies, usage, and the cost of requests
@@ -120,7 +118,6 @@ impl Cli {
             None => run_default(),
             Some(Command::Kv(arguments)) => arguments.run(connection),
             Some(Command::Load(arguments)) => arguments.run(connection),
-            Some(Command::Dlq(arguments)) => arguments.run(connection),
             Some(Command::Ns(arguments)) => arguments.run(connection),
             Some(Command::Quota(arguments)) => arguments.run(connection),
             Some(Command::Hot(arguments)) => arguments.run(connection),

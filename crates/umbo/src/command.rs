@@ -7,7 +7,6 @@ pub(crate) mod cluster;
 pub(crate) mod completion;
 pub(crate) mod config;
 pub(crate) mod dispatcher;
-pub(crate) mod dlq;
 pub(crate) mod doctor;
 pub(crate) mod events;
 pub(crate) mod fleet;

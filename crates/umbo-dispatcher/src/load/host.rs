@@ -129,6 +129,10 @@ impl LoadHost for RunnerHost {
         self.dispatcher.is_draining()
     }
 
+    async fn changed(&self) {
+        self.dispatcher.load_waits.changed().await;
+    }
+
     fn loads(&self) -> Vec<(String, Arc<LoadRecord>)> {
         self.dispatcher.control.loads.all()
     }

@@ -88,6 +88,7 @@ impl LoadRequest<'_> {
             control.step_load(&id_of, &step, dry_run, &origin).await
         };
         let load = self.control().run_to_end(change).await?;
+        self.dispatcher.load_waits.note_change();
         let LoadAnswer::Load(mut info) = self.described(id, &load).await? else {
             return Err(RequestError::Internal(
                 "a load was not described".to_owned(),

@@ -144,6 +144,7 @@ where
     check_state(request, &ask.id).await?;
     let part = part_of(upload, stored.end, &stored.digest);
     let (info, is_new) = complete(rows, ask.number, load, part).await?;
+    request.dispatcher.load_waits.note_change();
     Ok(LoadAnswer::Part { info, is_new })
 }
 
@@ -188,6 +189,7 @@ where
         check_state(request, &ask.id).await?;
         let part = part_of(upload, stored.end, &digest);
         complete(rows, number, load, part).await?;
+        request.dispatcher.load_waits.note_change();
     }
     Ok(LoadAnswer::Offset {
         offset: stored.end,

@@ -1,16 +1,30 @@
-//! What the loads that run in this dispatcher wait for now. A run writes it beside its progress too, but not where the
+//! What the loads that run in this dispatcher wait for now, and what its runner waits for: that a load has changed. A run writes it beside its progress too, but not where the
 //! disk that it waits for is the one that would take it.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use tokio::sync::Notify;
 use umbo_types::NamespaceId;
 
 /// Reasons of runs that wait, by the namespace of their reports: at most one for each run of this dispatcher.
 #[derive(Debug, Default)]
-pub(crate) struct LoadWaits(Mutex<BTreeMap<NamespaceId, String>>);
+pub(crate) struct LoadWaits {
+    reasons: Mutex<BTreeMap<NamespaceId, String>>,
+    changed: Notify,
+}
 
 impl LoadWaits {
+    /// Tells the runner that a part is whole or a load was sealed.
+    pub(super) fn note_change(&self) {
+        self.changed.notify_one();
+    }
+
+    /// Waits until a part is whole or a load was sealed since this was called last.
+    pub(super) async fn changed(&self) {
+        self.changed.notified().await;
+    }
+
     /// Records what a run waits for; none where it goes on or has ended.
     pub(super) fn set(&self, report: NamespaceId, reason: Option<String>) {
         match reason {
@@ -25,6 +39,6 @@ impl LoadWaits {
     }
 
     fn reasons(&self) -> MutexGuard<'_, BTreeMap<NamespaceId, String>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.reasons.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

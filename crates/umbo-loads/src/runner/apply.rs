@@ -172,13 +172,13 @@ impl Writer {
             match ended.advance {
                 Advance::Rows(rows) => {
                     journal.run.row += rows;
-                    if self.load.target.is_some() {
+                    if !self.load.is_checked_first() {
                         journal.run.rows += rows;
                     }
                 }
                 Advance::PartEnd(number) => {
                     let next = u32::from(number) + 1;
-                    if self.load.target.is_some() {
+                    if !self.load.is_checked_first() {
                         let progress = PartProgress {
                             rows: journal.run.row,
                             rejected: journal.run.unreadable,

@@ -13,7 +13,7 @@ use umbo_types::Key;
 use super::apply::{Batches, apply};
 use super::open_batches::{Advance, Divided, value_len};
 use super::remove::{removal, remove_bytes};
-use super::take::NewestVersions;
+use super::take::{NewestVersions, newest_versions};
 use super::work::continues;
 use crate::host::{Host, HostError};
 use crate::journal::{Journal, Stop};
@@ -43,7 +43,8 @@ pub(super) async fn merge_runs(
         return Ok(());
     }
     let load = continues(host, id)?;
-    let mut rows = MergedRows::open(host, &load, &journal.run.runs);
+    let newest = newest_versions(host, &load).await?;
+    let mut rows = MergedRows::open(host, &load, newest, &journal.run.runs);
     apply(host, id, &mut rows, journal, tries).await?;
     drop(rows);
     let runs = std::mem::take(&mut journal.run.runs);
@@ -59,6 +60,7 @@ type MergedBatch = (Vec<(Key, Change)>, Vec<u64>);
 
 /// The rows of sorted runs, batch after batch. The reading ends with them, with an error, or when this is dropped.
 struct MergedRows {
+    newest: NewestVersions,
     batches: mpsc::Receiver<Result<MergedBatch, HostError>>,
     /// How far each run is applied.
     applied: watch::Sender<Vec<u64>>,
@@ -66,7 +68,12 @@ struct MergedRows {
 }
 
 impl MergedRows {
-    fn open(host: &Host, load: &Arc<LoadRecord>, runs: &[SortedRun]) -> Self {
+    fn open(
+        host: &Host,
+        load: &Arc<LoadRecord>,
+        newest: NewestVersions,
+        runs: &[SortedRun],
+    ) -> Self {
         let (to, batches) = mpsc::channel(BATCHES_AHEAD);
         let (applied, is_applied) = watch::channel(applied_of(runs));
         let mut tasks = JoinSet::new();
@@ -84,6 +91,7 @@ impl MergedRows {
             is_applied,
         ));
         Self {
+            newest,
             batches,
             applied,
             _tasks: tasks,
@@ -100,7 +108,7 @@ impl Batches for MergedRows {
         let advance = Advance::Runs(applied);
         Ok(Some(Divided::of_rows(
             host,
-            (load, &NewestVersions::new()),
+            (load, &self.newest),
             advance,
             rows,
         )))

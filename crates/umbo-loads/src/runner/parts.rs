@@ -1,8 +1,8 @@
-//! Applies the rows of parts, in the order of parts and rows. In mode merge the parts are checked; in mode replace,
-//! where no row is visible before the version is live, they are checked while they are applied.
+//! Applies the rows of parts, in the order of parts and rows. The parts of a load that is checked first are
+//! checked by then; the parts of another one are checked while they are applied.
 //!
-//! In mode replace rows go to the shards as they come as long as they are in the order of their keys, in which a B-tree
-//! is built best. From the first batch on that is not, all of them are sorted first (`sort`).
+//! Rows of a load that is not checked first go to the shards as they come as long as they are in the order of their keys,
+//! in which a B-tree is built best. From the first batch on that is not, all of them are sorted first (`sort`).
 
 use std::sync::Arc;
 use std::vec::IntoIter;
@@ -87,10 +87,7 @@ impl PartBatches {
         let parts: Vec<_> = parts.map(|(number, part)| (number, part.clone())).collect();
         Self {
             host: host.clone(),
-            order: load
-                .target
-                .is_some()
-                .then(|| KeyOrder::after(journal.run.last.as_ref())),
+            order: (!load.is_checked_first()).then(|| KeyOrder::after(journal.run.last.as_ref())),
             load,
             newest,
             left: parts.into_iter(),

@@ -72,8 +72,8 @@ impl TakenRows {
             let LoadRow { key, change } = match row {
                 Ok(row) => row,
                 Err(row) => {
-                    // In mode merge they were counted when the parts were checked.
-                    if load.target.is_some() {
+                    // Otherwise they were counted when the parts were checked.
+                    if !load.is_checked_first() {
                         rejected.unreadable += 1;
                         rejected.keep(|| reject(part, &row));
                     }

@@ -1,12 +1,14 @@
 //! Runs that end at any call of their dispatcher, before it or after it has had its effect, and those that continue.
 
 mod fake_host;
+mod keys;
 
 use std::sync::atomic::Ordering;
 
 use umbo_api::loads::LoadMode;
 
 use self::fake_host::*;
+use self::keys::*;
 use super::*;
 
 /// Never.
@@ -129,6 +131,29 @@ async fn a_run_that_was_overtaken_fails_no_load() {
     assert_eq!((failed, host.state()), (Ok(()), LoadState::Failed));
 }
 
+/// Runs a load to its end while its parts arrive in any order; its runs end anywhere.
+async fn feed_and_run(host: &Arc<FakeHost>, random: &mut fastrand::Rng, end: LoadState) {
+    let mut runs = 0;
+    let mut parts: Vec<u16> = (0..PARTS).collect();
+    random.shuffle(&mut parts);
+    while host.state() != end {
+        if random.bool()
+            && let Some(part) = parts.pop()
+        {
+            host.upload(part).await;
+            if parts.is_empty() {
+                host.seal();
+            }
+        }
+        runs += 1;
+        assert!(runs < 200, "{:?}", host.load.lock().unwrap());
+        assert_ne!(host.state(), LoadState::Failed);
+        host.run(random.i64(1..40 + 20 * runs), random.u64(1..))
+            .await;
+        host.forgive().await;
+    }
+}
+
 #[tokio::test]
 async fn a_version_is_built_while_parts_arrive_wherever_its_runs_end() {
     for seed in 0..3 {
@@ -137,25 +162,7 @@ async fn a_version_is_built_while_parts_arrive_wherever_its_runs_end() {
         let refused_each = random.u64(9..14);
         let host = FakeHost::uploading(refused_each, LoadMode::Replace, 0.1, key_of);
         let host = Arc::new(host);
-        let mut runs = 0;
-        let mut parts: Vec<u16> = (0..PARTS).collect();
-        random.shuffle(&mut parts);
-        while host.state() != LoadState::Ready {
-            if random.bool()
-                && let Some(part) = parts.pop()
-            {
-                host.upload(part).await;
-                if parts.is_empty() {
-                    host.seal();
-                }
-            }
-            runs += 1;
-            assert!(runs < 200, "{:?}", host.load.lock().unwrap());
-            assert_ne!(host.state(), LoadState::Failed);
-            host.run(random.i64(1..40 + 20 * runs), random.u64(1..))
-                .await;
-            host.forgive().await;
-        }
+        feed_and_run(&host, &mut random, LoadState::Ready).await;
         assert_eq!(
             host.rows_of(BUILT).await,
             expected_of(key_of),
@@ -163,6 +170,61 @@ async fn a_version_is_built_while_parts_arrive_wherever_its_runs_end() {
         );
         assert_counts(&host.journal().await, seed);
     }
+}
+
+/// An import that takes parts.
+fn import(refused_each: u64, key_of: fn(u16, u32) -> u32) -> Arc<FakeHost> {
+    let host = FakeHost::uploading(refused_each, LoadMode::Merge, 0.0, key_of);
+    host.load.lock().unwrap().import = true;
+    Arc::new(host)
+}
+
+#[tokio::test]
+async fn an_import_is_applied_while_parts_arrive_wherever_its_runs_end() {
+    for seed in 0..6 {
+        let mut random = fastrand::Rng::with_seed(seed);
+        let key_of = [in_order, in_order_by_part, scattered][seed as usize % 3];
+        let host = import(random.u64(9..14), key_of);
+        feed_and_run(&host, &mut random, LoadState::Live).await;
+        assert_eq!(host.rows().await, expected_of(key_of), "seed {seed}");
+        assert_counts(&host.journal().await, seed);
+        assert_eq!(
+            host.rejects().await,
+            u64::from(PARTS) * u64::from(BAD_LINES)
+        );
+    }
+}
+
+#[tokio::test]
+async fn rows_of_an_import_are_visible_before_the_seal_if_they_are_in_order() {
+    for (key_of, rows) in [(in_order as fn(_, _) -> _, true), (scattered, false)] {
+        let host = import(NONE, key_of);
+        host.upload(0).await;
+        host.run(i64::MAX, 1).await;
+        assert_eq!(host.state(), LoadState::Uploading);
+        assert_eq!(host.journal().await.part, u32::from(rows));
+        assert_eq!(!host.rows().await.is_empty(), rows);
+    }
+}
+
+/// No time passes here, as the test is never idle: a runner that only looked now and then would not look again.
+#[tokio::test(start_paused = true)]
+async fn a_runner_takes_a_load_up_when_it_is_told() {
+    let host = import(NONE, in_order);
+    host.upload(0).await;
+    let runner = tokio::spawn(LoadRunner::new(Arc::<FakeHost>::clone(&host)).run());
+    while host.journal().await.part == 0 || host.journal().await.runner != 0 {
+        tokio::task::yield_now().await;
+    }
+    for part in 1..PARTS {
+        host.upload(part).await;
+    }
+    host.seal();
+    host.changed.notify_one();
+    while host.state() != LoadState::Live {
+        tokio::task::yield_now().await;
+    }
+    runner.abort();
 }
 
 #[tokio::test]

@@ -322,7 +322,7 @@ fn apply_writes(
     answers: &mut Vec<WorkAnswer>,
 ) -> Result<u64, FileError> {
     let writes: Vec<&WriteWork> = run.iter().filter_map(as_write).collect();
-    let mut plan = CommitPlan::of(&writes);
+    let mut plan = CommitPlan::of(&writes, &order.datasets.stamps);
     plan.leave_out(order.unreadable);
     if writes.iter().any(|write| write.idempotency.is_some()) {
         read_records(tables, order, &mut plan)?;

@@ -6,15 +6,18 @@
 use std::borrow::Cow;
 
 use umbo_store::{DatasetGroups, RecordsCopy};
-use umbo_types::NamespaceId;
+use umbo_types::{NamespaceId, Version};
 
+use crate::committer::newest_stamps::NewestStamps;
 use crate::committer::writer::Purged;
 
 /// The datasets of a committer's shard.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct CommitterDatasets {
     /// The groups in effect.
     pub(super) groups: DatasetGroups,
+    /// How new the rows of each dataset are at most.
+    pub(super) stamps: NewestStamps,
     /// Whether the table of what was written may have entries of datasets that are not being built.
     pub(super) has_written: bool,
     /// Fenced datasets without rows, whose ids still name idempotency records of their namespaces.
@@ -22,9 +25,11 @@ pub(crate) struct CommitterDatasets {
 }
 
 impl CommitterDatasets {
-    pub(super) fn new(groups: DatasetGroups, has_written: bool) -> Self {
+    /// Begins with rows of versions up to `newest`.
+    pub(super) fn new(groups: DatasetGroups, has_written: bool, newest: Version) -> Self {
         Self {
             groups,
+            stamps: NewestStamps::after(newest),
             has_written,
             held: Vec::new(),
         }

@@ -6,6 +6,7 @@
 //! into a B-tree cheap. The invariant: each key is changed at most once a commit, and a refused atomic group
 //! has no effect.
 
+mod conditions;
 mod datasets;
 mod refusal;
 mod upload_use;
@@ -23,6 +24,7 @@ use umbo_types::{ShardId, Timestamp, Value, Version, VersionClock};
 use self::refusal::MutationRefusal;
 pub(crate) use self::upload_use::UploadUse;
 use crate::committer::idempotency::RecordPlan;
+use crate::committer::newest_stamps::NewestStamps;
 use crate::row_codec::RowHead;
 use crate::work::{MutationResult, Op, WriteWork};
 
@@ -108,6 +110,7 @@ enum Decision {
 #[derive(Debug)]
 pub(crate) struct CommitPlan<'a> {
     writes: &'a [&'a WriteWork],
+    stamps: &'a NewestStamps,
     /// Keys in order, each once.
     keys: Vec<KeyPlan<'a>>,
     /// For each mutation in order of arrival, the index of its key.
@@ -122,7 +125,7 @@ pub(crate) struct CommitPlan<'a> {
 
 impl<'a> CommitPlan<'a> {
     /// Sorts the keys of the writes.
-    pub(crate) fn of(writes: &'a [&'a WriteWork]) -> Self {
+    pub(crate) fn of(writes: &'a [&'a WriteWork], stamps: &'a NewestStamps) -> Self {
         let ops: Vec<&Op> = writes.iter().flat_map(|write| &write.ops).collect();
         let mut order: Vec<usize> = (0..ops.len()).collect();
         // Stable, and fast on keys that are already sorted, as in bulk input.
@@ -151,7 +154,8 @@ impl<'a> CommitPlan<'a> {
             if op.condition == Condition::Unwritten {
                 key.loaded = LoadDecision::Yes;
             }
-            key.is_read |= is_counter || !is_blind(&op.condition);
+            key.is_read |=
+                is_counter || !is_blind(&op.condition) && !stamps.cover(&op.key, &op.condition);
         }
         let mut records = RecordPlan::default();
         let mut first = 0;
@@ -164,14 +168,16 @@ impl<'a> CommitPlan<'a> {
             }
             if let Some(group) = &write.group {
                 let ops = (first..).zip(&write.ops);
-                for (at, _) in ops.filter(|(_, op)| op.condition != Condition::Unwritten) {
+                for (at, op) in ops.filter(|(_, op)| op.condition != Condition::Unwritten) {
                     keys[key_of[at]].group = Some(group);
+                    keys[key_of[at]].is_read |= !is_blind(&op.condition);
                 }
             }
             first += write.ops.len();
         }
         Self {
             writes,
+            stamps,
             keys,
             decisions: (0..key_of.len()).map(|_| None).collect(),
             has_groups: writes.iter().any(|write| write.group.is_some()),
@@ -354,19 +360,10 @@ impl<'a> CommitPlan<'a> {
                 number: None,
             });
         }
-        let is_counter = matches!(op.change, Change::Increment { .. });
         if op.condition == Condition::Unwritten && !self.may_load(id, op) {
             return Err(MutationRefusal::Condition(None));
         }
-        let existed = if is_blind(&op.condition) && !is_counter && self.keys[id].is_unknown() {
-            Existed::AsBase(id)
-        } else {
-            let current = self.keys[id].visible_stamp(now)?;
-            if op.condition != Condition::Unwritten && !op.condition.holds_for(current) {
-                return Err(MutationRefusal::Condition(current.map(|row| row.version)));
-            }
-            Existed::Known(current.is_some())
-        };
+        let existed = self.check_condition(id, op, now)?;
         if self.upload_gone.contains(&at) {
             return Err(MutationRefusal::Refused(WriteError::UploadGone));
         }
@@ -386,6 +383,7 @@ impl<'a> CommitPlan<'a> {
             }
         };
         let version = versions.next(proposed);
+        self.note_stamp(id, op, version);
         self.keys[id].state = match put {
             Some((value, expires_at)) => KeyState::Put(
                 RowHead {

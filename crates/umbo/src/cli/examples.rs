@@ -79,7 +79,6 @@ const EXAMPLES: &[(&str, &[&str])] = &[
         "kv import",
         &[
             "umbo kv import listings rows.ndjson.zst --create",
-            "umbo kv import listings rows.ndjson.zst --resume",
             "umbo kv import listings rows.csv --pk country --sk city --value-rest",
             "umbo kv export listings | umbo kv import listings-copy - --create",
         ],
@@ -119,15 +118,6 @@ const EXAMPLES: &[(&str, &[&str])] = &[
     (
         "load abort",
         &["umbo load abort listings 019aaf2c --dry-run"],
-    ),
-    ("dlq", &["umbo dlq ls rows.ndjson.failed.ndjson"]),
-    ("dlq ls", &["umbo dlq ls rows.ndjson.failed.ndjson"]),
-    (
-        "dlq redrive",
-        &[
-            "umbo dlq redrive rows.ndjson.failed.ndjson",
-            "umbo dlq redrive rows.ndjson.failed.ndjson --type quota-exceeded",
-        ],
     ),
     ("ns", &["umbo ns ls"]),
     ("ns ls", &["umbo ns ls"]),

@@ -2,6 +2,7 @@
 //! output ([`umbo_api::key_text`]).
 
 mod argument;
+pub(super) mod bar;
 mod batch;
 mod count;
 mod export;

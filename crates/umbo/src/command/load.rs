@@ -1,10 +1,11 @@
 //! `umbo load …`: loads, the datasets that the server applies by itself once their parts are uploaded.
 
-mod progress;
+pub(super) mod job;
+pub(super) mod progress;
 mod push;
 mod report;
 mod upload;
-mod watch;
+pub(super) mod watch;
 
 use clap::{Args, Subcommand};
 use umbo_types::Namespace;
@@ -82,9 +83,15 @@ impl Arguments {
                 }
                 Command::Watch(load) => {
                     let client = connection.client()?;
-                    watch::until_ended(&client, &load.ns, &load.id, connection.listing_format())
-                        .await
-                        .and_then(|load| report::outcome(&load))
+                    watch::until_ended(
+                        &client,
+                        &load.ns,
+                        &load.id,
+                        connection.listing_format(),
+                        None,
+                    )
+                    .await
+                    .and_then(|load| report::outcome(&load))
                 }
                 Command::Rejects(load) => rejects(connection, &load).await,
                 Command::Pause(load) => {

@@ -19,40 +19,6 @@ fn rows() -> String {
 }
 
 #[test]
-fn a_redrive_leaves_newer_rows_alone() {
-    let server = Server::start();
-    let lines = "{\"pk\":\"old\",\"v\":\"0\"}\n{\"pk\":\"a\",\"v\":\"1\",\"odd\":1}\n\
-                 {\"pk\":\"b\",\"v\":\"1\",\"odd\":1}\n{\"pk\":\"old\",\"v\":\"2\",\"odd\":1}\n";
-    let file = server.file("x", lines);
-    server.run(7, &["kv", "import", "--create", "n", &file]);
-    server.run(0, &["kv", "put", "n", "a", "--value", "newer"]);
-    let failed = server.path("x.failed.ndjson");
-    let repaired = std::fs::read_to_string(&failed)
-        .unwrap()
-        .replace(",\"odd\":1", "");
-    std::fs::write(&failed, repaired).unwrap();
-    let ran = server.run(0, &["dlq", "redrive", "x.failed.ndjson"]);
-    assert!(
-        ran.err
-            .contains("2 rows written, 0 failed again, 1 left alone"),
-        "{}",
-        ran.err
-    );
-    let value = |key: &str| server.run(0, &["kv", "get", "n", key]).out;
-    assert_eq!(
-        [value("a"), value("b"), value("old")],
-        [&b"newer"[..], b"1", b"2"]
-    );
-    let left = std::fs::read_to_string(server.path("x.failed-2.ndjson")).unwrap();
-    assert!(
-        left.lines().count() == 1 && left.contains("\"pk\":\"a\"") && !left.contains("\"if_"),
-        "{left}"
-    );
-    server.run(0, &["dlq", "redrive", "x.failed-2.ndjson", "--overwrite"]);
-    assert_eq!(value("a"), b"1");
-}
-
-#[test]
 fn bounds_that_bound_nothing_remove_nothing() {
     let server = Server::start();
     server.import(rows());

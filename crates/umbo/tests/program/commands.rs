@@ -341,23 +341,14 @@ fn of_lines_with_one_key_the_last_wins_whatever_the_batches() {
         }
     }
     let file = server.file("rows", lines);
-    for (namespace, arguments) in [
-        ("sorted", ["--sort-window", "1"]),
-        ("unsorted", ["--sort-window", "0"]),
-    ] {
-        server.run(0, &["ns", "create", namespace]);
-        let import = ["kv", "import", namespace, &file, "--batch-rows", "3"];
-        server.run(0, &[&import[..], &arguments].concat());
-        let rows = server
-            .run(0, &["kv", "range", namespace, "p", "-o", "json"])
-            .json();
-        let rows = rows.as_array().unwrap();
-        assert_eq!(rows.len(), 25);
-        assert!(
-            rows.iter().all(|row| row["v"] == "39"),
-            "{namespace}: {rows:?}"
-        );
-    }
+    server.run(0, &["ns", "create", "n"]);
+    server.run(0, &["kv", "import", "n", &file]);
+    let rows = server
+        .run(0, &["kv", "range", "n", "p", "-o", "json"])
+        .json();
+    let rows = rows.as_array().unwrap();
+    assert_eq!(rows.len(), 25);
+    assert!(rows.iter().all(|row| row["v"] == "39"), "{rows:?}");
 }
 
 #[test]
@@ -377,11 +368,6 @@ fn an_import_keeps_to_the_rate_that_it_is_given() {
         "{:?}",
         begun.elapsed()
     );
-    assert!(
-        // A part of it passes in the requests themselves, more of it the slower the machine is.
-        summary["held_back_seconds"].as_f64().unwrap() >= 0.5,
-        "{summary}"
-    );
 }
 
 #[test]
@@ -400,8 +386,7 @@ fn failed_rows_are_kept_and_come_back_when_repaired() {
     for line in failed.lines() {
         let line: serde_json::Value = serde_json::from_str(line).unwrap();
         assert_eq!(line["failed"]["status"], 400);
-        let is_sent = line["failed"]["line"] == 5;
-        assert_eq!(line["failed"]["reason"] == "malformed", !is_sent, "{line}");
+        assert_eq!(line["failed"]["reason"], "malformed", "{line}");
         numbers.push(line["failed"]["line"].as_u64().unwrap());
     }
     numbers.sort_unstable();
@@ -450,26 +435,13 @@ fn a_reader_that_goes_away_ends_the_program_quietly() {
 fn an_interrupted_import_sums_up_and_says_so() {
     let server = Server::start();
     server.run(0, &["ns", "create", "n"]);
-    let arguments = [
-        "kv",
-        "import",
-        "n",
-        "-",
-        "--sort-window",
-        "0",
-        "--batch-rows",
-        "1",
-        "--connections",
-        "1",
-    ];
+    let arguments = ["kv", "import", "n", "-"];
     let mut child = command(&server.url, server.folder.path(), &arguments)
         .spawn()
         .unwrap();
     let mut stdin = child.stdin.take().unwrap();
-    stdin
-        .write_all(b"{\"pk\":\"a\",\"v\":\"1\"}\n{\"pk\":\"b\",\"v\":\"2\"}\n")
-        .unwrap();
-    // The first row is in the store once the import is under way; its input stays open.
+    stdin.write_all(b"{\"pk\":\"a\",\"v\":\"1\"}\n").unwrap();
+    // The row is in the store soon after it was written; the input stays open.
     while server.run(0, &["kv", "count", "n"]).text() == "0\n" {
         assert!(child.try_wait().unwrap().is_none(), "the import has ended");
     }

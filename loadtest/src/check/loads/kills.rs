@@ -1,5 +1,5 @@
-//! Kills −9 of the uploader, a dispatcher and the node, at any point of a load of either mode: it ends as it would have, with the same
-//! rows, and leaves nothing behind.
+//! Kills −9 of the uploader, a dispatcher and the node, at any point of a load of either mode or of an import: it ends as
+//! it would have, with the same rows, and leaves nothing behind.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -8,7 +8,7 @@ use std::process::{Child, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use umbo_api::loads::{LoadInfo, LoadMode, LoadState};
+use umbo_api::loads::{LoadInfo, LoadState};
 
 use super::relay::Relay;
 use super::rows::Digest;
@@ -22,8 +22,8 @@ use crate::verdict::{Bound, Verdict};
 
 const KILLS: usize = 200;
 const KILLS_QUICK: usize = 6;
-/// Rows of each load: four parts of a MiB before they are compressed.
-const ROWS: u64 = 13_000;
+/// Rows of each load: nine parts of a MiB before they are compressed, more than an import sends without a load.
+const ROWS: u64 = 30_000;
 /// Parts that are sent at a time.
 const CONNECTIONS: u32 = 2;
 /// Most that is sent again: a part on each connection.
@@ -57,8 +57,9 @@ pub(super) fn kills(plan: &Plan) -> Result<Vec<Verdict>, Failure> {
     let kills = if plan.is_quick { KILLS_QUICK } else { KILLS };
     let mut loads = Loads::start()?;
     // The longer of the two, so that kills hit all of it.
-    loads.run("alone-merge", LoadMode::Merge, None)?;
-    let alone = loads.run("alone", LoadMode::Replace, None)?;
+    loads.run("alone-merge", Upload::Merge, None)?;
+    loads.run("alone-import", Upload::Import, None)?;
+    let alone = loads.run("alone", Upload::Replace, None)?;
     let before = loads.tier.stored_bytes()?;
     let files = files_in(&loads.tier.data)?;
     let mut random = Random::seeded(plan.seed);
@@ -70,8 +71,9 @@ pub(super) fn kills(plan: &Plan) -> Result<Vec<Verdict>, Failure> {
             after: alone.seconds.mul_f64(random.unit() * SPREAD),
         };
         let namespace = format!("load-{number}");
-        let mode = [LoadMode::Merge, LoadMode::Replace][random.below(2) as usize];
-        let run = loads.run(&namespace, mode, Some(&kill))?;
+        let uploads = [Upload::Merge, Upload::Replace, Upload::Import];
+        let upload = uploads[random.below(3) as usize];
+        let run = loads.run(&namespace, upload, Some(&kill))?;
         outcome.add(&loads, &kill, &alone, &run)?;
         loads.tier.remove(&namespace)?;
     }
@@ -83,6 +85,17 @@ pub(super) fn kills(plan: &Plan) -> Result<Vec<Verdict>, Failure> {
     let new_files = files_in(&loads.tier.data)?.difference(&files).count() as f64;
     loads.tier.stop()?;
     Ok(outcome.verdicts(kills, left.unwrap_or(f64::INFINITY), new_files))
+}
+
+/// How rows are uploaded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Upload {
+    /// `umbo load push` in mode merge.
+    Merge,
+    /// `umbo load push` in mode replace.
+    Replace,
+    /// `umbo kv import`.
+    Import,
 }
 
 /// Who is killed, and when.
@@ -128,12 +141,12 @@ impl Loads {
     fn run(
         &mut self,
         namespace: &str,
-        mode: LoadMode,
+        upload: Upload,
         kill: Option<&Kill>,
     ) -> Result<Run, Failure> {
         self.tier.create(namespace, "{}")?;
         let (begun, bytes) = (Instant::now(), self.relay.bytes());
-        let mut push = self.push(namespace, mode)?;
+        let mut push = self.push(namespace, upload)?;
         let (mut reruns, mut was_under_way) = (0, false);
         if let Some(kill) = kill {
             sleep(kill.after);
@@ -144,15 +157,15 @@ impl Loads {
                 self.tier.start_again(kill.victim)?;
             } else if is_pushing {
                 drop(push);
-                push = self.push(namespace, mode)?;
+                push = self.push(namespace, upload)?;
             }
         }
         while let Err(said) = push.wait(&self.folder) {
             reruns += 1;
             if reruns > RUNS_MAX {
-                return Err(Failure::WrongAnswer(format!("umbo load push: {said}")));
+                return Err(Failure::WrongAnswer(format!("{upload:?}: {said}")));
             }
-            push = self.push(namespace, mode)?;
+            push = self.push(namespace, upload)?;
         }
         let loads = wait_for("a load ends", || self.ended(namespace))?;
         let seconds = begun.elapsed();
@@ -166,14 +179,18 @@ impl Loads {
         })
     }
 
-    fn push(&self, namespace: &str, mode: LoadMode) -> Result<Push, Failure> {
+    fn push(&self, namespace: &str, upload: Upload) -> Result<Push, Failure> {
         let connections = CONNECTIONS.to_string();
-        let arguments = ["load", "push", namespace, ROWS_FILE, "--part-mib=1"];
+        let name = match upload {
+            Upload::Import => ["kv", "import"],
+            Upload::Merge | Upload::Replace => ["load", "push"],
+        };
+        let arguments = [name[0], name[1], namespace, ROWS_FILE, "--part-mib=1"];
         let mut command = self.tier.umbo(self.relay.port, &arguments, &self.folder);
         let said = self.folder.join("push.txt");
         let said = File::create(&said).map_err(Failure::io("push.txt"))?;
         command.args(["--connections", &connections]);
-        if mode == LoadMode::Replace {
+        if upload == Upload::Replace {
             command.args(["--mode=replace", "--activate"]);
         }
         let child = command.stdout(Stdio::null()).stderr(said).spawn();

@@ -15,11 +15,11 @@ use umbo_store::{
 use umbo_types::{Clock, Key, NamespaceId, PartitionKey, ShardId, Timestamp, Version, limits};
 
 use super::super::*;
+use super::keys::*;
 use crate::digest::{PartDigest, hex};
 use crate::host::{RowCounts, WriteAnswers};
 use crate::journal::json_row;
 use crate::layout::{PartProgress, PartRecord};
-use crate::limits::BATCH_ROWS_MAX;
 use crate::stored_rows::{all_rows, whole};
 
 pub(super) const ID: &str = "load";
@@ -29,13 +29,6 @@ pub(super) const BUILT: NamespaceId = NamespaceId(6);
 pub(super) const CONTENT: NamespaceId = NamespaceId(4);
 pub(super) const REPORT: NamespaceId = NamespaceId(5);
 pub(super) const SHARDS: u16 = 4;
-pub(super) const PARTS: u16 = 3;
-/// Of each part: two batches, the second of them short.
-pub(super) const PART_ROWS: u32 = BATCH_ROWS_MAX as u32 + 100;
-/// Lines of each part that are no rows: the last ones.
-pub(super) const BAD_LINES: u32 = 3;
-/// Keys come again in the next part, and now and then within one.
-pub(super) const KEYS: u32 = 5_000;
 
 #[derive(Debug)]
 pub(super) struct FakeHost {
@@ -59,6 +52,8 @@ pub(super) struct FakeHost {
     pub(super) is_ending: AtomicBool,
     /// Rows a second that its quota allows, where it has one, and until when they are used up.
     pub(super) quota: Mutex<Option<(u32, tokio::time::Instant)>>,
+    /// Told when something has changed.
+    pub(super) changed: tokio::sync::Notify,
     /// The keys of rows that were given to shards, in that order.
     pub(super) applied_keys: Mutex<Vec<(ShardId, Key)>>,
 }
@@ -115,6 +110,7 @@ impl FakeHost {
             is_alone: AtomicBool::new(false),
             is_ending: AtomicBool::new(false),
             quota: Mutex::default(),
+            changed: tokio::sync::Notify::new(),
             applied_keys: Mutex::default(),
         }
     }
@@ -314,32 +310,6 @@ impl FakeHost {
     }
 }
 
-pub(super) fn scattered(part: u16, row: u32) -> u32 {
-    (row * 7 + u32::from(part) * 1_000) % KEYS
-}
-
-/// Of as many digits each, so that their texts are in order too.
-pub(super) fn in_order(part: u16, row: u32) -> u32 {
-    1_000 + (u32::from(part) * PART_ROWS + row) / 4
-}
-
-/// In order within a part, from the beginning in each.
-pub(super) fn in_order_by_part(part: u16, row: u32) -> u32 {
-    in_order(0, row) + u32::from(part)
-}
-
-/// The last row with a key, in the order of parts and rows.
-pub(super) fn expected() -> BTreeMap<u32, String> {
-    expected_of(scattered)
-}
-
-pub(super) fn expected_of(key_of: fn(u16, u32) -> u32) -> BTreeMap<u32, String> {
-    let parts = (0..PARTS).flat_map(|part| (0..PART_ROWS).map(move |row| (part, row)));
-    parts
-        .map(|(part, row)| (key_of(part, row), format!("{part}-{row}")))
-        .collect()
-}
-
 #[async_trait]
 impl LoadHost for FakeHost {
     fn lives_from(&self, _: ShardId) -> Timestamp {
@@ -356,6 +326,10 @@ impl LoadHost for FakeHost {
 
     fn is_ending(&self) -> bool {
         self.is_ending.load(Ordering::SeqCst)
+    }
+
+    async fn changed(&self) {
+        self.changed.notified().await;
     }
 
     fn loads(&self) -> Vec<(String, Arc<LoadRecord>)> {

@@ -24,9 +24,9 @@ use umbo_types::Namespace;
 
 use self::writer::{ExportProgress, ExportWriter, FileCompression, SegmentPage, SegmentPlace};
 use super::argument::namespace;
+use super::bar::bar;
 use super::file_name::check_new;
 use super::format::FileFormat;
-use super::import::progress::bar;
 use super::patience::{Patience, is_temporary};
 use crate::cli_error::CliError;
 use crate::connection::ConnectionArgs;

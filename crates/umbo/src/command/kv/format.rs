@@ -39,6 +39,21 @@ impl FileFormat {
         }
     }
 
+    /// Returns how a file of this format is read.
+    pub(in crate::command) fn row_format(
+        self,
+        path: &Path,
+        columns: Option<LoadColumns>,
+    ) -> Result<RowFormat, CliError> {
+        let columns = Columns::from(columns);
+        match self {
+            Self::Ndjson => Ok(RowFormat::Lines),
+            Self::Csv => Ok(RowFormat::Csv(columns)),
+            Self::Parquet => RowFormat::parquet(&columns)
+                .map_err(|error| CliError::Usage(format!("{}: {error}", path.display()))),
+        }
+    }
+
     /// Returns the media type.
     pub(in crate::command) const fn content_type(self) -> &'static str {
         match self {
@@ -101,13 +116,7 @@ impl FormatOptions {
 
     /// Returns how a file is read.
     pub(in crate::command) fn row_format(&self, path: &Path) -> Result<RowFormat, CliError> {
-        let columns = Columns::from(self.columns());
-        match self.of_file(path)? {
-            FileFormat::Ndjson => Ok(RowFormat::Lines),
-            FileFormat::Csv => Ok(RowFormat::Csv(columns)),
-            FileFormat::Parquet => RowFormat::parquet(&columns)
-                .map_err(|error| CliError::Usage(format!("{}: {error}", path.display()))),
-        }
+        self.of_file(path)?.row_format(path, self.columns())
     }
 }
 

@@ -1,52 +1,52 @@
-//! `umbo kv import`: a file of any size into a namespace, in constant memory.
+//! `umbo kv import`: the rows of a file or pipe into a namespace, in constant memory.
 //!
-//! A thread reads, sorts and cuts ([`reader`]); lanes, one per connection, write ([`lane`]), at the rate that
-//! quotas allow. Rows whose shard is away wait in files beside the input ([`held`]). Every line ends as a written
-//! row or as a line in the file of failed rows ([`failed`]), from which [`redrive`] sends it again. How far the
-//! import is stands in a checkpoint beside the input ([`checkpoint`]), from which it can be continued.
+//! Rows of a pipe and of a small file are written by the [`lane`], batch by batch. A larger file is uploaded as a load,
+//! which the server applies while the command waits ([`as_load`]). Either way every line ends as a written row or as
+//! a line in the file of failed rows ([`failed`]), which can be imported in turn.
 
-mod batch;
-mod checkpoint;
-pub(in crate::command) mod dead_letters;
+mod as_load;
 pub(in crate::command) mod end_lines;
-mod ended;
 mod failed;
-mod held;
 mod lane;
-mod line;
-mod newer_rows;
-pub(in crate::command) mod progress;
-mod reader;
-pub(in crate::command) mod redrive;
+mod lines;
 pub(in crate::command) mod source;
-mod transfer;
-mod window;
+mod summary;
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use clap::Args;
-use tokio::sync::OnceCell;
+use tokio::sync::{mpsc, oneshot};
+use umbo_api::time_to_live;
 #[cfg(feature = "parquet")]
 use umbo_rows::{Coding, RowsError};
 use umbo_rows::{RowFormat, RowReader};
 use umbo_types::Namespace;
 
-use self::checkpoint::Checkpoint;
-use self::failed::{Existing, FailedFile};
-use self::held::HeldShards;
-use self::lane::ImportTarget;
-use self::progress::{ImportState, ImportSummary, bar, describe};
+use self::as_load::LoadImport;
+use self::failed::FailedFile;
+use self::lane::{BATCH_ROWS_MAX, ImportLane};
+use self::lines::{LineReader, ReadEnd, ReadInput};
 use self::source::{ImportInput, LineSource};
-use self::transfer::TransferOptions;
+use self::summary::Totals;
 use super::argument::namespace;
+use super::bar::bar;
 use super::file_name::{read_failure, rows_failure, with_suffix};
 use super::format::FormatOptions;
+use super::patience::Patience;
+use super::put::DurabilityOption;
 use crate::cli_error::CliError;
+use crate::command::load::progress::PushedFile;
 use crate::connection::{ConnectionArgs, with_nearest};
-use crate::output::{self, Format, counted};
+use crate::output::{self, counted};
+use crate::signals::Interrupts;
+
+/// Bytes of the longest file whose rows are written by the lane. It takes less than a load takes to begin and end.
+const LANE_FILE_LEN_MAX: u64 = 8 << 20;
+/// Lines that are read ahead of the lane: two batches.
+const LINES_AHEAD: usize = 4_096;
 
 const HELP: &str = "\
 The file has one row a line, {\"pk\":…,\"sk\":…,\"v\":…}, as 'umbo kv export' writes them; plain, or
@@ -55,17 +55,16 @@ Of two lines with the same key the later one wins. Rows with a \"version\" are a
 its end line. CSV has a header line, whose columns are named as the fields of a row, or named here with --pk,
 --sk and --value; so have the columns of Parquet.
 
-An import sends rows itself, for as long as it runs, and each is there when it is sent: for files of minutes,
-and for rows from a pipe. For a dataset that the server is to apply by itself, which may not replace newer
-rows, see 'umbo load push'.
+Rows from a pipe, and of a file of up to 8 MiB, are written in batches as they come. A larger file becomes a load
+('umbo load ls'): its parts are sent over several connections and applied by the server while others are sent, or, from
+the first row on that is not in the order of the keys, once they are sorted. They do not replace rows that are written
+meanwhile. After Ctrl-C, a crash or a lost server, run the same
+command again, and what the server lacks is sent; FILE.load records which load it is.
 
-Under a quota the import sends at the rate that the server advertises. When rows are rejected or shed, it
-waits as long as the server asks; when the server restarts, until it is back. The rows of a shard that is away
-wait in FILE.held-N while the others are written. Rows are given up only after no row at all was written for
---patience. Lines that fail go to FILE.failed.ndjson, one JSON object each: the reason, and the line in \"row\"
-(in \"text\" if it is not JSON). 'umbo dlq ls' counts them by reason; correct the rows there, and 'umbo dlq
-redrive' sends them again.
-FILE.progress records how far the import is; after an interruption --resume continues there.";
+Under a quota rows are written at the rate that the server allows. When rows are rejected or shed, the import
+waits as long as the server asks; when the server restarts, until it is back. It gives up only after nothing at all
+was taken for --patience. Lines that fail go to FILE.failed.ndjson, one JSON object each: the reason, and the line
+in \"row\" (in \"text\" if it is not JSON). Correct the rows there, and import that file.";
 
 /// Arguments of `umbo kv import`.
 #[derive(Debug, Args)]
@@ -76,9 +75,6 @@ pub(super) struct Arguments {
     ns: Namespace,
     /// File to read; - for stdin
     file: PathBuf,
-    /// Continue an import of the same file that was interrupted
-    #[arg(long)]
-    resume: bool,
     /// Take an export without its end line, as a part of it
     #[arg(long)]
     no_end: bool,
@@ -90,77 +86,141 @@ pub(super) struct Arguments {
     /// Where failed rows go; FILE.failed.ndjson where not given
     #[arg(long, value_name = "FILE")]
     failed: Option<PathBuf>,
-    #[command(flatten)]
-    transfer: TransferOptions,
+    /// Parts of a larger file sent in parallel
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u8).range(1..=32))]
+    connections: u8,
+    /// Bytes of a part of a larger file before compression, in MiB
+    #[arg(long, value_name = "MIB", default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=256))]
+    part_mib: u32,
+    /// Write so many rows a second at most, in batches; the server's quotas hold in any case
+    #[arg(long, value_name = "ROWS", value_parser = clap::value_parser!(u32).range(1..))]
+    rate: Option<u32>,
+    /// How long to go on while nothing at all is taken, in addition to the wait that the server asks for
+    #[arg(long, value_name = "DURATION", default_value = "1m", value_parser = time_to_live::span)]
+    patience: Duration,
+    /// When the writes of a batch are acknowledged; rows are written in batches then
+    #[arg(long, value_enum)]
+    durability: Option<DurabilityOption>,
 }
 
 impl Arguments {
     /// Imports, reports, and fails if any row did.
     pub(super) async fn run(self, connection: &ConnectionArgs) -> Result<(), CliError> {
         let started = Instant::now();
-        let failed_path = self.failed_path()?;
+        let mut failed = FailedFile::new(self.failed_path()?);
+        if self.is_load()? {
+            let client = connection.bulk_client()?;
+            let import = LoadImport {
+                client: &client,
+                ns: &self.ns,
+                file: PushedFile::of(&self.file, self.format.of_file(&self.file)?)?,
+                columns: self.format.columns(),
+                is_created: self.create,
+                is_part: self.no_end,
+                part_bytes: u64::from(self.part_mib) << 20,
+                connections: self.connections,
+                patience: self.patience,
+            };
+            // A server that was there once is waited for.
+            client.reach().await?;
+            let (load, totals) = import.run(connection, &mut failed, started).await?;
+            let format = connection.listing_format();
+            totals.report(started.elapsed(), &failed, Some(&load), format)?;
+            return totals.outcome(&failed);
+        }
+        self.run_lane(connection, failed, started).await
+    }
+
+    /// Returns whether the file is sent as a load.
+    fn is_load(&self) -> Result<bool, CliError> {
+        if self.is_stdin() || self.rate.is_some() || self.durability.is_some() {
+            return Ok(false);
+        }
+        let metadata = std::fs::metadata(&self.file);
+        let metadata = metadata.map_err(|error| read_failure(&self.file, error))?;
+        Ok(metadata.is_file() && metadata.len() > LANE_FILE_LEN_MAX)
+    }
+
+    async fn run_lane(
+        &self,
+        connection: &ConnectionArgs,
+        failed: FailedFile,
+        started: Instant,
+    ) -> Result<(), CliError> {
         let source = source::open(&self.file).map_err(|error| read_failure(&self.file, error))?;
         let (size, position) = (source.size, Arc::clone(&source.read));
-        let mut input = self.input(source)?;
-        let is_resumable = size.is_some();
-        let checkpoint = self.checkpoint(is_resumable, &failed_path)?;
-        let resumed = checkpoint.as_ref().filter(|_| self.resume);
-        let before = resumed.map_or(0, |resumed| resumed.rows);
-        let shared = Arc::new(self.state(resumed, failed_path)?);
-        let target = Arc::new(ImportTarget {
-            client: connection.writing_client(self.transfer.rate)?,
+        let input = self.input(source)?;
+        let client = connection.writing_client(self.rate)?;
+        let mut lane = ImportLane {
+            client,
             namespace: self.ns.clone(),
-            durability: self.transfer.durability.map(Into::into),
+            durability: self.durability.map(Into::into),
+            // A batch is sent as a whole.
+            batch_rows: self
+                .rate
+                .map_or(BATCH_ROWS_MAX, |rate| BATCH_ROWS_MAX.min(rate as usize)),
             is_created: self.create,
-            creation: OnceCell::new(),
-            is_resumable,
-            shared: Arc::clone(&shared),
-        });
-        // A server that was there once is waited for.
-        target.client.reach().await?;
-        let (bar, path) = (bar(size), self.file.clone());
-        let saved = checkpoint.clone();
-        let read = move |reader: reader::LineReader<'_>| {
-            let reader = match saved {
-                Some(saved) => reader.with_checkpoint(saved),
-                None => reader,
-            };
-            reader.run(&mut input, |error| rows_failure(&path, error))
+            patience: Patience::new(self.patience),
+            is_file: size.is_some(),
+            failed,
+            totals: Totals::default(),
+            bar: bar(size),
+            position: Arc::clone(&position),
+            next: None,
         };
-        let tick = || {
-            for note in shared.take_notes() {
-                bar.suspend(|| output::note(&note));
-            }
-            bar.set_position(shared.settled_of(position.load(Ordering::Relaxed)));
-            bar.set_message(describe(
-                shared.written(),
-                started.elapsed(),
-                &target.client,
-            ));
+        lane.client.reach().await?;
+        let (lines, reading) = self.start_reader(input)?;
+        let mut interrupts = Interrupts::begin()?;
+        let outcome = tokio::select! {
+            outcome = lane.run(lines) => outcome,
+            () = interrupts.next() => Err(CliError::Interrupted),
         };
-        let is_interrupted = self.transfer.run(&target, read, tick).await?;
-        bar.finish_and_clear();
-        let pace = target.client.pace();
-        let held_back = target.client.held_back().waited;
-        let pace = (pace, held_back);
-        let summary = ImportSummary::new(&shared, pace, started.elapsed(), before)?;
-        summary.report();
-        let format = connection.listing_format();
-        if format != Format::Table {
-            output::write_json(&summary)?;
-        }
-        let failure = shared
-            .take_failure()
-            .or_else(|| is_interrupted.then_some(CliError::Interrupted));
-        self.clean_up(failure.is_some(), checkpoint.as_ref(), &shared, before)?;
-        match failure {
-            Some(failure) => Err(with_nearest(&target.client, &self.ns, failure).await),
-            None if self.is_stdin() && position.load(Ordering::Relaxed) == 0 => {
-                let message = "stdin is empty: the command that should write it has failed";
-                Err(CliError::Incomplete(message.to_owned()))
+        lane.bar.finish_and_clear();
+        lane.failed.flush()?;
+        let (totals, failed) = (&lane.totals, &lane.failed);
+        totals.report(started.elapsed(), failed, None, connection.listing_format())?;
+        if let Err(failure) = outcome {
+            if totals.rows > 0 {
+                let file = self.file.display();
+                output::note(&format!(
+                    "import {file} again: rows that are there are written again"
+                ));
             }
-            None => self.outcome(&shared, &summary),
+            return Err(with_nearest(&lane.client, &self.ns, failure).await);
         }
+        let read = reading.await.unwrap_or(Err(ReadEnd::Stopped));
+        let read = match read {
+            Ok(read) => read,
+            Err(ReadEnd::Stopped) => ReadInput::default(),
+            Err(ReadEnd::Failed(failure)) => return Err(failure),
+            Err(ReadEnd::Source(error)) => return Err(rows_failure(&self.file, error)),
+        };
+        if read.others > 0 {
+            let rows = counted(read.others, "row");
+            output::note(&format!("{rows} left out that failed in other namespaces"));
+        }
+        if let Some(how) = read.incomplete.filter(|_| !self.no_end) {
+            return Err(CliError::Incomplete(format!(
+                "the input is not whole: {how}; the rows that it has are written"
+            )));
+        }
+        if self.is_stdin() && position.load(Ordering::Relaxed) == 0 {
+            let message = "stdin is empty: the command that should write it has failed";
+            return Err(CliError::Incomplete(message.to_owned()));
+        }
+        totals.outcome(failed)
+    }
+
+    /// Reads the input on a thread of its own: one that reads a pipe may never end.
+    fn start_reader(&self, input: ImportInput) -> Result<(ImportLines, ImportReading), CliError> {
+        let (sender, lines) = mpsc::channel(LINES_AHEAD);
+        let (done, reading) = oneshot::channel();
+        let reader = LineReader::new(self.ns.clone(), sender);
+        std::thread::Builder::new()
+            .name("umbo-import-reader".to_owned())
+            .spawn(move || drop(done.send(reader.run(input))))
+            .map_err(CliError::start)?;
+        Ok((lines, reading))
     }
 
     /// Returns the rows of the file, in its format.
@@ -183,96 +243,6 @@ impl Arguments {
         Ok(ImportInput::Table(rows))
     }
 
-    /// Returns the state to begin with: nothing, or what an earlier run has left.
-    fn state(
-        &self,
-        resumed: Option<&Checkpoint>,
-        failed_path: PathBuf,
-    ) -> Result<ImportState, CliError> {
-        let mut held = HeldShards::new(&self.file);
-        let failed = match resumed {
-            None => FailedFile::new(failed_path, Existing::Replace),
-            Some(resumed) => {
-                held.resume(resumed.held.clone())?;
-                let existing = Existing::Continue(resumed.failed_bytes);
-                let mut failed = FailedFile::new(failed_path, existing);
-                failed.cut()?;
-                failed.count_before(resumed.failed);
-                failed
-            }
-        };
-        let failed = Arc::new(Mutex::new(failed));
-        let patience = self.transfer.patience;
-        Ok(ImportState::new(self.ns.clone(), failed, held, patience))
-    }
-
-    /// Returns the checkpoint to begin with; none for input that cannot be read twice.
-    fn checkpoint(
-        &self,
-        is_resumable: bool,
-        failed_path: &Path,
-    ) -> Result<Option<Checkpoint>, CliError> {
-        let file = self.file.display();
-        if !is_resumable {
-            let message = format!("{file} cannot be read twice, so its import cannot be continued");
-            return if self.resume {
-                Err(CliError::Usage(message))
-            } else {
-                Ok(None)
-            };
-        }
-        let begin = || Checkpoint::begin(&self.file, failed_path.to_owned());
-        match Checkpoint::load(&self.file)? {
-            Some(before) if self.resume => {
-                before.check(&self.file, failed_path)?;
-                Ok(Some(before))
-            }
-            Some(before) => {
-                output::note(&format!(
-                    "beginning anew; --resume would have continued after {}",
-                    counted(before.lines, "line")
-                ));
-                before.remove_held();
-                begin().map(Some)
-            }
-            None if self.resume => Err(CliError::Usage(format!(
-                "there is no {file}.progress, so no import of {file} was interrupted; leave out --resume"
-            ))),
-            None => begin().map(Some),
-        }
-    }
-
-    /// Removes what only a later run would need, if there is none to come; otherwise says how to continue.
-    fn clean_up(
-        &self,
-        has_failed: bool,
-        checkpoint: Option<&Checkpoint>,
-        shared: &ImportState,
-        before: u64,
-    ) -> Result<(), CliError> {
-        let is_begun = before + shared.written() > 0;
-        let (ns, file) = (&self.ns, self.file.display());
-        let Some(checkpoint) = checkpoint else {
-            if has_failed && is_begun {
-                output::note(&format!(
-                    "{file} cannot be continued; import it again: rows that are there are written again"
-                ));
-            }
-            if let Some(mut held) = shared.held() {
-                held.remove_files();
-            }
-            return Ok(());
-        };
-        if has_failed && is_begun && checkpoint.is_saved() {
-            output::note(&format!("to continue: umbo kv import {ns} {file} --resume"));
-            return Ok(());
-        }
-        if let Some(mut held) = shared.held() {
-            held.remove_files();
-        }
-        checkpoint.remove()
-    }
-
     fn failed_path(&self) -> Result<PathBuf, CliError> {
         let path = match &self.failed {
             Some(path) => path.clone(),
@@ -287,23 +257,11 @@ impl Arguments {
     }
 
     fn is_stdin(&self) -> bool {
-        self.file.as_os_str() == "-"
-    }
-
-    fn outcome(&self, shared: &ImportState, summary: &ImportSummary) -> Result<(), CliError> {
-        let incomplete = shared.take_incomplete().filter(|_| !self.no_end);
-        if let Some(how) = incomplete {
-            return Err(CliError::Incomplete(format!(
-                "the input is not whole: {how}; the rows that it has are written"
-            )));
-        }
-        match &summary.failed_file {
-            None => Ok(()),
-            Some(file) => Err(CliError::Partial {
-                failed: summary.failed,
-                rows: summary.rows + summary.failed,
-                hint: format!("; they are in {file}, with the reason of each"),
-            }),
-        }
+        self.file == Path::new("-")
     }
 }
+
+/// The lines that a reader reads.
+type ImportLines = mpsc::Receiver<lines::ReadLine>;
+/// How its reading ends.
+type ImportReading = oneshot::Receiver<Result<ReadInput, ReadEnd>>;

@@ -18,34 +18,34 @@ use crate::command::kv::format::FileFormat;
 /// What is pushed: the same in each run that goes on with a load.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Pushed {
+pub(in crate::command) struct Pushed {
     /// Namespace.
-    pub(super) namespace: String,
+    pub(in crate::command) namespace: String,
     /// What is asked of the server.
-    pub(super) spec: LoadSpec,
+    pub(in crate::command) spec: LoadSpec,
     /// The files, in the order of their parts.
-    pub(super) files: Vec<PushedFile>,
+    pub(in crate::command) files: Vec<PushedFile>,
     /// Bytes of a part before compression, of NDJSON and CSV.
-    pub(super) part_bytes: u64,
+    pub(in crate::command) part_bytes: u64,
 }
 
 /// A file, as it was when the push began.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct PushedFile {
+pub(in crate::command) struct PushedFile {
     /// Name of the file.
-    pub(super) path: PathBuf,
+    pub(in crate::command) path: PathBuf,
     /// Format of the file.
-    pub(super) format: FileFormat,
+    pub(in crate::command) format: FileFormat,
     /// Length of the file, in bytes.
-    pub(super) bytes: u64,
+    pub(in crate::command) bytes: u64,
     /// When it was changed last, in milliseconds since the Unix epoch.
     modified_ms: u64,
 }
 
 impl PushedFile {
     /// Looks at a file.
-    pub(super) fn of(path: &Path, format: FileFormat) -> Result<Self, CliError> {
+    pub(in crate::command) fn of(path: &Path, format: FileFormat) -> Result<Self, CliError> {
         let failed = |error| read_failure(path, error);
         let metadata = std::fs::metadata(path).map_err(failed)?;
         if !metadata.is_file() {
@@ -69,21 +69,20 @@ impl PushedFile {
 /// A push that has begun.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct PushProgress {
+pub(in crate::command) struct PushProgress {
     /// The idempotency key that its load is created with: a push that was broken off finds the load by it.
-    pub(super) key: String,
+    pub(in crate::command) key: String,
     /// What is pushed.
-    pub(super) pushed: Pushed,
+    pub(in crate::command) pushed: Pushed,
 }
 
 impl PushProgress {
     /// Returns the name of the file.
-    pub(super) fn path(file: &Path) -> PathBuf {
+    pub(in crate::command) fn path(file: &Path) -> PathBuf {
         with_suffix(file, ".load")
     }
 
-    /// Loads the progress of a push of the same; none if there is none. One of something else is refused.
-    pub(super) fn load(file: &Path, pushed: &Pushed) -> Result<Option<Self>, CliError> {
+    fn read(file: &Path) -> Result<Option<Self>, CliError> {
         let path = Self::path(file);
         let name = path.display();
         let text = match std::fs::read(&path) {
@@ -91,11 +90,21 @@ impl PushProgress {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(read_failure(&path, error)),
         };
-        let begun: Self = serde_json::from_slice(&text).map_err(|error| {
+        let begun = serde_json::from_slice(&text).map_err(|error| {
             CliError::Usage(format!(
                 "{name} is not the progress of a push ({error}); remove it to begin anew"
             ))
         })?;
+        Ok(Some(begun))
+    }
+
+    /// Loads the progress of a push of the same; none if there is none. One of something else is refused.
+    pub(in crate::command) fn load(file: &Path, pushed: &Pushed) -> Result<Option<Self>, CliError> {
+        let Some(begun) = Self::read(file)? else {
+            return Ok(None);
+        };
+        let path = Self::path(file);
+        let name = path.display();
         let refuse = |reason: &str| {
             Err(CliError::Usage(format!(
                 "a load was begun {reason}; name the same again, or abort it and remove {name}"
@@ -113,8 +122,17 @@ impl PushProgress {
         Ok(Some(begun))
     }
 
+    /// Loads the progress of a push of something else; none if there is none.
+    pub(in crate::command) fn other(
+        file: &Path,
+        pushed: &Pushed,
+    ) -> Result<Option<Self>, CliError> {
+        let begun = Self::read(file)?;
+        Ok(begun.filter(|begun| begun.pushed != *pushed))
+    }
+
     /// Saves it. It is on the disk when this returns.
-    pub(super) fn save(&self, file: &Path) -> Result<(), CliError> {
+    pub(in crate::command) fn save(&self, file: &Path) -> Result<(), CliError> {
         let path = Self::path(file);
         let part = with_suffix(&path, ".part");
         let write = || {
@@ -133,7 +151,7 @@ impl PushProgress {
     }
 
     /// Removes it.
-    pub(super) fn remove(file: &Path) -> Result<(), CliError> {
+    pub(in crate::command) fn remove(file: &Path) -> Result<(), CliError> {
         let path = Self::path(file);
         match std::fs::remove_file(&path) {
             Err(source) if source.kind() != std::io::ErrorKind::NotFound => Err(CliError::File {

@@ -2,27 +2,21 @@
 //! Each step comes to the same when it is repeated, so a push that is run again goes on.
 
 use std::path::PathBuf;
-use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use clap::{Args, ValueEnum};
-use umbo_api::loads::{LoadGuards, LoadInfo, LoadMode, LoadSpec};
+use umbo_api::loads::{LoadGuards, LoadMode, LoadSpec};
 use umbo_api::time_to_live;
-use umbo_api::{ErrorCode, Outcome};
-use umbo_client::Client;
 use umbo_types::Namespace;
 
-use super::progress::{PushProgress, Pushed, PushedFile};
-use super::upload::PartUploads;
+use super::job::LoadJob;
+use super::progress::{Pushed, PushedFile};
 use super::{report, watch};
 use crate::cli_error::CliError;
 use crate::command::kv::format::FormatOptions;
-use crate::command::kv::import::progress::bar;
 use crate::command::kv::namespace;
-use crate::connection::{ConnectionArgs, with_nearest};
-use crate::output::{self, Format, counted};
-use crate::signals::Interrupts;
+use crate::connection::ConnectionArgs;
+use crate::output::{self, Format};
 
 const HELP: &str = "\
 Files are NDJSON, CSV or Parquet, plain, gzip or zstd; several files are one load. NDJSON and CSV are cut into
@@ -38,7 +32,7 @@ that, or write it meanwhile to Umbo, too.
 In mode merge a row does not replace one that was written after --as-of. Rows that the server cannot read are rejected, and
 the load fails where they are more than --max-reject-ratio of all; 'umbo load rejects' lists them.
 
-For a file of some minutes, or rows from a pipe, 'umbo kv import' does without a load.";
+A file that is to be merged and waited for, and rows from a pipe, are the business of 'umbo kv import'.";
 
 /// What a load makes of the rows that are there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -124,19 +118,30 @@ impl Arguments {
     /// Pushes.
     pub(super) async fn run(self, connection: &ConnectionArgs) -> Result<(), CliError> {
         let started = Instant::now();
-        let pushed = self.pushed()?;
         let client = connection.bulk_client()?;
+        let job = LoadJob {
+            client: &client,
+            ns: &self.ns,
+            pushed: self.pushed()?,
+            connections: self.connections,
+            patience: self.patience,
+            is_part: false,
+            is_created: false,
+        };
         // A server that was there once is waited for.
         client.reach().await?;
-        let mut load = self.load(&client, &pushed).await?;
+        let mut load = job.begin().await?;
+        let mut rows = None;
         if load.state.takes_parts() {
-            load = self.upload(&client, &pushed, &load, started).await?;
+            let uploaded = job.upload(&load, started).await?;
+            (load, rows) = (uploaded.load, uploaded.rows);
         } else {
             output::note(&watch::describe(&load));
         }
         let (ns, id) = (&self.ns, load.id.clone());
         if !load.state.is_ended() && self.wait {
-            load = watch::until_ended(&client, ns, &id, connection.listing_format()).await?;
+            let format = connection.listing_format();
+            load = watch::until_ended(&client, ns, &id, format, rows).await?;
         } else {
             report::write(connection, &load)?;
             if !load.state.is_ended() && connection.listing_format() == Format::Table {
@@ -144,7 +149,7 @@ impl Arguments {
             }
         }
         // From here on the server needs nothing of the file.
-        PushProgress::remove(&self.files[0])?;
+        job.forget()?;
         report::outcome(&load)
     }
 
@@ -171,92 +176,11 @@ impl Arguments {
                     rows_min: None,
                 }),
                 activate: self.activate,
+                import: false,
             },
             files: files?,
             part_bytes: u64::from(self.part_mib) << 20,
         })
-    }
-
-    /// Returns the load of an earlier run, or creates one.
-    async fn load(&self, client: &Client, pushed: &Pushed) -> Result<LoadInfo, CliError> {
-        let (ns, file) = (self.ns.as_str(), &self.files[0]);
-        let before = PushProgress::load(file, pushed)?;
-        let goes_on = before.is_some();
-        let new = || PushProgress {
-            key: client.new_idempotency_key(),
-            pushed: pushed.clone(),
-        };
-        let begun = before.unwrap_or_else(new);
-        if !goes_on {
-            begun.save(file)?;
-        }
-        let load = match client.create_load(ns, &pushed.spec, &begun.key).await {
-            Ok(load) => load,
-            Err(error) => {
-                if !goes_on && error.outcome() == Outcome::NotApplied {
-                    PushProgress::remove(file)?;
-                }
-                return Err(with_nearest(client, &self.ns, error.into()).await);
-            }
-        };
-        if !goes_on {
-            return Ok(load);
-        }
-        output::note(&format!("going on with load {}", load.id));
-        // With its parts.
-        Ok(client.load(ns, &load.id).await?)
-    }
-
-    /// Uploads and seals.
-    async fn upload(
-        &self,
-        client: &Client,
-        pushed: &Pushed,
-        load: &LoadInfo,
-        started: Instant,
-    ) -> Result<LoadInfo, CliError> {
-        let upload = Arc::new(PartUploads::new(client.clone(), load, self.patience));
-        let total = pushed.files.iter().map(|file| file.bytes).sum();
-        let bar = bar(Some(total));
-        let mut ticks = tokio::time::interval(Duration::from_millis(100));
-        let mut interrupts = Interrupts::begin()?;
-        let mut work = std::pin::pin!(upload.run(pushed, self.connections));
-        let uploaded = loop {
-            tokio::select! {
-                done = &mut work => break done,
-                () = interrupts.next() => break Err(CliError::Interrupted),
-                _ = ticks.tick() => {
-                    bar.set_position(upload.done_bytes.load(Ordering::Relaxed));
-                    bar.set_message(format!("load {}", load.id));
-                }
-            }
-        };
-        bar.finish_and_clear();
-        let parts = match uploaded {
-            Ok(parts) => parts,
-            Err(error) => {
-                // Parts are read while others are sent, and one of them may not be readable.
-                if let CliError::Client(error) = &error
-                    && error.code() == Some(ErrorCode::LoadState)
-                    && let Ok(ended) = client.load(self.ns.as_str(), &load.id).await
-                    && ended.state.is_ended()
-                {
-                    return Ok(ended);
-                }
-                if !matches!(error, CliError::Usage(_)) {
-                    let id = &load.id;
-                    output::note(&format!(
-                        "load {id} is not sealed; to go on, run the same command again"
-                    ));
-                }
-                return Err(error);
-            }
-        };
-        let sent = upload.sent_bytes.load(Ordering::Relaxed);
-        let (sent, parts_text) = (counted(sent, "byte"), counted(parts.into(), "part"));
-        let seconds = started.elapsed().as_secs_f64();
-        output::note(&format!("{parts_text} uploaded, {sent} in {seconds:.1} s"));
-        Ok(upload.seal(parts).await?)
     }
 }
 

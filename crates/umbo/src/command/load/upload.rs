@@ -27,8 +27,8 @@ use crate::command::kv::patience::{Patience, is_temporary};
 
 /// Longest wait before a part is sent again if the server gives no wait.
 const UNNAMED_WAIT: Duration = Duration::from_secs(1);
-/// Level of zstd: the fastest that finds repetitions, several times as fast as a network.
-const ZSTD_LEVEL: i32 = 1;
+/// Level of zstd: faster than the first one by half, and several times as fast as a network.
+const ZSTD_LEVEL: i32 = -1;
 
 /// A part as it was cut.
 struct CutPart {
@@ -37,6 +37,17 @@ struct CutPart {
     bytes: Bytes,
     /// Bytes of the input it was cut from.
     input_bytes: u64,
+}
+
+/// How files were cut.
+#[derive(Debug, Default)]
+pub(super) struct CutFiles {
+    /// Number of parts.
+    pub(super) parts: u32,
+    /// Lines of rows, headers apart; none where a file is Parquet.
+    pub(super) rows: Option<u64>,
+    /// Lines of its file before each part, less a header that was put before it.
+    pub(super) lines_before: BTreeMap<u16, u64>,
 }
 
 /// What the connections share.
@@ -83,12 +94,13 @@ impl PartUploads {
         }
     }
 
-    /// Uploads all parts; returns their number.
+    /// Uploads all parts; an export without its end line is refused unless it is a part of one.
     pub(super) async fn run(
         self: &Arc<Self>,
         pushed: &Pushed,
         connections: u8,
-    ) -> Result<u32, CliError> {
+        is_part: bool,
+    ) -> Result<CutFiles, CliError> {
         let (sender, receiver) = mpsc::channel(1);
         let receiver = Arc::new(AsyncMutex::new(receiver));
         let mut uploads: JoinSet<Result<(), CliError>> = JoinSet::new();
@@ -104,14 +116,14 @@ impl PartUploads {
         }
         drop(receiver);
         let pushed = pushed.clone();
-        let cutting = tokio::task::spawn_blocking(move || cut(&pushed, &sender));
+        let cutting = tokio::task::spawn_blocking(move || cut(&pushed, is_part, &sender));
         while let Some(ended) = uploads.join_next().await {
             // The others, and the cutting thread, end with the set and its channel.
             ended.map_err(CliError::start)??;
         }
-        let parts = cutting.await.map_err(CliError::start)??;
-        self.check(parts).await?;
-        Ok(parts)
+        let cut = cutting.await.map_err(CliError::start)??;
+        self.check(cut.parts).await?;
+        Ok(cut)
     }
 
     /// Sends a part until the server has all of it.
@@ -259,36 +271,62 @@ fn prepare(cut: CutPart) -> LoadPart {
     }
 }
 
-/// Reads the files and cuts them; returns the number of parts. Ends early where no connection takes parts.
-fn cut(pushed: &Pushed, parts: &mpsc::Sender<CutPart>) -> Result<u32, CliError> {
-    let mut number = 0;
+/// Reads the files and cuts them. Ends early where no connection takes parts.
+fn cut(
+    pushed: &Pushed,
+    is_part: bool,
+    parts: &mpsc::Sender<CutPart>,
+) -> Result<CutFiles, CliError> {
+    let mut cut = CutFiles {
+        rows: Some(0),
+        ..CutFiles::default()
+    };
     for file in &pushed.files {
+        let mut lines_before = 0;
         let mut push = |bytes: Bytes, input_bytes: u64| -> Result<bool, CliError> {
-            if number > u32::from(PART_NUMBER_MAX) {
+            if cut.parts > u32::from(PART_NUMBER_MAX) {
                 return Err(CliError::Usage(format!(
                     "a load has at most {} parts; make them longer with --part-mib",
                     u32::from(PART_NUMBER_MAX) + 1
                 )));
             }
+            let number = cut.parts as u16;
+            cut.parts += 1;
+            if file.format == FileFormat::Parquet {
+                cut.rows = None;
+            } else {
+                // Each part of CSV begins with the header.
+                let headers = u64::from(file.format == FileFormat::Csv);
+                let before = if lines_before == 0 {
+                    0
+                } else {
+                    lines_before - headers
+                };
+                let lines = memchr::memchr_iter(b'\n', &bytes).count() as u64
+                    + u64::from(!bytes.ends_with(b"\n"));
+                lines_before = before + lines;
+                cut.lines_before.insert(number, before);
+                cut.rows = cut.rows.map(|rows| rows + lines - headers.min(lines));
+            }
             let part = CutPart {
-                number: number as u16,
+                number,
                 format: file.format,
                 bytes,
                 input_bytes,
             };
-            number += 1;
             Ok(parts.blocking_send(part).is_ok())
         };
+        let (len, is_whole) = (pushed.part_bytes, !is_part);
         let goes_on = match file.format {
             FileFormat::Parquet => push(read_whole(file)?, file.bytes)?,
-            FileFormat::Ndjson => cut_text(file, CutFormat::Lines, pushed.part_bytes, &mut push)?,
-            FileFormat::Csv => cut_text(file, CutFormat::Csv, pushed.part_bytes, &mut push)?,
+            FileFormat::Ndjson => cut_text(file, CutFormat::Lines, (len, is_whole), &mut push)?,
+            FileFormat::Csv => cut_text(file, CutFormat::Csv, (len, is_whole), &mut push)?,
         };
         if !goes_on {
             break;
         }
     }
-    Ok(number)
+    Ok(cut)
 }
 
 fn read_whole(file: &PushedFile) -> Result<Bytes, CliError> {
@@ -306,7 +344,7 @@ fn read_whole(file: &PushedFile) -> Result<Bytes, CliError> {
 fn cut_text(
     file: &PushedFile,
     format: CutFormat,
-    part_bytes: u64,
+    (part_bytes, is_whole): (u64, bool),
     push: &mut impl FnMut(Bytes, u64) -> Result<bool, CliError>,
 ) -> Result<bool, CliError> {
     let path = &file.path;
@@ -316,7 +354,7 @@ fn cut_text(
     let mut cutter = PartCutter::new(format, source.reader).map_err(failed)?;
     let (mut end, mut line, mut before) = (EndCheck::default(), 0, 0);
     while let Some(part) = cutter.next_part(part_bytes as usize).map_err(failed)? {
-        if format == CutFormat::Lines {
+        if format == CutFormat::Lines && is_whole {
             check_lines(path, &part, &mut end, &mut line)?;
         }
         let at = read.load(Ordering::Relaxed);
@@ -354,10 +392,7 @@ fn check_lines(
 }
 
 fn incomplete(path: &Path, how: &str) -> CliError {
-    CliError::Incomplete(format!(
-        "{} is not whole: {how}; the load is not sealed, and none of its rows is applied",
-        path.display()
-    ))
+    CliError::Incomplete(format!("{} is not whole: {how}", path.display()))
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -383,7 +418,9 @@ mod tests {
             part_bytes: 256 << 10,
         };
         let (sender, mut parts) = mpsc::channel(100);
-        assert!(cut(&pushed, &sender).unwrap() > 3);
+        let cut = cut(&pushed, false, &sender).unwrap();
+        assert!(cut.parts > 3 && cut.rows == Some(3_000));
+        assert!(cut.lines_before[&0] == 0 && cut.lines_before[&1] > 200);
         let mut input_bytes = 0;
         while let Ok(part) = parts.try_recv() {
             assert!(part.input_bytes < pushed.files[0].bytes / 2);

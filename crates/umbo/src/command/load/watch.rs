@@ -10,29 +10,36 @@ use umbo_types::Namespace;
 
 use super::report;
 use crate::cli_error::CliError;
-use crate::command::kv::import::progress::bar;
+use crate::command::kv::bar::bar;
 use crate::command::kv::patience::{Patience, is_temporary};
 use crate::output::{self, Format, counted};
 use crate::signals::Interrupts;
 
-/// Time between two looks at a load.
+/// Longest time between two looks at a load.
 const INTERVAL: Duration = Duration::from_millis(500);
+/// Time to the second look: a short load ends within it. Each time is half as long again as the one before.
+const FIRST_INTERVAL: Duration = Duration::from_millis(20);
 /// How long a server that does not answer is asked again.
 const PATIENCE: Duration = Duration::from_mins(1);
 
-/// Returns the load as it is once nothing more happens to it by itself. Ctrl-C leaves it to the server.
-pub(super) async fn until_ended(
+/// Returns the load as it is once nothing more happens to it by itself. Ctrl-C leaves it to the server. `rows` is about
+/// how many rows its parts have, if that is known.
+pub(in crate::command) async fn until_ended(
     client: &Client,
     ns: &Namespace,
     id: &str,
     format: Format,
+    rows: Option<u64>,
 ) -> Result<LoadInfo, CliError> {
     let mut patience = Patience::new(PATIENCE);
-    let (mut attempts, mut shown) = (0, None);
+    let (mut attempts, mut shown, mut interval) = (0, None, FIRST_INTERVAL);
     let mut interrupts = Interrupts::begin()?;
-    let bar = bar(None);
+    let bar = bar(rows);
     // How many bytes there are says nothing here.
-    let style = ProgressStyle::with_template("{spinner} {msg}  {elapsed}");
+    let style = ProgressStyle::with_template(match rows {
+        Some(_) => "{wide_bar} {percent}%  {msg}  {per_sec}  ETA {eta}",
+        None => "{spinner} {msg}  {elapsed}",
+    });
     bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_spinner()));
     let ended = loop {
         let asked = tokio::select! {
@@ -55,9 +62,10 @@ pub(super) async fn until_ended(
                     show(format, &load, &line)?;
                 }
                 bar.set_message(line.clone());
-                bar.tick();
+                bar.set_position(load.rows_applied + load.rows_skipped + load.rows_rejected);
                 shown = Some(line);
-                INTERVAL
+                interval = (interval * 3 / 2).min(INTERVAL);
+                interval
             }
             Err(error) => {
                 attempts += 1;

@@ -1,4 +1,4 @@
-//! The file of failed rows, the dead letters of an import. Each line is one JSON object with the reason of a
+//! The file of failed rows of an import. Each line is one JSON object with the reason of a
 //! failure, the namespace, and the line itself:
 //!
 //! ```text
@@ -9,19 +9,18 @@
 //! ```
 //!
 //! `row` is the original line, `text` replaces it if the line is not a JSON object, `attempts` is the number
-//! of times that it was sent, if more than once. Such a file can be sent again as it is: correct the content
-//! of `row` (or replace `text` by a `row`). The file is created with the first failed row; sending it again
-//! never removes a line from it.
+//! of times that it was sent, if more than once. Such a file can be imported: correct the content of `row` (or
+//! replace `text` by a `row`). It is created with the first failed row.
 
-use std::fs::{File, OpenOptions};
-use std::io::{self, BufWriter, Seek as _, SeekFrom, Write};
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde::Serialize;
 use serde::de::IgnoredAny;
 use umbo_api::ErrorCode;
-use umbo_client::DeadLetterReason;
+use umbo_client::{DeadLetterReason, Error};
 
 use crate::cli_error::CliError;
 
@@ -65,6 +64,28 @@ impl LineFailure {
             attempts: 0,
         }
     }
+
+    /// Makes the reason of a line whose request failed as a whole.
+    pub(super) fn of(line: u64, error: &Error, attempts: u32) -> Self {
+        let (type_uri, detail) = match error.problem() {
+            Some(problem) => (problem.type_uri.clone(), problem.detail.clone()),
+            None => (String::new(), error.to_string()),
+        };
+        // If the client gave up itself, the reason is the last answer of the server.
+        let (status, type_uri) = match error {
+            Error::GivenUp { status: 503, .. } => (503, type_uri),
+            Error::GivenUp { status, .. } => (*status, ErrorCode::QuotaExceeded.type_uri()),
+            _ => (error.status().unwrap_or_default(), type_uri),
+        };
+        Self {
+            line,
+            status,
+            type_uri,
+            detail,
+            given_up: DeadLetterReason::of(error),
+            attempts,
+        }
+    }
 }
 
 #[derive(Serialize)]
@@ -81,64 +102,22 @@ struct FailedEntry<'a> {
     reason: &'a LineFailure,
 }
 
-/// What to do with an existing file before the first failed row.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Existing {
-    /// Overwrite it: its rows are tried again.
-    Replace,
-    /// Continue after this many bytes; the rows after them are tried again.
-    Continue(u64),
-}
-
-/// The file, created with the first failed row.
+/// The file, created with the first failed row; one that is there is replaced then.
 #[derive(Debug)]
 pub(super) struct FailedFile {
     path: PathBuf,
-    existing: Existing,
     out: Option<BufWriter<File>>,
-    rows: u64,
-    bytes: u64,
 }
 
 impl FailedFile {
     /// Sets the file's name; nothing is written yet.
-    pub(super) fn new(path: PathBuf, existing: Existing) -> Self {
-        let bytes = match existing {
-            Existing::Replace => 0,
-            Existing::Continue(bytes) => bytes,
-        };
-        Self {
-            path,
-            existing,
-            out: None,
-            rows: 0,
-            bytes,
-        }
-    }
-
-    /// Returns the number of rows added to it.
-    pub(super) fn rows(&self) -> u64 {
-        self.rows
-    }
-
-    /// Counts rows that an earlier run has added.
-    pub(super) fn count_before(&mut self, rows: u64) {
-        self.rows += rows;
+    pub(super) const fn new(path: PathBuf) -> Self {
+        Self { path, out: None }
     }
 
     /// Returns its name.
     pub(super) fn path(&self) -> &Path {
         &self.path
-    }
-
-    /// Truncates a continued file to its valid bytes, if it exists.
-    pub(super) fn cut(&mut self) -> Result<(), CliError> {
-        if self.out.is_none() && self.path.exists() {
-            let opened = open(&self.path, self.existing);
-            let file = opened.map_err(|error| self.failure(error))?;
-            self.out = Some(BufWriter::new(file));
-        }
-        Ok(())
     }
 
     /// Adds a line with its namespace.
@@ -152,12 +131,6 @@ impl FailedFile {
         added.map_err(|error| self.failure(error))
     }
 
-    /// Adds an entry of another such file unchanged, without its newline.
-    pub(super) fn push_entry(&mut self, entry: &[u8]) -> Result<(), CliError> {
-        let added = self.write(&[entry, b"\n"].concat());
-        added.map_err(|error| self.failure(error))
-    }
-
     /// Writes out buffered entries.
     pub(super) fn flush(&mut self) -> Result<(), CliError> {
         match &mut self.out {
@@ -166,27 +139,12 @@ impl FailedFile {
         }
     }
 
-    /// Syncs the file to the disk, and returns its length.
-    pub(super) fn sync(&mut self) -> Result<u64, CliError> {
-        self.flush()?;
-        if let Some(out) = &self.out {
-            let synced = out.get_ref().sync_all();
-            synced.map_err(|error| self.failure(error))?;
-        }
-        Ok(self.bytes)
-    }
-
     fn write(&mut self, entry: &[u8]) -> io::Result<()> {
         let out = match &mut self.out {
             Some(out) => out,
-            None => self
-                .out
-                .insert(BufWriter::new(open(&self.path, self.existing)?)),
+            None => self.out.insert(BufWriter::new(File::create(&self.path)?)),
         };
-        out.write_all(entry)?;
-        self.rows += 1;
-        self.bytes += entry.len() as u64;
-        Ok(())
+        out.write_all(entry)
     }
 
     fn failure(&self, source: io::Error) -> CliError {
@@ -194,23 +152,6 @@ impl FailedFile {
             verb: "write",
             path: self.path.clone(),
             source,
-        }
-    }
-}
-
-fn open(path: &Path, existing: Existing) -> io::Result<File> {
-    match existing {
-        Existing::Replace => File::create(path),
-        Existing::Continue(bytes) => {
-            let mut options = OpenOptions::new();
-            let mut file = options
-                .write(true)
-                .create(true)
-                .truncate(false)
-                .open(path)?;
-            file.set_len(bytes)?;
-            file.seek(SeekFrom::Start(bytes))?;
-            Ok(file)
         }
     }
 }
@@ -241,38 +182,30 @@ fn entry(namespace: &str, line: &[u8], reason: &LineFailure) -> io::Result<Vec<u
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::command::kv::import::line::{LineKind, read};
 
     fn reason() -> LineFailure {
         LineFailure::malformed(7, "a \"detail\"".to_owned())
     }
 
     #[test]
-    fn a_row_comes_back_as_it_was() {
+    fn a_row_stands_as_it_was_and_what_is_none_as_text() {
         let line = r#" {"pk":"a", "v":{"x":1}} "#;
-        let entry = entry("n", line.as_bytes(), &reason()).unwrap();
-        let Ok(LineKind::Failed(range)) = read(&entry, &mut Vec::new()) else {
-            panic!("{entry:?}");
-        };
-        assert_eq!(&entry[range], line.trim().as_bytes());
-        let json: serde_json::Value = serde_json::from_slice(&entry).unwrap();
+        let of_row = entry("n", line.as_bytes(), &reason()).unwrap();
+        assert!(
+            String::from_utf8(of_row.clone())
+                .unwrap()
+                .contains(line.trim())
+        );
+        let json: serde_json::Value = serde_json::from_slice(&of_row).unwrap();
         assert_eq!(json["failed"]["namespace"], "n");
         assert_eq!(json["failed"]["line"], 7);
         assert_eq!(json["failed"]["attempts"], serde_json::Value::Null);
         assert_eq!(json["failed"]["status"], 400);
-    }
-
-    #[test]
-    fn what_is_no_object_comes_back_as_text() {
         for line in [&b"{\"pk\":"[..], b"7", b"\xff\x00", &[b'x'; 9_999]] {
             let entry = entry("n", line, &reason()).unwrap();
             let json: serde_json::Value = serde_json::from_slice(&entry).unwrap();
             let text = json["text"].as_str().unwrap();
             assert_eq!(text, String::from_utf8_lossy(line));
-            assert!(matches!(
-                read(&entry, &mut Vec::new()),
-                Ok(LineKind::FailedText(_))
-            ));
         }
     }
 
@@ -280,33 +213,11 @@ mod tests {
     fn no_failed_row_no_file() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("x.failed.ndjson");
-        let mut file = FailedFile::new(path.clone(), Existing::Replace);
+        let mut file = FailedFile::new(path.clone());
         file.flush().unwrap();
-        assert_eq!(file.sync().unwrap(), 0);
         assert!(!path.exists());
         file.push("n", b"{}", &reason()).unwrap();
         file.flush().unwrap();
-        assert!(path.exists() && file.rows() == 1);
-    }
-
-    #[test]
-    fn a_file_that_is_there_is_replaced_or_continued() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("x");
-        let add = |existing, entry: &str| {
-            let mut file = FailedFile::new(path.clone(), existing);
-            file.push_entry(entry.as_bytes()).and_then(|()| file.sync())
-        };
-        assert_eq!(add(Existing::Continue(0), "a").unwrap(), 2);
-        assert_eq!(add(Existing::Continue(2), "c").unwrap(), 4);
-        assert_eq!(add(Existing::Continue(2), "d").unwrap(), 4);
-        assert_eq!(std::fs::read(&path).unwrap(), b"a\nd\n");
-        let mut file = FailedFile::new(path.clone(), Existing::Continue(2));
-        file.cut().unwrap();
-        assert_eq!(std::fs::read(&path).unwrap(), b"a\n");
-        assert_eq!(add(Existing::Replace, "e").unwrap(), 2);
-        assert_eq!(std::fs::read(&path).unwrap(), b"e\n");
-        std::fs::remove_file(&path).unwrap();
-        assert_eq!(add(Existing::Continue(0), "f").unwrap(), 2);
+        assert!(path.exists());
     }
 }

@@ -1,0 +1,139 @@
+//! A larger file as a load: its parts are sent over several connections and applied by the server while others are
+//! sent, and the command waits for the end.
+//!
+//! The load is the progress of the import: run again after any kind of death, the command finds it by the file beside
+//! the input, and sends what the server lacks. A load of another file, or of one that has changed, is aborted. What
+//! the server rejects is written to the file of failed rows.
+
+use std::time::{Duration, Instant};
+
+use umbo_api::loads::{LoadInfo, LoadSpec, LoadState, RejectLine};
+use umbo_client::Client;
+use umbo_types::Namespace;
+
+use super::failed::{FailedFile, LineFailure};
+use super::summary::Totals;
+use crate::cli_error::CliError;
+use crate::command::load::job::{LoadJob, Uploaded};
+use crate::command::load::progress::{Pushed, PushedFile};
+use crate::command::load::watch;
+use crate::connection::ConnectionArgs;
+use crate::output::{self, Format};
+
+/// An import as a load.
+pub(super) struct LoadImport<'a> {
+    pub(super) client: &'a Client,
+    pub(super) ns: &'a Namespace,
+    pub(super) file: PushedFile,
+    pub(super) columns: Option<umbo_api::loads::LoadColumns>,
+    /// Whether to create the namespace if it is absent.
+    pub(super) is_created: bool,
+    /// Whether an export may lack its end line.
+    pub(super) is_part: bool,
+    /// Bytes of a part before compression.
+    pub(super) part_bytes: u64,
+    pub(super) connections: u8,
+    pub(super) patience: Duration,
+}
+
+impl LoadImport<'_> {
+    /// Imports. Rows that were rejected are in the file of failed rows then.
+    pub(super) async fn run(
+        self,
+        connection: &ConnectionArgs,
+        failed: &mut FailedFile,
+        started: Instant,
+    ) -> Result<(String, Totals), CliError> {
+        let bytes = self.file.bytes;
+        let job = LoadJob {
+            client: self.client,
+            ns: self.ns,
+            pushed: Pushed {
+                namespace: self.ns.as_str().to_owned(),
+                spec: LoadSpec {
+                    import: true,
+                    columns: self.columns.clone(),
+                    ..LoadSpec::default()
+                },
+                files: vec![self.file],
+                part_bytes: self.part_bytes,
+            },
+            connections: self.connections,
+            patience: self.patience,
+            is_part: self.is_part,
+            is_created: self.is_created,
+        };
+        job.abort_other().await?;
+        let load = job.begin().await?;
+        let uploaded = if load.state.takes_parts() {
+            job.upload(&load, started).await?
+        } else {
+            Uploaded::before(load)
+        };
+        let id = uploaded.load.id.clone();
+        let ended = if uploaded.load.state.is_ended() {
+            uploaded.load.clone()
+        } else {
+            // One document on stdout: the summary.
+            watch::until_ended(job.client, job.ns, &id, Format::Table, uploaded.rows).await?
+        };
+        let totals = Totals {
+            rows: ended.rows_applied,
+            failed: ended.rows_rejected,
+            skipped: ended.rows_skipped,
+            bytes,
+            charged_micros: 0,
+        };
+        if ended.rows_rejected > 0 {
+            save_rejects(job.client, &ended, &uploaded, failed).await?;
+        }
+        job.forget()?;
+        match ended.state {
+            LoadState::Live => Ok((id, totals)),
+            state => {
+                totals.report(
+                    started.elapsed(),
+                    failed,
+                    Some(&id),
+                    connection.listing_format(),
+                )?;
+                let reason = ended.reason.unwrap_or_default();
+                Err(CliError::LoadEnded { id, state, reason })
+            }
+        }
+    }
+}
+
+/// Writes the rows that a load has rejected to the file of failed rows, with their lines in the file.
+async fn save_rejects(
+    client: &Client,
+    load: &LoadInfo,
+    uploaded: &Uploaded,
+    failed: &mut FailedFile,
+) -> Result<(), CliError> {
+    let mut rejects = client.load_rejects(&load.namespace, &load.id).await?;
+    let (mut text, mut listed) = (Vec::new(), 0);
+    while let Some(some) = rejects.next().await? {
+        text.extend_from_slice(&some);
+    }
+    for line in text
+        .split(|&byte| byte == b'\n')
+        .filter(|line| !line.is_empty())
+    {
+        let reject: RejectLine = serde_json::from_slice(line)
+            .map_err(|error| CliError::Incomplete(format!("a reject cannot be read: {error}")))?;
+        let number = uploaded.line_of(reject.part, reject.line);
+        let row = reject.text.or(reject.b64).unwrap_or_default();
+        let reason = LineFailure::malformed(number, reject.reason);
+        failed.push(&load.namespace, row.as_bytes(), &reason)?;
+        listed += 1;
+    }
+    failed.flush()?;
+    if listed < load.rows_rejected {
+        output::note(&format!(
+            "the server lists the first {listed} of {} rejected rows",
+            load.rows_rejected
+        ));
+    }
+    Ok(())
+}

@@ -1,0 +1,324 @@
+//! The rows of a pipe or file as lines of NDJSON, for the lane. Read on a thread of its own.
+//!
+//! Lines that are no rows are refused here, with their number and the reason. Of a file of failed rows the rows of the
+//! namespace are read. End lines of exports are no rows; they say whether the input is whole.
+
+use std::io::{BufRead, BufReader, Read};
+
+use bytes::{Bytes, BytesMut};
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use tokio::sync::mpsc::Sender;
+use umbo_rows::source::BYTE_ORDER_MARK;
+use umbo_rows::{LINE_LEN_MAX, LineChange, RowReader, RowsError, line};
+use umbo_types::{Key, Namespace};
+
+use super::end_lines::{EndCheck, StreamPart};
+use super::source::{ImportInput, not_rows};
+use crate::cli_error::CliError;
+
+/// Bytes of a longer line that are kept; such a line cannot be sent.
+const EXCERPT_LEN: usize = 4 << 10;
+/// Bytes that are read at a time.
+const BUFFER_LEN: usize = 256 << 10;
+const INCREMENT: &str =
+    "an increment is not imported, because a line may be sent twice: send it with 'umbo kv batch'";
+
+/// A row to send.
+#[derive(Debug)]
+pub(super) struct ImportLine {
+    /// Number of the line in its file, from 1.
+    pub(super) number: u64,
+    /// The line, without its newline.
+    pub(super) text: Bytes,
+    /// Key of the row.
+    pub(super) key: Key,
+    /// Whether the row has a condition.
+    pub(super) has_condition: bool,
+}
+
+/// A line that is no row.
+#[derive(Debug)]
+pub(super) struct RefusedLine {
+    /// Number of the line in its file, from 1.
+    pub(super) number: u64,
+    /// The line, or its first bytes.
+    pub(super) text: Bytes,
+    /// Why it is no row.
+    pub(super) detail: String,
+}
+
+/// A line that was read.
+pub(super) type ReadLine = Result<ImportLine, RefusedLine>;
+
+/// Why reading has ended early.
+pub(super) enum ReadEnd {
+    /// Nobody takes lines any more.
+    Stopped,
+    /// The source is at fault.
+    Source(RowsError),
+    /// The source has no rows.
+    Failed(CliError),
+}
+
+impl From<RowsError> for ReadEnd {
+    fn from(error: RowsError) -> Self {
+        Self::Source(error)
+    }
+}
+
+impl From<std::io::Error> for ReadEnd {
+    fn from(error: std::io::Error) -> Self {
+        Self::Source(error.into())
+    }
+}
+
+/// Reads lines.
+pub(super) struct LineReader {
+    namespace: Namespace,
+    lines: Sender<ReadLine>,
+    number: u64,
+    has_row: bool,
+    end: EndCheck,
+    read: ReadInput,
+}
+
+/// What was found out of an input that was read to its end.
+#[derive(Debug, Default)]
+pub(super) struct ReadInput {
+    /// How the input says that it is not whole.
+    pub(super) incomplete: Option<String>,
+    /// Rows that failed in other namespaces, which are left out.
+    pub(super) others: u64,
+}
+
+impl LineReader {
+    /// Makes a reader of rows of a namespace.
+    pub(super) fn new(namespace: Namespace, lines: Sender<ReadLine>) -> Self {
+        Self {
+            namespace,
+            lines,
+            number: 0,
+            has_row: false,
+            end: EndCheck::default(),
+            read: ReadInput::default(),
+        }
+    }
+
+    /// Reads to the end.
+    pub(super) fn run(mut self, input: ImportInput) -> Result<ReadInput, ReadEnd> {
+        match input {
+            ImportInput::Lines(source) => self.read_lines(source)?,
+            ImportInput::Table(rows) => self.read_table(rows)?,
+        }
+        self.read.incomplete = self.read.incomplete.or_else(|| self.end.missing());
+        Ok(self.read)
+    }
+
+    fn read_lines(&mut self, source: Box<dyn Read + Send>) -> Result<(), ReadEnd> {
+        let mut source = BufReader::with_capacity(BUFFER_LEN, source);
+        loop {
+            let mut line = Vec::new();
+            let mut bounded = (&mut source).take(LINE_LEN_MAX as u64 + 1);
+            if bounded.read_until(b'\n', &mut line)? == 0 {
+                return Ok(());
+            }
+            self.number += 1;
+            if line.len() > LINE_LEN_MAX && !line.ends_with(b"\n") {
+                source.skip_until(b'\n')?;
+                line.truncate(EXCERPT_LEN);
+                let max_mib = (LINE_LEN_MAX + 1) >> 20;
+                let detail = format!("with its newline, the line is longer than {max_mib} MiB");
+                self.refuse(line.into(), detail)?;
+                continue;
+            }
+            self.line(&line.into())?;
+        }
+    }
+
+    fn read_table(&mut self, mut rows: RowReader) -> Result<(), ReadEnd> {
+        let mut text = BytesMut::new();
+        while let Some(row) = rows.next() {
+            self.number = rows.line();
+            match row? {
+                Ok(row) => {
+                    line::write(&row, &mut text);
+                    let text = text.split().freeze();
+                    self.send(&text.slice_ref(text.trim_ascii()), row.key, false)?;
+                }
+                Err(rejected) => self.refuse(rejected.bytes, rejected.reason.to_string())?,
+            }
+        }
+        Ok(())
+    }
+
+    fn line(&mut self, whole: &Bytes) -> Result<(), ReadEnd> {
+        let line = match whole.strip_prefix(BYTE_ORDER_MARK) {
+            Some(rest) if self.number == 1 => rest,
+            _ => whole,
+        };
+        let line = whole.slice_ref(line.trim_ascii());
+        if line.is_empty() {
+            return Ok(());
+        }
+        if !std::mem::replace(&mut self.has_row, true) && !line.starts_with(b"{") {
+            return Err(ReadEnd::Failed(not_rows(self.number, &line)));
+        }
+        match self.end.take(self.number, &line) {
+            StreamPart::Row => self.row(&line),
+            StreamPart::End => Ok(()),
+            StreamPart::Incomplete(how) => {
+                self.read.incomplete.get_or_insert(how);
+                Ok(())
+            }
+        }
+    }
+
+    fn row(&mut self, text: &Bytes) -> Result<(), ReadEnd> {
+        let inner = if starts_as_entry(text) {
+            match entry_row(text, &self.namespace) {
+                Ok(Some(inner)) => inner,
+                Ok(None) => {
+                    self.read.others += 1;
+                    return Ok(());
+                }
+                Err(detail) => return self.refuse(text.clone(), detail),
+            }
+        } else {
+            text.clone()
+        };
+        match line::parse(&inner, &inner) {
+            Ok(parsed) if matches!(parsed.change, LineChange::Increment { .. }) => {
+                self.refuse(inner, INCREMENT.to_owned())
+            }
+            Ok(parsed) => {
+                let has_condition = parsed.if_match.is_some() || parsed.if_none_match.is_some();
+                self.send(&inner, parsed.key, has_condition)
+            }
+            // The line, not the entry, which would otherwise grow with every attempt.
+            Err(error) => self.refuse(inner, error.to_string()),
+        }
+    }
+
+    fn send(&self, text: &Bytes, key: Key, has_condition: bool) -> Result<(), ReadEnd> {
+        let (number, text) = (self.number, text.clone());
+        self.pass(Ok(ImportLine {
+            number,
+            text,
+            key,
+            has_condition,
+        }))
+    }
+
+    fn refuse(&self, text: Bytes, detail: String) -> Result<(), ReadEnd> {
+        let number = self.number;
+        self.pass(Err(RefusedLine {
+            number,
+            text,
+            detail,
+        }))
+    }
+
+    fn pass(&self, line: ReadLine) -> Result<(), ReadEnd> {
+        let passed = self.lines.blocking_send(line);
+        passed.map_err(|_| ReadEnd::Stopped)
+    }
+}
+
+/// An entry of a file of failed rows.
+#[derive(Deserialize)]
+struct FailedLineEntry<'a> {
+    failed: EntryReason,
+    #[serde(borrow)]
+    row: Option<&'a RawValue>,
+    text: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct EntryReason {
+    namespace: Option<String>,
+}
+
+fn starts_as_entry(text: &[u8]) -> bool {
+    let inside = text.strip_prefix(b"{").map(<[u8]>::trim_ascii_start);
+    inside.is_some_and(|inside| inside.starts_with(b"\"failed\""))
+}
+
+/// Returns the row of an entry of a file of failed rows, `None` for one of another namespace.
+fn entry_row(text: &[u8], namespace: &Namespace) -> Result<Option<Bytes>, String> {
+    let entry: FailedLineEntry<'_> =
+        serde_json::from_slice(text).map_err(|error| error.to_string())?;
+    let of = entry.failed.namespace;
+    if of.is_some_and(|of| of != namespace.as_str()) {
+        return Ok(None);
+    }
+    match (entry.row, entry.text) {
+        (Some(row), _) => Ok(Some(Bytes::copy_from_slice(row.get().as_bytes()))),
+        (None, Some(text)) => Ok(Some(Bytes::copy_from_slice(text.trim().as_bytes()))),
+        (None, None) => Err("an entry of a file of failed rows has 'row' or 'text'".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str) -> (Vec<ReadLine>, ReadInput) {
+        let (sender, mut lines) = tokio::sync::mpsc::channel(100);
+        let reader = LineReader::new(Namespace::new("n").unwrap(), sender);
+        let source = Box::new(std::io::Cursor::new(text.to_owned().into_bytes()));
+        let read = reader.run(ImportInput::Lines(source)).ok().unwrap();
+        (std::iter::from_fn(|| lines.try_recv().ok()).collect(), read)
+    }
+
+    #[test]
+    fn rows_are_told_from_what_is_none() {
+        let text = "\u{feff}{\"pk\":\"a\",\"v\":\"1\"}\n\n{\"pk\":\n{\"pk\":\"a\",\"op\":\"inc\",\"by\":1}\n\
+                    {\"pk\":\"b\",\"v\":\"2\",\"if_match\":\"*\"}";
+        let (lines, read) = read(text);
+        assert_eq!((read.incomplete, read.others), (None, 0));
+        let told = lines.iter().map(|line| match line {
+            Ok(row) => (row.number, row.has_condition, String::new()),
+            Err(refused) => (refused.number, false, refused.detail.clone()),
+        });
+        let told: Vec<_> = told.collect();
+        assert_eq!((told[0].0, told[0].1, &*told[0].2), (1, false, ""));
+        assert_eq!((told[1].0, told[1].2.is_empty()), (3, false));
+        assert_eq!((told[2].0, &*told[2].2), (4, INCREMENT));
+        assert_eq!((told[3].0, told[3].1), (5, true));
+    }
+
+    #[test]
+    fn the_row_of_an_entry_comes_back_as_it_was() {
+        let entry = |namespace: &str, rest: &str| {
+            format!("{{\"failed\":{{\"namespace\":\"{namespace}\",\"line\":3}},{rest}}}\n")
+        };
+        let row = "{\"pk\":\"a\", \"v\":\"x\"}";
+        let text = [
+            entry("n", &format!("\"row\":{row}")),
+            entry(
+                "n",
+                "\"text\":\"{\\\"pk\\\":\\\"a\\\",\\\"v\\\":\\\"\\\"}\"",
+            ),
+            entry("m", &format!("\"row\":{row}")),
+            entry("n", "\"odd\":1"),
+        ];
+        let (lines, read) = read(&text.concat());
+        assert_eq!(read.others, 1);
+        assert_eq!(lines[0].as_ref().unwrap().text, row);
+        assert_eq!(lines[1].as_ref().unwrap().text, "{\"pk\":\"a\",\"v\":\"\"}");
+        assert!(
+            lines[2]
+                .as_ref()
+                .unwrap_err()
+                .detail
+                .contains("'row' or 'text'")
+        );
+    }
+
+    #[test]
+    fn an_export_that_was_cut_off_is_noticed() {
+        let (lines, read) = read("{\"pk\":\"a\",\"v\":\"1\",\"version\":7}\n");
+        assert!(lines.len() == 1 && read.incomplete.unwrap().contains("no end line"));
+    }
+}

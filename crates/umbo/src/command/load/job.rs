@@ -1,0 +1,240 @@
+//! A load that a command feeds: it is found or created, its parts are uploaded, and it is sealed.
+//!
+//! Files are looked at before a load of them is created; a load that cannot be fed, because a file of it cannot be
+//! read or is cut off, is aborted. One that was broken off otherwise is continued by the same command.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use umbo_api::admin::NamespaceSpec;
+use umbo_api::loads::LoadInfo;
+use umbo_api::{ErrorCode, Outcome};
+use umbo_client::{Client, Error};
+use umbo_rows::{RowFormat, RowReader};
+use umbo_types::Namespace;
+
+use super::progress::{PushProgress, Pushed};
+use super::upload::PartUploads;
+use crate::cli_error::CliError;
+use crate::command::kv::bar::bar;
+use crate::command::kv::file_name::{read_failure, rows_failure};
+use crate::command::kv::import::source;
+use crate::connection::with_nearest;
+use crate::output::{self, counted};
+use crate::signals::Interrupts;
+
+/// How often the bar is drawn.
+const TICK: Duration = Duration::from_millis(100);
+
+/// A load to feed.
+pub(in crate::command) struct LoadJob<'a> {
+    pub(in crate::command) client: &'a Client,
+    pub(in crate::command) ns: &'a Namespace,
+    pub(in crate::command) pushed: Pushed,
+    /// Parts sent in parallel.
+    pub(in crate::command) connections: u8,
+    /// How long to go on while nothing at all is taken.
+    pub(in crate::command) patience: Duration,
+    /// Whether an export may lack its end line.
+    pub(in crate::command) is_part: bool,
+    /// Whether to create the namespace if it is absent.
+    pub(in crate::command) is_created: bool,
+}
+
+/// A load whose parts are there.
+pub(in crate::command) struct Uploaded {
+    /// The load as it was then.
+    pub(in crate::command) load: LoadInfo,
+    /// Lines of the files, about as many as they have rows; none if that is not known.
+    pub(in crate::command) rows: Option<u64>,
+    /// Lines of its file before each part; empty if they are not known.
+    lines_before: BTreeMap<u16, u64>,
+}
+
+impl Uploaded {
+    /// Makes one of a load whose parts an earlier run has sent.
+    pub(in crate::command) const fn before(load: LoadInfo) -> Self {
+        Self {
+            load,
+            rows: None,
+            lines_before: BTreeMap::new(),
+        }
+    }
+
+    /// Returns the line of a file that is a line of a part; where that is not known, the latter.
+    pub(in crate::command) fn line_of(&self, part: u16, line: u64) -> u64 {
+        line + self.lines_before.get(&part).copied().unwrap_or_default()
+    }
+}
+
+impl LoadJob<'_> {
+    /// Aborts the load of an earlier run with other files or options, and forgets it.
+    pub(in crate::command) async fn abort_other(&self) -> Result<(), CliError> {
+        let file = &self.pushed.files[0].path;
+        let Some(other) = PushProgress::other(file, &self.pushed)? else {
+            return Ok(());
+        };
+        let (ns, key) = (&other.pushed.namespace, &other.key);
+        match self.client.create_load(ns, &other.pushed.spec, key).await {
+            Ok(load) if load.state.is_ended() => {}
+            Ok(load) => {
+                output::note(&format!(
+                    "aborting load {}: its file was another one",
+                    load.id
+                ));
+                self.client.abort_load(ns, &load.id, false).await?;
+            }
+            Err(error) if error.code() == Some(ErrorCode::NamespaceNotFound) => {}
+            Err(error) => return Err(error.into()),
+        }
+        PushProgress::remove(file)
+    }
+
+    /// Returns the load of an earlier run, or creates one.
+    pub(in crate::command) async fn begin(&self) -> Result<LoadInfo, CliError> {
+        let (ns, file) = (self.ns.as_str(), &self.pushed.files[0].path);
+        let before = PushProgress::load(file, &self.pushed)?;
+        let goes_on = before.is_some();
+        let new = || PushProgress {
+            key: self.client.new_idempotency_key(),
+            pushed: self.pushed.clone(),
+        };
+        let begun = before.unwrap_or_else(new);
+        if !goes_on {
+            self.look_at_files()?;
+            begun.save(file)?;
+        }
+        let load = match self.create(&begun.key).await {
+            Ok(load) => load,
+            Err(error) => {
+                if !goes_on && error.outcome() == Outcome::NotApplied {
+                    PushProgress::remove(file)?;
+                }
+                return Err(with_nearest(self.client, self.ns, error.into()).await);
+            }
+        };
+        if !goes_on {
+            return Ok(load);
+        }
+        output::note(&format!("going on with load {}", load.id));
+        // With its parts.
+        Ok(self.client.load(ns, &load.id).await?)
+    }
+
+    async fn create(&self, key: &str) -> Result<LoadInfo, Error> {
+        let (ns, spec) = (self.ns.as_str(), &self.pushed.spec);
+        match self.client.create_load(ns, spec, key).await {
+            Err(error) if self.is_created && error.code() == Some(ErrorCode::NamespaceNotFound) => {
+                let spec_of = NamespaceSpec::default();
+                let (_, is_new) = self.client.put_namespace(ns, &spec_of).await?;
+                if is_new {
+                    output::note(&format!("created namespace '{ns}'"));
+                }
+                self.client.create_load(ns, spec, key).await
+            }
+            created => created,
+        }
+    }
+
+    /// Reads the first row of each file, so that no load is created of one that has none.
+    fn look_at_files(&self) -> Result<(), CliError> {
+        for file in &self.pushed.files {
+            let path = &file.path;
+            let format = file
+                .format
+                .row_format(path, self.pushed.spec.columns.clone())?;
+            if !matches!(format, RowFormat::Lines | RowFormat::Csv(_)) {
+                // Read from its end, and by the server as a whole.
+                continue;
+            }
+            let source = source::open(path).map_err(|error| read_failure(path, error))?;
+            let rows = RowReader::decoded(&format, source.reader);
+            let mut rows = rows.map_err(|error| rows_failure(path, error))?;
+            match rows.next() {
+                Some(Err(error)) => return Err(rows_failure(path, error)),
+                Some(Ok(Err(row)))
+                    if format == RowFormat::Lines && !row.bytes.starts_with(b"{") =>
+                {
+                    return Err(source::not_rows(row.line, &row.bytes));
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Uploads and seals.
+    pub(in crate::command) async fn upload(
+        &self,
+        load: &LoadInfo,
+        started: Instant,
+    ) -> Result<Uploaded, CliError> {
+        let upload = Arc::new(PartUploads::new(self.client.clone(), load, self.patience));
+        let total = self.pushed.files.iter().map(|file| file.bytes).sum();
+        let bar = bar(Some(total));
+        let mut ticks = tokio::time::interval(TICK);
+        let mut interrupts = Interrupts::begin()?;
+        let mut work = std::pin::pin!(upload.run(&self.pushed, self.connections, self.is_part));
+        let uploaded = loop {
+            tokio::select! {
+                done = &mut work => break done,
+                () = interrupts.next() => break Err(CliError::Interrupted),
+                _ = ticks.tick() => {
+                    bar.set_position(upload.done_bytes.load(Ordering::Relaxed));
+                    bar.set_message(format!("load {}", load.id));
+                }
+            }
+        };
+        bar.finish_and_clear();
+        let cut = match uploaded {
+            Ok(cut) => cut,
+            Err(error) => return self.broken_off(load, error).await,
+        };
+        let sent = upload.sent_bytes.load(Ordering::Relaxed);
+        let (sent, parts) = (counted(sent, "byte"), counted(cut.parts.into(), "part"));
+        let seconds = started.elapsed().as_secs_f64();
+        output::note(&format!("{parts} uploaded, {sent} in {seconds:.1} s"));
+        Ok(Uploaded {
+            load: upload.seal(cut.parts).await?,
+            rows: cut.rows,
+            lines_before: cut.lines_before,
+        })
+    }
+
+    /// Returns the load if it has ended meanwhile. Otherwise aborts one that cannot be fed, and says how to go on with
+    /// another one.
+    async fn broken_off(&self, load: &LoadInfo, error: CliError) -> Result<Uploaded, CliError> {
+        let (ns, id) = (self.ns.as_str(), &load.id);
+        // Parts are read while others are sent, and one of them may not be readable.
+        if let CliError::Client(refused) = &error
+            && refused.code() == Some(ErrorCode::LoadState)
+            && let Ok(ended) = self.client.load(ns, id).await
+            && ended.state.is_ended()
+        {
+            return Ok(Uploaded::before(ended));
+        }
+        let cannot_be_fed = matches!(
+            &error,
+            CliError::File { .. }
+                | CliError::NotRows(_)
+                | CliError::Incomplete(_)
+                | CliError::Usage(_)
+        );
+        if cannot_be_fed && self.client.abort_load(ns, id, false).await.is_ok() {
+            output::note(&format!("load {id} is aborted: its files cannot be read"));
+            self.forget()?;
+            return Err(error);
+        }
+        output::note(&format!(
+            "load {id} is not sealed; to go on, run the same command again"
+        ));
+        Err(error)
+    }
+
+    /// Forgets the load: nothing is left to go on with.
+    pub(in crate::command) fn forget(&self) -> Result<(), CliError> {
+        PushProgress::remove(&self.pushed.files[0].path)
+    }
+}
