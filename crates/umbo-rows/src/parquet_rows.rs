@@ -14,11 +14,10 @@ use parquet::errors::ParquetError;
 use parquet::file::reader::{ChunkReader, FileReader as _, Length, SerializedFileReader};
 use parquet::schema::types::Type;
 
-use crate::csv_rows::excerpt;
 use crate::error::RowsError;
 use crate::format::Columns;
 use crate::parquet_type::{ColumnKind, ToCell};
-use crate::row::{ReadRow, RejectReason, RejectedRow};
+use crate::row::{EXCERPT_LEN_MAX, ReadRow, RejectReason, RejectedRow};
 use crate::source::ReadSeek;
 use crate::table::{Cell, Cells, Table};
 
@@ -423,4 +422,21 @@ impl Read for OffsetReader {
         self.at += len as u64;
         Ok(len)
     }
+}
+
+/// Returns cells as CSV, cut to the bytes that are kept of a rejected row.
+fn excerpt<'a>(cells: impl Iterator<Item = &'a [u8]>) -> Bytes {
+    let mut left = EXCERPT_LEN_MAX;
+    let kept = cells.map_while(|cell| {
+        let kept = &cell[..cell.len().min(left)];
+        let is_left = left > 0;
+        left = left.saturating_sub(cell.len() + 1);
+        is_left.then_some(kept)
+    });
+    let mut writer = csv::WriterBuilder::new().from_writer(Vec::new());
+    // A vector takes every write.
+    let _ = writer.write_record(kept);
+    let mut bytes = writer.into_inner().unwrap_or_default();
+    bytes.truncate(bytes.trim_ascii_end().len().min(EXCERPT_LEN_MAX));
+    bytes.into()
 }

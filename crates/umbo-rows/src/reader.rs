@@ -20,7 +20,7 @@ pub struct RowReader {
 
 enum FormatRows {
     Lines(LineRows<Text>),
-    Csv(Box<CsvRows>),
+    Csv(Box<CsvRows<Text>>),
     #[cfg(feature = "parquet")]
     Parquet(Box<ParquetRows>),
 }
@@ -76,7 +76,7 @@ impl RowReader {
         let source = source::without_mark(source)?;
         let rows = match format {
             RowFormat::Lines => FormatRows::Lines(LineRows::new(source)),
-            RowFormat::Csv(columns) => FormatRows::Csv(Box::new(CsvRows::new(source, columns)?)),
+            RowFormat::Csv(csv) => FormatRows::Csv(Box::new(CsvRows::new(source, csv)?)),
             #[cfg(feature = "parquet")]
             RowFormat::Parquet(_) => return Err(RowsError::NeedsSeek),
         };

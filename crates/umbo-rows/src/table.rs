@@ -379,8 +379,6 @@ mod tests {
             ("PK,v", "column 'PK' is no field"),
             ("PK,v", "write 'pk', without"),
             ("pk, sk, v", "write 'sk', without"),
-            ("pk;sk;v", "divided by semicolons or tabs"),
-            ("pk\tsk\tv", "divided by semicolons or tabs"),
         ] {
             let error = table(names, &columns).unwrap_err();
             assert!(error.contains(says), "{names}: {error}");

@@ -104,7 +104,7 @@ impl FormatOptions {
         let columns = Columns::from(self.columns());
         match self.of_file(path)? {
             FileFormat::Ndjson => Ok(RowFormat::Lines),
-            FileFormat::Csv => Ok(RowFormat::Csv(columns)),
+            FileFormat::Csv => Ok(RowFormat::Csv(columns.into())),
             FileFormat::Parquet => RowFormat::parquet(&columns)
                 .map_err(|error| CliError::Usage(format!("{}: {error}", path.display()))),
         }

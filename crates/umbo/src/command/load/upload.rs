@@ -4,7 +4,6 @@
 //! is all that is sent again.
 
 use std::collections::BTreeMap;
-use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -15,13 +14,12 @@ use tokio::task::JoinSet;
 use umbo_api::ErrorCode;
 use umbo_api::loads::{LoadInfo, PART_LEN_MAX, PART_NUMBER_MAX};
 use umbo_client::{Client, Error, LoadPart, PartOffset};
-use umbo_rows::{CutFormat, PartCutter};
+use umbo_rows::{Csv, PartCutter, RowFormat};
 
 use super::progress::{Pushed, PushedFile};
 use crate::cli_error::CliError;
 use crate::command::kv::file_name::{read_failure, rows_failure};
 use crate::command::kv::format::FileFormat;
-use crate::command::kv::import::end_lines::{EndCheck, StreamPart};
 use crate::command::kv::import::source;
 use crate::command::kv::patience::{Patience, is_temporary};
 
@@ -281,8 +279,13 @@ fn cut(pushed: &Pushed, parts: &mpsc::Sender<CutPart>) -> Result<u32, CliError> 
         };
         let goes_on = match file.format {
             FileFormat::Parquet => push(read_whole(file)?, file.bytes)?,
-            FileFormat::Ndjson => cut_text(file, CutFormat::Lines, pushed.part_bytes, &mut push)?,
-            FileFormat::Csv => cut_text(file, CutFormat::Csv, pushed.part_bytes, &mut push)?,
+            FileFormat::Ndjson => cut_text(file, &RowFormat::Lines, pushed.part_bytes, &mut push)?,
+            FileFormat::Csv => cut_text(
+                file,
+                &RowFormat::Csv(Csv::default()),
+                pushed.part_bytes,
+                &mut push,
+            )?,
         };
         if !goes_on {
             break;
@@ -305,7 +308,7 @@ fn read_whole(file: &PushedFile) -> Result<Bytes, CliError> {
 
 fn cut_text(
     file: &PushedFile,
-    format: CutFormat,
+    format: &RowFormat,
     part_bytes: u64,
     push: &mut impl FnMut(Bytes, u64) -> Result<bool, CliError>,
 ) -> Result<bool, CliError> {
@@ -314,50 +317,15 @@ fn cut_text(
     let source = source::open(path).map_err(|error| read_failure(path, error))?;
     let read = Arc::clone(&source.read);
     let mut cutter = PartCutter::new(format, source.reader).map_err(failed)?;
-    let (mut end, mut line, mut before) = (EndCheck::default(), 0, 0);
+    let mut before = 0;
     while let Some(part) = cutter.next_part(part_bytes as usize).map_err(failed)? {
-        if format == CutFormat::Lines {
-            check_lines(path, &part, &mut end, &mut line)?;
-        }
         let at = read.load(Ordering::Relaxed);
         if !push(part, at - before)? {
             return Ok(false);
         }
         before = at;
     }
-    match end.missing() {
-        Some(how) => Err(incomplete(path, &how)),
-        None => Ok(true),
-    }
-}
-
-/// Checks what the lines of an export say of their number.
-fn check_lines(
-    path: &Path,
-    part: &[u8],
-    end: &mut EndCheck,
-    number: &mut u64,
-) -> Result<(), CliError> {
-    for line in part.split(|&byte| byte == b'\n').map(<[u8]>::trim_ascii) {
-        *number += 1;
-        if line.is_empty() {
-            continue;
-        }
-        if *number == 1 && !line.starts_with(b"{") {
-            return Err(source::not_rows(*number, line));
-        }
-        if let StreamPart::Incomplete(how) = end.take(*number, line) {
-            return Err(incomplete(path, &how));
-        }
-    }
-    Ok(())
-}
-
-fn incomplete(path: &Path, how: &str) -> CliError {
-    CliError::Incomplete(format!(
-        "{} is not whole: {how}; the load is not sealed, and none of its rows is applied",
-        path.display()
-    ))
+    Ok(true)
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

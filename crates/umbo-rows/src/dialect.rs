@@ -1,0 +1,135 @@
+//! How CSV is written where it is not as RFC 4180 has it. It travels in the parameters of the media type:
+//! `text/csv; delimiter=";"; null=NULL; columns="pk,v"`.
+
+use crate::format::FormatError;
+
+/// How CSV is written.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Dialect {
+    /// What divides cells: an ASCII character that is no quote, letter, digit or line end.
+    delimiter: u8,
+    /// The cell without quotes that stands for no value.
+    null: Option<String>,
+    /// Names of the columns of a file without a header line.
+    columns: Option<Vec<String>>,
+}
+
+impl Default for Dialect {
+    fn default() -> Self {
+        Self {
+            delimiter: b',',
+            null: None,
+            columns: None,
+        }
+    }
+}
+
+impl Dialect {
+    /// Checks and makes a dialect. `delimiter` is a character, or `tab` or `space`.
+    pub fn new(
+        delimiter: Option<&str>,
+        null: Option<String>,
+        columns: Option<Vec<String>>,
+    ) -> Result<Self, FormatError> {
+        let delimiter = match delimiter.unwrap_or(",") {
+            "tab" | "\\t" => b'\t',
+            "space" => b' ',
+            other => match other.as_bytes() {
+                [byte @ (b'\t' | b' '..=b'~')]
+                    if !byte.is_ascii_alphanumeric() && *byte != b'"' =>
+                {
+                    *byte
+                }
+                _ => return Err(FormatError::Delimiter(other.to_owned())),
+            },
+        };
+        Ok(Self {
+            delimiter,
+            null,
+            columns,
+        })
+    }
+
+    /// Returns the byte that divides cells.
+    pub(crate) const fn delimiter(&self) -> u8 {
+        self.delimiter
+    }
+
+    /// Returns the cell without quotes that stands for no value.
+    pub(crate) fn null(&self) -> Option<&[u8]> {
+        self.null.as_deref().map(str::as_bytes)
+    }
+
+    /// Returns the names of the columns of a file without a header line.
+    pub(crate) fn columns(&self) -> Option<&[String]> {
+        self.columns.as_deref()
+    }
+
+    /// Reads the parameters of a media type. Others than these do not count.
+    pub(crate) fn from_parameters(parameters: &str) -> Result<Self, FormatError> {
+        let (mut delimiter, mut null, mut columns, mut is_headless) = (None, None, None, false);
+        let mut rest = parameters;
+        while let Some((name, value, after)) = parameter(rest) {
+            rest = after;
+            match name.to_ascii_lowercase().as_str() {
+                "delimiter" => delimiter = Some(value),
+                "null" => null = Some(value),
+                "columns" => columns = Some(value.split(',').map(str::to_owned).collect()),
+                "header" => is_headless = value.eq_ignore_ascii_case("absent"),
+                "charset"
+                    if !["utf-8", "utf8", "us-ascii"]
+                        .contains(&value.to_ascii_lowercase().as_str()) =>
+                {
+                    return Err(FormatError::Charset(value));
+                }
+                _ => {}
+            }
+        }
+        if is_headless && columns.is_none() {
+            return Err(FormatError::NoColumns);
+        }
+        Self::new(delimiter.as_deref(), null, columns)
+    }
+
+    /// Returns the parameters that say so, each behind a semicolon; empty for CSV of RFC 4180.
+    pub(crate) fn parameters(&self) -> String {
+        let mut parameters = Vec::new();
+        let mut push = |name: &str, value: &str| {
+            let value = value.replace('\\', "\\\\").replace('"', "\\\"");
+            parameters.push(format!("; {name}=\"{value}\""));
+        };
+        match self.delimiter {
+            b',' => {}
+            b'\t' => push("delimiter", "tab"),
+            byte => push("delimiter", char::from(byte).encode_utf8(&mut [0; 4])),
+        }
+        if let Some(null) = &self.null {
+            push("null", null);
+        }
+        if let Some(columns) = &self.columns {
+            push("columns", &columns.join(","));
+        }
+        parameters.concat()
+    }
+}
+
+/// Returns the name and value of the first parameter, and the others.
+fn parameter(text: &str) -> Option<(&str, String, &str)> {
+    let (name, rest) = text.split_once('=')?;
+    let name = name.trim_matches([' ', '\t', ';']);
+    let rest = rest.trim_start();
+    let Some(quoted) = rest.strip_prefix('"') else {
+        let (value, rest) = rest.split_once(';').unwrap_or((rest, ""));
+        return Some((name, value.trim().to_owned(), rest));
+    };
+    let mut value = String::new();
+    let mut characters = quoted.char_indices();
+    while let Some((at, character)) = characters.next() {
+        match character {
+            '"' => return Some((name, value, &quoted[at + 1..])),
+            '\\' => value.extend(characters.next().map(|(_, escaped)| escaped)),
+            other => value.push(other),
+        }
+    }
+    Some((name, value, ""))
+}
