@@ -4,7 +4,7 @@ use std::io::Read;
 
 use crate::error::RowsError;
 use crate::format::Csv;
-use crate::records::Records;
+use crate::records::{CellPlace, Record, Records};
 use crate::row::{LoadRow, ReadRow, RejectReason, RejectedRow};
 use crate::table::{Cell, Cells, Table};
 
@@ -19,15 +19,19 @@ impl<R: Read> CsvRows<R> {
     /// Reads the header, if there is one.
     pub(crate) fn new(source: R, format: &Csv) -> Result<Self, RowsError> {
         let dialect = &format.dialect;
-        let mut records = Records::new(source, dialect.delimiter())?;
-        let table = match dialect.columns() {
+        let mut records = Records::new(source, dialect.delimiter)?;
+        let table = match &dialect.columns {
             Some(names) => Table::new(names.iter().map(String::as_bytes), &format.columns),
             None if !records.read()? => Err(RowsError::NoHeader),
             None => {
-                let cells = records.cells().map_err(RowsError::Header)?;
-                let names = cells.iter().map(|cell| &records.bytes()[cell.clone()]);
+                let header = &records.record;
+                if let Some(fault) = &header.fault {
+                    return Err(RowsError::Header(fault.clone()));
+                }
+                let (bytes, cells) = (&header.bytes, &header.cells);
+                let names = cells.iter().map(|cell| &bytes[cell.range.clone()]);
                 Table::new(names, &format.columns).map_err(|error| {
-                    divided_by(records.bytes(), dialect.delimiter(), cells.len())
+                    divided_by(bytes, dialect.delimiter, cells.len())
                         .map_or(error, RowsError::Delimiter)
                 })
             }
@@ -35,13 +39,13 @@ impl<R: Read> CsvRows<R> {
         Ok(Self {
             table: table?,
             records,
-            null: dialect.null().map(<[u8]>::to_vec),
+            null: dialect.null.clone().map(String::into_bytes),
         })
     }
 
     /// Returns the first line of the last record.
     pub(crate) const fn line(&self) -> u64 {
-        self.records.line()
+        self.records.record.line
     }
 
     /// Returns the next row, none at the end.
@@ -53,21 +57,24 @@ impl<R: Read> CsvRows<R> {
         Ok(Some(row.map_err(|reason| RejectedRow {
             line: self.line(),
             reason,
-            bytes: self.records.excerpt(),
+            bytes: self.records.record.excerpt(),
         })))
     }
 
     fn row(&self) -> Result<LoadRow, RejectReason> {
-        let cells = self.records.cells()?;
-        if cells.len() != self.table.len() {
-            return Err(RejectReason::Ragged {
-                expected: self.table.len(),
-                found: cells.len(),
-            });
+        let record = &self.records.record;
+        if let Some(fault) = &record.fault {
+            return Err(fault.clone());
         }
-        self.table.row(&Record {
-            text: std::str::from_utf8(self.records.bytes()).ok(),
-            rows: self,
+        let (expected, found) = (self.table.len(), record.cells.len());
+        if found != expected {
+            return Err(RejectReason::Ragged { expected, found });
+        }
+        self.table.row(&RecordCells {
+            text: std::str::from_utf8(&record.bytes).ok(),
+            record,
+            null: self.null.as_deref(),
+            table: &self.table,
         })
     }
 }
@@ -88,21 +95,22 @@ fn divided_by(header: &[u8], delimiter: u8, cells: usize) -> Option<&'static str
     found.map(|(_, name)| name)
 }
 
-/// A record.
-struct Record<'a, R> {
+/// The cells of a record.
+struct RecordCells<'a> {
+    record: &'a Record,
     /// Its bytes, if all of them are UTF-8.
     text: Option<&'a str>,
-    rows: &'a CsvRows<R>,
+    null: Option<&'a [u8]>,
+    table: &'a Table,
 }
 
-impl<R: Read> Cells for Record<'_, R> {
+impl Cells for RecordCells<'_> {
     fn cell(&self, column: usize) -> Result<Cell, RejectReason> {
-        let (records, null) = (&self.rows.records, &self.rows.null);
-        let Some(range) = records.cells()?.get(column) else {
+        let Some(CellPlace { range, is_quoted }) = self.record.cells.get(column) else {
             return Ok(Cell::Null);
         };
-        let bytes = records.bytes().slice(range.clone());
-        if null.as_ref().is_some_and(|null| bytes == null) && !records.is_quoted(column) {
+        let bytes = self.record.bytes.slice(range.clone());
+        if !is_quoted && self.null.is_some_and(|null| bytes == null) {
             return Ok(Cell::Null);
         }
         // Text that is divided within a character is none.
@@ -111,8 +119,7 @@ impl<R: Read> Cells for Record<'_, R> {
             None => std::str::from_utf8(&bytes).is_ok(),
         };
         if !is_text {
-            let name = self.rows.table.name(column);
-            return Err(RejectReason::NotText(name.to_owned()));
+            return Err(RejectReason::NotText(self.table.name(column).to_owned()));
         }
         Ok(Cell::Text(bytes))
     }

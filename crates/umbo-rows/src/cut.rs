@@ -50,9 +50,9 @@ impl PartCutter {
         match format {
             RowFormat::Lines => {}
             RowFormat::Csv(csv) => {
-                cutter.delimiter = Some(csv.dialect.delimiter());
+                cutter.delimiter = Some(csv.dialect.delimiter);
                 cutter.lines.detect_end()?;
-                if csv.dialect.columns().is_none() {
+                if csv.dialect.columns.is_none() {
                     let mut header = Bytes::new();
                     while header.is_empty() {
                         let record = cutter.next_part(1)?.ok_or(RowsError::NoHeader)?;
@@ -136,7 +136,6 @@ mod tests {
     use crate::records::Records;
     use proptest::prelude::*;
     use std::io;
-    use std::ops::Range;
 
     fn csv() -> RowFormat {
         RowFormat::Csv(Csv::default())
@@ -188,11 +187,9 @@ mod tests {
                 let mut records = Records::new(text, b',')?;
                 let mut all = Vec::new();
                 while records.read()? {
-                    let cells = records.cells().map(|cells| {
-                        let cell = |range: &Range<usize>| records.bytes().slice(range.clone());
-                        cells.iter().map(cell).collect::<Vec<_>>()
-                    });
-                    all.push(cells);
+                    let record = &records.record;
+                    let cells = record.cells.iter().map(|cell| record.bytes.slice(cell.range.clone()));
+                    all.push((cells.collect::<Vec<_>>(), record.fault.clone()));
                 }
                 Ok::<_, RowsError>(all)
             };

@@ -1,17 +1,31 @@
 //! How CSV is written where it is not as RFC 4180 has it. It travels in the parameters of the media type:
 //! `text/csv; delimiter=";"; null=NULL; columns="pk,v"`.
 
-use crate::format::FormatError;
+/// CSV that cannot be written so, or is not read.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum DialectError {
+    /// A delimiter that would not be told from cells.
+    #[error(
+        "the delimiter of CSV is '{0}', expected a character that is no letter, digit or quote, or tab or space"
+    )]
+    Delimiter(String),
+    /// CSV in another character set.
+    #[error("CSV is read in UTF-8, and not in '{0}'")]
+    Charset(String),
+    /// CSV without a header and without names.
+    #[error("CSV without a header line needs the names of its columns: text/csv; columns=\"pk,v\"")]
+    NoColumns,
+}
 
 /// How CSV is written.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Dialect {
     /// What divides cells: an ASCII character that is no quote, letter, digit or line end.
-    delimiter: u8,
+    pub(crate) delimiter: u8,
     /// The cell without quotes that stands for no value.
-    null: Option<String>,
+    pub(crate) null: Option<String>,
     /// Names of the columns of a file without a header line.
-    columns: Option<Vec<String>>,
+    pub(crate) columns: Option<Vec<String>>,
 }
 
 impl Default for Dialect {
@@ -30,7 +44,7 @@ impl Dialect {
         delimiter: Option<&str>,
         null: Option<String>,
         columns: Option<Vec<String>>,
-    ) -> Result<Self, FormatError> {
+    ) -> Result<Self, DialectError> {
         let delimiter = match delimiter.unwrap_or(",") {
             "tab" | "\\t" => b'\t',
             "space" => b' ',
@@ -40,7 +54,7 @@ impl Dialect {
                 {
                     *byte
                 }
-                _ => return Err(FormatError::Delimiter(other.to_owned())),
+                _ => return Err(DialectError::Delimiter(other.to_owned())),
             },
         };
         Ok(Self {
@@ -50,23 +64,8 @@ impl Dialect {
         })
     }
 
-    /// Returns the byte that divides cells.
-    pub(crate) const fn delimiter(&self) -> u8 {
-        self.delimiter
-    }
-
-    /// Returns the cell without quotes that stands for no value.
-    pub(crate) fn null(&self) -> Option<&[u8]> {
-        self.null.as_deref().map(str::as_bytes)
-    }
-
-    /// Returns the names of the columns of a file without a header line.
-    pub(crate) fn columns(&self) -> Option<&[String]> {
-        self.columns.as_deref()
-    }
-
     /// Reads the parameters of a media type. Others than these do not count.
-    pub(crate) fn from_parameters(parameters: &str) -> Result<Self, FormatError> {
+    pub(crate) fn from_parameters(parameters: &str) -> Result<Self, DialectError> {
         let (mut delimiter, mut null, mut columns, mut is_headless) = (None, None, None, false);
         let mut rest = parameters;
         while let Some((name, value, after)) = parameter(rest) {
@@ -80,13 +79,13 @@ impl Dialect {
                     if !["utf-8", "utf8", "us-ascii"]
                         .contains(&value.to_ascii_lowercase().as_str()) =>
                 {
-                    return Err(FormatError::Charset(value));
+                    return Err(DialectError::Charset(value));
                 }
                 _ => {}
             }
         }
         if is_headless && columns.is_none() {
-            return Err(FormatError::NoColumns);
+            return Err(DialectError::NoColumns);
         }
         Self::new(delimiter.as_deref(), null, columns)
     }

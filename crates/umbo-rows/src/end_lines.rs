@@ -29,13 +29,13 @@ pub enum StreamPart {
 /// An end line: nothing else stands in it.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct EndLine {
-    end: End,
+struct OnlyEnd {
+    end: CountedRows,
 }
 
 /// The parts of an end that count here.
 #[derive(Deserialize)]
-struct End {
+struct CountedRows {
     rows: u64,
     #[serde(default)]
     more: bool,
@@ -45,7 +45,7 @@ impl EndCheck {
     /// Takes a line, which is not blank.
     pub fn take(&mut self, number: u64, line: &[u8]) -> StreamPart {
         if starts_with_member(line, b"end")
-            && let Ok(EndLine { end }) = serde_json::from_slice(line)
+            && let Ok(OnlyEnd { end }) = serde_json::from_slice(line)
         {
             let rows = self.rows;
             *self = Self {

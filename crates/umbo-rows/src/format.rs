@@ -4,7 +4,7 @@ use std::fmt;
 
 use umbo_api::loads::LoadColumns;
 
-use crate::dialect::Dialect;
+use crate::dialect::{Dialect, DialectError};
 
 /// First bytes of gzip (RFC 1952) and of a frame of zstd (RFC 8878).
 const GZIP_MAGIC: &[u8] = &[0x1f, 0x8b];
@@ -46,17 +46,9 @@ pub enum FormatError {
     /// A media type of no format.
     #[error("'{0}' is none of {MEDIA_TYPES}")]
     UnknownMediaType(String),
-    /// A delimiter that would not be told from cells.
-    #[error(
-        "the delimiter of CSV is '{0}', expected a character that is no letter, digit or quote, or tab or space"
-    )]
-    Delimiter(String),
-    /// CSV in another character set.
-    #[error("CSV is read in UTF-8, and not in '{0}'")]
-    Charset(String),
-    /// CSV without a header and without names.
-    #[error("CSV without a header line needs the names of its columns: text/csv; columns=\"pk,v\"")]
-    NoColumns,
+    /// CSV that is not written as it is read.
+    #[error(transparent)]
+    Dialect(#[from] DialectError),
     /// The program was built without the feature `parquet`.
     #[error("this program is built without Parquet: convert the file to CSV or NDJSON")]
     ParquetNotBuilt,

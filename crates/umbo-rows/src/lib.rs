@@ -34,7 +34,7 @@ mod text_lines;
 mod writer;
 
 pub use cut::PartCutter;
-pub use dialect::Dialect;
+pub use dialect::{Dialect, DialectError};
 pub use end_lines::{EndCheck, StreamPart};
 pub use error::RowsError;
 pub use format::{Coding, Columns, Csv, FormatError, MEDIA_TYPES, RowFormat};

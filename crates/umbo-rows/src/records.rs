@@ -51,19 +51,44 @@ impl Place {
     }
 }
 
+/// A record.
+#[derive(Debug, Default)]
+pub(crate) struct Record {
+    /// First line of the record.
+    pub(crate) line: u64,
+    /// Bytes in which the cells lie.
+    pub(crate) bytes: Bytes,
+    pub(crate) cells: Vec<CellPlace>,
+    /// Why the record is not CSV.
+    pub(crate) fault: Option<RejectReason>,
+    /// First bytes of the record as the file has them; empty if they are `bytes`.
+    excerpt: BytesMut,
+}
+
+/// Where a cell lies.
+#[derive(Debug, Clone)]
+pub(crate) struct CellPlace {
+    pub(crate) range: Range<usize>,
+    pub(crate) is_quoted: bool,
+}
+
+impl Record {
+    /// Returns the first bytes of the record as the file has them.
+    pub(crate) fn excerpt(&self) -> Bytes {
+        let bytes = match &self.excerpt[..] {
+            [] => &self.bytes[..],
+            excerpt => excerpt.trim_ascii_end(),
+        };
+        Bytes::copy_from_slice(&bytes[..bytes.len().min(EXCERPT_LEN_MAX)])
+    }
+}
+
 /// Reads records.
 pub(crate) struct Records<R> {
     lines: TextLines<R>,
     delimiter: u8,
-    /// First line of the last record.
-    line: u64,
-    /// Bytes in which the cells of the last record lie.
-    bytes: Bytes,
-    cells: Vec<Range<usize>>,
-    /// Whether each cell is quoted; empty if none is.
-    quoted: Vec<bool>,
-    fault: Option<RejectReason>,
-    excerpt: Bytes,
+    /// The last record.
+    pub(crate) record: Record,
 }
 
 impl<R: Read> Records<R> {
@@ -73,25 +98,20 @@ impl<R: Read> Records<R> {
         Ok(Self {
             lines,
             delimiter,
-            line: 0,
-            bytes: Bytes::new(),
-            cells: Vec::new(),
-            quoted: Vec::new(),
-            fault: None,
-            excerpt: Bytes::new(),
+            record: Record::default(),
         })
     }
 
     /// Reads the next record; false at the end. Blank lines are no records.
     pub(crate) fn read(&mut self) -> Result<bool, RowsError> {
-        (self.fault, self.excerpt) = (None, Bytes::new());
-        self.cells.clear();
-        self.quoted.clear();
+        self.record.fault = None;
+        self.record.excerpt.clear();
+        self.record.cells.clear();
         loop {
-            let Some(range) = self.next_line()? else {
+            let Some(range) = self.next_line(self.lines.count() + 1)? else {
                 return Ok(false);
             };
-            self.line = self.lines.count();
+            self.record.line = self.lines.count();
             let line = &self.lines.chunk()[range.clone()];
             let line = line.strip_suffix(b"\r").unwrap_or(line);
             if line.is_empty() {
@@ -101,95 +121,62 @@ impl<R: Read> Records<R> {
                 self.careful(range)?;
                 return Ok(true);
             }
-            self.bytes = self.lines.chunk().slice_ref(line);
+            self.record.bytes = self.lines.chunk().slice_ref(line);
             let mut start = 0;
-            for end in memchr::memchr_iter(self.delimiter, line) {
-                self.cells.push(start..end);
-                start = end + 1;
-            }
-            self.cells.push(start..line.len());
+            let ends = memchr::memchr_iter(self.delimiter, line).chain([line.len()]);
+            self.record.cells.extend(ends.map(|end| CellPlace {
+                range: std::mem::replace(&mut start, end + 1)..end,
+                is_quoted: false,
+            }));
             return Ok(true);
         }
     }
 
-    fn next_line(&mut self) -> Result<Option<Range<usize>>, RowsError> {
+    /// Returns the next line of the record that begins in line `first`.
+    fn next_line(&mut self, first: u64) -> Result<Option<Range<usize>>, RowsError> {
         match self.lines.next()? {
             None => Ok(None),
             Some(Line::Whole(range)) => Ok(Some(range)),
-            Some(Line::TooLong(_)) => Err(RowsError::RecordTooLong {
-                line: self.line.max(self.lines.count()),
-            }),
+            Some(Line::TooLong(_)) => Err(RowsError::RecordTooLong { line: first }),
         }
     }
 
-    /// Reads a record that has quotes, byte by byte, with the lines that its quotes enclose.
-    fn careful(&mut self, first: Range<usize>) -> Result<(), RowsError> {
+    /// Reads a record that has quotes, with the lines that its quotes enclose.
+    fn careful(&mut self, mut range: Range<usize>) -> Result<(), RowsError> {
         let mut cells = CellWriter {
-            bytes: BytesMut::with_capacity(first.len()),
+            bytes: BytesMut::with_capacity(range.len()),
             start: 0,
             place: Place::CellStart,
             is_quoted: false,
+            delimiter: self.delimiter,
+            other_end: if self.lines.end() == b'\n' {
+                b'\r'
+            } else {
+                b'\n'
+            },
         };
-        let mut excerpt = BytesMut::new();
-        let mut range = first;
         loop {
-            let chunk = self.lines.chunk().clone();
-            let line = &chunk[range];
-            if excerpt.len() < EXCERPT_LEN_MAX {
+            let line = &self.lines.chunk()[range];
+            if self.record.excerpt.len() < EXCERPT_LEN_MAX {
                 let kept = &line[..line.len().min(EXCERPT_LEN_MAX)];
-                excerpt.extend_from_slice(kept);
-                excerpt.extend_from_slice(&[self.lines.end()]);
+                self.record.excerpt.extend_from_slice(kept);
+                self.record.excerpt.extend_from_slice(&[self.lines.end()]);
             }
-            cells.line(line, self);
+            cells.line(line, &mut self.record);
             if cells.place != Place::Quoted {
                 break;
             }
             cells.bytes.extend_from_slice(&[self.lines.end()]);
-            let line = self.line;
+            let line = self.record.line;
             if cells.bytes.len() > LINE_LEN_MAX {
                 return Err(RowsError::RecordTooLong { line });
             }
-            let next = match self.next_line() {
-                Err(RowsError::RecordTooLong { .. }) => {
-                    return Err(RowsError::RecordTooLong { line });
-                }
-                next => next?,
-            };
+            let next = self.next_line(line)?;
             range = next.ok_or(RowsError::UnclosedQuote { line })?;
         }
-        cells.end(self);
-        self.bytes = cells.bytes.freeze();
-        excerpt.truncate(excerpt.trim_ascii_end().len().min(EXCERPT_LEN_MAX));
-        self.excerpt = excerpt.freeze();
+        cells.end(&mut self.record);
+        self.record.bytes = cells.bytes.freeze();
         Ok(())
-    }
-
-    /// Returns the first line of the last record.
-    pub(crate) const fn line(&self) -> u64 {
-        self.line
-    }
-
-    /// Returns the cells of the last record, or why it is not CSV.
-    pub(crate) fn cells(&self) -> Result<&[Range<usize>], RejectReason> {
-        self.fault.clone().map_or(Ok(&self.cells), Err)
-    }
-
-    /// Returns the bytes that the cells are ranges of.
-    pub(crate) const fn bytes(&self) -> &Bytes {
-        &self.bytes
-    }
-
-    /// Returns whether a cell has quotes around it.
-    pub(crate) fn is_quoted(&self, cell: usize) -> bool {
-        self.quoted.get(cell).copied().unwrap_or_default()
-    }
-
-    /// Returns the first bytes of the record as the file has them.
-    pub(crate) fn excerpt(&self) -> Bytes {
-        if self.excerpt.is_empty() {
-            return Bytes::copy_from_slice(&self.bytes[..self.bytes.len().min(EXCERPT_LEN_MAX)]);
-        }
-        self.excerpt.clone()
     }
 }
 
@@ -200,12 +187,14 @@ struct CellWriter {
     start: usize,
     place: Place,
     is_quoted: bool,
+    delimiter: u8,
+    /// The line end that is not the one of this file.
+    other_end: u8,
 }
 
 impl CellWriter {
-    fn line<R: Read>(&mut self, line: &[u8], records: &mut Records<R>) {
-        let (end, delimiter) = (records.lines.end(), records.delimiter);
-        let other_end = if end == b'\n' { b'\r' } else { b'\n' };
+    fn line(&mut self, line: &[u8], record: &mut Record) {
+        let (delimiter, other_end) = (self.delimiter, self.other_end);
         let mut at = 0;
         while at < line.len() {
             let rest = &line[at..];
@@ -231,7 +220,7 @@ impl CellWriter {
             self.place = before.after(rest[0], delimiter);
             let fault = match (before, self.place, rest[0]) {
                 (_, Place::CellStart, _) => {
-                    self.end(records);
+                    self.end(record);
                     continue;
                 }
                 (Place::CellStart, Place::Quoted, _) => {
@@ -244,18 +233,20 @@ impl CellWriter {
                 (_, _, b'"') => Some("it has a quote within, and does not begin with one"),
                 _ => Some("it has a line end outside of quotes"),
             };
-            if let (Some(what), None) = (fault, &records.fault) {
-                let cell = records.cells.len() + 1;
-                records.fault = Some(RejectReason::Quotes { cell, what });
+            if let (Some(what), None) = (fault, &record.fault) {
+                let cell = record.cells.len() + 1;
+                record.fault = Some(RejectReason::Quotes { cell, what });
             }
             self.bytes.extend_from_slice(&rest[..1]);
         }
     }
 
     /// Ends the present cell.
-    fn end<R>(&mut self, records: &mut Records<R>) {
-        records.cells.push(self.start..self.bytes.len());
-        records.quoted.push(std::mem::take(&mut self.is_quoted));
+    fn end(&mut self, record: &mut Record) {
+        record.cells.push(CellPlace {
+            range: self.start..self.bytes.len(),
+            is_quoted: std::mem::take(&mut self.is_quoted),
+        });
         self.start = self.bytes.len();
     }
 }
