@@ -12,6 +12,9 @@ pub enum DialectError {
     /// CSV in another character set.
     #[error("CSV is read in UTF-8, and not in '{0}'")]
     Charset(String),
+    /// A mark or name that no media type can have.
+    #[error("'{0}' is a mark or name with other characters than those of ASCII")]
+    NotAscii(String),
     /// CSV without a header and without names.
     #[error("CSV without a header line needs the names of its columns: text/csv; columns=\"pk,v\"")]
     NoColumns,
@@ -57,6 +60,11 @@ impl Dialect {
                 _ => return Err(DialectError::Delimiter(other.to_owned())),
             },
         };
+        let is_plain = |text: &&String| text.bytes().all(|byte| matches!(byte, b' '..=b'~'));
+        let texts = columns.iter().flatten().chain(&null);
+        if let Some(other) = texts.into_iter().find(|text| !is_plain(text)) {
+            return Err(DialectError::NotAscii(other.clone()));
+        }
         Ok(Self {
             delimiter,
             null,

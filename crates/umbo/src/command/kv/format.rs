@@ -6,7 +6,7 @@ use std::path::Path;
 use clap::{Args, ValueEnum};
 use serde::{Deserialize, Serialize};
 use umbo_api::loads::{LoadColumns, LoadValue};
-use umbo_rows::{Columns, RowFormat};
+use umbo_rows::{Columns, Csv, Dialect, RowFormat};
 
 use crate::cli_error::CliError;
 
@@ -67,6 +67,15 @@ pub(in crate::command) struct FormatOptions {
     /// Make the value a JSON object of all columns but those of the keys
     #[arg(long, conflicts_with = "value")]
     value_rest: bool,
+    /// What divides the cells of CSV: a character, tab or space; a comma where not given
+    #[arg(long, value_name = "CHARACTER")]
+    delimiter: Option<String>,
+    /// The cell without quotes that stands for no value in CSV, like NULL
+    #[arg(long, value_name = "TEXT")]
+    null: Option<String>,
+    /// Names of the columns of CSV without a header line, like pk,sk,v
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    columns: Option<Vec<String>>,
 }
 
 impl FormatOptions {
@@ -77,6 +86,12 @@ impl FormatOptions {
             let path = path.display();
             return Err(CliError::Usage(format!(
                 "{path} is NDJSON, which has fields and no columns; name its format with --format"
+            )));
+        }
+        if format != FileFormat::Csv && self.dialect()? != Dialect::default() {
+            let path = path.display();
+            return Err(CliError::Usage(format!(
+                "{path} is no CSV, whose --delimiter, --null and --columns are; name its format with --format csv"
             )));
         }
         Ok(format)
@@ -99,12 +114,26 @@ impl FormatOptions {
         })
     }
 
+    fn dialect(&self) -> Result<Dialect, CliError> {
+        let columns = self.columns.clone();
+        Dialect::new(self.delimiter.as_deref(), self.null.clone(), columns)
+            .map_err(|error| CliError::Usage(error.to_string()))
+    }
+
+    /// Returns how CSV is read.
+    pub(in crate::command) fn csv(&self) -> Result<Csv, CliError> {
+        Ok(Csv {
+            columns: Columns::from(self.columns()),
+            dialect: self.dialect()?,
+        })
+    }
+
     /// Returns how a file is read.
     pub(in crate::command) fn row_format(&self, path: &Path) -> Result<RowFormat, CliError> {
         let columns = Columns::from(self.columns());
         match self.of_file(path)? {
             FileFormat::Ndjson => Ok(RowFormat::Lines),
-            FileFormat::Csv => Ok(RowFormat::Csv(columns.into())),
+            FileFormat::Csv => self.csv().map(RowFormat::Csv),
             FileFormat::Parquet => RowFormat::parquet(&columns)
                 .map_err(|error| CliError::Usage(format!("{}: {error}", path.display()))),
         }

@@ -11,6 +11,7 @@ use umbo_api::loads::{LoadGuards, LoadInfo, LoadMode, LoadSpec};
 use umbo_api::time_to_live;
 use umbo_api::{ErrorCode, Outcome};
 use umbo_client::Client;
+use umbo_rows::RowFormat;
 use umbo_types::Namespace;
 
 use super::progress::{PushProgress, Pushed, PushedFile};
@@ -174,6 +175,7 @@ impl Arguments {
             },
             files: files?,
             part_bytes: u64::from(self.part_mib) << 20,
+            csv: RowFormat::Csv(self.format.csv()?).content_type(),
         })
     }
 

@@ -14,7 +14,7 @@ use tokio::task::JoinSet;
 use umbo_api::ErrorCode;
 use umbo_api::loads::{LoadInfo, PART_LEN_MAX, PART_NUMBER_MAX};
 use umbo_client::{Client, Error, LoadPart, PartOffset};
-use umbo_rows::{Csv, PartCutter, RowFormat};
+use umbo_rows::{Columns, PartCutter, RowFormat};
 
 use super::progress::{Pushed, PushedFile};
 use crate::cli_error::CliError;
@@ -31,7 +31,7 @@ const ZSTD_LEVEL: i32 = 1;
 /// A part as it was cut.
 struct CutPart {
     number: u16,
-    format: FileFormat,
+    content_type: String,
     bytes: Bytes,
     /// Bytes of the input it was cut from.
     input_bytes: u64,
@@ -243,23 +243,24 @@ impl PartUploads {
 
 /// Compresses a part where that makes it shorter, and takes its digest.
 fn prepare(cut: CutPart) -> LoadPart {
-    let content_type = cut.format.content_type();
     // Parquet is compressed within.
-    let compressed = match cut.format {
-        FileFormat::Parquet => None,
-        FileFormat::Ndjson | FileFormat::Csv => zstd::bulk::compress(&cut.bytes, ZSTD_LEVEL).ok(),
+    let is_plain = cut.content_type != FileFormat::Parquet.content_type();
+    let compressed = is_plain.then(|| zstd::bulk::compress(&cut.bytes, ZSTD_LEVEL).ok());
+    let shorter = compressed
+        .flatten()
+        .filter(|bytes| bytes.len() < cut.bytes.len());
+    let (coding, bytes) = match shorter {
+        Some(bytes) => (Some("zstd"), bytes.into()),
+        None => (None, cut.bytes),
     };
-    match compressed.filter(|compressed| compressed.len() < cut.bytes.len()) {
-        Some(compressed) => {
-            LoadPart::new(cut.number, content_type, Some("zstd"), compressed.into())
-        }
-        None => LoadPart::new(cut.number, content_type, None, cut.bytes),
-    }
+    LoadPart::new(cut.number, &cut.content_type, coding, bytes)
 }
 
 /// Reads the files and cuts them; returns the number of parts. Ends early where no connection takes parts.
 fn cut(pushed: &Pushed, parts: &mpsc::Sender<CutPart>) -> Result<u32, CliError> {
     let mut number = 0;
+    let csv = RowFormat::from_content_type(&pushed.csv, &Columns::default());
+    let csv = csv.map_err(|error| CliError::Usage(error.to_string()))?;
     for file in &pushed.files {
         let mut push = |bytes: Bytes, input_bytes: u64| -> Result<bool, CliError> {
             if number > u32::from(PART_NUMBER_MAX) {
@@ -270,7 +271,10 @@ fn cut(pushed: &Pushed, parts: &mpsc::Sender<CutPart>) -> Result<u32, CliError> 
             }
             let part = CutPart {
                 number: number as u16,
-                format: file.format,
+                content_type: match file.format {
+                    FileFormat::Csv => pushed.csv.clone(),
+                    format => format.content_type().to_owned(),
+                },
                 bytes,
                 input_bytes,
             };
@@ -280,12 +284,7 @@ fn cut(pushed: &Pushed, parts: &mpsc::Sender<CutPart>) -> Result<u32, CliError> 
         let goes_on = match file.format {
             FileFormat::Parquet => push(read_whole(file)?, file.bytes)?,
             FileFormat::Ndjson => cut_text(file, &RowFormat::Lines, pushed.part_bytes, &mut push)?,
-            FileFormat::Csv => cut_text(
-                file,
-                &RowFormat::Csv(Csv::default()),
-                pushed.part_bytes,
-                &mut push,
-            )?,
+            FileFormat::Csv => cut_text(file, &csv, pushed.part_bytes, &mut push)?,
         };
         if !goes_on {
             break;
@@ -349,6 +348,7 @@ mod tests {
             spec: serde_json::from_str(r#"{"mode":"merge"}"#).unwrap(),
             files: vec![file],
             part_bytes: 256 << 10,
+            csv: "text/csv".to_owned(),
         };
         let (sender, mut parts) = mpsc::channel(100);
         assert!(cut(&pushed, &sender).unwrap() > 3);
