@@ -63,7 +63,6 @@ impl PartCutter {
                     cutter.header = [&header[..], &[cutter.lines.end()]].concat().into();
                 }
             }
-            #[cfg(feature = "parquet")]
             RowFormat::Parquet(_) => return Err(RowsError::NeedsSeek),
         }
         Ok(cutter)

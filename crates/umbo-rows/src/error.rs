@@ -135,27 +135,31 @@ fn meant_by(name: &str) -> String {
 /// Bytes that are shown of a line which is no row.
 const SHOWN_LEN: usize = 60;
 
+/// Returns the format that a line looks like which is no object, with what to do.
+pub(crate) fn looks_like(line: &[u8]) -> &'static str {
+    let shown = &line[..line.len().min(SHOWN_LEN)];
+    let has = |byte| shown.contains(&byte);
+    match line.first() {
+        Some(b'[') => "a JSON array; convert it with: jq -c '.[]' FILE",
+        _ if std::str::from_utf8(shown).is_err_and(|error| error.error_len().is_some()) => {
+            "binary data"
+        }
+        _ if has(b';') || has(b'\t') => {
+            "CSV with semicolons or tabs; name its format with --format csv and --delimiter"
+        }
+        _ if has(b',') => "CSV; name its format with --format csv (over HTTP: text/csv)",
+        _ => "text",
+    }
+}
+
 impl RowsError {
-    /// Makes the error of a line that is no object, with the format it looks like.
+    /// Makes the error of a file whose first line is no object, with the format it looks like.
     pub fn not_rows(line: u64, bytes: &[u8]) -> Self {
-        let shown = &bytes[..bytes.len().min(SHOWN_LEN)];
-        let text = String::from_utf8_lossy(shown);
-        let has = |byte| text.contains(byte);
-        let kind = match bytes.first() {
-            Some(b'[') => "a JSON array; convert it with: jq -c '.[]' FILE",
-            _ if std::str::from_utf8(shown).is_err_and(|error| error.error_len().is_some()) => {
-                "binary data"
-            }
-            _ if has(';') || has('\t') => {
-                "CSV with semicolons or tabs; name its format with --format csv and --delimiter"
-            }
-            _ if has(',') => "CSV; name its format with --format csv (over HTTP: text/csv)",
-            _ => "text",
-        };
+        let text = String::from_utf8_lossy(&bytes[..bytes.len().min(SHOWN_LEN)]);
         Self::NotRows {
             line,
             shown: text.chars().filter(|one| !one.is_control()).collect(),
-            kind,
+            kind: looks_like(bytes),
         }
     }
 

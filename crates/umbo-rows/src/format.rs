@@ -18,7 +18,6 @@ pub enum RowFormat {
     /// CSV.
     Csv(Csv),
     /// Parquet.
-    #[cfg(feature = "parquet")]
     Parquet(Columns),
 }
 
@@ -49,9 +48,6 @@ pub enum FormatError {
     /// CSV that is not written as it is read.
     #[error(transparent)]
     Dialect(#[from] DialectError),
-    /// The program was built without the feature `parquet`.
-    #[error("this program is built without Parquet: convert the file to CSV or NDJSON")]
-    ParquetNotBuilt,
     /// A content coding of no decoder.
     #[error("'{0}' is none of gzip, zstd and identity")]
     UnknownCoding(String),
@@ -72,28 +68,15 @@ impl RowFormat {
                 columns: columns.clone(),
                 dialect: Dialect::from_parameters(parameters)?,
             })),
-            "application/vnd.apache.parquet" => Self::parquet(columns),
+            "application/vnd.apache.parquet" => Ok(Self::Parquet(columns.clone())),
             _ => Err(FormatError::UnknownMediaType(essence.to_owned())),
         }
-    }
-
-    /// Returns Parquet, where it is built in.
-    #[cfg(feature = "parquet")]
-    pub fn parquet(columns: &Columns) -> Result<Self, FormatError> {
-        Ok(Self::Parquet(columns.clone()))
-    }
-
-    /// Returns Parquet, where it is built in.
-    #[cfg(not(feature = "parquet"))]
-    pub fn parquet(_: &Columns) -> Result<Self, FormatError> {
-        Err(FormatError::ParquetNotBuilt)
     }
 
     /// Returns whether its rows are read from the first byte of a file to the last one.
     pub const fn is_read_in_order(&self) -> bool {
         match self {
             Self::Lines | Self::Csv(_) => true,
-            #[cfg(feature = "parquet")]
             Self::Parquet(_) => false,
         }
     }
@@ -103,7 +86,6 @@ impl RowFormat {
         match self {
             Self::Lines => "application/x-ndjson".to_owned(),
             Self::Csv(csv) => format!("text/csv{}", csv.dialect.parameters()),
-            #[cfg(feature = "parquet")]
             Self::Parquet(_) => "application/vnd.apache.parquet".to_owned(),
         }
     }

@@ -18,11 +18,10 @@ mod format;
 pub mod line;
 mod line_error;
 mod lines;
-#[cfg(feature = "parquet")]
+mod parquet_nested;
+mod parquet_pages;
 mod parquet_rows;
-#[cfg(feature = "parquet")]
 mod parquet_type;
-#[cfg(feature = "parquet")]
 mod parquet_writer;
 mod reader;
 mod records;

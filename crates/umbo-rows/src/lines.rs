@@ -15,8 +15,6 @@ use crate::text_lines::{Line, TextLines};
 pub(crate) struct LineRows<R> {
     lines: TextLines<R>,
     end: EndCheck,
-    /// Whether a line was read that is not blank.
-    has_begun: bool,
 }
 
 impl<R: Read> LineRows<R> {
@@ -24,7 +22,6 @@ impl<R: Read> LineRows<R> {
         Self {
             lines: TextLines::new(source, LINE_LEN_MAX),
             end: EndCheck::default(),
-            has_begun: false,
         }
     }
 
@@ -46,9 +43,6 @@ impl<R: Read> LineRows<R> {
             let line = self.lines.chunk()[range].trim_ascii();
             if line.is_empty() {
                 continue;
-            }
-            if !std::mem::replace(&mut self.has_begun, true) && line[0] != b'{' {
-                return Err(RowsError::not_rows(self.line(), line));
             }
             match self.end.take(self.lines.count(), line) {
                 StreamPart::Row => {}

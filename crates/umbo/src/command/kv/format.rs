@@ -67,6 +67,9 @@ pub(in crate::command) struct FormatOptions {
     /// Make the value a JSON object of all columns but those of the keys
     #[arg(long, conflicts_with = "value")]
     value_rest: bool,
+    /// Make the value a JSON object of these columns
+    #[arg(long, value_name = "NAMES", value_delimiter = ',', conflicts_with_all = ["value", "value_rest"])]
+    value_columns: Option<Vec<String>>,
     /// What divides the cells of CSV: a character, tab or space; a comma where not given
     #[arg(long, value_name = "CHARACTER")]
     delimiter: Option<String>,
@@ -101,6 +104,9 @@ impl FormatOptions {
     pub(in crate::command) fn columns(&self) -> Option<LoadColumns> {
         let value = match &self.value {
             _ if self.value_rest => Some(LoadValue::Rest),
+            None if self.value_columns.is_some() => {
+                self.value_columns.clone().map(LoadValue::Columns)
+            }
             value => value.clone().map(LoadValue::Column),
         };
         if self.pk.is_none() && self.sk.is_none() && value.is_none() {
@@ -134,8 +140,7 @@ impl FormatOptions {
         match self.of_file(path)? {
             FileFormat::Ndjson => Ok(RowFormat::Lines),
             FileFormat::Csv => self.csv().map(RowFormat::Csv),
-            FileFormat::Parquet => RowFormat::parquet(&columns)
-                .map_err(|error| CliError::Usage(format!("{}: {error}", path.display()))),
+            FileFormat::Parquet => Ok(RowFormat::Parquet(columns)),
         }
     }
 }

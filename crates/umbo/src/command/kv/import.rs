@@ -29,7 +29,6 @@ use std::time::Instant;
 
 use clap::Args;
 use tokio::sync::OnceCell;
-#[cfg(feature = "parquet")]
 use umbo_rows::{Coding, RowsError};
 use umbo_rows::{RowFormat, RowReader};
 use umbo_types::Namespace;
@@ -169,7 +168,6 @@ impl Arguments {
         let rows = match format {
             RowFormat::Lines => return Ok(ImportInput::Lines(source.reader)),
             RowFormat::Csv(_) => RowReader::decoded(&format, source.reader),
-            #[cfg(feature = "parquet")]
             RowFormat::Parquet(_) => {
                 if self.is_stdin() {
                     return Err(CliError::Usage(RowsError::NeedsSeek.to_string()));

@@ -54,7 +54,6 @@ pub(in crate::command) fn open(path: &Path) -> io::Result<LineSource> {
 }
 
 /// Opens a file that is read from any place; `read` is set to the place.
-#[cfg(feature = "parquet")]
 pub(super) fn open_counted(
     path: &Path,
     read: &Arc<AtomicU64>,
@@ -66,7 +65,6 @@ pub(super) fn open_counted(
     }))
 }
 
-#[cfg(feature = "parquet")]
 impl io::Seek for CountingReader<File> {
     fn seek(&mut self, to: io::SeekFrom) -> io::Result<u64> {
         self.inner.seek(to)
