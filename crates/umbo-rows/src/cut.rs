@@ -8,7 +8,7 @@ use bytes::{Bytes, BytesMut};
 use crate::end_lines::{EndCheck, StreamPart};
 use crate::error::RowsError;
 use crate::format::RowFormat;
-use crate::records::Place;
+use crate::records::RecordPlace;
 use crate::row::LINE_LEN_MAX;
 use crate::source::{self, Text};
 use crate::text_lines::{Line, TextLines};
@@ -81,12 +81,12 @@ impl PartCutter {
         // All of a part at once: a buffer that grows takes twice its room.
         let mut part = BytesMut::with_capacity(self.header.len() + len + source::BUFFER_LEN);
         part.extend_from_slice(&self.header);
-        let (mut place, mut first, mut rows) = (Place::CellStart, 0, EndCheck::default());
-        while place == Place::Quoted || part.len() < self.header.len() + len {
+        let (mut place, mut first, mut rows) = (RecordPlace::CellStart, 0, EndCheck::default());
+        while place == RecordPlace::Quoted || part.len() < self.header.len() + len {
             let range = match self.lines.next()? {
                 Some(Line::Whole(range)) => range,
                 Some(Line::TooLong(_)) => return Err(RowsError::LineTooLong),
-                None if place == Place::Quoted => {
+                None if place == RecordPlace::Quoted => {
                     return Err(RowsError::UnclosedQuote { line: first });
                 }
                 None => match self.end.missing() {
@@ -96,7 +96,7 @@ impl PartCutter {
             };
             let (number, chunk) = (self.lines.count(), self.lines.chunk());
             let line = &chunk[range.clone()];
-            if place == Place::CellStart {
+            if place == RecordPlace::CellStart {
                 first = number;
             }
             if let Some(delimiter) = self.delimiter {

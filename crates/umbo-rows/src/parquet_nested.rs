@@ -44,7 +44,7 @@ impl LeafRun {
 
 /// A column or a part of one. `from` is the definition level from which it is there.
 #[derive(Debug)]
-pub(crate) enum Node {
+pub(crate) enum ColumnNode {
     /// Values of the leaf with this number.
     Leaf { leaf: usize, from: i16 },
     /// A null or something.
@@ -65,7 +65,7 @@ pub(crate) enum Node {
     Group(Vec<(String, Self)>),
 }
 
-impl Node {
+impl ColumnNode {
     /// Makes the node of a field that stands at these definition and repetition levels, and appends how its leaves
     /// become cells. A type that is not read is refused.
     pub(crate) fn of(

@@ -17,7 +17,7 @@ use parquet::schema::types::Type;
 
 use crate::error::RowsError;
 use crate::format::Columns;
-use crate::parquet_nested::{LeafRun, Node};
+use crate::parquet_nested::{ColumnNode, LeafRun};
 use crate::parquet_pages::{BoundedPages, PageBudget};
 use crate::parquet_type::{ColumnKind, ToCell};
 use crate::row::{EXCERPT_LEN_MAX, ReadRow, RejectReason, RejectedRow};
@@ -67,13 +67,12 @@ pub(crate) struct ParquetRows {
 
 /// A column that is read.
 struct ReadColumn {
-    /// Its place in the file.
     column: usize,
-    /// Its first leaf, and how values of its leaves become cells.
+    /// The first leaf, and how values of the leaves become cells.
     leaf: usize,
     kinds: Vec<ColumnKind>,
     /// Parts of a nested column.
-    node: Option<Node>,
+    node: Option<ColumnNode>,
 }
 
 impl ParquetRows {
@@ -89,8 +88,7 @@ impl ParquetRows {
         let fields = descriptor.root_schema().get_fields();
         let names = fields.iter().map(|field| field.name().as_bytes());
         let table = Table::new(names, columns)?;
-        let (mut used, read) = (Vec::new(), table.read());
-        let mut leaf = 0;
+        let (mut used, read, mut leaf) = (Vec::new(), table.read(), 0);
         for (column, field) in fields.iter().enumerate() {
             if read[column] {
                 let (is_key, mut kinds, mut node) = (table.is_key(column), Vec::new(), None);
@@ -100,7 +98,7 @@ impl ParquetRows {
                 } else if is_key {
                     return Err(ColumnKind::refusal(field, true));
                 } else {
-                    node = Some(Node::of(field, (0, 0), &mut kinds)?);
+                    node = Some(ColumnNode::of(field, (0, 0), &mut kinds)?);
                 }
                 used.push(ReadColumn {
                     column,

@@ -13,7 +13,7 @@ use crate::text_lines::{Line, TextLines};
 
 /// Where in a record the next byte stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Place {
+pub(crate) enum RecordPlace {
     /// At the first byte of a cell.
     CellStart,
     /// In a cell without quotes, or behind a fault.
@@ -24,7 +24,7 @@ pub(crate) enum Place {
     AfterQuote,
 }
 
-impl Place {
+impl RecordPlace {
     const fn after(self, byte: u8, delimiter: u8) -> Self {
         match (self, byte) {
             (Self::Quoted, b'"') => Self::AfterQuote,
@@ -146,7 +146,7 @@ impl<R: Read> Records<R> {
         let mut cells = CellWriter {
             bytes: BytesMut::with_capacity(range.len()),
             start: 0,
-            place: Place::CellStart,
+            place: RecordPlace::CellStart,
             is_quoted: false,
             delimiter: self.delimiter,
             other_end: if self.lines.end() == b'\n' {
@@ -163,7 +163,7 @@ impl<R: Read> Records<R> {
                 self.record.excerpt.extend_from_slice(&[self.lines.end()]);
             }
             cells.line(line, &mut self.record);
-            if cells.place != Place::Quoted {
+            if cells.place != RecordPlace::Quoted {
                 break;
             }
             cells.bytes.extend_from_slice(&[self.lines.end()]);
@@ -185,7 +185,7 @@ struct CellWriter {
     bytes: BytesMut,
     /// Where the present cell begins in the bytes.
     start: usize,
-    place: Place,
+    place: RecordPlace,
     is_quoted: bool,
     delimiter: u8,
     /// The line end that is not the one of this file.
@@ -199,11 +199,11 @@ impl CellWriter {
         while at < line.len() {
             let rest = &line[at..];
             let special = match self.place {
-                Place::Quoted => memchr::memchr(b'"', rest),
-                Place::CellStart | Place::Plain => {
+                RecordPlace::Quoted => memchr::memchr(b'"', rest),
+                RecordPlace::CellStart | RecordPlace::Plain => {
                     memchr::memchr3(delimiter, b'"', other_end, rest)
                 }
-                Place::AfterQuote => Some(0),
+                RecordPlace::AfterQuote => Some(0),
             };
             let len = special.unwrap_or(rest.len());
             if len > 0 {
@@ -219,17 +219,17 @@ impl CellWriter {
             let before = self.place;
             self.place = before.after(rest[0], delimiter);
             let fault = match (before, self.place, rest[0]) {
-                (_, Place::CellStart, _) => {
+                (_, RecordPlace::CellStart, _) => {
                     self.end(record);
                     continue;
                 }
-                (Place::CellStart, Place::Quoted, _) => {
+                (RecordPlace::CellStart, RecordPlace::Quoted, _) => {
                     self.is_quoted = true;
                     continue;
                 }
-                (Place::Quoted, _, _) => continue,
-                (Place::AfterQuote, Place::Quoted, _) => None,
-                (Place::AfterQuote, _, _) => Some("something follows its closing quote"),
+                (RecordPlace::Quoted, _, _) => continue,
+                (RecordPlace::AfterQuote, RecordPlace::Quoted, _) => None,
+                (RecordPlace::AfterQuote, _, _) => Some("something follows its closing quote"),
                 (_, _, b'"') => Some("it has a quote within, and does not begin with one"),
                 _ => Some("it has a line end outside of quotes"),
             };
