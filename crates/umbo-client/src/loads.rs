@@ -39,7 +39,7 @@ pub struct LoadPart {
 }
 
 impl LoadPart {
-    /// Makes a part. A media type that no header can have is sent as one that servers refuse.
+    /// Makes a part. A media type that no header can have is sent as application/octet-stream.
     pub fn new(number: u16, content_type: &str, coding: Option<&'static str>, body: Bytes) -> Self {
         let mut sha256 = [0; 32];
         sha256.copy_from_slice(digest(&SHA256, &body).as_ref());

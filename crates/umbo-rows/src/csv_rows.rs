@@ -79,7 +79,7 @@ impl<R: Read> CsvRows<R> {
     }
 }
 
-/// Returns what divides the columns of a header that does not name what it should, if it looks like a delimiter.
+/// Returns what divides the columns of a header without the expected names, if that looks like a delimiter.
 fn divided_by(header: &[u8], delimiter: u8, cells: usize) -> Option<&'static str> {
     let others = [
         (b';', "semicolons"),

@@ -108,7 +108,7 @@ impl PartCutter {
                 }
                 match self.end.take(number, line) {
                     StreamPart::Row => drop(rows.take(number, line)),
-                    // The part has an end line of its own, and as many lines as before.
+                    // The part gets another end line, and keeps its number of lines.
                     StreamPart::End => {
                         part.extend_from_slice(b"\n");
                         continue;

@@ -1,4 +1,4 @@
-//! How CSV is written where it is not as RFC 4180 has it. It travels in the parameters of the media type:
+//! How CSV differs from RFC 4180. It travels in the parameters of the media type:
 //! `text/csv; delimiter=";"; null=NULL; columns="pk,v"`.
 
 /// CSV that cannot be written so, or is not read.
@@ -13,7 +13,7 @@ pub enum DialectError {
     #[error("CSV is read in UTF-8, and not in '{0}'")]
     Charset(String),
     /// A mark or name that no media type can have.
-    #[error("'{0}' is a mark or name with other characters than those of ASCII")]
+    #[error("'{0}' is a mark or name with characters outside of ASCII")]
     NotAscii(String),
     /// CSV without a header and without names.
     #[error("CSV without a header line needs the names of its columns: text/csv; columns=\"pk,v\"")]

@@ -42,7 +42,7 @@ impl LeafRun {
     }
 }
 
-/// A column or a part of one. `from` is the definition level from which it is there.
+/// A column or a part of one. It is there if the definition level is at least `from`.
 #[derive(Debug)]
 pub(crate) enum ColumnNode {
     /// Values of the leaf with this number.
@@ -274,7 +274,7 @@ impl ColumnNode {
     }
 }
 
-/// Returns the fields of a group, none of a leaf.
+/// Returns the fields of a group, and an empty list for a leaf.
 fn parts(field: &Type) -> &[TypePtr] {
     if field.is_primitive() {
         &[]

@@ -12,9 +12,9 @@ const KEYS: &str = "text, binary, a whole number, a decimal, a UUID, a date or a
 /// What other columns can be.
 const VALUES: &str = "text, binary, a number, a boolean, a UUID, a date, a time stamp, or a list, map or group of them";
 const DAY_SECONDS: i64 = 86_400;
-/// Most digits of a decimal: those of 16 bytes, and of other engines.
+/// Most digits of a decimal, which 16 bytes can hold; other engines have no more.
 const DECIMAL_DIGITS_MAX: i32 = 38;
-/// The first day of 1970 in the Julian count, in which INT96 is.
+/// The first day of 1970 in the Julian count, as INT96 counts days.
 const JULIAN_EPOCH_DAY: i64 = 2_440_588;
 
 /// How values of a column become cells.

@@ -1,6 +1,6 @@
-//! CSV divided into records and cells, as RFC 4180 has them and no other way.
+//! CSV divided into records and cells, by the rules of RFC 4180.
 //!
-//! The invariant: a record that is not written by these rules has a fault; none of its cells is guessed.
+//! The invariant: a record that is not written by these rules has a fault, and its cells are not guessed.
 
 use std::io::Read;
 use std::ops::Range;
@@ -56,7 +56,7 @@ impl RecordPlace {
 pub(crate) struct Record {
     /// First line of the record.
     pub(crate) line: u64,
-    /// Bytes in which the cells lie.
+    /// The bytes that hold the cells.
     pub(crate) bytes: Bytes,
     pub(crate) cells: Vec<CellPlace>,
     /// Why the record is not CSV.
@@ -188,7 +188,7 @@ struct CellWriter {
     place: RecordPlace,
     is_quoted: bool,
     delimiter: u8,
-    /// The line end that is not the one of this file.
+    /// The line end that this file does not use.
     other_end: u8,
 }
 

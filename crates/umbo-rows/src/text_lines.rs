@@ -75,7 +75,7 @@ impl<R: Read> TextLines<R> {
         self.count
     }
 
-    /// Returns the bytes in which the last line lies.
+    /// Returns the bytes that hold the last line.
     pub(crate) const fn chunk(&self) -> &Bytes {
         &self.chunk
     }
@@ -131,7 +131,7 @@ impl<R: Read> TextLines<R> {
         }
     }
 
-    /// Drops what is read up to the end of the line.
+    /// Drops bytes up to the end of the line.
     fn skip_line(&mut self) -> io::Result<()> {
         loop {
             self.rest.clear();
