@@ -1,5 +1,4 @@
-"""`umbo load`: files become rows whatever happens on the way, and what cannot is told. Needs a program built with the
-feature `parquet`, as `tests/run` builds it."""
+"""`umbo load`: files become rows whatever happens on the way, and what cannot is told."""
 
 import json
 import os

@@ -1,5 +1,4 @@
-"""Imports and exports in NDJSON, CSV and Parquet: the same rows in each. Needs a program built with the feature
-`parquet`, as `tests/run` builds it."""
+"""Imports and exports in NDJSON, CSV and Parquet: the same rows in each."""
 
 import csv
 import json

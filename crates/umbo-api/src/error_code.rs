@@ -52,11 +52,11 @@ error_codes! {
     AbnormalUsageDetected "abnormal-usage-detected" 429 false "Rejected: the key is blocked"
         "An operator has blocked this key because of how it was used. Other keys are served. Ask the operator, who lifts it with: umbo hot unblock.";
     AnswerMemoryFull "answer-memory-full" 503 true "Shed: no memory for the answer"
-        "The answers that clients have not taken yet hold all the memory they may, or those of this connection their part of it, and the request was shed. Nothing was applied. Take what was answered, and back off.";
+        "The memory limit for answers that clients have not taken yet is reached, in total or for this connection, and the request was shed. Nothing was applied. Take what was answered, and back off.";
     BatchTooLarge "batch-too-large" 413 false "Batch too large"
         "The batch has more rows, keys or bytes than a batch may have. Split it.";
     BodyMemoryFull "body-memory-full" 503 true "Shed: no memory for the body"
-        "The request bodies that are being read hold all the memory they may, and this one was shed. Nothing was applied. Back off.";
+        "The memory limit for request bodies is reached, and this one was shed. Nothing was applied. Back off.";
     BodyNotJson "body-not-json" 415 false "Body is not JSON"
         "The admin API reads JSON, and the body is of another media type. Nothing of it was applied. Send it with Content-Type: application/json.";
     BodyTooLarge "body-too-large" 413 false "Body too large"
@@ -160,7 +160,7 @@ error_codes! {
     RecordNotFound "record-not-found" 404 false "Request not recorded"
         "This server has no record of a request of this id. A record is left by each refused, failed or slow request, and by a sample of the others, until newer ones need its place; the detail says for how long they are kept now. Another server may have answered it.";
     RecordsStale "records-stale" 503 true "Own records too old"
-        "For longer than its settings allow, this server could not confirm that its copy of Umbo's own records (namespaces, tokens, policies) is the newest, so it serves no request by it. Nothing was applied. Others may serve.";
+        "This server could not confirm for longer than its settings allow that its records (namespaces, tokens, policies) are the newest, so it serves no request by them. Nothing was applied. Others may serve.";
     RecordsUnavailable "records-unavailable" 503 true "Own records cannot be changed"
         "The shard in which Umbo's own records (namespaces, tokens, policies, lists) are changed is away. Nothing was applied; requests for rows are served by the last copy of the records.";
     RecordsUnreadable "records-unreadable" 503 true "Own records cannot be read"

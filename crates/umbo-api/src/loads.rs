@@ -122,14 +122,14 @@ impl fmt::Display for LoadState {
     }
 }
 
-/// Which columns of CSV and Parquet are what.
+/// Columns of CSV and Parquet.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct LoadColumns {
     /// Column of the partition key.
     #[serde(default = "default_pk")]
     pub pk: String,
-    /// Column of the sort key. Where absent it is the column `sk`, and rows have no sort key if there is none.
+    /// Column of the sort key; where absent `sk`, if there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sk: Option<String>,
     /// What the value is.
@@ -157,6 +157,8 @@ impl Default for LoadColumns {
 pub enum LoadValue {
     /// The value of this column.
     Column(String),
+    /// A JSON object of these columns.
+    Columns(Vec<String>),
     /// A JSON object of all columns but those of the keys.
     Rest,
 }
@@ -171,8 +173,8 @@ impl Default for LoadValue {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct LoadGuards {
-    /// Most by which the number of rows may differ from that of the live version, as a part of the latter: 0.3 is 30 %,
-    /// and what it is where absent. A live version without rows bounds nothing.
+    /// Most by which the number of rows may differ from the live version's, as a part of it; 0.3 where absent. A live
+    /// version without rows bounds nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 0)]
     pub rows_change_max: Option<f64>,
@@ -200,18 +202,18 @@ pub struct LoadSpec {
         deserialize_with = "whole_number::optional_int64"
     )]
     pub as_of: Option<u64>,
-    /// Rows that the parts hold together. The load fails before any is applied where they hold another number.
+    /// Rows of all parts. With another number the load fails before any is applied.
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
         deserialize_with = "whole_number::optional_int64"
     )]
     pub expected_rows: Option<u64>,
-    /// Part of the rows, from 0 to 1, that may be rejected; the load fails above it. 0 where absent.
+    /// Part of the rows, from 0 to 1, that may be rejected; above it the load fails. 0 where absent.
     #[serde(default)]
     #[schema(minimum = 0, maximum = 1)]
     pub max_reject_ratio: f64,
-    /// Which columns of CSV and Parquet are what; `pk`, `sk` and `v` where absent.
+    /// Columns of CSV and Parquet; `pk`, `sk` and `v` where absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub columns: Option<LoadColumns>,
     /// Whether rows of the load replace newer ones too. Not of mode `replace`.

@@ -29,7 +29,7 @@ pub struct LoadPart {
     /// Number of the part, from 0.
     pub number: u16,
     /// Media type of its rows.
-    pub content_type: &'static str,
+    pub content_type: HeaderValue,
     /// Content coding; none for none.
     pub coding: Option<&'static str>,
     /// Bytes of the part as they are sent, 256 MiB at most.
@@ -39,18 +39,14 @@ pub struct LoadPart {
 }
 
 impl LoadPart {
-    /// Makes a part.
-    pub fn new(
-        number: u16,
-        content_type: &'static str,
-        coding: Option<&'static str>,
-        body: Bytes,
-    ) -> Self {
+    /// Makes a part. A media type that no header can have is sent as application/octet-stream.
+    pub fn new(number: u16, content_type: &str, coding: Option<&'static str>, body: Bytes) -> Self {
         let mut sha256 = [0; 32];
         sha256.copy_from_slice(digest(&SHA256, &body).as_ref());
         Self {
             number,
-            content_type,
+            content_type: HeaderValue::from_str(content_type)
+                .unwrap_or(HeaderValue::from_static("application/octet-stream")),
             coding,
             body,
             sha256,
@@ -149,7 +145,7 @@ impl Client {
         let digest = format!("sha-256=:{}:", STANDARD.encode(part.sha256));
         let digest = HeaderValue::try_from(digest).expect("base64 is a header value");
         let request = request
-            .with_body(part.content_type, part.body.clone())
+            .with_body_of(part.content_type.clone(), part.body.clone())
             .with_header(CONTENT_DIGEST, digest);
         self.send_for_json(&request).await
     }
@@ -185,7 +181,7 @@ impl Client {
         }
         let request = part
             .request(Method::PATCH, part_target(namespace, id, part.number))
-            .with_body(part.content_type, part.body.slice(from..))
+            .with_body_of(part.content_type.clone(), part.body.slice(from..))
             .with_header(UPLOAD_OFFSET, HeaderValue::from(offset))
             .with_header(UPLOAD_COMPLETE, HeaderValue::from_static("?1"));
         PartOffset::of(self.send(&request).await?.headers())

@@ -51,9 +51,14 @@ impl RepeatableRequest {
         self
     }
 
-    pub(crate) fn with_body(mut self, content_type: &'static str, body: impl Into<Bytes>) -> Self {
+    pub(crate) fn with_body(self, content_type: &'static str, body: impl Into<Bytes>) -> Self {
+        self.with_body_of(HeaderValue::from_static(content_type), body)
+    }
+
+    /// Sets its body, with a media type that is made.
+    pub(crate) fn with_body_of(mut self, media_type: HeaderValue, body: impl Into<Bytes>) -> Self {
         self.body = body.into();
-        self.with_header("content-type", HeaderValue::from_static(content_type))
+        self.with_header("content-type", media_type)
     }
 
     /// Sets its idempotency key: it may be repeated whatever became of an attempt.

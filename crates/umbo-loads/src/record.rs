@@ -465,12 +465,12 @@ fn target(
 
 fn has_bad_name(columns: &LoadColumns) -> bool {
     let value = match &columns.value {
-        umbo_api::loads::LoadValue::Column(name) => Some(name),
-        umbo_api::loads::LoadValue::Rest => None,
+        umbo_api::loads::LoadValue::Column(name) => std::slice::from_ref(name),
+        umbo_api::loads::LoadValue::Columns(names) => names,
+        umbo_api::loads::LoadValue::Rest => &[],
     };
-    let mut names = [Some(&columns.pk), columns.sk.as_ref(), value]
-        .into_iter()
-        .flatten();
+    let keys = [Some(&columns.pk), columns.sk.as_ref()];
+    let mut names = keys.into_iter().flatten().chain(value);
     names.any(|name| name.is_empty() || name.len() > COLUMN_LEN_MAX)
 }
 

@@ -54,7 +54,7 @@ pub fn check_format(
     let (format, coding) = format_of(load, content_type, coding)
         .map_err(|error| LoadError::Format(error.to_string()))?;
     let coding = coding.content_encoding().unwrap_or_default();
-    Ok((format.content_type().to_owned(), coding.to_owned()))
+    Ok((format.content_type(), coding.to_owned()))
 }
 
 /// The rows of a part, batch after batch. The reading ends with its rows, its error, or when this is dropped.

@@ -40,7 +40,7 @@ fn main() {
         ),
         (
             "CSV",
-            RowFormat::Csv(columns),
+            RowFormat::Csv(columns.into()),
             Coding::Identity,
             csv.into_bytes(),
         ),

@@ -1,40 +1,33 @@
-//! Cuts NDJSON and CSV into parts that can be read by themselves: between rows, and of CSV each with the header.
+//! Cuts NDJSON and CSV into parts that can be read by themselves: between rows, of CSV each with the header, of an
+//! export each with an end line.
 
-use std::io::{self, Read};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::io::Read;
 
 use bytes::{Bytes, BytesMut};
-use csv::ByteRecord;
 
-use crate::csv_rows::{TooLongError, failure};
+use crate::end_lines::{EndCheck, StreamPart};
 use crate::error::RowsError;
+use crate::format::RowFormat;
+use crate::records::RecordPlace;
 use crate::row::LINE_LEN_MAX;
-use crate::source;
+use crate::source::{self, Text};
+use crate::text_lines::{Line, TextLines};
 
-/// How the text is divided into rows.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum CutFormat {
-    /// At newlines.
-    Lines,
-    /// At the ends of records, which may have newlines within quotes.
-    Csv,
-}
-
-/// Bytes that may be read beyond the end of a part.
-const READ_AHEAD: usize = 2 * source::BUFFER_LEN;
+/// Longest line that is cut, in bytes. One that is too long for a row is the server's to reject.
+const CUT_LINE_LEN_MAX: usize = 2 * LINE_LEN_MAX;
 
 /// Cuts a stream. Holds one part.
 pub struct PartCutter {
-    cutter: Cutter,
-}
-
-enum Cutter {
-    Lines {
-        source: Box<dyn Read + Send>,
-        buffer: BytesMut,
-        is_at_end: bool,
-    },
-    Csv(Box<CsvCutter>),
+    lines: TextLines<Text>,
+    /// The first line of each part, with its end.
+    header: Bytes,
+    /// The delimiter of CSV; `None` for NDJSON.
+    delimiter: Option<u8>,
+    end: EndCheck,
+    /// Whether an export without its end line is taken.
+    is_fragment: bool,
+    /// Whether a line of NDJSON was read that is not blank.
+    has_begun: bool,
 }
 
 impl std::fmt::Debug for PartCutter {
@@ -44,173 +37,120 @@ impl std::fmt::Debug for PartCutter {
 }
 
 impl PartCutter {
-    /// Begins to cut decoded text. A byte order mark at its beginning is left out.
-    pub fn new(format: CutFormat, source: Box<dyn Read + Send>) -> Result<Self, RowsError> {
-        let source: Box<dyn Read + Send> = Box::new(source::without_mark(source)?);
-        let cutter = match format {
-            CutFormat::Lines => Cutter::Lines {
-                source,
-                buffer: BytesMut::new(),
-                is_at_end: false,
-            },
-            CutFormat::Csv => Cutter::Csv(Box::new(CsvCutter::new(source)?)),
-        };
-        Ok(Self { cutter })
-    }
-
-    /// Returns the next part, none at the end. It ends with the first row that reaches `len` bytes.
-    pub fn next_part(&mut self, len: usize) -> Result<Option<Bytes>, RowsError> {
-        match &mut self.cutter {
-            Cutter::Lines {
-                source,
-                buffer,
-                is_at_end,
-            } => next_lines(source, buffer, is_at_end, len),
-            Cutter::Csv(cutter) => cutter.next_part(len),
-        }
-    }
-}
-
-fn next_lines(
-    source: &mut dyn Read,
-    buffer: &mut BytesMut,
-    is_at_end: &mut bool,
-    len: usize,
-) -> Result<Option<Bytes>, RowsError> {
-    // All of a part at once: a buffer that grows takes twice its room.
-    buffer.reserve((len + READ_AHEAD).saturating_sub(buffer.len()));
-    // The part ends at the first newline from here on.
-    let mut searched = len.saturating_sub(1);
-    loop {
-        if let Some(rest) = buffer.get(searched..) {
-            if let Some(at) = memchr::memchr(b'\n', rest) {
-                return Ok(Some(buffer.split_to(searched + at + 1).freeze()));
-            }
-            searched = buffer.len();
-        }
-        if *is_at_end {
-            return Ok((!buffer.is_empty()).then(|| buffer.split().freeze()));
-        }
-        // A line that is too long is the server's to reject, as far as it fits into a part at all.
-        if buffer.len() > len + 2 * LINE_LEN_MAX {
-            return Err(RowsError::LineTooLong);
-        }
-        *is_at_end = source::read_some(source, buffer)? == 0;
-    }
-}
-
-/// Cuts CSV where the parser ends records.
-struct CsvCutter {
-    reader: csv::Reader<Tee>,
-    record: ByteRecord,
-    /// Bytes that were read and are in no part yet.
-    read: Arc<Mutex<BytesMut>>,
-    /// Place in the stream of the first of them.
-    start: u64,
-    header: Bytes,
-    has_more: bool,
-    /// Whether the last record that was taken ended in `\r`, after which its line feed is left.
-    is_feed_left: bool,
-}
-
-impl CsvCutter {
-    fn new(source: Box<dyn Read + Send>) -> Result<Self, RowsError> {
-        let read = Arc::new(Mutex::new(BytesMut::new()));
-        let tee = Tee {
-            inner: source,
-            read: Arc::clone(&read),
-        };
-        let reader = csv::ReaderBuilder::new()
-            .has_headers(false)
-            .flexible(true)
-            .from_reader(tee);
+    /// Begins to cut decoded text; Parquet is refused. A byte order mark at its beginning is left out.
+    pub fn new(format: &RowFormat, source: Box<dyn Read + Send>) -> Result<Self, RowsError> {
         let mut cutter = Self {
-            reader,
-            record: ByteRecord::new(),
-            read,
-            start: 0,
+            lines: TextLines::new(source::without_mark(source)?, CUT_LINE_LEN_MAX),
             header: Bytes::new(),
-            has_more: true,
-            is_feed_left: false,
+            delimiter: None,
+            end: EndCheck::default(),
+            is_fragment: false,
+            has_begun: false,
         };
-        if !cutter.next_record()? {
-            return Err(RowsError::NoHeader);
+        match format {
+            RowFormat::Lines => {}
+            RowFormat::Csv(csv) => {
+                cutter.delimiter = Some(csv.dialect.delimiter);
+                cutter.lines.detect_end()?;
+                if csv.dialect.columns.is_none() {
+                    let mut header = Bytes::new();
+                    while header.is_empty() {
+                        let record = cutter.next_part(1)?.ok_or(RowsError::NoHeader)?;
+                        let is_end = |byte: &u8| !matches!(byte, b'\r' | b'\n');
+                        let len = record.iter().rposition(is_end).map_or(0, |last| last + 1);
+                        header = record.slice(..len);
+                    }
+                    cutter.header = [&header[..], &[cutter.lines.end()]].concat().into();
+                }
+            }
+            RowFormat::Parquet(_) => return Err(RowsError::NeedsSeek),
         }
-        let header = cutter.taken();
-        let header = header.trim_ascii();
-        cutter.header = [header, b"\n"].concat().into();
         Ok(cutter)
     }
 
-    fn next_part(&mut self, len: usize) -> Result<Option<Bytes>, RowsError> {
-        let mut rows = 0_u64;
-        while self.has_more && self.reader.position().byte() - self.start < len as u64 {
-            self.has_more = self.next_record()?;
-            rows += u64::from(self.has_more);
-        }
-        if rows == 0 {
-            return Ok(None);
-        }
-        let mut part = BytesMut::with_capacity(self.header.len() + len);
+    /// Takes an export without its end line too, as a part of it.
+    #[must_use]
+    pub const fn without_end(mut self) -> Self {
+        self.is_fragment = true;
+        self
+    }
+
+    /// Returns whether each part begins with the header of CSV.
+    pub fn has_header(&self) -> bool {
+        !self.header.is_empty()
+    }
+
+    /// Returns the number of lines that were read.
+    pub const fn line(&self) -> u64 {
+        self.lines.count()
+    }
+
+    /// Returns the next part, none at the end. It ends with the first row that reaches `len` bytes. Fails at the end
+    /// of an export that was cut off.
+    pub fn next_part(&mut self, len: usize) -> Result<Option<Bytes>, RowsError> {
+        // All of a part at once: a buffer that grows takes twice its room.
+        let mut part = BytesMut::with_capacity(self.header.len() + len + source::BUFFER_LEN);
         part.extend_from_slice(&self.header);
-        part.extend_from_slice(&self.taken());
-        Ok(Some(part.freeze()))
-    }
-
-    fn next_record(&mut self) -> Result<bool, RowsError> {
-        let line = self.reader.position().line();
-        let has_record = self.reader.read_byte_record(&mut self.record);
-        has_record.map_err(|error| failure(error, line))
-    }
-
-    /// Takes the bytes of the records that were read.
-    fn taken(&mut self) -> Bytes {
-        let end = self.reader.position().byte();
-        let len = usize::try_from(end - self.start).unwrap_or(usize::MAX);
-        self.start = end;
-        let mut read = lock(&self.read);
-        let len = len.min(read.len());
-        let mut taken = read.split_to(len).freeze();
-        // Each part has as many lines as it has of the file, and the header.
-        if self.is_feed_left && taken.starts_with(b"\n") {
-            drop(taken.split_to(1));
+        let (mut place, mut first, mut rows) = (RecordPlace::CellStart, 0, EndCheck::default());
+        while place == RecordPlace::Quoted || part.len() < self.header.len() + len {
+            let range = match self.lines.next()? {
+                Some(Line::Whole(range)) => range,
+                Some(Line::TooLong(_)) => return Err(RowsError::LineTooLong),
+                None if place == RecordPlace::Quoted => {
+                    return Err(RowsError::UnclosedQuote { line: first });
+                }
+                None => match self.end.missing() {
+                    Some(how) if !self.is_fragment => return RowsError::cut_off(how),
+                    _ => break,
+                },
+            };
+            let (number, chunk) = (self.lines.count(), self.lines.chunk());
+            let line = &chunk[range.clone()];
+            if place == RecordPlace::CellStart {
+                first = number;
+            }
+            if let Some(delimiter) = self.delimiter {
+                place = place.after_line(line, delimiter);
+            } else if !line.trim_ascii().is_empty() {
+                let line = line.trim_ascii();
+                if !std::mem::replace(&mut self.has_begun, true) && line[0] != b'{' {
+                    return Err(RowsError::not_rows(number, line));
+                }
+                match self.end.take(number, line) {
+                    StreamPart::Row => drop(rows.take(number, line)),
+                    // The part gets another end line, and keeps its number of lines.
+                    StreamPart::End => {
+                        part.extend_from_slice(b"\n");
+                        continue;
+                    }
+                    StreamPart::Incomplete(how) => return RowsError::cut_off(how),
+                }
+            }
+            part.extend_from_slice(&chunk[range.start..chunk.len().min(range.end + 1)]);
         }
-        self.is_feed_left = taken.ends_with(b"\r");
-        taken
-    }
-}
-
-/// Keeps a copy of what is read.
-struct Tee {
-    inner: Box<dyn Read + Send>,
-    read: Arc<Mutex<BytesMut>>,
-}
-
-/// Longest part, with a record that goes beyond it.
-const KEPT_LEN_MAX: usize = (256 << 20) + LINE_LEN_MAX;
-
-impl Read for Tee {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let mut read = lock(&self.read);
-        if read.len() > KEPT_LEN_MAX {
-            return Err(io::Error::other(TooLongError));
+        let end = rows.end_line();
+        if !end.is_empty() && !part.ends_with(b"\n") {
+            part.extend_from_slice(b"\n");
         }
-        let len = self.inner.read(buffer)?;
-        read.extend_from_slice(&buffer[..len]);
-        Ok(len)
+        part.extend_from_slice(end.as_bytes());
+        Ok((part.len() > self.header.len()).then(|| part.freeze()))
     }
-}
-
-fn lock(read: &Mutex<BytesMut>) -> MutexGuard<'_, BytesMut> {
-    read.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::format::Csv;
+    use crate::lines::LineRows;
+    use crate::records::Records;
     use proptest::prelude::*;
+    use std::io;
 
-    fn parts(format: CutFormat, text: &str, len: usize) -> Vec<Bytes> {
+    fn csv() -> RowFormat {
+        RowFormat::Csv(Csv::default())
+    }
+
+    fn parts(format: &RowFormat, text: &str, len: usize) -> Vec<Bytes> {
         let source = Box::new(io::Cursor::new(text.as_bytes().to_vec()));
         let mut cutter = PartCutter::new(format, source).unwrap();
         std::iter::from_fn(|| cutter.next_part(len).unwrap()).collect()
@@ -219,8 +159,12 @@ mod tests {
     #[test]
     fn csv_is_cut_between_records_and_each_part_has_the_header() {
         let text = "pk,v\r\na,\"1\n2\"\r\nb,\"x\"\"\n\"\r\nc,3";
-        let parts = parts(CutFormat::Csv, text, 1);
-        let expected = ["pk,v\na,\"1\n2\"\r", "pk,v\nb,\"x\"\"\n\"\r", "pk,v\nc,3"];
+        let parts = parts(&csv(), text, 1);
+        let expected = [
+            "pk,v\na,\"1\n2\"\r\n",
+            "pk,v\nb,\"x\"\"\n\"\r\n",
+            "pk,v\nc,3",
+        ];
         assert_eq!(parts, expected);
     }
 
@@ -228,17 +172,17 @@ mod tests {
     fn what_has_no_header_is_refused_and_what_has_no_rows_has_no_part() {
         let empty = Box::new(io::Cursor::new(Vec::new()));
         assert!(matches!(
-            PartCutter::new(CutFormat::Csv, empty),
+            PartCutter::new(&csv(), empty),
             Err(RowsError::NoHeader)
         ));
-        assert!(parts(CutFormat::Csv, "pk,v\n", 9).is_empty());
-        assert!(parts(CutFormat::Lines, "", 9).is_empty());
+        assert!(parts(&csv(), "pk,v\n", 9).is_empty());
+        assert!(parts(&RowFormat::Lines, "", 9).is_empty());
     }
 
     proptest! {
         #[test]
-        fn lines_are_all_there_and_whole(text in "[ab\n]{0,40}", len in 1_usize..12) {
-            let parts = parts(CutFormat::Lines, &text, len);
+        fn lines_are_all_there_and_whole(text in "(\\{[ab\n]{0,40})?", len in 1_usize..12) {
+            let parts = parts(&RowFormat::Lines, &text, len);
             prop_assert_eq!(parts.concat(), text.as_bytes());
             for part in parts.iter().rev().skip(1) {
                 prop_assert!(part.ends_with(b"\n") && part.len() >= len);
@@ -249,13 +193,62 @@ mod tests {
         fn records_are_all_there_and_whole(text in "[ab,\n\r\"]{0,40}", len in 1_usize..12) {
             let text = format!("h\n{text}");
             let records = |text: &[u8]| {
-                let mut reader = csv::ReaderBuilder::new().flexible(true).from_reader(text);
-                let records: Vec<ByteRecord> = reader.byte_records().map(Result::unwrap).collect();
-                records
+                let mut records = Records::new(text, b',')?;
+                let mut all = Vec::new();
+                while records.read()? {
+                    let record = &records.record;
+                    let cells = record.cells.iter().map(|cell| record.bytes.slice(cell.range.clone()));
+                    all.push((cells.collect::<Vec<_>>(), record.fault.clone()));
+                }
+                Ok::<_, RowsError>(all)
             };
-            let cut: Vec<ByteRecord> = parts(CutFormat::Csv, &text, len)
-                .iter().flat_map(|part| records(part)).collect();
-            prop_assert_eq!(cut, records(text.as_bytes()));
+            let whole = records(text.as_bytes());
+            let source = Box::new(io::Cursor::new(text.clone().into_bytes()));
+            let mut cutter = PartCutter::new(&csv(), source).unwrap();
+            let parts: Result<Vec<_>, _> =
+                std::iter::from_fn(|| cutter.next_part(len).transpose()).collect();
+            prop_assert_eq!(parts.is_err(), whole.is_err());
+            let (Ok(parts), Ok(whole)) = (parts, whole) else {
+                return Ok(());
+            };
+            let cut = parts.iter().flat_map(|part| records(part).unwrap().split_off(1));
+            prop_assert_eq!(cut.collect::<Vec<_>>(), whole[1..].to_vec());
         }
+    }
+
+    #[test]
+    fn each_part_of_an_export_has_an_end_line_and_as_many_lines_as_the_file() {
+        let row = "{\"pk\":\"a\",\"v\":\"1\",\"version\":7}\n";
+        let end = |rows: u8| format!("{{\"end\":{{\"rows\":{rows}}}}}\n");
+        let text = [&row.repeat(3), &end(3), row, end(1).trim_ascii()].concat();
+        let cut = parts(&RowFormat::Lines, &text, row.len() + 1);
+        let expected = [
+            [&row.repeat(2), &end(2)[..]].concat(),
+            [row, "\n", &end(1)].concat(),
+            [row, "\n", &end(1)].concat(),
+        ];
+        assert_eq!(cut, expected);
+        for part in cut {
+            let rows = LineRows::new(&part[..]);
+            assert!(all(rows).is_ok(), "{part:?}");
+        }
+        for (text, says) in [
+            (row.repeat(2), "no end line"),
+            ([row, &end(2)].concat(), "counts 2 rows, and 1 precede"),
+        ] {
+            let source = Box::new(io::Cursor::new(text.clone().into_bytes()));
+            let mut cutter = PartCutter::new(&RowFormat::Lines, source).unwrap();
+            let error = cutter.next_part(9_999).unwrap_err().to_string();
+            assert!(error.contains(says), "{error}");
+            let error = all(LineRows::new(text.as_bytes())).unwrap_err().to_string();
+            assert!(error.contains(says), "{error}");
+        }
+    }
+
+    fn all(mut rows: LineRows<&[u8]>) -> Result<(), RowsError> {
+        while let Some(row) = rows.next()? {
+            row.unwrap();
+        }
+        Ok(())
     }
 }

@@ -3,6 +3,7 @@
 use std::io;
 
 use crate::format::Coding;
+use crate::row::RejectReason;
 
 /// Why a file or part cannot be read on.
 #[derive(Debug, thiserror::Error)]
@@ -21,6 +22,33 @@ pub enum RowsError {
     /// CSV without a line.
     #[error("it is empty: CSV begins with a line that names the columns")]
     NoHeader,
+    /// The header is not CSV.
+    #[error("its first line names no columns: {0}")]
+    Header(#[source] RejectReason),
+    /// The columns are divided by something else than the delimiter.
+    #[error(
+        "its columns look divided by {0}, and are read as divided by another character: name it with --delimiter (over \
+         HTTP: text/csv; delimiter=…)"
+    )]
+    Delimiter(&'static str),
+    /// Text in UTF-16.
+    #[error(
+        "it looks like UTF-16, and rows are read in UTF-8: convert it with iconv -f utf-16 -t utf-8 FILE"
+    )]
+    Utf16,
+    /// The first line of NDJSON is something else.
+    #[error("line {line} is not a JSON object: '{shown}'. It looks like {kind}")]
+    NotRows {
+        /// The line.
+        line: u64,
+        /// Its first bytes.
+        shown: String,
+        /// Format that the line looks like, with what to do.
+        kind: &'static str,
+    },
+    /// Rows are missing at the end of NDJSON or within.
+    #[error("it is not whole: {0}")]
+    CutOff(String),
     /// The header is not text.
     #[error("its first line is not UTF-8, and so names no columns")]
     HeaderNotText,
@@ -93,10 +121,10 @@ pub(crate) const FIELDS: &str =
 /// Suggests what an unknown column was meant to be.
 fn meant_by(name: &str) -> String {
     let plain = name.trim().to_lowercase();
-    if name.contains([';', '\t']) {
-        "its columns look divided by semicolons or tabs, and only commas divide columns".to_owned()
-    } else if FIELDS.split(", ").any(|field| field == plain) {
-        format!("write '{plain}', without spaces and in small letters")
+    if FIELDS.split(", ").any(|field| field == plain) {
+        format!(
+            "write '{plain}', without spaces and in small letters, or name it with --pk, --sk or --value"
+        )
     } else {
         "name the columns of keys and value with --pk, --sk and --value, or make the value a JSON object of the rest \
          with --value-rest (in a load over HTTP: 'columns')"
@@ -104,7 +132,42 @@ fn meant_by(name: &str) -> String {
     }
 }
 
+/// Bytes that are shown of a line which is no row.
+const SHOWN_LEN: usize = 60;
+
+/// Returns the format that a line looks like which is no object, with what to do.
+pub(crate) fn looks_like(line: &[u8]) -> &'static str {
+    let shown = &line[..line.len().min(SHOWN_LEN)];
+    let has = |byte| shown.contains(&byte);
+    match line.first() {
+        Some(b'[') => "a JSON array; convert it with: jq -c '.[]' FILE",
+        _ if std::str::from_utf8(shown).is_err_and(|error| error.error_len().is_some()) => {
+            "binary data"
+        }
+        _ if has(b';') || has(b'\t') => {
+            "CSV with semicolons or tabs; name its format with --format csv and --delimiter"
+        }
+        _ if has(b',') => "CSV; name its format with --format csv (over HTTP: text/csv)",
+        _ => "text",
+    }
+}
+
 impl RowsError {
+    /// Makes the error of a file whose first line is no object, with the format it looks like.
+    pub fn not_rows(line: u64, bytes: &[u8]) -> Self {
+        let text = String::from_utf8_lossy(&bytes[..bytes.len().min(SHOWN_LEN)]);
+        Self::NotRows {
+            line,
+            shown: text.chars().filter(|one| !one.is_control()).collect(),
+            kind: looks_like(bytes),
+        }
+    }
+
+    /// Makes the error of rows that are missing.
+    pub(crate) const fn cut_off<T>(how: String) -> Result<T, Self> {
+        Err(Self::CutOff(how))
+    }
+
     /// Returns whether what the file or part holds is wrong, so that reading it again changes nothing.
     pub const fn is_of_content(&self) -> bool {
         !matches!(self, Self::Read(_))

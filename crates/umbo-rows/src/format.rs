@@ -4,6 +4,8 @@ use std::fmt;
 
 use umbo_api::loads::LoadColumns;
 
+use crate::dialect::{Dialect, DialectError};
+
 /// First bytes of gzip (RFC 1952) and of a frame of zstd (RFC 8878).
 const GZIP_MAGIC: &[u8] = &[0x1f, 0x8b];
 const ZSTD_MAGIC: &[u8] = &[0x28, 0xb5, 0x2f, 0xfd];
@@ -13,11 +15,28 @@ const ZSTD_MAGIC: &[u8] = &[0x28, 0xb5, 0x2f, 0xfd];
 pub enum RowFormat {
     /// NDJSON: a row a line, as batches and exports have them.
     Lines,
-    /// CSV (RFC 4180) with a header line.
-    Csv(Columns),
+    /// CSV.
+    Csv(Csv),
     /// Parquet.
-    #[cfg(feature = "parquet")]
     Parquet(Columns),
+}
+
+/// Which columns of CSV are what, and how it is written.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Csv {
+    /// Which columns are what.
+    pub columns: Columns,
+    /// How it is written.
+    pub dialect: Dialect,
+}
+
+impl From<Columns> for Csv {
+    fn from(columns: Columns) -> Self {
+        Self {
+            columns,
+            dialect: Dialect::default(),
+        }
+    }
 }
 
 /// A format cannot be read.
@@ -26,9 +45,9 @@ pub enum FormatError {
     /// A media type of no format.
     #[error("'{0}' is none of {MEDIA_TYPES}")]
     UnknownMediaType(String),
-    /// The program was built without the feature `parquet`.
-    #[error("this program is built without Parquet: convert the file to CSV or NDJSON")]
-    ParquetNotBuilt,
+    /// CSV that is not written as it is read.
+    #[error(transparent)]
+    Dialect(#[from] DialectError),
     /// A content coding of no decoder.
     #[error("'{0}' is none of gzip, zstd and identity")]
     UnknownCoding(String),
@@ -38,45 +57,36 @@ pub enum FormatError {
 pub const MEDIA_TYPES: &str = "application/x-ndjson, text/csv and application/vnd.apache.parquet";
 
 impl RowFormat {
-    /// Returns the format of a media type; parameters do not count. `columns` are those of CSV and Parquet.
+    /// Returns the format of a media type, whose parameters say how CSV is written. `columns` are those of CSV and
+    /// Parquet.
     pub fn from_content_type(media_type: &str, columns: &Columns) -> Result<Self, FormatError> {
-        let essence = media_type.split(';').next().unwrap_or_default().trim();
+        let (essence, parameters) = media_type.split_once(';').unwrap_or((media_type, ""));
+        let essence = essence.trim();
         match essence.to_ascii_lowercase().as_str() {
             "application/x-ndjson" | "application/ndjson" | "application/jsonl" => Ok(Self::Lines),
-            "text/csv" => Ok(Self::Csv(columns.clone())),
-            "application/vnd.apache.parquet" => Self::parquet(columns),
+            "text/csv" => Ok(Self::Csv(Csv {
+                columns: columns.clone(),
+                dialect: Dialect::from_parameters(parameters)?,
+            })),
+            "application/vnd.apache.parquet" => Ok(Self::Parquet(columns.clone())),
             _ => Err(FormatError::UnknownMediaType(essence.to_owned())),
         }
-    }
-
-    /// Returns Parquet, where it is built in.
-    #[cfg(feature = "parquet")]
-    pub fn parquet(columns: &Columns) -> Result<Self, FormatError> {
-        Ok(Self::Parquet(columns.clone()))
-    }
-
-    /// Returns Parquet, where it is built in.
-    #[cfg(not(feature = "parquet"))]
-    pub fn parquet(_: &Columns) -> Result<Self, FormatError> {
-        Err(FormatError::ParquetNotBuilt)
     }
 
     /// Returns whether its rows are read from the first byte of a file to the last one.
     pub const fn is_read_in_order(&self) -> bool {
         match self {
             Self::Lines | Self::Csv(_) => true,
-            #[cfg(feature = "parquet")]
             Self::Parquet(_) => false,
         }
     }
 
-    /// Returns the media type.
-    pub const fn content_type(&self) -> &'static str {
+    /// Returns the media type, with how CSV is written.
+    pub fn content_type(&self) -> String {
         match self {
-            Self::Lines => "application/x-ndjson",
-            Self::Csv(_) => "text/csv",
-            #[cfg(feature = "parquet")]
-            Self::Parquet(_) => "application/vnd.apache.parquet",
+            Self::Lines => "application/x-ndjson".to_owned(),
+            Self::Csv(csv) => format!("text/csv{}", csv.dialect.parameters()),
+            Self::Parquet(_) => "application/vnd.apache.parquet".to_owned(),
         }
     }
 }
@@ -163,13 +173,43 @@ mod tests {
         assert_eq!(of("application/x-ndjson"), Ok(RowFormat::Lines));
         assert_eq!(
             of("Text/CSV; charset=utf-8"),
-            Ok(RowFormat::Csv(columns.clone()))
+            Ok(RowFormat::Csv(Csv::default()))
         );
         let unknown = of("text/plain").unwrap_err().to_string();
         assert!(
             unknown.contains("'text/plain'") && unknown.contains("text/csv"),
             "{unknown}"
         );
+        for (media_type, canonical) in [
+            ("text/csv;delimiter=\";\"", "text/csv; delimiter=\";\""),
+            (
+                "text/csv; header=present; delimiter=tab",
+                "text/csv; delimiter=\"tab\"",
+            ),
+            (
+                "text/csv; null=\\N; header=absent; columns=\"pk,v\"",
+                "text/csv; null=\"\\\\N\"; columns=\"pk,v\"",
+            ),
+            ("text/csv; null=\"\"", "text/csv; null=\"\""),
+            (
+                "text/csv; null=\"a;\\\"b\"; x=y",
+                "text/csv; null=\"a;\\\"b\"",
+            ),
+        ] {
+            let format = of(media_type).unwrap();
+            assert_eq!(format.content_type(), canonical);
+            assert_eq!(of(canonical), Ok(format), "{canonical}");
+        }
+        for (media_type, says) in [
+            ("text/csv; charset=latin1", "'latin1'"),
+            ("text/csv; header=absent", "names of its columns"),
+            ("text/csv; delimiter=x", "is 'x', expected"),
+            ("text/csv; delimiter=\"\\\"\"", "is '\"', expected"),
+            ("text/csv; delimiter=", "is '', expected"),
+        ] {
+            let error = of(media_type).unwrap_err().to_string();
+            assert!(error.contains(says), "{media_type}: {error}");
+        }
         for coding in [Coding::Identity, Coding::Gzip, Coding::Zstd] {
             assert_eq!(
                 Coding::from_content_encoding(&coding.to_string()),

@@ -10,28 +10,33 @@
 
 mod csv_rows;
 mod cut;
+mod dialect;
+mod end_lines;
 mod error;
 mod export_columns;
 mod format;
 pub mod line;
 mod line_error;
 mod lines;
-#[cfg(feature = "parquet")]
+mod parquet_nested;
+mod parquet_pages;
 mod parquet_rows;
-#[cfg(feature = "parquet")]
 mod parquet_type;
-#[cfg(feature = "parquet")]
 mod parquet_writer;
 mod reader;
+mod records;
 mod row;
 mod scan;
 pub mod source;
 mod table;
+mod text_lines;
 mod writer;
 
-pub use cut::{CutFormat, PartCutter};
+pub use cut::PartCutter;
+pub use dialect::{Dialect, DialectError};
+pub use end_lines::{EndCheck, StreamPart};
 pub use error::RowsError;
-pub use format::{Coding, Columns, FormatError, MEDIA_TYPES, RowFormat};
+pub use format::{Coding, Columns, Csv, FormatError, MEDIA_TYPES, RowFormat};
 pub use line::{LineChange, ParsedLine};
 pub use line_error::LineError;
 pub use reader::RowReader;

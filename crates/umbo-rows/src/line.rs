@@ -15,6 +15,7 @@ use umbo_api::path::KeyEncoding;
 use umbo_api::row::{EXPIRES_AT_MS, RowFieldError, RowFields, ValueField, is_content_field};
 use umbo_types::{Key, Timestamp, Value};
 
+use crate::error::looks_like;
 use crate::line_error::LineError;
 use crate::row::{Expiry, LoadChange, LoadRow};
 use crate::scan;
@@ -82,8 +83,12 @@ pub(crate) fn read(line: &[u8]) -> Result<WriteLine<'_>, LineError> {
         return Ok(line);
     }
     // An array of the same values in their order is none, whatever serde says.
-    if line.trim_ascii_start().first() == Some(&b'[') {
-        return Err(LineError::Json("expected an object, not a list".to_owned()));
+    let begin = line.trim_ascii_start();
+    if begin.first().is_some_and(|&byte| byte != b'{') {
+        let kind = looks_like(begin);
+        return Err(LineError::Json(format!(
+            "expected an object, and it looks like {kind}"
+        )));
     }
     serde_json::from_slice(line).map_err(|error| refusal(line, &error))
 }
@@ -229,7 +234,7 @@ mod tests {
     #[test]
     fn what_is_wrong_with_a_line_is_named() {
         for (line, says) in [
-            ("[]", "not a list"),
+            ("[]", "a JSON array"),
             ("{", "EOF"),
             (r#"{"pk":"a","v":"x","w":1}"#, "unknown field `w`"),
             (r#"{"pk":"a","pk":"b","v":"x"}"#, "duplicate field `pk`"),

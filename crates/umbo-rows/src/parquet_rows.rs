@@ -1,4 +1,4 @@
-//! Parquet: columns in, rows out. Flat columns only. Holds a batch of rows and the pages that they lie in.
+//! Parquet: columns in, rows out. Holds a batch of rows and the pages that they lie in.
 //!
 //! The library decodes what a stranger has written: it is called behind `catch_unwind`, and a page or a footer that
 //! says that it is larger than the bounds here is refused before memory is taken for it.
@@ -8,17 +8,19 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
-use parquet::column::reader::{ColumnReader, ColumnReaderImpl};
+use parquet::basic::Repetition;
+use parquet::column::reader::{ColumnReader, ColumnReaderImpl, get_column_reader};
 use parquet::data_type::DataType;
 use parquet::errors::ParquetError;
 use parquet::file::reader::{ChunkReader, FileReader as _, Length, SerializedFileReader};
 use parquet::schema::types::Type;
 
-use crate::csv_rows::excerpt;
 use crate::error::RowsError;
 use crate::format::Columns;
+use crate::parquet_nested::{ColumnNode, LeafRun};
+use crate::parquet_pages::{BoundedPages, PageBudget};
 use crate::parquet_type::{ColumnKind, ToCell};
-use crate::row::{ReadRow, RejectReason, RejectedRow};
+use crate::row::{EXCERPT_LEN_MAX, ReadRow, RejectReason, RejectedRow};
 use crate::source::ReadSeek;
 use crate::table::{Cell, Cells, Table};
 
@@ -28,6 +30,10 @@ const PAGE_LEN_MAX: u64 = 64 << 20;
 const FOOTER_LEN_MAX: u64 = 16 << 20;
 /// Bytes of values that a batch of rows is to hold.
 const BATCH_BYTES: u64 = 2 << 20;
+/// Most bytes of values that a batch may hold, whatever the footer says of them.
+const BATCH_LEN_MAX: usize = 256 << 20;
+/// Bytes that a value of a nested column takes at least, with its levels.
+const NESTED_CELL_LEN: i64 = 48;
 /// Most rows of a batch.
 const BATCH_ROWS_MAX: u64 = 1_024;
 /// Bytes of the header of a page that have its type and length: two fields of at most six bytes.
@@ -41,10 +47,11 @@ pub(crate) struct ParquetRows {
     file: SerializedFileReader<Chunks>,
     chunks: Chunks,
     table: Table,
-    /// The columns that are read: their index, the index of their leaf, their type.
-    columns: Vec<(usize, usize, ColumnKind)>,
+    columns: Vec<ReadColumn>,
+    budget: Arc<PageBudget>,
     /// Row groups that are read or being read.
     groups: usize,
+    /// Readers of the leaves of the columns, in order.
     readers: Vec<ColumnReader>,
     /// Rows of the present group that are not in a batch yet.
     left: u64,
@@ -56,6 +63,16 @@ pub(crate) struct ParquetRows {
     len: usize,
     /// Rows so far.
     row: u64,
+}
+
+/// A column that is read.
+struct ReadColumn {
+    column: usize,
+    /// The first leaf, and how values of the leaves become cells.
+    leaf: usize,
+    kinds: Vec<ColumnKind>,
+    /// Parts of a nested column.
+    node: Option<ColumnNode>,
 }
 
 impl ParquetRows {
@@ -71,11 +88,24 @@ impl ParquetRows {
         let fields = descriptor.root_schema().get_fields();
         let names = fields.iter().map(|field| field.name().as_bytes());
         let table = Table::new(names, columns)?;
-        let mut used = Vec::new();
-        let mut leaf = 0;
+        let (mut used, read, mut leaf) = (Vec::new(), table.read(), 0);
         for (column, field) in fields.iter().enumerate() {
-            if table.is_read(column) {
-                used.push((column, leaf, ColumnKind::of(field, table.is_key(column))?));
+            if read[column] {
+                let (is_key, mut kinds, mut node) = (table.is_key(column), Vec::new(), None);
+                let is_repeated = field.get_basic_info().repetition() == Repetition::REPEATED;
+                if field.is_primitive() && !is_repeated {
+                    kinds.push(ColumnKind::of_leaf(field, is_key)?);
+                } else if is_key {
+                    return Err(ColumnKind::refusal(field, true));
+                } else {
+                    node = Some(ColumnNode::of(field, (0, 0), &mut kinds)?);
+                }
+                used.push(ReadColumn {
+                    column,
+                    leaf,
+                    kinds,
+                    node,
+                });
             }
             leaf += leaves(field);
         }
@@ -85,6 +115,7 @@ impl ParquetRows {
             chunks,
             table,
             columns: used,
+            budget: Arc::default(),
             groups: 0,
             readers: Vec::new(),
             left: 0,
@@ -134,10 +165,22 @@ impl ParquetRows {
             self.open_group()?;
         }
         let rows = self.left.min(self.batch_rows) as usize;
-        for ((column, _, kind), reader) in self.columns.iter().zip(&mut self.readers) {
-            let cells = &mut self.batch[*column];
+        self.budget.begin_batch();
+        let (mut readers, mut room) = (self.readers.iter_mut(), BATCH_LEN_MAX);
+        for column in &self.columns {
+            let cells = &mut self.batch[column.column];
             cells.clear();
-            read_cells(reader, *kind, rows, cells)?;
+            let leaves = column.kinds.iter().zip(&mut readers);
+            let runs = leaves.map(|(kind, reader)| read_leaf(reader, *kind, rows, &mut room));
+            let mut runs = runs.collect::<Result<Vec<_>, _>>()?;
+            match &column.node {
+                Some(node) => node.cells(&mut runs, rows, cells)?,
+                None => runs[0].flat_cells(cells),
+            }
+            if cells.len() != rows {
+                let message = "a column has another number of values than its row group has rows";
+                return Err(ParquetError::General(message.to_owned()));
+            }
         }
         self.left -= rows as u64;
         self.len = rows;
@@ -150,10 +193,28 @@ impl ParquetRows {
         self.left = u64::try_from(group.metadata().num_rows())?;
         self.readers.clear();
         let mut bytes = 0;
-        for &(_, leaf, _) in &self.columns {
-            let len = group.metadata().column(leaf).uncompressed_size();
-            bytes += u64::try_from(len).unwrap_or_default();
-            self.readers.push(group.get_column_reader(leaf)?);
+        for column in &self.columns {
+            for leaf in column.leaf..column.leaf + column.kinds.len() {
+                let chunk = group.metadata().column(leaf);
+                // Repeated values are short on the disk, and each is a cell.
+                let values = chunk.num_values().saturating_mul(NESTED_CELL_LEN);
+                let len = chunk.uncompressed_size();
+                let len = if column.node.is_some() {
+                    len.max(values)
+                } else {
+                    len
+                };
+                bytes += u64::try_from(len).unwrap_or_default();
+                let pages = BoundedPages {
+                    inner: group.get_column_page_reader(leaf)?,
+                    budget: Arc::clone(&self.budget),
+                    is_nested: column.node.is_some(),
+                    held: [0; 2],
+                };
+                let descriptor = chunk.column_descr_ptr();
+                self.readers
+                    .push(get_column_reader(descriptor, Box::new(pages)));
+            }
         }
         let row_bytes = bytes / self.left.max(1) + 1;
         self.batch_rows = (BATCH_BYTES / row_bytes).clamp(1, BATCH_ROWS_MAX);
@@ -169,25 +230,21 @@ fn leaves(field: &Type) -> usize {
     field.get_fields().iter().map(|field| leaves(field)).sum()
 }
 
-fn read_cells(
+fn read_leaf(
     reader: &mut ColumnReader,
     kind: ColumnKind,
     rows: usize,
-    cells: &mut Vec<Cell>,
-) -> Result<(), ParquetError> {
+    room: &mut usize,
+) -> Result<LeafRun, ParquetError> {
     match reader {
-        ColumnReader::BoolColumnReader(reader) => read_typed(reader, kind, rows, cells),
-        ColumnReader::Int32ColumnReader(reader) => read_typed(reader, kind, rows, cells),
-        ColumnReader::Int64ColumnReader(reader) => read_typed(reader, kind, rows, cells),
-        ColumnReader::FloatColumnReader(reader) => read_typed(reader, kind, rows, cells),
-        ColumnReader::DoubleColumnReader(reader) => read_typed(reader, kind, rows, cells),
-        ColumnReader::ByteArrayColumnReader(reader) => read_typed(reader, kind, rows, cells),
-        ColumnReader::FixedLenByteArrayColumnReader(reader) => {
-            read_typed(reader, kind, rows, cells)
-        }
-        ColumnReader::Int96ColumnReader(_) => Err(ParquetError::General(
-            "a column of INT96 is not read".to_owned(),
-        )),
+        ColumnReader::BoolColumnReader(reader) => read_typed(reader, kind, rows, room),
+        ColumnReader::Int32ColumnReader(reader) => read_typed(reader, kind, rows, room),
+        ColumnReader::Int64ColumnReader(reader) => read_typed(reader, kind, rows, room),
+        ColumnReader::FloatColumnReader(reader) => read_typed(reader, kind, rows, room),
+        ColumnReader::DoubleColumnReader(reader) => read_typed(reader, kind, rows, room),
+        ColumnReader::ByteArrayColumnReader(reader) => read_typed(reader, kind, rows, room),
+        ColumnReader::FixedLenByteArrayColumnReader(reader) => read_typed(reader, kind, rows, room),
+        ColumnReader::Int96ColumnReader(reader) => read_typed(reader, kind, rows, room),
     }
 }
 
@@ -195,36 +252,36 @@ fn read_typed<T: DataType>(
     reader: &mut ColumnReaderImpl<T>,
     kind: ColumnKind,
     rows: usize,
-    cells: &mut Vec<Cell>,
-) -> Result<(), ParquetError>
+    room: &mut usize,
+) -> Result<LeafRun, ParquetError>
 where
     T::T: ToCell,
 {
-    let (mut levels, mut values) = (Vec::new(), Vec::new());
-    let (records, _, _) = reader.read_records(rows, Some(&mut levels), None, &mut values)?;
+    let (mut defined, mut repeated, mut values) = (Vec::new(), Vec::new(), Vec::new());
+    let (records, _, _) =
+        reader.read_records(rows, Some(&mut defined), Some(&mut repeated), &mut values)?;
     if records != rows {
         let message = "a column has fewer values than its row group has rows";
         return Err(ParquetError::General(message.to_owned()));
     }
-    let mut values = values.into_iter();
-    if levels.is_empty() {
-        cells.extend(values.by_ref().map(|value| value.to_cell(kind)));
-    } else {
-        let value = |values: &mut std::vec::IntoIter<T::T>| {
-            values
-                .next()
-                .map_or(Cell::Null, |value| value.to_cell(kind))
-        };
-        cells.extend(levels.iter().map(|&level| match level {
-            0 => Cell::Null,
-            _ => value(&mut values),
-        }));
+    let mut cells = Vec::with_capacity(values.len());
+    for value in values {
+        let cell = value.to_cell(kind);
+        *room = room.checked_sub(cell.len()).ok_or_else(|| {
+            let mib = BATCH_LEN_MAX >> 20;
+            ParquetError::General(format!("{rows} of its rows have more than {mib} MiB"))
+        })?;
+        cells.push(cell);
     }
-    if cells.len() == rows {
-        return Ok(());
-    }
-    let message = "a column has another number of values than its row group has rows";
-    Err(ParquetError::General(message.to_owned()))
+    // A level that all entries have is not stored.
+    let len = defined.len().max(repeated.len()).max(cells.len());
+    defined.resize(len, 0);
+    repeated.resize(len, 0);
+    let levels: Vec<_> = defined.into_iter().zip(repeated).collect();
+    Ok(LeafRun {
+        levels: levels.into_iter(),
+        cells: cells.into_iter(),
+    })
 }
 
 /// A row of a batch.
@@ -250,9 +307,9 @@ impl Cells for BatchRow<'_> {
 }
 
 impl BatchRow<'_> {
-    fn excerpt(&self, columns: &[(usize, usize, ColumnKind)]) -> Bytes {
-        let cells = columns.iter().filter_map(|(column, _, _)| {
-            let cell = self.batch[*column].get(self.row)?;
+    fn excerpt(&self, columns: &[ReadColumn]) -> Bytes {
+        let cells = columns.iter().filter_map(|column| {
+            let cell = self.batch[column.column].get(self.row)?;
             Some(cell.clone().into_bytes().unwrap_or_default())
         });
         let cells: Vec<Bytes> = cells.collect();
@@ -423,4 +480,21 @@ impl Read for OffsetReader {
         self.at += len as u64;
         Ok(len)
     }
+}
+
+/// Returns cells as CSV, cut to the bytes that are kept of a rejected row.
+fn excerpt<'a>(cells: impl Iterator<Item = &'a [u8]>) -> Bytes {
+    let mut left = EXCERPT_LEN_MAX;
+    let kept = cells.map_while(|cell| {
+        let kept = &cell[..cell.len().min(left)];
+        let is_left = left > 0;
+        left = left.saturating_sub(cell.len() + 1);
+        is_left.then_some(kept)
+    });
+    let mut writer = csv::WriterBuilder::new().from_writer(Vec::new());
+    // A vector takes every write.
+    let _ = writer.write_record(kept);
+    let mut bytes = writer.into_inner().unwrap_or_default();
+    bytes.truncate(bytes.trim_ascii_end().len().min(EXCERPT_LEN_MAX));
+    bytes.into()
 }

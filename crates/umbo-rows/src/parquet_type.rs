@@ -8,10 +8,14 @@ use crate::error::RowsError;
 use crate::table::Cell;
 
 /// What keys can be.
-const KEYS: &str = "text, binary, a whole number, a UUID, a date or a time stamp";
+const KEYS: &str = "text, binary, a whole number, a decimal, a UUID, a date or a time stamp";
 /// What other columns can be.
-const VALUES: &str = "text, binary, a number, a boolean, a UUID, a date or a time stamp";
+const VALUES: &str = "text, binary, a number, a boolean, a UUID, a date, a time stamp, or a list, map or group of them";
 const DAY_SECONDS: i64 = 86_400;
+/// Most digits of a decimal, which 16 bytes can hold; other engines have no more.
+const DECIMAL_DIGITS_MAX: i32 = 38;
+/// The first day of 1970 in the Julian count, as INT96 counts days.
+const JULIAN_EPOCH_DAY: i64 = 2_440_588;
 
 /// How values of a column become cells.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,6 +30,11 @@ pub(crate) enum ColumnKind {
     Plain,
     /// A whole number without a sign.
     Unsigned,
+    /// A whole number with a point before its last digits.
+    Decimal {
+        /// Digits after the point.
+        scale: usize,
+    },
     /// Days since the epoch, as `YYYY-MM-DD`.
     Date,
     /// Parts of a second since the epoch, as `YYYY-MM-DDThh:mm:ss.fffZ`; without the `Z` where it is local time.
@@ -40,27 +49,32 @@ pub(crate) enum ColumnKind {
 }
 
 impl ColumnKind {
-    /// Returns how a column is read, or refuses its type by name.
-    pub(crate) fn of(field: &Type, is_key: bool) -> Result<Self, RowsError> {
-        let refuse = || RowsError::UnsupportedType {
+    /// Makes the error of a column whose type is not read.
+    pub(crate) fn refusal(field: &Type, is_key: bool) -> RowsError {
+        RowsError::UnsupportedType {
             column: field.name().to_owned(),
             found: name(field),
             role: if is_key { "a key" } else { "a value" },
             expected: if is_key { KEYS } else { VALUES },
-        };
-        let info = field.get_basic_info();
-        let is_repeated =
-            info.has_repetition() && info.repetition() == parquet::basic::Repetition::REPEATED;
-        if !field.is_primitive() || is_repeated {
-            return Err(refuse());
         }
-        let kind = Self::of_primitive(
-            field.get_physical_type(),
-            info.logical_type_ref(),
-            info.converted_type(),
-        );
+    }
+
+    /// Returns how the values of a leaf are read, or refuses its type by name.
+    pub(crate) fn of_leaf(field: &Type, is_key: bool) -> Result<Self, RowsError> {
+        let refuse = || Self::refusal(field, is_key);
+        let info = field.get_basic_info();
+        let physical = field.get_physical_type();
+        let is_decimal = matches!(info.logical_type_ref(), Some(LogicalType::Decimal(_)))
+            || info.converted_type() == ConvertedType::DECIMAL;
+        let kind = match usize::try_from(field.get_scale()) {
+            Ok(scale) if is_decimal && field.get_precision() <= DECIMAL_DIGITS_MAX => {
+                Some(Self::Decimal { scale })
+            }
+            _ if is_decimal => None,
+            _ => Self::of_primitive(physical, info.logical_type_ref(), info.converted_type()),
+        };
         let is_float = matches!(
-            field.get_physical_type(),
+            physical,
             PhysicalType::FLOAT | PhysicalType::DOUBLE | PhysicalType::BOOLEAN
         );
         kind.filter(|_| !(is_key && is_float)).ok_or_else(refuse)
@@ -97,6 +111,7 @@ impl ColumnKind {
                 None,
                 ConvertedType::UTF8 | ConvertedType::ENUM | ConvertedType::JSON,
             ) => Self::Text,
+            (PhysicalType::INT96, _, _) => timestamp(&TimeUnit::NANOS, true),
             (PhysicalType::BYTE_ARRAY, Some(LogicalType::Bson), _)
             | (PhysicalType::BYTE_ARRAY, None, ConvertedType::NONE | ConvertedType::BSON)
             | (PhysicalType::FIXED_LEN_BYTE_ARRAY, None, ConvertedType::NONE) => Self::Binary,
@@ -189,23 +204,14 @@ impl ToCell for i64 {
         match kind {
             ColumnKind::Unsigned => Cell::Plain(self.cast_unsigned().to_string()),
             ColumnKind::Date => Cell::Text(date(self).into()),
+            ColumnKind::Decimal { scale } => decimal(self.into(), scale),
             ColumnKind::Timestamp {
                 per_second,
                 digits,
                 is_utc,
             } => {
                 let (seconds, part) = (self.div_euclid(per_second), self.rem_euclid(per_second));
-                let (day, second) = (
-                    seconds.div_euclid(DAY_SECONDS),
-                    seconds.rem_euclid(DAY_SECONDS),
-                );
-                let (hour, minute) = (second / 3_600, second / 60 % 60);
-                let (date, second) = (date(day), second % 60);
-                let zone = if is_utc { "Z" } else { "" };
-                Cell::Text(
-                    format!("{date}T{hour:02}:{minute:02}:{second:02}.{part:0digits$}{zone}")
-                        .into(),
-                )
+                time_stamp(seconds, part, digits, is_utc)
             }
             _ => Cell::Plain(self.to_string()),
         }
@@ -226,7 +232,6 @@ impl ToCell for f64 {
 
 impl ToCell for ByteArray {
     fn to_cell(self, kind: ColumnKind) -> Cell {
-        // A slice of its page.
         let bytes = bytes::Bytes::copy_from_slice(self.data());
         match kind {
             ColumnKind::Text => Cell::Text(bytes),
@@ -244,6 +249,15 @@ impl ToCell for ByteArray {
                     });
                 Cell::Text(digits.into())
             }
+            ColumnKind::Decimal { scale } if bytes.len() <= 16 => {
+                let sign = bytes
+                    .first()
+                    .map_or(0, |byte| i128::from(byte.cast_signed() >> 7));
+                let number = bytes
+                    .iter()
+                    .fold(sign, |number, &byte| (number << 8) | i128::from(byte));
+                decimal(number, scale)
+            }
             _ => Cell::Binary(bytes),
         }
     }
@@ -257,8 +271,37 @@ impl ToCell for FixedLenByteArray {
 
 impl ToCell for Int96 {
     fn to_cell(self, _: ColumnKind) -> Cell {
-        Cell::Null
+        let [low, high, day] = *self.data() else {
+            return Cell::Null;
+        };
+        let nanos = (i64::from(high) << 32) | i64::from(low);
+        let seconds = (i64::from(day) - JULIAN_EPOCH_DAY) * DAY_SECONDS;
+        let (second, part) = (
+            nanos.div_euclid(1_000_000_000),
+            nanos.rem_euclid(1_000_000_000),
+        );
+        time_stamp(seconds + second, part, 9, true)
     }
+}
+
+fn decimal(number: i128, scale: usize) -> Cell {
+    let (sign, digits) = (if number < 0 { "-" } else { "" }, number.unsigned_abs());
+    let digits = format!("{digits:0width$}", width = scale + 1);
+    let (whole, part) = digits.split_at(digits.len() - scale);
+    let point = if part.is_empty() { "" } else { "." };
+    Cell::Plain(format!("{sign}{whole}{point}{part}"))
+}
+
+/// Makes the cell of a number of seconds since 1970 and a part of one with this many digits.
+fn time_stamp(seconds: i64, part: i64, digits: usize, is_utc: bool) -> Cell {
+    let (day, second) = (
+        seconds.div_euclid(DAY_SECONDS),
+        seconds.rem_euclid(DAY_SECONDS),
+    );
+    let (hour, minute) = (second / 3_600, second / 60 % 60);
+    let (date, second) = (date(day), second % 60);
+    let zone = if is_utc { "Z" } else { "" };
+    Cell::Text(format!("{date}T{hour:02}:{minute:02}:{second:02}.{part:0digits$}{zone}").into())
 }
 
 /// Returns a day as `YYYY-MM-DD`, by the algorithm `civil_from_days` of Howard Hinnant ("chrono-Compatible Low-Level

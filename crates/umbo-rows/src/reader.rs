@@ -6,7 +6,6 @@ use crate::csv_rows::CsvRows;
 use crate::error::RowsError;
 use crate::format::{Coding, RowFormat};
 use crate::lines::LineRows;
-#[cfg(feature = "parquet")]
 use crate::parquet_rows::ParquetRows;
 use crate::row::ReadRow;
 use crate::source::{self, ReadSeek, Text};
@@ -20,8 +19,7 @@ pub struct RowReader {
 
 enum FormatRows {
     Lines(LineRows<Text>),
-    Csv(Box<CsvRows>),
-    #[cfg(feature = "parquet")]
+    Csv(Box<CsvRows<Text>>),
     Parquet(Box<ParquetRows>),
 }
 
@@ -42,7 +40,6 @@ impl RowReader {
         mut source: Box<dyn ReadSeek + Send>,
     ) -> Result<Self, RowsError> {
         match format {
-            #[cfg(feature = "parquet")]
             RowFormat::Parquet(columns) if coding == Coding::Identity => {
                 let rows = FormatRows::Parquet(Box::new(ParquetRows::new(source, columns)?));
                 let has_ended = false;
@@ -61,7 +58,6 @@ impl RowReader {
         coding: Coding,
         source: Box<dyn Read + Send>,
     ) -> Result<Self, RowsError> {
-        #[cfg(feature = "parquet")]
         if matches!(format, RowFormat::Parquet(_)) {
             return Err(match coding {
                 Coding::Identity => RowsError::NeedsSeek,
@@ -76,8 +72,7 @@ impl RowReader {
         let source = source::without_mark(source)?;
         let rows = match format {
             RowFormat::Lines => FormatRows::Lines(LineRows::new(source)),
-            RowFormat::Csv(columns) => FormatRows::Csv(Box::new(CsvRows::new(source, columns)?)),
-            #[cfg(feature = "parquet")]
+            RowFormat::Csv(csv) => FormatRows::Csv(Box::new(CsvRows::new(source, csv)?)),
             RowFormat::Parquet(_) => return Err(RowsError::NeedsSeek),
         };
         let has_ended = false;
@@ -91,7 +86,6 @@ impl RowReader {
         match &self.rows {
             FormatRows::Lines(rows) => rows.line(),
             FormatRows::Csv(rows) => rows.line(),
-            #[cfg(feature = "parquet")]
             FormatRows::Parquet(rows) => rows.row(),
         }
     }
@@ -107,7 +101,6 @@ impl Iterator for RowReader {
         let next = match &mut self.rows {
             FormatRows::Lines(rows) => rows.next(),
             FormatRows::Csv(rows) => rows.next(),
-            #[cfg(feature = "parquet")]
             FormatRows::Parquet(rows) => rows.next(),
         };
         self.has_ended = !matches!(next, Ok(Some(_)));

@@ -75,7 +75,7 @@ pub struct RejectedRow {
     pub line: u64,
     /// Why it is not taken.
     pub reason: RejectReason,
-    /// Bytes of the row, at most 4 KiB of them; of CSV and Parquet its cells as CSV.
+    /// Bytes of the row, at most 4 KiB of them; of Parquet its cells as CSV.
     pub bytes: Bytes,
 }
 
@@ -91,9 +91,16 @@ pub enum RejectReason {
     /// A line of more than 16 MiB.
     #[error("with its newline, the line is longer than {LINE_MIB_MAX} MiB")]
     TooLong,
-    /// The line with which a stream of rows ended that has failed.
-    #[error("its stream ended with this error: rows after it are missing")]
-    StreamError,
+    /// A record that is not CSV as RFC 4180 has it.
+    #[error(
+        "cell {cell} is not CSV: {what} (a cell with quotes stands in quotes, and each quote within is doubled)"
+    )]
+    Quotes {
+        /// Number of the cell, from 1.
+        cell: usize,
+        /// Rule that the cell breaks.
+        what: &'static str,
+    },
     /// A row with a condition.
     #[error("a row of a load has no condition")]
     Condition,

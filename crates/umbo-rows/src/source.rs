@@ -4,7 +4,7 @@ use std::io::{self, BufReader, Chain, Cursor, Read, Seek};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::error::CodingError;
+use crate::error::{CodingError, RowsError};
 use crate::format::Coding;
 
 /// Bytes of one read.
@@ -53,14 +53,21 @@ pub fn detected(mut raw: impl Read + Send + 'static) -> io::Result<(Coding, Box<
 /// Decoded bytes without a byte order mark.
 pub(crate) type Text = Chain<Cursor<Vec<u8>>, Box<dyn Read + Send>>;
 
-/// Returns a reader without the byte order mark at the beginning.
-pub(crate) fn without_mark(mut raw: Box<dyn Read + Send>) -> io::Result<Text> {
+/// Returns a reader without the byte order mark at the beginning. Text in UTF-16 is refused.
+pub(crate) fn without_mark(mut raw: Box<dyn Read + Send>) -> Result<Text, RowsError> {
     let mut head = Vec::with_capacity(BYTE_ORDER_MARK.len());
     raw.by_ref()
         .take(BYTE_ORDER_MARK.len() as u64)
         .read_to_end(&mut head)?;
     if head == BYTE_ORDER_MARK {
         head.clear();
+    }
+    // Rows begin with characters of ASCII, which have a zero byte there.
+    if matches!(
+        head[..],
+        [0xff, 0xfe, ..] | [0xfe, 0xff, ..] | [0, _, ..] | [_, 0, ..]
+    ) {
+        return Err(RowsError::Utf16);
     }
     Ok(Cursor::new(head).chain(raw))
 }
@@ -126,7 +133,6 @@ impl Read for CodingReader {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::error::RowsError;
     use std::io::Write as _;
 
     fn read_all(bytes: Vec<u8>) -> io::Result<Vec<u8>> {

@@ -7,7 +7,6 @@ use umbo_api::batch::WriteLine;
 use crate::error::RowsError;
 use crate::export_columns::{COLUMNS, texts};
 use crate::line;
-#[cfg(feature = "parquet")]
 use crate::parquet_writer::ParquetWriter;
 
 /// A format that rows are written in, besides NDJSON.
@@ -16,7 +15,6 @@ pub enum TableFormat {
     /// CSV (RFC 4180) with a header line.
     Csv,
     /// Parquet, its pages compressed with zstd.
-    #[cfg(feature = "parquet")]
     Parquet,
 }
 
@@ -27,7 +25,6 @@ pub struct TableWriter<W: Write + Send> {
 
 enum TableEncoder<W: Write + Send> {
     Csv(Box<csv::Writer<W>>),
-    #[cfg(feature = "parquet")]
     Parquet(Box<ParquetWriter<W>>),
 }
 
@@ -48,7 +45,6 @@ impl<W: Write + Send> TableWriter<W> {
                 }
                 TableEncoder::Csv(Box::new(writer))
             }
-            #[cfg(feature = "parquet")]
             TableFormat::Parquet => TableEncoder::Parquet(Box::new(ParquetWriter::new(out)?)),
         };
         Ok(Self { table })
@@ -62,7 +58,6 @@ impl<W: Write + Send> TableWriter<W> {
         })?;
         match &mut self.table {
             TableEncoder::Csv(writer) => write_csv(writer, &row),
-            #[cfg(feature = "parquet")]
             TableEncoder::Parquet(writer) => writer.write(&row),
         }
     }
@@ -74,7 +69,6 @@ impl<W: Write + Send> TableWriter<W> {
                 let out = writer.into_inner();
                 out.map_err(|error| RowsError::Read(error.into_error()))
             }
-            #[cfg(feature = "parquet")]
             TableEncoder::Parquet(writer) => writer.finish(),
         }
     }

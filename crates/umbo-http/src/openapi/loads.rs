@@ -138,9 +138,9 @@ pub(super) const OPERATIONS: &[ApiOperation] = &[
         path: "/v1/ns/{ns}/loads/{load}/parts/{part}",
         id: "putPart",
         summary: "Upload a part",
-        about: "Rows as NDJSON (as lines of a batch write, without conditions), CSV or Parquet, at most 256 MiB as sent. \
-                Parts may come in any order and at the same time. The same part again changes nothing. A body that \
-                breaks off can be continued with PATCH.",
+        about: "Rows as NDJSON (as lines of a batch write, without conditions), CSV (text/csv has the \
+                parameters delimiter, null and columns) or Parquet, at most 256 MiB as sent. Parts may come in any order, \
+                at the same time and again. A body that breaks off can be continued with PATCH.",
         parameters: &[
             &NS,
             &LOAD,

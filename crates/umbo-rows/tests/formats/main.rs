@@ -2,8 +2,8 @@
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
 
-#[cfg(feature = "parquet")]
 mod parquet;
+mod ugly;
 
 use std::io::{Cursor, Write as _};
 
@@ -17,7 +17,7 @@ use umbo_rows::{
 use umbo_types::{Key, Timestamp, Value};
 
 fn csv() -> RowFormat {
-    RowFormat::Csv(Columns::default())
+    RowFormat::Csv(Columns::default().into())
 }
 
 fn read_all(format: &RowFormat, coding: Coding, bytes: &[u8]) -> Result<Vec<ReadRow>, RowsError> {
@@ -75,7 +75,6 @@ fn the_cities_are_the_same_in_every_format_and_coding() {
         (RowFormat::Lines, SAMPLE.as_bytes().to_vec()),
         (csv(), written(TableFormat::Csv, SAMPLE.as_bytes())),
     ];
-    #[cfg(feature = "parquet")]
     files.push((
         RowFormat::Parquet(Columns::default()),
         written(TableFormat::Parquet, SAMPLE.as_bytes()),
@@ -89,7 +88,6 @@ fn the_cities_are_the_same_in_every_format_and_coding() {
             (Coding::Zstd, zstd::encode_all(&bytes[..], 1).unwrap()),
         ] {
             let rows = read_all(&format, coding, &coded);
-            #[cfg(feature = "parquet")]
             if matches!(format, RowFormat::Parquet(_)) && coding != Coding::Identity {
                 assert!(matches!(rows, Err(RowsError::CodedParquet(found)) if found == coding));
                 continue;
@@ -104,16 +102,17 @@ fn the_cities_are_the_same_in_every_format_and_coding() {
 fn lines_are_rows_rejects_and_nothing() {
     let text = "\u{feff}{\"pk\":\"a\",\"v\":\"1\"}\r\n\n  \nno\n{\"op\":\"del\",\"pk\":\"a\"}\n\
         {\"pk\":\"b\",\"v\":\"2\",\"if_match\":7}\n{\"pk\":\"c\",\"v\":\"3\",\"ttl\":\"5m\",\"version\":4}\n\
-        {\"end\":{\"more\":false,\"why\":\"done\",\"rows\":1,\"bytes\":2}}\n{\"error\":{}}\n{\"pk\":\"d\",\"v64\":\"_w\"}";
+        {\"end\":{\"more\":false,\"why\":\"done\",\"rows\":5,\"bytes\":2}}\n{\"error\":{}}\n{\"pk\":\"d\",\"v64\":\"_w\"}";
     assert_eq!(
         shown(&RowFormat::Lines, text.as_bytes()),
         [
             r#"{"pk":"a","sk":"","v":"1"}"#,
-            "4: expected ident at column 2",
+            "4: expected an object, and it looks like text",
             r#"{"op":"del","pk":"a","sk":""}"#,
             "6: a row of a load has no condition",
             r#"{"ttl":300,"pk":"c","sk":"","v":"3"}"#,
-            "9: its stream ended with this error: rows after it are missing",
+            "9: unknown field `error`, expected one of `op`, `pk`, `pk64`, `sk`, `sk64`, `v`, `v64`, `ttl`, `expires_at`, \
+             `content_type`, `content_encoding`, `by`, `if_match`, `if_none_match`, `version` at column 8",
             r#"{"pk":"d","sk":"","v64":"_w"}"#,
         ]
     );
@@ -123,6 +122,7 @@ fn lines_are_rows_rejects_and_nothing() {
 fn a_line_that_is_too_long_is_rejected_and_the_next_one_read() {
     for len in [LINE_LEN_MAX - 9, LINE_LEN_MAX + 1, LINE_LEN_MAX + (3 << 20)] {
         let mut text = vec![b'x'; len];
+        text[0] = b'{';
         text.extend_from_slice(b"\n{\"pk\":\"a\",\"v\":\"1\"}\n");
         let rows = read_all(&RowFormat::Lines, Coding::Identity, &text).unwrap();
         let [Err(rejected), Ok(_)] = &rows[..] else {
@@ -181,12 +181,12 @@ fn the_rest_of_the_columns_is_a_json_object() {
         "\u{feff}country,city,name,inhabitants\nDE,b/1,Berlin \"\"an der Spree\"\",\nFR,,,3\n";
     let columns = named("country", Some("city"), LoadValue::Rest);
     assert_eq!(
-        shown(&RowFormat::Csv(columns), text.as_bytes())[1],
+        shown(&RowFormat::Csv(columns.into()), text.as_bytes())[1],
         r#"{"pk":"FR","sk":"","v":"{\"name\":\"\",\"inhabitants\":\"3\"}"}"#
     );
     let columns = named("country", None, LoadValue::Column("name".to_owned()));
     assert_eq!(
-        shown(&RowFormat::Csv(columns), text.as_bytes())[1],
+        shown(&RowFormat::Csv(columns.into()), text.as_bytes())[1],
         r#"{"pk":"FR","sk":"","v":""}"#
     );
 }
@@ -288,7 +288,7 @@ fn the_end_of_csv_is_where_its_bytes_end() {
     // What the reader puts behind the last record may be a record of the file too.
     for text in ["pk\n.\n", "pk\n."] {
         let rows = shown(
-            &RowFormat::Csv(named("pk", None, LoadValue::Rest)),
+            &RowFormat::Csv(named("pk", None, LoadValue::Rest).into()),
             text.as_bytes(),
         );
         assert_eq!(rows.len(), 1, "{rows:?}");
@@ -350,7 +350,6 @@ proptest! {
         let read: Result<Vec<_>, _> =
             read_all(&csv(), Coding::Identity, &text).unwrap().into_iter().collect();
         prop_assert_eq!(read.as_ref(), Ok(&rows));
-        #[cfg(feature = "parquet")]
         {
             let file = written(TableFormat::Parquet, &lines);
             let read = read_all(&RowFormat::Parquet(Columns::default()), Coding::Identity, &file);
@@ -368,7 +367,7 @@ proptest! {
         ],
         coding in prop_oneof![Just(Coding::Identity), Just(Coding::Gzip), Just(Coding::Zstd)],
     ) {
-        for format in [RowFormat::Lines, csv(), RowFormat::Csv(named("pk", None, LoadValue::Rest))] {
+        for format in [RowFormat::Lines, csv(), RowFormat::Csv(named("pk", None, LoadValue::Rest).into())] {
             let _ = read_all(&format, coding, &bytes);
         }
     }
@@ -379,10 +378,13 @@ proptest! {
         let files = [
             (RowFormat::Lines, Coding::Zstd, zstd::encode_all(SAMPLE.as_bytes(), 1).unwrap()),
             (csv(), Coding::Identity, text),
-            #[cfg(feature = "parquet")]
             (
                 RowFormat::Parquet(Columns::default()), Coding::Identity,
                 written(TableFormat::Parquet, SAMPLE.as_bytes()),
+            ),
+            (
+                RowFormat::Parquet(named("id", None, LoadValue::Column("places".to_owned()))),
+                Coding::Identity, parquet::PYARROW.to_vec(),
             ),
         ];
         for (format, coding, mut bytes) in files {

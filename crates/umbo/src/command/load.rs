@@ -32,7 +32,7 @@ pub(crate) struct Arguments {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Upload files as one load; run again after an interruption, it goes on
-    Push(push::Arguments),
+    Push(Box<push::Arguments>),
     /// List the loads of a namespace
     Ls {
         /// Namespace

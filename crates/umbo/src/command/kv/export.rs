@@ -19,7 +19,6 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use umbo_api::time_to_live;
 use umbo_client::{Client, Error, PageReader, ScanOptions};
-use umbo_rows::{Columns, RowFormat};
 use umbo_types::Namespace;
 
 use self::writer::{ExportProgress, ExportWriter, FileCompression, SegmentPage, SegmentPlace};
@@ -167,9 +166,6 @@ impl Arguments {
             return Ok(format);
         }
         let refuse = |reason: &str| Err(CliError::Usage(reason.to_owned()));
-        if let Err(error) = RowFormat::parquet(&Columns::default()) {
-            return refuse(&error.to_string());
-        }
         if self.compression().is_some() {
             return refuse(
                 "Parquet is compressed within its columns; leave out --compress, .gz and .zst",

@@ -37,6 +37,9 @@ pub(in crate::command) fn read_failure(path: &Path, source: std::io::Error) -> C
 pub(in crate::command) fn rows_failure(path: &Path, error: RowsError) -> CliError {
     match error {
         RowsError::Read(source) => read_failure(path, source),
+        error @ RowsError::CutOff(_) => {
+            CliError::Incomplete(format!("{}: {error}", path.display()))
+        }
         error => CliError::NotRows(format!("{}: {error}", path.display())),
     }
 }

@@ -6,7 +6,7 @@ use std::path::Path;
 use clap::{Args, ValueEnum};
 use serde::{Deserialize, Serialize};
 use umbo_api::loads::{LoadColumns, LoadValue};
-use umbo_rows::{Columns, RowFormat};
+use umbo_rows::{Columns, Csv, Dialect, RowFormat};
 
 use crate::cli_error::CliError;
 
@@ -39,21 +39,6 @@ impl FileFormat {
         }
     }
 
-    /// Returns how a file of this format is read.
-    pub(in crate::command) fn row_format(
-        self,
-        path: &Path,
-        columns: Option<LoadColumns>,
-    ) -> Result<RowFormat, CliError> {
-        let columns = Columns::from(columns);
-        match self {
-            Self::Ndjson => Ok(RowFormat::Lines),
-            Self::Csv => Ok(RowFormat::Csv(columns)),
-            Self::Parquet => RowFormat::parquet(&columns)
-                .map_err(|error| CliError::Usage(format!("{}: {error}", path.display()))),
-        }
-    }
-
     /// Returns the media type.
     pub(in crate::command) const fn content_type(self) -> &'static str {
         match self {
@@ -82,6 +67,18 @@ pub(in crate::command) struct FormatOptions {
     /// Make the value a JSON object of all columns but those of the keys
     #[arg(long, conflicts_with = "value")]
     value_rest: bool,
+    /// Make the value a JSON object of these columns
+    #[arg(long, value_name = "NAMES", value_delimiter = ',', conflicts_with_all = ["value", "value_rest"])]
+    value_columns: Option<Vec<String>>,
+    /// What divides the cells of CSV: a character, tab or space; a comma where not given
+    #[arg(long, value_name = "CHARACTER")]
+    delimiter: Option<String>,
+    /// The cell without quotes that stands for no value in CSV, like NULL
+    #[arg(long, value_name = "TEXT")]
+    null: Option<String>,
+    /// Names of the columns of CSV without a header line, like pk,sk,v
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    columns: Option<Vec<String>>,
 }
 
 impl FormatOptions {
@@ -94,6 +91,12 @@ impl FormatOptions {
                 "{path} is NDJSON, which has fields and no columns; name its format with --format"
             )));
         }
+        if format != FileFormat::Csv && self.dialect()? != Dialect::default() {
+            let path = path.display();
+            return Err(CliError::Usage(format!(
+                "{path} is no CSV, whose --delimiter, --null and --columns are; name its format with --format csv"
+            )));
+        }
         Ok(format)
     }
 
@@ -101,6 +104,9 @@ impl FormatOptions {
     pub(in crate::command) fn columns(&self) -> Option<LoadColumns> {
         let value = match &self.value {
             _ if self.value_rest => Some(LoadValue::Rest),
+            None if self.value_columns.is_some() => {
+                self.value_columns.clone().map(LoadValue::Columns)
+            }
             value => value.clone().map(LoadValue::Column),
         };
         if self.pk.is_none() && self.sk.is_none() && value.is_none() {
@@ -114,9 +120,28 @@ impl FormatOptions {
         })
     }
 
+    fn dialect(&self) -> Result<Dialect, CliError> {
+        let columns = self.columns.clone();
+        Dialect::new(self.delimiter.as_deref(), self.null.clone(), columns)
+            .map_err(|error| CliError::Usage(error.to_string()))
+    }
+
+    /// Returns how CSV is read.
+    pub(in crate::command) fn csv(&self) -> Result<Csv, CliError> {
+        Ok(Csv {
+            columns: Columns::from(self.columns()),
+            dialect: self.dialect()?,
+        })
+    }
+
     /// Returns how a file is read.
     pub(in crate::command) fn row_format(&self, path: &Path) -> Result<RowFormat, CliError> {
-        self.of_file(path)?.row_format(path, self.columns())
+        let columns = Columns::from(self.columns());
+        match self.of_file(path)? {
+            FileFormat::Ndjson => Ok(RowFormat::Lines),
+            FileFormat::Csv => self.csv().map(RowFormat::Csv),
+            FileFormat::Parquet => Ok(RowFormat::Parquet(columns)),
+        }
     }
 }
 

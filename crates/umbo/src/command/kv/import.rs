@@ -20,7 +20,6 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use tokio::sync::{mpsc, oneshot};
 use umbo_api::time_to_live;
-#[cfg(feature = "parquet")]
 use umbo_rows::{Coding, RowsError};
 use umbo_rows::{RowFormat, RowReader};
 use umbo_types::Namespace;
@@ -115,6 +114,7 @@ impl Arguments {
                 ns: &self.ns,
                 file: PushedFile::of(&self.file, self.format.of_file(&self.file)?)?,
                 columns: self.format.columns(),
+                csv: RowFormat::Csv(self.format.csv()?).content_type(),
                 is_created: self.create,
                 is_part: self.no_end,
                 part_bytes: u64::from(self.part_mib) << 20,
@@ -229,7 +229,6 @@ impl Arguments {
         let rows = match format {
             RowFormat::Lines => return Ok(ImportInput::Lines(source.reader)),
             RowFormat::Csv(_) => RowReader::decoded(&format, source.reader),
-            #[cfg(feature = "parquet")]
             RowFormat::Parquet(_) => {
                 if self.is_stdin() {
                     return Err(CliError::Usage(RowsError::NeedsSeek.to_string()));

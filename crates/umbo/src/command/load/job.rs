@@ -12,7 +12,7 @@ use umbo_api::admin::NamespaceSpec;
 use umbo_api::loads::LoadInfo;
 use umbo_api::{ErrorCode, Outcome};
 use umbo_client::{Client, Error};
-use umbo_rows::{RowFormat, RowReader};
+use umbo_rows::{Columns, RowFormat, RowReader};
 use umbo_types::Namespace;
 
 use super::progress::{PushProgress, Pushed};
@@ -20,6 +20,7 @@ use super::upload::PartUploads;
 use crate::cli_error::CliError;
 use crate::command::kv::bar::bar;
 use crate::command::kv::file_name::{read_failure, rows_failure};
+use crate::command::kv::format::FileFormat;
 use crate::command::kv::import::source;
 use crate::connection::with_nearest;
 use crate::output::{self, counted};
@@ -142,13 +143,14 @@ impl LoadJob<'_> {
     fn look_at_files(&self) -> Result<(), CliError> {
         for file in &self.pushed.files {
             let path = &file.path;
-            let format = file
-                .format
-                .row_format(path, self.pushed.spec.columns.clone())?;
-            if !matches!(format, RowFormat::Lines | RowFormat::Csv(_)) {
+            let columns = Columns::from(self.pushed.spec.columns.clone());
+            let format = match file.format {
+                FileFormat::Ndjson => RowFormat::Lines,
+                FileFormat::Csv => RowFormat::from_content_type(&self.pushed.csv, &columns)
+                    .map_err(|error| CliError::Usage(error.to_string()))?,
                 // Read from its end, and by the server as a whole.
-                continue;
-            }
+                FileFormat::Parquet => continue,
+            };
             let source = source::open(path).map_err(|error| read_failure(path, error))?;
             let rows = RowReader::decoded(&format, source.reader);
             let mut rows = rows.map_err(|error| rows_failure(path, error))?;

@@ -27,6 +27,13 @@ pub(in crate::command) struct Pushed {
     pub(in crate::command) files: Vec<PushedFile>,
     /// Bytes of a part before compression, of NDJSON and CSV.
     pub(in crate::command) part_bytes: u64,
+    /// Media type of CSV, with how it is written.
+    #[serde(default = "plain_csv")]
+    pub(in crate::command) csv: String,
+}
+
+fn plain_csv() -> String {
+    "text/csv".to_owned()
 }
 
 /// A file, as it was when the push began.
@@ -178,6 +185,7 @@ mod tests {
             spec: LoadSpec::default(),
             files: vec![PushedFile::of(&file, FileFormat::Csv).unwrap()],
             part_bytes: 7,
+            csv: plain_csv(),
         };
         assert_eq!(PushProgress::load(&file, &pushed()).unwrap(), None);
         let begun = PushProgress {

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use clap::{Args, ValueEnum};
 use umbo_api::loads::{LoadGuards, LoadMode, LoadSpec};
 use umbo_api::time_to_live;
+use umbo_rows::RowFormat;
 use umbo_types::Namespace;
 
 use super::job::LoadJob;
@@ -180,6 +181,7 @@ impl Arguments {
             },
             files: files?,
             part_bytes: u64::from(self.part_mib) << 20,
+            csv: RowFormat::Csv(self.format.csv()?).content_type(),
         })
     }
 }

@@ -4,7 +4,7 @@
 //! is all that is sent again.
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -15,13 +15,12 @@ use tokio::task::JoinSet;
 use umbo_api::ErrorCode;
 use umbo_api::loads::{LoadInfo, PART_LEN_MAX, PART_NUMBER_MAX};
 use umbo_client::{Client, Error, LoadPart, PartOffset};
-use umbo_rows::{CutFormat, PartCutter};
+use umbo_rows::{Columns, PartCutter, RowFormat};
 
 use super::progress::{Pushed, PushedFile};
 use crate::cli_error::CliError;
 use crate::command::kv::file_name::{read_failure, rows_failure};
 use crate::command::kv::format::FileFormat;
-use crate::command::kv::import::end_lines::{EndCheck, StreamPart};
 use crate::command::kv::import::source;
 use crate::command::kv::patience::{Patience, is_temporary};
 
@@ -33,7 +32,7 @@ const ZSTD_LEVEL: i32 = -1;
 /// A part as it was cut.
 struct CutPart {
     number: u16,
-    format: FileFormat,
+    content_type: String,
     bytes: Bytes,
     /// Bytes of the input it was cut from.
     input_bytes: u64,
@@ -257,18 +256,17 @@ impl PartUploads {
 
 /// Compresses a part where that makes it shorter, and takes its digest.
 fn prepare(cut: CutPart) -> LoadPart {
-    let content_type = cut.format.content_type();
     // Parquet is compressed within.
-    let compressed = match cut.format {
-        FileFormat::Parquet => None,
-        FileFormat::Ndjson | FileFormat::Csv => zstd::bulk::compress(&cut.bytes, ZSTD_LEVEL).ok(),
+    let is_plain = cut.content_type != FileFormat::Parquet.content_type();
+    let compressed = is_plain.then(|| zstd::bulk::compress(&cut.bytes, ZSTD_LEVEL).ok());
+    let shorter = compressed
+        .flatten()
+        .filter(|bytes| bytes.len() < cut.bytes.len());
+    let (coding, bytes) = match shorter {
+        Some(bytes) => (Some("zstd"), bytes.into()),
+        None => (None, cut.bytes),
     };
-    match compressed.filter(|compressed| compressed.len() < cut.bytes.len()) {
-        Some(compressed) => {
-            LoadPart::new(cut.number, content_type, Some("zstd"), compressed.into())
-        }
-        None => LoadPart::new(cut.number, content_type, None, cut.bytes),
-    }
+    LoadPart::new(cut.number, &cut.content_type, coding, bytes)
 }
 
 /// Reads the files and cuts them. Ends early where no connection takes parts.
@@ -281,9 +279,10 @@ fn cut(
         rows: Some(0),
         ..CutFiles::default()
     };
+    let csv = RowFormat::from_content_type(&pushed.csv, &Columns::default());
+    let csv = csv.map_err(|error| CliError::Usage(error.to_string()))?;
     for file in &pushed.files {
-        let mut lines_before = 0;
-        let mut push = |bytes: Bytes, input_bytes: u64| -> Result<bool, CliError> {
+        let mut push = |bytes: Bytes, input_bytes: u64, lines: Option<Range<u64>>| {
             if cut.parts > u32::from(PART_NUMBER_MAX) {
                 return Err(CliError::Usage(format!(
                     "a load has at most {} parts; make them longer with --part-mib",
@@ -292,35 +291,27 @@ fn cut(
             }
             let number = cut.parts as u16;
             cut.parts += 1;
-            if file.format == FileFormat::Parquet {
-                cut.rows = None;
-            } else {
-                // Each part of CSV begins with the header.
-                let headers = u64::from(file.format == FileFormat::Csv);
-                let before = if lines_before == 0 {
-                    0
-                } else {
-                    lines_before - headers
-                };
-                let lines = memchr::memchr_iter(b'\n', &bytes).count() as u64
-                    + u64::from(!bytes.ends_with(b"\n"));
-                lines_before = before + lines;
-                cut.lines_before.insert(number, before);
-                cut.rows = cut.rows.map(|rows| rows + lines - headers.min(lines));
+            let rows = lines.as_ref().map(|lines| lines.end - lines.start);
+            cut.rows = cut.rows.zip(rows).map(|(all, rows)| all + rows);
+            if let Some(lines) = lines {
+                cut.lines_before.insert(number, lines.start);
             }
             let part = CutPart {
                 number,
-                format: file.format,
+                content_type: match file.format {
+                    FileFormat::Csv => pushed.csv.clone(),
+                    format => format.content_type().to_owned(),
+                },
                 bytes,
                 input_bytes,
             };
             Ok(parts.blocking_send(part).is_ok())
         };
-        let (len, is_whole) = (pushed.part_bytes, !is_part);
+        let len = pushed.part_bytes;
         let goes_on = match file.format {
-            FileFormat::Parquet => push(read_whole(file)?, file.bytes)?,
-            FileFormat::Ndjson => cut_text(file, CutFormat::Lines, (len, is_whole), &mut push)?,
-            FileFormat::Csv => cut_text(file, CutFormat::Csv, (len, is_whole), &mut push)?,
+            FileFormat::Parquet => push(read_whole(file)?, file.bytes, None)?,
+            FileFormat::Ndjson => cut_text(file, &RowFormat::Lines, (len, is_part), &mut push)?,
+            FileFormat::Csv => cut_text(file, &csv, (len, is_part), &mut push)?,
         };
         if !goes_on {
             break;
@@ -343,56 +334,29 @@ fn read_whole(file: &PushedFile) -> Result<Bytes, CliError> {
 
 fn cut_text(
     file: &PushedFile,
-    format: CutFormat,
-    (part_bytes, is_whole): (u64, bool),
-    push: &mut impl FnMut(Bytes, u64) -> Result<bool, CliError>,
+    format: &RowFormat,
+    (part_bytes, is_part): (u64, bool),
+    push: &mut impl FnMut(Bytes, u64, Option<Range<u64>>) -> Result<bool, CliError>,
 ) -> Result<bool, CliError> {
     let path = &file.path;
     let failed = |error| rows_failure(path, error);
     let source = source::open(path).map_err(|error| read_failure(path, error))?;
     let read = Arc::clone(&source.read);
     let mut cutter = PartCutter::new(format, source.reader).map_err(failed)?;
-    let (mut end, mut line, mut before) = (EndCheck::default(), 0, 0);
+    if is_part {
+        cutter = cutter.without_end();
+    }
+    // Each part begins with the header, if there is one.
+    let headers = u64::from(cutter.has_header());
+    let (mut before, mut line) = (0, cutter.line());
     while let Some(part) = cutter.next_part(part_bytes as usize).map_err(failed)? {
-        if format == CutFormat::Lines && is_whole {
-            check_lines(path, &part, &mut end, &mut line)?;
-        }
-        let at = read.load(Ordering::Relaxed);
-        if !push(part, at - before)? {
+        let (at, end) = (read.load(Ordering::Relaxed), cutter.line());
+        if !push(part, at - before, Some(line - headers..end - headers))? {
             return Ok(false);
         }
-        before = at;
+        (before, line) = (at, end);
     }
-    match end.missing() {
-        Some(how) => Err(incomplete(path, &how)),
-        None => Ok(true),
-    }
-}
-
-/// Checks what the lines of an export say of their number.
-fn check_lines(
-    path: &Path,
-    part: &[u8],
-    end: &mut EndCheck,
-    number: &mut u64,
-) -> Result<(), CliError> {
-    for line in part.split(|&byte| byte == b'\n').map(<[u8]>::trim_ascii) {
-        *number += 1;
-        if line.is_empty() {
-            continue;
-        }
-        if *number == 1 && !line.starts_with(b"{") {
-            return Err(source::not_rows(*number, line));
-        }
-        if let StreamPart::Incomplete(how) = end.take(*number, line) {
-            return Err(incomplete(path, &how));
-        }
-    }
-    Ok(())
-}
-
-fn incomplete(path: &Path, how: &str) -> CliError {
-    CliError::Incomplete(format!("{} is not whole: {how}", path.display()))
+    Ok(true)
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -416,6 +380,7 @@ mod tests {
             spec: serde_json::from_str(r#"{"mode":"merge"}"#).unwrap(),
             files: vec![file],
             part_bytes: 256 << 10,
+            csv: "text/csv".to_owned(),
         };
         let (sender, mut parts) = mpsc::channel(100);
         let cut = cut(&pushed, false, &sender).unwrap();

@@ -238,13 +238,11 @@ enum OutputFrame {
     Plain(Out),
     Gzip(flate2::write::GzEncoder<Out>),
     Zstd(zstd::stream::write::Encoder<'static, Out>),
-    #[cfg(feature = "parquet")]
     Parquet(Box<TableWriter<Out>>),
 }
 
 impl OutputFrame {
     fn begin(progress: &ExportProgress, out: Out) -> io::Result<Self> {
-        #[cfg(feature = "parquet")]
         if progress.format == FileFormat::Parquet {
             let writer = TableWriter::new(TableFormat::Parquet, out, false)?;
             return Ok(Self::Parquet(Box::new(writer)));
@@ -264,7 +262,6 @@ impl OutputFrame {
             Self::Plain(out) => out.write_all(bytes),
             Self::Gzip(out) => out.write_all(bytes),
             Self::Zstd(out) => out.write_all(bytes),
-            #[cfg(feature = "parquet")]
             Self::Parquet(out) => write_lines(out, bytes),
         }
     }
@@ -275,7 +272,6 @@ impl OutputFrame {
             Self::Plain(out) => out,
             Self::Gzip(encoder) => encoder.finish()?,
             Self::Zstd(encoder) => encoder.finish()?,
-            #[cfg(feature = "parquet")]
             Self::Parquet(writer) => writer.finish()?,
         };
         out.flush()?;

@@ -26,6 +26,8 @@ pub(super) struct LoadImport<'a> {
     pub(super) ns: &'a Namespace,
     pub(super) file: PushedFile,
     pub(super) columns: Option<umbo_api::loads::LoadColumns>,
+    /// Media type of CSV, with how it is written.
+    pub(super) csv: String,
     /// Whether to create the namespace if it is absent.
     pub(super) is_created: bool,
     /// Whether an export may lack its end line.
@@ -57,6 +59,7 @@ impl LoadImport<'_> {
                 },
                 files: vec![self.file],
                 part_bytes: self.part_bytes,
+                csv: self.csv,
             },
             connections: self.connections,
             patience: self.patience,

@@ -7,12 +7,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use umbo_rows::RowReader;
+use umbo_rows::{RowReader, RowsError};
 
 use crate::cli_error::CliError;
-
-/// Bytes that are shown of a line which is no row.
-const SHOWN_LEN: usize = 60;
 
 /// What is read.
 pub(super) enum ImportInput {
@@ -57,7 +54,6 @@ pub(in crate::command) fn open(path: &Path) -> io::Result<LineSource> {
 }
 
 /// Opens a file that is read from any place; `read` is set to the place.
-#[cfg(feature = "parquet")]
 pub(super) fn open_counted(
     path: &Path,
     read: &Arc<AtomicU64>,
@@ -69,7 +65,6 @@ pub(super) fn open_counted(
     }))
 }
 
-#[cfg(feature = "parquet")]
 impl io::Seek for CountingReader<File> {
     fn seek(&mut self, to: io::SeekFrom) -> io::Result<u64> {
         self.inner.seek(to)
@@ -91,18 +86,5 @@ impl<R: Read> Read for CountingReader<R> {
 
 /// Makes the error of a file that has no rows.
 pub(in crate::command) fn not_rows(number: u64, line: &[u8]) -> CliError {
-    let shown = String::from_utf8_lossy(&line[..line.len().min(SHOWN_LEN)]);
-    let shown: String = shown.chars().filter(|one| !one.is_control()).collect();
-    let is_text = std::str::from_utf8(&line[..line.len().min(SHOWN_LEN)]).is_ok();
-    let kind = match line.first() {
-        Some(b'[') => "a JSON array; convert it with: jq -c '.[]' FILE",
-        _ if is_text && line.contains(&b',') => "CSV; name its format with --format csv",
-        _ if is_text && line.contains(&b';') => "CSV with semicolons; Umbo reads commas",
-        _ if is_text && line.contains(&b'\t') => "CSV with tabs; Umbo reads commas",
-        _ if is_text => "text",
-        _ => "binary data",
-    };
-    CliError::NotRows(format!(
-        "line {number} is not a JSON object, and nothing was sent: '{shown}'\n  It looks like {kind}"
-    ))
+    CliError::NotRows(RowsError::not_rows(number, line).to_string())
 }
