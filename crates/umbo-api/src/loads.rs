@@ -219,8 +219,8 @@ pub struct LoadSpec {
     /// Whether rows of the load replace newer ones too. Not of mode `replace`.
     #[serde(default)]
     pub force: bool,
-    /// Of mode `merge`: whether the load is the import of a file. Its rows are applied while parts arrive, as in mode `replace`, rejected rows
-    /// never fail it, and it counts apart from other loads.
+    /// Of mode `merge`: whether the load is the import of a file. Its rows are applied while parts arrive, rejected rows
+    /// never fail it, and it counts apart from other loads. Without effect with `expected_rows`.
     #[serde(default, skip_serializing_if = "is_false")]
     pub import: bool,
     /// Of mode `replace`: bounds that the version is held against before it is ready.
@@ -229,6 +229,14 @@ pub struct LoadSpec {
     /// Of mode `replace`: whether the version is activated as soon as it is ready.
     #[serde(default)]
     pub activate: bool,
+}
+
+impl LoadSpec {
+    /// Returns whether the load is applied as an import: with a number of rows to expect none may be applied before all
+    /// are counted.
+    pub const fn is_import(&self) -> bool {
+        self.import && self.expected_rows.is_none()
+    }
 }
 
 #[expect(

@@ -130,14 +130,14 @@ pub(crate) fn create(
     // Imports and other loads are bounded apart: a nightly load is not kept out by files that are imported by hand.
     let own = records(set).filter(|found| {
         let is_other = |(_, load): &(&str, LoadRecord)| {
-            load.namespace_id() != namespace || load.import != spec.import
+            load.namespace_id() != namespace || load.import != spec.is_import()
         };
         !found.as_ref().is_ok_and(is_other)
     });
     let own = own.collect::<Result<Vec<_>, _>>()?;
     let (ended, open): (Vec<_>, Vec<_>) =
         own.into_iter().partition(|(_, load)| load.state.is_ended());
-    let (max, ended_max) = if spec.import {
+    let (max, ended_max) = if spec.is_import() {
         (OPEN_IMPORTS_MAX, ENDED_IMPORTS_MAX)
     } else {
         (OPEN_LOADS_MAX, ENDED_LOADS_MAX)

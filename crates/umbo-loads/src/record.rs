@@ -198,10 +198,10 @@ impl LoadRecord {
                 expected: "a number from 0 to 1",
             });
         }
-        if spec.import && (spec.mode != LoadMode::Merge || spec.expected_rows.is_some()) {
+        if spec.import && spec.mode != LoadMode::Merge {
             return Err(LoadError::Field {
                 field: "import",
-                expected: "a load of mode merge without expected_rows",
+                expected: "false in mode replace",
             });
         }
         if spec.columns.as_ref().is_some_and(has_bad_name) {
@@ -225,7 +225,7 @@ impl LoadRecord {
             max_reject_ratio: spec.max_reject_ratio,
             columns: spec.columns.clone(),
             force: spec.force,
-            import: spec.import,
+            import: spec.is_import(),
             parts: None,
             paused: false,
             reason: None,
@@ -665,15 +665,16 @@ mod tests {
                 import: true,
                 ..LoadSpec::default()
             },
-            LoadSpec {
-                expected_rows: Some(1),
-                import: true,
-                ..LoadSpec::default()
-            },
         ];
         for spec in refused {
             assert!(create(spec.clone()).is_err(), "{spec:?}");
         }
+        let counted = LoadSpec {
+            expected_rows: Some(1),
+            import: true,
+            ..LoadSpec::default()
+        };
+        assert!(!create(counted).unwrap().import);
         let later = LoadSpec {
             as_of: Some(NOW.as_millis() + 1),
             ..LoadSpec::default()
