@@ -147,15 +147,16 @@ async fn read<T>(
     with_permit(dispatcher, shard, call, source, pin!(work)).await
 }
 
-/// Reads a row of a dataset for all who wait for it, within the time of their leader.
+/// Reads a row of a dataset for all who wait for it, within the time of their leader. The call is borrowed: a future would
+/// copy it twice.
 pub(crate) async fn led_row(
     dispatcher: &Dispatcher,
     (shard, namespace): CallPlace,
-    mut call: StoreCall,
+    call: &mut StoreCall,
     (dataset, key): (NamespaceId, &Key),
-    bound: LeaderBound,
+    bound: &LeaderBound,
 ) -> StoreAnswer<Option<Row>, RequestError> {
-    let permit = permit_of(dispatcher, shard, &call).await?;
+    let permit = permit_of(dispatcher, shard, call).await?;
     let context = call.take_context();
     let mut read = dispatcher.store.get(&context, shard, dataset, key);
     let row = bound.on(Pin::new(&mut read)).await;
@@ -171,11 +172,11 @@ pub(crate) async fn led_row(
 pub(crate) async fn led_range(
     dispatcher: &Dispatcher,
     (shard, namespace): CallPlace,
-    mut call: StoreCall,
+    call: &mut StoreCall,
     request: &RangeRequest,
-    bound: LeaderBound,
+    bound: &LeaderBound,
 ) -> StoreAnswer<Page, RequestError> {
-    let permit = permit_of(dispatcher, shard, &call).await?;
+    let permit = permit_of(dispatcher, shard, call).await?;
     let context = call.take_context();
     let mut read = dispatcher.store.range(&context, shard, request);
     let page = bound.on(Pin::new(&mut read)).await;

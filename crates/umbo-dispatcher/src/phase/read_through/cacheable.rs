@@ -116,7 +116,8 @@ impl<'a> CacheableRead<'a> {
                 let memory = Box::new_uninit();
                 let read = Box::write(memory, async move {
                     let (at, wanted) = (place.at(shard), (place.dataset, &key));
-                    let fetched = fetch::led_row(&dispatcher, at, call, wanted, bound).await?;
+                    let fetched =
+                        fetch::led_row(&dispatcher, at, &mut call, wanted, &bound).await?;
                     let read = fetched.and_then(|row| SharedRead::Row(place.dataset, row));
                     Ok(time.fetched(&dispatcher, shard, read?))
                 });
@@ -127,7 +128,8 @@ impl<'a> CacheableRead<'a> {
                 let dataset = request.namespace;
                 Box::pin(async move {
                     let at = (shard, namespace);
-                    let fetched = fetch::led_range(&dispatcher, at, call, &request, bound).await?;
+                    let fetched =
+                        fetch::led_range(&dispatcher, at, &mut call, &request, &bound).await?;
                     let read = fetched.and_then(|page| SharedRead::Page(dataset, Arc::new(page)));
                     Ok(time.fetched(&dispatcher, shard, read?))
                 })
