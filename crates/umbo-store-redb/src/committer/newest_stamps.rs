@@ -1,8 +1,8 @@
 //! A bound on how new the rows of each namespace are, so that a load need not read each row that it may replace.
 //!
-//! A row of a load replaces no newer row. If nothing as new as its `as_of` was written to its namespace since the shard
-//! was opened, no stored row is newer, and the row is put without a read. Namespaces share slots, and rows of
-//! before the opening count as written then: both only make a load read rows.
+//! A row of a load replaces no newer row. If nothing as new as its `as_of` was written to its namespace, no stored row is
+//! newer, and the row is put without a read. Namespaces share slots, which only makes a load read rows. Nothing is known
+//! of rows from before the opening of the shard: the `as_of` of a load whose clock was ahead is above every version.
 //!
 //! The invariant: for every stored row of a namespace the bound is at least its `as_of`, or else its version.
 
@@ -25,10 +25,11 @@ pub(crate) struct NewestStamps {
 }
 
 impl NewestStamps {
-    /// Begins with rows of versions up to this one.
+    /// Begins with the rows that a shard has which has assigned versions up to this one.
     pub(crate) fn after(version: Version) -> Self {
+        let is_empty = version == Version::default();
         Self {
-            floor: AtomicU64::new(version.0),
+            floor: AtomicU64::new(if is_empty { 0 } else { u64::MAX }),
             slots: (0..SLOTS).map(|_| AtomicU64::new(0)).collect(),
         }
     }
@@ -68,10 +69,14 @@ mod tests {
 
     #[test]
     fn a_load_is_covered_until_something_newer_is_written_to_its_namespace() {
-        let stamps = NewestStamps::after(Version(10));
+        let stamps = NewestStamps::after(Version::default());
         let (own, other) = ([0, 0, 0, 3, 9], [0, 0, 0, 4, 9]);
         let of_load = |at| Condition::NotNewerThan(Timestamp(at));
-        assert!(!stamps.cover(&own, &of_load(9)), "older than the opening");
+        let reopened = NewestStamps::after(Version(10));
+        assert!(
+            !reopened.cover(&own, &of_load(20)),
+            "its rows are not known"
+        );
         assert!(stamps.cover(&own, &of_load(20)));
         assert!(!stamps.cover(&own, &Condition::Absent));
         // Its own rows, and those of a namespace beside it.

@@ -103,7 +103,16 @@ pub async fn as_of_outlives_a_restart<E: Restart>() {
     let load = |value: &str, ms| put(&at, value).when(Condition::NotNewerThan(instant(ms)));
     t.clock.set_wall(instant(100));
     applied(t.write_one(load("50", 50)).await);
+    // By a clock that is ahead: the version is of an earlier time than the data.
+    let ahead = key("p", "ahead");
+    let load_ahead = |ms| put(&ahead, "v").when(Condition::NotNewerThan(instant(ms)));
+    applied(t.write_one(load_ahead(90_000)).await);
     let t = t.restart().await;
+    let refused = t.write_one(load_ahead(80_000)).await;
+    assert!(
+        matches!(refused, Err(WriteError::ConditionFailed { .. })),
+        "{refused:?}"
+    );
     let refused = t.write_one(load("49", 49)).await;
     assert!(
         matches!(refused, Err(WriteError::ConditionFailed { .. })),
