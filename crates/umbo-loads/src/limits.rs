@@ -4,7 +4,7 @@ use std::time::Duration;
 
 /// Loads of a namespace that have not ended. More would only wait for one another; each keeps its parts.
 pub const OPEN_LOADS_MAX: usize = 8;
-/// Imports of a namespace that have not ended, in addition to its loads: more than anybody starts by hand, few enough
+/// Imports of a namespace that have not ended, in addition to its loads: more than a person starts by hand, few enough
 /// that their records stay small.
 pub const OPEN_IMPORTS_MAX: usize = 32;
 /// Ended imports of a namespace that are remembered, in addition to its loads: each for who has started it, and a few to

@@ -27,9 +27,8 @@ pub(crate) struct NewestStamps {
 impl NewestStamps {
     /// Begins with the rows that a shard has which has assigned versions up to this one.
     pub(crate) fn after(version: Version) -> Self {
-        let is_empty = version == Version::default();
         Self {
-            floor: AtomicU64::new(if is_empty { 0 } else { u64::MAX }),
+            floor: AtomicU64::new(if version.0 == 0 { 0 } else { u64::MAX }),
             slots: (0..SLOTS).map(|_| AtomicU64::new(0)).collect(),
         }
     }

@@ -1,13 +1,13 @@
 //! `umbo calibrate`: measures what operations cost on this machine, and fits the weights of `[cost]` to it.
 //!
-//! Owns the order: rows are stored in a temporary folder, a ladder of operations is measured on hot and cold pages,
+//! Owns the order: rows are stored in a temporary folder, operations of many sizes are measured on hot and cold pages,
 //! the folder is removed however that ends, and then the weights are fitted and shown. Changes no setting.
 
 mod cold;
 mod fit;
-mod ladder;
 mod measure;
 mod report;
+mod steps;
 
 use std::io::ErrorKind;
 use std::path::PathBuf;
@@ -84,8 +84,8 @@ impl Arguments {
         // Calls that were given up still hold the store, and end with the runtime.
         drop(runtime);
         drop(folder);
-        let (rungs, is_cold) = measured?;
-        let report = CalibrationReport::new(&rungs, &Weights::from(&settings.cost), is_cold);
+        let (costs, is_cold) = measured?;
+        let report = CalibrationReport::new(&costs, &Weights::from(&settings.cost), is_cold);
         if let Some(path) = &self.write {
             std::fs::write(path, &report.block).map_err(failed("write", path))?;
         }

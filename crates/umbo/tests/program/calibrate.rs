@@ -75,22 +75,22 @@ fn the_report_is_json_too() {
     );
     assert!(names(folder.path()).is_empty());
     let report = ran.json();
-    let rungs = report["rungs"].as_array().unwrap();
+    let costs = report["costs"].as_array().unwrap();
     for pages in ["hot", "cold"] {
-        let of: Vec<_> = rungs.iter().filter(|rung| rung["pages"] == pages).collect();
-        let held_out = of.iter().filter(|rung| rung["is_held_out"] == true).count();
+        let of: Vec<_> = costs.iter().filter(|cost| cost["pages"] == pages).collect();
+        let held_out = of.iter().filter(|cost| cost["is_held_out"] == true).count();
         assert_eq!((of.len(), held_out), (59, 19), "{pages}");
     }
-    for rung in rungs {
-        assert!(rung["calls"].as_u64().unwrap() >= 4, "{rung}");
-        assert!(rung["busy_ms"].as_f64().unwrap() > 0.0, "{rung}");
-        assert!(rung["ru_fitted"].as_f64().unwrap() > 0.0, "{rung}");
+    for cost in costs {
+        assert!(cost["calls"].as_u64().unwrap() >= 4, "{cost}");
+        assert!(cost["busy_ms"].as_f64().unwrap() > 0.0, "{cost}");
+        assert!(cost["ru_fitted"].as_f64().unwrap() > 0.0, "{cost}");
     }
     // How well it fits is a matter of the machine; that all of it is judged is not.
     let judged: Vec<_> = report["quality"].as_array().unwrap().iter().collect();
     let judged: u64 = judged
         .iter()
-        .map(|one| one["rungs"].as_u64().unwrap())
+        .map(|one| one["costs"].as_u64().unwrap())
         .sum();
     assert_eq!(judged, 38);
     assert!(report["spread_fitted"].as_f64().unwrap() >= 1.0);

@@ -2,7 +2,7 @@
 //!
 //! A busy millisecond is to cost the same whatever the operation. The busy time of a call is known once it has
 //! ended, and its call, rows and bytes mostly before; these do not tell whether pages are in memory. Most of a price is
-//! therefore the measured time, and the rest is fitted to the work of all rungs, hot and cold. When prices are judged,
+//! therefore the measured time, and the rest is fitted to the work of all calls, hot and cold. When prices are judged,
 //! the time that is charged is the median of every other call, and is held against the median of the calls between.
 
 use std::time::Duration;
@@ -11,7 +11,7 @@ use serde::Serialize;
 use umbo_quota::{ActualUsage, Weights};
 use umbo_types::RequestUnits;
 
-use super::ladder::{LadderStep, SMALL_GET};
+use super::steps::{CallKind, SMALL_GET};
 
 /// Part of a price that is measured time. The rest is known before the work is done, so that no request is free to
 /// begin and estimates hold; an error of the rest by 4 times leaves prices within 3-fold.
@@ -25,7 +25,7 @@ const SWEEPS: usize = 20_000;
 /// Relative change of a weight at which the descent has ended.
 const SETTLED: f64 = 1e-12;
 
-/// Where the pages of a rung were.
+/// Where the pages of a call were.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Pages {
@@ -35,10 +35,10 @@ pub(super) enum Pages {
     Cold,
 }
 
-/// A measured step of the ladder.
+/// What a call of a kind has cost.
 #[derive(Debug, Clone)]
-pub(super) struct Rung {
-    pub(super) step: LadderStep,
+pub(super) struct Cost {
+    pub(super) step: CallKind,
     pub(super) pages: Pages,
     /// The work of a call; its service time is the time that is charged.
     pub(super) work: ActualUsage,
@@ -50,7 +50,7 @@ pub(super) struct Rung {
     pub(super) is_held_out: bool,
 }
 
-impl Rung {
+impl Cost {
     /// Returns whether all work was done in memory: writes go to the disk.
     fn is_in_memory(&self) -> bool {
         self.pages == Pages::Hot && !self.step.operation.is_write()
@@ -87,12 +87,12 @@ impl Rung {
     }
 }
 
-/// How well times of held-out rungs are met.
+/// How well times of held-out calls are met.
 #[derive(Debug, Serialize)]
 pub(super) struct FitQuality {
     /// `memory` or `disk`.
     pub(super) of: &'static str,
-    pub(super) rungs: usize,
+    pub(super) costs: usize,
     /// R² of the logarithms.
     pub(super) r2: f64,
     /// Median of the relative errors.
@@ -109,10 +109,10 @@ pub(super) struct Fitted {
 }
 
 /// Fits all weights; a small get from memory costs as much as `today`.
-pub(super) fn fit(rungs: &[Rung], today: &Weights) -> Fitted {
-    let fitted: Vec<&Rung> = rungs.iter().filter(|rung| !rung.is_held_out).collect();
-    let reference = |rung: &&Rung| rung.step == SMALL_GET && rung.pages == Pages::Hot;
-    let reference = rungs.iter().find(reference);
+pub(super) fn fit(costs: &[Cost], today: &Weights) -> Fitted {
+    let fitted: Vec<&Cost> = costs.iter().filter(|cost| !cost.is_held_out).collect();
+    let reference = |cost: &&Cost| cost.step == SMALL_GET && cost.pages == Pages::Hot;
+    let reference = costs.iter().find(reference);
     let reference = reference.expect("all steps are measured");
     let work = fit_work(&fitted).map(|ms| ms * (1.0 - TIME_SHARE));
     let price_ms = dot(&reference.columns(), &work) + TIME_SHARE * reference.charged_ms();
@@ -129,9 +129,9 @@ pub(super) fn fit(rungs: &[Rung], today: &Weights) -> Fitted {
         latency_ms: units(TIME_SHARE * units_of_ms),
     };
     let judged = |of, in_memory| {
-        let is_of = |rung: &&Rung| rung.is_held_out && rung.is_in_memory() == in_memory;
-        let rungs: Vec<&Rung> = rungs.iter().filter(is_of).collect();
-        judge(of, &rungs, |rung| rung.price(&weights) / units_of_ms)
+        let is_of = |cost: &&Cost| cost.is_held_out && cost.is_in_memory() == in_memory;
+        let costs: Vec<&Cost> = costs.iter().filter(is_of).collect();
+        judge(of, &costs, |cost| cost.price(&weights) / units_of_ms)
     };
     Fitted {
         quality: [judged("memory", true), judged("disk", false)],
@@ -140,9 +140,9 @@ pub(super) fn fit(rungs: &[Rung], today: &Weights) -> Fitted {
     }
 }
 
-/// Returns how much more a busy millisecond costs for the dearest rung than for the cheapest one.
-pub(super) fn spread(rungs: &[Rung], weights: &Weights) -> f64 {
-    let units = rungs.iter().map(|rung| rung.units_of_ms(weights));
+/// Returns how much more a busy millisecond costs for the dearest kind of call than for the cheapest one.
+pub(super) fn spread(costs: &[Cost], weights: &Weights) -> f64 {
+    let units = costs.iter().map(|cost| cost.units_of_ms(weights));
     let (least, most) = units.fold((f64::MAX, 0.0_f64), |(least, most), units| {
         (least.min(units), most.max(units))
     });
@@ -157,10 +157,10 @@ fn units(price: f64) -> RequestUnits {
 }
 
 /// Fits the weights of the work, in milliseconds, to the time of all calls.
-fn fit_work(rungs: &[&Rung]) -> [f64; WORK_WEIGHTS] {
-    let equations = rungs.iter().map(|rung| {
-        let ms = f64::midpoint(rung.charged_ms(), rung.busy_ms);
-        (rung.columns().map(|column| column / ms), 1.0)
+fn fit_work(costs: &[&Cost]) -> [f64; WORK_WEIGHTS] {
+    let equations = costs.iter().map(|cost| {
+        let ms = f64::midpoint(cost.charged_ms(), cost.busy_ms);
+        (cost.columns().map(|column| column / ms), 1.0)
     });
     non_negative(&equations.collect::<Vec<_>>())
 }
@@ -201,20 +201,20 @@ fn dot(one: &[f64; WORK_WEIGHTS], other: &[f64; WORK_WEIGHTS]) -> f64 {
     one.iter().zip(other).map(|(one, other)| one * other).sum()
 }
 
-#[expect(clippy::cast_precision_loss)] // some dozens of rungs
-fn judge(of: &'static str, rungs: &[&Rung], price_ms: impl Fn(&Rung) -> f64) -> FitQuality {
-    let count = rungs.len().max(1) as f64;
-    let mean = rungs.iter().map(|rung| rung.busy_ms.ln()).sum::<f64>() / count;
+#[expect(clippy::cast_precision_loss)] // some dozens of costs
+fn judge(of: &'static str, costs: &[&Cost], price_ms: impl Fn(&Cost) -> f64) -> FitQuality {
+    let count = costs.len().max(1) as f64;
+    let mean = costs.iter().map(|cost| cost.busy_ms.ln()).sum::<f64>() / count;
     let (mut missed, mut all, mut errors) = (0.0, 0.0, Vec::new());
-    for rung in rungs {
-        let predicted = price_ms(rung).max(f64::MIN_POSITIVE);
-        missed += (predicted.ln() - rung.busy_ms.ln()).powi(2);
-        all += (rung.busy_ms.ln() - mean).powi(2);
-        errors.push((predicted - rung.busy_ms).abs() / rung.busy_ms);
+    for cost in costs {
+        let predicted = price_ms(cost).max(f64::MIN_POSITIVE);
+        missed += (predicted.ln() - cost.busy_ms.ln()).powi(2);
+        all += (cost.busy_ms.ln() - mean).powi(2);
+        errors.push((predicted - cost.busy_ms).abs() / cost.busy_ms);
     }
     FitQuality {
         of,
-        rungs: rungs.len(),
+        costs: costs.len(),
         r2: if all > 0.0 { 1.0 - missed / all } else { 0.0 },
         median_error: median(&mut errors),
     }
@@ -235,9 +235,9 @@ mod tests {
     /// Milliseconds of a read, a write, a row, 4,096 bytes read and 4,096 bytes written.
     const TRUE_MS: [f64; WORK_WEIGHTS] = [0.004, 0.9, 0.0006, 0.0015, 0.03];
 
-    /// Returns rungs of known weights, some of them wrong by up to this part, and cold ones that take longer.
-    fn rungs(true_ms: [f64; WORK_WEIGHTS], noise: f64, cold: f64) -> Vec<Rung> {
-        let mut rungs = Vec::new();
+    /// Returns costs of known weights, some of them wrong by up to this part, and cold ones that take longer.
+    fn costs(true_ms: [f64; WORK_WEIGHTS], noise: f64, cold: f64) -> Vec<Cost> {
+        let mut costs = Vec::new();
         let sizes: [(u64, u64); 8] = [
             (1, 100),
             (1, 4_096),
@@ -251,13 +251,13 @@ mod tests {
         for (pages, times) in [(Pages::Hot, 1.0), (Pages::Cold, cold)] {
             for operation in [Operation::Get, Operation::Put] {
                 for (rows, len) in sizes {
-                    let (is_write, at) = (operation.is_write(), rungs.len());
+                    let (is_write, at) = (operation.is_write(), costs.len());
                     let bytes = rows * len;
-                    let step = LadderStep {
+                    let step = CallKind {
                         operation,
                         ..SMALL_GET
                     };
-                    let mut rung = Rung {
+                    let mut cost = Cost {
                         step,
                         pages,
                         work: ActualUsage {
@@ -270,20 +270,20 @@ mod tests {
                         calls: 10,
                         is_held_out: at % 3 == 2,
                     };
-                    let ms = dot(&rung.columns(), &true_ms) * times;
+                    let ms = dot(&cost.columns(), &true_ms) * times;
                     let wrong = [-noise, noise, 0.0, noise / 2.0, -noise / 2.0][at % 5];
-                    rung.busy_ms = ms * (1.0 + wrong);
-                    rung.work.service_time = Duration::from_secs_f64(ms / 1e3);
-                    rungs.push(rung);
+                    cost.busy_ms = ms * (1.0 + wrong);
+                    cost.work.service_time = Duration::from_secs_f64(ms / 1e3);
+                    costs.push(cost);
                 }
             }
         }
-        rungs
+        costs
     }
 
     #[test]
     fn known_weights_are_recovered() {
-        let all = rungs(TRUE_MS, 0.05, 1.0);
+        let all = costs(TRUE_MS, 0.05, 1.0);
         let of_work = fit_work(&all.iter().collect::<Vec<_>>());
         for (found, known) in of_work.iter().zip(TRUE_MS) {
             assert!((found / known - 1.0).abs() < 0.12, "{of_work:?}");
@@ -306,7 +306,7 @@ mod tests {
 
     #[test]
     fn the_price_is_the_work_also_where_the_work_does_not_tell_the_time() {
-        let all = rungs(TRUE_MS, 0.05, 20.0);
+        let all = costs(TRUE_MS, 0.05, 20.0);
         let fitted = fit(&all, &Weights::default());
         assert!(spread(&all, &Weights::default()) > 20.0);
         let spread = spread(&all, &fitted.weights);
@@ -322,7 +322,7 @@ mod tests {
     #[test]
     fn no_weight_is_negative() {
         // Each row makes a call faster: without the bound its weight would be below zero.
-        let all = rungs([2.0, 2.0, -0.001, 0.0, 0.0], 0.0, 1.0);
+        let all = costs([2.0, 2.0, -0.001, 0.0, 0.0], 0.0, 1.0);
         let found = fit_work(&all.iter().collect::<Vec<_>>());
         assert!(found.iter().all(|&weight| weight >= 0.0), "{found:?}");
         assert!(found[2] < 1e-9, "{found:?}");

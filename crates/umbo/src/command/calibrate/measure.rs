@@ -1,4 +1,4 @@
-//! Measures the ladder on an embedded store: the busy time of each call, as a dispatcher charges it.
+//! Measures all steps on an embedded store: the busy time of each call, as a dispatcher charges it.
 
 use std::fs::File;
 use std::ops::Range;
@@ -18,15 +18,15 @@ use umbo_store_redb::{Config, RedbStore};
 use umbo_types::{Clock, Key, NamespaceId, Operation, ShardId, Value, Version};
 
 use super::cold;
-use super::fit::{Pages, Rung, median};
-use super::ladder::{LENGTHS, LadderStep, rows_of, steps};
+use super::fit::{Cost, Pages, median};
+use super::steps::{CallKind, LENGTHS, rows_of, steps};
 use crate::cli_error::CliError;
 use crate::server::SystemClock;
 use crate::settings::StoreSettings;
 
-/// Memory of the store for cold pages: a small part of the rows of a ladder.
+/// Memory of the store for cold pages: a small part of the rows of the steps.
 const COLD_CACHE: usize = 256 << 10;
-/// Fewest passes over the ladder: a median of two calls or more for either half.
+/// Fewest passes over the steps: a median of two calls or more for either half.
 const PASSES_MIN: usize = 4;
 /// Most calls of a step in a pass, and the time after which no other follows.
 const VISIT_CALLS: usize = 8;
@@ -53,25 +53,25 @@ struct Bench {
     cold_calls: i64,
 }
 
-/// Measures hot and cold rungs until the end; returns them, and whether cold ones came from the disk.
+/// Measures hot and cold costs until the end; returns them, and whether cold ones came from the disk.
 pub(super) async fn measure(
     settings: &StoreSettings,
     folder: &Path,
     end: Instant,
-) -> Result<(Vec<Rung>, bool), CliError> {
+) -> Result<(Vec<Cost>, bool), CliError> {
     let cache = usize::try_from(settings.cache.0).unwrap_or(usize::MAX);
     let mut hot = Bench::open(settings, folder, cache)?;
     hot.fill().await?;
     let now = Instant::now();
     let half = end.saturating_duration_since(now) / 2;
-    let mut rungs = hot.climb(Pages::Hot, now + half).await?;
+    let mut costs = hot.pass(Pages::Hot, now + half).await?;
     hot.store.close().await;
     drop(hot);
     let mut cold = Bench::open(settings, folder, COLD_CACHE)?;
     cold.evicted = cold::open_files(folder).map_err(failed)?;
-    rungs.extend(cold.climb(Pages::Cold, end).await?);
+    costs.extend(cold.pass(Pages::Cold, end).await?);
     cold.store.close().await;
-    Ok((rungs, cold.cold_calls > 0))
+    Ok((costs, cold.cold_calls > 0))
 }
 
 impl Bench {
@@ -107,7 +107,7 @@ impl Bench {
     }
 
     /// Measures all steps in turn, so that whatever disturbs the machine meets all of them.
-    async fn climb(&mut self, pages: Pages, end: Instant) -> Result<Vec<Rung>, CliError> {
+    async fn pass(&mut self, pages: Pages, end: Instant) -> Result<Vec<Cost>, CliError> {
         let mut steps: Vec<_> = steps().into_iter().map(|step| (step, Vec::new())).collect();
         let mut passes = 0;
         while passes < PASSES_MIN || Instant::now() < end {
@@ -132,12 +132,12 @@ impl Bench {
         }
         let steps = steps.iter().enumerate();
         Ok(steps
-            .map(|(at, (step, calls))| rung(*step, pages, at % 3 == 2, calls))
+            .map(|(at, (step, calls))| cost(*step, pages, at % 3 == 2, calls))
             .collect())
     }
 
-    async fn call(&mut self, step: &LadderStep) -> Result<Vec<ActualUsage>, CliError> {
-        let &LadderStep {
+    async fn call(&mut self, step: &CallKind) -> Result<Vec<ActualUsage>, CliError> {
+        let &CallKind {
             operation,
             rows,
             len,
@@ -308,15 +308,15 @@ fn read_work(touched: Touched, service_time: Duration) -> ActualUsage {
     }
 }
 
-/// Returns the rung of a step: every other call tells the time that is charged, those between the time that the price
+/// Returns the cost of a step: every other call tells the time that is charged, those between the time that the price
 /// is held against.
-fn rung(step: LadderStep, pages: Pages, is_held_out: bool, calls: &[ActualUsage]) -> Rung {
+fn cost(step: CallKind, pages: Pages, is_held_out: bool, calls: &[ActualUsage]) -> Cost {
     let half = |from: usize| {
         let times = calls.iter().skip(from).step_by(2);
         let mut times: Vec<f64> = times.map(|call| call.service_time.as_secs_f64()).collect();
         median(&mut times).max(SHORTEST)
     };
-    Rung {
+    Cost {
         step,
         pages,
         work: ActualUsage {

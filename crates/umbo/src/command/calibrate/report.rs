@@ -3,7 +3,7 @@
 use serde::Serialize;
 use umbo_quota::Weights;
 
-use super::fit::{self, FitQuality, Pages, Rung};
+use super::fit::{self, Cost, FitQuality, Pages};
 use crate::output::{counted, table::TextTable};
 
 /// Parts of a dispatcher's request units that are offered as the quota of a caller: half for the most important one, a
@@ -18,7 +18,7 @@ pub(super) struct CalibrationReport {
     processors: usize,
     /// Whether the system's page cache was emptied for cold pages.
     is_cold_from_disk: bool,
-    rungs: Vec<RungReport>,
+    costs: Vec<CostReport>,
     quality: [FitQuality; 2],
     /// The `[cost]` block of the settings.
     #[serde(rename = "cost")]
@@ -34,7 +34,7 @@ pub(super) struct CalibrationReport {
 }
 
 #[derive(Debug, Serialize)]
-struct RungReport {
+struct CostReport {
     operation: &'static str,
     rows: usize,
     value_bytes: usize,
@@ -53,24 +53,24 @@ struct RungReport {
 
 impl CalibrationReport {
     /// Fits the weights.
-    pub(super) fn new(rungs: &[Rung], today: &Weights, is_cold_from_disk: bool) -> Self {
-        let fitted = fit::fit(rungs, today);
+    pub(super) fn new(costs: &[Cost], today: &Weights, is_cold_from_disk: bool) -> Self {
+        let fitted = fit::fit(costs, today);
         let weights = &fitted.weights;
-        let of_rung = |rung: &Rung| {
-            let ru_fitted = rung.price(weights);
+        let of_cost = |cost: &Cost| {
+            let ru_fitted = cost.price(weights);
             let fitted_ms = ru_fitted / fitted.units_of_ms;
-            RungReport {
-                operation: rung.step.operation.as_str(),
-                rows: rung.step.rows,
-                value_bytes: rung.step.len,
-                at_once: rung.step.at_once,
-                pages: rung.pages,
-                calls: rung.calls,
-                is_held_out: rung.is_held_out,
-                busy_ms: rung.busy_ms,
+            CostReport {
+                operation: cost.step.operation.as_str(),
+                rows: cost.step.rows,
+                value_bytes: cost.step.len,
+                at_once: cost.step.at_once,
+                pages: cost.pages,
+                calls: cost.calls,
+                is_held_out: cost.is_held_out,
+                busy_ms: cost.busy_ms,
                 fitted_ms,
-                residual: fitted_ms / rung.busy_ms - 1.0,
-                ru_today: rung.price(today),
+                residual: fitted_ms / cost.busy_ms - 1.0,
+                ru_today: cost.price(today),
                 ru_fitted,
             }
         };
@@ -82,14 +82,14 @@ impl CalibrationReport {
             is_debug_build: cfg!(debug_assertions),
             processors,
             is_cold_from_disk,
-            rungs: rungs.iter().map(of_rung).collect(),
+            costs: costs.iter().map(of_cost).collect(),
             block: block(weights),
             ru_per_busy_ms: fitted.units_of_ms,
             shard_ru_per_s,
             dispatcher_ru_per_s,
             quotas_ru_per_s: QUOTA_SHARES.map(|share| (share * dispatcher_ru_per_s).floor()),
-            spread_today: fit::spread(rungs, today),
-            spread_fitted: fit::spread(rungs, weights),
+            spread_today: fit::spread(costs, today),
+            spread_fitted: fit::spread(costs, weights),
             quality: fitted.quality,
         }
     }
@@ -101,7 +101,7 @@ impl CalibrationReport {
             lines.push(format!(
                 "held out, {}: {} operations, R² of logarithms {:.3}, median error {:.0}%",
                 one.of,
-                one.rungs,
+                one.costs,
                 one.r2,
                 100.0 * one.median_error
             ));
@@ -155,27 +155,27 @@ impl CalibrationReport {
             "RESIDUAL",
             "TOO-CHEAP|TOO-DEAR",
         ]);
-        for rung in &self.rungs {
-            let is_hot = rung.pages == Pages::Hot;
+        for cost in &self.costs {
+            let is_hot = cost.pages == Pages::Hot;
             table.push(vec![
-                rung.operation.to_owned(),
-                rung.rows.to_string(),
-                rung.value_bytes.to_string(),
-                rung.at_once.to_string(),
+                cost.operation.to_owned(),
+                cost.rows.to_string(),
+                cost.value_bytes.to_string(),
+                cost.at_once.to_string(),
                 if is_hot { "hot" } else { "cold" }.to_owned(),
-                rung.calls.to_string(),
-                if rung.is_held_out {
+                cost.calls.to_string(),
+                if cost.is_held_out {
                     "held-out"
                 } else {
                     "fitted"
                 }
                 .to_owned(),
-                figures(rung.busy_ms),
-                figures(rung.fitted_ms),
-                figures(rung.ru_today),
-                figures(rung.ru_fitted),
-                format!("{:+.0}%", rung.residual * 100.0),
-                bar(rung.residual),
+                figures(cost.busy_ms),
+                figures(cost.fitted_ms),
+                figures(cost.ru_today),
+                figures(cost.ru_fitted),
+                format!("{:+.0}%", cost.residual * 100.0),
+                bar(cost.residual),
             ]);
         }
         table.finish()

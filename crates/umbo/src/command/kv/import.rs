@@ -211,7 +211,7 @@ impl Arguments {
         totals.outcome(failed)
     }
 
-    /// Reads the input on a thread of its own: one that reads a pipe may never end.
+    /// Reads the input on a separate thread: reading a pipe may never end.
     fn start_reader(&self, input: ImportInput) -> Result<(ImportLines, ImportReading), CliError> {
         let (sender, lines) = mpsc::channel(LINES_AHEAD);
         let (done, reading) = oneshot::channel();

@@ -1,4 +1,4 @@
-//! The rows of a pipe or file as lines of NDJSON, for the lane. Read on a thread of its own.
+//! The rows of a pipe or file as lines of NDJSON, for the lane. Read on a separate thread.
 //!
 //! Lines that are no rows are refused here, with their number and the reason. Of a file of failed rows the rows of the
 //! namespace are read. End lines of exports are no rows; they say whether the input is whole.
@@ -53,7 +53,7 @@ pub(super) type ReadLine = Result<ImportLine, RefusedLine>;
 
 /// Why reading has ended early.
 pub(super) enum ReadEnd {
-    /// Nobody takes lines any more.
+    /// The lane takes no more lines.
     Stopped,
     /// The source is at fault.
     Source(RowsError),

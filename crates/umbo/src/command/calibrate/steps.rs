@@ -1,4 +1,4 @@
-//! The ladder: operations and sizes that are measured.
+//! The operations and sizes that are measured.
 
 use umbo_types::Operation;
 
@@ -9,11 +9,11 @@ const ROW_LENGTHS: [usize; 2] = [100, 1_000];
 /// Puts at the same time that a group commit can join: a few dozen clients are usual.
 const GROUP: usize = 16;
 /// The small get whose price stays.
-pub(super) const SMALL_GET: LadderStep = one(Operation::Get, ROW_LENGTHS[0]);
+pub(super) const SMALL_GET: CallKind = one(Operation::Get, ROW_LENGTHS[0]);
 
 /// One operation of a size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct LadderStep {
+pub(super) struct CallKind {
     /// The operation.
     pub(super) operation: Operation,
     /// Keys or rows of a call.
@@ -24,8 +24,8 @@ pub(super) struct LadderStep {
     pub(super) at_once: usize,
 }
 
-const fn one(operation: Operation, len: usize) -> LadderStep {
-    LadderStep {
+const fn one(operation: Operation, len: usize) -> CallKind {
+    CallKind {
         operation,
         rows: 1,
         len,
@@ -34,7 +34,7 @@ const fn one(operation: Operation, len: usize) -> LadderStep {
 }
 
 /// Returns all steps; every third in this order is held out. Ranges and scans are of one chunk at most.
-pub(super) fn steps() -> Vec<LadderStep> {
+pub(super) fn steps() -> Vec<CallKind> {
     let mut steps: Vec<_> = LENGTHS.map(|len| one(Operation::Get, len)).into();
     let lists: [(Operation, &[usize]); 4] = [
         (Operation::MultiGet, &[1, 3, 10, 30, 100]),
@@ -45,12 +45,12 @@ pub(super) fn steps() -> Vec<LadderStep> {
     for (operation, counts) in lists {
         for len in ROW_LENGTHS {
             let step = one(operation, len);
-            steps.extend(counts.iter().map(|&rows| LadderStep { rows, ..step }));
+            steps.extend(counts.iter().map(|&rows| CallKind { rows, ..step }));
         }
     }
     for at_once in [1, GROUP] {
         let puts = LENGTHS[1..].iter().map(|&len| one(Operation::Put, len));
-        steps.extend(puts.map(|step| LadderStep { at_once, ..step }));
+        steps.extend(puts.map(|step| CallKind { at_once, ..step }));
     }
     steps
 }
