@@ -3,7 +3,7 @@
 use crate::simulation::{RunReport, run};
 
 /// The events of the loads world that must have occurred in a run of many seeds.
-const LOADS_MUST_MEET: [&str; 26] = [
+const LOADS_MUST_MEET: [&str; 27] = [
     "node paused",
     "power failure",
     "slow disk",
@@ -23,6 +23,7 @@ const LOADS_MUST_MEET: [&str; 26] = [
     "backup restored",
     "load ready",
     "load live",
+    "file imported",
     "load merged",
     "load aborted",
     "version activated",

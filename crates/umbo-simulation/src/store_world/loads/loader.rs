@@ -145,31 +145,29 @@ impl Loader {
         tokio::time::sleep(Duration::from_millis(wait)).await;
     }
 
-    /// Makes a load of mode merge and brings it to its end.
+    /// Makes a load of mode merge, the import of a file or another one, and brings it to its end.
     async fn merge(&mut self) {
-        let Some((created, between)) = self.create(&json!({ "mode": "merge" })).await else {
+        let is_import = self.chance.per_mille(500);
+        let spec = json!({ "mode": "merge", "import": is_import });
+        let Some((created, between)) = self.create(&spec).await else {
             return;
         };
         let id = id_of(&created);
         let rows = self.rows(&format!("m{}-", elapsed().as_millis()));
+        // Rows of an import are applied from the first part on.
+        let early = is_import.then(|| self.begin_merge(&rows, between));
         let Some(parts) = self.upload(&id, &rows).await else {
             return;
         };
-        let sealed = elapsed();
-        let is_last = |at: usize| {
-            let (row, _): &(RowId, String) = &rows[at];
-            rows[at + 1..].iter().all(|(other, _)| other != row)
-        };
-        let merged = rows.iter().enumerate().map(|(at, (row, value))| {
-            let mut datasets = self.world.datasets.borrow_mut();
-            let write = datasets.merge(*row, value.clone(), between, sealed);
-            (*row, write, is_last(at))
-        });
-        let merged: Vec<_> = merged.collect();
+        let merged = early.unwrap_or_else(|| self.begin_merge(&rows, between));
         if !self.seal(&id, parts).await || !self.reaches(&id, "live").await {
             return;
         }
-        met("load merged");
+        met(if is_import {
+            "file imported"
+        } else {
+            "load merged"
+        });
         for (row, write, is_last) in merged {
             let mut datasets = self.world.datasets.borrow_mut();
             datasets.end(row, write, Some(true), elapsed());
@@ -177,6 +175,22 @@ impl Loader {
                 datasets.replace(row, write, elapsed());
             }
         }
+    }
+
+    /// Records rows of a load of mode merge, created between two instants, that are applied from now on. Returns each with
+    /// the number of its write, and whether no later one has its key.
+    fn begin_merge(
+        &self,
+        rows: &[(RowId, String)],
+        between: (Duration, Duration),
+    ) -> Vec<(RowId, usize, bool)> {
+        let mut datasets = self.world.datasets.borrow_mut();
+        let begun = rows.iter().enumerate().map(|(at, (row, value))| {
+            let is_last = rows[at + 1..].iter().all(|(other, _)| other != row);
+            let write = datasets.merge(*row, value.clone(), between, elapsed());
+            (*row, write, is_last)
+        });
+        begun.collect()
     }
 
     async fn seal(&mut self, id: &str, parts: usize) -> bool {
