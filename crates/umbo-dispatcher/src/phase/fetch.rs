@@ -5,7 +5,7 @@
 //! the deadline of its request at most: reads are stopped where the request ends, and writes go on in the shard.
 
 use std::future::Future;
-use std::pin::{Pin, pin};
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -21,7 +21,7 @@ use umbo_types::{Key, NamespaceId, Row, ShardId};
 
 use crate::dispatcher::Dispatcher;
 use crate::phase::leader_bound::LeaderBound;
-use crate::phase::queue::{permit_of, with_permit};
+use crate::phase::queue::permit_of;
 use crate::phase::write_through::write_through;
 use crate::store_call::{Answered, StoreCall, Timed};
 
@@ -42,14 +42,12 @@ pub(crate) async fn row(
     dataset: NamespaceId,
     key: &Key,
 ) -> StoreAnswer<Option<Row>> {
-    let source = || call.source(namespace, Some(&key.partition));
     // Not by `read`: its layers cost a get one instruction of a hundred.
-    let work = async {
-        let context = call.context();
-        let row = dispatcher.store.get(&context, shard, dataset, key).await;
-        Answered::new(&context, row)
-    };
-    with_permit(dispatcher, shard, call, source, pin!(work)).await
+    let permit = permit_of(dispatcher, shard, call).await?;
+    let context = call.context();
+    let row = dispatcher.store.get(&context, shard, dataset, key).await;
+    let source = || call.source(namespace, Some(&key.partition));
+    Ok(permit.complete(Answered::new(&context, row), source))
 }
 
 /// Reads rows of a dataset, all of one shard. There may be fewer answers than keys.
@@ -144,12 +142,10 @@ async fn read<T>(
     source: impl FnOnce() -> CallSource,
     ask: impl AsyncFnOnce(&CallContext) -> T,
 ) -> Result<Timed<T>, RequestError> {
-    let work = async {
-        let context = call.context();
-        let answer = ask(&context).await;
-        Answered::new(&context, answer)
-    };
-    with_permit(dispatcher, shard, call, source, pin!(work)).await
+    let permit = permit_of(dispatcher, shard, call).await?;
+    let context = call.context();
+    let answer = ask(&context).await;
+    Ok(permit.complete(Answered::new(&context, answer), source))
 }
 
 /// Reads a row of a dataset for all who wait for it, within the time of their leader. The call is borrowed: a future would

@@ -53,18 +53,6 @@ pub(crate) async fn ask<T>(
     Ok(timed.answer)
 }
 
-/// Does work that one shard is asked for, in one of its permits.
-pub(crate) async fn with_permit<T>(
-    dispatcher: &Dispatcher,
-    shard: ShardId,
-    call: &StoreCall,
-    source: impl FnOnce() -> CallSource,
-    work: Pin<&mut impl Future<Output = Answered<T>>>,
-) -> Result<Timed<T>, RequestError> {
-    let permit = permit_of(dispatcher, shard, call).await?;
-    Ok(permit.complete(work.await, source))
-}
-
 /// A permit of a shard. `P` is the dispatcher, borrowed or shared.
 #[derive(Debug)]
 pub(crate) struct HeldPermit<P: Deref<Target = Dispatcher>> {
