@@ -11,6 +11,7 @@ use umbo_store::{
 };
 use umbo_types::{Key, NamespaceId, PartitionKey, ShardId, Timestamp};
 
+use crate::places::Places;
 use crate::record::{LoadRecord, LoadStep};
 
 /// Wait before a shard is asked again that has failed.
@@ -169,6 +170,7 @@ pub trait LoadHost: fmt::Debug + Send + Sync {
 #[derive(Debug, Clone)]
 pub(crate) struct Host {
     host: Arc<dyn LoadHost>,
+    pub(crate) places: Arc<Places>,
     /// The run whose number all writes carry.
     run: Option<LoadRun>,
 }
@@ -176,13 +178,18 @@ pub(crate) struct Host {
 impl Host {
     /// Shares a dispatcher.
     pub(crate) fn new(host: Arc<dyn LoadHost>) -> Self {
-        Self { host, run: None }
+        Self {
+            host,
+            places: Arc::default(),
+            run: None,
+        }
     }
 
     /// Returns the dispatcher as one run of a load uses it: all that the run writes carries its number.
     pub(crate) fn of_run(&self, run: LoadRun) -> Self {
         Self {
             host: Arc::clone(&self.host),
+            places: Arc::clone(&self.places),
             run: Some(run),
         }
     }

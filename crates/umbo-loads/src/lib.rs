@@ -15,6 +15,7 @@ mod journal;
 pub mod layout;
 pub mod limits;
 mod part_bytes;
+mod places;
 mod record;
 mod rows;
 mod runner;

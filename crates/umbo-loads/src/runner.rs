@@ -22,19 +22,21 @@ mod tests;
 mod verify;
 mod work;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tokio::task::JoinSet;
+use tokio::task::{JoinError, JoinSet};
 use tokio::time::{MissedTickBehavior, interval, sleep};
 use umbo_api::loads::LoadState;
+use umbo_types::NamespaceId;
 
 use self::work::{Parts, continues, wait};
 use crate::host::{Host, HostError, LoadHost};
 use crate::journal::{Journal, Stop};
 use crate::layout::{self, PartRecord, RunRecord};
 use crate::limits::{BEAT, FRUITLESS_RUNS_MAX, LEASE, RUNS_MAX};
+use crate::places::HeldPlace;
 use crate::record::{LoadRecord, LoadStep, LoadTarget, shortened};
 use crate::stored_rows::read_json;
 
@@ -42,19 +44,38 @@ use crate::stored_rows::read_json;
 const LOOK_INTERVAL: Duration = Duration::from_millis(250);
 /// How often loads that ended long ago are looked for.
 const FORGET_INTERVAL: Duration = Duration::from_secs(30);
+/// A load that waits and gives its place back is left alone for a beat, and for twice as long each time that it waits again,
+/// so often: up to half a minute, the longest wait of a run.
+const WAIT_DOUBLINGS_MAX: u32 = 6;
+
 /// Finds and applies loads.
 #[derive(Debug)]
 pub struct LoadRunner {
     host: Host,
     /// Random number of this runner.
     number: u64,
-    /// Loads that are run here.
-    running: BTreeSet<String>,
+    /// Looks so far.
+    looks: u64,
+    /// The turns of the loads that are to be run.
+    turns: BTreeMap<String, Turn>,
     /// Runs of others, with the beat that was seen last and since when it stands.
     seen: BTreeMap<String, (u64, Instant)>,
     forgot: Option<Instant>,
     /// Whether something has changed here since a run ended.
     has_changed: bool,
+}
+
+/// When a load is looked at next.
+#[derive(Debug, Default)]
+struct Turn {
+    /// Number of the look at which it was looked at last.
+    looked: u64,
+    /// Until when it is left alone, because its run has waited and given its place back.
+    not_before: Option<Instant>,
+    /// How often in a row that happened.
+    waits: u32,
+    /// Where its report is, if it is told to wait for a place.
+    told: Option<NamespaceId>,
 }
 
 impl LoadRunner {
@@ -63,7 +84,8 @@ impl LoadRunner {
         Self {
             host: Host::new(host),
             number: fastrand::u64(1..),
-            running: BTreeSet::new(),
+            turns: BTreeMap::new(),
+            looks: 0,
             seen: BTreeMap::new(),
             forgot: None,
             has_changed: false,
@@ -83,10 +105,10 @@ impl LoadRunner {
                     self.has_changed = true;
                     self.look(&mut runs).await;
                 }
-                Some(ended) = runs.join_next_with_id(), if !runs.is_empty() => {
-                    self.ended(ended);
+                Some(ended) = runs.join_next(), if !runs.is_empty() => {
+                    let gave_way = self.ended(ended);
                     // It may have ended just before a part was there.
-                    if std::mem::take(&mut self.has_changed) {
+                    if std::mem::take(&mut self.has_changed) || gave_way {
                         self.look(&mut runs).await;
                     }
                 }
@@ -94,20 +116,32 @@ impl LoadRunner {
         }
     }
 
-    fn ended(&mut self, ended: Result<(tokio::task::Id, String), tokio::task::JoinError>) {
-        match ended {
-            Ok((_, id)) => {
-                self.running.remove(&id);
-            }
+    /// Takes up the end of a run. Returns whether it gave its place back for another load.
+    fn ended(&mut self, ended: Result<Ended, JoinError>) -> bool {
+        let Ended {
+            id,
+            waited,
+            gave_way,
+        } = match ended {
+            Ok(ended) => ended,
             Err(error) => {
-                // Which one it was is not known: each that still runs is found again by its beat.
                 tracing::error!(%error, "the run of a load ended by a defect");
-                self.running.clear();
+                return false;
             }
+        };
+        if let Some(turn) = self.turns.get_mut(&id) {
+            turn.waits = if waited && gave_way {
+                turn.waits + 1
+            } else {
+                0
+            };
+            let wait = BEAT.saturating_mul(1 << turn.waits.min(WAIT_DOUBLINGS_MAX)) / 2;
+            turn.not_before = (turn.waits > 0).then(|| self.host.monotonic() + wait);
         }
+        gave_way
     }
 
-    async fn look(&mut self, runs: &mut JoinSet<String>) {
+    async fn look(&mut self, runs: &mut JoinSet<Ended>) {
         if self.host.is_ending() {
             return;
         }
@@ -119,21 +153,62 @@ impl LoadRunner {
                 tracing::debug!(%error, "loads that have ended could not be forgotten; trying again");
             }
         }
-        let mut loads = self.host.loads();
-        // Loads that have all their parts come first.
-        loads.sort_by_key(|(_, load)| load.state == LoadState::Uploading);
-        self.seen
-            .retain(|id, _| loads.iter().any(|(other, _)| other == id));
+        self.looks += 1;
+        let loads = self.candidates();
+        let mut left = RUNS_MAX;
         for (id, load) in loads {
-            if runs.len() >= RUNS_MAX {
+            let places = Arc::clone(&self.host.places);
+            let has_place = places.len() < RUNS_MAX;
+            if !has_place && left == 0 {
                 return;
             }
-            if !load.is_to_run() || self.running.contains(&id) || !self.may_run(&id, &load).await {
+            let may_run = self.may_run(&id, &load).await;
+            let turn = self.turns.entry(id.clone()).or_default();
+            turn.looked = self.looks;
+            let waits = (may_run && !has_place).then(|| load.report_id());
+            if waits != turn.told {
+                let reason = waits
+                    .map(|_| format!("{RUNS_MAX} other loads are applied; it waits for its turn"));
+                self.host.waits_for(load.report_id(), reason);
+                turn.told = waits;
+            }
+            if may_run && has_place {
+                let place = places.take(&id, &load);
+                runs.spawn(run(self.host.clone(), id, self.number, place));
                 continue;
             }
-            self.running.insert(id.clone());
-            runs.spawn(run(self.host.clone(), id, self.number));
+            left -= usize::from(!has_place);
+            if may_run {
+                places.ask_for(&id, &load);
+            }
         }
+    }
+
+    /// Returns the loads that are to be run and have no run here. First come those whose namespace and payer have the
+    /// fewest places, of these those that have all their parts, and of these the one that was looked at longest ago.
+    fn candidates(&mut self) -> Vec<(String, Arc<LoadRecord>)> {
+        let (now, places) = (self.host.monotonic(), Arc::clone(&self.host.places));
+        let mut loads = self.host.loads();
+        loads.retain(|(_, load)| load.is_to_run());
+        let is_there = |id: &String| loads.binary_search_by(|(other, _)| other.cmp(id)).is_ok();
+        self.seen.retain(|id, _| is_there(id));
+        self.turns.retain(|id, turn| {
+            let is_there = is_there(id);
+            if let Some(report) = turn.told.filter(|_| !is_there) {
+                self.host.waits_for(report, None);
+            }
+            is_there
+        });
+        let turn_of = |id: &String| self.turns.get(id);
+        loads.retain(|(id, _)| {
+            let is_due = |turn: &Turn| turn.not_before.is_none_or(|at| at <= now);
+            !places.has(id) && turn_of(id).is_none_or(is_due)
+        });
+        loads.sort_by_cached_key(|(id, load)| {
+            let looked = turn_of(id).map_or(0, |turn| turn.looked);
+            (places.of(load), load.state == LoadState::Uploading, looked)
+        });
+        loads
     }
 
     /// Returns whether there is work on a load that no other runner does. A load whose run cannot be read is looked at
@@ -178,10 +253,26 @@ impl LoadRunner {
     }
 }
 
-/// Works on a load until it has ended, is paused, or is another runner's.
-async fn run(host: Host, id: String, number: u64) -> String {
+/// The end of a run.
+#[derive(Debug)]
+struct Ended {
+    /// The load.
+    id: String,
+    /// Whether the run waited.
+    waited: bool,
+    /// Whether it gave its place back for another load.
+    gave_way: bool,
+}
+
+/// Works on a load until it has ended, is paused, is another runner's, or its place is for another load.
+async fn run(host: Host, id: String, number: u64, place: HeldPlace) -> Ended {
     work(&host, &id, number).await;
-    id
+    let (waited, gave_way) = place.give_back();
+    Ended {
+        id,
+        waited,
+        gave_way,
+    }
 }
 
 async fn work(host: &Host, id: &str, number: u64) {

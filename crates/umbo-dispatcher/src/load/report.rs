@@ -69,7 +69,7 @@ pub(super) fn whole_part(number: u16, part: PartRecord) -> PartInfo {
     }
 }
 
-/// Reads how far a load is; none before its first run. What the run waits for in this dispatcher is newer than what it has
+/// Reads how far a load is. `None` before its first run, unless it waits for that. What the run waits for in this dispatcher is newer than what it has
 /// written of that.
 async fn run_of(
     waits: &LoadWaits,
@@ -78,10 +78,13 @@ async fn run_of(
 ) -> Result<Option<RunRecord>, RequestError> {
     let report = load.report_id();
     let run = read_json::<_, RunRecord>(rows, report, &layout::run_key()).await?;
-    Ok(run.map(|(mut run, _)| {
-        run.waits = waits.get(report).or(run.waits.take());
-        run
-    }))
+    let waits = waits.get(report);
+    if run.is_none() && waits.is_none() {
+        return Ok(None);
+    }
+    let mut run = run.map_or_else(RunRecord::default, |(run, _)| run);
+    run.waits = waits.or(run.waits.take());
+    Ok(Some(run))
 }
 
 /// Describes a load without its parts. One whose shard is away is listed with the reason why its rows are not counted.

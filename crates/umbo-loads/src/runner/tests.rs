@@ -444,6 +444,25 @@ async fn a_load_uses_what_its_quota_allows() {
     }
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_load_goes_on_soon_after_its_quota_was_lifted() {
+    let host = FakeHost::with_load(NONE).await;
+    let begun = tokio::time::Instant::now();
+    let next_day = begun + Duration::from_hours(24);
+    *host.quota.lock().unwrap() = Some((ROWS_A_SECOND, next_day));
+    let running = Arc::clone(&host);
+    let running = tokio::spawn(async move { running.run(i64::MAX, 1).await });
+    sleep(Duration::from_secs(10)).await;
+    *host.quota.lock().unwrap() = None;
+    running.await.unwrap();
+    assert_eq!(host.state(), LoadState::Live);
+    assert!(
+        begun.elapsed() < Duration::from_mins(1),
+        "{:?}",
+        begun.elapsed()
+    );
+}
+
 #[test]
 fn rows_of_versions_without_numbers_of_runs_are_read() {
     let row = r#"{"runner":7,"beat":2,"checked":1,"rows":3,"rejected":0,"part":0,"row":0,"applied":0,"skipped":0}"#;

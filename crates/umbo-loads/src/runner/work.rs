@@ -34,11 +34,15 @@ pub(super) async fn wait(
     let mut left = after
         .max(Duration::from_millis(10))
         .saturating_mul(factor.div_ceil(2));
-    left = left.min(WAIT_MAX.max(after));
+    // A quota may be raised meanwhile.
+    left = left.min(WAIT_MAX);
+    host.places.set_waits(id, true);
     while !left.is_zero() {
         let step = left.min(BEAT);
-        sleep(step).await;
-        left -= step;
+        tokio::select! {
+            () = sleep(step) => left -= step,
+            () = host.places.next_asked() => {}
+        }
         continues(host, id)?;
         // The store that says that it has no room may be the one that this row is in.
         match journal.write().await {
@@ -46,12 +50,14 @@ pub(super) async fn wait(
             Err(end) => return Err(end),
         }
     }
+    host.places.set_waits(id, false);
     Ok(())
 }
 
 /// Returns the load while it is to be worked on here.
 pub(super) fn continues(host: &Host, id: &str) -> Result<Arc<LoadRecord>, Stop> {
-    let is_to_run = |load: &Arc<LoadRecord>| load.is_to_run() && !host.is_ending();
+    let ends_here = host.is_ending() || host.places.is_asked(id);
+    let is_to_run = |load: &Arc<LoadRecord>| load.is_to_run() && !ends_here;
     let load = host.load(id).filter(is_to_run);
     load.ok_or(Stop::LetGo)
 }
