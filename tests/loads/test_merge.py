@@ -10,7 +10,7 @@ import random
 import pytest
 
 from bulk_loads import Load, digest, lines, load_rows
-from harness import NDJSON, Namespace, unb64u, wait_until
+from harness import NDJSON, Namespace, read_answer, unb64u, wait_until
 
 
 @pytest.fixture
@@ -354,3 +354,52 @@ def test_changes_of_loads_are_events(server, ns):
     assert [json.loads(one["after"]) for one in events()] == states
     assert all(one["kind"] == "load-changed" and one["by"] for one in events())
     assert server.metric("umbo_load_rows_total") > 0 and server.metric("umbo_loads_ended_total") > 0
+
+
+def test_of_two_requests_that_continue_a_part_the_newer_goes_on(server, ns):
+    load = Load.create(ns.client, ns.name)
+    body, other = (lines([{"pk": f"{name}{n}", "v": "x" * 1_000} for n in range(1_000)]) for name in "ab")
+    fields = f"Content-Type: {NDJSON}\r\nUpload-Offset: 0\r\nUpload-Complete: ?0\r\nContent-Length: {len(body)}"
+    head = f"PATCH {load.base}/parts/0 HTTP/1.1\r\nHost: x\r\n{fields}\r\n\r\n"
+    with server.raw(head.encode()) as sock:
+        sock.sendall(body[:700_000])
+        wait_until(lambda: (load.offset(0) or (0, False))[0] >= 200_000, "a part of it is kept")
+        newer = load.patch(0, other, 0, True)
+        newer.problem(409, "offset-mismatch")
+        older = read_answer(sock.makefile("rb"))
+        older.problem(409, "offset-mismatch")
+    kept, is_whole = load.offset(0)
+    assert not is_whole and newer.headers["upload-offset"] == older.headers["upload-offset"] == str(kept)
+    assert load.patch(0, body[kept:], kept, True).status == 204
+    assert load.info()["parts"][0]["sha256"] == hashlib.sha256(body).hexdigest()
+    load.seal(1)
+    assert load.wait_for("live")["rows_applied"] == 1_000
+
+
+def test_requests_about_loads_are_charged_and_refused_like_others(server, ns):
+    def price(answer, status=200):
+        assert answer.status == status, answer
+        return float(answer.headers["umbo-ru"])
+
+    created = ns.client.post(f"/v1/ns/{ns.name}/loads", {"mode": "merge"})
+    load = Load(ns.client, ns.name, created.json()["id"])
+    changes = [price(created, 201), price(load.post("pause")), price(load.post("resume"))]
+    assert min(changes) > price(ns.put("a", value=b"x"), 201), "a change is handed to all shards"
+    few = price(ns.client.get(load.base))
+    for number in range(200):
+        assert load.put(number, lines([{"pk": f"p{number}", "v": "x"}])).status == 201
+    many = price(ns.client.get(load.base))
+    assert many > few + 10, "a report is paid for by its rows and bytes"
+    assert price(ns.client.get(f"/v1/ns/{ns.name}/loads")) > 0
+    spent = {row["operation"]: row["ru"] for row in ns.client.get(f"/v1/ns/{ns.name}/usage").json()["rows"]}
+    assert spent["range"] >= few + many and spent["batch-write"] >= sum(changes), spent
+    policy = {"name": "none", "match": {"namespace": ns.name}, "per": ["namespace"], "unit": "ru", "rate": 1, "burst": 1}
+    assert server.client().put("/admin/v1/quotas/none", json.dumps(policy)).status == 201
+    try:
+        refused = lambda answer: answer.status == 429
+        wait_until(lambda: refused(ns.client.get(load.base)), "a report is refused")
+        assert refused(ns.client.post(f"/v1/ns/{ns.name}/loads", {"mode": "merge"}))
+        assert refused(load.post("pause"))
+        assert load.post("abort").json()["state"] == "aborted", "whoever has used its quota up may end its loads"
+    finally:
+        assert server.client().delete("/admin/v1/quotas/none").status == 200

@@ -101,8 +101,8 @@ def test_a_push_that_is_killed_goes_on_with_its_load(server, folder):
         command.kill()
         command.communicate()
         if number == 1:
-            assert client.post(f"{loads}/{load()['id']}/pause").status == 200
             assert client.delete("/admin/v1/quotas/held").status == 200
+            assert client.post(f"{loads}/{load()['id']}/pause").status == 200
     assert client.post(f"{loads}/{load()['id']}/resume").status == 200
     run(server, *arguments, folder=folder)
     assert load()["state"] == "live"

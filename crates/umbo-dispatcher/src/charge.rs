@@ -80,6 +80,11 @@ impl Charge {
         &self.identified
     }
 
+    /// Prices the request as another operation, which does the same work.
+    pub(crate) const fn price_as(&mut self, operation: Operation) {
+        self.identified.operation = operation;
+    }
+
     /// Continues with another namespace of the same name; nothing of the work so far lasts.
     pub(crate) fn rename(&mut self, namespace: Arc<NamespaceEntry>) {
         self.release_shards();

@@ -26,6 +26,7 @@ use umbo_telemetry::trace::Tracer;
 use umbo_types::{Clock, Operation, RequestUnits, ShardId, Timestamp};
 
 use crate::hot_keys::HotKeys;
+use crate::load::continuations::Continuations;
 use crate::load::waits::LoadWaits;
 use crate::low_priority::LowPriority;
 use crate::overload::{Overload, OverloadSettings};
@@ -73,6 +74,7 @@ pub struct Dispatcher {
     /// Whose work keeps the shards busy.
     pub busy: BusySources,
     pub(crate) load_waits: LoadWaits,
+    pub(crate) continuations: Continuations,
     /// None where nothing is shed because of a shard.
     pub overload: Option<Overload>,
     /// Where requests are counted.
@@ -194,6 +196,7 @@ impl Dispatcher {
             hot_keys,
             busy: BusySources::new(shards),
             load_waits: LoadWaits::default(),
+            continuations: Continuations::default(),
             metrics,
             tracer,
             recorder: RequestRecorder::default(),

@@ -1,10 +1,12 @@
 //! Requests about loads: one function for each, between the phases that all requests have.
 //!
 //! A load is no one call of the store: an upload is a stream of paid writes, a description some reads of the load's
-//! own rows. So the caller is identified and the answer made as for every request, and each write of an upload goes
+//! own rows. So the caller is identified, admitted and answered as for every request, at the price of a range for what it reads
+//! and of a batch write for what it changes; and each write of an upload goes
 //! through admission, quotas and the queue of its shard by itself (`paid_write`). Applying a sealed load is the business
 //! of `umbo-loads`, which works through `host`.
 
+pub(crate) mod continuations;
 mod host;
 mod own_rows;
 mod piece_writer;
@@ -33,6 +35,7 @@ use umbo_http::{
     Answer, Fields, LoadAnswer, LoadAsk, RequestError, json_body, loads, versions as version_routes,
 };
 use umbo_loads::{LoadError, LoadRecord, LoadStep, PartRecord, layout, read_json_rows};
+use umbo_quota::CostHint;
 use umbo_store::StoreError;
 use umbo_telemetry::trace::Phase;
 
@@ -85,15 +88,28 @@ where
         } else {
             loads::decode(route.rest(), &head.method, &head.uri, &head.headers)?
         };
+        // Whoever has used its quota up may still end its loads.
+        if !matches!(ask, LoadAsk::Abort { .. }) {
+            log.phase(Phase::Admit);
+            charge.price_as(ask.priced_as());
+            charge.admit(CostHint::default())?;
+            charge.begin_store();
+        }
         log.phase(Phase::Fetch);
         let mut request = LoadRequest {
             dispatcher,
             log: &mut log,
             charge: &mut charge,
             fields: &fields,
+            tally: Arc::default(),
         };
         let answered = Box::pin(request.answer(ask, &mut body)).await;
-        request.explained(answered).await
+        let answered = request.explained(answered).await;
+        let work = request.tally.work();
+        if answered.is_ok() {
+            charge.settle(&work);
+        }
+        answered
     };
     let outcome = outcome.await;
     drop(body);
@@ -215,6 +231,7 @@ impl LoadRequest<'_> {
             Err(ControlError::LoadUnconfirmed { shards })
         };
         let (id, load) = self.control().run_to_end(create).await?;
+        self.changed_records(false);
         Ok(LoadAnswer::Created(Box::new(load.info(
             &id,
             None,

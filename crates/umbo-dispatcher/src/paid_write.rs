@@ -248,7 +248,7 @@ pub(crate) async fn patient_write(
 }
 
 /// Returns the bytes of keys and value that a put writes; a removal writes none.
-fn bytes_of(mutation: &Mutation) -> u64 {
+pub(crate) fn bytes_of(mutation: &Mutation) -> u64 {
     match &mutation.change {
         Change::Put { value, .. } => {
             let Key { partition, sort } = &mutation.key;

@@ -10,6 +10,7 @@ use umbo_api::loads::{CONTENT_DIGEST, PART_NUMBER_MAX, UPLOAD_COMPLETE, UPLOAD_O
 use umbo_control::ControlError;
 use umbo_loads::LoadError;
 use umbo_loads::digest::{Sha256, content_digest};
+use umbo_types::Operation;
 
 use crate::query::Query;
 use crate::request_error::RequestError;
@@ -68,6 +69,26 @@ pub enum LoadAsk {
     Upload(UploadAsk),
     /// About the versions that loads have built.
     Versions(VersionAsk),
+}
+
+impl LoadAsk {
+    /// Returns the operation of the data plane that does the same work, and has the same price.
+    pub const fn priced_as(&self) -> Operation {
+        match self {
+            Self::List
+            | Self::Describe { .. }
+            | Self::Rejects { .. }
+            | Self::PartOffset { .. }
+            | Self::Versions(VersionAsk::List) => Operation::Range,
+            Self::Create
+            | Self::Seal { .. }
+            | Self::Pause { .. }
+            | Self::Resume { .. }
+            | Self::Abort { .. }
+            | Self::Upload(_)
+            | Self::Versions(_) => Operation::BatchWrite,
+        }
+    }
 }
 
 /// The upload of a part, or of a piece of one.

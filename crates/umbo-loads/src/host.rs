@@ -169,7 +169,8 @@ pub trait LoadHost: fmt::Debug + Send + Sync {
 /// A dispatcher, as the runs of loads share it.
 #[derive(Debug, Clone)]
 pub(crate) struct Host {
-    host: Arc<dyn LoadHost>,
+    dispatcher: Arc<dyn LoadHost>,
+    /// The places for its runs.
     pub(crate) places: Arc<Places>,
     /// The run whose number all writes carry.
     run: Option<LoadRun>,
@@ -177,9 +178,9 @@ pub(crate) struct Host {
 
 impl Host {
     /// Shares a dispatcher.
-    pub(crate) fn new(host: Arc<dyn LoadHost>) -> Self {
+    pub(crate) fn new(dispatcher: Arc<dyn LoadHost>) -> Self {
         Self {
-            host,
+            dispatcher,
             places: Arc::default(),
             run: None,
         }
@@ -188,7 +189,7 @@ impl Host {
     /// Returns the dispatcher as one run of a load uses it: all that the run writes carries its number.
     pub(crate) fn of_run(&self, run: LoadRun) -> Self {
         Self {
-            host: Arc::clone(&self.host),
+            dispatcher: Arc::clone(&self.dispatcher),
             places: Arc::clone(&self.places),
             run: Some(run),
         }
@@ -200,7 +201,7 @@ impl Host {
         namespace: NamespaceId,
         mutations: Vec<Mutation>,
     ) -> Result<WriteAnswers, HostError> {
-        self.host.write(namespace, mutations, self.run).await
+        self.dispatcher.write(namespace, mutations, self.run).await
     }
 
     /// Applies rows of a load, as [`LoadHost::apply`].
@@ -210,7 +211,9 @@ impl Host {
         shard: ShardId,
         mutations: Vec<Mutation>,
     ) -> Result<WriteAnswers, HostError> {
-        self.host.apply(load, shard, mutations, self.run).await
+        self.dispatcher
+            .apply(load, shard, mutations, self.run)
+            .await
     }
 
     /// Stores rows of a load's own, of one partition: all of them, or an error says why one is not.
@@ -232,7 +235,7 @@ impl Deref for Host {
     type Target = dyn LoadHost;
 
     fn deref(&self) -> &Self::Target {
-        &*self.host
+        &*self.dispatcher
     }
 }
 

@@ -1,7 +1,8 @@
-//! Rows of loads themselves, read and written through the queues of the shards. They cost their caller nothing: an
-//! upload is charged when its bytes are written, and the report of a load is a few small rows.
+//! Rows of loads themselves, read and written through the queues of the shards. The work of a request is added up, and
+//! charged at its end. The work of the runner is free: a load pays for the bytes of its parts and for the rows that it
+//! applies.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -9,15 +10,19 @@ use futures_util::future::join_all;
 use umbo_http::RequestError;
 use umbo_loads::{LoadRecord, RowSource, layout};
 use umbo_overload::Entry;
+use umbo_quota::ActualUsage;
 use umbo_store::{
     Atomicity, Durability, LoadRun, Mutation, Page, RangeRequest, ScanPage, ScanRequest,
     VersionOrder, WriteError, WriteRequest, Written,
 };
-use umbo_types::{Criticality, Deadline, NamespaceId, Operation, RequestUnits, ShardId, Version};
+use umbo_types::{
+    CallerId, Criticality, Deadline, NamespaceId, Operation, RequestUnits, ShardId, Version,
+};
 
+use crate::charge::Charge;
 use crate::dispatcher::Dispatcher;
+use crate::paid_write::bytes_of;
 use crate::phase::fetch;
-use crate::phase::identify::Identified;
 use crate::store_call::StoreCall;
 
 /// The rows of loads, as one caller or the runner sees them.
@@ -27,19 +32,57 @@ pub(super) struct OwnRows {
     criticality: Criticality,
     /// Hash of whom the queues count the work for.
     caller: u64,
+    /// `None` for the runner.
+    payer: Option<CallerId>,
+    /// The estimate of the request at the plain price.
+    size: RequestUnits,
+    tally: Arc<Tally>,
+}
+
+/// Work on rows of loads.
+#[derive(Debug, Default)]
+pub(super) struct Tally(Mutex<ActualUsage>);
+
+impl Tally {
+    /// Returns the work so far.
+    pub(super) fn work(&self) -> ActualUsage {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Adds a change of Umbo's records, which is handed to each of `shards`.
+    pub(super) fn changed(&self, shards: usize) {
+        self.add(ActualUsage {
+            rows: shards as u64,
+            writes: shards as u64,
+            ..ActualUsage::default()
+        });
+    }
+
+    fn add(&self, more: ActualUsage) {
+        let mut work = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        work.rows += more.rows;
+        work.reads += more.reads;
+        work.writes += more.writes;
+        work.read_bytes += more.read_bytes;
+        work.write_bytes += more.write_bytes;
+        work.service_time += more.service_time;
+    }
 }
 
 impl OwnRows {
-    /// Returns the rows as a request sees them.
+    /// Returns the rows as a request sees them, whose work is added to `tally`.
     pub(super) fn of_request(
         dispatcher: &Arc<Dispatcher>,
-        identified: &Identified,
-        caller: u64,
+        charge: &Charge,
+        tally: &Arc<Tally>,
     ) -> Self {
         Self {
             dispatcher: Arc::clone(dispatcher),
-            criticality: identified.criticality,
-            caller,
+            criticality: charge.identified().criticality,
+            caller: charge.caller_hash(),
+            payer: Some(charge.payer_id()),
+            size: charge.estimate(),
+            tally: Arc::clone(tally),
         }
     }
 
@@ -49,6 +92,9 @@ impl OwnRows {
             dispatcher: Arc::clone(dispatcher),
             criticality: Criticality::Sheddable,
             caller: 0,
+            payer: None,
+            size: RequestUnits::ZERO,
+            tally: Arc::default(),
         }
     }
 
@@ -60,13 +106,13 @@ impl OwnRows {
             entry: Entry {
                 criticality: self.criticality,
                 caller: self.caller,
-                price: RequestUnits::ZERO,
+                price: self.size,
                 deadline,
                 is_above_share: false,
             },
-            size: RequestUnits::ZERO,
+            size: self.size,
             timeout,
-            payer: None,
+            payer: self.payer.clone(),
             attributes: None,
             is_continued: false,
             traceparent: None,
@@ -87,6 +133,7 @@ impl OwnRows {
         let shard = dispatcher.shard_map.locate(namespace, &first.key.partition);
         let call = self.call(Operation::BatchWrite);
         let source = call.source(namespace, Some(&first.key.partition));
+        let (rows, write_bytes) = (mutations.len() as u64, mutations.iter().map(bytes_of).sum());
         let request = WriteRequest {
             namespace,
             epoch: 0,
@@ -101,6 +148,13 @@ impl OwnRows {
         let until = call.entry.deadline.instant();
         let writing = fetch::write(dispatcher, shard, &call, source, [], request);
         let written = fetch::until(until, shard, &call, true, writing).await?;
+        self.tally.add(ActualUsage {
+            rows,
+            writes: rows,
+            write_bytes,
+            service_time: written.time.charged,
+            ..ActualUsage::default()
+        });
         Ok(written.answer)
     }
 }
@@ -172,7 +226,15 @@ impl RowSource for OwnRows {
         let reading = fetch::range(dispatcher, (shard, namespace), &call, request);
         let until = call.entry.deadline.instant();
         let read = fetch::until(until, shard, &call, false, reading).await?;
-        Ok(read.answer?)
+        let page = read.answer?;
+        self.tally.add(ActualUsage {
+            rows: page.touched.rows,
+            reads: 1,
+            read_bytes: page.touched.bytes,
+            service_time: read.time.charged,
+            ..ActualUsage::default()
+        });
+        Ok(page)
     }
 
     fn damaged(&self, what: &str) -> RequestError {

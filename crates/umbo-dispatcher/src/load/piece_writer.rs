@@ -1,5 +1,7 @@
 //! The bytes of a body on their way into the rows of an upload, in constant memory.
 
+use std::future::Future;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -32,15 +34,17 @@ pub(super) struct Stored {
     pub(super) end: u64,
     /// SHA-256 of the body.
     pub(super) digest: Sha256,
+    /// Whether another request continues the part, and the rest of the body was left out.
+    pub(super) is_overtaken: bool,
 }
 
-/// Stores a body as the bytes of an upload from an offset on.
+/// Stores a body as the bytes of an upload from an offset on, until it is overtaken.
 pub(super) async fn store_body<B>(
     request: &mut LoadRequest<'_>,
     load: &LoadRecord,
-    upload: u64,
-    offset: u64,
+    (upload, offset): (u64, u64),
     body: &mut B,
+    overtaken: impl Future<Output = ()>,
 ) -> Result<Stored, RequestError>
 where
     B: Body<Data = Bytes> + Unpin,
@@ -63,9 +67,20 @@ where
     let mut pace = BodyPace::streamed(request.dispatcher.limits.body_timeout);
     let dispatcher = Arc::clone(request.dispatcher);
     let room = dispatcher.body_room(request.charge.caller_hash(), ROOM_PATIENCE);
-    let (mut end, mut received) = (offset, 0);
+    let (mut end, mut received, mut is_overtaken) = (offset, 0, false);
+    let mut overtaken = pin!(overtaken);
     let outcome = async {
-        while let Some(bytes) = pace.next(body, writer.held(), &room).await? {
+        loop {
+            let bytes = tokio::select! {
+                () = &mut overtaken => {
+                    is_overtaken = true;
+                    break;
+                }
+                bytes = pace.next(body, writer.held(), &room) => bytes?,
+            };
+            let Some(bytes) = bytes else {
+                break;
+            };
             end += bytes.len() as u64;
             received += bytes.len();
             if end > PART_LEN_MAX {
@@ -88,7 +103,11 @@ where
     request.paid(writer.paid);
     outcome?;
     let digest = digest.finish();
-    Ok(Stored { end, digest })
+    Ok(Stored {
+        end,
+        digest,
+        is_overtaken,
+    })
 }
 
 /// Writes the bytes of an upload in order, a few pieces at a time.

@@ -7,9 +7,10 @@ use umbo_control::ControlPlane;
 use umbo_control::events::Origin;
 use umbo_http::{Fields, LoadAnswer, RequestError};
 use umbo_loads::{LoadRecord, LoadStep};
+use umbo_routing::SLOTS;
 use umbo_types::RequestUnits;
 
-use super::own_rows::OwnRows;
+use super::own_rows::{OwnRows, Tally};
 use super::report;
 use crate::charge::Charge;
 use crate::dispatcher::Dispatcher;
@@ -24,6 +25,8 @@ pub(super) struct LoadRequest<'a> {
     pub(super) log: &'a mut RequestLog,
     pub(super) charge: &'a mut Charge,
     pub(super) fields: &'a Fields<'a>,
+    /// The work of the request.
+    pub(super) tally: Arc<Tally>,
 }
 
 impl LoadRequest<'_> {
@@ -37,16 +40,20 @@ impl LoadRequest<'_> {
 
     /// Returns the rows of loads, as this request reads and writes them.
     pub(super) fn own_rows(&self) -> OwnRows {
-        OwnRows::of_request(
-            self.dispatcher,
-            self.identified(),
-            self.charge.caller_hash(),
-        )
+        OwnRows::of_request(self.dispatcher, self.charge, &self.tally)
     }
 
     /// Counts what a write of this request was charged.
     pub(super) fn paid(&mut self, units: RequestUnits) {
         self.charge.paid_apart(units);
+    }
+
+    /// Counts a change of Umbo's records by this request, unless it was a dry run.
+    pub(super) fn changed_records(&self, dry_run: bool) {
+        if !dry_run {
+            let map = &self.dispatcher.shard_map;
+            self.tally.changed(map.owners_of(0..=SLOTS - 1).len());
+        }
     }
 
     /// Returns who makes a change, and why.
@@ -89,6 +96,7 @@ impl LoadRequest<'_> {
         };
         let load = self.control().run_to_end(change).await?;
         self.dispatcher.load_waits.note_change();
+        self.changed_records(dry_run);
         let LoadAnswer::Load(mut info) = self.described(id, &load).await? else {
             return Err(RequestError::Internal(
                 "a load was not described".to_owned(),

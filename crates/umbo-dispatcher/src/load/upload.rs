@@ -5,6 +5,9 @@
 //! that there is none: so of two uploads of one part the first to end counts, and the other is the same or is refused.
 //! An upload that breaks off leaves bytes that can be continued and are reclaimed when the load ends.
 
+use std::future::pending;
+use std::sync::Arc;
+
 use bytes::Bytes;
 use http_body::Body;
 use umbo_api::loads::PART_LEN_MAX;
@@ -127,7 +130,7 @@ where
     B::Error: std::fmt::Display,
 {
     let upload = begin(rows, ask, load).await?;
-    let stored = store_body(request, load, upload.upload, 0, body).await?;
+    let stored = store_body(request, load, (upload.upload, 0), body, pending()).await?;
     if let Some(error) = differs(ask, &stored.digest) {
         // Nothing of it can be continued.
         let key = layout::part_key(UPLOADS, ask.number);
@@ -161,6 +164,8 @@ where
     B::Error: std::fmt::Display,
 {
     let (number, content) = (ask.number, load.content_id());
+    let dispatcher = Arc::clone(request.dispatcher);
+    let turn = dispatcher.continuations.begin((content, number)).await;
     let key = layout::part_key(UPLOADS, number);
     let begun = read_json::<_, UploadRecord>(rows, load.report_id(), &key).await?;
     let upload = match begun {
@@ -175,7 +180,12 @@ where
         None if piece.offset == 0 => begin(rows, ask, load).await?,
         None => return refused(LoadError::Offset { number, kept: 0 }),
     };
-    let stored = store_body(request, load, upload.upload, piece.offset, body).await?;
+    let place = (upload.upload, piece.offset);
+    let stored = store_body(request, load, place, body, turn.overtaken()).await?;
+    if stored.is_overtaken {
+        let kept = stored.end;
+        return refused(LoadError::Offset { number, kept });
+    }
     if let Some(error) = differs(ask, &stored.digest) {
         erase(rows, content, upload.upload, piece.offset, stored.end).await?;
         return refused(error);

@@ -36,7 +36,10 @@ impl LoadRequest<'_> {
         };
         let changed = self.control().run_to_end(change).await?;
         Ok(match changed {
-            Some(change) => LoadAnswer::VersionChange(change),
+            Some(change) => {
+                self.changed_records(change.dry_run.is_some());
+                LoadAnswer::VersionChange(change)
+            }
             None => LoadAnswer::Versions(self.version_list()),
         })
     }

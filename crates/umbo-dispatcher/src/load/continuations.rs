@@ -1,0 +1,121 @@
+//! Requests that continue a part, one at a time: the newest ends the one before it, whose client may have gone long ago.
+//!
+//! Knows the requests of this dispatcher only.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::{Mutex as AsyncMutex, Notify, OwnedMutexGuard};
+use umbo_types::NamespaceId;
+
+/// The content of a load, and the number of a part.
+type Part = (NamespaceId, u16);
+
+/// The newest request that continues each part.
+#[derive(Debug, Default)]
+pub(crate) struct Continuations(Mutex<HashMap<Part, Arc<Turn>>>);
+
+#[derive(Debug, Default)]
+struct Turn {
+    /// Told when a newer request continues the part.
+    overtaken: Notify,
+    /// Locked until the request has ended.
+    ended: Arc<AsyncMutex<()>>,
+}
+
+/// The turn of a request to continue a part, until it is dropped.
+#[derive(Debug)]
+pub(super) struct Continuation<'a> {
+    all: &'a Continuations,
+    part: Part,
+    turn: Arc<Turn>,
+    _locked: Option<OwnedMutexGuard<()>>,
+    /// The request before, while this one waits for it.
+    before: Option<Arc<Turn>>,
+}
+
+impl Continuations {
+    /// Waits until the request before has ended, which is told to.
+    pub(super) async fn begin(&self, part: Part) -> Continuation<'_> {
+        let turn = Arc::new(Turn::default());
+        let locked = Arc::clone(&turn.ended).try_lock_owned().ok();
+        let before = self.turns().insert(part, Arc::clone(&turn));
+        let mut own = Continuation {
+            all: self,
+            part,
+            turn,
+            _locked: locked,
+            before: before.clone(),
+        };
+        if let Some(before) = before {
+            before.overtaken.notify_one();
+            drop(before.ended.lock().await);
+            own.before = None;
+        }
+        own
+    }
+
+    fn turns(&self) -> MutexGuard<'_, HashMap<Part, Arc<Turn>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Continuation<'_> {
+    /// Waits until a newer request continues the part.
+    pub(super) async fn overtaken(&self) {
+        self.turn.overtaken.notified().await;
+    }
+}
+
+impl Drop for Continuation<'_> {
+    fn drop(&mut self) {
+        let mut turns = self.all.turns();
+        let newest = turns.get(&self.part);
+        if !newest.is_some_and(|newest| Arc::ptr_eq(newest, &self.turn)) {
+            return;
+        }
+        // The next request is to wait for the one before, too, if this one was given up.
+        match self.before.take() {
+            Some(before) => drop(turns.insert(self.part, before)),
+            None => drop(turns.remove(&self.part)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use tokio::time::timeout;
+
+    use super::*;
+
+    const PART: Part = (NamespaceId(1), 0);
+
+    #[tokio::test(start_paused = true)]
+    async fn a_newer_request_ends_the_one_before_it() {
+        let all = Continuations::default();
+        let soon = Duration::from_secs(1);
+        let first = all.begin(PART).await;
+        assert!(
+            timeout(soon, first.overtaken()).await.is_err(),
+            "it is alone"
+        );
+        drop(timeout(soon, all.begin((NamespaceId(1), 1))).await.unwrap());
+        let mut second = Box::pin(all.begin(PART));
+        assert!(
+            timeout(soon, &mut second).await.is_err(),
+            "the first goes on"
+        );
+        timeout(soon, first.overtaken()).await.unwrap();
+        drop(second);
+        let mut third = Box::pin(all.begin(PART));
+        assert!(
+            timeout(soon, &mut third).await.is_err(),
+            "the first goes on"
+        );
+        drop(first);
+        drop(timeout(soon, third).await.unwrap());
+        assert!(all.turns().is_empty());
+    }
+}
