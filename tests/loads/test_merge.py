@@ -403,3 +403,17 @@ def test_requests_about_loads_are_charged_and_refused_like_others(server, ns):
         assert load.post("abort").json()["state"] == "aborted", "whoever has used its quota up may end its loads"
     finally:
         assert server.client().delete("/admin/v1/quotas/none").status == 200
+
+
+def test_changes_of_loads_push_out_none_of_operators(server, ns):
+    path = f"/admin/v1/namespaces/{ns.name}-removed"
+    assert ns.client.put(path).status == 201 and ns.client.delete(path).status in (202, 204)
+    load = Load.create(ns.client, ns.name)
+    for _ in range(260):
+        assert load.post("pause").status == 200 and load.post("resume").status == 200
+    listed = server.admin().get("/admin/v1/events").json()["events"]
+    assert [one["subject"] for one in listed if one["kind"] == "namespace-removed"][-1] == f"{ns.name}-removed"
+    own = [one["after"] for one in listed if one["subject"] == f"{ns.name}/{load.id}"]
+    assert len(own) == 64 and own[-2:] == ['"created, paused"', '"created"']
+    changes = [one["id"] for one in listed if one.get("by")]
+    assert changes == sorted(changes)

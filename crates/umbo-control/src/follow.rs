@@ -135,7 +135,7 @@ impl ControlPlane {
             };
             let event = edits.event.take();
             if let Some(event) = &event {
-                edits = events::with_event(edits, &set, event);
+                edits = events::with_event(edits, &set, event)?;
             }
             let next = Arc::new(set.changed(&edits));
             // What no dispatcher could read must not get there.

@@ -16,7 +16,7 @@ use umbo_types::{NamespaceId, Timestamp};
 use crate::control_plane::ControlPlane;
 use crate::datasets::{Dropped, KEEP_TIME};
 use crate::error::ControlError;
-use crate::events::{ChangeSummary, Origin};
+use crate::events::{ACTIVATED, ChangeSummary, DROPPED, Origin, ROLLED_BACK};
 use crate::loads;
 use crate::namespace_entry::NamespaceEntry;
 use crate::namespaces::change_datasets;
@@ -220,8 +220,8 @@ impl ControlPlane {
     ) -> Result<VersionChange, ControlError> {
         let now = self.kept_from();
         let text = match version {
-            Some(_) => "activated a version",
-            None => "rolled back to the version before",
+            Some(_) => ACTIVATED,
+            None => ROLLED_BACK,
         };
         let change = self.change_records(|set| {
             let (edits, change) = activate(set, own(namespace), version, now)?;
@@ -249,7 +249,7 @@ impl ControlPlane {
         let change = self.change_records(|set| {
             let (edits, change) = remove(set, own(namespace), version, now)?;
             let name = namespace.info.name.as_str();
-            let event = ChangeSummary::new(EventKind::NamespaceChanged, name, "dropped a version");
+            let event = ChangeSummary::new(EventKind::NamespaceChanged, name, DROPPED);
             let event = event.between(Some(&told(version)), None);
             let edits = edits.because_of(event.event(origin, now.as_millis()));
             Ok((if dry_run { Edits::none() } else { edits }, change))

@@ -1,16 +1,17 @@
 //! Events: what operators changed, and what happened to the process and what is behind it.
 //!
-//! Two bounded lists: changes come from Umbo's own records and have the same ids on every dispatcher; happenings are
-//! of this process. Each has a bound of its own, so that a node that comes and goes all day pushes out no change. Ids
-//! of happenings begin with the time, so that they grow over a restart and can be compared between dispatchers.
+//! Two lists: changes are those that Umbo's own records keep, which bound them, and have the same ids on every
+//! dispatcher; happenings are of this process. Each has a bound of its own, so that a node that comes and goes all day
+//! pushes out no change. Ids of happenings begin with the time, so that they grow over a restart and can be compared
+//! between dispatchers.
 
 use std::collections::VecDeque;
 use std::fmt;
 
 use umbo_api::observe::Event;
 
-/// Most events of a list: a few hundred bytes each.
-pub const EVENTS_MAX: usize = 1_000;
+/// Most happenings that are kept: a few hundred bytes each.
+const HAPPENINGS_MAX: usize = 1_000;
 /// Ids that one millisecond has room for.
 const IDS_PER_MILLISECOND: u64 = 1_024;
 
@@ -65,7 +66,7 @@ impl fmt::Display for EventCursor {
 /// The events of a process, oldest first.
 #[derive(Debug, Default)]
 pub struct EventLog {
-    changes: VecDeque<Event>,
+    changes: Vec<Event>,
     happenings: VecDeque<Event>,
     end: EventCursor,
 }
@@ -76,21 +77,26 @@ impl EventLog {
         Self::default()
     }
 
-    /// Adds a change of Umbo's own records by its number there, which gives it its id; one that was added before
-    /// is left out.
-    pub fn push_change(&mut self, number: u64, event: Event) {
-        let id = number + 1;
-        if id > self.end.change {
-            self.end.change = id;
-            push(&mut self.changes, Event { id, ..event });
-        }
+    /// Takes the changes that a newer revision of Umbo's own records keeps, by their numbers there, which give them their
+    /// ids. They ascend.
+    pub fn replace_changes(&mut self, changes: Vec<(u64, Event)>) {
+        let with_id = |(number, event)| Event {
+            id: number + 1,
+            ..event
+        };
+        self.changes = changes.into_iter().map(with_id).collect();
+        let last = self.changes.last().map_or(0, |event| event.id);
+        self.end.change = self.end.change.max(last);
     }
 
     /// Adds what happened in this process, and gives it the next id.
     pub fn push_happening(&mut self, event: Event) {
         let id = (event.at_ms * IDS_PER_MILLISECOND).max(self.end.happening + 1);
         self.end.happening = id;
-        push(&mut self.happenings, Event { id, ..event });
+        if self.happenings.len() == HAPPENINGS_MAX {
+            self.happenings.pop_front();
+        }
+        self.happenings.push_back(Event { id, ..event });
     }
 
     /// Adds happenings of before a restart. They keep their ids, and only those are taken that are older than all
@@ -100,7 +106,7 @@ impl EventLog {
         events.retain(|event| event.id < first);
         events.sort_by_key(|event| event.id);
         for event in events.into_iter().rev() {
-            if self.happenings.len() == EVENTS_MAX {
+            if self.happenings.len() == HAPPENINGS_MAX {
                 return;
             }
             self.end.happening = self.end.happening.max(event.id);
@@ -108,16 +114,14 @@ impl EventLog {
         }
     }
 
-    /// Returns the events after a cursor, oldest first, at most `max` of them: the newest.
-    pub fn since(&self, cursor: EventCursor, max: usize) -> Vec<Event> {
+    /// Returns the events after a cursor, oldest first.
+    pub fn since(&self, cursor: EventCursor) -> Vec<Event> {
         let changes = self.changes.iter();
         let changes = changes.filter(|event| event.id > cursor.change);
         let happenings = self.happenings.iter();
         let happenings = happenings.filter(|event| event.id > cursor.happening);
         let mut newer: Vec<&Event> = changes.chain(happenings).collect();
         newer.sort_by_key(|event| event.at_ms);
-        let left_out = newer.len().saturating_sub(max);
-        newer.drain(..left_out);
         newer.into_iter().cloned().collect()
     }
 
@@ -133,13 +137,6 @@ impl EventLog {
     }
 }
 
-fn push(list: &mut VecDeque<Event>, event: Event) {
-    if list.len() == EVENTS_MAX {
-        list.pop_front();
-    }
-    list.push_back(event);
-}
-
 #[cfg(test)]
 mod tests {
     use umbo_api::observe::EventKind;
@@ -150,8 +147,8 @@ mod tests {
         Event::new(at_ms, EventKind::NodeLost, subject, "a node is away")
     }
 
-    fn subjects(log: &EventLog, cursor: EventCursor, max: usize) -> String {
-        let events = log.since(cursor, max);
+    fn subjects(log: &EventLog, cursor: EventCursor) -> String {
+        let events = log.since(cursor);
         events.iter().map(|event| event.subject.as_str()).collect()
     }
 
@@ -161,31 +158,33 @@ mod tests {
         log.push_happening(event(1_000, "a"));
         let first = log.end();
         // Another dispatcher's clock is behind: its change is still new here.
-        log.push_change(7, event(900, "b"));
-        log.push_change(7, event(900, "again"));
+        log.replace_changes(vec![(7, event(900, "b"))]);
         log.push_happening(event(1_000, "c"));
         assert!(log.end().is_after(first) && !log.end().is_after(log.end()));
         let start = EventCursor::default();
-        assert_eq!(subjects(&log, start, 9), "bac");
-        assert_eq!(subjects(&log, first, 9), "bc");
-        assert_eq!(subjects(&log, start, 2), "ac");
-        assert_eq!(subjects(&log, log.end(), 9), "");
+        assert_eq!(subjects(&log, start), "bac");
+        assert_eq!(subjects(&log, first), "bc");
+        // The records keep another one, and forget the first.
+        log.replace_changes(vec![(9, event(950, "d"))]);
+        assert_eq!(subjects(&log, start), "dac");
+        assert_eq!(subjects(&log, first), "dc");
+        assert_eq!(subjects(&log, log.end()), "");
     }
 
     #[test]
     fn a_cursor_continues_on_another_dispatcher() {
         let (mut one, mut other) = (EventLog::new(), EventLog::new());
         for log in [&mut one, &mut other] {
-            log.push_change(0, event(1_000, "a"));
+            log.replace_changes(vec![(0, event(1_000, "a"))]);
         }
         one.push_happening(event(2_000, "x"));
         other.push_happening(event(1_500, "before"));
         let cursor = one.end();
-        assert_eq!(subjects(&other, cursor, 9), "");
+        assert_eq!(subjects(&other, cursor), "");
         // The other dispatcher learns late of a change that was made before.
-        other.push_change(1, event(1_900, "b"));
+        other.replace_changes(vec![(0, event(1_000, "a")), (1, event(1_900, "b"))]);
         other.push_happening(event(2_001, "y"));
-        assert_eq!(subjects(&other, cursor, 9), "by");
+        assert_eq!(subjects(&other, cursor), "by");
         assert_eq!(other.end().later_of(cursor), other.end());
     }
 
@@ -223,14 +222,14 @@ mod tests {
     #[test]
     fn a_flood_of_happenings_leaves_the_changes() {
         let mut log = EventLog::new();
-        log.push_change(0, event(1, "change"));
-        for at in 0..3 * EVENTS_MAX as u64 {
+        log.replace_changes(vec![(0, event(1, "change"))]);
+        for at in 0..3 * HAPPENINGS_MAX as u64 {
             log.push_happening(event(2 + at, "node"));
         }
-        let all = log.since(EventCursor::default(), usize::MAX);
+        let all = log.since(EventCursor::default());
         assert_eq!(
             (all.len(), all[0].subject.as_str()),
-            (EVENTS_MAX + 1, "change")
+            (HAPPENINGS_MAX + 1, "change")
         );
     }
 
@@ -249,7 +248,7 @@ mod tests {
         ];
         log.push_happening(event(1_000, "new"));
         log.restore(old.to_vec());
-        let all = log.since(EventCursor::default(), 9);
+        let all = log.since(EventCursor::default());
         let subjects: Vec<_> = all.iter().map(|event| event.subject.as_str()).collect();
         assert_eq!(subjects, ["older", "old", "new"]);
     }

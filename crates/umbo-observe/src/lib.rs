@@ -14,7 +14,7 @@ pub mod request_records;
 mod series;
 
 pub use self::callers::{CallerCounts, TOP_CALLERS, TopCallers};
-pub use self::events::{EVENTS_MAX, EventCursor, EventLog};
+pub use self::events::{EventCursor, EventLog};
 pub use self::history::{History, HistoryView, LEVELS, Level, Range, SERIES_MAX, SeriesValues};
 pub use self::history_files::{Blocks, HistoryFiles, Restored};
 pub use self::series::names;

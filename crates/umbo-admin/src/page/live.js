@@ -142,7 +142,13 @@ export class Events {
   add(events) {
     const known = new Set(this.all.map(({ id }) => id));
     const fresh = events.filter(({ id }) => !known.has(id));
-    if (fresh.length) this.all = [...this.all, ...fresh].sort((a, b) => a.at_ms - b.at_ms).slice(-EVENTS_MAX);
+    if (fresh.length) {
+      const all = [...this.all, ...fresh].sort((a, b) => a.at_ms - b.at_ms);
+      // Those of loads have a bound of their own, so that the others stay.
+      const newest = (isOfLoads) => all.filter(({ kind }) => (kind === "load-changed") === isOfLoads).slice(-EVENTS_MAX);
+      const kept = new Set([...newest(true), ...newest(false)]);
+      this.all = all.filter((event) => kept.has(event));
+    }
     return fresh;
   }
 

@@ -110,7 +110,8 @@ pub(super) const OPERATIONS: &[ApiOperation] = &[
         id: "listEvents",
         summary: "List what was changed and what happened",
         about: "Oldest first. Changes by operators are kept with Umbo's own records, so that every server shows them: \
-                the last 500. What happened is of the server that answers: its last 1,000.",
+                the last 500, and beside them the last 500 of loads and their versions, 64 of a namespace. What happened \
+                is of the server that answers: its last 1,000.",
         parameters: &[&SINCE, &WAIT],
         answers: &[answer(200, "The events.", "EventList")],
         ..GET
