@@ -40,6 +40,7 @@ EVERYWHERE = [
     ("GET", "/admin/v1/tokens"),
     ("POST", "/admin/v1/tokens"),
     ("DELETE", "/admin/v1/tokens/nothing"),
+    ("GET", "/admin/v1/loads"),
     ("GET", "/admin/v1/shards"),
     ("GET", "/admin/v1/cluster"),
     ("GET", "/admin/v1/config"),

@@ -12,6 +12,7 @@ pub(crate) mod fleet;
 pub(crate) mod heat;
 pub(crate) mod history;
 pub(crate) mod hot;
+pub(crate) mod loads;
 pub(crate) mod quotas;
 pub(crate) mod running;
 pub(crate) mod shed;

@@ -16,8 +16,8 @@ use umbo_store::{NodeStatus, ShardState, ShardStatus};
 use umbo_telemetry::metrics as counters;
 
 use crate::admin::{
-    self, PathText, backups, callers, cluster, events, fleet, heat, history, hot, quotas, running,
-    shed, why,
+    self, PathText, backups, callers, cluster, events, fleet, heat, history, hot, loads, quotas,
+    running, shed, why,
 };
 use crate::admin_error::AdminError;
 use crate::page;
@@ -80,6 +80,7 @@ fn common() -> Router<Arc<Dispatcher>> {
         .route("/admin/v1/why/{request_id}", get(why::show_request))
         .route("/admin/v1/requests", get(running::list))
         .route("/admin/v1/requests/{id}", delete(running::kill))
+        .route("/admin/v1/loads", get(loads::list))
         .route("/admin/v1/fleet", get(fleet::list))
         .route("/admin/v1/fleet/{*path}", get(fleet::ask))
         .route("/admin/v1/events", get(events::show))

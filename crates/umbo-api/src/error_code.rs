@@ -52,7 +52,7 @@ error_codes! {
     AbnormalUsageDetected "abnormal-usage-detected" 429 false "Rejected: the key is blocked"
         "An operator has blocked this key because of how it was used. Other keys are served. Ask the operator, who lifts it with: umbo hot unblock.";
     AnswerMemoryFull "answer-memory-full" 503 true "Shed: no memory for the answer"
-        "The memory limit for answers that clients have not taken yet is reached, in total or for this connection, and the request was shed. Nothing was applied. Take what was answered, and back off.";
+        "The memory limit for answers that clients have not taken is reached, in total or for this connection. Nothing was applied. Take what was answered, and back off.";
     BatchTooLarge "batch-too-large" 413 false "Batch too large"
         "The batch has more rows, keys or bytes than a batch may have. Split it.";
     BodyMemoryFull "body-memory-full" 503 true "Shed: no memory for the body"
@@ -100,11 +100,11 @@ error_codes! {
     InvalidCursor "invalid-cursor" 400 false "Invalid cursor"
         "The cursor was not made by this server, was changed, or belongs to another request. Start again without one.";
     InvalidHeader "invalid-header" 400 false "Malformed header"
-        "A header field has a value that cannot be read. The detail names it.";
+        "A header field cannot be read. The detail names it.";
     InvalidKey "invalid-key" 400 false "Malformed key"
         "A namespace, partition key or sort key cannot be read. The detail says which and why.";
     InvalidQuery "invalid-query" 400 false "Malformed query"
-        "A query parameter is unknown, repeated, or has a value that cannot be read. The detail names it.";
+        "A query parameter is unknown, repeated or cannot be read. The detail names it.";
     InvalidRequest "invalid-request" 400 false "Malformed request"
         "What arrived is not HTTP as this server reads it.";
     KeyNotFound "key-not-found" 404 false "Key not found"
@@ -160,9 +160,9 @@ error_codes! {
     RecordNotFound "record-not-found" 404 false "Request not recorded"
         "This server has no record of a request of this id. A record is left by each refused, failed or slow request, and by a sample of the others, until newer ones need its place; the detail says for how long they are kept now. Another server may have answered it.";
     RecordsStale "records-stale" 503 true "Own records too old"
-        "This server could not confirm for longer than its settings allow that its records (namespaces, tokens, policies) are the newest, so it serves no request by them. Nothing was applied. Others may serve.";
+        "For longer than its settings allow, this server could not confirm that its records (namespaces, tokens, policies) are the newest. Nothing was applied. Others may serve.";
     RecordsUnavailable "records-unavailable" 503 true "Own records cannot be changed"
-        "The shard in which Umbo's own records (namespaces, tokens, policies, lists) are changed is away. Nothing was applied; requests for rows are served by the last copy of the records.";
+        "The shard in which Umbo's own records (namespaces, tokens, policies, lists) change is away. Nothing was applied; requests for rows are served by the last copy.";
     RecordsUnreadable "records-unreadable" 503 true "Own records cannot be read"
         "The newest of Umbo's own records are not what this server reads: they are damaged, or a newer version wrote them. Nothing was applied. The server's log names the record; until it can be read, the last good records are in effect.";
     RequestKilled "request-killed" 409 false "Ended by an operator"
@@ -186,9 +186,9 @@ error_codes! {
     TokenOfFile "token-of-file" 409 false "Token of the token file"
         "The token stands in the server's token file. Remove it there; the file is read again by itself.";
     TooManyReaders "too-many-readers" 503 true "Shed: too many readers of one key"
-        "As many readers wait for this key as may, and this one was shed. Back off.";
+        "Too many readers wait for this key, and this one was shed. Back off.";
     TooManyRequestsInFlight "too-many-in-flight" 503 true "Shed: too many requests in flight"
-        "The server has as many requests in flight as it takes and shed this one. Back off.";
+        "The server has too many requests in flight and shed this one. Back off.";
     Unauthenticated "unauthenticated" 401 false "Not authenticated"
         "The request carries no token, or one that is malformed, unknown, expired or revoked.";
     UnboundedDelete "unbounded-delete" 400 false "Unbounded delete"
@@ -212,7 +212,7 @@ error_codes! {
     VersionSuperseded "version-superseded" 409 false "Version dropped"
         "The version was dropped: others were activated after it, its load ended without it, or it was removed. A namespace without a version to go back to has this answer to a rollback.";
     WriteQueueFull "write-queue-full" 503 true "Shed: write queue full"
-        "The shard has as many writes waiting as it takes and shed this one. Nothing was applied. Back off.";
+        "The shard has too many writes waiting and shed this one. Nothing was applied. Back off.";
 }
 
 /// Four kinds of problems, which are never confused.

@@ -5,8 +5,9 @@ use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
 /// The routes of the admin API that a fleet is asked for, without `/admin/v1/`.
-pub const FLEET_ROUTES: [&str; 14] = [
+pub const FLEET_ROUTES: [&str; 15] = [
     "namespaces",
+    "loads",
     "callers",
     "quotas",
     "hot",

@@ -247,6 +247,14 @@ const fn is_false(flag: &bool) -> bool {
     !*flag
 }
 
+#[expect(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "serde asks for a reference"
+)]
+const fn is_zero(count: &u64) -> bool {
+    *count == 0
+}
+
 /// A part of a load.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct PartInfo {
@@ -312,6 +320,9 @@ pub struct LoadInfo {
     /// Its parts, by number. Empty in the list of loads.
     #[serde(default)]
     pub parts: Vec<PartInfo>,
+    /// Rows that all its parts hold together, rejected ones included; absent until they are counted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rows_total: Option<u64>,
     /// Rows applied: stored or removed.
     #[serde(default)]
     pub rows_applied: u64,
@@ -357,11 +368,14 @@ pub struct LoadInfo {
     pub dry_run: Option<bool>,
 }
 
-/// The loads of a namespace, by id: the oldest first.
+/// Loads by id: the oldest first.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct LoadList {
     /// The loads, without their parts.
     pub loads: Vec<LoadInfo>,
+    /// How many loads more there are than the list has room for.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub left_out: u64,
 }
 
 /// Body of a request to seal a load.

@@ -127,6 +127,12 @@ impl Client {
             .await
     }
 
+    /// Lists the loads of all namespaces, without their parts. Needs the grant `observe` on every namespace.
+    pub async fn all_loads(&self) -> Result<LoadList, Error> {
+        self.send_for_json(&RepeatableRequest::read("/admin/v1/loads".to_owned()))
+            .await
+    }
+
     /// Describes a load.
     pub async fn load(&self, namespace: &str, id: &str) -> Result<LoadInfo, Error> {
         self.send_for_json(&RepeatableRequest::read(target(namespace, &load_path(id))))

@@ -8,6 +8,7 @@
 
 pub(crate) mod continuations;
 mod host;
+mod list;
 mod own_rows;
 mod piece_writer;
 mod report;
@@ -40,6 +41,7 @@ use umbo_store::StoreError;
 use umbo_telemetry::trace::Phase;
 
 pub use self::host::run_loads;
+pub use self::list::list_loads;
 use self::request::{GIVEN_PARTS, LoadRequest};
 use crate::bounds::LOAD_BODY_LEN_MAX;
 use crate::charge::Charge;
@@ -247,6 +249,7 @@ impl LoadRequest<'_> {
             .map(|(id, load)| report::describe_for_list(waits, &rows, id, load));
         LoadList {
             loads: join_all(told).await,
+            left_out: 0,
         }
     }
 

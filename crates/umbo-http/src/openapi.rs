@@ -143,6 +143,7 @@ fn tag(path: &str) -> &'static str {
         }
     } else if let Some(resource) = path.strip_prefix("/admin/v1/") {
         match resource.split('/').next() {
+            Some("loads") => TAGS[2],
             Some("namespaces") => TAGS[4],
             Some("tokens") => TAGS[5],
             Some("quotas") => TAGS[6],

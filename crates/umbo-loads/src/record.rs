@@ -388,6 +388,7 @@ impl LoadRecord {
     pub fn info(&self, id: &str, run: Option<&RunRecord>, parts: Vec<PartInfo>) -> LoadInfo {
         let run = run.cloned().unwrap_or_default();
         let waits = run.waits.filter(|_| !self.state.is_ended());
+        let is_counted = self.parts.is_some_and(|parts| run.checked >= parts);
         let shards = run.shards.into_iter();
         let shards = shards.map(|(shard, rows_applied)| LoadShard {
             shard,
@@ -403,6 +404,7 @@ impl LoadRecord {
             created_by: self.created_by.clone(),
             ended_at: self.ended_at,
             parts,
+            rows_total: is_counted.then_some(run.rows),
             rows_applied: run.applied,
             rows_skipped: run.skipped,
             rows_rejected: run.rejected,

@@ -86,6 +86,15 @@ impl OwnRows {
         }
     }
 
+    /// Returns the rows as an operator sees them: under overload, too.
+    pub(super) fn of_operator(dispatcher: &Arc<Dispatcher>, caller: u64) -> Self {
+        Self {
+            dispatcher: Arc::clone(dispatcher),
+            criticality: Criticality::CriticalPlus,
+            caller,
+        }
+    }
+
     /// Returns the rows as the runner sees them: its work gives way to all other.
     pub(super) fn of_runner(dispatcher: &Arc<Dispatcher>) -> Self {
         Self {

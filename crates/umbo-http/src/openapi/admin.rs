@@ -92,6 +92,14 @@ pub(super) const OPERATIONS: &[ApiOperation] = &[
         ..GET
     },
     ApiOperation {
+        path: "/admin/v1/loads",
+        id: "listAllLoads",
+        summary: "List the loads of all namespaces",
+        about: "Those that have not ended, and of the others the latest: 256 at most, each with what it waits for.",
+        answers: &[answer(200, "The loads.", "LoadList")],
+        ..GET
+    },
+    ApiOperation {
         path: "/admin/v1/namespaces/{ns}",
         id: "describeNamespace",
         summary: "Describe a namespace",

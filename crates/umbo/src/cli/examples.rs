@@ -106,7 +106,7 @@ const EXAMPLES: &[(&str, &[&str])] = &[
             "umbo load push listings part-*.csv --pk country --sk city --value-rest --wait",
         ],
     ),
-    ("load ls", &["umbo load ls listings"]),
+    ("load ls", &["umbo load ls", "umbo load ls listings"]),
     (
         "load status",
         &["umbo load status listings 019aaf2c -o json"],

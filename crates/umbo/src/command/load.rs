@@ -33,11 +33,11 @@ pub(crate) struct Arguments {
 enum Command {
     /// Upload files as one load; run again after an interruption, it goes on
     Push(Box<push::Arguments>),
-    /// List the loads of a namespace
+    /// List the loads of a namespace, or of all of them
     Ls {
-        /// Namespace
+        /// Namespace; without it all, which needs the permission observe on every namespace
         #[arg(value_parser = namespace)]
-        ns: Namespace,
+        ns: Option<Namespace>,
     },
     /// Show how far a load is
     Status(LoadName),
@@ -75,7 +75,7 @@ impl Arguments {
         block_on(async {
             match self.command {
                 Command::Push(arguments) => arguments.run(connection).await,
-                Command::Ls { ns } => list(connection, &ns).await,
+                Command::Ls { ns } => list(connection, ns.as_ref()).await,
                 Command::Status(load) => {
                     let client = connection.client()?;
                     let load = client.load(load.ns.as_str(), &load.id).await?;
@@ -110,9 +110,21 @@ impl Arguments {
     }
 }
 
-async fn list(connection: &ConnectionArgs, ns: &Namespace) -> Result<(), CliError> {
-    let list = connection.client()?.loads(ns.as_str()).await?;
+async fn list(connection: &ConnectionArgs, ns: Option<&Namespace>) -> Result<(), CliError> {
+    let client = connection.client()?;
     let format = connection.listing_format();
+    let Some(ns) = ns else {
+        let list = client.all_loads().await?;
+        if list.left_out > 0 {
+            let further = counted(list.left_out, "further load");
+            output::note(&format!("{further} not listed: name a namespace"));
+        }
+        let header = format!("NAMESPACE  {}", report::HEADER);
+        return output::write_list(format, &list.loads, &header, |load| {
+            [vec![load.namespace.clone()], report::cells(load)].concat()
+        });
+    };
+    let list = client.loads(ns.as_str()).await?;
     output::write_list(format, &list.loads, report::HEADER, report::cells)
 }
 

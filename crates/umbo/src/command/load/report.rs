@@ -8,7 +8,7 @@ use crate::output;
 
 /// The columns of a load.
 pub(super) const HEADER: &str =
-    "ID  STATE  MODE  PARTS  APPLIED  SKIPPED  REJECTED  CREATED  REASON";
+    "ID  STATE  MODE  PARTS  ROWS  APPLIED  SKIPPED  REJECTED  CREATED  REASON";
 
 /// Returns the cells of a load.
 pub(super) fn cells(load: &LoadInfo) -> Vec<String> {
@@ -26,12 +26,18 @@ pub(super) fn cells(load: &LoadInfo) -> Vec<String> {
         state,
         format!("{:?}", load.mode).to_lowercase(),
         parts,
+        all_rows(load).map_or_else(|| "-".to_owned(), |rows| rows.to_string()),
         load.rows_applied.to_string(),
         load.rows_skipped.to_string(),
         load.rows_rejected.to_string(),
         output::instant(Some(load.created_at)),
         load.reason.clone().unwrap_or_default(),
     ]
+}
+
+/// Returns how many rows a load has, as counted or as its creator expects; `None` if it is not known.
+pub(super) fn all_rows(load: &LoadInfo) -> Option<u64> {
+    load.rows_total.or(load.expected_rows)
 }
 
 /// Prints a load.

@@ -1,0 +1,33 @@
+//! The loads of all namespaces, for operators.
+
+use std::cmp::Reverse;
+use std::sync::Arc;
+
+use futures_util::future::join_all;
+use umbo_api::loads::LoadList;
+
+use super::own_rows::OwnRows;
+use super::report;
+use crate::dispatcher::Dispatcher;
+
+/// Most loads that are listed together: each costs a read of the store.
+const LOADS_LISTED_MAX: usize = 256;
+
+/// Lists the loads of all namespaces, at most [`LOADS_LISTED_MAX`] of them: those that have not ended, then those that
+/// ended last. The queues of the shards count the reads for `caller`, the hash of a caller.
+pub async fn list_loads(dispatcher: &Arc<Dispatcher>, caller: u64) -> LoadList {
+    let mut loads = dispatcher.control.loads.all();
+    loads.sort_by_key(|(_, load)| (load.ended_at.is_some(), Reverse(load.ended_at)));
+    let left_out = loads.len().saturating_sub(LOADS_LISTED_MAX) as u64;
+    loads.truncate(LOADS_LISTED_MAX);
+    loads.sort_by(|(one, _), (other, _)| one.cmp(other));
+    let rows = OwnRows::of_operator(dispatcher, caller);
+    let waits = &dispatcher.load_waits;
+    let told = loads
+        .iter()
+        .map(|(id, load)| report::describe_for_list(waits, &rows, id, load));
+    LoadList {
+        loads: join_all(told).await,
+        left_out,
+    }
+}
