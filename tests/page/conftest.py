@@ -6,6 +6,7 @@ import shutil
 import pytest
 from playwright.sync_api import sync_playwright
 
+from bulk_loads import load_rows
 from harness import Namespace, Server, memory_folder, wait_until
 from staged import BINARY, CALLERS, HOT, LONG, MARKUP, SETTINGS, Stage
 
@@ -138,7 +139,9 @@ class Caller:
 def loaded():
     """A server with load, for the tests of one file: a second of it whenever a test waits for something."""
     with memory_folder() as path, Server(path, SETTINGS) as server:
-        stage = Stage(server.start())
+        nightly = server.start().namespace("nightly")
+        load_rows(nightly.client, "nightly", [{"pk": f"p{n}", "v": "x"} for n in range(50)])
+        stage = Stage(server)
         ns = server.namespace("listings")
         for key in [HOT, MARKUP, BINARY, LONG, *(f"listing-{n}" for n in range(20))]:
             assert ns.put(key, value=b"x" * 100).status in (201, 204)

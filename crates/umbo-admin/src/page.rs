@@ -40,7 +40,7 @@ const DOCUMENT: PageFile = PageFile {
     bytes: include_bytes!("page/index.html"),
 };
 
-const FILES: [PageFile; 20] = files![
+const FILES: [PageFile; 21] = files![
     "api.js",
     "app.css",
     "app.js",
@@ -55,6 +55,7 @@ const FILES: [PageFile; 20] = files![
     "views/events.js",
     "views/heat.js",
     "views/hot.js",
+    "views/loads.js",
     "views/overload.js",
     "views/overview.js",
     "views/policy_form.js",

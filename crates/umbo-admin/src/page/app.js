@@ -11,6 +11,7 @@ import { callers } from "./views/callers.js";
 import { events as eventsView } from "./views/events.js";
 import { heat } from "./views/heat.js";
 import { hot } from "./views/hot.js";
+import { loads } from "./views/loads.js";
 import { overload } from "./views/overload.js";
 import { overview } from "./views/overview.js";
 import { quotas } from "./views/quotas.js";
@@ -25,6 +26,7 @@ const VIEWS = [
   ["quotas", "Quotas", quotas],
   ["overload", "Overload", overload],
   ["storage", "Storage", storage],
+  ["loads", "Loads", loads],
   ["events", "Events", eventsView],
   ["why", "Why", why],
 ];
@@ -183,14 +185,14 @@ function themeButton() {
 }
 
 function begin() {
-  byId("nav").append(...VIEWS.map(([name, title], at) => h("a", { href: `#/${name}`, "data-view": name, title: `Key ${at + 1}` }, title)));
+  byId("nav").append(...VIEWS.map(([name, title], at) => h("a", { href: `#/${name}`, "data-view": name, title: `Key ${(at + 1) % 10}` }, title)));
   byId("range").append(choice("Time range", Object.entries(RANGES).map(([range, { text }]) => [range, text]), live.range, (range) => live.setRange(range)));
   byId("theme").append(themeButton());
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", recolour);
   window.addEventListener("hashchange", route);
   document.addEventListener("keydown", (event) => {
     const isTyping = event.target.closest("input, textarea, select, dialog") || event.ctrlKey || event.metaKey || event.altKey;
-    const view = VIEWS[Number(event.key) - 1];
+    const view = /^\d$/.test(event.key) && VIEWS[(Number(event.key) + 9) % 10];
     if (view && !isTyping) page.go(`#/${view[0]}`);
   });
   byId("skip").addEventListener("click", (event) => {
