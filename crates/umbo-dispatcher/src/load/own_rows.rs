@@ -88,19 +88,19 @@ impl OwnRows {
 
     /// Returns the rows as an operator sees them: under overload, too.
     pub(super) fn of_operator(dispatcher: &Arc<Dispatcher>, caller: u64) -> Self {
-        Self {
-            dispatcher: Arc::clone(dispatcher),
-            criticality: Criticality::CriticalPlus,
-            caller,
-        }
+        Self::free(dispatcher, Criticality::CriticalPlus, caller)
     }
 
     /// Returns the rows as the runner sees them: its work gives way to all other.
     pub(super) fn of_runner(dispatcher: &Arc<Dispatcher>) -> Self {
+        Self::free(dispatcher, Criticality::Sheddable, 0)
+    }
+
+    fn free(dispatcher: &Arc<Dispatcher>, criticality: Criticality, caller: u64) -> Self {
         Self {
             dispatcher: Arc::clone(dispatcher),
-            criticality: Criticality::Sheddable,
-            caller: 0,
+            criticality,
+            caller,
             payer: None,
             size: RequestUnits::ZERO,
             tally: Arc::default(),
