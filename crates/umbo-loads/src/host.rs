@@ -11,7 +11,7 @@ use umbo_store::{
 };
 use umbo_types::{Key, NamespaceId, PartitionKey, ShardId, Timestamp};
 
-use crate::places::Places;
+use crate::places::RunPlaces;
 use crate::record::{LoadRecord, LoadStep};
 
 /// Wait before a shard is asked again that has failed.
@@ -171,7 +171,7 @@ pub trait LoadHost: fmt::Debug + Send + Sync {
 pub(crate) struct Host {
     dispatcher: Arc<dyn LoadHost>,
     /// The places for its runs.
-    pub(crate) places: Arc<Places>,
+    pub(crate) places: Arc<RunPlaces>,
     /// The run whose number all writes carry.
     run: Option<LoadRun>,
 }

@@ -1,7 +1,7 @@
-//! Places for runs of loads in a dispatcher, and which run gives its place back for which load.
+//! The places for runs of loads in a dispatcher: a run gives its own back if a load waits for one.
 //!
 //! A run has a place from its begin to its end. If a load has no place, a run is asked to give its own back: a run that waits,
-//! or a run whose namespace has two places more than that of the load. Among loads of namespaces that have alike, the payers
+//! or a run whose namespace has two places more than the namespace of the load. Among loads of namespaces that have alike, the payers
 //! share. The run lets its load go at its next step; its journal has all its progress. So loads that wait keep no other load
 //! out, and each exchange makes the shares more equal, so that exchanges end.
 
@@ -15,20 +15,20 @@ use crate::record::LoadRecord;
 
 /// The places of a dispatcher.
 #[derive(Debug, Default)]
-pub(crate) struct Places {
+pub(crate) struct RunPlaces {
     /// Runs by the id of their load.
-    runs: Mutex<BTreeMap<String, Place>>,
+    runs: Mutex<BTreeMap<String, RunPlace>>,
     /// Told when a run is asked for its place.
     asked: Notify,
 }
 
 /// The place of a run.
 #[derive(Debug)]
-struct Place {
+struct RunPlace {
     namespace: NamespaceId,
     payer: String,
     waits: bool,
-    /// The load for which the run gives the place back.
+    /// Id of the load that gets the place next. `None` unless the run was asked for it.
     given_to: Option<String>,
 }
 
@@ -42,14 +42,14 @@ pub(crate) struct Shares {
 /// A place that is given back when it is dropped.
 #[derive(Debug)]
 pub(crate) struct HeldPlace {
-    places: Arc<Places>,
+    places: Arc<RunPlaces>,
     id: String,
 }
 
-impl Places {
+impl RunPlaces {
     /// Takes a place for the run of a load.
     pub(crate) fn take(self: &Arc<Self>, id: &str, load: &LoadRecord) -> HeldPlace {
-        let place = Place {
+        let place = RunPlace {
             namespace: load.namespace_id(),
             payer: load.created_by.clone(),
             waits: false,
@@ -80,12 +80,12 @@ impl Places {
     /// Asks a run to give its place back for a load, unless one was asked for it before.
     pub(crate) fn ask_for(&self, id: &str, load: &LoadRecord) {
         let mut runs = self.runs();
-        let is_for_it = |place: &Place| place.given_to.as_deref() == Some(id);
+        let is_for_it = |place: &RunPlace| place.given_to.as_deref() == Some(id);
         if runs.values().any(is_for_it) {
             return;
         }
         let own = Shares::of(&runs, load.namespace_id(), &load.created_by);
-        let rank = |place: &Place| {
+        let rank = |place: &RunPlace| {
             let shares = Shares::of(&runs, place.namespace, &place.payer);
             let is_same = place.namespace == load.namespace_id();
             let has_more = shares.namespace >= own.namespace + 2
@@ -122,7 +122,7 @@ impl Places {
         self.asked.notified().await;
     }
 
-    fn runs(&self) -> MutexGuard<'_, BTreeMap<String, Place>> {
+    fn runs(&self) -> MutexGuard<'_, BTreeMap<String, RunPlace>> {
         self.runs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -145,7 +145,7 @@ impl Drop for HeldPlace {
 }
 
 impl Shares {
-    fn of(runs: &BTreeMap<String, Place>, namespace: NamespaceId, payer: &str) -> Self {
+    fn of(runs: &BTreeMap<String, RunPlace>, namespace: NamespaceId, payer: &str) -> Self {
         let of_namespace = runs.values().filter(|run| run.namespace == namespace);
         let of_payer = runs.values().filter(|run| run.payer == payer);
         Self {
@@ -168,14 +168,14 @@ mod tests {
     }
 
     /// Returns which of the runs are asked for their places.
-    fn asked<'a>(places: &Places, ids: &[&'a str]) -> Vec<&'a str> {
+    fn asked<'a>(places: &RunPlaces, ids: &[&'a str]) -> Vec<&'a str> {
         let ids = ids.iter().copied();
         ids.filter(|id| places.is_asked(id)).collect()
     }
 
     #[test]
     fn a_run_that_waits_gives_its_place_to_any_load() {
-        let places = Arc::new(Places::default());
+        let places = Arc::new(RunPlaces::default());
         let ids = ["a", "b"];
         let held = ids.map(|id| places.take(id, &load_of(1, "x")));
         places.ask_for("c", &load_of(1, "x"));
@@ -193,7 +193,7 @@ mod tests {
 
     /// Gives places away until no run is asked; returns the owners of the runs then.
     fn settled(runs: &[(u32, &str)], loads: &[(u32, &str)]) -> Vec<(u32, String)> {
-        let places = Arc::new(Places::default());
+        let places = Arc::new(RunPlaces::default());
         let name = |number: usize| format!("load {number}");
         let all: Vec<_> = runs.iter().chain(loads).collect();
         let load = |number: usize| load_of(all[number].0, all[number].1);

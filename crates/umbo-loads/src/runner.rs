@@ -1,13 +1,13 @@
 //! The runner of a dispatcher: finds loads that are sealed and that no other dispatcher works on, and applies them.
 //!
 //! A load with other rows than expected or too many rejects fails before any of them is visible. So a run of mode merge
-//! *checks* all parts first: their bytes are those that were sent, and their rows are counted. Then it *applies* the
+//! *checks* all parts first: their digests are compared, and their rows are counted. Then it *applies* the
 //! parts in order. An import, which never fails by its counts, is applied from the first part on, while others are
 //! uploaded, and checked meanwhile. One of mode replace, whose rows no read returns before the activation, checks parts while it applies
 //! them, and applies their rows in the order of their keys, from the first part on, while others are uploaded; it reads
 //! the version back that it has built, before that can be activated. Whatever a run does may be repeated:
 //! checked parts are counted once they are done, and a row that is applied again has the same `as_of` and the same
-//! value. What is to wait is tried again; no row is left out because of it.
+//! value. A refused write is repeated later; no row is left out because of it.
 
 mod apply;
 mod check;
@@ -57,7 +57,7 @@ pub struct LoadRunner {
     /// Looks so far.
     looks: u64,
     /// The turns of the loads that are to be run.
-    turns: BTreeMap<String, Turn>,
+    turns: BTreeMap<String, LoadTurn>,
     /// Runs of others, with the beat that was seen last and since when it stands.
     seen: BTreeMap<String, (u64, Instant)>,
     forgot: Option<Instant>,
@@ -67,7 +67,7 @@ pub struct LoadRunner {
 
 /// When a load is looked at next.
 #[derive(Debug, Default)]
-struct Turn {
+struct LoadTurn {
     /// Number of the look at which it was looked at last.
     looked: u64,
     /// Until when it is left alone, because its run has waited and given its place back.
@@ -201,7 +201,7 @@ impl LoadRunner {
         });
         let turn_of = |id: &String| self.turns.get(id);
         loads.retain(|(id, _)| {
-            let is_due = |turn: &Turn| turn.not_before.is_none_or(|at| at <= now);
+            let is_due = |turn: &LoadTurn| turn.not_before.is_none_or(|at| at <= now);
             !places.has(id) && turn_of(id).is_none_or(is_due)
         });
         loads.sort_by_cached_key(|(id, load)| {

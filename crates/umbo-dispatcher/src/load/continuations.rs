@@ -13,10 +13,10 @@ type Part = (NamespaceId, u16);
 
 /// The newest request that continues each part.
 #[derive(Debug, Default)]
-pub(crate) struct Continuations(Mutex<HashMap<Part, Arc<Turn>>>);
+pub(crate) struct Continuations(Mutex<HashMap<Part, Arc<PartTurn>>>);
 
 #[derive(Debug, Default)]
-struct Turn {
+struct PartTurn {
     /// Told when a newer request continues the part.
     overtaken: Notify,
     /// Locked until the request has ended.
@@ -25,22 +25,22 @@ struct Turn {
 
 /// The turn of a request to continue a part, until it is dropped.
 #[derive(Debug)]
-pub(super) struct Continuation<'a> {
+pub(super) struct PartContinuation<'a> {
     all: &'a Continuations,
     part: Part,
-    turn: Arc<Turn>,
+    turn: Arc<PartTurn>,
     _locked: Option<OwnedMutexGuard<()>>,
     /// The request before, while this one waits for it.
-    before: Option<Arc<Turn>>,
+    before: Option<Arc<PartTurn>>,
 }
 
 impl Continuations {
     /// Waits until the request before has ended, which is told to.
-    pub(super) async fn begin(&self, part: Part) -> Continuation<'_> {
-        let turn = Arc::new(Turn::default());
+    pub(super) async fn begin(&self, part: Part) -> PartContinuation<'_> {
+        let turn = Arc::new(PartTurn::default());
         let locked = Arc::clone(&turn.ended).try_lock_owned().ok();
         let before = self.turns().insert(part, Arc::clone(&turn));
-        let mut own = Continuation {
+        let mut own = PartContinuation {
             all: self,
             part,
             turn,
@@ -55,19 +55,19 @@ impl Continuations {
         own
     }
 
-    fn turns(&self) -> MutexGuard<'_, HashMap<Part, Arc<Turn>>> {
+    fn turns(&self) -> MutexGuard<'_, HashMap<Part, Arc<PartTurn>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Continuation<'_> {
+impl PartContinuation<'_> {
     /// Waits until a newer request continues the part.
     pub(super) async fn overtaken(&self) {
         self.turn.overtaken.notified().await;
     }
 }
 
-impl Drop for Continuation<'_> {
+impl Drop for PartContinuation<'_> {
     fn drop(&mut self) {
         let mut turns = self.all.turns();
         let newest = turns.get(&self.part);

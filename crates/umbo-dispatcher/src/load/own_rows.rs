@@ -36,14 +36,14 @@ pub(super) struct OwnRows {
     payer: Option<CallerId>,
     /// The estimate of the request at the plain price.
     size: RequestUnits,
-    tally: Arc<Tally>,
+    tally: Arc<WorkTally>,
 }
 
 /// Work on rows of loads.
 #[derive(Debug, Default)]
-pub(super) struct Tally(Mutex<ActualUsage>);
+pub(super) struct WorkTally(Mutex<ActualUsage>);
 
-impl Tally {
+impl WorkTally {
     /// Returns the work so far.
     pub(super) fn work(&self) -> ActualUsage {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner)
@@ -74,7 +74,7 @@ impl OwnRows {
     pub(super) fn of_request(
         dispatcher: &Arc<Dispatcher>,
         charge: &Charge,
-        tally: &Arc<Tally>,
+        tally: &Arc<WorkTally>,
     ) -> Self {
         Self {
             dispatcher: Arc::clone(dispatcher),

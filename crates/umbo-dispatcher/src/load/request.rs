@@ -10,7 +10,7 @@ use umbo_loads::{LoadRecord, LoadStep};
 use umbo_routing::SLOTS;
 use umbo_types::RequestUnits;
 
-use super::own_rows::{OwnRows, Tally};
+use super::own_rows::{OwnRows, WorkTally};
 use super::report;
 use crate::charge::Charge;
 use crate::dispatcher::Dispatcher;
@@ -26,7 +26,7 @@ pub(super) struct LoadRequest<'a> {
     pub(super) charge: &'a mut Charge,
     pub(super) fields: &'a Fields<'a>,
     /// The work of the request.
-    pub(super) tally: Arc<Tally>,
+    pub(super) tally: Arc<WorkTally>,
 }
 
 impl LoadRequest<'_> {

@@ -1,5 +1,5 @@
-//! What the loads that run in this dispatcher wait for now, and what its runner waits for: that a load has changed. A run writes it beside its progress too, but not where the
-//! disk that it waits for is the one that would take it.
+//! Why loads wait now: those that run in this dispatcher, and those that have no place in it. Its runner waits here for
+//! changes of loads. A run writes its reason beside its progress too, if the disk has room for it.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -7,7 +7,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
 use umbo_types::NamespaceId;
 
-/// Reasons of runs that wait, by the namespace of their reports: at most one for each run of this dispatcher.
+/// Reasons by the namespace of the report of a load.
 #[derive(Debug, Default)]
 pub(crate) struct LoadWaits {
     reasons: Mutex<BTreeMap<NamespaceId, String>>,

@@ -28,7 +28,7 @@ pub(super) async fn wait(
         tracing::info!(load = id, reason, "a load waits");
     }
     journal.waits_for(Some(shortened(reason)));
-    // What is refused again and again is asked for less and less often.
+    // Each refusal in a row doubles the wait.
     let factor = 1_u32 << (*tries).min(5);
     *tries += 1;
     let mut left = after
@@ -97,7 +97,7 @@ impl Parts {
         }
     }
 
-    /// Returns the number after the last one; none where there are no parts.
+    /// Returns the number after the last one; `None` without parts.
     pub(super) fn end(&self) -> Option<u32> {
         self.0.last().map(|(number, _)| u32::from(*number) + 1)
     }
