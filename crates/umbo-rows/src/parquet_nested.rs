@@ -127,6 +127,10 @@ impl ColumnNode {
                 }
                 Ok(Self::Map { from, again, pair })
             }
+            // The parts of a variant say nothing without its encoding.
+            _ if matches!(logical, Some(LogicalType::Variant(_))) => {
+                Err(ColumnKind::refusal(field, false))
+            }
             // A group in a group takes stack too.
             [] => Err(ColumnKind::refusal(field, false)),
             fields => {

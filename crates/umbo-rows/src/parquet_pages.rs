@@ -27,21 +27,37 @@ impl PageBudget {
     }
 }
 
-/// Reads the pages of a column.
+/// Reads the pages of a column. A page that is looked at ahead is read as a whole: the library has no other way that asks
+/// for a reader only where the header of a page begins.
 pub(crate) struct BoundedPages {
-    pub(crate) inner: Box<dyn PageReader>,
-    pub(crate) budget: Arc<PageBudget>,
-    pub(crate) is_nested: bool,
-    /// Bytes of the dictionary and of the present page.
-    pub(crate) held: [usize; 2],
+    inner: Box<dyn PageReader>,
+    budget: Arc<PageBudget>,
+    is_nested: bool,
+    /// The page that was looked at ahead.
+    ahead: Option<Page>,
+    /// Bytes of the dictionary, of the present page and of the one ahead.
+    held: [usize; 3],
 }
 
-impl PageReader for BoundedPages {
-    fn get_next_page(&mut self) -> Result<Option<Page>> {
-        let page = self.inner.get_next_page()?;
-        let len = page.as_ref().map_or(0, |page| page.buffer().len());
-        let is_dictionary = matches!(page, Some(Page::DictionaryPage { .. }));
-        let before = std::mem::replace(&mut self.held[usize::from(!is_dictionary)], len);
+impl BoundedPages {
+    /// Reads pages of a column, which is nested or not, within the budget of its file.
+    pub(crate) fn new(
+        inner: Box<dyn PageReader>,
+        budget: &Arc<PageBudget>,
+        is_nested: bool,
+    ) -> Self {
+        Self {
+            inner,
+            budget: Arc::clone(budget),
+            is_nested,
+            ahead: None,
+            held: [0; 3],
+        }
+    }
+
+    /// Counts a page in the place of another one.
+    fn hold(&mut self, place: usize, len: usize) -> Result<()> {
+        let before = std::mem::replace(&mut self.held[place], len);
         self.budget.held.fetch_sub(before, Ordering::Relaxed);
         let held = self.budget.held.fetch_add(len, Ordering::Relaxed) + len;
         if held > HELD_LEN_MAX {
@@ -50,6 +66,20 @@ impl PageReader for BoundedPages {
                 HELD_LEN_MAX >> 20
             )));
         }
+        Ok(())
+    }
+}
+
+impl PageReader for BoundedPages {
+    fn get_next_page(&mut self) -> Result<Option<Page>> {
+        self.hold(2, 0)?;
+        let page = match self.ahead.take() {
+            Some(page) => Some(page),
+            None => self.inner.get_next_page()?,
+        };
+        let is_dictionary = matches!(page, Some(Page::DictionaryPage { .. }));
+        let len = page.as_ref().map_or(0, |page| page.buffer().len());
+        self.hold(usize::from(!is_dictionary), len)?;
         if let Some(page) = page.as_ref().filter(|_| self.is_nested && !is_dictionary) {
             let values = page.num_values() as usize;
             if self.budget.values.fetch_add(values, Ordering::Relaxed) + values > NESTED_VALUES_MAX
@@ -62,15 +92,27 @@ impl PageReader for BoundedPages {
     }
 
     fn peek_next_page(&mut self) -> Result<Option<PageMetadata>> {
-        self.inner.peek_next_page()
+        if self.ahead.is_none() {
+            self.ahead = self.inner.get_next_page()?;
+            let len = self.ahead.as_ref().map_or(0, |page| page.buffer().len());
+            self.hold(2, len)?;
+        }
+        let (num_rows, is_dict) = match &self.ahead {
+            None => return Ok(None),
+            Some(Page::DataPage { .. }) => (None, false),
+            Some(Page::DataPageV2 { num_rows, .. }) => (Some(*num_rows as usize), false),
+            Some(Page::DictionaryPage { .. }) => (None, true),
+        };
+        let values = self.ahead.as_ref().map(|page| page.num_values() as usize);
+        Ok(Some(PageMetadata {
+            num_rows,
+            num_levels: values.filter(|_| !is_dict),
+            is_dict,
+        }))
     }
 
     fn skip_next_page(&mut self) -> Result<()> {
-        self.inner.skip_next_page()
-    }
-
-    fn at_record_boundary(&mut self) -> Result<bool> {
-        self.inner.at_record_boundary()
+        self.get_next_page().map(drop)
     }
 }
 

@@ -205,12 +205,8 @@ impl ParquetRows {
                     len
                 };
                 bytes += u64::try_from(len).unwrap_or_default();
-                let pages = BoundedPages {
-                    inner: group.get_column_page_reader(leaf)?,
-                    budget: Arc::clone(&self.budget),
-                    is_nested: column.node.is_some(),
-                    held: [0; 2],
-                };
+                let pages = group.get_column_page_reader(leaf)?;
+                let pages = BoundedPages::new(pages, &self.budget, column.node.is_some());
                 let descriptor = chunk.column_descr_ptr();
                 self.readers
                     .push(get_column_reader(descriptor, Box::new(pages)));

@@ -8,9 +8,10 @@ use crate::error::RowsError;
 use crate::table::Cell;
 
 /// What keys can be.
-const KEYS: &str = "text, binary, a whole number, a decimal, a UUID, a date or a time stamp";
+const KEYS: &str =
+    "text, binary, a whole number, a decimal, a UUID, a date, a time or a time stamp";
 /// What other columns can be.
-const VALUES: &str = "text, binary, a number, a boolean, a UUID, a date, a time stamp, or a list, map or group of them";
+const VALUES: &str = "text, binary, a number, a boolean, a UUID, a date, a time, a time stamp, or a list, map or group of them";
 const DAY_SECONDS: i64 = 86_400;
 /// Most digits of a decimal, which 16 bytes can hold; other engines have no more.
 const DECIMAL_DIGITS_MAX: i32 = 38;
@@ -37,11 +38,14 @@ pub(crate) enum ColumnKind {
     },
     /// Days since the epoch, as `YYYY-MM-DD`.
     Date,
+    /// Parts of a second since midnight, as `hh:mm:ss.fff`.
+    Time {
+        /// Digits of a part, which is a power of ten.
+        digits: usize,
+    },
     /// Parts of a second since the epoch, as `YYYY-MM-DDThh:mm:ss.fffZ`; without the `Z` where it is local time.
     Timestamp {
-        /// Parts of a second: a power of ten.
-        per_second: i64,
-        /// Digits of a part.
+        /// Digits of a part, which is a power of ten.
         digits: usize,
         /// Whether it is an instant and not a local time.
         is_utc: bool,
@@ -66,18 +70,22 @@ impl ColumnKind {
         let physical = field.get_physical_type();
         let is_decimal = matches!(info.logical_type_ref(), Some(LogicalType::Decimal(_)))
             || info.converted_type() == ConvertedType::DECIMAL;
+        let is_null = matches!(info.logical_type_ref(), Some(LogicalType::Unknown));
         let kind = match usize::try_from(field.get_scale()) {
             Ok(scale) if is_decimal && field.get_precision() <= DECIMAL_DIGITS_MAX => {
                 Some(Self::Decimal { scale })
             }
             _ if is_decimal => None,
+            // A column of nulls only, whatever the type of the values that it does not have.
+            _ if is_null => Some(Self::Plain),
             _ => Self::of_primitive(physical, info.logical_type_ref(), info.converted_type()),
         };
         let is_float = matches!(
             physical,
             PhysicalType::FLOAT | PhysicalType::DOUBLE | PhysicalType::BOOLEAN
         );
-        kind.filter(|_| !(is_key && is_float)).ok_or_else(refuse)
+        kind.filter(|_| !(is_key && (is_float || is_null)))
+            .ok_or_else(refuse)
     }
 
     fn of_primitive(
@@ -85,19 +93,19 @@ impl ColumnKind {
         logical: Option<&LogicalType>,
         converted: ConvertedType,
     ) -> Option<Self> {
-        let timestamp = |unit: &TimeUnit, is_utc| {
-            let (per_second, digits) = match unit {
-                TimeUnit::MILLIS => (1_000, 3),
-                TimeUnit::MICROS => (1_000_000, 6),
-                TimeUnit::NANOS => (1_000_000_000, 9),
-            };
-            Self::Timestamp {
-                per_second,
-                digits,
-                is_utc,
-            }
+        let timestamp = |unit: TimeUnit, is_utc| {
+            let digits = digits(unit);
+            Self::Timestamp { digits, is_utc }
+        };
+        let time = |unit: TimeUnit| Self::Time {
+            digits: digits(unit),
         };
         Some(match (physical, logical, converted) {
+            (PhysicalType::INT32 | PhysicalType::INT64, Some(LogicalType::Time(of)), _) => {
+                time(of.unit)
+            }
+            (PhysicalType::INT32, None, ConvertedType::TIME_MILLIS) => time(TimeUnit::MILLIS),
+            (PhysicalType::INT64, None, ConvertedType::TIME_MICROS) => time(TimeUnit::MICROS),
             (PhysicalType::BOOLEAN | PhysicalType::FLOAT | PhysicalType::DOUBLE, None, _) => {
                 Self::Plain
             }
@@ -111,7 +119,7 @@ impl ColumnKind {
                 None,
                 ConvertedType::UTF8 | ConvertedType::ENUM | ConvertedType::JSON,
             ) => Self::Text,
-            (PhysicalType::INT96, _, _) => timestamp(&TimeUnit::NANOS, true),
+            (PhysicalType::INT96, _, _) => timestamp(TimeUnit::NANOS, true),
             (PhysicalType::BYTE_ARRAY, Some(LogicalType::Bson), _)
             | (PhysicalType::BYTE_ARRAY, None, ConvertedType::NONE | ConvertedType::BSON)
             | (PhysicalType::FIXED_LEN_BYTE_ARRAY, None, ConvertedType::NONE) => Self::Binary,
@@ -119,13 +127,13 @@ impl ColumnKind {
             (PhysicalType::INT32, Some(LogicalType::Date), _)
             | (PhysicalType::INT32, None, ConvertedType::DATE) => Self::Date,
             (PhysicalType::INT64, Some(LogicalType::Timestamp(time)), _) => {
-                timestamp(&time.unit, time.is_adjusted_to_u_t_c)
+                timestamp(time.unit, time.is_adjusted_to_u_t_c)
             }
             (PhysicalType::INT64, None, ConvertedType::TIMESTAMP_MILLIS) => {
-                timestamp(&TimeUnit::MILLIS, true)
+                timestamp(TimeUnit::MILLIS, true)
             }
             (PhysicalType::INT64, None, ConvertedType::TIMESTAMP_MICROS) => {
-                timestamp(&TimeUnit::MICROS, true)
+                timestamp(TimeUnit::MICROS, true)
             }
             (PhysicalType::INT32 | PhysicalType::INT64, Some(LogicalType::Integer(int)), _) => {
                 if int.is_signed {
@@ -154,6 +162,21 @@ impl ColumnKind {
             _ => return None,
         })
     }
+}
+
+/// Returns the digits of a part of a second.
+const fn digits(unit: TimeUnit) -> usize {
+    match unit {
+        TimeUnit::MILLIS => 3,
+        TimeUnit::MICROS => 6,
+        TimeUnit::NANOS => 9,
+    }
+}
+
+/// Divides a number of parts with this many digits into whole seconds and parts.
+const fn seconds(parts: i64, digits: usize) -> (i64, i64) {
+    let per_second = 10_i64.pow(digits as u32);
+    (parts.div_euclid(per_second), parts.rem_euclid(per_second))
 }
 
 /// Returns the name of a type, for people.
@@ -205,12 +228,12 @@ impl ToCell for i64 {
             ColumnKind::Unsigned => Cell::Plain(self.cast_unsigned().to_string()),
             ColumnKind::Date => Cell::Text(date(self).into()),
             ColumnKind::Decimal { scale } => decimal(self.into(), scale),
-            ColumnKind::Timestamp {
-                per_second,
-                digits,
-                is_utc,
-            } => {
-                let (seconds, part) = (self.div_euclid(per_second), self.rem_euclid(per_second));
+            ColumnKind::Time { digits } => {
+                let (seconds, part) = seconds(self, digits);
+                Cell::Text(time_of_day(seconds, part, digits).into())
+            }
+            ColumnKind::Timestamp { digits, is_utc } => {
+                let (seconds, part) = seconds(self, digits);
                 time_stamp(seconds, part, digits, is_utc)
             }
             _ => Cell::Plain(self.to_string()),
@@ -276,10 +299,7 @@ impl ToCell for Int96 {
         };
         let nanos = (i64::from(high) << 32) | i64::from(low);
         let seconds = (i64::from(day) - JULIAN_EPOCH_DAY) * DAY_SECONDS;
-        let (second, part) = (
-            nanos.div_euclid(1_000_000_000),
-            nanos.rem_euclid(1_000_000_000),
-        );
+        let (second, part) = self::seconds(nanos, 9);
         time_stamp(seconds + second, part, 9, true)
     }
 }
@@ -298,10 +318,15 @@ fn time_stamp(seconds: i64, part: i64, digits: usize, is_utc: bool) -> Cell {
         seconds.div_euclid(DAY_SECONDS),
         seconds.rem_euclid(DAY_SECONDS),
     );
-    let (hour, minute) = (second / 3_600, second / 60 % 60);
-    let (date, second) = (date(day), second % 60);
+    let (date, time) = (date(day), time_of_day(second, part, digits));
     let zone = if is_utc { "Z" } else { "" };
-    Cell::Text(format!("{date}T{hour:02}:{minute:02}:{second:02}.{part:0digits$}{zone}").into())
+    Cell::Text(format!("{date}T{time}{zone}").into())
+}
+
+/// Returns a number of seconds since midnight and a part of one with this many digits as `hh:mm:ss.fff`.
+fn time_of_day(second: i64, part: i64, digits: usize) -> String {
+    let (hour, minute, second) = (second / 3_600, second / 60 % 60, second % 60);
+    format!("{hour:02}:{minute:02}:{second:02}.{part:0digits$}")
 }
 
 /// Returns a day as `YYYY-MM-DD`, by the algorithm `civil_from_days` of Howard Hinnant ("chrono-Compatible Low-Level
@@ -338,13 +363,14 @@ mod tests {
             assert_eq!(date(day), text);
         }
         let kind = ColumnKind::Timestamp {
-            per_second: 1_000_000,
             digits: 6,
             is_utc: true,
         };
         let text = Cell::Text("1969-12-31T23:59:59.999999Z".into());
         assert_eq!((-1_i64).to_cell(kind), text);
         assert!(matches!(i64::MIN.to_cell(kind), Cell::Text(_)));
+        let text = Cell::Text("23:59:59.999".into());
+        assert_eq!(86_399_999_i64.to_cell(ColumnKind::Time { digits: 3 }), text);
     }
 
     #[test]

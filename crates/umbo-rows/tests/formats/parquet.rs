@@ -224,9 +224,9 @@ fn unsupported_types_are_named_where_their_column_is_read() {
     let schema = "message m {
         required binary pk (UTF8);
         required binary v;
-        required int64 clock (TIME(MICROS, true));
+        required fixed_len_byte_array(12) clock (INTERVAL);
         repeated int32 tags;
-        required group place { required int32 x; required int32 y (TIME(MILLIS, true)); }
+        required group place { required int32 x; required fixed_len_byte_array(12) y (INTERVAL); }
         required int64 late;
     }";
     let bytes = file(
@@ -234,10 +234,10 @@ fn unsupported_types_are_named_where_their_column_is_read() {
         vec![
             Column::Bytes(vec![]),
             Column::Bytes(vec![]),
-            Column::Int64(vec![]),
+            Column::Fixed(vec![]),
             Column::Int32(vec![]),
             Column::Int32(vec![]),
-            Column::Int32(vec![]),
+            Column::Fixed(vec![]),
             Column::Int64(vec![]),
         ],
     );
@@ -252,8 +252,8 @@ fn unsupported_types_are_named_where_their_column_is_read() {
     assert_eq!(read("pk", column("tags")), Ok(0));
     assert!(read("tags", column("v")).unwrap_err().contains("a key"));
     for (value, says) in [
-        (column("clock"), "column 'clock' has the type Time"),
-        (column("place"), "column 'y' has the type Time"),
+        (column("clock"), "column 'clock' has the type INTERVAL"),
+        (column("place"), "column 'y' has the type INTERVAL"),
         (LoadValue::Rest, "column 'clock'"),
         (
             column("none"),
