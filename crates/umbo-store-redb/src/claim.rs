@@ -12,7 +12,7 @@ use crate::shard_ownership::{
     FileOwnership, HandOverStamp, META_OWNER, META_STAMP, OwnerRecord, Remembered,
 };
 use crate::snapshot::ShardSnapshot;
-use crate::tables::{META, META_PROGRESS, ShardProgress};
+use crate::tables::{META, ShardProgress};
 
 /// Outcome of giving a file away.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -54,7 +54,7 @@ impl ShardFile {
                 let mut meta = transaction.open_table(META)?;
                 meta.insert(META_OWNER, &ownership.owner_record().encode()[..])?;
                 meta.remove(META_STAMP)?;
-                meta.insert(META_PROGRESS, &opened.progress.encode()[..])?;
+                opened.progress.write(&mut meta)?;
             }
             transaction.commit()?;
             opened.snapshot = ShardSnapshot::of(&database.begin_read()?, &opened.fences)?;
@@ -172,7 +172,7 @@ fn put_stamp(
     {
         let mut meta = transaction.open_table(META)?;
         meta.insert(META_STAMP, &stamp.encode()[..])?;
-        meta.insert(META_PROGRESS, &progress.encode()[..])?;
+        progress.write(&mut meta)?;
     }
     transaction.commit()?;
     close(database)

@@ -51,7 +51,7 @@ use crate::queue::TakenWork;
 use crate::shard::OpenShard;
 use crate::shard_file::{ShardFile, begin_write, close};
 use crate::snapshot::ShardSnapshot;
-use crate::tables::{META, META_PROGRESS, ShardProgress};
+use crate::tables::{META, ShardProgress};
 use crate::watched_file::committing;
 use crate::work::{QueuedWork, WorkAnswer};
 
@@ -190,7 +190,7 @@ impl Committer {
             progress,
             unflushed: Unflushed::default(),
             fences,
-            datasets: CommitterDatasets::new(groups, has_written, progress.version_ceiling),
+            datasets: CommitterDatasets::new(groups, has_written, progress.newest_stamp),
             runs,
             is_behind,
             next_expiry,
@@ -338,8 +338,9 @@ impl Committer {
         is_durable: bool,
         left_out: &LeftOut,
     ) -> Result<Vec<WorkAnswer>, FailedCommit> {
-        let database = self.database.as_ref();
-        let database = database.ok_or_else(|| FailedCommit::before_commit(not_open()))?;
+        let Some(database) = &self.database else {
+            return Err(FailedCommit::before_commit(not_open()));
+        };
         let chores = (!left_out.are_chores).then(|| self.chores(work.is_empty()));
         let chores = chores.unwrap_or_default();
         let trace = CommitTrace::default();
@@ -362,17 +363,16 @@ impl Committer {
             trace: &trace,
         };
         let is_all_sync = self.unflushed.since.is_none() && work.iter().all(QueuedWork::is_sync);
+        let is_all_sync = is_durable.then_some(is_all_sync);
         let (sequence, durable) = (self.progress.sequence + 1, self.durable_ceiling);
         let (was_lost, believed) = (self.unflushed.is_lost, self.believed_time());
+        let stamps = &self.datasets.stamps;
         let record = |versions: &VersionClock| ShardProgress {
             sequence,
-            version_ceiling: match (is_durable, is_all_sync) {
-                (false, _) => durable,
-                (true, true) => versions.last(),
-                (true, false) => Version(versions.last().0.saturating_add(RESERVED_VERSIONS)),
-            },
+            version_ceiling: ceiling_over(versions.last(), is_all_sync).unwrap_or(durable),
             believed,
             is_closed: false,
+            newest_stamp: stamps.newest(),
         };
         self.file.disk.written.clear();
         let prepared = prepare(database, &order, &mut self.versions, record);
@@ -391,9 +391,8 @@ impl Committer {
         let committed = guarded(|| Ok(committing(is_long, || transaction.commit())?));
         let committed = committed.and_then(|()| {
             if is_durable {
-                self.shard
-                    .counters
-                    .note_sync(self.file.opener.runner().now() - disk_now);
+                let counters = &self.shard.counters;
+                counters.note_sync(self.file.opener.runner().now() - disk_now);
             }
             let unflushed = &mut self.unflushed;
             unflushed.note_commit(is_durable, sequence, log, disk_now);
@@ -457,6 +456,7 @@ impl Committer {
             version_ceiling: self.versions.last(),
             believed: self.believed_time(),
             is_closed: true,
+            newest_stamp: self.datasets.stamps.newest(),
         };
         let is_needed = !self.progress.is_closed && self.unflushed.lost().is_empty();
         let Some(database) = self.database.take() else {
@@ -479,11 +479,16 @@ impl Committer {
     }
 }
 
+/// Returns the highest version that may be given before the next durable commit. `is_all_sync` says whether a durable
+/// commit acknowledges all that was written before it; `None` if the commit is not durable.
+fn ceiling_over(last: Version, is_all_sync: Option<bool>) -> Option<Version> {
+    let reserve = if is_all_sync? { 0 } else { RESERVED_VERSIONS };
+    Some(Version(last.0.saturating_add(reserve)))
+}
+
 fn write_progress(database: &Database, progress: ShardProgress) -> Result<(), FileError> {
     let transaction = begin_write(database, redb::Durability::Immediate)?;
-    transaction
-        .open_table(META)?
-        .insert(META_PROGRESS, &progress.encode()[..])?;
+    progress.write(&mut transaction.open_table(META)?)?;
     Ok(transaction.commit()?)
 }
 

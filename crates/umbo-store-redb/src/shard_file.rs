@@ -28,8 +28,8 @@ use crate::shard_ownership::{META_OWNER, ShardOwnership};
 use crate::sizes::{self, Sizes};
 use crate::snapshot::ShardSnapshot;
 use crate::tables::{
-    EXPIRY, IDEMPOTENCY_EXPIRY, META, META_IDENTITY, META_PROGRESS, ROWS, ShardIdentity,
-    ShardProgress, WRITTEN, next_expiry,
+    EXPIRY, IDEMPOTENCY_EXPIRY, META, META_IDENTITY, ROWS, ShardIdentity, ShardProgress, WRITTEN,
+    next_expiry,
 };
 use crate::watched_file::WatchedFile;
 
@@ -131,7 +131,7 @@ impl ShardFile {
                 }
                 meta.insert(META_FENCES, &Fences::default().encode()[..])?;
                 sizes::mark(&mut meta)?;
-                meta.insert(META_PROGRESS, &progress.encode()[..])?;
+                progress.write(&mut meta)?;
             }
             transaction.commit()?;
             close(database)
@@ -261,8 +261,7 @@ fn empty() -> FileError {
 }
 
 fn progress(transaction: &ReadTransaction) -> Result<ShardProgress, FileError> {
-    ShardProgress::decode(&record(transaction, META_PROGRESS)?)
-        .ok_or_else(|| FileError::Damaged("the progress record cannot be decoded".to_owned()))
+    ShardProgress::read(&transaction.open_table(META)?)
 }
 
 pub(crate) fn fences(transaction: &ReadTransaction) -> Result<Fences, FileError> {

@@ -11,7 +11,7 @@ use crate::file_error::FileError;
 use crate::row_codec::{self, RowHead};
 use crate::shard_file::begin_write;
 use crate::sizes::SizeChanges;
-use crate::tables::{EXPIRY, META, META_PROGRESS, ROWS, ShardProgress, expiry_entry};
+use crate::tables::{EXPIRY, META, ROWS, ShardProgress, UNKNOWN_STAMP, expiry_entry};
 
 /// Stores rows by key, but those that are here in the same or a newer version; of two of one key the newer one.
 /// `upload` adds the chunks of a large value that is not here. Returns how many were stored.
@@ -96,16 +96,11 @@ impl BesideRows {
     pub(crate) fn record(&self, transaction: &redb::WriteTransaction) -> Result<(), FileError> {
         let mut meta = transaction.open_table(META)?;
         self.sizes.record(&mut meta)?;
-        let record = meta
-            .get(META_PROGRESS)?
-            .map(|record| record.value().to_vec());
-        let progress = record.and_then(|record| ShardProgress::decode(&record));
-        let mut progress = progress.ok_or_else(|| {
-            FileError::Damaged("the progress record cannot be decoded".to_owned())
-        })?;
+        let mut progress = ShardProgress::read(&meta)?;
         progress.version_ceiling = progress.version_ceiling.max(self.newest);
         progress.sequence += 1;
-        meta.insert(META_PROGRESS, &progress.encode()[..])?;
+        progress.newest_stamp = UNKNOWN_STAMP;
+        progress.write(&mut meta)?;
         Ok(())
     }
 }

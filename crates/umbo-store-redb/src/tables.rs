@@ -36,7 +36,10 @@ pub(crate) const META: TableDefinition<'static, &str, &[u8]> = TableDefinition::
 /// Name of the [`ShardIdentity`] record.
 pub(crate) const META_IDENTITY: &str = "identity";
 /// Name of the [`ShardProgress`] record.
-pub(crate) const META_PROGRESS: &str = "progress";
+const META_PROGRESS: &str = "progress";
+/// Name of the record of the newest stamp, beside the sequence number of its commit. Versions that do not know it leave an
+/// older one behind, which says nothing.
+const META_NEWEST_STAMP: &str = "newest_stamp";
 
 const FORMAT: u8 = 1;
 const TIMESTAMP_LEN: usize = 8;
@@ -83,11 +86,47 @@ pub(crate) struct ShardProgress {
     pub(crate) believed: Timestamp,
     /// Whether the shard was closed after this commit.
     pub(crate) is_closed: bool,
+    /// Highest `as_of` or else version of a row; [`UNKNOWN_STAMP`] in files of versions that did not record it, and of
+    /// repaired and restored ones.
+    pub(crate) newest_stamp: Version,
 }
 
+/// Stands for a newest stamp that is not known.
+pub(crate) const UNKNOWN_STAMP: Version = Version(u64::MAX);
+
 impl ShardProgress {
-    /// Encodes the record.
-    pub(crate) fn encode(self) -> Vec<u8> {
+    /// Writes the records.
+    pub(crate) fn write(
+        self,
+        meta: &mut redb::Table<'_, &'static str, &'static [u8]>,
+    ) -> Result<(), FileError> {
+        meta.insert(META_PROGRESS, &self.encode()[..])?;
+        let stamp = [
+            self.sequence.to_be_bytes(),
+            self.newest_stamp.0.to_be_bytes(),
+        ];
+        meta.insert(META_NEWEST_STAMP, stamp.as_flattened())?;
+        Ok(())
+    }
+
+    /// Reads the records.
+    pub(crate) fn read(
+        meta: &impl ReadableTable<&'static str, &'static [u8]>,
+    ) -> Result<Self, FileError> {
+        let damaged = |what: &str| FileError::Damaged(format!("{what} progress record"));
+        let record = meta.get(META_PROGRESS)?.ok_or_else(|| damaged("no"))?;
+        let mut progress = Self::decode(record.value()).ok_or_else(|| damaged("not a readable"))?;
+        if let Some(stamp) = meta.get(META_NEWEST_STAMP)?
+            && let Some((sequence, stamp)) = stamp.value().split_first_chunk()
+            && *sequence == progress.sequence.to_be_bytes()
+            && let Ok(stamp) = stamp.try_into()
+        {
+            progress.newest_stamp = Version(u64::from_be_bytes(stamp));
+        }
+        Ok(progress)
+    }
+
+    fn encode(self) -> Vec<u8> {
         let mut bytes = vec![FORMAT, u8::from(self.is_closed)];
         bytes.extend_from_slice(&self.sequence.to_be_bytes());
         bytes.extend_from_slice(&self.version_ceiling.0.to_be_bytes());
@@ -95,8 +134,7 @@ impl ShardProgress {
         bytes
     }
 
-    /// Decodes the record; none if the bytes are not valid.
-    pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
+    fn decode(bytes: &[u8]) -> Option<Self> {
         let (&[FORMAT, is_closed], rest) = bytes.split_first_chunk()? else {
             return None;
         };
@@ -107,6 +145,7 @@ impl ShardProgress {
             version_ceiling: Version(u64::from_be_bytes(*ceiling)),
             believed: Timestamp(u64::from_be_bytes(rest.try_into().ok()?)),
             is_closed: is_closed != 0,
+            newest_stamp: UNKNOWN_STAMP,
         })
     }
 }
@@ -162,8 +201,29 @@ mod tests {
                 version_ceiling: Version(ceiling),
                 believed: Timestamp(believed),
                 is_closed: closed,
+                newest_stamp: UNKNOWN_STAMP,
             };
             prop_assert_eq!(ShardProgress::decode(&progress.encode()), Some(progress));
+        }
+
+        #[test]
+        fn the_newest_stamp_is_that_of_the_last_commit(sequence: u64, stamp: u64) {
+            let builder = redb::Database::builder();
+            let database = builder.create_with_backend(redb::backends::InMemoryBackend::new());
+            let transaction = database.unwrap().begin_write().unwrap();
+            let mut meta = transaction.open_table(META).unwrap();
+            let progress = ShardProgress {
+                sequence,
+                newest_stamp: Version(stamp),
+                ..ShardProgress::default()
+            };
+            progress.write(&mut meta).unwrap();
+            prop_assert_eq!(ShardProgress::read(&meta).unwrap(), progress);
+            // A version that does not know it has made the last commit.
+            let later = ShardProgress { sequence: sequence.wrapping_add(1), ..progress };
+            meta.insert(META_PROGRESS, &later.encode()[..]).unwrap();
+            let read = ShardProgress::read(&meta).unwrap();
+            prop_assert_eq!(read, ShardProgress { newest_stamp: UNKNOWN_STAMP, ..later });
         }
 
         #[test]

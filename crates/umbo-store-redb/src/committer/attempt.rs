@@ -26,7 +26,7 @@ use crate::key_codec;
 use crate::load_runs::{self, META_RUNS};
 use crate::row_codec;
 use crate::shard_file::begin_write;
-use crate::tables::{META, META_PROGRESS, ShardProgress};
+use crate::tables::{META, ShardProgress};
 use crate::work::{QueuedWork, WorkAnswer, WriteWork};
 use crate::written::WrittenKeys;
 
@@ -237,7 +237,7 @@ fn change(
     }
     sizes_of_records.record_idempotency(&mut meta)?;
     let sizes = sizes.record(&mut meta)?;
-    meta.insert(META_PROGRESS, &progress(versions).encode()[..])?;
+    progress(versions).write(&mut meta)?;
     drop(meta);
     Ok(AppliedChanges {
         answers,

@@ -25,7 +25,7 @@ pub(crate) struct CommitterDatasets {
 }
 
 impl CommitterDatasets {
-    /// Begins with the rows of a shard that has assigned versions up to `newest`.
+    /// Begins with the rows of a shard, none of which is newer than `newest`.
     pub(super) fn new(groups: DatasetGroups, has_written: bool, newest: Version) -> Self {
         Self {
             groups,
