@@ -5,7 +5,7 @@ import subprocess
 
 from bulk import environment, step_until
 from bulk_loads import Load, lines, load_rows
-from harness import Client, binary
+from harness import Client, binary, wait_until
 
 
 def list_at_command_line(server, *arguments, code=0):
@@ -102,3 +102,33 @@ def test_who_may_not_see_all_namespaces_is_told_which_permission_is_missing(new_
     assert ids(list_at_command_line(server, "--token", loader, "shop", "-o", "ndjson")) == [load.id]
     watcher = token("watcher", "observe:*")
     assert [one["id"] for one in listed(Client(server.port, token=watcher))["loads"]] == [load.id]
+
+
+def by_state(server):
+    lines = server.admin().get("/metrics").body.decode().splitlines()
+    found = (line.removeprefix('umbo_loads{state="').split('"} ') for line in lines if line.startswith("umbo_loads{"))
+    return {state: int(count) for state, count in found}
+
+
+def test_loads_are_counted_by_state_and_those_that_are_stuck(new_server):
+    server = new_server().start()
+    client = server.namespace("demo").client
+    assert len(by_state(server)) == 11 and set(by_state(server).values()) == {0}, "each state has its series"
+    load_rows(client, "demo", rows(3))
+    Load.create(client, "demo")
+    load = Load.create(client, "demo")
+    assert load.put(0, lines(rows(50))).status == 201
+    never = {"name": "never", "match": {"operations": ["batch-write"]}, "per": ["caller"], "unit": "writes"}
+    assert client.put("/admin/v1/quotas/never", json.dumps(never | {"rate": 0.001, "burst": 1})).status == 201
+    server.clock.stop()
+    load.seal(1)
+    step_until(server.clock, lambda: "never" in load.info().get("reason", ""), "it waits for its quota")
+    assert {state: count for state, count in by_state(server).items() if count} == {"created": 1, "building": 1, "live": 1}
+    server.clock.advance(300)
+    assert server.metric("umbo_loads_stuck") == 0, "it may be a short wait"
+    step_until(server.clock, lambda: server.metric("umbo_loads_stuck") == 1, "it is stuck", step=60)
+    assert client.delete("/admin/v1/quotas/never").status == 200
+    server.clock.go()
+    load.wait_for("live")
+    server.clock.advance(180)
+    wait_until(lambda: server.metric("umbo_loads_stuck") == 0, "it is stuck no more")

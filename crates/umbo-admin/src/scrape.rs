@@ -6,11 +6,11 @@
 use std::sync::{Arc, PoisonError};
 
 use umbo_control::RecordsReport;
-use umbo_dispatcher::Dispatcher;
+use umbo_dispatcher::{Dispatcher, loads_by_state, stuck_loads};
 use umbo_http::RequestError;
 use umbo_store::{DiskSpace, NodeStatus, RemoteStats, ShardState, ShardStatus};
 use umbo_telemetry::metrics::{
-    DiskGauges, MetricVisitor, MetricsText, ProcessSample, RecordsGauges, RemoteGauges,
+    DiskGauges, LoadGauges, MetricVisitor, MetricsText, ProcessSample, RecordsGauges, RemoteGauges,
     RemoteNodeGauges, Scrape, ShardGauges,
 };
 use umbo_types::ShardId;
@@ -49,9 +49,16 @@ pub fn visit(dispatcher: &Dispatcher, visitor: &mut dyn MetricVisitor) {
     let (nodes, counted) = (dispatcher.store.nodes(), dispatcher.store.remote_stats());
     let nodes: Vec<_> = nodes.iter().map(node).collect();
     let remote = counted.map(|counted| way_to(&nodes, &counted));
+    let loads = loads_by_state(dispatcher).into_iter();
     let scrape = Scrape {
         version: env!("CARGO_PKG_VERSION"),
         records,
+        loads: LoadGauges {
+            by_state: loads
+                .map(|(state, count)| (state.as_str(), count))
+                .collect(),
+            stuck: stuck_loads(dispatcher),
+        },
         shards: &shards,
         answer_bytes: dispatcher.answer_memory.held_bytes(),
         body_bytes: dispatcher.body_memory.held_bytes(),

@@ -29,7 +29,7 @@ mod store_call;
 mod until;
 
 pub use dispatcher::{Dispatcher, DispatcherLimits, DispatcherParts};
-pub use load::{list_loads, run_loads};
+pub use load::{list_loads, loads_by_state, run_loads, stuck_loads};
 pub use long_poll::LongPoll;
 pub use low_priority::LowPriority;
 pub use operation::usage::row as usage_row;

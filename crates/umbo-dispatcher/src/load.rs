@@ -41,7 +41,7 @@ use umbo_store::StoreError;
 use umbo_telemetry::trace::Phase;
 
 pub use self::host::run_loads;
-pub use self::list::list_loads;
+pub use self::list::{list_loads, loads_by_state, stuck_loads};
 use self::request::{GIVEN_PARTS, LoadRequest};
 use crate::bounds::LOAD_BODY_LEN_MAX;
 use crate::charge::Charge;

@@ -159,6 +159,9 @@ pub trait LoadHost: fmt::Debug + Send + Sync {
     /// Says what the run waits for whose report is in a namespace; none where it goes on or has ended.
     fn waits_for(&self, report: NamespaceId, reason: Option<String>);
 
+    /// Records that a run has got on since it wrote its row last: it waits for nothing that it waited for before.
+    fn got_on(&self, report: NamespaceId);
+
     /// Counts what became of rows: applied, skipped and rejected ones.
     fn counted(&self, counts: RowCounts);
 

@@ -54,6 +54,8 @@ pub(crate) struct Journal {
     version: Option<Version>,
     /// How far the load was when the run began.
     begun_at: RunPosition,
+    /// How far the load was when the row was written last.
+    written_at: RunPosition,
 }
 
 impl Journal {
@@ -75,6 +77,7 @@ impl Journal {
             }),
             report,
             begun_at: run.place(),
+            written_at: run.place(),
             run,
             version,
         };
@@ -106,8 +109,12 @@ impl Journal {
     /// Writes the row.
     pub(crate) async fn write(&mut self) -> Result<(), Stop> {
         self.run.beat += 1;
-        if self.run.waits.is_some() || self.run.place() != self.begun_at {
+        let place = self.run.place();
+        if self.run.waits.is_some() || place != self.begun_at {
             self.gets_on();
+        }
+        if std::mem::replace(&mut self.written_at, place) != place {
+            self.host.got_on(self.report);
         }
         let condition = self.version.map_or(Condition::Absent, |version| {
             Condition::VersionIn(vec![version])

@@ -78,6 +78,8 @@ pub const REQUEST: &str = "request";
 /// Label that names the outcome of a request: at a shard node one of [`NODE_OUTCOMES`], elsewhere `served`,
 /// `refused`, `rejected`, `shed` or `failed`.
 pub const OUTCOME: &str = "outcome";
+/// Label that names the state of a load.
+pub const STATE: &str = "state";
 /// Label that holds the name of a shard node, as in the map of its cluster.
 pub const NODE_NAME: &str = "node";
 /// Label that holds the version of the program.
@@ -257,6 +259,10 @@ metrics! { ALL
         "Bytes of keys and values of rows of loads that were applied.";
     LOADS_ENDED "umbo_loads_ended_total" Counter [OUTCOME] "umbo.load.ended" "{load}"
         "Loads whose rows this process has all applied, so that they are live or ready, or that failed.";
+    LOADS "umbo_loads" UpDownCounter [STATE] "umbo.load.count" "{load}"
+        "Loads that are remembered, by state; every dispatcher of a cluster tells the same.";
+    LOADS_STUCK "umbo_loads_stuck" UpDownCounter [] "umbo.load.stuck" "{load}"
+        "Loads that have waited in this process for more than ten minutes, without getting on.";
     CONNECTIONS "umbo_connections" UpDownCounter [] "umbo.connection.count" "{connection}"
         "Open connections of clients.";
     CONNECTIONS_ACCEPTED "umbo_connections_accepted_total" Counter [] "umbo.connection.accepted" "{connection}"
@@ -429,6 +435,7 @@ pub fn otlp_attribute(label: &'static str) -> &'static str {
         SHARD => "umbo.shard",
         REQUEST => "umbo.request",
         OUTCOME => "umbo.outcome",
+        STATE => "umbo.state",
         NODE_NAME => "umbo.node",
         VERSION => "service.version",
         other => other,

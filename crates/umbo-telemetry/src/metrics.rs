@@ -39,7 +39,7 @@ pub use self::overload::{ByTier, ClassGauges, OverloadGauges, QueueGauges};
 pub use self::process::{DiskGauges, ProcessSample};
 pub use self::quota::{Estimates, PolicyGauges, QuotaGauges};
 pub use self::remote::{RemoteGauges, RemoteNodeGauges};
-pub use self::render::{CONTENT_TYPE, RecordsGauges, Scrape, ShardGauges};
+pub use self::render::{CONTENT_TYPE, LoadGauges, RecordsGauges, Scrape, ShardGauges};
 pub use self::sampler::{HistorySampler, HistorySamples, StepSamples};
 pub use self::slow::SlowBounds;
 pub use self::text::MetricsText;

@@ -266,7 +266,13 @@ impl LoadHost for RunnerHost {
     }
 
     fn waits_for(&self, report: NamespaceId, reason: Option<String>) {
-        self.dispatcher.load_waits.set(report, reason);
+        let now = self.dispatcher.clock.monotonic();
+        self.dispatcher.load_waits.set(report, reason, now);
+    }
+
+    fn got_on(&self, report: NamespaceId) {
+        let now = self.dispatcher.clock.monotonic();
+        self.dispatcher.load_waits.got_on(report, now);
     }
 
     fn counted(&self, counts: RowCounts) {

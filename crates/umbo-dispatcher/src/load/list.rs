@@ -1,10 +1,10 @@
-//! The loads of all namespaces, for operators.
+//! The loads of all namespaces, listed and counted for operators.
 
 use std::cmp::Reverse;
 use std::sync::Arc;
 
 use futures_util::future::join_all;
-use umbo_api::loads::LoadList;
+use umbo_api::loads::{LoadList, LoadState};
 
 use super::own_rows::OwnRows;
 use super::report;
@@ -30,4 +30,17 @@ pub async fn list_loads(dispatcher: &Arc<Dispatcher>, caller: u64) -> LoadList {
         loads: join_all(told).await,
         left_out,
     }
+}
+
+/// Counts the loads by their states; every state is there.
+pub fn loads_by_state(dispatcher: &Dispatcher) -> Vec<(LoadState, u64)> {
+    let loads = dispatcher.control.loads.all();
+    let of = |state| loads.iter().filter(|(_, load)| load.state == state).count() as u64;
+    LoadState::ALL.map(|state| (state, of(state))).to_vec()
+}
+
+/// Returns how many loads wait in this dispatcher for longer than ten minutes, without getting on.
+pub fn stuck_loads(dispatcher: &Dispatcher) -> u64 {
+    let now = dispatcher.clock.monotonic();
+    dispatcher.load_waits.stuck(now)
 }

@@ -62,6 +62,9 @@ pub(super) async fn verify(
         let (reader, stepped) = stepped.map_err(|error| Stop::Failed(error.to_string()))?;
         if stepped.is_ok() {
             journal.gets_on();
+            if journal.run.waits.is_some() {
+                journal.waits_for(None);
+            }
         }
         match stepped {
             Ok(true) => {

@@ -86,6 +86,15 @@ pub struct RecordsGauges {
     pub removing: u64,
 }
 
+/// Loads at the time of a scrape.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct LoadGauges {
+    /// How many there are in each state.
+    pub by_state: Vec<(&'static str, u64)>,
+    /// How many have waited here for long without getting on.
+    pub stuck: u64,
+}
+
 /// Values of a scrape besides the counters.
 #[derive(Debug, Clone, Default)]
 pub struct Scrape<'a> {
@@ -93,6 +102,8 @@ pub struct Scrape<'a> {
     pub version: &'a str,
     /// Umbo's own records.
     pub records: RecordsGauges,
+    /// Loads.
+    pub loads: LoadGauges,
     /// Shards in order.
     pub shards: &'a [ShardGauges],
     /// State of the quotas.
@@ -138,6 +149,9 @@ impl RequestMetrics {
             overload.visit(families);
         }
         self.visit_refusals(families);
+        let loads = scrape.loads.by_state.iter();
+        families.family(&names::LOADS, loads.map(|&(state, count)| ([state], count)));
+        families.single(&names::LOADS_STUCK, scrape.loads.stuck);
         self.visit_connections(families);
         visit_records(families, &scrape.records);
         families.single(&names::ANSWER_BYTES, scrape.answer_bytes as u64);

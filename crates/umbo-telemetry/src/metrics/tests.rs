@@ -382,6 +382,10 @@ fn a_scrape_reads_as_written_down() {
         body_bytes: 0,
         version: "1.2.3",
         records: RECORDS,
+        loads: LoadGauges {
+            by_state: vec![("building", 2), ("failed", 0)],
+            stuck: 1,
+        },
         shards: &shards,
         quota: QuotaGauges {
             policies,

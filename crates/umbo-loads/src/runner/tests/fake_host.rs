@@ -468,6 +468,8 @@ impl LoadHost for FakeHost {
 
     fn waits_for(&self, _: NamespaceId, _: Option<String>) {}
 
+    fn got_on(&self, _: NamespaceId) {}
+
     fn counted(&self, _: RowCounts) {}
 
     fn ended(&self, _: bool) {}
