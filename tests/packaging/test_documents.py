@@ -78,7 +78,7 @@ def test_a_command_that_does_not_exist_would_be_noticed():
             check(words)
 
 
-@pytest.mark.parametrize("document", sorted(DOCUMENTS + [PROJECT / "crates/README.md", PROJECT / "crates/umbo-api/README.md", PROJECT / "loadtest/README.md"]), ids=lambda path: str(path.relative_to(PROJECT)))
+@pytest.mark.parametrize("document", sorted(DOCUMENTS + [PROJECT / "crates/README.md", PROJECT / "crates/umbo-api/README.md", PROJECT / "loadtest/README.md", PROJECT / "config/recipes/README.md"]), ids=lambda path: str(path.relative_to(PROJECT)))
 def test_every_link_leads_somewhere(document):
     for target in re.findall(r"\]\(([^)]+)\)", document.read_text()):
         path, _, anchor = target.partition("#")
