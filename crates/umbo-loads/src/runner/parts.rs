@@ -67,6 +67,8 @@ struct PartBatches {
     taken: u64,
     /// The part that is being read.
     open: Option<(UntakenRows, PartRecord)>,
+    /// The part after it, whose first rows are read meanwhile: to begin takes as long as many rows.
+    ahead: Option<(UntakenRows, PartRecord)>,
     /// Ends the batches with the first one that is not in order.
     order: Option<KeyOrder>,
     /// The first batch that is not in order.
@@ -93,6 +95,7 @@ impl PartBatches {
             left: parts.into_iter(),
             taken: journal.run.row,
             open: None,
+            ahead: None,
             unordered: None,
             kept: Vec::new(),
             removals: JoinSet::new(),
@@ -101,14 +104,24 @@ impl PartBatches {
 
     /// Returns the part that is open, or opens the next one; none where there is none.
     fn open_next(&mut self) -> Result<Option<&mut (UntakenRows, PartRecord)>, HostError> {
-        if self.open.is_none()
-            && let Some((number, part)) = self.left.next()
-        {
-            let taken = std::mem::take(&mut self.taken);
-            let rows = UntakenRows::open(&self.host, &self.load, (number, &part), taken)?;
-            self.open = Some((rows, part));
+        if self.open.is_none() {
+            self.open = match self.ahead.take() {
+                Some(ahead) => Some(ahead),
+                None => self.begin_next()?,
+            };
+            self.ahead = self.begin_next()?;
         }
         Ok(self.open.as_mut())
+    }
+
+    /// Begins to read the first part that is left.
+    fn begin_next(&mut self) -> Result<Option<(UntakenRows, PartRecord)>, HostError> {
+        let Some((number, part)) = self.left.next() else {
+            return Ok(None);
+        };
+        let taken = std::mem::take(&mut self.taken);
+        let rows = UntakenRows::open(&self.host, &self.load, (number, &part), taken)?;
+        Ok(Some((rows, part)))
     }
 }
 
