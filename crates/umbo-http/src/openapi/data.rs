@@ -29,6 +29,9 @@ pub(super) const ANY: &[ErrorCode] = &[
     ErrorCode::Unauthenticated,
     ErrorCode::UriTooLong,
 ];
+/// What a request can meet that asks no shard itself, and has a price.
+pub(super) const QUOTA: &[ErrorCode] =
+    &[ErrorCode::AbnormalUsageDetected, ErrorCode::QuotaExceeded];
 pub(super) const STORE: &[ErrorCode] = &[
     ErrorCode::AbnormalUsageDetected,
     ErrorCode::DataDamaged,

@@ -5,7 +5,7 @@ use umbo_api::ErrorCode;
 use umbo_api::loads::PART_NUMBER_MAX;
 
 use super::admin::GET;
-use super::data::{ANY, BODY, STORE, WRITE};
+use super::data::{ANY, BODY, QUOTA, STORE, WRITE};
 use super::operation::{Answer, ApiOperation, Content, In, Parameter, answer};
 use super::parameter::{CRITICALITY, DRY_RUN, IDEMPOTENCY_KEY, NS};
 
@@ -92,6 +92,7 @@ pub(super) const OPERATIONS: &[ApiOperation] = &[
         errors: &[
             ANY,
             BODY,
+            QUOTA,
             &[
                 ErrorCode::IdempotencyMismatch,
                 ErrorCode::InvalidBody,
@@ -110,7 +111,7 @@ pub(super) const OPERATIONS: &[ApiOperation] = &[
                 counts.",
         parameters: &[&NS],
         answers: &[answer(200, "The loads.", "LoadList")],
-        errors: &[ANY],
+        errors: &[ANY, QUOTA],
         ..GET
     },
     ApiOperation {

@@ -4,7 +4,7 @@ use serde_json::json;
 use umbo_api::ErrorCode;
 
 use super::admin::GET;
-use super::data::{ANY, STORE};
+use super::data::{ANY, QUOTA, STORE};
 use super::operation::{Answer, ApiOperation, In, Parameter, answer};
 use super::parameter::{DRY_RUN, NS};
 
@@ -31,7 +31,7 @@ pub(super) const OPERATIONS: &[ApiOperation] = &[
                 Sizes are what the shards count now.",
         parameters: &[&NS],
         answers: &[answer(200, "The versions.", "VersionList")],
-        errors: &[ANY],
+        errors: &[ANY, QUOTA],
         ..GET
     },
     ApiOperation {
