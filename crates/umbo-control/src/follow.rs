@@ -7,11 +7,12 @@
 //! Time comes from the dispatcher's clock, so that a loop or a simulation can call
 //! [`ControlPlane::follow_records`] step by step.
 
+use std::collections::HashSet;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use umbo_api::observe::Event;
-use umbo_store::place_datasets;
+use umbo_store::{IdRange, place_datasets};
 use umbo_types::{NamespaceId, Version, buggify};
 
 use crate::auth::{TokenRecord, TokenSource};
@@ -137,6 +138,7 @@ impl ControlPlane {
             if let Some(event) = &event {
                 edits = events::with_event(edits, &set, event)?;
             }
+            edits = with_folded_fences(edits, &set, &self.records.confirmed_fences())?;
             let next = Arc::new(set.changed(&edits));
             // What no dispatcher could read must not get there.
             if let Err(error) = InEffect::read(&next) {
@@ -220,6 +222,21 @@ impl ControlPlane {
             Err(error) => Err(error),
         }
     }
+}
+
+/// Has edits that fence an id fold the fences of the set that every shard has `confirmed`.
+pub(crate) fn with_folded_fences(
+    edits: Edits,
+    set: &RecordSet,
+    confirmed: &[IdRange],
+) -> Result<Edits, Unreadable> {
+    if !edits.has_fences() {
+        return Ok(edits);
+    }
+    let mut named: HashSet<NamespaceId> = LoadMap::read(set)?.own_ids().collect();
+    named.extend(NamespaceMap::read(set)?.names().into_keys());
+    let folded = set.fold_fences(confirmed, |id| named.contains(&id) || edits.fences(id))?;
+    Ok(edits.and(folded))
 }
 
 /// The records as each of their owners reads them.

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
-use umbo_store::{RecordsRevision, Store};
+use umbo_store::{IdRange, RecordsRevision, Store};
 use umbo_types::{Clock, ShardId};
 
 use crate::error::ControlError;
@@ -173,6 +173,8 @@ struct HandedOver {
     revision: RecordsRevision,
     at: Instant,
     unconfirmed: Vec<ShardId>,
+    /// Fences that every shard has confirmed, with this copy or an earlier one.
+    fenced: Vec<IdRange>,
 }
 
 impl FollowedRecords {
@@ -210,18 +212,33 @@ impl FollowedRecords {
                 return;
             }
         };
-        let answers = store.keep_records(copy).await;
+        let answers = store.keep_records(Arc::clone(&copy)).await;
         let is_confirmed = |shard: &ShardId| {
             let mut answers = answers.iter();
             answers.any(|(of, answer)| of == shard && answer.is_ok())
         };
         let mut unconfirmed = shards_of(store);
         unconfirmed.retain(|shard| !is_confirmed(shard));
-        *self.handed() = Some(HandedOver {
+        let mut handed = self.handed();
+        let before = handed.take().map(|before| before.fenced);
+        let fenced = match &unconfirmed[..] {
+            [] => copy.fenced.clone(),
+            _ => before.unwrap_or_default(),
+        };
+        *handed = Some(HandedOver {
             revision: set.revision,
             at,
             unconfirmed,
+            fenced,
         });
+    }
+
+    /// Returns fences that every shard has confirmed.
+    pub(crate) fn confirmed_fences(&self) -> Vec<IdRange> {
+        let handed = self.handed();
+        handed
+            .as_ref()
+            .map_or_else(Vec::new, |handed| handed.fenced.clone())
     }
 
     /// Returns the shards that have not confirmed a revision, or a newer one.

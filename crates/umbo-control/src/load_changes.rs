@@ -185,9 +185,14 @@ impl ControlPlane {
 mod tests {
     use umbo_loads::limits::{ENDED_LOADS_MAX, OPEN_IMPORTS_MAX, OPEN_LOADS_MAX};
 
+    use std::collections::BTreeSet;
+
     use super::*;
+    use crate::follow::with_folded_fences;
     use crate::loads::LoadMap;
     use umbo_api::admin::NamespaceSpec;
+    use umbo_api::loads::LoadMode;
+    use umbo_store::IdRange;
 
     const NOW: Timestamp = Timestamp::from_millis(1_700_000_000_000);
 
@@ -227,12 +232,60 @@ mod tests {
         assert_eq!(set.last_namespace, load.report);
         assert_eq!(set.fenced(), Ok(Vec::new()));
         let set = after(&set, "a", &LoadStep::Abort);
-        assert_eq!(set.fenced(), Ok(vec![load.content_id()]));
+        assert_eq!(set.fenced(), Ok(vec![load.content_id().into()]));
         let (edits, _) = namespaces::begin_removal(&set, "cities", None).unwrap();
         let set = set.changed(&edits);
-        let all = vec![namespace.id, load.content_id(), load.report_id()];
-        assert_eq!(set.fenced(), Ok(all));
+        let all = [namespace.id, load.content_id(), load.report_id()].map(IdRange::from);
+        assert_eq!(set.fenced().unwrap(), all);
         assert!(LoadMap::read(&set).unwrap().is_empty());
+    }
+
+    #[test]
+    fn loads_that_are_forgotten_take_no_space_in_the_records() {
+        let (mut set, namespace) = set_with_namespace();
+        let change = |set: &mut RecordSet, edits: Edits| {
+            // Every shard has confirmed the set before.
+            let confirmed = set.fenced().unwrap();
+            let edits = with_folded_fences(edits, set, &confirmed).unwrap();
+            *set = set.changed(&edits);
+        };
+        let mut len_at_first = 0;
+        for number in 0..10_000 {
+            let id = format!("{number:05}");
+            let mode = match number % 3 {
+                0 => LoadMode::Merge,
+                _ => LoadMode::Replace,
+            };
+            let spec = LoadSpec {
+                mode,
+                ..LoadSpec::default()
+            };
+            let created = create_load(&set, own(&namespace), &spec, ("x", None), &id, NOW);
+            change(&mut set, created.unwrap().0);
+            let (edits, ..) = step_load(&set, &id, &LoadStep::Abort, NOW).unwrap();
+            change(&mut set, edits);
+            if number % 100 != 0 {
+                continue;
+            }
+            let live: BTreeSet<_> = LoadMap::read(&set)
+                .unwrap()
+                .into_records()
+                .iter()
+                .map(|load| load.report_id())
+                .chain([namespace.id])
+                .collect();
+            let all = (1..=set.last_namespace).map(NamespaceId);
+            let ended = all.filter(|id| !live.contains(id));
+            let fenced = set.fenced().unwrap().into_iter();
+            assert!(fenced.flat_map(IdRange::ids).eq(ended));
+            let copy = set.to_copy().unwrap();
+            let len = copy.content.len() + copy.fenced.len() * size_of::<IdRange>();
+            if number == 100 {
+                len_at_first = len;
+            }
+            // Numbers have more digits later.
+            assert!(number < 100 || len < len_at_first * 11 / 10, "{len} bytes");
+        }
     }
 
     #[test]
@@ -302,7 +355,7 @@ mod tests {
         };
         let first = creation("a", "1");
         let spec = LoadSpec {
-            mode: umbo_api::loads::LoadMode::Replace,
+            mode: LoadMode::Replace,
             ..LoadSpec::default()
         };
         let by = ("loader", Some(&first));

@@ -28,6 +28,12 @@ impl LoadMap {
         Ok(Self(loads.collect::<Result<_, _>>()?))
     }
 
+    /// Returns the namespace ids of loads, under which their parts and reports are stored.
+    pub(crate) fn own_ids(&self) -> impl Iterator<Item = NamespaceId> {
+        let loads = self.0.values();
+        loads.flat_map(|load| [load.content_id(), load.report_id()])
+    }
+
     #[cfg(test)]
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
@@ -87,14 +93,10 @@ fn bytes(load: &LoadRecord) -> Vec<u8> {
     serde_json::to_vec(load).expect("a record is made of numbers and texts")
 }
 
-pub(crate) fn fenced(edits: Edits, id: NamespaceId) -> Edits {
-    edits.put(Kind::Fence, &id.to_string(), "removed")
-}
-
 /// Plans to forget a load; whatever is stored of it is reclaimed.
 pub(crate) fn forgotten(edits: Edits, id: &str, load: &LoadRecord) -> Edits {
     let edits = edits.remove(Kind::Load, id);
-    fenced(fenced(edits, load.content_id()), load.report_id())
+    edits.fence(load.content_id()).fence(load.report_id())
 }
 
 /// Plans to forget the loads of a namespace that is removed.
@@ -225,7 +227,7 @@ pub(crate) fn step(
     }
     let mut edits = Edits::none().put(Kind::Load, id, bytes(&load));
     if load.state.is_applied() {
-        edits = fenced(edits, load.content_id());
+        edits = edits.fence(load.content_id());
     }
     Ok((edits, load, before))
 }

@@ -15,7 +15,7 @@ use umbo_api::admin::{
     NamespaceSpec, NamespaceState,
 };
 use umbo_loads::LoadError;
-use umbo_store::{Condition, RecordsRevision};
+use umbo_store::{Condition, IdRange, RecordsRevision};
 use umbo_types::{NamespaceId, ShardId, Timestamp, Version};
 
 use crate::datasets::Datasets;
@@ -147,12 +147,13 @@ impl NamespaceMap {
             revision: set.revision,
             ..Self::default()
         };
+        let fenced = set.fenced()?;
         for (name, content) in set.of(Kind::Namespace) {
             let record = NamespaceRecord::read(name, content)?;
             let id = NamespaceId(record.id);
             let is_removing = record.state == NamespaceState::Removing;
-            let ids = record.ids();
-            if ids.iter().any(|id| set.is_fenced(*id) != is_removing) {
+            let is_other = |id: &NamespaceId| IdRange::any_has(&fenced, *id) != is_removing;
+            if record.ids().iter().any(is_other) {
                 let why = "its state contradicts the fences";
                 return Err(unreadable(Kind::Namespace, name, &why));
             }
@@ -408,7 +409,7 @@ pub(crate) fn begin_removal(
     let id = NamespaceId(record.id);
     let mut edits = Edits::none().put(Kind::Namespace, name, record.bytes());
     for id in record.ids().into_iter().chain([id]) {
-        edits = edits.put(Kind::Fence, &id.to_string(), "removed");
+        edits = edits.fence(id);
     }
     Ok((without_loads(edits, set, id)?, id))
 }

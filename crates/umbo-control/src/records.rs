@@ -7,6 +7,7 @@
 //! never makes a record absent.
 
 mod copy;
+mod fences;
 pub(crate) mod home;
 
 use std::collections::BTreeMap;
@@ -14,7 +15,7 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 use umbo_api::observe::Event;
 use umbo_store::{DatasetGroup, RecordsRevision};
-use umbo_types::{NamespaceId, Timestamp, Version};
+use umbo_types::{Timestamp, Version};
 
 use crate::datasets;
 
@@ -23,7 +24,7 @@ use crate::datasets;
 pub(crate) enum Kind {
     /// A change that an operator made, by its number.
     Event,
-    /// A namespace that was removed, by id: shards refuse all work for it. Kept for ever.
+    /// Namespaces that were removed, by the first of their ids: shards refuse all work for them. Kept for ever.
     Fence,
     /// A list of hot keys.
     Hot,
@@ -149,22 +150,6 @@ impl RecordSet {
         serde_json::from_slice(content).map_err(|error| unreadable(kind, name, &error))
     }
 
-    /// Returns the namespaces that were removed, in ascending order.
-    pub(crate) fn fenced(&self) -> Result<Vec<NamespaceId>, Unreadable> {
-        let ids = self.of(Kind::Fence).map(|(name, _)| {
-            let id = name.parse::<u32>();
-            id.map_err(|error| unreadable(Kind::Fence, name, &error))
-        });
-        let mut ids = ids
-            .map(|id| id.map(NamespaceId))
-            .collect::<Result<Vec<_>, _>>()?;
-        ids.sort_unstable();
-        if ids.first() == Some(&NamespaceId::SYSTEM) {
-            return Err(unreadable(Kind::Fence, "0", &"Umbo's own records stay"));
-        }
-        Ok(ids)
-    }
-
     /// Returns the datasets of the namespaces that have more than one, in ascending order of the live one.
     pub(crate) fn datasets(&self) -> Result<Vec<DatasetGroup>, Unreadable> {
         let groups = self.of(Kind::Namespace).filter_map(|(name, content)| {
@@ -175,11 +160,6 @@ impl RecordSet {
         let mut groups = groups.collect::<Result<Vec<_>, _>>()?;
         groups.sort_unstable_by_key(|group| group.live);
         Ok(groups)
-    }
-
-    /// Returns whether a namespace was removed.
-    pub(crate) fn is_fenced(&self, id: NamespaceId) -> bool {
-        self.get(Kind::Fence, &id.to_string()).is_some()
     }
 
     /// Returns the set that a change makes of this one, at the next revision.

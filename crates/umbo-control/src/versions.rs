@@ -85,7 +85,7 @@ pub(crate) fn step_load(
                 change_datasets(set, own, |datasets, _| Ok(datasets.end_building(dataset)))?;
             // Of a namespace that is removed, all datasets are fenced.
             if let Some((ended, true)) = ended {
-                edits = loads::fenced(edits.and(ended), NamespaceId(dataset));
+                edits = edits.and(ended).fence(NamespaceId(dataset));
             }
         }
         _ => {}
@@ -150,7 +150,7 @@ fn without(
     now: Timestamp,
 ) -> Result<Edits, ControlError> {
     for one in dropped {
-        edits = loads::fenced(edits, one.id);
+        edits = edits.fence(one.id);
         if let Some(id) = one.load.as_ref().filter(|id| loads::find(set, id).is_ok()) {
             let (stepped, ..) = loads::step(set, id, &LoadStep::Supersede, now)?;
             edits = edits.and(stepped);

@@ -119,6 +119,7 @@ impl World {
                 "dispatcher killed with a call under way",
                 "namespace put",
                 "namespace removed",
+                "fences folded",
                 "removal refused",
                 "change refused",
                 "change of unknown outcome",

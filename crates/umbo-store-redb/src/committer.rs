@@ -170,7 +170,7 @@ impl Committer {
             next_upload_due,
         } = opened;
         let purging = &shard.counters.purging;
-        purging.store(fences.purging().len() as u64, Ordering::Relaxed);
+        purging.store(fences.purging_count(), Ordering::Relaxed);
         // On a full disk it is refilled once there is room.
         let _ = file.disk.reserve.refill();
         // The clock may have jumped before the file was opened: start from the time of the last commit, if there was one.

@@ -1,8 +1,9 @@
 //! The copy of Umbo's own records that a data folder keeps, in its file `records`.
 //!
-//! `format u8 | epoch u64 | number u64 | count u32, fenced ids | dataset groups | content | checksum u64`, integers
-//! big endian; a file of format 1 has no dataset groups, and is what is written where there are none; the checksum is XXH3-64 over everything before it. Owns the file and the newest copy in memory;
-//! does not interpret the content. The invariants: the copy in memory is on the disk; an older copy never
+//! `format u8 | epoch u64 | number u64 | count u32, fenced ranges | dataset groups | content | checksum u64`, integers
+//! big endian; a file of format 1 has no dataset groups, and one of format 1 or 2 has each fenced id by itself; the
+//! checksum is XXH3-64 over everything before it. Owns the file and the newest copy in memory; does not interpret the
+//! content. The invariants: the copy in memory is on the disk; an older copy never
 //! replaces a newer one; a file that cannot be read is an error, never the absence of a copy.
 
 use std::fmt;
@@ -12,20 +13,19 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use arc_swap::ArcSwapOption;
 use bytes::Bytes;
-use umbo_store::{RecordsCopy, RecordsRevision};
-use umbo_types::NamespaceId;
+use umbo_store::{IdRange, RecordsCopy, RecordsRevision};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use crate::dataset_groups::{put_groups, take_groups};
 use crate::error::{OpenError, folder_error};
-use crate::fences::{put_ids, take_ids};
+use crate::fences::{put_ranges, take_ranges, take_single_ids};
 use crate::file_error::FileError;
 use crate::replaced_file::replace_file;
 
 const FILE_NAME: &str = "records";
-/// Format without dataset groups, and with them.
-const FORMAT: u8 = 1;
-const FORMAT_WITH_DATASETS: u8 = 2;
+const FORMAT: u8 = 3;
+/// Format without dataset groups. This and the next one, of versions before, have each fenced id by itself.
+const FORMAT_WITHOUT_DATASETS: u8 = 1;
 /// Sets the checksum apart from other uses of the same hash.
 const CHECKSUM_SEED: u64 = u64::from_be_bytes(*b"records\0");
 
@@ -80,7 +80,7 @@ impl KeptRecords {
     }
 
     /// Returns the ids that the newest copy fences.
-    pub(crate) fn fenced(&self) -> Vec<NamespaceId> {
+    pub(crate) fn fenced(&self) -> Vec<IdRange> {
         self.newest()
             .map(|copy| copy.fenced.clone())
             .unwrap_or_default()
@@ -128,19 +128,11 @@ impl KeptRecords {
 }
 
 fn encode(copy: &RecordsCopy) -> Vec<u8> {
-    let has_datasets = !copy.datasets.is_empty();
-    let format = if has_datasets {
-        FORMAT_WITH_DATASETS
-    } else {
-        FORMAT
-    };
-    let mut bytes = vec![format];
+    let mut bytes = vec![FORMAT];
     bytes.extend_from_slice(&copy.revision.epoch.to_be_bytes());
     bytes.extend_from_slice(&copy.revision.number.to_be_bytes());
-    put_ids(&mut bytes, &copy.fenced);
-    if has_datasets {
-        put_groups(&mut bytes, &copy.datasets);
-    }
+    put_ranges(&mut bytes, &copy.fenced);
+    put_groups(&mut bytes, &copy.datasets);
     bytes.extend_from_slice(&copy.content);
     let checksum = xxh3_64_with_seed(&bytes, CHECKSUM_SEED);
     bytes.extend_from_slice(&checksum.to_be_bytes());
@@ -154,18 +146,21 @@ fn decode(bytes: &[u8]) -> Result<RecordsCopy, String> {
         return Err("its checksum is wrong".to_owned());
     }
     let (&format, rest) = bytes.split_first().ok_or_else(cut_short)?;
-    if format != FORMAT && format != FORMAT_WITH_DATASETS {
+    if !(FORMAT_WITHOUT_DATASETS..=FORMAT).contains(&format) {
         return Err(format!(
-            "it has format {format}, this version reads {FORMAT} and {FORMAT_WITH_DATASETS}"
+            "it has format {format}, this version reads {FORMAT_WITHOUT_DATASETS} to {FORMAT}"
         ));
     }
     let (epoch, rest) = rest.split_first_chunk().ok_or_else(cut_short)?;
     let (number, rest) = rest.split_first_chunk().ok_or_else(cut_short)?;
-    let (fenced, rest) = take_ids(rest).ok_or_else(cut_short)?;
-    let (datasets, content) = if format == FORMAT_WITH_DATASETS {
-        take_groups(rest).ok_or_else(cut_short)?
-    } else {
-        (Vec::new(), rest)
+    let fenced = match format {
+        FORMAT => take_ranges(rest),
+        _ => take_single_ids(rest),
+    };
+    let (fenced, rest) = fenced.ok_or_else(cut_short)?;
+    let (datasets, content) = match format {
+        FORMAT_WITHOUT_DATASETS => (Vec::new(), rest),
+        _ => take_groups(rest).ok_or_else(cut_short)?,
     };
     Ok(RecordsCopy {
         revision: RecordsRevision {
@@ -183,14 +178,32 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
     use umbo_store::DatasetGroup;
+    use umbo_types::NamespaceId;
+
+    use crate::fences::put_ids;
 
     fn copy(number: u64) -> Arc<RecordsCopy> {
         Arc::new(RecordsCopy {
             revision: RecordsRevision { epoch: 1, number },
-            fenced: vec![NamespaceId(number as u32)],
+            fenced: vec![NamespaceId(number as u32).into()],
             datasets: Vec::new(),
             content: Bytes::from(number.to_string()),
         })
+    }
+
+    fn encode_old(copy: &RecordsCopy, format: u8) -> Vec<u8> {
+        let mut bytes = vec![format];
+        bytes.extend_from_slice(&copy.revision.epoch.to_be_bytes());
+        bytes.extend_from_slice(&copy.revision.number.to_be_bytes());
+        let ids: Vec<_> = copy.fenced.iter().map(|range| range.first).collect();
+        put_ids(&mut bytes, &ids);
+        if format > 1 {
+            put_groups(&mut bytes, &copy.datasets);
+        }
+        bytes.extend_from_slice(&copy.content);
+        let checksum = xxh3_64_with_seed(&bytes, CHECKSUM_SEED);
+        bytes.extend_from_slice(&checksum.to_be_bytes());
+        bytes
     }
 
     #[test]
@@ -206,7 +219,7 @@ mod tests {
         assert_eq!(kept.keep(copy(6)), Ok(None));
         let again = KeptRecords::open(folder.path()).unwrap();
         assert_eq!(again.newest(), Some(copy(5)));
-        assert_eq!(again.fenced(), [NamespaceId(5)]);
+        assert_eq!(again.fenced(), [NamespaceId(5).into()]);
     }
 
     #[test]
@@ -228,7 +241,7 @@ mod tests {
         fn copies_come_back(
             epoch: u64,
             number: u64,
-            fenced in prop::collection::vec(any::<u32>(), 0..5),
+            fenced in prop::collection::vec(any::<(u32, u16)>(), 0..5),
             datasets in prop::collection::vec(any::<(u32, u32, Option<u32>, Vec<u32>)>(), 0..3),
             content in prop::collection::vec(any::<u8>(), 0..50),
         ) {
@@ -239,13 +252,26 @@ mod tests {
                 building: building.filter(|&id| id > 0).map(NamespaceId),
                 identity: NamespaceId(id / 2),
             };
+            let range = |(first, more): (u32, u16)| IdRange {
+                first: NamespaceId(first),
+                last: NamespaceId(first.saturating_add(more.into())),
+            };
             let copy = RecordsCopy {
                 revision: RecordsRevision { epoch, number },
-                fenced: fenced.into_iter().map(NamespaceId).collect(),
+                fenced: fenced.into_iter().map(range).collect(),
                 datasets: datasets.into_iter().map(group).collect(),
                 content: content.into(),
             };
-            prop_assert_eq!(decode(&encode(&copy)), Ok(copy));
+            prop_assert_eq!(decode(&encode(&copy)), Ok(copy.clone()));
+            // Versions before wrote fenced ids, and dataset groups if there were any.
+            for format in [1, 2] {
+                let old = RecordsCopy {
+                    fenced: copy.fenced.iter().map(|range| range.first.into()).collect(),
+                    datasets: if format == 1 { Vec::new() } else { copy.datasets.clone() },
+                    ..copy.clone()
+                };
+                prop_assert_eq!(decode(&encode_old(&old, format)), Ok(old));
+            }
         }
 
         #[test]

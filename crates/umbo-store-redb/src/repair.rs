@@ -13,13 +13,12 @@ use std::sync::Arc;
 
 use redb::{Builder, Database, Durability, ReadTransaction, ReadableDatabase as _};
 use umbo_routing::{ShardMap, Slot};
-use umbo_store::{DatasetGroup, UploadStep};
+use umbo_store::{DatasetGroup, IdRange, UploadStep};
 use umbo_types::{LargeRef, NamespaceId, PartitionKey, ShardId, Timestamp};
 
 use crate::chunk_codec::{CHUNKS, chunk_key, decode_chunk};
 use crate::committer::large::LargeWriter;
 use crate::error::{OpenError, folder_error};
-use crate::fences::is_fenced;
 use crate::file_error::{FileError, guarded};
 use crate::folder_lock::FolderLock;
 use crate::hand_over::plain_file;
@@ -80,10 +79,10 @@ impl Places {
     }
 
     /// Returns the shard of a row; none of one that stays where it is: of Umbo's own records, or of a removed namespace.
-    pub(crate) fn owner(&self, key: &[u8], fenced: &[NamespaceId]) -> Option<ShardId> {
+    pub(crate) fn owner(&self, key: &[u8], fenced: &[IdRange]) -> Option<ShardId> {
         let parts = key_codec::decode(key)?;
         let id = parts.namespace;
-        if id == NamespaceId::SYSTEM || is_fenced(fenced, id) {
+        if id == NamespaceId::SYSTEM || IdRange::any_has(fenced, id) {
             return None;
         }
         let placed_as = *self.placed_as.get(&id).unwrap_or(&id);

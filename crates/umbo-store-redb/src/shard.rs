@@ -16,15 +16,14 @@ use arc_swap::ArcSwap;
 use bytes::Bytes;
 use tokio::sync::{Notify, oneshot};
 use umbo_store::{
-    BackupRequest, CallContext, ChunkRequest, DatasetGroups, NamespaceSize, Outcome, RecordsCopy,
-    ShardState, ShardStatus, StoreError,
+    BackupRequest, CallContext, ChunkRequest, DatasetGroups, IdRange, NamespaceSize, Outcome,
+    RecordsCopy, ShardState, ShardStatus, StoreError,
 };
 use umbo_types::{Clock, Key, NamespaceId, Row, ShardId};
 
 use crate::backup::{BackupPiece, ShardBackup};
 use crate::bad_read::{at_once, isolated};
 use crate::disk::Disk;
-use crate::fences::is_fenced;
 use crate::file_error::FileError;
 use crate::key_codec;
 use crate::queue::{PushError, Queue};
@@ -48,7 +47,7 @@ pub(crate) struct OpenShard {
     /// Wakes readers when the committer has opened the file again, or tried to.
     reopened: Notify,
     /// Ids that the shard's own file fences on the disk, in ascending order.
-    durable_fences: ArcSwap<Arc<[NamespaceId]>>,
+    durable_fences: ArcSwap<Arc<[IdRange]>>,
     /// Dataset groups that its own file has on the disk.
     durable_groups: ArcSwap<DatasetGroups>,
     /// The state of the disk below its file.
@@ -78,7 +77,7 @@ impl OpenShard {
         clock: Arc<dyn Clock>,
         (snapshot, row_cache_bytes): (ShardSnapshot, usize),
         queue: Queue<QueuedWork>,
-        (durable_fences, durable_groups): (Arc<[NamespaceId]>, DatasetGroups),
+        (durable_fences, durable_groups): (Arc<[IdRange]>, DatasetGroups),
     ) -> Self {
         let counters = ShardCounters::default();
         if let Ok(highest) = isolated(|| snapshot.namespace_max()) {
@@ -322,14 +321,13 @@ impl OpenShard {
     }
 
     /// Returns whether all of these namespaces are fenced by the shard's own file, on the disk.
-    fn has_fenced(&self, ids: &[NamespaceId]) -> bool {
+    fn has_fenced(&self, ranges: &[IdRange]) -> bool {
         let durable = self.durable_fences.load();
-        let is_fenced = |&id: &NamespaceId| id == NamespaceId::SYSTEM || is_fenced(&durable, id);
-        ids.iter().all(is_fenced)
+        ranges.iter().all(|range| range.beyond(&durable).is_empty())
     }
 
     /// Records which namespaces the shard's own file fences on the disk.
-    pub(crate) fn note_fenced(&self, ids: Arc<[NamespaceId]>) {
+    pub(crate) fn note_fenced(&self, ids: Arc<[IdRange]>) {
         self.durable_fences.store(Arc::new(ids));
     }
 

@@ -13,13 +13,13 @@ use std::sync::Arc;
 use bytes::Bytes;
 use redb::{ReadOnlyTable, ReadTransaction, ReadableTable, ReadableTableMetadata, TableError};
 use umbo_routing::Slot;
-use umbo_store::{ChunkRequest, RangeRequest, RowRef, RowSink, ScanRequest, Touched};
+use umbo_store::{ChunkRequest, IdRange, RangeRequest, RowRef, RowSink, ScanRequest, Touched};
 use umbo_types::limits::{CHUNK_BYTES_MAX, CHUNK_ROWS_MAX};
 use umbo_types::{Clock, Key, NamespaceId, PartitionKey, Row, SortKey, Timestamp};
 
 use crate::chunk_codec::{CHUNKS, chunk_key, decode_chunk};
 use crate::committer::writer::LoggedChange;
-use crate::fences::{Fences, is_fenced};
+use crate::fences::Fences;
 use crate::file_error::FileError;
 use crate::key_codec;
 use crate::row_codec::{self, RowView};
@@ -43,7 +43,7 @@ pub(crate) struct ShardSnapshot {
     tables: Option<Tables>,
     row_count: u64,
     /// Fenced namespaces, whose rows are not read, in ascending order.
-    fenced: Arc<[NamespaceId]>,
+    fenced: Arc<[IdRange]>,
     /// Acknowledged changes that the table has lost, by key; none if the table holds them all, which is
     /// nearly always so.
     beside: Option<BTreeMap<Box<[u8]>, ChangedRow>>,
@@ -261,7 +261,7 @@ impl ShardSnapshot {
 
     /// Refuses to read a namespace that is fenced.
     pub(crate) fn check(&self, namespace: NamespaceId) -> Result<(), FileError> {
-        if is_fenced(&self.fenced, namespace) {
+        if IdRange::any_has(&self.fenced, namespace) {
             return Err(FileError::Gone(namespace));
         }
         Ok(())
@@ -585,7 +585,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let database = database(&folder);
         let mut fences = Fences::default();
-        fences.raise(&[NAMESPACE]);
+        fences.raise(&[NAMESPACE.into()]);
         let state = snapshot(&database, &fences);
         let (key, _) = key_codec::encode(NAMESPACE, &at("a"));
         let read = state.get(NAMESPACE, &key, &ManualClock::new(Timestamp(5)));

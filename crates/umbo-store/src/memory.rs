@@ -81,11 +81,10 @@ impl MemoryStore {
     /// is done before the fence is raised.
     fn check_fence(&self, shard: ShardId, namespace: NamespaceId) -> Result<(), StoreError> {
         let records = self.lock_records();
-        let is_fenced = |copy: &Arc<RecordsCopy>| {
-            namespace != NamespaceId::SYSTEM && copy.fenced.binary_search(&namespace).is_ok()
-        };
         match &*records {
-            Some(copy) if is_fenced(copy) => Err(StoreError::NamespaceGone { shard, namespace }),
+            Some(copy) if copy.fences(namespace) => {
+                Err(StoreError::NamespaceGone { shard, namespace })
+            }
             _ => Ok(()),
         }
     }
@@ -324,13 +323,7 @@ impl RecordsKeeper for MemoryStore {
             // Work that was admitted before the fence has released the lock by then.
             let mut shard = self.lock(id);
             shard.adopt(&newest);
-            for &namespace in newest
-                .fenced
-                .iter()
-                .filter(|&&id| id != NamespaceId::SYSTEM)
-            {
-                shard.purge(namespace);
-            }
+            shard.purge(|namespace| newest.fences(namespace));
             shard.sweep_uploads(self.clock.wall());
             (id, Ok(()))
         })

@@ -14,6 +14,7 @@ use umbo_types::{NamespaceId, ShardId};
 
 use crate::dataset_group::DatasetGroup;
 use crate::error::StoreError;
+use crate::id_range::IdRange;
 
 /// What a store does with copies of Umbo's own records.
 #[async_trait]
@@ -55,9 +56,11 @@ pub struct RecordsRevision {
 pub struct RecordsCopy {
     /// The revision.
     pub revision: RecordsRevision,
-    /// Namespaces that were removed, in ascending order. Shards refuse all work for them and purge their
-    /// rows. Never holds [`NamespaceId::SYSTEM`]; an id that is in one copy is in every later one.
-    pub fenced: Vec<NamespaceId>,
+    /// Namespaces that were removed: ranges that ascend and do not overlap, and may adjoin. Shards refuse all work for
+    /// them and purge their rows. Never holds [`NamespaceId::SYSTEM`]; an id that is in one copy is in every later one,
+    /// unless a peer of the version before tells of it: it knows only the first id of each range, and every shard has
+    /// confirmed the others.
+    pub fenced: Vec<IdRange>,
     /// Datasets of the namespaces that have more than one, or whose one has another id than the namespace; in
     /// ascending order of `live`. Each copy has all of them; no dataset is in two groups, and none is fenced.
     pub datasets: Vec<DatasetGroup>,
@@ -68,7 +71,7 @@ pub struct RecordsCopy {
 impl RecordsCopy {
     /// Returns whether the copy fences a namespace.
     pub fn fences(&self, namespace: NamespaceId) -> bool {
-        self.fenced.binary_search(&namespace).is_ok()
+        namespace != NamespaceId::SYSTEM && IdRange::any_has(&self.fenced, namespace)
     }
 
     /// Places the datasets of the copy in a map, unless it has those of a newer one: their partitions are where their

@@ -5,7 +5,7 @@
 //! record that this version does not know is unreadable as a whole.
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
-use umbo_store::{RecordsCopy, RecordsRevision};
+use umbo_store::{IdRange, RecordsCopy, RecordsRevision};
 
 use super::{RecordKey, RecordSet, Unreadable};
 
@@ -37,7 +37,11 @@ impl RecordSet {
     pub(crate) fn from_copy(copy: &RecordsCopy) -> Result<Self, Unreadable> {
         let set = Self::from_content(copy.content.clone(), copy.revision)?;
         let damaged = |reason: &str| damaged(copy.revision, reason.to_owned());
-        if set.fenced()? != copy.fenced {
+        let own = set.fenced()?;
+        // A server of the version before tells of a range its first id alone.
+        let is_told =
+            |(told, own): (&IdRange, &IdRange)| told.first == own.first && told.last <= own.last;
+        if copy.fenced.len() != own.len() || !copy.fenced.iter().zip(&own).all(is_told) {
             return Err(damaged("its fences are not those of its records"));
         }
         if set.datasets()? != copy.datasets {

@@ -2,6 +2,7 @@
 
 use proptest::prelude::*;
 use umbo_store::RecordsCopy;
+use umbo_types::NamespaceId;
 
 use super::*;
 
@@ -23,7 +24,7 @@ fn set() -> impl Strategy<Value = RecordSet> {
             edits.put(kind, &name, content)
         });
         for id in fences {
-            edits = edits.put(Kind::Fence, &id.to_string(), "removed");
+            edits = edits.fence(NamespaceId(id));
         }
         let set = RecordSet {
             revision: RecordsRevision {
@@ -49,7 +50,7 @@ proptest! {
     #[test]
     fn a_copy_reads_back(set in set()) {
         let copy = set.to_copy().unwrap();
-        prop_assert!(copy.fenced.is_sorted());
+        prop_assert!(copy.fenced.is_sorted_by(|one, next| one.last < next.first));
         prop_assert_eq!(RecordSet::from_copy(&copy).unwrap(), set);
     }
 
@@ -92,7 +93,7 @@ fn what_this_version_does_not_know_is_unreadable_and_not_absent() {
     assert_eq!(unknown.record, "totem/a");
     let newer = RecordSet::from_copy(&replaced(&[1, 0, 0], &[2, 0, 0])).unwrap_err();
     assert!(newer.reason.contains("format 2"), "{newer}");
-    let fenced = vec![NamespaceId(7)];
+    let fenced = vec![NamespaceId(7).into()];
     let other = RecordsCopy {
         fenced,
         ..copy.clone()

@@ -11,7 +11,7 @@ use umbo_types::{Row, Timestamp, limits};
 
 use super::errors::{error, put_error};
 use super::mail::{letters, letters_len, put_letters};
-use super::records::{copy, datasets, put_copy, put_datasets};
+use super::records::{copy, datasets, has_ranges, put_copy, put_datasets, put_ranges, ranges};
 use super::results::{RESULT_LEN_MIN, put_shard_result, put_written, shard_result, written};
 use super::rows::{batch, forms, put_batch, put_forms, put_row, row};
 use super::statuses::{STATUS_LEN_MIN, put_status, status};
@@ -53,6 +53,9 @@ const COPY: u8 = 1;
 /// Optional field of kept records, after the copy: its dataset groups. A dispatcher that does not know them would pass
 /// a part of the copy on.
 const DATASETS: u8 = REQUIRED_TAG | 1;
+/// Optional field of kept records, after the copy: its fenced ranges. A dispatcher that does not know it has heard of all
+/// ids of a range already.
+const RANGES: u8 = 2;
 
 /// Parts of a multi-get.
 const PART_ABSENT: u8 = 1;
@@ -253,6 +256,23 @@ fn put_kept(out: &mut Vec<u8>, kept: Option<&RecordsCopy>) {
         out.push(DATASETS);
         put_nested(out, |out| put_datasets(out, &copy.datasets));
     }
+    if has_ranges(copy) {
+        out.push(RANGES);
+        put_nested(out, |out| put_ranges(out, copy));
+    }
+}
+
+fn kept(mut fields: Reader<'_>, id: u64) -> Result<Option<RecordsCopy>, DecodeError> {
+    let mut kept = None;
+    while let Some((tag, mut field)) = fields.optional()? {
+        match (tag, &mut kept) {
+            (COPY, _) => kept = Some(copy(&mut field)?),
+            (DATASETS, Some(copy)) => copy.datasets = datasets(field)?,
+            (RANGES, Some(copy)) => ranges(field, copy)?,
+            (tag, _) => ignored(tag, id)?,
+        }
+    }
+    Ok(kept)
 }
 
 fn outcome(reader: &mut Reader<'_>, id: u64) -> Result<Outcome, DecodeError> {
@@ -314,17 +334,7 @@ fn outcome(reader: &mut Reader<'_>, id: u64) -> Result<Outcome, DecodeError> {
             let results = (0..count).map(|_| shard_result(reader, id));
             Outcome::RecordsKept(results.collect::<Result<_, _>>()?)
         }
-        KEPT_RECORDS => {
-            let (mut fields, mut kept) = (reader.nested()?, None);
-            while let Some((tag, mut field)) = fields.optional()? {
-                match (tag, &mut kept) {
-                    (COPY, _) => kept = Some(copy(&mut field)?),
-                    (DATASETS, Some(copy)) => copy.datasets = datasets(field)?,
-                    (tag, _) => ignored(tag, id)?,
-                }
-            }
-            Outcome::KeptRecords(kept.map(Arc::new))
-        }
+        KEPT_RECORDS => Outcome::KeptRecords(kept(reader.nested()?, id)?.map(Arc::new)),
         LETTERS => Outcome::Letters(letters(reader)?),
         FAILED => Outcome::Failed(error(reader, id)?),
         _ => return Err(DecodeError::UnknownKind { id }),

@@ -1,6 +1,6 @@
 //! Copies of Umbo's own records, and their revisions.
 
-use umbo_store::{DatasetGroup, RecordsCopy, RecordsRevision};
+use umbo_store::{DatasetGroup, IdRange, RecordsCopy, RecordsRevision};
 use umbo_types::NamespaceId;
 
 use crate::error::DecodeError;
@@ -23,14 +23,15 @@ pub(super) const DATASETS_LEN: usize = 24;
 /// Fewest bytes of one.
 const DATASETS_LEN_MIN: usize = 5;
 
-/// Encodes a copy of Umbo's own records, but for its dataset groups, which are an optional field beside it. The fenced ids are ascending, so their differences are written.
+/// Encodes a copy of Umbo's own records. Optional fields have its dataset groups, and the last ids of fenced ranges. The
+/// first ids ascend, so their differences are written.
 pub(super) fn put_copy(out: &mut Vec<u8>, copy: &RecordsCopy) {
     put_revision(out, copy.revision);
     put_varint(out, copy.fenced.len() as u64);
     let mut last = 0;
-    for id in &copy.fenced {
-        put_varint(out, u64::from(id.0.wrapping_sub(last)));
-        last = id.0;
+    for IdRange { first, .. } in &copy.fenced {
+        put_varint(out, u64::from(first.0.wrapping_sub(last)));
+        last = first.0;
     }
     put_bytes(out, &copy.content);
 }
@@ -45,7 +46,7 @@ pub(super) fn copy(reader: &mut Reader<'_>) -> Result<RecordsCopy, DecodeError> 
         let step = reader.u32("fenced")?;
         let next = last.checked_add(step).filter(|_| step > 0);
         last = next.ok_or_else(|| bad("fenced", &"ids that do not ascend from 1"))?;
-        fenced.push(NamespaceId(last));
+        fenced.push(NamespaceId(last).into());
     }
     Ok(RecordsCopy {
         revision,
@@ -53,6 +54,30 @@ pub(super) fn copy(reader: &mut Reader<'_>) -> Result<RecordsCopy, DecodeError> 
         datasets: Vec::new(),
         content: reader.owned()?,
     })
+}
+
+/// Returns whether any fenced range of a copy has more than one id.
+pub(super) fn has_ranges(copy: &RecordsCopy) -> bool {
+    copy.fenced.iter().any(|range| range.first < range.last)
+}
+
+/// Encodes how many ids each fenced range of a copy has after its first, in the order of the ranges.
+pub(super) fn put_ranges(out: &mut Vec<u8>, copy: &RecordsCopy) {
+    for range in &copy.fenced {
+        put_varint(out, range.count() - 1);
+    }
+}
+
+/// Decodes the fenced ranges of a copy that has their first ids.
+pub(super) fn ranges(mut reader: Reader<'_>, copy: &mut RecordsCopy) -> Result<(), DecodeError> {
+    let mut before = 0;
+    for range in &mut copy.fenced {
+        let last = range.first.0.checked_add(reader.u32("fenced")?);
+        let last = last.filter(|_| range.first.0 > before);
+        before = last.ok_or_else(|| bad("fenced", &"ranges that overlap"))?;
+        range.last = NamespaceId(before);
+    }
+    Ok(())
 }
 
 /// Encodes the dataset groups of a copy.

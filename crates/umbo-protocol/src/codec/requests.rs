@@ -19,7 +19,9 @@ use super::chunks::{backup, chunk, put_backup, put_chunk};
 use super::idempotency::{idempotency, put_idempotency};
 use super::mail::{letters_len, mail, put_mail, put_question, question};
 use super::mutations::{mutation, put_mutation, put_run, run};
-use super::records::{DATASETS_LEN, copy, datasets, put_copy, put_datasets};
+use super::records::{
+    DATASETS_LEN, copy, datasets, has_ranges, put_copy, put_datasets, put_ranges, ranges,
+};
 use super::sort_range::{put_sort_range, sort_range};
 use super::{put_key, shared_key};
 use crate::error::DecodeError;
@@ -58,6 +60,9 @@ const EPOCH: u8 = REQUIRED_TAG | 5;
 /// Optional field of a copy of the records: its dataset groups. A node that does not know them would keep a part of
 /// the copy.
 const DATASETS: u8 = REQUIRED_TAG | 6;
+/// Optional field of a copy of the records: its fenced ranges. A node that does not know it has heard of all ids of a
+/// range already.
+const RANGES: u8 = 10;
 /// Optional field of a request for a dataset: the namespace as which it was placed. A node that does not know it places
 /// the dataset by what it knows itself, as before.
 const PLACED_AS: u8 = 7;
@@ -129,6 +134,12 @@ pub(crate) fn put_request(out: &mut Vec<u8>, request: &RequestRef<'_>) {
         out.push(DATASETS);
         put_nested(out, |out| put_datasets(out, &copy.datasets));
     }
+    if let Ask::KeepRecords(copy) = request.ask
+        && has_ranges(copy)
+    {
+        out.push(RANGES);
+        put_nested(out, |out| put_ranges(out, copy));
+    }
     if let Ask::Write(WriteRequest { run: Some(run), .. }) = request.ask {
         out.push(RUN);
         put_nested(out, |out| put_run(out, *run));
@@ -167,7 +178,7 @@ pub(crate) fn len_hint(ask: &Ask) -> usize {
             request.mutations.iter().map(len).sum()
         }
         Ask::KeepRecords(copy) => {
-            copy.content.len() + copy.fenced.len() * 2 + copy.datasets.len() * DATASETS_LEN
+            copy.content.len() + copy.fenced.len() * 4 + copy.datasets.len() * DATASETS_LEN
         }
         Ask::Get(..)
         | Ask::Chunk(..)
@@ -232,6 +243,10 @@ pub(crate) fn request(reader: &mut Reader<'_>, id: u64) -> Result<Request, Decod
                 Ask::KeepRecords(copy) => {
                     Arc::make_mut(copy).datasets = datasets(field)?;
                 }
+                _ => ignored(tag, id)?,
+            },
+            RANGES => match &mut request.ask {
+                Ask::KeepRecords(copy) => ranges(field, Arc::make_mut(copy))?,
                 _ => ignored(tag, id)?,
             },
             PLACED_AS => request.placed_as = Some(NamespaceId(field.u32("placed_as")?)),

@@ -48,7 +48,7 @@ fn sort_range() -> SortRange {
 fn copy() -> Arc<RecordsCopy> {
     Arc::new(RecordsCopy {
         revision: STAMP.records,
-        fenced: vec![NamespaceId(3), NamespaceId(500)],
+        fenced: vec![NamespaceId(3).into(), NamespaceId(500).into()],
         datasets: Vec::new(),
         content: Bytes::from_static(b"records"),
     })

@@ -12,7 +12,7 @@ use crate::support::{NS, Started, get, hello, key_of, map, mutation, put, reques
 fn copy(number: u64, len: usize) -> Arc<RecordsCopy> {
     Arc::new(RecordsCopy {
         revision: RecordsRevision { epoch: 1, number },
-        fenced: vec![NS],
+        fenced: vec![NS.into()],
         datasets: Vec::new(),
         content: Bytes::from(vec![5; len]),
     })
@@ -132,7 +132,7 @@ async fn a_dataset_that_the_node_does_not_know_is_not_served() {
     assert_eq!(peer.answer().await.outcome, Outcome::Row(None));
     // A dropped one is gone, whichever side remembers where it was.
     let dropped = Arc::new(RecordsCopy {
-        fenced: vec![NamespaceId(76)],
+        fenced: vec![NamespaceId(76).into()],
         ..RecordsCopy::clone(&copy(6, 1))
     });
     peer.ask(Ask::KeepRecords(dropped)).await;

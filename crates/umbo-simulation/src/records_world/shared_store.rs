@@ -16,14 +16,18 @@ use bytes::Bytes;
 use umbo_routing::{RecordsHome, ShardMap};
 use umbo_store::{
     Atomicity, ByKey as _, CallContext, Capabilities, Change, ChunkRequest, Condition,
-    DeleteRangeRequest, Deleted, Durability, MemoryStore, Mutation, Outcome, Page, RangeRequest,
-    RecordsCopy, RecordsKeeper, RecordsRevision, RowRef, ScanPage, ScanRequest, ShardStatus, Store,
-    StoreError, StoreReport, WriteError, WriteRequest, Written,
+    DeleteRangeRequest, Deleted, Durability, IdRange, MemoryStore, Mutation, Outcome, Page,
+    RangeRequest, RecordsCopy, RecordsKeeper, RecordsRevision, RowRef, ScanPage, ScanRequest,
+    ShardStatus, Store, StoreError, StoreReport, WriteError, WriteRequest, Written,
 };
 use umbo_types::{Clock, Key, NamespaceId, Row, ShardId, Version};
 
 use crate::chance::Chance;
 use crate::simulation::met;
+
+/// One copy of so many is told as a dispatcher of the version before tells it, which knows only the first id of each
+/// fence.
+const COPIES_OF_OLD: u64 = 3;
 
 /// The fault of a shard.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -46,6 +50,15 @@ struct SharedStoreState {
     chance: Chance,
     faults: Vec<Fault>,
     copies: BTreeMap<ShardId, Arc<RecordsCopy>>,
+    /// Of all copies that a shard was handed.
+    fences: BTreeMap<ShardId, Vec<IdRange>>,
+}
+
+impl SharedStoreState {
+    fn is_fenced(&self, shard: ShardId, namespace: NamespaceId) -> bool {
+        let fences = self.fences.get(&shard);
+        fences.is_some_and(|fences| IdRange::any_has(fences, namespace))
+    }
 }
 
 /// The store itself.
@@ -71,6 +84,7 @@ impl SharedStore {
                 chance,
                 faults: vec![Fault::None; usize::from(shards)],
                 copies: BTreeMap::new(),
+                fences: BTreeMap::new(),
             }),
         })
     }
@@ -93,11 +107,8 @@ impl SharedStore {
     /// Returns whether every shard has raised the fence of a namespace.
     pub(super) fn is_fenced_everywhere(&self, namespace: NamespaceId) -> bool {
         let state = self.lock();
-        let fenced = |copy: &Arc<RecordsCopy>| copy.fenced.binary_search(&namespace).is_ok();
-        let shards = (0..state.faults.len() as u16).map(ShardId);
-        shards
-            .into_iter()
-            .all(|shard| state.copies.get(&shard).is_some_and(fenced))
+        let mut shards = (0..state.faults.len() as u16).map(ShardId);
+        shards.all(|shard| state.is_fenced(shard, namespace))
     }
 
     /// Returns the ids of namespaces that have rows, with their number.
@@ -116,12 +127,12 @@ impl SharedStore {
     pub(super) async fn reclaim(self: Arc<Self>) {
         loop {
             tokio::time::sleep(Duration::from_millis(500)).await;
-            let copies = self.lock().copies.clone();
-            for (shard, copy) in copies {
+            let fences = self.lock().fences.clone();
+            for (shard, fences) in fences {
                 if self.lock().faults[usize::from(shard.0)] != Fault::None {
                     continue;
                 }
-                for &namespace in &copy.fenced {
+                for namespace in fences.into_iter().flat_map(IdRange::ids) {
                     self.reclaim_one(shard, namespace).await;
                 }
             }
@@ -198,9 +209,7 @@ impl SharedStore {
     }
 
     fn check_fence(&self, shard: ShardId, namespace: NamespaceId) -> Result<(), StoreError> {
-        let state = self.lock();
-        let copy = state.copies.get(&shard);
-        if copy.is_some_and(|copy| copy.fenced.binary_search(&namespace).is_ok()) {
+        if self.lock().is_fenced(shard, namespace) {
             met("namespace gone");
             return Err(StoreError::NamespaceGone { shard, namespace });
         }
@@ -383,9 +392,18 @@ impl RecordsKeeper for StoreHandle {
             .collect();
         let mut kept = Vec::new();
         for shard in shards {
-            let copy = Arc::clone(&copy);
+            let mut copy = Arc::clone(&copy);
             let keep = async |_: &MemoryStore| {
+                let is_folded = copy.fenced.iter().any(|range| range.count() > 1);
+                if is_folded && copy.revision.number.is_multiple_of(COPIES_OF_OLD) {
+                    met("fences folded");
+                    for range in &mut Arc::make_mut(&mut copy).fenced {
+                        range.last = range.first;
+                    }
+                }
                 let mut state = self.shared.lock();
+                let fences = state.fences.entry(shard).or_default();
+                *fences = IdRange::joined([&fences[..], &copy.fenced].concat());
                 let newest = state.copies.entry(shard).or_default();
                 if newest.revision < copy.revision {
                     *newest = copy;
@@ -418,7 +436,8 @@ impl RecordsKeeper for StoreHandle {
 
     fn is_fenced(&self, namespace: NamespaceId) -> bool {
         let state = self.shared.lock();
-        state.copies.values().any(|copy| copy.fences(namespace))
+        let mut shards = state.fences.keys();
+        shards.any(|&shard| state.is_fenced(shard, namespace))
     }
 
     fn records_revision(&self) -> RecordsRevision {

@@ -3,7 +3,7 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
-use umbo_store::{RecordsCopy, RecordsRevision, Store};
+use umbo_store::{IdRange, RecordsCopy, RecordsRevision, Store};
 use umbo_types::NamespaceId;
 
 use super::world::World;
@@ -48,7 +48,7 @@ impl NamespaceRemovals {
                 epoch: 0,
                 number: self.number,
             },
-            fenced: self.fenced.clone(),
+            fenced: IdRange::joined(self.fenced.iter().map(|&id| id.into()).collect()),
             datasets: Vec::new(),
             content: bytes::Bytes::from(format!("records {}", self.number)),
         });

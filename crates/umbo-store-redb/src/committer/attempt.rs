@@ -266,12 +266,12 @@ fn purge(
     records: &mut RowWriter<'_>,
 ) -> Result<Purged, FileError> {
     let rows_max = order.chores.purged_rows_max;
-    let purging = order.datasets.to_purge(order.fences.purging());
-    let mut purged = writer.purge(&purging, rows_max, order.now, order.spared)?;
+    let purging = || order.datasets.to_purge(order.fences);
+    let mut purged = writer.purge(purging(), rows_max, order.now, order.spared)?;
     // Idempotency records of a namespace with several datasets are kept as long as it lasts.
     let is_held = |id: &NamespaceId| order.datasets.groups.is_identity(*id);
-    let ended: Vec<_> = purging.iter().copied().filter(|id| !is_held(id)).collect();
-    let of_records = records.purge(&ended, rows_max, order.now, order.spared)?;
+    let ended = purging().filter(|id| !is_held(id));
+    let of_records = records.purge(ended, rows_max, order.now, order.spared)?;
     purged.held = purged.done.iter().copied().filter(is_held).collect();
     purged.done.retain(|id| of_records.done.contains(id));
     if order.datasets.has_written && rows_max > 0 {

@@ -3,13 +3,12 @@
 //! Owns the groups in effect, and what they change in reclaiming: idempotency records of a namespace outlive its first
 //! dataset, and what was written of a dataset is forgotten once it is no longer being built.
 
-use std::borrow::Cow;
-
 use umbo_store::{DatasetGroups, RecordsCopy};
 use umbo_types::{NamespaceId, Version};
 
 use crate::committer::newest_stamps::NewestStamps;
 use crate::committer::writer::Purged;
+use crate::fences::Fences;
 
 /// The datasets of a committer's shard.
 #[derive(Debug)]
@@ -51,12 +50,15 @@ impl CommitterDatasets {
     }
 
     /// Returns which of the fenced namespaces are to be purged now.
-    pub(super) fn to_purge<'a>(&self, purging: &'a [NamespaceId]) -> Cow<'a, [NamespaceId]> {
-        if self.held.is_empty() {
-            return Cow::Borrowed(purging);
-        }
-        let is_due = |id: &&NamespaceId| !self.held.contains(id);
-        Cow::Owned(purging.iter().filter(is_due).copied().collect())
+    pub(super) fn to_purge(&self, fences: &Fences) -> impl Iterator<Item = NamespaceId> {
+        fences.purging().filter(|id| !self.held.contains(id))
+    }
+
+    /// Returns the number of fenced namespaces that are to be purged now.
+    pub(super) fn to_purge_count(&self, fences: &Fences) -> u64 {
+        fences
+            .purging_count()
+            .saturating_sub(self.held.len() as u64)
     }
 
     /// Learns of a later activation from a write. Returns whether that is news.

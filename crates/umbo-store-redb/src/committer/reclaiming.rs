@@ -107,8 +107,8 @@ impl Committer {
         if self.is_behind {
             return Some(Duration::ZERO);
         }
-        let purging = self.datasets.to_purge(self.fences.purging());
-        let is_purging = self.datasets.has_written || self.spared.has_any_to_purge(&purging);
+        let purging = self.datasets.to_purge(&self.fences);
+        let is_purging = self.datasets.has_written || self.spared.has_any_to_purge(purging);
         let is_expired = self.next_due().is_some_and(|at| at <= self.believed_time());
         let now = self.disk_now();
         let is_due = is_purging
@@ -167,7 +167,7 @@ impl Committer {
         self.shard.note_sizes(sizes);
         let counters = &self.shard.counters;
         counters.note_swept(swept);
-        let purging = self.datasets.to_purge(self.fences.purging()).len() as u64;
+        let purging = self.datasets.to_purge_count(&self.fences);
         counters.purging.store(purging, Ordering::Relaxed);
         counters.note_namespaces(work, purged.namespace_max);
         counters.commits.fetch_add(1, Ordering::Relaxed);

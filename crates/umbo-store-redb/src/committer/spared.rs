@@ -59,8 +59,8 @@ impl Spared {
     }
 
     /// Returns whether any of these namespaces is to be purged.
-    pub(super) fn has_any_to_purge(&self, purging: &[NamespaceId]) -> bool {
-        purging.iter().any(|&id| self.may_purge(id))
+    pub(super) fn has_any_to_purge(&self, mut purging: impl Iterator<Item = NamespaceId>) -> bool {
+        purging.any(|id| self.may_purge(id))
     }
 
     /// Returns whether purging a namespace may still remove rows.

@@ -436,7 +436,7 @@ impl<'txn> RowWriter<'txn> {
     /// not logged: if redb loses the commit, the rows are removed again.
     pub(crate) fn purge(
         &mut self,
-        purging: &[NamespaceId],
+        purging: impl Iterator<Item = NamespaceId>,
         rows_max: u32,
         now: Timestamp,
         spared: &Spared,
@@ -444,8 +444,8 @@ impl<'txn> RowWriter<'txn> {
         let mut purged = Purged::default();
         let log = self.log.take();
         let mut room = rows_max;
-        let purging = purging.iter().filter(|&&id| spared.may_purge(id));
-        for &namespace in purging.take(PURGED_IDS_MAX) {
+        let purging = purging.filter(|&id| spared.may_purge(id));
+        for namespace in purging.take(PURGED_IDS_MAX) {
             if room == 0 {
                 break;
             }

@@ -456,7 +456,7 @@ async fn the_purge_goes_round_a_bad_page() {
             epoch: 1,
             number: 1,
         },
-        fenced: vec![NAMESPACE],
+        fenced: vec![NAMESPACE.into()],
         ..RecordsCopy::default()
     };
     for (_, kept) in rig.store.keep_records(Arc::new(copy)).await {

@@ -203,7 +203,7 @@ async fn ranges_and_namespaces_are_removed_from_a_full_disk() {
             epoch: 1,
             number: 1,
         },
-        fenced: vec![other],
+        fenced: vec![other.into()],
         datasets: Vec::new(),
         content: Bytes::from_static(b"records"),
     };

@@ -185,7 +185,7 @@ async fn writes_that_wait_meet_a_fence_that_came_after_them() {
             epoch: 1,
             number: 1,
         },
-        fenced: vec![NAMESPACE],
+        fenced: vec![NAMESPACE.into()],
         ..RecordsCopy::default()
     };
     let mut fencing = rig.store.keep_records(Arc::new(copy));
@@ -230,7 +230,7 @@ async fn a_fence_that_did_not_reach_the_disk_is_no_fence_yet() {
             epoch: 1,
             number: 1,
         },
-        fenced: vec![NAMESPACE],
+        fenced: vec![NAMESPACE.into()],
         ..RecordsCopy::default()
     });
     rig.files

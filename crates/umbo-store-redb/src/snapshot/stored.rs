@@ -3,12 +3,12 @@
 use std::ops::Bound;
 
 use redb::ReadableTable;
+use umbo_store::IdRange;
 use umbo_types::limits::LARGE_CHUNK_LEN;
 use umbo_types::{LargeRef, NamespaceId};
 
 use super::{ShardSnapshot, malformed_key};
 use crate::chunk_codec::{chunk_key, decode_chunk};
-use crate::fences::is_fenced;
 use crate::file_error::FileError;
 use crate::{key_codec, row_codec};
 
@@ -44,7 +44,7 @@ impl ShardSnapshot {
         while let Some((key, row)) = cursor.next()? {
             let (key, row) = (key.value(), row.value());
             let namespace = key_codec::namespace_of(key).ok_or_else(malformed_key)?;
-            if namespace == NamespaceId::SYSTEM || is_fenced(&self.fenced, namespace) {
+            if namespace == NamespaceId::SYSTEM || IdRange::any_has(&self.fenced, namespace) {
                 return Ok(Some(namespace));
             }
             row_codec::decode(key, row)?;

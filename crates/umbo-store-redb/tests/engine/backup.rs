@@ -77,7 +77,7 @@ fn gone(piece: Result<Option<Bytes>, StoreError>) -> bool {
 fn records(fenced: &[NamespaceId]) -> RecordsCopy {
     RecordsCopy {
         revision: RecordsRevision::default(),
-        fenced: fenced.to_vec(),
+        fenced: fenced.iter().map(|&id| id.into()).collect(),
         datasets: Vec::new(),
         content: Bytes::new(),
     }

@@ -18,7 +18,7 @@ pub(crate) fn fencing() -> Arc<RecordsCopy> {
             epoch: 1,
             number: 7,
         },
-        fenced: vec![NAMESPACE],
+        fenced: vec![NAMESPACE.into()],
         ..RecordsCopy::default()
     })
 }

@@ -67,9 +67,9 @@ impl IdempotencyRecords {
         }
     }
 
-    /// Forgets the records of a namespace.
-    pub(super) fn purge(&mut self, namespace: NamespaceId) {
-        self.forget(|id, _| id.0 == namespace);
+    /// Forgets the records of the namespaces that have ended.
+    pub(super) fn purge(&mut self, has_ended: impl Fn(NamespaceId) -> bool) {
+        self.forget(|id, _| has_ended(id.0));
     }
 
     fn forget(&mut self, is_gone: impl Fn(&IdempotencyRecordId, &IdempotencyRecord) -> bool) {

@@ -414,12 +414,12 @@ impl MemoryShard {
         deleted
     }
 
-    /// Removes all rows of a namespace.
-    pub(super) fn purge(&mut self, namespace: NamespaceId) {
-        if !self.groups.is_identity(namespace) {
-            self.idempotency.purge(namespace);
-        }
-        self.partitions.retain(|(id, _), _| *id != namespace);
+    /// Removes all rows of the fenced namespaces.
+    pub(super) fn purge(&mut self, is_fenced: impl Fn(NamespaceId) -> bool) {
+        let groups = &self.groups;
+        self.idempotency
+            .purge(|namespace| is_fenced(namespace) && !groups.is_identity(namespace));
+        self.partitions.retain(|(id, _), _| !is_fenced(*id));
     }
 
     pub(super) fn namespace_max(&self) -> NamespaceId {

@@ -99,7 +99,7 @@ impl<E: Engine> DatasetSubject<E> {
                 epoch: 0,
                 number: self.number,
             },
-            fenced: self.fenced.iter().copied().collect(),
+            fenced: self.fenced.iter().map(|&id| id.into()).collect(),
             datasets: is_group.then(|| self.group.clone()).into_iter().collect(),
             content: Bytes::new(),
         };

@@ -20,7 +20,7 @@ const OTHERS: [NamespaceId; 2] = [NamespaceId(NS.0 - 1), NamespaceId(NS.0 + 1)];
 fn copy(number: u64, fenced: &[NamespaceId]) -> Arc<RecordsCopy> {
     Arc::new(RecordsCopy {
         revision: RecordsRevision { epoch: 1, number },
-        fenced: fenced.to_vec(),
+        fenced: fenced.iter().map(|&id| id.into()).collect(),
         datasets: Vec::new(),
         content: Bytes::from(format!("records {number}")),
     })

@@ -89,7 +89,7 @@ pub async fn runs_of_ended_loads_are_refused<E: Engine>() {
             epoch: 1,
             number: 1,
         },
-        fenced: vec![LOAD],
+        fenced: vec![LOAD.into()],
         datasets: Vec::new(),
         content: Bytes::from_static(b"records"),
     };

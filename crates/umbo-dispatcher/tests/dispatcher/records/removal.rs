@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use serde_json::json;
+use umbo_store::IdRange;
 
-use crate::records::support::{Site, path};
+use crate::records::support::{Site, TestDispatcher, path};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -173,6 +174,48 @@ async fn writes_through_a_dispatcher_that_knows_the_old_namespace_go_to_the_new_
         .iter()
         .map(|status| status.rows)
         .sum();
-    // The head, the secret, and for each namespace that ever was a fence and the events of its creation and removal.
-    assert_eq!(records, 2 + 6 * 3, "no row is left that belongs to none");
+    // The head, the secret, two fences, and for each namespace that ever was the events of its creation and removal.
+    assert_eq!(
+        records,
+        2 + 2 + 6 * 2,
+        "no row is left that belongs to none"
+    );
+}
+
+#[tokio::test]
+async fn the_fences_of_namespaces_that_were_removed_are_folded_once_every_shard_has_them() {
+    let site = Site::new();
+    let (one, other) = (site.pod().await, site.pod().await);
+    let remove = async |pod: &TestDispatcher| {
+        pod.create("x").await;
+        pod.remove("x").await
+    };
+    let fenced = async || {
+        let copy = one.dispatcher.control.records_at_home().await.unwrap();
+        let ends = |range: &IdRange| (range.first.0, range.last.0);
+        copy.fenced.iter().map(ends).collect::<Vec<_>>()
+    };
+    // Each dispatcher changes what the other one has handed over.
+    for _ in 0..5 {
+        assert_eq!(remove(&one).await.status, 204);
+        assert_eq!(remove(&other).await.status, 204);
+    }
+    let folded = fenced().await;
+    assert!(folded.len() <= 4 && folded[0].0 == 1, "{folded:?}");
+    assert_eq!(folded.last().unwrap().1, 10);
+    one.create("stays").await;
+    // A shard that does not answer may not have what it was told since.
+    one.store.fill(2);
+    for number in 0..4 {
+        one.create(&format!("y{number}")).await;
+        assert_eq!(one.remove(&format!("y{number}")).await.status, 202);
+    }
+    let unconfirmed = [(12, 12), (13, 13), (14, 14), (15, 15)];
+    assert!(fenced().await.ends_with(&unconfirmed));
+    one.store.heal();
+    site.clock.advance(2 * SECOND);
+    one.follow().await;
+    assert_eq!(remove(&one).await.status, 204);
+    assert_eq!(fenced().await, [(1, 10), (12, 15), (16, 16)]);
+    assert_eq!(one.listed("stays").await.unwrap()["id"], 11);
 }

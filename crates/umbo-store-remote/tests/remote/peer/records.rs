@@ -14,7 +14,7 @@ use crate::peer::connected;
 fn copy(number: u64) -> Arc<RecordsCopy> {
     Arc::new(RecordsCopy {
         revision: RecordsRevision { epoch: 1, number },
-        fenced: vec![NamespaceId(4)],
+        fenced: vec![NamespaceId(4).into()],
         datasets: Vec::new(),
         // Longer than an inline body.
         content: Bytes::from(vec![b'r'; 100_000]),
