@@ -13,6 +13,7 @@ pub(super) mod import;
 mod inc;
 mod mget;
 pub(super) mod patience;
+pub(super) mod progress_rate;
 mod put;
 mod range;
 mod rm;

@@ -99,3 +99,36 @@ fn a_load_that_is_watched_says_how_many_of_all_rows_are_applied() {
         "{notes}"
     );
 }
+
+#[test]
+fn a_load_that_is_watched_tells_its_rate_and_the_time_left_once_there_is_a_rate() {
+    let mut looks = 0;
+    let url = serve(move |_, _| {
+        looks += 1;
+        let (state, rows) = if looks < 12 {
+            ("building", looks)
+        } else {
+            ("live", 1_000_000)
+        };
+        let load = json!({
+            "id": "l", "namespace": "n", "mode": "merge", "state": state, "as_of": 1, "created_at": 1, "created_by": "c",
+            "rows_total": 1_000_000, "rows_applied": rows * 1_000, "max_reject_ratio": 0.0, "paused": false,
+        });
+        answer(200, load.to_string())
+    });
+    let folder = tempfile::tempdir().unwrap();
+    let notes = run(&url, folder.path(), 0, &["load", "watch", "n", "l"], b"").err;
+    let lines: Vec<_> = notes.lines().collect();
+    assert!(
+        lines[0].ends_with("1000 rows applied of 1000000"),
+        "{notes}"
+    );
+    let paced: Vec<_> = lines
+        .iter()
+        .filter(|line| line.contains(" rows/s, "))
+        .collect();
+    assert!(
+        !paced.is_empty() && paced.iter().all(|line| line.ends_with(" left")),
+        "{notes}"
+    );
+}

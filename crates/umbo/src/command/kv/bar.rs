@@ -11,7 +11,7 @@ pub(crate) fn bar(size: Option<u64>) -> ProgressBar {
         return ProgressBar::with_draw_target(size, ProgressDrawTarget::hidden());
     }
     let template = match size {
-        Some(_) => "{wide_bar} {percent}%  {bytes}/{total_bytes}  {msg}  ETA {eta}",
+        Some(_) => "{wide_bar} {percent}%  {bytes}/{total_bytes}  {msg}",
         None => "{spinner} {bytes}  {msg}  {elapsed}",
     };
     let style = ProgressStyle::with_template(template);

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use indicatif::HumanBytes;
 use umbo_api::admin::NamespaceSpec;
 use umbo_api::loads::LoadInfo;
 use umbo_api::{ErrorCode, Outcome};
@@ -22,6 +23,7 @@ use crate::command::kv::bar::bar;
 use crate::command::kv::file_name::{read_failure, rows_failure};
 use crate::command::kv::format::FileFormat;
 use crate::command::kv::import::source;
+use crate::command::kv::progress_rate::ProgressRate;
 use crate::connection::with_nearest;
 use crate::output::{self, counted};
 use crate::signals::Interrupts;
@@ -176,7 +178,7 @@ impl LoadJob<'_> {
         let upload = Arc::new(PartUploads::new(self.client.clone(), load, self.patience));
         let total = self.pushed.files.iter().map(|file| file.bytes).sum();
         let bar = bar(Some(total));
-        let mut ticks = tokio::time::interval(TICK);
+        let (mut ticks, mut speed) = (tokio::time::interval(TICK), ProgressRate::default());
         let mut interrupts = Interrupts::begin()?;
         let mut work = std::pin::pin!(upload.run(&self.pushed, self.connections, self.is_part));
         let uploaded = loop {
@@ -184,8 +186,11 @@ impl LoadJob<'_> {
                 done = &mut work => break done,
                 () = interrupts.next() => break Err(CliError::Interrupted),
                 _ = ticks.tick() => {
-                    bar.set_position(upload.done_bytes.load(Ordering::Relaxed));
-                    bar.set_message(format!("load {}", load.id));
+                    let done = upload.done_bytes.load(Ordering::Relaxed);
+                    speed.add(done, Instant::now());
+                    let rate = speed.text(Some(total), |bytes| HumanBytes(bytes).to_string());
+                    bar.set_position(done);
+                    bar.set_message(format!("load {}{rate}", load.id));
                 }
             }
         };

@@ -137,7 +137,7 @@ impl Arguments {
             let uploaded = job.upload(&load, started).await?;
             (load, rows) = (uploaded.load, uploaded.rows);
         } else {
-            output::note(&watch::describe(&load));
+            output::note(&watch::describe(&load, None));
         }
         let (ns, id) = (&self.ns, load.id.clone());
         if !load.state.is_ended() && self.wait {

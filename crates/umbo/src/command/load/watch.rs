@@ -3,8 +3,8 @@
 use std::fmt::Write as _;
 use std::time::{Duration, Instant};
 
-use indicatif::ProgressStyle;
-use umbo_api::loads::{LoadInfo, LoadState};
+use indicatif::{ProgressBar, ProgressStyle};
+use umbo_api::loads::{LoadInfo, LoadState, PartInfo};
 use umbo_client::Client;
 use umbo_types::Namespace;
 
@@ -12,6 +12,7 @@ use super::report;
 use crate::cli_error::CliError;
 use crate::command::kv::bar::bar;
 use crate::command::kv::patience::{Patience, is_temporary};
+use crate::command::kv::progress_rate::ProgressRate;
 use crate::output::{self, Format, counted};
 use crate::signals::Interrupts;
 
@@ -34,13 +35,9 @@ pub(in crate::command) async fn until_ended(
     let mut patience = Patience::new(PATIENCE);
     let (mut attempts, mut shown, mut interval) = (0, None, FIRST_INTERVAL);
     let mut interrupts = Interrupts::begin()?;
-    let bar = bar(rows);
+    let (bar, mut speed, mut state) = (bar(None), ProgressRate::default(), None);
     // How many bytes there are says nothing here.
-    let style = ProgressStyle::with_template(match rows {
-        Some(_) => "{wide_bar} {percent}%  {msg}  {per_sec}  ETA {eta}",
-        None => "{spinner} {msg}  {elapsed}",
-    });
-    bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_spinner()));
+    set_style(&bar, "{spinner} {msg}  {elapsed}");
     let ended = loop {
         let asked = tokio::select! {
             asked = client.load(ns.as_str(), id) => asked,
@@ -57,12 +54,24 @@ pub(in crate::command) async fn until_ended(
                 if load.state.is_ended() || load.state == LoadState::Ready && !load.activate {
                     break load;
                 }
-                let line = describe(&load);
-                if bar.is_hidden() && shown.as_ref() != Some(&line) {
-                    show(format, &load, &line)?;
+                // Rows are checked, applied and read back at rates of their own.
+                if state.replace(load.state) != Some(load.state) {
+                    speed = ProgressRate::default();
                 }
-                bar.set_message(line.clone());
-                bar.set_position(load.rows_applied + load.rows_skipped + load.rows_rejected);
+                let done = load.rows_applied + load.rows_skipped + load.rows_rejected;
+                speed.add(done, Instant::now());
+                let all = total(&load, rows).map(|(all, _)| all);
+                if let Some(all) = all.filter(|all| bar.length() != Some(*all)) {
+                    bar.set_length(all);
+                    set_style(&bar, "{wide_bar} {percent}%  {msg}");
+                }
+                let line = describe(&load, rows);
+                let rate = speed.text(all, |rows| counted(rows, "row"));
+                if bar.is_hidden() && shown.as_ref() != Some(&line) {
+                    show(format, &load, &format!("{line}{rate}"))?;
+                }
+                bar.set_message(format!("{line}{rate}"));
+                bar.set_position(done);
                 shown = Some(line);
                 interval = (interval * 3 / 2).min(INTERVAL);
                 interval
@@ -88,7 +97,7 @@ pub(in crate::command) async fn until_ended(
     };
     bar.finish_and_clear();
     match format {
-        Format::Table => output::note(&describe(&ended)),
+        Format::Table => output::note(&describe(&ended, None)),
         Format::Json | Format::Ndjson => output::write_json(&ended)?,
     }
     Ok(ended)
@@ -104,16 +113,42 @@ fn show(format: Format, load: &LoadInfo, line: &str) -> Result<(), CliError> {
     Ok(())
 }
 
-/// Returns how far a load is, in a line.
-pub(super) fn describe(load: &LoadInfo) -> String {
+fn set_style(bar: &ProgressBar, template: &str) {
+    let style = ProgressStyle::with_template(template);
+    bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_spinner()));
+}
+
+/// Returns how many rows a load has, and whether that is exact: the count of the server, or else about the lines of its
+/// files, the number that its creator expects, or an estimate by the bytes of the parts that are counted.
+fn total(load: &LoadInfo, lines: Option<u64>) -> Option<(u64, bool)> {
+    if let Some(counted) = load.rows_total {
+        return Some((counted, true));
+    }
+    if let Some(about) = lines.or(load.expected_rows) {
+        return Some((about, false));
+    }
+    let counted = load.parts.iter().filter(|part| part.rows.is_some());
+    let bytes_of = |parts: &mut dyn Iterator<Item = &PartInfo>| {
+        parts.map(|part| u128::from(part.bytes)).sum::<u128>()
+    };
+    let all = bytes_of(&mut load.parts.iter());
+    let of_counted = bytes_of(&mut counted.clone());
+    let rows: u64 = counted.filter_map(|part| part.rows).sum();
+    let rows = (u128::from(rows) * all).checked_div(of_counted)?;
+    let is_sealed = !load.state.takes_parts();
+    is_sealed.then(|| (u64::try_from(rows).unwrap_or(u64::MAX), of_counted == all))
+}
+
+/// Returns how far a load is, in a line; `lines` is about how many rows its parts have, if that is known.
+pub(super) fn describe(load: &LoadInfo, lines: Option<u64>) -> String {
     let [_, state, ..] = &report::cells(load)[..] else {
         return String::new();
     };
     let rows = counted(load.rows_applied, "row");
-    // Known of each part once it is counted.
-    let all: Option<u64> = load.parts.iter().map(|part| part.rows).sum();
-    let of_all = match all {
-        Some(all) if !load.state.is_ended() && all > load.rows_applied => format!(" of {all}"),
+    let of_all = match total(load, lines) {
+        Some((all, is_exact)) if !load.state.is_ended() && all > load.rows_applied => {
+            format!(" of {}{all}", if is_exact { "" } else { "about " })
+        }
         _ => String::new(),
     };
     let mut line = format!("load {}: {state}, {rows} applied{of_all}", load.id);
@@ -132,4 +167,43 @@ pub(super) fn describe(load: &LoadInfo) -> String {
         let _ = write!(line, "; {reason}");
     }
     line
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_rows_of_a_load_are_counted_or_estimated_and_said_to_be_so() {
+        let said = |state: &str, more: &str, lines| {
+            let text = format!(
+                r#"{{"id":"l","namespace":"n","mode":"replace","state":"{state}","as_of":1,"created_at":1,"created_by":"c",
+                "rows_applied":10,"max_reject_ratio":0,"paused":false{more}}}"#
+            );
+            let line = describe(&serde_json::from_str(&text).unwrap(), lines);
+            line.strip_prefix(&format!("load l: {state}, 10 rows applied"))
+                .unwrap()
+                .to_owned()
+        };
+        let part = |bytes: u64, rows: &str| {
+            format!(r#"{{"number":0,"bytes":{bytes},"content_type":"a/b","complete":true{rows}}}"#)
+        };
+        let parts = |counted, rows| {
+            let (one, other) = (part(counted, rows), part(300, ""));
+            format!(r#","parts":[{one},{other}]"#)
+        };
+        assert_eq!(said("building", "", None), "");
+        assert_eq!(said("building", r#","rows_total":25"#, Some(26)), " of 25");
+        assert_eq!(
+            said("building", r#","expected_rows":25"#, None),
+            " of about 25"
+        );
+        assert_eq!(said("uploading", "", Some(26)), " of about 26");
+        // A quarter of the bytes has 100 rows; more parts may come before the seal.
+        let some = parts(100, r#","rows":100"#);
+        assert_eq!(said("building", &some, None), " of about 400");
+        assert_eq!(said("uploading", &some, None), "");
+        assert_eq!(said("building", &parts(100, ""), None), "");
+        assert_eq!(said("building", &parts(0, r#","rows":0"#), None), "");
+    }
 }
