@@ -136,7 +136,7 @@ error_codes! {
     OffsetMismatch "offset-mismatch" 409 false "Upload continues elsewhere"
         "The upload of this part is to continue where what is kept of it ends. The Upload-Offset header and the detail say where that is.";
     Overloaded "overloaded" 503 true "Shed: the shard is overloaded"
-        "The shard that owns the key cannot keep up, and work that matters less gives way first. The problem names the tier, the signal and how long to stay away. Nothing was applied.";
+        "The shard that owns the key cannot keep up, and work that matters less gives way first. The problem names tier, signal and wait. Nothing was applied.";
     PartDiffers "part-differs" 409 false "Part differs"
         "The load has a part of this number with other bytes, or one that was begun in another format. A part that is whole is never replaced; abort the load to begin again.";
     PartNotFound "part-not-found" 404 false "Part not found"
@@ -176,7 +176,7 @@ error_codes! {
     ShardUnavailable "shard-unavailable" 503 true "Shard unavailable"
         "The shard that owns this partition cannot serve now. Other partitions are served.";
     ShuttingDown "shutting-down" 503 true "Shutting down"
-        "This server is about to stop and takes no new work. Another one will.";
+        "This server is stopping. Another one will serve.";
     StorageFailed "storage-failed" 503 true "Storage failed"
         "The disk under the shard failed a write. The outcome member says whether the write was applied; reads go on.";
     StorageFull "storage-full" 507 true "Storage full"
