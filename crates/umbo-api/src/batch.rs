@@ -259,7 +259,7 @@ pub struct WriteRowError {
 }
 
 /// How a batch ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct BatchEnd {
     /// Rows answered, in all.
     pub rows: u64,

@@ -62,6 +62,8 @@ impl Condition {
 pub struct PutOptions {
     /// Time to live, in whole seconds (rounded up); the namespace's default where none.
     pub ttl: Option<Duration>,
+    /// When the row expires, in milliseconds since the Unix epoch, where no time to live says it.
+    pub expires_at: Option<u64>,
     /// Media type.
     pub content_type: Option<String>,
     /// Content encoding.
@@ -278,6 +280,8 @@ pub(crate) fn put_request(
     let mut request = RepeatableRequest::new(Method::PUT, target, Repeat::IfNotApplied);
     if let Some(ttl) = options.ttl {
         request = with_ttl(request, ttl);
+    } else if let Some(at) = options.expires_at {
+        request = request.with_header(header::EXPIRES_AT, HeaderValue::from(at));
     }
     for (name, field) in [
         ("content-type", &options.content_type),
@@ -359,7 +363,7 @@ fn put_line(partition: &[u8], sort: &[u8], value: &[u8], options: &PutOptions) -
     to_line(&WriteLineSchema {
         v,
         v64,
-        expires_at: options.ttl.and_then(expiry),
+        expires_at: options.ttl.and_then(expiry).or(options.expires_at),
         content_type: options.content_type.clone(),
         content_encoding: options.content_encoding.clone(),
         ..line_of(partition, sort, options.condition)

@@ -9,6 +9,7 @@
 pub(crate) mod continuations;
 mod host;
 mod list;
+mod long_values;
 mod own_rows;
 mod piece_writer;
 mod report;

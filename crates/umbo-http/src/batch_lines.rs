@@ -8,7 +8,7 @@ use umbo_control::NamespaceEntry;
 use umbo_rows::source::BYTE_ORDER_MARK;
 use umbo_rows::{Expiry, LineChange, LineError, LoadChange, ParsedLine, line};
 use umbo_store::{Change, Condition, Mutation};
-use umbo_types::{PartitionKey, Timestamp, Version, limits};
+use umbo_types::{PartitionKey, RowError, Timestamp, Version, limits};
 
 use crate::fields::version_of;
 use crate::request_error::RequestError;
@@ -68,6 +68,10 @@ fn mutation(
         Ok(Some(expires_at))
     };
     let change = match change {
+        // A batch is answered row by row, and its rows wait for no upload.
+        LineChange::Row(LoadChange::Put { value, .. }) if value.is_long() => {
+            return Err(RowError::ValueTooLarge(value.bytes.len()).into());
+        }
         LineChange::Row(LoadChange::Put { value, expiry }) => Change::Put {
             value,
             expires_at: instant(expiry.or(default))?,
@@ -91,6 +95,7 @@ impl From<LineError> for RequestError {
         match error {
             LineError::Key(error) => error.into(),
             LineError::Value(error) => error.into(),
+            LineError::LongValue(len) => RowError::ValueTooLarge(len).into(),
             LineError::ExpiresAt(_)
             | LineError::TwoExpiries
             | LineError::Json(_)

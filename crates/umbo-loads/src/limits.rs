@@ -31,6 +31,9 @@ pub const BATCH_BYTES_MAX: usize = 1 << 20;
 /// Batches of a run that are applied at a time. Of four shards each has two of them: one that it commits, and one that
 /// waits.
 pub const BATCHES_MAX: usize = 8;
+/// Bytes of rows from which on no further batch is applied: twice the bytes of full batches, so it holds back none but those
+/// with large values.
+pub const OPEN_BYTES_MAX: u64 = 2 * (BATCHES_MAX * BATCH_BYTES_MAX) as u64;
 /// Rows that a request to a shard has at most, unless one batch has more. It is one commit, which writes of clients to
 /// the shard wait for, and a run has one request at each shard: so they wait for this many rows.
 pub const REQUEST_ROWS_MAX: usize = 4_096;

@@ -17,7 +17,7 @@ use umbo_types::{Key, Timestamp, Value};
 
 use crate::error::looks_like;
 use crate::line_error::LineError;
-use crate::row::{Expiry, LoadChange, LoadRow};
+use crate::row::{Expiry, LINE_LEN_MAX, LoadChange, LoadRow};
 use crate::scan;
 
 /// A line of NDJSON that is a write.
@@ -47,7 +47,7 @@ pub enum LineChange {
     },
 }
 
-/// Reads a line. `owner` holds it, and is kept by the row.
+/// Reads a line. `owner` holds it, and is kept by the row. The value may be a large one.
 pub fn parse(line: &[u8], owner: &Bytes) -> Result<ParsedLine, LineError> {
     let line = read(line)?;
     let expiry = expiry(line.ttl, line.expires_at)?;
@@ -141,7 +141,10 @@ pub(crate) fn change(
             if !is_content_field(&content_type) || !is_content_field(&content_encoding) {
                 return Err(LineError::ContentField);
             }
-            let value = Value::new(bytes, content_type, content_encoding)?;
+            if bytes.len() > LINE_LEN_MAX {
+                return Err(LineError::LongValue(bytes.len()));
+            }
+            let value = Value::unbounded(bytes, content_type, content_encoding)?;
             Ok(LoadChange::Put { value, expiry })
         }
         (WriteOp::Put, None) => Err(LineError::Field(RowFieldError::Neither("v"))),
@@ -265,8 +268,8 @@ mod tests {
             let error = parsed(line).unwrap_err().to_string();
             assert!(error.contains(says), "{line}: {error}");
         }
-        let long = format!(r#"{{"pk":"a","v":"{}"}}"#, "x".repeat((1 << 20) + 1));
-        assert!(matches!(parsed(&long), Err(LineError::Value(_))));
+        let long = format!(r#"{{"pk":"a","v":"{}"}}"#, "x".repeat(LINE_LEN_MAX + 1));
+        assert!(matches!(parsed(&long), Err(LineError::LongValue(_))));
     }
 
     proptest! {

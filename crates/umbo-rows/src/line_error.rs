@@ -1,6 +1,7 @@
 //! Why a line of NDJSON, or the cells that stand for one, are no row: in a batch, an import and a load alike.
 
 use umbo_api::row::{CONTENT_FIELD_EXPECTED, EXPIRES_AT_EXPECTED, RowFieldError};
+use umbo_types::limits::BATCH_BODY_LEN_MAX;
 use umbo_types::{KeyError, RowError};
 
 /// Why a line is no write.
@@ -33,6 +34,9 @@ pub enum LineError {
     /// A value or content field of a length that none has.
     #[error(transparent)]
     Value(#[from] RowError),
+    /// A value of this many bytes, longer than a line.
+    #[error("a value in a file has less than {BATCH_BODY_LEN_MAX} bytes, this one has {0}")]
+    LongValue(usize),
     /// A content type or encoding that is no header value.
     #[error("a content type or encoding is {CONTENT_FIELD_EXPECTED}")]
     ContentField,

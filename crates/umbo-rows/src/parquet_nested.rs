@@ -6,10 +6,11 @@ use std::vec::IntoIter;
 use parquet::basic::{ConvertedType, LogicalType, Repetition};
 use parquet::errors::ParquetError;
 use parquet::schema::types::{Type, TypePtr};
-use umbo_types::limits;
 
 use crate::error::RowsError;
+use crate::parquet_pages::take_room;
 use crate::parquet_type::ColumnKind;
+use crate::row::LINE_LEN_MAX;
 use crate::table::{Cell, push_string};
 
 /// Deepest nesting that is read: each level takes some stack.
@@ -177,7 +178,7 @@ impl ColumnNode {
                     Cell::Null
                 };
                 match cell {
-                    _ if out.len() > limits::VALUE_LEN_MAX => {}
+                    _ if out.len() > LINE_LEN_MAX => {}
                     // Makes the whole no text, so that its row is rejected.
                     Cell::Text(text) if std::str::from_utf8(&text).is_err() => out.extend(text),
                     cell => cell.push_json(out),
@@ -250,11 +251,12 @@ impl ColumnNode {
         Some(())
     }
 
-    /// Makes the cells of a column, one for each row.
+    /// Makes the cells of a column, one for each row; all of them together take no more than `room`.
     pub(crate) fn cells(
         &self,
         runs: &mut [LeafRun],
         rows: usize,
+        room: &mut usize,
         cells: &mut Vec<Cell>,
     ) -> Result<(), ParquetError> {
         for _ in 0..rows {
@@ -268,6 +270,7 @@ impl ColumnNode {
                 let message = "the levels of a nested column do not fit together";
                 return Err(ParquetError::General(message.to_owned()));
             }
+            take_room(room, json.len(), rows)?;
             cells.push(match std::str::from_utf8(&json) {
                 Ok("null") => Cell::Null,
                 Ok(_) => Cell::Json(json.into()),

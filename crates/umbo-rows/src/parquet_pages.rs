@@ -6,10 +6,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use parquet::column::page::{Page, PageMetadata, PageReader};
 use parquet::errors::{ParquetError, Result};
 
+/// Most bytes of values that a batch of rows may hold, whatever the footer says of them.
+pub(crate) const BATCH_LEN_MAX: usize = 256 << 20;
 /// Most bytes of decompressed pages that are held of all columns together: two pages of 1 MiB of some hundred columns.
 const HELD_LEN_MAX: usize = 512 << 20;
 /// Most values in the pages that a batch of rows of nested columns reads: a page of lists has some hundred thousand, and
-/// a row has at most half a million that fit into a value.
+/// a value of 1 MiB has half a million.
 const NESTED_VALUES_MAX: usize = 4 << 20;
 
 /// What the pages of all columns hold.
@@ -25,6 +27,15 @@ impl PageBudget {
     pub(crate) fn begin_batch(&self) {
         self.values.store(0, Ordering::Relaxed);
     }
+}
+
+/// Takes some of the bytes that values of a batch of this many rows may still have.
+pub(crate) fn take_room(room: &mut usize, len: usize, rows: usize) -> Result<()> {
+    *room = room.checked_sub(len).ok_or_else(|| {
+        let mib = BATCH_LEN_MAX >> 20;
+        ParquetError::General(format!("{rows} of its rows have more than {mib} MiB"))
+    })?;
+    Ok(())
 }
 
 /// Reads the pages of a column. A page that is looked at ahead is read as a whole: the library has no other way that asks

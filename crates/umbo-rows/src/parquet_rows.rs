@@ -18,7 +18,7 @@ use parquet::schema::types::Type;
 use crate::error::RowsError;
 use crate::format::Columns;
 use crate::parquet_nested::{ColumnNode, LeafRun};
-use crate::parquet_pages::{BoundedPages, PageBudget};
+use crate::parquet_pages::{BATCH_LEN_MAX, BoundedPages, PageBudget, take_room};
 use crate::parquet_type::{ColumnKind, ToCell};
 use crate::row::{EXCERPT_LEN_MAX, ReadRow, RejectReason, RejectedRow};
 use crate::source::ReadSeek;
@@ -30,8 +30,6 @@ const PAGE_LEN_MAX: u64 = 64 << 20;
 const FOOTER_LEN_MAX: u64 = 16 << 20;
 /// Bytes of values that a batch of rows is to hold.
 const BATCH_BYTES: u64 = 2 << 20;
-/// Most bytes of values that a batch may hold, whatever the footer says of them.
-const BATCH_LEN_MAX: usize = 256 << 20;
 /// Bytes that a value of a nested column takes at least, with its levels.
 const NESTED_CELL_LEN: i64 = 48;
 /// Most rows of a batch.
@@ -174,7 +172,7 @@ impl ParquetRows {
             let runs = leaves.map(|(kind, reader)| read_leaf(reader, *kind, rows, &mut room));
             let mut runs = runs.collect::<Result<Vec<_>, _>>()?;
             match &column.node {
-                Some(node) => node.cells(&mut runs, rows, cells)?,
+                Some(node) => node.cells(&mut runs, rows, &mut room, cells)?,
                 None => runs[0].flat_cells(cells),
             }
             if cells.len() != rows {
@@ -263,10 +261,7 @@ where
     let mut cells = Vec::with_capacity(values.len());
     for value in values {
         let cell = value.to_cell(kind);
-        *room = room.checked_sub(cell.len()).ok_or_else(|| {
-            let mib = BATCH_LEN_MAX >> 20;
-            ParquetError::General(format!("{rows} of its rows have more than {mib} MiB"))
-        })?;
+        take_room(room, cell.len(), rows)?;
         cells.push(cell);
     }
     // A level that all entries have is not stored.

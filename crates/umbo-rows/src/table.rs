@@ -10,12 +10,12 @@ use umbo_api::path::KeyEncoding;
 use umbo_api::path::base64url;
 use umbo_api::row::{EXPIRES_AT_EXPECTED, RowFieldError};
 use umbo_api::time_to_live;
-use umbo_types::{Key, limits};
+use umbo_types::Key;
 
 use crate::error::RowsError;
 use crate::format::Columns;
 use crate::line;
-use crate::row::{COLUMNS_MAX, LoadRow, NAMES_LEN_MAX, RejectReason};
+use crate::row::{COLUMNS_MAX, LINE_LEN_MAX, LoadRow, NAMES_LEN_MAX, RejectReason};
 
 /// Most names of columns that an error lists.
 const NAMES_LISTED_MAX: usize = 20;
@@ -302,7 +302,7 @@ impl Table {
             out.push(b':');
             cells.cell(column)?.push_json(&mut out);
             // Too long for a value already: the rest of it is not made.
-            if out.len() > limits::VALUE_LEN_MAX {
+            if out.len() > LINE_LEN_MAX {
                 break;
             }
         }
@@ -437,17 +437,14 @@ mod tests {
         struct Long;
         impl Cells for Long {
             fn cell(&self, _: usize) -> Result<Cell, RejectReason> {
-                Ok(Cell::Text(Bytes::from(vec![
-                    b'x';
-                    limits::VALUE_LEN_MAX / 4
-                ])))
+                Ok(Cell::Text(Bytes::from(vec![b'x'; LINE_LEN_MAX / 4])))
             }
         }
         let names: Vec<String> = (0..1_000).map(|at| format!("c{at}")).collect();
         let wide = table(&names.join(","), &named("c0", None, LoadValue::Rest)).unwrap();
         let rest = wide.rest.clone().unwrap();
         let made = wide.object(&Long, &rest).unwrap();
-        assert!(made.len() > limits::VALUE_LEN_MAX && made.len() < 2 * limits::VALUE_LEN_MAX);
+        assert!(made.len() > LINE_LEN_MAX && made.len() < 2 * LINE_LEN_MAX);
     }
 
     #[test]

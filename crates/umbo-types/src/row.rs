@@ -15,7 +15,7 @@ use crate::version::Version;
 /// The value of a key: the bytes and their encoding, and the form in which they are kept.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Value {
-    /// The bytes; in the plain form as the client sent them. At most 1 MiB.
+    /// The bytes; in the plain form as the client sent them. In a store at most 1 MiB.
     pub bytes: Bytes,
     /// How they are kept.
     pub form: StoredForm,
@@ -51,21 +51,36 @@ impl Value {
         content_type: impl Into<Bytes>,
         content_encoding: impl Into<Bytes>,
     ) -> Result<Self, RowError> {
+        let value = Self::unbounded(bytes, content_type, content_encoding)?;
+        if value.is_long() {
+            return Err(RowError::ValueTooLarge(value.bytes.len()));
+        }
+        Ok(value)
+    }
+
+    /// Makes a value in the plain form, of any number of bytes; checks the other lengths.
+    pub fn unbounded(
+        bytes: impl Into<Bytes>,
+        content_type: impl Into<Bytes>,
+        content_encoding: impl Into<Bytes>,
+    ) -> Result<Self, RowError> {
         let value = Self {
             bytes: bytes.into(),
             form: StoredForm::Plain,
             content_type: content_type.into(),
             content_encoding: content_encoding.into(),
         };
-        if value.bytes.len() > VALUE_LEN_MAX {
-            return Err(RowError::ValueTooLarge(value.bytes.len()));
-        }
         for field in [&value.content_type, &value.content_encoding] {
             if field.len() > CONTENT_FIELD_LEN_MAX {
                 return Err(RowError::ContentFieldTooLong(field.len()));
             }
         }
         Ok(value)
+    }
+
+    /// Returns whether the bytes are too many for a row, so that they have to be stored as an upload.
+    pub fn is_long(&self) -> bool {
+        self.bytes.len() > VALUE_LEN_MAX
     }
 
     /// Returns the value with its bytes in this form; checks that they begin as the form does.

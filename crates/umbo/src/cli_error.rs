@@ -186,11 +186,6 @@ pub(crate) enum CliError {
     /// The input of an import has no rows.
     #[error("{0}")]
     NotRows(String),
-    /// A row has a value that no line of an export holds.
-    #[error(
-        "row {0} has a large value, which an export does not hold: leave such rows out with --without-large, and read each with 'umbo kv get --file'"
-    )]
-    LargeValue(String),
     /// Rows are missing in the input of an import.
     #[error("{0}")]
     Incomplete(String),
@@ -252,7 +247,6 @@ impl CliError {
             Self::Client(error) => client_exit_code(error),
             Self::Output(_)
             | Self::LoadEnded { .. }
-            | Self::LargeValue(_)
             | Self::File { .. }
             | Self::Start(_)
             | Self::Tokens(_)

@@ -16,6 +16,7 @@ use umbo_types::{
     Timestamp, limits,
 };
 
+use super::long_values::store_long_values;
 use super::own_rows::OwnRows;
 use crate::dispatcher::Dispatcher;
 use crate::low_priority::LowPriority;
@@ -188,11 +189,15 @@ impl LoadHost for RunnerHost {
         &self,
         load: &LoadRecord,
         shard: ShardId,
-        mutations: Vec<Mutation>,
+        mut mutations: Vec<Mutation>,
         run: Option<LoadRun>,
     ) -> Result<WriteAnswers, HostError> {
         let payer = self.payer(load)?;
         let namespace = load.rows_id(payer.namespace.dataset);
+        store_long_values(&self.dispatcher, &payer, namespace, &mut mutations)
+            .await
+            .map_err(|error| host_error(&error))?;
+        let payer = payer.for_write(&self.dispatcher);
         let rows = PaidRows {
             namespace,
             shard,

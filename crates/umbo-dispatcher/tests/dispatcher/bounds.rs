@@ -144,6 +144,12 @@ const TABLE: &[Bound] = &[
         "crates/umbo-rows/tests/formats/main.rs a_line_that_is_too_long_is_rejected_and_the_next_one_read",
     ),
     (
+        "a load that runs: rows that are applied, of up to 16 MiB each",
+        umbo_loads::limits::OPEN_BYTES_MAX as usize + 16 * MIB,
+        Pace::None,
+        "crates/umbo-loads/src/runner/open_batches.rs large_values_leave_no_room_for_further_batches",
+    ),
+    (
         "a load that runs: names of the columns of a table, of up to 4,096",
         256 << 10,
         Pace::None,

@@ -11,7 +11,7 @@ use umbo_store::{Change, Mutation};
 use umbo_types::ShardId;
 
 use crate::host::RowCounts;
-use crate::limits::{BATCHES_MAX, REQUEST_BYTES_MAX, REQUEST_ROWS_MAX};
+use crate::limits::{BATCHES_MAX, OPEN_BYTES_MAX, REQUEST_BYTES_MAX, REQUEST_ROWS_MAX};
 
 /// How far a run has come with a batch.
 #[derive(Debug, PartialEq, Eq)]
@@ -65,6 +65,8 @@ pub(super) struct EndedBatch {
 struct OpenBatch {
     /// Rows that are not done.
     left: usize,
+    /// Bytes of all rows.
+    bytes: u64,
     ended: EndedBatch,
 }
 
@@ -118,7 +120,8 @@ pub(super) struct OpenBatches {
 impl OpenBatches {
     /// Returns whether another batch may be pushed.
     pub(super) fn has_room(&self) -> bool {
-        self.open.len() < BATCHES_MAX
+        let bytes: u64 = self.open.iter().map(|batch| batch.bytes).sum();
+        self.open.len() < BATCHES_MAX && bytes < OPEN_BYTES_MAX
     }
 
     /// Returns whether every batch has ended.
@@ -129,9 +132,10 @@ impl OpenBatches {
     /// Adds a batch after all others.
     pub(super) fn push(&mut self, divided: Divided) {
         let batch = self.first + self.open.len() as u64;
-        let mut left = 0;
+        let (mut left, mut bytes) = (0, 0);
         for (shard, mutations) in divided.by_shard {
             left += mutations.len();
+            bytes += mutations.iter().map(len_of).sum::<u64>();
             let of_shard = self.by_shard.entry(shard).or_default();
             of_shard.waiting.push_back(ShardPiece { batch, mutations });
         }
@@ -141,7 +145,7 @@ impl OpenBatches {
             rejected: divided.rejected,
             counts: BTreeMap::new(),
         };
-        self.open.push_back(OpenBatch { left, ended });
+        self.open.push_back(OpenBatch { left, bytes, ended });
     }
 
     /// Takes the next request of a shard that has none under way.
@@ -281,6 +285,29 @@ mod tests {
         answer(&mut open, first, pieces, 9);
         let (again, pieces) = open.take().unwrap();
         assert_eq!((again, numbers(&pieces)), (ShardId(0), vec![3, 4]));
+    }
+
+    #[test]
+    fn large_values_leave_no_room_for_further_batches() {
+        let mut open = OpenBatches::default();
+        for number in 0..2 {
+            assert!(open.has_room());
+            let mut long = batch(&[(0, number)]);
+            let bytes = vec![0; OPEN_BYTES_MAX as usize / 2];
+            long.by_shard.values_mut().flatten().for_each(|row| {
+                let value = umbo_types::Value::unbounded(bytes.clone(), "", "").unwrap();
+                row.change = Change::Put {
+                    value,
+                    expires_at: None,
+                };
+            });
+            open.push(long);
+        }
+        assert!(!open.has_room());
+        let (shard, pieces) = open.take().unwrap();
+        assert_eq!(pieces.len(), 1, "each in a request of its own");
+        answer(&mut open, shard, pieces, 9);
+        assert!(open.pop_ended().is_some() && open.has_room());
     }
 
     #[test]

@@ -2,14 +2,14 @@
 //!
 //! Segments are read in parallel, page by page; a page counts only when it is whole, so a page that was refused
 //! or cut off is read again from its cursor, for as long as anything is read. One thread compresses, writes and
-//! makes checkpoints ([`writer`]). The last line of NDJSON is an `end` line with the number of rows, without which
-//! import takes no export for whole. A file appears under its name only when it is complete.
+//! makes checkpoints ([`writer`]). Large values are read by themselves ([`large_rows`]). The last line of NDJSON is an
+//! `end` line with the number of rows, without which import takes no export for whole. A file appears under its name
+//! only when it is complete.
 
 mod large_rows;
 mod writer;
 
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -32,7 +32,7 @@ use crate::connection::ConnectionArgs;
 use crate::output::{self, Format, counted};
 use crate::signals::Interrupts;
 
-/// Bytes after which a page ends. A reader holds one page.
+/// Bytes after which a page ends, apart from large values. A reader holds one page.
 const PAGE_BYTES: u64 = 1 << 20;
 /// Longest wait before a page is asked for again if the server gives no wait.
 const UNNAMED_WAIT: Duration = Duration::from_secs(1);
@@ -40,7 +40,9 @@ const UNNAMED_WAIT: Duration = Duration::from_secs(1);
 const HELP: &str = "\
 The last line of NDJSON is {\"end\":…} with the number of rows; import insists on it. CSV and Parquet have the
 columns pk, sk, v, version, expires_at, content_type and content_encoding; keys and values that are no text
-are in pk64, sk64 and v64. What is refused or fails is read
+are in pk64, sk64 and v64. Large values are written as others, if their line has at most 16 MiB: up to 12 MiB of
+any bytes, and more of text. A row with a longer one is named on stderr, and the command fails once all others are
+written. What is refused or fails is read
 again from its cursor, as long as anything is read. After an interruption, FILE.part holds the rows so far and
 FILE.progress records how far it got; --resume continues there.
 With -o json or -o ndjson the summary is a JSON object, on stdout, or on stderr if the rows are on
@@ -71,7 +73,7 @@ pub(super) struct Arguments {
     /// Compression; where not given, by the extension of the file (.gz, .zst)
     #[arg(long, value_enum)]
     compress: Option<FileCompression>,
-    /// Leave out rows with large values (more than 1 MiB), which 'umbo kv get --file' reads; without this they end the export
+    /// Leave out rows with large values (more than 1 MiB)
     #[arg(long)]
     without_large: bool,
     /// How long to go on while no row at all is read, in addition to the wait that the server asks for
@@ -89,17 +91,19 @@ impl Arguments {
             namespace: self.ns.clone(),
             patience: Arc::new(Mutex::new(Patience::new(self.patience))),
             leaves_out_large: self.without_large,
-            left_out: Arc::default(),
         };
         // A server that was there once is waited for.
         source.client.reach().await?;
         let (pages, receiver) = mpsc::channel(2 * progress.places.len());
         let mut segments = JoinSet::new();
         for (segment, place) in progress.places.iter().enumerate() {
-            let of = progress.places.len();
-            if let Some(reader) = source.reader(segment, of, place) {
-                segments.spawn(source.clone().read(segment, reader, pages.clone()));
-            }
+            let of = (segment, progress.places.len());
+            let cursor = match place {
+                SegmentPlace::Start => None,
+                SegmentPlace::At(cursor) => Some(cursor.clone()),
+                SegmentPlace::Done => continue,
+            };
+            segments.spawn(source.clone().read(of, cursor, pages.clone()));
         }
         drop(pages);
         let writer = ExportWriter::start(self.file.clone(), progress, receiver)?;
@@ -121,14 +125,19 @@ impl Arguments {
             bytes: progress.text_bytes,
             seconds: started.elapsed().as_secs_f64(),
         };
-        match source.left_out.load(Ordering::Relaxed) {
-            0 => {}
-            rows => output::note(&format!(
-                "{} with large values left out; 'umbo kv get --file' reads each",
-                counted(rows, "row")
-            )),
+        summary.report(connection.listing_format(), self.file.is_none())?;
+        let left_out = format!(
+            "{} with large values left out; 'umbo kv get --file' reads each",
+            counted(progress.left_out, "row")
+        );
+        match progress.left_out {
+            0 => Ok(()),
+            _ if self.without_large => {
+                output::note(&left_out);
+                Ok(())
+            }
+            _ => Err(CliError::Incomplete(left_out)),
         }
-        summary.report(connection.listing_format(), self.file.is_none())
     }
 
     /// Returns where to begin: at the start, or where the last run over this file ended.
@@ -219,63 +228,89 @@ struct ExportSource {
     namespace: Namespace,
     patience: Arc<Mutex<Patience>>,
     leaves_out_large: bool,
-    /// Rows that were left out.
-    left_out: Arc<AtomicU64>,
 }
 
 impl ExportSource {
-    /// Returns a reader of a segment; none if all of it was read.
-    fn reader(&self, segment: usize, segments: usize, place: &SegmentPlace) -> Option<PageReader> {
+    /// Returns a reader of a segment from a cursor on.
+    fn reader(
+        &self,
+        (segment, segments): (usize, usize),
+        cursor: Option<&String>,
+        page_bytes: u64,
+    ) -> PageReader {
         let options = ScanOptions {
             segment: Some((segment as u32, segments as u32)),
-            page_bytes: Some(PAGE_BYTES),
+            page_bytes: Some(page_bytes),
             ..ScanOptions::default()
         };
         let reader = self.client.scan(self.namespace.as_str(), options);
-        match place {
-            SegmentPlace::Start => Some(reader),
-            SegmentPlace::At(cursor) => Some(reader.starting_at(cursor.clone())),
-            SegmentPlace::Done => None,
+        match cursor {
+            None => reader,
+            Some(cursor) => reader.starting_at(cursor.clone()),
         }
     }
 
     /// Reads a segment to its end.
     async fn read(
         self,
-        segment: usize,
-        mut reader: PageReader,
+        of: (usize, usize),
+        mut cursor: Option<String>,
         pages: mpsc::Sender<SegmentPage>,
     ) -> Result<(), CliError> {
-        let mut attempts = 0;
+        let (mut page_bytes, mut attempts) = (PAGE_BYTES, 0);
         loop {
-            let page = match reader.next_page().await {
-                Ok(page) => {
-                    attempts = 0;
-                    self.patience().progress();
-                    page
-                }
-                Err(error) => {
-                    attempts += 1;
-                    let Some(wait) = self.wait(&error, attempts) else {
-                        return Err(error.into());
-                    };
-                    tokio::time::sleep(wait).await;
-                    continue;
+            let mut reader = self.reader(of, cursor.as_ref(), page_bytes);
+            let Some(page) = self.judge(reader.next_page().await, &mut attempts).await? else {
+                continue;
+            };
+            let mut page = page.unwrap_or_default();
+            let fewer = large_rows::fewer(&page)?.filter(|_| !self.leaves_out_large);
+            if let Some(fewer) = fewer.filter(|_| page_bytes > 1) {
+                // The server may count the bytes of a page otherwise.
+                page_bytes = if fewer < page_bytes { fewer } else { 1 };
+                continue;
+            }
+            let left_out = loop {
+                let (client, leaves_out) = (&self.client, self.leaves_out_large);
+                let filled = large_rows::fill(client, &self.namespace, &mut page, leaves_out).await;
+                if let Some(left_out) = self.judge(filled, &mut attempts).await? {
+                    break left_out;
                 }
             };
-            let is_last = page.as_ref().is_none_or(|page| page.cursor.is_none());
-            let mut page = page.unwrap_or_default();
-            if self.leaves_out_large {
-                let left_out = large_rows::take_out(&mut page);
-                self.left_out.fetch_add(left_out, Ordering::Relaxed);
-            } else if let Some(row) = large_rows::first(&page) {
-                return Err(CliError::LargeValue(row));
-            }
+            (cursor, page_bytes) = (page.cursor.clone(), PAGE_BYTES);
+            let segment = of.0;
+            let filled = SegmentPage {
+                segment,
+                page,
+                left_out,
+            };
             // A writer that has ended reports its error itself.
-            if pages.send(SegmentPage { segment, page }).await.is_err() || is_last {
+            if pages.send(filled).await.is_err() || cursor.is_none() {
                 return Ok(());
             }
         }
+    }
+
+    /// Returns an answer; `None` after the wait that a temporary failure asks for, while the patience lasts.
+    async fn judge<T>(
+        &self,
+        answered: Result<T, Error>,
+        attempts: &mut u32,
+    ) -> Result<Option<T>, CliError> {
+        let error = match answered {
+            Ok(answer) => {
+                *attempts = 0;
+                self.patience().progress();
+                return Ok(Some(answer));
+            }
+            Err(error) => error,
+        };
+        *attempts += 1;
+        let Some(wait) = self.wait(&error, *attempts) else {
+            return Err(error.into());
+        };
+        tokio::time::sleep(wait).await;
+        Ok(None)
     }
 
     /// Returns how long to wait before a page is asked for again; none if it is given up.

@@ -88,6 +88,7 @@ impl Arguments {
         };
         let options = PutOptions {
             ttl: self.ttl,
+            expires_at: None,
             content_type: self.content_type.clone(),
             content_encoding: self.content_encoding.clone(),
             condition,

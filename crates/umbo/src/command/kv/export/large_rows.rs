@@ -1,74 +1,143 @@
-//! Rows with large values in the pages of an export: their bytes are not in the rows, so they are never written as if
-//! they were whole.
+//! Rows with large values in the pages of an export: a scan has no bytes of them, so each is read by itself, and its line
+//! has them as every other one. A row that makes a longer line than import takes is left out by name.
 
-use bytes::{Bytes, BytesMut};
+use bytes::BytesMut;
+use umbo_api::batch::KeyFields;
+use umbo_api::path::base64url;
 use umbo_api::row::JsonRow;
-use umbo_client::RowPage;
+use umbo_client::{Client, Error, RowPage};
+use umbo_rows::LINE_LEN_MAX;
+use umbo_types::Namespace;
+
+use crate::output;
 
 /// What stands in the line of a row with a large value, and in no other: within a text the quotes would be escaped.
 const MARK: &str = ",\"large\":\"";
+/// Bytes of large values that the rows of a page have together, unless it is a single row: an export holds some pages.
+const TOGETHER_LEN_MAX: u64 = 4 << 20;
 
-/// Returns the line of the first row with a large value.
-pub(super) fn first(page: &RowPage) -> Option<String> {
-    let text = std::str::from_utf8(&page.lines).ok()?;
-    let found = text.contains(MARK).then(|| text.lines());
-    let line = found?.find(|line| line.contains(MARK))?;
-    let row: JsonRow = serde_json::from_str(line).ok()?;
-    let key = JsonRow {
-        pk: row.pk,
-        pk64: row.pk64,
-        sk: row.sk,
-        sk64: row.sk64,
-        ..JsonRow::default()
-    };
-    serde_json::to_string(&key).ok()
+fn malformed(error: impl std::fmt::Display) -> Error {
+    Error::Malformed(error.to_string())
 }
 
-/// Takes the rows with large values out of a page; returns how many.
-pub(super) fn take_out(page: &mut RowPage) -> u64 {
-    let Ok(text) = std::str::from_utf8(&page.lines) else {
-        return 0;
-    };
-    if !text.contains(MARK) {
-        return 0;
+fn text_of(page: &RowPage) -> Result<&str, Error> {
+    std::str::from_utf8(&page.lines).map_err(malformed)
+}
+
+/// Returns the row of a line that has no bytes of its large value; `None` for other lines.
+fn large_row(line: &str) -> Result<Option<JsonRow>, Error> {
+    let row = line.contains(MARK).then(|| serde_json::from_str(line));
+    row.transpose().map_err(malformed)
+}
+
+/// Returns the bytes of the first lines of a page whose large values are read together; `None` if those are all.
+pub(super) fn fewer(page: &RowPage) -> Result<Option<u64>, Error> {
+    let (mut lines_len, mut together) = (0, 0);
+    for line in text_of(page)?.split_inclusive('\n') {
+        together += large_row(line)?.and_then(|row| row.bytes).unwrap_or(0);
+        if lines_len > 0 && together > TOGETHER_LEN_MAX {
+            return Ok(Some(lines_len));
+        }
+        lines_len += line.len() as u64;
     }
-    let (mut kept, mut taken) = (BytesMut::with_capacity(text.len()), 0);
-    for line in text.split_inclusive('\n') {
-        if line.contains(MARK) {
-            taken += 1;
-        } else {
-            kept.extend_from_slice(line.as_bytes());
+    Ok(None)
+}
+
+/// Puts the bytes of large values into the lines of a page, or leaves out their rows; returns how many were left out.
+pub(super) async fn fill(
+    client: &Client,
+    namespace: &Namespace,
+    page: &mut RowPage,
+    leaves_out: bool,
+) -> Result<u64, Error> {
+    if !text_of(page)?.contains(MARK) {
+        return Ok(0);
+    }
+    let (mut lines, mut left_out) = (BytesMut::new(), 0);
+    for line in text_of(page)?.split_inclusive('\n') {
+        match large_row(line)? {
+            None => lines.extend_from_slice(line.as_bytes()),
+            Some(_) if leaves_out => left_out += 1,
+            Some(row) => match whole_line(client, namespace, row).await? {
+                Some(line) => lines.extend_from_slice(line.as_bytes()),
+                None => left_out += 1,
+            },
         }
     }
-    page.rows -= taken;
-    page.lines = Bytes::from(kept);
-    taken
+    page.rows = memchr::memchr_iter(b'\n', &lines).count() as u64;
+    page.lines = lines.freeze();
+    Ok(left_out)
+}
+
+/// Returns the line of a row with the bytes of its value. The row may have been replaced since the scan; the line is empty
+/// if it was removed. Returns `None` for a line that is longer than import takes, and names its row.
+async fn whole_line(
+    client: &Client,
+    namespace: &Namespace,
+    mut row: JsonRow,
+) -> Result<Option<String>, Error> {
+    let partition = row.partition().map_err(malformed)?.unwrap_or_default();
+    let sort = row.sort().map_err(malformed)?;
+    let read = client.get_stream(namespace.as_str(), &partition, &sort);
+    let Some(mut stream) = read.await? else {
+        return Ok(Some(String::new()));
+    };
+    let value = stream.value().clone();
+    if value.len <= LINE_LEN_MAX as u64 {
+        let mut bytes = Vec::new();
+        while let Some(piece) = stream.next().await? {
+            bytes.extend_from_slice(&piece);
+        }
+        (row.bytes, row.large) = (None, None);
+        (row.version, row.expires_at) = (Some(value.version), value.expires_at);
+        (row.content_type, row.content_encoding) = (value.content_type, value.content_encoding);
+        match String::from_utf8(bytes) {
+            Ok(text) => row.v = Some(text),
+            Err(error) => row.v64 = Some(base64url(error.as_bytes())),
+        }
+        let line = serde_json::to_string(&row).map_err(malformed)?;
+        if line.len() <= LINE_LEN_MAX {
+            return Ok(Some(line + "\n"));
+        }
+    }
+    let key = serde_json::to_string(&KeyFields::of(&partition, &sort)).map_err(malformed)?;
+    output::note(&format!(
+        "row {key} is left out: its line is longer than {} MiB. Copy it with 'umbo kv get --file' and 'umbo kv put --file'",
+        (LINE_LEN_MAX + 1) >> 20
+    ));
+    Ok(None)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const LINES: &str = concat!(
-        r#"{"pk":"a","sk":"","version":1,"v":",\"large\":\""}"#,
-        "\n",
-        r#"{"pk":"b","sk":"s","version":2,"bytes":2000000,"large":"00ff"}"#,
-        "\n",
-        r#"{"pk":"c","sk":"","version":3,"v":"x"}"#,
-        "\n",
-    );
+    fn page(rows: &[u64]) -> RowPage {
+        let line = |len: &u64| match len {
+            0 => r#"{"pk":"a","sk":"","version":1,"v":",\"large\":\""}"#.to_owned(),
+            len => format!(r#"{{"pk":"b","sk":"s","version":2,"bytes":{len},"large":"00ff"}}"#),
+        };
+        let lines: String = rows.iter().map(|len| line(len) + "\n").collect();
+        RowPage {
+            lines: lines.into(),
+            rows: rows.len() as u64,
+            cursor: None,
+        }
+    }
 
     #[test]
-    fn only_rows_with_large_values_are_found() {
-        let mut page = RowPage {
-            lines: Bytes::from_static(LINES.as_bytes()),
-            rows: 3,
-            cursor: None,
-        };
-        assert_eq!(first(&page).as_deref(), Some(r#"{"pk":"b","sk":"s"}"#));
-        assert_eq!(take_out(&mut page), 1);
-        assert_eq!(page.rows, 2);
-        assert!(page.lines.starts_with(b"{\"pk\":\"a\"") && page.lines.ends_with(b"\"x\"}\n"));
-        assert_eq!((first(&page), take_out(&mut page)), (None, 0));
+    fn rows_whose_large_values_are_read_together_are_few() {
+        let long = TOGETHER_LEN_MAX;
+        let line = |at: u64| page(&[at]).lines.len() as u64;
+        for (rows, expected) in [
+            (&[][..], None),
+            (&[0, 0], None),
+            (&[long, 0], None),
+            (&[64 << 20], None),
+            (&[0, long + 1, 0], Some(line(0))),
+            (&[long, long], Some(line(long))),
+        ] {
+            assert_eq!(fewer(&page(rows)).unwrap(), expected, "{rows:?}");
+        }
     }
 }

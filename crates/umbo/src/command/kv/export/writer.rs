@@ -42,6 +42,8 @@ pub(super) enum FileCompression {
 pub(super) struct SegmentPage {
     pub(super) segment: usize,
     pub(super) page: RowPage,
+    /// Rows of the page that were left out.
+    pub(super) left_out: u64,
 }
 
 /// Where the reading of a segment is.
@@ -68,7 +70,10 @@ pub(super) struct ExportProgress {
     pub(super) places: Vec<SegmentPlace>,
     /// Rows written.
     pub(super) rows: u64,
-    /// Bytes of them before compression.
+    /// Rows left out.
+    #[serde(default)]
+    pub(super) left_out: u64,
+    /// Bytes of the written rows before compression.
     pub(super) text_bytes: u64,
     /// Valid bytes of the part file.
     file_bytes: u64,
@@ -88,6 +93,7 @@ impl ExportProgress {
             compression,
             places: vec![SegmentPlace::Start; segments as usize],
             rows: 0,
+            left_out: 0,
             text_bytes: 0,
             file_bytes: 0,
         }
@@ -156,8 +162,16 @@ impl ExportProgress {
         self.format != FileFormat::Parquet
     }
 
-    fn take(&mut self, SegmentPage { segment, page }: &SegmentPage) {
+    fn take(
+        &mut self,
+        SegmentPage {
+            segment,
+            page,
+            left_out,
+        }: &SegmentPage,
+    ) {
         self.rows += page.rows;
+        self.left_out += left_out;
         self.places[*segment] = match &page.cursor {
             Some(cursor) => SegmentPlace::At(cursor.clone()),
             None => SegmentPlace::Done,

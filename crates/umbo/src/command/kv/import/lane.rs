@@ -14,13 +14,14 @@ use indicatif::ProgressBar;
 use tokio::sync::mpsc::Receiver;
 use tokio::time::{Instant, timeout_at};
 use umbo_api::admin::{DurabilitySetting, NamespaceSpec};
-use umbo_api::batch::WriteRowError;
+use umbo_api::batch::{BatchEnd, WriteRowError};
 use umbo_api::{ErrorCode, Outcome};
-use umbo_client::{BatchOptions, BatchResult, Client, DeadLetterReason, Error};
+use umbo_client::{BatchOptions, BatchResult, Client, DeadLetterReason, Error, PutOptions};
+use umbo_rows::Expiry;
 use umbo_types::{Key, Namespace};
 
 use super::failed::{FailedFile, LineFailure};
-use super::lines::{ImportLine, ReadLine};
+use super::lines::{ImportLine, LongValue, ReadLine};
 use super::summary::Totals;
 use crate::cli_error::CliError;
 use crate::command::kv::patience::{Patience, is_temporary, is_temporary_problem};
@@ -97,7 +98,10 @@ impl ImportLane {
             }
             let line = match read {
                 None => return Ok(batch),
-                Some(Ok(line)) => line,
+                Some(Ok(mut line)) => {
+                    line.waiting = None;
+                    line
+                }
                 Some(Err(refused)) => {
                     let failure = LineFailure::malformed(refused.number, refused.detail);
                     self.fail(&refused.text, &failure)?;
@@ -147,13 +151,28 @@ impl ImportLane {
     }
 
     /// Sends rows; creates the namespace if it is absent.
-    async fn send(&mut self, client: &Client, lines: &[ImportLine]) -> Result<BatchResult, Error> {
+    async fn send(&self, client: &Client, lines: &[ImportLine]) -> Result<BatchResult, Error> {
+        match self.send_once(client, lines).await {
+            Err(error) if error.code() == Some(ErrorCode::NamespaceNotFound) && self.is_created => {
+                self.create().await?;
+                self.send_once(client, lines).await
+            }
+            sent => sent,
+        }
+    }
+
+    /// Sends rows: a batch, or one row with a long value.
+    async fn send_once(&self, client: &Client, lines: &[ImportLine]) -> Result<BatchResult, Error> {
+        if let [line] = lines
+            && let Some(long) = &line.long
+        {
+            return self.put(client, &line.key, long).await;
+        }
         let mut body = Vec::with_capacity(lines.iter().map(|line| line.text.len() + 1).sum());
         for line in lines {
             body.extend_from_slice(&line.text);
             body.push(b'\n');
         }
-        let body = Bytes::from(body);
         let options = BatchOptions {
             is_minimal: true,
             durability: self.durability,
@@ -161,15 +180,7 @@ impl ImportLane {
             ..BatchOptions::default()
         };
         let name = self.namespace.as_str();
-        let mut result = client.batch_write(name, body.clone(), options).await;
-        if let Err(error) = &result
-            && error.code() == Some(ErrorCode::NamespaceNotFound)
-            && self.is_created
-        {
-            self.create().await?;
-            result = client.batch_write(name, body, options).await;
-        }
-        let result = result?;
+        let result = client.batch_write(name, Bytes::from(body), options).await?;
         let is_row = |i: u32| (i as usize) < lines.len();
         if result.end.rows == lines.len() as u64 && result.rows.iter().all(|row| is_row(row.i)) {
             return Ok(result);
@@ -179,6 +190,36 @@ impl ImportLane {
             result.end.rows,
             lines.len()
         )))
+    }
+
+    /// Sends a row whose value is too long for a batch. The answer is that of a batch of one row.
+    async fn put(
+        &self,
+        client: &Client,
+        key: &Key,
+        long: &LongValue,
+    ) -> Result<BatchResult, Error> {
+        let text = |field: &Bytes| String::from_utf8_lossy(field).into_owned();
+        let field = |field: &Bytes| Some(text(field)).filter(|text| !text.is_empty());
+        let (ttl, expires_at) = match long.expiry {
+            Some(Expiry::After(ttl)) => (Some(ttl), None),
+            Some(Expiry::At(at)) => (None, Some(at.as_millis())),
+            None => (None, None),
+        };
+        let options = PutOptions {
+            ttl,
+            expires_at,
+            content_type: field(&long.value.content_type),
+            content_encoding: field(&long.value.content_encoding),
+            durability: self.durability,
+            ..PutOptions::default()
+        };
+        let (partition, sort) = (key.partition.as_bytes(), key.sort.as_bytes());
+        let (name, bytes) = (self.namespace.as_str(), long.value.bytes.clone());
+        client.put(name, partition, sort, bytes, &options).await?;
+        let (rows, end) = (Vec::new(), BatchEnd::default());
+        let end = BatchEnd { rows: 1, ..end };
+        Ok(BatchResult { rows, end })
     }
 
     async fn create(&self) -> Result<(), Error> {

@@ -9,9 +9,12 @@ use bytes::{Bytes, BytesMut};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use tokio::sync::mpsc::Sender;
+use tokio::sync::oneshot;
 use umbo_rows::source::BYTE_ORDER_MARK;
-use umbo_rows::{LINE_LEN_MAX, LineChange, RowReader, RowsError, line};
-use umbo_types::{Key, Namespace};
+use umbo_rows::{
+    Expiry, LINE_LEN_MAX, LineChange, LoadChange, ParsedLine, RowReader, RowsError, line,
+};
+use umbo_types::{Key, Namespace, Value};
 
 use super::end_lines::{EndCheck, StreamPart};
 use super::source::{ImportInput, not_rows};
@@ -23,6 +26,8 @@ const EXCERPT_LEN: usize = 4 << 10;
 const BUFFER_LEN: usize = 256 << 10;
 const INCREMENT: &str =
     "an increment is not imported, because a line may be sent twice: send it with 'umbo kv batch'";
+const LONG_CONDITION: &str =
+    "a row with a large value (more than 1 MiB) is imported without a condition only";
 
 /// A row to send.
 #[derive(Debug)]
@@ -35,6 +40,17 @@ pub(super) struct ImportLine {
     pub(super) key: Key,
     /// Whether the row has a condition.
     pub(super) has_condition: bool,
+    /// A value that is too long for a batch.
+    pub(super) long: Option<LongValue>,
+    /// Dropped when the lane takes the line: only one line with a long value is read ahead.
+    pub(super) waiting: Option<oneshot::Sender<()>>,
+}
+
+/// A value that is sent by itself.
+#[derive(Debug)]
+pub(super) struct LongValue {
+    pub(super) value: Value,
+    pub(super) expiry: Option<Expiry>,
 }
 
 /// A line that is no row.
@@ -144,7 +160,8 @@ impl LineReader {
                 Ok(row) => {
                     line::write(&row, &mut text);
                     let text = text.split().freeze();
-                    self.send(&text.slice_ref(text.trim_ascii()), row.key, false)?;
+                    let text = text.slice_ref(text.trim_ascii());
+                    self.send(&text, row.key, row.change, false)?;
                 }
                 Err(rejected) => self.refuse(rejected.bytes, rejected.reason.to_string())?,
             }
@@ -188,26 +205,51 @@ impl LineReader {
             text.clone()
         };
         match line::parse(&inner, &inner) {
-            Ok(parsed) if matches!(parsed.change, LineChange::Increment { .. }) => {
-                self.refuse(inner, INCREMENT.to_owned())
+            Ok(ParsedLine {
+                key,
+                change: LineChange::Row(change),
+                if_match,
+                if_none_match,
+            }) => {
+                let has_condition = if_match.is_some() || if_none_match.is_some();
+                self.send(&inner, key, change, has_condition)
             }
-            Ok(parsed) => {
-                let has_condition = parsed.if_match.is_some() || parsed.if_none_match.is_some();
-                self.send(&inner, parsed.key, has_condition)
-            }
+            Ok(_) => self.refuse(inner, INCREMENT.to_owned()),
             // The line, not the entry, which would otherwise grow with every attempt.
             Err(error) => self.refuse(inner, error.to_string()),
         }
     }
 
-    fn send(&self, text: &Bytes, key: Key, has_condition: bool) -> Result<(), ReadEnd> {
+    fn send(
+        &self,
+        text: &Bytes,
+        key: Key,
+        change: LoadChange,
+        has_condition: bool,
+    ) -> Result<(), ReadEnd> {
         let (number, text) = (self.number, text.clone());
+        let (waiting, taken) = oneshot::channel();
+        let long = match change {
+            LoadChange::Put { value, .. } if value.is_long() && has_condition => {
+                return self.refuse(text, LONG_CONDITION.to_owned());
+            }
+            LoadChange::Put { value, expiry } if value.is_long() => {
+                Some(LongValue { value, expiry })
+            }
+            _ => None,
+        };
+        let waiting = long.is_some().then_some(waiting);
         self.pass(Ok(ImportLine {
             number,
             text,
             key,
             has_condition,
-        }))
+            long,
+            waiting,
+        }))?;
+        // The other end is only ever dropped, at once for other lines.
+        let _ = taken.blocking_recv();
+        Ok(())
     }
 
     fn refuse(&self, text: Bytes, detail: String) -> Result<(), ReadEnd> {

@@ -1,0 +1,161 @@
+"""Large values in exports, imports and loads: the same bytes and media types come back, and what cannot is named."""
+
+import base64
+import hashlib
+import json
+import random
+import subprocess
+
+import pytest
+
+from bulk import environment, run, start
+from bulk_loads import rollback
+from harness import b64u, binary
+
+MIB = 1 << 20
+EXPIRES_AT = 4_000_000_000_000
+# The longest that any bytes can have in a line of 16 MiB.
+LONGEST = 12 * MIB - 4_096
+
+
+def content(length, seed=1):
+    return random.Random(seed).randbytes(length)
+
+
+def text(length, seed=2):
+    return content(length // 2, seed).hex().encode()
+
+
+VALUES = {
+    ("small", ""): (b"v", {"Content-Type": "text/plain"}),
+    ("a row", ""): (content(MIB), {}),
+    ("first large", "é"): (content(MIB + 1), {"Content-Type": "image/png"}),
+    ("expires", "\n"): (content(3 * MIB), {"Umbo-Expires-At": str(EXPIRES_AT)}),
+    ("text", ""): (b'"\\\n' + text(15 * MIB), {"Content-Type": "text/plain; charset=utf-8"}),
+    ("coded", ""): (content(2 * MIB, 3), {"Content-Type": "a/b", "Content-Encoding": "br"}),
+    ("longest", ""): (content(LONGEST, 4), {}),
+}
+
+
+@pytest.fixture(scope="module")
+def stored(server):
+    """A namespace with large values, and other rows around them."""
+    ns = server.namespace("stored")
+    assert ns.write([{"pk": f"p{n}", "sk": "s", "v": f"{n}"} for n in range(300)]).status == 200
+    for (pk, sk), (value, headers) in VALUES.items():
+        assert ns.client.request("PUT", ns.path(pk, sk), value, headers).status == 201
+    return ns
+
+
+def compare(server, name):
+    """Compares a namespace with what was put, over HTTP."""
+    ns = server.namespace(name)
+    rows = ns.scan_all(keys_only=True)
+    assert len(rows) == 300 + len(VALUES)
+    for (pk, sk), (value, headers) in VALUES.items():
+        got = ns.get(pk, sk, Accept_Encoding="*")
+        assert got.status == 200 and got.body == value, (pk, got.status, len(got.body))
+        for field in ["content-type", "content-encoding"]:
+            expected = {name.lower(): one for name, one in headers.items()}.get(field)
+            assert got.headers.get(field) in (expected, None if expected else "application/octet-stream"), pk
+        if len(value) > MIB:
+            digest = base64.b64encode(hashlib.sha256(value).digest()).decode()
+            assert got.headers["content-digest"] == f"sha-256=:{digest}:"
+    expiries = {row["pk"]: row["expires_at"] for row in rows if "expires_at" in row}
+    assert expiries == {"expires": EXPIRES_AT}
+
+
+def create(server, name):
+    assert server.client().put(f"/admin/v1/namespaces/{name}", b"{}").status == 201
+
+
+@pytest.mark.parametrize("name", ["rows.ndjson", "rows.ndjson.zst", "rows.csv", "rows.parquet"])
+def test_what_is_exported_comes_back(server, stored, folder, name):
+    run(server, "kv", "export", stored.name, "-f", name, folder=folder)
+    copy = "copy-" + name.replace(".", "-")
+    said = run(server, "kv", "import", "--create", copy, name, folder=folder)
+    assert f"{300 + len(VALUES)} rows written, 0 failed" in said, said
+    compare(server, copy)
+
+
+def test_rows_of_a_pipe_come_back(server, stored, folder):
+    with open(folder / "rows.ndjson", "wb") as out:
+        assert start(server, "kv", "export", stored.name, folder=folder, stdout=out).wait(timeout=300) == 0
+    for turn in range(2):
+        with open(folder / "rows.ndjson", "rb") as rows:
+            said = run(server, "kv", "import", "--create", "piped", "-", folder=folder, stdin=rows)
+        assert f"{300 + len(VALUES)} rows written, 0 failed" in said, (turn, said)
+        compare(server, "piped")
+
+
+@pytest.mark.parametrize("mode", ["merge", "replace"])
+@pytest.mark.parametrize("order", ["ascending", "shuffled"])
+def test_loads_of_each_mode_have_them(server, stored, folder, mode, order):
+    run(server, "kv", "export", stored.name, "-f", "all.ndjson", folder=folder)
+    *lines, _ = (folder / "all.ndjson").read_text(encoding="utf-8").splitlines()
+    rows = [{name: field for name, field in json.loads(line).items() if name != "version"} for line in lines]
+    rows.sort(key=lambda row: (row["pk"].encode(), row["sk"].encode()))
+    if order == "shuffled":
+        random.Random(7).shuffle(rows)
+    (folder / "rows.ndjson").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    name = f"{mode}-{order}"
+    create(server, name)
+    more = ["--activate"] if mode == "replace" else []
+    arguments = ["load", "push", name, "rows.ndjson", "--mode", mode, *more, "--part-mib", "4", "--wait"]
+    run(server, *arguments, folder=folder)
+    compare(server, name)
+    if mode == "replace":
+        # The version before has none of them, and they are there again after it.
+        for _ in range(2):
+            assert rollback(server.namespace(name)).status == 200
+        compare(server, name)
+
+
+def test_a_merge_replaces_no_newer_large_value(server, folder):
+    ns = server.namespace("newer")
+    assert ns.put("p", "s", content(2 * MIB)).status == 201
+    (folder / "rows.ndjson").write_text(json.dumps({"pk": "p", "sk": "s", "v64": b64u(content(3 * MIB))}) + "\n")
+    run(server, "load", "push", ns.name, "rows.ndjson", "--as-of", "2020-01-01T00:00:00Z", "--wait", folder=folder)
+    assert ns.get("p", "s").body == content(2 * MIB)
+
+
+def test_longer_ones_are_named_and_the_others_are_exported(server, folder):
+    ns = server.namespace("longer")
+    for key, value in {"a": b"v", "b": content(20 * MIB), "c": content(2 * MIB), "d": text(17 * MIB)}.items():
+        assert ns.put(key, "s", value).status in (201, 204)
+    said = run(server, "kv", "export", ns.name, "-f", "rows.ndjson", folder=folder, code=7)
+    assert "2 rows with large values left out" in said, said
+    for key in "bd":
+        assert f'row {{"pk":"{key}","sk":"s"}} is left out: its line is longer than 16 MiB' in said, said
+    *rows, end = [json.loads(line) for line in (folder / "rows.ndjson").read_text().splitlines()]
+    assert {row["pk"] for row in rows} == {"a", "c"} and end["end"]["rows"] == 2
+    said = run(server, "kv", "export", ns.name, "-f", "few.ndjson", "--without-large", folder=folder)
+    assert "3 rows with large values left out" in said, said
+    # They are copied as it says.
+    run(server, "kv", "get", ns.name, "b", "s", "--file", "value", folder=folder)
+    assert (folder / "value").read_bytes() == content(20 * MIB)
+    run(server, "kv", "put", ns.name, "copy", "--file", "value", folder=folder)
+    assert ns.get("copy").body == content(20 * MIB)
+
+
+def test_rows_that_no_line_has_are_rejected_with_line_and_reason(server, folder):
+    condition = {"pk": "c", "v": "y" * (2 * MIB), "if_none_match": "*"}
+    rows = [{"pk": "a", "v": "1"}, {"pk": "b", "v": "x" * (17 * MIB)}, condition]
+    (folder / "rows.ndjson").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    said = run(server, "kv", "import", "--create", "rejected", "rows.ndjson", folder=folder, code=7)
+    assert "1 row written, 2 failed" in said, said
+    with open(folder / "rows.ndjson", "rb") as source:
+        said = run(server, "kv", "import", "rejected", "-", folder=folder, stdin=source, code=7)
+    assert "1 row written, 2 failed" in said, said
+    failed = [json.loads(line)["failed"] for line in (folder / "stdin.failed.ndjson").read_text().splitlines()]
+    assert [one["line"] for one in failed] == [2, 3]
+    assert "longer than 16 MiB" in failed[0]["detail"] and "without a condition" in failed[1]["detail"]
+
+
+def test_the_command_line_prints_the_bytes_that_http_has(server, stored, folder):
+    for pk, sk in VALUES:
+        if sk == "\n":
+            continue
+        command = [binary(), "kv", "get", stored.name, pk, *([sk] if sk else [])]
+        got = subprocess.run(command, env=environment(server), cwd=folder, capture_output=True, check=True, timeout=300)
+        assert got.stdout == stored.get(pk, sk, Accept_Encoding="*").body == VALUES[pk, sk][0]
