@@ -9,7 +9,7 @@ import subprocess
 import pytest
 
 from bulk import environment, run, start
-from bulk_loads import rollback
+from bulk_loads import Load, lines, rollback
 from harness import b64u, binary
 
 MIB = 1 << 20
@@ -159,3 +159,21 @@ def test_the_command_line_prints_the_bytes_that_http_has(server, stored, folder)
         command = [binary(), "kv", "get", stored.name, pk, *([sk] if sk else [])]
         got = subprocess.run(command, env=environment(server), cwd=folder, capture_output=True, check=True, timeout=300)
         assert got.stdout == stored.get(pk, sk, Accept_Encoding="*").body == VALUES[pk, sk][0]
+
+
+def test_a_large_value_in_a_load_is_stored_once_under_a_quota(new_server):
+    """The row comes when its bytes have used up what the quota allows at once: they are not stored again for it."""
+    server = new_server().start()
+    ns = server.namespace("paced")
+    value = text(3 * MIB)
+    load = Load.create(ns.client, "paced")
+    assert load.put(0, lines([{"pk": "large", "v": value.decode()}, {"pk": "other", "v": "x"}])).status == 201
+    policy = {"name": "slow", "match": {"namespace": "paced", "operations": ["batch-write"]}, "per": ["namespace"]}
+    policy |= {"unit": "write-bytes", "rate": 1_000_000, "burst": 500_000}
+    assert server.client().put("/admin/v1/quotas/slow", json.dumps(policy)).status == 201
+    load.seal(1)
+    info = load.wait_for("live")
+    assert (info["rows_applied"], info["rows_rejected"]) == (2, 0)
+    assert ns.get("large").body == value
+    spent = sum(row["write_bytes"] for row in ns.client.get("/v1/ns/paced/usage").json()["rows"])
+    assert spent < 3 * len(value), "the part, and the value once"

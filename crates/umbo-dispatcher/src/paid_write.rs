@@ -27,7 +27,7 @@ use crate::store_call::StoreCall;
 const RETRY_WAIT: Duration = Duration::from_millis(200);
 
 /// Rows of one shard to write, each alone.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct PaidRows {
     /// The dataset, or a namespace without a name.
     pub(crate) namespace: NamespaceId,
@@ -205,6 +205,32 @@ fn call_of(charge: &Charge, shard: ShardId) -> StoreCall {
         attributes: charge.attributes_for_shards(),
         is_continued: false,
         traceparent: None,
+    }
+}
+
+/// Writes rows. A refusal for now is repeated as long as `patience` allows.
+pub(crate) async fn paid_write_within(
+    dispatcher: &Arc<Dispatcher>,
+    payer: &Identified,
+    rows: PaidRows,
+    patience: Duration,
+) -> Result<PaidWrite, RequestError> {
+    // Most rows have no other use afterwards.
+    if patience.is_zero() {
+        return paid_write(dispatcher, payer.for_write(dispatcher), rows).await;
+    }
+    let begun = dispatcher.clock.monotonic();
+    loop {
+        let written = paid_write(dispatcher, payer.for_write(dispatcher), rows.clone()).await;
+        let taken = dispatcher
+            .clock
+            .monotonic()
+            .saturating_duration_since(begun);
+        let wait = written.as_ref().err().and_then(wait_of);
+        match wait.filter(|wait| *wait < patience.saturating_sub(taken)) {
+            Some(wait) => sleep(wait).await,
+            None => return written,
+        }
     }
 }
 

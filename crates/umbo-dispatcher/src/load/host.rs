@@ -20,7 +20,7 @@ use super::long_values::store_long_values;
 use super::own_rows::OwnRows;
 use crate::dispatcher::Dispatcher;
 use crate::low_priority::LowPriority;
-use crate::paid_write::{PaidRows, paid_write, wait_of};
+use crate::paid_write::{PaidRows, paid_write_within, wait_of};
 use crate::phase::identify::{Context, Identified};
 use crate::phase::read_through;
 
@@ -194,17 +194,15 @@ impl LoadHost for RunnerHost {
     ) -> Result<WriteAnswers, HostError> {
         let payer = self.payer(load)?;
         let namespace = load.rows_id(payer.namespace.dataset);
-        store_long_values(&self.dispatcher, &payer, namespace, &mut mutations)
-            .await
-            .map_err(|error| host_error(&error))?;
-        let payer = payer.for_write(&self.dispatcher);
+        let patience = store_long_values(&self.dispatcher, &payer, namespace, &mut mutations).await;
+        let patience = patience.map_err(|error| host_error(&error))?;
         let rows = PaidRows {
             namespace,
             shard,
             mutations,
             run,
         };
-        let written = paid_write(&self.dispatcher, payer, rows).await;
+        let written = paid_write_within(&self.dispatcher, &payer, rows, patience).await;
         written
             .map(|written| written.answers)
             .map_err(|error| host_error(&error))

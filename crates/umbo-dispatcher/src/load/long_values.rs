@@ -23,13 +23,15 @@ const CHUNKS_TOGETHER: usize = 2;
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Puts references in the place of values that are too long for a row. The rows are in `dataset`, all in one
-/// shard.
+/// shard. Returns how long the write of the rows is to wait for quotas or for the shard: if it was refused at once, the
+/// values would be stored, and charged, again.
 pub(super) async fn store_long_values(
     dispatcher: &Arc<Dispatcher>,
     payer: &Identified,
     dataset: NamespaceId,
     mutations: &mut [Mutation],
-) -> Result<(), RequestError> {
+) -> Result<Duration, RequestError> {
+    let mut patience = Duration::ZERO;
     for Mutation { key, change, .. } in mutations {
         let Change::Put { value, .. } = change else {
             continue;
@@ -57,6 +59,7 @@ pub(super) async fn store_long_values(
             sha256: ContentDigest::of(&value.bytes).0,
         };
         *value = std::mem::take(value).of_large(&large);
+        patience = PATIENCE;
     }
-    Ok(())
+    Ok(patience)
 }

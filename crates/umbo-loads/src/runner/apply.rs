@@ -20,7 +20,7 @@ use super::work::{continues, wait};
 use crate::host::{Host, HostError, WriteAnswers};
 use crate::journal::{Journal, Stop};
 use crate::layout::{PartProgress, RunRecord};
-use crate::limits::REJECTS_MAX;
+use crate::limits::{BEAT, REJECTS_MAX};
 use crate::record::LoadRecord;
 
 /// How often progress is written while rows are applied: each time is a commit. Often, as what is applied of the parts
@@ -241,6 +241,12 @@ fn judge(
                 Err(error) => {
                     let error = match error {
                         WriteError::Store(error) => error.into(),
+                        // Its shard has given up the bytes of a large value, which are stored again with the row.
+                        WriteError::UploadGone => HostError::Wait {
+                            after: BEAT,
+                            reason: "the bytes of a large value came long before its row"
+                                .to_owned(),
+                        },
                         other => HostError::Never(other.to_string()),
                     };
                     // What can never be done is told before what has to wait.
