@@ -13,8 +13,8 @@ use crate::dispatcher::Dispatcher;
 /// Most loads that are listed together: each costs a read of the store.
 const LOADS_LISTED_MAX: usize = 256;
 
-/// Lists the loads of all namespaces, at most [`LOADS_LISTED_MAX`] of them: those that have not ended, then those that
-/// ended last. The queues of the shards count the reads for `caller`, the hash of a caller.
+/// Lists the loads of all namespaces, at most 256 of them: the open ones, then the latest of the ended
+/// ones. The queues of the shards count the reads for `caller`, the hash of a caller.
 pub async fn list_loads(dispatcher: &Arc<Dispatcher>, caller: u64) -> LoadList {
     let mut loads = dispatcher.control.loads.all();
     loads.sort_by_key(|(_, load)| (load.ended_at.is_some(), Reverse(load.ended_at)));
