@@ -165,7 +165,8 @@ def test_a_large_value_in_a_load_is_stored_once_under_a_quota(new_server):
     """The row comes when its bytes have used up what the quota allows at once: they are not stored again for it."""
     server = new_server().start()
     ns = server.namespace("paced")
-    value = text(3 * MIB)
+    # Twelve whole chunks, of which two are written together.
+    value = text(12 * 252 * 1_024)
     load = Load.create(ns.client, "paced")
     assert load.put(0, lines([{"pk": "large", "v": value.decode()}, {"pk": "other", "v": "x"}])).status == 201
     policy = {"name": "slow", "match": {"namespace": "paced", "operations": ["batch-write"]}, "per": ["namespace"]}
