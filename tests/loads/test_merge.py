@@ -390,6 +390,9 @@ def test_requests_about_loads_are_charged_and_refused_like_others(server, ns):
         assert load.put(number, lines([{"pk": f"p{number}", "v": "x"}])).status == 201
     many = price(ns.client.get(load.base))
     assert many > few + 10, "a report is paid for by its rows and bytes"
+    missing = load.post("seal", {"parts": 201})
+    missing.problem(409, "parts-missing")
+    assert price(missing, 409) > few + 10, "a refused seal has read the list of parts"
     assert price(ns.client.get(f"/v1/ns/{ns.name}/loads")) > 0
     spent = {row["operation"]: row["ru"] for row in ns.client.get(f"/v1/ns/{ns.name}/usage").json()["rows"]}
     assert spent["range"] >= few + many and spent["batch-write"] >= sum(changes), spent
@@ -400,7 +403,7 @@ def test_requests_about_loads_are_charged_and_refused_like_others(server, ns):
         wait_until(lambda: refused(ns.client.get(load.base)), "a report is refused")
         assert refused(ns.client.post(f"/v1/ns/{ns.name}/loads", {"mode": "merge"}))
         assert refused(load.post("pause"))
-        assert load.post("abort").json()["state"] == "aborted", "whoever has used its quota up may end its loads"
+        assert load.post("abort").json()["state"] == "aborted", "a caller without quota can end its loads"
     finally:
         assert server.client().delete("/admin/v1/quotas/none").status == 200
 

@@ -91,7 +91,7 @@ where
         } else {
             loads::decode(route.rest(), &head.method, &head.uri, &head.headers)?
         };
-        // Whoever has used its quota up may still end its loads.
+        // A caller without quota can still end its loads.
         if !matches!(ask, LoadAsk::Abort { .. }) {
             log.phase(Phase::Admit);
             charge.price_as(ask.priced_as());
@@ -111,6 +111,8 @@ where
         let work = request.tally.work();
         if answered.is_ok() {
             charge.settle(&work);
+        } else {
+            charge.progress(&work);
         }
         answered
     };

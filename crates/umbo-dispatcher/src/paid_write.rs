@@ -219,19 +219,12 @@ pub(crate) async fn paid_write_within(
     if patience.is_zero() {
         return paid_write(dispatcher, payer.for_write(dispatcher), rows).await;
     }
-    let begun = dispatcher.clock.monotonic();
-    loop {
-        let written = paid_write(dispatcher, payer.for_write(dispatcher), rows.clone()).await;
-        let taken = dispatcher
-            .clock
-            .monotonic()
-            .saturating_duration_since(begun);
-        let wait = written.as_ref().err().and_then(wait_of);
-        match wait.filter(|wait| *wait < patience.saturating_sub(taken)) {
-            Some(wait) => sleep(wait).await,
-            None => return written,
-        }
-    }
+    let rows = &rows;
+    let write = || async move {
+        let payer = payer.for_write(dispatcher);
+        paid_write(dispatcher, payer, rows.clone()).await
+    };
+    patiently(dispatcher, patience, write).await
 }
 
 /// Writes mutations that are all of one shard, and may be repeated. What is refused for now is tried again as long as
@@ -243,32 +236,43 @@ pub(crate) async fn patient_write(
     mutations: &[Mutation],
     patience: Duration,
 ) -> Result<RequestUnits, RequestError> {
-    let clock = &dispatcher.clock;
     let Some(first) = mutations.first() else {
         return Ok(RequestUnits::ZERO);
     };
     let shard = dispatcher.shard_map.locate(namespace, &first.key.partition);
-    let begun = clock.monotonic();
-    loop {
-        let payer = payer.for_write(dispatcher);
+    let write = || async move {
         let rows = PaidRows {
             namespace,
             shard,
             mutations: mutations.to_vec(),
             run: None,
         };
-        let written = paid_write(dispatcher, payer, rows).await;
-        let failure = match written {
-            Ok(written) => match written.answers.into_iter().find_map(Result::err) {
-                None => return Ok(written.charged),
-                Some(error) => RequestError::from(error),
-            },
-            Err(error) => error,
-        };
+        let written = paid_write(dispatcher, payer.for_write(dispatcher), rows).await?;
+        match written.answers.into_iter().find_map(Result::err) {
+            None => Ok(written.charged),
+            Some(error) => Err(error.into()),
+        }
+    };
+    patiently(dispatcher, patience, write).await
+}
+
+/// Repeats a write that is refused for now as long as `patience` allows.
+async fn patiently<T, F>(
+    dispatcher: &Dispatcher,
+    patience: Duration,
+    write: impl Fn() -> F,
+) -> Result<T, RequestError>
+where
+    F: Future<Output = Result<T, RequestError>>,
+{
+    let clock = &dispatcher.clock;
+    let begun = clock.monotonic();
+    loop {
+        let written = write().await;
         let left = patience.saturating_sub(clock.monotonic().saturating_duration_since(begun));
-        match wait_of(&failure) {
+        match written.as_ref().err().and_then(wait_of) {
             Some(wait) if wait < left => sleep(wait).await,
-            _ => return Err(failure),
+            _ => return written,
         }
     }
 }
