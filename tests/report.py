@@ -1,6 +1,6 @@
 """Counts what tests/run ran, holds each count to its floor, and prints the closing line.
 
-Reads the notes that tests/run left in a folder: checks.tsv, executables.json, cargo-test.log, and of the process tests
+Reads the notes that tests/run left in a folder: checks.tsv, check-NAME.log, executables.json, cargo-test.log, and of the process tests
 of each kind the reports of the first look (KIND.xml) and of the second one (KIND-again.xml), each where it exists. A
 component that ran fewer tests than its floor has failed, so that a test that silently stops running is noticed. Tests
 that are marked as run against a real component of others, and those of a crate that embeds one, count for
@@ -25,6 +25,8 @@ EMBEDDED = {"umbo-store-redb": "redb"}
 KINDS = {"processes": "pytest", "clustered": "pytest-clustered"}
 # More of them are no accident.
 FLAKY_MAX = 3
+# Lines of a failed check that are printed once more in the report, where they are found.
+FAILED_LINES = 40
 
 
 class Count:
@@ -122,7 +124,9 @@ def main(folder, floors_file, flaky_file):
         name, result = line.split("\t")
         setattr(counts["checks"], result, getattr(counts["checks"], result) + 1)
         if result != "passed":
-            print(f"FAILED: {name}")
+            print(f"FAILED: {name}, which ended with")
+            for end in lines(folder / f"check-{name}.log")[-FAILED_LINES:]:
+                print(f"  {end}")
     count_rust(folder, counts)
     flaky = [name for kind in KINDS for name in count_python(folder, kind, counts)]
 
