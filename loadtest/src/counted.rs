@@ -14,6 +14,7 @@ use axum::body::{Body, Bytes};
 use axum::http::Request;
 use clap::{Args, ValueEnum};
 use umbo_admin::Service;
+use umbo_bulk::Bulk;
 use umbo_dispatcher::overload::OverloadSettings;
 use umbo_hotkey::{KeySeed, ShieldSettings};
 use umbo_overload::{LimitSettings, QueueSettings};
@@ -127,7 +128,9 @@ impl Arguments {
             (false, true) => OpenStore::remote(clock).await?,
             (false, false) => OpenStore::embedded(clock)?,
         };
-        let service = Arc::new(Service::data(&self.model(&store, clock).pod().await?));
+        let service = Arc::new(Service::data(&Bulk::new(
+            &self.model(&store, clock).pod().await?,
+        )));
         put(&service, "/admin/v1/namespaces/n", "", 201).await?;
         if !self.kind.is_shed() {
             let value = "v".repeat(VALUE_LEN);

@@ -16,6 +16,7 @@ use tokio::time::{MissedTickBehavior, sleep_until};
 use tokio_util::sync::CancellationToken;
 use umbo_admin::Service;
 use umbo_api::ErrorCode;
+use umbo_bulk::Bulk;
 use umbo_control::auth::TokenRegistry;
 use umbo_control::policies::FilePolicies;
 use umbo_dispatcher::overload::OverloadSettings;
@@ -160,7 +161,10 @@ impl Arguments {
             header_timeout: FOR_EVER,
             ..EdgeLimits::default()
         };
-        let (service, stop) = (Arc::new(Service::data(&pod)), CancellationToken::new());
+        let (service, stop) = (
+            Arc::new(Service::data(&Bulk::new(&pod))),
+            CancellationToken::new(),
+        );
         umbo_edge::serve(listener, None, service, limits, stop, Arc::new(Unobserved)).await;
         Ok(())
     }

@@ -33,6 +33,7 @@ use umbo_api::admin::{
     CreatedToken, NamespaceChange, NamespaceInfo, NamespaceList, NamespaceRemoval, NamespaceSpec,
     NewToken, TokenList,
 };
+use umbo_bulk::Bulk;
 use umbo_control::events::Origin;
 use umbo_control::namespaces::version;
 use umbo_dispatcher::Dispatcher;
@@ -441,13 +442,13 @@ pub(crate) async fn revoke_token(
 
 /// The scrape of `/metrics`, on both ports, to who may see all of it.
 pub(crate) async fn show_metrics(
-    State(dispatcher): DispatcherState,
+    State(bulk): State<Arc<Bulk>>,
     RawQuery(query): RawQuery,
     headers: HeaderMap,
 ) -> Result<([(HeaderName, HeaderValue); 1], String), AdminError> {
-    full_observer(&dispatcher, &headers)?;
+    full_observer(bulk.dispatcher(), &headers)?;
     Query::read(query.as_deref(), "")?;
-    let text = scrape::render(&dispatcher).await?;
+    let text = scrape::render(&bulk).await?;
     let content_type = HeaderValue::from_static(counters::CONTENT_TYPE);
     Ok(([(CONTENT_TYPE, content_type)], text))
 }

@@ -4,6 +4,7 @@ use std::path::Path;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
+use umbo_bulk::Bulk;
 use umbo_dispatcher::Dispatcher;
 use umbo_observe::{CallerCounts, SeriesKey, names as series};
 use umbo_quota::{OTHERS, Tally};
@@ -15,7 +16,7 @@ use crate::scrape;
 /// Records the history and the happenings of a dispatcher.
 #[derive(Debug)]
 pub struct DispatcherObserver {
-    dispatcher: Arc<Dispatcher>,
+    bulk: Arc<Bulk>,
     recorder: Recorder,
     happenings: Happenings,
 }
@@ -23,7 +24,8 @@ pub struct DispatcherObserver {
 impl DispatcherObserver {
     /// Makes the observer of a dispatcher; there should be one. History and happenings are kept in the files of a
     /// folder, or in memory only.
-    pub fn new(dispatcher: &Arc<Dispatcher>, folder: Option<&Path>) -> Self {
+    pub fn new(bulk: &Arc<Bulk>, folder: Option<&Path>) -> Self {
+        let dispatcher = bulk.dispatcher();
         let recorder = folder.map_or_else(Recorder::new, |folder| {
             let now = dispatcher.clock.wall();
             let (recorder, events) = Recorder::open(folder, now, &dispatcher.history);
@@ -31,7 +33,7 @@ impl DispatcherObserver {
             recorder
         });
         Self {
-            dispatcher: Arc::clone(dispatcher),
+            bulk: Arc::clone(bulk),
             recorder,
             happenings: Happenings::default(),
         }
@@ -39,12 +41,12 @@ impl DispatcherObserver {
 
     /// Returns for how long to wait before the next sample.
     pub fn wait(&self) -> Duration {
-        Recorder::wait(self.dispatcher.clock.wall())
+        Recorder::wait(self.bulk.dispatcher().clock.wall())
     }
 
     /// Takes the sample of the second that has ended.
     pub fn sample(&mut self) {
-        let dispatcher = &self.dispatcher;
+        let dispatcher = self.bulk.dispatcher();
         self.happenings.look(dispatcher);
         dispatcher
             .busy
@@ -52,7 +54,7 @@ impl DispatcherObserver {
         self.recorder.record(
             &dispatcher.history,
             (dispatcher.clock.monotonic(), dispatcher.clock.wall()),
-            |visitor| scrape::visit(dispatcher, visitor),
+            |visitor| scrape::visit(&self.bulk, visitor),
             |elapsed| callers(dispatcher, elapsed),
             || dispatcher.control.events.happenings_since(0),
         );
@@ -60,8 +62,9 @@ impl DispatcherObserver {
 
     /// Writes to the files what is not in them yet. To be called when the server stops.
     pub fn end(&mut self) {
-        let happenings = self.dispatcher.control.events.happenings_since(0);
-        self.recorder.end(&self.dispatcher.history, &happenings);
+        let dispatcher = self.bulk.dispatcher();
+        let happenings = dispatcher.control.events.happenings_since(0);
+        self.recorder.end(&dispatcher.history, &happenings);
     }
 }
 

@@ -3,13 +3,14 @@
 use std::sync::Arc;
 
 use axum::Router;
-use axum::extract::State;
+use axum::extract::{FromRef, State};
 use axum::http::header::{CONTENT_TYPE, LINK, VARY};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{delete, get, post, put};
 use http::{HeaderMap, StatusCode};
 use umbo_api::ErrorCode;
 use umbo_api::admin::{Health, ServiceInfo};
+use umbo_bulk::Bulk;
 use umbo_dispatcher::Dispatcher;
 use umbo_http::{RequestError, openapi};
 use umbo_store::{NodeStatus, ShardState, ShardStatus};
@@ -23,19 +24,35 @@ use crate::admin_error::AdminError;
 use crate::page;
 use crate::scrape;
 
+/// What the handlers share: both planes of the process.
+#[derive(Debug, Clone)]
+struct Planes(Arc<Bulk>);
+
+impl FromRef<Planes> for Arc<Bulk> {
+    fn from_ref(planes: &Planes) -> Self {
+        Self::clone(&planes.0)
+    }
+}
+
+impl FromRef<Planes> for Arc<Dispatcher> {
+    fn from_ref(planes: &Planes) -> Self {
+        Self::clone(planes.0.dispatcher())
+    }
+}
+
 /// Routes of the data port, without the data plane itself.
-pub(crate) fn data(dispatcher: &Arc<Dispatcher>) -> Router {
-    common().with_state(Arc::clone(dispatcher))
+pub(crate) fn data(bulk: &Arc<Bulk>) -> Router {
+    common().with_state(Planes(Arc::clone(bulk)))
 }
 
 /// Routes of the admin port.
-pub(crate) fn admin(dispatcher: &Arc<Dispatcher>) -> Router {
+pub(crate) fn admin(bulk: &Arc<Bulk>) -> Router {
     common()
         .route("/metrics", get(metrics))
-        .with_state(Arc::clone(dispatcher))
+        .with_state(Planes(Arc::clone(bulk)))
 }
 
-fn common() -> Router<Arc<Dispatcher>> {
+fn common() -> Router<Planes> {
     Router::new()
         .route("/", get(root))
         .route("/page", get(page::show))
@@ -218,10 +235,8 @@ async fn explain(PathText(code): PathText) -> Result<String, AdminError> {
     ))
 }
 
-async fn metrics(
-    State(dispatcher): State<Arc<Dispatcher>>,
-) -> Result<impl IntoResponse, AdminError> {
-    let text = scrape::render(&dispatcher).await?;
+async fn metrics(State(bulk): State<Arc<Bulk>>) -> Result<impl IntoResponse, AdminError> {
+    let text = scrape::render(&bulk).await?;
     Ok(([(CONTENT_TYPE, counters::CONTENT_TYPE)], text))
 }
 

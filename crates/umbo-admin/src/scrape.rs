@@ -5,8 +5,8 @@
 
 use std::sync::{Arc, PoisonError};
 
+use umbo_bulk::Bulk;
 use umbo_control::RecordsReport;
-use umbo_dispatcher::{Dispatcher, loads_by_state, stuck_loads};
 use umbo_http::RequestError;
 use umbo_store::{DiskSpace, NodeStatus, RemoteStats, ShardState, ShardStatus};
 use umbo_telemetry::metrics::{
@@ -18,23 +18,24 @@ use umbo_types::ShardId;
 use crate::quota_gauges::QuotaSample;
 use crate::{hot_report, overload_gauges};
 
-/// Renders the metrics of a dispatcher.
-pub(crate) async fn render(dispatcher: &Arc<Dispatcher>) -> Result<String, RequestError> {
-    let worker = Arc::clone(dispatcher);
+/// Renders the metrics of a process.
+pub(crate) async fn render(bulk: &Arc<Bulk>) -> Result<String, RequestError> {
+    let worker = Arc::clone(bulk);
     // Many callers take their time to add up: not on a thread that serves requests.
     let text = tokio::task::spawn_blocking(move || render_now(&worker));
     text.await
         .map_err(|error| RequestError::Internal(error.to_string()))
 }
 
-fn render_now(dispatcher: &Dispatcher) -> String {
+fn render_now(bulk: &Bulk) -> String {
     let mut text = MetricsText::new();
-    visit(dispatcher, &mut text);
+    visit(bulk, &mut text);
     text.into_text()
 }
 
-/// Shows the metrics of a dispatcher to a visitor.
-pub fn visit(dispatcher: &Dispatcher, visitor: &mut dyn MetricVisitor) {
+/// Shows the metrics of a process to a visitor.
+pub fn visit(bulk: &Bulk, visitor: &mut dyn MetricVisitor) {
+    let dispatcher = bulk.dispatcher();
     let now = dispatcher.clock.monotonic();
     let top = dispatcher.top_callers.lock();
     let top = top.unwrap_or_else(PoisonError::into_inner);
@@ -49,7 +50,7 @@ pub fn visit(dispatcher: &Dispatcher, visitor: &mut dyn MetricVisitor) {
     let (nodes, counted) = (dispatcher.store.nodes(), dispatcher.store.remote_stats());
     let nodes: Vec<_> = nodes.iter().map(node).collect();
     let remote = counted.map(|counted| way_to(&nodes, &counted));
-    let loads = loads_by_state(dispatcher).into_iter();
+    let loads = bulk.count_by_state().into_iter();
     let scrape = Scrape {
         version: env!("CARGO_PKG_VERSION"),
         records,
@@ -57,7 +58,7 @@ pub fn visit(dispatcher: &Dispatcher, visitor: &mut dyn MetricVisitor) {
             by_state: loads
                 .map(|(state, count)| (state.as_str(), count))
                 .collect(),
-            stuck: stuck_loads(dispatcher),
+            stuck: bulk.stuck(),
         },
         shards: &shards,
         answer_bytes: dispatcher.answer_memory.held_bytes(),

@@ -20,6 +20,7 @@ use hyper::body::Incoming;
 use tokio::sync::Semaphore;
 use tower::ServiceExt as _;
 use umbo_api::fleet::ProcessInfo;
+use umbo_bulk::{Bulk, BulkRoute};
 use umbo_dispatcher::{Dispatcher, LongPoll, RoutedRequest, request};
 use umbo_edge::body::ReplyBody;
 use umbo_edge::bounds::COMPRESSIONS_MAX;
@@ -41,6 +42,7 @@ const COMPRESSED_LEN_MIN: u64 = 1 << 10;
 #[derive(Debug, Clone)]
 pub struct Service {
     dispatcher: Arc<Dispatcher>,
+    bulk: Arc<Bulk>,
     router: Router,
     /// The dispatchers that operators see through this one.
     fleet: Arc<FleetView>,
@@ -55,13 +57,22 @@ pub struct Service {
 
 impl Service {
     /// Makes the service of the data port: data plane, admin API, health and the document.
-    pub fn data(dispatcher: &Arc<Dispatcher>) -> Self {
-        let router = crate::router::data(dispatcher);
+    pub fn data(bulk: &Arc<Bulk>) -> Self {
+        Self::of(bulk, crate::router::data(bulk), true)
+    }
+
+    /// Makes the service of the admin port: admin API, health and metrics.
+    pub fn admin(bulk: &Arc<Bulk>) -> Self {
+        Self::of(bulk, crate::router::admin(bulk), false)
+    }
+
+    fn of(bulk: &Arc<Bulk>, router: Router, has_data_plane: bool) -> Self {
         Self {
-            dispatcher: Arc::clone(dispatcher),
+            dispatcher: Arc::clone(bulk.dispatcher()),
+            bulk: Arc::clone(bulk),
             router,
-            fleet: Self::join_fleet(dispatcher, None, ProcessInfo::default()),
-            has_data_plane: true,
+            fleet: Self::join_fleet(bulk, None, ProcessInfo::default()),
+            has_data_plane,
             cors: None,
             hosts: Arc::default(),
             compressions: Arc::new(Semaphore::new(COMPRESSIONS_MAX)),
@@ -78,11 +89,12 @@ impl Service {
     /// Returns the view of the fleet of a dispatcher, which joins it; a server with its store in this process has
     /// none. `about` is what others are told of it.
     pub fn join_fleet(
-        dispatcher: &Arc<Dispatcher>,
+        bulk: &Arc<Bulk>,
         fleet: Option<Arc<dyn Fleet>>,
         about: ProcessInfo,
     ) -> Arc<FleetView> {
-        FleetView::new(dispatcher, fleet, about, crate::router::admin(dispatcher))
+        let routes = crate::router::admin(bulk);
+        FleetView::new(bulk.dispatcher(), fleet, about, routes)
     }
 
     /// Allows pages of other origins to use the data plane.
@@ -97,20 +109,6 @@ impl Service {
     pub fn with_hosts(mut self, hosts: &Arc<HostNames>) -> Self {
         self.hosts = Arc::clone(hosts);
         self
-    }
-
-    /// Makes the service of the admin port: admin API, health and metrics.
-    pub fn admin(dispatcher: &Arc<Dispatcher>) -> Self {
-        let router = crate::router::admin(dispatcher);
-        Self {
-            dispatcher: Arc::clone(dispatcher),
-            router,
-            fleet: Self::join_fleet(dispatcher, None, ProcessInfo::default()),
-            has_data_plane: false,
-            cors: None,
-            hosts: Arc::default(),
-            compressions: Arc::new(Semaphore::new(COMPRESSIONS_MAX)),
-        }
     }
 
     /// Answers a request that came by a connection of its own.
@@ -209,6 +207,38 @@ impl Service {
             Some(Err(failure)) => {
                 Box::pin(self.turn_away(head, body, answers, started, &failure)).await
             }
+            None => Box::pin(self.answer_other(head, body, answers, started)).await,
+        }
+    }
+
+    /// Answers a request that is for no row: one of the plane of bulk uploads, or of operators.
+    async fn answer_other<B>(
+        &self,
+        head: &Parts,
+        mut body: B,
+        answers: Arc<ConnectionAnswers>,
+        started: Instant,
+    ) -> Response<ReplyBody>
+    where
+        B: Body<Data = Bytes> + Send + Unpin + 'static,
+        B::Error: std::error::Error + Send + Sync + 'static,
+    {
+        let route: Option<Result<BulkRoute<'_>, _>> = if self.has_data_plane {
+            umbo_bulk::route(&head.method, head.uri.path())
+        } else {
+            None
+        };
+        match route {
+            Some(Ok(route)) => {
+                let serving = self.bulk.serve(route, head, &mut body, answers, started);
+                let mut response = serving.await;
+                self.compress(head, &mut response);
+                if !body.is_end_stream() {
+                    drain_request_body(head, Some(body), &mut response).await;
+                }
+                response
+            }
+            Some(Err(failure)) => self.turn_away(head, body, answers, started, &failure).await,
             None => {
                 let (lent, mut back) = Lent::new(body);
                 let request = Request::from_parts(head.clone(), axum::body::Body::new(lent));

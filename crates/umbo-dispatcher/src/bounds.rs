@@ -7,18 +7,12 @@ use umbo_types::limits;
 
 /// Bytes of a large value that gather until it is known to be one: one more than any other value has.
 pub const GATHERED_LEN: usize = limits::VALUE_LEN_MAX + 1;
-/// Pieces of a part that are written together.
-pub const PIECES_MAX: usize = 4;
-/// Writes of a part that are under way at a time.
-pub const WRITES_MAX: usize = 3;
 /// Longest body of a multi-get: 1,000 of the longest keys, as base64url in JSON.
 pub const MULTI_GET_BODY_LEN_MAX: usize = 5 << 20;
 /// Longest body of an explanation: a row with a value of usual length.
 pub const EXPLAIN_BODY_LEN_MAX: usize = 1 << 20;
 /// Longest body that begins a scan.
 pub const SCAN_BODY_LEN_MAX: usize = 16 << 10;
-/// Longest body that says something about a load: a few numbers and names of columns.
-pub const LOAD_BODY_LEN_MAX: usize = 4 << 10;
 /// Longest body of the admin API but of a policy: settings are small.
 pub const ADMIN_BODY_LEN_MAX: usize = 64 << 10;
 /// Longest body with a policy, whose lists of callers may be long.

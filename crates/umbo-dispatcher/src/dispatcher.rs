@@ -26,8 +26,6 @@ use umbo_telemetry::trace::Tracer;
 use umbo_types::{Clock, Operation, RequestUnits, ShardId, Timestamp};
 
 use crate::hot_keys::HotKeys;
-use crate::load::continuations::Continuations;
-use crate::load::waits::LoadWaits;
 use crate::low_priority::LowPriority;
 use crate::overload::{Overload, OverloadSettings};
 use crate::request_recorder::RequestRecorder;
@@ -73,8 +71,6 @@ pub struct Dispatcher {
     pub hot_keys: Arc<HotKeys>,
     /// Whose work keeps the shards busy.
     pub busy: BusySources,
-    pub(crate) load_waits: LoadWaits,
-    pub(crate) continuations: Continuations,
     /// None where nothing is shed because of a shard.
     pub overload: Option<Overload>,
     /// Where requests are counted.
@@ -138,7 +134,7 @@ pub struct DispatcherParts {
 
 impl Dispatcher {
     /// Returns the begin of the life of a row that is written to a shard now.
-    pub(crate) fn lives_from(&self, shard: ShardId) -> Timestamp {
+    pub fn lives_from(&self, shard: ShardId) -> Timestamp {
         self.store.lives_from(shard, self.clock.wall())
     }
 
@@ -195,8 +191,6 @@ impl Dispatcher {
             quota,
             hot_keys,
             busy: BusySources::new(shards),
-            load_waits: LoadWaits::default(),
-            continuations: Continuations::default(),
             metrics,
             tracer,
             recorder: RequestRecorder::default(),
@@ -250,7 +244,7 @@ impl Dispatcher {
     }
 
     /// Returns why the system refused long reads their lower priority; `None` if it did not. It decides by the same
-    /// rule for the threads of loads.
+    /// rule for threads of any lower priority.
     pub fn priority_refusal(&self) -> Option<&str> {
         self.long_reads.refusal()
     }

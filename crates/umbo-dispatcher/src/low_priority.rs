@@ -1,7 +1,7 @@
-//! Threads of lower priority for long reads, and others for loads, so that they hold up no short request.
+//! Threads of lower priority, for long reads and for work that no request waits for, so that they hold up no short request.
 //!
 //! The first chunk of a page is read where its request is served, like any get; all later ones are read and
-//! encoded here. Loads have threads of their own, as they would hold up long reads; a thread that is started on one of
+//! encoded here. Background work has threads of its own, as it would hold up long reads; a thread that is started on one of
 //! these has its priority. The kernel gives them what short requests leave, and work on thousands of rows gives way to
 //! those (`umbo_store::give_way`). If the system refuses the priority, `/readyz` says so.
 
@@ -15,10 +15,10 @@ use tokio_util::task::AbortOnDropHandle;
 
 /// Niceness of long reads: a busy thread gets about a tenth of the time of a busy one of the usual priority.
 const READS_NICENESS: i32 = 10;
-/// Niceness of loads, the highest: a busy thread gets a seventieth, as no client waits for a row of a load. The p99 of
+/// Niceness of background work, the highest: a busy thread gets a seventieth, as no client waits for it. The p99 of
 /// gets on the core on which a load is built is a fifth lower than at the niceness of long reads; a load that has the
 /// cores to itself is as fast.
-const LOADS_NICENESS: i32 = 19;
+const BACKGROUND_NICENESS: i32 = 19;
 
 /// Threads of one kind of work. Without them it goes on where it is called.
 #[derive(Debug, Default)]
@@ -34,9 +34,10 @@ impl LowPriority {
         Self::start("long-reads", threads, READS_NICENESS, lower_priority)
     }
 
-    /// Starts as many threads for loads. On systems other than Linux their priority is the usual one.
-    pub fn for_loads(threads: usize) -> io::Result<Self> {
-        Self::start("loads", threads, LOADS_NICENESS, lower_priority)
+    /// Starts as many threads for background work, which have this name. On systems other than Linux their priority is
+    /// the usual one.
+    pub fn for_background(name: &'static str, threads: usize) -> io::Result<Self> {
+        Self::start(name, threads, BACKGROUND_NICENESS, lower_priority)
     }
 
     fn start(
@@ -76,7 +77,7 @@ impl LowPriority {
     }
 
     /// Does work. Dropping the future stops it.
-    pub(crate) async fn run<T: Send + 'static>(
+    pub async fn run<T: Send + 'static>(
         &self,
         work: impl Future<Output = T> + Send + 'static,
     ) -> T {
@@ -143,8 +144,8 @@ mod tests {
         };
         let before = niceness();
         let reads = LowPriority::for_long_reads(1).unwrap();
-        let loads = LowPriority::for_loads(1).unwrap();
-        for (threads, expected) in [(reads, READS_NICENESS), (loads, LOADS_NICENESS)] {
+        let loads = LowPriority::for_background("loads", 1).unwrap();
+        for (threads, expected) in [(reads, READS_NICENESS), (loads, BACKGROUND_NICENESS)] {
             let theirs = threads.run(async move { niceness() }).await;
             assert_eq!(theirs, before.max(expected));
         }

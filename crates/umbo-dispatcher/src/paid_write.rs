@@ -28,20 +28,24 @@ const RETRY_WAIT: Duration = Duration::from_millis(200);
 
 /// Rows of one shard to write, each alone.
 #[derive(Debug, Clone)]
-pub(crate) struct PaidRows {
+pub struct PaidRows {
     /// The dataset, or a namespace without a name.
-    pub(crate) namespace: NamespaceId,
-    pub(crate) shard: ShardId,
-    pub(crate) mutations: Vec<Mutation>,
+    pub namespace: NamespaceId,
+    /// The shard of all of them.
+    pub shard: ShardId,
+    /// The rows.
+    pub mutations: Vec<Mutation>,
     /// The run of a load that writes, if one does.
-    pub(crate) run: Option<LoadRun>,
+    pub run: Option<LoadRun>,
 }
 
 /// The answers to the mutations, and their charge.
 #[derive(Debug)]
-pub(crate) struct PaidWrite {
-    pub(crate) answers: Vec<Result<Written, WriteError>>,
-    pub(crate) charged: RequestUnits,
+pub struct PaidWrite {
+    /// The answers, in the order of the rows.
+    pub answers: Vec<Result<Written, WriteError>>,
+    /// The charge of all of them.
+    pub charged: RequestUnits,
 }
 
 /// Writes rows. `payer` says who pays, for which namespace, and until when.
@@ -209,7 +213,7 @@ fn call_of(charge: &Charge, shard: ShardId) -> StoreCall {
 }
 
 /// Writes rows. A refusal for now is repeated as long as `patience` allows.
-pub(crate) async fn paid_write_within(
+pub async fn paid_write_within(
     dispatcher: &Arc<Dispatcher>,
     payer: &Identified,
     rows: PaidRows,
@@ -229,7 +233,7 @@ pub(crate) async fn paid_write_within(
 
 /// Writes mutations that are all of one shard, and may be repeated. What is refused for now is tried again as long as
 /// `patience` allows.
-pub(crate) async fn patient_write(
+pub async fn patient_write(
     dispatcher: &Arc<Dispatcher>,
     payer: &Identified,
     namespace: NamespaceId,
@@ -290,7 +294,7 @@ pub(crate) fn bytes_of(mutation: &Mutation) -> u64 {
 }
 
 /// Returns when something may succeed that was refused for now.
-pub(crate) fn wait_of(failure: &RequestError) -> Option<Duration> {
+pub fn wait_of(failure: &RequestError) -> Option<Duration> {
     match failure {
         RequestError::Rejected(rejection) => Some(rejection.wait),
         RequestError::Shed(report) => Some(report.wait.max(RETRY_WAIT)),

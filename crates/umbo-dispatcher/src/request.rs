@@ -24,7 +24,6 @@ use umbo_types::{NamespaceId, Operation};
 
 use crate::charge::Charge;
 use crate::dispatcher::Dispatcher;
-use crate::load;
 use crate::operation::Operate;
 use crate::operation::batch_write::BatchWrite;
 use crate::operation::body::RequestBody;
@@ -37,7 +36,7 @@ use crate::operation::scan::Scan;
 use crate::operation::usage::Usage;
 use crate::operation::write::Write;
 use crate::phase::admit::admit;
-use crate::phase::identify::Identified;
+use crate::phase::identify::{Access, Identified};
 use crate::phase::read_through;
 use crate::reply::{Reply, refuse, reply};
 use crate::request_log::RequestLog;
@@ -78,9 +77,8 @@ where
         Operation::Scan => serve_as!(Scan),
         Operation::Explain => serve_as!(Explain),
         Operation::Usage => serve_as!(Usage),
-        Operation::Load => Box::pin(load::serve(dispatcher, route, head, body, answers, started)),
         // No route of the data plane is one of these.
-        Operation::Admin | Operation::Service => {
+        Operation::Load | Operation::Admin | Operation::Service => {
             let fields = Fields::read(&head.headers);
             let log = RequestLog::begin(dispatcher, route.operation, &fields, answers, started);
             Box::pin(std::future::ready(refuse(
@@ -109,7 +107,7 @@ where
 
     // 1. Classify: who calls, whether they may, how critical it is and until when.
     log.phase(Phase::Classify);
-    let identified = Identified::new(dispatcher, &route, &fields, &mut log).await;
+    let identified = Identified::new(dispatcher, Access::of_route(&route), &fields, &mut log).await;
     let identified = match identified {
         Ok(identified) => identified,
         Err(error) => return refuse(log, &error),

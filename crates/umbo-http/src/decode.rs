@@ -19,7 +19,7 @@ use crate::idempotency_key::KeyedRequest;
 use crate::key_path::{key_bytes, key_in_path, key_of};
 use crate::query::Query;
 use crate::request_error::{KeyPart, RequestError};
-pub use crate::route::{Route, route};
+pub use crate::route::{Route, resource, route};
 
 /// A get.
 #[derive(Debug)]
@@ -472,20 +472,8 @@ mod tests {
             (Method::POST, "/v1/ns/a/scan", Some(Operation::Scan)),
             (Method::POST, "/v1/ns/a/explain", Some(Operation::Explain)),
             (Method::GET, "/v1/ns/a/usage", Some(Operation::Usage)),
-            (Method::POST, "/v1/ns/a/loads", Some(Operation::Load)),
-            (Method::GET, "/v1/ns/a/versions", Some(Operation::Load)),
-            (
-                Method::POST,
-                "/v1/ns/a/versions/2/activate",
-                Some(Operation::Load),
-            ),
-            (Method::GET, "/v1/ns/a/versions/2/x", None),
-            (
-                Method::PUT,
-                "/v1/ns/a/loads/i/parts/0",
-                Some(Operation::Load),
-            ),
-            (Method::GET, "/v1/ns/a/loads/i/x", None),
+            (Method::POST, "/v1/ns/a/loads", None),
+            (Method::GET, "/v1/ns/a/versions", None),
             (Method::GET, "/v1/ns/a/usage/x", None),
             (Method::GET, "/v1/ns/a/range/x/y", None),
             (Method::GET, "/v1/ns/a/kv", None),

@@ -25,7 +25,6 @@ use crate::byte_range::{self, ByteRange};
 use crate::cache_status::CacheStatus;
 use crate::content_digest::{self, ContentDigest};
 use crate::decode::Layout;
-use crate::load_answer::{self, LoadAnswer};
 use crate::problem::FailedRequest;
 use crate::representation::{Representation, confine};
 use crate::request_error::RequestError;
@@ -99,8 +98,52 @@ pub enum Answer {
     Explanation(Box<ExplainAnswer>),
     /// What was spent.
     Usage(Box<UsageAnswer>),
-    /// Something about loads.
-    Load(LoadAnswer),
+    /// The answer of a plane above the one of rows.
+    Plane(PlaneAnswer),
+}
+
+/// An answer that a plane above the one of rows has written.
+#[derive(Debug, Default)]
+pub struct PlaneAnswer {
+    /// Status of the answer.
+    pub status: StatusCode,
+    /// Header fields of its own.
+    pub headers: HeaderMap,
+    /// Its body, if the header fields have its type.
+    pub body: Bytes,
+}
+
+impl PlaneAnswer {
+    /// Makes an answer that is JSON.
+    pub fn json(answer: &impl serde::Serialize) -> Self {
+        let mut text = BytesMut::new();
+        write_json_line(&mut text, answer);
+        Self::of_type(JSON, text.freeze())
+    }
+
+    /// Makes an answer that is lines of JSON.
+    pub fn lines(lines: Bytes) -> Self {
+        Self::of_type(NDJSON, lines)
+    }
+
+    fn of_type(content_type: HeaderValue, body: Bytes) -> Self {
+        let mut headers = HeaderMap::new();
+        headers.insert(CONTENT_TYPE, content_type);
+        Self {
+            headers,
+            body,
+            ..Self::default()
+        }
+    }
+
+    fn write_to(self, response: &mut Response<ReplyBody>) -> StatusCode {
+        *response.headers_mut() = self.headers;
+        if response.headers().contains_key(CONTENT_TYPE) {
+            confine(response.headers_mut());
+            *response.body_mut() = ReplyBody::Full(self.body);
+        }
+        self.status
+    }
 }
 
 /// A row as its client gets it.
@@ -193,7 +236,7 @@ impl Answer {
             Self::Row(answer) if !answer.is_head => answer.row.value.bytes.len(),
             Self::Page { text, .. } => text.len(),
             Self::Batch { lines, .. } => lines.len(),
-            Self::Load(answer) => answer.held_len(),
+            Self::Plane(answer) => answer.body.len(),
             Self::Row(_)
             | Self::NotModified(_)
             | Self::Put(_)
@@ -282,7 +325,7 @@ pub fn answer(answer: Answer) -> Response<ReplyBody> {
         Answer::DeletedRange(answer) => json(&mut response, &answer),
         Answer::Explanation(answer) => json(&mut response, &*answer),
         Answer::Usage(answer) => json(&mut response, &*answer),
-        Answer::Load(answer) => load_answer::encode(&mut response, answer),
+        Answer::Plane(answer) => answer.write_to(&mut response),
         Answer::Batch { lines, is_partial } => {
             full(&mut response, NDJSON, lines);
             if is_partial {
@@ -365,7 +408,6 @@ pub fn refusal(failure: &RequestError, request: &FailedRequest<'_>) -> Response<
         return shed(report, request);
     }
     let mut response = problem_response(&problem::of_request(failure, request));
-    load_answer::add_offset(&mut response, failure);
     let headers = response.headers_mut();
     headers.insert(PROBLEM_CODE, code(failure.code()));
     if let RequestError::MethodNotAllowed { allowed } = failure

@@ -11,7 +11,6 @@ use blake3::Hasher;
 use http::HeaderValue;
 use umbo_api::path::base64url;
 use umbo_api::{header, time_to_live};
-use umbo_loads::CreationKey;
 use umbo_store::{DIGEST_LEN, Idempotency};
 use umbo_types::limits::{
     IDEMPOTENCY_KEY_LEN_MAX, IDEMPOTENCY_SECONDS_DEFAULT, IDEMPOTENCY_SECONDS_MAX,
@@ -112,12 +111,10 @@ impl KeyedRequest {
         }
     }
 
-    /// Returns what is kept with a load that this request of a caller creates.
-    pub fn creation(&self, caller: &CallerId) -> CreationKey {
-        CreationKey {
-            key: base64url(&self.id(caller)),
-            request: base64url(&digest_of(&self.digest)),
-        }
+    /// Returns the id of the key of this caller, and the digest of the request, as texts that a record keeps.
+    pub fn kept_texts(&self, caller: &CallerId) -> (String, String) {
+        let digest = digest_of(&self.digest);
+        (base64url(&self.id(caller)), base64url(&digest))
     }
 
     fn id(&self, caller: &CallerId) -> [u8; DIGEST_LEN] {

@@ -4,9 +4,7 @@ use http::Method;
 use umbo_types::{Namespace, Operation, Permission};
 
 use crate::key_path::split_at_slash;
-use crate::loads;
 use crate::request_error::RequestError;
-use crate::versions;
 
 /// A recognised data-plane route, borrowed from the path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -18,8 +16,6 @@ pub struct Route<'a> {
     /// What follows the resource.
     pub(crate) rest: &'a str,
     method: RouteMethod,
-    /// Whether it is about versions, which is the rest of what there is to know of loads.
-    is_about_versions: bool,
 }
 
 /// What a method adds to an operation.
@@ -59,32 +55,24 @@ impl Route<'_> {
     pub fn permission(&self) -> Permission {
         match self.operation {
             Operation::Scan => Permission::Scan,
-            Operation::Load if self.method != RouteMethod::Get => Permission::Write,
             operation if operation.is_write() => Permission::Write,
             _ => Permission::Read,
         }
     }
 }
 
-impl<'a> Route<'a> {
-    /// Returns whether a request about loads is about the versions that they have built.
-    pub const fn is_about_versions(&self) -> bool {
-        self.is_about_versions
-    }
-
-    /// Returns what follows the resource, after its slash.
-    pub const fn rest(&self) -> &'a str {
-        self.rest
-    }
+/// Splits the path of a resource of a namespace: the namespace, the resource, and what follows its slash.
+pub fn resource(path: &str) -> Option<(&str, &str, Option<&str>)> {
+    let (namespace, resource) = split_at_slash(path.strip_prefix("/v1/ns/")?)?;
+    Some(match split_at_slash(resource) {
+        Some((resource, rest)) => (namespace, resource, Some(rest)),
+        None => (namespace, resource, None),
+    })
 }
 
 /// Recognises a data-plane route; none where the path is not of the data plane.
 pub fn route<'a>(method: &Method, path: &'a str) -> Option<Result<Route<'a>, RequestError>> {
-    let (namespace, resource) = split_at_slash(path.strip_prefix("/v1/ns/")?)?;
-    let (resource, rest) = match split_at_slash(resource) {
-        Some((resource, rest)) => (resource, Some(rest)),
-        None => (resource, None),
-    };
+    let (namespace, resource, rest) = resource(path)?;
     let (operation, rest) = match (resource, rest) {
         ("kv", Some(rest)) => (
             match *method {
@@ -109,18 +97,9 @@ pub fn route<'a>(method: &Method, path: &'a str) -> Option<Result<Route<'a>, Req
         ("explain", None) => (post(method, Operation::Explain), ""),
         ("usage", None) if *method == Method::GET => (Ok(Operation::Usage), ""),
         ("usage", None) => (Err("GET"), ""),
-        ("loads", rest) => (
-            load(method, loads::methods(rest)?),
-            rest.unwrap_or_default(),
-        ),
-        ("versions", rest) => (
-            load(method, versions::methods(rest)?),
-            rest.unwrap_or_default(),
-        ),
         _ => return None,
     };
     let method = RouteMethod::of(method);
-    let is_about_versions = resource == "versions";
     Some(match (Namespace::check(namespace.as_bytes()), operation) {
         (_, Err(allowed)) => Err(RequestError::MethodNotAllowed { allowed }),
         (Err(error), Ok(_)) => Err(error.into()),
@@ -129,14 +108,8 @@ pub fn route<'a>(method: &Method, path: &'a str) -> Option<Result<Route<'a>, Req
             namespace,
             rest,
             method,
-            is_about_versions,
         }),
     })
-}
-
-fn load(method: &Method, allowed: &'static str) -> Result<Operation, &'static str> {
-    let is_allowed = allowed.split(", ").any(|name| name == method.as_str());
-    is_allowed.then_some(Operation::Load).ok_or(allowed)
 }
 
 fn post(method: &Method, operation: Operation) -> Result<Operation, &'static str> {

@@ -114,17 +114,17 @@ pub struct RunRecord {
 }
 
 /// How far a load is: parts checked, the part that is applied, its rows, rows of the sorted runs and these.
-pub(crate) type RunPosition = (u32, u32, u64, u64, usize);
+pub type RunPosition = (u32, u32, u64, u64, usize);
 
 impl RunRecord {
     /// Returns how far the load is.
-    pub(crate) fn place(&self) -> RunPosition {
+    pub fn place(&self) -> RunPosition {
         let applied = self.runs.iter().map(|run| run.applied).sum();
         (self.checked, self.part, self.row, applied, self.runs.len())
     }
 
     /// Returns whether the next rows are sorted before they are applied.
-    pub(crate) const fn is_sorting(&self) -> bool {
+    pub const fn is_sorting(&self) -> bool {
         self.unordered || !self.runs.is_empty()
     }
 }

@@ -477,7 +477,7 @@ fn has_bad_name(columns: &LoadColumns) -> bool {
 }
 
 /// Returns a reason, cut where it is too long.
-pub(crate) fn shortened(reason: &str) -> String {
+pub fn shortened(reason: &str) -> String {
     if reason.len() <= REASON_LEN_MAX {
         return reason.to_owned();
     }

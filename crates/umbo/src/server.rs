@@ -20,7 +20,8 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use umbo_admin::{DispatcherObserver, visit_metrics};
 use umbo_api::observe::EventKind;
-use umbo_dispatcher::{Dispatcher, LowPriority, run_loads};
+use umbo_bulk::Bulk;
+use umbo_dispatcher::{Dispatcher, LowPriority};
 use umbo_store::Store;
 use umbo_telemetry::logging::LogHandle;
 use umbo_telemetry::metrics::MetricVisitor;
@@ -83,15 +84,15 @@ impl Server {
         opened.store.announce(&*opened.clock);
         let doors = Doors::default();
         let begin = || Ports::begin(listeners, &opened, &doors, &settings.server);
-        let (dispatcher, observer, ports) = match role {
+        let (bulk, observer, ports) = match role {
             Role::Serve => {
-                let dispatcher = opened.dispatcher(&loaded).await?;
+                let bulk = Bulk::new(&opened.dispatcher(&loaded).await?);
                 // The first request sees the history.
-                let observer = opened.observer(&dispatcher);
+                let observer = opened.observer(&bulk);
                 opened.refuse_unauthenticated(settings.server.insecure)?;
                 // Before the ports open: early connections are served and not refused.
-                doors.open(&dispatcher, &opened, &settings.server);
-                (dispatcher, observer, begin())
+                doors.open(&bulk, &opened, &settings.server);
+                (bulk, observer, begin())
             }
             Role::Dispatcher => {
                 let ports = begin();
@@ -103,12 +104,14 @@ impl Server {
                         return Ok(None);
                     }
                 };
+                let bulk = Bulk::new(&dispatcher);
                 opened.refuse_unauthenticated(settings.server.insecure)?;
-                doors.open(&dispatcher, &opened, &settings.server);
-                let observer = opened.observer(&dispatcher);
-                (dispatcher, observer, ports)
+                doors.open(&bulk, &opened, &settings.server);
+                let observer = opened.observer(&bulk);
+                (bulk, observer, ports)
             }
         };
+        let dispatcher = Arc::clone(bulk.dispatcher());
         let version = env!("CARGO_PKG_VERSION");
         let text = format!("the server serves, version {version}");
         happened(&dispatcher, EventKind::Started, &text);
@@ -123,11 +126,12 @@ impl Server {
             remote: opened.store.remote(),
         };
         let clock = Arc::clone(&opened.clock);
-        let load_threads = LowPriority::for_loads(cores()).map_err(CliError::start)?;
-        let background = Background::begin(&dispatcher, clock, reload, load_threads);
+        let load_threads =
+            LowPriority::for_background("loads", cores()).map_err(CliError::start)?;
+        let background = Background::begin(&bulk, clock, reload, load_threads);
         background.watch(observer);
         if let Some(metrics) = opened.metrics_export {
-            background.export(metrics, &dispatcher);
+            background.export(metrics, &bulk);
         }
         if let Some(store) = opened.store.embedded() {
             background.spawn(async move { store.retry_opening().await });
@@ -189,7 +193,7 @@ struct Background {
 
 impl Background {
     fn begin(
-        dispatcher: &Arc<Dispatcher>,
+        bulk: &Arc<Bulk>,
         clock: Arc<dyn Clock>,
         reload: Reload,
         load_threads: LowPriority,
@@ -200,7 +204,7 @@ impl Background {
             stop: CancellationToken::new(),
         };
         background.spawn(reload.run());
-        let shared = || Arc::clone(dispatcher);
+        let shared = || Arc::clone(bulk.dispatcher());
         background.spawn(async move { watch_clock(&*clock).await });
         let dispatcher = shared();
         background.spawn(async move { follow_records(&dispatcher).await });
@@ -210,9 +214,8 @@ impl Background {
         background.spawn(async move { tick_queues(&dispatcher).await });
         let dispatcher = shared();
         background.spawn(async move { tick(&dispatcher).await });
-        let dispatcher = shared();
-        let stop = background.stop.clone();
-        let loads = async move { run_loads(&dispatcher, &load_threads).await };
+        let (bulk, stop) = (Arc::clone(bulk), background.stop.clone());
+        let loads = async move { bulk.run(&load_threads).await };
         let loads = async move { stop.run_until_cancelled(loads).await };
         background.loads.spawn(loads);
         background
@@ -231,9 +234,9 @@ impl Background {
     }
 
     /// Exports the metrics until the end, and then the last ones.
-    fn export(&self, metrics: MetricsExport, dispatcher: &Arc<Dispatcher>) {
-        let (dispatcher, stop) = (Arc::clone(dispatcher), self.stop.clone());
-        let visit = move |visitor: &mut dyn MetricVisitor| visit_metrics(&dispatcher, visitor);
+    fn export(&self, metrics: MetricsExport, bulk: &Arc<Bulk>) {
+        let (bulk, stop) = (Arc::clone(bulk), self.stop.clone());
+        let visit = move |visitor: &mut dyn MetricVisitor| visit_metrics(&bulk, visitor);
         self.tasks.spawn(metrics.run(visit, stop));
     }
 

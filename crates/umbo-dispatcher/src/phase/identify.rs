@@ -11,7 +11,7 @@ use umbo_http::decode::Route;
 use umbo_http::fields::{Fields, Freshness};
 use umbo_http::{Payer, RequestError};
 use umbo_quota::BroughtTicket;
-use umbo_types::{Caller, Criticality, Deadline, Operation, Permission, Timestamp};
+use umbo_types::{Caller, CallerId, Criticality, Deadline, Operation, Permission, Timestamp};
 
 use crate::dispatcher::Dispatcher;
 use crate::request_log::RequestLog;
@@ -31,9 +31,31 @@ pub(crate) struct Context {
     pub(crate) freshness: Freshness,
 }
 
+/// What a request asks a permission for.
+#[derive(Debug, Clone, Copy)]
+pub struct Access<'a> {
+    /// What the request does.
+    pub operation: Operation,
+    /// Name of the namespace.
+    pub namespace: &'a str,
+    /// The permission that a grant must hold.
+    pub permission: Permission,
+}
+
+impl<'a> Access<'a> {
+    /// Returns what a request for rows asks for.
+    pub(crate) fn of_route(route: &Route<'a>) -> Self {
+        Self {
+            operation: route.operation,
+            namespace: route.namespace,
+            permission: route.permission(),
+        }
+    }
+}
+
 /// A request whose caller is known and may make it.
 #[derive(Debug, Clone)]
-pub(crate) struct Identified {
+pub struct Identified {
     pub(crate) operation: Operation,
     pub(crate) started: Instant,
     pub(crate) caller: Arc<Caller>,
@@ -50,7 +72,7 @@ impl Identified {
     /// Identifies the caller, and refuses one that may not make the request.
     pub(crate) async fn new(
         dispatcher: &Dispatcher,
-        route: &Route<'_>,
+        access: Access<'_>,
         fields: &Fields<'_>,
         log: &mut RequestLog,
     ) -> Result<Self, RequestError> {
@@ -58,30 +80,30 @@ impl Identified {
         let (now, started) = (dispatcher.clock.wall(), log.started());
         let caller = caller(dispatcher, fields, now, started)?;
         log.called_by(&caller);
-        let is_observed = route.operation == Operation::Usage
-            && caller.is_allowed(Permission::Observe, route.namespace);
+        let is_observed = access.operation == Operation::Usage
+            && caller.is_allowed(Permission::Observe, access.namespace);
         if !is_observed {
-            authorize(&caller, route.permission(), route.namespace)?;
+            authorize(&caller, access.permission, access.namespace)?;
         }
         let claimed = fields.claimed_criticality()?;
-        let criticality = criticality(route.operation, claimed, &caller);
+        let criticality = criticality(access.operation, claimed, &caller);
         log.ranked(criticality, claimed.is_some_and(|tier| tier > criticality));
-        let payer = Payer::read(fields, &caller, route.namespace)?;
+        let payer = Payer::read(fields, &caller, access.namespace)?;
         let ticket = fields.retry_ticket.and_then(|ticket| {
             let ticket_key = &dispatcher.ticket_key;
             ticket_key.open(ticket, payer.name(&caller))
         });
         if fields.is_repeated()? {
-            dispatcher.metrics.record_repeated(route.operation);
+            dispatcher.metrics.record_repeated(access.operation);
         }
         let context = context(dispatcher, fields, now, started)?;
-        let namespace = match dispatcher.control.namespaces.find(route.namespace) {
+        let namespace = match dispatcher.control.namespaces.find(access.namespace) {
             Ok(namespace) => namespace,
-            Err(_) => Box::pin(dispatcher.control.find_anew(route.namespace)).await?,
+            Err(_) => Box::pin(dispatcher.control.find_anew(access.namespace)).await?,
         };
         log.named(&namespace);
         Ok(Self {
-            operation: route.operation,
+            operation: access.operation,
             started,
             caller,
             payer,
@@ -90,6 +112,37 @@ impl Identified {
             context,
             ticket,
         })
+    }
+
+    /// Returns a caller as the payer of writes in a namespace that no request waits for, at criticality sheddable. What it
+    /// may do was decided before.
+    pub fn in_background(
+        dispatcher: &Dispatcher,
+        caller: &str,
+        namespace: Arc<NamespaceEntry>,
+    ) -> Self {
+        let (now, started) = (dispatcher.clock.wall(), dispatcher.clock.monotonic());
+        let timeout = dispatcher.limits.default_timeout;
+        Self {
+            operation: Operation::BatchWrite,
+            started,
+            caller: Arc::new(Caller {
+                id: CallerId::new(caller),
+                grants: Vec::new(),
+                criticality_max: Criticality::Sheddable,
+            }),
+            payer: Payer::default(),
+            criticality: Criticality::Sheddable,
+            namespace,
+            context: Context {
+                now,
+                deadline: Deadline::after(started, timeout),
+                timeout,
+                is_timeout_named: false,
+                freshness: Freshness::default(),
+            },
+            ticket: None,
+        }
     }
 
     /// Returns the name of the caller that pays.

@@ -29,7 +29,7 @@ use crate::store_call::Timed;
 
 /// Refuses a request for a key that an operator has blocked, before it costs anything. A refused request is
 /// counted, so that operators see whether requests go on, and which caller pays for them.
-pub(crate) fn check_blocked(
+pub fn check_blocked(
     dispatcher: &Dispatcher,
     namespace: NamespaceId,
     key: &Key,

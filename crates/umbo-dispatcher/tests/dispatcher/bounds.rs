@@ -2,9 +2,10 @@
 
 use std::path::Path;
 
+use umbo_bulk::limits::{LOAD_BODY_LEN_MAX, PIECES_MAX, WRITES_MAX};
 use umbo_dispatcher::bounds::{
-    ADMIN_BODY_LEN_MAX, DECODED_LEN_MAX, EXPLAIN_BODY_LEN_MAX, GATHERED_LEN, LOAD_BODY_LEN_MAX,
-    MULTI_GET_BODY_LEN_MAX, PIECES_MAX, POLICY_BODY_LEN_MAX, SCAN_BODY_LEN_MAX, WRITES_MAX,
+    ADMIN_BODY_LEN_MAX, DECODED_LEN_MAX, EXPLAIN_BODY_LEN_MAX, GATHERED_LEN,
+    MULTI_GET_BODY_LEN_MAX, POLICY_BODY_LEN_MAX, SCAN_BODY_LEN_MAX,
 };
 use umbo_edge::bounds::{
     COMPRESSIONS_MAX, CONNECTION_WINDOW, FREE_LEN, INFLATIONS_MAX, REFUSED_BODIES_MAX,
@@ -145,9 +146,9 @@ const TABLE: &[Bound] = &[
     ),
     (
         "a load that runs: rows that are applied, of up to 16 MiB each",
-        umbo_loads::limits::OPEN_BYTES_MAX as usize + 16 * MIB,
+        umbo_bulk::limits::OPEN_BYTES_MAX as usize + 16 * MIB,
         Pace::None,
-        "crates/umbo-loads/src/runner/open_batches.rs large_values_leave_no_room_for_further_batches",
+        "crates/umbo-bulk/src/runner/open_batches.rs large_values_leave_no_room_for_further_batches",
     ),
     (
         "a load that runs: names of the columns of a table, of up to 4,096",

@@ -11,9 +11,10 @@ use http_body_util::{BodyExt as _, Full};
 use serde_json::Value;
 use tokio::task::JoinHandle;
 use umbo_admin::Service;
+use umbo_bulk::Bulk;
 use umbo_control::auth::TokenRegistry;
 use umbo_control::policies::FilePolicies;
-use umbo_dispatcher::{Dispatcher, DispatcherLimits, DispatcherParts, LowPriority, run_loads};
+use umbo_dispatcher::{Dispatcher, DispatcherLimits, DispatcherParts, LowPriority};
 use umbo_quota::{Limiter, LimiterSettings, PolicySet, Weights};
 use umbo_store::Store;
 use umbo_telemetry::metrics::{Code, RequestMetrics};
@@ -110,9 +111,10 @@ impl Process {
             is_dead.store(true, Ordering::Relaxed);
             return false;
         };
-        let (following, loading) = loops(&dispatcher, refresh);
+        let bulk = Bulk::new(&dispatcher);
+        let (following, loading) = loops(&bulk, refresh);
         self.running.replace(Some(Running {
-            service: Service::data(&dispatcher),
+            service: Service::data(&bulk),
             dispatcher,
             is_dead,
             following,
@@ -200,8 +202,8 @@ impl Process {
 }
 
 /// Starts the background tasks of a server. `follow` is the interval at which it checks the records.
-fn loops(dispatcher: &Arc<Dispatcher>, follow: Duration) -> (JoinHandle<()>, JoinHandle<()>) {
-    let (following, loading) = (Arc::clone(dispatcher), Arc::clone(dispatcher));
+fn loops(bulk: &Arc<Bulk>, follow: Duration) -> (JoinHandle<()>, JoinHandle<()>) {
+    let (following, loading) = (Arc::clone(bulk.dispatcher()), Arc::clone(bulk));
     (
         tokio::spawn(async move {
             loop {
@@ -212,7 +214,7 @@ fn loops(dispatcher: &Arc<Dispatcher>, follow: Duration) -> (JoinHandle<()>, Joi
                 following.tick();
             }
         }),
-        tokio::spawn(async move { run_loads(&loading, &LowPriority::default()).await }),
+        tokio::spawn(async move { loading.run(&LowPriority::default()).await }),
     )
 }
 

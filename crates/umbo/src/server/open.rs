@@ -9,6 +9,7 @@ use tokio::net::TcpListener;
 use umbo_admin::DispatcherObserver;
 use umbo_api::ErrorCode;
 use umbo_api::fleet::ProcessInfo;
+use umbo_bulk::Bulk;
 use umbo_control::auth::file::read_tokens;
 use umbo_control::auth::{TokenRegistry, TokenSource};
 use umbo_control::policies::FilePolicies;
@@ -87,10 +88,10 @@ impl OpenedServer {
     }
 
     /// Makes the observer of the dispatcher, and restores the history that the data folder keeps.
-    pub(super) fn observer(&self, dispatcher: &Arc<Dispatcher>) -> DispatcherObserver {
+    pub(super) fn observer(&self, bulk: &Arc<Bulk>) -> DispatcherObserver {
         let folder = self.store.folder();
         let folder = folder.map(|folder| folder.join(HISTORY_FOLDER));
-        DispatcherObserver::new(dispatcher, folder.as_deref())
+        DispatcherObserver::new(bulk, folder.as_deref())
     }
 
     /// Opens the dispatcher, which reads Umbo's own records.

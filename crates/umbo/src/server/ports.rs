@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use umbo_admin::{CorsPolicy, HostNames, Service, StartupResponder};
-use umbo_dispatcher::Dispatcher;
+use umbo_bulk::Bulk;
 use umbo_edge::{DrainStats, EdgeLimits};
 
 use super::open::{Listeners, OpenedServer};
@@ -21,22 +21,17 @@ pub(super) struct Doors {
 
 impl Doors {
     /// Passes requests on to a dispatcher from now on.
-    pub(super) fn open(
-        &self,
-        dispatcher: &Arc<Dispatcher>,
-        opened: &OpenedServer,
-        settings: &ServerSettings,
-    ) {
+    pub(super) fn open(&self, bulk: &Arc<Bulk>, opened: &OpenedServer, settings: &ServerSettings) {
         let about = opened.process_info();
-        let fleet = Service::join_fleet(dispatcher, opened.store.fleet(), about);
+        let fleet = Service::join_fleet(bulk, opened.store.fleet(), about);
         // The check of the settings has refused texts that cannot be read.
         let cors = CorsPolicy::parse(&settings.cors_origins).unwrap_or_default();
         let hosts = Arc::new(HostNames::parse(&settings.hosts).unwrap_or_default());
         let open = |port: &StartupResponder, service: Service| {
             port.open(service.with_fleet(&fleet).with_hosts(&hosts));
         };
-        open(&self.data, Service::data(dispatcher).with_cors(cors));
-        open(&self.admin, Service::admin(dispatcher));
+        open(&self.data, Service::data(bulk).with_cors(cors));
+        open(&self.admin, Service::admin(bulk));
     }
 }
 

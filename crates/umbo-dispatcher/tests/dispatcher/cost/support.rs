@@ -9,6 +9,7 @@ use http_body_util::{BodyExt as _, Full};
 use serde_json::Value;
 use umbo_admin::Service;
 use umbo_api::{ErrorCode, Problem};
+use umbo_bulk::Bulk;
 use umbo_control::auth::TokenRegistry;
 use umbo_control::policies::FilePolicies;
 use umbo_dispatcher::overload::OverloadSettings;
@@ -97,8 +98,8 @@ impl TestDispatcher {
         let pod = pod.await.unwrap();
         quota.replace(policies(drafts));
         let pod = Self {
-            data: Service::data(&pod),
-            admin: Service::admin(&pod),
+            data: Service::data(&Bulk::new(&pod)),
+            admin: Service::admin(&Bulk::new(&pod)),
             dispatcher: pod,
             quota,
             store,

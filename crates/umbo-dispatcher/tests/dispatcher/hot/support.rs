@@ -8,6 +8,7 @@ use http::{HeaderMap, Request};
 use http_body_util::{BodyExt as _, Full};
 use serde_json::Value;
 use umbo_admin::Service;
+use umbo_bulk::Bulk;
 use umbo_control::auth::TokenRegistry;
 use umbo_control::policies::FilePolicies;
 use umbo_dispatcher::overload::OverloadSettings;
@@ -111,7 +112,7 @@ impl Site {
         });
         let dispatcher = dispatcher.await.unwrap();
         TestDispatcher {
-            service: Service::data(&dispatcher),
+            service: Service::data(&Bulk::new(&dispatcher)),
             dispatcher,
             token: None,
         }

@@ -8,6 +8,7 @@ use http::{HeaderMap, Request};
 use http_body_util::{BodyExt as _, Full};
 use serde_json::{Value, json};
 use umbo_admin::Service;
+use umbo_bulk::Bulk;
 use umbo_control::ControlError;
 use umbo_control::auth::TokenRegistry;
 use umbo_control::policies::FilePolicies;
@@ -145,7 +146,7 @@ impl Site {
         let dispatcher = dispatcher.await?;
         Ok(TestDispatcher {
             limiter,
-            service: Service::admin(&dispatcher),
+            service: Service::admin(&Bulk::new(&dispatcher)),
             dispatcher,
         })
     }
@@ -219,7 +220,7 @@ impl TestDispatcher {
         Self {
             dispatcher: Arc::clone(&self.dispatcher),
             limiter: Arc::clone(&self.limiter),
-            service: Service::data(&self.dispatcher),
+            service: Service::data(&Bulk::new(&self.dispatcher)),
         }
     }
 

@@ -8,6 +8,7 @@ use http::Request;
 use http_body_util::{BodyExt as _, Full};
 use serde_json::Value;
 use umbo_admin::Service;
+use umbo_bulk::Bulk;
 use umbo_control::ControlError;
 use umbo_control::auth::TokenRegistry;
 use umbo_control::policies::FilePolicies;
@@ -126,7 +127,7 @@ impl Site {
         })
         .await?;
         Ok(TestDispatcher {
-            service: Service::data(&dispatcher),
+            service: Service::data(&Bulk::new(&dispatcher)),
             dispatcher,
             store,
             token: None,

@@ -1,10 +1,10 @@
 //! Versions that are dropped while a dispatcher, or a shard, does not know it yet.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::json;
-use umbo_dispatcher::{LowPriority, run_loads};
+use umbo_bulk::Bulk;
+use umbo_dispatcher::LowPriority;
 use umbo_observe::EventCursor;
 use umbo_types::{NamespaceId, PartitionKey};
 
@@ -26,9 +26,9 @@ pub(super) async fn seal_and_run(pod: &TestDispatcher, load: &str, parts: u16) {
     let parts = json!({ "parts": parts }).to_string();
     let sealed = pod.ask("POST", &format!("{load}/seal"), &parts).await;
     assert_eq!(sealed.status, 200, "{sealed:?}");
-    let dispatcher = Arc::clone(&pod.dispatcher);
+    let bulk = Bulk::new(&pod.dispatcher);
     let here = LowPriority::default();
-    let runner = tokio::spawn(async move { run_loads(&dispatcher, &here).await });
+    let runner = tokio::spawn(async move { bulk.run(&here).await });
     let events = &pod.dispatcher.control.events;
     let is_live = async {
         let mut seen = EventCursor::default();

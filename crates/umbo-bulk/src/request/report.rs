@@ -1,0 +1,185 @@
+//! What clients see of a load: its parts, its progress and its rejects, read from its own rows.
+
+use std::collections::BTreeMap;
+
+use crate::stored_rows::{all_rows, kept_len, read_json, read_json_rows};
+use bytes::{Bytes, BytesMut};
+use umbo_api::loads::{LoadInfo, LoadState, PartInfo};
+use umbo_http::RequestError;
+use umbo_loads::layout::{PARTS, PROGRESS, REJECTS, UPLOADS};
+use umbo_loads::{LoadRecord, PartProgress, PartRecord, RunRecord, UploadRecord, layout};
+use umbo_store::{RangeRequest, SortRange};
+use umbo_types::limits;
+
+use crate::waits::LoadWaits;
+use umbo_dispatcher::plane::OwnRows;
+
+/// What is kept of a part.
+pub(super) struct Kept {
+    /// Bytes.
+    pub(super) len: u64,
+    /// Whether it is whole.
+    pub(super) is_complete: bool,
+}
+
+/// Returns what is kept of a part; none where nothing of it was uploaded.
+pub(super) async fn kept(
+    rows: &OwnRows,
+    load: &LoadRecord,
+    number: u16,
+) -> Result<Option<Kept>, RequestError> {
+    let report = load.report_id();
+    let key = layout::part_key(PARTS, number);
+    if let Some((part, _)) = read_json::<_, PartRecord>(rows, report, &key).await? {
+        return Ok(Some(Kept {
+            len: part.len,
+            is_complete: true,
+        }));
+    }
+    let key = layout::part_key(UPLOADS, number);
+    let Some((upload, _)) = read_json::<_, UploadRecord>(rows, report, &key).await? else {
+        return Ok(None);
+    };
+    Ok(Some(Kept {
+        len: kept_of(rows, load, upload.upload).await?,
+        is_complete: false,
+    }))
+}
+
+/// Returns how much is kept of an upload; nothing of a load that has ended.
+async fn kept_of(rows: &OwnRows, load: &LoadRecord, upload: u64) -> Result<u64, RequestError> {
+    if load.state.is_applied() {
+        return Ok(0);
+    }
+    kept_len(rows, load.content_id(), upload).await
+}
+
+/// Returns the description of a part that is whole.
+pub(super) fn whole_part(number: u16, part: PartRecord) -> PartInfo {
+    PartInfo {
+        number,
+        bytes: part.len,
+        sha256: Some(part.sha256),
+        content_type: part.content_type,
+        coding: Some(part.coding).filter(|coding| !coding.is_empty()),
+        complete: true,
+        ..PartInfo::default()
+    }
+}
+
+/// Reads how far a load is. `None` before its first run, unless it waits for that. What the run waits for in this dispatcher is newer than what it has
+/// written of that.
+async fn run_of(
+    waits: &LoadWaits,
+    rows: &OwnRows,
+    load: &LoadRecord,
+) -> Result<Option<RunRecord>, RequestError> {
+    let report = load.report_id();
+    let run = read_json::<_, RunRecord>(rows, report, &layout::run_key()).await?;
+    let waits = waits.get(report);
+    if run.is_none() && waits.is_none() {
+        return Ok(None);
+    }
+    let mut run = run.map_or_else(RunRecord::default, |(run, _)| run);
+    run.waits = waits.or(run.waits.take());
+    Ok(Some(run))
+}
+
+/// Describes a load without its parts. One whose shard is away is listed with the reason why its rows are not counted.
+pub(crate) async fn describe_for_list(
+    waits: &LoadWaits,
+    rows: &OwnRows,
+    id: &str,
+    load: &LoadRecord,
+) -> LoadInfo {
+    match run_of(waits, rows, load).await {
+        Ok(run) => load.info(id, run.as_ref(), Vec::new()),
+        Err(error) => {
+            let mut info = load.info(id, None, Vec::new());
+            let unknown = format!("its rows cannot be counted now: {error}");
+            info.reason.get_or_insert(unknown);
+            info
+        }
+    }
+}
+
+/// Describes a load.
+pub(super) async fn describe(
+    waits: &LoadWaits,
+    rows: &OwnRows,
+    id: &str,
+    load: &LoadRecord,
+) -> Result<LoadInfo, RequestError> {
+    let report = load.report_id();
+    let run = run_of(waits, rows, load).await?;
+    let mut parts = BTreeMap::new();
+    for (number, part) in read_json_rows::<_, PartRecord>(rows, report, PARTS).await? {
+        parts.insert(number, whole_part(number, part));
+    }
+    for (number, upload) in read_json_rows::<_, UploadRecord>(rows, report, UPLOADS).await? {
+        if parts.contains_key(&number) {
+            continue;
+        }
+        let bytes = kept_of(rows, load, upload.upload).await?;
+        let part = PartInfo {
+            number,
+            bytes,
+            content_type: upload.content_type,
+            coding: Some(upload.coding).filter(|coding| !coding.is_empty()),
+            ..PartInfo::default()
+        };
+        parts.insert(number, part);
+    }
+    let progress = read_json_rows::<_, PartProgress>(rows, report, PROGRESS).await?;
+    for (number, progress) in progress {
+        let Some(part) = parts.get_mut(&number) else {
+            continue;
+        };
+        part.rows = Some(progress.rows);
+        part.rejected = Some(progress.rejected);
+        part.applied = run
+            .as_ref()
+            .and_then(|run| applied(run, number, progress.rows));
+        if load.state == LoadState::Live || load.target.is_some() && load.state.is_applied() {
+            part.applied = Some(progress.rows);
+        }
+    }
+    // Of mode replace a part has its counts once it is applied.
+    if let Some(run) = run.as_ref().filter(|run| run.row > 0)
+        && let Some((_, part)) = parts
+            .iter_mut()
+            .find(|(number, _)| u32::from(**number) == run.part)
+    {
+        part.applied = part.applied.or(Some(run.row));
+    }
+    Ok(load.info(id, run.as_ref(), parts.into_values().collect()))
+}
+
+/// Returns how many rows of a part were read and applied; none before its turn.
+fn applied(run: &RunRecord, number: u16, rows: u64) -> Option<u64> {
+    match u32::from(number) {
+        number if number < run.part => Some(rows),
+        number if number == run.part && run.row > 0 => Some(run.row),
+        _ => None,
+    }
+}
+
+/// Returns the rejected rows of a load that were kept, a line each.
+pub(super) async fn rejects(rows: &OwnRows, load: &LoadRecord) -> Result<Bytes, RequestError> {
+    let request = RangeRequest {
+        namespace: load.report_id(),
+        partition: layout::report_partition(REJECTS),
+        range: SortRange::default(),
+        reverse: false,
+        rows_max: limits::CHUNK_ROWS_MAX,
+        bytes_max: limits::CHUNK_BYTES_MAX,
+        keys_only: false,
+    };
+    let mut lines = BytesMut::new();
+    all_rows(rows, request, |row| {
+        lines.extend_from_slice(row.value);
+        lines.extend_from_slice(b"\n");
+    })
+    .await?;
+    Ok(lines.freeze())
+}

@@ -1,0 +1,264 @@
+//! Applies batches of rows to the shards.
+//!
+//! A batch is divided by shard, and a few batches are under way: while shards commit, the next ones are read, and each
+//! shard takes them in order (`open_batches`). So of two rows with one key the later one is applied later. Progress is what all
+//! shards have committed: a request is answered once it is on the disk.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::task::{JoinError, JoinSet};
+use tokio::time::{Instant, sleep_until};
+use umbo_store::{GIVES_WAY_EVERY, Mutation, WriteError, give_way};
+use umbo_types::ShardId;
+
+use super::check::progress_row;
+use super::host::{Host, HostError, WriteAnswers};
+use super::journal::{Journal, Stop};
+use super::open_batches::{
+    Advance, Divided, JudgedPiece, OpenBatches, RejectedRows, ShardPiece, len_of,
+};
+use super::work::{continues, wait};
+use crate::limits::{BEAT, REJECTS_MAX};
+use umbo_loads::LoadRecord;
+use umbo_loads::layout::{PartProgress, RunRecord};
+
+/// How often progress is written while rows are applied: each time is a commit. Often, as what is applied of the parts
+/// and runs is removed then, and its room is that of the next rows.
+const PROGRESS_INTERVAL: Duration = Duration::from_millis(200);
+
+/// Batches of rows, in the order in which they are applied.
+pub(super) trait Batches {
+    /// Returns the next one; none at their end, after which it is not called again. Nothing is lost where the call is
+    /// dropped.
+    fn next(
+        &mut self,
+        host: &Host,
+        load: &LoadRecord,
+    ) -> impl Future<Output = Result<Option<Divided>, HostError>> + Send;
+
+    /// Learns how far the run has come, once that is stored.
+    fn note_stored(&mut self, run: &RunRecord);
+}
+
+/// Applies batches of rows until their end.
+pub(super) async fn apply(
+    host: &Host,
+    id: &str,
+    batches: &mut impl Batches,
+    journal: &mut Journal,
+    tries: &mut u32,
+) -> Result<(), Stop> {
+    let mut writer = Writer {
+        host: host.clone(),
+        load: continues(host, id)?,
+        open: OpenBatches::default(),
+        writes: JoinSet::new(),
+        refusal: None,
+    };
+    let outcome = writer.apply(id, batches, journal, tries).await;
+    // What a run does after this one comes after it in the shards too.
+    while writer.writes.join_next().await.is_some() {}
+    outcome
+}
+
+/// A request to a shard that has ended.
+type EndedRequest = (ShardId, Vec<ShardPiece>, Result<WriteAnswers, HostError>);
+
+/// Writes rows to the shards.
+struct Writer {
+    host: Host,
+    load: Arc<LoadRecord>,
+    open: OpenBatches,
+    writes: JoinSet<EndedRequest>,
+    /// Why a shard refuses rows for now; no further request is started until it was waited for.
+    refusal: Option<(Duration, String)>,
+}
+
+impl Writer {
+    async fn apply(
+        &mut self,
+        id: &str,
+        batches: &mut impl Batches,
+        journal: &mut Journal,
+        tries: &mut u32,
+    ) -> Result<(), Stop> {
+        let mut written = Instant::now();
+        let mut has_more = true;
+        loop {
+            self.count_ended(journal).await?;
+            if !has_more && self.open.is_empty() {
+                return Ok(());
+            }
+            if self.writes.is_empty()
+                && let Some((after, reason)) = self.refusal.take()
+            {
+                wait(&self.host, id, journal, after, &reason, tries).await?;
+            }
+            self.start();
+            let takes = has_more && self.refusal.is_none() && self.open.has_room();
+            tokio::select! {
+                biased;
+                Some(ended) = self.writes.join_next() => self.answered(ended, tries)?,
+                batch = batches.next(&self.host, &self.load), if takes => match batch? {
+                    Some(divided) => self.open.push(divided),
+                    None => has_more = false,
+                },
+                () = sleep_until(written + PROGRESS_INTERVAL) => {}
+            }
+            self.load = continues(&self.host, id)?;
+            if written.elapsed() >= PROGRESS_INTERVAL {
+                written = Instant::now();
+                journal.write().await?;
+                batches.note_stored(&journal.run);
+            }
+        }
+    }
+
+    /// Starts the next request of each shard that has none under way.
+    fn start(&mut self) {
+        while self.refusal.is_none()
+            && let Some((shard, pieces)) = self.open.take()
+        {
+            let (host, load) = (self.host.clone(), Arc::clone(&self.load));
+            self.writes.spawn(async move {
+                let answers = host.apply(&load, shard, rows_of(&pieces)).await;
+                (shard, pieces, answers)
+            });
+        }
+    }
+
+    fn answered(
+        &mut self,
+        ended: Result<EndedRequest, JoinError>,
+        tries: &mut u32,
+    ) -> Result<(), Stop> {
+        let defect = |error: JoinError| Stop::Failed(error.to_string());
+        let (shard, pieces, answers) = ended.map_err(defect)?;
+        let (pieces, refusal) = judge(pieces, answers);
+        // Where some rows are taken, a quota says exactly how long the next ones have to wait.
+        if pieces.iter().any(JudgedPiece::has_done_rows) {
+            *tries = 0;
+        }
+        self.open.answered(shard, pieces);
+        match refusal {
+            Some(HostError::Wait { after, reason }) => {
+                self.refusal = self.refusal.take().max(Some((after, reason)));
+                Ok(())
+            }
+            Some(error) => Err(error.into()),
+            None => Ok(()),
+        }
+    }
+
+    /// Counts the batches that have ended, and keeps their rejects. Until then an end of the run means that a batch is
+    /// applied again.
+    async fn count_ended(&mut self, journal: &mut Journal) -> Result<(), Stop> {
+        while let Some(ended) = self.open.pop_ended() {
+            if journal.run.waits.is_some() {
+                journal.waits_for(None);
+            }
+            let RejectedRows {
+                blocked,
+                unreadable,
+                rows: mut rejects,
+            } = ended.rejected;
+            let room = REJECTS_MAX.saturating_sub(journal.run.rejected);
+            rejects.truncate(usize::try_from(room).unwrap_or(usize::MAX));
+            journal.put_rows(rejects).await?;
+            journal.count(ended.skipped, blocked + unreadable, &ended.counts);
+            journal.run.blocked += blocked;
+            journal.run.unreadable += unreadable;
+            match ended.advance {
+                Advance::Rows(rows) => {
+                    journal.run.row += rows;
+                    if !self.load.is_checked_first() {
+                        journal.run.rows += rows;
+                    }
+                }
+                Advance::PartEnd(number) => {
+                    let next = u32::from(number) + 1;
+                    if !self.load.is_checked_first() {
+                        let progress = PartProgress {
+                            rows: journal.run.row,
+                            rejected: journal.run.unreadable,
+                        };
+                        let progress = progress_row(number, &progress);
+                        journal.put_rows(vec![progress]).await?;
+                        journal.run.checked = next;
+                    }
+                    journal.run.part = next;
+                    (journal.run.row, journal.run.unreadable) = (0, 0);
+                }
+                Advance::Runs(applied) => {
+                    for (run, applied) in journal.run.runs.iter_mut().zip(applied) {
+                        run.applied = applied;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Returns the rows of pieces, which are kept until their shard has answered.
+fn rows_of(pieces: &[ShardPiece]) -> Vec<Mutation> {
+    let mut rows = Vec::with_capacity(pieces.iter().map(|piece| piece.mutations.len()).sum());
+    for row in pieces.iter().flat_map(|piece| &piece.mutations) {
+        give_way(rows.len(), GIVES_WAY_EVERY);
+        rows.push(row.clone());
+    }
+    rows
+}
+
+/// Returns what became of the pieces of a request, and why some of their rows are left.
+fn judge(
+    pieces: Vec<ShardPiece>,
+    answers: Result<WriteAnswers, HostError>,
+) -> (Vec<JudgedPiece>, Option<HostError>) {
+    let mut refusal = None;
+    let mut answers = match answers {
+        Ok(answers) => Some(answers.into_iter()),
+        Err(error) => {
+            refusal = Some(error);
+            None
+        }
+    };
+    let mut judge_piece = |piece: ShardPiece| {
+        let mut judged = JudgedPiece::of(&piece);
+        let Some(answers) = &mut answers else {
+            judged.left = piece.mutations;
+            return judged;
+        };
+        for (at, (mutation, answer)) in piece.mutations.into_iter().zip(answers).enumerate() {
+            give_way(at, GIVES_WAY_EVERY);
+            match answer {
+                Ok(_) => {
+                    judged.counts.applied += 1;
+                    judged.counts.bytes += len_of(&mutation);
+                }
+                Err(WriteError::ConditionFailed { .. }) => judged.counts.skipped += 1,
+                Err(error) => {
+                    let error = match error {
+                        WriteError::Store(error) => error.into(),
+                        // Its shard has given up the bytes of a large value, which are stored again with the row.
+                        WriteError::UploadGone => HostError::Wait {
+                            after: BEAT,
+                            reason: "the bytes of a large value came long before its row"
+                                .to_owned(),
+                        },
+                        other => HostError::Never(other.to_string()),
+                    };
+                    // What can never be done is told before what has to wait.
+                    if !matches!(refusal, Some(HostError::Never(_) | HostError::Gone)) {
+                        refusal = Some(error);
+                    }
+                    judged.left.push(mutation);
+                }
+            }
+        }
+        judged
+    };
+    let judged = pieces.into_iter().map(&mut judge_piece).collect();
+    (judged, refusal)
+}

@@ -1,0 +1,279 @@
+//! What loads need of the dispatcher that they run in.
+
+use std::fmt;
+use std::ops::{AddAssign, Deref};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use async_trait::async_trait;
+use umbo_store::{
+    LoadRun, Mutation, Page, RangeRequest, ScanPage, StoreError, WriteError, Written,
+};
+use umbo_types::{Key, NamespaceId, PartitionKey, ShardId, Timestamp};
+
+use super::places::RunPlaces;
+use crate::stored_rows::RowSource;
+use umbo_loads::{LoadRecord, LoadStep};
+
+/// Wait before a shard is asked again that has failed.
+const FAILED_WAIT: Duration = Duration::from_secs(1);
+/// Wait before a shard is asked again that had no room for the request.
+const BUSY_WAIT: Duration = Duration::from_millis(200);
+
+/// Why something could not be done for a load.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum HostError {
+    /// What was asked for cannot be done now.
+    #[error("{reason}")]
+    Wait {
+        /// When to try again.
+        after: Duration,
+        /// Why, for people.
+        reason: String,
+    },
+    /// A namespace was removed: that of the load, or one of its own because it has ended.
+    #[error("the namespace was removed")]
+    Gone,
+    /// A later run of the load has written to the shard.
+    #[error("a later run of the load goes on")]
+    Overtaken,
+    /// What was asked for can never be done.
+    #[error("{0}")]
+    Never(String),
+}
+
+impl From<StoreError> for HostError {
+    fn from(error: StoreError) -> Self {
+        let reason = error.to_string();
+        let wait = |after| Self::Wait {
+            after,
+            reason: reason.clone(),
+        };
+        match &error {
+            StoreError::NamespaceGone { .. } => Self::Gone,
+            StoreError::Overtaken { .. } => Self::Overtaken,
+            StoreError::Corrupt { shard, .. } => Self::Never(format!(
+                "shard {shard} holds a row that is not what was written"
+            )),
+            StoreError::QuotaExceeded { retry_after, .. } => wait(*retry_after),
+            StoreError::QueueFull { .. } | StoreError::NodeBusy { .. } => wait(BUSY_WAIT),
+            StoreError::Unavailable { shard, .. } => Self::Wait {
+                after: FAILED_WAIT,
+                reason: format!("shard {shard} is unavailable"),
+            },
+            StoreError::Io { shard, .. } => Self::Wait {
+                after: FAILED_WAIT,
+                reason: format!("the disk of shard {shard} failed"),
+            },
+            StoreError::Full { .. }
+            | StoreError::DeadlinePassed { .. }
+            | StoreError::TooEarly { .. }
+            | StoreError::Closing => wait(FAILED_WAIT),
+        }
+    }
+}
+
+/// The answers to a write, in the order of its mutations.
+pub(crate) type WriteAnswers = Vec<Result<Written, WriteError>>;
+
+/// A dispatcher, as loads use it. Every call of the store goes through the queues of the shards at criticality
+/// sheddable.
+#[async_trait]
+pub(crate) trait LoadHost: fmt::Debug + Send + Sync {
+    /// Returns the begin of the life of a row that is written to a shard now.
+    fn lives_from(&self, shard: ShardId) -> Timestamp;
+
+    /// Returns a time that only grows.
+    fn monotonic(&self) -> Instant;
+
+    /// Returns whether no other dispatcher has the store: a run of another runner has ended with its process then.
+    fn is_alone(&self) -> bool;
+
+    /// Returns whether this dispatcher is about to end: its runs let their loads go.
+    fn is_ending(&self) -> bool;
+
+    /// Waits until something has changed here that a runner looks for: a part is whole, or a load was sealed. What changes
+    /// in other dispatchers is found by looking now and then.
+    async fn changed(&self) {
+        std::future::pending::<()>().await;
+    }
+
+    /// Returns all loads that this dispatcher knows of, by id.
+    fn loads(&self) -> Vec<(String, Arc<LoadRecord>)>;
+
+    /// Returns a load as this dispatcher knows it; none where it was forgotten.
+    fn load(&self, id: &str) -> Option<Arc<LoadRecord>>;
+
+    /// Makes a step of a load, durably. Refused where the state does not allow it any more.
+    async fn step(&self, id: &str, step: LoadStep) -> Result<(), HostError>;
+
+    /// Forgets loads that ended long ago, and ends those that were never sealed.
+    async fn forget_loads(&self) -> Result<(), HostError>;
+
+    /// Returns the shard of a partition.
+    fn shard_of(&self, namespace: NamespaceId, partition: &PartitionKey) -> ShardId;
+
+    /// Reads rows of a load's own.
+    async fn read(&self, request: &RangeRequest) -> Result<Page, HostError>;
+
+    /// Writes rows of a load's own, of one partition and all together. The load's work is not charged twice: what is
+    /// written about it costs nothing. Shards that have seen a later run than `run` refuse.
+    async fn write(
+        &self,
+        namespace: NamespaceId,
+        mutations: Vec<Mutation>,
+        run: Option<LoadRun>,
+    ) -> Result<WriteAnswers, HostError>;
+
+    /// Applies rows of a load in one shard, charged to who created it. Refused as [`Self::write`] is.
+    async fn apply(
+        &self,
+        load: &LoadRecord,
+        shard: ShardId,
+        mutations: Vec<Mutation>,
+        run: Option<LoadRun>,
+    ) -> Result<WriteAnswers, HostError>;
+
+    /// Makes the version that a load has built the live one.
+    async fn activate(&self, id: &str) -> Result<(), HostError>;
+
+    /// Returns all shards.
+    fn shards(&self) -> Vec<ShardId>;
+
+    /// Reads a chunk of the rows that a dataset has in a shard.
+    async fn scan(
+        &self,
+        dataset: NamespaceId,
+        shard: ShardId,
+        after: Option<&Key>,
+    ) -> Result<ScanPage, HostError>;
+
+    /// Returns the live dataset of a load's namespace.
+    fn live_dataset(&self, load: &LoadRecord) -> Result<NamespaceId, HostError>;
+
+    /// Returns whether an operator has blocked the row of a load with this key, and counts the attempt if so.
+    fn is_blocked(&self, load: &LoadRecord, key: &Key) -> bool;
+
+    /// Returns how long a row is kept that names no time itself; none for good.
+    fn default_ttl(&self, load: &LoadRecord) -> Option<Duration>;
+
+    /// Says what the run waits for whose report is in a namespace; none where it goes on or has ended.
+    fn waits_for(&self, report: NamespaceId, reason: Option<String>);
+
+    /// Records that a run has got on since it wrote its row last: it waits for nothing that it waited for before.
+    fn got_on(&self, report: NamespaceId);
+
+    /// Counts what became of rows: applied, skipped and rejected ones.
+    fn counted(&self, counts: RowCounts);
+
+    /// Counts a load whose rows are all applied, or that failed.
+    fn ended(&self, has_failed: bool);
+}
+
+/// A dispatcher, as the runs of loads share it.
+#[derive(Debug, Clone)]
+pub(crate) struct Host {
+    dispatcher: Arc<dyn LoadHost>,
+    /// The places for its runs.
+    pub(crate) places: Arc<RunPlaces>,
+    /// The run whose number all writes carry.
+    run: Option<LoadRun>,
+}
+
+impl Host {
+    /// Shares a dispatcher.
+    pub(crate) fn new(dispatcher: Arc<dyn LoadHost>) -> Self {
+        Self {
+            dispatcher,
+            places: Arc::default(),
+            run: None,
+        }
+    }
+
+    /// Returns the dispatcher as one run of a load uses it: all that the run writes carries its number.
+    pub(crate) fn of_run(&self, run: LoadRun) -> Self {
+        Self {
+            dispatcher: Arc::clone(&self.dispatcher),
+            places: Arc::clone(&self.places),
+            run: Some(run),
+        }
+    }
+
+    /// Writes rows of a load's own, as [`LoadHost::write`].
+    pub(crate) async fn write(
+        &self,
+        namespace: NamespaceId,
+        mutations: Vec<Mutation>,
+    ) -> Result<WriteAnswers, HostError> {
+        self.dispatcher.write(namespace, mutations, self.run).await
+    }
+
+    /// Applies rows of a load, as [`LoadHost::apply`].
+    pub(crate) async fn apply(
+        &self,
+        load: &LoadRecord,
+        shard: ShardId,
+        mutations: Vec<Mutation>,
+    ) -> Result<WriteAnswers, HostError> {
+        self.dispatcher
+            .apply(load, shard, mutations, self.run)
+            .await
+    }
+
+    /// Stores rows of a load's own, of one partition: all of them, or an error says why one is not.
+    pub(crate) async fn store(
+        &self,
+        namespace: NamespaceId,
+        rows: Vec<Mutation>,
+    ) -> Result<(), HostError> {
+        let answers = self.write(namespace, rows).await?;
+        match answers.into_iter().find_map(Result::err) {
+            None => Ok(()),
+            Some(WriteError::Store(error)) => Err(error.into()),
+            Some(error) => Err(HostError::Never(error.to_string())),
+        }
+    }
+}
+
+impl Deref for Host {
+    type Target = dyn LoadHost;
+
+    fn deref(&self) -> &Self::Target {
+        &*self.dispatcher
+    }
+}
+
+/// What became of rows.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct RowCounts {
+    /// Stored or removed.
+    pub applied: u64,
+    /// Left out: the namespace has newer data, or they have expired.
+    pub skipped: u64,
+    /// Not readable, or of a key that is blocked.
+    pub rejected: u64,
+    /// Bytes of keys and values of those that were applied.
+    pub bytes: u64,
+}
+
+impl AddAssign for RowCounts {
+    fn add_assign(&mut self, more: Self) {
+        self.applied += more.applied;
+        self.skipped += more.skipped;
+        self.rejected += more.rejected;
+        self.bytes += more.bytes;
+    }
+}
+
+#[async_trait]
+impl RowSource for Host {
+    type Error = HostError;
+
+    async fn range(&self, request: &RangeRequest) -> Result<Page, HostError> {
+        self.read(request).await
+    }
+
+    fn damaged(&self, what: &str) -> HostError {
+        HostError::Never(format!("what is stored of the load cannot be read: {what}"))
+    }
+}

@@ -1,0 +1,334 @@
+//! Puts the rows of parts in the order of their keys: as sorted runs, which are stored and then merged.
+//!
+//! A run is as many rows as memory is given for. While one is stored, the rows of the next one are taken. How far a run
+//! has come in the parts moves when their rows are stored, in one write with the run that has them; so an end at any
+//! point means that some rows are taken again.
+
+use std::collections::BTreeMap;
+
+use tokio::runtime::{Handle, RuntimeFlavor};
+use tokio::task::{JoinError, JoinSet, block_in_place};
+use tokio::time::{Instant, interval_at};
+use umbo_store::Mutation;
+use umbo_types::NamespaceId;
+
+use super::check::progress_row;
+use super::host::{Host, HostError};
+use super::journal::{Journal, Stop};
+use super::merge::merge_runs;
+use super::open_batches::RejectedRows;
+use super::remove::remove_part;
+use super::rows::NumberedRows;
+use super::sort_buffer::{SortBuffer, SortedRows};
+use super::take::{TakenRows, UntakenRows};
+use super::work::{continues, wait};
+use crate::limits::{BATCH_BYTES_MAX, BEAT, REJECTS_MAX, SORTED_RUN_LEN, SORTED_RUNS_MAX};
+use umbo_loads::layout::{self, PartProgress, PartRecord, SortedRun};
+use umbo_loads::limits::PIECE_LEN;
+
+/// Pieces of a run that are stored at once: a commit of 1 MiB, as one of rows is.
+const PIECES_TOGETHER: usize = 4;
+
+/// Sorts the rows of parts.
+pub(super) struct Sorter {
+    host: Host,
+    id: String,
+    filling: SortBuffer,
+    taken: Taken,
+    /// The run that is being stored.
+    storing: JoinSet<(RunWriter, Result<(), HostError>)>,
+    removals: JoinSet<()>,
+}
+
+/// What a run has taken of the parts with the rows of a buffer.
+#[derive(Debug, Default, Clone)]
+struct Taken {
+    /// Rows that were read, those that are not applied included.
+    rows: u64,
+    skipped: u64,
+    blocked: u64,
+    unreadable: u64,
+    /// Rows of the report about rejected ones, up to a number.
+    rejects: Vec<Mutation>,
+    /// Parts that were taken to their end.
+    parts: Vec<(u16, PartRecord, PartProgress)>,
+    /// The part after the last row, and what was read of it.
+    part: u32,
+    of_part: PartProgress,
+}
+
+impl Sorter {
+    /// Begins where the run is.
+    pub(super) fn new(host: &Host, id: &str, journal: &Journal) -> Self {
+        Self {
+            host: host.clone(),
+            id: id.to_owned(),
+            filling: new_buffer(),
+            taken: Taken {
+                part: journal.run.part,
+                of_part: PartProgress {
+                    rows: journal.run.row,
+                    rejected: journal.run.unreadable,
+                },
+                ..Taken::default()
+            },
+            storing: JoinSet::new(),
+            removals: JoinSet::new(),
+        }
+    }
+
+    /// Takes the rows of a part, of which the first ones may be here already.
+    pub(super) async fn take_part(
+        &mut self,
+        part: &PartRecord,
+        mut first: Option<NumberedRows>,
+        rows: &mut UntakenRows,
+        journal: &mut Journal,
+        tries: &mut u32,
+    ) -> Result<(), Stop> {
+        let mut beats = interval_at(Instant::now() + BEAT, BEAT);
+        loop {
+            let is_full = self.filling.len() >= SORTED_RUN_LEN;
+            if is_full && self.storing.is_empty() {
+                if journal.run.runs.len() >= SORTED_RUNS_MAX {
+                    merge_runs(&self.host, &self.id, journal, tries).await?;
+                }
+                self.store()?;
+                continue;
+            }
+            if let Some(batch) = first.take() {
+                self.take(rows.part, batch)?;
+                continue;
+            }
+            tokio::select! {
+                biased;
+                Some(ended) = self.storing.join_next() => self.stored(ended, journal, tries).await?,
+                batch = rows.next(), if !is_full => match batch? {
+                    Some(batch) => self.take(rows.part, batch)?,
+                    None => break,
+                },
+                _ = beats.tick() => {
+                    continues(&self.host, &self.id)?;
+                    journal.write().await?;
+                }
+            }
+        }
+        let progress = std::mem::take(&mut self.taken.of_part);
+        self.taken.parts.push((rows.part, part.clone(), progress));
+        self.taken.part = u32::from(rows.part) + 1;
+        Ok(())
+    }
+
+    fn take(&mut self, part: u16, batch: NumberedRows) -> Result<(), Stop> {
+        let load = continues(&self.host, &self.id)?;
+        let TakenRows {
+            len,
+            rows,
+            skipped,
+            rejected,
+        } = TakenRows::of(&self.host, &load, part, batch);
+        for (key, change) in &rows {
+            self.filling.push(key, change);
+        }
+        let RejectedRows {
+            blocked,
+            unreadable,
+            rows: rejects,
+        } = rejected;
+        let taken = &mut self.taken;
+        taken.rows += len;
+        taken.skipped += skipped;
+        taken.blocked += blocked;
+        taken.unreadable += unreadable;
+        let room = (REJECTS_MAX as usize).saturating_sub(taken.rejects.len());
+        taken.rejects.extend(rejects.into_iter().take(room));
+        taken.of_part.rows += len;
+        taken.of_part.rejected += unreadable;
+        Ok(())
+    }
+
+    /// Begins to store the rows that were taken as a run.
+    fn store(&mut self) -> Result<(), Stop> {
+        let next = Taken {
+            part: self.taken.part,
+            of_part: self.taken.of_part,
+            ..Taken::default()
+        };
+        let writer = RunWriter {
+            host: self.host.clone(),
+            content: continues(&self.host, &self.id)?.content_id(),
+            run: SortedRun {
+                upload: fastrand::u64(1..),
+                len: 0,
+                applied: 0,
+            },
+            rows: Rows::Taken(std::mem::replace(&mut self.filling, new_buffer())),
+            unwritten: Vec::new(),
+            taken: std::mem::replace(&mut self.taken, next),
+        };
+        self.storing.spawn(writer.write());
+        Ok(())
+    }
+
+    /// Records a run that is stored; stores it further where a shard has refused that for now.
+    async fn stored(
+        &mut self,
+        ended: Result<(RunWriter, Result<(), HostError>), JoinError>,
+        journal: &mut Journal,
+        tries: &mut u32,
+    ) -> Result<(), Stop> {
+        let (writer, outcome) = ended.map_err(|error| Stop::Failed(error.to_string()))?;
+        match outcome {
+            Ok(()) => {
+                if std::mem::take(tries) > 0 {
+                    journal.waits_for(None);
+                }
+                self.record(writer.taken, Some(writer.run), journal).await
+            }
+            Err(HostError::Wait { after, reason }) => {
+                wait(&self.host, &self.id, journal, after, &reason, tries).await?;
+                self.storing.spawn(writer.write());
+                Ok(())
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Records how far the run has come, and removes the bytes of the parts that it does not read again.
+    async fn record(
+        &mut self,
+        taken: Taken,
+        run: Option<SortedRun>,
+        journal: &mut Journal,
+    ) -> Result<(), Stop> {
+        let mut rejects = taken.rejects;
+        let room = REJECTS_MAX.saturating_sub(journal.run.rejected);
+        rejects.truncate(usize::try_from(room).unwrap_or(usize::MAX));
+        journal.put_rows(rejects).await?;
+        let progress = taken.parts.iter();
+        let progress = progress.map(|(part, _, progress)| progress_row(*part, progress));
+        journal.put_rows(progress.collect()).await?;
+        let rejected = taken.blocked + taken.unreadable;
+        journal.count(taken.skipped, rejected, &BTreeMap::new());
+        let record = &mut journal.run;
+        record.rows += taken.rows;
+        record.blocked += taken.blocked;
+        record.checked = taken.part;
+        record.part = taken.part;
+        record.row = taken.of_part.rows;
+        record.unreadable = taken.of_part.rejected;
+        record.runs.extend(run);
+        journal.write().await?;
+        if let Some(load) = self.host.load(&self.id) {
+            let host = self.host.clone();
+            self.removals.spawn(async move {
+                for (_, part, _) in &taken.parts {
+                    remove_part(&host, &load, part).await;
+                }
+            });
+        }
+        Ok(())
+    }
+
+    /// Stores the rows that are left and applies all runs.
+    pub(super) async fn finish(
+        mut self,
+        journal: &mut Journal,
+        tries: &mut u32,
+    ) -> Result<(), Stop> {
+        let mut beats = interval_at(Instant::now() + BEAT, BEAT);
+        loop {
+            if self.storing.is_empty() {
+                if self.filling.is_empty() {
+                    break;
+                }
+                self.store()?;
+            }
+            tokio::select! {
+                biased;
+                Some(ended) = self.storing.join_next() => self.stored(ended, journal, tries).await?,
+                _ = beats.tick() => {
+                    continues(&self.host, &self.id)?;
+                    journal.write().await?;
+                }
+            }
+        }
+        let taken = std::mem::take(&mut self.taken);
+        if !taken.parts.is_empty() {
+            // The last rows were none that are applied.
+            self.record(taken, None, journal).await?;
+        }
+        merge_runs(&self.host, &self.id, journal, tries).await?;
+        while self.removals.join_next().await.is_some() {}
+        Ok(())
+    }
+}
+
+/// Returns a buffer that need not grow for the last batch of a run.
+fn new_buffer() -> SortBuffer {
+    SortBuffer::with_capacity(SORTED_RUN_LEN + 2 * BATCH_BYTES_MAX)
+}
+
+/// Rows of a run.
+#[derive(Debug)]
+enum Rows {
+    Taken(SortBuffer),
+    Sorted(SortedRows),
+}
+
+/// Stores a run.
+#[derive(Debug)]
+struct RunWriter {
+    host: Host,
+    content: NamespaceId,
+    run: SortedRun,
+    rows: Rows,
+    /// Pieces that a shard has not taken.
+    unwritten: Vec<Mutation>,
+    taken: Taken,
+}
+
+impl RunWriter {
+    /// Stores what is not stored. After an error it is called again, or the run is given up.
+    async fn write(mut self) -> (Self, Result<(), HostError>) {
+        self.rows = match self.rows {
+            Rows::Taken(buffer) => Rows::Sorted(sorted(buffer)),
+            rows @ Rows::Sorted(_) => rows,
+        };
+        loop {
+            if self.unwritten.is_empty() {
+                self.make_pieces();
+            }
+            if self.unwritten.is_empty() {
+                return (self, Ok(()));
+            }
+            let pieces = self.unwritten.clone();
+            if let Err(error) = self.host.store(self.content, pieces).await {
+                return (self, Err(error));
+            }
+            self.unwritten.clear();
+        }
+    }
+
+    fn make_pieces(&mut self) {
+        let Rows::Sorted(rows) = &mut self.rows else {
+            return;
+        };
+        let mut pieces = std::iter::from_fn(|| rows.take(PIECE_LEN as usize));
+        for bytes in pieces.by_ref().take(PIECES_TOGETHER) {
+            let SortedRun { upload, len, .. } = &mut self.run;
+            let end = *len + bytes.len() as u64;
+            self.unwritten.push(layout::piece(*upload, *len, bytes));
+            *len = end;
+        }
+    }
+}
+
+/// Sorts rows, which takes a tenth of a second: meanwhile the other tasks of this thread go on elsewhere.
+fn sorted(buffer: SortBuffer) -> SortedRows {
+    if Handle::current().runtime_flavor() == RuntimeFlavor::CurrentThread {
+        // As simulations have.
+        return buffer.sort();
+    }
+    block_in_place(|| buffer.sort())
+}

@@ -1,0 +1,284 @@
+//! The rows of a part: which of them are applied, and what becomes of the others.
+
+use std::collections::BTreeMap;
+
+use umbo_api::batch::KeyFields;
+use umbo_api::loads::RejectLine;
+use umbo_rows::{Expiry, LoadChange, LoadRow};
+use umbo_store::{Change, Condition, GIVES_WAY_EVERY, Mutation, give_way};
+use umbo_types::{Key, NamespaceId, PartitionKey, ShardId, Timestamp, Version};
+
+use super::check::{reject, reject_row};
+use super::host::{Host, HostError};
+use super::open_batches::{Advance, Divided, RejectedRows};
+use super::rows::{NumberedRows, PartRows};
+use crate::limits::REJECTS_MAX;
+use crate::stored_rows::read_row;
+use umbo_loads::LoadRecord;
+use umbo_loads::layout::{self, PartRecord};
+
+/// The highest version of each shard when the load was created, where that counts and is known.
+pub(super) type NewestVersions = BTreeMap<ShardId, Version>;
+
+/// Reads the highest version of each shard when a load was created. A shard has none that was away then, or of a load
+/// that an older dispatcher has created; and none has one where the load names an instant of its data.
+pub(super) async fn newest_versions(
+    host: &Host,
+    load: &LoadRecord,
+) -> Result<NewestVersions, HostError> {
+    let mut newest = NewestVersions::new();
+    if !load.is_as_of_creation() {
+        return Ok(newest);
+    }
+    let report: NamespaceId = load.report_id();
+    let keys = layout::creation_keys(&host.shards(), |key| host.shard_of(report, key));
+    for (shard, key) in keys {
+        if let Some((_, version)) = read_row(host, report, &key).await? {
+            newest.insert(shard, version);
+        }
+    }
+    Ok(newest)
+}
+
+/// Rows of a part.
+#[derive(Debug, Default)]
+pub(super) struct TakenRows {
+    /// Rows that were read, those that are not applied included.
+    pub(super) len: u64,
+    /// Rows to apply.
+    pub(super) rows: Vec<(Key, Change)>,
+    /// Rows that have expired already.
+    pub(super) skipped: u64,
+    pub(super) rejected: RejectedRows,
+}
+
+impl TakenRows {
+    /// Takes the rows of a batch that are applied.
+    pub(super) fn of(host: &Host, load: &LoadRecord, part: u16, batch: NumberedRows) -> Self {
+        let default = host.default_ttl(load).map(Expiry::After);
+        let mut times = BTreeMap::new();
+        let mut lives_from = |partition: &PartitionKey| {
+            let shard = host.shard_of(load.namespace_id(), partition);
+            *times.entry(shard).or_insert_with(|| host.lives_from(shard))
+        };
+        let mut taken = Self {
+            len: batch.len() as u64,
+            rows: Vec::with_capacity(batch.len()),
+            ..Self::default()
+        };
+        let rejected = &mut taken.rejected;
+        for (at, (line, row)) in batch.into_iter().enumerate() {
+            give_way(at, GIVES_WAY_EVERY);
+            let LoadRow { key, change } = match row {
+                Ok(row) => row,
+                Err(row) => {
+                    // Otherwise they were counted when the parts were checked.
+                    if !load.is_checked_first() {
+                        rejected.unreadable += 1;
+                        rejected.keep(|| reject(part, &row));
+                    }
+                    continue;
+                }
+            };
+            if host.is_blocked(load, &key) {
+                rejected.blocked += 1;
+                rejected.keep(|| blocked(part, line, &key));
+                continue;
+            }
+            let change = match change {
+                LoadChange::Put { value, expiry } => {
+                    let mut expires_at = None;
+                    if let Some(expiry) = expiry.or(default) {
+                        let now = lives_from(&key.partition);
+                        expires_at = Some(expiry.instant(now)).filter(|at| *at > now);
+                        if expires_at.is_none() {
+                            taken.skipped += 1;
+                            continue;
+                        }
+                    }
+                    Change::Put { value, expires_at }
+                }
+                LoadChange::Delete => Change::Delete,
+            };
+            taken.rows.push((key, change));
+        }
+        taken
+    }
+}
+
+impl Divided {
+    /// Divides rows by shard.
+    pub(super) fn of_rows(
+        host: &Host,
+        (load, newest): (&LoadRecord, &NewestVersions),
+        advance: Advance,
+        rows: impl IntoIterator<Item = (Key, Change)>,
+    ) -> Self {
+        let condition = |shard: ShardId| {
+            if load.target.is_some() {
+                Condition::Unwritten
+            } else if load.force {
+                Condition::Always
+            } else {
+                let as_of = Timestamp::from_millis(load.as_of);
+                Condition::NotNewerThan(newest.get(&shard).map_or(as_of, |at| Timestamp(at.0)))
+            }
+        };
+        let mut divided = Self {
+            advance,
+            ..Self::default()
+        };
+        let mut of_last: Option<(PartitionKey, ShardId)> = None;
+        for (at, (key, change)) in rows.into_iter().enumerate() {
+            give_way(at, GIVES_WAY_EVERY);
+            // Rows of one partition mostly follow one another.
+            let shard = match &of_last {
+                Some((partition, shard)) if *partition == key.partition => *shard,
+                _ => {
+                    let shard = host.shard_of(load.namespace_id(), &key.partition);
+                    of_last = Some((key.partition.clone(), shard));
+                    shard
+                }
+            };
+            divided.by_shard.entry(shard).or_default().push(Mutation {
+                key,
+                change,
+                condition: condition(shard),
+            });
+        }
+        divided
+    }
+
+    /// Divides the rows of a batch of a part by shard.
+    pub(super) fn of_part(
+        host: &Host,
+        of: (&LoadRecord, &NewestVersions),
+        taken: TakenRows,
+    ) -> Self {
+        let mut divided = Self::of_rows(host, of, Advance::Rows(taken.len), taken.rows);
+        (divided.skipped, divided.rejected) = (taken.skipped, taken.rejected);
+        divided
+    }
+}
+
+impl RejectedRows {
+    /// Keeps a row of the report, up to as many as a load has.
+    fn keep(&mut self, row: impl FnOnce() -> Mutation) {
+        if (self.rows.len() as u64) < REJECTS_MAX {
+            self.rows.push(row());
+        }
+    }
+}
+
+/// Returns the row of the report about a row whose key is blocked.
+fn blocked(part: u16, line: u64, key: &Key) -> Mutation {
+    let fields = KeyFields::of(key.partition.as_bytes(), key.sort.as_bytes());
+    reject_row(&RejectLine {
+        part,
+        line,
+        reason: "an operator has blocked the key".to_owned(),
+        text: serde_json::to_string(&fields).ok(),
+        b64: None,
+    })
+}
+
+/// Tells whether rows come in the order of their keys.
+#[derive(Debug, Default)]
+pub(super) struct KeyOrder {
+    /// The key of the last row.
+    last: Option<Key>,
+}
+
+impl KeyOrder {
+    /// Goes on after a row with this key.
+    pub(super) fn after(last: Option<&KeyFields>) -> Self {
+        let key = last.and_then(|fields| fields.key().ok());
+        let key = key.and_then(|(partition, sort)| Key::new(partition, sort).ok());
+        Self { last: key }
+    }
+
+    /// Returns the key of the last row.
+    pub(super) fn last(&self) -> Option<KeyFields> {
+        let last = self.last.as_ref()?;
+        let (partition, sort) = (last.partition.as_bytes(), last.sort.as_bytes());
+        Some(KeyFields::of(partition, sort))
+    }
+
+    /// Returns whether the rows of a batch are in order, and after all before them. Then they count as seen.
+    pub(super) fn takes(&mut self, batch: &NumberedRows) -> bool {
+        let keys = || {
+            let rows = batch.iter().filter_map(|(_, row)| row.as_ref().ok());
+            rows.map(|row| &row.key)
+        };
+        let Some(last) = keys().next_back() else {
+            return true;
+        };
+        let is_ordered = self.last.iter().chain(keys()).is_sorted();
+        if is_ordered {
+            self.last = Some(last.clone());
+        }
+        is_ordered
+    }
+}
+
+/// The rows of a part that no earlier run has taken.
+pub(super) struct UntakenRows {
+    pub(super) part: u16,
+    rows: PartRows,
+    /// Rows of the part that an earlier run has taken.
+    taken: u64,
+}
+
+impl UntakenRows {
+    pub(super) fn open(
+        host: &Host,
+        load: &LoadRecord,
+        (number, part): (u16, &PartRecord),
+        taken: u64,
+    ) -> Result<Self, HostError> {
+        Ok(Self {
+            part: number,
+            rows: PartRows::open(host.clone(), load, number, part)?,
+            taken,
+        })
+    }
+
+    /// Returns the next rows; none at the end of the part, after which it is not called again. Nothing is lost where the
+    /// call is dropped.
+    pub(super) async fn next(&mut self) -> Result<Option<NumberedRows>, HostError> {
+        loop {
+            let Some(mut batch) = self.rows.next().await? else {
+                return Ok(None);
+            };
+            let taken = usize::try_from(self.taken).unwrap_or(usize::MAX);
+            let taken = taken.min(batch.len());
+            batch.drain(..taken);
+            self.taken -= taken as u64;
+            if !batch.is_empty() {
+                return Ok(Some(batch));
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_are_in_order_where_each_is_after_all_before() {
+        let batch = |keys: &[&str]| -> NumberedRows {
+            let row = |key: &&str| LoadRow {
+                key: Key::new((*key).to_owned(), "").unwrap(),
+                change: LoadChange::Delete,
+            };
+            keys.iter().map(|key| (1, Ok(row(key)))).collect()
+        };
+        let mut order = KeyOrder::default();
+        assert!(order.takes(&batch(&["b", "c"])));
+        assert!(order.takes(&batch(&[])));
+        assert!(!order.takes(&batch(&["d", "c"])), "not in itself");
+        assert!(!order.takes(&batch(&["a", "e"])), "before the last one");
+        assert!(order.takes(&batch(&["c", "c", "d"])), "equal keys are");
+    }
+}

@@ -1,0 +1,110 @@
+//! What checking and applying share: the parts of a load, whether it is still to be worked on, and waiting.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::sleep;
+
+use super::host::Host;
+use super::journal::{Journal, Stop};
+use crate::limits::BEAT;
+use crate::stored_rows::read_json_rows_from;
+use umbo_loads::layout::{self, PartRecord, RunRecord};
+use umbo_loads::{LoadRecord, shortened};
+
+/// Longest wait before something is tried again.
+const WAIT_MAX: Duration = Duration::from_secs(30);
+
+/// Waits, and says what for.
+pub(super) async fn wait(
+    host: &Host,
+    id: &str,
+    journal: &mut Journal,
+    after: Duration,
+    reason: &str,
+    tries: &mut u32,
+) -> Result<(), Stop> {
+    if journal.run.waits.is_none() {
+        tracing::info!(load = id, reason, "a load waits");
+    }
+    journal.waits_for(Some(shortened(reason)));
+    // Each refusal in a row doubles the wait.
+    let factor = 1_u32 << (*tries).min(5);
+    *tries += 1;
+    let mut left = after
+        .max(Duration::from_millis(10))
+        .saturating_mul(factor.div_ceil(2));
+    // A quota may be raised meanwhile.
+    left = left.min(WAIT_MAX);
+    host.places.set_waits(id, true);
+    while !left.is_zero() {
+        let step = left.min(BEAT);
+        tokio::select! {
+            () = sleep(step) => left -= step,
+            () = host.places.next_asked() => {}
+        }
+        continues(host, id)?;
+        // The store that says that it has no room may be the one that this row is in.
+        match journal.write().await {
+            Ok(()) | Err(Stop::Later { .. }) => {}
+            Err(end) => return Err(end),
+        }
+    }
+    host.places.set_waits(id, false);
+    Ok(())
+}
+
+/// Returns the load while it is to be worked on here.
+pub(super) fn continues(host: &Host, id: &str) -> Result<Arc<LoadRecord>, Stop> {
+    let ends_here = host.is_ending() || host.places.is_asked(id);
+    let is_to_run = |load: &Arc<LoadRecord>| load.is_to_run() && !ends_here;
+    let load = host.load(id).filter(is_to_run);
+    load.ok_or(Stop::LetGo)
+}
+
+/// Parts of a load, by number and without a gap.
+pub(super) struct Parts(Vec<(u16, PartRecord)>);
+
+impl Parts {
+    pub(super) const fn none() -> Self {
+        Self(Vec::new())
+    }
+
+    /// Reads the parts from that on where the run is: of a load that is not sealed those that are there.
+    pub(super) async fn read(
+        host: &Host,
+        load: &LoadRecord,
+        run: &RunRecord,
+    ) -> Result<Self, Stop> {
+        let from = u16::try_from(run.part).unwrap_or(u16::MAX);
+        let report = load.report_id();
+        let found: Vec<(u16, PartRecord)> =
+            read_json_rows_from(host, report, layout::PARTS, from).await?;
+        let parts: Vec<_> = found
+            .into_iter()
+            .zip(run.part..load.parts.unwrap_or(u32::MAX))
+            .take_while(|((number, _), at)| u32::from(*number) == *at)
+            .map(|(part, _)| part)
+            .collect();
+        let end = run.part + parts.len() as u32;
+        match load.parts {
+            Some(count) if end < count => Err(Stop::Failed(format!("part {end} is not there"))),
+            // It became whole while the load was being sealed without it.
+            Some(count) if run.begun > count => Err(Stop::Failed(format!(
+                "part {count} came while the load was being sealed with {count} parts, and rows of it may be applied"
+            ))),
+            _ => Ok(Self(parts)),
+        }
+    }
+
+    /// Returns the number after the last one; `None` without parts.
+    pub(super) fn end(&self) -> Option<u32> {
+        self.0.last().map(|(number, _)| u32::from(*number) + 1)
+    }
+
+    /// Returns the parts from a number on.
+    pub(super) fn from(&self, number: u32) -> impl Iterator<Item = (u16, &PartRecord)> {
+        let parts = self.0.iter().map(|(number, part)| (*number, part));
+        parts.filter(move |(of, _)| u32::from(*of) >= number)
+    }
+}

@@ -1,0 +1,370 @@
+//! Requests about loads.
+//!
+//! Routes: `loads`, `loads/{id}`, `loads/{id}/rejects`, `loads/{id}/seal` (`pause`, `resume`, `abort`) and
+//! `loads/{id}/parts/{n}`. Parts are uploaded whole (PUT) or piece by piece (HEAD, PATCH), after the draft of the IETF
+//! on resumable uploads, with one difference: the name of a part is the client's, so no request makes it.
+
+use http::header::CONTENT_TYPE;
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Uri};
+use umbo_api::loads::{CONTENT_DIGEST, PART_NUMBER_MAX, UPLOAD_COMPLETE, UPLOAD_OFFSET};
+use umbo_control::ControlError;
+use umbo_loads::LoadError;
+use umbo_loads::digest::{Sha256, content_digest};
+use umbo_types::Operation;
+
+use super::versions::VersionAsk;
+use umbo_http::RequestError;
+use umbo_http::query::Query;
+
+/// Media type of a PATCH that says nothing of what it is a part of.
+const PARTIAL_UPLOAD: &str = "application/partial-upload";
+
+/// A request about loads; bodies follow.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum LoadAsk {
+    /// Creates a load.
+    Create,
+    /// Lists the loads of the namespace.
+    List,
+    /// Describes a load.
+    Describe {
+        /// The load.
+        id: String,
+    },
+    /// Lists the rejected rows of a load.
+    Rejects {
+        /// The load.
+        id: String,
+    },
+    /// Ends the upload of parts.
+    Seal {
+        /// The load.
+        id: String,
+    },
+    /// Pauses a load.
+    Pause {
+        /// The load.
+        id: String,
+    },
+    /// Resumes a load.
+    Resume {
+        /// The load.
+        id: String,
+    },
+    /// Ends a load.
+    Abort {
+        /// The load.
+        id: String,
+        /// Whether it goes on, and the answer says what it would be.
+        dry_run: bool,
+    },
+    /// Says what is kept of a part.
+    PartOffset {
+        /// The load.
+        id: String,
+        /// The part.
+        number: u16,
+    },
+    /// Uploads a part, or a piece of one.
+    Upload(UploadAsk),
+    /// About the versions that loads have built.
+    Versions(VersionAsk),
+}
+
+impl LoadAsk {
+    /// Returns the operation of the data plane that does the same work, and has the same price.
+    pub(crate) const fn priced_as(&self) -> Operation {
+        match self {
+            Self::List
+            | Self::Describe { .. }
+            | Self::Rejects { .. }
+            | Self::PartOffset { .. }
+            | Self::Versions(VersionAsk::List) => Operation::Range,
+            Self::Create
+            | Self::Seal { .. }
+            | Self::Pause { .. }
+            | Self::Resume { .. }
+            | Self::Abort { .. }
+            | Self::Upload(_)
+            | Self::Versions(_) => Operation::BatchWrite,
+        }
+    }
+}
+
+/// The upload of a part, or of a piece of one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct UploadAsk {
+    /// The load.
+    pub id: String,
+    /// The part.
+    pub number: u16,
+    /// Where the body belongs; none where it is the whole part.
+    pub piece: Option<Piece>,
+    /// Media type; none where a piece names none.
+    pub content_type: Option<String>,
+    /// Content coding; empty for none.
+    pub coding: String,
+    /// SHA-256 of the body, where the request says it.
+    pub digest: Option<Sha256>,
+}
+
+/// Where a piece of a part belongs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Piece {
+    /// Bytes before it.
+    pub offset: u64,
+    /// Whether it is the last one.
+    pub is_last: bool,
+}
+
+/// Splits what follows `loads/`: the id, the resource under it, and the number of a part.
+fn split(rest: &str) -> Option<(&str, &str, Option<&str>)> {
+    let (id, rest) = rest.split_once('/').unwrap_or((rest, ""));
+    let is_id = |id: &str| {
+        let is_own = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
+        (1..=64).contains(&id.len()) && id.bytes().all(is_own)
+    };
+    match rest.split_once('/') {
+        _ if !is_id(id) => None,
+        None => Some((id, rest, None)),
+        Some(("parts", number)) if !number.contains('/') => Some((id, "parts", Some(number))),
+        Some(_) => None,
+    }
+}
+
+/// Returns the methods of a route below `loads`; none where there is no such route.
+pub(crate) fn methods(rest: Option<&str>) -> Option<&'static str> {
+    let Some(rest) = rest else {
+        return Some("GET, POST");
+    };
+    match split(rest)? {
+        (_, "" | "rejects", None) if !rest.ends_with('/') => Some("GET"),
+        (_, "seal" | "pause" | "resume" | "abort", None) => Some("POST"),
+        (_, "parts", Some(_)) => Some("HEAD, PUT, PATCH"),
+        _ => None,
+    }
+}
+
+/// Decodes a request about loads; `rest` is what follows `loads/` in its path.
+pub(crate) fn decode(
+    rest: &str,
+    method: &Method,
+    uri: &Uri,
+    headers: &HeaderMap,
+) -> Result<LoadAsk, RequestError> {
+    let known = if rest.ends_with("/abort") {
+        "dry_run"
+    } else {
+        ""
+    };
+    let query = Query::read(uri.query(), known)?;
+    if rest.is_empty() {
+        return Ok(match *method {
+            Method::POST => LoadAsk::Create,
+            _ => LoadAsk::List,
+        });
+    }
+    let (id, resource, number) = split(rest).ok_or(RequestError::RouteNotFound)?;
+    let id = id.to_owned();
+    Ok(match (resource, number) {
+        ("", _) => LoadAsk::Describe { id },
+        ("rejects", _) => LoadAsk::Rejects { id },
+        ("seal", _) => LoadAsk::Seal { id },
+        ("pause", _) => LoadAsk::Pause { id },
+        ("resume", _) => LoadAsk::Resume { id },
+        ("abort", _) => LoadAsk::Abort {
+            id,
+            dry_run: query.flag("dry_run")?,
+        },
+        (_, Some(text)) => {
+            let number = text
+                .parse()
+                .ok()
+                .filter(|number| *number <= PART_NUMBER_MAX);
+            let number = number.ok_or_else(|| {
+                let text = text.chars().take(16).collect();
+                ControlError::from(LoadError::PartNumber(text))
+            })?;
+            if *method == Method::HEAD {
+                LoadAsk::PartOffset { id, number }
+            } else {
+                upload(id, number, method, headers).map(LoadAsk::Upload)?
+            }
+        }
+        _ => return Err(RequestError::RouteNotFound),
+    })
+}
+
+fn upload(
+    id: String,
+    number: u16,
+    method: &Method,
+    headers: &HeaderMap,
+) -> Result<UploadAsk, RequestError> {
+    let piece = if *method == Method::PATCH {
+        Some(Piece {
+            offset: offset(headers)?,
+            is_last: is_complete(headers)?.unwrap_or(false),
+        })
+    } else if headers.contains_key(UPLOAD_OFFSET) || is_complete(headers)? == Some(false) {
+        return Err(RequestError::BadHeader {
+            name: UPLOAD_OFFSET,
+            expected: "no such field on PUT, which uploads a whole part: PATCH uploads a piece of one",
+        });
+    } else {
+        None
+    };
+    let text = |name: HeaderName| {
+        let value = headers.get(&name).map(HeaderValue::to_str).transpose();
+        value.map_err(|_| RequestError::BadHeader {
+            name: "content-type",
+            expected: "visible ASCII",
+        })
+    };
+    let content_type = text(CONTENT_TYPE)?
+        .filter(|sent| !(piece.is_some() && sent.eq_ignore_ascii_case(PARTIAL_UPLOAD)));
+    let digest = match headers.get(CONTENT_DIGEST) {
+        None => None,
+        Some(field) => content_digest(field.as_bytes()).map_err(|_| RequestError::BadHeader {
+            name: CONTENT_DIGEST,
+            expected: "a digest as of RFC 9530: sha-256=:BASE64:",
+        })?,
+    };
+    Ok(UploadAsk {
+        id,
+        number,
+        piece,
+        content_type: content_type.map(str::to_owned),
+        coding: text(http::header::CONTENT_ENCODING)?
+            .unwrap_or_default()
+            .to_owned(),
+        digest,
+    })
+}
+
+fn offset(headers: &HeaderMap) -> Result<u64, RequestError> {
+    let value = headers
+        .get(UPLOAD_OFFSET)
+        .and_then(|value| value.to_str().ok());
+    let offset = value.filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()));
+    let offset = offset.and_then(|text| text.parse().ok());
+    offset.ok_or(RequestError::BadHeader {
+        name: UPLOAD_OFFSET,
+        expected: "the number of bytes of the part before this piece",
+    })
+}
+
+fn is_complete(headers: &HeaderMap) -> Result<Option<bool>, RequestError> {
+    match headers.get(UPLOAD_COMPLETE).map(HeaderValue::as_bytes) {
+        None => Ok(None),
+        Some(b"?1") => Ok(Some(true)),
+        Some(b"?0") => Ok(Some(false)),
+        Some(_) => Err(RequestError::BadHeader {
+            name: UPLOAD_COMPLETE,
+            expected: "?1 or ?0",
+        }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn decoded(
+        method: &Method,
+        rest: &str,
+        fields: &[(&'static str, &str)],
+    ) -> Result<LoadAsk, RequestError> {
+        let mut headers = HeaderMap::new();
+        for (name, value) in fields {
+            headers.insert(*name, HeaderValue::from_str(value).unwrap());
+        }
+        let (path, query) = rest.split_once('?').unwrap_or((rest, ""));
+        let uri: Uri = format!("/v1/ns/a/loads/{path}?{query}").parse().unwrap();
+        decode(path, method, &uri, &headers)
+    }
+
+    #[test]
+    fn routes_have_their_methods() {
+        for (rest, allowed) in [
+            (None, Some("GET, POST")),
+            (Some("018b-1"), Some("GET")),
+            (Some("018b-1/rejects"), Some("GET")),
+            (Some("018b-1/seal"), Some("POST")),
+            (Some("018b-1/parts/7"), Some("HEAD, PUT, PATCH")),
+            (Some("018b-1/parts"), None),
+            (Some("018b-1/parts/7/x"), None),
+            (Some("018b-1/other"), None),
+            (Some("018b-1/"), None),
+            (Some("a%2Fb"), None),
+            (Some(""), None),
+        ] {
+            assert_eq!(methods(rest), allowed, "{rest:?}");
+        }
+    }
+
+    #[test]
+    fn numbers_of_parts_are_bounded() {
+        for (number, is_good) in [
+            ("0", true),
+            ("9999", true),
+            ("10000", false),
+            ("-1", false),
+            ("x", false),
+        ] {
+            let asked = decoded(&Method::HEAD, &format!("i/parts/{number}"), &[]);
+            assert_eq!(asked.is_ok(), is_good, "{number}: {asked:?}");
+        }
+    }
+
+    #[test]
+    fn a_piece_says_where_it_belongs() {
+        let piece =
+            |fields: &[(&'static str, &str)]| match decoded(&Method::PATCH, "i/parts/3", fields) {
+                Ok(LoadAsk::Upload(ask)) => Ok((ask.piece, ask.content_type)),
+                Ok(other) => panic!("{other:?}"),
+                Err(error) => Err(error.code().as_str()),
+            };
+        let at = |offset, is_last| Some(Piece { offset, is_last });
+        assert_eq!(piece(&[("upload-offset", "12")]), Ok((at(12, false), None)));
+        let last = [
+            ("upload-offset", "0"),
+            ("upload-complete", "?1"),
+            ("content-type", "text/csv"),
+        ];
+        assert_eq!(piece(&last), Ok((at(0, true), Some("text/csv".to_owned()))));
+        let partial = [
+            ("upload-offset", "0"),
+            ("content-type", "application/partial-upload"),
+        ];
+        assert_eq!(piece(&partial), Ok((at(0, false), None)));
+        for bad in ["", "-1", "+1", "1e3", "99999999999999999999"] {
+            assert_eq!(
+                piece(&[("upload-offset", bad)]),
+                Err("invalid-header"),
+                "{bad}"
+            );
+        }
+        assert_eq!(piece(&[]), Err("invalid-header"));
+        assert_eq!(
+            piece(&[("upload-offset", "1"), ("upload-complete", "1")]),
+            Err("invalid-header")
+        );
+        let put = decoded(&Method::PUT, "i/parts/3", &[("upload-offset", "12")]);
+        assert_eq!(put.unwrap_err().code().as_str(), "invalid-header");
+        let put = decoded(
+            &Method::PUT,
+            "i/parts/3",
+            &[("content-digest", "sha-256=x")],
+        );
+        assert_eq!(put.unwrap_err().code().as_str(), "invalid-header");
+    }
+
+    #[test]
+    fn only_abort_has_a_dry_run() {
+        let abort = decoded(&Method::POST, "i/abort?dry_run=true", &[]).unwrap();
+        assert!(matches!(abort, LoadAsk::Abort { dry_run: true, .. }));
+        let pause = decoded(&Method::POST, "i/pause?dry_run=true", &[]).unwrap_err();
+        assert_eq!(pause.code().as_str(), "invalid-query");
+    }
+}
