@@ -6,6 +6,7 @@
 //! `umbo-loads`. Start reading at [`Bulk`].
 
 mod bulk;
+mod host_error;
 pub mod limits;
 mod request;
 mod runner;

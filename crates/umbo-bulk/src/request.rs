@@ -55,7 +55,7 @@ where
 {
     let fields = Fields::read(&head.headers);
     let asked = (&fields, route.is_change());
-    let plane = PlaneRequest::begin(dispatcher, route.access(), asked, answers, started);
+    let plane = PlaneRequest::begin(dispatcher, route.required(), asked, answers, started);
     let plane = match plane.await {
         Ok(plane) => plane,
         Err(refusal) => return refusal,

@@ -12,7 +12,7 @@
 mod apply;
 mod check;
 mod dispatcher_host;
-pub(crate) mod host;
+mod host;
 mod journal;
 mod long_values;
 mod merge;
@@ -40,11 +40,12 @@ use umbo_api::loads::LoadState;
 use umbo_types::NamespaceId;
 
 pub(crate) use self::dispatcher_host::run_loads;
-use self::host::{Host, HostError, LoadHost};
+use self::host::{Host, LoadHost};
 use self::journal::{Journal, Stop};
 use self::places::HeldPlace;
 pub(crate) use self::rows::check_format;
 use self::work::{Parts, continues, wait};
+use crate::host_error::HostError;
 use crate::limits::{BEAT, FRUITLESS_RUNS_MAX, LEASE, RUNS_MAX};
 use crate::stored_rows::read_json;
 use umbo_loads::layout::{self, PartRecord, RunRecord};

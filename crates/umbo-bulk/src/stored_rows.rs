@@ -215,7 +215,7 @@ pub(crate) mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::runner::host::HostError;
+    use crate::host_error::HostError;
     use umbo_loads::limits::PIECE_LEN;
     use umbo_store::{
         Atomicity, ByKey as _, CallContext, Change, Condition, Durability, ManualClock,

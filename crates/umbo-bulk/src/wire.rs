@@ -5,7 +5,7 @@ pub(crate) mod loads;
 mod versions;
 
 use http::{HeaderMap, Method, Uri};
-use umbo_dispatcher::plane::Access;
+use umbo_dispatcher::plane::RequiredGrant;
 use umbo_http::{RequestError, decode};
 use umbo_types::{Namespace, Operation, Permission};
 
@@ -55,9 +55,9 @@ pub fn route<'a>(method: &Method, path: &'a str) -> Option<Result<BulkRoute<'a>,
 }
 
 impl<'a> BulkRoute<'a> {
-    /// Returns what the request needs a permission for.
-    pub(crate) const fn access(&self) -> Access<'a> {
-        Access {
+    /// Returns the grant that the request needs.
+    pub(crate) const fn required(&self) -> RequiredGrant<'a> {
+        RequiredGrant {
             operation: Operation::Load,
             namespace: self.namespace,
             permission: self.permission,
@@ -116,11 +116,7 @@ mod tests {
                 "/v1/ns/a/loads",
                 Some(Err("method-not-allowed")),
             ),
-            (
-                Method::GET,
-                "/v1/ns/A/loads",
-                Some(Err("invalid-namespace")),
-            ),
+            (Method::GET, "/v1/ns/A/loads", Some(Err("invalid-key"))),
         ] {
             let found = route(&method, path);
             let found = found.map(|found| match found {

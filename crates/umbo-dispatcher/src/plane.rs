@@ -27,7 +27,7 @@ use crate::operation::body::RequestBody;
 pub use crate::own_rows::OwnRows;
 use crate::own_rows::WorkTally;
 pub use crate::paid_write::{PaidRows, PaidWrite, paid_write_within, patient_write, wait_of};
-pub use crate::phase::identify::{Access, Identified};
+pub use crate::phase::identify::{Identified, RequiredGrant};
 pub use crate::phase::read_through::check_blocked;
 use crate::reply::{refuse, respond};
 use crate::request_log::RequestLog;
@@ -48,17 +48,17 @@ impl<'a> PlaneRequest<'a> {
     /// request may change Umbo's own records.
     pub async fn begin(
         dispatcher: &'a Arc<Dispatcher>,
-        access: Access<'_>,
+        required: RequiredGrant<'_>,
         (fields, is_change): (&'a Fields<'a>, bool),
         answers: Arc<ConnectionAnswers>,
         started: Instant,
     ) -> Result<Self, Response<ReplyBody>> {
-        let mut log = RequestLog::begin(dispatcher, access.operation, fields, answers, started);
+        let mut log = RequestLog::begin(dispatcher, required.operation, fields, answers, started);
         if is_change {
             log.changes_records();
         }
         log.phase(Phase::Classify);
-        let identified = match Identified::new(dispatcher, access, fields, &mut log).await {
+        let identified = match Identified::new(dispatcher, required, fields, &mut log).await {
             Ok(identified) => identified,
             Err(error) => return Err(refuse(log, &error)),
         };

@@ -36,7 +36,7 @@ use crate::operation::scan::Scan;
 use crate::operation::usage::Usage;
 use crate::operation::write::Write;
 use crate::phase::admit::admit;
-use crate::phase::identify::{Access, Identified};
+use crate::phase::identify::{Identified, RequiredGrant};
 use crate::phase::read_through;
 use crate::reply::{Reply, refuse, reply};
 use crate::request_log::RequestLog;
@@ -107,7 +107,13 @@ where
 
     // 1. Classify: who calls, whether they may, how critical it is and until when.
     log.phase(Phase::Classify);
-    let identified = Identified::new(dispatcher, Access::of_route(&route), &fields, &mut log).await;
+    let identified = Identified::new(
+        dispatcher,
+        RequiredGrant::of_route(&route),
+        &fields,
+        &mut log,
+    )
+    .await;
     let identified = match identified {
         Ok(identified) => identified,
         Err(error) => return refuse(log, &error),

@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use bytes::{BufMut, Bytes, BytesMut};
+use bytes::{Bytes, BytesMut};
 use http::header::{
     ACCEPT_ENCODING, ACCEPT_RANGES, ALLOW, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_LENGTH,
     CONTENT_RANGE, CONTENT_TYPE, ETAG, HeaderName, HeaderValue, RETRY_AFTER, VARY,
@@ -15,7 +15,7 @@ use umbo_api::batch::DeleteRangeAnswer;
 use umbo_api::problem::CONTENT_TYPE as PROBLEM_TYPE;
 use umbo_api::quota::{ExplainAnswer, UsageAnswer};
 use umbo_api::ru::Ru;
-use umbo_api::{ErrorCode, Outcome, Problem, header, json_line};
+use umbo_api::{ErrorCode, Outcome, Problem, header};
 use umbo_edge::body::ReplyBody;
 use umbo_quota::Advertised;
 use umbo_store::{NUMBER_TYPE, StoreError, Written};
@@ -25,6 +25,8 @@ use crate::byte_range::{self, ByteRange};
 use crate::cache_status::CacheStatus;
 use crate::content_digest::{self, ContentDigest};
 use crate::decode::Layout;
+use crate::json_text::{JSON, NDJSON, write_json_line};
+use crate::plane_answer::PlaneAnswer;
 use crate::problem::FailedRequest;
 use crate::representation::{Representation, confine};
 use crate::request_error::RequestError;
@@ -51,8 +53,6 @@ const SERVER_TIMING: HeaderName = HeaderName::from_static("server-timing");
 
 const OCTETS: HeaderValue = HeaderValue::from_static("application/octet-stream");
 const TEXT: HeaderValue = HeaderValue::from_static(NUMBER_TYPE);
-const JSON: HeaderValue = HeaderValue::from_static("application/json");
-const NDJSON: HeaderValue = HeaderValue::from_static("application/x-ndjson");
 /// Room for nearly every problem and its header fields, so that neither grows while it is written: what
 /// is turned away must cost little.
 const PROBLEM_LEN: usize = 640;
@@ -100,50 +100,6 @@ pub enum Answer {
     Usage(Box<UsageAnswer>),
     /// The answer of a plane above the one of rows.
     Plane(PlaneAnswer),
-}
-
-/// An answer that a plane above the one of rows has written.
-#[derive(Debug, Default)]
-pub struct PlaneAnswer {
-    /// Status of the answer.
-    pub status: StatusCode,
-    /// Header fields of its own.
-    pub headers: HeaderMap,
-    /// Its body, if the header fields have its type.
-    pub body: Bytes,
-}
-
-impl PlaneAnswer {
-    /// Makes an answer that is JSON.
-    pub fn json(answer: &impl serde::Serialize) -> Self {
-        let mut text = BytesMut::new();
-        write_json_line(&mut text, answer);
-        Self::of_type(JSON, text.freeze())
-    }
-
-    /// Makes an answer that is lines of JSON.
-    pub fn lines(lines: Bytes) -> Self {
-        Self::of_type(NDJSON, lines)
-    }
-
-    fn of_type(content_type: HeaderValue, body: Bytes) -> Self {
-        let mut headers = HeaderMap::new();
-        headers.insert(CONTENT_TYPE, content_type);
-        Self {
-            headers,
-            body,
-            ..Self::default()
-        }
-    }
-
-    fn write_to(self, response: &mut Response<ReplyBody>) -> StatusCode {
-        *response.headers_mut() = self.headers;
-        if response.headers().contains_key(CONTENT_TYPE) {
-            confine(response.headers_mut());
-            *response.body_mut() = ReplyBody::Full(self.body);
-        }
-        self.status
-    }
 }
 
 /// A row as its client gets it.
@@ -513,15 +469,4 @@ fn problem_response(body: &Problem) -> Response<ReplyBody> {
 /// Returns request units as a number of a body.
 pub const fn ru(units: RequestUnits) -> Ru {
     Ru::from_micros(units.as_micros())
-}
-
-/// Writes a value as JSON.
-pub fn write_json(out: &mut BytesMut, value: &impl serde::Serialize) {
-    json_line::write(out.writer(), value).expect("a buffer that grows takes every write");
-}
-
-/// Writes a value as one line of JSON.
-pub fn write_json_line(out: &mut BytesMut, value: &impl serde::Serialize) {
-    write_json(out, value);
-    out.put_u8(b'\n');
 }

@@ -87,11 +87,8 @@ impl Server {
         let (bulk, observer, ports) = match role {
             Role::Serve => {
                 let bulk = Bulk::new(&opened.dispatcher(&loaded).await?);
-                // The first request sees the history.
-                let observer = opened.observer(&bulk);
-                opened.refuse_unauthenticated(settings.server.insecure)?;
                 // Before the ports open: early connections are served and not refused.
-                doors.open(&bulk, &opened, &settings.server);
+                let observer = doors.open(&bulk, &opened, &settings.server)?;
                 (bulk, observer, begin())
             }
             Role::Dispatcher => {
@@ -105,16 +102,13 @@ impl Server {
                     }
                 };
                 let bulk = Bulk::new(&dispatcher);
-                opened.refuse_unauthenticated(settings.server.insecure)?;
-                doors.open(&bulk, &opened, &settings.server);
-                let observer = opened.observer(&bulk);
+                let observer = doors.open(&bulk, &opened, &settings.server)?;
                 (bulk, observer, ports)
             }
         };
         let dispatcher = Arc::clone(bulk.dispatcher());
-        let version = env!("CARGO_PKG_VERSION");
-        let text = format!("the server serves, version {version}");
-        happened(&dispatcher, EventKind::Started, &text);
+        let text = concat!("the server serves, version ", env!("CARGO_PKG_VERSION"));
+        happened(&dispatcher, EventKind::Started, text);
         opened.announce();
         let reload = Reload {
             watch,

@@ -13,12 +13,13 @@ use umbo_store::{GIVES_WAY_EVERY, Mutation, WriteError, give_way};
 use umbo_types::ShardId;
 
 use super::check::progress_row;
-use super::host::{Host, HostError, WriteAnswers};
+use super::host::{Host, WriteAnswers};
 use super::journal::{Journal, Stop};
 use super::open_batches::{
     Advance, Divided, JudgedPiece, OpenBatches, RejectedRows, ShardPiece, len_of,
 };
 use super::work::{continues, wait};
+use crate::host_error::HostError;
 use crate::limits::{BEAT, REJECTS_MAX};
 use umbo_loads::LoadRecord;
 use umbo_loads::layout::{PartProgress, RunRecord};

@@ -16,8 +16,9 @@ use umbo_store::{LoadRun, Mutation, Page, RangeRequest, ScanPage, ScanRequest, S
 use umbo_types::{Key, NamespaceId, PartitionKey, ShardId, Timestamp, limits};
 
 use super::LoadRunner;
-use super::host::{HostError, LoadHost, RowCounts, WriteAnswers};
+use super::host::{LoadHost, RowCounts, WriteAnswers};
 use super::long_values::store_long_values;
+use crate::host_error::HostError;
 use crate::waits::LoadWaits;
 
 /// Wait before Umbo's own records are asked for a change again.

@@ -11,7 +11,8 @@ use serde::Serialize;
 use umbo_store::{Change, Condition, LoadRun, Mutation, WriteError};
 use umbo_types::{Key, NamespaceId, ShardId, Value, Version};
 
-use super::host::{Host, HostError, LoadHost, RowCounts};
+use super::host::{Host, LoadHost, RowCounts};
+use crate::host_error::HostError;
 use crate::stored_rows::read_json;
 use umbo_loads::LoadRecord;
 use umbo_loads::layout::{self, RunPosition, RunRecord};

@@ -11,13 +11,14 @@ use umbo_store::{Change, GIVES_WAY_EVERY, give_way};
 use umbo_types::Key;
 
 use super::apply::{Batches, apply};
-use super::host::{Host, HostError};
+use super::host::Host;
 use super::journal::{Journal, Stop};
 use super::open_batches::{Advance, Divided, value_len};
 use super::remove::{removal, remove_bytes};
 use super::sort_buffer::{RowBytes, SortedRow};
 use super::take::{NewestVersions, newest_versions};
 use super::work::continues;
+use crate::host_error::HostError;
 use crate::limits::{BATCH_BYTES_MAX, BATCH_ROWS_MAX};
 use crate::stored_rows::read_piece;
 use umbo_loads::LoadRecord;

@@ -10,7 +10,7 @@ use std::vec::IntoIter;
 use tokio::task::JoinSet;
 
 use super::apply::{Batches, apply};
-use super::host::{Host, HostError};
+use super::host::Host;
 use super::journal::{Journal, Stop};
 use super::open_batches::{Advance, Divided};
 use super::remove::remove_part;
@@ -18,6 +18,7 @@ use super::rows::NumberedRows;
 use super::sort::Sorter;
 use super::take::{KeyOrder, NewestVersions, TakenRows, UntakenRows, newest_versions};
 use super::work::{Parts, continues};
+use crate::host_error::HostError;
 use umbo_loads::LoadRecord;
 use umbo_loads::layout::{PartRecord, RunRecord};
 

@@ -19,8 +19,8 @@ use umbo_rows::{
 use umbo_store::{GIVES_WAY_EVERY, give_way};
 use umbo_types::NamespaceId;
 
-use super::host::HostError;
 use super::part_bytes::PartBytes;
+use crate::host_error::HostError;
 use crate::limits::{BATCH_BYTES_MAX, BATCH_ROWS_MAX, BEAT};
 use crate::stored_rows::{RowSource, read_piece};
 use umbo_loads::LoadError;

@@ -13,7 +13,7 @@ use umbo_store::Mutation;
 use umbo_types::NamespaceId;
 
 use super::check::progress_row;
-use super::host::{Host, HostError};
+use super::host::Host;
 use super::journal::{Journal, Stop};
 use super::merge::merge_runs;
 use super::open_batches::RejectedRows;
@@ -22,6 +22,7 @@ use super::rows::NumberedRows;
 use super::sort_buffer::{SortBuffer, SortedRows};
 use super::take::{TakenRows, UntakenRows};
 use super::work::{continues, wait};
+use crate::host_error::HostError;
 use crate::limits::{BATCH_BYTES_MAX, BEAT, REJECTS_MAX, SORTED_RUN_LEN, SORTED_RUNS_MAX};
 use umbo_loads::layout::{self, PartProgress, PartRecord, SortedRun};
 use umbo_loads::limits::PIECE_LEN;

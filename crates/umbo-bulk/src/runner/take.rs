@@ -9,9 +9,10 @@ use umbo_store::{Change, Condition, GIVES_WAY_EVERY, Mutation, give_way};
 use umbo_types::{Key, NamespaceId, PartitionKey, ShardId, Timestamp, Version};
 
 use super::check::{reject, reject_row};
-use super::host::{Host, HostError};
+use super::host::Host;
 use super::open_batches::{Advance, Divided, RejectedRows};
 use super::rows::{NumberedRows, PartRows};
+use crate::host_error::HostError;
 use crate::limits::REJECTS_MAX;
 use crate::stored_rows::read_row;
 use umbo_loads::LoadRecord;

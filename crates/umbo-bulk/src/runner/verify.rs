@@ -11,9 +11,10 @@ use umbo_api::versions::VersionShard;
 use umbo_store::{GIVES_WAY_EVERY, RowRef, ScanPage, compression, give_way};
 use umbo_types::{Key, NamespaceId, ShardId};
 
-use super::host::{Host, HostError};
+use super::host::Host;
 use super::journal::{Journal, Stop};
 use super::work::{continues, wait};
+use crate::host_error::HostError;
 use crate::limits::BEAT;
 use umbo_loads::digest::RowsDigest;
 use umbo_loads::{LoadRecord, LoadTarget};

@@ -16,7 +16,7 @@ use http_body::{Body, SizeHint};
 use umbo_api::Outcome;
 use umbo_api::batch::{BatchEnd, BatchEndLine, Skipped, WriteRow, WriteRowError};
 use umbo_http::decode::{self, BatchAsk, Route};
-use umbo_http::{Answer, Fields, RequestError, batch_lines, encode, problem};
+use umbo_http::{Answer, Fields, RequestError, batch_lines, encode, json_text, problem};
 use umbo_quota::{ActualUsage, CostHint};
 use umbo_store::{
     Atomicity, Change, Idempotency, Mutation, StoreError, WriteError, WriteRequest, Written,
@@ -365,7 +365,7 @@ fn answer(
                 refused_row(index, failure, located)
             }
         };
-        encode::write_json_line(&mut lines, &row);
+        json_text::write_json_line(&mut lines, &row);
     }
     let end = BatchEnd {
         rows: results.len() as u64,
@@ -373,7 +373,7 @@ fn answer(
         skipped,
         ru: encode::ru(charged),
     };
-    encode::write_json_line(&mut lines, &BatchEndLine { end });
+    json_text::write_json_line(&mut lines, &BatchEndLine { end });
     Answer::Batch {
         lines: lines.freeze(),
         is_partial: failed > 0,

@@ -12,7 +12,7 @@ use http_body::{Body, SizeHint};
 use umbo_api::batch::{BatchEnd, BatchEndLine, MultiGetBody};
 use umbo_api::row::RowFields;
 use umbo_http::decode::{self, Route};
-use umbo_http::{Answer, Fields, RequestError, encode, json_body, problem};
+use umbo_http::{Answer, Fields, RequestError, encode, json_body, json_text, problem};
 use umbo_quota::CostHint;
 use umbo_store::StoreError;
 use umbo_types::{Key, Row, Timestamp, limits};
@@ -138,7 +138,7 @@ impl Operate for MultiGet {
             skipped: 0,
             ru: encode::ru(charged),
         };
-        encode::write_json_line(&mut lines, &BatchEndLine { end });
+        json_text::write_json_line(&mut lines, &BatchEndLine { end });
         let answer = Answer::Batch {
             lines: lines.freeze(),
             is_partial: failed > 0,
@@ -239,7 +239,7 @@ fn write_line(
     }
     if let Some(problem) = problem {
         lines.put_slice(b",\"error\":");
-        encode::write_json(lines, &problem);
+        json_text::write_json(lines, &problem);
     }
     lines.put_slice(b"}\n");
 }

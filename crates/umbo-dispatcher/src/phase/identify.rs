@@ -31,9 +31,9 @@ pub(crate) struct Context {
     pub(crate) freshness: Freshness,
 }
 
-/// What a request asks a permission for.
+/// The grant that a request needs, and what the request does.
 #[derive(Debug, Clone, Copy)]
-pub struct Access<'a> {
+pub struct RequiredGrant<'a> {
     /// What the request does.
     pub operation: Operation,
     /// Name of the namespace.
@@ -42,7 +42,7 @@ pub struct Access<'a> {
     pub permission: Permission,
 }
 
-impl<'a> Access<'a> {
+impl<'a> RequiredGrant<'a> {
     /// Returns what a request for rows asks for.
     pub(crate) fn of_route(route: &Route<'a>) -> Self {
         Self {
@@ -72,7 +72,7 @@ impl Identified {
     /// Identifies the caller, and refuses one that may not make the request.
     pub(crate) async fn new(
         dispatcher: &Dispatcher,
-        access: Access<'_>,
+        required: RequiredGrant<'_>,
         fields: &Fields<'_>,
         log: &mut RequestLog,
     ) -> Result<Self, RequestError> {
@@ -80,30 +80,30 @@ impl Identified {
         let (now, started) = (dispatcher.clock.wall(), log.started());
         let caller = caller(dispatcher, fields, now, started)?;
         log.called_by(&caller);
-        let is_observed = access.operation == Operation::Usage
-            && caller.is_allowed(Permission::Observe, access.namespace);
+        let is_observed = required.operation == Operation::Usage
+            && caller.is_allowed(Permission::Observe, required.namespace);
         if !is_observed {
-            authorize(&caller, access.permission, access.namespace)?;
+            authorize(&caller, required.permission, required.namespace)?;
         }
         let claimed = fields.claimed_criticality()?;
-        let criticality = criticality(access.operation, claimed, &caller);
+        let criticality = criticality(required.operation, claimed, &caller);
         log.ranked(criticality, claimed.is_some_and(|tier| tier > criticality));
-        let payer = Payer::read(fields, &caller, access.namespace)?;
+        let payer = Payer::read(fields, &caller, required.namespace)?;
         let ticket = fields.retry_ticket.and_then(|ticket| {
             let ticket_key = &dispatcher.ticket_key;
             ticket_key.open(ticket, payer.name(&caller))
         });
         if fields.is_repeated()? {
-            dispatcher.metrics.record_repeated(access.operation);
+            dispatcher.metrics.record_repeated(required.operation);
         }
         let context = context(dispatcher, fields, now, started)?;
-        let namespace = match dispatcher.control.namespaces.find(access.namespace) {
+        let namespace = match dispatcher.control.namespaces.find(required.namespace) {
             Ok(namespace) => namespace,
-            Err(_) => Box::pin(dispatcher.control.find_anew(access.namespace)).await?,
+            Err(_) => Box::pin(dispatcher.control.find_anew(required.namespace)).await?,
         };
         log.named(&namespace);
         Ok(Self {
-            operation: access.operation,
+            operation: required.operation,
             started,
             caller,
             payer,

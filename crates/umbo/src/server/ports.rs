@@ -4,12 +4,13 @@ use std::sync::Arc;
 
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
-use umbo_admin::{CorsPolicy, HostNames, Service, StartupResponder};
+use umbo_admin::{CorsPolicy, DispatcherObserver, HostNames, Service, StartupResponder};
 use umbo_bulk::Bulk;
 use umbo_edge::{DrainStats, EdgeLimits};
 
 use super::open::{Listeners, OpenedServer};
 use super::watcher::Watcher;
+use crate::cli_error::CliError;
 use crate::settings::ServerSettings;
 
 /// The services of the ports.
@@ -20,8 +21,17 @@ pub(super) struct Doors {
 }
 
 impl Doors {
-    /// Passes requests on to a dispatcher from now on.
-    pub(super) fn open(&self, bulk: &Arc<Bulk>, opened: &OpenedServer, settings: &ServerSettings) {
+    /// Passes requests on to a dispatcher from now on, unless its address is public and no token is required. Returns the
+    /// observer of the dispatcher.
+    pub(super) fn open(
+        &self,
+        bulk: &Arc<Bulk>,
+        opened: &OpenedServer,
+        settings: &ServerSettings,
+    ) -> Result<DispatcherObserver, CliError> {
+        // The first request sees the history.
+        let observer = opened.observer(bulk);
+        opened.refuse_unauthenticated(settings.insecure)?;
         let about = opened.process_info();
         let fleet = Service::join_fleet(bulk, opened.store.fleet(), about);
         // The check of the settings has refused texts that cannot be read.
@@ -32,6 +42,7 @@ impl Doors {
         };
         open(&self.data, Service::data(bulk).with_cors(cors));
         open(&self.admin, Service::admin(bulk));
+        Ok(observer)
     }
 }
 

@@ -1,0 +1,63 @@
+//! Why something could not be done for a load, and when it is tried again.
+
+use std::time::Duration;
+
+use umbo_store::StoreError;
+
+/// Wait before a shard is asked again that has failed.
+const FAILED_WAIT: Duration = Duration::from_secs(1);
+/// Wait before a shard is asked again that had no room for the request.
+const BUSY_WAIT: Duration = Duration::from_millis(200);
+
+/// Why something could not be done for a load.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum HostError {
+    /// What was asked for cannot be done now.
+    #[error("{reason}")]
+    Wait {
+        /// When to try again.
+        after: Duration,
+        /// Why, for people.
+        reason: String,
+    },
+    /// A namespace was removed: that of the load, or one of its own because it has ended.
+    #[error("the namespace was removed")]
+    Gone,
+    /// A later run of the load has written to the shard.
+    #[error("a later run of the load goes on")]
+    Overtaken,
+    /// What was asked for can never be done.
+    #[error("{0}")]
+    Never(String),
+}
+
+impl From<StoreError> for HostError {
+    fn from(error: StoreError) -> Self {
+        let reason = error.to_string();
+        let wait = |after| Self::Wait {
+            after,
+            reason: reason.clone(),
+        };
+        match &error {
+            StoreError::NamespaceGone { .. } => Self::Gone,
+            StoreError::Overtaken { .. } => Self::Overtaken,
+            StoreError::Corrupt { shard, .. } => Self::Never(format!(
+                "shard {shard} holds a row that is not what was written"
+            )),
+            StoreError::QuotaExceeded { retry_after, .. } => wait(*retry_after),
+            StoreError::QueueFull { .. } | StoreError::NodeBusy { .. } => wait(BUSY_WAIT),
+            StoreError::Unavailable { shard, .. } => Self::Wait {
+                after: FAILED_WAIT,
+                reason: format!("shard {shard} is unavailable"),
+            },
+            StoreError::Io { shard, .. } => Self::Wait {
+                after: FAILED_WAIT,
+                reason: format!("the disk of shard {shard} failed"),
+            },
+            StoreError::Full { .. }
+            | StoreError::DeadlinePassed { .. }
+            | StoreError::TooEarly { .. }
+            | StoreError::Closing => wait(FAILED_WAIT),
+        }
+    }
+}
