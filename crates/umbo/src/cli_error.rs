@@ -5,7 +5,7 @@ mod advice;
 
 use std::fmt::Write as _;
 use std::io::{self, Write as _};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use umbo_api::loads::LoadState;
@@ -225,6 +225,18 @@ impl CliError {
     /// Makes an error of something that keeps the server or a thread from starting.
     pub(crate) fn start(error: impl std::fmt::Display) -> Self {
         Self::Start(error.to_string())
+    }
+
+    /// Makes an error of a file or folder that could not be read or written, to map the system's error with.
+    pub(crate) fn file(
+        verb: &'static str,
+        path: impl AsRef<Path>,
+    ) -> impl FnOnce(io::Error) -> Self {
+        move |source| Self::File {
+            verb,
+            path: path.as_ref().to_owned(),
+            source,
+        }
     }
 
     /// Returns the exit code.

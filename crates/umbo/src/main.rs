@@ -7,12 +7,14 @@ use mimalloc::MiMalloc;
 
 mod cli;
 mod cli_error;
+mod clock;
 mod command;
 mod connection;
 mod map_file;
 mod node;
 mod otlp;
 mod output;
+mod parts;
 mod reload_watch;
 mod run_to_end;
 mod scrape;

@@ -1,18 +1,26 @@
 //! The file of the cluster map.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use umbo_routing::ClusterMap;
 
 use crate::cli_error::CliError;
+use crate::settings::ClusterSection;
+
+/// Returns the file of the map: the given one, or the one in the settings.
+pub(crate) fn chosen(
+    given: Option<PathBuf>,
+    settings: &ClusterSection,
+) -> Result<PathBuf, CliError> {
+    let path = given.or_else(|| settings.map.as_ref().map(PathBuf::from));
+    path.ok_or_else(|| {
+        CliError::Usage("there is no map: name one with --map, or in the settings".to_owned())
+    })
+}
 
 /// Reads a map. An invalid map is refused as a whole, with the file's name.
 pub(crate) fn read(path: &Path) -> Result<ClusterMap, CliError> {
-    let text = std::fs::read_to_string(path).map_err(|source| CliError::File {
-        verb: "read",
-        path: path.to_owned(),
-        source,
-    })?;
+    let text = std::fs::read_to_string(path).map_err(CliError::file("read", path))?;
     ClusterMap::parse(&text).map_err(|error| CliError::BadMap {
         path: path.to_owned(),
         error: Box::new(error),

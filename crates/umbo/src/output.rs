@@ -1,6 +1,7 @@
 //! Output of commands on stdout. A reader that closes the pipe (`| head`) ends the program quietly: every
 //! write goes through this module, and a broken pipe is a [`CliError`] that is not reported.
 
+pub(crate) mod listing;
 pub(crate) mod rows;
 pub(crate) mod table;
 
@@ -62,13 +63,7 @@ pub(crate) fn write_list<T: Serialize>(
             let lines: Result<Vec<_>, _> = list.iter().map(json_line).collect();
             write_bytes(&lines?.concat())
         }
-        Format::Table => {
-            let mut table = table::TextTable::new(&table::columns(header));
-            for item in list {
-                table.push(cells(item));
-            }
-            write_bytes(table.finish().as_bytes())
-        }
+        Format::Table => write_bytes(table::of(header, list, cells).as_bytes()),
     }
 }
 
@@ -85,6 +80,18 @@ pub(crate) fn write_one<T: Serialize>(
     }
 }
 
+/// Writes a report: as JSON, or by a function as text for people.
+pub(crate) fn write_report(
+    format: Format,
+    report: &impl Serialize,
+    as_text: impl FnOnce() -> Result<(), CliError>,
+) -> Result<(), CliError> {
+    match format {
+        Format::Table => as_text(),
+        Format::Json | Format::Ndjson => write_json(report),
+    }
+}
+
 /// Returns a JSON document and a newline.
 pub(crate) fn json_line(document: &impl Serialize) -> Result<Vec<u8>, CliError> {
     let mut line = Vec::new();
@@ -97,6 +104,30 @@ pub(crate) fn json_line(document: &impl Serialize) -> Result<Vec<u8>, CliError> 
 pub(crate) fn note(line: &str) {
     // Without stderr there is nowhere to report an error.
     let _ = writeln!(std::io::stderr(), "{line}");
+}
+
+/// Returns an amount with at most three decimals.
+pub(crate) fn amount(amount: f64) -> String {
+    let text = format!("{amount:.3}");
+    let text = text.trim_end_matches('0').trim_end_matches('.');
+    if text == "-0" { "0" } else { text }.to_owned()
+}
+
+/// Returns a number of bytes with its unit: `1.5 MiB`.
+pub(crate) fn bytes(bytes: u64) -> String {
+    bytesize::ByteSize(bytes).display().iec().to_string()
+}
+
+/// Returns a value as text, empty for none.
+pub(crate) fn or_empty(value: Option<impl ToString>) -> String {
+    value.map_or_else(String::new, |value| value.to_string())
+}
+
+/// Returns a time span in one word: `1h30m`.
+pub(crate) fn span(span: Duration) -> String {
+    humantime::format_duration(span)
+        .to_string()
+        .replace(' ', "")
 }
 
 /// Returns a number with its noun: `1 row`, `2 rows`.
@@ -122,6 +153,12 @@ pub(crate) fn instant(millis: Option<u64>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn amounts_are_short() {
+        let texts = [0.0, -0.0001, 1.5, 1_000.0, -2.123_456, 1e9].map(amount);
+        assert_eq!(texts, ["0", "0", "1.5", "1000", "-2.123", "1000000000"]);
+    }
 
     #[test]
     fn one_is_not_many() {

@@ -1,4 +1,4 @@
-//! A parsed scrape: series by name and labels, their differences, and quantiles of histograms.
+//! A parsed scrape, and what has grown between two of them.
 //!
 //! Reads the text that Umbo's servers write (Prometheus 0.0.4); a line that cannot be parsed is skipped. A
 //! counter that has decreased was reset by a restart of the server.
@@ -7,107 +7,79 @@ use std::collections::BTreeMap;
 
 /// The series of one scrape.
 #[derive(Debug, Default)]
-pub(crate) struct ScrapedSeries {
-    by_name: BTreeMap<String, Vec<One>>,
-}
+pub(crate) struct Scrape(Vec<Series>);
 
 #[derive(Debug)]
-struct One {
+struct Series {
+    name: String,
     labels: BTreeMap<String, String>,
     value: f64,
 }
 
-impl ScrapedSeries {
+/// Values of a metric by one of its labels.
+pub(crate) type ByLabel = BTreeMap<String, f64>;
+
+impl Scrape {
     /// Reads a scrape.
     pub(crate) fn parse(text: &str) -> Self {
-        let mut series = Self::default();
         let lines = text.lines().filter(|line| !line.starts_with('#'));
-        for (name, one) in lines.filter_map(parse_line) {
-            series.by_name.entry(name).or_default().push(one);
-        }
-        series
+        Self(lines.filter_map(Series::parse).collect())
     }
 
-    fn of(&self, name: &str) -> &[One] {
-        self.by_name.get(name).map_or(&[], Vec::as_slice)
-    }
-
-    /// Returns the sum of the series of a name whose label passes.
-    pub(crate) fn sum(&self, name: &str, label: &str, passes: impl Fn(&str) -> bool) -> f64 {
-        let of_label = |one: &&One| one.labels.get(label).is_some_and(|value| passes(value));
-        self.of(name)
-            .iter()
-            .filter(of_label)
-            .map(|one| one.value)
-            .sum()
+    fn of(&self, name: &str) -> impl Iterator<Item = &Series> {
+        self.0.iter().filter(move |series| series.name == name)
     }
 
     /// Returns the value of a series without labels; 0 if there is none.
     pub(crate) fn single(&self, name: &str) -> f64 {
-        self.of(name).first().map_or(0.0, |one| one.value)
+        self.of(name).next().map_or(0.0, |series| series.value)
     }
 
     /// Returns the sums of a name by one of its labels.
-    pub(crate) fn by(&self, name: &str, label: &str) -> BTreeMap<String, f64> {
+    pub(crate) fn by(&self, name: &str, label: &str) -> ByLabel {
         self.fold_by(name, label, |sum, value| sum + value)
     }
 
-    /// Returns the values of a name by one of its labels; what has the same label is folded.
+    /// Returns the values of a name by one of its labels; those of the same label are folded.
     pub(crate) fn fold_by(
         &self,
         name: &str,
         label: &str,
         fold: impl Fn(f64, f64) -> f64,
-    ) -> BTreeMap<String, f64> {
-        let mut values: BTreeMap<String, f64> = BTreeMap::new();
-        for one in self.of(name) {
-            if let Some(label) = one.labels.get(label) {
-                let folded = values
-                    .get(label)
-                    .map_or(one.value, |held| fold(*held, one.value));
-                values.insert(label.clone(), folded);
-            }
-        }
-        values
-    }
-
-    /// Returns the cumulative counts of a histogram by bound, over the series whose label passes.
-    pub(crate) fn counts(
-        &self,
-        name: &str,
-        label: &str,
-        passes: impl Fn(&str) -> bool,
-    ) -> Vec<(f64, f64)> {
-        let mut counts: Vec<(f64, f64)> = Vec::new();
-        let buckets = self.of(&format!("{name}_bucket")).iter();
-        for one in buckets.filter(|one| one.labels.get(label).is_some_and(|value| passes(value))) {
-            let bound = match one.labels.get("le").map(String::as_str) {
-                Some("+Inf") => f64::INFINITY,
-                Some(bound) => bound.parse().unwrap_or(f64::INFINITY),
-                None => continue,
-            };
-            match counts
-                .iter_mut()
-                .find(|(held, _)| held.total_cmp(&bound).is_eq())
-            {
-                Some((_, count)) => *count += one.value,
-                None => counts.push((bound, one.value)),
-            }
-        }
-        counts.sort_by(|one, other| one.0.total_cmp(&other.0));
-        counts
+    ) -> ByLabel {
+        folded(self.of(name), label, fold)
     }
 }
 
-fn parse_line(line: &str) -> Option<(String, One)> {
-    let (head, value) = line.rsplit_once(' ')?;
-    let value = value.parse().ok()?;
-    let Some((name, labels)) = head.split_once('{') else {
-        let labels = BTreeMap::new();
-        return Some((head.to_owned(), One { labels, value }));
-    };
-    let labels = parse_labels(labels.strip_suffix('}')?)?;
-    Some((name.to_owned(), One { labels, value }))
+fn folded<'a>(
+    series: impl Iterator<Item = &'a Series>,
+    label: &str,
+    fold: impl Fn(f64, f64) -> f64,
+) -> ByLabel {
+    let mut values = ByLabel::new();
+    for one in series {
+        if let Some(label) = one.labels.get(label) {
+            let held = values.get(label);
+            let value = held.map_or(one.value, |held| fold(*held, one.value));
+            values.insert(label.clone(), value);
+        }
+    }
+    values
+}
+
+impl Series {
+    fn parse(line: &str) -> Option<Self> {
+        let (head, value) = line.rsplit_once(' ')?;
+        let (name, labels) = match head.split_once('{') {
+            None => (head, BTreeMap::new()),
+            Some((name, labels)) => (name, parse_labels(labels.strip_suffix('}')?)?),
+        };
+        Some(Self {
+            name: name.to_owned(),
+            labels,
+            value: value.parse().ok()?,
+        })
+    }
 }
 
 /// Parses `name="value",…`, with the escapes `\\`, `\"` and `\n` in values.
@@ -133,8 +105,59 @@ fn parse_labels(mut text: &str) -> Option<BTreeMap<String, String>> {
     Some(labels)
 }
 
+/// Two scrapes of one server.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Growth<'a> {
+    pub(crate) before: &'a Scrape,
+    pub(crate) after: &'a Scrape,
+    /// Seconds from the one to the other.
+    pub(crate) seconds: f64,
+}
+
+impl Growth<'_> {
+    /// Returns the growth a second of a series without labels.
+    pub(crate) fn rate(&self, name: &str) -> f64 {
+        growth(self.before.single(name), self.after.single(name)) / self.seconds
+    }
+
+    /// Returns the growth a second of a name by one of its labels.
+    pub(crate) fn rates(&self, name: &str, label: &str) -> ByLabel {
+        let (before, mut values) = (self.before.by(name, label), self.after.by(name, label));
+        for (label, value) in &mut values {
+            let held = before.get(label).copied().unwrap_or_default();
+            *value = growth(held, *value) / self.seconds;
+        }
+        values
+    }
+
+    /// Returns quantiles of the observations of a histogram, by interpolation within their buckets, over the series
+    /// whose label passes; none without observations, and the last finite bound if a quantile is beyond it.
+    pub(crate) fn quantiles<const N: usize>(
+        &self,
+        name: &str,
+        label: &str,
+        passes: impl Fn(&str) -> bool,
+        shares: [f64; N],
+    ) -> [Option<f64>; N] {
+        let name = format!("{name}_bucket");
+        let counts = [self.before, self.after].map(|scrape| {
+            let of_label = |one: &&Series| one.labels.get(label).is_some_and(|value| passes(value));
+            folded(scrape.of(&name).filter(of_label), "le", |sum, value| {
+                sum + value
+            })
+        });
+        let grown = counts[1].iter().map(|(bound, count)| {
+            let held = counts[0].get(bound).copied().unwrap_or_default();
+            (bound.parse().unwrap_or(f64::INFINITY), growth(held, *count))
+        });
+        let mut grown: Vec<(f64, f64)> = grown.collect();
+        grown.sort_by(|one, other| one.0.total_cmp(&other.0));
+        shares.map(|share| quantile(&grown, share))
+    }
+}
+
 /// Returns how much a counter has grown; all of it if it was reset.
-pub(crate) fn growth(before: f64, after: f64) -> f64 {
+fn growth(before: f64, after: f64) -> f64 {
     if after < before {
         after
     } else {
@@ -142,34 +165,23 @@ pub(crate) fn growth(before: f64, after: f64) -> f64 {
     }
 }
 
-/// Returns a quantile of the observations between two scrapes of a histogram, by interpolation within its
-/// bucket; none without observations, and the last finite bound if the quantile is beyond it.
-pub(crate) fn quantile(before: &[(f64, f64)], after: &[(f64, f64)], share: f64) -> Option<f64> {
-    let grown = |(bound, count): &(f64, f64)| {
-        let held = before
-            .iter()
-            .find(|(held, _)| held.total_cmp(bound).is_eq());
-        (*bound, growth(held.map_or(0.0, |held| held.1), *count))
-    };
-    let counts: Vec<(f64, f64)> = after.iter().map(grown).collect();
+/// Returns a quantile of cumulative counts by bound.
+fn quantile(counts: &[(f64, f64)], share: f64) -> Option<f64> {
     let total = counts.last()?.1;
     if total <= 0.0 {
         return None;
     }
     let wanted = total * share;
     let (mut low, mut below) = (0.0, 0.0);
-    for (bound, count) in counts {
+    for &(bound, count) in counts {
+        if bound.is_infinite() {
+            break;
+        }
         if count >= wanted && count > below {
-            if bound.is_infinite() {
-                return Some(low);
-            }
-            return Some(
-                low + (bound - low) * ((wanted - below) / (count - below)).clamp(0.0, 1.0),
-            );
+            let part = (wanted - below) / (count - below);
+            return Some(low + (bound - low) * part.clamp(0.0, 1.0));
         }
-        if bound.is_finite() {
-            (low, below) = (bound, count);
-        }
+        (low, below) = (bound, count);
     }
     Some(low)
 }
@@ -181,42 +193,53 @@ mod tests {
     const TEXT: &str = "# HELP a_total Help.\n# TYPE a_total counter\n\
         a_total{operation=\"get\",status=\"200\"} 7\na_total{operation=\"get\",status=\"404\"} 1\n\
         a_total{operation=\"admin\",status=\"200\"} 100\nb 2.5\n\
-        c_total{caller=\"a \\\"b\\\\\\n\"} 3\nbroken{x=\"} 1\nnothing\n\
-        d_bucket{operation=\"get\",le=\"1\"} 5\nd_bucket{operation=\"get\",le=\"2\"} 9\n\
-        d_bucket{operation=\"get\",le=\"+Inf\"} 10\n";
+        c_total{caller=\"a \\\"b\\\\\\n\"} 3\nbroken{x=\"} 1\nnothing\n";
 
     #[test]
     fn a_scrape_is_read_and_what_is_none_of_it_left_out() {
-        let series = ScrapedSeries::parse(TEXT);
-        let is_get = |operation: &str| operation == "get";
-        let sum = series.sum("a_total", "operation", is_get);
-        let counts = series.counts("d", "operation", is_get);
-        let expected = [(1.0, 5.0), (2.0, 9.0), (f64::INFINITY, 10.0)];
+        let scrape = Scrape::parse(TEXT);
+        let by_operation = scrape.by("a_total", "operation");
         assert_eq!(
-            (sum, series.single("b"), series.single("x")),
+            (by_operation["get"], scrape.single("b"), scrape.single("x")),
             (8.0, 2.5, 0.0)
         );
-        let by_caller = series.by("c_total", "caller");
-        assert_eq!(by_caller, BTreeMap::from([("a \"b\\\n".to_owned(), 3.0)]));
-        assert_eq!(counts, expected);
-        assert!(!series.by_name.contains_key("broken"));
+        let by_caller = scrape.by("c_total", "caller");
+        assert_eq!(by_caller, ByLabel::from([("a \"b\\\n".to_owned(), 3.0)]));
+        assert!(scrape.of("broken").next().is_none());
     }
 
     #[test]
     fn quantiles_are_of_what_came_between() {
-        let before = [(1.0, 5.0), (2.0, 5.0), (f64::INFINITY, 5.0)];
-        let after = [(1.0, 5.0), (2.0, 15.0), (f64::INFINITY, 15.0)];
-        assert_eq!(quantile(&before, &after, 0.5), Some(1.5));
-        assert_eq!(quantile(&after, &after, 0.5), None);
-        assert_eq!(quantile(&[], &[], 0.5), None);
-        // All beyond the last bound: what is certain is the bound.
-        let beyond = [(1.0, 0.0), (f64::INFINITY, 3.0)];
-        assert_eq!(quantile(&[], &beyond, 0.99), Some(1.0));
+        let scrape = |counts: [(&str, u32); 3]| {
+            let line =
+                |(bound, count)| format!("d_bucket{{operation=\"get\",le=\"{bound}\"}} {count}\n");
+            Scrape::parse(&counts.map(line).concat())
+        };
+        let median = |before: &Scrape, after: &Scrape| {
+            let growth = Growth {
+                before,
+                after,
+                seconds: 1.0,
+            };
+            let [median, of_others] = [true, false].map(|passes| {
+                let of_label = move |operation: &str| (operation == "get") == passes;
+                growth.quantiles("d", "operation", of_label, [0.5])[0]
+            });
+            assert_eq!(of_others, None);
+            median
+        };
+        let none = Scrape::default();
+        let before = scrape([("1", 5), ("2", 5), ("+Inf", 5)]);
+        let after = scrape([("1", 5), ("2", 15), ("+Inf", 15)]);
+        assert_eq!(median(&before, &after), Some(1.5));
+        assert_eq!(median(&after, &after), None);
+        assert_eq!(median(&none, &none), None);
+        // All beyond the last bound: the bound is certain.
+        let beyond = scrape([("1", 0), ("2", 0), ("+Inf", 3)]);
+        assert_eq!(median(&none, &beyond), Some(2.0));
         // A server that was restarted begins at zero.
-        assert_eq!(
-            quantile(&after, &[(1.0, 4.0), (f64::INFINITY, 4.0)], 0.5),
-            Some(0.5)
-        );
+        let restarted = scrape([("1", 4), ("2", 4), ("+Inf", 4)]);
+        assert_eq!(median(&after, &restarted), Some(0.5));
     }
 
     #[test]

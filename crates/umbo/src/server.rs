@@ -3,7 +3,6 @@
 //! A stop loses nothing: readiness turns false, requests in flight finish, the store writes all acknowledged
 //! rows to the disk, the last metrics and spans are exported. The admin port closes last, so that operators can watch.
 
-mod clock;
 mod observe;
 mod open;
 mod ports;
@@ -34,13 +33,14 @@ use crate::reload_watch::ReloadWatch;
 use crate::settings::{LoadedSettings, SettingsSources};
 use crate::signals::Signals;
 
-pub(crate) use self::clock::{ClockWatch, SystemClock, warn_if_behind};
 pub(crate) use self::observe::HISTORY_FOLDER;
 use self::observe::{happened, observe};
 use self::open::{OpenedServer, cores};
 use self::ports::{Doors, Ports};
 use self::reload::Reload;
 pub(crate) use self::store::{Role, remote_settings};
+use crate::clock::ClockWatch;
+pub(crate) use crate::clock::SystemClock;
 
 /// How often the limiter ends its windows.
 const MAINTAIN_INTERVAL: Duration = Duration::from_secs(1);
@@ -117,7 +117,7 @@ impl Server {
             tls: opened.tls,
             tokens: opened.tokens,
             dispatcher: Arc::clone(&dispatcher),
-            remote: opened.store.remote(),
+            remote: opened.store.remote().cloned(),
         };
         let clock = Arc::clone(&opened.clock);
         let load_threads =
@@ -127,7 +127,7 @@ impl Server {
         if let Some(metrics) = opened.metrics_export {
             background.export(metrics, &bulk);
         }
-        if let Some(store) = opened.store.embedded() {
+        if let Some(store) = opened.store.embedded().cloned() {
             background.spawn(async move { store.retry_opening().await });
         }
         Ok(Some(Self {

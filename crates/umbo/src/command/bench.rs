@@ -3,12 +3,11 @@
 //! Owns the order: rows, puts one at a time, puts, gets, ranges, and then everything is removed, however it
 //! ends. By default the server is one of its own, in a new folder below the working folder, because the disk of a
 //! folder in memory tells nothing. The client is the one of `umbo-client`, on the same machine: its CPU time is
-//! measured too, and said.
+//! measured too, and said. `umbo-loadtest bench` compares Umbo with other servers.
 
 pub(crate) mod disk;
 mod phase;
 mod temporary;
-mod verdict;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -23,8 +22,10 @@ use self::phase::{BenchRequest, PhaseResult};
 use self::temporary::TemporaryServer;
 use crate::cli_error::CliError;
 use crate::connection::ConnectionArgs;
+use crate::output::listing::Listing;
 use crate::output::{self, Format};
 use crate::run_to_end::run_to_end;
+use crate::signals::Interrupts;
 
 const HELP: &str = "\
 It takes about ten seconds, and removes all that it has made. It starts a server of its own, with default settings
@@ -36,6 +37,11 @@ process, and cost about as much CPU as the server's part: on few cores a server 
 const PHASE_SECONDS: std::ops::RangeInclusive<u64> = 1..=60;
 /// Most connections.
 const CONNECTIONS: std::ops::RangeInclusive<u64> = 1..=512;
+/// Share of all cores from which on the CPU is used up.
+const BUSY_SHARE_MIN: f64 = 0.85;
+/// Most syncs in the median time of a put that the disk limits: a commit takes one to three, and a put that
+/// comes while one is under way waits for the next.
+const SYNCS_MAX: f64 = 8.0;
 
 /// Arguments of `umbo bench`.
 #[derive(Debug, Args)]
@@ -70,7 +76,7 @@ struct BenchReport {
     /// Version of the server.
     version: String,
     /// CPU cores of this machine that the program may use.
-    cores: u32,
+    cores: usize,
     /// Absent for a server that ran before: its folder is not known.
     #[serde(skip_serializing_if = "Option::is_none")]
     disk: Option<DiskSample>,
@@ -85,22 +91,12 @@ impl Arguments {
             .enable_all()
             .build()
             .map_err(CliError::start)?;
-        run_to_end(&runtime, async {
-            tokio::select! {
-                report = self.measure(connection) => {
-                    let report = report?;
-                    match connection.listing_format() {
-                        Format::Table => report.print(),
-                        Format::Json | Format::Ndjson => output::write_json(&report),
-                    }
-                }
-                // What was begun is removed when the future above is dropped.
-                _ = tokio::signal::ctrl_c() => Err(CliError::Interrupted),
-            }
-        })
+        let report = run_to_end(&runtime, self.measure(connection))?;
+        output::write_report(connection.listing_format(), &report, || report.print())
     }
 
     async fn measure(&self, connection: &ConnectionArgs) -> Result<BenchReport, CliError> {
+        let interrupts = Interrupts::begin()?;
         if self.running {
             let server = connection.server();
             if !self.anywhere && !is_loopback(&server) {
@@ -108,77 +104,79 @@ impl Arguments {
                     format!("{server} is not on this machine; add --anywhere if it may be loaded");
                 return Err(CliError::Usage(message));
             }
-            return self.measure_server(connection, server, None).await;
+            let client = connection.single_attempt_client()?;
+            return self.measure_server(client, server, None, interrupts).await;
         }
         let temporary = TemporaryServer::start(&self.dir)?;
         let disk = disk::measure(temporary.folder())?;
-        let connection = ConnectionArgs::to(temporary.url());
+        let client = ConnectionArgs::to(temporary.url()).single_attempt_client()?;
         let server = "a temporary server of its own".to_owned();
-        self.measure_server(&connection, server, Some(disk)).await
+        self.measure_server(client, server, Some(disk), interrupts)
+            .await
     }
 
     async fn measure_server(
         &self,
-        connection: &ConnectionArgs,
+        client: Client,
         server: String,
         disk: Option<DiskSample>,
+        mut interrupts: Interrupts,
     ) -> Result<BenchReport, CliError> {
-        let client = connection.single_attempt_client()?;
         let version = client.service().await?.version;
         let namespace = format!("umbo-bench-{}", std::process::id());
-        let spec = NamespaceSpec::default();
-        client.put_namespace(&namespace, &spec).await?;
-        let _remover = Remover {
-            client: client.clone(),
-            namespace: namespace.clone(),
-        };
-        let phases = self.phases(&client, &namespace, disk.as_ref()).await;
-        // Waits for the removal; the guard is for what ends before this line.
-        let removed = client.delete_namespace(&namespace, None).await;
-        let phases = phases?;
-        removed?;
-        Ok(BenchReport {
+        client
+            .put_namespace(&namespace, &NamespaceSpec::default())
+            .await?;
+        let mut report = BenchReport {
             server,
             version,
-            cores: cores(),
+            cores: std::thread::available_parallelism().map_or(1, usize::from),
             disk,
-            phases,
-        })
+            phases: Vec::new(),
+        };
+        let measured = tokio::select! {
+            measured = self.run_phases(&client, &namespace, &mut report) => measured,
+            () = interrupts.next() => Err(CliError::Interrupted),
+        };
+        let removed = client.delete_namespace(&namespace, None).await;
+        measured?;
+        removed?;
+        Ok(report)
     }
 
-    async fn phases(
+    async fn run_phases(
         &self,
         client: &Client,
         namespace: &str,
-        disk: Option<&DiskSample>,
-    ) -> Result<Vec<PhaseResult>, CliError> {
+        report: &mut BenchReport,
+    ) -> Result<(), CliError> {
         phase::fill(client, namespace).await?;
         let time = Duration::from_secs(self.seconds);
-        let connections = self.connections;
-        let mut results = Vec::new();
         for (load, connections) in [
             (BenchRequest::Put, 1),
-            (BenchRequest::Put, connections),
-            (BenchRequest::Get, connections),
-            (BenchRequest::Range, connections),
+            (BenchRequest::Put, self.connections),
+            (BenchRequest::Get, self.connections),
+            (BenchRequest::Range, self.connections),
         ] {
             let mut result = phase::run(client, namespace, load, connections, time).await?;
-            result.limit = verdict::limit(&result, load, cores(), disk);
-            results.push(result);
+            result.limit = report.limit_of(&result);
+            report.phases.push(result);
         }
-        Ok(results)
+        Ok(())
     }
 }
 
 impl BenchReport {
     fn print(&self) -> Result<(), CliError> {
-        let header = "REQUEST  IN-FLIGHT  PER-SECOND  P50-MS  P99-MS  FAILED  SERVER-CORES  CLIENT-CORES  OTHER-CORES  LIMITED BY";
-        output::write_list(Format::Table, &self.phases, header, PhaseResult::cells)?;
+        Listing::new("REQUEST  IN-FLIGHT  PER-SECOND  P50-MS  P99-MS  FAILED  SERVER-CORES  CLIENT-CORES  OTHER-CORES  LIMITED BY")
+            .with("PER-SECOND", |phase: &PhaseResult| format!("{:.0}", phase.per_second))
+            .with("LIMITED BY", |phase| phase.limit.clone())
+            .write(Format::Table, &self.phases)?;
         output::note(&format!(
             "umbo {}, {}; {} for server and client together",
             self.version,
             self.server,
-            output::counted(self.cores.into(), "CPU core")
+            output::counted(self.cores as u64, "CPU core")
         ));
         if let Some(disk) = &self.disk {
             output::note(&format!(
@@ -188,46 +186,47 @@ impl BenchReport {
         }
         Ok(())
     }
-}
 
-/// Removes the namespace of a self-test that was interrupted.
-struct Remover {
-    client: Client,
-    namespace: String,
-}
-
-impl Drop for Remover {
-    fn drop(&mut self) {
-        let (client, namespace) = (self.client.clone(), std::mem::take(&mut self.namespace));
-        // On a thread of its own: the runtime is about to end.
-        let removal = std::thread::spawn(move || {
-            let runtime = tokio::runtime::Builder::new_current_thread()
-                .enable_all()
-                .build();
-            if let Ok(runtime) = runtime {
-                // Nothing is left to remove where the self-test has ended by itself.
-                let removal = client.delete_namespace(&namespace, None);
-                let _ = run_to_end(&runtime, removal);
+    /// Returns what limited a phase, by rules that are simple enough to state. Refusals come first, because nothing
+    /// else counts then. Then CPU: if nearly all cores of the machine were busy, it was the CPU, and the largest user of
+    /// it is named. Then the disk, for puts whose time is a few syncs. Otherwise nothing was used up.
+    #[expect(clippy::cast_precision_loss, reason = "a number of CPU cores")]
+    fn limit_of(&self, result: &PhaseResult) -> String {
+        if let Some(failure) = &result.failure {
+            return format!("refusals: {failure}");
+        }
+        let (server, client) = (result.server_cores.unwrap_or(0.0), result.client_cores);
+        if server + client + result.other_cores >= BUSY_SHARE_MIN * self.cores as f64 {
+            let larger = if result.other_cores > server + client {
+                "most of it other programs', shard nodes on this machine included"
+            } else if client > server {
+                "more of it the client's: the server alone does more"
+            } else {
+                "more of it the server's"
+            };
+            return format!("CPU, {larger}");
+        }
+        let is_put = result.request == BenchRequest::Put;
+        match &self.disk {
+            Some(disk) if is_put && result.p50_ms <= SYNCS_MAX * disk.sync_p50_ms => {
+                let syncs = result.p50_ms / disk.sync_p50_ms;
+                format!("disk: a put takes as long as {syncs:.1} syncs")
             }
-        });
-        let _ = removal.join();
+            None if is_put => "disk or requests in flight (no folder to measure)".to_owned(),
+            _ if result.in_flight == 1 => "one request at a time".to_owned(),
+            _ => "requests in flight: try more --connections".to_owned(),
+        }
     }
-}
-
-fn cores() -> u32 {
-    let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    u32::try_from(cores).unwrap_or(u32::MAX)
 }
 
 /// Returns whether an address names this machine.
 fn is_loopback(server: &str) -> bool {
     let rest = server.split_once("://").map_or(server, |(_, rest)| rest);
     let authority = rest.split('/').next().unwrap_or_default();
-    let host = authority
-        .rsplit_once(':')
-        .map_or(authority, |(host, port)| {
-            if port.ends_with(']') { authority } else { host }
-        });
+    let host = match authority.rsplit_once(':') {
+        Some((host, port)) if !port.ends_with(']') => host,
+        _ => authority,
+    };
     let host = host.trim_start_matches('[').trim_end_matches(']');
     let address = host.parse::<std::net::IpAddr>();
     host == "localhost" || address.is_ok_and(|address| address.is_loopback())
@@ -236,6 +235,65 @@ fn is_loopback(server: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn result(request: BenchRequest, server: f64, client: f64, p50_ms: f64) -> PhaseResult {
+        PhaseResult {
+            request,
+            in_flight: 16,
+            per_second: 100.0,
+            p50_ms,
+            p99_ms: p50_ms,
+            failed: 0,
+            failure: None,
+            server_cores: Some(server),
+            client_cores: client,
+            other_cores: 0.0,
+            limit: String::new(),
+        }
+    }
+
+    #[test]
+    fn each_limit_is_found() {
+        use BenchRequest::{Get, Put};
+        let mut report = BenchReport {
+            server: String::new(),
+            version: String::new(),
+            cores: 2,
+            disk: Some(DiskSample {
+                sync_p50_ms: 1.0,
+                sync_p99_ms: 2.0,
+            }),
+            phases: Vec::new(),
+        };
+        let mut refused = result(Get, 1.5, 0.5, 1.0);
+        (refused.failed, refused.failure) = (3, Some("Quota exceeded".to_owned()));
+        let mut alone = result(Get, 0.1, 0.1, 1.0);
+        alone.in_flight = 1;
+        let mut crowded = result(Put, 0.1, 0.1, 1.0);
+        crowded.other_cores = 1.7;
+        for (result, expected) in [
+            (result(Get, 0.5, 1.3, 0.1), "CPU, more of it the client's"),
+            (result(Get, 1.3, 0.5, 0.1), "CPU, more of it the server's"),
+            (
+                result(Put, 0.2, 0.2, 3.0),
+                "disk: a put takes as long as 3.0 syncs",
+            ),
+            (result(Put, 0.2, 0.2, 30.0), "requests in flight"),
+            (result(Get, 0.2, 0.2, 3.0), "requests in flight"),
+            (refused, "refusals: Quota exceeded"),
+            (alone, "one request at a time"),
+            (crowded, "CPU, most of it other programs"),
+        ] {
+            let found = report.limit_of(&result);
+            assert!(found.starts_with(expected), "{found}, not {expected}");
+        }
+        report.disk = None;
+        let unknown = report.limit_of(&result(Put, 0.1, 0.1, 1.0));
+        assert!(
+            unknown.starts_with("disk or requests in flight"),
+            "{unknown}"
+        );
+    }
 
     #[test]
     fn loopback_is_this_machine_and_nothing_else() {

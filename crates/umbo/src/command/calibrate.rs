@@ -19,9 +19,9 @@ use umbo_quota::Weights;
 use self::report::CalibrationReport;
 use crate::cli_error::CliError;
 use crate::connection::ConnectionArgs;
-use crate::output::{self, Format};
+use crate::output;
 use crate::run_to_end::run_to_end;
-use crate::settings::{LoadedSettings, SettingsSources};
+use crate::settings::LoadedSettings;
 
 const HELP: &str = "\
 It stores some 35 MB in a new folder below --data, on the disk that is to be measured, and removes them again. It asks
@@ -52,23 +52,16 @@ pub(crate) struct Arguments {
 impl Arguments {
     /// Runs the command.
     pub(crate) fn run(self, connection: &ConnectionArgs) -> Result<(), CliError> {
-        let settings = LoadedSettings::read(&SettingsSources {
-            file: self.config,
-            flags: Vec::new(),
-        })?
-        .settings;
-        let failed = |verb, path: &PathBuf| {
-            let path = path.clone();
-            move |source| CliError::File { verb, path, source }
-        };
+        let settings = LoadedSettings::of_file(self.config)?;
         if let Some(path) = self.write.as_ref().filter(|path| path.exists()) {
-            return Err(failed("create", path)(ErrorKind::AlreadyExists.into()));
+            let error = ErrorKind::AlreadyExists.into();
+            return Err(CliError::file("create", path)(error));
         }
         let parent = self.data.unwrap_or_else(std::env::temp_dir);
         let folder = tempfile::Builder::new()
             .prefix(".umbo-calibrate-")
             .tempdir_in(&parent);
-        let folder = folder.map_err(failed("use", &parent))?;
+        let folder = folder.map_err(CliError::file("use", &parent))?;
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .enable_all()
             .build()
@@ -87,11 +80,10 @@ impl Arguments {
         let (costs, is_cold) = measured?;
         let report = CalibrationReport::new(&costs, &Weights::from(&settings.cost), is_cold);
         if let Some(path) = &self.write {
-            std::fs::write(path, &report.block).map_err(failed("write", path))?;
+            std::fs::write(path, &report.block).map_err(CliError::file("write", path))?;
         }
-        match connection.listing_format() {
-            Format::Table => output::write_bytes(report.screen().as_bytes()),
-            Format::Json | Format::Ndjson => output::write_json(&report),
-        }
+        output::write_report(connection.listing_format(), &report, || {
+            output::write_bytes(report.screen().as_bytes())
+        })
     }
 }

@@ -11,6 +11,7 @@ use umbo_api::cluster::{ClusterStatus, NodeInfo};
 
 use crate::cli_error::CliError;
 use crate::connection::{ConnectionArgs, block_on};
+use crate::output::listing::Listing;
 use crate::output::{self, Format};
 
 /// Arguments of `umbo cluster`.
@@ -46,37 +47,29 @@ impl Arguments {
 
 async fn status(connection: &ConnectionArgs) -> Result<(), CliError> {
     let ClusterStatus { nodes } = connection.client()?.cluster_status().await?;
-    let header = "NODE  ADDRESS  STATE  MAP-VERSION  SHARDS  IN-FLIGHT  CLOCK-MS  REASON";
     let format = connection.listing_format();
     if format == Format::Json {
         return output::write_json(&ClusterStatus { nodes });
     }
-    output::write_list(format, &nodes, header, cells)?;
+    Listing::new("NODE  ADDRESS  STATE  MAP-VERSION  SHARDS  IN-FLIGHT  CLOCK-MS  REASON")
+        .with("NODE", |node: &NodeInfo| node.name.clone())
+        .with("STATE", |node| {
+            let state = if node.reachable {
+                "reachable"
+            } else {
+                "unreachable"
+            };
+            state.to_owned()
+        })
+        .with("CLOCK-MS", |node| {
+            let ahead = node.clock_ahead_ms.map(|ahead| format!("{ahead:+}"));
+            ahead.unwrap_or_default()
+        })
+        .write(format, &nodes)?;
     if format == Format::Table {
         output::note(&summary(&nodes));
     }
     Ok(())
-}
-
-fn cells(node: &NodeInfo) -> Vec<String> {
-    let state = if node.reachable {
-        "reachable"
-    } else {
-        "unreachable"
-    };
-    let shards: Vec<_> = node.shards.iter().map(u16::to_string).collect();
-    vec![
-        node.name.clone(),
-        node.address.clone(),
-        state.to_owned(),
-        node.map_version
-            .map_or_else(String::new, |version| version.to_string()),
-        shards.join(","),
-        node.in_flight.to_string(),
-        node.clock_ahead_ms
-            .map_or_else(String::new, |ahead| format!("{ahead:+}")),
-        node.reason.clone().unwrap_or_default(),
-    ]
 }
 
 fn summary(nodes: &[NodeInfo]) -> String {

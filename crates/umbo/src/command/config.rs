@@ -4,11 +4,11 @@
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
-use umbo_control::policies::FilePolicies;
 
 use crate::cli_error::CliError;
 use crate::map_file;
 use crate::output;
+use crate::parts::read_policies;
 use crate::settings::{ClusterSection, LoadedSettings, SettingsSources};
 
 /// Arguments of `umbo config`.
@@ -51,10 +51,9 @@ impl Arguments {
             }
             Command::Check { file } => {
                 let settings = LoadedSettings::read_file(file)?.settings;
-                let path = settings.quota.policy_file.as_deref();
-                let policies = path.map(|path| FilePolicies::read(Path::new(path)));
-                let policies = policies.transpose().map_err(CliError::start)?;
-                let policies = policies.map(|found| format!(", policies: {}", found.len()));
+                let policies = read_policies(&settings).map_err(CliError::start)?;
+                let is_named = settings.quota.policy_file.is_some();
+                let policies = is_named.then(|| format!(", policies: {}", policies.len()));
                 let cluster = check_cluster(&settings.cluster)?;
                 let text = format!(
                     "{}: ok (would serve {}, admin on {}, from the folder {}{}{})\n",

@@ -16,8 +16,8 @@ use serde::Serialize;
 use self::finding::{Finding, Severity};
 use crate::cli_error::CliError;
 use crate::connection::{ConnectionArgs, block_on};
-use crate::output::table::TextTable;
-use crate::output::{self, Format, counted};
+use crate::output::listing::Listing;
+use crate::output::{self, counted};
 use crate::settings::{LoadedSettings, SettingsSources};
 
 /// Arguments of `umbo doctor`.
@@ -51,10 +51,9 @@ impl Arguments {
             warnings: count(Severity::Warning),
             checks,
         };
-        match connection.listing_format() {
-            Format::Table => output::write_bytes(report.screen().as_bytes())?,
-            Format::Json | Format::Ndjson => output::write_json(&report)?,
-        }
+        output::write_report(connection.listing_format(), &report, || {
+            output::write_bytes(report.screen().as_bytes())
+        })?;
         match report.problems {
             0 => Ok(()),
             problems => Err(CliError::Unwell { problems }),
@@ -64,7 +63,7 @@ impl Arguments {
     async fn check(&self, connection: &ConnectionArgs) -> Vec<Finding> {
         let loaded = LoadedSettings::read(&SettingsSources {
             file: self.config.clone(),
-            flags: Vec::new(),
+            ..SettingsSources::default()
         });
         let mut findings = Vec::new();
         match &loaded {
@@ -92,15 +91,14 @@ impl Arguments {
 
 impl DoctorReport {
     fn screen(&self) -> String {
-        let mut table = TextTable::new(&["CHECK", "HEALTH", "FOUND"]);
-        for one in &self.checks {
-            table.push(vec![
-                one.check.to_owned(),
-                one.health.as_str().to_owned(),
-                one.found.clone(),
-            ]);
-        }
-        let mut text = table.finish();
+        let mut text = Listing::new("CHECK  HEALTH  FOUND")
+            .with("HEALTH", |one: &Finding| match one.health {
+                Severity::Ok => "ok".to_owned(),
+                Severity::Warning => "warning".to_owned(),
+                Severity::Problem => "PROBLEM".to_owned(),
+                Severity::Skipped => "skipped".to_owned(),
+            })
+            .table(&self.checks);
         let unwell = self.checks.iter().filter_map(|one| {
             let advice = one.advice.as_ref()?;
             Some(format!("{}: {advice}\n", one.check))

@@ -10,6 +10,7 @@ use umbo_types::Clock as _;
 
 use crate::cli_error::CliError;
 use crate::connection::{ConnectionArgs, block_on};
+use crate::output::listing::Listing;
 use crate::output::{self, Format};
 use crate::server::SystemClock;
 
@@ -27,17 +28,9 @@ pub(crate) struct Arguments {
     follow: bool,
 }
 
-const HEADER: &str = "TIME  KIND  SUBJECT  BY  REASON  TEXT";
-
-fn cells(event: &Event) -> Vec<String> {
-    vec![
-        output::instant(Some(event.at_ms)),
-        event.kind.as_str().to_owned(),
-        event.subject.clone(),
-        event.by.clone().unwrap_or_default(),
-        event.reason.clone().unwrap_or_default(),
-        event.text.clone(),
-    ]
+fn listing() -> Listing<Event> {
+    Listing::new("TIME  KIND  SUBJECT  BY  REASON  TEXT")
+        .with("TIME", |event: &Event| output::instant(Some(event.at_ms)))
 }
 
 impl Arguments {
@@ -54,7 +47,7 @@ impl Arguments {
             let mut events = list.events;
             events.retain(|event| event.at_ms >= begin);
             if !self.follow {
-                return output::write_list(format, &events, HEADER, cells);
+                return listing().write(format, &events);
             }
             let mut next = list.next;
             loop {
@@ -70,8 +63,8 @@ impl Arguments {
 
 /// Writes an event on a line of its own, as soon as it is known.
 fn write_line(format: Format, event: &Event) -> Result<(), CliError> {
-    match format {
-        Format::Table => output::write_bytes(format!("{}\n", cells(event).join("  ")).as_bytes()),
-        Format::Json | Format::Ndjson => output::write_json(event),
-    }
+    output::write_report(format, event, || {
+        let line = listing().cells(event).join("  ") + "\n";
+        output::write_bytes(line.as_bytes())
+    })
 }

@@ -270,7 +270,7 @@ pub(super) fn summary(pod: &HotPod) -> String {
         percent(pod.hits, pod.reads),
         percent(pod.followers, pod.reads),
         entries(pod.cache_entries),
-        bytesize::ByteSize(pod.cache_bytes).display().iec(),
+        output::bytes(pod.cache_bytes),
     )
 }
 
@@ -320,10 +320,7 @@ fn cells(info: &HotKeyInfo) -> Result<Vec<String>, CliError> {
         rate(info.rate_now),
         rate(info.ru_rate),
         if info.is_hot {
-            let hot_for = Duration::from_secs(info.hot_for_ms / 1_000);
-            humantime::format_duration(hot_for)
-                .to_string()
-                .replace(' ', "")
+            output::span(Duration::from_secs(info.hot_for_ms / 1_000))
         } else {
             String::new()
         },

@@ -17,13 +17,9 @@ pub(crate) struct Arguments {
 impl Arguments {
     /// Writes the pages of a command tree.
     pub(crate) fn run(&self, tree: clap::Command) -> Result<(), CliError> {
-        let failed = |source| CliError::File {
-            verb: "write",
-            path: self.dir.clone(),
-            source,
-        };
-        std::fs::create_dir_all(&self.dir).map_err(failed)?;
-        clap_mangen::generate_to(without_help(tree), &self.dir).map_err(failed)
+        let failed = || CliError::file("write", &self.dir);
+        std::fs::create_dir_all(&self.dir).map_err(failed())?;
+        clap_mangen::generate_to(without_help(tree), &self.dir).map_err(failed())
     }
 }
 

@@ -9,7 +9,7 @@ use clap::{Args, Subcommand, ValueEnum};
 use serde::Serialize;
 use umbo_api::ErrorCode;
 use umbo_api::admin::{
-    CompressionSetting, DurabilitySetting, NamespaceInfo, NamespaceRemoval, NamespaceSettings,
+    CompressionSetting, NamespaceInfo, NamespaceRemoval, NamespaceSettings, NamespaceSize,
     NamespaceSpec, NamespaceState,
 };
 use umbo_types::Namespace;
@@ -17,6 +17,7 @@ use umbo_types::Namespace;
 use super::kv::{DurabilityOption, namespace, ttl};
 use crate::cli_error::CliError;
 use crate::connection::{ChangeReason, ConnectionArgs, block_on};
+use crate::output::listing::Listing;
 use crate::output::{self, Format};
 
 /// Arguments of `umbo ns`.
@@ -122,34 +123,22 @@ impl Arguments {
     }
 }
 
-const HEADER: &str =
-    "NAME  ID  CREATED  DEFAULT-TTL  DURABILITY  COMPRESSION  ROWS  BYTES  RATIO  STATE";
-
-fn cells(info: &NamespaceInfo) -> Vec<String> {
-    let ttl = info.settings.default_ttl.map(Duration::from_secs);
-    let size = info.size.as_ref();
-    vec![
-        info.name.clone(),
-        info.id.to_string(),
-        output::instant(Some(info.created_at)),
-        ttl.map_or_else(String::new, |ttl| {
-            humantime::format_duration(ttl).to_string().replace(' ', "")
-        }),
-        match info.settings.durability {
-            DurabilitySetting::Sync => "sync".to_owned(),
-            DurabilitySetting::Async => "async".to_owned(),
-        },
-        info.settings.compression.as_str().to_owned(),
-        size.map_or_else(String::new, |size| size.rows.to_string()),
-        size.map_or_else(String::new, |size| size.bytes.to_string()),
-        size.map_or_else(String::new, |size| {
-            format!("{:.2}", size.compression_ratio())
-        }),
-        match info.state {
-            NamespaceState::Live => "live".to_owned(),
-            NamespaceState::Removing => format!("removing{}", waiting(&info.waiting_for)),
-        },
-    ]
+fn listing() -> Listing<NamespaceInfo> {
+    Listing::new(
+        "NAME  ID  CREATED  DEFAULT-TTL  DURABILITY  COMPRESSION  ROWS  BYTES  RATIO  STATE",
+    )
+    .with("DEFAULT-TTL", |info: &NamespaceInfo| {
+        let ttl = info.settings.default_ttl.map(Duration::from_secs);
+        ttl.map_or_else(String::new, output::span)
+    })
+    .with("RATIO", |info| {
+        let ratio = info.size.as_ref().map(NamespaceSize::compression_ratio);
+        ratio.map_or_else(String::new, |ratio| format!("{ratio:.2}"))
+    })
+    .with("STATE", |info| match info.state {
+        NamespaceState::Live => "live".to_owned(),
+        NamespaceState::Removing => format!("removing{}", waiting(&info.waiting_for)),
+    })
 }
 
 /// Returns a note on the shards whose rows are in no size; none if there are none.
@@ -174,13 +163,13 @@ fn waiting(shards: &[u16]) -> String {
 }
 
 fn print(connection: &ConnectionArgs, info: &NamespaceInfo) -> Result<(), CliError> {
-    output::write_one(connection.listing_format(), info, HEADER, cells)
+    listing().write_one(connection.listing_format(), info)
 }
 
 async fn list(connection: &ConnectionArgs) -> Result<(), CliError> {
     let list = connection.client()?.namespaces().await?;
     let format = connection.listing_format();
-    output::write_list(format, &list.namespaces, HEADER, cells)?;
+    listing().write(format, &list.namespaces)?;
     if format == Format::Table
         && let Some(note) = uncounted(&list.namespaces)
     {
@@ -218,15 +207,9 @@ impl Remove {
         let name = self.name.as_str();
         if self.dry_run {
             let removal = client.count_namespace(name).await?;
-            return output::write_one(
-                connection.listing_format(),
-                &removal,
-                "DONE  NAME  ROWS  BYTES",
-                |removal| {
-                    let (rows, bytes) = (removal.rows.to_string(), removal.bytes.to_string());
-                    vec!["would-remove".to_owned(), removal.name.clone(), rows, bytes]
-                },
-            );
+            return Listing::new("DONE  NAME  ROWS  BYTES")
+                .with("DONE", |_| "would-remove".to_owned())
+                .write_one(connection.listing_format(), &removal);
         }
         if !self.yes {
             confirm(&client.count_namespace(name).await?)?;
@@ -241,15 +224,11 @@ impl Remove {
             },
             waiting_for: removing.map_or_else(Vec::new, |removing| removing.waiting_for),
         };
-        output::write_one(
-            connection.listing_format(),
-            &removed,
-            "DONE  NAME",
-            |removed| {
-                let done = format!("{}{}", removed.state, waiting(&removed.waiting_for));
-                vec![done, removed.name.to_owned()]
-            },
-        )
+        Listing::new("DONE  NAME")
+            .with("DONE", |removed: &RemovedNamespace<'_>| {
+                format!("{}{}", removed.state, waiting(&removed.waiting_for))
+            })
+            .write_one(connection.listing_format(), &removed)
     }
 }
 
@@ -278,11 +257,7 @@ fn confirm(removal: &NamespaceRemoval) -> Result<(), CliError> {
         .map_err(CliError::Output)?;
     let mut answer = String::new();
     let read = stdin.lock().read_line(&mut answer);
-    read.map_err(|source| CliError::File {
-        verb: "read",
-        path: "-".into(),
-        source,
-    })?;
+    read.map_err(CliError::file("read", "-"))?;
     if answer.trim() == name {
         return Ok(());
     }

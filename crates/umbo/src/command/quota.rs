@@ -1,20 +1,20 @@
 //! `umbo quota …`: policies, their effect, and the cost of requests. Each command that changes something has
 //! a module. Policies need the `admin` permission on every namespace; costs and usage need `read` on theirs.
 
-mod amount;
 mod change;
 mod explain;
 mod policy;
 mod simulate;
 
 use clap::{Args, Subcommand};
-use umbo_api::quota::{PolicyInfo, PolicySource, QuotaUser, UsageAnswer, UsageRow};
+use umbo_api::quota::{PolicyInfo, QuotaUser};
 use umbo_types::Namespace;
 
-use self::amount::amount;
+use super::hot::percent_of;
 use super::kv::namespace;
 use crate::cli_error::CliError;
 use crate::connection::{ConnectionArgs, block_on};
+use crate::output::listing::Listing;
 use crate::output::{self, Format};
 
 /// Arguments of `umbo quota`.
@@ -76,30 +76,21 @@ impl Arguments {
     }
 }
 
-const POLICY_HEADER: &str = "NAME  SOURCE  VERSION  UNIT  RATE  BURST  PER  MATCH  SCOPE  MODE  STATUS  OVERRIDES  REJECTED  USED";
-
-fn policy_cells(info: &PolicyInfo) -> Vec<String> {
-    let source = match info.source {
-        PolicySource::BuiltIn => "built-in",
-        PolicySource::File => "file",
-        PolicySource::Stored => "stored",
-    };
-    let version = info
-        .version
-        .map_or_else(String::new, |version| version.to_string());
-    // A shadow policy counts requests without rejecting them; its mode shows that.
-    let rejected = info.counters.rejected + info.counters.shadow_rejected;
-    let mut cells = vec![info.policy.name.clone(), source.to_owned(), version];
-    cells.extend(policy::cells(&info.policy));
-    cells.push(rejected.to_string());
-    cells.push(format!("{:.0}%", info.counters.utilisation * 100.0));
-    cells
+fn listing() -> Listing<PolicyInfo> {
+    Listing::new("NAME  SOURCE  VERSION  UNIT  RATE  BURST  PER  MATCH  SCOPE  MODE  STATUS  OVERRIDES  REJECTED  USED")
+        .with("MATCH", |info: &PolicyInfo| policy::matches_text(&info.policy.matches))
+        .with("OVERRIDES", |info| info.policy.overrides.len().to_string())
+        // A shadow policy counts requests without rejecting them; its mode shows that.
+        .with("REJECTED", |info| {
+            (info.counters.rejected + info.counters.shadow_rejected).to_string()
+        })
+        .with("USED", |info| percent_of(info.counters.utilisation))
 }
 
 async fn list(connection: &ConnectionArgs) -> Result<(), CliError> {
     let list = connection.client()?.quotas().await?;
     let format = connection.listing_format();
-    output::write_list(format, &list.policies, POLICY_HEADER, policy_cells)
+    listing().write(format, &list.policies)
 }
 
 async fn get(connection: &ConnectionArgs, name: &str, is_toml: bool) -> Result<(), CliError> {
@@ -107,26 +98,15 @@ async fn get(connection: &ConnectionArgs, name: &str, is_toml: bool) -> Result<(
     if is_toml {
         return output::write_bytes(policy::to_toml(&info.policy)?.as_bytes());
     }
-    let format = connection.listing_format();
-    output::write_one(format, &info, POLICY_HEADER, policy_cells)
+    listing().write_one(connection.listing_format(), &info)
 }
 
 async fn users(connection: &ConnectionArgs, name: &str, limit: u64) -> Result<(), CliError> {
     let users = connection.client()?.quota_users(name, Some(limit)).await?;
-    let header = "USER  UNIT  RATE  BURST  BALANCE  OBSERVED  REJECTED";
-    let cells = |user: &QuotaUser| {
-        vec![
-            user.label.clone(),
-            user.limit.unit.clone(),
-            user.limit.rate.to_string(),
-            user.limit.burst.to_string(),
-            amount(user.balance),
-            amount(user.observed),
-            user.rejected.to_string(),
-        ]
-    };
     let (shown, total) = (users.users.len() as u64, users.total);
-    output::write_list(connection.listing_format(), &users.users, header, cells)?;
+    Listing::new("USER  UNIT  RATE  BURST  BALANCE  OBSERVED  REJECTED")
+        .with("USER", |user: &QuotaUser| user.label.clone())
+        .write(connection.listing_format(), &users.users)?;
     if shown < total {
         output::note(&format!("{shown} of {total}; --limit shows more"));
     }
@@ -135,41 +115,15 @@ async fn users(connection: &ConnectionArgs, name: &str, limit: u64) -> Result<()
 
 async fn usage(connection: &ConnectionArgs, ns: &Namespace) -> Result<(), CliError> {
     let usage = connection.client()?.usage(ns.as_str()).await?;
-    match connection.listing_format() {
-        Format::Table => {}
-        Format::Json | Format::Ndjson => return output::write_json(&usage),
-    }
-    output::write_list(Format::Table, &usage.rows, USAGE_HEADER, usage_cells)?;
-    output::write_bytes(b"\n")?;
-    let UsageAnswer { ru, shards, .. } = &usage;
-    let cells = |shard: &umbo_api::quota::ShardUsage| {
-        vec![
-            shard.shard.to_string(),
-            shard.requests.to_string(),
-            amount(shard.ru),
-        ]
-    };
-    output::write_list(Format::Table, shards, "SHARD  REQUESTS  RU", cells)?;
-    output::note(&format!(
-        "{} RU in all, through the server that answered",
-        amount(*ru)
-    ));
-    Ok(())
-}
-
-const USAGE_HEADER: &str =
-    "CALLER  OPERATION  REQUESTS  REJECTED  RU  PENALTY  ROWS  READ-BYTES  WRITE-BYTES";
-
-fn usage_cells(row: &UsageRow) -> Vec<String> {
-    vec![
-        row.caller.clone(),
-        row.operation.clone(),
-        row.requests.to_string(),
-        row.rejected.to_string(),
-        amount(row.ru),
-        amount(row.penalty),
-        row.rows.to_string(),
-        row.read_bytes.to_string(),
-        row.write_bytes.to_string(),
-    ]
+    output::write_report(connection.listing_format(), &usage, || {
+        Listing::new(
+            "CALLER  OPERATION  REQUESTS  REJECTED  RU  PENALTY  ROWS  READ-BYTES  WRITE-BYTES",
+        )
+        .write(Format::Table, &usage.rows)?;
+        output::write_bytes(b"\n")?;
+        Listing::new("SHARD  REQUESTS  RU").write(Format::Table, &usage.shards)?;
+        let ru = output::amount(usage.ru);
+        output::note(&format!("{ru} RU in all, through the server that answered"));
+        Ok(())
+    })
 }

@@ -83,11 +83,8 @@ impl Arguments {
         }
         let restored = restore.end()?;
         put_records(config, &clock, records).await?;
-        move_up(&within, &self.data).map_err(|source| CliError::File {
-            verb: "move the restored files into",
-            path: self.data.clone(),
-            source,
-        })?;
+        let moved = move_up(&within, &self.data);
+        moved.map_err(CliError::file("move the restored files into", &self.data))?;
         output::note(&format!(
             "{} restored to {}, {} of other nodes or namespaces left out",
             output::counted(restored.rows, "row"),

@@ -6,7 +6,7 @@ use umbo_api::running::RunningRequest;
 
 use crate::cli_error::CliError;
 use crate::connection::{ChangeReason, ConnectionArgs, block_on};
-use crate::output;
+use crate::output::listing::Listing;
 
 /// Arguments of `umbo kill`.
 #[derive(Debug, Args)]
@@ -26,29 +26,15 @@ impl KillArguments {
     }
 }
 
-const HEADER: &str = "ID  CALLER  OPERATION  NAMESPACE  SHARD  TIER  AGE-MS  PHASE  RU  DISPATCHER";
-
 /// Lists the requests that run.
 pub(crate) fn ps(connection: &ConnectionArgs) -> Result<(), CliError> {
     block_on(async {
         let mut running = connection.client()?.running().await?;
         running.sort_by_key(|request| std::cmp::Reverse(request.age_ms));
-        output::write_list(connection.listing_format(), &running, HEADER, cells)
+        Listing::new("ID  CALLER  OPERATION  NAMESPACE  SHARD  TIER  AGE-MS  PHASE  RU  DISPATCHER")
+            .with("TIER", |request: &RunningRequest| {
+                request.criticality.clone().unwrap_or_default()
+            })
+            .write(connection.listing_format(), &running)
     })
-}
-
-fn cells(request: &RunningRequest) -> Vec<String> {
-    let shard = request.shard.map(|shard| shard.to_string());
-    vec![
-        request.id.clone(),
-        request.caller.clone().unwrap_or_default(),
-        request.operation.clone(),
-        request.namespace.clone().unwrap_or_default(),
-        shard.unwrap_or_default(),
-        request.criticality.clone().unwrap_or_default(),
-        request.age_ms.to_string(),
-        request.phase.clone(),
-        format!("{:.2}", request.ru),
-        request.dispatcher.clone().unwrap_or_default(),
-    ]
 }

@@ -14,12 +14,19 @@ use crate::settings::{Flag, LoadedSettings, SettingsSources};
 /// Arguments of `umbo serve`.
 #[derive(Debug, Default, Args)]
 pub(crate) struct Arguments {
-    /// Settings file; else the file in `UMBO_CONFIG`, else `umbo.toml` if it exists
-    #[arg(short, long, value_name = "FILE")]
-    config: Option<PathBuf>,
     /// Data folder [default: data]
     #[arg(long, value_name = "DIR")]
     data: Option<String>,
+    #[command(flatten)]
+    server: ServerArguments,
+}
+
+/// Arguments of `umbo serve` and `umbo dispatcher`.
+#[derive(Debug, Default, Args)]
+pub(super) struct ServerArguments {
+    /// Settings file; else the file in `UMBO_CONFIG`, else `umbo.toml` if it exists
+    #[arg(short, long, value_name = "FILE")]
+    config: Option<PathBuf>,
     /// Address of the data plane [default: 127.0.0.1:8080]
     #[arg(long, value_name = "ADDRESS")]
     listen: Option<String>,
@@ -38,41 +45,38 @@ pub(crate) struct Arguments {
 }
 
 impl Arguments {
-    fn sources(self) -> SettingsSources {
+    /// Runs the server until a signal stops it.
+    pub(crate) fn run(self) -> Result<(), CliError> {
+        let own = ("--data", "store.folder", self.data);
+        self.server.serve(Role::Serve, own)
+    }
+}
+
+impl ServerArguments {
+    /// Runs a server of a role until a signal stops it. The role has a flag of its own.
+    pub(super) fn serve(self, role: Role, own: GivenFlag) -> Result<(), CliError> {
+        let insecure = self.insecure.then(|| "true".to_owned());
         let given = [
-            ("--data", "store.folder", self.data),
+            own,
             ("--listen", "server.listen", self.listen),
             ("--admin-listen", "server.admin_listen", self.admin_listen),
             ("--token-file", "auth.token_file", self.token_file),
             ("--quota-file", "quota.policy_file", self.quota_file),
-            (
-                "--insecure",
-                "server.insecure",
-                self.insecure.then(|| "true".to_owned()),
-            ),
+            ("--insecure", "server.insecure", insecure),
         ];
-        SettingsSources {
+        let sources = SettingsSources {
             file: self.config,
             flags: flags(given),
-        }
+        };
+        let loaded = LoadedSettings::read(&sources)?;
+        let log = begin(&loaded)?;
+        block_on(async {
+            match Server::start(role, sources, loaded, log).await? {
+                Some(server) => server.run_until_stopped().await,
+                None => Ok(()),
+            }
+        })
     }
-
-    /// Runs the server until a signal stops it.
-    pub(crate) fn run(self) -> Result<(), CliError> {
-        serve(Role::Serve, self.sources())
-    }
-}
-
-/// Runs a server of a role until a signal stops it.
-pub(super) fn serve(role: Role, sources: SettingsSources) -> Result<(), CliError> {
-    let loaded = LoadedSettings::read(&sources)?;
-    let log = begin(&loaded)?;
-    block_on(async {
-        match Server::start(role, sources, loaded, log).await? {
-            Some(server) => server.run_until_stopped().await,
-            None => Ok(()),
-        }
-    })
 }
 
 /// Starts logging.
@@ -101,12 +105,11 @@ pub(super) fn block_on(server: impl Future<Output = Result<(), CliError>>) -> Re
     Ok(())
 }
 
-/// Returns the flags that were given, from pairs of flag, setting and value.
-pub(super) fn flags<const N: usize>(
-    given: [(&'static str, &'static str, Option<String>); N],
-) -> Vec<Flag> {
-    let flag = |(name, key, value): (&'static str, &'static str, Option<String>)| {
-        value.map(|value| Flag { name, key, value })
-    };
+/// A flag, its setting, and the value that was given.
+pub(super) type GivenFlag = (&'static str, &'static str, Option<String>);
+
+/// Returns the flags that were given.
+pub(super) fn flags<const N: usize>(given: [GivenFlag; N]) -> Vec<Flag> {
+    let flag = |(name, key, value): GivenFlag| value.map(|value| Flag { name, key, value });
     given.into_iter().filter_map(flag).collect()
 }

@@ -12,6 +12,7 @@ use umbo_api::admin::{ShardInfo, ShardList};
 
 use crate::cli_error::CliError;
 use crate::connection::{ConnectionArgs, block_on};
+use crate::output::listing::Listing;
 use crate::output::{self, Format};
 
 /// Arguments of `umbo shard`.
@@ -61,25 +62,14 @@ impl Arguments {
     }
 }
 
-const HEADER: &str = "SHARD  NODE  STATE  SLOTS  ROWS  FILE-BYTES  QUEUED  REASON";
-
-fn cells(shard: &ShardInfo) -> Vec<String> {
-    vec![
-        shard.shard.to_string(),
-        shard.node.clone().unwrap_or_default(),
-        shard.state.clone(),
-        shard.slots.to_string(),
-        shard.rows.to_string(),
-        shard.file_bytes.to_string(),
-        shard.queued.to_string(),
-        shard.reason.clone().unwrap_or_default(),
-    ]
+fn listing() -> Listing<ShardInfo> {
+    Listing::new("SHARD  NODE  STATE  SLOTS  ROWS  FILE-BYTES  QUEUED  REASON")
 }
 
 async fn list(connection: &ConnectionArgs) -> Result<(), CliError> {
     let ShardList { shards } = connection.client()?.shards().await?;
     let format = connection.listing_format();
-    output::write_list(format, &shards, HEADER, cells)?;
+    listing().write(format, &shards)?;
     if format == Format::Table {
         let is_down = |shard: &&ShardInfo| shard.state != "available";
         let down = shards.iter().filter(is_down).count();
@@ -97,7 +87,6 @@ impl Describe {
             shard: self.id,
             shards: shards.len(),
         })?;
-        let format = connection.listing_format();
-        output::write_one(format, shard, HEADER, cells)
+        listing().write_one(connection.listing_format(), shard)
     }
 }

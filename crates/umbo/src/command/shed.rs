@@ -47,10 +47,9 @@ const TIER_HEADER: &str =
 
 async fn status(connection: &ConnectionArgs, is_all: bool) -> Result<(), CliError> {
     let status = connection.client()?.shed_status().await?;
-    match connection.listing_format() {
-        Format::Table => report(&status, is_all),
-        Format::Json | Format::Ndjson => output::write_json(&status),
-    }
+    output::write_report(connection.listing_format(), &status, || {
+        report(&status, is_all)
+    })
 }
 
 fn report(status: &ShedStatus, is_all: bool) -> Result<(), CliError> {

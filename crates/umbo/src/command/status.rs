@@ -6,7 +6,6 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
 
-use bytesize::ByteSize;
 use serde::Serialize;
 use umbo_api::admin::{NamespaceInfo, ShardInfo};
 use umbo_api::cluster::NodeInfo;
@@ -19,8 +18,8 @@ use super::top::allowed;
 use crate::cli_error::CliError;
 use crate::connection::{ConnectionArgs, block_on};
 use crate::output::table;
-use crate::output::{self, Format, counted};
-use crate::scrape::ScrapedSeries;
+use crate::output::{self, counted};
+use crate::scrape::Scrape;
 
 /// Most namespaces and most callers of the screen; the largest are shown.
 const LINES_MAX: usize = 8;
@@ -83,10 +82,9 @@ struct CallerTotal {
 /// Prints the status.
 pub(crate) fn run(connection: &ConnectionArgs) -> Result<(), CliError> {
     let report = block_on(StatusReport::gather(connection))?;
-    match connection.listing_format() {
-        Format::Table => output::write_bytes(report.screen().as_bytes()),
-        Format::Json | Format::Ndjson => output::write_json(&report),
-    }
+    output::write_report(connection.listing_format(), &report, || {
+        output::write_bytes(report.screen().as_bytes())
+    })
 }
 
 impl StatusReport {
@@ -141,7 +139,7 @@ impl StatusReport {
             vec![
                 info.name.clone(),
                 size.map_or_else(String::new, |size| size.rows.to_string()),
-                size.map_or_else(String::new, |size| bytes_words(size.bytes)),
+                size.map_or_else(String::new, |size| output::bytes(size.bytes)),
             ]
         }));
         match &self.inside {
@@ -170,7 +168,7 @@ impl Inside {
         let nodes = client.cluster_status().await?.nodes;
         let shed = client.shed_status().await?;
         let tokens = client.tokens().await?.tokens;
-        let series = ScrapedSeries::parse(&client.metrics().await?);
+        let scrape = Scrape::parse(&client.metrics().await?);
         // The administrator's list has the reasons, which the public one has not.
         problems.retain(|problem| !problem.starts_with("shard "));
         problems.extend(shard_problems(&shards));
@@ -191,9 +189,9 @@ impl Inside {
             let first = one.sources.first().map_or(0.0, |source| source.share);
             is_overloaded(one.shard) || (one.busy >= BUSY_MIN && first > 0.5)
         });
-        let started = Duration::from_secs_f64(series.single("process_start_time_seconds").max(0.0));
+        let started = Duration::from_secs_f64(scrape.single("process_start_time_seconds").max(0.0));
         let up = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH + started);
-        let by_caller = series.by("umbo_caller_request_units_total", "caller");
+        let by_caller = scrape.by("umbo_caller_request_units_total", "caller");
         let mut callers: Vec<_> = by_caller
             .into_iter()
             .map(|(caller, ru)| CallerTotal { caller, ru })
@@ -203,8 +201,8 @@ impl Inside {
             // The two machines' clocks may differ.
             uptime_s: up.unwrap_or_default().as_secs(),
             is_open: tokens.is_empty(),
-            connections: whole(series.single("umbo_connections")),
-            requests: RequestCounts::of(&series),
+            connections: whole(scrape.single("umbo_connections")),
+            requests: RequestCounts::of(&scrape),
             shards,
             busy,
             nodes,
@@ -232,7 +230,7 @@ impl Inside {
                 counted(self.shards.len() as u64, "shard"),
                 self.shards.iter().filter(available).count(),
                 counted(sum(|shard| shard.rows), "row"),
-                bytes_words(sum(|shard| shard.file_bytes)),
+                output::bytes(sum(|shard| shard.file_bytes)),
                 counted(queued, "write"),
             ),
         ];
@@ -252,13 +250,12 @@ impl Inside {
 }
 
 impl RequestCounts {
-    fn of(series: &ScrapedSeries) -> Self {
-        let refused = |kind: &str| {
-            let sum = series.sum("umbo_refused_total", "kind", |value| value == kind);
-            whole(sum)
-        };
+    fn of(scrape: &Scrape) -> Self {
+        let refused = scrape.by("umbo_refused_total", "kind");
+        let refused = |kind: &str| whole(refused.get(kind).copied().unwrap_or_default());
+        let served = scrape.by("umbo_requests_total", "operation");
         Self {
-            served: whole(series.sum("umbo_requests_total", "operation", |_| true)),
+            served: whole(served.into_values().sum()),
             rejected: refused("rejected"),
             shed: refused("shed"),
             failed: refused("failed"),
@@ -297,10 +294,6 @@ fn busy_line(shard: &BusyShardInfo) -> Option<String> {
 /// Returns a table of the first items, and the number of further ones.
 fn part<T>(header: &str, items: &[T], cells: impl Fn(&T) -> Vec<String>) -> Vec<String> {
     table::first(header, items, LINES_MAX, cells)
-}
-
-fn bytes_words(bytes: u64) -> String {
-    ByteSize(bytes).display().iec().to_string()
 }
 
 fn duration_words(seconds: u64) -> String {

@@ -14,6 +14,7 @@ use umbo_types::{Clock as _, Criticality, Grant};
 use super::kv::ttl;
 use crate::cli_error::CliError;
 use crate::connection::{ChangeReason, ConnectionArgs, block_on};
+use crate::output::listing::Listing;
 use crate::output::{self, Format};
 use crate::server::SystemClock;
 
@@ -165,26 +166,18 @@ async fn would_revoke(connection: &ConnectionArgs, id: &str) -> Result<(), CliEr
     let client = connection.client()?;
     let id = id_of(&client, id).await?;
     let token = client.revoke_token_dry_run(&id).await?;
-    output::write_one(connection.listing_format(), &token, HEADER, cells)?;
+    listing().write_one(connection.listing_format(), &token)?;
     output::note("nothing was changed: this was a dry run");
     Ok(())
 }
 
-const HEADER: &str = "ID  NAME  GRANTS  CRITICALITY-MAX  CREATED  EXPIRES  SOURCE";
+fn listing() -> Listing<TokenInfo> {
+    Listing::new("ID  NAME  GRANTS  CRITICALITY-MAX  CREATED  EXPIRES  SOURCE")
+        .with("GRANTS", |token: &TokenInfo| token.grants.join(";"))
+        .with("EXPIRES", |token| output::instant(token.expires_at))
+}
 
 async fn list(connection: &ConnectionArgs) -> Result<(), CliError> {
     let list = connection.client()?.tokens().await?;
-    output::write_list(connection.listing_format(), &list.tokens, HEADER, cells)
-}
-
-fn cells(token: &TokenInfo) -> Vec<String> {
-    vec![
-        token.id.clone(),
-        token.name.clone(),
-        token.grants.join(";"),
-        token.criticality_max.clone(),
-        output::instant(Some(token.created_at)),
-        output::instant(token.expires_at),
-        token.source.clone(),
-    ]
+    listing().write(connection.listing_format(), &list.tokens)
 }

@@ -14,7 +14,7 @@ use std::pin::pin;
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::signal::unix::{SignalKind, signal};
 use umbo_api::ErrorCode;
 use umbo_api::time_to_live;
 use umbo_client::{Client, Error};
@@ -25,7 +25,8 @@ use self::view::{Pressed, Tab, TableView};
 use crate::cli_error::CliError;
 use crate::connection::{ConnectionArgs, block_on};
 use crate::output::{self, Format};
-use crate::scrape::ScrapedSeries;
+use crate::scrape::Scrape;
+use crate::signals::Signals;
 
 const HELP: &str = "\
 Keys: 1 to 6, Tab and the arrows choose a tab; s and S the column to sort by, r turns the order round; / filters
@@ -134,7 +135,8 @@ impl Arguments {
         screen: &mut Screen,
     ) -> Result<Pressed, CliError> {
         let client = server.client()?;
-        let mut ends = Ends::new()?;
+        let mut signals = Signals::begin()?;
+        let mut hang_ups = signal(SignalKind::hangup()).map_err(CliError::start)?;
         let mut shown = Shown {
             server: server.server(),
             frame: None,
@@ -155,7 +157,8 @@ impl Arguments {
                                 end => return Ok(end),
                             }
                         }
-                        () = ends.any() => return Ok(Pressed::Quit),
+                        _ = signals.stop_requested() => return Ok(Pressed::Quit),
+                        _ = hang_ups.recv() => return Ok(Pressed::Quit),
                     }
                 }
             };
@@ -193,30 +196,6 @@ impl Shown {
             None => lines.push(draw::cut(&self.note, size.columns)),
         }
         screen.show(&lines)
-    }
-}
-
-/// Signals that end the program.
-struct Ends([Signal; 3]);
-
-impl Ends {
-    fn new() -> Result<Self, CliError> {
-        let on = |kind| signal(kind).map_err(CliError::start);
-        Ok(Self([
-            on(SignalKind::terminate())?,
-            on(SignalKind::hangup())?,
-            on(SignalKind::interrupt())?,
-        ]))
-    }
-
-    /// Waits for any of them.
-    async fn any(&mut self) {
-        let [terminate, hang_up, interrupt] = &mut self.0;
-        tokio::select! {
-            _ = terminate.recv() => {}
-            _ = hang_up.recv() => {}
-            _ = interrupt.recv() => {}
-        }
     }
 }
 
@@ -258,7 +237,7 @@ async fn sample(client: &Client) -> Result<Sample, CliError> {
     let shards = allowed(client.shards().await)?;
     Ok(Sample {
         taken_at,
-        series: ScrapedSeries::parse(&metrics),
+        scrape: Scrape::parse(&metrics),
         hot,
         shards: shards.map_or_else(Vec::new, |list| list.shards),
     })

@@ -44,8 +44,7 @@ fn print_build(format: Format) -> Result<(), CliError> {
         arch: std::env::consts::ARCH,
         os: std::env::consts::OS,
     };
-    match format {
-        Format::Table => output::write_bytes(format!("umbo {}\n", build.version).as_bytes()),
-        Format::Json | Format::Ndjson => output::write_json(&build),
-    }
+    output::write_report(format, &build, || {
+        output::write_bytes(format!("umbo {}\n", build.version).as_bytes())
+    })
 }

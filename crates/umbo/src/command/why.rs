@@ -10,6 +10,7 @@ use umbo_api::why::{AskedPolicy, RefusalReason, RequestExplanation};
 
 use crate::cli_error::CliError;
 use crate::connection::{ConnectionArgs, block_on};
+use crate::output::listing::Listing;
 use crate::output::{self, Format};
 
 /// Width of the names in a list of facts.
@@ -58,18 +59,19 @@ async fn request(connection: &ConnectionArgs, id: &str) -> Result<(), CliError> 
         // The refusal says how long records are kept.
         None => client.why(id).await?,
     };
-    match connection.listing_format() {
-        Format::Table => {
-            output::write_bytes(facts(&found).as_bytes())?;
-            let header = "POLICY  SCOPE  RATE  LEFT  COST  VERDICT";
-            if found.policies.is_empty() {
-                return Ok(());
-            }
-            output::write_bytes(b"\n")?;
-            output::write_list(Format::Table, &found.policies, header, cells)
+    output::write_report(connection.listing_format(), &found, || {
+        output::write_bytes(facts(&found).as_bytes())?;
+        if found.policies.is_empty() {
+            return Ok(());
         }
-        Format::Json | Format::Ndjson => output::write_json(&found),
-    }
+        output::write_bytes(b"\n")?;
+        Listing::new("POLICY  SCOPE  RATE  LEFT  COST  VERDICT")
+            .with("RATE", |policy: &AskedPolicy| {
+                format!("{} {}/s", policy.rate, policy.unit)
+            })
+            .with("LEFT", |policy| policy.balance.to_string())
+            .write(Format::Table, &found.policies)
+    })
 }
 
 fn facts(found: &RequestExplanation) -> String {
@@ -116,17 +118,6 @@ fn facts(found: &RequestExplanation) -> String {
     lines.join("\n")
 }
 
-fn cells(policy: &AskedPolicy) -> Vec<String> {
-    vec![
-        policy.policy.clone(),
-        policy.scope.clone(),
-        format!("{} {}/s", policy.rate, policy.unit),
-        policy.balance.to_string(),
-        policy.cost.to_string(),
-        policy.verdict.clone(),
-    ]
-}
-
 async fn refusals(
     connection: &ConnectionArgs,
     caller: &str,
@@ -137,8 +128,11 @@ async fn refusals(
     if format != Format::Table {
         return output::write_json(&found);
     }
-    let header = "COUNT  CODE  POLICY  SHARD  LAST  EXAMPLE";
-    output::write_list(format, &found.reasons, header, reason_cells)?;
+    Listing::new("COUNT  CODE  POLICY  SHARD  LAST  EXAMPLE")
+        .with("LAST", |reason: &RefusalReason| {
+            output::instant(Some(reason.last_at_ms))
+        })
+        .write(format, &found.reasons)?;
     for reason in &found.reasons {
         output::note(&format!("{}: {}", reason.code, reason.text));
     }
@@ -149,17 +143,4 @@ async fn refusals(
         ));
     }
     Ok(())
-}
-
-fn reason_cells(reason: &RefusalReason) -> Vec<String> {
-    vec![
-        reason.count.to_string(),
-        reason.code.clone(),
-        reason.policy.clone().unwrap_or_default(),
-        reason
-            .shard
-            .map_or_else(String::new, |shard| shard.to_string()),
-        output::instant(Some(reason.last_at_ms)),
-        reason.example.clone(),
-    ]
 }

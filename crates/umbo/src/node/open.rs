@@ -1,24 +1,24 @@
 //! Opens the parts of a node in the order map, certificates, ports, data folder, so that nothing is changed
 //! before the earlier parts are valid. The other nodes are asked for their map first.
 
-use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use tokio::net::TcpListener;
 use umbo_routing::ClusterMap;
 use umbo_shard::{Node, NodeLimits, NodeParts, server};
 use umbo_store::Store;
-use umbo_store_redb::{ClusterMember, Config, OpenReport, RedbStore};
+use umbo_store_redb::{ClusterMember, Config, RedbStore};
 use umbo_telemetry::trace::Tracer;
-use umbo_tls::{ListenerTlsFiles, TlsSource};
+use umbo_tls::TlsSource;
 use umbo_types::{Clock, ShardId};
 
 use super::quota::ShardQuotaReloader;
 use crate::cli_error::CliError;
 use crate::map_file;
 use crate::otlp::{MetricsExport, Otlp};
-use crate::server::{SystemClock, warn_if_behind};
+use crate::parts;
+use crate::server::SystemClock;
 use crate::settings::{ClusterSection, Settings};
 
 /// Shards for which an operator allows an exception.
@@ -50,17 +50,26 @@ impl OpenedNode {
         exceptions: ShardExceptions,
     ) -> Result<Self, CliError> {
         let clock: Arc<dyn Clock> = Arc::new(SystemClock);
-        let tls = load_tls(&settings.cluster)?;
+        // Clients of shard nodes offer no protocol name in TLS.
+        let tls = parts::cluster_tls(&settings.cluster);
+        let tls = tls.map(|files| TlsSource::load_for(files, &[]));
+        let tls = tls.transpose().map_err(CliError::start)?.map(Arc::new);
         refuse_unauthenticated(settings)?;
-        let port = bind(settings.shard.listen, "shard.listen")?;
-        let admin_port = bind(settings.shard.admin_listen, "shard.admin_listen")?;
+        let bind = |key, address| parts::bind(key, address, server::bind);
+        let port = bind("shard.listen", settings.shard.listen)?;
+        let admin_port = bind("shard.admin_listen", settings.shard.admin_listen)?;
         let member = ClusterMember {
             map: Arc::clone(&map),
             node: name.clone(),
             create_missing: exceptions.create,
             accept: exceptions.accept,
         };
-        let store = Arc::new(open_store(settings, member, &clock)?);
+        let config = Config {
+            cluster: Some(member),
+            ..parts::store_config(settings)
+        };
+        let store = RedbStore::open(config, Arc::clone(&clock)).map_err(CliError::start)?;
+        let store = Arc::new(store);
         let shared: Arc<dyn Store> = store.clone();
         let shard_quotas = Arc::new(ShardQuotaReloader::new(settings, &shared, &clock)?);
         let parts = NodeParts {
@@ -89,26 +98,7 @@ impl OpenedNode {
 
     /// Logs what was opened and the addresses that it serves.
     pub(super) fn announce(&self) {
-        let OpenReport {
-            shards,
-            others,
-            took,
-            ..
-        } = self.store.report();
-        let rows: u64 = shards.iter().map(|shard| shard.rows).sum();
-        let ceiling = shards.iter().map(|shard| shard.version_ceiling).max();
-        warn_if_behind(&*self.clock, ceiling.unwrap_or_default());
-        tracing::info!(
-            folder = %self.store.folder().display(),
-            shards = shards.len(),
-            rows,
-            recovered = shards.iter().filter(|shard| shard.was_recovered).count(),
-            took_ms = took.as_millis() as u64,
-            "the store is open"
-        );
-        for file in others {
-            tracing::warn!(file = %file.display(), "the file of a shard that is on another node");
-        }
+        parts::announce_folder(&self.store, &*self.clock);
         let map = self.node.cluster_map();
         let address = |port: &TcpListener| {
             let address = port.local_addr();
@@ -138,21 +128,6 @@ pub(super) fn read_map(cluster: &ClusterSection) -> Result<(Arc<ClusterMap>, Str
     Ok((Arc::new(map_file::read(Path::new(path))?), name))
 }
 
-fn load_tls(cluster: &ClusterSection) -> Result<Option<Arc<TlsSource>>, CliError> {
-    let (Some(certificate), Some(key)) = (&cluster.certificate, &cluster.key) else {
-        return Ok(None);
-    };
-    let files = ListenerTlsFiles {
-        certificate: certificate.into(),
-        key: key.into(),
-        client_authority: cluster.ca.as_ref().map(PathBuf::from),
-    };
-    // Clients of shard nodes offer no protocol name in TLS.
-    TlsSource::load_for(files, &[])
-        .map(|source| Some(Arc::new(source)))
-        .map_err(CliError::start)
-}
-
 /// Refuses to serve a public address without client certificates. The admin port changes nothing and shows no
 /// rows.
 fn refuse_unauthenticated(settings: &Settings) -> Result<(), CliError> {
@@ -169,30 +144,6 @@ fn refuse_unauthenticated(settings: &Settings) -> Result<(), CliError> {
          certificates (cluster.certificate, cluster.key, cluster.ca), listen on 127.0.0.1, or say \
          --insecure"
     )))
-}
-
-fn bind(address: SocketAddr, key: &str) -> Result<TcpListener, CliError> {
-    server::bind(address).map_err(|error| {
-        CliError::Start(format!(
-            "cannot listen on {address} ({key}): {error}; stop what uses the port, or choose \
-             another with --listen and --admin-listen"
-        ))
-    })
-}
-
-fn open_store(
-    settings: &Settings,
-    member: ClusterMember,
-    clock: &Arc<dyn Clock>,
-) -> Result<RedbStore, CliError> {
-    let config = Config {
-        folder: PathBuf::from(&settings.store.folder),
-        shards: Some(settings.store.shards).filter(|&shards| shards > 0),
-        cluster: Some(member),
-        cache_bytes: usize::try_from(settings.store.cache.0).unwrap_or(usize::MAX),
-        ..Config::default()
-    };
-    RedbStore::open(config, Arc::clone(clock)).map_err(CliError::start)
 }
 
 fn limits(settings: &Settings) -> NodeLimits {

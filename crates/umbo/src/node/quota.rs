@@ -5,7 +5,6 @@
 //! parts counts once, and is not stopped after it was admitted.
 
 use std::collections::HashMap;
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
@@ -13,14 +12,15 @@ use std::time::{Duration, Instant};
 use arc_swap::ArcSwap;
 use umbo_control::policies::{FilePolicies, ShardPolicies};
 use umbo_quota::{
-    ActualUsage, Continuation, CostHint, Limiter, LimiterSettings, PolicySet, QuotaRequest,
-    Reservation, ShardShare, Subject,
+    ActualUsage, Continuation, CostHint, Limiter, PolicySet, QuotaRequest, Reservation, ShardShare,
+    Subject,
 };
 use umbo_shard::quota::{ActualWork, ChargeHandle, QuotaExceeded, ShardCharge, ShardQuota};
 use umbo_store::{RecordsRevision, Store};
 use umbo_types::{Attributes, Clock, NamespaceId, Operation, OwnedAttributes, PriceMultiplier};
 
 use crate::cli_error::CliError;
+use crate::parts;
 use crate::settings::Settings;
 
 /// How often the node checks for a new revision of the records; cheap.
@@ -56,15 +56,8 @@ impl ShardQuotaReloader {
         clock: &Arc<dyn Clock>,
     ) -> Result<Self, CliError> {
         let none = PolicySet::new(Vec::<umbo_quota::Policy>::new()).map_err(CliError::start)?;
-        let limiter = LimiterSettings {
-            weights: (&settings.cost).into(),
-            accounts_max: settings.quota.accounts_max as usize,
-            buckets_max: settings.quota.buckets_max as usize,
-            shards: u16::try_from(store.shard_map().shards()).unwrap_or(u16::MAX),
-            seed: getrandom::u64().map_err(CliError::start)?,
-        };
         let shard_quotas = ShardQuotas {
-            limiter: Limiter::new(limiter, none, clock.monotonic()),
+            limiter: parts::limiter(settings, none, &**store, &**clock)?,
             count: AtomicU64::new(0),
             namespaces: ArcSwap::default(),
             random: AtomicU64::new(getrandom::u64().map_err(CliError::start)?),
@@ -73,13 +66,14 @@ impl ShardQuotaReloader {
             shard_quotas: Arc::new(shard_quotas),
             store: Arc::clone(store),
             clock: Arc::clone(clock),
-            file: ArcSwap::from_pointee(read_file(settings)?),
+            file: ArcSwap::from_pointee(parts::read_policies(settings).map_err(CliError::start)?),
         })
     }
 
     /// Loads the policy file of changed settings.
     pub(super) async fn replace_file(&self, settings: &Settings) -> Result<(), CliError> {
-        self.file.store(Arc::new(read_file(settings)?));
+        let file = parts::read_policies(settings).map_err(CliError::start)?;
+        self.file.store(Arc::new(file));
         self.read().await
     }
 
@@ -119,15 +113,6 @@ impl ShardQuotaReloader {
             }
         }
     }
-}
-
-fn read_file(settings: &Settings) -> Result<FilePolicies, CliError> {
-    let path = settings.quota.policy_file.as_deref();
-    let file = path.map(|path| FilePolicies::read(Path::new(path)));
-    Ok(file
-        .transpose()
-        .map_err(CliError::start)?
-        .unwrap_or_default())
 }
 
 impl ShardQuota for ShardQuotas {

@@ -10,7 +10,7 @@ use umbo_client::{Error, PageReader};
 
 use crate::cli_error::CliError;
 use crate::output::table::TextTable;
-use crate::output::{Format, instant};
+use crate::output::{Format, instant, or_empty};
 
 /// Characters of a value that a table shows.
 const SHOWN_MAX: usize = 60;
@@ -113,10 +113,9 @@ impl RowPrinter {
         Ok(vec![
             key_text::format(partition.as_deref().unwrap_or(&self.partition)),
             key_text::format(&row.sort()?),
-            row.version
-                .map_or_else(String::new, |version| version.to_string()),
+            or_empty(row.version),
             instant(row.expires_at),
-            len.map_or_else(String::new, |len| len.to_string()),
+            or_empty(len),
             value.as_deref().map_or_else(String::new, shown),
         ])
     }

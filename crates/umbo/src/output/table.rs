@@ -67,6 +67,15 @@ pub(crate) fn columns(header: &str) -> Vec<&str> {
     header.split("  ").collect()
 }
 
+/// Returns a table of rows.
+pub(crate) fn of<T>(header: &str, rows: &[T], cells: impl Fn(&T) -> Vec<String>) -> String {
+    let mut table = TextTable::new(&columns(header));
+    for row in rows {
+        table.push(cells(row));
+    }
+    table.finish()
+}
+
 /// Returns the lines of a table of the first rows, and of the number of further ones.
 pub(crate) fn first<T>(
     header: &str,
@@ -74,11 +83,8 @@ pub(crate) fn first<T>(
     shown: usize,
     cells: impl Fn(&T) -> Vec<String>,
 ) -> Vec<String> {
-    let mut table = TextTable::new(&columns(header));
-    rows.iter()
-        .take(shown)
-        .for_each(|row| table.push(cells(row)));
-    let mut lines: Vec<String> = table.finish().lines().map(str::to_owned).collect();
+    let first = of(header, &rows[..shown.min(rows.len())], cells);
+    let mut lines: Vec<String> = first.lines().map(str::to_owned).collect();
     if shown < rows.len() {
         lines.push(format!("and {} more", rows.len() - shown));
     }

@@ -2,7 +2,7 @@
 //! records, so that nothing is changed before the earlier parts are available.
 
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use tokio::net::TcpListener;
@@ -15,18 +15,18 @@ use umbo_control::auth::{TokenRegistry, TokenSource};
 use umbo_control::policies::FilePolicies;
 use umbo_dispatcher::{Dispatcher, DispatcherLimits, DispatcherParts, LowPriority};
 use umbo_hotkey::{KeySeed, ShieldSettings};
-use umbo_quota::{Limiter, LimiterSettings, PolicySet};
-use umbo_store::Store;
+use umbo_quota::{Limiter, PolicySet};
 use umbo_telemetry::metrics::{Code, RequestMetrics};
 use umbo_telemetry::trace::Tracer;
-use umbo_tls::{ListenerTlsFiles, TlsSource};
+use umbo_tls::TlsSource;
 use umbo_types::{Clock, RequestUnits};
 
-use super::clock::SystemClock;
 use super::observe::HISTORY_FOLDER;
 use super::store::{OpenStore, Role};
 use crate::cli_error::CliError;
+use crate::clock::SystemClock;
 use crate::otlp::{MetricsExport, Otlp};
+use crate::parts;
 use crate::settings::{LoadedSettings, Settings};
 
 /// Length of the kernel's queue of connections that wait to be accepted.
@@ -57,17 +57,21 @@ pub(super) struct OpenedServer {
 impl OpenedServer {
     pub(super) fn open(role: Role, settings: &Settings) -> Result<(Self, Listeners), CliError> {
         let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+        let bind =
+            |key, address| parts::bind(key, address, |address| umbo_edge::bind(address, BACKLOG));
         let listeners = Listeners {
-            data: bind(settings.server.listen, "server.listen")?,
-            admin: bind(settings.server.admin_listen, "server.admin_listen")?,
+            data: bind("server.listen", settings.server.listen)?,
+            admin: bind("server.admin_listen", settings.server.admin_listen)?,
         };
         let address = |port: &TcpListener| port.local_addr().map_err(CliError::start);
         let addresses = [address(&listeners.data)?, address(&listeners.admin)?];
-        let tls = load_tls(settings)?;
+        let tls = parts::client_tls(&settings.tls).map(TlsSource::load);
+        let tls = tls.transpose().map_err(CliError::start)?.map(Arc::new);
         let tokens = Arc::new(load_tokens(settings)?);
-        let policies = load_policies(settings)?;
+        let policies = parts::read_policies(settings).map_err(CliError::start)?;
         let store = OpenStore::open(role, settings, &clock)?;
-        let quota = Arc::new(start_quota(settings, &*store.store(), &*clock)?);
+        let built_in = PolicySet::built_in();
+        let quota = parts::limiter(settings, built_in, &*store.store(), &*clock)?;
         let otlp = Otlp::begin(settings, &clock, None)?;
         let cores = cores();
         let metrics = Arc::new(RequestMetrics::new(codes(), cores + 1));
@@ -81,7 +85,7 @@ impl OpenedServer {
             metrics,
             clock,
             policies,
-            quota,
+            quota: Arc::new(quota),
             hot_keys: hot_keys(settings, cores)?,
         };
         Ok((opened, listeners))
@@ -89,8 +93,8 @@ impl OpenedServer {
 
     /// Makes the observer of the dispatcher, and restores the history that the data folder keeps.
     pub(super) fn observer(&self, bulk: &Arc<Bulk>) -> DispatcherObserver {
-        let folder = self.store.folder();
-        let folder = folder.map(|folder| folder.join(HISTORY_FOLDER));
+        let store = self.store.embedded();
+        let folder = store.map(|store| store.folder().join(HISTORY_FOLDER));
         DispatcherObserver::new(bulk, folder.as_deref())
     }
 
@@ -181,35 +185,12 @@ impl OpenedServer {
     }
 }
 
-fn bind(address: SocketAddr, key: &str) -> Result<TcpListener, CliError> {
-    umbo_edge::bind(address, BACKLOG).map_err(|error| {
-        CliError::Start(format!(
-            "cannot listen on {address} ({key}): {error}; stop what uses the port, or choose \
-             another with --listen and --admin-listen"
-        ))
-    })
-}
-
 fn codes() -> Vec<Code> {
     let code = |code: &ErrorCode| Code {
         name: code.as_str(),
         kind: code.kind().as_str(),
     };
     ErrorCode::ALL.iter().map(code).collect()
-}
-
-fn load_tls(settings: &Settings) -> Result<Option<Arc<TlsSource>>, CliError> {
-    let (Some(certificate), Some(key)) = (&settings.tls.certificate, &settings.tls.key) else {
-        return Ok(None);
-    };
-    let files = ListenerTlsFiles {
-        certificate: certificate.into(),
-        key: key.into(),
-        client_authority: settings.tls.client_ca.as_ref().map(PathBuf::from),
-    };
-    TlsSource::load(files)
-        .map(|source| Some(Arc::new(source)))
-        .map_err(CliError::start)
 }
 
 fn load_tokens(settings: &Settings) -> Result<TokenRegistry, CliError> {
@@ -219,34 +200,6 @@ fn load_tokens(settings: &Settings) -> Result<TokenRegistry, CliError> {
         tokens.replace(TokenSource::File, records);
     }
     Ok(tokens)
-}
-
-fn load_policies(settings: &Settings) -> Result<FilePolicies, CliError> {
-    let path = settings.quota.policy_file.as_deref();
-    let policies = path.map(|path| FilePolicies::read(Path::new(path)));
-    Ok(policies
-        .transpose()
-        .map_err(CliError::start)?
-        .unwrap_or_default())
-}
-
-fn start_quota(
-    settings: &Settings,
-    store: &dyn Store,
-    clock: &dyn Clock,
-) -> Result<Limiter, CliError> {
-    let settings = LimiterSettings {
-        weights: (&settings.cost).into(),
-        accounts_max: settings.quota.accounts_max as usize,
-        buckets_max: settings.quota.buckets_max as usize,
-        shards: u16::try_from(store.shard_map().shards()).unwrap_or(u16::MAX),
-        seed: getrandom::u64().map_err(CliError::start)?,
-    };
-    Ok(Limiter::new(
-        settings,
-        PolicySet::built_in(),
-        clock.monotonic(),
-    ))
 }
 
 /// Returns the settings of the hot-key layer; none if it is turned off.

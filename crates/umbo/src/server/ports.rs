@@ -7,6 +7,7 @@ use tokio_util::sync::CancellationToken;
 use umbo_admin::{CorsPolicy, DispatcherObserver, HostNames, Service, StartupResponder};
 use umbo_bulk::Bulk;
 use umbo_edge::{DrainStats, EdgeLimits};
+use umbo_store::Fleet;
 
 use super::open::{Listeners, OpenedServer};
 use super::watcher::Watcher;
@@ -33,7 +34,9 @@ impl Doors {
         let observer = opened.observer(bulk);
         opened.refuse_unauthenticated(settings.insecure)?;
         let about = opened.process_info();
-        let fleet = Service::join_fleet(bulk, opened.store.fleet(), about);
+        let store = opened.store.remote();
+        let fleet = store.map(|store| Arc::clone(store) as Arc<dyn Fleet>);
+        let fleet = Service::join_fleet(bulk, fleet, about);
         // The check of the settings has refused texts that cannot be read.
         let cors = CorsPolicy::parse(&settings.cors_origins).unwrap_or_default();
         let hosts = Arc::new(HostNames::parse(&settings.hosts).unwrap_or_default());

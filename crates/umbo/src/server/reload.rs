@@ -10,7 +10,6 @@ use std::sync::Arc;
 use umbo_api::observe::EventKind;
 use umbo_control::auth::file::read_tokens;
 use umbo_control::auth::{AuthError, TokenRegistry, TokenSource};
-use umbo_control::policies::{FilePolicies, PolicyFileError};
 use umbo_dispatcher::Dispatcher;
 use umbo_store_remote::RemoteStore;
 use umbo_telemetry::logging::LogHandle;
@@ -19,6 +18,7 @@ use umbo_tls::TlsSource;
 use super::observe::happened;
 use crate::cli_error::CliError;
 use crate::map_file;
+use crate::parts::read_policies;
 use crate::reload_watch::{ReloadWatch, note};
 use crate::settings::Settings;
 
@@ -60,7 +60,8 @@ impl Reload {
         let map = remote.map(|(store, path)| replace_map(store, Path::new(path)));
         note("map of the cluster", map);
         let path = settings.quota.policy_file.as_deref();
-        let policies = self.reload_policies(path);
+        let policies = read_policies(settings)
+            .and_then(|policies| self.dispatcher.control.replace_policy_file(policies));
         let is_named = path
             .or(self.started_with.quota.policy_file.as_deref())
             .is_some();
@@ -70,13 +71,6 @@ impl Reload {
         }
         let text = "settings, certificates, tokens, policies and the map were read again";
         happened(&self.dispatcher, EventKind::SettingsReloaded, text);
-    }
-
-    /// Loads the policies of a file, or none if there is no file any more.
-    fn reload_policies(&self, path: Option<&str>) -> Result<(), PolicyFileError> {
-        let policies = path.map(|path| FilePolicies::read(Path::new(path)));
-        let policies = policies.transpose()?.unwrap_or_default();
-        self.dispatcher.control.replace_policy_file(policies)
     }
 }
 

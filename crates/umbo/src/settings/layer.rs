@@ -231,11 +231,15 @@ impl Layers {
         entry.map_or_else(|| key.to_owned(), |entry| entry.origin.to_string())
     }
 
+    /// Returns the value of a key of the list.
+    pub(super) fn value(&self, key: &str) -> &Value {
+        let entry = self.0.iter().find(|entry| entry.key() == key);
+        &entry.expect("the key is in the list of the defaults").value
+    }
+
     /// Returns a key with its value, as in a file.
     pub(super) fn written(&self, key: &str) -> String {
-        let entry = self.0.iter().find(|entry| entry.key() == key);
-        let value = entry.map_or_else(String::new, |entry| entry.value.to_string());
-        format!("{key} = {value}")
+        format!("{key} = {}", self.value(key))
     }
 
     pub(super) fn into_effective(self) -> Vec<Effective> {

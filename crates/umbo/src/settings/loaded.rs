@@ -44,6 +44,12 @@ impl LoadedSettings {
         Self::from_layers(file, variables, &sources.flags)
     }
 
+    /// Reads the layers of a command whose settings file is all that its flags say of them.
+    pub(crate) fn of_file(file: Option<PathBuf>) -> Result<Settings, SettingsError> {
+        let flags = Vec::new();
+        Ok(Self::read(&SettingsSources { file, flags })?.settings)
+    }
+
     /// Reads one file over the defaults, without the environment.
     pub(crate) fn read_file(file: &Path) -> Result<Self, SettingsError> {
         Self::from_layers(Some(file.to_owned()), [], &[])

@@ -10,7 +10,7 @@ use super::location::Location;
 use super::manifest::{Manifest, ShardFiles};
 use crate::cli_error::CliError;
 use crate::connection::ConnectionArgs;
-use crate::output;
+use crate::output::listing::Listing;
 use crate::server::SystemClock;
 
 /// Arguments of `umbo backup verify`.
@@ -49,12 +49,7 @@ impl Verify {
                 reason: checked.err().map(|error| error.to_string()),
             });
         }
-        let cells = |part: &CheckedPart| {
-            let reason = part.reason.clone().unwrap_or_default();
-            vec![part.part.clone(), part.rows.to_string(), reason]
-        };
-        let header = "PART  ROWS  REASON";
-        output::write_list(connection.listing_format(), &parts, header, cells)?;
+        Listing::new("PART  ROWS  REASON").write(connection.listing_format(), &parts)?;
         let bad = parts.iter().filter(|part| part.reason.is_some()).count();
         if bad > 0 {
             let all = parts.len();

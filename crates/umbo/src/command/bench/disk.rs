@@ -27,11 +27,7 @@ pub(crate) struct DiskSample {
 /// Appends small blocks to a file in the folder, and syncs each.
 pub(crate) fn measure(folder: &Path) -> Result<DiskSample, CliError> {
     let path = folder.join("sync-probe");
-    let mut times = probe(&path).map_err(|source| CliError::File {
-        verb: "write",
-        path,
-        source,
-    })?;
+    let mut times = probe(&path).map_err(CliError::file("write", &path))?;
     times.sort_unstable();
     Ok(DiskSample {
         sync_p50_ms: quantile_ms(&times, 500),

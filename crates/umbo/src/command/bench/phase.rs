@@ -11,7 +11,7 @@ use umbo_telemetry::metrics::ProcessSample;
 
 use crate::cli_error::CliError;
 use crate::command::top::allowed;
-use crate::scrape::ScrapedSeries;
+use crate::scrape::Scrape;
 
 /// Partitions of the rows that are read; enough that none is hot.
 const PARTITIONS: u64 = 400;
@@ -32,7 +32,8 @@ const IDLE_FIELD: usize = 3;
 const TICKS_PER_SECOND: f64 = 100.0;
 
 /// What is requested.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
 pub(super) enum BenchRequest {
     /// A durable write of a new row.
     Put,
@@ -42,26 +43,16 @@ pub(super) enum BenchRequest {
     Range,
 }
 
-impl BenchRequest {
-    fn name(self) -> &'static str {
-        match self {
-            Self::Put => "put",
-            Self::Get => "get",
-            Self::Range => "range",
-        }
-    }
-}
-
 /// The result of a phase.
 #[derive(Debug, Serialize)]
 pub(super) struct PhaseResult {
-    pub(super) request: &'static str,
+    pub(super) request: BenchRequest,
     pub(super) in_flight: u64,
     pub(super) per_second: f64,
     pub(super) p50_ms: f64,
     pub(super) p99_ms: f64,
     /// Requests that were refused or failed.
-    pub(super) failed: u64,
+    pub(super) failed: usize,
     /// The first reason among them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) failure: Option<String>,
@@ -74,25 +65,6 @@ pub(super) struct PhaseResult {
     pub(super) other_cores: f64,
     /// What limited it, in words.
     pub(super) limit: String,
-}
-
-impl PhaseResult {
-    /// Returns the cells of a table.
-    pub(super) fn cells(&self) -> Vec<String> {
-        vec![
-            self.request.to_owned(),
-            self.in_flight.to_string(),
-            format!("{:.0}", self.per_second),
-            format!("{:.2}", self.p50_ms),
-            format!("{:.2}", self.p99_ms),
-            self.failed.to_string(),
-            self.server_cores
-                .map_or_else(String::new, |cores| format!("{cores:.2}")),
-            format!("{:.2}", self.client_cores),
-            format!("{:.2}", self.other_cores),
-            self.limit.clone(),
-        ]
-    }
 }
 
 /// Stores the rows that are read.
@@ -121,14 +93,6 @@ pub(super) async fn fill(client: &Client, namespace: &str) -> Result<(), CliErro
     Ok(())
 }
 
-/// Times of requests, and how many failed.
-#[derive(Debug, Default)]
-struct Measured {
-    times: Vec<Duration>,
-    failed: u64,
-    failure: Option<String>,
-}
-
 /// Sends requests for a time, each connection one after the other.
 pub(super) async fn run(
     client: &Client,
@@ -138,51 +102,41 @@ pub(super) async fn run(
     time: Duration,
 ) -> Result<PhaseResult, CliError> {
     let next = Arc::new(AtomicU64::new(0));
-    let server_before = server_cpu(client).await?;
-    let (client_before, machine_before) = (own_cpu(), machine_cpu());
+    let before = CpuTimes::read(client).await?;
     let begun = Instant::now();
     let mut workers = JoinSet::new();
     for _ in 0..connections {
         let (client, namespace) = (client.clone(), namespace.to_owned());
         let next = Arc::clone(&next);
         workers.spawn(async move {
-            let mut measured = Measured::default();
+            let mut outcomes = Vec::new();
             while begun.elapsed() < time {
                 let number = next.fetch_add(1, Ordering::Relaxed);
                 let at = Instant::now();
-                match request(&client, &namespace, load, number).await {
-                    Ok(()) => measured.times.push(at.elapsed()),
-                    Err(error) => {
-                        measured.failed += 1;
-                        measured.failure.get_or_insert_with(|| error.to_string());
-                    }
-                }
+                let outcome = request(&client, &namespace, load, number).await;
+                let outcome = outcome.map(|()| at.elapsed());
+                outcomes.push(outcome.map_err(|error| error.to_string()));
             }
-            measured
+            outcomes
         });
     }
-    let mut all = Measured::default();
-    for measured in workers.join_all().await {
-        all.times.extend(measured.times);
-        all.failed += measured.failed;
-        all.failure = all.failure.or(measured.failure);
-    }
+    let outcomes = workers.join_all().await.concat();
     let seconds = begun.elapsed().as_secs_f64();
-    let client_cores = (own_cpu() - client_before) / seconds;
-    let machine_cores = (machine_cpu() - machine_before) / seconds;
-    let server_after = server_cpu(client).await?;
-    let server_cores = server_before
-        .zip(server_after)
-        .map(|(before, after)| (after - before) / seconds);
-    all.times.sort_unstable();
+    let after = CpuTimes::read(client).await?;
+    let server_cores = before.server.zip(after.server);
+    let server_cores = server_cores.map(|(before, after)| (after - before) / seconds);
+    let client_cores = (after.client - before.client) / seconds;
+    let machine_cores = (after.machine - before.machine) / seconds;
+    let mut times: Vec<Duration> = outcomes.iter().flatten().copied().collect();
+    times.sort_unstable();
     Ok(PhaseResult {
-        request: load.name(),
+        request: load,
         in_flight: connections,
-        per_second: f64::from(u32::try_from(all.times.len()).unwrap_or(u32::MAX)) / seconds,
-        p50_ms: quantile_ms(&all.times, 500),
-        p99_ms: quantile_ms(&all.times, 990),
-        failed: all.failed,
-        failure: all.failure,
+        per_second: f64::from(u32::try_from(times.len()).unwrap_or(u32::MAX)) / seconds,
+        p50_ms: quantile_ms(&times, 500),
+        p99_ms: quantile_ms(&times, 990),
+        failed: outcomes.len() - times.len(),
+        failure: outcomes.into_iter().find_map(Result::err),
         server_cores,
         client_cores,
         other_cores: (machine_cores - client_cores - server_cores.unwrap_or(0.0)).max(0.0),
@@ -221,20 +175,27 @@ async fn request(
     }
 }
 
-/// Returns the CPU time of the server in seconds; none if the token may not see it.
-async fn server_cpu(client: &Client) -> Result<Option<f64>, CliError> {
-    let metrics = allowed(client.metrics().await)?;
-    Ok(metrics.map(|text| ScrapedSeries::parse(&text).single("process_cpu_seconds_total")))
+/// CPU time so far, in seconds.
+struct CpuTimes {
+    /// Of the server; none if the token may not see it.
+    server: Option<f64>,
+    /// Of this process.
+    client: f64,
+    /// Of all cores of this machine; 0 if the system does not say.
+    machine: f64,
 }
 
-/// Returns the CPU time of this process in seconds.
-fn own_cpu() -> f64 {
-    ProcessSample::read().map_or(0.0, |sample| sample.cpu_seconds)
-}
-
-/// Returns the time that the cores of this machine were busy, in seconds; 0 if the system does not say.
-fn machine_cpu() -> f64 {
-    std::fs::read_to_string("/proc/stat").map_or(0.0, |text| busy_seconds(&text))
+impl CpuTimes {
+    async fn read(client: &Client) -> Result<Self, CliError> {
+        let metrics = allowed(client.metrics().await)?;
+        let server = |text: String| Scrape::parse(&text).single("process_cpu_seconds_total");
+        let machine = std::fs::read_to_string("/proc/stat");
+        Ok(Self {
+            server: metrics.map(server),
+            client: ProcessSample::read().map_or(0.0, |sample| sample.cpu_seconds),
+            machine: machine.map_or(0.0, |text| busy_seconds(&text)),
+        })
+    }
 }
 
 /// Returns the busy time in the text of `/proc/stat` (proc(5)): all but idle and waiting for disks.

@@ -4,7 +4,7 @@ use serde::Serialize;
 use umbo_quota::Weights;
 
 use super::fit::{self, Cost, FitQuality, Pages};
-use crate::output::{counted, table::TextTable};
+use crate::output::{counted, listing::Listing};
 
 /// Parts of a dispatcher's request units that are offered as the quota of a caller: half for the most important one, a
 /// tenth for one of many.
@@ -140,45 +140,18 @@ impl CalibrationReport {
     }
 
     fn table(&self) -> String {
-        let mut table = TextTable::new(&[
-            "OPERATION",
-            "ROWS",
-            "BYTES",
-            "AT-ONCE",
-            "PAGES",
-            "CALLS",
-            "FIT",
-            "BUSY-MS",
-            "FITTED-MS",
-            "RU-TODAY",
-            "RU-FITTED",
-            "RESIDUAL",
-            "TOO-CHEAP|TOO-DEAR",
-        ]);
-        for cost in &self.costs {
-            let is_hot = cost.pages == Pages::Hot;
-            table.push(vec![
-                cost.operation.to_owned(),
-                cost.rows.to_string(),
-                cost.value_bytes.to_string(),
-                cost.at_once.to_string(),
-                if is_hot { "hot" } else { "cold" }.to_owned(),
-                cost.calls.to_string(),
-                if cost.is_held_out {
-                    "held-out"
-                } else {
-                    "fitted"
-                }
-                .to_owned(),
-                figures(cost.busy_ms),
-                figures(cost.fitted_ms),
-                figures(cost.ru_today),
-                figures(cost.ru_fitted),
-                format!("{:+.0}%", cost.residual * 100.0),
-                bar(cost.residual),
-            ]);
-        }
-        table.finish()
+        Listing::new("OPERATION  ROWS  BYTES  AT-ONCE  PAGES  CALLS  FIT  BUSY-MS  FITTED-MS  RU-TODAY  RU-FITTED  RESIDUAL  TOO-CHEAP|TOO-DEAR")
+            .with("BYTES", |cost: &CostReport| cost.value_bytes.to_string())
+            .with("FIT", |cost| {
+                if cost.is_held_out { "held-out" } else { "fitted" }.to_owned()
+            })
+            .with("BUSY-MS", |cost| figures(cost.busy_ms))
+            .with("FITTED-MS", |cost| figures(cost.fitted_ms))
+            .with("RU-TODAY", |cost| figures(cost.ru_today))
+            .with("RU-FITTED", |cost| figures(cost.ru_fitted))
+            .with("RESIDUAL", |cost| format!("{:+.0}%", cost.residual * 100.0))
+            .with("TOO-CHEAP|TOO-DEAR", |cost| bar(cost.residual))
+            .table(&self.costs)
     }
 }
 

@@ -10,9 +10,10 @@ use umbo_store_remote::{PeerMap, fetch_newest_map};
 use super::plan::{STDOUT, write};
 use crate::cli_error::CliError;
 use crate::map_file;
+use crate::output::listing::Listing;
 use crate::output::{self, Format};
 use crate::server::{SystemClock, remote_settings};
-use crate::settings::{LoadedSettings, SettingsSources};
+use crate::settings::LoadedSettings;
 
 /// Arguments of `umbo cluster map`.
 #[derive(Debug, Args)]
@@ -37,13 +38,8 @@ struct NodeMapVersion {
 
 impl Newest {
     pub(super) async fn run(self, format: Format) -> Result<(), CliError> {
-        let cluster = LoadedSettings::read(&SettingsSources::default())?
-            .settings
-            .cluster;
-        let path = self.map.clone().or(cluster.map.clone().map(PathBuf::from));
-        let path = path.ok_or_else(|| {
-            CliError::Usage("there is no map: name one with --map, or in the settings".to_owned())
-        })?;
+        let cluster = LoadedSettings::of_file(None)?.cluster;
+        let path = map_file::chosen(self.map, &cluster)?;
         let map = map_file::read(&path)?;
         let asked = fetch_newest_map(remote_settings(&cluster), &map, Arc::new(SystemClock));
         let (newest, said) = asked.await;
@@ -57,12 +53,12 @@ impl Newest {
         }
         if self.out.as_deref() != Some(Path::new(STDOUT)) {
             let said: Vec<NodeMapVersion> = said.into_iter().map(Into::into).collect();
-            output::write_list(
-                format,
-                &said,
-                "NODE  ADDRESS  MAP-VERSION",
-                NodeMapVersion::cells,
-            )?;
+            Listing::new("NODE  ADDRESS  MAP-VERSION")
+                .with("MAP-VERSION", |said: &NodeMapVersion| {
+                    let version = said.map_version.map(|version| version.to_string());
+                    version.unwrap_or_else(|| "no answer".to_owned())
+                })
+                .write(format, &said)?;
         }
         output::note(&format!(
             "cluster '{}': the newest map that was found has version {}, {} has version {}",
@@ -86,16 +82,5 @@ impl From<PeerMap> for NodeMapVersion {
             address: peer.address,
             map_version: peer.version,
         }
-    }
-}
-
-impl NodeMapVersion {
-    fn cells(&self) -> Vec<String> {
-        let version = self.map_version.map(|version| version.to_string());
-        vec![
-            self.node.clone(),
-            self.address.clone(),
-            version.unwrap_or_else(|| "no answer".to_owned()),
-        ]
     }
 }

@@ -154,9 +154,5 @@ pub(super) fn write(path: &Path, map: &ClusterMap) -> Result<(), CliError> {
         file.sync_all()?;
         std::fs::rename(&new, path)
     };
-    write().map_err(|source| CliError::File {
-        verb: "write",
-        path: path.to_owned(),
-        source,
-    })
+    write().map_err(CliError::file("write", path))
 }

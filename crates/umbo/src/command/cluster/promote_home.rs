@@ -25,7 +25,7 @@ use crate::cli_error::CliError;
 use crate::map_file;
 use crate::output;
 use crate::server::{SystemClock, remote_settings};
-use crate::settings::{ClusterSection, LoadedSettings, SettingsSources};
+use crate::settings::{ClusterSection, LoadedSettings};
 
 /// Longest wait for all nodes to connect and to report their shards.
 const GATHER_TIMEOUT: Duration = Duration::from_secs(5);
@@ -74,9 +74,7 @@ struct GatheredRecords {
 
 impl PromoteHome {
     pub(super) async fn run(self) -> Result<(), CliError> {
-        let cluster = LoadedSettings::read(&SettingsSources::default())?
-            .settings
-            .cluster;
+        let cluster = LoadedSettings::of_file(None)?.cluster;
         let map = map_file::read(&self.map)?;
         let promoted = match self.shard {
             Some(shard) => map

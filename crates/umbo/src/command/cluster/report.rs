@@ -7,6 +7,7 @@ use umbo_routing::{ClusterMap, Move, SLOTS};
 use umbo_store_redb::shard_file_name;
 
 use crate::cli_error::CliError;
+use crate::output::listing::Listing;
 use crate::output::{self, Format};
 
 /// A proposed map, and the steps to put it into effect.
@@ -94,15 +95,19 @@ impl Proposal {
 
     /// Prints the plan. With a table, the steps go to standard error.
     pub(super) fn print(&self, format: Format, out: Option<&Path>) -> Result<(), CliError> {
+        let copies = Listing::new("SHARD  SLOTS  FILE  FROM  FROM-ADDRESS  TO  TO-ADDRESS");
         match format {
             Format::Json => return output::write_json(self),
-            Format::Ndjson => return output::write_list(format, &self.moves, "", Copy::cells),
+            Format::Ndjson => return copies.write(format, &self.moves),
             Format::Table => {}
         }
-        output::write_list(format, &self.nodes, NODE_HEADER, NodeShare::cells)?;
+        Listing::new("NODE  ADDRESS  SHARDS  BEFORE  SLOTS  SHARE")
+            .with("BEFORE", |node: &NodeShare| node.shards_before.to_string())
+            .with("SHARE", |node| format!("{:.1}%", node.share * 100.0))
+            .write(format, &self.nodes)?;
         if !self.moves.is_empty() {
             output::write_bytes(b"\n")?;
-            output::write_list(format, &self.moves, MOVE_HEADER, Copy::cells)?;
+            copies.write(format, &self.moves)?;
         }
         for line in self.notes(out) {
             output::note(&line);
@@ -159,36 +164,5 @@ impl Proposal {
         nodes.sort_unstable();
         nodes.dedup();
         nodes
-    }
-}
-
-const NODE_HEADER: &str = "NODE  ADDRESS  SHARDS  BEFORE  SLOTS  SHARE";
-
-impl NodeShare {
-    fn cells(&self) -> Vec<String> {
-        vec![
-            self.node.clone(),
-            self.address.clone(),
-            self.shards.to_string(),
-            self.shards_before.to_string(),
-            self.slots.to_string(),
-            format!("{:.1}%", self.share * 100.0),
-        ]
-    }
-}
-
-const MOVE_HEADER: &str = "SHARD  SLOTS  FILE  FROM  FROM-ADDRESS  TO  TO-ADDRESS";
-
-impl Copy {
-    fn cells(&self) -> Vec<String> {
-        vec![
-            self.shard.to_string(),
-            self.slots.to_string(),
-            self.file.clone(),
-            self.from.clone(),
-            self.from_address.clone().unwrap_or_default(),
-            self.to.clone(),
-            self.to_address.clone().unwrap_or_default(),
-        ]
     }
 }

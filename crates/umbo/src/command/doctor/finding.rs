@@ -16,17 +16,6 @@ pub(super) enum Severity {
     Skipped,
 }
 
-impl Severity {
-    pub(super) const fn as_str(self) -> &'static str {
-        match self {
-            Self::Ok => "ok",
-            Self::Warning => "warning",
-            Self::Problem => "PROBLEM",
-            Self::Skipped => "skipped",
-        }
-    }
-}
-
 /// What a check has found.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(super) struct Finding {

@@ -3,17 +3,19 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
-use bytesize::ByteSize;
 use umbo_control::policies::FilePolicies;
 use umbo_routing::ClusterMap;
 use umbo_store_remote::ask_map_versions;
 use umbo_tls::{ListenerTlsFiles, TlsSource};
+use umbo_types::Clock as _;
 
 use super::finding::Finding;
 use crate::command::bench::disk;
 use crate::map_file;
+use crate::output::bytes;
+use crate::parts;
 use crate::server::{SystemClock, remote_settings};
 use crate::settings::Settings;
 
@@ -77,7 +79,6 @@ fn space(folder: &Path) -> Finding {
         disk.f_bavail.saturating_mul(disk.f_frsize),
         disk.f_blocks.saturating_mul(disk.f_frsize),
     );
-    let bytes = |bytes| ByteSize(bytes).display().iec().to_string();
     let found = format!(
         "{} free of {} at {}",
         bytes(free),
@@ -129,23 +130,12 @@ fn policies(settings: &Settings) -> Option<Finding> {
 
 fn certificates(settings: &Settings) -> Vec<Finding> {
     let mut findings = Vec::new();
-    let tls = &settings.tls;
-    if let (Some(certificate), Some(key)) = (&tls.certificate, &tls.key) {
-        let files = ListenerTlsFiles {
-            certificate: certificate.into(),
-            key: key.into(),
-            client_authority: tls.client_ca.as_ref().map(Into::into),
-        };
-        findings.push(certificate_of("certificate", files));
-    }
     let cluster = &settings.cluster;
-    if let (Some(certificate), Some(key)) = (&cluster.certificate, &cluster.key) {
-        let files = ListenerTlsFiles {
-            certificate: certificate.into(),
-            key: key.into(),
-            client_authority: cluster.ca.as_ref().map(Into::into),
-        };
-        findings.push(certificate_of("cluster certificate", files));
+    for (check, files) in [
+        ("certificate", parts::client_tls(&settings.tls)),
+        ("cluster certificate", parts::cluster_tls(cluster)),
+    ] {
+        findings.extend(files.map(|files| certificate_of(check, files)));
     }
     if let (Some(certificate), Some(ca), Some(node), Some(map)) = (
         &cluster.certificate,
@@ -180,9 +170,7 @@ fn certificate_of(check: &'static str, files: ListenerTlsFiles) -> Finding {
         );
     }
     let facts = umbo_tls::describe(&path).unwrap_or_default();
-    let now = SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .unwrap_or_default();
+    let now = SystemClock.wall().as_millis() / 1_000;
     let Some(first_to_end) = facts.iter().min_by_key(|facts| facts.not_after) else {
         return Finding::warning(
             check,
@@ -190,7 +178,7 @@ fn certificate_of(check: &'static str, files: ListenerTlsFiles) -> Finding {
             "look at it with openssl x509",
         );
     };
-    let days = |until: u64| until.saturating_sub(now.as_secs()) / 86_400;
+    let days = |until: u64| until.saturating_sub(now) / 86_400;
     let found = format!(
         "{} ({}), {} more days",
         path.display(),
@@ -198,17 +186,17 @@ fn certificate_of(check: &'static str, files: ListenerTlsFiles) -> Finding {
         days(first_to_end.not_after)
     );
     let begins = facts.iter().map(|facts| facts.not_before).max();
-    if first_to_end.not_after < now.as_secs() {
+    if first_to_end.not_after < now {
         let found = format!("{} ({}) has expired", path.display(), first_to_end.subject);
         Finding::problem(
             check,
             found,
             "put a new one in its place; the server reads it again by itself, or on SIGHUP",
         )
-    } else if begins.is_some_and(|begins| begins > now.as_secs()) {
+    } else if begins.is_some_and(|begins| begins > now) {
         let found = format!("{} is not valid yet", path.display());
         Finding::problem(check, found, "compare this machine's clock, or wait")
-    } else if first_to_end.not_after < now.as_secs() + CERTIFICATE_SOON.as_secs() {
+    } else if first_to_end.not_after < now + CERTIFICATE_SOON.as_secs() {
         Finding::warning(check, found, "put a new one in its place before that")
     } else {
         Finding::ok(check, found)

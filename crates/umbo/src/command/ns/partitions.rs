@@ -19,6 +19,7 @@ use umbo_types::Namespace;
 use crate::cli_error::CliError;
 use crate::command::kv::namespace;
 use crate::connection::ConnectionArgs;
+use crate::output::listing::Listing;
 use crate::output::{self, Format};
 
 const HELP: &str = "\
@@ -140,9 +141,7 @@ impl Arguments {
         });
         all.truncate(limit);
         let format = connection.listing_format();
-        output::write_list(format, &all, "PK  ROWS", |one| {
-            vec![one.pk.clone(), one.rows.to_string()]
-        })?;
+        Listing::new("PK  ROWS").write(format, &all)?;
         if is_cut {
             output::note(&format!(
                 "stopped after {} (--rows-max); larger partitions may be among the others",

@@ -152,7 +152,7 @@ impl ChangeOptions {
 }
 
 /// Returns the policy in effect under a name.
-async fn find(client: &Client, name: &str) -> Result<Option<PolicyInfo>, CliError> {
+pub(super) async fn find(client: &Client, name: &str) -> Result<Option<PolicyInfo>, CliError> {
     match client.quota(name).await {
         Ok(info) => Ok(Some(info)),
         Err(error) if error.code() == Some(ErrorCode::QuotaNotFound) => Ok(None),
@@ -176,31 +176,25 @@ fn report(
         "STATE  NAME  UNIT  RATE  BURST  PER  MATCH  SCOPE  MODE  STATUS  OVERRIDES  VERSION";
     let mut lines = Vec::new();
     for change in changes {
-        lines.push(("before", change, change.before.as_ref(), None));
         let after = if change.dry_run { "would-be" } else { "now" };
-        lines.push((after, change, change.after.as_ref(), change.version));
+        lines.push(cells(change, "before", change.before.as_ref(), None));
+        lines.push(cells(change, after, change.after.as_ref(), change.version));
     }
-    output::write_list(Table, &lines_of(&lines), header, Vec::clone)
+    output::write_list(Table, &lines, header, Vec::clone)
 }
 
-type ChangeLine<'a> = (
-    &'a str,
-    &'a PolicyChange,
-    Option<&'a PolicySpec>,
-    Option<u64>,
-);
-
-fn lines_of(lines: &[ChangeLine<'_>]) -> Vec<Vec<String>> {
-    lines
-        .iter()
-        .map(|(state, change, policy, version)| {
-            let mut cells = vec![(*state).to_owned(), change.name.clone()];
-            match policy {
-                Some(policy) => cells.extend(policy::cells(policy)),
-                None => cells.extend(std::iter::repeat_n("none".to_owned(), 9)),
-            }
-            cells.push(version.map_or_else(String::new, |version| version.to_string()));
-            cells
-        })
-        .collect()
+/// Returns the cells of a policy before or after its change.
+fn cells(
+    change: &PolicyChange,
+    state: &str,
+    policy: Option<&PolicySpec>,
+    version: Option<u64>,
+) -> Vec<String> {
+    let mut cells = vec![state.to_owned(), change.name.clone()];
+    match policy {
+        Some(policy) => cells.extend(policy::cells(policy)),
+        None => cells.extend(std::iter::repeat_n("none".to_owned(), 9)),
+    }
+    cells.push(output::or_empty(version));
+    cells
 }

@@ -3,13 +3,13 @@
 
 use clap::Args;
 use umbo_api::batch::KeyFields;
-use umbo_api::quota::{ExplainAnswer, ExplainBody, ExplainPolicy, ExplainShard};
+use umbo_api::quota::{ExplainAnswer, ExplainBody, ExplainPolicy};
 use umbo_types::Namespace;
 
-use super::amount::amount;
 use crate::cli_error::CliError;
 use crate::command::kv::{Key, namespace};
 use crate::connection::ConnectionArgs;
+use crate::output::listing::Listing;
 use crate::output::{self, Format};
 
 /// Arguments of `umbo quota explain`.
@@ -43,10 +43,7 @@ impl Arguments {
         let body = self.body()?;
         let client = connection.client()?;
         let answer = client.explain(self.ns.as_str(), &body).await?;
-        match connection.listing_format() {
-            Format::Table => report(&answer),
-            Format::Json | Format::Ndjson => output::write_json(&answer),
-        }
+        output::write_report(connection.listing_format(), &answer, || report(&answer))
     }
 
     fn body(&self) -> Result<ExplainBody, CliError> {
@@ -91,15 +88,17 @@ fn report(answer: &ExplainAnswer) -> Result<(), CliError> {
         ("penalty", breakdown.penalty),
         ("estimate", answer.estimate_ru),
     ];
-    let lines = parts.map(|(part, ru)| vec![part.to_owned(), amount(ru)]);
+    let lines = parts.map(|(part, ru)| vec![part.to_owned(), output::amount(ru)]);
     output::write_list(Format::Table, &lines, "PART  RU", Vec::clone)?;
-    let shard = |shard: &ExplainShard| vec![shard.shard.to_string(), amount(shard.share)];
     output::write_bytes(b"\n")?;
-    output::write_list(Format::Table, &answer.shards, "SHARD  SHARE", shard)?;
-    let header =
-        "POLICY  MODE  SCOPE  SHARD  USER  UNIT  RATE  BURST  BALANCE  PRICE  ADMITS  WAIT-MS";
+    Listing::new("SHARD  SHARE").write(Format::Table, &answer.shards)?;
     output::write_bytes(b"\n")?;
-    output::write_list(Format::Table, &answer.policies, header, cells)?;
+    Listing::new(
+        "POLICY  MODE  SCOPE  SHARD  USER  UNIT  RATE  BURST  BALANCE  PRICE  ADMITS  WAIT-MS",
+    )
+    .with("POLICY", |policy: &ExplainPolicy| policy.name.clone())
+    .with("USER", |policy| policy.label.clone())
+    .write(Format::Table, &answer.policies)?;
     match answer.samples {
         0 => output::note("the estimate uses the request alone"),
         samples => output::note(&format!(
@@ -108,23 +107,4 @@ fn report(answer: &ExplainAnswer) -> Result<(), CliError> {
         )),
     }
     Ok(())
-}
-
-fn cells(policy: &ExplainPolicy) -> Vec<String> {
-    vec![
-        policy.name.clone(),
-        policy.mode.clone(),
-        policy.scope.clone(),
-        policy
-            .shard
-            .map_or_else(String::new, |shard| shard.to_string()),
-        policy.label.clone(),
-        policy.unit.clone(),
-        policy.rate.to_string(),
-        policy.burst.to_string(),
-        amount(policy.balance),
-        amount(policy.price),
-        if policy.admits { "yes" } else { "no" }.to_owned(),
-        policy.wait_ms.to_string(),
-    ]
 }

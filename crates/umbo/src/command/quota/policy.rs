@@ -12,12 +12,13 @@ use umbo_control::quota_spec::{read_policies, spec_of};
 
 use crate::cli_error::CliError;
 use crate::command::kv::read_file;
+use crate::output;
 
 /// Longest policy file.
 const FILE_LEN_MAX: usize = 1 << 20;
 
 /// The fields of a policy. A field that is not given keeps its value, or has the default in a new policy.
-#[derive(Debug, Clone, Default, Args)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Args)]
 pub(super) struct PolicyArguments {
     /// What is counted: ru, requests, reads, writes, read-bytes, write-bytes or bytes
     #[arg(long, value_name = "UNIT")]
@@ -136,24 +137,7 @@ impl FromStr for OverrideArgument {
 impl PolicyArguments {
     /// Returns whether no field is given.
     pub(super) fn is_empty(&self) -> bool {
-        let Self {
-            unit,
-            rate,
-            burst,
-            refill,
-            per,
-            matches,
-            scope,
-            mode,
-            status,
-            overrides,
-        } = self;
-        let texts = [unit, rate, burst, refill, scope, mode];
-        texts.iter().all(|text| text.is_none())
-            && per.is_none()
-            && status.is_none()
-            && matches.is_empty()
-            && overrides.is_empty()
+        *self == Self::default()
     }
 
     /// Makes a policy from the given fields, and takes the others from `before`, if there is one.
@@ -278,22 +262,17 @@ pub(super) fn cells(policy: &PolicySpec) -> Vec<String> {
     vec![
         policy.unit.clone(),
         policy.rate.to_string(),
-        policy
-            .burst
-            .as_ref()
-            .map_or_else(String::new, Quantity::to_string),
+        output::or_empty(policy.burst.as_ref()),
         policy.per.join(","),
         matches_text(&policy.matches),
         text(&policy.scope),
         text(&policy.mode),
-        policy
-            .status
-            .map_or_else(String::new, |status| status.to_string()),
+        output::or_empty(policy.status),
         policy.overrides.len().to_string(),
     ]
 }
 
-fn matches_text(matches: &MatchSpec) -> String {
+pub(super) fn matches_text(matches: &MatchSpec) -> String {
     let operations = matches.operations.join(",");
     let operations = Some(operations.as_str()).filter(|list| !list.is_empty());
     let patterns = matches.patterns().into_iter();

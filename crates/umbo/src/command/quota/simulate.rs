@@ -4,15 +4,15 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
-use umbo_api::ErrorCode;
 use umbo_api::quota::{PolicySpec, SimulateBody, SimulateRow};
 use umbo_api::time_to_live;
 use umbo_client::Client;
 
-use super::amount::amount;
+use super::change;
 use super::policy::{PolicyArguments, read_one_policy};
 use crate::cli_error::CliError;
 use crate::connection::ConnectionArgs;
+use crate::output::listing::Listing;
 use crate::output::{self, Format};
 
 /// Arguments of `umbo quota simulate`.
@@ -47,18 +47,18 @@ impl Arguments {
             last_seconds: self.last.map(|last| last.as_secs()),
         };
         let answer = client.simulate_quota(&body).await?;
-        match connection.listing_format() {
-            Format::Table => {}
-            Format::Json | Format::Ndjson => return output::write_json(&answer),
-        }
-        let header = "USER  REQUESTS  REJECTED  RU  REJECTED-AMOUNT";
-        output::write_list(Format::Table, &answer.rows, header, cells)?;
-        let (rejected, requests, unit) = (answer.rejected, answer.requests, &answer.policy.unit);
-        output::note(&format!(
-            "{rejected} of {requests} requests of the last {} s would have been rejected (amounts in {unit})",
-            amount(answer.seconds),
-        ));
-        Ok(())
+        output::write_report(connection.listing_format(), &answer, || {
+            Listing::new("USER  REQUESTS  REJECTED  RU  REJECTED-AMOUNT")
+                .with("USER", |row: &SimulateRow| row.label.clone())
+                .write(Format::Table, &answer.rows)?;
+            let (rejected, requests) = (answer.rejected, answer.requests);
+            output::note(&format!(
+                "{rejected} of {requests} requests of the last {} s would have been rejected (amounts in {})",
+                output::amount(answer.seconds),
+                answer.policy.unit,
+            ));
+            Ok(())
+        })
     }
 
     async fn policy(&self, client: &Client) -> Result<PolicySpec, CliError> {
@@ -67,25 +67,12 @@ impl Arguments {
                 let policy = read_one_policy(file)?;
                 (policy.name.clone(), Some(policy))
             }
-            (None, Some(name)) => match client.quota(name).await {
-                Ok(info) => (name.clone(), Some(info.policy)),
-                Err(error) if error.code() == Some(ErrorCode::QuotaNotFound) => {
-                    (name.clone(), None)
-                }
-                Err(error) => return Err(error.into()),
-            },
+            (None, Some(name)) => {
+                let before = change::find(client, name).await?;
+                (name.clone(), before.map(|info| info.policy))
+            }
             (None, None) => return Err(CliError::Usage("name a policy or a file".to_owned())),
         };
         self.policy.policy(&name, before)
     }
-}
-
-fn cells(row: &SimulateRow) -> Vec<String> {
-    vec![
-        row.label.clone(),
-        row.requests.to_string(),
-        row.rejected.to_string(),
-        amount(row.ru),
-        amount(row.rejected_amount),
-    ]
 }

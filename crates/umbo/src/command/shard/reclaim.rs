@@ -21,7 +21,7 @@ use crate::connection::block_on;
 use crate::map_file;
 use crate::output;
 use crate::server::{SystemClock, remote_settings};
-use crate::settings::{LoadedSettings, SettingsSources};
+use crate::settings::LoadedSettings;
 
 /// Longest wait for the node that a shard was given to.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
@@ -112,9 +112,7 @@ async fn ask(given: &GivenShard, map: &ClusterMap) -> Result<Successor, CliError
     let Some(alone) = map_of_successor(given, map) else {
         return Ok(Successor::Silent);
     };
-    let cluster = LoadedSettings::read(&SettingsSources::default())?
-        .settings
-        .cluster;
+    let cluster = LoadedSettings::of_file(None)?.cluster;
     let clock = Arc::new(SystemClock);
     let store = RemoteStore::connect(remote_settings(&cluster), alone, clock.clone());
     let deadline = Deadline::after(clock.monotonic(), ANSWER_TIMEOUT);

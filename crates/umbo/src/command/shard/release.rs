@@ -11,6 +11,7 @@ use umbo_types::ShardId;
 
 use crate::cli_error::CliError;
 use crate::map_file;
+use crate::output::listing::Listing;
 use crate::output::{self, Format};
 
 /// Arguments of `umbo shard release`.
@@ -49,8 +50,7 @@ impl Release {
         let shards: Vec<_> = self.shards.iter().copied().map(ShardId).collect();
         let released = release_shards(&self.data, &map, &shards, self.accept)?;
         let released: Vec<ReleaseResult> = released.into_iter().map(Into::into).collect();
-        let header = "SHARD  STATE  TO  MOVES  FILE  REASON";
-        output::write_list(format, &released, header, ReleaseResult::cells)?;
+        Listing::new("SHARD  STATE  TO  MOVES  FILE  REASON").write(format, &released)?;
         let is_kept = |one: &&ReleaseResult| matches!(one.state, "kept" | "failed");
         let kept = released.iter().filter(is_kept).count() as u64;
         let files = released.len() as u64;
@@ -84,18 +84,5 @@ impl From<HandOver> for ReleaseResult {
             state,
             reason,
         }
-    }
-}
-
-impl ReleaseResult {
-    fn cells(&self) -> Vec<String> {
-        vec![
-            self.shard.to_string(),
-            self.state.to_owned(),
-            self.to.clone(),
-            self.moves.to_string(),
-            self.file.display().to_string(),
-            self.reason.clone().unwrap_or_default(),
-        ]
     }
 }

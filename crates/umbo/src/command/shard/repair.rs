@@ -8,6 +8,7 @@ use umbo_store_redb::{ShardRepair, count_misplaced, repair_shards};
 use umbo_types::Clock as _;
 
 use crate::cli_error::CliError;
+use crate::output::listing::Listing;
 use crate::output::{self, Format};
 use crate::server::SystemClock;
 
@@ -42,8 +43,7 @@ impl Repair {
             repair_shards(&self.data, SystemClock.wall())?
         };
         let repaired: Vec<RepairResult> = repaired.into_iter().map(Into::into).collect();
-        let header = "SHARD  MISPLACED  MOVED  OUTDATED  FILE  REASON";
-        output::write_list(format, &repaired, header, RepairResult::cells)?;
+        Listing::new("SHARD  MISPLACED  MOVED  OUTDATED  FILE  REASON").write(format, &repaired)?;
         let left = |one: &&RepairResult| {
             one.reason.is_some() || (!self.dry_run && one.misplaced > one.moved + one.outdated)
         };
@@ -83,18 +83,5 @@ impl From<ShardRepair> for RepairResult {
             file: one.file,
             reason: one.failure,
         }
-    }
-}
-
-impl RepairResult {
-    fn cells(&self) -> Vec<String> {
-        vec![
-            self.shard.to_string(),
-            self.misplaced.to_string(),
-            self.moved.to_string(),
-            self.outdated.to_string(),
-            self.file.display().to_string(),
-            self.reason.clone().unwrap_or_default(),
-        ]
     }
 }

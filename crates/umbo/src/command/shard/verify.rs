@@ -12,8 +12,9 @@ use umbo_store_redb::{FileCheck, FileState, verify_folder};
 use super::repair::misplaced;
 use crate::cli_error::CliError;
 use crate::map_file;
+use crate::output::listing::Listing;
 use crate::output::{self, Format};
-use crate::settings::{LoadedSettings, SettingsSources};
+use crate::settings::LoadedSettings;
 
 /// What is to be known of a file that was not closed. It need not be checked yet, so that it is not called good.
 const UNCLOSED: &str =
@@ -69,8 +70,8 @@ struct VerifyFileResult {
 
 impl Verify {
     pub(super) fn run(self, format: Format) -> Result<(), CliError> {
-        let path = self.map_path()?;
-        let map = Arc::new(map_file::read(&path)?);
+        let cluster = LoadedSettings::of_file(None)?.cluster;
+        let map = Arc::new(map_file::read(&map_file::chosen(self.map, &cluster)?)?);
         if let Some(before) = &self.before {
             follows(before, &map)?;
         }
@@ -101,19 +102,6 @@ impl Verify {
                 files: verified.files.len() as u64,
             }),
         }
-    }
-
-    fn map_path(&self) -> Result<PathBuf, CliError> {
-        if let Some(path) = &self.map {
-            return Ok(path.clone());
-        }
-        let cluster = LoadedSettings::read(&SettingsSources::default())?
-            .settings
-            .cluster;
-        let path = cluster.map.ok_or_else(|| {
-            CliError::Usage("there is no map: name one with --map, or in the settings".to_owned())
-        })?;
-        Ok(path.into())
     }
 }
 
@@ -168,15 +156,7 @@ impl VerifyResult {
             return output::write_json(self);
         }
         if self.node.is_some() {
-            let header = "SHARD  STATE  FILE  REASON";
-            output::write_list(format, &self.files, header, |file| {
-                vec![
-                    file.shard.to_string(),
-                    file.state.to_owned(),
-                    file.file.display().to_string(),
-                    file.reason.clone().unwrap_or_default(),
-                ]
-            })?;
+            Listing::new("SHARD  STATE  FILE  REASON").write(format, &self.files)?;
         }
         let whose = self.node.as_ref().map(|node| {
             let files = output::counted(self.files.len() as u64, "shard");

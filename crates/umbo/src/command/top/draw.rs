@@ -3,13 +3,12 @@
 
 use std::cmp::Ordering;
 
-use bytesize::ByteSize;
 use umbo_api::hot::HotKeyInfo;
 
 use super::frame::{CallerFrame, PolicyFrame, ScreenFrame, ServerFrame, ShardFrame};
 use super::view::{Tab, TableView};
 use crate::command::hot::{callers_text, key_cells, rate, standing_text, summary};
-use crate::output::table;
+use crate::output::{self, table};
 
 /// Columns and lines of a drawing area.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -237,7 +236,7 @@ fn shard_cells(shard: &ShardFrame) -> Vec<String> {
         rate(shard.ru_rate),
         shard.queued.to_string(),
         shard.rows.to_string(),
-        ByteSize(shard.file_bytes).display().iec().to_string(),
+        output::bytes(shard.file_bytes),
     ]
 }
 

@@ -1,6 +1,5 @@
 //! One frame of `umbo top`: what happened between two samples, as data.
 
-use std::collections::BTreeMap;
 use std::time::Instant;
 
 use serde::Serialize;
@@ -8,13 +7,13 @@ use umbo_api::admin::ShardInfo;
 use umbo_api::hot::{HotKeyInfo, HotPod, HotReport};
 use umbo_types::Operation;
 
-use crate::scrape::{ScrapedSeries, growth, quantile};
+use crate::scrape::{ByLabel, Growth, Scrape};
 
 /// Data of the server at one instant.
 #[derive(Debug)]
 pub(super) struct Sample {
     pub(super) taken_at: Instant,
-    pub(super) series: ScrapedSeries,
+    pub(super) scrape: Scrape,
     /// None if the hot-key layer is off.
     pub(super) hot: Option<HotReport>,
     pub(super) shards: Vec<ShardInfo>,
@@ -115,145 +114,127 @@ fn is_of_data_plane(operation: &str) -> bool {
         .contains(&operation)
 }
 
+/// Returns the value of a label, 0 if it has none.
+fn at(values: &ByLabel, label: &str) -> f64 {
+    values.get(label).copied().unwrap_or_default()
+}
+
 impl ScreenFrame {
     /// Makes a frame of two samples.
     pub(super) fn between(before: &Sample, after: &Sample) -> Self {
         let elapsed = after.taken_at.saturating_duration_since(before.taken_at);
-        // Two samples are an interval apart, which is never zero.
-        let seconds = elapsed.as_secs_f64().max(0.001);
+        let growth = Growth {
+            before: &before.scrape,
+            after: &after.scrape,
+            // Two samples are an interval apart, which is never zero.
+            seconds: elapsed.as_secs_f64().max(0.001),
+        };
         let hot = after.hot.as_ref();
         Self {
-            seconds,
-            pod: ServerFrame::between(&before.series, &after.series, seconds),
+            seconds: growth.seconds,
+            pod: ServerFrame::of(growth),
             hot_keys: hot.map_or_else(Vec::new, |hot| hot.keys.clone()),
             hot: hot.map(|hot| hot.pod),
-            callers: callers(&before.series, &after.series, seconds),
-            shards: shards(before, after, seconds),
-            policies: policies(&before.series, &after.series, seconds),
+            callers: callers(growth),
+            shards: shards(growth, &after.shards),
+            policies: policies(growth),
         }
     }
 }
 
 impl ServerFrame {
-    fn between(before: &ScrapedSeries, after: &ScrapedSeries, seconds: f64) -> Self {
-        let rate = |name: &str, label: &str, passes: &dyn Fn(&str) -> bool| {
-            let sums = [before, after].map(|series| series.sum(name, label, passes));
-            growth(sums[0], sums[1]) / seconds
+    fn of(growth: Growth<'_>) -> Self {
+        let of_data_plane = |name: &str| {
+            let mut rates = growth.rates(name, "operation");
+            rates.retain(|operation, _| is_of_data_plane(operation));
+            rates.into_values().sum()
         };
-        let of_kind = |kind: &'static str| {
-            rate("umbo_refused_total", "kind", &move |value: &str| {
-                value == kind
-            })
-        };
-        let single = |name: &str| growth(before.single(name), after.single(name)) / seconds;
+        let refused = growth.rates("umbo_refused_total", "kind");
         let duration = "umbo_request_duration_seconds";
-        let counts =
-            [before, after].map(|series| series.counts(duration, "operation", is_of_data_plane));
-        let milliseconds = |share: f64| {
-            let quantile = quantile(&counts[0], &counts[1], share);
-            quantile.map(|seconds| seconds * 1_000.0)
-        };
+        let quantiles = growth.quantiles(duration, "operation", is_of_data_plane, [0.5, 0.99]);
+        let [p50_ms, p99_ms] = quantiles.map(|quantile| quantile.map(|seconds| seconds * 1_000.0));
+        let hits = growth.rate("umbo_hotkey_hits_total");
         Self {
-            requests_rate: rate("umbo_requests_total", "operation", &is_of_data_plane),
-            rejected_rate: of_kind("rejected"),
-            shed_rate: of_kind("shed"),
-            failed_rate: of_kind("failed"),
-            ru_rate: rate("umbo_request_units_total", "operation", &is_of_data_plane),
-            p50_ms: milliseconds(0.5),
-            p99_ms: milliseconds(0.99),
-            saved_rate: single("umbo_hotkey_hits_total") + single("umbo_hotkey_followers_total"),
-            leaders_rate: single("umbo_hotkey_leaders_total"),
-            connections: after.single("umbo_connections"),
+            requests_rate: of_data_plane("umbo_requests_total"),
+            rejected_rate: at(&refused, "rejected"),
+            shed_rate: at(&refused, "shed"),
+            failed_rate: at(&refused, "failed"),
+            ru_rate: of_data_plane("umbo_request_units_total"),
+            p50_ms,
+            p99_ms,
+            saved_rate: hits + growth.rate("umbo_hotkey_followers_total"),
+            leaders_rate: growth.rate("umbo_hotkey_leaders_total"),
+            connections: growth.after.single("umbo_connections"),
         }
     }
 }
 
-fn callers(before: &ScrapedSeries, after: &ScrapedSeries, seconds: f64) -> Vec<CallerFrame> {
+fn callers(growth: Growth<'_>) -> Vec<CallerFrame> {
     let name = "umbo_caller_request_units_total";
-    let known = before.by(name, "caller");
-    let spent = after.by(name, "caller").into_iter();
-    let mut callers: Vec<CallerFrame> = spent
-        .filter_map(|(caller, after)| {
-            // A caller whose series has just appeared used most of its total before; it has no rate yet.
-            let before = known.get(&caller)?;
-            let ru_rate = growth(*before, after) / seconds;
-            Some(CallerFrame { caller, ru_rate })
-        })
+    // A caller whose series has just appeared used most of its total before; it has no rate yet.
+    let known = growth.before.by(name, "caller");
+    let rates = growth.rates(name, "caller").into_iter();
+    let mut callers: Vec<_> = rates
+        .filter(|(caller, _)| known.contains_key(caller))
+        .map(|(caller, ru_rate)| CallerFrame { caller, ru_rate })
         .collect();
     callers.sort_by(|one, other| other.ru_rate.total_cmp(&one.ru_rate));
     callers
 }
 
-fn shards(before: &Sample, after: &Sample, seconds: f64) -> Vec<ShardFrame> {
-    let rates = |name: &str| {
-        let known = before.series.by(name, "shard");
-        let grown = after.series.by(name, "shard");
-        move |shard: u16| {
-            let shard = shard.to_string();
-            let values = [&known, &grown].map(|values| values.get(&shard).copied().unwrap_or(0.0));
-            growth(values[0], values[1]) / seconds
-        }
-    };
-    let requests = rates("umbo_shard_requests_total");
-    let units = rates("umbo_shard_request_units_total");
-    let overload = overload(&after.series);
-    let shards = after.shards.iter();
-    shards
-        .map(|info| ShardFrame {
+fn shards(growth: Growth<'_>, shards: &[ShardInfo]) -> Vec<ShardFrame> {
+    let requests = growth.rates("umbo_shard_requests_total", "shard");
+    let units = growth.rates("umbo_shard_request_units_total", "shard");
+    let overload = overload(growth.after);
+    let frame = |info: &ShardInfo| {
+        let number = info.shard.to_string();
+        ShardFrame {
             shard: info.shard,
             state: info.state.clone(),
-            requests_rate: requests(info.shard),
-            ru_rate: units(info.shard),
+            requests_rate: at(&requests, &number),
+            ru_rate: at(&units, &number),
             queued: info.queued,
             rows: info.rows,
             file_bytes: info.file_bytes,
-            overload: overload(info.shard),
-        })
-        .collect()
+            overload: overload(&number),
+        }
+    };
+    shards.iter().map(frame).collect()
 }
 
 /// Returns how overloaded each shard is.
-fn overload(series: &ScrapedSeries) -> impl Fn(u16) -> Option<OverloadFrame> + use<> {
-    let sum = |name| series.by(name, "shard");
+fn overload(scrape: &Scrape) -> impl Fn(&str) -> Option<OverloadFrame> + use<> {
+    let sum = |name| scrape.by(name, "shard");
     let overloaded = sum("umbo_shard_overloaded");
-    let pressures = series.fold_by("umbo_shard_pressure", "shard", f64::max);
-    let ratios = series.fold_by("umbo_shard_latency_ratio", "shard", f64::min);
+    let pressures = scrape.fold_by("umbo_shard_pressure", "shard", f64::max);
+    let ratios = scrape.fold_by("umbo_shard_latency_ratio", "shard", f64::min);
     let (limits, in_flight) = (sum("umbo_shard_limit"), sum("umbo_shard_in_flight"));
     let waiting = sum("umbo_shard_waiting");
     let oldest = sum("umbo_shard_oldest_waiting_seconds");
     move |shard| {
-        let shard = shard.to_string();
-        let of = |values: &BTreeMap<String, f64>| values.get(&shard).copied().unwrap_or(0.0);
         Some(OverloadFrame {
-            is_overloaded: *overloaded.get(&shard)? > 0.0,
-            pressure: of(&pressures),
-            latency_ratio: ratios.get(&shard).copied(),
-            limit: of(&limits),
-            in_flight: of(&in_flight),
-            waiting: of(&waiting),
-            oldest_ms: of(&oldest) * 1e3,
+            is_overloaded: *overloaded.get(shard)? > 0.0,
+            pressure: at(&pressures, shard),
+            latency_ratio: ratios.get(shard).copied(),
+            limit: at(&limits, shard),
+            in_flight: at(&in_flight, shard),
+            waiting: at(&waiting, shard),
+            oldest_ms: at(&oldest, shard) * 1e3,
         })
     }
 }
 
-fn policies(before: &ScrapedSeries, after: &ScrapedSeries, seconds: f64) -> Vec<PolicyFrame> {
-    let rates = |name: &str| {
-        let (known, grown) = (before.by(name, "policy"), after.by(name, "policy"));
-        move |policy: &String| {
-            let values = [&known, &grown].map(|values| values.get(policy).copied().unwrap_or(0.0));
-            growth(values[0], values[1]) / seconds
-        }
-    };
-    let rejected = rates("umbo_policy_rejected_total");
-    let would_reject = rates("umbo_policy_shadow_rejected_total");
-    let buckets = after.by("umbo_policy_buckets", "policy");
-    let utilisation = after.by("umbo_policy_utilisation_ratio", "policy");
+fn policies(growth: Growth<'_>) -> Vec<PolicyFrame> {
+    let rejected = growth.rates("umbo_policy_rejected_total", "policy");
+    let would_reject = growth.rates("umbo_policy_shadow_rejected_total", "policy");
+    let buckets = growth.after.by("umbo_policy_buckets", "policy");
+    let utilisation = growth.after.by("umbo_policy_utilisation_ratio", "policy");
     let mut policies: Vec<_> = utilisation
         .into_iter()
         .map(|(policy, utilisation)| PolicyFrame {
-            rejected_rate: rejected(&policy),
-            would_reject_rate: would_reject(&policy),
-            buckets: buckets.get(&policy).copied().unwrap_or(0.0),
+            rejected_rate: at(&rejected, &policy),
+            would_reject_rate: at(&would_reject, &policy),
+            buckets: at(&buckets, &policy),
             utilisation,
             policy,
         })
@@ -270,7 +251,7 @@ mod tests {
     fn sample(taken_at: Instant, text: &str) -> Sample {
         Sample {
             taken_at,
-            series: ScrapedSeries::parse(text),
+            scrape: Scrape::parse(text),
             hot: None,
             shards: vec![ShardInfo {
                 shard: 3,

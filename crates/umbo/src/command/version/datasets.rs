@@ -13,6 +13,7 @@ use umbo_types::Namespace;
 use crate::cli_error::CliError;
 use crate::command::kv::namespace;
 use crate::connection::{ConnectionArgs, block_on};
+use crate::output::listing::Listing;
 use crate::output::{self, Format};
 
 const DIFF_HELP: &str = "\
@@ -137,20 +138,16 @@ fn warn_of_no_rows(versions: &VersionList, change: &VersionChange) {
 }
 
 fn list(connection: &ConnectionArgs, list: &VersionList) -> Result<(), CliError> {
-    let header = "VERSION  STATE  LOAD  ROWS NOW  BYTES NOW  ACTIVATED  KEPT UNTIL";
-    let cells = |version: &VersionInfo| {
-        vec![
-            version.number.to_string(),
-            version.state.to_string(),
-            version.load.clone().unwrap_or_else(|| "-".to_owned()),
-            version.rows.to_string(),
-            version.bytes.to_string(),
-            output::instant(version.activated_at),
-            output::instant(version.keep_until),
-        ]
-    };
     let format = connection.listing_format();
-    output::write_list(format, &list.versions, header, cells)
+    Listing::new("VERSION  STATE  LOAD  ROWS NOW  BYTES NOW  ACTIVATED  KEPT UNTIL")
+        .with("VERSION", |version: &VersionInfo| {
+            version.number.to_string()
+        })
+        .with("ROWS NOW", |version| version.rows.to_string())
+        .with("BYTES NOW", |version| version.bytes.to_string())
+        .with("ACTIVATED", |version| output::instant(version.activated_at))
+        .with("KEPT UNTIL", |version| output::instant(version.keep_until))
+        .write(format, &list.versions)
 }
 
 /// Two versions in one shard; none where it was not read back.
