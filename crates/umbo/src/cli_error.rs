@@ -11,7 +11,7 @@ use std::process::ExitCode;
 use umbo_api::loads::LoadState;
 use umbo_client::Error;
 use umbo_control::auth::AuthError;
-use umbo_routing::{ClusterMapError, SuccessionError};
+use umbo_routing::ClusterMapError;
 use umbo_store_redb::OpenError;
 
 use crate::settings::SettingsError;
@@ -43,14 +43,6 @@ pub(crate) enum CliError {
     /// There is no such row.
     #[error("no row has this key")]
     RowNotFound,
-    /// There is no such shard.
-    #[error("there is no shard {shard}: there are {shards}, numbered from 0")]
-    ShardNotFound {
-        /// The requested one.
-        shard: u16,
-        /// Number of shards.
-        shards: usize,
-    },
     /// A file is not a valid map of a cluster.
     #[error("{}: {error}", path.display())]
     BadMap {
@@ -58,22 +50,6 @@ pub(crate) enum CliError {
         path: PathBuf,
         /// What is wrong with it.
         error: Box<ClusterMapError>,
-    },
-    /// The map of the cluster does not contain this node.
-    #[error("{} has no node '{node}'", path.display())]
-    UnknownNode {
-        /// The file of the map.
-        path: PathBuf,
-        /// The node.
-        node: String,
-    },
-    /// A map is not a successor of the existing one.
-    #[error("the map does not follow {}: {error}", before.display())]
-    NoSuccessor {
-        /// The file of the existing one.
-        before: PathBuf,
-        /// Why not.
-        error: SuccessionError,
     },
     /// Another node uses a newer map than the given one.
     #[error(
@@ -94,75 +70,16 @@ pub(crate) enum CliError {
     /// A data folder cannot be used.
     #[error(transparent)]
     DataFolder(#[from] OpenError),
-    /// A node would not serve some of its shards.
-    #[error("{bad} of {files} shards would not be served")]
-    BadFiles {
-        /// Shards that would not.
-        bad: u64,
-        /// Shards of the node.
-        files: u64,
+    /// A failure that one command knows, in its words.
+    #[error("{message}")]
+    Told {
+        /// The exit code.
+        exit: Exit,
+        /// What happened.
+        message: String,
+        /// What to do.
+        advice: Option<&'static str>,
     },
-    /// Some files were not given away.
-    #[error("{kept} of {files} files are not given away, and must not be copied")]
-    NotGiven {
-        /// Files that are not.
-        kept: u64,
-        /// Files that were to be.
-        files: u64,
-    },
-    /// The store could not be measured, or the weights could not be fitted.
-    #[error("cannot calibrate: {0}")]
-    Calibration(String),
-    /// A backup could not be made, read or put back.
-    #[error("{0}")]
-    Backup(String),
-    /// Some files could not be read, or have rows in the wrong shard still.
-    #[error("{left} of {files} files were not read, or have rows of other shards still")]
-    NotRepaired {
-        /// Files that were not or have.
-        left: u64,
-        /// Files of the folder.
-        files: u64,
-    },
-    /// A shard is served by the node that it was given to.
-    #[error(
-        "node '{node}' serves shard {shard}, so its file there is the newest and this one is not"
-    )]
-    StillServed {
-        /// The shard.
-        shard: u16,
-        /// The node.
-        node: String,
-    },
-    /// A node has a newer map, and did not send it in time.
-    #[error("a node uses version {version} of the map, and did not send it in time")]
-    MapNotFetched {
-        /// The version.
-        version: u64,
-    },
-    /// No node of a map answers.
-    #[error("no node of the map answers")]
-    NoNodeAnswers,
-    /// Nodes that might have a newer copy of Umbo's own records do not answer.
-    #[error("no answer from {}: records that only they keep would be lost", nodes.join(", "))]
-    SilentNodes {
-        /// Names of the nodes.
-        nodes: Vec<String>,
-    },
-    /// No node keeps a copy of Umbo's own records.
-    #[error("no node that answers keeps a copy of Umbo's own records")]
-    NoRecords,
-    /// The new home of Umbo's own records is in the map, and has no records yet.
-    #[error("the new home of the records is not founded: {0}")]
-    HomeNotFounded(String),
-    /// A step that only an operator can confirm.
-    #[error(
-        "nothing was taken back: if another node opens its copy later, two nodes would serve the shard"
-    )]
-    NeedsWord,
-    /// There is already a namespace of this name.
-    #[error("namespace '{0}' exists already")]
-    NamespaceExists(String),
     /// Some rows failed; the others are done.
     #[error("{failed} of {rows} rows failed{hint}")]
     Partial {
@@ -213,7 +130,56 @@ pub(crate) enum CliError {
     Interrupted,
 }
 
+/// Exit codes of failures that commands tell in their own words.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Exit {
+    /// The command failed.
+    Failed = 1,
+    /// The arguments make no sense.
+    Usage = 2,
+    /// There is no such thing.
+    NotFound = 3,
+    /// A precondition is false.
+    Precondition = 4,
+    /// A server or node does not answer, or not in time.
+    Unreachable = 6,
+}
+
 impl CliError {
+    /// Makes an error that says what happened.
+    pub(crate) fn told(exit: Exit, message: impl std::fmt::Display) -> Self {
+        Self::Told {
+            exit,
+            message: message.to_string(),
+            advice: None,
+        }
+    }
+
+    /// Makes an error of a backup that could not be made, read or put back.
+    pub(crate) fn backup(message: impl std::fmt::Display) -> Self {
+        Self::told(Exit::Failed, message)
+    }
+
+    /// Makes an error of a shard number that is too high.
+    pub(crate) fn shard_not_found(shard: u16, shards: usize) -> Self {
+        let message =
+            format_args!("there is no shard {shard}: there are {shards}, numbered from 0");
+        Self::told(Exit::NotFound, message)
+    }
+
+    /// Adds what to do.
+    pub(crate) fn advising(mut self, what_to_do: &'static str) -> Self {
+        if let Self::Told { advice, .. } = &mut self {
+            *advice = Some(what_to_do);
+        }
+        self
+    }
+
+    /// Makes an error of an answer of the server that makes no sense.
+    pub(crate) fn malformed(reason: impl std::fmt::Display) -> Self {
+        Self::Client(Error::Malformed(reason.to_string()))
+    }
+
     /// Makes an error of a failed write to stdout.
     pub(crate) fn from_output(error: io::Error) -> Self {
         match error.kind() {
@@ -243,36 +209,20 @@ impl CliError {
     pub(crate) fn exit_code(&self) -> ExitCode {
         ExitCode::from(match self {
             Self::OutputClosed => 0,
-            Self::Usage(_)
-            | Self::NotRows(_)
-            | Self::Settings(_)
-            | Self::BadMap { .. }
-            | Self::UnknownNode { .. } => 2,
-            Self::RowNotFound | Self::ShardNotFound { .. } | Self::NoRecords => 3,
-            Self::NamespaceExists(_)
-            | Self::NoSuccessor { .. }
-            | Self::NewerMap { .. }
-            | Self::StillServed { .. }
-            | Self::NeedsWord => 4,
+            Self::Usage(_) | Self::NotRows(_) | Self::Settings(_) | Self::BadMap { .. } => 2,
+            Self::RowNotFound => 3,
+            Self::NewerMap { .. } => 4,
             Self::Partial { .. } | Self::Incomplete(_) => 7,
             Self::Interrupted => INTERRUPTED,
             Self::Client(error) => client_exit_code(error),
+            Self::Told { exit, .. } => *exit as u8,
             Self::Output(_)
             | Self::LoadEnded { .. }
             | Self::File { .. }
             | Self::Start(_)
             | Self::Tokens(_)
             | Self::Unwell { .. }
-            | Self::DataFolder(_)
-            | Self::BadFiles { .. }
-            | Self::NotGiven { .. }
-            | Self::Backup(_)
-            | Self::Calibration(_)
-            | Self::NotRepaired { .. } => 1,
-            Self::MapNotFetched { .. }
-            | Self::NoNodeAnswers
-            | Self::SilentNodes { .. }
-            | Self::HomeNotFounded(_) => 6,
+            | Self::DataFolder(_) => 1,
         })
     }
 
@@ -335,30 +285,7 @@ impl CliError {
                 "fetch the newest map from the nodes with 'umbo cluster map --map FILE --out FILE', and \
                  start again",
             ),
-            Self::NotRepaired { .. } => Some(
-                "see REASON; stop the server or node in order first. If the shard of a row is on another node, move it \
-                 here (umbo cluster plan --move), and repair this folder again",
-            ),
-            Self::NotGiven { .. } => Some(
-                "see REASON; a file that another node had last is given away there, and with --accept one that \
-                 you know to be the last",
-            ),
-            Self::StillServed { .. } => {
-                Some("leave the shard there, or move it back with 'umbo cluster plan --move'")
-            }
-            Self::MapNotFetched { .. } => {
-                Some("try again; 'umbo cluster map' shows which node has it")
-            }
-            Self::NoNodeAnswers => Some("name a map whose nodes run, with --map"),
-            Self::SilentNodes { .. } => Some("start them, or continue without them with --without"),
-            Self::HomeNotFounded(_) => Some(
-                "give the new map to the node of the home, and run the command again with --resume and that map",
-            ),
-            Self::NeedsWord => Some(
-                "remove the copies of the files from the other node's data folder, give it the new map, and \
-                 add --never-opened",
-            ),
-            Self::NamespaceExists(_) => Some("add --update to set its settings"),
+            Self::Told { advice, .. } => *advice,
             Self::Client(Error::Unreachable { .. }) => Some(
                 "start a server with 'umbo serve', or name another with --server or UMBO_SERVER",
             ),

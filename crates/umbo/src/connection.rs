@@ -20,6 +20,7 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Address and credentials of the server, and the form of the output.
 #[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Connection")]
 pub(crate) struct ConnectionArgs {
     /// Address of the server: http://…, https://…, or HOST:PORT
     #[arg(
@@ -27,36 +28,17 @@ pub(crate) struct ConnectionArgs {
         global = true,
         env = "UMBO_SERVER",
         value_name = "ADDRESS",
-        default_value = "http://127.0.0.1:8080",
-        help_heading = "Connection"
+        default_value = "http://127.0.0.1:8080"
     )]
     server: String,
     /// Token to send
-    #[arg(
-        long,
-        global = true,
-        env = "UMBO_TOKEN",
-        hide_env_values = true,
-        help_heading = "Connection"
-    )]
+    #[arg(long, global = true, env = "UMBO_TOKEN", hide_env_values = true)]
     token: Option<String>,
     /// PEM file of certificates to trust instead of the system's: authorities, or the server's own
-    #[arg(
-        long,
-        global = true,
-        env = "UMBO_CA_FILE",
-        value_name = "FILE",
-        help_heading = "Connection"
-    )]
+    #[arg(long, global = true, env = "UMBO_CA_FILE", value_name = "FILE")]
     ca_file: Option<PathBuf>,
     /// Accept any certificate of the server, like curl; a machine in between can read and change everything
-    #[arg(
-        short = 'k',
-        long,
-        global = true,
-        env = "UMBO_INSECURE_SKIP_VERIFY",
-        help_heading = "Connection"
-    )]
+    #[arg(short = 'k', long, global = true, env = "UMBO_INSECURE_SKIP_VERIFY")]
     insecure_skip_verify: bool,
     /// Timeout of one request, retries included (like 500ms, 10s, 2m)
     #[arg(
@@ -64,12 +46,11 @@ pub(crate) struct ConnectionArgs {
         global = true,
         value_name = "DURATION",
         default_value = "30s",
-        value_parser = time_to_live::span,
-        help_heading = "Connection"
+        value_parser = time_to_live::span
     )]
     timeout: Duration,
     /// Importance of the requests: critical-plus, critical, sheddable-plus or sheddable
-    #[arg(long, global = true, value_name = "TIER", help_heading = "Connection")]
+    #[arg(long, global = true, value_name = "TIER")]
     criticality: Option<Criticality>,
     /// Form of the output: table, json or ndjson; where not given, a table, but NDJSON for rows that go into a
     /// pipe or file
@@ -79,8 +60,7 @@ pub(crate) struct ConnectionArgs {
         global = true,
         value_enum,
         value_name = "FORM",
-        hide_possible_values = true,
-        help_heading = "Connection"
+        hide_possible_values = true
     )]
     output: Option<Format>,
 }

@@ -21,6 +21,7 @@ mod scrape;
 mod server;
 mod settings;
 mod signals;
+mod tasks;
 
 /// Measured: a tenth less CPU per request than the system's allocator.
 #[global_allocator]

@@ -2,9 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
-use umbo_routing::ClusterMap;
+use umbo_routing::{ClusterMap, SuccessionError};
 
-use crate::cli_error::CliError;
+use crate::cli_error::{CliError, Exit};
 use crate::settings::ClusterSection;
 
 /// Returns the file of the map: the given one, or the one in the settings.
@@ -25,4 +25,10 @@ pub(crate) fn read(path: &Path) -> Result<ClusterMap, CliError> {
         path: path.to_owned(),
         error: Box::new(error),
     })
+}
+
+/// Makes an error of a map that does not follow the one in a file.
+pub(crate) fn no_successor(before: &Path, error: &SuccessionError) -> CliError {
+    let message = format_args!("the map does not follow {}: {error}", before.display());
+    CliError::told(Exit::Precondition, message)
 }

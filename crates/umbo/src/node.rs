@@ -12,7 +12,6 @@ use std::path::Path;
 use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
 use umbo_shard::{Node, admin, observe, server};
 use umbo_store::Store as _;
 use umbo_store_redb::RedbStore;
@@ -24,11 +23,12 @@ pub(crate) use self::open::ShardExceptions;
 use self::reload::Reload;
 use crate::cli_error::CliError;
 use crate::map_file;
-use crate::otlp::{self, MetricsExport};
+use crate::otlp;
 use crate::reload_watch::ReloadWatch;
 use crate::server::HISTORY_FOLDER;
 use crate::settings::{LoadedSettings, SettingsSources};
 use crate::signals::Signals;
+use crate::tasks::Tasks;
 
 /// Gives away the shards that the map's file has given to other nodes since it was read last: an operator who
 /// stops a node under a plan copies its files next.
@@ -48,31 +48,6 @@ async fn give_away(store: &RedbStore, node: &Node, path: Option<&str>) {
     }
     if let Err(error) = store.give_away(&map).await {
         tracing::warn!(%error, "the shards that the new map moves could not be given away");
-    }
-}
-
-/// The export of a node's metrics.
-struct Exporting {
-    tasks: TaskTracker,
-    stop: CancellationToken,
-}
-
-impl Exporting {
-    fn begin(metrics: Option<MetricsExport>, node: &Arc<Node>) -> Self {
-        let (tasks, stop) = (TaskTracker::new(), CancellationToken::new());
-        if let Some(metrics) = metrics {
-            let node = Arc::clone(node);
-            let visit = move |visitor: &mut dyn MetricVisitor| admin::visit(&node, visitor);
-            tasks.spawn(metrics.run(visit, stop.clone()));
-        }
-        Self { tasks, stop }
-    }
-
-    /// Exports the last metrics.
-    async fn end(self) {
-        self.stop.cancel();
-        self.tasks.close();
-        self.tasks.wait().await;
     }
 }
 
@@ -101,7 +76,7 @@ pub(crate) async fn run(
         ..
     } = opened;
     let map_file = loaded.settings.cluster.map.clone();
-    let (stop, stop_last) = (CancellationToken::new(), CancellationToken::new());
+    let stop = CancellationToken::new();
     let reload = Reload {
         watch,
         started_with: loaded.settings,
@@ -111,28 +86,20 @@ pub(crate) async fn run(
         store: Arc::clone(&store),
         shard_quotas: Arc::clone(&shard_quotas),
     };
-    let background = TaskTracker::new();
+    let (background, exporting) = (Tasks::default(), Tasks::default());
     let retried = Arc::clone(&store);
-    background.spawn(
-        stop_last
-            .clone()
-            .run_until_cancelled_owned(async move { retried.retry_opening().await }),
-    );
-    background.spawn(stop_last.clone().run_until_cancelled_owned(reload.run()));
-    background.spawn(
-        stop_last
-            .clone()
-            .run_until_cancelled_owned(shard_quotas.run()),
-    );
-    background.spawn(admin::serve(
-        admin_port,
-        Arc::clone(&node),
-        stop_last.clone(),
-    ));
-    let folder = store.folder().join(HISTORY_FOLDER);
-    let (observed, stop_observing) = (Arc::clone(&node), stop_last.clone());
-    background.spawn(async move { observe(observed, &folder, stop_observing).await });
-    let exporting = Exporting::begin(metrics_export, &node);
+    background.spawn(async move { retried.retry_opening().await });
+    background.spawn(reload.run());
+    background.spawn(shard_quotas.run());
+    let shared = || Arc::clone(&node);
+    background.spawn_stoppable(|stop| admin::serve(admin_port, shared(), stop));
+    let (observed, folder) = (shared(), store.folder().join(HISTORY_FOLDER));
+    background.spawn_stoppable(|stop| async move { observe(observed, &folder, stop).await });
+    if let Some(metrics) = metrics_export {
+        let node = shared();
+        let visit = move |visitor: &mut dyn MetricVisitor| admin::visit(&node, visitor);
+        exporting.spawn_stoppable(|stop| metrics.run(visit, stop));
+    }
     let serving = server::serve_tls(port, tls, Arc::clone(&node), stop.clone());
     let mut serving = tokio::spawn(serving);
     signals.stop_requested().await;
@@ -157,8 +124,6 @@ pub(crate) async fn run(
     exporting.end().await;
     store.close().await;
     otlp::end(tracer).await;
-    stop_last.cancel();
-    background.close();
-    background.wait().await;
+    background.end().await;
     Ok(())
 }

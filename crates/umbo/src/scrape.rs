@@ -1,4 +1,4 @@
-//! A parsed scrape, and what has grown between two of them.
+//! A parsed scrape, and the growth of its series from one to the next.
 //!
 //! Reads the text that Umbo's servers write (Prometheus 0.0.4); a line that cannot be parsed is skipped. A
 //! counter that has decreased was reset by a restart of the server.
@@ -7,10 +7,10 @@ use std::collections::BTreeMap;
 
 /// The series of one scrape.
 #[derive(Debug, Default)]
-pub(crate) struct Scrape(Vec<Series>);
+pub(crate) struct ScrapedSeries(Vec<ScrapedValue>);
 
 #[derive(Debug)]
-struct Series {
+struct ScrapedValue {
     name: String,
     labels: BTreeMap<String, String>,
     value: f64,
@@ -19,14 +19,14 @@ struct Series {
 /// Values of a metric by one of its labels.
 pub(crate) type ByLabel = BTreeMap<String, f64>;
 
-impl Scrape {
+impl ScrapedSeries {
     /// Reads a scrape.
     pub(crate) fn parse(text: &str) -> Self {
         let lines = text.lines().filter(|line| !line.starts_with('#'));
-        Self(lines.filter_map(Series::parse).collect())
+        Self(lines.filter_map(ScrapedValue::parse).collect())
     }
 
-    fn of(&self, name: &str) -> impl Iterator<Item = &Series> {
+    fn of(&self, name: &str) -> impl Iterator<Item = &ScrapedValue> {
         self.0.iter().filter(move |series| series.name == name)
     }
 
@@ -40,7 +40,7 @@ impl Scrape {
         self.fold_by(name, label, |sum, value| sum + value)
     }
 
-    /// Returns the values of a name by one of its labels; those of the same label are folded.
+    /// Returns the values of a name by one of its labels; values of the same label are folded.
     pub(crate) fn fold_by(
         &self,
         name: &str,
@@ -52,7 +52,7 @@ impl Scrape {
 }
 
 fn folded<'a>(
-    series: impl Iterator<Item = &'a Series>,
+    series: impl Iterator<Item = &'a ScrapedValue>,
     label: &str,
     fold: impl Fn(f64, f64) -> f64,
 ) -> ByLabel {
@@ -67,7 +67,7 @@ fn folded<'a>(
     values
 }
 
-impl Series {
+impl ScrapedValue {
     fn parse(line: &str) -> Option<Self> {
         let (head, value) = line.rsplit_once(' ')?;
         let (name, labels) = match head.split_once('{') {
@@ -108,8 +108,8 @@ fn parse_labels(mut text: &str) -> Option<BTreeMap<String, String>> {
 /// Two scrapes of one server.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Growth<'a> {
-    pub(crate) before: &'a Scrape,
-    pub(crate) after: &'a Scrape,
+    pub(crate) before: &'a ScrapedSeries,
+    pub(crate) after: &'a ScrapedSeries,
     /// Seconds from the one to the other.
     pub(crate) seconds: f64,
 }
@@ -141,7 +141,8 @@ impl Growth<'_> {
     ) -> [Option<f64>; N] {
         let name = format!("{name}_bucket");
         let counts = [self.before, self.after].map(|scrape| {
-            let of_label = |one: &&Series| one.labels.get(label).is_some_and(|value| passes(value));
+            let of_label =
+                |one: &&ScrapedValue| one.labels.get(label).is_some_and(|value| passes(value));
             folded(scrape.of(&name).filter(of_label), "le", |sum, value| {
                 sum + value
             })
@@ -197,7 +198,7 @@ mod tests {
 
     #[test]
     fn a_scrape_is_read_and_what_is_none_of_it_left_out() {
-        let scrape = Scrape::parse(TEXT);
+        let scrape = ScrapedSeries::parse(TEXT);
         let by_operation = scrape.by("a_total", "operation");
         assert_eq!(
             (by_operation["get"], scrape.single("b"), scrape.single("x")),
@@ -213,9 +214,9 @@ mod tests {
         let scrape = |counts: [(&str, u32); 3]| {
             let line =
                 |(bound, count)| format!("d_bucket{{operation=\"get\",le=\"{bound}\"}} {count}\n");
-            Scrape::parse(&counts.map(line).concat())
+            ScrapedSeries::parse(&counts.map(line).concat())
         };
-        let median = |before: &Scrape, after: &Scrape| {
+        let median = |before: &ScrapedSeries, after: &ScrapedSeries| {
             let growth = Growth {
                 before,
                 after,
@@ -228,7 +229,7 @@ mod tests {
             assert_eq!(of_others, None);
             median
         };
-        let none = Scrape::default();
+        let none = ScrapedSeries::default();
         let before = scrape([("1", 5), ("2", 5), ("+Inf", 5)]);
         let after = scrape([("1", 5), ("2", 15), ("+Inf", 15)]);
         assert_eq!(median(&before, &after), Some(1.5));

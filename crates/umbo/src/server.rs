@@ -9,15 +9,12 @@ mod ports;
 mod reload;
 mod startup;
 mod store;
-mod watcher;
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::time::{Instant, MissedTickBehavior, sleep, sleep_until, timeout};
-use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
-use umbo_admin::{DispatcherObserver, visit_metrics};
+use tokio::time::{Instant, Interval, MissedTickBehavior, sleep, sleep_until, timeout};
+use umbo_admin::visit_metrics;
 use umbo_api::observe::EventKind;
 use umbo_bulk::Bulk;
 use umbo_dispatcher::{Dispatcher, LowPriority};
@@ -32,6 +29,7 @@ use crate::otlp::{self, MetricsExport};
 use crate::reload_watch::ReloadWatch;
 use crate::settings::{LoadedSettings, SettingsSources};
 use crate::signals::Signals;
+use crate::tasks::Tasks;
 
 pub(crate) use self::observe::HISTORY_FOLDER;
 use self::observe::{happened, observe};
@@ -123,12 +121,14 @@ impl Server {
         let load_threads =
             LowPriority::for_background("loads", cores()).map_err(CliError::start)?;
         let background = Background::begin(&bulk, clock, reload, load_threads);
-        background.watch(observer);
+        // Records the history until the end, and then writes the rest of it.
+        let tasks = &background.tasks;
+        tasks.spawn_stoppable(|stop| observe(observer, stop));
         if let Some(metrics) = opened.metrics_export {
             background.export(metrics, &bulk);
         }
         if let Some(store) = opened.store.embedded().cloned() {
-            background.spawn(async move { store.retry_opening().await });
+            tasks.spawn(async move { store.retry_opening().await });
         }
         Ok(Some(Self {
             dispatcher,
@@ -178,11 +178,11 @@ impl Server {
 }
 
 /// The background tasks of a server.
+#[derive(Default)]
 struct Background {
-    tasks: TaskTracker,
+    tasks: Tasks,
     /// The runner of loads, which ends by itself once the dispatcher drains.
-    loads: TaskTracker,
-    stop: CancellationToken,
+    loads: Tasks,
 }
 
 impl Background {
@@ -192,73 +192,54 @@ impl Background {
         reload: Reload,
         load_threads: LowPriority,
     ) -> Self {
-        let background = Self {
-            tasks: TaskTracker::new(),
-            loads: TaskTracker::new(),
-            stop: CancellationToken::new(),
-        };
-        background.spawn(reload.run());
+        let background = Self::default();
+        let tasks = &background.tasks;
         let shared = || Arc::clone(bulk.dispatcher());
-        background.spawn(async move { watch_clock(&*clock).await });
-        let dispatcher = shared();
-        background.spawn(async move { follow_records(&dispatcher).await });
-        let dispatcher = shared();
-        background.spawn(async move { maintain(&dispatcher).await });
-        let dispatcher = shared();
-        background.spawn(async move { tick_queues(&dispatcher).await });
-        let dispatcher = shared();
-        background.spawn(async move { tick(&dispatcher).await });
-        let (bulk, stop) = (Arc::clone(bulk), background.stop.clone());
+        tasks.spawn(reload.run());
+        tasks.spawn(watch_clock(clock));
+        tasks.spawn(follow_records(shared()));
+        tasks.spawn(maintain(shared()));
+        tasks.spawn(tick_queues(shared()));
+        tasks.spawn(tick(shared()));
+        let bulk = Arc::clone(bulk);
         let loads = async move { bulk.run(&load_threads).await };
-        let loads = async move { stop.run_until_cancelled(loads).await };
         background.loads.spawn(loads);
         background
     }
 
-    fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
-        let stop = self.stop.clone();
-        self.tasks
-            .spawn(async move { stop.run_until_cancelled(work).await });
-    }
-
-    /// Records the history until the end, and then writes the rest of it.
-    fn watch(&self, observer: DispatcherObserver) {
-        let stop = self.stop.clone();
-        self.tasks.spawn(observe(observer, stop));
-    }
-
     /// Exports the metrics until the end, and then the last ones.
     fn export(&self, metrics: MetricsExport, bulk: &Arc<Bulk>) {
-        let (bulk, stop) = (Arc::clone(bulk), self.stop.clone());
+        let bulk = Arc::clone(bulk);
         let visit = move |visitor: &mut dyn MetricVisitor| visit_metrics(&bulk, visitor);
-        self.tasks.spawn(metrics.run(visit, stop));
+        self.tasks.spawn_stoppable(|stop| metrics.run(visit, stop));
     }
 
     async fn end(self) {
-        for tasks in [&self.tasks, &self.loads] {
-            tasks.close();
-        }
-        drop(timeout(LET_GO_TIME_MAX, self.loads.wait()).await);
-        self.stop.cancel();
-        tokio::join!(self.tasks.wait(), self.loads.wait());
+        drop(timeout(LET_GO_TIME_MAX, self.loads.ended()).await);
+        tokio::join!(self.tasks.end(), self.loads.end());
     }
 }
 
+/// Returns ticks. A missed tick is not made up for: the next one does its work too.
+fn ticks_of(interval: Duration) -> Interval {
+    let mut ticks = tokio::time::interval(interval);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    ticks
+}
+
 /// Checks the clock, in an endless loop.
-async fn watch_clock(clock: &dyn Clock) {
-    let mut watch = ClockWatch::begin(clock);
+async fn watch_clock(clock: Arc<dyn Clock>) {
+    let mut watch = ClockWatch::begin(&*clock);
     let mut ticks = tokio::time::interval(CLOCK_INTERVAL);
     loop {
         ticks.tick().await;
-        watch.look(clock);
+        watch.look(&*clock);
     }
 }
 
 /// Follows Umbo's own records, in an endless loop.
-async fn follow_records(dispatcher: &Dispatcher) {
-    let mut ticks = tokio::time::interval(FOLLOW_INTERVAL);
-    // Missed ticks are not made up for.
-    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+async fn follow_records(dispatcher: Arc<Dispatcher>) {
+    let mut ticks = ticks_of(FOLLOW_INTERVAL);
     loop {
         ticks.tick().await;
         if let Err(error) = dispatcher.control.follow_records().await {
@@ -268,13 +249,11 @@ async fn follow_records(dispatcher: &Dispatcher) {
 }
 
 /// Maintains the quotas, in an endless loop.
-async fn maintain(dispatcher: &Arc<Dispatcher>) {
-    let mut ticks = tokio::time::interval(MAINTAIN_INTERVAL);
-    // Missed ticks are not made up for: the next one does their work too.
-    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+async fn maintain(dispatcher: Arc<Dispatcher>) {
+    let mut ticks = ticks_of(MAINTAIN_INTERVAL);
     loop {
         ticks.tick().await;
-        let dispatcher = Arc::clone(dispatcher);
+        let dispatcher = Arc::clone(&dispatcher);
         // The maintenance visits every bucket and account, and must not block requests.
         if let Err(error) = tokio::task::spawn_blocking(move || dispatcher.maintain()).await {
             tracing::error!(%error, "the maintenance of quotas failed; trying again");
@@ -283,7 +262,7 @@ async fn maintain(dispatcher: &Arc<Dispatcher>) {
 }
 
 /// Services the queues of the shards, in an endless loop.
-async fn tick_queues(dispatcher: &Dispatcher) {
+async fn tick_queues(dispatcher: Arc<Dispatcher>) {
     let mut due = Instant::now();
     loop {
         due += QUEUES_INTERVAL;
@@ -296,9 +275,8 @@ async fn tick_queues(dispatcher: &Dispatcher) {
 }
 
 /// Detects hot keys and overloaded shards, in an endless loop.
-async fn tick(dispatcher: &Dispatcher) {
-    let mut ticks = tokio::time::interval(TICK_INTERVAL);
-    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+async fn tick(dispatcher: Arc<Dispatcher>) {
+    let mut ticks = ticks_of(TICK_INTERVAL);
     loop {
         ticks.tick().await;
         dispatcher.tick();

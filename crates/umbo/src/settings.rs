@@ -5,23 +5,21 @@
 //! the flag.
 
 mod check;
-mod cluster_section;
 mod error;
 mod layer;
 mod loaded;
 mod section;
-mod show;
 mod unit;
 
 use serde::{Deserialize, Serialize};
 
-pub(crate) use self::cluster_section::{ClusterSection, ShardSection};
 pub(crate) use self::error::SettingsError;
 pub(crate) use self::layer::Flag;
 pub(crate) use self::loaded::{LoadedSettings, SettingsSources};
 pub(crate) use self::section::{
-    AuthSettings, CostSection, HotkeySection, LogSection, MetricsSection, OverloadSection,
-    QuotaSection, RecordsSection, ServerSettings, StoreSettings, TlsSettings, TraceSection,
+    AuthSettings, ClusterSection, CostSection, HotkeySection, LogSection, MetricsSection,
+    OverloadSection, QuotaSection, RecordsSection, ServerSettings, ShardSection, StoreSettings,
+    TlsSettings, TraceSection,
 };
 
 /// All settings.

@@ -1,11 +1,11 @@
-//! Adds to the help pages what is not said at the commands themselves: the examples, which `examples.txt` lists for all
-//! commands, and that options of every command are described on the first page only.
+//! The common part of the help pages: the examples of all commands, which `examples.txt` lists, and the rule that options of
+//! every command are described on the first page only.
 
 use clap::Command;
 
 const COMMON: &str = "Options of every command (--server, --token, -o, …): umbo --help";
 
-/// Examples by the names of commands, each with those of the commands above it; `umbo` for the first page.
+/// Examples by the names of commands, each after the names of the commands above it; `umbo` for the first page.
 const EXAMPLES: &str = include_str!("examples.txt");
 
 /// Returns the examples of the command at a path: the lines between its name and the next empty line.

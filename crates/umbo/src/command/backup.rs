@@ -3,7 +3,6 @@
 
 pub(super) mod location;
 pub(super) mod manifest;
-mod verify;
 
 use std::time::{Duration, Instant};
 
@@ -11,9 +10,11 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::BytesMut;
 use clap::{Args, Subcommand};
+use serde::Serialize;
 use tokio::time::sleep;
 use umbo_api::backup::BackupBegun;
 use umbo_client::{Client, Error};
+use umbo_control::restored_records;
 use umbo_store_redb::BackupCheck;
 use umbo_types::Clock as _;
 
@@ -22,7 +23,7 @@ use self::manifest::{BackupFile, Manifest, ShardFiles};
 use crate::cli_error::CliError;
 use crate::command::kv::patience::{Patience, is_temporary};
 use crate::connection::{ConnectionArgs, block_on};
-use crate::output;
+use crate::output::{self, listing::Listing};
 use crate::server::SystemClock;
 
 /// Bytes of a file of a backup: one request of an object store, held in memory for each shard while it is filled. A
@@ -60,7 +61,7 @@ pub(crate) struct Arguments {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Read a backup, and check every row and file of it
-    Verify(verify::Verify),
+    Verify(Verify),
 }
 
 impl Arguments {
@@ -79,7 +80,7 @@ async fn make(connection: &ConnectionArgs, to: &str, share: u32) -> Result<(), C
     let location = Location::open(to)?;
     if location.find(manifest::NAME).await?.is_some() {
         let text = format!("{to} has a backup already: choose another place for this one");
-        return Err(CliError::Backup(text));
+        return Err(CliError::backup(text));
     }
     let client = connection.client()?;
     let mut tries = 1;
@@ -168,7 +169,7 @@ impl<'a> Making<'a> {
             }
         }
         let records = STANDARD.decode(&self.begun.records).map_err(|error| {
-            CliError::Backup(format!("the server's records cannot be read: {error}"))
+            CliError::backup(format_args!("the server's records cannot be read: {error}"))
         })?;
         let records = self.put("records".to_owned(), records.into()).await?;
         let manifest = Manifest {
@@ -182,7 +183,7 @@ impl<'a> Making<'a> {
         };
         let end = |shard: ReadShard| {
             let of_shard =
-                |error| CliError::Backup(format!("shard {}: {error}", shard.files.shard));
+                |error| CliError::backup(format_args!("shard {}: {error}", shard.files.shard));
             let rows = shard.check.end().map_err(of_shard)?;
             Ok(ShardFiles {
                 rows,
@@ -203,7 +204,7 @@ impl<'a> Making<'a> {
             .backup_piece(&self.begun.backup, number, shard.next_piece);
         match piece.await? {
             Some(piece) => {
-                let damaged = |error| CliError::Backup(format!("shard {number}: {error}"));
+                let damaged = |error| CliError::backup(format_args!("shard {number}: {error}"));
                 shard.check.read(&piece).map_err(damaged)?;
                 shard.buffer.extend_from_slice(&piece);
                 shard.next_piece += 1;
@@ -240,4 +241,73 @@ impl ReadShard {
             is_over: false,
         }
     }
+}
+
+/// Arguments of `umbo backup verify`.
+#[derive(Debug, Args)]
+struct Verify {
+    /// Folder or address of the backup
+    #[arg(long, value_name = "LOCATION")]
+    from: String,
+}
+
+/// What is wrong with a part of a backup.
+#[derive(Debug, Serialize)]
+struct CheckedPart {
+    part: String,
+    rows: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<String>,
+}
+
+impl Verify {
+    async fn run(self, connection: &ConnectionArgs) -> Result<(), CliError> {
+        let location = Location::open(&self.from)?;
+        let manifest = Manifest::read(&location).await?;
+        let records = check_records(&location, &manifest).await;
+        let mut parts = vec![CheckedPart {
+            part: "records".to_owned(),
+            rows: 0,
+            reason: records.err().map(|error| error.to_string()),
+        }];
+        for shard in &manifest.shards {
+            let checked = check_shard(&location, shard).await;
+            let number = shard.shard;
+            parts.push(CheckedPart {
+                part: format!("shard {number}"),
+                rows: *checked.as_ref().unwrap_or(&0),
+                reason: checked.err().map(|error| error.to_string()),
+            });
+        }
+        Listing::new("PART  ROWS  REASON").write(connection.listing_format(), &parts)?;
+        let bad = parts.iter().filter(|part| part.reason.is_some()).count();
+        if bad > 0 {
+            let all = parts.len();
+            let text = format!("{bad} of {all} parts of the backup are damaged");
+            return Err(CliError::backup(text));
+        }
+        Ok(())
+    }
+}
+
+async fn check_records(location: &Location, manifest: &Manifest) -> Result<(), CliError> {
+    let content = manifest.records.read(location).await?;
+    let now = SystemClock.wall();
+    let read = restored_records(content, manifest.revision, None, now);
+    read.map(|_| ()).map_err(CliError::backup)
+}
+
+async fn check_shard(location: &Location, shard: &ShardFiles) -> Result<u64, CliError> {
+    let mut check = BackupCheck::default();
+    let bad = CliError::backup;
+    for file in &shard.files {
+        check.read(&file.read(location).await?).map_err(bad)?;
+    }
+    let rows = check.end().map_err(bad)?;
+    if rows != shard.rows {
+        let expected = shard.rows;
+        let text = format!("it has {rows} rows, and was written with {expected}");
+        return Err(CliError::backup(text));
+    }
+    Ok(rows)
 }

@@ -3,7 +3,6 @@
 //! Owns the order: rows are stored in a temporary folder, operations of many sizes are measured on hot and cold pages,
 //! the folder is removed however that ends, and then the weights are fitted and shown. Changes no setting.
 
-mod cold;
 mod fit;
 mod measure;
 mod report;

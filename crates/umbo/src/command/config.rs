@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
 
-use crate::cli_error::CliError;
+use crate::cli_error::{CliError, Exit};
 use crate::map_file;
 use crate::output;
 use crate::parts::read_policies;
@@ -79,10 +79,8 @@ fn check_cluster(cluster: &ClusterSection) -> Result<Option<String>, CliError> {
     if let Some(node) = &cluster.node
         && map.node(node).is_none()
     {
-        return Err(CliError::UnknownNode {
-            path: path.to_owned(),
-            node: node.clone(),
-        });
+        let message = format!("{} has no node '{node}'", path.display());
+        return Err(CliError::told(Exit::Usage, message));
     }
     let (id, version) = (map.cluster_id(), map.version());
     Ok(Some(format!(", cluster: {id}, version {version}")))

@@ -18,6 +18,7 @@ use umbo_types::Namespace;
 use super::kv::{Key, namespace, partition_key, ttl};
 use crate::cli_error::CliError;
 use crate::connection::{ChangeReason, ConnectionArgs, block_on};
+use crate::output::listing::Listing;
 use crate::output::{self, Format};
 
 /// Arguments of `umbo hot`.
@@ -64,18 +65,6 @@ struct BusyLine<'a> {
     busy: f64,
     #[serde(flatten)]
     source: &'a BusySourceInfo,
-}
-
-impl BusyLine<'_> {
-    fn cells(&self) -> Vec<String> {
-        let shares = [percent_of(self.busy), percent_of(self.source.share)];
-        let source = source_cells(self.source);
-        [self.shard.to_string()]
-            .into_iter()
-            .chain(shares)
-            .chain(source)
-            .collect()
-    }
 }
 
 #[derive(Debug, Args)]
@@ -168,7 +157,11 @@ impl Busy {
             of.sources.iter().map(line)
         });
         let lines: Vec<_> = lines.collect();
-        output::write_list(format, &lines, BUSY_HEADER, BusyLine::cells)?;
+        Listing::new("SHARD  BUSY  SHARE  CALLER  OPERATION  NAMESPACE  PARTITION")
+            .with("BUSY", |line: &BusyLine<'_>| percent_of(line.busy))
+            .with("SHARE", |line| percent_of(line.source.share))
+            .with("PARTITION", |line| partition_of(line.source))
+            .write(format, &lines)?;
         let (start, seconds) = (
             output::instant(Some(report.start_ms)),
             report.step_ms / 1_000,
@@ -284,19 +277,12 @@ pub(super) fn percent_of(share: f64) -> String {
     format!("{:.0}%", share * 100.0)
 }
 
-const BUSY_HEADER: &str = "SHARD  BUSY  SHARE  CALLER  OPERATION  NAMESPACE  PARTITION";
-
-/// Returns caller, operation, namespace and partition; `-` for a part that is not named, or not readable.
-pub(super) fn source_cells(source: &BusySourceInfo) -> [String; 4] {
-    let or_dash = |name: Option<&str>| name.unwrap_or("-").to_owned();
-    let partition = source.partition().unwrap_or_default();
-    let partition = (!partition.is_empty()).then(|| key_text::format(&partition));
-    [
-        or_dash(source.caller.as_deref()),
-        source.operation.clone(),
-        or_dash(source.namespace.as_deref()),
-        or_dash(partition.as_deref()),
-    ]
+/// Returns the partition of a source; `-` if it is not named, or not readable.
+pub(super) fn partition_of(source: &BusySourceInfo) -> String {
+    match source.partition().unwrap_or_default() {
+        none if none.is_empty() => "-".to_owned(),
+        partition => key_text::format(&partition),
+    }
 }
 
 fn entries(number: u64) -> String {
@@ -339,10 +325,8 @@ fn cells(info: &HotKeyInfo) -> Result<Vec<String>, CliError> {
 
 /// Returns namespace, partition key, sort key and kind.
 pub(super) fn key_cells(key: &HotKeyName) -> Result<Vec<String>, CliError> {
-    let malformed =
-        |error: umbo_api::row::RowFieldError| CliError::Client(Error::Malformed(error.to_string()));
-    let partition = key.partition().map_err(malformed)?;
-    let sort = key.sort().map_err(malformed)?;
+    let partition = key.partition().map_err(CliError::malformed)?;
+    let sort = key.sort().map_err(CliError::malformed)?;
     let kind = match key.kind {
         HotKind::Row => "row",
         HotKind::Range => "range",

@@ -15,7 +15,7 @@ use umbo_api::admin::{
 use umbo_types::Namespace;
 
 use super::kv::{DurabilityOption, namespace, ttl};
-use crate::cli_error::CliError;
+use crate::cli_error::{CliError, Exit};
 use crate::connection::{ChangeReason, ConnectionArgs, block_on};
 use crate::output::listing::Listing;
 use crate::output::{self, Format};
@@ -181,12 +181,11 @@ async fn list(connection: &ConnectionArgs) -> Result<(), CliError> {
 impl Create {
     async fn run(self, connection: &ConnectionArgs) -> Result<(), CliError> {
         let client = connection.changing_client(&self.reason)?;
-        let seconds = |time: Duration| time.as_secs() + u64::from(time.subsec_nanos() > 0);
         let settings = NamespaceSettings {
-            default_ttl: self.default_ttl.map(seconds),
+            default_ttl: self.default_ttl.map(whole_seconds),
             durability: self.durability.into(),
             compression: self.compression.into(),
-            versions_kept_for: self.versions_kept_for.map(seconds),
+            versions_kept_for: self.versions_kept_for.map(whole_seconds),
         };
         let (name, spec) = (self.name.as_str(), NamespaceSpec::from(settings));
         let info = match client.put_namespace(name, &spec).await {
@@ -195,7 +194,11 @@ impl Create {
                 return Err(error.into());
             }
             Err(_) if self.update => client.change_namespace(name, &spec).await?,
-            Ok(_) | Err(_) => return Err(CliError::NamespaceExists(name.to_owned())),
+            Ok(_) | Err(_) => {
+                let message = format!("namespace '{name}' exists already");
+                return Err(CliError::told(Exit::Precondition, message)
+                    .advising("add --update to set its settings"));
+            }
         };
         print(connection, &info)
     }
@@ -230,6 +233,11 @@ impl Remove {
             })
             .write_one(connection.listing_format(), &removed)
     }
+}
+
+/// Returns the seconds of a time, a part of one counted as a whole one.
+pub(super) fn whole_seconds(time: Duration) -> u64 {
+    time.as_secs() + u64::from(time.subsec_nanos() > 0)
 }
 
 /// Result of a removal.

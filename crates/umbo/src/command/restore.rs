@@ -116,7 +116,7 @@ impl Arguments {
         let content = manifest.records.read(from).await?;
         let kept = (!self.namespaces.is_empty()).then_some(&self.namespaces[..]);
         let records = restored_records(content, manifest.revision, kept, SystemClock.wall());
-        records.map_err(|error| CliError::Backup(error.to_string()))
+        records.map_err(CliError::backup)
     }
 }
 
@@ -154,14 +154,14 @@ async fn put_records(
     });
     if is_here {
         let written = promote(&store, clock, &records, NamespaceId::SYSTEM).await;
-        written.map_err(|error| CliError::Backup(error.to_string()))?;
+        written.map_err(CliError::backup)?;
     }
     records.revision = RecordsRevision {
         epoch: home.epoch,
         number: records.revision.number + 1,
     };
     for (shard, kept) in redb.keep_records(Arc::new(records)).await {
-        kept.map_err(|error| CliError::Backup(format!("shard {shard}: {error}")))?;
+        kept.map_err(|error| CliError::backup(format_args!("shard {shard}: {error}")))?;
     }
     store.close().await;
     Ok(())
@@ -169,6 +169,6 @@ async fn put_records(
 
 impl From<RestoreError> for CliError {
     fn from(error: RestoreError) -> Self {
-        Self::Backup(error.to_string())
+        Self::backup(error)
     }
 }

@@ -53,7 +53,7 @@ impl Arguments {
 }
 
 impl ServerArguments {
-    /// Runs a server of a role until a signal stops it. The role has a flag of its own.
+    /// Runs a server of a role, which has one more flag, until a signal stops it.
     pub(super) fn serve(self, role: Role, own: GivenFlag) -> Result<(), CliError> {
         let insecure = self.insecure.then(|| "true".to_owned());
         let given = [

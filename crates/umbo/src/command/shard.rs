@@ -83,10 +83,7 @@ impl Describe {
     async fn run(self, connection: &ConnectionArgs) -> Result<(), CliError> {
         let ShardList { shards } = connection.client()?.shards().await?;
         let shard = shards.iter().find(|shard| shard.shard == self.id);
-        let shard = shard.ok_or(CliError::ShardNotFound {
-            shard: self.id,
-            shards: shards.len(),
-        })?;
+        let shard = shard.ok_or_else(|| CliError::shard_not_found(self.id, shards.len()))?;
         listing().write_one(connection.listing_format(), shard)
     }
 }

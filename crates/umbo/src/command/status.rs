@@ -12,14 +12,14 @@ use umbo_api::cluster::NodeInfo;
 use umbo_api::hot::BusyShardInfo;
 use umbo_client::Client;
 
-use super::hot::{percent_of, rate, source_cells};
+use super::hot::{partition_of, percent_of, rate};
 use super::ns::uncounted;
 use super::top::allowed;
 use crate::cli_error::CliError;
 use crate::connection::{ConnectionArgs, block_on};
 use crate::output::table;
 use crate::output::{self, counted};
-use crate::scrape::Scrape;
+use crate::scrape::ScrapedSeries;
 
 /// Most namespaces and most callers of the screen; the largest are shown.
 const LINES_MAX: usize = 8;
@@ -168,7 +168,7 @@ impl Inside {
         let nodes = client.cluster_status().await?.nodes;
         let shed = client.shed_status().await?;
         let tokens = client.tokens().await?.tokens;
-        let scrape = Scrape::parse(&client.metrics().await?);
+        let scrape = ScrapedSeries::parse(&client.metrics().await?);
         // The administrator's list has the reasons, which the public one has not.
         problems.retain(|problem| !problem.starts_with("shard "));
         problems.extend(shard_problems(&shards));
@@ -250,7 +250,7 @@ impl Inside {
 }
 
 impl RequestCounts {
-    fn of(scrape: &Scrape) -> Self {
+    fn of(scrape: &ScrapedSeries) -> Self {
         let refused = scrape.by("umbo_refused_total", "kind");
         let refused = |kind: &str| whole(refused.get(kind).copied().unwrap_or_default());
         let served = scrape.by("umbo_requests_total", "operation");
@@ -281,13 +281,16 @@ fn shard_problems(shards: &[ShardInfo]) -> Vec<String> {
 /// Returns who is behind a busy shard, in one line.
 fn busy_line(shard: &BusyShardInfo) -> Option<String> {
     let first = shard.sources.first()?;
-    let [caller, operation, namespace, partition] = source_cells(first);
+    let or_dash = |name: &Option<String>| name.clone().unwrap_or_else(|| "-".to_owned());
     Some(format!(
-        "shard {} is busy {} of the time, {} of it with {operation} by caller {caller}, namespace {namespace}, \
-         partition {partition}; see 'umbo hot busy'",
+        "shard {} is busy {} of the time, {} of it with {} by caller {}, namespace {}, partition {}; see 'umbo hot busy'",
         shard.shard,
         percent_of(shard.busy),
         percent_of(first.share),
+        first.operation,
+        or_dash(&first.caller),
+        or_dash(&first.namespace),
+        partition_of(first),
     ))
 }
 

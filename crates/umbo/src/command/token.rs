@@ -12,6 +12,7 @@ use umbo_control::auth::{self, AuthError, file::append_token};
 use umbo_types::{Clock as _, Criticality, Grant};
 
 use super::kv::ttl;
+use super::ns::whole_seconds;
 use crate::cli_error::CliError;
 use crate::connection::{ChangeReason, ConnectionArgs, block_on};
 use crate::output::listing::Listing;
@@ -84,9 +85,7 @@ impl Create {
             name: self.name,
             grants: self.grants.iter().map(Grant::to_string).collect(),
             criticality_max: self.criticality_max.map(|tier| tier.as_str().to_owned()),
-            ttl: self
-                .ttl
-                .map(|ttl| ttl.as_secs() + u64::from(ttl.subsec_nanos() > 0)),
+            ttl: self.ttl.map(whole_seconds),
         };
         let checked = auth::CheckedToken::check(&token).map_err(token_failure)?;
         let created = match &self.file {

@@ -25,7 +25,7 @@ use self::view::{Pressed, Tab, TableView};
 use crate::cli_error::CliError;
 use crate::connection::{ConnectionArgs, block_on};
 use crate::output::{self, Format};
-use crate::scrape::Scrape;
+use crate::scrape::ScrapedSeries;
 use crate::signals::Signals;
 
 const HELP: &str = "\
@@ -237,7 +237,7 @@ async fn sample(client: &Client) -> Result<Sample, CliError> {
     let shards = allowed(client.shards().await)?;
     Ok(Sample {
         taken_at,
-        scrape: Scrape::parse(&metrics),
+        scrape: ScrapedSeries::parse(&metrics),
         hot,
         shards: shards.map_or_else(Vec::new, |list| list.shards),
     })

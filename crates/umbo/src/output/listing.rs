@@ -1,8 +1,8 @@
 //! Listings: items as JSON, or as a table whose columns are named after the fields of that JSON.
 //!
-//! `FILE-BYTES` shows the field `file_bytes`, also one of an object in the item; `CREATED`, if there is no field
+//! `FILE-BYTES` shows the field `file_bytes` of the item or of an object in it; `CREATED`, if there is no field
 //! `created`, the instant `created_at`. A number with a fraction has up to three digits after the point, a list has
-//! commas, an absent field is empty. A column that shows anything else has a function of its own.
+//! commas, an absent field is empty. A column that shows anything else has a function.
 
 use serde::Serialize;
 use serde_json::Value;

@@ -6,7 +6,7 @@ use std::io::{BufWriter, Stdout, Write as _};
 use bytes::BytesMut;
 use umbo_api::key_text;
 use umbo_api::row::{JsonRow, RowFieldError, RowFields};
-use umbo_client::{Error, PageReader};
+use umbo_client::PageReader;
 
 use crate::cli_error::CliError;
 use crate::output::table::TextTable;
@@ -59,11 +59,8 @@ impl RowPrinter {
     fn row(&mut self, line: &[u8]) -> Result<(), CliError> {
         self.rows += 1;
         if self.format == Format::Table {
-            let row: JsonRow =
-                serde_json::from_slice(line).map_err(|error| malformed(error.to_string()))?;
-            let cells = self
-                .cells(&row)
-                .map_err(|error| malformed(error.to_string()))?;
+            let row: JsonRow = serde_json::from_slice(line).map_err(CliError::malformed)?;
+            let cells = self.cells(&row).map_err(CliError::malformed)?;
             self.table.push(cells);
             return Ok(());
         }
@@ -119,10 +116,6 @@ impl RowPrinter {
             value.as_deref().map_or_else(String::new, shown),
         ])
     }
-}
-
-fn malformed(reason: String) -> CliError {
-    CliError::Client(Error::Malformed(reason))
 }
 
 /// Returns `{"pk":"…",`, which turns a row of a partition into a row of its namespace.

@@ -1,16 +1,18 @@
-//! The two ports of a server, and the services behind them.
+//! The two ports of a server, the services behind them, and the events of their connections.
 
+use std::io;
 use std::sync::Arc;
 
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use umbo_admin::{CorsPolicy, DispatcherObserver, HostNames, Service, StartupResponder};
+use umbo_api::ErrorCode;
 use umbo_bulk::Bulk;
-use umbo_edge::{DrainStats, EdgeLimits};
+use umbo_edge::{DrainStats, EdgeLimits, Observer};
 use umbo_store::Fleet;
+use umbo_telemetry::metrics::RequestMetrics;
 
 use super::open::{Listeners, OpenedServer};
-use super::watcher::Watcher;
 use crate::cli_error::CliError;
 use crate::settings::ServerSettings;
 
@@ -67,7 +69,9 @@ impl Ports {
         doors: &Doors,
         settings: &ServerSettings,
     ) -> Self {
-        let watcher = Arc::new(Watcher::new(Arc::clone(&opened.metrics)));
+        let watcher = Arc::new(Watcher {
+            metrics: Arc::clone(&opened.metrics),
+        });
         let limits = edge_limits(settings);
         let serve = |listener, door: &Arc<StartupResponder>| {
             let stop = CancellationToken::new();
@@ -115,5 +119,46 @@ fn edge_limits(server: &ServerSettings) -> EdgeLimits {
         write_timeout: server.write_timeout.0,
         drain_timeout: server.drain_timeout.0,
         ..EdgeLimits::default()
+    }
+}
+
+/// Passes events of connections to the counters and the log.
+struct Watcher {
+    metrics: Arc<RequestMetrics>,
+}
+
+impl Observer for Watcher {
+    fn connection_opened(&self) {
+        self.metrics.record_connection_opened();
+    }
+
+    fn connection_closed(&self) {
+        self.metrics.record_connection_closed();
+    }
+
+    fn evicted(&self, count: usize) {
+        self.metrics.record_connections_evicted(count);
+    }
+
+    fn turned_away(&self) {
+        self.metrics.record_connection_turned_away();
+    }
+
+    fn refused(&self, code: ErrorCode) {
+        self.metrics.record_refused(code as usize);
+    }
+
+    fn stalled(&self) {
+        self.metrics.record_stream_aborted();
+        tracing::debug!("closed a connection whose client reads nothing");
+    }
+
+    fn handshake_failed(&self, reason: &str) {
+        self.metrics.record_tls_handshake_failed();
+        tracing::debug!(reason, "a TLS handshake failed");
+    }
+
+    fn accept_failed(&self, error: &io::Error) {
+        tracing::warn!(%error, "no connection can be accepted; trying again");
     }
 }

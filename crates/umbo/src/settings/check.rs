@@ -8,51 +8,10 @@ use umbo_admin::{BadHostName, BadOrigin, CorsPolicy, HostNames};
 use umbo_telemetry::logging;
 
 use super::layer::Layers;
+use super::section::BOUNDS;
 use super::unit::{ByteCount, TimeSpan};
 use super::{Settings, SettingsError};
 
-/// The lowest and the highest value of a setting, as the settings file has them.
-const BOUNDS: &[(&str, &str, &str)] = &[
-    ("server.connections_max", "1", "1000000"),
-    ("server.connections_per_address_max", "0", "1000000"),
-    ("server.requests_in_flight_max", "1", "1000000"),
-    ("server.request_ru_max", "0", "1000000000"),
-    ("server.header_timeout", "100ms", "1h"),
-    ("server.body_timeout", "100ms", "1h"),
-    ("server.idle_timeout", "100ms", "1h"),
-    ("server.write_timeout", "100ms", "1h"),
-    ("server.default_timeout", "100ms", "1h"),
-    ("server.drain_timeout", "0s", "1h"),
-    ("server.drain_delay", "0s", "1h"),
-    ("server.body_memory", "16MiB", "1TiB"),
-    ("server.answer_memory", "16MiB", "1TiB"),
-    ("store.shards", "0", "512"),
-    ("store.cache", "1MiB", "16TiB"),
-    ("records.stale_max", "5s", "30days"),
-    ("quota.accounts_max", "64", "16777216"),
-    ("quota.buckets_max", "64", "16777216"),
-    ("hotkey.rate_min", "1", "1000000000"),
-    ("hotkey.cache", "1MiB", "1TiB"),
-    ("hotkey.ttl", "100ms", "1m"),
-    ("overload.in_flight_max", "2", "1000000"),
-    ("overload.waiting_max", "1", "1000000"),
-    ("overload.queue_target", "1ms", "10s"),
-    ("overload.queue_interval", "1ms", "10s"),
-    ("cost.version", "1", "4294967295"),
-    // `Weights::HIGHEST` in umbo-quota.
-    ("cost.read_base", "0", "1000"),
-    ("cost.write_base", "0", "1000"),
-    ("cost.row", "0", "1000"),
-    ("cost.read_bytes", "0", "1000"),
-    ("cost.write_bytes", "0", "1000"),
-    ("cost.latency_ms", "0", "1000"),
-    ("shard.in_flight_max", "16", "1000000"),
-    // Half of it must hold the longest message.
-    ("shard.request_memory", "64MiB", "1TiB"),
-    ("trace.sample_ratio", "0", "1"),
-    ("trace.slow", "1ms", "1h"),
-    (OTLP_INTERVAL, "1s", "1h"),
-];
 /// Zero turns the export off, and is the only value below its bounds.
 const OTLP_INTERVAL: &str = "metrics.otlp_interval";
 
@@ -89,9 +48,10 @@ pub(super) fn check(settings: &Settings, layers: &Layers) -> Result<(), Settings
         key: "log.filter".to_owned(),
         message: error.to_string(),
     })?;
-    let found = contradictions(settings)
+    let mut pairs = contradictions(settings)
         .into_iter()
-        .find(|(is_so, ..)| *is_so);
+        .chain(cluster_contradictions(settings));
+    let found = pairs.find(|(is_so, ..)| *is_so);
     found.map_or(Ok(()), |(_, first, second, reason)| {
         Err(SettingsError::Relation {
             first: layers.written(first),
@@ -122,15 +82,9 @@ fn outside(value: &Value, low: &str, high: &str) -> Option<String> {
 /// What two settings contradict each other in: whether they do, both, and the reason.
 type Contradiction = (bool, &'static str, &'static str, &'static str);
 
-fn contradictions(settings: &Settings) -> [Contradiction; 10] {
+fn contradictions(settings: &Settings) -> [Contradiction; 5] {
     let Settings {
-        server,
-        store,
-        tls,
-        cluster,
-        shard,
-        trace,
-        ..
+        server, tls, trace, ..
     } = settings;
     [
         (
@@ -157,6 +111,23 @@ fn contradictions(settings: &Settings) -> [Contradiction; 10] {
             "tls.certificate",
             "clients can show a certificate only over TLS",
         ),
+        (
+            trace.sample_ratio > 0.0 && trace.otlp_endpoint.is_none(),
+            "trace.sample_ratio",
+            "trace.otlp_endpoint",
+            "sampled spans have nowhere to go",
+        ),
+    ]
+}
+
+fn cluster_contradictions(settings: &Settings) -> [Contradiction; 5] {
+    let Settings {
+        store,
+        cluster,
+        shard,
+        ..
+    } = settings;
+    [
         (
             cluster.node.is_some() && cluster.map.is_none(),
             "cluster.node",
@@ -186,12 +157,6 @@ fn contradictions(settings: &Settings) -> [Contradiction; 10] {
             "shard.listen",
             "shard.admin_listen",
             "two servers cannot listen on one address",
-        ),
-        (
-            trace.sample_ratio > 0.0 && trace.otlp_endpoint.is_none(),
-            "trace.sample_ratio",
-            "trace.otlp_endpoint",
-            "sampled spans have nowhere to go",
         ),
     ]
 }

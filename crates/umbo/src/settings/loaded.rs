@@ -1,15 +1,21 @@
-//! Reading the layers of settings: the values in effect, and the origin of each.
+//! Reading the layers of settings: the values in effect, and the origin of each; and both as TOML, a valid settings file
+//! but for hidden values.
 
 use std::env;
+use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
+use toml::Value;
+
 use super::layer::{Effective, Flag, Layers};
-use super::{Settings, SettingsError, check, show};
+use super::{Settings, SettingsError, check};
 
 /// Name of the file that is read from the working folder by default.
 const FILE_DEFAULT: &str = "umbo.toml";
 /// Variable that names the file.
 const FILE_VARIABLE: &str = "UMBO_CONFIG";
+/// Replaces a hidden value.
+const HIDDEN: &str = "***";
 
 /// Origins of settings, besides the defaults and the environment.
 #[derive(Debug, Clone, Default)]
@@ -57,7 +63,7 @@ impl LoadedSettings {
 
     /// Returns the settings in effect as TOML, each with its origin; secrets are hidden.
     pub(crate) fn to_toml(&self) -> String {
-        show::to_toml(&self.effective)
+        to_toml(&self.effective)
     }
 
     /// Returns a line about the file that was read, for the log.
@@ -109,4 +115,59 @@ fn find_file() -> Option<PathBuf> {
         let default = PathBuf::from(FILE_DEFAULT);
         default.exists().then_some(default)
     })
+}
+
+fn to_toml(effective: &[Effective]) -> String {
+    let assignments: Vec<String> = effective
+        .iter()
+        .map(|entry| format!("{} = {}", entry.name, hide(&entry.value)))
+        .collect();
+    let width = assignments.iter().map(String::len).max().unwrap_or(0);
+    let mut text = String::new();
+    let mut section = "";
+    for (entry, assignment) in effective.iter().zip(&assignments) {
+        if entry.section != section {
+            let separator = if section.is_empty() { "" } else { "\n" };
+            section = &entry.section;
+            // Writing to a String cannot fail.
+            let _ = writeln!(text, "{separator}[{section}]");
+        }
+        let _ = writeln!(text, "{assignment:width$}  # {}", entry.origin);
+    }
+    text
+}
+
+/// Hides user and password of an address.
+fn hide(value: &Value) -> Value {
+    let Value::String(text) = value else {
+        return value.clone();
+    };
+    let address = text.split_once("://");
+    let secret = address.and_then(|(scheme, rest)| {
+        let end = rest.find('/').unwrap_or(rest.len());
+        let at = rest[..end].rfind('@')?;
+        Some(format!("{scheme}://{HIDDEN}{}", &rest[at..]))
+    });
+    Value::String(secret.unwrap_or_else(|| text.clone()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn credentials_in_an_address_are_hidden() {
+        let cases = [
+            ("http://a:b@host:1/x", "http://***@host:1/x"),
+            ("https://host/p@th", "https://host/p@th"),
+            ("plain@text", "plain@text"),
+            ("", ""),
+        ];
+        for (text, shown) in cases {
+            assert_eq!(
+                hide(&Value::String(text.into())),
+                Value::String(shown.into())
+            );
+        }
+    }
 }

@@ -1,5 +1,5 @@
-//! The sections of the settings with their defaults. `config/umbo.toml` explains each one to operators; a
-//! test compares it with this file.
+//! The sections of the settings: each key with its type, its default and its bounds. `config/umbo.toml` explains each
+//! one to operators; a test compares it with this file.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
@@ -13,202 +13,231 @@ use umbo_types::Criticality;
 
 use super::unit::{ByteCount, RequestUnitPrice, TimeSpan, empty_is_none};
 
-/// `[server]`: addresses, limits and time-outs.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct ServerSettings {
-    /// Address of the data plane.
-    pub(crate) listen: SocketAddr,
-    /// Address of metrics, health and the admin API.
-    pub(crate) admin_listen: SocketAddr,
-    /// Serves a public address without requiring a credential.
-    pub(crate) insecure: bool,
-    /// Origins whose pages may use the data plane: separated by commas, or `*`.
-    pub(crate) cors_origins: String,
-    /// Names in `Host` by which the server is reached while there is no token: separated by commas, or `*`.
-    pub(crate) hosts: String,
-    /// Most open connections; for one more an idle one is closed.
-    pub(crate) connections_max: u32,
-    /// Most open connections of one address; 0 for no separate bound.
-    pub(crate) connections_per_address_max: u32,
-    /// Most requests in flight; more are shed.
-    pub(crate) requests_in_flight_max: u32,
-    /// Timeout for the head of a request to arrive.
-    pub(crate) header_timeout: TimeSpan,
-    /// Timeout for the body of a request to arrive.
-    pub(crate) body_timeout: TimeSpan,
-    /// Timeout of a connection without a request.
-    pub(crate) idle_timeout: TimeSpan,
-    /// For a client to take 1 KiB a second of an answer that waits for it.
-    pub(crate) write_timeout: TimeSpan,
-    /// Wait before the server stops, so that load balancers notice.
-    pub(crate) drain_delay: TimeSpan,
-    /// Timeout for the requests in flight when the server stops.
-    pub(crate) drain_timeout: TimeSpan,
-    /// Timeout of a request that sets none itself.
-    pub(crate) default_timeout: TimeSpan,
-    /// Most request units that a range or scan may cost before it ends with a cursor; 0 for no bound.
-    pub(crate) request_ru_max: u32,
-    /// Most bytes that request bodies over 4 KiB may hold together.
-    pub(crate) body_memory: ByteCount,
-    /// Most bytes that answers over 4 KiB may hold together until their clients have taken them.
-    pub(crate) answer_memory: ByteCount,
-}
+/// A key, its lowest and its highest value, as the settings file has them.
+pub(super) type Bounds = (&'static str, &'static str, &'static str);
 
-impl Default for ServerSettings {
-    fn default() -> Self {
-        let seconds = |seconds| TimeSpan(Duration::from_secs(seconds));
-        Self {
-            listen: (Ipv4Addr::LOCALHOST, 8080).into(),
-            admin_listen: (Ipv4Addr::LOCALHOST, 8081).into(),
-            insecure: false,
-            cors_origins: String::new(),
-            hosts: String::new(),
-            connections_max: 10_000,
-            connections_per_address_max: 0,
-            requests_in_flight_max: 4_096,
-            header_timeout: seconds(10),
-            body_timeout: seconds(30),
-            idle_timeout: seconds(75),
-            write_timeout: seconds(30),
-            drain_delay: seconds(1),
-            drain_timeout: seconds(30),
-            default_timeout: seconds(10),
-            request_ru_max: 1_000_000,
-            body_memory: ByteCount(256 << 20),
-            answer_memory: ByteCount(256 << 20),
+/// Declares sections: `key: type = default, lowest to highest;`, the bounds only for values that have them.
+macro_rules! sections {
+    ($(
+        $(#[$about:meta])*
+        $section:literal struct $name:ident {
+            $($(#[$meta:meta])* $key:ident: $type:ty = $default:expr $(, $low:literal to $high:literal)?;)+
         }
+    )+) => {
+        $(
+            $(#[$about])*
+            #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+            #[serde(deny_unknown_fields)]
+            pub(crate) struct $name {
+                $($(#[$meta])* pub(crate) $key: $type,)+
+            }
+
+            impl Default for $name {
+                fn default() -> Self {
+                    Self { $($key: $default,)+ }
+                }
+            }
+        )+
+
+        /// The bounds of single values.
+        pub(super) const BOUNDS: &[Bounds] = &[
+            $($($((concat!($section, ".", stringify!($key)), $low, $high),)?)+)+
+        ];
+    };
+}
+
+sections! {
+    /// `[server]`: addresses, limits and time-outs.
+    "server" struct ServerSettings {
+        /// Address of the data plane.
+        listen: SocketAddr = (Ipv4Addr::LOCALHOST, 8080).into();
+        /// Address of metrics, health and the admin API.
+        admin_listen: SocketAddr = (Ipv4Addr::LOCALHOST, 8081).into();
+        /// Serves a public address without requiring a credential.
+        insecure: bool = false;
+        /// Origins whose pages may use the data plane: separated by commas, or `*`.
+        cors_origins: String = String::new();
+        /// Names in `Host` by which the server is reached while there is no token: separated by commas, or `*`.
+        hosts: String = String::new();
+        /// Most open connections; for one more an idle one is closed.
+        connections_max: u32 = 10_000, "1" to "1000000";
+        /// Most open connections of one address; 0 for no separate bound.
+        connections_per_address_max: u32 = 0, "0" to "1000000";
+        /// Most requests in flight; more are shed.
+        requests_in_flight_max: u32 = 4_096, "1" to "1000000";
+        /// Timeout for the head of a request to arrive.
+        header_timeout: TimeSpan = TimeSpan::seconds(10), "100ms" to "1h";
+        /// Timeout for the body of a request to arrive.
+        body_timeout: TimeSpan = TimeSpan::seconds(30), "100ms" to "1h";
+        /// Timeout of a connection without a request.
+        idle_timeout: TimeSpan = TimeSpan::seconds(75), "100ms" to "1h";
+        /// For a client to take 1 KiB a second of an answer that waits for it.
+        write_timeout: TimeSpan = TimeSpan::seconds(30), "100ms" to "1h";
+        /// Wait before the server stops, so that load balancers notice.
+        drain_delay: TimeSpan = TimeSpan::seconds(1), "0s" to "1h";
+        /// Timeout for the requests in flight when the server stops.
+        drain_timeout: TimeSpan = TimeSpan::seconds(30), "0s" to "1h";
+        /// Timeout of a request that sets none itself.
+        default_timeout: TimeSpan = TimeSpan::seconds(10), "100ms" to "1h";
+        /// Most request units that a range or scan may cost before it ends with a cursor; 0 for no bound.
+        request_ru_max: u32 = 1_000_000, "0" to "1000000000";
+        /// Most bytes that request bodies over 4 KiB may hold together.
+        body_memory: ByteCount = ByteCount(256 << 20), "16MiB" to "1TiB";
+        /// Most bytes that answers over 4 KiB may hold together until their clients have taken them.
+        answer_memory: ByteCount = ByteCount(256 << 20), "16MiB" to "1TiB";
     }
-}
 
-/// `[store]`: where rows are kept.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct StoreSettings {
-    /// The data folder.
-    pub(crate) folder: String,
-    /// Number of shards; 0 uses the folder's number, or chooses one for a new folder.
-    pub(crate) shards: u16,
-    /// Memory for cached pages.
-    pub(crate) cache: ByteCount,
-}
-
-impl Default for StoreSettings {
-    fn default() -> Self {
-        Self {
-            folder: "data".to_owned(),
-            shards: 0,
-            cache: ByteCount(1 << 30),
-        }
+    /// `[store]`: where rows are kept.
+    "store" struct StoreSettings {
+        /// The data folder.
+        folder: String = "data".to_owned();
+        /// Number of shards; 0 uses the folder's number, or chooses one for a new folder.
+        shards: u16 = 0, "0" to "512";
+        /// Memory for cached pages.
+        cache: ByteCount = ByteCount(1 << 30), "1MiB" to "16TiB";
     }
-}
 
-/// `[auth]`: authentication of callers.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct AuthSettings {
-    /// File of tokens; without one no token is required.
-    #[serde(with = "empty_is_none")]
-    pub(crate) token_file: Option<String>,
-}
-
-/// `[tls]`: encryption of connections.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct TlsSettings {
-    /// Certificate chain, PEM; without one the server uses plain HTTP.
-    #[serde(with = "empty_is_none")]
-    pub(crate) certificate: Option<String>,
-    /// Private key of the certificate, PEM.
-    #[serde(with = "empty_is_none")]
-    pub(crate) key: Option<String>,
-    /// Certificate authorities, PEM, one of which must have signed each client's certificate.
-    #[serde(with = "empty_is_none")]
-    pub(crate) client_ca: Option<String>,
-}
-
-/// `[quota]`: quotas of callers.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct QuotaSection {
-    /// File of policies; without one only the stored and the built-in policies apply.
-    #[serde(with = "empty_is_none")]
-    pub(crate) policy_file: Option<String>,
-    /// Most pairs of caller and namespace whose usage is counted separately.
-    pub(crate) accounts_max: u32,
-    /// Most token buckets.
-    pub(crate) buckets_max: u32,
-}
-
-impl Default for QuotaSection {
-    fn default() -> Self {
-        Self {
-            policy_file: None,
-            accounts_max: 65_536,
-            buckets_max: 65_536,
-        }
+    /// `[auth]`: authentication of callers.
+    "auth" struct AuthSettings {
+        /// File of tokens; without one no token is required.
+        #[serde(with = "empty_is_none")]
+        token_file: Option<String> = None;
     }
-}
 
-/// `[records]`: Umbo's own records (namespaces, tokens, policies, lists).
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct RecordsSection {
-    /// How long requests are served with a copy that could not be confirmed with its home.
-    pub(crate) stale_max: TimeSpan,
-}
-
-impl Default for RecordsSection {
-    fn default() -> Self {
-        Self {
-            stale_max: TimeSpan(Duration::from_hours(24)),
-        }
+    /// `[tls]`: encryption of connections.
+    "tls" struct TlsSettings {
+        /// Certificate chain, PEM; without one the server uses plain HTTP.
+        #[serde(with = "empty_is_none")]
+        certificate: Option<String> = None;
+        /// Private key of the certificate, PEM.
+        #[serde(with = "empty_is_none")]
+        key: Option<String> = None;
+        /// Certificate authorities, PEM, one of which must have signed each client's certificate.
+        #[serde(with = "empty_is_none")]
+        client_ca: Option<String> = None;
     }
-}
 
-/// `[hotkey]`: keys that are read so often that the dispatcher answers for their shard.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct HotkeySection {
-    /// Whether the layer is on.
-    pub(crate) enabled: bool,
-    /// Lowest rate of a hot key, in reads a second.
-    pub(crate) rate_min: u32,
-    /// Memory for answers of hot keys.
-    pub(crate) cache: ByteCount,
-    /// How long an answer is served.
-    pub(crate) ttl: TimeSpan,
-}
-
-impl Default for HotkeySection {
-    fn default() -> Self {
-        Self {
-            enabled: true,
-            rate_min: 200,
-            cache: ByteCount(64 << 20),
-            ttl: TimeSpan(Duration::from_secs(3)),
-        }
+    /// `[records]`: Umbo's own records (namespaces, tokens, policies, lists).
+    "records" struct RecordsSection {
+        /// How long requests are served with a copy that could not be confirmed with its home.
+        stale_max: TimeSpan = TimeSpan(Duration::from_hours(24)), "5s" to "30days";
     }
-}
 
-/// `[overload]`: queues and shedding when a shard cannot keep up.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct OverloadSection {
-    /// Whether requests are queued and shed.
-    pub(crate) enabled: bool,
-    /// Most requests that a shard works on at the same time.
-    pub(crate) in_flight_max: u32,
-    /// Most requests that wait for a shard.
-    pub(crate) waiting_max: u32,
-    /// Normal wait in the queue of a shard.
-    pub(crate) queue_target: TimeSpan,
-    /// How long the wait must exceed the target before requests are shed.
-    pub(crate) queue_interval: TimeSpan,
-    /// The highest tier whose price an overload raises.
-    pub(crate) price_tier_max: TierName,
-    /// Callers whose price it raises, separated by commas; empty for all, those above their fair share first.
-    pub(crate) price_callers: String,
+    /// `[quota]`: quotas of callers.
+    "quota" struct QuotaSection {
+        /// File of policies; without one only the stored and the built-in policies apply.
+        #[serde(with = "empty_is_none")]
+        policy_file: Option<String> = None;
+        /// Most pairs of caller and namespace whose usage is counted separately.
+        accounts_max: u32 = 65_536, "64" to "16777216";
+        /// Most token buckets.
+        buckets_max: u32 = 65_536, "64" to "16777216";
+    }
+
+    /// `[hotkey]`: keys that are read so often that the dispatcher answers for their shard.
+    "hotkey" struct HotkeySection {
+        /// Whether the layer is on.
+        enabled: bool = true;
+        /// Lowest rate of a hot key, in reads a second.
+        rate_min: u32 = 200, "1" to "1000000000";
+        /// Memory for answers of hot keys.
+        cache: ByteCount = ByteCount(64 << 20), "1MiB" to "1TiB";
+        /// How long an answer is served.
+        ttl: TimeSpan = TimeSpan::seconds(3), "100ms" to "1m";
+    }
+
+    /// `[overload]`: queues and shedding when a shard cannot keep up.
+    "overload" struct OverloadSection {
+        /// Whether requests are queued and shed.
+        enabled: bool = true;
+        /// Most requests that a shard works on at the same time.
+        in_flight_max: u32 = QueueSettings::default().limit.max, "2" to "1000000";
+        /// Most requests that wait for a shard.
+        waiting_max: u32 = QueueSettings::default().waiting_max as u32, "1" to "1000000";
+        /// Normal wait in the queue of a shard.
+        queue_target: TimeSpan = TimeSpan(QueueSettings::default().codel.target), "1ms" to "10s";
+        /// How long the wait must exceed the target before requests are shed.
+        queue_interval: TimeSpan = TimeSpan(QueueSettings::default().codel.interval), "1ms" to "10s";
+        /// The highest tier whose price an overload raises.
+        price_tier_max: TierName = TierName::SheddablePlus;
+        /// Callers whose price it raises, separated by commas; empty for all, those above their fair share first.
+        price_callers: String = String::new();
+    }
+
+    /// `[cost]`: the cost of a request, in request units.
+    "cost" struct CostSection {
+        /// Version of this price list.
+        version: u32 = Weights::default().version, "1" to "4294967295";
+        /// Each read.
+        read_base: RequestUnitPrice = RequestUnitPrice(Weights::default().read_base), "0" to "1000";
+        /// Each write.
+        write_base: RequestUnitPrice = RequestUnitPrice(Weights::default().write_base), "0" to "1000";
+        /// Each row read or written.
+        row: RequestUnitPrice = RequestUnitPrice(Weights::default().row), "0" to "1000";
+        /// Each 4,096 bytes read.
+        read_bytes: RequestUnitPrice = RequestUnitPrice(Weights::default().read_bytes), "0" to "1000";
+        /// Each 4,096 bytes written.
+        write_bytes: RequestUnitPrice = RequestUnitPrice(Weights::default().write_bytes), "0" to "1000";
+        /// Each millisecond of the store's service time.
+        latency_ms: RequestUnitPrice = RequestUnitPrice(Weights::default().latency_ms), "0" to "1000";
+    }
+
+    /// `[cluster]`: the dispatchers and shard nodes that this process works with.
+    "cluster" struct ClusterSection {
+        /// File of the map; none for a standalone server.
+        #[serde(with = "empty_is_none")]
+        map: Option<String> = None;
+        /// Name of this node in the map; none for a dispatcher.
+        #[serde(with = "empty_is_none")]
+        node: Option<String> = None;
+        /// Certificate chain that this process presents to other processes, PEM; none disables TLS.
+        #[serde(with = "empty_is_none")]
+        certificate: Option<String> = None;
+        /// Private key of the certificate, PEM.
+        #[serde(with = "empty_is_none")]
+        key: Option<String> = None;
+        /// Certificate authorities, PEM, one of which must have signed the certificates of the other processes.
+        #[serde(with = "empty_is_none")]
+        ca: Option<String> = None;
+    }
+
+    /// `[shard]`: a shard node.
+    "shard" struct ShardSection {
+        /// Address for dispatchers.
+        listen: SocketAddr = (Ipv4Addr::LOCALHOST, 7_411).into();
+        /// Address of metrics and health.
+        admin_listen: SocketAddr = (Ipv4Addr::LOCALHOST, 7_412).into();
+        /// Most requests in flight; more are refused.
+        in_flight_max: u32 = 4_096, "16" to "1000000";
+        /// Most bytes that the requests in flight may hold together; half of it must hold the longest message.
+        request_memory: ByteCount = ByteCount(256 << 20), "64MiB" to "1TiB";
+    }
+
+    /// `[log]`: the log.
+    "log" struct LogSection {
+        /// Format of the log.
+        format: LogFormatName = LogFormatName::Auto;
+        /// What is logged.
+        filter: String = "info".to_owned();
+    }
+
+    /// `[metrics]`: metrics that are sent to a collector.
+    "metrics" struct MetricsSection {
+        /// How often metrics are sent to the collector of `[trace]`; never at zero. The default is that of OpenTelemetry's own
+        /// exporters.
+        otlp_interval: TimeSpan = TimeSpan::seconds(60), "1s" to "1h";
+    }
+
+    /// `[trace]`: spans, and the collector.
+    "trace" struct TraceSection {
+        /// Address of an OTLP collector; without one nothing is traced.
+        #[serde(with = "empty_is_none")]
+        otlp_endpoint: Option<String> = None;
+        /// Share of the requests without a trace context that are sampled.
+        sample_ratio: f64 = 0.0, "0" to "1";
+        /// A request that takes at least this long is always traced.
+        slow: TimeSpan = TimeSpan(Duration::from_millis(500)), "1ms" to "1h";
+    }
 }
 
 /// Names of the tiers.
@@ -245,21 +274,6 @@ impl OverloadSection {
     }
 }
 
-impl Default for OverloadSection {
-    fn default() -> Self {
-        let queue = QueueSettings::default();
-        Self {
-            enabled: true,
-            in_flight_max: queue.limit.max,
-            waiting_max: queue.waiting_max as u32,
-            queue_target: TimeSpan(queue.codel.target),
-            queue_interval: TimeSpan(queue.codel.interval),
-            price_tier_max: TierName::SheddablePlus,
-            price_callers: String::new(),
-        }
-    }
-}
-
 impl From<&OverloadSection> for OverloadSettings {
     fn from(section: &OverloadSection) -> Self {
         let mut settings = Self::default();
@@ -275,41 +289,6 @@ impl From<&OverloadSection> for OverloadSettings {
     }
 }
 
-/// `[cost]`: the cost of a request, in request units.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct CostSection {
-    /// Version of this price list.
-    pub(crate) version: u32,
-    /// Each read.
-    pub(crate) read_base: RequestUnitPrice,
-    /// Each write.
-    pub(crate) write_base: RequestUnitPrice,
-    /// Each row read or written.
-    pub(crate) row: RequestUnitPrice,
-    /// Each 4,096 bytes read.
-    pub(crate) read_bytes: RequestUnitPrice,
-    /// Each 4,096 bytes written.
-    pub(crate) write_bytes: RequestUnitPrice,
-    /// Each millisecond of the store's service time.
-    pub(crate) latency_ms: RequestUnitPrice,
-}
-
-impl Default for CostSection {
-    fn default() -> Self {
-        let weights = Weights::default();
-        Self {
-            version: weights.version,
-            read_base: RequestUnitPrice(weights.read_base),
-            write_base: RequestUnitPrice(weights.write_base),
-            row: RequestUnitPrice(weights.row),
-            read_bytes: RequestUnitPrice(weights.read_bytes),
-            write_bytes: RequestUnitPrice(weights.write_bytes),
-            latency_ms: RequestUnitPrice(weights.latency_ms),
-        }
-    }
-}
-
 impl From<&CostSection> for Weights {
     fn from(cost: &CostSection) -> Self {
         Self {
@@ -320,25 +299,6 @@ impl From<&CostSection> for Weights {
             read_bytes: cost.read_bytes.0,
             write_bytes: cost.write_bytes.0,
             latency_ms: cost.latency_ms.0,
-        }
-    }
-}
-
-/// `[log]`: the log.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct LogSection {
-    /// Format of the log.
-    pub(crate) format: LogFormatName,
-    /// What is logged.
-    pub(crate) filter: String,
-}
-
-impl Default for LogSection {
-    fn default() -> Self {
-        Self {
-            format: LogFormatName::Auto,
-            filter: "info".to_owned(),
         }
     }
 }
@@ -361,46 +321,6 @@ impl From<LogFormatName> for LogFormat {
             LogFormatName::Auto => Self::Auto,
             LogFormatName::Human => Self::Human,
             LogFormatName::Json => Self::Json,
-        }
-    }
-}
-
-/// `[metrics]`: metrics that are sent to a collector.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct MetricsSection {
-    /// How often metrics are sent to the collector of `[trace]`; never at zero.
-    pub(crate) otlp_interval: TimeSpan,
-}
-
-impl Default for MetricsSection {
-    fn default() -> Self {
-        Self {
-            // The default of OpenTelemetry's own exporters.
-            otlp_interval: TimeSpan(Duration::from_mins(1)),
-        }
-    }
-}
-
-/// `[trace]`: spans, and the collector.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct TraceSection {
-    /// Address of an OTLP collector; without one nothing is traced.
-    #[serde(with = "empty_is_none")]
-    pub(crate) otlp_endpoint: Option<String>,
-    /// Share of the requests without a trace context that are sampled.
-    pub(crate) sample_ratio: f64,
-    /// A request that takes at least this long is always traced.
-    pub(crate) slow: TimeSpan,
-}
-
-impl Default for TraceSection {
-    fn default() -> Self {
-        Self {
-            otlp_endpoint: None,
-            sample_ratio: 0.0,
-            slow: TimeSpan(Duration::from_millis(500)),
         }
     }
 }

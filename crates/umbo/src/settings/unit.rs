@@ -24,6 +24,13 @@ pub(crate) struct ByteCount(pub(crate) u64);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct RequestUnitPrice(pub(crate) RequestUnits);
 
+impl TimeSpan {
+    /// Returns a span of so many seconds.
+    pub(super) const fn seconds(seconds: u64) -> Self {
+        Self(Duration::from_secs(seconds))
+    }
+}
+
 impl FromStr for TimeSpan {
     type Err = String;
 

@@ -22,7 +22,7 @@ pub(in crate::command) struct Location {
 impl Location {
     /// Opens a folder, which is created where there is none, or a place in an object store.
     pub(in crate::command) fn open(text: &str) -> Result<Self, CliError> {
-        let bad = |reason: String| CliError::Backup(format!("{text}: {reason}"));
+        let bad = |reason: String| CliError::backup(format_args!("{text}: {reason}"));
         let text = text.trim_end_matches('/');
         let (store, path) = match text.parse() {
             Ok(url) if text.contains("://") => {
@@ -57,7 +57,8 @@ impl Location {
 
     /// Returns a file; none if there is none.
     pub(super) async fn find(&self, file: &str) -> Result<Option<Bytes>, CliError> {
-        let failed = |error: Error| CliError::Backup(format!("{}: {error}", self.name_of(file)));
+        let failed =
+            |error: Error| CliError::backup(format_args!("{}: {error}", self.name_of(file)));
         match self.store.get(&self.path.clone().join(file)).await {
             Ok(found) => Ok(Some(found.bytes().await.map_err(failed)?)),
             Err(Error::NotFound { .. }) => Ok(None),
@@ -71,7 +72,7 @@ impl Location {
             .store
             .put(&self.path.clone().join(file), bytes.into())
             .await;
-        let failed = |error| CliError::Backup(format!("{}: {error}", self.name_of(file)));
+        let failed = |error| CliError::backup(format_args!("{}: {error}", self.name_of(file)));
         stored.map(|_| ()).map_err(failed)
     }
 }

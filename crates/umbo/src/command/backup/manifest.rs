@@ -51,7 +51,7 @@ impl Manifest {
     /// Reads the manifest of a backup.
     pub(in crate::command) async fn read(location: &Location) -> Result<Self, CliError> {
         let bad =
-            |reason: String| CliError::Backup(format!("{}: {reason}", location.name_of(NAME)));
+            |reason: String| CliError::backup(format_args!("{}: {reason}", location.name_of(NAME)));
         let text = location.find(NAME).await?.ok_or_else(|| {
             bad("there is no such file, so there is no whole backup here".to_owned())
         })?;
@@ -69,9 +69,7 @@ impl Manifest {
     /// Returns the text of the manifest.
     pub(super) fn to_bytes(&self) -> Result<Bytes, CliError> {
         let text = serde_json::to_vec_pretty(self);
-        Ok(text
-            .map_err(|error| CliError::Backup(error.to_string()))?
-            .into())
+        Ok(text.map_err(CliError::backup)?.into())
     }
 
     /// Returns the rows of all shards.
@@ -99,7 +97,7 @@ impl BackupFile {
     /// Reads the file. One that is not what the manifest says is an error that names it.
     pub(in crate::command) async fn read(&self, location: &Location) -> Result<Bytes, CliError> {
         let bad = |reason: String| {
-            CliError::Backup(format!("{}: {reason}", location.name_of(&self.name)))
+            CliError::backup(format_args!("{}: {reason}", location.name_of(&self.name)))
         };
         let found = location.find(&self.name).await?;
         let bytes = found.ok_or_else(|| bad("the file is missing".to_owned()))?;

@@ -11,7 +11,7 @@ use umbo_telemetry::metrics::ProcessSample;
 
 use crate::cli_error::CliError;
 use crate::command::top::allowed;
-use crate::scrape::Scrape;
+use crate::scrape::ScrapedSeries;
 
 /// Partitions of the rows that are read; enough that none is hot.
 const PARTITIONS: u64 = 400;
@@ -177,7 +177,7 @@ async fn request(
 
 /// CPU time so far, in seconds.
 struct CpuTimes {
-    /// Of the server; none if the token may not see it.
+    /// Of the server, or `None` without the permission to see it.
     server: Option<f64>,
     /// Of this process.
     client: f64,
@@ -188,7 +188,7 @@ struct CpuTimes {
 impl CpuTimes {
     async fn read(client: &Client) -> Result<Self, CliError> {
         let metrics = allowed(client.metrics().await)?;
-        let server = |text: String| Scrape::parse(&text).single("process_cpu_seconds_total");
+        let server = |text: String| ScrapedSeries::parse(&text).single("process_cpu_seconds_total");
         let machine = std::fs::read_to_string("/proc/stat");
         Ok(Self {
             server: metrics.map(server),

@@ -69,7 +69,7 @@ impl Drop for TemporaryServer {
     }
 }
 
-/// Reads the log until the server serves, and returns its address; none if the log ends before.
+/// Reads the log until the server serves, and returns its address, or `None` if the log ends before.
 fn url_in(log: ChildStderr) -> Option<String> {
     let mut log = BufReader::new(log);
     let mut line = String::new();

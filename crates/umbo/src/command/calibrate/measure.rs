@@ -17,10 +17,9 @@ use umbo_store::{
 use umbo_store_redb::{Config, RedbStore};
 use umbo_types::{Clock, Key, NamespaceId, Operation, ShardId, Value, Version};
 
-use super::cold;
 use super::fit::{Cost, Pages, median};
 use super::steps::{CallKind, LENGTHS, rows_of, steps};
-use crate::cli_error::CliError;
+use crate::cli_error::{CliError, Exit};
 use crate::server::SystemClock;
 use crate::settings::StoreSettings;
 
@@ -68,7 +67,7 @@ pub(super) async fn measure(
     hot.store.close().await;
     drop(hot);
     let mut cold = Bench::open(settings, folder, COLD_CACHE)?;
-    cold.evicted = cold::open_files(folder).map_err(failed)?;
+    cold.evicted = open_files(folder).map_err(failed)?;
     costs.extend(cold.pass(Pages::Cold, end).await?);
     cold.store.close().await;
     Ok((costs, cold.cold_calls > 0))
@@ -119,7 +118,7 @@ impl Bench {
                 let began = Instant::now();
                 for _ in 0..VISIT_CALLS {
                     if pages == Pages::Cold {
-                        let is_cold = cold::evict(&self.evicted);
+                        let is_cold = evict(&self.evicted);
                         self.cold_calls += if is_cold { 1 } else { -1 };
                     }
                     calls.extend(self.call(step).await?);
@@ -345,5 +344,45 @@ fn key(row: usize) -> Result<Key, CliError> {
 }
 
 fn failed(error: impl std::fmt::Display) -> CliError {
-    CliError::Calibration(error.to_string())
+    CliError::told(Exit::Failed, format_args!("cannot calibrate: {error}"))
+}
+
+/// Opens the files of all shards of a folder of data.
+fn open_files(folder: &Path) -> std::io::Result<Vec<File>> {
+    let paths = std::fs::read_dir(folder)?.map(|entry| entry.map(|entry| entry.path()));
+    let paths: Vec<_> = paths.collect::<Result<_, _>>()?;
+    let files = paths
+        .iter()
+        .filter(|path| path.extension().is_some_and(|end| end == "redb"));
+    files.map(File::open).collect()
+}
+
+/// Asks the system to drop the pages of files from its page cache, and returns whether their first pages are gone then.
+#[cfg(target_os = "linux")]
+fn evict(files: &[File]) -> bool {
+    use std::io::IoSliceMut;
+
+    use rustix::fs::{Advice, fadvise};
+    use rustix::io::{Errno, ReadWriteFlags, preadv2};
+
+    let mut is_gone = true;
+    for file in files {
+        // Advice: a file system may ignore it.
+        let _ = fadvise(file, 0, None, Advice::DontNeed);
+        let byte = &mut [0];
+        let read = preadv2(
+            file,
+            &mut [IoSliceMut::new(byte)],
+            0,
+            ReadWriteFlags::NOWAIT,
+        );
+        is_gone &= matches!(read, Ok(0) | Err(Errno::AGAIN));
+    }
+    is_gone
+}
+
+/// Other systems have no such advice.
+#[cfg(not(target_os = "linux"))]
+fn evict(_files: &[File]) -> bool {
+    false
 }

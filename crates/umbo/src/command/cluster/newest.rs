@@ -1,14 +1,14 @@
 //! `umbo cluster map`: fetches the newest map from the nodes of an older one.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use clap::Args;
 use serde::Serialize;
 use umbo_store_remote::{PeerMap, fetch_newest_map};
 
-use super::plan::{STDOUT, write};
-use crate::cli_error::CliError;
+use super::plan::write_out;
+use crate::cli_error::{CliError, Exit};
 use crate::map_file;
 use crate::output::listing::Listing;
 use crate::output::{self, Format};
@@ -44,14 +44,7 @@ impl Newest {
         let asked = fetch_newest_map(remote_settings(&cluster), &map, Arc::new(SystemClock));
         let (newest, said) = asked.await;
         let highest = said.iter().filter_map(|peer| peer.version).max();
-        match self.out.as_deref() {
-            Some(out) if out == Path::new(STDOUT) => {
-                output::write_bytes(newest.to_toml().as_bytes())?;
-            }
-            Some(out) => write(out, &newest)?,
-            None => {}
-        }
-        if self.out.as_deref() != Some(Path::new(STDOUT)) {
+        if !write_out(self.out.as_deref(), &newest)? {
             let said: Vec<NodeMapVersion> = said.into_iter().map(Into::into).collect();
             Listing::new("NODE  ADDRESS  MAP-VERSION")
                 .with("MAP-VERSION", |said: &NodeMapVersion| {
@@ -68,9 +61,18 @@ impl Newest {
             map.version()
         ));
         match highest {
-            Some(version) if version > newest.version() => Err(CliError::MapNotFetched { version }),
+            Some(version) if version > newest.version() => {
+                let message = format!(
+                    "a node uses version {version} of the map, and did not send it in time"
+                );
+                Err(CliError::told(Exit::Unreachable, message)
+                    .advising("try again; 'umbo cluster map' shows which node has it"))
+            }
             Some(_) => Ok(()),
-            None => Err(CliError::NoNodeAnswers),
+            None => Err(
+                CliError::told(Exit::Unreachable, "no node of the map answers")
+                    .advising("name a map whose nodes run, with --map"),
+            ),
         }
     }
 }

@@ -19,7 +19,7 @@ use crate::output::{self, Format};
 /// size evenly.
 const SHARDS_PER_NODE: usize = 8;
 /// Stands for standard output.
-pub(super) const STDOUT: &str = "-";
+const STDOUT: &str = "-";
 
 /// Arguments of `umbo cluster plan`.
 #[derive(Debug, Args)]
@@ -72,12 +72,8 @@ impl PlanArgs {
             }
         };
         let proposal = report::Proposal::new(before.as_ref(), &map, &moves);
-        match self.out.as_deref() {
-            Some(path) if path == Path::new(STDOUT) => {
-                return output::write_bytes(map.to_toml().as_bytes());
-            }
-            Some(path) => write(path, &map)?,
-            None => {}
+        if write_out(self.out.as_deref(), &map)? {
+            return Ok(());
         }
         proposal.print(format, self.out.as_deref())
     }
@@ -93,10 +89,7 @@ impl PlanArgs {
                 )));
             };
             if shard >= map.shards() {
-                return Err(CliError::ShardNotFound {
-                    shard,
-                    shards: map.shards().into(),
-                });
+                return Err(CliError::shard_not_found(shard, map.shards().into()));
             }
             Ok((ShardId(shard), node.trim().to_owned()))
         };
@@ -134,16 +127,26 @@ fn usage(error: impl std::fmt::Display) -> CliError {
     CliError::Usage(error.to_string())
 }
 
+/// Writes a map where `--out` says; returns whether that is standard output.
+pub(super) fn write_out(out: Option<&Path>, map: &ClusterMap) -> Result<bool, CliError> {
+    match out {
+        Some(path) if path == Path::new(STDOUT) => {
+            output::write_bytes(map.to_toml().as_bytes())?;
+            return Ok(true);
+        }
+        Some(path) => write(path, map)?,
+        None => {}
+    }
+    Ok(false)
+}
+
 /// Replaces the map's file atomically, also across a crash.
 pub(super) fn write(path: &Path, map: &ClusterMap) -> Result<(), CliError> {
     if path.try_exists().unwrap_or(true) {
         let there = map_file::read(path)?;
         there
             .check_successor(map)
-            .map_err(|error| CliError::NoSuccessor {
-                before: path.to_owned(),
-                error,
-            })?;
+            .map_err(|error| map_file::no_successor(path, &error))?;
     }
     let mut name = path.as_os_str().to_owned();
     name.push(".new");

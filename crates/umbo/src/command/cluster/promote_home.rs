@@ -21,7 +21,7 @@ use umbo_store_remote::RemoteStore;
 use umbo_types::{Clock, NamespaceId, ShardId};
 
 use super::plan::write;
-use crate::cli_error::CliError;
+use crate::cli_error::{CliError, Exit};
 use crate::map_file;
 use crate::output;
 use crate::server::{SystemClock, remote_settings};
@@ -154,7 +154,10 @@ impl PromoteHome {
                 file: self.map.display().to_string(),
             });
         }
-        let copy = copy.map_err(CliError::start)?.ok_or(CliError::NoRecords)?;
+        let copy = copy.map_err(CliError::start)?.ok_or_else(|| {
+            let message = "no node that answers keeps a copy of Umbo's own records";
+            CliError::told(Exit::NotFound, message)
+        })?;
         let silent = shards.iter().filter(|status| !is_said(status));
         let ids = shards.iter().map(|status| status.namespace_max);
         Ok(GatheredRecords {
@@ -168,11 +171,16 @@ impl PromoteHome {
         let silent = nodes
             .iter()
             .filter(|node| node.failure.is_some() && !self.without.contains(&node.name));
-        let silent: Vec<_> = silent.map(|node| node.name.clone()).collect();
+        let silent: Vec<_> = silent.map(|node| &*node.name).collect();
         if silent.is_empty() {
             return Ok(());
         }
-        Err(CliError::SilentNodes { nodes: silent })
+        let message = format!(
+            "no answer from {}: records that only they keep would be lost",
+            silent.join(", ")
+        );
+        Err(CliError::told(Exit::Unreachable, message)
+            .advising("start them, or continue without them with --without"))
     }
 
     /// Writes the records into the new home, as soon as its node uses the map.
@@ -195,7 +203,10 @@ impl PromoteHome {
                 }
                 Err(error) if Instant::now() >= end => {
                     store.close().await;
-                    return Err(CliError::HomeNotFounded(error.to_string()));
+                    let message = format!("the new home of the records is not founded: {error}");
+                    return Err(CliError::told(Exit::Unreachable, message).advising(
+                        "give the new map to the node of the home, and run the command again with --resume and that map",
+                    ));
                 }
                 Err(_) => sleep(LOOK_INTERVAL).await,
             }

@@ -8,7 +8,7 @@ use umbo_client::Client;
 use super::finding::Finding;
 use crate::command::top::allowed;
 use crate::connection::ConnectionArgs;
-use crate::scrape::Scrape;
+use crate::scrape::ScrapedSeries;
 
 /// Difference of clocks that is as good as none: `Date` has whole seconds, and the answer takes its time.
 const CLOCK_CLOSE: Duration = Duration::from_secs(3);
@@ -101,7 +101,7 @@ async fn inside(client: &Client) -> Vec<Finding> {
             Err(error) => return skipped(error.to_string()),
         },
     };
-    let mut findings = vec![server_files(&Scrape::parse(&metrics))];
+    let mut findings = vec![server_files(&ScrapedSeries::parse(&metrics))];
     if let Ok(shards) = client.shards().await {
         let bad = shards.shards.iter().filter(|one| one.state != "available");
         let bad: Vec<String> = bad
@@ -154,7 +154,7 @@ async fn inside(client: &Client) -> Vec<Finding> {
     findings
 }
 
-fn server_files(scrape: &Scrape) -> Finding {
+fn server_files(scrape: &ScrapedSeries) -> Finding {
     const CHECK: &str = "server's files";
     let (open, most) = (
         scrape.single("process_open_fds"),

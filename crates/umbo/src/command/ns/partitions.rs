@@ -10,10 +10,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use clap::Args;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use tokio::task::JoinSet;
 use umbo_api::key_text;
-use umbo_client::{Error, PageReader, ScanOptions};
+use umbo_api::row::JsonRow;
+use umbo_client::{PageReader, ScanOptions};
 use umbo_types::Namespace;
 
 use crate::cli_error::CliError;
@@ -50,13 +51,6 @@ struct PartitionSize {
     rows: u64,
     /// As the command line writes keys.
     pk: String,
-}
-
-/// The partition key of a line.
-#[derive(Debug, Deserialize)]
-struct LineKey {
-    pk: Option<String>,
-    pk64: Option<String>,
 }
 
 /// The largest partitions of a segment, and the one that is being counted.
@@ -186,19 +180,10 @@ async fn largest_of(
 
 /// Returns the partition key of a line, as the command line writes it.
 fn partition_of(line: &[u8]) -> Result<String, CliError> {
-    let malformed = |reason: String| CliError::Client(Error::Malformed(reason));
-    let key: LineKey =
-        serde_json::from_slice(line).map_err(|error| malformed(error.to_string()))?;
-    let bytes = match key {
-        LineKey { pk: Some(text), .. } => text.into_bytes(),
-        LineKey {
-            pk64: Some(encoded),
-            ..
-        } => key_text::parse(&format!("b64:{encoded}"))
-            .map_err(|error| malformed(error.to_string()))?,
-        LineKey { .. } => return Err(malformed("a row has no partition key".to_owned())),
-    };
-    Ok(key_text::format(&bytes))
+    let row: JsonRow = serde_json::from_slice(line).map_err(CliError::malformed)?;
+    let key = row.partition().map_err(CliError::malformed)?;
+    let key = key.ok_or_else(|| CliError::malformed("a row has no partition key"))?;
+    Ok(key_text::format(&key))
 }
 
 #[cfg(test)]

@@ -16,7 +16,7 @@ use umbo_store_redb::{GivenShard, given_shards, reclaim_shard};
 use umbo_store_remote::RemoteStore;
 use umbo_types::{Clock as _, Deadline, NamespaceId, ShardId};
 
-use crate::cli_error::CliError;
+use crate::cli_error::{CliError, Exit};
 use crate::connection::block_on;
 use crate::map_file;
 use crate::output;
@@ -80,10 +80,12 @@ impl Reclaim {
             ));
             match block_on(ask(one, &map))? {
                 Successor::Serves => {
-                    return Err(CliError::StillServed {
-                        shard: shard.0,
-                        node: node.clone(),
-                    });
+                    let message = format!(
+                        "node '{node}' serves shard {shard}, so its file there is the newest and this one is not"
+                    );
+                    return Err(CliError::told(Exit::Precondition, message).advising(
+                        "leave the shard there, or move it back with 'umbo cluster plan --move'",
+                    ));
                 }
                 Successor::DoesNotServe(reason) => {
                     output::note(&format!("node '{node}' does not serve it now: {reason}"));
@@ -92,7 +94,12 @@ impl Reclaim {
             }
         }
         if !self.never_opened {
-            return Err(CliError::NeedsWord);
+            let message = "nothing was taken back: if another node opens its copy later, two nodes would serve \
+                           the shard";
+            return Err(CliError::told(Exit::Precondition, message).advising(
+                "remove the copies of the files from the other node's data folder, give it the new map, and \
+                 add --never-opened",
+            ));
         }
         for one in meant {
             reclaim_shard(&self.data, &map, one.shard)?;

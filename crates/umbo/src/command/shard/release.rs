@@ -9,7 +9,7 @@ use serde::Serialize;
 use umbo_store_redb::{HandOver, HandOverOutcome, release_shards};
 use umbo_types::ShardId;
 
-use crate::cli_error::CliError;
+use crate::cli_error::{CliError, Exit};
 use crate::map_file;
 use crate::output::listing::Listing;
 use crate::output::{self, Format};
@@ -55,7 +55,12 @@ impl Release {
         let kept = released.iter().filter(is_kept).count() as u64;
         let files = released.len() as u64;
         if kept > 0 {
-            return Err(CliError::NotGiven { kept, files });
+            let message =
+                format!("{kept} of {files} files are not given away, and must not be copied");
+            return Err(CliError::told(Exit::Failed, message).advising(
+                "see REASON; a file that another node had last is given away there, and with --accept one that \
+                 you know to be the last",
+            ));
         }
         if format == Format::Table {
             output::note(&format!(

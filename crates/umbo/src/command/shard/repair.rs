@@ -7,7 +7,7 @@ use serde::Serialize;
 use umbo_store_redb::{ShardRepair, count_misplaced, repair_shards};
 use umbo_types::Clock as _;
 
-use crate::cli_error::CliError;
+use crate::cli_error::{CliError, Exit};
 use crate::output::listing::Listing;
 use crate::output::{self, Format};
 use crate::server::SystemClock;
@@ -47,12 +47,16 @@ impl Repair {
         let left = |one: &&RepairResult| {
             one.reason.is_some() || (!self.dry_run && one.misplaced > one.moved + one.outdated)
         };
-        let left = repaired.iter().filter(left).count() as u64;
+        let left = repaired.iter().filter(left).count();
         if left > 0 {
-            return Err(CliError::NotRepaired {
-                left,
-                files: repaired.len() as u64,
-            });
+            let files = repaired.len();
+            let message = format!(
+                "{left} of {files} files were not read, or have rows of other shards still"
+            );
+            return Err(CliError::told(Exit::Failed, message).advising(
+                "see REASON; stop the server or node in order first. If the shard of a row is on another node, move it \
+                 here (umbo cluster plan --move), and repair this folder again",
+            ));
         }
         if format == Format::Table {
             let rows = repaired.iter().map(|one| one.misplaced).sum();

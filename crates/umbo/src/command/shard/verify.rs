@@ -10,7 +10,7 @@ use umbo_routing::{ClusterMap, Succession};
 use umbo_store_redb::{FileCheck, FileState, verify_folder};
 
 use super::repair::misplaced;
-use crate::cli_error::CliError;
+use crate::cli_error::{CliError, Exit};
 use crate::map_file;
 use crate::output::listing::Listing;
 use crate::output::{self, Format};
@@ -95,12 +95,15 @@ impl Verify {
         }
         verified.print(format)?;
         let bad = verified.files.iter().filter(|file| file.state == "bad");
-        match bad.count() as u64 {
+        match bad.count() {
             0 => Ok(()),
-            bad => Err(CliError::BadFiles {
-                bad,
-                files: verified.files.len() as u64,
-            }),
+            bad => Err(CliError::told(
+                Exit::Failed,
+                format_args!(
+                    "{bad} of {} shards would not be served",
+                    verified.files.len()
+                ),
+            )),
         }
     }
 }
@@ -108,10 +111,7 @@ impl Verify {
 fn follows(before: &Path, map: &ClusterMap) -> Result<(), CliError> {
     match map_file::read(before)?.check_successor(map) {
         Ok(Succession::Same | Succession::Newer) => Ok(()),
-        Err(error) => Err(CliError::NoSuccessor {
-            before: before.to_owned(),
-            error,
-        }),
+        Err(error) => Err(map_file::no_successor(before, &error)),
     }
 }
 

@@ -7,13 +7,13 @@ use umbo_api::admin::ShardInfo;
 use umbo_api::hot::{HotKeyInfo, HotPod, HotReport};
 use umbo_types::Operation;
 
-use crate::scrape::{ByLabel, Growth, Scrape};
+use crate::scrape::{ByLabel, Growth, ScrapedSeries};
 
 /// Data of the server at one instant.
 #[derive(Debug)]
 pub(super) struct Sample {
     pub(super) taken_at: Instant,
-    pub(super) scrape: Scrape,
+    pub(super) scrape: ScrapedSeries,
     /// None if the hot-key layer is off.
     pub(super) hot: Option<HotReport>,
     pub(super) shards: Vec<ShardInfo>,
@@ -203,7 +203,7 @@ fn shards(growth: Growth<'_>, shards: &[ShardInfo]) -> Vec<ShardFrame> {
 }
 
 /// Returns how overloaded each shard is.
-fn overload(scrape: &Scrape) -> impl Fn(&str) -> Option<OverloadFrame> + use<> {
+fn overload(scrape: &ScrapedSeries) -> impl Fn(&str) -> Option<OverloadFrame> + use<> {
     let sum = |name| scrape.by(name, "shard");
     let overloaded = sum("umbo_shard_overloaded");
     let pressures = scrape.fold_by("umbo_shard_pressure", "shard", f64::max);
@@ -251,7 +251,7 @@ mod tests {
     fn sample(taken_at: Instant, text: &str) -> Sample {
         Sample {
             taken_at,
-            scrape: Scrape::parse(text),
+            scrape: ScrapedSeries::parse(text),
             hot: None,
             shards: vec![ShardInfo {
                 shard: 3,

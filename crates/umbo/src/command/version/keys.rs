@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 use umbo_api::row::JsonRow;
-use umbo_client::{Client, Error, ScanOptions};
+use umbo_client::{Client, ScanOptions};
 use umbo_types::Namespace;
 
 use crate::cli_error::CliError;
@@ -84,17 +84,15 @@ async fn read(
         version: Some(version),
         ..ScanOptions::default()
     };
-    let malformed = |reason: String| CliError::Client(Error::Malformed(reason));
     let mut reader = client.scan(ns.as_str(), options);
     let mut rows = RowsByKey::new();
     while let Some(block) = reader.next_block().await? {
         let lines = block.split(|&byte| byte == b'\n').map(<[u8]>::trim_ascii);
         for line in lines.filter(|line| !line.is_empty()) {
-            let row: JsonRow =
-                serde_json::from_slice(line).map_err(|error| malformed(error.to_string()))?;
+            let row: JsonRow = serde_json::from_slice(line).map_err(CliError::malformed)?;
             let key = row.partition().and_then(|pk| Ok((pk, row.sort()?)));
-            let (pk, sk) = key.map_err(|error| malformed(error.to_string()))?;
-            let pk = pk.ok_or_else(|| malformed("a row has no partition key".to_owned()))?;
+            let (pk, sk) = key.map_err(CliError::malformed)?;
+            let pk = pk.ok_or_else(|| CliError::malformed("a row has no partition key"))?;
             rows.insert((pk, sk), row);
         }
     }
