@@ -43,11 +43,14 @@ enum Command {
     /// Upload datasets that the server applies by itself
     Load(load::Arguments),
     /// Manage namespaces
-    Ns(ns::Arguments),
+    #[command(subcommand)]
+    Ns(ns::Command),
     /// Manage quotas: policies, usage, and the cost of requests
-    Quota(quota::Arguments),
+    #[command(subcommand)]
+    Quota(quota::Command),
     /// List the keys that are read most; pin or block keys
-    Hot(hot::Arguments),
+    #[command(subcommand)]
+    Hot(hot::Command),
     /// Show on one screen how a server is: version, namespaces, shards, callers, and what is wrong
     Status,
     /// Check this machine, its settings and the server, and say what is wrong
@@ -57,7 +60,8 @@ enum Command {
     /// List what operators changed and what happened, and follow it
     Events(events::Arguments),
     /// Show how overloaded the server is and what it sheds
-    Shed(shed::Arguments),
+    #[command(subcommand)]
+    Shed(shed::Command),
     /// Show why a request was refused or slow, or why a caller is refused
     Why(why::Arguments),
     /// List the requests that run now, on all dispatchers of the cluster
@@ -69,7 +73,8 @@ enum Command {
     /// Measure what operations cost on this machine, and fit the weights of `[cost]`
     Calibrate(calibrate::Arguments),
     /// Plan the map of a cluster, and show its nodes
-    Cluster(cluster::Arguments),
+    #[command(subcommand)]
+    Cluster(cluster::Command),
     /// Run a shard node of a cluster; list and check shards
     Shard(shard::Arguments),
     /// Copy all rows and records to a folder or an object store, while the server serves; check a backup
@@ -79,14 +84,16 @@ enum Command {
     /// List the dispatchers of a cluster
     Fleet,
     /// Manage tokens
-    Token(token::Arguments),
+    #[command(subcommand)]
+    Token(token::Command),
     /// Print the completion script of a shell
     Completion(completion::Arguments),
     /// Write the manual pages of all commands into a folder
     #[command(hide = true)]
     Man(man::Arguments),
     /// Show or check settings
-    Config(config::Arguments),
+    #[command(subcommand)]
+    Config(config::Command),
     /// Run the server: dispatcher and embedded store in one process
     Serve(serve::Arguments),
     /// Run a dispatcher in front of the shard nodes of a cluster
@@ -118,28 +125,28 @@ impl Cli {
             None => run_default(),
             Some(Command::Kv(arguments)) => arguments.run(connection),
             Some(Command::Load(arguments)) => arguments.run(connection),
-            Some(Command::Ns(arguments)) => arguments.run(connection),
-            Some(Command::Quota(arguments)) => arguments.run(connection),
-            Some(Command::Hot(arguments)) => arguments.run(connection),
+            Some(Command::Ns(command)) => command.run(connection),
+            Some(Command::Quota(command)) => command.run(connection),
+            Some(Command::Hot(command)) => command.run(connection),
             Some(Command::Status) => status::run(connection),
             Some(Command::Doctor(arguments)) => arguments.run(connection),
             Some(Command::Top(arguments)) => arguments.run(connection),
             Some(Command::Events(arguments)) => arguments.run(connection),
-            Some(Command::Shed(arguments)) => arguments.run(connection),
+            Some(Command::Shed(command)) => command.run(connection),
             Some(Command::Why(arguments)) => arguments.run(connection),
             Some(Command::Ps) => running::ps(connection),
             Some(Command::Kill(arguments)) => arguments.run(connection),
             Some(Command::Bench(arguments)) => arguments.run(connection),
             Some(Command::Calibrate(arguments)) => arguments.run(connection),
-            Some(Command::Cluster(arguments)) => arguments.run(connection),
+            Some(Command::Cluster(command)) => command.run(connection),
             Some(Command::Shard(arguments)) => arguments.run(connection),
             Some(Command::Backup(arguments)) => arguments.run(connection),
             Some(Command::Restore(arguments)) => arguments.run(),
             Some(Command::Fleet) => fleet::run(connection),
-            Some(Command::Token(arguments)) => arguments.run(connection),
+            Some(Command::Token(command)) => command.run(connection),
             Some(Command::Completion(arguments)) => arguments.run(&mut Self::tree()),
             Some(Command::Man(arguments)) => arguments.run(Self::tree()),
-            Some(Command::Config(arguments)) => arguments.run(),
+            Some(Command::Config(command)) => command.run(),
             Some(Command::Serve(arguments)) => arguments.run(),
             Some(Command::Dispatcher(arguments)) => arguments.run(),
             Some(Command::Version(arguments)) => arguments.run(connection),

@@ -6,7 +6,7 @@ mod plan;
 mod promote_home;
 mod report;
 
-use clap::{Args, Subcommand};
+use clap::Subcommand;
 use umbo_api::cluster::{ClusterStatus, NodeInfo};
 
 use crate::cli_error::CliError;
@@ -14,15 +14,8 @@ use crate::connection::{ConnectionArgs, block_on};
 use crate::output::listing::Listing;
 use crate::output::{self, Format};
 
-/// Arguments of `umbo cluster`.
-#[derive(Debug, Args)]
-pub(crate) struct Arguments {
-    #[command(subcommand)]
-    command: Command,
-}
-
 #[derive(Debug, Subcommand)]
-enum Command {
+pub(crate) enum Command {
     /// Propose a map for these nodes, and show which files to copy where
     Plan(plan::PlanArgs),
     /// Fetch the newest map from the nodes of an older one
@@ -33,14 +26,14 @@ enum Command {
     Status,
 }
 
-impl Arguments {
+impl Command {
     /// Runs the command.
     pub(crate) fn run(self, connection: &ConnectionArgs) -> Result<(), CliError> {
-        match self.command {
-            Command::Plan(plan) => plan.run(connection.listing_format()),
-            Command::Map(newest) => block_on(newest.run(connection.listing_format())),
-            Command::PromoteHome(promote) => block_on(promote.run()),
-            Command::Status => block_on(status(connection)),
+        match self {
+            Self::Plan(plan) => plan.run(connection.listing_format()),
+            Self::Map(newest) => block_on(newest.run(connection.listing_format())),
+            Self::PromoteHome(promote) => block_on(promote.run()),
+            Self::Status => block_on(status(connection)),
         }
     }
 }

@@ -3,7 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
-use clap::{Args, Subcommand};
+use clap::Subcommand;
 
 use crate::cli_error::{CliError, Exit};
 use crate::map_file;
@@ -11,15 +11,8 @@ use crate::output;
 use crate::parts::read_policies;
 use crate::settings::{ClusterSection, LoadedSettings, SettingsSources};
 
-/// Arguments of `umbo config`.
-#[derive(Debug, Args)]
-pub(crate) struct Arguments {
-    #[command(subcommand)]
-    command: Command,
-}
-
 #[derive(Debug, Subcommand)]
-enum Command {
+pub(crate) enum Command {
     /// Print the settings in effect as TOML, each with its origin
     Show {
         /// Settings file; else the file in `UMBO_CONFIG`, else `umbo.toml` if it exists
@@ -34,11 +27,11 @@ enum Command {
     },
 }
 
-impl Arguments {
+impl Command {
     /// Runs the command.
     pub(crate) fn run(&self) -> Result<(), CliError> {
-        match &self.command {
-            Command::Show { config } => {
+        match self {
+            Self::Show { config } => {
                 let loaded = LoadedSettings::read(&SettingsSources {
                     file: config.clone(),
                     flags: Vec::new(),
@@ -49,7 +42,7 @@ impl Arguments {
                 let text = format!("# {}\n\n{}", loaded.source(), loaded.to_toml());
                 output::write_bytes(text.as_bytes())
             }
-            Command::Check { file } => {
+            Self::Check { file } => {
                 let settings = LoadedSettings::read_file(file)?.settings;
                 let policies = read_policies(&settings).map_err(CliError::start)?;
                 let is_named = settings.quota.policy_file.is_some();

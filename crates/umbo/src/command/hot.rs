@@ -21,15 +21,8 @@ use crate::connection::{ChangeReason, ConnectionArgs, block_on};
 use crate::output::listing::Listing;
 use crate::output::{self, Format};
 
-/// Arguments of `umbo hot`.
-#[derive(Debug, Args)]
-pub(crate) struct Arguments {
-    #[command(subcommand)]
-    command: Command,
-}
-
 #[derive(Debug, Subcommand)]
-enum Command {
+pub(crate) enum Command {
     /// List the hot, pinned and blocked keys of the server that answers, most read first
     Ls {
         /// Only pinned and blocked keys
@@ -49,7 +42,7 @@ enum Command {
 }
 
 #[derive(Debug, Args)]
-struct Busy {
+pub(crate) struct Busy {
     /// Only this shard
     #[arg(long, value_name = "SHARD")]
     shard: Option<u16>,
@@ -68,7 +61,7 @@ struct BusyLine<'a> {
 }
 
 #[derive(Debug, Args)]
-struct Put {
+pub(crate) struct Put {
     #[command(flatten)]
     key: KeyArguments,
     /// Reason to show in the list
@@ -86,7 +79,7 @@ struct Put {
 }
 
 #[derive(Debug, Args)]
-struct Remove {
+pub(crate) struct Remove {
     #[command(flatten)]
     key: KeyArguments,
     #[command(flatten)]
@@ -121,16 +114,16 @@ impl KeyArguments {
     }
 }
 
-impl Arguments {
+impl Command {
     /// Runs the command.
     pub(crate) fn run(self, connection: &ConnectionArgs) -> Result<(), CliError> {
-        match self.command {
-            Command::Ls { listed } => block_on(list(connection, listed)),
-            Command::Busy(busy) => block_on(busy.run(connection)),
-            Command::Pin(put) => block_on(put.run(connection, HotList::Pinned)),
-            Command::Unpin(remove) => block_on(remove.run(connection, HotList::Pinned)),
-            Command::Block(put) => block_on(put.run(connection, HotList::Blocked)),
-            Command::Unblock(remove) => block_on(remove.run(connection, HotList::Blocked)),
+        match self {
+            Self::Ls { listed } => block_on(list(connection, listed)),
+            Self::Busy(busy) => block_on(busy.run(connection)),
+            Self::Pin(put) => block_on(put.run(connection, HotList::Pinned)),
+            Self::Unpin(remove) => block_on(remove.run(connection, HotList::Pinned)),
+            Self::Block(put) => block_on(put.run(connection, HotList::Blocked)),
+            Self::Unblock(remove) => block_on(remove.run(connection, HotList::Blocked)),
         }
     }
 }

@@ -20,15 +20,8 @@ use crate::connection::{ChangeReason, ConnectionArgs, block_on};
 use crate::output::listing::Listing;
 use crate::output::{self, Format};
 
-/// Arguments of `umbo ns`.
-#[derive(Debug, Args)]
-pub(crate) struct Arguments {
-    #[command(subcommand)]
-    command: Command,
-}
-
 #[derive(Debug, Subcommand)]
-enum Command {
+pub(crate) enum Command {
     /// List the namespaces with their rows and bytes, as the shards count them: costs no read. Rows that have
     /// expired count until they are reclaimed
     Ls,
@@ -47,7 +40,7 @@ enum Command {
 }
 
 #[derive(Debug, Args)]
-struct Create {
+pub(crate) struct Create {
     /// Name: a-z, 0-9 and, after the first character, '.', '_' and '-'; 64 characters at most
     #[arg(value_parser = namespace)]
     name: Namespace,
@@ -89,7 +82,7 @@ impl From<ValueCompression> for CompressionSetting {
 }
 
 #[derive(Debug, Args)]
-struct Remove {
+pub(crate) struct Remove {
     /// Name
     #[arg(value_parser = namespace)]
     name: Namespace,
@@ -107,18 +100,18 @@ struct Remove {
     reason: ChangeReason,
 }
 
-impl Arguments {
+impl Command {
     /// Runs the command.
     pub(crate) fn run(self, connection: &ConnectionArgs) -> Result<(), CliError> {
-        match self.command {
-            Command::Ls => block_on(list(connection)),
-            Command::Create(create) => block_on(create.run(connection)),
-            Command::Describe { name } => block_on(async {
+        match self {
+            Self::Ls => block_on(list(connection)),
+            Self::Create(create) => block_on(create.run(connection)),
+            Self::Describe { name } => block_on(async {
                 let info = connection.client()?.namespace(name.as_str()).await?;
                 print(connection, &info)
             }),
-            Command::Partitions(partitions) => block_on(partitions.run(connection)),
-            Command::Rm(remove) => block_on(remove.run(connection)),
+            Self::Partitions(partitions) => block_on(partitions.run(connection)),
+            Self::Rm(remove) => block_on(remove.run(connection)),
         }
     }
 }

@@ -6,7 +6,7 @@ mod explain;
 mod policy;
 mod simulate;
 
-use clap::{Args, Subcommand};
+use clap::Subcommand;
 use umbo_api::quota::{PolicyInfo, QuotaUser};
 use umbo_types::Namespace;
 
@@ -17,15 +17,8 @@ use crate::connection::{ConnectionArgs, block_on};
 use crate::output::listing::Listing;
 use crate::output::{self, Format};
 
-/// Arguments of `umbo quota`.
-#[derive(Debug, Args)]
-pub(crate) struct Arguments {
-    #[command(subcommand)]
-    command: Command,
-}
-
 #[derive(Debug, Subcommand)]
-enum Command {
+pub(crate) enum Command {
     /// List the policies in effect
     Ls,
     /// Describe a policy
@@ -60,18 +53,18 @@ enum Command {
     },
 }
 
-impl Arguments {
+impl Command {
     /// Runs the command.
     pub(crate) fn run(self, connection: &ConnectionArgs) -> Result<(), CliError> {
-        match self.command {
-            Command::Ls => block_on(list(connection)),
-            Command::Get { name, toml } => block_on(get(connection, &name, toml)),
-            Command::Set(set) => block_on(set.run(connection)),
-            Command::Rm(remove) => block_on(remove.run(connection)),
-            Command::Users { name, limit } => block_on(users(connection, &name, limit)),
-            Command::Simulate(arguments) => block_on(arguments.run(connection)),
-            Command::Explain(arguments) => block_on(arguments.run(connection)),
-            Command::Usage { ns } => block_on(usage(connection, &ns)),
+        match self {
+            Self::Ls => block_on(list(connection)),
+            Self::Get { name, toml } => block_on(get(connection, &name, toml)),
+            Self::Set(set) => block_on(set.run(connection)),
+            Self::Rm(remove) => block_on(remove.run(connection)),
+            Self::Users { name, limit } => block_on(users(connection, &name, limit)),
+            Self::Simulate(arguments) => block_on(arguments.run(connection)),
+            Self::Explain(arguments) => block_on(arguments.run(connection)),
+            Self::Usage { ns } => block_on(usage(connection, &ns)),
         }
     }
 }

@@ -1,22 +1,15 @@
 //! `umbo shed …`: how overloaded the server that answers is, what it sheds, and its past overloads. Needs the
 //! `admin` permission on every namespace.
 
-use clap::{Args, Subcommand};
+use clap::Subcommand;
 use umbo_api::shed::{ClassLatency, EpisodeInfo, ShardOverload, ShedStatus, TierOverload};
 
 use crate::cli_error::CliError;
 use crate::connection::{ConnectionArgs, block_on};
 use crate::output::{self, Format};
 
-/// Arguments of `umbo shed`.
-#[derive(Debug, Args)]
-pub(crate) struct Arguments {
-    #[command(subcommand)]
-    command: Command,
-}
-
 #[derive(Debug, Subcommand)]
-enum Command {
+pub(crate) enum Command {
     /// Show which shards are overloaded, which tiers are penalised, what waits, and what was shed since the start
     Status {
         /// Include healthy shards and tiers of which nothing was shed
@@ -27,12 +20,12 @@ enum Command {
     Log,
 }
 
-impl Arguments {
+impl Command {
     /// Runs the command.
     pub(crate) fn run(self, connection: &ConnectionArgs) -> Result<(), CliError> {
-        match self.command {
-            Command::Status { all } => block_on(status(connection, all)),
-            Command::Log => block_on(log(connection)),
+        match self {
+            Self::Status { all } => block_on(status(connection, all)),
+            Self::Log => block_on(log(connection)),
         }
     }
 }

@@ -19,15 +19,8 @@ use crate::output::listing::Listing;
 use crate::output::{self, Format};
 use crate::server::SystemClock;
 
-/// Arguments of `umbo token`.
-#[derive(Debug, Args)]
-pub(crate) struct Arguments {
-    #[command(subcommand)]
-    command: Command,
-}
-
 #[derive(Debug, Subcommand)]
-enum Command {
+pub(crate) enum Command {
     /// Create a token and print it; it cannot be shown again
     Create(Create),
     /// List the tokens, without their secrets
@@ -45,7 +38,7 @@ enum Command {
 }
 
 #[derive(Debug, Args)]
-struct Create {
+pub(crate) struct Create {
     /// Name of the caller, under which its requests are counted
     #[arg(long)]
     name: String,
@@ -65,16 +58,16 @@ struct Create {
     reason: ChangeReason,
 }
 
-impl Arguments {
+impl Command {
     /// Runs the command.
     pub(crate) fn run(self, connection: &ConnectionArgs) -> Result<(), CliError> {
-        match self.command {
-            Command::Create(create) => block_on(create.run(connection)),
-            Command::Ls => block_on(list(connection)),
-            Command::Revoke {
+        match self {
+            Self::Create(create) => block_on(create.run(connection)),
+            Self::Ls => block_on(list(connection)),
+            Self::Revoke {
                 id, dry_run: true, ..
             } => block_on(would_revoke(connection, &id)),
-            Command::Revoke { id, reason, .. } => block_on(revoke(connection, &id, &reason)),
+            Self::Revoke { id, reason, .. } => block_on(revoke(connection, &id, &reason)),
         }
     }
 }

@@ -188,7 +188,7 @@ impl Layers {
 
     pub(super) fn add_flags(&mut self, flags: &[Flag]) -> Result<(), SettingsError> {
         for flag in flags {
-            let entry = self.0.iter().find(|entry| entry.key() == flag.key);
+            let entry = self.entry(flag.key);
             let value = entry.map(|entry| read_as(&entry.value, &flag.value));
             let value = value.unwrap_or_else(|| flag.value.clone().into());
             self.set(flag.key, value, SettingOrigin::Flag(flag.name))?;
@@ -225,15 +225,19 @@ impl Layers {
         })
     }
 
+    fn entry(&self, key: &str) -> Option<&Effective> {
+        self.0.iter().find(|entry| entry.key() == key)
+    }
+
     /// Returns the place of a key's value.
     pub(super) fn place(&self, key: &str) -> String {
-        let entry = self.0.iter().find(|entry| entry.key() == key);
+        let entry = self.entry(key);
         entry.map_or_else(|| key.to_owned(), |entry| entry.origin.to_string())
     }
 
     /// Returns the value of a key of the list.
     pub(super) fn value(&self, key: &str) -> &Value {
-        let entry = self.0.iter().find(|entry| entry.key() == key);
+        let entry = self.entry(key);
         &entry.expect("the key is in the list of the defaults").value
     }
 

@@ -17,7 +17,7 @@ use crate::settings::LoadedSettings;
 
 /// Arguments of `umbo cluster map`.
 #[derive(Debug, Args)]
-pub(super) struct Newest {
+pub(crate) struct Newest {
     /// A map of the cluster, however old: its nodes are asked [default: the one in the settings]
     #[arg(long, value_name = "FILE")]
     map: Option<PathBuf>,

@@ -23,7 +23,7 @@ const STDOUT: &str = "-";
 
 /// Arguments of `umbo cluster plan`.
 #[derive(Debug, Args)]
-pub(super) struct PlanArgs {
+pub(crate) struct PlanArgs {
     /// The map in effect; without it the first map of a new cluster is proposed
     #[arg(long, value_name = "FILE")]
     map: Option<PathBuf>,

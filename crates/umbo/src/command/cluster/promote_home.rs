@@ -34,7 +34,7 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(200);
 
 /// Arguments of `umbo cluster promote-home`.
 #[derive(Debug, Args)]
-pub(super) struct PromoteHome {
+pub(crate) struct PromoteHome {
     /// The newest map
     #[arg(long, value_name = "FILE")]
     map: PathBuf,

@@ -33,7 +33,7 @@ const SEGMENTS: u32 = 4;
 /// Arguments of `umbo ns partitions`.
 #[derive(Debug, Args)]
 #[command(after_help = HELP)]
-pub(super) struct Arguments {
+pub(crate) struct Arguments {
     /// Namespace
     #[arg(value_parser = namespace)]
     ns: Namespace,

@@ -24,7 +24,7 @@ With --file all policies are checked before the first is stored.
 /// Arguments of `umbo quota set`.
 #[derive(Debug, Args)]
 #[command(after_help = HELP)]
-pub(super) struct Set {
+pub(crate) struct Set {
     /// Name of the policy
     #[arg(required_unless_present = "file", conflicts_with = "file")]
     name: Option<String>,
@@ -39,7 +39,7 @@ pub(super) struct Set {
 
 /// Arguments of `umbo quota rm`.
 #[derive(Debug, Args)]
-pub(super) struct Remove {
+pub(crate) struct Remove {
     /// Name of the policy
     name: String,
     #[command(flatten)]

@@ -14,7 +14,7 @@ use crate::output::{self, Format};
 
 /// Arguments of `umbo quota explain`.
 #[derive(Debug, Args)]
-pub(super) struct Arguments {
+pub(crate) struct Arguments {
     /// Namespace
     #[arg(value_parser = namespace)]
     ns: Namespace,

@@ -17,7 +17,7 @@ use crate::output::{self, Format};
 
 /// Arguments of `umbo quota simulate`.
 #[derive(Debug, Args)]
-pub(super) struct Arguments {
+pub(crate) struct Arguments {
     /// Name of the policy, as it is or as the flags change it; a new one if there is none of this name
     #[arg(required_unless_present = "file", conflicts_with = "file")]
     name: Option<String>,
