@@ -69,18 +69,25 @@ class Load:
         assert answer.status == 200, answer
         return answer.json()
 
+    def reached(self, *states):
+        """The load if it is in one of these states; it must not have ended in another one."""
+        info = self.info()
+        assert info["state"] not in ENDED or info["state"] in states, info
+        return info if info["state"] in states else None
+
     def wait_for(self, *states, seconds=60):
-        def reached():
-            info = self.info()
-            assert info["state"] not in ENDED or info["state"] in states, info
-            return info if info["state"] in states else None
+        return wait_until(lambda: self.reached(*states), f"the load is {states}", seconds)
 
-        return wait_until(reached, f"the load is {states}", seconds)
-
-    def rejects(self):
-        answer = self.client.get(f"{self.base}/rejects")
-        assert answer.status == 200, answer
-        return answer.lines() if answer.body else []
+    def rejects(self, query=""):
+        """All rejects, page after page."""
+        rejects, page = [], f"{self.base}/rejects{query}"
+        while page:
+            answer = self.client.get(page)
+            assert answer.status == 200, answer
+            rejects += answer.lines() if answer.body else []
+            link = answer.headers.get("link")
+            page = link and link.removeprefix("<").removesuffix('>; rel="next"')
+        return rejects
 
 
 def load_rows(client, namespace, *parts, **spec):

@@ -8,7 +8,7 @@ import subprocess
 
 import pytest
 
-from bulk import environment, run, start
+from bulk import environment, run, start, step_until
 from bulk_loads import Load, lines, rollback
 from harness import b64u, binary
 
@@ -178,3 +178,46 @@ def test_a_large_value_in_a_load_is_stored_once_under_a_quota(new_server):
     assert ns.get("large").body == value
     spent = sum(row["write_bytes"] for row in ns.client.get("/v1/ns/paced/usage").json()["rows"])
     assert spent < 3 * len(value), "the part, and the value once"
+
+
+def with_a_quota(server, ns, rate):
+    policy = {"name": "low", "match": {"namespace": ns.name, "operations": ["batch-write"]}, "per": ["namespace"]}
+    policy |= {"unit": "write-bytes", "rate": rate, "burst": 300_000}
+    assert server.client().put("/admin/v1/quotas/low", json.dumps(policy)).status in (200, 201)
+
+
+@pytest.fixture
+def stopped(new_server):
+    """A server whose clock stands still, with a load of a large value and another row."""
+    server = new_server().start()
+    ns = server.namespace("low")
+    load = Load.create(ns.client, "low", max_reject_ratio=0.5)
+    value = text(2 * MIB)
+    assert load.put(0, lines([{"pk": "large", "v": value.decode()}, {"pk": "other", "v": "x"}])).status == 201
+    server.clock.stop()
+    yield server, ns, load, value
+    server.clock.go()
+
+
+def test_a_large_value_is_stored_once_under_a_quota_that_takes_minutes(stopped):
+    server, ns, load, value = stopped
+    with_a_quota(server, ns, 8_000)
+    load.seal(1)
+    info = step_until(server.clock, lambda: load.reached("live"), "the load is live", step=2)
+    assert (info["rows_applied"], info["rows_rejected"]) == (2, 0)
+    assert ns.get("large").body == value
+    spent = sum(row["write_bytes"] for row in ns.client.get("/v1/ns/low/usage").json()["rows"])
+    assert spent < 2.5 * len(value), "the part, and the value once"
+
+
+def test_a_large_value_that_a_quota_never_lets_through_is_rejected_by_name(stopped):
+    server, ns, load, value = stopped
+    with_a_quota(server, ns, 1_000)
+    load.seal(1)
+    info = step_until(server.clock, lambda: load.reached("live"), "the load is live", step=2)
+    assert (info["rows_applied"], info["rows_rejected"]) == (1, 1)
+    [reject] = load.rejects()
+    assert (reject["part"], reject["line"]) == (0, 1) and json.loads(reject["text"])["pk"] == "large"
+    reason = "a value of 2097152 bytes cannot be stored: policy 'low' allows 1000 write-bytes a second"
+    assert reason in reject["reason"], reject
+    assert ns.get("other").body == b"x"

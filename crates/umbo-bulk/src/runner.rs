@@ -393,9 +393,8 @@ async fn advance(
     }
     if load.state != LoadState::Ready && load.state != LoadState::Verifying {
         parts::apply_parts(host, id, &parts, journal, tries).await?;
-        if !load.is_checked_first() {
-            check::judge(&load, &journal.run).map_err(Stop::Failed)?;
-        }
+        // Rows may have been rejected since the parts were checked.
+        check::judge(&load, &journal.run).map_err(Stop::Failed)?;
         journal.waits_for(None);
         journal.write().await?;
     }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use tokio::time::sleep;
 use umbo_hotkey::{WriteScope, majority};
 use umbo_http::RequestError;
-use umbo_quota::{ActualUsage, CostHint, ShardShare};
+use umbo_quota::{ActualUsage, CostHint, Meeting, Mode, ShardShare, format_amount};
 use umbo_store::{
     Atomicity, Change, Durability, LoadRun, Mutation, StoreError, WriteError, WriteRequest, Written,
 };
@@ -212,23 +212,40 @@ fn call_of(charge: &Charge, shard: ShardId) -> StoreCall {
     }
 }
 
-/// Writes rows. A refusal for now is repeated as long as `patience` allows.
-pub async fn paid_write_within(
+/// Writes rows, once: a refusal for now is told.
+pub async fn write_once(
     dispatcher: &Arc<Dispatcher>,
     payer: &Identified,
     rows: PaidRows,
-    patience: Duration,
 ) -> Result<PaidWrite, RequestError> {
-    // Most rows have no other use afterwards.
-    if patience.is_zero() {
-        return paid_write(dispatcher, payer.for_write(dispatcher), rows).await;
-    }
-    let rows = &rows;
-    let write = || async move {
-        let payer = payer.for_write(dispatcher);
-        paid_write(dispatcher, payer, rows.clone()).await
+    paid_write(dispatcher, payer.for_write(dispatcher), rows).await
+}
+
+/// Returns which quota of a payer lets it write so many bytes to a shard only once in more than `time`, if one does.
+pub fn too_slow(
+    dispatcher: &Arc<Dispatcher>,
+    payer: Identified,
+    (shard, bytes): (ShardId, u64),
+    time: Duration,
+) -> Option<String> {
+    let hint = CostHint {
+        body_len: Some(bytes),
+        ..CostHint::default()
     };
-    patiently(dispatcher, patience, write).await
+    let whole = ShardShare { shard, parts: 1 };
+    let charge = Charge::new(dispatcher, payer);
+    let explained = charge.explain(Operation::BatchWrite, hint, &[whole]);
+    let is_slow = |meeting: &&Meeting| {
+        let meanwhile = meeting.limit.rate.saturating_mul(time.as_secs());
+        meeting.policy.mode == Mode::Enforce && meeting.price > meanwhile
+    };
+    let slow = explained.meets.iter().find(is_slow)?;
+    let (policy, unit, rate) = (&slow.policy.name, slow.policy.unit, slow.limit.rate);
+    Some(format!(
+        "policy '{policy}' allows {} {unit} a second, so {bytes} bytes take {} s",
+        format_amount(unit, rate),
+        slow.price / rate.max(1)
+    ))
 }
 
 /// Writes mutations that are all of one shard, and may be repeated. What is refused for now is tried again as long as
@@ -257,18 +274,6 @@ pub async fn patient_write(
             Some(error) => Err(error.into()),
         }
     };
-    patiently(dispatcher, patience, write).await
-}
-
-/// Repeats a write that is refused for now as long as `patience` allows.
-async fn patiently<T, F>(
-    dispatcher: &Dispatcher,
-    patience: Duration,
-    write: impl Fn() -> F,
-) -> Result<T, RequestError>
-where
-    F: Future<Output = Result<T, RequestError>>,
-{
     let clock = &dispatcher.clock;
     let begun = clock.monotonic();
     loop {

@@ -3,7 +3,7 @@
 //!
 //! Such a request is no single call of the store. The caller is identified, admitted and answered as for every request, at
 //! the price of the operation that does the same work; `OwnRows` are read and written for it, and `patient_write` and
-//! `paid_write_within` charge writes by themselves.
+//! `write_once` charge writes by themselves.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -26,7 +26,7 @@ use crate::dispatcher::Dispatcher;
 use crate::operation::body::RequestBody;
 pub use crate::own_rows::OwnRows;
 use crate::own_rows::WorkTally;
-pub use crate::paid_write::{PaidRows, PaidWrite, paid_write_within, patient_write, wait_of};
+pub use crate::paid_write::{PaidRows, PaidWrite, patient_write, too_slow, wait_of, write_once};
 pub use crate::phase::identify::{Identified, RequiredGrant};
 pub use crate::phase::read_through::check_blocked;
 use crate::reply::{refuse, respond};

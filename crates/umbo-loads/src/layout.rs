@@ -84,7 +84,8 @@ pub struct RunRecord {
     pub part: u32,
     /// Rows of it that were read so far, rejected ones included.
     pub row: u64,
-    /// Rows of it that cannot be read, so far; none where that is known before, as its parts are checked first.
+    /// Rows of it that cannot be read, or whose quotas are too low, so far. Of a load whose parts are checked first the former
+    /// are known before.
     #[serde(default)]
     pub unreadable: u64,
     /// Rows that were stored or removed.
@@ -98,6 +99,9 @@ pub struct RunRecord {
     /// that is being applied.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub runs: Vec<SortedRun>,
+    /// Long values whose bytes are stored, or some of them, and whose rows are not.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub values: Vec<StoredValue>,
     /// The key of the last row that came in order: the next rows do too unless they are before it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last: Option<KeyFields>,
@@ -113,14 +117,21 @@ pub struct RunRecord {
     pub waits: Option<String>,
 }
 
-/// How far a load is: parts checked, the part that is applied, its rows, rows of the sorted runs and these.
-pub type RunPosition = (u32, u32, u64, u64, usize);
+/// How far a load is: parts checked, the part that is applied, its rows, rows of the sorted runs and these, and chunks of
+/// long values.
+pub type RunPosition = (u32, u32, u64, u64, usize, u64);
 
 impl RunRecord {
     /// Returns how far the load is.
     pub fn place(&self) -> RunPosition {
         let applied = self.runs.iter().map(|run| run.applied).sum();
-        (self.checked, self.part, self.row, applied, self.runs.len())
+        let chunks = self
+            .values
+            .iter()
+            .map(|value| u64::from(value.chunks))
+            .sum();
+        let runs = self.runs.len();
+        (self.checked, self.part, self.row, applied, runs, chunks)
     }
 
     /// Returns whether the next rows are sorted before they are applied.
@@ -139,6 +150,21 @@ pub struct SortedRun {
     pub len: u64,
     /// Bytes whose rows are applied; those before may be gone.
     pub applied: u64,
+}
+
+/// The bytes of a long value that are stored before its row.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StoredValue {
+    /// The shard that has them.
+    pub shard: u16,
+    /// SHA-256 of the whole value, in hexadecimal.
+    pub sha256: String,
+    /// Id of the upload.
+    pub upload: u128,
+    /// Chunks that are stored, from the first on.
+    pub chunks: u32,
+    /// How often the shard has given up an upload of the value.
+    pub given_up: u32,
 }
 
 /// Counts of the rows of a part.
@@ -170,6 +196,15 @@ pub fn reject_key(part: u16, line: u64) -> Key {
         REJECTS,
         [&part.to_be_bytes()[..], &line.to_be_bytes()].concat(),
     )
+}
+
+/// Reads part and line from the sort key of a rejected row.
+pub fn reject_of(sort: &[u8]) -> Option<(u16, u64)> {
+    let (part, line) = sort.split_first_chunk()?;
+    Some((
+        u16::from_be_bytes(*part),
+        u64::from_be_bytes(line.try_into().ok()?),
+    ))
 }
 
 /// Returns the key of the run.
@@ -317,5 +352,8 @@ mod tests {
         assert!(keys.is_sorted());
         assert_eq!(part_of(keys[3].sort.as_bytes()), Some(256));
         assert!(reject_key(1, 300) < reject_key(2, 1));
+        let of = |key: Key| reject_of(key.sort.as_bytes());
+        assert_eq!(of(reject_key(7, 70_000)), Some((7, 70_000)));
+        assert_eq!(of(run_key()), None);
     }
 }

@@ -7,14 +7,16 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::{Instant, sleep_until};
-use umbo_store::{GIVES_WAY_EVERY, Mutation, WriteError, give_way};
+use umbo_store::{GIVES_WAY_EVERY, WriteError, give_way};
 use umbo_types::ShardId;
 
 use super::check::progress_row;
 use super::host::{Host, WriteAnswers};
 use super::journal::{Journal, Stop};
+use super::long_values::{LongValues, ShardRequest, long_value};
 use super::open_batches::{
     Advance, Divided, JudgedPiece, OpenBatches, RejectedRows, ShardPiece, len_of,
 };
@@ -22,7 +24,8 @@ use super::work::{continues, wait};
 use crate::host_error::HostError;
 use crate::limits::{BEAT, REJECTS_MAX};
 use umbo_loads::LoadRecord;
-use umbo_loads::layout::{PartProgress, RunRecord};
+use umbo_loads::digest::Sha256;
+use umbo_loads::layout::{PartProgress, RunRecord, StoredValue};
 
 /// How often progress is written while rows are applied: each time is a commit. Often, as what is applied of the parts
 /// and runs is removed then, and its room is that of the next rows.
@@ -55,6 +58,7 @@ pub(super) async fn apply(
         load: continues(host, id)?,
         open: OpenBatches::default(),
         writes: JoinSet::new(),
+        long_values: LongValues::default(),
         refusal: None,
     };
     let outcome = writer.apply(id, batches, journal, tries).await;
@@ -64,7 +68,13 @@ pub(super) async fn apply(
 }
 
 /// A request to a shard that has ended.
-type EndedRequest = (ShardId, Vec<ShardPiece>, Result<WriteAnswers, HostError>);
+struct EndedRequest {
+    shard: ShardId,
+    pieces: Vec<ShardPiece>,
+    /// Chunks of a long value that were asked for instead of the pieces.
+    chunks: Option<(Sha256, u32)>,
+    answers: Result<WriteAnswers, HostError>,
+}
 
 /// Writes rows to the shards.
 struct Writer {
@@ -72,6 +82,7 @@ struct Writer {
     load: Arc<LoadRecord>,
     open: OpenBatches,
     writes: JoinSet<EndedRequest>,
+    long_values: LongValues,
     /// Why a shard refuses rows for now; no further request is started until it was waited for.
     refusal: Option<(Duration, String)>,
 }
@@ -89,6 +100,7 @@ impl Writer {
         loop {
             self.count_ended(journal).await?;
             if !has_more && self.open.is_empty() {
+                journal.run.values.clear();
                 return Ok(());
             }
             if self.writes.is_empty()
@@ -96,11 +108,11 @@ impl Writer {
             {
                 wait(&self.host, id, journal, after, &reason, tries).await?;
             }
-            self.start();
+            self.start(journal, *tries > 0).map_err(Stop::Failed)?;
             let takes = has_more && self.refusal.is_none() && self.open.has_room();
             tokio::select! {
                 biased;
-                Some(ended) = self.writes.join_next() => self.answered(ended, tries)?,
+                Some(ended) = self.writes.join_next() => self.answered(ended, journal, tries)?,
                 batch = batches.next(&self.host, &self.load), if takes => match batch? {
                     Some(divided) => self.open.push(divided),
                     None => has_more = false,
@@ -117,26 +129,60 @@ impl Writer {
     }
 
     /// Starts the next request of each shard that has none under way.
-    fn start(&mut self) {
+    fn start(&mut self, journal: &mut Journal, is_refused: bool) -> Result<(), String> {
         while self.refusal.is_none()
             && let Some((shard, pieces)) = self.open.take()
         {
             let (host, load) = (self.host.clone(), Arc::clone(&self.load));
+            let values = &mut journal.run.values;
+            let request = &mut self.long_values;
+            let request = request.next_request(shard, &pieces, values, is_refused)?;
             self.writes.spawn(async move {
-                let answers = host.apply(&load, shard, rows_of(&pieces)).await;
-                (shard, pieces, answers)
+                let ShardRequest { rows, chunks } = request;
+                let answers = host.apply(&load, shard, rows).await;
+                EndedRequest {
+                    shard,
+                    pieces,
+                    chunks,
+                    answers,
+                }
             });
         }
+        Ok(())
     }
 
     fn answered(
         &mut self,
         ended: Result<EndedRequest, JoinError>,
+        journal: &mut Journal,
         tries: &mut u32,
     ) -> Result<(), Stop> {
         let defect = |error: JoinError| Stop::Failed(error.to_string());
-        let (shard, pieces, answers) = ended.map_err(defect)?;
-        let (pieces, refusal) = judge(pieces, answers);
+        let EndedRequest {
+            shard,
+            pieces,
+            chunks,
+            answers,
+        } = ended.map_err(defect)?;
+        let values = &mut journal.run.values;
+        let (pieces, refusal) = match chunks {
+            Some(chunks) => {
+                let (is_taken, refusal) = judge_chunks(shard, chunks, answers, values);
+                if is_taken {
+                    *tries = 0;
+                }
+                (pieces.into_iter().map(JudgedPiece::left).collect(), refusal)
+            }
+            None => {
+                let Judged {
+                    pieces,
+                    refusal,
+                    gone,
+                } = judge(pieces, answers);
+                self.long_values.answered(shard, &gone, &pieces, values);
+                (pieces, refusal)
+            }
+        };
         // Where some rows are taken, a quota says exactly how long the next ones have to wait.
         if pieces.iter().any(JudgedPiece::has_done_rows) {
             *tries = 0;
@@ -202,22 +248,42 @@ impl Writer {
     }
 }
 
-/// Returns the rows of pieces, which are kept until their shard has answered.
-fn rows_of(pieces: &[ShardPiece]) -> Vec<Mutation> {
-    let mut rows = Vec::with_capacity(pieces.iter().map(|piece| piece.mutations.len()).sum());
-    for row in pieces.iter().flat_map(|piece| &piece.mutations) {
-        give_way(rows.len(), GIVES_WAY_EVERY);
-        rows.push(row.clone());
-    }
-    rows
+/// Records what became of chunks of a long value. Returns whether they are stored, and why not.
+fn judge_chunks(
+    shard: ShardId,
+    chunks: (Sha256, u32),
+    answers: Result<WriteAnswers, HostError>,
+    values: &mut [StoredValue],
+) -> (bool, Option<HostError>) {
+    let refused = answers.map(|answers| answers.into_iter().find_map(Result::err));
+    let refusal = match refused {
+        Ok(None) => {
+            LongValues::stored(shard, chunks, values);
+            return (true, None);
+        }
+        Ok(Some(WriteError::UploadGone)) => {
+            LongValues::given_up(shard, &chunks.0, values);
+            None
+        }
+        Ok(Some(WriteError::Store(error))) => Some(error.into()),
+        Ok(Some(other)) => Some(HostError::Never(other.to_string())),
+        Err(error) => Some(error),
+    };
+    (false, refusal)
+}
+
+/// What became of rows.
+struct Judged {
+    pieces: Vec<JudgedPiece>,
+    /// Why some are left.
+    refusal: Option<HostError>,
+    /// Long values that their shard has given up.
+    gone: Vec<Bytes>,
 }
 
 /// Returns what became of the pieces of a request, and why some of their rows are left.
-fn judge(
-    pieces: Vec<ShardPiece>,
-    answers: Result<WriteAnswers, HostError>,
-) -> (Vec<JudgedPiece>, Option<HostError>) {
-    let mut refusal = None;
+fn judge(pieces: Vec<ShardPiece>, answers: Result<WriteAnswers, HostError>) -> Judged {
+    let (mut refusal, mut gone) = (None, Vec::new());
     let mut answers = match answers {
         Ok(answers) => Some(answers.into_iter()),
         Err(error) => {
@@ -243,11 +309,14 @@ fn judge(
                     let error = match error {
                         WriteError::Store(error) => error.into(),
                         // Its shard has given up the bytes of a large value, which are stored again with the row.
-                        WriteError::UploadGone => HostError::Wait {
-                            after: BEAT,
-                            reason: "the bytes of a large value came long before its row"
-                                .to_owned(),
-                        },
+                        WriteError::UploadGone => {
+                            gone.extend(long_value(&mutation).map(|value| value.bytes.clone()));
+                            HostError::Wait {
+                                after: BEAT,
+                                reason: "the bytes of a large value came long before its row"
+                                    .to_owned(),
+                            }
+                        }
                         other => HostError::Never(other.to_string()),
                     };
                     // What can never be done is told before what has to wait.
@@ -260,6 +329,10 @@ fn judge(
         }
         judged
     };
-    let judged = pieces.into_iter().map(&mut judge_piece).collect();
-    (judged, refusal)
+    let pieces = pieces.into_iter().map(&mut judge_piece).collect();
+    Judged {
+        pieces,
+        refusal,
+        gone,
+    }
 }

@@ -8,19 +8,23 @@ use umbo_control::events::Origin;
 use umbo_control::{ControlError, NamespaceEntry};
 use umbo_dispatcher::Dispatcher;
 use umbo_dispatcher::plane::{
-    Identified, OwnRows, PaidRows, check_blocked, paid_write_within, wait_of,
+    Identified, OwnRows, PaidRows, check_blocked, too_slow, wait_of, write_once,
 };
 use umbo_http::{RequestError, problem};
 use umbo_loads::{LoadRecord, LoadStep};
-use umbo_store::{LoadRun, Mutation, Page, RangeRequest, ScanPage, ScanRequest, StoreError};
+use umbo_store::{
+    LoadRun, Mutation, Page, RangeRequest, ScanPage, ScanRequest, StoreError, UPLOAD_IDLE,
+};
 use umbo_types::{Key, NamespaceId, PartitionKey, ShardId, Timestamp, limits};
 
 use super::LoadRunner;
 use super::host::{LoadHost, RowCounts, WriteAnswers};
-use super::long_values::store_long_values;
 use crate::host_error::HostError;
 use crate::waits::LoadWaits;
 
+/// The longest time in which a quota must let a run store another chunk of a long value. A shard gives up what it has of the
+/// value after twice that: the rest is for waits of the run, which are up to 30 s longer, and for the time without a place.
+const CHUNK_WAIT_MAX: Duration = UPLOAD_IDLE.checked_div(2).expect("2 is not 0");
 /// Wait before Umbo's own records are asked for a change again.
 const RECORDS_WAIT: Duration = Duration::from_secs(1);
 /// Wait before a shard is asked again that has failed.
@@ -49,6 +53,12 @@ impl RunnerHost {
         let found = self.dispatcher.control.namespaces.find(&load.name);
         let found = found.ok().filter(|entry| entry.id == load.namespace_id());
         found.ok_or(HostError::Gone)
+    }
+
+    /// Returns who pays for the rows of a load.
+    fn payer(&self, load: &LoadRecord) -> Result<Identified, HostError> {
+        let (paying, by) = (self.namespace(load)?, &load.created_by);
+        Ok(Identified::in_background(&self.dispatcher, by, paying))
     }
 }
 
@@ -158,21 +168,17 @@ impl LoadHost for RunnerHost {
         &self,
         load: &LoadRecord,
         shard: ShardId,
-        mut mutations: Vec<Mutation>,
+        mutations: Vec<Mutation>,
         run: Option<LoadRun>,
     ) -> Result<WriteAnswers, HostError> {
-        let paying = self.namespace(load)?;
-        let namespace = load.rows_id(paying.dataset);
-        let payer = Identified::in_background(&self.dispatcher, &load.created_by, paying);
-        let patience = store_long_values(&self.dispatcher, &payer, namespace, &mut mutations).await;
-        let patience = patience.map_err(|error| host_error(&error))?;
+        let payer = self.payer(load)?;
         let rows = PaidRows {
-            namespace,
+            namespace: load.rows_id(self.namespace(load)?.dataset),
             shard,
             mutations,
             run,
         };
-        let written = paid_write_within(&self.dispatcher, &payer, rows, patience).await;
+        let written = write_once(&self.dispatcher, &payer, rows).await;
         written
             .map(|written| written.answers)
             .map_err(|error| host_error(&error))
@@ -227,6 +233,18 @@ impl LoadHost for RunnerHost {
     fn is_blocked(&self, load: &LoadRecord, key: &Key) -> bool {
         let checked = check_blocked(&self.dispatcher, load.namespace_id(), key, &load.created_by);
         checked.is_err()
+    }
+
+    fn never_stores(&self, load: &LoadRecord, key: &Key, len: usize) -> Option<String> {
+        let payer = self.payer(load).ok()?;
+        let dataset = load.rows_id(self.namespace(load).ok()?.dataset);
+        let shard = self.shard_of(dataset, &key.partition);
+        let chunk = (shard, limits::LARGE_CHUNK_LEN as u64);
+        let slow = too_slow(&self.dispatcher, payer, chunk, CHUNK_WAIT_MAX)?;
+        let most = CHUNK_WAIT_MAX.as_secs();
+        Some(format!(
+            "a value of {len} bytes cannot be stored: {slow}, and at most {most} s are possible"
+        ))
     }
 
     fn default_ttl(&self, load: &LoadRecord) -> Option<Duration> {

@@ -66,7 +66,8 @@ pub(crate) trait LoadHost: fmt::Debug + Send + Sync {
         run: Option<LoadRun>,
     ) -> Result<WriteAnswers, HostError>;
 
-    /// Applies rows of a load in one shard, charged to who created it. Refused as [`Self::write`] is.
+    /// Applies rows of a load in one shard, or stores chunks of their values, charged to who created it. Refused as
+    /// [`Self::write`] is.
     async fn apply(
         &self,
         load: &LoadRecord,
@@ -94,6 +95,9 @@ pub(crate) trait LoadHost: fmt::Debug + Send + Sync {
 
     /// Returns whether an operator has blocked the row of a load with this key, and counts the attempt if so.
     fn is_blocked(&self, load: &LoadRecord, key: &Key) -> bool;
+
+    /// Returns why the bytes of a long value can never all be stored, if a quota of the load is too low for that.
+    fn never_stores(&self, load: &LoadRecord, key: &Key, len: usize) -> Option<String>;
 
     /// Returns how long a row is kept that names no time itself; none for good.
     fn default_ttl(&self, load: &LoadRecord) -> Option<Duration>;
@@ -216,5 +220,9 @@ impl RowSource for Host {
 
     fn damaged(&self, what: &str) -> HostError {
         HostError::Never(format!("what is stored of the load cannot be read: {what}"))
+    }
+
+    async fn inflated(&self, load: &LoadRecord, part: u16, len: u64) -> Result<(), HostError> {
+        self.charge_inflated(load, part, len).await
     }
 }

@@ -1,63 +1,207 @@
-//! Rows of a load whose values are too long for a row: their bytes are stored as uploads, as the body of a put is, and the
-//! rows refer to them.
+//! Rows whose values are too long for a row: their bytes are stored first, as an upload, and the row refers to them.
 //!
-//! A load holds its rows whole, also in sorted runs, so nothing is uploaded long before its row is written. The upload of
-//! a row that is not applied, or that is written again by a later run, has no reference and is reclaimed by its shard.
+//! A shard that is to write such a row next is given a few chunks of its value instead, time after time, until all of
+//! them are stored; then it is given the row. So a quota that refuses some of the chunks is a wait of the run like any
+//! other. The run writes down how many chunks are stored, so no later one stores or pays them again, unless the
+//! shard has given the upload up meanwhile. The upload of a row that is never applied has no reference, and its shard
+//! reclaims it.
 
-use std::sync::Arc;
-use std::time::Duration;
+use bytes::Bytes;
+use umbo_api::batch::KeyFields;
+use umbo_loads::digest::{PartDigest, Sha256, hex};
+use umbo_loads::layout::StoredValue;
+use umbo_store::{Change, Condition, GIVES_WAY_EVERY, Mutation, UploadStep, give_way};
+use umbo_types::{LargeRef, ShardId, UploadId, Value, limits};
 
-use umbo_dispatcher::Dispatcher;
-use umbo_dispatcher::plane::{Identified, patient_write};
-use umbo_http::RequestError;
-use umbo_http::content_digest::ContentDigest;
-use umbo_store::{Change, Condition, Mutation, UploadStep};
-use umbo_types::{LargeRef, NamespaceId, UploadId, limits};
+use super::open_batches::{JudgedPiece, ShardPiece};
 
 /// Chunks that are written together: each write waits for the disk.
 const CHUNKS_TOGETHER: usize = 2;
-/// How long a write waits for quotas or for its shard before the rows are tried again: shorter than a shard keeps an idle
-/// upload.
-const PATIENCE: Duration = Duration::from_secs(20);
+/// How often the bytes of a value may be given up by their shard, each time two minutes after the last chunk, before the
+/// load fails: more often than a load is paused and resumed amid one value.
+const GIVEN_UP_MAX: u32 = 8;
 
-/// Puts references in the place of values that are too long for a row. The rows are in `dataset`, all in one
-/// shard. Returns how long the write of the rows is to wait for quotas or for the shard: if it was refused at once, the
-/// values would be stored, and charged, again.
-pub(super) async fn store_long_values(
-    dispatcher: &Arc<Dispatcher>,
-    payer: &Identified,
-    dataset: NamespaceId,
-    mutations: &mut [Mutation],
-) -> Result<Duration, RequestError> {
-    let mut patience = Duration::ZERO;
-    for Mutation { key, change, .. } in mutations {
-        let Change::Put { value, .. } = change else {
-            continue;
+/// What a shard is asked for next.
+#[derive(Debug)]
+pub(super) struct ShardRequest {
+    pub(super) rows: Vec<Mutation>,
+    /// The value whose chunks they are, and how many are stored afterwards; `None` for the rows themselves.
+    pub(super) chunks: Option<(Sha256, u32)>,
+}
+
+/// Digests of the long values that are being applied.
+#[derive(Debug, Default)]
+pub(super) struct LongValues(Vec<(ShardId, Bytes, Sha256)>);
+
+impl LongValues {
+    /// Returns the next request for these pieces. A shard that has just refused chunks gets one at a time.
+    pub(super) fn next_request(
+        &mut self,
+        shard: ShardId,
+        pieces: &[ShardPiece],
+        stored: &mut Vec<StoredValue>,
+        is_refused: bool,
+    ) -> Result<ShardRequest, String> {
+        let rows = || pieces.iter().flat_map(|piece| &piece.mutations);
+        let mut request = ShardRequest {
+            rows: Vec::with_capacity(rows().count()),
+            chunks: None,
         };
-        if !value.is_long() {
-            continue;
+        for row in rows() {
+            give_way(request.rows.len(), GIVES_WAY_EVERY);
+            let Some(value) = long_value(row) else {
+                request.rows.push(row.clone());
+                continue;
+            };
+            let digest = self.digest(shard, &value.bytes);
+            let kept = find_or_begin(stored, shard, value, &digest);
+            if kept.given_up >= GIVEN_UP_MAX {
+                let (partition, sort) = (row.key.partition.as_bytes(), row.key.sort.as_bytes());
+                let key = serde_json::to_string(&KeyFields::of(partition, sort));
+                return Err(format!(
+                    "row {} has a value of {} bytes, and its shard has given up the stored ones {GIVEN_UP_MAX} times, \
+                     as no more came for too long",
+                    key.unwrap_or_default(),
+                    value.bytes.len()
+                ));
+            }
+            let mut chunks = value.bytes.chunks(limits::LARGE_CHUNK_LEN);
+            let left = chunks.len().saturating_sub(kept.chunks as usize);
+            if left > 0 {
+                let together = left.min(if is_refused { 1 } else { CHUNKS_TOGETHER });
+                let end = kept.chunks + together as u32;
+                let next = (kept.chunks..end).zip(chunks.by_ref().skip(kept.chunks as usize));
+                let append = |(index, chunk)| Mutation {
+                    key: row.key.clone(),
+                    change: Change::Upload(UploadStep::Append {
+                        upload: upload_of(&kept),
+                        index,
+                        bytes: value.bytes.slice_ref(chunk),
+                    }),
+                    condition: Condition::Always,
+                };
+                return Ok(ShardRequest {
+                    rows: next.map(append).collect(),
+                    chunks: Some((digest, end)),
+                });
+            }
+            let large = LargeRef {
+                upload: upload_of(&kept),
+                len: value.bytes.len() as u64,
+                sha256: digest,
+            };
+            let mut row = row.clone();
+            if let Change::Put { value, .. } = &mut row.change {
+                *value = std::mem::take(value).of_large(&large);
+            }
+            request.rows.push(row);
         }
-        let upload = UploadId(fastrand::u128(..).to_be_bytes());
-        let chunks = (0..).zip(value.bytes.chunks(limits::LARGE_CHUNK_LEN));
-        let steps = chunks.map(|(index, chunk)| Mutation {
-            key: key.clone(),
-            change: Change::Upload(UploadStep::Append {
-                upload,
-                index,
-                bytes: value.bytes.slice_ref(chunk),
-            }),
-            condition: Condition::Always,
-        });
-        for steps in steps.collect::<Vec<_>>().chunks(CHUNKS_TOGETHER) {
-            patient_write(dispatcher, payer, dataset, steps, PATIENCE).await?;
-        }
-        let large = LargeRef {
-            upload,
-            len: value.bytes.len() as u64,
-            sha256: ContentDigest::of(&value.bytes).0,
-        };
-        *value = std::mem::take(value).of_large(&large);
-        patience = PATIENCE;
+        Ok(request)
     }
-    Ok(patience)
+
+    /// Records that chunks are stored.
+    pub(super) fn stored(
+        shard: ShardId,
+        (digest, chunks): (Sha256, u32),
+        stored: &mut [StoredValue],
+    ) {
+        if let Some(kept) = find(stored, shard, &digest) {
+            kept.chunks = chunks;
+        }
+    }
+
+    /// Begins a value again whose upload its shard has given up.
+    pub(super) fn given_up(shard: ShardId, digest: &Sha256, stored: &mut [StoredValue]) {
+        if let Some(kept) = find(stored, shard, digest) {
+            (kept.upload, kept.chunks) = (fastrand::u128(..), 0);
+            kept.given_up += 1;
+        }
+    }
+
+    /// Begins the values of rows again whose uploads their shard has given up, and forgets those of rows that are done.
+    pub(super) fn answered(
+        &mut self,
+        shard: ShardId,
+        gone: &[Bytes],
+        pieces: &[JudgedPiece],
+        stored: &mut Vec<StoredValue>,
+    ) {
+        let left = pieces.iter().flat_map(|piece| &piece.left);
+        let left: Vec<&Value> = left.filter_map(long_value).collect();
+        self.0.retain(|(of, bytes, digest)| {
+            let is_left = *of != shard || left.iter().any(|value| is_same(&value.bytes, bytes));
+            if !is_left {
+                let text = hex(digest);
+                stored.retain(|kept| kept.shard != shard.0 || kept.sha256 != text);
+            } else if gone.iter().any(|one| is_same(one, bytes)) {
+                Self::given_up(shard, digest, stored);
+            }
+            is_left
+        });
+    }
+
+    fn digest(&mut self, shard: ShardId, bytes: &Bytes) -> Sha256 {
+        let known = self.0.iter();
+        let mut known = known.filter(|(of, known, _)| *of == shard && is_same(known, bytes));
+        if let Some((_, _, digest)) = known.next() {
+            return *digest;
+        }
+        let mut digest = PartDigest::default();
+        digest.update(bytes);
+        let digest = digest.finish();
+        self.0.push((shard, bytes.clone(), digest));
+        digest
+    }
+}
+
+/// Returns whether these are the same bytes in memory.
+fn is_same(one: &Bytes, other: &Bytes) -> bool {
+    one.as_ptr() == other.as_ptr() && one.len() == other.len()
+}
+
+/// Returns the value of a row, if it is too long for a row.
+pub(super) fn long_value(row: &Mutation) -> Option<&Value> {
+    match &row.change {
+        Change::Put { value, .. } if value.is_long() => Some(value),
+        _ => None,
+    }
+}
+
+fn find<'a>(
+    stored: &'a mut [StoredValue],
+    shard: ShardId,
+    digest: &Sha256,
+) -> Option<&'a mut StoredValue> {
+    let text = hex(digest);
+    let mut kept = stored.iter_mut();
+    kept.find(|kept| kept.shard == shard.0 && kept.sha256 == text)
+}
+
+fn find_or_begin(
+    stored: &mut Vec<StoredValue>,
+    shard: ShardId,
+    value: &Value,
+    digest: &Sha256,
+) -> StoredValue {
+    if let Some(kept) = find(stored, shard, digest) {
+        return kept.clone();
+    }
+    let begun = StoredValue {
+        shard: shard.0,
+        sha256: hex(digest),
+        upload: fastrand::u128(..),
+        chunks: 0,
+        given_up: 0,
+    };
+    tracing::debug!(
+        shard = shard.0,
+        len = value.bytes.len(),
+        "a long value is stored"
+    );
+    stored.push(begun.clone());
+    begun
+}
+
+const fn upload_of(kept: &StoredValue) -> UploadId {
+    UploadId(kept.upload.to_be_bytes())
 }

@@ -46,7 +46,7 @@ pub(super) struct Divided {
 pub(super) struct RejectedRows {
     /// Rows whose keys an operator has blocked.
     pub(super) blocked: u64,
-    /// Rows that cannot be read.
+    /// Rows that cannot be read, or whose quotas are too low.
     pub(super) unreadable: u64,
     /// Rows of the report about them, up to a number.
     pub(super) rows: Vec<Mutation>,
@@ -90,6 +90,15 @@ impl JudgedPiece {
     pub(super) fn of(piece: &ShardPiece) -> Self {
         Self {
             batch: piece.batch,
+            ..Self::default()
+        }
+    }
+
+    /// Returns a piece of which all rows are left.
+    pub(super) fn left(piece: ShardPiece) -> Self {
+        Self {
+            batch: piece.batch,
+            left: piece.mutations,
             ..Self::default()
         }
     }

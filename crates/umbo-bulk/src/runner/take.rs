@@ -83,7 +83,16 @@ impl TakenRows {
             };
             if host.is_blocked(load, &key) {
                 rejected.blocked += 1;
-                rejected.keep(|| blocked(part, line, &key));
+                let reason = || "an operator has blocked the key".to_owned();
+                rejected.keep(|| refused(part, line, &key, reason()));
+                continue;
+            }
+            if let LoadChange::Put { value, .. } = &change
+                && value.is_long()
+                && let Some(reason) = host.never_stores(load, &key, value.bytes.len())
+            {
+                rejected.unreadable += 1;
+                rejected.keep(|| refused(part, line, &key, reason));
                 continue;
             }
             let change = match change {
@@ -171,13 +180,13 @@ impl RejectedRows {
     }
 }
 
-/// Returns the row of the report about a row whose key is blocked.
-fn blocked(part: u16, line: u64, key: &Key) -> Mutation {
+/// Returns the row of the report about a row that is refused by its key.
+fn refused(part: u16, line: u64, key: &Key, reason: String) -> Mutation {
     let fields = KeyFields::of(key.partition.as_bytes(), key.sort.as_bytes());
     reject_row(&RejectLine {
         part,
         line,
-        reason: "an operator has blocked the key".to_owned(),
+        reason,
         text: serde_json::to_string(&fields).ok(),
         b64: None,
     })

@@ -2,6 +2,7 @@
 
 mod fake_host;
 mod keys;
+mod long_values;
 
 use std::sync::atomic::Ordering;
 

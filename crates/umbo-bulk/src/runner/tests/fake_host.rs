@@ -52,6 +52,12 @@ pub(super) struct FakeHost {
     pub(super) is_ending: AtomicBool,
     /// Rows a second that its quota allows, where it has one, and until when they are used up.
     pub(super) quota: Mutex<Option<(u32, tokio::time::Instant)>>,
+    /// Chunks of long values that were stored, in that order.
+    pub(super) chunks: Mutex<Vec<u32>>,
+    /// Whether its shards give up the bytes of long values before they are whole.
+    pub(super) gives_up: AtomicBool,
+    /// The longest value that its quota lets be stored.
+    pub(super) longest_value: AtomicU64,
     /// Told when something has changed.
     pub(super) changed: tokio::sync::Notify,
     /// The keys of rows that were given to shards, in that order.
@@ -110,6 +116,9 @@ impl FakeHost {
             is_alone: AtomicBool::new(false),
             is_ending: AtomicBool::new(false),
             quota: Mutex::default(),
+            chunks: Mutex::default(),
+            gives_up: AtomicBool::new(false),
+            longest_value: AtomicU64::new(u64::MAX),
             changed: tokio::sync::Notify::new(),
             applied_keys: Mutex::default(),
         }
@@ -134,9 +143,14 @@ impl FakeHost {
         for _ in 0..BAD_LINES {
             text.extend_from_slice(b"{}\n");
         }
+        self.store_part(part, &text).await;
+    }
+
+    /// Stores the bytes of a part.
+    pub(super) async fn store_part(&self, part: u16, text: &[u8]) {
         let (upload, len) = (u64::from(part) + 1, text.len() as u64);
         let mut digest = PartDigest::default();
-        digest.update(&text);
+        digest.update(text);
         for (number, bytes) in text.chunks(40_000).enumerate() {
             let at = number as u64 * 40_000;
             let mut piece = json_row(
@@ -310,6 +324,14 @@ impl FakeHost {
     }
 }
 
+/// Returns which chunk of a value is stored by a mutation.
+fn chunk_of(mutation: &Mutation) -> Option<u32> {
+    match &mutation.change {
+        umbo_store::Change::Upload(umbo_store::UploadStep::Append { index, .. }) => Some(*index),
+        _ => None,
+    }
+}
+
 #[async_trait]
 impl LoadHost for FakeHost {
     fn lives_from(&self, _: ShardId) -> Timestamp {
@@ -412,7 +434,14 @@ impl LoadHost for FakeHost {
         };
         let (mut first, rest) = (mutations, taken);
         let rest = first.split_off(rest);
+        let chunks: Vec<_> = first.iter().filter_map(chunk_of).collect();
+        if self.gives_up.load(Ordering::SeqCst) && chunks.iter().any(|chunk| *chunk > 0) {
+            return Ok(first.iter().map(|_| Err(WriteError::UploadGone)).collect());
+        }
         answers.extend(self.commit(load.rows_id(ROWS), first, run).await);
+        if answers.iter().all(Result::is_ok) {
+            self.chunks.lock().unwrap().extend(chunks);
+        }
         // A commit that had no room for more.
         let refused = || StoreError::Io {
             shard,
@@ -460,6 +489,11 @@ impl LoadHost for FakeHost {
 
     fn is_blocked(&self, _: &LoadRecord, _: &Key) -> bool {
         false
+    }
+
+    fn never_stores(&self, _: &LoadRecord, _: &Key, len: usize) -> Option<String> {
+        let max = self.longest_value.load(Ordering::SeqCst);
+        (len as u64 > max).then(|| "the quota is too low".to_owned())
     }
 
     fn default_ttl(&self, _: &LoadRecord) -> Option<Duration> {
