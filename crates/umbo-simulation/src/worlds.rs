@@ -3,7 +3,7 @@
 use crate::simulation::{RunReport, run};
 
 /// The events of the loads world that must have occurred in a run of many seeds.
-const LOADS_MUST_MEET: [&str; 27] = [
+const LOADS_MUST_MEET: [&str; 33] = [
     "node paused",
     "power failure",
     "slow disk",
@@ -17,6 +17,10 @@ const LOADS_MUST_MEET: [&str; 27] = [
     "new folder",
     "upload left",
     "large value touched",
+    "large value in a load",
+    "large value continued by another run",
+    "large value of a load given up",
+    "upload-given-up",
     "clock jump",
     "key twice in a load",
     "full disk",
@@ -25,6 +29,8 @@ const LOADS_MUST_MEET: [&str; 27] = [
     "load live",
     "file imported",
     "load merged",
+    "load of a crowd live",
+    "load waits for its turn",
     "load aborted",
     "version activated",
     "rollback",

@@ -2,8 +2,8 @@
 //! nodes, a simulated network and engines on simulated disks.
 //!
 //! One client makes loads of a namespace, one after the other, and activates, rolls back, drops and aborts what they
-//! have built; a load may have rows with equal keys, of which the last counts. Another client puts large values and
-//! leaves before they are answered; others put, delete and read rows, each request by any dispatcher. Nodes, disks and
+//! have built; a load may have rows with equal keys, of which the last counts, and large values. Many small loads of other
+//! namespaces compete with them. Another client puts large values and leaves before they are answered; others put, delete and read rows, each request by any dispatcher. Nodes, disks and
 //! links fail as in the world of the hop; shards move to the other node, whose folder may be new; dispatchers are killed,
 //! half of them while they stop in order, and paused while they run a load; the clock of one process is wrong; backups
 //! are made, and restored into another number of shards. No acknowledged write may be lost, by an activation or a
@@ -13,6 +13,7 @@
 mod backups;
 mod client;
 mod clocks;
+mod crowd;
 mod datasets;
 mod dispatcher;
 mod large_rows;
@@ -61,10 +62,15 @@ pub async fn run(seed: u64) {
     let backing_up = tokio::task::spawn_local(backups::run(Rc::clone(&world), seed, backing_up));
     let killing = Chance::new(seed, "kills of dispatchers");
     let killing = tokio::task::spawn_local(dispatcher::kill_some(Rc::clone(&world), killing));
+    let crowding = Chance::new(seed, "crowd");
+    let crowding = tokio::task::spawn_local(crowd::run(Rc::clone(&world), crowding));
     nemesis.run().await;
     world.stores.is_over.set(true);
     note!("all faults are over");
-    join(vec![killing, jumping, uploading, backing_up, loading]).await;
+    join(vec![
+        killing, jumping, uploading, backing_up, loading, crowding,
+    ])
+    .await;
     world.is_over.set(true);
     join(clients).await;
     if !is_violated() {
@@ -138,6 +144,7 @@ async fn begin(seed: u64) -> (Rc<LoadsWorld>, Nemesis) {
         pauses: Pauses::new(Chance::new(seed, "pauses"), stores.plan.lasts),
         partitions: chance.between(1, 3),
         sorts: chance.between(1, 4),
+        large_per_mille: chance.weighted(&[(2, 0), (1, 300)]),
         think_micros: chance.weighted(&[(1, 40_000), (2, 150_000)]),
         is_over: Cell::new(false),
         stores,
@@ -146,6 +153,8 @@ async fn begin(seed: u64) -> (Rc<LoadsWorld>, Nemesis) {
     for number in 0..dispatchers {
         dispatcher::start_at_rest(&world, number).await;
     }
-    loader::create_namespace(&world).await;
+    for name in [world::NAME].iter().chain(&crowd::NAMES) {
+        loader::create_namespace(&world, name).await;
+    }
     (world, nemesis)
 }

@@ -152,6 +152,11 @@ impl<'txn> LargeWriter<'txn> {
                 bytes,
             } => {
                 let tables = self.tables()?;
+                if *index > 0 && umbo_types::buggify!("upload-given-up") {
+                    // As if no chunk had come for long.
+                    tables.give_up(*upload, now)?;
+                    return Ok(false);
+                }
                 let old = tables.record(*upload)?;
                 let known = old.map(|record| record.state);
                 let Some(state) = UploadState::append(known, *index, bytes.len()) else {

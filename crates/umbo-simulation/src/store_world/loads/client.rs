@@ -8,11 +8,14 @@ use serde_json::Value;
 
 use super::clocks::TTL;
 use super::datasets::{RowId, SeenValue};
-use super::large_rows::{is_large, long_bytes};
+use super::large_rows::{LOADED_PARTITION, LOADED_ROWS, is_large, long_bytes};
 use super::world::{LoadsWorld, NAME};
 use crate::chance::Chance;
 use crate::records_world::process::{Process, ProcessAnswer, Told};
 use crate::simulation::{elapsed, met, note, violated};
+
+/// Gets and removals that are of large rows of loads, in thousandths.
+const LARGE_PER_MILLE: u64 = 100;
 
 /// Runs until the world is over.
 pub(super) async fn run(world: Rc<LoadsWorld>, client: u64, mut chance: Chance) {
@@ -31,7 +34,11 @@ pub(super) async fn run(world: Rc<LoadsWorld>, client: u64, mut chance: Chance) 
         if is_quiet && chance.per_mille(950) {
             action = action.max(9);
         }
+        let large = (LOADED_PARTITION, row.1 % LOADED_ROWS);
+        let is_large = world.large_per_mille > 0 && chance.per_mille(LARGE_PER_MILLE);
         match action {
+            7 if is_large => write(&world, dispatcher, large, None).await,
+            9..13 if is_large => get(&world, dispatcher, large).await,
             0..6 => {
                 writes += 1;
                 let value = format!("w{client}-{writes}");

@@ -7,19 +7,20 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::datasets::{LATE_MAX, RowId};
+use super::large_rows::{LOADED_PARTITION, LOADED_ROWS, is_large, long_bytes};
 use super::paused_store::REPLACED;
-use super::world::{LoadsWorld, NAME};
+use super::world::LoadsWorld;
 use crate::chance::Chance;
 use crate::records_world::process::{ProcessAnswer, Told};
 use crate::simulation::{elapsed, is_violated, met, note, violated};
 
 /// Time after the last fault within which every step of a load succeeds: it includes all waits of a run that was
 /// refused again and again, and the lease of one that ended.
-const STEP_TIME_MAX: Duration = Duration::from_mins(2);
+pub(super) const STEP_TIME_MAX: Duration = Duration::from_mins(2);
 
-/// Creates the namespace while nothing fails.
-pub(super) async fn create_namespace(world: &LoadsWorld) {
-    let path = format!("/admin/v1/namespaces/{NAME}");
+/// Creates a namespace while nothing fails.
+pub(super) async fn create_namespace(world: &LoadsWorld, name: &str) {
+    let path = format!("/admin/v1/namespaces/{name}");
     for dispatcher in (0..world.dispatchers.len()).cycle().take(20) {
         let process = &world.dispatchers[dispatcher].process;
         let answer = process.ask("PUT", &path, &[], b"{}".to_vec()).await;
@@ -248,6 +249,11 @@ impl Loader {
                 }
             }
         }
+        for sort in 0..LOADED_ROWS {
+            if self.chance.per_mille(self.world.large_per_mille) {
+                rows.push(((LOADED_PARTITION, sort), format!("{name}-large-{sort}")));
+            }
+        }
         for number in 0..self.chance.weighted(&[(2, 0), (1, 1), (1, 4)]) {
             if !rows.is_empty() {
                 met("key twice in a load");
@@ -264,7 +270,13 @@ impl Loader {
     async fn upload(&mut self, id: &str, rows: &[(RowId, String)]) -> Option<usize> {
         let count = 1 + self.chance.below(3) as usize;
         let mut parts = vec![String::new(); count];
-        for (at, ((partition, sort), value)) in rows.iter().enumerate() {
+        for (at, (row, value)) in rows.iter().enumerate() {
+            let (partition, sort) = row;
+            let value = if is_large(*row) {
+                String::from_utf8(long_bytes(value)).expect("it was made of text")
+            } else {
+                value.clone()
+            };
             writeln!(
                 parts[at * count / rows.len()],
                 r#"{{"pk":"p{partition}","sk":"k{sort}","v":"{value}"}}"#

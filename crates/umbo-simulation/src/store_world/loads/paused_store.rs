@@ -4,6 +4,7 @@
 //! A pause begins with a write of a run of a load, and lasts so long that another dispatcher takes the load over. What
 //! was about to be sent is sent when it ends, which may be amid the run of that other dispatcher.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -12,9 +13,9 @@ use async_trait::async_trait;
 use memchr::memmem;
 use umbo_store::{
     CallContext, Change, DeleteRangeRequest, Deleted, Mutation, Page, RangeRequest, Store,
-    StoreError, WrappedStore, WriteError, WriteRequest, Written,
+    StoreError, UploadStep, WrappedStore, WriteError, WriteRequest, Written,
 };
-use umbo_types::{Key, NamespaceId, Row, ShardId};
+use umbo_types::{Key, NamespaceId, Row, ShardId, UploadId};
 
 use crate::chance::Chance;
 use crate::simulation::{elapsed, met, note};
@@ -49,6 +50,8 @@ pub(super) struct Pauses {
     /// After it none begins.
     until: Duration,
     paused: Arc<WatchedValue<Option<Pause>>>,
+    /// Uploads of loads, with the run that has begun each.
+    begun: Mutex<BTreeMap<UploadId, u32>>,
 }
 
 impl Pauses {
@@ -59,6 +62,7 @@ impl Pauses {
             left: AtomicU32::new(left),
             until,
             paused: Arc::default(),
+            begun: Mutex::default(),
         })
     }
 
@@ -75,6 +79,10 @@ impl Pauses {
             .await;
     }
 
+    fn begun(&self) -> MutexGuard<'_, BTreeMap<UploadId, u32>> {
+        self.begun.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn chance(&self) -> MutexGuard<'_, Chance> {
         self.chance.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -88,6 +96,9 @@ impl Pauses {
         let mut chance = self.chance();
         let is_replaced = |mutation: &Mutation| match &mutation.change {
             Change::Put { value, .. } => memmem::find(&value.bytes, REPLACED.as_bytes()).is_some(),
+            Change::Upload(UploadStep::Append { bytes, .. }) => {
+                memmem::find(bytes, REPLACED.as_bytes()).is_some()
+            }
             _ => false,
         };
         let (replaced, other) = PAUSED_PER_MILLE;
@@ -138,6 +149,26 @@ pub(super) struct PausedStore {
 }
 
 impl PausedStore {
+    /// Returns whether these are chunks of a large value of a load. Counts those that another run has begun to store.
+    fn chunk_of(&self, request: &WriteRequest) -> bool {
+        let Some(run) = request.run else {
+            return false;
+        };
+        let Some(Change::Upload(UploadStep::Append { upload, index, .. })) =
+            request.mutations.first().map(|one| &one.change)
+        else {
+            return false;
+        };
+        let mut begun = self.pauses.begun();
+        let first = *begun.entry(*upload).or_insert(run.number);
+        if *index == 0 {
+            met("large value in a load");
+        } else if first < run.number {
+            met("large value continued by another run");
+        }
+        true
+    }
+
     async fn goes_on(&self) {
         self.pauses.end_of(self.dispatcher).await;
     }
@@ -177,11 +208,19 @@ impl WrappedStore for PausedStore {
         request: WriteRequest,
     ) -> Vec<Result<Written, WriteError>> {
         let load = request.run.map(|run| run.load);
+        let chunk = self.chunk_of(&request);
         if let Some(load) = load {
             self.pauses.draw(self.dispatcher, load, &request);
         }
         self.goes_on().await;
         let written = self.inner.write(call, shard, request).await;
+        if chunk
+            && written
+                .iter()
+                .any(|one| matches!(one, Err(WriteError::UploadGone)))
+        {
+            met("large value of a load given up");
+        }
         if let Some(load) = load {
             self.pauses.meet(self.dispatcher, load).await;
         }

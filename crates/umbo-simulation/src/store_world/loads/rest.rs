@@ -6,6 +6,7 @@ use umbo_store::{ByKey as _, CallContext, RowRef, ScanRequest};
 use umbo_types::NamespaceId;
 
 use super::client;
+use super::large_rows::{LOADED_PARTITION, LOADED_ROWS};
 use super::uploads;
 use super::world::LoadsWorld;
 use crate::simulation::{is_violated, note, violated};
@@ -16,7 +17,7 @@ const HEALING: Duration = Duration::from_secs(40);
 /// Attempts to read something while nothing fails except at marked points.
 const ATTEMPTS_MAX: u32 = 20;
 /// Ids of namespaces, datasets, and contents and reports of loads in a run, and more.
-const IDS_MAX: u32 = 200;
+const IDS_MAX: u32 = 300;
 
 /// Checks that all dispatchers show the live version, and that nothing is left of the others.
 pub(super) async fn check(world: &LoadsWorld) {
@@ -31,6 +32,11 @@ pub(super) async fn check(world: &LoadsWorld) {
                     return violated("a range is refused although all faults are over");
                 }
             }
+        }
+    }
+    for sort in 0..LOADED_ROWS {
+        for dispatcher in 0..world.dispatchers.len() {
+            client::get(world, dispatcher, (LOADED_PARTITION, sort)).await;
         }
     }
     uploads::check(world).await;

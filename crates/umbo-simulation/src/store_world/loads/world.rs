@@ -31,6 +31,8 @@ pub(super) struct LoadsWorld {
     /// Partitions, and rows of each.
     pub(super) partitions: u64,
     pub(super) sorts: u64,
+    /// How many large rows a load has, in thousandths of all.
+    pub(super) large_per_mille: u64,
     /// Longest wait between two requests of a client, in microseconds.
     pub(super) think_micros: u64,
     pub(super) is_over: Cell<bool>,
