@@ -11,8 +11,8 @@ use umbo_http::RequestError;
 use umbo_store::{Page, RangeRequest, RowRef, SortRange};
 use umbo_types::{Key, NamespaceId, PartitionKey, Version, limits};
 
-use umbo_loads::layout;
 use umbo_loads::limits::SEGMENT_LEN;
+use umbo_loads::{LoadRecord, layout};
 
 /// Where rows of a load are read.
 #[async_trait]
@@ -25,6 +25,11 @@ pub(crate) trait RowSource: Sync {
 
     /// Makes the error of a row that is not what was written.
     fn damaged(&self, what: &str) -> Self::Error;
+
+    /// Charges a part of a load for having inflated to `len` bytes so far. Returns once it may go on.
+    async fn inflated(&self, _load: &LoadRecord, _part: u16, _len: u64) -> Result<(), Self::Error> {
+        Ok(())
+    }
 }
 
 #[async_trait]

@@ -221,6 +221,22 @@ pub async fn write_once(
     paid_write(dispatcher, payer.for_write(dispatcher), rows).await
 }
 
+/// Charges bytes that were read for a payer, unless its quotas are used up.
+pub fn charge_read(
+    dispatcher: &Arc<Dispatcher>,
+    payer: Identified,
+    bytes: u64,
+) -> Result<(), RequestError> {
+    let mut charge = Charge::new(dispatcher, payer);
+    charge.admit(CostHint::default())?;
+    charge.settle(&ActualUsage {
+        reads: 1,
+        read_bytes: bytes,
+        ..ActualUsage::default()
+    });
+    Ok(())
+}
+
 /// Returns which quota of a payer lets it write so many bytes to a shard only once in more than `time`, if one does.
 pub fn too_slow(
     dispatcher: &Arc<Dispatcher>,

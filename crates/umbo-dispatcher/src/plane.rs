@@ -26,7 +26,9 @@ use crate::dispatcher::Dispatcher;
 use crate::operation::body::RequestBody;
 pub use crate::own_rows::OwnRows;
 use crate::own_rows::WorkTally;
-pub use crate::paid_write::{PaidRows, PaidWrite, patient_write, too_slow, wait_of, write_once};
+pub use crate::paid_write::{
+    PaidRows, PaidWrite, charge_read, patient_write, too_slow, wait_of, write_once,
+};
 pub use crate::phase::identify::{Identified, RequiredGrant};
 pub use crate::phase::read_through::check_blocked;
 use crate::reply::{refuse, respond};

@@ -99,6 +99,9 @@ pub struct RunRecord {
     /// that is being applied.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub runs: Vec<SortedRun>,
+    /// Bytes that parts have inflated to and that are charged, of parts that are not checked.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub inflated: BTreeMap<u16, u64>,
     /// Long values whose bytes are stored, or some of them, and whose rows are not.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub values: Vec<StoredValue>,

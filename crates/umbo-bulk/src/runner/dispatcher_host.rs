@@ -8,7 +8,7 @@ use umbo_control::events::Origin;
 use umbo_control::{ControlError, NamespaceEntry};
 use umbo_dispatcher::Dispatcher;
 use umbo_dispatcher::plane::{
-    Identified, OwnRows, PaidRows, check_blocked, too_slow, wait_of, write_once,
+    Identified, OwnRows, PaidRows, charge_read, check_blocked, too_slow, wait_of, write_once,
 };
 use umbo_http::{RequestError, problem};
 use umbo_loads::{LoadRecord, LoadStep};
@@ -224,6 +224,11 @@ impl LoadHost for RunnerHost {
         };
         let page = self.rows.scan(shard, &request).await;
         page.map_err(|error| host_error(&error))
+    }
+
+    async fn charge_inflated(&self, load: &LoadRecord, bytes: u64) -> Result<(), HostError> {
+        let charged = charge_read(&self.dispatcher, self.payer(load)?, bytes);
+        charged.map_err(|error| host_error(&error))
     }
 
     fn live_dataset(&self, load: &LoadRecord) -> Result<NamespaceId, HostError> {

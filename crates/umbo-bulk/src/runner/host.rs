@@ -1,11 +1,13 @@
 //! What loads need of the dispatcher that they run in.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::{AddAssign, Deref};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
+use tokio::time::sleep;
 use umbo_store::{LoadRun, Mutation, Page, RangeRequest, ScanPage, WriteError, Written};
 use umbo_types::{Key, NamespaceId, PartitionKey, ShardId, Timestamp};
 
@@ -13,6 +15,9 @@ use super::places::RunPlaces;
 use crate::host_error::HostError;
 use crate::stored_rows::RowSource;
 use umbo_loads::{LoadRecord, LoadStep};
+
+/// Shortest and longest wait before inflated bytes are charged again.
+const INFLATE_WAIT: (Duration, Duration) = (Duration::from_millis(10), Duration::from_secs(1));
 
 /// The answers to a write, in the order of its mutations.
 pub(crate) type WriteAnswers = Vec<Result<Written, WriteError>>;
@@ -90,6 +95,10 @@ pub(crate) trait LoadHost: fmt::Debug + Send + Sync {
         after: Option<&Key>,
     ) -> Result<ScanPage, HostError>;
 
+    /// Charges who has created a load for bytes that a part of it has inflated to, as for bytes that are read. Refused for
+    /// now while a quota is used up.
+    async fn charge_inflated(&self, load: &LoadRecord, bytes: u64) -> Result<(), HostError>;
+
     /// Returns the live dataset of a load's namespace.
     fn live_dataset(&self, load: &LoadRecord) -> Result<NamespaceId, HostError>;
 
@@ -123,6 +132,35 @@ pub(crate) struct Host {
     pub(crate) places: Arc<RunPlaces>,
     /// The run whose number all writes carry.
     run: Option<LoadRun>,
+    /// What it has charged of the parts that it reads.
+    pub(crate) inflated: Arc<InflatedParts>,
+}
+
+/// The bytes that parts have inflated to and that are charged. So a part that is read again costs nothing.
+#[derive(Debug, Default)]
+pub(crate) struct InflatedParts(Mutex<(u32, BTreeMap<u16, u64>)>);
+
+impl InflatedParts {
+    /// Forgets the parts before a number, which are read again for nothing. Returns the others.
+    pub(crate) fn from(&self, number: u32) -> BTreeMap<u16, u64> {
+        let mut parts = self.parts();
+        parts.0 = number;
+        parts.1.retain(|part, _| u32::from(*part) >= number);
+        parts.1.clone()
+    }
+
+    /// Returns how many bytes of a part are charged.
+    fn charged(&self, part: u16) -> u64 {
+        let parts = self.parts();
+        if u32::from(part) < parts.0 {
+            return u64::MAX;
+        }
+        parts.1.get(&part).copied().unwrap_or(0)
+    }
+
+    fn parts(&self) -> MutexGuard<'_, (u32, BTreeMap<u16, u64>)> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 impl Host {
@@ -132,16 +170,50 @@ impl Host {
             dispatcher,
             places: Arc::default(),
             run: None,
+            inflated: Arc::default(),
         }
     }
 
-    /// Returns the dispatcher as one run of a load uses it: all that the run writes carries its number.
-    pub(crate) fn of_run(&self, run: LoadRun) -> Self {
+    /// Returns the dispatcher as one run of a load uses it: all that the run writes carries its number. `inflated` is
+    /// charged.
+    pub(crate) fn of_run(&self, run: LoadRun, inflated: BTreeMap<u16, u64>) -> Self {
         Self {
             dispatcher: Arc::clone(&self.dispatcher),
             places: Arc::clone(&self.places),
             run: Some(run),
+            inflated: Arc::new(InflatedParts(Mutex::new((0, inflated)))),
         }
+    }
+
+    /// Charges a part for having inflated to `len` bytes so far. Waits while a quota is used up; the run may give its place
+    /// back meanwhile.
+    pub(crate) async fn charge_inflated(
+        &self,
+        load: &LoadRecord,
+        part: u16,
+        len: u64,
+    ) -> Result<(), HostError> {
+        let more = len.saturating_sub(self.inflated.charged(part));
+        if more == 0 {
+            return Ok(());
+        }
+        let report = load.report_id();
+        let mut has_waited = false;
+        while let Err(refused) = self.dispatcher.charge_inflated(load, more).await {
+            let HostError::Wait { after, reason } = refused else {
+                return Err(refused);
+            };
+            has_waited = true;
+            self.dispatcher.waits_for(report, Some(reason));
+            self.places.set_waits_of(report, true);
+            sleep(after.clamp(INFLATE_WAIT.0, INFLATE_WAIT.1)).await;
+        }
+        if has_waited {
+            self.dispatcher.waits_for(report, None);
+            self.places.set_waits_of(report, false);
+        }
+        self.inflated.parts().1.insert(part, len);
+        Ok(())
     }
 
     /// Writes rows of a load's own, as [`LoadHost::write`].

@@ -72,10 +72,13 @@ impl Journal {
         // It grows with every write, also of versions that know no numbers of runs. Five a second use up 27 years.
         let number = u32::try_from(run.beat + 1).unwrap_or(u32::MAX);
         let mut journal = Self {
-            host: host.of_run(LoadRun {
-                load: load.content_id(),
-                number,
-            }),
+            host: host.of_run(
+                LoadRun {
+                    load: load.content_id(),
+                    number,
+                },
+                run.inflated.clone(),
+            ),
             report,
             begun_at: run.place(),
             written_at: run.place(),
@@ -110,6 +113,7 @@ impl Journal {
     /// Writes the row.
     pub(crate) async fn write(&mut self) -> Result<(), Stop> {
         self.run.beat += 1;
+        self.run.inflated = self.host.inflated.from(self.run.checked);
         let place = self.run.place();
         if self.run.waits.is_some() || place != self.begun_at {
             self.gets_on();

@@ -5,6 +5,8 @@
 use std::io::{self, Read, Seek, SeekFrom};
 
 use bytes::Bytes;
+use umbo_rows::source::decoded;
+use umbo_rows::{Coding, RowFormat, RowReader, RowsError};
 
 /// Gives the bytes of a part from an offset on, at least one; none where there will be no more.
 pub(crate) type BytesAt = Box<dyn FnMut(u64) -> Option<Bytes> + Send>;
@@ -45,6 +47,51 @@ impl Read for PartBytes {
         buffer[..len].copy_from_slice(&self.held.split_to(len));
         self.position += len as u64;
         Ok(len)
+    }
+}
+
+/// Inflated bytes that are charged together: some milliseconds of work.
+const INFLATED_TOGETHER: u64 = 1 << 20;
+
+/// The bytes that a compressed part inflates to. They are told as they come: a part without a row may have a thousand times
+/// the bytes that were sent.
+struct InflatedBytes {
+    bytes: Box<dyn Read + Send>,
+    tell: Box<dyn FnMut(u64) -> Option<()> + Send>,
+    len: u64,
+    told: u64,
+}
+
+/// Opens the rows of a part. `tell` is called with the number of bytes that it has inflated to so far, and says whether the
+/// reading goes on.
+pub(crate) fn open_rows(
+    format: &RowFormat,
+    coding: Coding,
+    bytes: PartBytes,
+    tell: Box<dyn FnMut(u64) -> Option<()> + Send>,
+) -> Result<RowReader, RowsError> {
+    if coding == Coding::Identity || matches!(format, RowFormat::Parquet(_)) {
+        return RowReader::open(format, coding, Box::new(bytes));
+    }
+    let inflated = InflatedBytes {
+        bytes: decoded(coding, bytes)?,
+        tell,
+        len: 0,
+        told: 0,
+    };
+    RowReader::decoded(format, Box::new(inflated))
+}
+
+impl Read for InflatedBytes {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let read = self.bytes.read(buffer)?;
+        self.len += read as u64;
+        let untold = self.len - self.told;
+        if untold >= INFLATED_TOGETHER || read == 0 && untold > 0 {
+            (self.tell)(self.len).ok_or(io::ErrorKind::BrokenPipe)?;
+            self.told = self.len;
+        }
+        Ok(read)
     }
 }
 

@@ -26,6 +26,8 @@ pub(crate) struct RunPlaces {
 #[derive(Debug)]
 struct RunPlace {
     namespace: NamespaceId,
+    /// The report of the load.
+    report: NamespaceId,
     payer: String,
     waits: bool,
     /// Id of the load that gets the place next. `None` unless the run was asked for it.
@@ -51,6 +53,7 @@ impl RunPlaces {
     pub(crate) fn take(self: &Arc<Self>, id: &str, load: &LoadRecord) -> HeldPlace {
         let place = RunPlace {
             namespace: load.namespace_id(),
+            report: load.report_id(),
             payer: load.created_by.clone(),
             waits: false,
             given_to: None,
@@ -113,6 +116,15 @@ impl RunPlaces {
     /// Records whether the run of a load waits.
     pub(crate) fn set_waits(&self, id: &str, waits: bool) {
         if let Some(place) = self.runs().get_mut(id) {
+            place.waits = waits;
+        }
+    }
+
+    /// Records whether the run of the load waits whose report is in a namespace.
+    pub(crate) fn set_waits_of(&self, report: NamespaceId, waits: bool) {
+        let mut runs = self.runs();
+        let place = runs.values_mut().find(|place| place.report == report);
+        if let Some(place) = place {
             place.waits = waits;
         }
     }

@@ -13,13 +13,10 @@ use tokio::sync::mpsc::error::TryRecvError;
 use tokio::sync::mpsc::{self, Receiver, Sender};
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
-use umbo_rows::{
-    Coding, Columns, FormatError, LoadChange, LoadRow, ReadRow, RowFormat, RowReader, RowsError,
-};
+use umbo_rows::{Coding, Columns, FormatError, LoadChange, LoadRow, ReadRow, RowFormat, RowsError};
 use umbo_store::{GIVES_WAY_EVERY, give_way};
-use umbo_types::NamespaceId;
 
-use super::part_bytes::PartBytes;
+use super::part_bytes::{PartBytes, open_rows};
 use crate::host_error::HostError;
 use crate::limits::{BATCH_BYTES_MAX, BATCH_ROWS_MAX, BEAT};
 use crate::stored_rows::{RowSource, read_piece};
@@ -77,7 +74,8 @@ impl PartRows {
         let format = format_of(load, &part.content_type, &part.coding);
         let (format, coding) = format.map_err(|error| of_part(number, &error))?;
         let bytes = StoredBytes {
-            content: load.content_id(),
+            load: load.clone(),
+            number,
             upload: part.upload,
             len: part.len,
             sha256: part.sha256.clone(),
@@ -138,6 +136,8 @@ fn of_part(number: u16, error: &dyn std::fmt::Display) -> HostError {
 enum Said {
     /// The thread needs bytes from an offset on, and waits for them. They do not come where the reading is given up.
     Needs(u64, oneshot::Sender<Bytes>),
+    /// The part has inflated to so many bytes. The thread waits until they are charged.
+    Inflated(u64, oneshot::Sender<()>),
     /// The thread has read rows.
     Rows(NumberedRows),
     /// The thread has ended: there are no more rows, or they cannot be read.
@@ -147,7 +147,8 @@ enum Said {
 /// The bytes of a part, and what they are to be.
 #[derive(Debug)]
 struct StoredBytes {
-    content: NamespaceId,
+    load: LoadRecord,
+    number: u16,
     upload: u64,
     len: u64,
     /// SHA-256 of those that were sent, in hexadecimal.
@@ -163,7 +164,7 @@ impl StoredBytes {
         source: &impl RowSource<Error = HostError>,
         at: u64,
     ) -> Result<Bytes, HostError> {
-        let piece = read_piece(source, self.content, self.upload, at).await?;
+        let piece = read_piece(source, self.load.content_id(), self.upload, at).await?;
         let missing = || HostError::Never(format!("bytes are missing, from {at} on"));
         let mut piece = piece.ok_or_else(missing)?;
         piece.truncate(usize::try_from(self.len - at).unwrap_or(usize::MAX));
@@ -230,12 +231,15 @@ async fn feed(
                 };
                 end = at + piece.len() as u64;
                 drop(answer.send(piece.clone()));
-                // The thread works meanwhile. A piece takes a tenth of a millisecond.
                 digest.add(at, &piece);
                 if is_next && end < bytes.len {
                     // An error is met again, and told, where the bytes are needed.
                     ahead = bytes.read(&source, end).await.ok();
                 }
+            }
+            Said::Inflated(len, answer) => {
+                source.inflated(&bytes.load, bytes.number, len).await?;
+                answer.send(()).unwrap_or_default();
             }
             // Where the rows are not wanted any more, this task is ended.
             Said::Rows(batch) => drop(queue.send(Ok(Some(batch))).await),
@@ -278,8 +282,14 @@ fn read(format: &RowFormat, coding: Coding, len: u64, to: &Sender<Said>) -> Resu
         asked.blocking_send(Said::Needs(at, answer)).ok()?;
         bytes.blocking_recv().ok()
     };
+    let told = to.clone();
+    let tell = move |len| {
+        let (answer, charged) = oneshot::channel();
+        told.blocking_send(Said::Inflated(len, answer)).ok()?;
+        charged.blocking_recv().ok()
+    };
     let bytes = PartBytes::new(len, Box::new(ask));
-    let mut rows = RowReader::open(format, coding, Box::new(bytes))?;
+    let mut rows = open_rows(format, coding, bytes, Box::new(tell))?;
     let (mut batch, mut bytes) = (NumberedRows::new(), 0);
     while let Some(row) = rows.next() {
         give_way(batch.len(), GIVES_WAY_EVERY);
@@ -301,12 +311,12 @@ fn read(format: &RowFormat, coding: Coding, len: u64, to: &Sender<Said>) -> Resu
 }
 
 /// Returns the bytes of keys and value.
-pub(crate) fn len_of(row: &LoadRow) -> usize {
-    let keys = row.key.partition.as_bytes().len() + row.key.sort.as_bytes().len();
-    keys + match &row.change {
+fn len_of(row: &LoadRow) -> usize {
+    let value_len = match &row.change {
         LoadChange::Put { value, .. } => value.bytes.len(),
         LoadChange::Delete => 0,
-    }
+    };
+    row.key.partition.as_bytes().len() + row.key.sort.as_bytes().len() + value_len
 }
 
 #[cfg(test)]
@@ -365,7 +375,8 @@ mod tests {
 
     fn no_bytes() -> StoredBytes {
         StoredBytes {
-            content: CONTENT,
+            load: load(),
+            number: 7,
             upload: UPLOAD,
             len: 0,
             sha256: String::new(),

@@ -1,6 +1,7 @@
 //! Runs that end at any call of their dispatcher, before it or after it has had its effect, and those that continue.
 
 mod fake_host;
+mod inflated;
 mod keys;
 mod long_values;
 

@@ -52,6 +52,8 @@ pub(super) struct FakeHost {
     pub(super) is_ending: AtomicBool,
     /// Rows a second that its quota allows, where it has one, and until when they are used up.
     pub(super) quota: Mutex<Option<(u32, tokio::time::Instant)>>,
+    /// Bytes of parts that were charged because the parts have inflated to them.
+    pub(super) inflated: AtomicU64,
     /// Chunks of long values that were stored, in that order.
     pub(super) chunks: Mutex<Vec<u32>>,
     /// Whether its shards give up the bytes of long values before they are whole.
@@ -116,6 +118,7 @@ impl FakeHost {
             is_alone: AtomicBool::new(false),
             is_ending: AtomicBool::new(false),
             quota: Mutex::default(),
+            inflated: AtomicU64::new(0),
             chunks: Mutex::default(),
             gives_up: AtomicBool::new(false),
             longest_value: AtomicU64::new(u64::MAX),
@@ -143,11 +146,11 @@ impl FakeHost {
         for _ in 0..BAD_LINES {
             text.extend_from_slice(b"{}\n");
         }
-        self.store_part(part, &text).await;
+        self.store_part(part, &text, "").await;
     }
 
-    /// Stores the bytes of a part.
-    pub(super) async fn store_part(&self, part: u16, text: &[u8]) {
+    /// Stores the bytes of a part, in a coding.
+    pub(super) async fn store_part(&self, part: u16, text: &[u8], coding: &str) {
         let (upload, len) = (u64::from(part) + 1, text.len() as u64);
         let mut digest = PartDigest::default();
         digest.update(text);
@@ -168,7 +171,7 @@ impl FakeHost {
             len,
             sha256: hex(&digest.finish()),
             content_type: "application/x-ndjson".to_owned(),
-            coding: String::new(),
+            coding: coding.to_owned(),
         };
         let key = layout::part_key(layout::PARTS, part);
         let row = json_row(key, &record, Condition::Always);
@@ -481,6 +484,12 @@ impl LoadHost for FakeHost {
             .scan(&CallContext::internal(), shard, &request)
             .await;
         Ok(page.unwrap())
+    }
+
+    async fn charge_inflated(&self, _: &LoadRecord, bytes: u64) -> Result<(), HostError> {
+        self.charge(1)?;
+        self.inflated.fetch_add(bytes, Ordering::SeqCst);
+        Ok(())
     }
 
     fn live_dataset(&self, _: &LoadRecord) -> Result<NamespaceId, HostError> {

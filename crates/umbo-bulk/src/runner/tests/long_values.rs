@@ -13,7 +13,7 @@ async fn with_long_value(mode: LoadMode, max_reject_ratio: f64) -> Arc<FakeHost>
     let host = FakeHost::uploading(NONE, mode, max_reject_ratio, in_order);
     let value = "x".repeat(CHUNKS as usize * LARGE_CHUNK_LEN - 5);
     let text = format!("{{\"pk\":\"p1\",\"v\":\"{value}\"}}\n{{\"pk\":\"p2\",\"v\":\"y\"}}\n");
-    host.store_part(0, text.as_bytes()).await;
+    host.store_part(0, text.as_bytes(), "").await;
     let sealed = LoadStep::Seal(1);
     let now = host.lives_from(umbo_types::ShardId(0));
     host.load.lock().unwrap().step(&sealed, now).unwrap();
