@@ -14,6 +14,8 @@ use crate::whole_number;
 pub const PART_LEN_MAX: u64 = 256 << 20;
 /// Highest number of a part; the lowest is 0.
 pub const PART_NUMBER_MAX: u16 = 9_999;
+/// Rejected rows of a load that are kept, and most of them on a page.
+pub const REJECTS_LISTED_MAX: u64 = 1_000;
 /// Header field with the number of bytes of a part that the server has kept.
 pub const UPLOAD_OFFSET: &str = "upload-offset";
 /// Header field that says whether a part is whole: `?1` or `?0`.

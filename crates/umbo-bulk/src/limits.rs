@@ -29,7 +29,7 @@ pub const SORTED_RUN_LEN: usize = if cfg!(test) { 64 << 10 } else { 24 << 20 };
 /// Sorted runs that are merged at a time, 3 GiB: of each a piece or two is held, 64 MiB together.
 pub const SORTED_RUNS_MAX: usize = if cfg!(test) { 2 } else { 128 };
 /// Rejects that are kept of a load; further ones are counted.
-pub const REJECTS_MAX: u64 = 1_000;
+pub const REJECTS_MAX: u64 = umbo_api::loads::REJECTS_LISTED_MAX;
 /// Bytes of a rejected row that are kept.
 pub const EXCERPT_LEN_MAX: usize = 4 << 10;
 /// Longest line: that of a batch request in which it is the only row.

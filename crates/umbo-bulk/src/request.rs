@@ -36,7 +36,7 @@ use self::identified::{GIVEN_PARTS, LoadRequest};
 use crate::limits::LOAD_BODY_LEN_MAX;
 use crate::stored_rows::read_json_rows;
 use crate::waits::LoadWaits;
-use crate::wire::{BulkRoute, LoadAnswer, LoadAsk, answer};
+use crate::wire::{BulkRoute, LoadAnswer, LoadAsk, answer, rejects_after};
 
 /// Most parts of a load.
 const PARTS_MAX: u32 = umbo_api::loads::PART_NUMBER_MAX as u32 + 1;
@@ -98,10 +98,13 @@ impl LoadRequest<'_> {
                 let load = self.find(&id).await?;
                 self.described(&id, &load).await
             }
-            LoadAsk::Rejects { id } => {
+            LoadAsk::Rejects { id, after, limit } => {
                 let load = self.find(&id).await?;
                 let rows = self.plane.own_rows();
-                Ok(LoadAnswer::Rejects(report::rejects(&rows, &load).await?))
+                let (lines, last) = report::rejects(&rows, &load, after, limit).await?;
+                let name = &self.plane.namespace().info.name;
+                let next = last.map(|last| rejects_after(name, &id, last, limit));
+                Ok(LoadAnswer::Rejects { lines, next })
             }
             LoadAsk::Seal { id } => self.seal(&id, body).await,
             LoadAsk::Pause { id } => self.step(&id, &LoadStep::Pause, false).await,

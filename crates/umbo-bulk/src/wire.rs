@@ -10,7 +10,7 @@ use umbo_http::{RequestError, decode};
 use umbo_types::{Namespace, Operation, Permission};
 
 pub(crate) use self::answer::LoadAnswer;
-pub(crate) use self::loads::{LoadAsk, Piece, UploadAsk};
+pub(crate) use self::loads::{LoadAsk, Piece, UploadAsk, rejects_after};
 pub(crate) use self::versions::VersionAsk;
 
 /// A recognised route of the plane, borrowed from the path.

@@ -91,18 +91,36 @@ impl PartOffset {
     }
 }
 
-/// The rejects of a load, as they come.
+/// The rejects of a load, as they come, page after page.
 #[derive(Debug)]
 pub struct Rejects {
     client: Client,
     response: Response,
+    /// Path and query of the next page.
+    next: Option<String>,
 }
 
 impl Rejects {
     /// Returns the next bytes of the lines, none at their end.
     pub async fn next(&mut self) -> Result<Option<Bytes>, Error> {
-        self.client.chunk(&mut self.response).await
+        loop {
+            let chunk = self.client.chunk(&mut self.response).await?;
+            if chunk.is_some() {
+                return Ok(chunk);
+            }
+            let Some(next) = self.next.take() else {
+                return Ok(None);
+            };
+            *self = self.client.rejects_at(next).await?;
+        }
     }
+}
+
+/// Reads where the next page is.
+fn next_page(headers: &HeaderMap) -> Option<String> {
+    let link = text_header(headers, "link")?;
+    let (next, _) = link.strip_prefix('<')?.split_once(">; rel=\"next\"")?;
+    Some(next.to_owned())
 }
 
 impl Client {
@@ -234,9 +252,16 @@ impl Client {
     /// Returns the rows of a load that were rejected: lines of `RejectLine`.
     pub async fn load_rejects(&self, namespace: &str, id: &str) -> Result<Rejects, Error> {
         let target = target(namespace, &format!("{}/rejects", load_path(id)));
+        self.rejects_at(target).await
+    }
+
+    async fn rejects_at(&self, target: String) -> Result<Rejects, Error> {
         let response = self.send(&RepeatableRequest::read(target)).await?;
-        let client = self.clone();
-        Ok(Rejects { client, response })
+        Ok(Rejects {
+            client: self.clone(),
+            next: next_page(response.headers()),
+            response,
+        })
     }
 
     async fn change_load(

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::stored_rows::{all_rows, kept_len, read_json, read_json_rows};
+use crate::stored_rows::{kept_len, read_json, read_json_rows};
 use bytes::{Bytes, BytesMut};
 use umbo_api::loads::{LoadInfo, LoadState, PartInfo};
 use umbo_http::RequestError;
@@ -164,22 +164,33 @@ fn applied(run: &RunRecord, number: u16, rows: u64) -> Option<u64> {
     }
 }
 
-/// Returns the rejected rows of a load that were kept, a line each.
-pub(super) async fn rejects(rows: &OwnRows, load: &LoadRecord) -> Result<Bytes, RequestError> {
+/// Returns a page of the rejected rows of a load that were kept, a line each: at most `limit` of them, after part and line
+/// of another one, and at most one chunk. Returns part and line of the last one too, if others follow.
+pub(super) async fn rejects(
+    rows: &OwnRows,
+    load: &LoadRecord,
+    after: Option<(u16, u64)>,
+    limit: u32,
+) -> Result<(Bytes, Option<(u16, u64)>), RequestError> {
+    let range = after.map_or_else(SortRange::default, |(part, line)| {
+        let last = layout::reject_key(part, line);
+        SortRange::default().beyond(last.sort.as_bytes(), false)
+    });
     let request = RangeRequest {
         namespace: load.report_id(),
         partition: layout::report_partition(REJECTS),
-        range: SortRange::default(),
+        range,
         reverse: false,
-        rows_max: limits::CHUNK_ROWS_MAX,
+        rows_max: limit.min(limits::CHUNK_ROWS_MAX),
         bytes_max: limits::CHUNK_BYTES_MAX,
         keys_only: false,
     };
+    let page = rows.range(&request).await?;
     let mut lines = BytesMut::new();
-    all_rows(rows, request, |row| {
+    for row in page.rows.iter() {
         lines.extend_from_slice(row.value);
         lines.extend_from_slice(b"\n");
-    })
-    .await?;
-    Ok(lines.freeze())
+    }
+    let last = page.resume_after.as_deref().and_then(layout::reject_of);
+    Ok((lines.freeze(), last))
 }

@@ -1,7 +1,7 @@
 //! Answers to requests about loads.
 
 use bytes::Bytes;
-use http::header::LOCATION;
+use http::header::{LINK, LOCATION};
 use http::{HeaderName, HeaderValue, Response, StatusCode};
 use umbo_api::loads::{LoadInfo, LoadList, PartInfo, UPLOAD_COMPLETE, UPLOAD_OFFSET};
 use umbo_api::versions::{VersionChange, VersionList};
@@ -33,8 +33,13 @@ pub(crate) enum LoadAnswer {
         /// Whether it is whole.
         is_complete: bool,
     },
-    /// Rejected rows, a line each.
-    Rejects(Bytes),
+    /// A page of rejected rows.
+    Rejects {
+        /// A line for each.
+        lines: Bytes,
+        /// Path and query of the next page. `None` for the last one.
+        next: Option<String>,
+    },
     /// The versions of a namespace.
     Versions(VersionList),
     /// What was changed of them.
@@ -78,7 +83,14 @@ impl From<LoadAnswer> for PlaneAnswer {
                 headers.insert(HeaderName::from_static(UPLOAD_COMPLETE), complete);
                 empty
             }
-            LoadAnswer::Rejects(lines) => Self::lines(lines),
+            LoadAnswer::Rejects { lines, next } => {
+                let mut page = Self::lines(lines);
+                let link = next.map(|next| format!("<{next}>; rel=\"next\""));
+                if let Some(Ok(link)) = link.map(HeaderValue::try_from) {
+                    page.headers.insert(LINK, link);
+                }
+                page
+            }
         }
     }
 }

@@ -6,7 +6,9 @@
 
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Uri};
-use umbo_api::loads::{CONTENT_DIGEST, PART_NUMBER_MAX, UPLOAD_COMPLETE, UPLOAD_OFFSET};
+use umbo_api::loads::{
+    CONTENT_DIGEST, PART_NUMBER_MAX, REJECTS_LISTED_MAX, UPLOAD_COMPLETE, UPLOAD_OFFSET,
+};
 use umbo_control::ControlError;
 use umbo_loads::LoadError;
 use umbo_loads::digest::{Sha256, content_digest};
@@ -14,6 +16,7 @@ use umbo_types::Operation;
 
 use super::versions::VersionAsk;
 use umbo_http::RequestError;
+use umbo_http::cursor::CursorError;
 use umbo_http::query::Query;
 
 /// Media type of a PATCH that says nothing of what it is a part of.
@@ -31,10 +34,14 @@ pub(crate) enum LoadAsk {
         /// The load.
         id: String,
     },
-    /// Lists the rejected rows of a load.
+    /// Lists the rejected rows of a load, page by page.
     Rejects {
         /// The load.
         id: String,
+        /// Part and line of the last row of the page before; `None` for the first page.
+        after: Option<(u16, u64)>,
+        /// Most rows of the page.
+        limit: u32,
     },
     /// Ends the upload of parts.
     Seal {
@@ -152,10 +159,10 @@ pub(crate) fn decode(
     uri: &Uri,
     headers: &HeaderMap,
 ) -> Result<LoadAsk, RequestError> {
-    let known = if rest.ends_with("/abort") {
-        "dry_run"
-    } else {
-        ""
+    let known = match rest.rsplit_once('/') {
+        Some((_, "abort")) => "dry_run",
+        Some((_, "rejects")) => "limit, cursor",
+        _ => "",
     };
     let query = Query::read(uri.query(), known)?;
     if rest.is_empty() {
@@ -168,7 +175,13 @@ pub(crate) fn decode(
     let id = id.to_owned();
     Ok(match (resource, number) {
         ("", _) => LoadAsk::Describe { id },
-        ("rejects", _) => LoadAsk::Rejects { id },
+        ("rejects", _) => LoadAsk::Rejects {
+            id,
+            after: query.text("cursor").map(after).transpose()?,
+            limit: query
+                .number("limit", 1..=REJECTS_LISTED_MAX, "a number from 1 to 1000")?
+                .unwrap_or(REJECTS_LISTED_MAX) as u32,
+        },
         ("seal", _) => LoadAsk::Seal { id },
         ("pause", _) => LoadAsk::Pause { id },
         ("resume", _) => LoadAsk::Resume { id },
@@ -193,6 +206,24 @@ pub(crate) fn decode(
         }
         _ => return Err(RequestError::RouteNotFound),
     })
+}
+
+/// Reads the cursor of a page of rejects.
+fn after(cursor: &[u8]) -> Result<(u16, u64), RequestError> {
+    let text = std::str::from_utf8(cursor).ok();
+    let row = text.and_then(|text| text.split_once('-'));
+    let row = row.and_then(|(part, line)| Some((part.parse().ok()?, line.parse().ok()?)));
+    row.ok_or(RequestError::BadCursor(CursorError::Forged))
+}
+
+/// Returns where the page of rejects is that follows this row.
+pub(crate) fn rejects_after(
+    namespace: &str,
+    id: &str,
+    (part, line): (u16, u64),
+    limit: u32,
+) -> String {
+    format!("/v1/ns/{namespace}/loads/{id}/rejects?cursor={part}-{line}&limit={limit}")
 }
 
 fn upload(
@@ -300,6 +331,26 @@ mod tests {
             (Some(""), None),
         ] {
             assert_eq!(methods(rest), allowed, "{rest:?}");
+        }
+    }
+
+    #[test]
+    fn a_page_of_rejects_names_the_next_one() {
+        let asked = |query: &str| decoded(&Method::GET, &format!("i-1/rejects{query}"), &[]);
+        let page = |after, limit| {
+            let id = "i-1".to_owned();
+            LoadAsk::Rejects { id, after, limit }
+        };
+        assert_eq!(asked("").unwrap(), page(None, 1_000));
+        let next = rejects_after("a", "i-1", (3, 70_000), 5);
+        let (_, query) = next.split_at(next.find('?').unwrap());
+        assert_eq!(asked(query).unwrap(), page(Some((3, 70_000)), 5));
+        for bad in ["?limit=0", "?limit=1001", "?limit=x", "?other=1"] {
+            assert!(asked(bad).is_err(), "{bad}");
+        }
+        for bad in ["?cursor=x", "?cursor=1", "?cursor=70000-1", "?cursor="] {
+            let code = asked(bad).unwrap_err().code();
+            assert_eq!(code.as_str(), "invalid-cursor", "{bad}");
         }
     }
 

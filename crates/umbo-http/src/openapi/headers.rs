@@ -28,6 +28,10 @@ const ALL: &[(&str, &str)] = &[
     ),
     ("ETag", "Version, in quotes."),
     ("Link", "What describes the server (RFC 8631)."),
+    (
+        "Link",
+        "Where the next page is, if others follow: <PATH>; rel=\"next\".",
+    ),
     ("Location", "Where what was created is."),
     (
         "RateLimit",

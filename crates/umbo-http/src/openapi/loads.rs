@@ -2,7 +2,7 @@
 
 use serde_json::json;
 use umbo_api::ErrorCode;
-use umbo_api::loads::PART_NUMBER_MAX;
+use umbo_api::loads::{PART_NUMBER_MAX, REJECTS_LISTED_MAX};
 
 use super::admin::GET;
 use super::data::{ANY, BODY, QUOTA, STORE, WRITE};
@@ -44,6 +44,23 @@ const PART_CODING: Parameter = Parameter {
     place: In::Header,
     schema: || json!({"type": "string", "enum": ["gzip", "zstd", "identity"]}),
     about: "How the part is compressed. It is stored as it is sent.",
+};
+
+const REJECTS_LIMIT: Parameter = Parameter {
+    name: "limit",
+    place: In::Query,
+    schema: || {
+        json!({
+            "type": "integer", "minimum": 1, "maximum": REJECTS_LISTED_MAX, "default": REJECTS_LISTED_MAX
+        })
+    },
+    about: "Most rows of this page.",
+};
+const REJECTS_CURSOR: Parameter = Parameter {
+    name: "cursor",
+    place: In::Query,
+    schema: || json!({"type": "string", "pattern": "^[0-9]{1,5}-[0-9]{1,20}$"}),
+    about: "Part and line of the last row of the page before.",
 };
 
 const FOUND: &[ErrorCode] = &[ErrorCode::LoadNotFound];
@@ -128,10 +145,11 @@ pub(super) const OPERATIONS: &[ApiOperation] = &[
         path: "/v1/ns/{ns}/loads/{load}/rejects",
         id: "listRejects",
         summary: "List rejected rows",
-        about: "The first 1,000 rows that cannot be read, by part and line, with the reason and their bytes.",
-        parameters: &[&NS, &LOAD],
-        answers: &[(200, "The rows.", Content::Lines(&["RejectLine"]), &[])],
-        errors: &[ANY, STORE, FOUND],
+        about: "The first 1,000 rows that cannot be read, by part and line, with the reason and their bytes. A page has \
+                256 KiB of them at most.",
+        parameters: &[&NS, &LOAD, &REJECTS_LIMIT, &REJECTS_CURSOR],
+        answers: &[(200, "The rows.", Content::Lines(&["RejectLine"]), &["Link"])],
+        errors: &[ANY, STORE, FOUND, &[ErrorCode::InvalidCursor]],
         ..GET
     },
     ApiOperation {

@@ -103,12 +103,17 @@ async fn a_load_is_created_with_a_key_and_every_request_is_repeated() {
 }
 
 #[tokio::test]
-async fn rejects_come_as_they_are() {
-    let (client, _) = serve([ok("{\"part\":0}\n{\"part\":1}\n")]).await;
+async fn rejects_come_as_they_are_page_after_page() {
+    let next = "/v1/ns/n/loads/7f/rejects?cursor=0-9&limit=1000";
+    let link = format!("<{next}>; rel=\"next\"");
+    let first = with(200, &[("link", link.as_str())], "{\"part\":0}\n");
+    let (client, script) = serve([first, ok("{\"part\":1}\n")]).await;
     let mut rejects = client.load_rejects("n", "7f").await.unwrap();
     let mut all = Vec::new();
     while let Some(bytes) = rejects.next().await.unwrap() {
         all.extend_from_slice(&bytes);
     }
     assert_eq!(all, b"{\"part\":0}\n{\"part\":1}\n");
+    let first = "GET /v1/ns/n/loads/7f/rejects".to_owned();
+    assert_eq!(lines(&script), [first, format!("GET {next}")]);
 }
