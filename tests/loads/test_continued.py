@@ -241,3 +241,26 @@ def test_loads_that_wait_keep_no_other_load_out(new_server):
     for load in waiting[:-1]:
         load.post("abort")
     assert waiting[-1].wait_for("live")["rows_applied"] == 20_000
+
+
+def test_of_many_requests_that_send_the_same_bytes_at_once_the_newest_makes_the_part_whole(new_server):
+    server = new_server().start()
+    ns = server.namespace("demo")
+    rows = dataset(3)
+    body = lines(rows)
+    load = Load.create(ns.client, "demo")
+    answers = []
+
+    def send(client):
+        answers.append(load.through(client).patch(0, body, 0, complete=True).status)
+
+    threads = [threading.Thread(target=send, args=(server.client(),)) for _ in range(20)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert 204 in answers and set(answers) <= {204, 409}, answers
+    assert load.offset(0) == (len(body), True)
+    load.seal(1)
+    load.wait_for("live")
+    assert rows_of(ns) == expected(rows)

@@ -17,6 +17,8 @@ pub(crate) struct Continuations(Mutex<HashMap<Part, Arc<PartTurn>>>);
 
 #[derive(Debug, Default)]
 struct PartTurn {
+    /// Bytes of the part before those that the request sends.
+    offset: u64,
     /// Told when a newer request continues the part.
     overtaken: Notify,
     /// Locked until the request has ended.
@@ -36,8 +38,11 @@ pub(super) struct PartContinuation<'a> {
 
 impl Continuations {
     /// Waits until the request before has ended, which is told to.
-    pub(super) async fn begin(&self, part: Part) -> PartContinuation<'_> {
-        let turn = Arc::new(PartTurn::default());
+    pub(super) async fn begin(&self, part: Part, offset: u64) -> PartContinuation<'_> {
+        let turn = Arc::new(PartTurn {
+            offset,
+            ..PartTurn::default()
+        });
         let locked = Arc::clone(&turn.ended).try_lock_owned().ok();
         let before = self.turns().insert(part, Arc::clone(&turn));
         let mut own = PartContinuation {
@@ -64,6 +69,13 @@ impl PartContinuation<'_> {
     /// Waits until a newer request continues the part.
     pub(super) async fn overtaken(&self) {
         self.turn.overtaken.notified().await;
+    }
+
+    /// Returns whether the newest request sends the same bytes again: then it is not to find those of this one.
+    pub(super) fn is_sent_again(&self) -> bool {
+        let turns = self.all.turns();
+        let newest = turns.get(&self.part);
+        newest.is_some_and(|newest| newest.offset == self.turn.offset)
     }
 }
 
@@ -96,24 +108,33 @@ mod tests {
     async fn a_newer_request_ends_the_one_before_it() {
         let all = Continuations::default();
         let soon = Duration::from_secs(1);
-        let first = all.begin(PART).await;
+        let first = all.begin(PART, 7).await;
         assert!(
             timeout(soon, first.overtaken()).await.is_err(),
             "it is alone"
         );
-        drop(timeout(soon, all.begin((NamespaceId(1), 1))).await.unwrap());
-        let mut second = Box::pin(all.begin(PART));
+        drop(
+            timeout(soon, all.begin((NamespaceId(1), 1), 7))
+                .await
+                .unwrap(),
+        );
+        let mut second = Box::pin(all.begin(PART, 7));
         assert!(
             timeout(soon, &mut second).await.is_err(),
             "the first goes on"
         );
         timeout(soon, first.overtaken()).await.unwrap();
         drop(second);
-        let mut third = Box::pin(all.begin(PART));
+        let mut third = Box::pin(all.begin(PART, 7));
         assert!(
             timeout(soon, &mut third).await.is_err(),
             "the first goes on"
         );
+        assert!(first.is_sent_again());
+        let mut fourth = Box::pin(all.begin(PART, 8));
+        assert!(timeout(soon, &mut fourth).await.is_err());
+        assert!(!first.is_sent_again(), "it goes on elsewhere");
+        drop(fourth);
         drop(first);
         drop(timeout(soon, third).await.unwrap());
         assert!(all.turns().is_empty());

@@ -157,7 +157,10 @@ where
     B::Error: std::fmt::Display,
 {
     let (number, content) = (ask.number, load.content_id());
-    let turn = request.continuations.begin((content, number)).await;
+    let turn = request
+        .continuations
+        .begin((content, number), piece.offset)
+        .await;
     let key = layout::part_key(UPLOADS, number);
     let begun = read_json::<_, UploadRecord>(rows, load.report_id(), &key).await?;
     let upload = match begun {
@@ -175,7 +178,11 @@ where
     let place = (upload.upload, piece.offset);
     let stored = store_body(request, load, place, body, turn.overtaken()).await?;
     if stored.is_overtaken {
-        let kept = stored.end;
+        let mut kept = stored.end;
+        if turn.is_sent_again() {
+            erase(rows, content, upload.upload, piece.offset, kept).await?;
+            kept = piece.offset;
+        }
         return refused(LoadError::Offset { number, kept });
     }
     if let Some(error) = differs(ask, &stored.digest) {
