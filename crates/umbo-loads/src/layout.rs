@@ -104,7 +104,7 @@ pub struct RunRecord {
     pub inflated: BTreeMap<u16, u64>,
     /// Long values whose bytes are stored, or some of them, and whose rows are not.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub values: Vec<StoredValue>,
+    pub values: Vec<ValueUpload>,
     /// The key of the last row that came in order: the next rows do too unless they are before it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last: Option<KeyFields>,
@@ -157,7 +157,7 @@ pub struct SortedRun {
 
 /// The bytes of a long value that are stored before its row.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct StoredValue {
+pub struct ValueUpload {
     /// The shard that has them.
     pub shard: u16,
     /// SHA-256 of the whole value, in hexadecimal.

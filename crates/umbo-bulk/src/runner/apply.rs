@@ -25,7 +25,7 @@ use crate::host_error::HostError;
 use crate::limits::{BEAT, REJECTS_MAX};
 use umbo_loads::LoadRecord;
 use umbo_loads::digest::Sha256;
-use umbo_loads::layout::{PartProgress, RunRecord, StoredValue};
+use umbo_loads::layout::{PartProgress, RunRecord, ValueUpload};
 
 /// How often progress is written while rows are applied: each time is a commit. Often, as what is applied of the parts
 /// and runs is removed then, and its room is that of the next rows.
@@ -253,7 +253,7 @@ fn judge_chunks(
     shard: ShardId,
     chunks: (Sha256, u32),
     answers: Result<WriteAnswers, HostError>,
-    values: &mut [StoredValue],
+    values: &mut [ValueUpload],
 ) -> (bool, Option<HostError>) {
     let refused = answers.map(|answers| answers.into_iter().find_map(Result::err));
     let refusal = match refused {

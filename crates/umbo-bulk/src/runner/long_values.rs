@@ -9,7 +9,7 @@
 use bytes::Bytes;
 use umbo_api::batch::KeyFields;
 use umbo_loads::digest::{PartDigest, Sha256, hex};
-use umbo_loads::layout::StoredValue;
+use umbo_loads::layout::ValueUpload;
 use umbo_store::{Change, Condition, GIVES_WAY_EVERY, Mutation, UploadStep, give_way};
 use umbo_types::{LargeRef, ShardId, UploadId, Value, limits};
 
@@ -39,7 +39,7 @@ impl LongValues {
         &mut self,
         shard: ShardId,
         pieces: &[ShardPiece],
-        stored: &mut Vec<StoredValue>,
+        stored: &mut Vec<ValueUpload>,
         is_refused: bool,
     ) -> Result<ShardRequest, String> {
         let rows = || pieces.iter().flat_map(|piece| &piece.mutations);
@@ -103,7 +103,7 @@ impl LongValues {
     pub(super) fn stored(
         shard: ShardId,
         (digest, chunks): (Sha256, u32),
-        stored: &mut [StoredValue],
+        stored: &mut [ValueUpload],
     ) {
         if let Some(kept) = find(stored, shard, &digest) {
             kept.chunks = chunks;
@@ -111,7 +111,7 @@ impl LongValues {
     }
 
     /// Begins a value again whose upload its shard has given up.
-    pub(super) fn given_up(shard: ShardId, digest: &Sha256, stored: &mut [StoredValue]) {
+    pub(super) fn given_up(shard: ShardId, digest: &Sha256, stored: &mut [ValueUpload]) {
         if let Some(kept) = find(stored, shard, digest) {
             (kept.upload, kept.chunks) = (fastrand::u128(..), 0);
             kept.given_up += 1;
@@ -124,7 +124,7 @@ impl LongValues {
         shard: ShardId,
         gone: &[Bytes],
         pieces: &[JudgedPiece],
-        stored: &mut Vec<StoredValue>,
+        stored: &mut Vec<ValueUpload>,
     ) {
         let left = pieces.iter().flat_map(|piece| &piece.left);
         let left: Vec<&Value> = left.filter_map(long_value).collect();
@@ -168,25 +168,25 @@ pub(super) fn long_value(row: &Mutation) -> Option<&Value> {
 }
 
 fn find<'a>(
-    stored: &'a mut [StoredValue],
+    stored: &'a mut [ValueUpload],
     shard: ShardId,
     digest: &Sha256,
-) -> Option<&'a mut StoredValue> {
+) -> Option<&'a mut ValueUpload> {
     let text = hex(digest);
     let mut kept = stored.iter_mut();
     kept.find(|kept| kept.shard == shard.0 && kept.sha256 == text)
 }
 
 fn find_or_begin(
-    stored: &mut Vec<StoredValue>,
+    stored: &mut Vec<ValueUpload>,
     shard: ShardId,
     value: &Value,
     digest: &Sha256,
-) -> StoredValue {
+) -> ValueUpload {
     if let Some(kept) = find(stored, shard, digest) {
         return kept.clone();
     }
-    let begun = StoredValue {
+    let begun = ValueUpload {
         shard: shard.0,
         sha256: hex(digest),
         upload: fastrand::u128(..),
@@ -202,6 +202,6 @@ fn find_or_begin(
     begun
 }
 
-const fn upload_of(kept: &StoredValue) -> UploadId {
+const fn upload_of(kept: &ValueUpload) -> UploadId {
     UploadId(kept.upload.to_be_bytes())
 }

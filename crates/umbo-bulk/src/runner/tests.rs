@@ -4,6 +4,7 @@ mod fake_host;
 mod inflated;
 mod keys;
 mod long_values;
+mod reports;
 
 use std::sync::atomic::Ordering;
 

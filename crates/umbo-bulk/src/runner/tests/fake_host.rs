@@ -9,8 +9,8 @@ use tokio::sync::watch;
 use umbo_api::loads::{LoadMode, LoadSpec};
 use umbo_store::{
     Atomicity, ByKey as _, CallContext, Condition, Durability, LoadRun, ManualClock, MemoryStore,
-    Mutation, Outcome, Page, RangeRequest, ScanPage, ScanRequest, SortRange, Store, StoreError,
-    WriteError, WriteRequest,
+    Mutation, Outcome, Page, RangeRequest, ScanPage, ScanRequest, Store, StoreError, WriteError,
+    WriteRequest,
 };
 use umbo_types::{Clock, Key, NamespaceId, PartitionKey, ShardId, Timestamp, Version, limits};
 
@@ -18,9 +18,8 @@ use super::super::*;
 use super::keys::*;
 use crate::runner::host::{RowCounts, WriteAnswers};
 use crate::runner::journal::json_row;
-use crate::stored_rows::{all_rows, whole};
 use umbo_loads::digest::{PartDigest, hex};
-use umbo_loads::layout::{PartProgress, PartRecord};
+use umbo_loads::layout::PartRecord;
 
 pub(super) const ID: &str = "load";
 pub(super) const ROWS: NamespaceId = NamespaceId(3);
@@ -280,25 +279,6 @@ impl FakeHost {
             }
         }
         rows
-    }
-
-    /// Returns what is reported of a part.
-    pub(super) async fn progress(self: &Arc<Self>, part: u16) -> PartProgress {
-        let host: Arc<dyn LoadHost> = Arc::<Self>::clone(self);
-        let key = layout::part_key(layout::PROGRESS, part);
-        let found = read_json(&Host::new(host), REPORT, &key).await;
-        found.unwrap().unwrap().0
-    }
-
-    /// Returns how many rejects are reported.
-    pub(super) async fn rejects(self: &Arc<Self>) -> u64 {
-        let host: Arc<dyn LoadHost> = Arc::<Self>::clone(self);
-        let partition = layout::report_partition(layout::REJECTS);
-        let mut rejects = 0;
-        let request = whole(REPORT, partition, SortRange::default());
-        let listed = all_rows(&Host::new(host), request, |_| rejects += 1).await;
-        listed.unwrap();
-        rejects
     }
 
     /// Holds that no bytes of parts and of sorted runs are left.

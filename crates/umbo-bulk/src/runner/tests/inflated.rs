@@ -52,8 +52,9 @@ async fn a_run_waits_for_the_quota_amid_a_part_and_the_next_one_pays_only_what_i
     let host = with_bomb(LoadMode::Replace).await;
     *host.quota.lock().unwrap() = Some((1, tokio::time::Instant::now()));
     let running = Arc::clone(&host);
-    let running = tokio::spawn(async move { running.run(i64::MAX, 1).await });
-    sleep(Duration::from_millis(3_500)).await;
+    let mut running = tokio::spawn(async move { running.run(i64::MAX, 1).await });
+    let waits = timeout(Duration::from_millis(3_500), &mut running).await;
+    assert!(waits.is_err(), "the quota is used up");
     let before = host.inflated.load(Ordering::SeqCst);
     assert!((1..8 << 20).contains(&before), "{before}");
     host.is_ending.store(true, Ordering::SeqCst);

@@ -55,12 +55,15 @@ async fn a_long_value_is_stored_once_however_often_its_run_waits() {
 async fn begin(host: &Arc<FakeHost>) -> (usize, tokio::task::JoinHandle<()>) {
     set_quota(host, Duration::ZERO);
     let running = Arc::clone(host);
-    let running = tokio::spawn(async move { running.run(i64::MAX, 1).await });
+    let mut running = tokio::spawn(async move { running.run(i64::MAX, 1).await });
     while host.chunks.lock().unwrap().len() < 4 {
-        sleep(Duration::from_millis(100)).await;
+        assert!(
+            timeout(BEAT / 10, &mut running).await.is_err(),
+            "it goes on"
+        );
     }
     set_quota(host, Duration::from_hours(24));
-    sleep(BEAT * 2).await;
+    assert!(timeout(BEAT * 2, &mut running).await.is_err(), "it waits");
     (host.chunks.lock().unwrap().len(), running)
 }
 

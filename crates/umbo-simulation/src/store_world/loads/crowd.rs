@@ -41,7 +41,11 @@ pub(super) async fn run(world: Rc<LoadsWorld>, mut chance: Chance) {
                 tokio::task::spawn_local(one.run())
             })
             .collect();
-        super::join(loads).await;
+        for load in loads {
+            if let Err(error) = load.await {
+                violated(&format!("a client of the crowd panicked: {error}"));
+            }
+        }
     }
 }
 
