@@ -1,12 +1,9 @@
 """Backups of servers that serve, put back into other folders with other numbers of shards."""
 
 import hashlib
-import http.client
 import json
 import os
 import shutil
-import subprocess
-import sys
 import threading
 
 import pytest
@@ -14,7 +11,7 @@ import pytest
 from bulk import run, start
 from bulk_loads import Load, activate, build, lines, versions
 from harness import memory_folder, wait_until
-from tier import free_port
+from objects import served_objects
 
 LARGE = b"0123456789abcdef" * (3 << 16)
 SHARDS = "7"
@@ -265,34 +262,13 @@ def test_a_folder_that_is_used_is_not_restored_into(new_server, place):
 
 @pytest.fixture
 def object_store():
-    """An object store on loopback with a bucket; returns the variables by which it is reached."""
-    port = free_port()
-    arguments = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
-    process = subprocess.Popen(arguments, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-
-    def has_bucket():
-        assert process.poll() is None, "the object store ended"
-        connection = http.client.HTTPConnection("127.0.0.1", port)
-        try:
-            connection.request("PUT", "/bucket")
-            return connection.getresponse().status == 200
-        except OSError:
-            return False
-        finally:
-            connection.close()
-
-    try:
-        wait_until(has_bucket, "the object store serves")
-        keys = {"AWS_ACCESS_KEY_ID": "key", "AWS_SECRET_ACCESS_KEY": "secret", "AWS_REGION": "us-east-1"}
-        yield keys | {"AWS_ENDPOINT": f"http://127.0.0.1:{port}", "AWS_ALLOW_HTTP": "true"}
-    finally:
-        process.kill()
-        process.wait()
+    with served_objects() as store:
+        yield store
 
 
 @pytest.mark.embedded("a backup goes to the same places wherever the shards are")
 def test_a_backup_goes_to_an_object_store_and_comes_back(new_server, place, object_store, monkeypatch):
-    for name, value in object_store.items():
+    for name, value in object_store.variables.items():
         monkeypatch.setitem(os.environ, name, value)
     server = new_server().start()
     ns, _ = everything(server)

@@ -13,6 +13,7 @@ pub(crate) mod fleet;
 pub(crate) mod hot;
 pub(crate) mod kv;
 pub(crate) mod load;
+mod location;
 pub(crate) mod man;
 pub(crate) mod ns;
 pub(crate) mod quota;

@@ -1,7 +1,6 @@
 //! `umbo backup`: reads the state of all shards of a server that serves, with Umbo's own records, into a folder or an
 //! object store; `umbo backup verify` reads a backup and says which of its files are damaged.
 
-pub(super) mod location;
 pub(super) mod manifest;
 
 use std::time::{Duration, Instant};
@@ -18,10 +17,10 @@ use umbo_control::restored_records;
 use umbo_store_redb::BackupCheck;
 use umbo_types::Clock as _;
 
-use self::location::Location;
 use self::manifest::{BackupFile, Manifest, ShardFiles};
 use crate::cli_error::CliError;
 use crate::command::kv::patience::{Patience, is_temporary};
+use crate::command::location::Location;
 use crate::connection::{ConnectionArgs, block_on};
 use crate::output::{self, listing::Listing};
 use crate::server::SystemClock;

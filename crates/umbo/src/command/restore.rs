@@ -11,8 +11,8 @@ use umbo_store::{RecordsCopy, RecordsKeeper as _, RecordsRevision, Store};
 use umbo_store_redb::{ClusterMember, Config, RedbStore, Restore, RestoreError};
 use umbo_types::{Clock, NamespaceId};
 
-use super::backup::location::Location;
 use super::backup::manifest::Manifest;
+use super::location::Location;
 use crate::cli_error::CliError;
 use crate::connection::block_on;
 use crate::map_file;

@@ -4,8 +4,8 @@ use bytes::Bytes;
 use ring::digest::{SHA256, digest};
 use serde::{Deserialize, Serialize};
 
-use super::location::Location;
 use crate::cli_error::CliError;
+use crate::command::location::Location;
 
 /// Name of the manifest.
 pub(super) const NAME: &str = "manifest.json";

@@ -28,6 +28,7 @@ use super::file_name::check_new;
 use super::format::FileFormat;
 use super::patience::{Patience, is_temporary};
 use crate::cli_error::CliError;
+use crate::command::location::is_object;
 use crate::connection::ConnectionArgs;
 use crate::output::{self, Format, counted};
 use crate::signals::Interrupts;
@@ -44,7 +45,8 @@ are in pk64, sk64 and v64. Large values are written as others, if their line has
 any bytes, and more of text. A row with a longer one is named on stderr, and the command fails once all others are
 written. What is refused or fails is read
 again from its cursor, as long as anything is read. After an interruption, FILE.part holds the rows so far and
-FILE.progress records how far it got; --resume continues there.
+FILE.progress records how far it got; --resume continues there. An object appears once it is complete: an export to
+one begins anew. It is reached with the credentials of the environment, as by 'umbo backup', and has at most 312 GiB.
 With -o json or -o ndjson the summary is a JSON object, on stdout, or on stderr if the rows are on
 stdout.";
 
@@ -55,7 +57,7 @@ pub(super) struct Arguments {
     /// Namespace
     #[arg(value_parser = namespace)]
     ns: Namespace,
-    /// File to write; stdout where not given
+    /// File to write, or address of an object (s3://, gs://, az://, file://); stdout where not given
     #[arg(short, long, value_name = "FILE")]
     file: Option<PathBuf>,
     /// Replace the file if it exists
@@ -147,6 +149,15 @@ impl Arguments {
         let Some(file) = &self.file else {
             return Ok(anew());
         };
+        if is_object(file) {
+            if self.resume {
+                return Err(CliError::Usage(
+                    "an export to an object begins anew; leave out --resume".to_owned(),
+                ));
+            }
+            check_new(file, self.overwrite)?;
+            return Ok(anew());
+        }
         let before = ExportProgress::load(file)?;
         if self.resume {
             let resumed = before.ok_or_else(|| nothing_to_resume(file))?;
@@ -200,7 +211,7 @@ impl Arguments {
     fn say_how_to_go_on(&self, progress: &ExportProgress) {
         let rows = counted(progress.rows, "row");
         match &self.file {
-            Some(_) if progress.rows == 0 || !progress.is_resumable() => {}
+            Some(file) if progress.rows == 0 || !progress.is_resumable() || is_object(file) => {}
             Some(file) => {
                 let (ns, file) = (&self.ns, file.display());
                 output::note(&format!(

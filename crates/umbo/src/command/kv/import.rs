@@ -60,6 +60,9 @@ the first row on that is not in the order of the keys, once they are sorted. The
 meanwhile. After Ctrl-C, a crash or a lost server, run the same
 command again, and what the server lacks is sent; FILE.load records which load it is.
 
+An object is reached with the credentials of the environment, as by 'umbo backup'. FILE.load and FILE.failed.ndjson
+are in the working folder then, as s3-bucket-rows.ndjson.load. A load goes on while the object has the same ETag.
+
 Under a quota rows are written at the rate that the server allows. When rows are rejected or shed, the import
 waits as long as the server asks; when the server restarts, until it is back. It gives up only after nothing at all
 was taken for --patience. Lines that fail go to FILE.failed.ndjson, one JSON object each: the reason, and the line
@@ -72,7 +75,7 @@ pub(super) struct Arguments {
     /// Namespace
     #[arg(value_parser = namespace)]
     ns: Namespace,
-    /// File to read; - for stdin
+    /// File to read, or address of an object (s3://, gs://, az://, file://); - for stdin
     file: PathBuf,
     /// Take an export without its end line, as a part of it
     #[arg(long)]
@@ -136,9 +139,9 @@ impl Arguments {
         if self.is_stdin() || self.rate.is_some() || self.durability.is_some() {
             return Ok(false);
         }
-        let metadata = std::fs::metadata(&self.file);
-        let metadata = metadata.map_err(|error| read_failure(&self.file, error))?;
-        Ok(metadata.is_file() && metadata.len() > LANE_FILE_LEN_MAX)
+        let size = source::size(&self.file);
+        let size = size.map_err(|error| read_failure(&self.file, error))?;
+        Ok(size.is_some_and(|size| size > LANE_FILE_LEN_MAX))
     }
 
     async fn run_lane(

@@ -14,6 +14,7 @@ use umbo_api::loads::LoadSpec;
 use crate::cli_error::CliError;
 use crate::command::kv::file_name::{read_failure, with_suffix};
 use crate::command::kv::format::FileFormat;
+use crate::command::location::{ObjectReader, is_object};
 
 /// What is pushed: the same in each run that goes on with a load.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -48,12 +49,25 @@ pub(in crate::command) struct PushedFile {
     pub(in crate::command) bytes: u64,
     /// When it was changed last, in milliseconds since the Unix epoch.
     modified_ms: u64,
+    /// Tag of an object.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    etag: Option<String>,
 }
 
 impl PushedFile {
-    /// Looks at a file.
+    /// Looks at a file or object.
     pub(in crate::command) fn of(path: &Path, format: FileFormat) -> Result<Self, CliError> {
         let failed = |error| read_failure(path, error);
+        if is_object(path) {
+            let meta = ObjectReader::open(path).map_err(failed)?.meta;
+            return Ok(Self {
+                path: path.to_owned(),
+                format,
+                bytes: meta.size,
+                modified_ms: u64::try_from(meta.last_modified.timestamp_millis()).unwrap_or(0),
+                etag: meta.e_tag,
+            });
+        }
         let metadata = std::fs::metadata(path).map_err(failed)?;
         if !metadata.is_file() {
             return Err(CliError::Usage(format!(
@@ -69,6 +83,7 @@ impl PushedFile {
             format,
             bytes: metadata.len(),
             modified_ms: u64::try_from(modified_ms).unwrap_or(u64::MAX),
+            etag: None,
         })
     }
 }

@@ -14,13 +14,16 @@ use super::job::LoadJob;
 use super::progress::{Pushed, PushedFile};
 use super::{report, watch};
 use crate::cli_error::CliError;
+use crate::command::kv::file_name::read_failure;
 use crate::command::kv::format::FormatOptions;
 use crate::command::kv::namespace;
+use crate::command::location::{files_in, is_object};
 use crate::connection::ConnectionArgs;
 use crate::output::{self, Format};
 
 const HELP: &str = "\
-Files are NDJSON, CSV or Parquet, plain, gzip or zstd; several files are one load. NDJSON and CSV are cut into
+Files are NDJSON, CSV or Parquet, plain, gzip or zstd; several files are one load. They may be objects, as
+'s3://bucket/rows.ndjson', and those of a folder, as 's3://bucket/rows/' ('umbo kv import --help'). NDJSON and CSV are cut into
 parts between rows, and compressed on the way. FILE.load records which load it is: run the same command again
 after an interruption, and only what the server lacks is sent. Without --wait the command ends once the load is
 sealed; 'umbo load watch' follows it.
@@ -51,7 +54,7 @@ pub(super) struct Arguments {
     /// Namespace
     #[arg(value_parser = namespace)]
     ns: Namespace,
-    /// Files to upload
+    /// Files to upload; of a folder, or an address that ends in /, all that are in it
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
     /// What becomes of the rows that are there
@@ -155,11 +158,29 @@ impl Arguments {
     }
 
     fn pushed(&self) -> Result<Pushed, CliError> {
-        let files: Result<Vec<_>, CliError> = self
-            .files
-            .iter()
-            .map(|path| PushedFile::of(path, self.format.of_file(path)?))
-            .collect();
+        let mut files = Vec::new();
+        for path in &self.files {
+            let paths =
+                if path.is_dir() || (is_object(path) && path.to_string_lossy().ends_with('/')) {
+                    files_in(path).map_err(|error| read_failure(path, error))?
+                } else {
+                    vec![path.clone()]
+                };
+            for path in &paths {
+                // Progress of a push and the unfinished file of an export.
+                if paths.len() > 1
+                    && path
+                        .extension()
+                        .is_some_and(|end| end == "load" || end == "part")
+                {
+                    continue;
+                }
+                files.push(PushedFile::of(path, self.format.of_file(path)?)?);
+            }
+        }
+        if files.is_empty() {
+            return Err(CliError::NotRows("there are no files to upload".to_owned()));
+        }
         Ok(Pushed {
             namespace: self.ns.as_str().to_owned(),
             spec: LoadSpec {
@@ -179,7 +200,7 @@ impl Arguments {
                 activate: self.activate,
                 import: false,
             },
-            files: files?,
+            files,
             part_bytes: u64::from(self.part_mib) << 20,
             csv: RowFormat::Csv(self.format.csv()?).content_type(),
         })

@@ -4,6 +4,7 @@
 //! is all that is sent again.
 
 use std::collections::BTreeMap;
+use std::io::Read as _;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -282,6 +283,13 @@ fn cut(
     let csv = RowFormat::from_content_type(&pushed.csv, &Columns::default());
     let csv = csv.map_err(|error| CliError::Usage(error.to_string()))?;
     for file in &pushed.files {
+        // Parts of before have come of the file as it was then.
+        if PushedFile::of(&file.path, file.format)? != *file {
+            let path = file.path.display();
+            return Err(CliError::Incomplete(format!(
+                "{path} has changed since the load began"
+            )));
+        }
         let mut push = |bytes: Bytes, input_bytes: u64, lines: Option<Range<u64>>| {
             if cut.parts > u32::from(PART_NUMBER_MAX) {
                 return Err(CliError::Usage(format!(
@@ -328,7 +336,10 @@ fn read_whole(file: &PushedFile) -> Result<Bytes, CliError> {
             "{path} is longer than {mib} MiB, and Parquet cannot be cut: write it as several files"
         )));
     }
-    let bytes = std::fs::read(path).map_err(|error| read_failure(path, error))?;
+    let mut bytes = Vec::with_capacity(file.bytes as usize);
+    let read = source::open_counted(path, &Arc::default())
+        .and_then(|mut source| source.read_to_end(&mut bytes));
+    read.map_err(|error| read_failure(path, error))?;
     Ok(bytes.into())
 }
 
@@ -383,14 +394,18 @@ mod tests {
             csv: "text/csv".to_owned(),
         };
         let (sender, mut parts) = mpsc::channel(100);
-        let cut = cut(&pushed, false, &sender).unwrap();
-        assert!(cut.parts > 3 && cut.rows == Some(3_000));
-        assert!(cut.lines_before[&0] == 0 && cut.lines_before[&1] > 200);
+        let cut_files = cut(&pushed, false, &sender).unwrap();
+        assert!(cut_files.parts > 3 && cut_files.rows == Some(3_000));
+        assert!(cut_files.lines_before[&0] == 0 && cut_files.lines_before[&1] > 200);
         let mut input_bytes = 0;
         while let Ok(part) = parts.try_recv() {
             assert!(part.input_bytes < pushed.files[0].bytes / 2);
             input_bytes += part.input_bytes;
         }
         assert_eq!(input_bytes, pushed.files[0].bytes);
+        // Parts of two files are no load.
+        std::fs::write(&path, row.repeat(2_999)).unwrap();
+        let changed = cut(&pushed, false, &sender).unwrap_err();
+        assert!(changed.to_string().contains("has changed"), "{changed}");
     }
 }

@@ -23,6 +23,7 @@ use umbo_types::Namespace;
 use crate::cli_error::CliError;
 use crate::command::kv::file_name::with_suffix;
 use crate::command::kv::format::FileFormat;
+use crate::command::location::{ObjectWriter, is_object};
 
 /// Time between two checkpoints. Each one ends a frame, which costs compression a little.
 const CHECKPOINT_INTERVAL: Duration = Duration::from_secs(2);
@@ -184,6 +185,8 @@ pub(super) struct ExportWriter {
     written: oneshot::Receiver<Result<Output, CliError>>,
     rows: Arc<AtomicU64>,
     bytes: Arc<AtomicU64>,
+    /// Name of the file or object.
+    file: Option<PathBuf>,
 }
 
 impl ExportWriter {
@@ -198,13 +201,15 @@ impl ExportWriter {
             written,
             rows: Arc::default(),
             bytes: Arc::default(),
+            file: file.clone(),
         };
         let (rows, bytes) = (Arc::clone(&writer.rows), Arc::clone(&writer.bytes));
         std::thread::Builder::new()
             .name("umbo-export-writer".to_owned())
             .spawn(move || {
                 let failed = |error| match &file {
-                    Some(file) => write_failure(&part_path(file), error),
+                    Some(file) if !is_object(file) => write_failure(&part_path(file), error),
+                    Some(file) => write_failure(file, error),
                     None => CliError::from_output(error),
                 };
                 let count = |progress: &ExportProgress| {
@@ -231,13 +236,12 @@ impl ExportWriter {
     pub(super) async fn finish(self, is_whole: bool) -> Result<ExportProgress, CliError> {
         let output = self.written.await;
         let mut output = output.map_err(|_| CliError::start("the writing thread has ended"))??;
-        let file = output.file.clone();
         let ended = if is_whole {
             output.complete()
         } else {
             output.keep()
         };
-        ended.map_err(|error| match &file {
+        ended.map_err(|error| match &self.file {
             Some(file) => write_failure(file, error),
             None => CliError::from_output(error),
         })?;
@@ -245,7 +249,25 @@ impl ExportWriter {
     }
 }
 
-type Out = BufWriter<Box<dyn Write + Send>>;
+type Out = BufWriter<Box<dyn Sink>>;
+
+/// Where the bytes go.
+trait Sink: Write + Send {
+    /// Ends the output once all bytes are written.
+    fn complete(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Sink for io::Stdout {}
+
+impl Sink for File {}
+
+impl Sink for ObjectWriter {
+    fn complete(&mut self) -> io::Result<()> {
+        self.appear()
+    }
+}
 
 /// A frame of compressed output.
 enum OutputFrame {
@@ -305,6 +327,7 @@ fn write_lines<W: Write + Send>(writer: &mut TableWriter<W>, lines: &[u8]) -> io
 
 /// What is written, and how far it is.
 struct Output {
+    /// The file that has checkpoints: stdout has no file, and an object is complete or absent.
     file: Option<PathBuf>,
     /// The part file, to sync it and to learn its length.
     handle: Option<File>,
@@ -314,6 +337,10 @@ struct Output {
 
 impl Output {
     fn open(file: Option<PathBuf>, progress: ExportProgress) -> io::Result<Self> {
+        let (object, file) = match file {
+            Some(name) if is_object(&name) => (Some(ObjectWriter::create(&name)?), None),
+            file => (None, file),
+        };
         let handle = match &file {
             None => None,
             Some(file) => {
@@ -325,9 +352,10 @@ impl Output {
                 Some(part)
             }
         };
-        let out: Box<dyn Write + Send> = match &handle {
-            Some(part) => Box::new(part.try_clone()?),
-            None => Box::new(io::stdout()),
+        let out: Box<dyn Sink> = match (&handle, object) {
+            (Some(part), _) => Box::new(part.try_clone()?),
+            (None, Some(object)) => Box::new(object),
+            (None, None) => Box::new(io::stdout()),
         };
         let out = BufWriter::with_capacity(256 << 10, out);
         let mut output = Self {
@@ -433,7 +461,7 @@ impl Output {
             self.write(&line)?;
         }
         if let Some(frame) = self.frame.take() {
-            frame.finish()?;
+            frame.finish()?.get_mut().complete()?;
         }
         let (Some(file), Some(handle)) = (&self.file, &self.handle) else {
             return Ok(());

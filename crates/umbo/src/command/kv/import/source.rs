@@ -1,4 +1,4 @@
-//! The source of lines: a file or stdin, plain or compressed. Its first bytes determine the compression, not
+//! The source of lines: a file, an object or stdin, plain or compressed. Its first bytes determine the compression, not
 //! its name. Counts the bytes read, for the progress bar.
 
 use std::fs::File;
@@ -7,9 +7,10 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use umbo_rows::{RowReader, RowsError};
+use umbo_rows::{ReadSeek, RowReader, RowsError};
 
 use crate::cli_error::CliError;
+use crate::command::location::{ObjectReader, is_object};
 
 /// What is read.
 pub(super) enum ImportInput {
@@ -29,11 +30,24 @@ pub(in crate::command) struct LineSource {
     pub(in crate::command) read: Arc<AtomicU64>,
 }
 
-/// Opens a file, `-` for stdin.
+/// Returns the size of a file or object; none for a pipe and other sources without a size.
+pub(super) fn size(path: &Path) -> io::Result<Option<u64>> {
+    if is_object(path) {
+        return Ok(Some(ObjectReader::open(path)?.meta.size));
+    }
+    let metadata = std::fs::metadata(path)?;
+    Ok(metadata.is_file().then_some(metadata.len()))
+}
+
+/// Opens a file or object, `-` for stdin.
 pub(in crate::command) fn open(path: &Path) -> io::Result<LineSource> {
     let read = Arc::new(AtomicU64::new(0));
     let (inner, size): (Box<dyn Read + Send>, _) = if path.as_os_str() == "-" {
         (Box::new(io::stdin()), None)
+    } else if is_object(path) {
+        let object = ObjectReader::open(path)?;
+        let size = object.meta.size;
+        (Box::new(object), Some(size))
     } else {
         let file = File::open(path)?;
         let metadata = file.metadata()?;
@@ -53,19 +67,22 @@ pub(in crate::command) fn open(path: &Path) -> io::Result<LineSource> {
     })
 }
 
-/// Opens a file that is read from any place; `read` is set to the place.
-pub(super) fn open_counted(
+/// Opens a file or object that is read from any place; `read` is set to the place.
+pub(in crate::command) fn open_counted(
     path: &Path,
     read: &Arc<AtomicU64>,
-) -> io::Result<Box<dyn umbo_rows::ReadSeek + Send>> {
+) -> io::Result<Box<dyn ReadSeek + Send>> {
     read.store(0, Ordering::Relaxed);
-    Ok(Box::new(CountingReader {
-        inner: File::open(path)?,
-        read: Arc::clone(read),
-    }))
+    let inner: Box<dyn ReadSeek + Send> = if is_object(path) {
+        Box::new(ObjectReader::open(path)?)
+    } else {
+        Box::new(File::open(path)?)
+    };
+    let read = Arc::clone(read);
+    Ok(Box::new(CountingReader { inner, read }))
 }
 
-impl io::Seek for CountingReader<File> {
+impl<R: io::Seek> io::Seek for CountingReader<R> {
     fn seek(&mut self, to: io::SeekFrom) -> io::Result<u64> {
         self.inner.seek(to)
     }
