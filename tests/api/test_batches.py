@@ -137,15 +137,90 @@ def test_malformed_lines_are_named_and_the_others_done(ns):
     assert len(ns.scan_all()) == len(bad)
 
 
-@pytest.mark.parametrize("media_type", ["text/csv; charset=utf-8", "Text/CSV", "application/vnd.apache.parquet"])
-def test_rows_of_other_formats_are_refused_by_their_media_type(ns, media_type):
+@pytest.mark.parametrize(
+    ("media_type", "why"),
+    [
+        ("text/csv; charset=latin1", "'latin1'"),
+        ("text/csv; delimiter=x", "is 'x', expected"),
+        ("application/vnd.apache.parquet", "umbo kv import"),
+    ],
+)
+def test_rows_of_other_formats_are_refused_by_their_media_type(ns, media_type, why):
     refused = ns.write(["pk,v", "a,1"], headers={"Content-Type": media_type}).problem(415, "unsupported-format")
-    for words in (media_type, "application/x-ndjson", "umbo kv import"):
+    for words in (why, "application/x-ndjson", "text/csv"):
         assert words in refused["detail"], refused
     assert refused["outcome"] == "not-applied"
     # What curl and other clients send of themselves says nothing of the rows.
     for said in ("application/x-www-form-urlencoded", "text/plain", "application/x-ndjson", "nonsense"):
         assert ns.write([{"pk": "a", "v": "1"}], headers={"Content-Type": said}).status == 200, said
+
+
+def csv_batch(ns, text, query="", media_type="text/csv", **headers):
+    body = text.encode() if isinstance(text, str) else text
+    return ns.client.request("POST", f"{ns.base}/batch/write{query}", body, {"Content-Type": media_type, **headers})
+
+
+def test_rows_of_csv_are_written_and_refused_one_by_one(ns):
+    ns.put("gone", "", b"x")
+    long = "x" * 1_025
+    text = (
+        "\ufeffpk,sk,v,op,ttl,v64\r\n"
+        'a,1,"two\nlines, ""quoted""",,,\r\n'
+        "\r\n"
+        "gone,,,del,,\r\n"
+        'b,1,"x"y,,,\r\n'
+        "b,2\r\n"
+        f"{long},1,x,,,\r\n"
+        "c,1,,,60,_w\r\n"
+        "d,1,x,inc,,"
+    )
+    answer = csv_batch(ns, text)
+    *rows, last = answer.batch()
+    assert answer.status == 207 and last["end"]["rows"] == 7 and last["end"]["failed"] == 4, answer
+    assert [row["status"] for row in rows] == [201, 204, 400, 400, 413, 201, 400], rows
+    reasons = [row["error"]["detail"] for row in rows if "error" in row]
+    for reason, words in zip(reasons, ["is not CSV", "it has 2 cells", "1024", "'op'"]):
+        assert words in reason, reasons
+    assert rows[4]["error"]["type"].endswith("/key-too-large"), rows[4]
+    assert ns.get("a", "1").body == b'two\nlines, "quoted"' and ns.get("c", "1").body == b"\xff"
+    assert "umbo-expires-at" in ns.get("c", "1").headers and ns.get("gone").status == 404
+
+
+def test_csv_of_a_batch_is_written_as_its_media_type_says(ns):
+    media_type = 'text/csv; delimiter=";"; null=NULL; columns="pk,v"'
+    assert csv_batch(ns, "a;x,y\nb;NULL\n", media_type=media_type).status == 207
+    assert [(row["pk"], row["v"]) for row in ns.scan_all()] == [("a", "x,y")]
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("", "it is empty"),
+        ("pk,name\na,b\n", "column 'name' is no field"),
+        ("pk;v\na;b\n", "semicolons"),
+        ('pk,v\na,1\nb,"2\n', "is not closed"),
+        ("pk,v\na,1\n".encode("utf-16"), "UTF-16"),
+        ('{"pk":"a","v":"1"}', "column"),
+    ],
+)
+def test_csv_that_cannot_be_read_refuses_the_whole_batch(ns, text, says):
+    refused = csv_batch(ns, text).problem(400, "invalid-body")
+    assert says in refused["detail"] and refused["outcome"] == "not-applied", refused
+    assert ns.scan_all() == []
+
+
+def test_an_atomic_batch_of_csv_is_whole_or_nothing(ns):
+    refused = csv_batch(ns, "pk,v\na,1\nb\n", "?atomic=partition").problem(400, "invalid-body")
+    assert "row 1" in refused["detail"] and ns.scan_all() == []
+    assert csv_batch(ns, "pk,sk,v\na,1,x\na,2,y\n", "?atomic=partition").status == 200
+    too_many = "pk,v\n" + "".join(f"p{n},\n" for n in range(10_001))
+    csv_batch(ns, too_many).problem(413, "batch-too-large")
+    # The same bytes in another format are another request.
+    key = {"Idempotency-Key": "once"}
+    assert csv_batch(ns, "pk,v\nk,1\n", **key).status == 200
+    assert csv_batch(ns, "pk,v\nk,1\n", **key).headers["umbo-replayed"]
+    other = csv_batch(ns, "pk,v\nk,1\n", media_type="text/csv; null=NULL", **key)
+    assert other.batch()[0]["status"] == 422, other
 
 
 def test_atomic_by_partition(ns):

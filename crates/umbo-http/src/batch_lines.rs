@@ -1,24 +1,47 @@
-//! The lines of a batch write: each a mutation, or refused by its number.
+//! The rows of a batch write, lines of JSON or CSV: each a mutation, or refused by its number.
 //!
 //! Values that need no unescaping are slices of the request body.
 
-use bytes::Bytes;
+use bytes::{Buf as _, Bytes};
 use umbo_api::batch::MatchField;
 use umbo_control::NamespaceEntry;
 use umbo_rows::source::BYTE_ORDER_MARK;
-use umbo_rows::{Expiry, LineChange, LineError, LoadChange, ParsedLine, line};
+use umbo_rows::{
+    Expiry, LineChange, LineError, LoadChange, LoadRow, RejectReason, RowFormat, RowReader,
+    RowsError, line,
+};
 use umbo_store::{Change, Condition, Mutation};
-use umbo_types::{PartitionKey, RowError, Timestamp, Version, limits};
+use umbo_types::{Key, PartitionKey, RowError, Timestamp, Version, limits};
 
 use crate::fields::version_of;
 use crate::request_error::RequestError;
 
-/// Reads the lines of a batch; blank lines do not count. `lives_from` tells the begin of the life of rows in a partition.
+/// Reads the rows of a batch; blank lines do not count. `lives_from` tells the begin of the life of rows in a partition.
 pub fn parse(
     body: &Bytes,
+    format: &RowFormat,
     namespace: &NamespaceEntry,
     mut lives_from: impl FnMut(&PartitionKey) -> Timestamp,
 ) -> Result<Vec<Result<Mutation, RequestError>>, RequestError> {
+    if *format != RowFormat::Lines {
+        let bad = |error: RowsError| RequestError::BadBody(error.to_string());
+        let records = RowReader::decoded(format, Box::new(body.clone().reader())).map_err(bad)?;
+        let mut rows = Vec::new();
+        for row in records {
+            check_count(rows.len())?;
+            rows.push(match row.map_err(bad)? {
+                Ok(LoadRow { key, change }) => {
+                    let change = LineChange::Row(change);
+                    mutation(key, change, Condition::Always, namespace, &mut lives_from)
+                }
+                Err(rejected) => Err(match rejected.reason {
+                    RejectReason::Line(error) => error.into(),
+                    reason => RequestError::BadBody(reason.to_string()),
+                }),
+            });
+        }
+        return Ok(rows);
+    }
     let mut rows = Vec::new();
     let mut rest = body.strip_prefix(BYTE_ORDER_MARK).unwrap_or(body);
     if rest.trim_ascii_start().first() == Some(&b'[') {
@@ -32,29 +55,39 @@ pub fn parse(
         if line.is_empty() {
             continue;
         }
-        if rows.len() == limits::BATCH_ROWS_MAX {
-            return Err(RequestError::BatchTooLarge {
-                what: "rows",
-                max: limits::BATCH_ROWS_MAX,
-            });
-        }
-        rows.push(mutation(line, body, namespace, &mut lives_from));
+        check_count(rows.len())?;
+        rows.push(parse_line(line, body, namespace, &mut lives_from));
     }
     Ok(rows)
 }
 
-fn mutation(
+/// Refuses a row beyond the limit of a batch.
+fn check_count(rows_before: usize) -> Result<(), RequestError> {
+    let (what, max) = ("rows", limits::BATCH_ROWS_MAX);
+    if rows_before < max {
+        return Ok(());
+    }
+    Err(RequestError::BatchTooLarge { what, max })
+}
+
+fn parse_line(
     line: &[u8],
     body: &Bytes,
     namespace: &NamespaceEntry,
+    lives_from: impl FnMut(&PartitionKey) -> Timestamp,
+) -> Result<Mutation, RequestError> {
+    let line = line::parse(line, body)?;
+    let condition = condition(line.if_match.as_ref(), line.if_none_match.as_ref());
+    mutation(line.key, line.change, condition?, namespace, lives_from)
+}
+
+fn mutation(
+    key: Key,
+    change: LineChange,
+    condition: Condition,
+    namespace: &NamespaceEntry,
     mut lives_from: impl FnMut(&PartitionKey) -> Timestamp,
 ) -> Result<Mutation, RequestError> {
-    let ParsedLine {
-        key,
-        change,
-        if_match,
-        if_none_match,
-    } = line::parse(line, body)?;
     let default = namespace.default_ttl().map(Expiry::After);
     let mut instant = |expiry: Option<Expiry>| {
         let Some(expiry) = expiry else {
@@ -86,7 +119,7 @@ fn mutation(
     Ok(Mutation {
         key,
         change,
-        condition: condition(if_match.as_ref(), if_none_match.as_ref())?,
+        condition,
     })
 }
 

@@ -163,6 +163,8 @@ pub struct DeleteRangeAsk {
 /// A batch write.
 #[derive(Debug)]
 pub struct BatchAsk {
+    /// Format of the rows: lines of JSON or CSV.
+    pub format: RowFormat,
     /// Which rows are applied together.
     pub atomicity: Atomicity,
     /// Whether only the rows that failed are answered.
@@ -406,7 +408,7 @@ pub fn batch(uri: &Uri, fields: &Fields<'_>) -> Result<BatchAsk, RequestError> {
     };
     let is_minimal = fields.is_preferred("return=minimal");
     fields.refuse_increment()?;
-    refuse_format(fields)?;
+    let format = batch_format(fields)?;
     let mut keyed = KeyedRequest::read(fields)?;
     if let Some(keyed) = &mut keyed {
         keyed.add(Some(b"batch"));
@@ -414,8 +416,12 @@ pub fn batch(uri: &Uri, fields: &Fields<'_>) -> Result<BatchAsk, RequestError> {
             Atomicity::None => b"none",
             Atomicity::Partition => b"partition",
         }));
+        if format != RowFormat::Lines {
+            keyed.add(Some(format.content_type().as_bytes()));
+        }
     }
     Ok(BatchAsk {
+        format,
         atomicity,
         is_minimal,
         durability: fields.durability()?,
@@ -423,17 +429,20 @@ pub fn batch(uri: &Uri, fields: &Fields<'_>) -> Result<BatchAsk, RequestError> {
     })
 }
 
-/// Refuses CSV and Parquet by their media type. A batch with any other type is read as NDJSON, because clients like curl
-/// name a type by themselves.
-fn refuse_format(fields: &Fields<'_>) -> Result<(), RequestError> {
+/// Returns the format of a batch by its media type; Parquet is refused. A batch with an unknown type is read as NDJSON,
+/// because clients like curl name a type by themselves.
+fn batch_format(fields: &Fields<'_>) -> Result<RowFormat, RequestError> {
     let sent = fields.content_type.and_then(|sent| sent.to_str().ok());
     let sent = sent.unwrap_or_default();
-    match RowFormat::from_content_type(sent, &Columns::default()) {
-        Ok(RowFormat::Lines) | Err(FormatError::UnknownMediaType(_)) => Ok(()),
-        _ => Err(RequestError::BatchFormat {
-            sent: sent.to_owned(),
-        }),
-    }
+    let reason = match RowFormat::from_content_type(sent, &Columns::default()) {
+        Err(FormatError::UnknownMediaType(_)) => return Ok(RowFormat::Lines),
+        Ok(RowFormat::Parquet(_)) => {
+            format!("'{sent}' is read by loads and by 'umbo kv import'")
+        }
+        Ok(format) => return Ok(format),
+        Err(error) => error.to_string(),
+    };
+    Err(RequestError::BatchFormat { reason })
 }
 
 #[cfg(test)]

@@ -164,13 +164,11 @@ pub enum RequestError {
         /// Codings that the route reads, as in `Accept-Encoding`.
         accepted: &'static str,
     },
-    /// The media type of a batch is a format that only loads and imports read.
-    #[error(
-        "a batch is lines of JSON, which are application/x-ndjson; '{sent}' is read by loads and by 'umbo kv import'"
-    )]
+    /// A batch is not read in the format of its media type.
+    #[error("a batch is lines of JSON (application/x-ndjson) or CSV in UTF-8 (text/csv): {reason}")]
     BatchFormat {
-        /// The media type that was sent.
-        sent: String,
+        /// Why the media type is refused.
+        reason: String,
     },
     /// The body of a route of the admin API is not JSON by its media type.
     #[error("the admin API reads JSON: send 'content-type: application/json'{}", sent_text(.sent.as_deref()))]

@@ -86,7 +86,8 @@ impl Operate for BatchWrite {
                 .entry(shard)
                 .or_insert_with(|| dispatcher.lives_from(shard))
         };
-        let mut rows = batch_lines::parse(&text, admitted.namespace(), lives_from)?;
+        let mut rows =
+            batch_lines::parse(&text, &self.ask.format, admitted.namespace(), lives_from)?;
         if let Some(keyed) = &mut self.ask.keyed {
             keyed.add(Some(&text));
         }

@@ -48,7 +48,8 @@ pub(super) fn of(content: &Content) -> Value {
             let bytes = json!({"type": "string", "format": "binary", "description": about});
             json!({
                 "application/x-ndjson": {"schema": lines},
-                "application/octet-stream": {"schema": bytes}
+                "application/octet-stream": {"schema": bytes},
+                "text/csv": {"schema": {"type": "string", "description": "Columns are fields, as in a load."}}
             })
         }
         Content::Json(schema) => json!({"application/json": {"schema": reference(schema)}}),
