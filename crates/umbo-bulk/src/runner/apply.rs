@@ -165,23 +165,20 @@ impl Writer {
             answers,
         } = ended.map_err(defect)?;
         let values = &mut journal.run.values;
-        let (pieces, refusal) = match chunks {
-            Some(chunks) => {
-                let (is_taken, refusal) = judge_chunks(shard, chunks, answers, values);
-                if is_taken {
-                    *tries = 0;
-                }
-                (pieces.into_iter().map(JudgedPiece::left).collect(), refusal)
+        let (pieces, refusal) = if let Some(chunks) = chunks {
+            let (is_taken, refusal) = judge_chunks(shard, chunks, answers, values);
+            if is_taken {
+                *tries = 0;
             }
-            None => {
-                let Judged {
-                    pieces,
-                    refusal,
-                    gone,
-                } = judge(pieces, answers);
-                self.long_values.answered(shard, &gone, &pieces, values);
-                (pieces, refusal)
-            }
+            (pieces.into_iter().map(JudgedPiece::left).collect(), refusal)
+        } else {
+            let Judged {
+                pieces,
+                refusal,
+                gone,
+            } = judge(pieces, answers);
+            self.long_values.answered(shard, &gone, &pieces, values);
+            (pieces, refusal)
         };
         // Where some rows are taken, a quota says exactly how long the next ones have to wait.
         if pieces.iter().any(JudgedPiece::has_done_rows) {

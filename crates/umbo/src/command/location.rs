@@ -38,7 +38,7 @@ impl Location {
     pub(super) fn open(text: &str) -> Result<Self, CliError> {
         let text = text.trim_end_matches('/');
         let (store, path) =
-            open_store(text).map_err(|error| CliError::Backup(format!("{text}: {error}")))?;
+            open_store(text).map_err(|error| CliError::backup(format_args!("{text}: {error}")))?;
         Ok(Self {
             store,
             path,
@@ -69,7 +69,7 @@ impl Location {
     }
 
     fn failed(&self, file: &str, error: &Error) -> CliError {
-        CliError::Backup(format!("{}: {}", self.name_of(file), named(error)))
+        CliError::backup(format_args!("{}: {}", self.name_of(file), named(error)))
     }
 }
 

@@ -46,7 +46,10 @@ async fn a_long_value_is_stored_once_however_often_its_run_waits() {
         set_quota(&host, Duration::ZERO);
         host.run(i64::MAX, 1).await;
         assert!(matches!(host.state(), LoadState::Live | LoadState::Ready));
-        assert_eq!(*host.chunks.lock().unwrap(), Vec::from_iter(0..CHUNKS));
+        assert_eq!(
+            *host.chunks.lock().unwrap(),
+            (0..CHUNKS).collect::<Vec<_>>()
+        );
         assert_whole(&host).await;
     }
 }
@@ -79,7 +82,10 @@ async fn a_run_that_lets_go_amid_a_long_value_ends_at_once_and_the_next_one_goes
     set_quota(&host, Duration::ZERO);
     host.run(i64::MAX, 2).await;
     assert_eq!(host.state(), LoadState::Live);
-    assert_eq!(*host.chunks.lock().unwrap(), Vec::from_iter(0..CHUNKS));
+    assert_eq!(
+        *host.chunks.lock().unwrap(),
+        (0..CHUNKS).collect::<Vec<_>>()
+    );
     assert_whole(&host).await;
 }
 
@@ -92,7 +98,7 @@ async fn a_value_is_stored_again_whose_upload_was_given_up() {
     running.await.unwrap();
     assert_eq!(host.state(), LoadState::Live);
     let again = host.chunks.lock().unwrap().split_off(stored);
-    assert_eq!(again, Vec::from_iter(0..CHUNKS));
+    assert_eq!(again, (0..CHUNKS).collect::<Vec<_>>());
     assert_whole(&host).await;
 }
 
