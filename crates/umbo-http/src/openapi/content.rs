@@ -45,11 +45,11 @@ pub(super) fn of(content: &Content) -> Value {
             let about =
                 format!("Lines of JSON, each a {schema}. Of any media type but CSV and Parquet.");
             let lines = json!({"type": "string", "description": about});
-            let bytes = json!({"type": "string", "format": "binary", "description": about});
+            let bytes = json!({"type": "string", "format": "binary"});
             json!({
                 "application/x-ndjson": {"schema": lines},
                 "application/octet-stream": {"schema": bytes},
-                "text/csv": {"schema": {"type": "string", "description": "Columns are fields, as in a load."}}
+                "text/csv": {"schema": {"type": "string", "description": "Columns as in a load."}}
             })
         }
         Content::Json(schema) => json!({"application/json": {"schema": reference(schema)}}),

@@ -60,7 +60,7 @@ const REJECTS_CURSOR: Parameter = Parameter {
     name: "cursor",
     place: In::Query,
     schema: || json!({"type": "string", "pattern": "^[0-9]{1,5}-[0-9]{1,20}$"}),
-    about: "Part and line of the last row of the page before.",
+    about: "Part and line of the last row before this page.",
 };
 
 const FOUND: &[ErrorCode] = &[ErrorCode::LoadNotFound];
@@ -145,8 +145,8 @@ pub(super) const OPERATIONS: &[ApiOperation] = &[
         path: "/v1/ns/{ns}/loads/{load}/rejects",
         id: "listRejects",
         summary: "List rejected rows",
-        about: "The first 1,000 rows that cannot be read, by part and line, with the reason and their bytes. A page has \
-                256 KiB of them at most.",
+        about: "The first 1,000 rows that cannot be read, by part and line, with the reason and their bytes: at most 256 KiB \
+                a page.",
         parameters: &[&NS, &LOAD, &REJECTS_LIMIT, &REJECTS_CURSOR],
         answers: &[(200, "The rows.", Content::Lines(&["RejectLine"]), &["Link"])],
         errors: &[ANY, STORE, FOUND, &[ErrorCode::InvalidCursor]],

@@ -72,11 +72,11 @@ pub(super) const OPERATIONS: &[ApiOperation] = &[
         about: "Of the server that answers. Seconds are kept for ten minutes, steps of ten seconds for a day, steps \
                 of ten minutes for thirty days, of at most 512 series. In steps of over ten seconds a quantile is the \
                 highest of the steps within; every other value is their mean. Names: `served`, `rejected`, `shed`, \
-                `failed`, `latency_p50_ms`, `latency_p99_ms`, `latency_p999_ms` by operation; `served_by_tier`, \
-                `rejected_by_tier`, `shed_by_tier`, `failed_by_tier`, `penalty` by tier; `ru`, `hot_hits`, \
+                `failed`, `latency_p50_ms`, `_p99_ms`, `_p999_ms` by operation; the first four with `_by_tier`, \
+                `penalty` by tier; `ru`, `hot_hits`, \
                 `hot_collapsed`, `in_flight`, `connections`, `cpu`, `memory_bytes`; `policy_rejected`, \
                 `policy_would_reject`, `policy_utilisation` by policy; `node_up` by shard node; `caller_ru`, \
-                `caller_requests`, `caller_rejected`, `caller_bytes` of the 20 callers that use most at a time; \
+                `caller_requests`, `caller_rejected`, `caller_bytes` of the 20 callers that use most; \
                 `shard_ru`, `shard_requests`, `shard_rows`, `shard_file_bytes`, `shard_live_bytes`, `shard_commits`, \
                 `shard_queued`, `shard_expired_rows`, `latency_ratio`, `pressure`, `queue_delay_ms`, `queue_length` \
                 by shard.",
@@ -110,8 +110,8 @@ pub(super) const OPERATIONS: &[ApiOperation] = &[
         id: "listEvents",
         summary: "List what was changed and what happened",
         about: "Oldest first. Changes by operators are kept with Umbo's own records, so that every server shows them: \
-                the last 500, and beside them the last 500 of loads and their versions, 64 of a namespace. What happened \
-                is of the server that answers: its last 1,000.",
+                the last 500, and 500 of loads and versions, 64 of a namespace. What happened \
+                is of this server: its last 1,000.",
         parameters: &[&SINCE, &WAIT],
         answers: &[answer(200, "The events.", "EventList")],
         ..GET
