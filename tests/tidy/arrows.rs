@@ -92,6 +92,34 @@ fn the_arrows_of_the_document_are_those_of_the_manifests() {
     report(&complaints);
 }
 
+/// Floors of the house, arrows, and the most arrows of a crate but the binary. The numbers may only fall.
+const FLOORS: usize = 10;
+const ARROWS: usize = 123;
+const FAN_OUT: usize = 14;
+
+/// Returns the floor of a crate: one above the highest that it uses.
+fn floor(name: &str, arrows: &Arrows) -> usize {
+    let used = arrows.get(name).into_iter().flatten();
+    1 + used.map(|used| floor(used, arrows)).max().unwrap_or(0)
+}
+
+#[test]
+fn the_house_grows_no_floor_and_no_arrow() {
+    let arrows = document();
+    let floors = arrows.keys().map(|name| floor(name, &arrows)).max();
+    let count: usize = arrows.values().map(BTreeSet::len).sum();
+    let inside = arrows
+        .iter()
+        .filter(|(name, _)| *name != "umbo" && *name != "umbo-simulation");
+    let fan_out = inside.map(|(_, used)| used.len()).max();
+    let found = (floors, count, fan_out);
+    assert_eq!(
+        found,
+        (Some(FLOORS), ARROWS, Some(FAN_OUT)),
+        "the numbers may only fall"
+    );
+}
+
 #[test]
 fn every_manifest_inherits_from_the_workspace() {
     let mut complaints = Vec::new();
