@@ -331,7 +331,7 @@ fn apply_writes(
     plan.use_uploads(|key, wanted| {
         order.trace.row(key);
         match wanted {
-            UploadUse::Step(step) => large.step(step, order.now),
+            UploadUse::Step(step) => large.sent_step(step, order.now),
             UploadUse::Reference(reference) => large.is_whole(&reference),
         }
     })?;

@@ -141,6 +141,23 @@ impl<'txn> LargeWriter<'txn> {
         Ok(is_whole)
     }
 
+    /// Takes a step of an upload that is sent to the shard, which may have given the upload up meanwhile.
+    pub(crate) fn sent_step(
+        &mut self,
+        step: &UploadStep,
+        now: Timestamp,
+    ) -> Result<bool, FileError> {
+        if let UploadStep::Append { upload, index, .. } = step
+            && *index > 0
+            && umbo_types::buggify!("upload-given-up")
+        {
+            // As if no chunk had come for long.
+            self.tables()?.give_up(*upload, now)?;
+            return Ok(false);
+        }
+        self.step(step, now)
+    }
+
     /// Takes a step of an upload; returns whether it could.
     pub(crate) fn step(&mut self, step: &UploadStep, now: Timestamp) -> Result<bool, FileError> {
         let is_asked = self.asked.contains(step.upload());
@@ -152,11 +169,6 @@ impl<'txn> LargeWriter<'txn> {
                 bytes,
             } => {
                 let tables = self.tables()?;
-                if *index > 0 && umbo_types::buggify!("upload-given-up") {
-                    // As if no chunk had come for long.
-                    tables.give_up(*upload, now)?;
-                    return Ok(false);
-                }
                 let old = tables.record(*upload)?;
                 let known = old.map(|record| record.state);
                 let Some(state) = UploadState::append(known, *index, bytes.len()) else {
