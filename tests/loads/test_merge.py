@@ -438,14 +438,15 @@ def test_changes_of_loads_push_out_none_of_operators(server, ns):
 
 
 def test_a_part_costs_what_it_inflates_to(ns):
-    inflated = b"\n" * (64 << 20) + lines([{"pk": "a", "v": "1"}])
+    inflated = b"\n" * (16 << 20) + lines([{"pk": "a", "v": "1"}])
     load = Load.create(ns.client, ns.name)
     assert load.put(0, gzip.compress(inflated, 1), Content_Encoding="gzip").status == 201
     before = spent(ns)
     load.seal(1)
     assert load.wait_for("live")["rows_applied"] == 1
     more = spent(ns) - before
-    assert len(inflated) <= more < len(inflated) + (1 << 20), "once, though it is checked and applied"
+    # Whoever waits reads what is stored of the load, and pays for that.
+    assert len(inflated) <= more < 1.5 * len(inflated), "once, though it is checked and applied"
 
 
 def spent(ns):

@@ -148,17 +148,21 @@ def test_an_answer_that_finds_no_room_is_shed(loaded):
     """Within its own time, by a name of its own, and others are answered."""
     server, ns = loaded
     shed = lambda: server.metric('umbo_refused_total{code="answer-memory-full",kind="shed"}')
-    before = shed()
-    # Less than the time after which those are cut that hold what there is.
-    server.clock.stop()
-    try:
-        sock = attack(server, gets(ns, "large", 64, **{"umbo-timeout-ms": "1000"}))
-        wait_until(lambda: server.metric("umbo_answer_memory_bytes") > 3 * MIB, "answers are held")
-        server.clock.advance(1.1)
-        wait_until(lambda: shed() > before, "what waits is shed")
-        assert server.metric("umbo_answer_memory_bytes") >= 3 * MIB, "the others are still held"
-        assert ns.get("large", "000").body == b"v" * MIB
-    finally:
-        server.clock.go()
-    wait_until_cut(server)
-    sock.close()
+    before, tries = shed(), 0
+    # On a slow machine the time of all others may be over before they come so far that they wait for room.
+    while shed() == before:
+        tries += 1
+        assert tries <= 10, "what waits is shed"
+        server.clock.stop()
+        try:
+            sock = attack(server, gets(ns, "large", 64, **{"umbo-timeout-ms": "1000"}))
+            wait_until(lambda: server.metric("umbo_answer_memory_bytes") > 3 * MIB, "answers are held")
+            # Less than the time after which those are cut that hold what there is.
+            server.clock.advance(1.1)
+            wait_until(lambda: server.in_flight() < 10, "the others have ended")
+            assert server.metric("umbo_answer_memory_bytes") >= 3 * MIB, "some are still held"
+            assert ns.get("large", "000").body == b"v" * MIB
+        finally:
+            server.clock.go()
+        wait_until_cut(server)
+        sock.close()
