@@ -148,21 +148,22 @@ def test_an_answer_that_finds_no_room_is_shed(loaded):
     """Within its own time, by a name of its own, and others are answered."""
     server, ns = loaded
     shed = lambda: server.metric('umbo_refused_total{code="answer-memory-full",kind="shed"}')
-    before, tries = shed(), 0
-    # On a slow machine the time of all others may be over before they come so far that they wait for room.
-    while shed() == before:
-        tries += 1
-        assert tries <= 10, "what waits is shed"
+    # Over a slow hop the time of answers may be over before they come so far that they hold or want room: then again.
+    for _ in range(10):
+        before = shed()
         server.clock.stop()
         try:
             sock = attack(server, gets(ns, "large", 64, **{"umbo-timeout-ms": "1000"}))
             wait_until(lambda: server.metric("umbo_answer_memory_bytes") > 3 * MIB, "answers are held")
             # Less than the time after which those are cut that hold what there is.
             server.clock.advance(1.1)
-            wait_until(lambda: server.in_flight() < 10, "the others have ended")
-            assert server.metric("umbo_answer_memory_bytes") >= 3 * MIB, "some are still held"
+            wait_until(lambda: shed() > before or server.in_flight() < 10, "the others have ended")
+            is_met = shed() > before and server.metric("umbo_answer_memory_bytes") >= MIB
             assert ns.get("large", "000").body == b"v" * MIB
         finally:
             server.clock.go()
         wait_until_cut(server)
         sock.close()
+        if is_met:
+            return
+    pytest.fail("what waits is shed, while others are held")
