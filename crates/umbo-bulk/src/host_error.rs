@@ -20,7 +20,7 @@ pub(crate) enum HostError {
         /// Why, for people.
         reason: String,
     },
-    /// A namespace was removed: that of the load, or one of its own because it has ended.
+    /// A namespace was removed: that of the load, or its content or report because the load has ended.
     #[error("the namespace was removed")]
     Gone,
     /// A later run of the load has written to the shard.

@@ -37,6 +37,8 @@ use std::time::{Duration, Instant};
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::{MissedTickBehavior, interval, sleep};
 use umbo_api::loads::LoadState;
+use umbo_loads::layout::{self, PartRecord, RunRecord};
+use umbo_loads::{LoadRecord, LoadStep, LoadTarget, shortened};
 use umbo_types::NamespaceId;
 
 pub(crate) use self::dispatcher_host::run_loads;
@@ -48,8 +50,6 @@ use self::work::{Parts, continues, wait};
 use crate::host_error::HostError;
 use crate::limits::{BEAT, FRUITLESS_RUNS_MAX, LEASE, RUNS_MAX};
 use crate::stored_rows::read_json;
-use umbo_loads::layout::{self, PartRecord, RunRecord};
-use umbo_loads::{LoadRecord, LoadStep, LoadTarget, shortened};
 
 /// How often a runner looks for loads that have changed in other dispatchers.
 const LOOK_INTERVAL: Duration = Duration::from_millis(250);

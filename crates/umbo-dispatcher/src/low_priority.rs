@@ -1,7 +1,7 @@
 //! Threads of lower priority, for long reads and for work that no request waits for, so that they hold up no short request.
 //!
 //! The first chunk of a page is read where its request is served, like any get; all later ones are read and
-//! encoded here. Background work has threads of its own, as it would hold up long reads; a thread that is started on one of
+//! encoded here. Background work has separate threads, as it would hold up long reads; a thread that is started on one of
 //! these has its priority. The kernel gives them what short requests leave, and work on thousands of rows gives way to
 //! those (`umbo_store::give_way`). If the system refuses the priority, `/readyz` says so.
 

@@ -13,7 +13,7 @@ use crate::representation::confine;
 pub struct PlaneAnswer {
     /// Status of the answer.
     pub status: StatusCode,
-    /// Header fields of its own.
+    /// Its header fields.
     pub headers: HeaderMap,
     /// Its body, if the header fields have its type.
     pub body: Bytes,

@@ -10,6 +10,9 @@ use http_body::Body;
 use tokio::task::{JoinError, JoinSet};
 use umbo_api::loads::PART_LEN_MAX;
 use umbo_control::ControlError;
+use umbo_dispatcher::Dispatcher;
+use umbo_dispatcher::plane::Identified;
+use umbo_dispatcher::plane::patient_write;
 use umbo_edge::body::{BodyRoom, GatheredBody};
 use umbo_edge::memory::MemoryPermit;
 use umbo_http::RequestError;
@@ -20,9 +23,6 @@ use umbo_types::{NamespaceId, RequestUnits};
 
 use super::identified::LoadRequest;
 use crate::limits::{PIECES_MAX, WRITES_MAX};
-use umbo_dispatcher::Dispatcher;
-use umbo_dispatcher::plane::Identified;
-use umbo_dispatcher::plane::patient_write;
 
 /// How long an upload waits for quotas or for a shard before it is refused; the client continues it then.
 const PATIENCE: Duration = Duration::from_secs(20);

@@ -1,9 +1,7 @@
 //! What clients see of a load: its parts, its progress and its rejects, read from its own rows.
 
-use std::collections::BTreeMap;
-
-use crate::stored_rows::{kept_len, read_json, read_json_rows};
 use bytes::{Bytes, BytesMut};
+use std::collections::BTreeMap;
 use umbo_api::loads::{LoadInfo, LoadState, PartInfo};
 use umbo_http::RequestError;
 use umbo_loads::layout::{PARTS, PROGRESS, REJECTS, UPLOADS};
@@ -11,8 +9,10 @@ use umbo_loads::{LoadRecord, PartProgress, PartRecord, RunRecord, UploadRecord, 
 use umbo_store::{RangeRequest, SortRange};
 use umbo_types::limits;
 
-use crate::waits::LoadWaits;
+use crate::stored_rows::{kept_len, read_json, read_json_rows};
 use umbo_dispatcher::plane::OwnRows;
+
+use crate::waits::LoadWaits;
 
 /// What is kept of a part.
 pub(super) struct Kept {

@@ -5,13 +5,9 @@
 //! that there is none: so of two uploads of one part the first to end counts, and the other is the same or is refused.
 //! An upload that breaks off leaves bytes that can be continued and are reclaimed when the load ends.
 
-use std::future::pending;
-
-use crate::runner::check_format;
-use crate::stored_rows::{kept_len, read_json, read_piece};
-use crate::wire::{LoadAnswer, Piece, UploadAsk};
 use bytes::Bytes;
 use http_body::Body;
+use std::future::pending;
 use umbo_api::loads::PART_LEN_MAX;
 use umbo_control::ControlError;
 use umbo_http::RequestError;
@@ -21,10 +17,14 @@ use umbo_loads::{LoadError, LoadRecord, LoadStep, PartRecord, UploadRecord, layo
 use umbo_store::{Change, Condition, Mutation};
 use umbo_types::{Key, NamespaceId, Value};
 
+use crate::runner::check_format;
+use crate::stored_rows::{kept_len, read_json, read_piece};
+use crate::wire::{LoadAnswer, Piece, UploadAsk};
+use umbo_dispatcher::plane::OwnRows;
+
 use super::identified::{GIVEN_PARTS, LoadRequest};
 use super::piece_writer::store_body;
 use super::report::whole_part;
-use umbo_dispatcher::plane::OwnRows;
 
 /// Serves the upload of a part, or of a piece of one.
 pub(super) async fn upload<B>(

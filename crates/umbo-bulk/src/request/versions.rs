@@ -2,12 +2,12 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-
-use crate::wire::{LoadAnswer, VersionAsk};
 use umbo_api::versions::VersionList;
 use umbo_http::RequestError;
 use umbo_store::Store;
 use umbo_types::NamespaceId;
+
+use crate::wire::{LoadAnswer, VersionAsk};
 
 use super::identified::LoadRequest;
 

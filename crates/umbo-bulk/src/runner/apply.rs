@@ -10,6 +10,9 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::{Instant, sleep_until};
+use umbo_loads::LoadRecord;
+use umbo_loads::digest::Sha256;
+use umbo_loads::layout::{PartProgress, RunRecord, ValueUpload};
 use umbo_store::{GIVES_WAY_EVERY, WriteError, give_way};
 use umbo_types::ShardId;
 
@@ -23,9 +26,6 @@ use super::open_batches::{
 use super::work::{continues, wait};
 use crate::host_error::HostError;
 use crate::limits::{BEAT, REJECTS_MAX};
-use umbo_loads::LoadRecord;
-use umbo_loads::digest::Sha256;
-use umbo_loads::layout::{PartProgress, RunRecord, ValueUpload};
 
 /// How often progress is written while rows are applied: each time is a commit. Often, as what is applied of the parts
 /// and runs is removed then, and its room is that of the next rows.

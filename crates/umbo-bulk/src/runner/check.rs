@@ -5,6 +5,8 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use tokio::time::{Instant, interval_at};
 use umbo_api::loads::RejectLine;
+use umbo_loads::LoadRecord;
+use umbo_loads::layout::{self, PartProgress, PartRecord, RunRecord};
 use umbo_rows::RejectedRow;
 use umbo_store::{Condition, Mutation};
 
@@ -13,8 +15,6 @@ use super::journal::{Journal, Stop, json_row};
 use super::rows::PartRows;
 use super::work::{Parts, continues};
 use crate::limits::{BEAT, EXCERPT_LEN_MAX, REJECTS_MAX};
-use umbo_loads::LoadRecord;
-use umbo_loads::layout::{self, PartProgress, PartRecord, RunRecord};
 
 /// Checks the parts that have not been checked.
 pub(super) async fn check_parts(

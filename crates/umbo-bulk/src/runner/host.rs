@@ -8,13 +8,13 @@ use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use tokio::time::sleep;
+use umbo_loads::{LoadRecord, LoadStep};
 use umbo_store::{LoadRun, Mutation, Page, RangeRequest, ScanPage, WriteError, Written};
 use umbo_types::{Key, NamespaceId, PartitionKey, ShardId, Timestamp};
 
 use super::places::RunPlaces;
 use crate::host_error::HostError;
 use crate::stored_rows::RowSource;
-use umbo_loads::{LoadRecord, LoadStep};
 
 /// Shortest and longest wait before inflated bytes are charged again.
 const INFLATE_WAIT: (Duration, Duration) = (Duration::from_millis(10), Duration::from_secs(1));

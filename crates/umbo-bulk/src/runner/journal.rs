@@ -8,14 +8,14 @@
 use std::collections::BTreeMap;
 
 use serde::Serialize;
+use umbo_loads::LoadRecord;
+use umbo_loads::layout::{self, RunPosition, RunRecord};
 use umbo_store::{Change, Condition, LoadRun, Mutation, WriteError};
 use umbo_types::{Key, NamespaceId, ShardId, Value, Version};
 
 use super::host::{Host, LoadHost, RowCounts};
 use crate::host_error::HostError;
 use crate::stored_rows::read_json;
-use umbo_loads::LoadRecord;
-use umbo_loads::layout::{self, RunPosition, RunRecord};
 
 /// Why a run ends before its load does.
 #[derive(Debug, Clone, PartialEq, Eq)]

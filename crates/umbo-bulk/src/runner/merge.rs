@@ -7,6 +7,9 @@ use std::sync::Arc;
 
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
+use umbo_loads::LoadRecord;
+use umbo_loads::layout::{self, RunRecord, SortedRun};
+use umbo_loads::limits::{PIECE_LEN, SEGMENT_LEN};
 use umbo_store::{Change, GIVES_WAY_EVERY, give_way};
 use umbo_types::Key;
 
@@ -21,9 +24,6 @@ use super::work::continues;
 use crate::host_error::HostError;
 use crate::limits::{BATCH_BYTES_MAX, BATCH_ROWS_MAX};
 use crate::stored_rows::read_piece;
-use umbo_loads::LoadRecord;
-use umbo_loads::layout::{self, RunRecord, SortedRun};
-use umbo_loads::limits::{PIECE_LEN, SEGMENT_LEN};
 
 /// Pieces that one write removes of a run whose other pieces are still read. Until there are so many, their rows are stored
 /// twice: in the run, and in the version.

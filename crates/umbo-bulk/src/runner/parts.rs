@@ -8,6 +8,8 @@ use std::sync::Arc;
 use std::vec::IntoIter;
 
 use tokio::task::JoinSet;
+use umbo_loads::LoadRecord;
+use umbo_loads::layout::{PartRecord, RunRecord};
 
 use super::apply::{Batches, apply};
 use super::host::Host;
@@ -19,8 +21,6 @@ use super::sort::Sorter;
 use super::take::{KeyOrder, NewestVersions, TakenRows, UntakenRows, newest_versions};
 use super::work::{Parts, continues};
 use crate::host_error::HostError;
-use umbo_loads::LoadRecord;
-use umbo_loads::layout::{PartRecord, RunRecord};
 
 /// Applies the parts from where the run is, and removes their bytes. Of a load that is not sealed only rows in the order
 /// of their keys: a sorted run is to have rows of as many parts as there is memory for.

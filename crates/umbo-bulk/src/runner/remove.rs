@@ -1,13 +1,13 @@
 //! Removes bytes of a load that no run reads again.
 
+use umbo_loads::LoadRecord;
+use umbo_loads::layout::{self, PartRecord};
+use umbo_loads::limits::SEGMENT_LEN;
 use umbo_store::{Change, Condition, Mutation, SortRange};
 use umbo_types::Key;
 
 use super::host::Host;
 use crate::stored_rows::{all_rows, whole};
-use umbo_loads::LoadRecord;
-use umbo_loads::layout::{self, PartRecord};
-use umbo_loads::limits::SEGMENT_LEN;
 
 /// Removes the bytes of a part.
 pub(super) async fn remove_part(host: &Host, load: &LoadRecord, part: &PartRecord) {

@@ -13,6 +13,10 @@ use tokio::sync::mpsc::error::TryRecvError;
 use tokio::sync::mpsc::{self, Receiver, Sender};
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
+use umbo_loads::LoadError;
+use umbo_loads::LoadRecord;
+use umbo_loads::digest::{PartDigest, hex};
+use umbo_loads::layout::PartRecord;
 use umbo_rows::{Coding, Columns, FormatError, LoadChange, LoadRow, ReadRow, RowFormat, RowsError};
 use umbo_store::{GIVES_WAY_EVERY, give_way};
 
@@ -20,10 +24,6 @@ use super::part_bytes::{PartBytes, open_rows};
 use crate::host_error::HostError;
 use crate::limits::{BATCH_BYTES_MAX, BATCH_ROWS_MAX, BEAT};
 use crate::stored_rows::{RowSource, read_piece};
-use umbo_loads::LoadError;
-use umbo_loads::LoadRecord;
-use umbo_loads::digest::{PartDigest, hex};
-use umbo_loads::layout::PartRecord;
 
 /// Batches that wait while another one is applied.
 const BATCHES_AHEAD: usize = 1;

@@ -9,6 +9,8 @@ use std::collections::BTreeMap;
 use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::task::{JoinError, JoinSet, block_in_place};
 use tokio::time::{Instant, interval_at};
+use umbo_loads::layout::{self, PartProgress, PartRecord, SortedRun};
+use umbo_loads::limits::PIECE_LEN;
 use umbo_store::Mutation;
 use umbo_types::NamespaceId;
 
@@ -24,8 +26,6 @@ use super::take::{TakenRows, UntakenRows};
 use super::work::{continues, wait};
 use crate::host_error::HostError;
 use crate::limits::{BATCH_BYTES_MAX, BEAT, REJECTS_MAX, SORTED_RUN_LEN, SORTED_RUNS_MAX};
-use umbo_loads::layout::{self, PartProgress, PartRecord, SortedRun};
-use umbo_loads::limits::PIECE_LEN;
 
 /// Pieces of a run that are stored at once: a commit of 1 MiB, as one of rows is.
 const PIECES_TOGETHER: usize = 4;

@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 
 use umbo_api::batch::KeyFields;
 use umbo_api::loads::RejectLine;
+use umbo_loads::LoadRecord;
+use umbo_loads::layout::{self, PartRecord};
 use umbo_rows::{Expiry, LoadChange, LoadRow};
 use umbo_store::{Change, Condition, GIVES_WAY_EVERY, Mutation, give_way};
 use umbo_types::{Key, NamespaceId, PartitionKey, ShardId, Timestamp, Version};
@@ -15,8 +17,6 @@ use super::rows::{NumberedRows, PartRows};
 use crate::host_error::HostError;
 use crate::limits::REJECTS_MAX;
 use crate::stored_rows::read_row;
-use umbo_loads::LoadRecord;
-use umbo_loads::layout::{self, PartRecord};
 
 /// The highest version of each shard when the load was created, where that counts and is known.
 pub(super) type NewestVersions = BTreeMap<ShardId, Version>;

@@ -8,6 +8,8 @@ use tokio::task::{JoinSet, yield_now};
 use tokio::time::{Instant, interval_at};
 use umbo_api::loads::LoadGuards;
 use umbo_api::versions::VersionShard;
+use umbo_loads::digest::RowsDigest;
+use umbo_loads::{LoadRecord, LoadTarget};
 use umbo_store::{GIVES_WAY_EVERY, RowRef, ScanPage, compression, give_way};
 use umbo_types::{Key, NamespaceId, ShardId};
 
@@ -16,8 +18,6 @@ use super::journal::{Journal, Stop};
 use super::work::{continues, wait};
 use crate::host_error::HostError;
 use crate::limits::BEAT;
-use umbo_loads::digest::RowsDigest;
-use umbo_loads::{LoadRecord, LoadTarget};
 
 /// Shards that are read at a time.
 const SHARDS_MAX: usize = 8;

@@ -4,13 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::sleep;
+use umbo_loads::layout::{self, PartRecord, RunRecord};
+use umbo_loads::{LoadRecord, shortened};
 
 use super::host::Host;
 use super::journal::{Journal, Stop};
 use crate::limits::BEAT;
 use crate::stored_rows::read_json_rows_from;
-use umbo_loads::layout::{self, PartRecord, RunRecord};
-use umbo_loads::{LoadRecord, shortened};
 
 /// Longest wait before something is tried again.
 const WAIT_MAX: Duration = Duration::from_secs(30);

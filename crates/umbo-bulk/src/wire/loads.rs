@@ -10,14 +10,14 @@ use umbo_api::loads::{
     CONTENT_DIGEST, PART_NUMBER_MAX, REJECTS_LISTED_MAX, UPLOAD_COMPLETE, UPLOAD_OFFSET,
 };
 use umbo_control::ControlError;
+use umbo_http::RequestError;
+use umbo_http::cursor::CursorError;
+use umbo_http::query::Query;
 use umbo_loads::LoadError;
 use umbo_loads::digest::{Sha256, content_digest};
 use umbo_types::Operation;
 
 use super::versions::VersionAsk;
-use umbo_http::RequestError;
-use umbo_http::cursor::CursorError;
-use umbo_http::query::Query;
 
 /// Media type of a PATCH that says nothing of what it is a part of.
 const PARTIAL_UPLOAD: &str = "application/partial-upload";

@@ -7,6 +7,8 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use async_trait::async_trait;
 use tokio::sync::watch;
 use umbo_api::loads::{LoadMode, LoadSpec};
+use umbo_loads::digest::{PartDigest, hex};
+use umbo_loads::layout::PartRecord;
 use umbo_store::{
     Atomicity, ByKey as _, CallContext, Condition, Durability, LoadRun, ManualClock, MemoryStore,
     Mutation, Outcome, Page, RangeRequest, ScanPage, ScanRequest, Store, StoreError, WriteError,
@@ -18,8 +20,6 @@ use super::super::*;
 use super::keys::*;
 use crate::runner::host::{RowCounts, WriteAnswers};
 use crate::runner::journal::json_row;
-use umbo_loads::digest::{PartDigest, hex};
-use umbo_loads::layout::PartRecord;
 
 pub(super) const ID: &str = "load";
 pub(super) const ROWS: NamespaceId = NamespaceId(3);

@@ -1,11 +1,11 @@
 //! What a load reports of its rows.
 
+use umbo_loads::layout::{self, PartProgress};
 use umbo_store::SortRange;
 
 use super::super::*;
 use super::fake_host::{FakeHost, REPORT};
 use crate::stored_rows::{all_rows, whole};
-use umbo_loads::layout::{self, PartProgress};
 
 impl FakeHost {
     /// Returns what is reported of a part.

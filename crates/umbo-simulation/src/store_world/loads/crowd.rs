@@ -114,7 +114,7 @@ impl OneLoad {
         false
     }
 
-    /// Reads the row, which nobody else writes.
+    /// Reads the row. No other run writes it.
     async fn check(&mut self) {
         let until = self.until();
         let path = format!("kv/crowd/{}", self.key);
