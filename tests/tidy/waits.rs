@@ -1,5 +1,6 @@
-//! Rule about time: no test waits for time to pass, or measures it, but in the places that `tests/waits.txt` lists, each
-//! with its reason. The list may only shrink. And a process test that was flaky twice is a defect, not an accident.
+//! Rules about time: no test waits for time to pass, or measures it, but in the places that `tests/waits.txt` lists, each
+//! with its reason. The list may only shrink. What is ready at the same time is taken in one order. And a process test
+//! that was flaky twice is a defect, not an accident.
 
 use std::collections::BTreeMap;
 
@@ -120,4 +121,33 @@ fn waits_are_found_in_test_code_only() {
     assert_eq!(number("crates/umbo-x/src/work.rs"), 1);
     assert_eq!(number("crates/umbo-x/src/work_tests.rs"), 2);
     assert_eq!(number("crates/umbo-x/tests/x/work.rs"), 2);
+}
+
+/// Returns the lines of a text at which `select!` takes what is ready by chance.
+fn drawn_selects(text: &str) -> Vec<usize> {
+    let lines: Vec<&str> = text.lines().map(str::trim).collect();
+    let is_drawn = |at: &usize| {
+        lines[*at].ends_with("select! {") && lines.get(at + 1).is_none_or(|next| *next != "biased;")
+    };
+    (0..lines.len()).filter(is_drawn).map(|at| at + 1).collect()
+}
+
+#[test]
+fn what_is_ready_at_the_same_time_is_taken_in_the_order_of_the_code() {
+    // By chance, a seed of the simulation would not give the same run again.
+    let mut complaints = Vec::new();
+    for file in files(&[".rs"]) {
+        if file.path.starts_with("crates/") && file.path.contains("/src/") {
+            let lines = drawn_selects(&file.text).into_iter();
+            complaints
+                .extend(lines.map(|line| format!("{}:{line}: `select!` is not biased", file.path)));
+        }
+    }
+    report(&complaints);
+}
+
+#[test]
+fn a_select_that_draws_is_seen() {
+    let text = "tokio::select! {\n    biased;\n}\nselect! {\n    () = a => {}\n}";
+    assert_eq!(drawn_selects(text), [4]);
 }

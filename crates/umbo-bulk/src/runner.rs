@@ -111,6 +111,7 @@ impl LoadRunner {
         looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         while !(runs.is_empty() && self.host.is_ending()) {
             tokio::select! {
+                biased;
                 _ = looks.tick() => self.look(&mut runs).await,
                 () = self.host.changed() => {
                     self.has_changed = true;

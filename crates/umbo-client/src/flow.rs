@@ -168,6 +168,7 @@ impl Flow {
                 SendDecision::After(wait) => {
                     let _waiting = self.hold_back();
                     tokio::select! {
+                        biased;
                         waited = self.wait(wait) => waited?,
                         () = answer => {}
                     }
@@ -175,6 +176,7 @@ impl Flow {
                 SendDecision::WithNextAnswer => {
                     let _waiting = self.hold_back();
                     tokio::select! {
+                        biased;
                         () = self.ended() => return Err(Error::WaitEnded),
                         () = answer => {}
                     }

@@ -174,6 +174,7 @@ mod tests {
             std::future::pending::<()>().await;
         }));
         tokio::select! {
+            biased;
             () = &mut reading => panic!("it never ends"),
             told = has_started => told.unwrap(),
         }

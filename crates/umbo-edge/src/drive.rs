@@ -348,6 +348,7 @@ where
     };
     // Whatever comes of it, the socket is closed.
     tokio::select! {
+        biased;
         _ = timeout(refused::TIMEOUT, linger) => (),
         () = signals.ordered_to_abort() => (),
     }

@@ -106,6 +106,7 @@ pub async fn serve<H: Handler>(
     });
     let accepting = edge.accept_all(&listener, &permits);
     tokio::select! {
+        biased;
         () = accepting => {}
         () = edge.tick_all() => {}
         () = shutdown.cancelled() => {}
@@ -277,6 +278,7 @@ impl<H: Handler> Edge<H> {
         let handshake = tls.acceptor().accept(socket);
         let handshake = tokio::time::timeout(self.limits.handshake_timeout, handshake);
         let outcome = tokio::select! {
+            biased;
             outcome = handshake => outcome,
             () = signals.ordered_to_stop() => return Ending::Closed,
         };

@@ -215,6 +215,7 @@ impl MemoryPermit {
             // A share grows with what others give back.
             let given = async {
                 tokio::select! {
+                    biased;
                     () = of_holder => {}
                     () = of_server => {}
                 }
@@ -237,6 +238,7 @@ impl MemoryPermit {
             return;
         }
         tokio::select! {
+            biased;
             () = told.0 => {}
             () = told.1 => {}
         }

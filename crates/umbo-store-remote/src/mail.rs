@@ -41,6 +41,7 @@ pub(crate) async fn keep(node: Arc<Node>, connection: Arc<NodeConnection>) {
         }
         if replies.is_empty() {
             tokio::select! {
+                biased;
                 () = node.has_mail.notified() => {}
                 Some(reply) = replying.join_next() => replies.extend(reply.ok()),
             }

@@ -106,6 +106,7 @@ pub(crate) async fn run(
     tracing::info!("stopping: /readyz fails from now on, and every dispatcher is notified");
     stop.cancel();
     tokio::select! {
+        biased;
         closed = &mut serving => match closed {
             Ok(closed) => tracing::info!(
                 connections = closed.connections,

@@ -43,6 +43,7 @@ impl ReloadWatch {
     pub(crate) async fn next(&mut self) -> Settings {
         loop {
             let was_told = tokio::select! {
+                biased;
                 _ = self.hangup.recv() => true,
                 _ = self.look.tick() => false,
             };

@@ -92,6 +92,7 @@ impl Server {
             Role::Dispatcher => {
                 let ports = begin();
                 let dispatcher = tokio::select! {
+                    biased;
                     dispatcher = startup::dispatcher(&opened, &loaded) => dispatcher,
                     _ = signals.stop_requested() => {
                         ports.close().await;
@@ -166,6 +167,7 @@ impl Server {
             background.end().await;
         };
         tokio::select! {
+            biased;
             () = stopping => {}
             _ = signals.stop_requested() => {
                 tracing::warn!("second stop signal: requests in flight are aborted");

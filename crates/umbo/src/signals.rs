@@ -22,6 +22,7 @@ impl Signals {
     /// Waits for one of them; returns whether it was SIGTERM.
     pub(crate) async fn stop_requested(&mut self) -> bool {
         tokio::select! {
+            biased;
             _ = self.terminate.recv() => true,
             _ = self.interrupt.recv() => false,
         }

@@ -69,6 +69,7 @@ where
     let outcome = async {
         loop {
             let bytes = tokio::select! {
+                biased;
                 () = &mut overtaken => {
                     is_overtaken = true;
                     break;

@@ -58,12 +58,13 @@ async fn check_rows(
     let mut progress = PartProgress::default();
     loop {
         let batch = tokio::select! {
-            batch = rows.next() => batch?,
+            biased;
             _ = beats.tick() => {
                 continues(host, id)?;
                 journal.write().await?;
                 continue;
             }
+            batch = rows.next() => batch?,
         };
         let Some(batch) = batch else {
             return Ok(progress);

@@ -297,6 +297,7 @@ async fn a_run_that_was_paused_writes_no_older_rows() {
         let mut paused = tokio::spawn(async move { paused.run(i64::MAX, 1).await });
         let mut waiting = host.waiting.subscribe();
         tokio::select! {
+            biased;
             waits = waiting.wait_for(|waiting| *waiting > passed) => drop(waits.unwrap()),
             _ = &mut paused => panic!("it was not paused after {passed} requests"),
         }

@@ -50,12 +50,13 @@ pub(super) async fn verify(
     let mut beats = interval_at(Instant::now() + BEAT, BEAT);
     loop {
         let stepped = tokio::select! {
-            stepped = steps.join_next() => stepped,
+            biased;
             _ = beats.tick() => {
                 continues(host, id)?;
                 journal.write().await?;
                 continue;
             }
+            stepped = steps.join_next() => stepped,
         };
         let Some(stepped) = stepped else {
             break;

@@ -40,6 +40,7 @@ pub(super) async fn wait(
     while !left.is_zero() {
         let step = left.min(BEAT);
         tokio::select! {
+            biased;
             () = sleep(step) => left -= step,
             () = host.places.next_asked() => {}
         }

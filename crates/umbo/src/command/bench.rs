@@ -135,6 +135,7 @@ impl Arguments {
             phases: Vec::new(),
         };
         let measured = tokio::select! {
+            biased;
             measured = self.run_phases(&client, &namespace, &mut report) => measured,
             () = interrupts.next() => Err(CliError::Interrupted),
         };

@@ -69,6 +69,7 @@ impl Arguments {
         let end = Instant::now() + Duration::from_secs(self.seconds);
         let measured = run_to_end(&runtime, async {
             tokio::select! {
+                biased;
                 measured = measure::measure(&settings.store, &data, end) => measured,
                 _ = tokio::signal::ctrl_c() => Err(CliError::Interrupted),
             }

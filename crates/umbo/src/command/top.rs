@@ -149,6 +149,7 @@ impl Arguments {
                 let mut looking = pin!(look(&client, &last, self.interval));
                 loop {
                     tokio::select! {
+                        biased;
                         looked = &mut looking => break looked,
                         key = screen.key() => {
                             match view.press(key, draw::columns(view.tab).len()) {

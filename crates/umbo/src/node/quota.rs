@@ -98,6 +98,7 @@ impl ShardQuotaReloader {
         let mut maintain = tokio::time::interval(MAINTAIN_INTERVAL);
         loop {
             tokio::select! {
+                biased;
                 _ = look.tick() => {
                     let revision = self.store.records_revision();
                     if read == Some(revision) {

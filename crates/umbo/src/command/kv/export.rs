@@ -350,6 +350,7 @@ async fn finish(
     let mut interrupts = Interrupts::begin()?;
     let result = loop {
         tokio::select! {
+            biased;
             segment = segments.join_next() => match segment {
                 None => break Ok(()),
                 Some(Ok(Ok(()))) => {}

@@ -175,6 +175,7 @@ impl Arguments {
         let (lines, reading) = self.start_reader(input)?;
         let mut interrupts = Interrupts::begin()?;
         let outcome = tokio::select! {
+            biased;
             outcome = lane.run(lines) => outcome,
             () = interrupts.next() => Err(CliError::Interrupted),
         };

@@ -183,6 +183,7 @@ impl LoadJob<'_> {
         let mut work = std::pin::pin!(upload.run(&self.pushed, self.connections, self.is_part));
         let uploaded = loop {
             tokio::select! {
+                biased;
                 done = &mut work => break done,
                 () = interrupts.next() => break Err(CliError::Interrupted),
                 _ = ticks.tick() => {

@@ -40,6 +40,7 @@ pub(in crate::command) async fn until_ended(
     set_style(&bar, "{spinner} {msg}  {elapsed}");
     let ended = loop {
         let asked = tokio::select! {
+            biased;
             asked = client.load(ns.as_str(), id) => asked,
             () = interrupts.next() => {
                 bar.finish_and_clear();
@@ -87,6 +88,7 @@ pub(in crate::command) async fn until_ended(
             }
         };
         tokio::select! {
+            biased;
             () = tokio::time::sleep(wait) => {}
             () = interrupts.next() => {
                 bar.finish_and_clear();
