@@ -7,8 +7,36 @@
 use std::fmt;
 use std::str::FromStr;
 
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+/// What a refusal concerns.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum Scope {
+    /// The caller.
+    Caller,
+    /// The namespace.
+    Namespace,
+    /// The partition.
+    Partition,
+    /// The shard.
+    Shard,
+    /// This dispatcher.
+    Pod,
+}
+
+macro_rules! scope {
+    (Request) => {
+        None
+    };
+    ($scope:ident) => {
+        Some(Scope::$scope)
+    };
+}
+
 macro_rules! error_codes {
-    ($($variant:ident $name:literal $status:literal $retry:literal $title:literal $meaning:literal;)+) => {
+    ($($variant:ident $name:literal $status:literal $retry:literal $scope:ident $title:literal $meaning:literal;)+) => {
         /// Why a request was refused or failed. The name is stable; match on it.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
         pub enum ErrorCode {
@@ -35,6 +63,11 @@ macro_rules! error_codes {
                 match self { $(Self::$variant => $retry,)+ }
             }
 
+            /// Returns what a refusal with this code concerns beyond the request, or `None`.
+            pub const fn scope(self) -> Option<Scope> {
+                match self { $(Self::$variant => scope!($scope),)+ }
+            }
+
             /// Returns the short summary, the same for every occurrence.
             pub const fn title(self) -> &'static str {
                 match self { $(Self::$variant => $title,)+ }
@@ -49,169 +82,169 @@ macro_rules! error_codes {
 }
 
 error_codes! {
-    AbnormalUsageDetected "abnormal-usage-detected" 429 false "Rejected: the key is blocked"
+    AbnormalUsageDetected "abnormal-usage-detected" 429 false Partition "Rejected: the key is blocked"
         "An operator has blocked this key because of how it was used. Other keys are served. Ask the operator, who lifts it with: umbo hot unblock.";
-    AnswerMemoryFull "answer-memory-full" 503 true "Shed: no memory for the answer"
+    AnswerMemoryFull "answer-memory-full" 503 true Pod "Shed: no memory for the answer"
         "The memory limit for answers that clients have not taken is reached, in total or for this connection. Nothing was applied. Take what was answered, and back off.";
-    BatchTooLarge "batch-too-large" 413 false "Batch too large"
+    BatchTooLarge "batch-too-large" 413 false Request "Batch too large"
         "The batch has more rows, keys or bytes than a batch may have. Split it.";
-    BodyMemoryFull "body-memory-full" 503 true "Shed: no memory for the body"
+    BodyMemoryFull "body-memory-full" 503 true Pod "Shed: no memory for the body"
         "The memory limit for request bodies is reached, and this one was shed. Nothing was applied. Back off.";
-    BodyNotJson "body-not-json" 415 false "Body is not JSON"
+    BodyNotJson "body-not-json" 415 false Request "Body is not JSON"
         "The admin API reads JSON, and the body is of another media type. Nothing of it was applied. Send it with Content-Type: application/json.";
-    BodyTooLarge "body-too-large" 413 false "Body too large"
+    BodyTooLarge "body-too-large" 413 false Request "Body too large"
         "The request body is longer than this route reads. Nothing of it was applied.";
-    ClientClosed "client-closed" 400 true "Body cut off"
+    ClientClosed "client-closed" 400 true Request "Body cut off"
         "The connection ended before the request body did. Nothing was applied.";
-    DataDamaged "data-damaged" 500 false "Stored data is damaged"
+    DataDamaged "data-damaged" 500 false Shard "Stored data is damaged"
         "What the disk returned is not what was written; the checksum of the row says so. Restore the shard's file named in the server's log.";
-    DeadlineBeforeStore "deadline-before-store" 504 true "Deadline passed before the store began"
+    DeadlineBeforeStore "deadline-before-store" 504 true Request "Deadline passed before the store began"
         "The time the caller gave was used up before the store began the work. Nothing was applied.";
-    DeadlineInStore "deadline-in-store" 504 true "Deadline passed in the store"
+    DeadlineInStore "deadline-in-store" 504 true Request "Deadline passed in the store"
         "The store did not finish in the time the caller gave. A write may or may not have been applied: repeat it with the same Idempotency-Key, if it had one; otherwise read it back, or repeat it with a condition.";
-    DigestMismatch "digest-mismatch" 422 true "Body differs from its digest"
+    DigestMismatch "digest-mismatch" 422 true Request "Body differs from its digest"
         "The body that arrived has another SHA-256 than Content-Digest names: it was changed on its way, or the digest is not of it. Nothing of it was applied or kept.";
-    Forbidden "forbidden" 403 false "Not allowed"
+    Forbidden "forbidden" 403 false Caller "Not allowed"
         "The credential is good but holds no grant for this permission on this namespace.";
-    ForeignHost "foreign-host" 403 false "Host is not of this server"
+    ForeignHost "foreign-host" 403 false Request "Host is not of this server"
         "While there is no token, the server answers only under an address, localhost, a name without a dot, a .svc name or a name that server.hosts lists, because any other name may belong to another site. Nothing was applied. Use such a name, list this one in server.hosts, or create a token.";
-    ForeignOrigin "foreign-origin" 403 false "Change by a page of another origin"
+    ForeignOrigin "foreign-origin" 403 false Request "Change by a page of another origin"
         "While there is no token, the page of another origin changes nothing. Nothing was applied. List its origin in `server.cors_origins` if it may use the data plane, or create a token. A proxy in front of the server has to pass the Host field on as it is.";
-    HeadersTooLarge "headers-too-large" 431 false "Header fields too large"
+    HeadersTooLarge "headers-too-large" 431 false Request "Header fields too large"
         "The request's header fields are too many or too long.";
-    HotKeyListed "hot-key-listed" 409 false "Key is listed"
+    HotKeyListed "hot-key-listed" 409 false Request "Key is listed"
         "The key is pinned, or blocked, already: for another reason or for another time. To replace that, send If-Match.";
-    HotKeyNotListed "hot-key-not-listed" 404 false "Key not listed"
+    HotKeyNotListed "hot-key-not-listed" 404 false Request "Key not listed"
         "No such key is pinned, or none is blocked; what ran out is not listed any more.";
-    HotKeysDisabled "hot-keys-disabled" 409 false "Hot keys are off"
+    HotKeysDisabled "hot-keys-disabled" 409 false Pod "Hot keys are off"
         "The server runs without the layer that knows hot keys: hotkey.enabled is false in its settings.";
-    HotListFull "hot-list-full" 409 false "List full"
+    HotListFull "hot-list-full" 409 false Request "List full"
         "As many keys are pinned, or blocked, as may be. Take one off the list first.";
-    IdempotencyFull "idempotency-full" 507 true "Idempotency records are full"
+    IdempotencyFull "idempotency-full" 507 true Namespace "Idempotency records are full"
         "The idempotency records of the namespace fill their part of the shard, and none is forgotten before its time. Nothing was applied. New keys are taken as records run out: wait, ask for a shorter Umbo-Idempotency-TTL, or send the write without a key.";
-    IdempotencyMismatch "idempotency-mismatch" 422 false "Idempotency key of another request"
+    IdempotencyMismatch "idempotency-mismatch" 422 false Request "Idempotency key of another request"
         "The caller has used this Idempotency-Key for another request in the same partition: another method, row, body, condition or expiry. Nothing was applied. Make a new key for each request.";
-    IncrementOverflow "increment-overflow" 409 false "Increment out of range"
+    IncrementOverflow "increment-overflow" 409 false Request "Increment out of range"
         "The sum is not a signed 64-bit number. The row stays as it is.";
-    Internal "internal" 500 true "Internal error"
+    Internal "internal" 500 true Request "Internal error"
         "A defect of the server. The request id finds it in the server's log.";
-    InvalidBody "invalid-body" 400 false "Malformed body"
+    InvalidBody "invalid-body" 400 false Request "Malformed body"
         "The request body, or one row of it, is not what this route reads. The detail names the place.";
-    InvalidCursor "invalid-cursor" 400 false "Invalid cursor"
+    InvalidCursor "invalid-cursor" 400 false Request "Invalid cursor"
         "The cursor was not made by this server, was changed, or belongs to another request. Start again without one.";
-    InvalidHeader "invalid-header" 400 false "Malformed header"
+    InvalidHeader "invalid-header" 400 false Request "Malformed header"
         "A header field cannot be read. The detail names it.";
-    InvalidKey "invalid-key" 400 false "Malformed key"
+    InvalidKey "invalid-key" 400 false Request "Malformed key"
         "A namespace, partition key or sort key cannot be read. The detail says which and why.";
-    InvalidQuery "invalid-query" 400 false "Malformed query"
+    InvalidQuery "invalid-query" 400 false Request "Malformed query"
         "A query parameter is unknown, repeated or cannot be read. The detail names it.";
-    InvalidRequest "invalid-request" 400 false "Malformed request"
+    InvalidRequest "invalid-request" 400 false Request "Malformed request"
         "What arrived is not HTTP as this server reads it.";
-    KeyNotFound "key-not-found" 404 false "Key not found"
+    KeyNotFound "key-not-found" 404 false Request "Key not found"
         "The namespace exists, and no visible row has this key.";
-    KeyTooLarge "key-too-large" 413 false "Key too large"
+    KeyTooLarge "key-too-large" 413 false Request "Key too large"
         "A partition key has at most 1,024 bytes, a sort key at most 2,048.";
-    LastAdmin "last-admin" 409 false "No administrator would be left"
+    LastAdmin "last-admin" 409 false Request "No administrator would be left"
         "After this change no token could change tokens. Create another token with admin:* first.";
-    LoadBuilding "load-building" 409 false "Another load is building"
+    LoadBuilding "load-building" 409 false Namespace "Another load is building"
         "Another load of mode replace builds the next version of the namespace, or waits to be activated. The detail names it. Finish, activate or abort it first.";
-    LoadLimit "load-limit" 409 false "Too many loads"
+    LoadLimit "load-limit" 409 false Namespace "Too many loads"
         "The namespace has as many loads that have not ended as it may have. Finish or abort one of them first.";
-    LoadNotFound "load-not-found" 404 false "Load not found"
+    LoadNotFound "load-not-found" 404 false Request "Load not found"
         "The namespace has no load with this id. A load is forgotten some time after it has ended.";
-    LoadState "load-state" 409 false "Load in another state"
+    LoadState "load-state" 409 false Request "Load in another state"
         "The state of the load does not allow this: a sealed load takes no parts, and one that has ended does not change. The detail names the state.";
-    MethodNotAllowed "method-not-allowed" 405 false "Method not allowed"
+    MethodNotAllowed "method-not-allowed" 405 false Request "Method not allowed"
         "The route exists and does not take this method. The Allow header names those it takes.";
-    NamespaceBeingRemoved "namespace-being-removed" 409 false "Namespace being removed"
+    NamespaceBeingRemoved "namespace-being-removed" 409 false Namespace "Namespace being removed"
         "A namespace of this name is being removed, and the name is free once every shard has confirmed that. The problem names the shards that have not. If one of them never comes back, an operator says so with: umbo ns rm NAME --abandon-shard SHARD.";
-    NamespaceExists "namespace-exists" 409 false "Namespace exists"
+    NamespaceExists "namespace-exists" 409 false Namespace "Namespace exists"
         "A namespace of this name exists and has other settings. PATCH changes settings; PUT with If-Match replaces them.";
-    NamespaceNotFound "namespace-not-found" 404 false "Namespace not found"
+    NamespaceNotFound "namespace-not-found" 404 false Namespace "Namespace not found"
         "No namespace has this name. An administrator creates one with: umbo ns create NAME.";
-    NotANumber "not-a-number" 409 false "Value is not a number"
+    NotANumber "not-a-number" 409 false Request "Value is not a number"
         "The value to be incremented is not the decimal text of a signed 64-bit number. The row stays as it is.";
-    NotAcceptable "not-acceptable" 406 false "Not acceptable"
+    NotAcceptable "not-acceptable" 406 false Request "Not acceptable"
         "The value is stored in a content coding that Accept-Encoding does not accept, and that Umbo cannot decode.";
-    OffsetMismatch "offset-mismatch" 409 false "Upload continues elsewhere"
+    OffsetMismatch "offset-mismatch" 409 false Request "Upload continues elsewhere"
         "The upload of this part is to continue where what is kept of it ends. The Upload-Offset header and the detail say where that is.";
-    Overloaded "overloaded" 503 true "Shed: the shard is overloaded"
+    Overloaded "overloaded" 503 true Shard "Shed: the shard is overloaded"
         "The shard that owns the key cannot keep up, and work that matters less gives way first. The problem names tier, signal and wait. Nothing was applied.";
-    PartDiffers "part-differs" 409 false "Part differs"
+    PartDiffers "part-differs" 409 false Request "Part differs"
         "The load has a part of this number with other bytes, or one that was begun in another format. A part that is whole is never replaced; abort the load to begin again.";
-    PartNotFound "part-not-found" 404 false "Part not found"
+    PartNotFound "part-not-found" 404 false Request "Part not found"
         "Nothing of this part was uploaded.";
-    PartsMissing "parts-missing" 409 false "Parts are missing"
+    PartsMissing "parts-missing" 409 false Request "Parts are missing"
         "The load lacks parts below the number that the request names. The detail lists them. Upload them, and seal the load again.";
-    PreconditionFailed "precondition-failed" 412 false "Precondition failed"
+    PreconditionFailed "precondition-failed" 412 false Request "Precondition failed"
         "The condition of If-Match or If-None-Match was false. The current tag, where there is one, is in the answer.";
-    QuotaExceeded "quota-exceeded" 429 true "Rejected: quota spent"
+    QuotaExceeded "quota-exceeded" 429 true Caller "Rejected: quota spent"
         "The caller has spent what a policy allows it, and the request was rejected before anything was done. The problem names the policy, its limit, what was asked of late and how long to wait.";
-    QuotaExists "quota-exists" 409 false "Policy exists"
+    QuotaExists "quota-exists" 409 false Request "Policy exists"
         "A policy of this name is stored and is another one. To replace it, name its tag in If-Match.";
-    QuotaInvalid "quota-invalid" 400 false "Invalid policy"
+    QuotaInvalid "quota-invalid" 400 false Request "Invalid policy"
         "The policy contradicts itself, or has a value that cannot be read. The detail names the place and both values. What was in effect stays.";
-    QuotaNotFound "quota-not-found" 404 false "Policy not found"
+    QuotaNotFound "quota-not-found" 404 false Request "Policy not found"
         "No policy has this name.";
-    QuotaOfFile "quota-of-file" 409 false "Policy of the policy file"
+    QuotaOfFile "quota-of-file" 409 false Request "Policy of the policy file"
         "The policy stands in the server's policy file. Change it there; the file is read again by itself.";
-    RangeNotSatisfiable "range-not-satisfiable" 416 false "Range not satisfiable"
+    RangeNotSatisfiable "range-not-satisfiable" 416 false Request "Range not satisfiable"
         "The value has no byte of the part that Range asks for. Content-Range names its length.";
-    RecordNotFound "record-not-found" 404 false "Request not recorded"
+    RecordNotFound "record-not-found" 404 false Request "Request not recorded"
         "This server has no record of a request of this id. A record is left by each refused, failed or slow request, and by a sample of the others, until newer ones need its place; the detail says for how long they are kept now. Another server may have answered it.";
-    RecordsStale "records-stale" 503 true "Own records too old"
+    RecordsStale "records-stale" 503 true Pod "Own records too old"
         "For longer than its settings allow, this server could not confirm that its records (namespaces, tokens, policies) are the newest. Nothing was applied. Others may serve.";
-    RecordsUnavailable "records-unavailable" 503 true "Own records cannot be changed"
+    RecordsUnavailable "records-unavailable" 503 true Shard "Own records cannot be changed"
         "The shard in which Umbo's own records (namespaces, tokens, policies, lists) change is away. Nothing was applied; requests for rows are served by the last copy.";
-    RecordsUnreadable "records-unreadable" 503 true "Own records cannot be read"
+    RecordsUnreadable "records-unreadable" 503 true Pod "Own records cannot be read"
         "The newest of Umbo's own records are not what this server reads: they are damaged, or a newer version wrote them. Nothing was applied. The server's log names the record; until it can be read, the last good records are in effect.";
-    RequestKilled "request-killed" 409 false "Ended by an operator"
+    RequestKilled "request-killed" 409 false Request "Ended by an operator"
         "An operator has ended the request: the detail says why. A stream goes on by its last cursor; a write may have been applied.";
-    RequestNotRunning "request-not-running" 404 false "Request does not run"
+    RequestNotRunning "request-not-running" 404 false Request "Request does not run"
         "No request of this id runs on this server, or not for long enough to be listed. Another server of the cluster may serve it: `umbo ps` asks all of them.";
-    RequestTimeout "request-timeout" 408 true "Request too slow"
+    RequestTimeout "request-timeout" 408 true Request "Request too slow"
         "The request did not arrive in time. Nothing of it was applied.";
-    RouteNotFound "route-not-found" 404 false "Route not found"
+    RouteNotFound "route-not-found" 404 false Request "Route not found"
         "The path is none that this server answers.";
-    ShardUnavailable "shard-unavailable" 503 true "Shard unavailable"
+    ShardUnavailable "shard-unavailable" 503 true Shard "Shard unavailable"
         "The shard that owns this partition cannot serve now. Other partitions are served.";
-    ShuttingDown "shutting-down" 503 true "Shutting down"
+    ShuttingDown "shutting-down" 503 true Pod "Shutting down"
         "This server is stopping. Another one will serve.";
-    StorageFailed "storage-failed" 503 true "Storage failed"
+    StorageFailed "storage-failed" 503 true Shard "Storage failed"
         "The disk under the shard failed a write. The outcome member says whether the write was applied; reads go on.";
-    StorageFull "storage-full" 507 true "Storage full"
+    StorageFull "storage-full" 507 true Shard "Storage full"
         "The disk under the shard is full. Reads go on; writes succeed again once there is room.";
-    TokenNotFound "token-not-found" 404 false "Token not found"
+    TokenNotFound "token-not-found" 404 false Request "Token not found"
         "No token has this id.";
-    TokenOfFile "token-of-file" 409 false "Token of the token file"
+    TokenOfFile "token-of-file" 409 false Request "Token of the token file"
         "The token stands in the server's token file. Remove it there; the file is read again by itself.";
-    TooManyReaders "too-many-readers" 503 true "Shed: too many readers of one key"
+    TooManyReaders "too-many-readers" 503 true Partition "Shed: too many readers of one key"
         "Too many readers wait for this key, and this one was shed. Back off.";
-    TooManyRequestsInFlight "too-many-in-flight" 503 true "Shed: too many requests in flight"
+    TooManyRequestsInFlight "too-many-in-flight" 503 true Pod "Shed: too many requests in flight"
         "The server has too many requests in flight and shed this one. Back off.";
-    Unauthenticated "unauthenticated" 401 false "Not authenticated"
+    Unauthenticated "unauthenticated" 401 false Caller "Not authenticated"
         "The request carries no token, or one that is malformed, unknown, expired or revoked.";
-    UnboundedDelete "unbounded-delete" 400 false "Unbounded delete"
+    UnboundedDelete "unbounded-delete" 400 false Request "Unbounded delete"
         "A delete of a range names no bound, or one that is empty. Name start, end or prefix, or say all=true.";
-    UnsupportedCoding "unsupported-coding" 415 false "Unsupported content coding"
+    UnsupportedCoding "unsupported-coding" 415 false Request "Unsupported content coding"
         "The body is of a content coding that this route does not read. The Accept-Encoding header names those it does.";
-    UnsupportedFormat "unsupported-format" 415 false "Unsupported format"
+    UnsupportedFormat "unsupported-format" 415 false Request "Unsupported format"
         "The rows are of a media type or content coding that is not read here. The detail names those that are.";
-    UploadGone "upload-gone" 503 true "Bytes of a large value are gone"
+    UploadGone "upload-gone" 503 true Shard "Bytes of a large value are gone"
         "The bytes of a large value were not all in the store when its row was to be put: the shard gave the upload up, because nothing came for long, or the namespace was replaced meanwhile. Nothing was applied. Send the value again.";
-    UriTooLong "uri-too-long" 414 false "URI too long"
+    UriTooLong "uri-too-long" 414 false Request "URI too long"
         "The request target is longer than any key needs.";
-    ValueTooLarge "value-too-large" 413 false "Value too large"
+    ValueTooLarge "value-too-large" 413 false Request "Value too large"
         "A value has at most 67,108,864 bytes, and one in a batch or a load at most 1,048,576: put a longer one by itself.";
-    VersionInUse "version-in-use" 409 false "Version in use"
+    VersionInUse "version-in-use" 409 false Namespace "Version in use"
         "The version is the live one, or is being built. Activate another version, or abort the load that builds it.";
-    VersionNotFound "version-not-found" 404 false "Version not found"
+    VersionNotFound "version-not-found" 404 false Namespace "Version not found"
         "The namespace has no version of this number, and never had one.";
-    VersionNotReady "version-not-ready" 409 false "Version not ready"
+    VersionNotReady "version-not-ready" 409 false Namespace "Version not ready"
         "The load that builds the version has not finished. The detail names its state.";
-    VersionSuperseded "version-superseded" 409 false "Version dropped"
+    VersionSuperseded "version-superseded" 409 false Namespace "Version dropped"
         "The version was dropped: others were activated after it, its load ended without it, or it was removed. A namespace without a version to go back to has this answer to a rollback.";
-    WriteQueueFull "write-queue-full" 503 true "Shed: write queue full"
+    WriteQueueFull "write-queue-full" 503 true Shard "Shed: write queue full"
         "The shard has too many writes waiting and shed this one. Nothing was applied. Back off.";
 }
 

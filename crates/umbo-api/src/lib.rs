@@ -8,6 +8,7 @@ pub mod admin;
 pub mod backup;
 pub mod batch;
 pub mod cluster;
+pub mod columns;
 pub mod error_code;
 pub mod fleet;
 pub mod header;
@@ -33,6 +34,6 @@ pub mod why;
 /// The contract for services, as text (Markdown).
 pub const CONTRACT: &str = include_str!("../README.md");
 
-pub use error_code::{ErrorCode, ErrorKind};
-pub use problem::{Outcome, Problem, QuotaLimit, Retry, Scope};
+pub use error_code::{ErrorCode, ErrorKind, Scope};
+pub use problem::{Outcome, Problem, QuotaLimit, Retry};
 pub use quantity::Quantity;

@@ -8,6 +8,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use crate::columns::TableColumns;
 use crate::whole_number;
 
 /// Longest part, in bytes as sent.
@@ -124,53 +125,6 @@ impl fmt::Display for LoadState {
     }
 }
 
-/// Columns of CSV and Parquet.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub struct LoadColumns {
-    /// Column of the partition key.
-    #[serde(default = "default_pk")]
-    pub pk: String,
-    /// Column of the sort key; where absent `sk`, if there is one.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub sk: Option<String>,
-    /// What the value is.
-    #[serde(default)]
-    pub value: LoadValue,
-}
-
-fn default_pk() -> String {
-    "pk".to_owned()
-}
-
-impl Default for LoadColumns {
-    fn default() -> Self {
-        Self {
-            pk: default_pk(),
-            sk: None,
-            value: LoadValue::default(),
-        }
-    }
-}
-
-/// What the value of a row is, in CSV and Parquet.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum LoadValue {
-    /// The value of this column.
-    Column(String),
-    /// A JSON object of these columns.
-    Columns(Vec<String>),
-    /// A JSON object of all columns but those of the keys.
-    Rest,
-}
-
-impl Default for LoadValue {
-    fn default() -> Self {
-        Self::Column("v".to_owned())
-    }
-}
-
 /// Bounds that a version is held against before it is ready; the load fails beyond them.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
@@ -217,7 +171,7 @@ pub struct LoadSpec {
     pub max_reject_ratio: f64,
     /// Columns of CSV and Parquet; `pk`, `sk` and `v` where absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub columns: Option<LoadColumns>,
+    pub columns: Option<TableColumns>,
     /// Whether rows of the load replace newer ones too. Not of mode `replace`.
     #[serde(default)]
     pub force: bool,
@@ -347,7 +301,7 @@ pub struct LoadInfo {
     pub max_reject_ratio: f64,
     /// Which columns of CSV and Parquet are what; absent where the load was created without.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub columns: Option<LoadColumns>,
+    pub columns: Option<TableColumns>,
     /// Whether its rows replace newer ones too.
     #[serde(default)]
     pub force: bool,
@@ -409,6 +363,7 @@ pub struct RejectLine {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::columns::TableValue;
 
     #[test]
     fn states_have_the_names_of_their_json() {
@@ -424,12 +379,12 @@ mod tests {
         assert_eq!(spec, LoadSpec::default());
         let columns = r#"{"columns":{"pk":"id","value":"rest"}}"#;
         let spec: LoadSpec = serde_json::from_str(columns).unwrap();
-        assert_eq!(spec.columns.unwrap().value, LoadValue::Rest);
+        assert_eq!(spec.columns.unwrap().value, TableValue::Rest);
         let columns = r#"{"columns":{"value":{"column":"name"}}}"#;
         let spec: LoadSpec = serde_json::from_str(columns).unwrap();
         let columns = spec.columns.unwrap();
         assert_eq!(columns.pk, "pk");
-        assert_eq!(columns.value, LoadValue::Column("name".to_owned()));
+        assert_eq!(columns.value, TableValue::Column("name".to_owned()));
         assert!(serde_json::from_str::<LoadSpec>(r#"{"mod":"merge"}"#).is_err());
     }
 }

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::error_code::ErrorCode;
+use crate::error_code::{ErrorCode, Scope};
 use crate::quantity::Quantity;
 
 /// Media type of every error body.
@@ -30,22 +30,6 @@ impl Outcome {
             Self::Unknown => "unknown",
         }
     }
-}
-
-/// What a refusal concerns.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "kebab-case")]
-pub enum Scope {
-    /// The caller.
-    Caller,
-    /// The namespace.
-    Namespace,
-    /// The partition.
-    Partition,
-    /// The shard.
-    Shard,
-    /// This dispatcher.
-    Pod,
 }
 
 /// Whether and when to repeat a request.

@@ -8,7 +8,7 @@ use umbo_http::RequestError;
 use umbo_overload::Entry;
 use umbo_quota::ActualUsage;
 use umbo_store::{
-    Atomicity, Durability, LoadRun, Mutation, Page, RangeRequest, ScanPage, ScanRequest,
+    Atomicity, Durability, FencingToken, Mutation, Page, RangeRequest, ScanPage, ScanRequest,
     WriteError, WriteRequest, Written,
 };
 use umbo_types::{
@@ -129,7 +129,7 @@ impl OwnRows {
         &self,
         namespace: NamespaceId,
         mutations: Vec<Mutation>,
-        run: Option<LoadRun>,
+        run: Option<FencingToken>,
     ) -> Result<Vec<Result<Written, WriteError>>, RequestError> {
         let dispatcher = &self.dispatcher;
         let Some(first) = mutations.first() else {

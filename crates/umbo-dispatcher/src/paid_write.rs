@@ -12,7 +12,8 @@ use umbo_hotkey::{WriteScope, majority};
 use umbo_http::RequestError;
 use umbo_quota::{ActualUsage, CostHint, Meeting, Mode, ShardShare, format_amount};
 use umbo_store::{
-    Atomicity, Change, Durability, LoadRun, Mutation, StoreError, WriteError, WriteRequest, Written,
+    Atomicity, Change, Durability, FencingToken, Mutation, StoreError, WriteError, WriteRequest,
+    Written,
 };
 use umbo_types::{Deadline, Key, NamespaceId, Operation, RequestUnits, ShardId, Version};
 
@@ -36,7 +37,7 @@ pub struct PaidRows {
     /// The rows.
     pub mutations: Vec<Mutation>,
     /// The run of a load that writes, if one does.
-    pub run: Option<LoadRun>,
+    pub run: Option<FencingToken>,
 }
 
 /// The answers to the mutations, and their charge.

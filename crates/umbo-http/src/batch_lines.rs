@@ -7,7 +7,7 @@ use umbo_api::batch::MatchField;
 use umbo_control::NamespaceEntry;
 use umbo_rows::source::BYTE_ORDER_MARK;
 use umbo_rows::{
-    Expiry, LineChange, LineError, LoadChange, LoadRow, RejectReason, RowFormat, RowReader,
+    Expiry, InputChange, InputRow, LineChange, LineError, RejectReason, RowFormat, RowReader,
     RowsError, line,
 };
 use umbo_store::{Change, Condition, Mutation};
@@ -30,7 +30,7 @@ pub fn parse(
         for row in records {
             check_count(rows.len())?;
             rows.push(match row.map_err(bad)? {
-                Ok(LoadRow { key, change }) => {
+                Ok(InputRow { key, change }) => {
                     let change = LineChange::Row(change);
                     mutation(key, change, Condition::Always, namespace, &mut lives_from)
                 }
@@ -102,14 +102,14 @@ fn mutation(
     };
     let change = match change {
         // A batch is answered row by row, and its rows wait for no upload.
-        LineChange::Row(LoadChange::Put { value, .. }) if value.is_long() => {
+        LineChange::Row(InputChange::Put { value, .. }) if value.is_long() => {
             return Err(RowError::ValueTooLarge(value.bytes.len()).into());
         }
-        LineChange::Row(LoadChange::Put { value, expiry }) => Change::Put {
+        LineChange::Row(InputChange::Put { value, expiry }) => Change::Put {
             value,
             expires_at: instant(expiry.or(default))?,
         },
-        LineChange::Row(LoadChange::Delete) => Change::Delete,
+        LineChange::Row(InputChange::Delete) => Change::Delete,
         LineChange::Increment { by, expiry } => Change::Increment {
             by,
             expires_at: instant(expiry)?,

@@ -81,7 +81,7 @@ fn of_row(failure: &RequestError) -> Problem {
         RequestError::Body(BodyError::NoRoom(Full::Holder) | BodyError::GaveWay(Full::Holder)) => {
             Some(Scope::Caller)
         }
-        _ => scope(code),
+        _ => code.scope(),
     };
     if let RequestError::PreconditionFailed {
         current: Some(version),
@@ -172,96 +172,6 @@ fn control_detail(error: &ControlError) -> String {
         ControlError::Store(error) => store_detail(error),
         ControlError::Internal(_) => ErrorCode::Internal.meaning().to_owned(),
         other => other.to_string(),
-    }
-}
-
-#[expect(
-    clippy::too_many_lines,
-    reason = "a pattern for each code: a new one does not compile without a decision"
-)]
-const fn scope(code: ErrorCode) -> Option<Scope> {
-    match code {
-        ErrorCode::Overloaded
-        | ErrorCode::RecordsUnavailable
-        | ErrorCode::ShardUnavailable
-        | ErrorCode::StorageFailed
-        | ErrorCode::StorageFull
-        | ErrorCode::DataDamaged
-        | ErrorCode::UploadGone
-        | ErrorCode::WriteQueueFull => Some(Scope::Shard),
-        ErrorCode::AnswerMemoryFull
-        | ErrorCode::BodyMemoryFull
-        | ErrorCode::TooManyRequestsInFlight
-        | ErrorCode::HotKeysDisabled
-        | ErrorCode::RecordsStale
-        | ErrorCode::RecordsUnreadable
-        | ErrorCode::ShuttingDown => Some(Scope::Pod),
-        ErrorCode::Forbidden | ErrorCode::QuotaExceeded | ErrorCode::Unauthenticated => {
-            Some(Scope::Caller)
-        }
-        ErrorCode::IdempotencyFull
-        | ErrorCode::LoadBuilding
-        | ErrorCode::LoadLimit
-        | ErrorCode::NamespaceBeingRemoved
-        | ErrorCode::NamespaceExists
-        | ErrorCode::NamespaceNotFound
-        | ErrorCode::VersionInUse
-        | ErrorCode::VersionNotFound
-        | ErrorCode::VersionNotReady
-        | ErrorCode::VersionSuperseded => Some(Scope::Namespace),
-        ErrorCode::AbnormalUsageDetected | ErrorCode::TooManyReaders => Some(Scope::Partition),
-        ErrorCode::BatchTooLarge
-        | ErrorCode::BodyNotJson
-        | ErrorCode::BodyTooLarge
-        | ErrorCode::ClientClosed
-        | ErrorCode::DeadlineBeforeStore
-        | ErrorCode::DeadlineInStore
-        | ErrorCode::DigestMismatch
-        | ErrorCode::ForeignHost
-        | ErrorCode::ForeignOrigin
-        | ErrorCode::HeadersTooLarge
-        | ErrorCode::HotKeyListed
-        | ErrorCode::HotKeyNotListed
-        | ErrorCode::HotListFull
-        | ErrorCode::IdempotencyMismatch
-        | ErrorCode::IncrementOverflow
-        | ErrorCode::Internal
-        | ErrorCode::InvalidBody
-        | ErrorCode::InvalidCursor
-        | ErrorCode::InvalidHeader
-        | ErrorCode::InvalidKey
-        | ErrorCode::InvalidQuery
-        | ErrorCode::InvalidRequest
-        | ErrorCode::KeyNotFound
-        | ErrorCode::KeyTooLarge
-        | ErrorCode::LastAdmin
-        | ErrorCode::LoadNotFound
-        | ErrorCode::LoadState
-        | ErrorCode::MethodNotAllowed
-        | ErrorCode::NotANumber
-        | ErrorCode::NotAcceptable
-        | ErrorCode::OffsetMismatch
-        | ErrorCode::PartDiffers
-        | ErrorCode::PartNotFound
-        | ErrorCode::PartsMissing
-        | ErrorCode::PreconditionFailed
-        | ErrorCode::QuotaExists
-        | ErrorCode::QuotaInvalid
-        | ErrorCode::QuotaNotFound
-        | ErrorCode::QuotaOfFile
-        | ErrorCode::RangeNotSatisfiable
-        | ErrorCode::RecordNotFound
-        | ErrorCode::RequestKilled
-        | ErrorCode::RequestNotRunning
-        | ErrorCode::RequestTimeout
-        | ErrorCode::RouteNotFound
-        | ErrorCode::TokenNotFound
-        | ErrorCode::TokenOfFile
-        | ErrorCode::UnboundedDelete
-        | ErrorCode::UnsupportedCoding
-        | ErrorCode::UnsupportedFormat
-        | ErrorCode::UriTooLong
-        | ErrorCode::ValueTooLarge => None,
     }
 }
 

@@ -4,9 +4,8 @@
 //! progress is elsewhere (`layout`), so a record changes a handful of times and stays small.
 
 use serde::{Deserialize, Serialize};
-use umbo_api::loads::{
-    LoadColumns, LoadGuards, LoadInfo, LoadMode, LoadShard, LoadSpec, LoadState, PartInfo,
-};
+use umbo_api::columns::{TableColumns, TableValue};
+use umbo_api::loads::{LoadGuards, LoadInfo, LoadMode, LoadShard, LoadSpec, LoadState, PartInfo};
 use umbo_api::versions::VersionShard;
 use umbo_types::{NamespaceId, Timestamp};
 
@@ -50,7 +49,7 @@ pub struct LoadRecord {
     pub max_reject_ratio: f64,
     /// Which columns are what.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub columns: Option<LoadColumns>,
+    pub columns: Option<TableColumns>,
     /// Whether its rows replace newer ones too.
     #[serde(default)]
     pub force: bool,
@@ -465,11 +464,11 @@ fn target(
     }))
 }
 
-fn has_bad_name(columns: &LoadColumns) -> bool {
+fn has_bad_name(columns: &TableColumns) -> bool {
     let value = match &columns.value {
-        umbo_api::loads::LoadValue::Column(name) => std::slice::from_ref(name),
-        umbo_api::loads::LoadValue::Columns(names) => names,
-        umbo_api::loads::LoadValue::Rest => &[],
+        TableValue::Column(name) => std::slice::from_ref(name),
+        TableValue::Columns(names) => names,
+        TableValue::Rest => &[],
     };
     let keys = [Some(&columns.pk), columns.sk.as_ref()];
     let mut names = keys.into_iter().flatten().chain(value);

@@ -5,7 +5,7 @@ use std::io::Read;
 use crate::error::RowsError;
 use crate::format::Csv;
 use crate::records::{CellPlace, Record, Records};
-use crate::row::{LoadRow, ReadRow, RejectReason, RejectedRow};
+use crate::row::{InputRow, ReadRow, RejectReason, RejectedRow};
 use crate::table::{Cell, Cells, Table};
 
 /// Reads rows of CSV.
@@ -61,7 +61,7 @@ impl<R: Read> CsvRows<R> {
         })))
     }
 
-    fn row(&self) -> Result<LoadRow, RejectReason> {
+    fn row(&self) -> Result<InputRow, RejectReason> {
         let record = &self.records.record;
         if let Some(fault) = &record.fault {
             return Err(fault.clone());

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use umbo_api::loads::LoadColumns;
+use umbo_api::columns::TableColumns;
 
 use crate::dialect::{Dialect, DialectError};
 
@@ -100,11 +100,11 @@ pub enum Columns {
     Fields,
     /// Only the named columns are read. Where the sort key is not named it is the column `sk`, and empty where there
     /// is no such column.
-    Named(LoadColumns),
+    Named(TableColumns),
 }
 
-impl From<Option<LoadColumns>> for Columns {
-    fn from(columns: Option<LoadColumns>) -> Self {
+impl From<Option<TableColumns>> for Columns {
+    fn from(columns: Option<TableColumns>) -> Self {
         columns.map_or(Self::Fields, Self::Named)
     }
 }

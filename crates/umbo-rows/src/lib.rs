@@ -41,7 +41,8 @@ pub use line::{LineChange, ParsedLine};
 pub use line_error::LineError;
 pub use reader::RowReader;
 pub use row::{
-    EXCERPT_LEN_MAX, Expiry, LINE_LEN_MAX, LoadChange, LoadRow, ReadRow, RejectReason, RejectedRow,
+    EXCERPT_LEN_MAX, Expiry, InputChange, InputRow, LINE_LEN_MAX, ReadRow, RejectReason,
+    RejectedRow,
 };
 pub use source::ReadSeek;
 pub use writer::{TableFormat, TableWriter};

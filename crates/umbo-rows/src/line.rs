@@ -17,7 +17,7 @@ use umbo_types::{Key, Timestamp, Value};
 
 use crate::error::looks_like;
 use crate::line_error::LineError;
-use crate::row::{Expiry, LINE_LEN_MAX, LoadChange, LoadRow};
+use crate::row::{Expiry, InputChange, InputRow, LINE_LEN_MAX};
 use crate::scan;
 
 /// A line of NDJSON that is a write.
@@ -37,7 +37,7 @@ pub struct ParsedLine {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LineChange {
     /// What a load can do too.
-    Row(LoadChange),
+    Row(InputChange),
     /// Adds to the number that is stored.
     Increment {
         /// What is added.
@@ -135,7 +135,7 @@ pub(crate) fn change(
     bytes: Option<Bytes>,
     [content_type, content_encoding]: [Bytes; 2],
     expiry: Option<Expiry>,
-) -> Result<LoadChange, LineError> {
+) -> Result<InputChange, LineError> {
     match (op, bytes) {
         (WriteOp::Put, Some(bytes)) => {
             if !is_content_field(&content_type) || !is_content_field(&content_encoding) {
@@ -145,10 +145,10 @@ pub(crate) fn change(
                 return Err(LineError::LongValue(bytes.len()));
             }
             let value = Value::unbounded(bytes, content_type, content_encoding)?;
-            Ok(LoadChange::Put { value, expiry })
+            Ok(InputChange::Put { value, expiry })
         }
         (WriteOp::Put, None) => Err(LineError::Field(RowFieldError::Neither("v"))),
-        (WriteOp::Del, None) if expiry.is_none() => Ok(LoadChange::Delete),
+        (WriteOp::Del, None) if expiry.is_none() => Ok(InputChange::Delete),
         (WriteOp::Del, _) => Err(LineError::DeleteWithValue),
         (WriteOp::Inc, _) => Err(LineError::IncrementAmongRows),
     }
@@ -195,18 +195,18 @@ fn own(text: LineText<'_>, owner: &Bytes) -> Bytes {
 }
 
 /// Writes a row as a line of NDJSON, with its newline.
-pub fn write(row: &LoadRow, out: &mut BytesMut) {
+pub fn write(row: &InputRow, out: &mut BytesMut) {
     let mut fields = RowFields {
         partition: Some(row.key.partition.as_bytes()),
         sort: row.key.sort.as_bytes(),
         ..RowFields::default()
     };
     match &row.change {
-        LoadChange::Delete => {
+        InputChange::Delete => {
             out.put_slice(b"{\"op\":\"del\",");
             fields.write(out);
         }
-        LoadChange::Put { value, expiry } => {
+        InputChange::Put { value, expiry } => {
             fields.content_type = &value.content_type;
             fields.content_encoding = &value.content_encoding;
             fields.value = ValueField::Bytes(&value.bytes);
@@ -284,12 +284,12 @@ mod tests {
                 (None, at) => at.map(|at| Expiry::At(Timestamp::from_millis(at))),
             };
             let change = match v {
-                Some(v) => LoadChange::Put {
+                Some(v) => InputChange::Put {
                     value: Value::new(v, "text/plain", "").unwrap(), expiry,
                 },
-                None => LoadChange::Delete,
+                None => InputChange::Delete,
             };
-            let row = LoadRow { key: Key::new(pk, sk).unwrap(), change };
+            let row = InputRow { key: Key::new(pk, sk).unwrap(), change };
             let mut out = BytesMut::new();
             write(&row, &mut out);
             let line = out.freeze();

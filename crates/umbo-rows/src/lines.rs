@@ -8,7 +8,7 @@ use crate::end_lines::{EndCheck, StreamPart};
 use crate::error::RowsError;
 use crate::line::{self, LineChange};
 use crate::line_error::LineError;
-use crate::row::{EXCERPT_LEN_MAX, LINE_LEN_MAX, LoadRow, ReadRow, RejectReason, RejectedRow};
+use crate::row::{EXCERPT_LEN_MAX, InputRow, LINE_LEN_MAX, ReadRow, RejectReason, RejectedRow};
 use crate::text_lines::{Line, TextLines};
 
 /// Reads rows of NDJSON.
@@ -64,13 +64,13 @@ impl<R: Read> LineRows<R> {
     }
 }
 
-fn row(line: &[u8], owner: &Bytes) -> Result<LoadRow, RejectReason> {
+fn row(line: &[u8], owner: &Bytes) -> Result<InputRow, RejectReason> {
     let parsed = line::parse(line, owner)?;
     if parsed.if_match.is_some() || parsed.if_none_match.is_some() {
         return Err(RejectReason::Condition);
     }
     match parsed.change {
-        LineChange::Row(change) => Ok(LoadRow {
+        LineChange::Row(change) => Ok(InputRow {
             key: parsed.key,
             change,
         }),

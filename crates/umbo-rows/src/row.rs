@@ -27,16 +27,16 @@ fn counted(number: usize, noun: &str) -> String {
 
 /// A row to load.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct LoadRow {
+pub struct InputRow {
     /// Key of the row.
     pub key: Key,
     /// What becomes of the row with this key.
-    pub change: LoadChange,
+    pub change: InputChange,
 }
 
 /// What becomes of a row.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum LoadChange {
+pub enum InputChange {
     /// The row is stored.
     Put {
         /// Value of the row.
@@ -80,7 +80,7 @@ pub struct RejectedRow {
 }
 
 /// A row as it was read: one to load, or one that is not taken.
-pub type ReadRow = Result<LoadRow, RejectedRow>;
+pub type ReadRow = Result<InputRow, RejectedRow>;
 
 /// Why a row is not taken.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 use bytes::Bytes;
 use serde_json::value::RawValue;
 use umbo_api::batch::WriteOp;
-use umbo_api::loads::{LoadColumns, LoadValue};
+use umbo_api::columns::{TableColumns, TableValue};
 use umbo_api::path::KeyEncoding;
 use umbo_api::path::base64url;
 use umbo_api::row::{EXPIRES_AT_EXPECTED, RowFieldError};
@@ -15,7 +15,7 @@ use umbo_types::Key;
 use crate::error::RowsError;
 use crate::format::Columns;
 use crate::line;
-use crate::row::{COLUMNS_MAX, LINE_LEN_MAX, LoadRow, NAMES_LEN_MAX, RejectReason};
+use crate::row::{COLUMNS_MAX, InputRow, LINE_LEN_MAX, NAMES_LEN_MAX, RejectReason};
 
 /// Most names of columns that an error lists.
 const NAMES_LISTED_MAX: usize = 20;
@@ -127,15 +127,15 @@ impl Table {
         Ok(table)
     }
 
-    fn by_names(&mut self, columns: &LoadColumns) -> Result<(), RowsError> {
+    fn by_names(&mut self, columns: &TableColumns) -> Result<(), RowsError> {
         self.pk = Some(self.required(&columns.pk)?);
         self.sk = match &columns.sk {
             Some(name) => Some(self.required(name)?),
             None => self.find("sk")?,
         };
         match &columns.value {
-            LoadValue::Column(name) => self.v = Some(self.required(name)?),
-            LoadValue::Columns(names) => {
+            TableValue::Column(name) => self.v = Some(self.required(name)?),
+            TableValue::Columns(names) => {
                 unique(names)?;
                 unique(&self.names)?;
                 let places = self.names.iter().zip(0..);
@@ -146,7 +146,7 @@ impl Table {
                 };
                 self.rest = Some(names.iter().map(place).collect::<Result<_, _>>()?);
             }
-            LoadValue::Rest => {
+            TableValue::Rest => {
                 let is_rest = |at: &usize| Some(*at) != self.pk && Some(*at) != self.sk;
                 let rest: Vec<usize> = (0..self.names.len()).filter(is_rest).collect();
                 unique(&self.names)?;
@@ -247,7 +247,7 @@ impl Table {
     }
 
     /// Makes a row.
-    pub(crate) fn row(&self, cells: &impl Cells) -> Result<LoadRow, RejectReason> {
+    pub(crate) fn row(&self, cells: &impl Cells) -> Result<InputRow, RejectReason> {
         let op = match optional(cells, self.op)? {
             None => WriteOp::Put,
             Some(op) if &op[..] == b"put" => WriteOp::Put,
@@ -269,7 +269,7 @@ impl Table {
         let content_encoding = optional(cells, self.content_encoding)?;
         let content = [content_type, content_encoding.unwrap_or_default()];
         let change = line::change(op, value, content, expiry)?;
-        Ok(LoadRow { key, change })
+        Ok(InputRow { key, change })
     }
 
     fn ttl(&self, cells: &impl Cells) -> Result<Option<u64>, RejectReason> {
@@ -371,8 +371,8 @@ mod tests {
         Table::new(names.into_iter(), columns).map_err(|error| error.to_string())
     }
 
-    fn named(pk: &str, sk: Option<&str>, value: LoadValue) -> Columns {
-        Columns::Named(LoadColumns {
+    fn named(pk: &str, sk: Option<&str>, value: TableValue) -> Columns {
+        Columns::Named(TableColumns {
             pk: pk.to_owned(),
             sk: sk.map(str::to_owned),
             value,
@@ -409,7 +409,7 @@ mod tests {
 
     #[test]
     fn a_table_has_as_many_columns_as_are_looked_up_in_no_time_and_no_more() {
-        let columns = named("c0", None, LoadValue::Rest);
+        let columns = named("c0", None, TableValue::Rest);
         let header = |count: usize, pad: usize| {
             let names =
                 (0..count).map(|at| format!("c{at}{}", "x".repeat(if at == 0 { 0 } else { pad })));
@@ -441,7 +441,7 @@ mod tests {
             }
         }
         let names: Vec<String> = (0..1_000).map(|at| format!("c{at}")).collect();
-        let wide = table(&names.join(","), &named("c0", None, LoadValue::Rest)).unwrap();
+        let wide = table(&names.join(","), &named("c0", None, TableValue::Rest)).unwrap();
         let rest = wide.rest.clone().unwrap();
         let made = wide.object(&Long, &rest).unwrap();
         assert!(made.len() > LINE_LEN_MAX && made.len() < 2 * LINE_LEN_MAX);
@@ -449,7 +449,7 @@ mod tests {
 
     #[test]
     fn named_columns_are_the_only_ones_that_are_read() {
-        let column = |name: &str| LoadValue::Column(name.to_owned());
+        let column = |name: &str| TableValue::Column(name.to_owned());
         let columns = named("country", Some("city"), column("json"));
         let found = table("city,op,country,json,op", &columns).unwrap();
         assert_eq!(
@@ -461,7 +461,7 @@ mod tests {
                 .unwrap_err()
                 .contains("'city'")
         );
-        let columns = named("id", None, LoadValue::Rest);
+        let columns = named("id", None, TableValue::Rest);
         let found = table("name,id,sk,op", &columns).unwrap();
         assert_eq!((found.sk, found.rest), (Some(2), Some(vec![0, 3])));
         assert!(
@@ -475,7 +475,7 @@ mod tests {
     #[test]
     fn an_error_lists_no_end_of_columns() {
         let names: Vec<String> = (0..999).map(|at| format!("c{at}")).collect();
-        let error = table(&names.join(","), &named("id", None, LoadValue::Rest)).unwrap_err();
+        let error = table(&names.join(","), &named("id", None, TableValue::Rest)).unwrap_err();
         assert!(error.ends_with("'c19', …"), "{error}");
     }
 }

@@ -33,7 +33,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use redb::{Database, ReadableDatabase};
-use umbo_store::{DatasetGroups, LoadRuns};
+use umbo_store::{DatasetGroups, FencingTokens};
 use umbo_types::{BelievedClock, Clock, Timestamp, Version, VersionClock};
 
 use crate::committer::attempt::{CommitInput, Prepared, Unprepared, prepare};
@@ -74,7 +74,7 @@ pub(crate) struct Committer {
     fences: Fences,
     datasets: CommitterDatasets,
     /// The latest runs of loads that have written here.
-    runs: LoadRuns,
+    runs: FencingTokens,
     /// Whether the file lacks some of the fences, dataset groups or runs on the disk.
     is_behind: bool,
     /// Earliest expiry in the index.
@@ -106,7 +106,7 @@ pub(crate) struct OpenedState {
     /// The datasets that take the same writes.
     pub(crate) groups: DatasetGroups,
     /// The latest runs of loads.
-    pub(crate) runs: LoadRuns,
+    pub(crate) runs: FencingTokens,
     /// Whether the file may have records of what was written of datasets that are being built.
     pub(crate) has_written: bool,
     /// Whether the file lacks some of the fences or groups.

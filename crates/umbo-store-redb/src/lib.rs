@@ -20,6 +20,7 @@ mod error;
 #[cfg(test)]
 mod fault_tests;
 mod fences;
+mod fencing_tokens;
 mod file_error;
 mod folder_check;
 mod folder_lock;
@@ -27,7 +28,6 @@ mod follow;
 mod hand_over;
 mod kept_records;
 mod key_codec;
-mod load_runs;
 mod manifest;
 mod member_folder;
 mod open;

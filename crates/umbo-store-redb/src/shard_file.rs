@@ -12,7 +12,7 @@ use redb::{
     Builder, Database, DatabaseError, Durability, ReadTransaction, ReadableDatabase, TableError,
     TableHandle as _,
 };
-use umbo_store::{DatasetGroups, LoadRuns};
+use umbo_store::{DatasetGroups, FencingTokens};
 use umbo_types::{ShardId, Timestamp};
 
 use crate::bad_read::isolated;
@@ -20,9 +20,9 @@ use crate::committer::large::first_due;
 use crate::dataset_groups::{self, META_DATASETS};
 use crate::disk::Disk;
 use crate::fences::{Fences, META_FENCES};
+use crate::fencing_tokens::{self, META_RUNS};
 use crate::file_error::{FileError, guarded};
 use crate::kept_records::KeptRecords;
-use crate::load_runs::{self, META_RUNS};
 use crate::opener::Opener;
 use crate::shard_ownership::{META_OWNER, ShardOwnership};
 use crate::sizes::{self, Sizes};
@@ -70,7 +70,7 @@ pub(crate) struct OpenedFile {
     /// Dataset groups of the shard.
     pub(crate) groups: DatasetGroups,
     /// The latest runs of loads that have written to the shard.
-    pub(crate) runs: LoadRuns,
+    pub(crate) runs: FencingTokens,
     /// Whether it may have records of what was written of datasets that are being built.
     pub(crate) has_written: bool,
     /// Earliest expiry in the index.
@@ -278,11 +278,11 @@ pub(crate) fn groups(transaction: &ReadTransaction) -> Result<DatasetGroups, Fil
     })
 }
 
-fn runs(transaction: &ReadTransaction) -> Result<LoadRuns, FileError> {
+fn runs(transaction: &ReadTransaction) -> Result<FencingTokens, FileError> {
     let Some(record) = transaction.open_table(META)?.get_owned(META_RUNS)? else {
-        return Ok(LoadRuns::default());
+        return Ok(FencingTokens::default());
     };
-    load_runs::decode(record.value()).ok_or_else(|| {
+    fencing_tokens::decode(record.value()).ok_or_else(|| {
         FileError::Damaged("the record of its runs of loads cannot be decoded".to_owned())
     })
 }

@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 use umbo_store::{
-    Atomicity, Change, Condition, DatasetGroup, DatasetGroups, Deleted, Durability,
-    GIVES_WAY_EVERY, Idempotency, LoadRun, Mutation, RecordsCopy, StoreError, UploadStep,
-    WriteError, Written, give_way,
+    Atomicity, Change, Condition, DatasetGroup, DatasetGroups, Deleted, Durability, FencingToken,
+    GIVES_WAY_EVERY, Idempotency, Mutation, RecordsCopy, StoreError, UploadStep, WriteError,
+    Written, give_way,
 };
 use umbo_types::{Deadline, NamespaceId, StoredForm, Timestamp, Version};
 
@@ -127,7 +127,7 @@ pub(crate) struct WriteWork {
     /// By what a repetition is recognised; its lines are those of the whole request.
     pub(crate) idempotency: Option<Idempotency>,
     /// The run of a load that makes the write.
-    pub(crate) run: Option<LoadRun>,
+    pub(crate) run: Option<FencingToken>,
     /// Instant after which the work is not begun any more.
     pub(crate) deadline: Option<Deadline>,
     /// When the work is due, if it cannot be undone.
@@ -265,7 +265,7 @@ impl QueuedWork {
     }
 
     /// Returns the run of a load that makes the work.
-    pub(crate) fn run(&self) -> Option<LoadRun> {
+    pub(crate) fn run(&self) -> Option<FencingToken> {
         match self {
             Self::Write(write) => write.run,
             Self::DeleteRange(_) | Self::Raise(_) => None,

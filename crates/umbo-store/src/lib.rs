@@ -1,9 +1,9 @@
 //! The store contract: what every storage engine of Umbo promises.
 //!
 //! Owns the [`Store`] trait with its requests, answers and error, what an engine declares beyond it
-//! ([`Capabilities`]), the in-memory reference, and (feature `testing`) the contract suite that every engine must
-//! pass, and [`WrappedStore`] for tests that stand between a store and its user. Deliberately does not depend on HTTP or on any
-//! engine. Start with [`Store`].
+//! ([`Capabilities`]), and for tests (feature `testing`) the in-memory reference, the contract suite that every engine
+//! must pass, and [`WrappedStore`], which stands between a store and its user. Deliberately does not depend on HTTP or on
+//! any engine. Start with [`Store`].
 
 mod backup;
 #[cfg(feature = "testing")]
@@ -16,6 +16,7 @@ pub mod compression;
 mod dataset_group;
 mod dataset_groups;
 mod error;
+mod fencing_tokens;
 mod fleet;
 mod give_way;
 mod id_range;
@@ -23,9 +24,9 @@ mod idempotency;
 mod idempotency_record;
 mod increment;
 mod large;
-mod load_runs;
 #[cfg(feature = "testing")]
 mod manual_clock;
+#[cfg(feature = "testing")]
 mod memory;
 mod records;
 mod report;
@@ -48,6 +49,7 @@ pub use compressed_store::CompressedStore;
 pub use dataset_group::DatasetGroup;
 pub use dataset_groups::DatasetGroups;
 pub use error::{Outcome, StoreError, WriteError};
+pub use fencing_tokens::{FencingToken, FencingTokens};
 pub use fleet::{AnswerQuestion, Fleet, FleetMember};
 pub use give_way::{GIVES_WAY_EVERY, give_way};
 pub use id_range::IdRange;
@@ -55,9 +57,9 @@ pub use idempotency::{DIGEST_LEN, Idempotency};
 pub use idempotency_record::IdempotencyRecord;
 pub use increment::{CounterRow, NUMBER_TYPE, increment, number_of};
 pub use large::{ChunkRequest, READ_GRACE, UPLOAD_IDLE, UploadState, UploadStep};
-pub use load_runs::{LoadRun, LoadRuns};
 #[cfg(feature = "testing")]
 pub use manual_clock::ManualClock;
+#[cfg(feature = "testing")]
 pub use memory::MemoryStore;
 pub use records::{RecordsCopy, RecordsKeeper, RecordsRevision, place_datasets};
 pub use report::{

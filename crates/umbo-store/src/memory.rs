@@ -18,8 +18,8 @@ use umbo_types::{BelievedClock, Clock, Deadline, Key, NamespaceId, Row, ShardId,
 use crate::call::CallContext;
 use crate::capabilities::{Capabilities, VersionOrder};
 use crate::error::{StoreError, WriteError};
+use crate::fencing_tokens::FencingToken;
 use crate::large::ChunkRequest;
-use crate::load_runs::LoadRun;
 use crate::memory::chunk::RowCollector;
 use crate::memory::shard::MemoryShard;
 use crate::records::{RecordsCopy, RecordsKeeper, RecordsRevision};
@@ -130,7 +130,7 @@ impl MemoryStore {
     fn begin_run<'a>(
         &self,
         id: ShardId,
-        run: Option<LoadRun>,
+        run: Option<FencingToken>,
         mut shard: MutexGuard<'a, MemoryShard>,
     ) -> Result<MutexGuard<'a, MemoryShard>, StoreError> {
         if let Some(run) = run {

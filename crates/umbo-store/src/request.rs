@@ -5,9 +5,9 @@ use std::ops::RangeInclusive;
 use bytes::{BufMut, Bytes, BytesMut};
 use umbo_types::{Key, NamespaceId, PartitionKey, Timestamp, Value, Version};
 
+use crate::fencing_tokens::FencingToken;
 use crate::idempotency::Idempotency;
 use crate::large::UploadStep;
-use crate::load_runs::LoadRun;
 use crate::row_batch::RowBatch;
 
 /// Sort keys from `start` (included) to `end` (excluded), bytewise.
@@ -307,7 +307,7 @@ pub struct WriteRequest {
     /// refuses the write with [`StoreError::TooEarly`](crate::StoreError::TooEarly): two clocks have to agree.
     pub not_before: Option<Timestamp>,
     /// The run of a load that makes the write; none for all other writes.
-    pub run: Option<LoadRun>,
+    pub run: Option<FencingToken>,
 }
 
 /// A mutation that was applied.

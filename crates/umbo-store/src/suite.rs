@@ -24,11 +24,11 @@ pub mod datasets;
 pub mod differential;
 pub mod expiry;
 pub mod fence;
+pub mod fencing_tokens;
 pub mod idempotency;
 pub mod keys;
 pub mod large;
 pub mod lifecycle;
-pub mod load_runs;
 pub mod point;
 pub mod range;
 pub mod removal;
@@ -155,7 +155,7 @@ macro_rules! contract_suite {
                 an_older_copy_changes_nothing,
                 rows_behind_a_fence_are_reclaimed,
                 writers_meet_a_fence;
-            load_runs:
+            fencing_tokens:
                 a_later_run_refuses_earlier_ones,
                 a_refused_mutation_of_a_run_counts,
                 runs_of_ended_loads_are_refused;
@@ -224,7 +224,7 @@ macro_rules! restart_suite {
                 a_close_amid_writes_is_clean;
             fence:
                 fences_outlive_a_restart;
-            load_runs:
+            fencing_tokens:
                 runs_outlive_restarts;
             idempotency:
                 records_outlive_a_restart;

@@ -13,7 +13,7 @@ use umbo_dispatcher::plane::{
 use umbo_http::{RequestError, problem};
 use umbo_loads::{LoadRecord, LoadStep};
 use umbo_store::{
-    LoadRun, Mutation, Page, RangeRequest, ScanPage, ScanRequest, StoreError, UPLOAD_IDLE,
+    FencingToken, Mutation, Page, RangeRequest, ScanPage, ScanRequest, StoreError, UPLOAD_IDLE,
 };
 use umbo_types::{Key, NamespaceId, PartitionKey, ShardId, Timestamp, limits};
 
@@ -156,7 +156,7 @@ impl LoadHost for RunnerHost {
         &self,
         namespace: NamespaceId,
         mutations: Vec<Mutation>,
-        run: Option<LoadRun>,
+        run: Option<FencingToken>,
     ) -> Result<WriteAnswers, HostError> {
         self.rows
             .write(namespace, mutations, run)
@@ -169,7 +169,7 @@ impl LoadHost for RunnerHost {
         load: &LoadRecord,
         shard: ShardId,
         mutations: Vec<Mutation>,
-        run: Option<LoadRun>,
+        run: Option<FencingToken>,
     ) -> Result<WriteAnswers, HostError> {
         let payer = self.payer(load)?;
         let rows = PaidRows {

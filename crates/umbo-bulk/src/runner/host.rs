@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use async_trait::async_trait;
 use tokio::time::sleep;
 use umbo_loads::{LoadRecord, LoadStep};
-use umbo_store::{LoadRun, Mutation, Page, RangeRequest, ScanPage, WriteError, Written};
+use umbo_store::{FencingToken, Mutation, Page, RangeRequest, ScanPage, WriteError, Written};
 use umbo_types::{Key, NamespaceId, PartitionKey, ShardId, Timestamp};
 
 use super::places::RunPlaces;
@@ -68,7 +68,7 @@ pub(crate) trait LoadHost: fmt::Debug + Send + Sync {
         &self,
         namespace: NamespaceId,
         mutations: Vec<Mutation>,
-        run: Option<LoadRun>,
+        run: Option<FencingToken>,
     ) -> Result<WriteAnswers, HostError>;
 
     /// Applies rows of a load in one shard, or stores chunks of their values, charged to who created it. Refused as
@@ -78,7 +78,7 @@ pub(crate) trait LoadHost: fmt::Debug + Send + Sync {
         load: &LoadRecord,
         shard: ShardId,
         mutations: Vec<Mutation>,
-        run: Option<LoadRun>,
+        run: Option<FencingToken>,
     ) -> Result<WriteAnswers, HostError>;
 
     /// Makes the version that a load has built the live one.
@@ -131,7 +131,7 @@ pub(crate) struct Host {
     /// The places for its runs.
     pub(crate) places: Arc<RunPlaces>,
     /// The run whose number all writes carry.
-    run: Option<LoadRun>,
+    run: Option<FencingToken>,
     /// What it has charged of the parts that it reads.
     pub(crate) inflated: Arc<InflatedParts>,
 }
@@ -176,7 +176,7 @@ impl Host {
 
     /// Returns the dispatcher as one run of a load uses it: all that the run writes carries its number. `inflated` is
     /// charged.
-    pub(crate) fn of_run(&self, run: LoadRun, inflated: BTreeMap<u16, u64>) -> Self {
+    pub(crate) fn of_run(&self, run: FencingToken, inflated: BTreeMap<u16, u64>) -> Self {
         Self {
             dispatcher: Arc::clone(&self.dispatcher),
             places: Arc::clone(&self.places),

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 use umbo_loads::LoadRecord;
 use umbo_loads::layout::{self, RunPosition, RunRecord};
-use umbo_store::{Change, Condition, LoadRun, Mutation, WriteError};
+use umbo_store::{Change, Condition, FencingToken, Mutation, WriteError};
 use umbo_types::{Key, NamespaceId, ShardId, Value, Version};
 
 use super::host::{Host, LoadHost, RowCounts};
@@ -73,7 +73,7 @@ impl Journal {
         let number = u32::try_from(run.beat + 1).unwrap_or(u32::MAX);
         let mut journal = Self {
             host: host.of_run(
-                LoadRun {
+                FencingToken {
                     load: load.content_id(),
                     number,
                 },

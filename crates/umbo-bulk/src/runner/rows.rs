@@ -17,7 +17,9 @@ use umbo_loads::LoadError;
 use umbo_loads::LoadRecord;
 use umbo_loads::digest::{PartDigest, hex};
 use umbo_loads::layout::PartRecord;
-use umbo_rows::{Coding, Columns, FormatError, LoadChange, LoadRow, ReadRow, RowFormat, RowsError};
+use umbo_rows::{
+    Coding, Columns, FormatError, InputChange, InputRow, ReadRow, RowFormat, RowsError,
+};
 use umbo_store::{GIVES_WAY_EVERY, give_way};
 
 use super::part_bytes::{PartBytes, open_rows};
@@ -311,10 +313,10 @@ fn read(format: &RowFormat, coding: Coding, len: u64, to: &Sender<Said>) -> Resu
 }
 
 /// Returns the bytes of keys and value.
-fn len_of(row: &LoadRow) -> usize {
+fn len_of(row: &InputRow) -> usize {
     let value_len = match &row.change {
-        LoadChange::Put { value, .. } => value.bytes.len(),
-        LoadChange::Delete => 0,
+        InputChange::Put { value, .. } => value.bytes.len(),
+        InputChange::Delete => 0,
     };
     row.key.partition.as_bytes().len() + row.key.sort.as_bytes().len() + value_len
 }

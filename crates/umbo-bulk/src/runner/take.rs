@@ -6,7 +6,7 @@ use umbo_api::batch::KeyFields;
 use umbo_api::loads::RejectLine;
 use umbo_loads::LoadRecord;
 use umbo_loads::layout::{self, PartRecord};
-use umbo_rows::{Expiry, LoadChange, LoadRow};
+use umbo_rows::{Expiry, InputChange, InputRow};
 use umbo_store::{Change, Condition, GIVES_WAY_EVERY, Mutation, give_way};
 use umbo_types::{Key, NamespaceId, PartitionKey, ShardId, Timestamp, Version};
 
@@ -70,7 +70,7 @@ impl TakenRows {
         let rejected = &mut taken.rejected;
         for (at, (line, row)) in batch.into_iter().enumerate() {
             give_way(at, GIVES_WAY_EVERY);
-            let LoadRow { key, change } = match row {
+            let InputRow { key, change } = match row {
                 Ok(row) => row,
                 Err(row) => {
                     // Otherwise they were counted when the parts were checked.
@@ -87,7 +87,7 @@ impl TakenRows {
                 rejected.keep(|| refused(part, line, &key, reason()));
                 continue;
             }
-            if let LoadChange::Put { value, .. } = &change
+            if let InputChange::Put { value, .. } = &change
                 && value.is_long()
                 && let Some(reason) = host.never_stores(load, &key, value.bytes.len())
             {
@@ -96,7 +96,7 @@ impl TakenRows {
                 continue;
             }
             let change = match change {
-                LoadChange::Put { value, expiry } => {
+                InputChange::Put { value, expiry } => {
                     let mut expires_at = None;
                     if let Some(expiry) = expiry.or(default) {
                         let now = lives_from(&key.partition);
@@ -108,7 +108,7 @@ impl TakenRows {
                     }
                     Change::Put { value, expires_at }
                 }
-                LoadChange::Delete => Change::Delete,
+                InputChange::Delete => Change::Delete,
             };
             taken.rows.push((key, change));
         }
@@ -278,9 +278,9 @@ mod tests {
     #[test]
     fn rows_are_in_order_where_each_is_after_all_before() {
         let batch = |keys: &[&str]| -> NumberedRows {
-            let row = |key: &&str| LoadRow {
+            let row = |key: &&str| InputRow {
                 key: Key::new((*key).to_owned(), "").unwrap(),
-                change: LoadChange::Delete,
+                change: InputChange::Delete,
             };
             keys.iter().map(|key| (1, Ok(row(key)))).collect()
         };

@@ -1,6 +1,6 @@
 //! Mutations of a write. Decoded values share their frame's memory.
 
-use umbo_store::{Change, Condition, LoadRun, Mutation, UploadStep};
+use umbo_store::{Change, Condition, FencingToken, Mutation, UploadStep};
 use umbo_types::{NamespaceId, StoredForm, Timestamp, UploadId, Value, Version, limits};
 
 use super::rows::form;
@@ -172,13 +172,13 @@ pub(super) fn upload(reader: &mut Reader<'_>) -> Result<UploadId, DecodeError> {
     Ok(UploadId(id))
 }
 
-pub(super) fn put_run(out: &mut Vec<u8>, run: LoadRun) {
+pub(super) fn put_run(out: &mut Vec<u8>, run: FencingToken) {
     put_varint(out, run.load.0.into());
     put_varint(out, run.number.into());
 }
 
-pub(super) fn run(reader: &mut Reader<'_>) -> Result<LoadRun, DecodeError> {
-    Ok(LoadRun {
+pub(super) fn run(reader: &mut Reader<'_>) -> Result<FencingToken, DecodeError> {
+    Ok(FencingToken {
         load: NamespaceId(reader.u32("load")?),
         number: reader.u32("run")?,
     })

@@ -12,10 +12,10 @@ use umbo_protocol::{
     Request, StatusOfNode, WriteAnswer,
 };
 use umbo_store::{
-    Atomicity, Change, Condition, DeleteRangeRequest, Deleted, Durability, Idempotency, LoadRun,
-    Mutation, NamespaceSize, Page, RangeRequest, RecordsRevision, RowBatch, RowRef, ScanPage,
-    ScanRequest, ShardState, ShardStatus, SortRange, StoreError, Touched, WriteError, WriteRequest,
-    Written,
+    Atomicity, Change, Condition, DeleteRangeRequest, Deleted, Durability, FencingToken,
+    Idempotency, Mutation, NamespaceSize, Page, RangeRequest, RecordsRevision, RowBatch, RowRef,
+    ScanPage, ScanRequest, ShardState, ShardStatus, SortRange, StoreError, Touched, WriteError,
+    WriteRequest, Written,
 };
 use umbo_types::{
     Criticality, Key, NamespaceId, OwnedAttributes, PartitionKey, RequestUnits, Row, ShardId,
@@ -163,7 +163,7 @@ fn scan() -> impl Strategy<Value = Ask> {
 
 fn write() -> impl Strategy<Value = WriteRequest> {
     let atomicity = prop_oneof![Just(Atomicity::None), Just(Atomicity::Partition)];
-    let run = (namespace(), any::<u32>()).prop_map(|(load, number)| LoadRun { load, number });
+    let run = (namespace(), any::<u32>()).prop_map(|(load, number)| FencingToken { load, number });
     let (due, run) = (option::of(any::<u64>()), option::of(run));
     (
         (namespace(), any::<u32>()),

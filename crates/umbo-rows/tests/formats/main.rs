@@ -9,9 +9,9 @@ use std::io::{Cursor, Write as _};
 
 use bytes::{Bytes, BytesMut};
 use proptest::prelude::*;
-use umbo_api::loads::{LoadColumns, LoadValue};
+use umbo_api::columns::{TableColumns, TableValue};
 use umbo_rows::{
-    Coding, Columns, Expiry, LINE_LEN_MAX, LoadChange, LoadRow, ReadRow, RowFormat, RowReader,
+    Coding, Columns, Expiry, InputChange, InputRow, LINE_LEN_MAX, ReadRow, RowFormat, RowReader,
     RowsError, TableFormat, TableWriter, line,
 };
 use umbo_types::{Key, Timestamp, Value};
@@ -35,13 +35,13 @@ fn shown(format: &RowFormat, bytes: &[u8]) -> Vec<String> {
     rows.into_iter().map(show).collect()
 }
 
-fn line_of(row: &LoadRow) -> String {
+fn line_of(row: &InputRow) -> String {
     let mut out = BytesMut::new();
     line::write(row, &mut out);
     String::from_utf8(out.trim_ascii().to_vec()).unwrap()
 }
 
-fn rows_of(lines: &[u8]) -> Vec<LoadRow> {
+fn rows_of(lines: &[u8]) -> Vec<InputRow> {
     let rows = read_all(&RowFormat::Lines, Coding::Identity, lines).unwrap();
     rows.into_iter().map(Result::unwrap).collect()
 }
@@ -57,8 +57,8 @@ fn written(format: TableFormat, lines: &[u8]) -> Vec<u8> {
     writer.finish().unwrap()
 }
 
-fn named(pk: &str, sk: Option<&str>, value: LoadValue) -> Columns {
-    Columns::Named(LoadColumns {
+fn named(pk: &str, sk: Option<&str>, value: TableValue) -> Columns {
+    Columns::Named(TableColumns {
         pk: pk.to_owned(),
         sk: sk.map(str::to_owned),
         value,
@@ -92,7 +92,7 @@ fn the_cities_are_the_same_in_every_format_and_coding() {
                 assert!(matches!(rows, Err(RowsError::CodedParquet(found)) if found == coding));
                 continue;
             }
-            let rows: Vec<LoadRow> = rows.unwrap().into_iter().map(Result::unwrap).collect();
+            let rows: Vec<InputRow> = rows.unwrap().into_iter().map(Result::unwrap).collect();
             assert!(rows == expected, "{format:?} {coding}");
         }
     }
@@ -179,12 +179,12 @@ fn columns_are_the_fields_of_a_row() {
 fn the_rest_of_the_columns_is_a_json_object() {
     let text =
         "\u{feff}country,city,name,inhabitants\nDE,b/1,Berlin \"\"an der Spree\"\",\nFR,,,3\n";
-    let columns = named("country", Some("city"), LoadValue::Rest);
+    let columns = named("country", Some("city"), TableValue::Rest);
     assert_eq!(
         shown(&RowFormat::Csv(columns.into()), text.as_bytes())[1],
         r#"{"pk":"FR","sk":"","v":"{\"name\":\"\",\"inhabitants\":\"3\"}"}"#
     );
-    let columns = named("country", None, LoadValue::Column("name".to_owned()));
+    let columns = named("country", None, TableValue::Column("name".to_owned()));
     assert_eq!(
         shown(&RowFormat::Csv(columns.into()), text.as_bytes())[1],
         r#"{"pk":"FR","sk":"","v":""}"#
@@ -288,7 +288,7 @@ fn the_end_of_csv_is_where_its_bytes_end() {
     // What the reader puts behind the last record may be a record of the file too.
     for text in ["pk\n.\n", "pk\n."] {
         let rows = shown(
-            &RowFormat::Csv(named("pk", None, LoadValue::Rest).into()),
+            &RowFormat::Csv(named("pk", None, TableValue::Rest).into()),
             text.as_bytes(),
         );
         assert_eq!(rows.len(), 1, "{rows:?}");
@@ -309,7 +309,7 @@ fn nothing_follows_an_error() {
     assert!(errors == 1 && rows.len() > 500 && rows.last().unwrap().is_err());
 }
 
-fn any_row() -> impl Strategy<Value = LoadRow> {
+fn any_row() -> impl Strategy<Value = InputRow> {
     let text = || {
         prop_oneof![
             prop::collection::vec(any::<u8>(), 1..9),
@@ -322,16 +322,16 @@ fn any_row() -> impl Strategy<Value = LoadRow> {
         prop::option::of("[a-z/]{1,9}"),
         expiry,
     );
-    (text(), text(), rest).prop_map(|(pk, v, (sk, content_type, expires_at))| LoadRow {
+    (text(), text(), rest).prop_map(|(pk, v, (sk, content_type, expires_at))| InputRow {
         key: Key::new(pk, sk.unwrap_or_default()).unwrap(),
-        change: LoadChange::Put {
+        change: InputChange::Put {
             value: Value::new(v, content_type.unwrap_or_default(), "").unwrap(),
             expiry: expires_at.map(|at| Expiry::At(Timestamp::from_millis(at))),
         },
     })
 }
 
-fn lines_of(rows: &[LoadRow]) -> Bytes {
+fn lines_of(rows: &[InputRow]) -> Bytes {
     let mut lines = BytesMut::new();
     for row in rows {
         line::write(row, &mut lines);
@@ -367,7 +367,7 @@ proptest! {
         ],
         coding in prop_oneof![Just(Coding::Identity), Just(Coding::Gzip), Just(Coding::Zstd)],
     ) {
-        for format in [RowFormat::Lines, csv(), RowFormat::Csv(named("pk", None, LoadValue::Rest).into())] {
+        for format in [RowFormat::Lines, csv(), RowFormat::Csv(named("pk", None, TableValue::Rest).into())] {
             let _ = read_all(&format, coding, &bytes);
         }
     }
@@ -383,7 +383,7 @@ proptest! {
                 written(TableFormat::Parquet, SAMPLE.as_bytes()),
             ),
             (
-                RowFormat::Parquet(named("id", None, LoadValue::Column("places".to_owned()))),
+                RowFormat::Parquet(named("id", None, TableValue::Column("places".to_owned()))),
                 Coding::Identity, parquet::PYARROW.to_vec(),
             ),
         ];

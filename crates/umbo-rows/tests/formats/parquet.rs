@@ -9,7 +9,7 @@ use parquet::data_type::{
 use parquet::file::properties::WriterProperties;
 use parquet::file::writer::SerializedFileWriter;
 use parquet::schema::parser::parse_message_type;
-use umbo_api::loads::LoadValue;
+use umbo_api::columns::TableValue;
 use umbo_rows::{Coding, Columns, RowFormat, RowReader, RowsError};
 
 use super::{named, read_all, shown};
@@ -117,7 +117,7 @@ fn keys_and_values_of_each_type_are_text_or_bytes() {
             Column::Int64(vec![i64::MIN, 1]),
         ],
     );
-    let rest = format(named("id", Some("at"), LoadValue::Rest));
+    let rest = format(named("id", Some("at"), TableValue::Rest));
     assert_eq!(
         shown(&rest, &bytes),
         [
@@ -125,13 +125,13 @@ fn keys_and_values_of_each_type_are_text_or_bytes() {
             r#"{"pk":"4294967295","sk":"2023-11-14T22:13:20.001Z","v":"{\"name\":\"\\\"b\\\"\",\"raw\":\"\",\"share\":\"inf\",\"open\":false,\"day\":\"2026-11-23\",\"uuid\":\"abababab-abab-abab-abab-abababababab\",\"number\":1}"}"#,
         ]
     );
-    let column = format(named("name", None, LoadValue::Column("raw".to_owned())));
+    let column = format(named("name", None, TableValue::Column("raw".to_owned())));
     assert_eq!(
         shown(&column, &bytes)[0],
         r#"{"pk":"é","sk":"","v64":"_w"}"#
     );
     for key in ["share", "open"] {
-        let columns = named(key, None, LoadValue::Column("raw".to_owned()));
+        let columns = named(key, None, TableValue::Column("raw".to_owned()));
         let error = read_all(&format(columns), Coding::Identity, &bytes).unwrap_err();
         assert!(
             matches!(&error, RowsError::UnsupportedType { column, .. } if column == key),
@@ -166,7 +166,7 @@ pub(crate) const PYARROW: &[u8] = include_bytes!("../data/pyarrow.parquet");
 #[test]
 fn nested_columns_are_json_and_decimals_are_digits() {
     let column = |name: &str| {
-        let column = LoadValue::Column(name.to_owned());
+        let column = TableValue::Column(name.to_owned());
         shown(&format(named("id", None, column)), PYARROW)
     };
     let value = |id: u8, value: &str| {
@@ -207,12 +207,12 @@ fn nested_columns_are_json_and_decimals_are_digits() {
         let expected = [value(1, first), value(2, second), third];
         assert_eq!(column(name), expected, "{name}");
     }
-    let chosen = LoadValue::Columns(vec!["tags".to_owned(), "price".to_owned(), "id".to_owned()]);
+    let chosen = TableValue::Columns(vec!["tags".to_owned(), "price".to_owned(), "id".to_owned()]);
     assert_eq!(
         shown(&format(named("id", None, chosen)), PYARROW)[1],
         value(2, r#"{"tags":[],"price":-0.05,"id":2}"#)
     );
-    let by_price = named("price", None, LoadValue::Column("id".to_owned()));
+    let by_price = named("price", None, TableValue::Column("id".to_owned()));
     assert_eq!(
         shown(&format(by_price), PYARROW)[0],
         r#"{"pk":"12.50","sk":"","v":"1"}"#
@@ -241,12 +241,12 @@ fn unsupported_types_are_named_where_their_column_is_read() {
             Column::Int64(vec![]),
         ],
     );
-    let read = |pk: &str, value: LoadValue| {
+    let read = |pk: &str, value: TableValue| {
         let read = read_all(&format(named(pk, None, value)), Coding::Identity, &bytes);
         read.map(|rows| rows.len())
             .map_err(|error| error.to_string())
     };
-    let column = |name: &str| LoadValue::Column(name.to_owned());
+    let column = |name: &str| TableValue::Column(name.to_owned());
     assert_eq!(read("pk", column("v")), Ok(0));
     assert_eq!(read("late", column("v")), Ok(0));
     assert_eq!(read("pk", column("tags")), Ok(0));
@@ -254,7 +254,7 @@ fn unsupported_types_are_named_where_their_column_is_read() {
     for (value, says) in [
         (column("clock"), "column 'clock' has the type INTERVAL"),
         (column("place"), "column 'y' has the type INTERVAL"),
-        (LoadValue::Rest, "column 'clock'"),
+        (TableValue::Rest, "column 'clock'"),
         (
             column("none"),
             "no column 'none'; its columns are 'pk', 'v', 'clock', 'tags', 'place', 'late'",

@@ -4,7 +4,7 @@
 
 use std::io::Cursor;
 
-use umbo_api::loads::LoadValue;
+use umbo_api::columns::TableValue;
 use umbo_rows::{Columns, PartCutter, RowFormat, RowReader, RowsError};
 
 use super::{named, shown};
@@ -177,7 +177,7 @@ fn ugly_csv_is_read_right_or_refused() {
 #[test]
 fn csv_of_other_dialects_is_read_where_it_is_said() {
     let columns = Columns::default();
-    let rest = named("pk", None, LoadValue::Rest);
+    let rest = named("pk", None, TableValue::Rest);
     check(
         "text/csv; delimiter=\";\"",
         &columns,

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use redb::{Database, Durability, WriteTransaction};
-use umbo_store::{DatasetGroups, LoadRuns, NamespaceSize, StoreError};
+use umbo_store::{DatasetGroups, FencingTokens, NamespaceSize, StoreError};
 use umbo_types::{NamespaceId, ShardId, Timestamp, VersionClock};
 
 use crate::bad_read::{isolated, unisolated};
@@ -21,9 +21,9 @@ use crate::committer::trace::CommitTrace;
 use crate::committer::writer::{LoggedChange, Purged, RowWriter, Swept};
 use crate::dataset_groups::{self, META_DATASETS};
 use crate::fences::{Fences, META_FENCES};
+use crate::fencing_tokens::{self, META_RUNS};
 use crate::file_error::{FileError, guarded};
 use crate::key_codec;
-use crate::load_runs::{self, META_RUNS};
 use crate::row_codec;
 use crate::shard_file::begin_write;
 use crate::tables::{META, ShardProgress};
@@ -43,7 +43,7 @@ pub(crate) struct CommitInput<'a> {
     /// The datasets that take the same writes; the work is given to those that decide it.
     pub(crate) datasets: &'a CommitterDatasets,
     /// The latest runs of loads, those of the work included.
-    pub(crate) runs: &'a LoadRuns,
+    pub(crate) runs: &'a FencingTokens,
     /// Whether fences, groups and runs are to be recorded.
     pub(crate) is_behind: bool,
     /// Whether the commit must be on the disk.
@@ -233,7 +233,7 @@ fn change(
         )?;
     }
     if order.is_behind && !order.runs.is_empty() {
-        meta.insert(META_RUNS, &load_runs::encode(order.runs)[..])?;
+        meta.insert(META_RUNS, &fencing_tokens::encode(order.runs)[..])?;
     }
     sizes_of_records.record_idempotency(&mut meta)?;
     let sizes = sizes.record(&mut meta)?;

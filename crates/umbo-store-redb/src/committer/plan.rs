@@ -63,7 +63,7 @@ pub(crate) type KeyChange<'a> = (&'a [u8], RowEffect<'a>);
 
 /// Whether a load puts a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum LoadDecision {
+enum FromLoad {
     No,
     Yes,
     /// The load would put the row, but a client has written it meanwhile.
@@ -79,7 +79,7 @@ struct KeyPlan<'a> {
     is_counter: bool,
     base: Base,
     state: KeyState<'a>,
-    loaded: LoadDecision,
+    loaded: FromLoad,
     /// The datasets that take the change.
     group: Option<&'a DatasetGroup>,
     /// Why the key must not be changed, if so.
@@ -142,7 +142,7 @@ impl<'a> CommitPlan<'a> {
                     is_counter: false,
                     base: Base::Unread,
                     state: KeyState::AsBefore,
-                    loaded: LoadDecision::No,
+                    loaded: FromLoad::No,
                     group: None,
                     refusal: None,
                 });
@@ -152,7 +152,7 @@ impl<'a> CommitPlan<'a> {
             let key = &mut keys[key_of[at]];
             key.is_counter |= is_counter;
             if op.condition == Condition::Unwritten {
-                key.loaded = LoadDecision::Yes;
+                key.loaded = FromLoad::Yes;
             }
             key.is_read |=
                 is_counter || !is_blind(&op.condition) && !stamps.cover(&op.key, &op.condition);

@@ -12,9 +12,9 @@ use umbo_types::{Key, NamespaceId, PartitionKey, Row, SortKey, Timestamp, Versio
 use crate::capabilities::VersionOrder;
 use crate::dataset_groups::DatasetGroups;
 use crate::error::WriteError;
+use crate::fencing_tokens::FencingTokens;
 use crate::idempotency::Idempotency;
 use crate::large::ChunkRequest;
-use crate::load_runs::LoadRuns;
 use crate::memory::chunk::RowCollector;
 use crate::memory::idempotency::IdempotencyRecords;
 use crate::memory::rows::{
@@ -47,7 +47,7 @@ pub(super) struct MemoryShard {
     /// What they have removed by range.
     written_ranges: Vec<(PartitionId, SortRange)>,
     /// The latest runs of loads.
-    pub(super) runs: LoadRuns,
+    pub(super) runs: FencingTokens,
 }
 
 impl MemoryShard {
@@ -63,7 +63,7 @@ impl MemoryShard {
             groups: DatasetGroups::default(),
             written: BTreeSet::new(),
             written_ranges: Vec::new(),
-            runs: LoadRuns::default(),
+            runs: FencingTokens::default(),
         }
     }
 

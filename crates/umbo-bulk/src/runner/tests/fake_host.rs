@@ -10,9 +10,9 @@ use umbo_api::loads::{LoadMode, LoadSpec};
 use umbo_loads::digest::{PartDigest, hex};
 use umbo_loads::layout::PartRecord;
 use umbo_store::{
-    Atomicity, ByKey as _, CallContext, Condition, Durability, LoadRun, ManualClock, MemoryStore,
-    Mutation, Outcome, Page, RangeRequest, ScanPage, ScanRequest, Store, StoreError, WriteError,
-    WriteRequest,
+    Atomicity, ByKey as _, CallContext, Condition, Durability, FencingToken, ManualClock,
+    MemoryStore, Mutation, Outcome, Page, RangeRequest, ScanPage, ScanRequest, Store, StoreError,
+    WriteError, WriteRequest,
 };
 use umbo_types::{Clock, Key, NamespaceId, PartitionKey, ShardId, Timestamp, Version, limits};
 
@@ -181,7 +181,7 @@ impl FakeHost {
         &self,
         namespace: NamespaceId,
         mutations: Vec<Mutation>,
-        run: Option<LoadRun>,
+        run: Option<FencingToken>,
     ) -> WriteAnswers {
         let request = WriteRequest {
             namespace,
@@ -200,7 +200,7 @@ impl FakeHost {
     }
 
     /// Holds a request of the run that is held, as one of a process that is stopped.
-    async fn hold(&self, run: Option<LoadRun>) {
+    async fn hold(&self, run: Option<FencingToken>) {
         let mut held = self.held.subscribe();
         let (number, passed) = *held.borrow_and_update();
         if number == 0 || run.is_none_or(|run| run.number != number) {
@@ -375,7 +375,7 @@ impl LoadHost for FakeHost {
         &self,
         namespace: NamespaceId,
         mutations: Vec<Mutation>,
-        run: Option<LoadRun>,
+        run: Option<FencingToken>,
     ) -> Result<WriteAnswers, HostError> {
         self.is_there()?;
         let answers = self.commit(namespace, mutations, run).await;
@@ -388,7 +388,7 @@ impl LoadHost for FakeHost {
         load: &LoadRecord,
         shard: ShardId,
         mut mutations: Vec<Mutation>,
-        run: Option<LoadRun>,
+        run: Option<FencingToken>,
     ) -> Result<WriteAnswers, HostError> {
         self.is_there()?;
         let keys = mutations.iter().map(|row| (shard, row.key.clone()));

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use umbo_store::{DatasetGroup, StoreError};
 
-use super::{CommitPlan, KeyState, LoadDecision, RowEffect};
+use super::{CommitPlan, FromLoad, KeyState, RowEffect};
 use crate::key_codec;
 use crate::work::Op;
 
@@ -25,7 +25,7 @@ impl<'a> CommitPlan<'a> {
 
     /// Returns whether a load puts any of the rows.
     pub(crate) fn has_loaded(&self) -> bool {
-        self.keys.iter().any(|key| key.loaded != LoadDecision::No)
+        self.keys.iter().any(|key| key.loaded != FromLoad::No)
     }
 
     /// Calls `read` with each key of a load, in order; it returns whether a client has written the row.
@@ -34,10 +34,10 @@ impl<'a> CommitPlan<'a> {
         mut read: impl FnMut(&[u8]) -> Result<bool, E>,
     ) -> Result<(), E> {
         let is_read =
-            |key: &&mut super::KeyPlan<'_>| key.loaded != LoadDecision::No && key.refusal.is_none();
+            |key: &&mut super::KeyPlan<'_>| key.loaded != FromLoad::No && key.refusal.is_none();
         for key in self.keys.iter_mut().filter(is_read) {
             if read(key.key)? {
-                key.loaded = LoadDecision::Written;
+                key.loaded = FromLoad::Written;
             }
         }
         Ok(())
@@ -48,7 +48,7 @@ impl<'a> CommitPlan<'a> {
         let Some(live) = op.live else {
             return false;
         };
-        if self.keys[id].loaded == LoadDecision::Written {
+        if self.keys[id].loaded == FromLoad::Written {
             return false;
         }
         if !self.has_mirrored() {

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use clap::{Args, ValueEnum};
 use serde::{Deserialize, Serialize};
-use umbo_api::loads::{LoadColumns, LoadValue};
+use umbo_api::columns::{TableColumns, TableValue};
 use umbo_rows::{Columns, Csv, Dialect, RowFormat};
 
 use crate::cli_error::CliError;
@@ -101,19 +101,19 @@ impl FormatOptions {
     }
 
     /// Returns the columns; none where none are named.
-    pub(in crate::command) fn columns(&self) -> Option<LoadColumns> {
+    pub(in crate::command) fn columns(&self) -> Option<TableColumns> {
         let value = match &self.value {
-            _ if self.value_rest => Some(LoadValue::Rest),
+            _ if self.value_rest => Some(TableValue::Rest),
             None if self.value_columns.is_some() => {
-                self.value_columns.clone().map(LoadValue::Columns)
+                self.value_columns.clone().map(TableValue::Columns)
             }
-            value => value.clone().map(LoadValue::Column),
+            value => value.clone().map(TableValue::Column),
         };
         if self.pk.is_none() && self.sk.is_none() && value.is_none() {
             return None;
         }
-        let default = LoadColumns::default();
-        Some(LoadColumns {
+        let default = TableColumns::default();
+        Some(TableColumns {
             pk: self.pk.clone().unwrap_or(default.pk),
             sk: self.sk.clone(),
             value: value.unwrap_or(default.value),

@@ -25,7 +25,7 @@ pub(super) struct LoadImport<'a> {
     pub(super) client: &'a Client,
     pub(super) ns: &'a Namespace,
     pub(super) file: PushedFile,
-    pub(super) columns: Option<umbo_api::loads::LoadColumns>,
+    pub(super) columns: Option<umbo_api::columns::TableColumns>,
     /// Media type of CSV, with how it is written.
     pub(super) csv: String,
     /// Whether to create the namespace if it is absent.

@@ -12,7 +12,7 @@ use tokio::sync::mpsc::Sender;
 use tokio::sync::oneshot;
 use umbo_rows::source::BYTE_ORDER_MARK;
 use umbo_rows::{
-    Expiry, LINE_LEN_MAX, LineChange, LoadChange, ParsedLine, RowReader, RowsError, line,
+    Expiry, InputChange, LINE_LEN_MAX, LineChange, ParsedLine, RowReader, RowsError, line,
 };
 use umbo_types::{Key, Namespace, Value};
 
@@ -224,16 +224,16 @@ impl LineReader {
         &self,
         text: &Bytes,
         key: Key,
-        change: LoadChange,
+        change: InputChange,
         has_condition: bool,
     ) -> Result<(), ReadEnd> {
         let (number, text) = (self.number, text.clone());
         let (waiting, taken) = oneshot::channel();
         let long = match change {
-            LoadChange::Put { value, .. } if value.is_long() && has_condition => {
+            InputChange::Put { value, .. } if value.is_long() && has_condition => {
                 return self.refuse(text, LONG_CONDITION.to_owned());
             }
-            LoadChange::Put { value, expiry } if value.is_long() => {
+            InputChange::Put { value, expiry } if value.is_long() => {
                 Some(LongValue { value, expiry })
             }
             _ => None,

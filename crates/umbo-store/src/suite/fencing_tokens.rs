@@ -8,20 +8,20 @@ use umbo_types::NamespaceId;
 use crate::suite::subject::{CALL, NS, TestSubject, applied, key, put};
 use crate::suite::{Engine, Restart};
 use crate::{
-    ByKey as _, Condition, LoadRun, RecordsCopy, RecordsRevision, StoreError, WriteError,
+    ByKey as _, Condition, FencingToken, RecordsCopy, RecordsRevision, StoreError, WriteError,
     WriteRequest, Written,
 };
 
 /// Bytes of the parts of a load.
 const LOAD: NamespaceId = NamespaceId(70);
 
-const fn run(number: u32) -> LoadRun {
-    LoadRun { load: LOAD, number }
+const fn run(number: u32) -> FencingToken {
+    FencingToken { load: LOAD, number }
 }
 
 impl<E: Engine> TestSubject<E> {
     /// Puts a row whose value is the number of the run.
-    async fn put_as(&self, run: LoadRun, partition: &str) -> Result<Written, WriteError> {
+    async fn put_as(&self, run: FencingToken, partition: &str) -> Result<Written, WriteError> {
         let request = WriteRequest {
             run: Some(run),
             ..self.request(vec![put(&key(partition, ""), [run.number as u8])])
@@ -53,7 +53,7 @@ pub async fn a_later_run_refuses_earlier_ones<E: Engine>() {
     applied(t.put_as(run(2), "p").await);
     applied(t.put_as(run(5), "p").await);
     t.refuses_before(5).await;
-    let other = LoadRun {
+    let other = FencingToken {
         load: NamespaceId(LOAD.0 + 1),
         number: 1,
     };
@@ -106,7 +106,7 @@ pub async fn runs_of_ended_loads_are_refused<E: Engine>() {
         ),
         "{refused:?}"
     );
-    let other = LoadRun {
+    let other = FencingToken {
         load: NamespaceId(LOAD.0 + 1),
         number: 1,
     };

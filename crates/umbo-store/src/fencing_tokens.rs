@@ -1,17 +1,16 @@
-//! Which run of a load may write to a shard.
+//! Fencing tokens: which run of a load may write to a shard.
 //!
-//! A runner may be paused while another one takes its load over, and not know it when it goes on. So each write of a
-//! run has the number of the run, and a shard that has begun a write of a later run refuses those of earlier ones. The
-//! later run repeats all that is not in the journal of the load, in order: a late write of an earlier run that came
-//! before is replaced.
+//! A paused runner does not know that another one took its load over. So each write of a run carries the run's number as
+//! a fencing token, and a shard that has begun a write of a later run refuses those of earlier runs. The later run
+//! repeats everything that is not in the journal of the load, in order, and so replaces late writes of earlier runs.
 
 use std::collections::BTreeMap;
 
 use umbo_types::NamespaceId;
 
-/// A run of a load, as the shards know it.
+/// The token of one run of a load.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct LoadRun {
+pub struct FencingToken {
     /// The load: the namespace of the bytes of its parts, which is fenced when the load has ended.
     pub load: NamespaceId,
     /// Number of the run; that of the next run is higher.
@@ -21,18 +20,18 @@ pub struct LoadRun {
 /// The latest run of each load whose writes a shard has begun. A load is dropped once it has ended: its fence refuses
 /// all of its runs then. So there are at most as many as there are open loads.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct LoadRuns(BTreeMap<NamespaceId, u32>);
+pub struct FencingTokens(BTreeMap<NamespaceId, u32>);
 
-impl LoadRuns {
+impl FencingTokens {
     /// Returns whether a write of this run may begin.
-    pub fn admits(&self, run: LoadRun) -> bool {
+    pub fn admits(&self, run: FencingToken) -> bool {
         let latest = self.0.get(&run.load);
         latest.is_none_or(|latest| run.number >= *latest)
     }
 
     /// Keeps the run of a write that begins, and drops loads that have ended. Returns whether it is a later run than
     /// that before.
-    pub fn begin(&mut self, run: LoadRun, has_ended: impl Fn(NamespaceId) -> bool) -> bool {
+    pub fn begin(&mut self, run: FencingToken, has_ended: impl Fn(NamespaceId) -> bool) -> bool {
         if self
             .0
             .get(&run.load)
@@ -51,14 +50,14 @@ impl LoadRuns {
     }
 
     /// Returns the latest run of each load, in the order of the loads.
-    pub fn iter(&self) -> impl ExactSizeIterator<Item = LoadRun> {
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = FencingToken> {
         let runs = self.0.iter();
-        runs.map(|(&load, &number)| LoadRun { load, number })
+        runs.map(|(&load, &number)| FencingToken { load, number })
     }
 }
 
-impl FromIterator<LoadRun> for LoadRuns {
-    fn from_iter<T: IntoIterator<Item = LoadRun>>(runs: T) -> Self {
+impl FromIterator<FencingToken> for FencingTokens {
+    fn from_iter<T: IntoIterator<Item = FencingToken>>(runs: T) -> Self {
         let runs = runs.into_iter();
         Self(runs.map(|run| (run.load, run.number)).collect())
     }
