@@ -185,7 +185,7 @@ impl LoadRequest<'_> {
                         .await,
                 );
             }
-            Err(ControlError::LoadUnconfirmed { shards })
+            Err(ControlError::ShardsUnconfirmed { shards })
         };
         let (id, load) = self.control().run_to_end(create).await?;
         self.changed_records(false);

@@ -94,7 +94,7 @@ pub enum ControlError {
         "shards {} have not confirmed the load; create it again",
         .shards.iter().map(u16::to_string).collect::<Vec<_>>().join(", ")
     )]
-    LoadUnconfirmed {
+    ShardsUnconfirmed {
         /// The shards.
         shards: Vec<u16>,
     },
@@ -142,7 +142,7 @@ impl ControlError {
             | Self::Quota(_)
             | Self::HotKey(_)
             | Self::Load(_)
-            | Self::LoadUnconfirmed { .. }
+            | Self::ShardsUnconfirmed { .. }
             | Self::ConditionFailed { .. } => Outcome::NotApplied,
         }
     }

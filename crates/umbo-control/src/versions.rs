@@ -203,7 +203,7 @@ impl ControlPlane {
                 let shards = unconfirmed.iter().map(|shard| shard.0).collect();
                 // Where this fails, the load fails after a while: it was not confirmed.
                 drop(self.step_load(id, &LoadStep::Abort, false, origin).await);
-                return Err(ControlError::LoadUnconfirmed { shards });
+                return Err(ControlError::ShardsUnconfirmed { shards });
             }
             sleep(CONFIRM_INTERVAL).await;
             self.hand_over().await;

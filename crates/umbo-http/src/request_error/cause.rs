@@ -44,7 +44,7 @@ pub(super) fn control_code(error: &ControlError) -> ErrorCode {
         ControlError::Quota(error) => error.code(),
         ControlError::HotKey(error) => error.code(),
         ControlError::Load(error) => error.code(),
-        ControlError::LoadUnconfirmed { .. } => ErrorCode::ShardUnavailable,
+        ControlError::ShardsUnconfirmed { .. } => ErrorCode::ShardUnavailable,
         ControlError::ConditionFailed { .. } => ErrorCode::PreconditionFailed,
         ControlError::Store(error) => store_code(error),
         ControlError::NoAnswer { .. } => ErrorCode::DeadlineInStore,
@@ -59,7 +59,7 @@ pub(super) fn control_shard(error: &ControlError) -> Option<ShardId> {
         }
         ControlError::TokenUnknown { source, .. } => control_shard(source),
         ControlError::Store(error) => store_shard(error),
-        ControlError::LoadUnconfirmed { shards } => shards.first().copied().map(ShardId),
+        ControlError::ShardsUnconfirmed { shards } => shards.first().copied().map(ShardId),
         ControlError::NamespaceNotFound { .. }
         | ControlError::NamespaceExists { .. }
         | ControlError::NamespaceBeingRemoved { .. }
