@@ -118,17 +118,20 @@ pub enum RowsError {
 pub(crate) const FIELDS: &str =
     "pk, pk64, sk, sk64, v, v64, op, ttl, expires_at, content_type, content_encoding, version";
 
+/// How columns are named, over HTTP and at the command line.
+const NAMED_BY: &str = "over HTTP 'columns'; at the command line --pk, --sk, --value, --value-rest";
+
 /// Suggests what an unknown column was meant to be.
 fn meant_by(name: &str) -> String {
     let plain = name.trim().to_lowercase();
     if FIELDS.split(", ").any(|field| field == plain) {
         format!(
-            "write '{plain}', without spaces and in small letters, or name it with --pk, --sk or --value"
+            "write '{plain}', without spaces and in small letters, or say what it is ({NAMED_BY})"
         )
     } else {
-        "name the columns of keys and value with --pk, --sk and --value, or make the value a JSON object of the rest \
-         with --value-rest (in a load over HTTP: 'columns')"
-            .to_owned()
+        format!(
+            "name the columns of keys and value, or make the value a JSON object of the rest ({NAMED_BY})"
+        )
     }
 }
 

@@ -397,7 +397,7 @@ mod tests {
             ("pk,sk", "no column 'v'"),
             ("pk,v,name", "column 'name' is no field of a row"),
             ("pk,v,pk", "two columns 'pk'"),
-            ("pk,v,name", "with --pk, --sk and --value, or"),
+            ("pk,v,name", "name the columns of keys and value, or"),
             ("PK,v", "column 'PK' is no field"),
             ("PK,v", "write 'pk', without"),
             ("pk, sk, v", "write 'sk', without"),

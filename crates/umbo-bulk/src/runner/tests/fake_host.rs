@@ -49,6 +49,8 @@ pub(super) struct FakeHost {
     pub(super) is_alone: AtomicBool,
     /// Whether it is about to end.
     pub(super) is_ending: AtomicBool,
+    /// Why the run waits.
+    pub(super) reason: Mutex<Option<String>>,
     /// Rows a second that its quota allows, where it has one, and until when they are used up.
     pub(super) quota: Mutex<Option<(u32, tokio::time::Instant)>>,
     /// Bytes of parts that were charged because the parts have inflated to them.
@@ -116,6 +118,7 @@ impl FakeHost {
             waiting: watch::channel(0).0,
             is_alone: AtomicBool::new(false),
             is_ending: AtomicBool::new(false),
+            reason: Mutex::default(),
             quota: Mutex::default(),
             inflated: AtomicU64::new(0),
             chunks: Mutex::default(),
@@ -489,7 +492,9 @@ impl LoadHost for FakeHost {
         None
     }
 
-    fn waits_for(&self, _: NamespaceId, _: Option<String>) {}
+    fn waits_for(&self, _: NamespaceId, reason: Option<String>) {
+        *self.reason.lock().unwrap() = reason;
+    }
 
     fn got_on(&self, _: NamespaceId) {}
 

@@ -53,12 +53,19 @@ async fn a_run_waits_for_the_quota_amid_a_part_and_the_next_one_pays_only_what_i
     *host.quota.lock().unwrap() = Some((1, tokio::time::Instant::now()));
     let running = Arc::clone(&host);
     let mut running = tokio::spawn(async move { running.run(i64::MAX, 1).await });
+    // It is refused for the second time, at least.
     let waits = timeout(Duration::from_millis(3_500), &mut running).await;
     assert!(waits.is_err(), "the quota is used up");
+    assert!(host.reason.lock().unwrap().is_some());
     let before = host.inflated.load(Ordering::SeqCst);
     assert!((1..8 << 20).contains(&before), "{before}");
     host.is_ending.store(true, Ordering::SeqCst);
     timeout(BEAT, running).await.unwrap().unwrap();
+    assert_eq!(
+        *host.reason.lock().unwrap(),
+        None,
+        "it does not wait any more"
+    );
     host.is_ending.store(false, Ordering::SeqCst);
     *host.quota.lock().unwrap() = None;
     host.run(i64::MAX, 2).await;
