@@ -3,9 +3,9 @@
 //! ```text
 //! handshake    preface, hello, (older connections of the same dispatcher end), welcome
 //! receive      bytes -> frames -> requests, credit, cancellations, pings
-//! serve        requests in order: answered in place, or left to be waited for
-//! send         whatever is answered by now, in as few frames as it takes
-//! end          what was not begun is withdrawn, by dropping it
+//! serve        requests in order: answered in place, or left to wait for the store
+//! send         all ready answers, in as few frames as possible
+//! end          requests that were not begun are withdrawn, by dropping them
 //! ```
 //!
 //! All of it is one task. It never blocks in one step: each poll goes through all steps once, so that credit

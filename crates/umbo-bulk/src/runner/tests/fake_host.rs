@@ -45,11 +45,8 @@ pub(super) struct FakeHost {
     pub(super) held: watch::Sender<(u32, u64)>,
     /// Requests of that run that came to be held.
     pub(super) waiting: watch::Sender<u64>,
-    /// Whether it is the only dispatcher.
     pub(super) is_alone: AtomicBool,
-    /// Whether it is about to end.
     pub(super) is_ending: AtomicBool,
-    /// Why the run waits.
     pub(super) reason: Mutex<Option<String>>,
     /// Rows a second that its quota allows, where it has one, and until when they are used up.
     pub(super) quota: Mutex<Option<(u32, tokio::time::Instant)>>,
@@ -130,9 +127,8 @@ impl FakeHost {
     }
 
     pub(super) fn seal(&self) {
-        let mut load = self.load.lock().unwrap();
-        load.step(&LoadStep::Seal(PARTS.into()), self.lives_from(ShardId(0)))
-            .unwrap();
+        let (step, now) = (LoadStep::Seal(PARTS.into()), self.lives_from(ShardId(0)));
+        self.load.lock().unwrap().step(&step, now).unwrap();
     }
 
     /// Stores a part, in pieces that are shorter than they might be.
