@@ -1,9 +1,9 @@
-//! Identification of callers: tokens, where they are kept, and how a request proves that it holds one.
+//! Identification of callers: tokens, their storage, and how a request proves that it holds one.
 //!
-//! Owns the token format, its verification and the set of tokens in effect. Deliberately decides
-//! neither what a permission needs (that is `umbo_types::Grant`) nor how a refusal looks (that is
-//! for `umbo-http`), and reads no clock. Invariant: a secret is shown once, when it is made; what is kept
-//! cannot be turned back into it.
+//! Owns the token format, its verification and the set of tokens in effect. Deliberately decides neither
+//! what a permission needs (that is `umbo_types::Grant`) nor how a refusal looks (that is for
+//! `umbo-http`), and reads no clock. Invariant: a secret is shown once, when it is made. The stored
+//! record cannot be turned back into it.
 
 mod error;
 pub mod file;

@@ -1,4 +1,4 @@
-//! Umbo's own records in a backup: those of one revision, and what a restore makes of them.
+//! Umbo's own records in a backup: the records of one revision, and their conversion for a restored store.
 
 use bytes::Bytes;
 use umbo_loads::LoadStep;
@@ -12,8 +12,8 @@ use crate::namespaces::without_namespaces;
 use crate::records::RecordSet;
 use crate::versions::step_load;
 
-/// Why a load is not applied after a restore: the shards of a backup are not of one instant, so it may lack rows that the
-/// progress of the load says it has.
+/// Why a load is not applied after a restore: the shards of a backup are not of one instant, so the backup may lack
+/// rows that the progress of the load counts as applied.
 const FAILED_BY_RESTORE: &str =
     "it was under way when the backup was made that is restored: upload it again";
 
@@ -25,8 +25,8 @@ impl ControlPlane {
     }
 }
 
-/// Makes of the records of a backup those of a restored store: loads that were under way have failed, and of the
-/// namespaces only `namespaces` are left, where these are given. Their epoch is 0, so that any home can take them.
+/// Makes the records of a restored store from the records of a backup. Loads that were under way have failed. If
+/// `namespaces` is given, only these namespaces are left. The epoch is 0, so that any home can take the records.
 pub fn restored_records(
     content: Bytes,
     number: u64,

@@ -1,7 +1,7 @@
 //! What the admin API changes of Umbo's own records: one function a change.
 //!
-//! Owns in which order a change is checked, made durable and put into effect. What a change does to the
-//! records is planned by the module that owns their kind.
+//! Owns the order of the steps of a change: check, make durable, put into effect. The module that owns a kind of
+//! records plans the change of these records.
 
 use umbo_api::Outcome;
 use umbo_api::admin::{CreatedToken, NamespaceInfo, NamespaceSpec, NamespaceState};
@@ -21,7 +21,7 @@ use crate::records::{Edits, RecordSet};
 use crate::{namespaces, tokens};
 
 impl ControlPlane {
-    /// Creates a namespace. Under a condition on one that exists, replaces its settings.
+    /// Creates a namespace. If the namespace exists and the request has a condition, replaces its settings.
     pub async fn put_namespace(
         &self,
         name: &str,
@@ -61,7 +61,7 @@ impl ControlPlane {
             .map_err(|failure| self.say_what_removal_waits_for(failure))
     }
 
-    /// Returns the event of a namespace whose settings are those of `info` after the change of `set`.
+    /// Returns the event of a namespace that has the settings of `info` after the change of `set`.
     fn settings_changed(
         &self,
         set: &RecordSet,
@@ -99,9 +99,9 @@ impl ControlPlane {
         }
     }
 
-    /// Removes a namespace: none answers that name any more, and its rows are reclaimed. Returns none where
-    /// the name is free, otherwise which shards that waits for; it goes on by itself. An operator who names
-    /// a shard as `abandoned` vouches that it never serves again without the fences of the others.
+    /// Removes a namespace: its name stops answering, and its rows are reclaimed. Returns `None` if the name is free,
+    /// otherwise the shards that the removal waits for; it goes on by itself. An operator who names a shard as
+    /// `abandoned` vouches that it never serves again without the fences of the others.
     pub async fn remove_namespace(
         &self,
         name: &str,
@@ -117,7 +117,7 @@ impl ControlPlane {
             Ok((edits.because_of(self.event(change, origin)), id))
         });
         let id = begin.await?;
-        // From here on nothing fails: what cannot be done now is done by `follow_records`.
+        // From here on nothing fails: `follow_records` does later what cannot be done now.
         if let Some(shard) = abandoned {
             tracing::warn!(
                 namespace = name,
@@ -146,7 +146,7 @@ impl ControlPlane {
         own.next().map_or_else(Vec::new, |(_, shards)| shards)
     }
 
-    /// Returns all namespaces, by name, with what those that are being removed wait for.
+    /// Returns all namespaces, by name. A namespace that is being removed has the shards that its removal waits for.
     pub fn all_namespaces(&self) -> Vec<NamespaceInfo> {
         let mut all = self.namespaces.all();
         for info in &mut all {
@@ -157,15 +157,15 @@ impl ControlPlane {
         all
     }
 
-    /// Returns all tokens, those of the token file included, without their secrets.
+    /// Returns all tokens without their secrets, including the tokens of the token file.
     pub fn token_list(&self) -> TokenList {
         TokenList {
             tokens: self.tokens.list(),
         }
     }
 
-    /// Makes a token. Where it is not known whether it was made, the failure holds it: otherwise a token
-    /// that is in no hand could lock all callers out.
+    /// Makes a token. If it is not known whether the token was made, the error holds it: otherwise a token that
+    /// nobody has could lock all callers out.
     pub async fn create_token(
         &self,
         asked: &AskedToken,
@@ -214,8 +214,8 @@ impl ControlPlane {
         .await
     }
 
-    /// Stores a policy where the condition holds of the stored one of its name; in a dry run says what that
-    /// would change. The flag says whether none was stored under the name before.
+    /// Stores a policy if the condition holds for the stored policy of its name. A dry run only returns the change.
+    /// The flag is true if no policy was stored under the name before.
     pub async fn put_policy(
         &self,
         spec: &PolicySpec,
@@ -232,7 +232,7 @@ impl ControlPlane {
         Ok((concluded(change, dry_run), is_new))
     }
 
-    /// Removes a stored policy where the condition holds of it; in a dry run says what that would change.
+    /// Removes a stored policy if the condition holds for it. A dry run only returns the change.
     pub async fn remove_policy(
         &self,
         name: &str,
@@ -260,8 +260,8 @@ impl ControlPlane {
         )
     }
 
-    /// Puts a key on a list where the condition holds of its entry there; in a dry run changes nothing. Returns how
-    /// it stands there then, or would.
+    /// Puts a key on a list if the condition holds for its entry there. A dry run changes nothing. Returns the
+    /// resulting entry.
     pub async fn list_key(
         &self,
         list: HotList,
@@ -288,8 +288,8 @@ impl ControlPlane {
         .await
     }
 
-    /// Changes a list as of the believed time of day. Where the home finds that time too early, nothing that runs out
-    /// leaves the list.
+    /// Changes a list as of the believed time of day. If that time is too early for the home, no entry leaves the
+    /// list because it has run out.
     async fn change_list<T>(
         &self,
         plan: impl Fn(&RecordSet, Timestamp) -> Result<(Edits, T), ControlError> + Send + Sync,

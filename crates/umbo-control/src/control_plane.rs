@@ -1,8 +1,8 @@
 //! Umbo's own records in effect: namespaces, tokens, quota policies and lists of hot keys, all of one
 //! revision.
 //!
-//! Owns what is in effect and how it begins. How a newer revision is learned of is the business of `follow`,
-//! what the admin API changes that of `changes`.
+//! Owns the records in effect and their first reading. `follow` learns of newer revisions, and `changes` makes the
+//! changes of the admin API.
 
 use std::future::Future;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -49,10 +49,10 @@ pub struct ControlParts {
 #[derive(Debug)]
 pub struct ControlPlane {
     pub(crate) store: Arc<dyn Store>,
-    /// The clock of the home, and that of this process.
+    /// The clock of the home.
     pub(crate) clock: Arc<dyn Clock>,
     own_clock: Arc<dyn Clock>,
-    /// The time of day by which records are dropped.
+    /// The believed time of day, for dropping records.
     believed_clock: Mutex<BelievedClock>,
     pub(crate) records: Arc<FollowedRecords>,
     pub(crate) tasks: TaskTracker,
@@ -74,8 +74,8 @@ pub struct ControlPlane {
 }
 
 impl ControlPlane {
-    /// Reads Umbo's own records, at home or from a copy, and makes them where there are none yet. Fails where
-    /// they cannot be read.
+    /// Reads Umbo's own records, at home or from a copy. Makes them if the store has none yet. Fails if they cannot be
+    /// read.
     pub async fn open(parts: ControlParts) -> Result<Self, ControlError> {
         let ControlParts {
             store,
@@ -116,13 +116,14 @@ impl ControlPlane {
         Ok(control)
     }
 
-    /// Returns the time of day by which records begin and end, when that of this process is `own`.
+    /// Returns the time of day of the home, which decides when records begin and end, at the time `own` of this
+    /// process.
     pub fn time_at(&self, own: Timestamp) -> Timestamp {
         self.store.time_at(self.store.home().shard, own)
     }
 
-    /// Returns the time of day by which records are dropped: what is due by then cannot come back. By the clock of this
-    /// process, because the home has to agree by its own.
+    /// Returns the believed time of day, for dropping records: a dropped record cannot come back. It follows the clock
+    /// of this process, because the home checks it by its own clock.
     pub(crate) fn believed_time(&self) -> Timestamp {
         let (wall, now) = (self.own_clock.wall(), self.own_clock.monotonic());
         let believed = self.believed_clock.lock();
@@ -136,8 +137,8 @@ impl ControlPlane {
         believed.time(wall, now)
     }
 
-    /// Returns the time of day from which a record is kept that is dropped after a while: the later of that of the home
-    /// and of this process, because either clock may be behind, and a record that is dropped too early cannot come back.
+    /// Returns the time of day at which the keep time of a record begins: the later time of the home and of this
+    /// process. Either clock may be behind, and a record that is dropped too early cannot come back.
     pub(crate) fn kept_from(&self) -> Timestamp {
         self.clock.wall().max(self.own_clock.wall())
     }
@@ -147,18 +148,18 @@ impl ControlPlane {
         self.secret
     }
 
-    /// Refuses where the records in effect have not been confirmed for too long.
+    /// Returns an error if the records in effect have not been confirmed for too long.
     #[inline]
     pub fn check_fresh(&self, now: Instant) -> Result<(), ControlError> {
         self.records.check_fresh(now)
     }
 
-    /// Takes up another policy file; refuses one beside which stored policies would find no room.
+    /// Takes up another policy file. Refuses a file that leaves no room for stored policies.
     pub fn replace_policy_file(&self, policies: FilePolicies) -> Result<(), PolicyFileError> {
         self.policies.replace_file(policies)
     }
 
-    /// Ends what has run out on the lists of hot keys. To be called once a second.
+    /// Ends entries of the lists of hot keys that have run out. To be called once a second.
     pub fn maintain(&self) {
         self.hot_lists.maintain();
     }

@@ -1,8 +1,8 @@
-//! The datasets of a namespace: the live one, those that are kept for a rollback, and the one that a load builds.
+//! The datasets of a namespace: the live dataset, the datasets kept for a rollback, and the dataset that a load builds.
 //!
-//! Pure. A dataset has an id of its own, under which its rows are stored; that of the first one is the id of the
-//! namespace. Ids are never used again: a dataset that is dropped is fenced. A namespace that was never loaded in mode
-//! replace has no such record.
+//! Pure. The rows of a dataset are stored under its own id; the id of the first dataset is the id of the namespace. Ids
+//! are never used again: a dropped dataset is fenced. A namespace that was never loaded in mode replace has no such
+//! record.
 
 use std::time::Duration;
 
@@ -13,10 +13,10 @@ use umbo_loads::LoadError;
 use umbo_store::DatasetGroup;
 use umbo_types::{NamespaceId, Timestamp};
 
-/// Versions that are kept beside the live one: each takes its space and every write once more.
+/// Versions that are kept in addition to the live one. Each takes its space and every write once more.
 const KEPT_MAX: usize = 1;
-/// How long a version is kept after another one was activated, unless the namespace says: a day, in which a bad one is
-/// noticed.
+/// How long a version is kept after another one was activated, unless the namespace has a setting: one day, to notice a
+/// bad version.
 pub(crate) const KEEP_TIME: Duration = Duration::from_hours(24);
 /// Number of the version that was there before the first load.
 const FIRST_VERSION: u32 = 1;
@@ -30,7 +30,7 @@ pub(crate) struct Datasets {
     /// Highest number ever given to a version.
     last_version: u32,
     live: Dataset,
-    /// The one that was live last comes first.
+    /// The version that was live most recently comes first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     kept: Vec<Dataset>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -53,7 +53,7 @@ pub(crate) struct Dataset {
     /// When it is dropped, of a kept one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     keep_until: Option<u64>,
-    /// What was read back of it once it was built; none before.
+    /// The content of each shard, read back once the dataset was built; `None` before.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     shards: Option<Vec<VersionShard>>,
 }
@@ -122,7 +122,7 @@ impl From<Dataset> for Dropped {
 }
 
 impl Datasets {
-    /// Returns what a namespace has whose rows are all in one dataset.
+    /// Returns the datasets of a namespace that has all its rows in one dataset.
     pub(crate) fn of_one(identity: NamespaceId) -> Self {
         Self {
             epoch: 0,
@@ -154,15 +154,16 @@ impl Datasets {
             .is_some()
     }
 
-    /// Notes what was read back of the dataset that is being built; from then on it can be activated.
+    /// Records the content that was read back from the dataset that is being built. From then on the dataset can be
+    /// activated.
     pub(crate) fn built(&mut self, id: u32, shards: Vec<VersionShard>) {
         if let Some(building) = self.building.as_mut().filter(|one| one.id == id) {
             building.shards = Some(shards);
         }
     }
 
-    /// Activates a version: that which is ready, or one that is kept; the live one is kept for `keep_time`. None where it
-    /// is live already.
+    /// Activates a ready or kept version. The version that was live is kept for `keep_time`. Returns `None` if
+    /// `version` is live already.
     pub(crate) fn activate(
         &mut self,
         version: u32,
@@ -247,8 +248,8 @@ impl Datasets {
             .collect()
     }
 
-    /// Returns since when all those versions were kept for long enough that [`Self::drop_overdue`] drops; none where it
-    /// drops none.
+    /// Returns the instant at which the last of the versions that [`Self::drop_overdue`] drops was due, or `None` if it
+    /// drops no version.
     pub(crate) fn overdue_since(&self, now: Timestamp) -> Option<Timestamp> {
         let until = self.kept.iter().filter_map(|kept| kept.keep_until);
         let until = until.map(Timestamp::from_millis).filter(|at| *at <= now);
@@ -276,7 +277,7 @@ impl Datasets {
         all.chain(&self.kept).chain(&self.building).map(Dataset::id)
     }
 
-    /// Returns the id of a version that can be read: the live one, one that is kept, or one that is ready.
+    /// Returns the dataset id of a readable version: the live version, a kept version or the ready version.
     pub(crate) fn readable(&self, version: u32) -> Result<NamespaceId, LoadError> {
         let all = [&self.live].into_iter().chain(&self.kept);
         let ready = self.building.iter().filter(|one| one.shards.is_some());
@@ -294,8 +295,7 @@ impl Datasets {
         })
     }
 
-    /// Returns what clients see of the versions, by number, each with the id of its dataset. Their sizes are those of
-    /// none.
+    /// Returns the versions as clients see them, by number, each with the id of its dataset. Their sizes are left at 0.
     pub(crate) fn infos(&self) -> Vec<(NamespaceId, VersionInfo)> {
         let info = |dataset: &Dataset, state| (dataset.id(), dataset.info(state));
         let mut all = vec![info(&self.live, VersionState::Live)];
@@ -311,8 +311,8 @@ impl Datasets {
         all
     }
 
-    /// Returns what the shards need to know of the datasets; none where they need nothing, as all rows are under the id
-    /// of the namespace and always were.
+    /// Returns the dataset group for the shards, or `None` if all rows are under the id of the namespace and always
+    /// were.
     pub(crate) fn group(&self, identity: NamespaceId) -> Option<DatasetGroup> {
         if self.epoch == 0 && self.kept.is_empty() && self.building.is_none() {
             return None;
@@ -336,7 +336,8 @@ struct NamespaceLocation {
     datasets: Option<Datasets>,
 }
 
-/// Reads the group of a namespace from its record; none where all its datasets are fenced.
+/// Reads the dataset group of a namespace from its record. Returns `None` if the namespace has no group or is being
+/// removed.
 pub(crate) fn group_of(record: &[u8]) -> Result<Option<DatasetGroup>, serde_json::Error> {
     let NamespaceLocation {
         id,

@@ -34,7 +34,7 @@ pub enum ControlError {
     NamespaceExists {
         /// The name.
         name: String,
-        /// In which setting it differs.
+        /// The setting that differs.
         difference: String,
     },
     /// The namespace is being removed.
@@ -62,13 +62,13 @@ pub enum ControlError {
         .age.as_secs(), .max.as_secs()
     )]
     RecordsStale {
-        /// Since they were last found to be those at home.
+        /// Time since they were last found equal to the records at home.
         age: Duration,
         /// How old they may be.
         max: Duration,
     },
-    /// It is not known whether a token was made. The client is told the token, so that it is not locked
-    /// out by one that is in no hand.
+    /// It is not known whether a token was made. The client is told the token, so that a token that nobody has cannot
+    /// lock it out.
     #[error("it is not known whether token '{}' was made: {source}", .token.info.id)]
     TokenUnknown {
         /// The token, should it have been made.
@@ -88,8 +88,8 @@ pub enum ControlError {
     /// A load cannot be changed like this.
     #[error("{0}")]
     Load(#[from] LoadError),
-    /// Shards do not know yet that a version is being built, and would leave writes out of it; or what was their highest
-    /// version when the load was created.
+    /// Shards have not confirmed that a version is being built, and would leave writes out of it; or they have not
+    /// reported their highest version at the creation of the load.
     #[error(
         "shards {} have not confirmed the load; create it again",
         .shards.iter().map(u16::to_string).collect::<Vec<_>>().join(", ")
@@ -101,7 +101,7 @@ pub enum ControlError {
     /// The condition of a change was false.
     #[error("the condition was false")]
     ConditionFailed {
-        /// Version of what is stored.
+        /// Version of the stored record.
         current: Option<Version>,
     },
     /// The store failed.

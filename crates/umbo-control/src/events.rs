@@ -1,10 +1,10 @@
 //! Events of a dispatcher: logged and kept at one place.
 //!
-//! A change by an operator is a record of Umbo's own, written together with what it changed, so that every
-//! dispatcher shows it and none shows a change that did not take effect. It is logged by the dispatcher that made it.
-//! The newest 500 are kept. Changes that need no more than the permission to write a namespace (its loads, and which of
-//! their versions is live) have bounds of their own: however many there are, the changes of operators stay. What
-//! happens to a process is kept by that process alone.
+//! A change by an operator is recorded among Umbo's own records, in the write of the change itself. So every dispatcher
+//! shows it, and no dispatcher shows a change that did not take effect. The dispatcher that made the change logs it.
+//! The newest 500 are kept. Changes that need only the permission to write a namespace (its loads, and the choice of
+//! the live version) have separate bounds, so they never displace changes of operators. Each process keeps its
+//! happenings for itself.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, VecDeque};
@@ -20,11 +20,11 @@ use crate::records::{Edits, Kind, RecordSet, Unreadable, unreadable};
 /// Changes by operators that are kept. The set of records is copied as a whole with each change: this is a few hundred
 /// KiB of it.
 const CHANGES_MAX: usize = 500;
-/// Changes by writers that are kept, in all namespaces: as many bytes again.
+/// Changes by writers that are kept, in all namespaces: another few hundred KiB.
 const WRITER_CHANGES_MAX: usize = 500;
 /// Changes by writers that are kept of one namespace: a load has some eight, and eight loads may be open.
 const NAMESPACE_CHANGES_MAX: usize = 64;
-/// What the events of changes of versions tell.
+/// Texts of the events of version changes.
 pub(crate) const ACTIVATED: &str = "activated a version";
 pub(crate) const ROLLED_BACK: &str = "rolled back to the version before";
 pub(crate) const DROPPED: &str = "dropped a version";
@@ -41,7 +41,7 @@ pub struct Origin {
     pub reason: Option<String>,
 }
 
-/// What a change did, as its event tells it.
+/// A change, as its event describes it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ChangeSummary {
     kind: EventKind,
@@ -63,7 +63,7 @@ impl ChangeSummary {
         }
     }
 
-    /// Says what was in effect before and what is afterwards.
+    /// Adds the states before and after the change.
     #[must_use]
     pub(crate) fn between<T: serde::Serialize>(
         mut self,
@@ -86,7 +86,7 @@ impl ChangeSummary {
     }
 }
 
-/// Returns a state as JSON, cut where it is too long.
+/// Returns a state as JSON, cut to [`STATE_LEN_MAX`] bytes.
 fn state<T: serde::Serialize>(state: &T) -> String {
     let mut text = serde_json::to_string(state).unwrap_or_default();
     if text.len() > STATE_LEN_MAX {

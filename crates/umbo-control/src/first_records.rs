@@ -1,4 +1,5 @@
-//! The first look at Umbo's own records: at home, in a copy, or made where there are none yet.
+//! The first reading of Umbo's own records: from the home or from a copy. Makes them if the store has none
+//! yet.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,8 +25,8 @@ pub(crate) fn secret(set: &RecordSet) -> Result<[u8; SECRET_LEN], Unreadable> {
         .ok_or_else(|| unreadable(Kind::Secret, SECRET_NAME, &"it is not there or damaged"))
 }
 
-/// Reads the records of a store for the first time: at home, or where that is away, from the newest copy of
-/// any node. Makes them where there are none yet.
+/// Reads the records of a store for the first time: at home, or, while the home is away, from the newest
+/// copy of any node. Makes them if the store has none yet.
 pub(crate) async fn first_set(
     store: &dyn Store,
     home: &Home,
@@ -41,7 +42,7 @@ pub(crate) async fn first_set(
         Err(error @ HomeError::Unreadable(_)) => return Err(error.into()),
         Err(error @ HomeError::Away { .. }) => error,
     };
-    // A failure of the copies says less than what is wrong with the home.
+    // If the copies fail too, the error of the home is more useful.
     match store.kept_records().await {
         Ok(Some(copy)) => {
             tracing::warn!(reason = %away, "starting from a copy of Umbo's own records");

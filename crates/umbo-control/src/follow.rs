@@ -1,11 +1,10 @@
 //! Following Umbo's own records: how a dispatcher learns of a revision, puts it into effect, changes it,
 //! and hands it to the store.
 //!
-//! Invariants: everything that is in effect is of one revision; the revision only grows; a revision that
-//! cannot be read is not taken up, and the last good one stays. While the home is away the dispatcher
-//! serves from what it has, learns of newer revisions from the copies that nodes keep, and refuses changes.
-//! Time comes from the dispatcher's clock, so that a loop or a simulation can call
-//! [`ControlPlane::follow_records`] step by step.
+//! Invariants: everything in effect is of one revision; the revision only grows; a revision that cannot be read is
+//! not taken up, and the last good one stays. While the home is away, the dispatcher serves from its current
+//! revision, learns of newer revisions from the copies that nodes keep, and refuses changes. Time comes from the
+//! dispatcher's clock, so that a loop or a simulation can call [`ControlPlane::follow_records`] step by step.
 
 use std::collections::HashSet;
 use std::sync::{Arc, PoisonError};
@@ -48,7 +47,7 @@ impl ControlPlane {
         followed
     }
 
-    /// Learns of the newest revision: at home, or where that is away, from what nodes keep.
+    /// Learns of the newest revision: at home, or, while the home is away, from the copies that nodes keep.
     pub async fn refresh(&self) -> Result<(), ControlError> {
         let _looking = self.records.looking.lock().await;
         let outcome = match self.look(LOOK_TIMEOUT).await {
@@ -62,11 +61,11 @@ impl ControlPlane {
         outcome
     }
 
-    /// Looks at the home, and puts what it holds into effect. Returns it with the version of its head.
+    /// Reads the records at home, and puts them into effect. Returns the set with the version of its head.
     async fn look(&self, timeout: Duration) -> Result<(Arc<RecordSet>, Version), ControlError> {
         let begun = self.clock.monotonic();
         let current = self.records.current.load_full();
-        // What was heard of before the home is asked was written there before.
+        // A revision that was seen before the home is asked was written there before.
         let heard = self.store.records_revision().max(current.revision);
         let found = self.records.home.read(Some(&current), timeout).await?;
         let (set, version) = found.ok_or_else(|| empty(&*self.store, heard))?;
@@ -78,7 +77,7 @@ impl ControlPlane {
         Ok((set, version))
     }
 
-    /// Puts the newest copy of any node into effect, where it is newer.
+    /// Puts the newest copy of any node into effect if it is newer than the current set.
     async fn take_up_kept(&self) -> Result<(), ControlError> {
         if self.store.records_revision() <= self.records.current.load().revision {
             return Ok(());
@@ -90,8 +89,8 @@ impl ControlPlane {
         }
     }
 
-    /// Puts a set into effect, all of it at once, unless a newer one is in effect. Where anything of it
-    /// cannot be read, nothing changes.
+    /// Puts a set into effect, all of it at once, unless a newer one is in effect. If a part of it cannot be read,
+    /// nothing changes.
     pub(crate) fn take_up(&self, set: &Arc<RecordSet>) -> Result<(), ControlError> {
         let records = &self.records;
         let taking_up = records.taking_up.lock();
@@ -120,9 +119,9 @@ impl ControlPlane {
         Ok(())
     }
 
-    /// Changes the records: `plan` makes edits of the newest set, or refuses. It is called again where
-    /// another dispatcher was first. Answered once the change is durable at home and in effect here; a
-    /// failure tells whether it took effect.
+    /// Changes the records: `plan` makes edits of the newest set, or refuses. It is called again if another
+    /// dispatcher was first. Returns once the change is durable at home and in effect here. An error tells whether
+    /// the change took effect.
     pub(crate) async fn change_records<T>(
         &self,
         mut plan: impl FnMut(&RecordSet) -> Result<(Edits, T), ControlError> + Send,
@@ -140,7 +139,7 @@ impl ControlPlane {
             }
             edits = with_folded_fences(edits, &set, &self.records.confirmed_fences())?;
             let next = Arc::new(set.changed(&edits));
-            // What no dispatcher could read must not get there.
+            // A set that no dispatcher could read must not get there.
             if let Err(error) = InEffect::read(&next) {
                 tracing::error!(%error, "a change was refused that could not be read");
                 return Err(error.into());
@@ -171,8 +170,8 @@ impl ControlPlane {
         Err(ControlError::RecordsAway { shard, reason })
     }
 
-    /// Finds a namespace that another dispatcher may have made a moment ago: asks the home where none is
-    /// known here, at most once a second for all who ask.
+    /// Finds a namespace that another dispatcher may have made a moment ago. If this dispatcher does not know the
+    /// name, it asks the home, at most once a second for all requests.
     pub async fn find_anew(&self, name: &str) -> Result<Arc<NamespaceEntry>, ControlError> {
         let mut asked = self.records.asked_anew.lock().await;
         let now = self.clock.monotonic();
@@ -185,8 +184,8 @@ impl ControlPlane {
         self.namespaces.find(name)
     }
 
-    /// Learns of the removal of a namespace that a shard has told of, and finds what has its name now.
-    /// All who ask meanwhile share one look at the home.
+    /// Learns of the removal of a namespace that a shard has reported, and finds the namespace that has its name now.
+    /// Concurrent requests share one look at the home.
     pub async fn find_after_removal(
         &self,
         removed: NamespaceId,
@@ -206,8 +205,8 @@ impl ControlPlane {
         self.namespaces.find(name)
     }
 
-    /// Finds a namespace again of which a shard has refused a dataset as removed; none where the namespace itself was
-    /// removed.
+    /// Finds a namespace again after a shard has refused one of its datasets as removed. Returns `None` if the
+    /// namespace itself was removed.
     pub async fn find_after_drop(
         &self,
         dropped: NamespaceId,

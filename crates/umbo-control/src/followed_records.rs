@@ -1,5 +1,5 @@
-//! Umbo's own records as a dispatcher has them: the set in effect, when it was last confirmed, and what
-//! the store has been handed of it.
+//! Umbo's own records as a dispatcher has them: the set in effect, the time of its last confirmation,
+//! and the copy handed to the store.
 //!
 //! Owns the state and its locks. How the records are learned of, put into effect and changed is the
 //! business of `follow`.
@@ -30,7 +30,7 @@ pub(crate) struct FollowedRecords {
     begun: Instant,
     /// When the revision was last found to be the one at home, in milliseconds since `begun`.
     confirmed_ms: AtomicU64,
-    /// From which age without confirmation on requests are refused.
+    /// Age without confirmation above which requests are refused.
     stale_max: Duration,
     /// Held while a set takes effect, so that the revision only grows.
     pub(crate) taking_up: Mutex<()>,
@@ -56,23 +56,23 @@ struct RecordsProblem {
 /// What operators see of the records.
 #[derive(Debug, Clone)]
 pub struct RecordsReport {
-    /// Which of the records are in effect.
+    /// The revision in effect.
     pub revision: RecordsRevision,
-    /// Since the revision was last found to be the one at home.
+    /// Time since the revision was last found to be the one at home.
     pub age: Duration,
     /// Namespaces that are being removed.
     pub removals: usize,
     /// Whether records of a newer revision cannot be read.
     pub is_unreadable: bool,
-    /// What keeps the newest records from being followed or changed.
+    /// The reason why the newest records cannot be followed.
     pub problem: Option<String>,
     /// Whether requests are refused because of their age.
     pub is_stale: bool,
 }
 
 impl FollowedRecords {
-    /// Reads the records of a store for the first time: at home, or where that is away, from the newest
-    /// copy of any node. Makes them where there are none yet.
+    /// Reads the records of a store for the first time: at home, or, while the home is away, from the
+    /// newest copy of any node. Makes them if the store has none yet.
     pub(crate) async fn begin(
         store: &Arc<dyn Store>,
         clock: &Arc<dyn Clock>,
@@ -98,7 +98,7 @@ impl FollowedRecords {
         Ok((followed, first))
     }
 
-    /// Refuses where the revision has not been confirmed for too long.
+    /// Returns an error if the revision has not been confirmed for too long.
     #[inline]
     pub(crate) fn check_fresh(&self, now: Instant) -> Result<(), ControlError> {
         let age = self.age(now);
@@ -137,7 +137,7 @@ impl FollowedRecords {
         self.confirmed_ms.fetch_max(at, Ordering::Relaxed);
     }
 
-    /// Notes what keeps the newest records from being followed, and logs it where it is new.
+    /// Records the reason why the newest records cannot be followed, and logs it if it has changed.
     pub(crate) fn note(&self, failure: Option<&ControlError>) {
         let mut problem = self.problem.lock().unwrap_or_else(PoisonError::into_inner);
         let now = failure.map(|failure| RecordsProblem {
@@ -167,7 +167,7 @@ impl FollowedRecords {
     }
 }
 
-/// What became of the last copy handed to the store.
+/// The result of the last hand-over of a copy to the store.
 #[derive(Debug, Clone)]
 struct HandedOver {
     revision: RecordsRevision,

@@ -1,5 +1,5 @@
-//! The time of day by which records begin and end: that of their home. So the end of a token or of an entry of a list is
-//! the same instant for all dispatchers, however wrong the clock of the one that made it is.
+//! The time of day of the home, which decides when records begin and end. So a token or an entry of a list ends at the
+//! same instant for all dispatchers, even if the clock of the dispatcher that made it is wrong.
 
 use std::sync::Arc;
 use std::time::Instant;

@@ -1,8 +1,8 @@
 //! Which keys operators have pinned and blocked, on all dispatchers and across restarts.
 //!
-//! One record a list, changed like all records by compare-and-set, so that the bound of a list holds
-//! for concurrent changes too. What runs out ends within a second, by `HotLists::maintain`, and leaves the record
-//! with the next change; so does what belongs to a namespace that is no more.
+//! One record a list, changed like all records by compare-and-set, so that the bound of a list holds for concurrent
+//! changes too. `HotLists::maintain` ends an entry within a second after it has run out. The entry leaves the
+//! record with the next change, as do the entries of removed namespaces.
 
 pub(crate) mod error;
 mod key_id;
@@ -22,7 +22,7 @@ use crate::error::ControlError;
 use crate::namespaces;
 use crate::records::{Edits, Kind, RecordSet, Unreadable, unreadable};
 
-/// Longest record, so that it fits into a row with what stands before it.
+/// Longest record, so that it fits into a row with its header.
 const RECORD_LEN_MAX: usize = limits::VALUE_LEN_MAX - 1_024;
 
 /// Who puts the listed keys into effect.
@@ -103,7 +103,7 @@ pub enum ListChange {
 pub struct PutOutcome {
     /// Entry of the key on the list.
     pub listing: HotListing,
-    /// What has become of it.
+    /// The change of the entry.
     pub change: ListChange,
 }
 
@@ -125,11 +125,11 @@ fn is_same(one: &HotListing, other: &HotListing) -> bool {
     one.reason == other.reason && length(one) == length(other)
 }
 
-/// What is in effect.
+/// The lists in effect.
 #[derive(Debug, Default)]
 struct InEffect {
     lists: Lists,
-    /// When something runs out next.
+    /// When the next entry runs out.
     next_end: Option<u64>,
 }
 
@@ -164,7 +164,7 @@ impl HotLists {
         in_effect.lists = lists;
     }
 
-    /// Ends what has run out. To be called once a second.
+    /// Ends entries that have run out. To be called once a second.
     pub(crate) fn maintain(&self) {
         let now_ms = self.now_ms();
         let mut in_effect = self.in_effect();
@@ -174,9 +174,8 @@ impl HotLists {
         }
     }
 
-    /// Plans to put a key on a list where the condition holds of its entry there. Without a condition one that is
-    /// listed stays as it stands, and has to be listed for the same reason and time. What has run out by `believed`
-    /// leaves the list.
+    /// Plans to put a key on a list if the condition holds for its entry there. Without a condition, an existing
+    /// entry stays, and must have the same reason and time. Entries that have run out by `believed` leave the list.
     pub(crate) fn put(
         (set, believed): (&RecordSet, Timestamp),
         list: HotList,
@@ -214,7 +213,7 @@ impl HotLists {
         })
     }
 
-    /// Plans to take a key off a list. What has run out by `believed` leaves it too.
+    /// Plans to take a key off a list. Entries that have run out by `believed` leave it too.
     pub(crate) fn remove(
         (set, believed): (&RecordSet, Timestamp),
         list: HotList,
@@ -267,7 +266,7 @@ impl HotLists {
         found.map(|entry| entry.listing.clone())
     }
 
-    /// Returns what the lists make of a key; none where it is on neither.
+    /// Returns the standing of a key on the lists, or `None` if it is on neither.
     pub fn standing(&self, id: &KeyId) -> Option<HotStanding> {
         if self.listing(HotList::Blocked, id).is_some() {
             return Some(HotStanding::Blocked);

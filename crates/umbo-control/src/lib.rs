@@ -1,9 +1,8 @@
 //! Umbo's own records: namespaces, tokens, quota policies, lists of hot keys and loads.
 //!
-//! Owns where they are kept, how every dispatcher follows them, and how they are changed. Deliberately
-//! knows no HTTP: how a [`ControlError`] is answered is decided in `umbo-http`. Start reading at
-//! `records` (the set, its home, its copies), then `follow` (how a revision takes effect), then `changes`
-//! (what operators change).
+//! Owns their storage, their changes, and how every dispatcher follows them. Deliberately knows no HTTP:
+//! `umbo-http` decides how a [`ControlError`] is answered. Start reading at `records` (the set, its home,
+//! its copies), then `follow` (how a revision takes effect), then `changes` (the changes by operators).
 
 pub mod auth;
 mod backup;

@@ -37,7 +37,7 @@ const fn text_of(step: &LoadStep) -> &'static str {
     }
 }
 
-/// What the event of a step tells of the load.
+/// Returns the description of the load in the event of a step.
 fn told(load: &LoadRecord, state: LoadState) -> String {
     let mut text = state.as_str().to_owned();
     if load.paused {
@@ -49,7 +49,7 @@ fn told(load: &LoadRecord, state: LoadState) -> String {
     text
 }
 
-/// Plans to fail a load that was never sealed, or to forget one that ended long ago.
+/// Plans to fail a load that was never sealed, or to forget a load that ended long ago.
 fn end_overdue(set: &RecordSet, id: &str, now: Timestamp) -> Result<Edits, ControlError> {
     let Ok(load) = find(set, id) else {
         return Ok(Edits::none());
@@ -84,8 +84,8 @@ fn stepped(
 }
 
 impl ControlPlane {
-    /// Creates a load of a namespace, which `created_by` pays for; the one that was created with the same key, if there
-    /// is one. In mode replace it takes effect once every shard has confirmed it.
+    /// Creates a load of a namespace; `created_by` pays for it. If a load was created with the same key, returns that
+    /// load. In mode replace the load takes effect once every shard has confirmed it.
     pub async fn create_load(
         &self,
         namespace: &NamespaceEntry,
@@ -124,7 +124,7 @@ impl ControlPlane {
         Ok((id, load))
     }
 
-    /// Makes a step of a load, and returns what it is then; in a dry run says what it would be.
+    /// Makes a step of a load, and returns the resulting load. A dry run changes nothing.
     pub async fn step_load(
         &self,
         id: &str,
@@ -141,7 +141,7 @@ impl ControlPlane {
         .await
     }
 
-    /// Finds a load of a namespace. Asks the home for one that another dispatcher may have made a moment ago.
+    /// Finds a load of a namespace. Asks the home if another dispatcher may have made the load a moment ago.
     pub async fn find_load(
         &self,
         namespace: NamespaceId,
@@ -157,7 +157,7 @@ impl ControlPlane {
         let made_at = id.split('-').next();
         let made_at = made_at.and_then(|ms| u64::from_str_radix(ms, 16).ok());
         let now = self.clock.wall().as_millis();
-        // The clock of the one that made it may be ahead.
+        // The clock of its dispatcher may be ahead.
         if made_at.is_some_and(|at| at.saturating_add(RECENT_MS) > now) {
             // While the home is away, the copy here counts.
             drop(self.refresh().await);
@@ -165,15 +165,15 @@ impl ControlPlane {
         own().ok_or_else(|| not_found(id))
     }
 
-    /// Fails loads that were never sealed, forgets those that ended long ago, and drops versions that were kept for long
-    /// enough: all by the believed time of day, of this dispatcher and of the home.
+    /// Fails loads that were never sealed, forgets loads that ended long ago, and drops versions that were kept for
+    /// long enough: all by the believed time of day, of this dispatcher and of the home.
     pub async fn forget_loads(&self) -> Result<(), ControlError> {
         let now = self.believed_time();
         let mut outcome = Ok(());
         for (id, load) in self.loads.all() {
             if load.abandoned(now).is_some() || load.over_since(now).is_some() {
                 let end = |set: &RecordSet| Ok((end_overdue(set, &id, now)?, ()));
-                // One that is not due yet at home keeps none of the others.
+                // A load that is not due yet at home does not stop the others.
                 outcome = outcome.and(self.change_records(end).await);
             }
         }

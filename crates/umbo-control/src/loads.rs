@@ -1,8 +1,8 @@
-//! Loads as records: which there are, and how one is created, changed and forgotten.
+//! Loads as records: reading, creating, changing and forgetting them.
 //!
-//! What the states are and which steps lead from one to another is the business of `umbo-loads`. The changes of the records
-//! are made by `load_changes`. A load has two namespace ids of its own; the change that ends it fences the
-//! one with its parts, the change that forgets it the other one, so that nothing of it stays behind.
+//! `umbo-loads` owns the states and the steps between them, and `load_changes` makes the changes of the records. A load
+//! has two namespace ids, for its parts and its reports. The change that ends the load fences the id of its parts, and
+//! the change that forgets the load fences the id of its reports, so that none of its rows stay behind.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -93,7 +93,7 @@ fn bytes(load: &LoadRecord) -> Vec<u8> {
     serde_json::to_vec(load).expect("a record is made of numbers and texts")
 }
 
-/// Plans to forget a load; whatever is stored of it is reclaimed.
+/// Plans to forget a load; its stored rows are reclaimed.
 pub(crate) fn forgotten(edits: Edits, id: &str, load: &LoadRecord) -> Edits {
     let edits = edits.remove(Kind::Load, id);
     edits.fence(load.content_id()).fence(load.report_id())
@@ -114,7 +114,7 @@ pub(crate) fn without_loads(
     Ok(edits)
 }
 
-/// Returns the id that the dataset gets which the next load builds: that after its own two.
+/// Returns the id of the dataset that the next load builds: the one after the two ids of the load.
 pub(crate) fn next_dataset(set: &RecordSet) -> Result<u32, ControlError> {
     let id = set.last_namespace.checked_add(3);
     id.ok_or_else(|| ControlError::Internal("all namespace ids have been used".to_owned()))
@@ -166,8 +166,8 @@ pub(crate) fn create(
     Ok((edits, load))
 }
 
-/// Returns the load of a namespace that was created with a key. One that its shards never confirmed does not count: its
-/// creation has failed, and is made anew.
+/// Returns the load of a namespace that was created with a key. A load that its shards never confirmed does not count:
+/// its creation has failed, and is made anew.
 pub(crate) fn created_with(
     set: &RecordSet,
     namespace: NamespaceId,
@@ -194,7 +194,7 @@ pub(crate) fn created_with(
     Ok(None)
 }
 
-/// Returns the ids of the loads that are under way: what a version that is ready has is there already.
+/// Returns the ids of the loads that are under way. A load with a ready version is not: all its rows are there already.
 pub(crate) fn loads_under_way(set: &RecordSet) -> Result<Vec<String>, Unreadable> {
     let open = records(set).filter_map(|found| {
         let is_over = |state: LoadState| state.is_ended() || state == LoadState::Ready;

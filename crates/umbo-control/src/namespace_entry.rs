@@ -1,4 +1,4 @@
-//! What the path needs of a namespace: its settings, and the ids of its datasets.
+//! The path's view of a namespace: its settings, and the ids of its datasets.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,19 +11,20 @@ use umbo_types::{NamespaceId, Timestamp};
 
 use crate::datasets::Datasets;
 
-/// What the path needs of a namespace.
+/// The path's view of a namespace.
 #[derive(Debug, Clone)]
 pub struct NamespaceEntry {
-    /// What operators see.
+    /// The description for operators.
     pub info: NamespaceInfo,
-    /// By which it is known: to quotas, lists of hot keys and idempotency records; and by which its partitions are
-    /// divided among the shards.
+    /// The id in quotas, lists of hot keys and idempotency records. It also divides the partitions among the
+    /// shards.
     pub id: NamespaceId,
-    /// Under which the rows are stored that reads see: the live dataset, `id` itself where it never had another.
+    /// The id of the live dataset, which reads see: `id` itself if the namespace never had another dataset.
     pub dataset: NamespaceId,
-    /// Number of activations so far, by which a shard tells whether this dispatcher knows a newer live dataset.
+    /// Number of activations so far. A shard compares it to see whether this dispatcher knows a newer live
+    /// dataset.
     pub epoch: u32,
-    /// The datasets; none where all rows are under `id`.
+    /// The datasets, or `None` if all rows are under `id`.
     datasets: Option<Arc<Datasets>>,
 }
 
@@ -65,7 +66,7 @@ impl NamespaceEntry {
         datasets.map_or(1, |datasets| datasets.live_version())
     }
 
-    /// Returns what clients see of the versions but for their sizes, each with the id of its dataset.
+    /// Returns the versions as clients see them, without their sizes, each with the id of its dataset.
     pub fn versions(&self) -> Vec<(NamespaceId, VersionInfo)> {
         let datasets = self.datasets.as_ref();
         datasets.map_or_else(Vec::new, |datasets| datasets.infos())
@@ -77,7 +78,7 @@ impl NamespaceEntry {
         datasets.is_some_and(|datasets| datasets.overdue_since(now).is_some())
     }
 
-    /// Returns when writes that do not say are acknowledged.
+    /// Returns the durability of writes that name none.
     pub const fn durability(&self) -> Durability {
         match self.info.settings.durability {
             DurabilitySetting::Sync => Durability::Sync,
@@ -85,12 +86,12 @@ impl NamespaceEntry {
         }
     }
 
-    /// Returns how values that are written are kept.
+    /// Returns the compression of values that are written.
     pub const fn compression(&self) -> CompressionSetting {
         self.info.settings.compression
     }
 
-    /// Returns how long a row is kept that names no time itself; none for good.
+    /// Returns the time to live of rows that name none, or `None` if such rows are kept for good.
     pub fn default_ttl(&self) -> Option<Duration> {
         self.info.settings.default_ttl.map(Duration::from_secs)
     }

@@ -1,8 +1,8 @@
 //! The namespaces: names, ids and settings, as an immutable snapshot the path reads lock-free.
 //!
-//! What is in effect here is always of one revision of the records. Ids are never used again. A removal is
-//! a state of the record: `live → removing → gone`. From `removing` on the id is fenced, no request reaches
-//! the namespace, and its name is free once every shard has raised the fence.
+//! All namespaces in effect are of one revision of the records. Ids are never used again. A removal is a state of the
+//! record: `live → removing → gone`. From `removing` on the id is fenced, no request reaches the namespace, and its
+//! name is free once every shard has raised the fence.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -34,17 +34,17 @@ struct NamespaceRecord {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     default_ttl: Option<u64>,
     durability: DurabilitySetting,
-    /// Not written where it is off, so that servers that do not know it read the record.
+    /// Not written if it is off, so that older servers can read the record.
     #[serde(default, skip_serializing_if = "CompressionSetting::is_off")]
     compression: CompressionSetting,
     /// In seconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     versions_kept_for: Option<u64>,
     state: NamespaceState,
-    /// Shards whose confirmation an operator does without.
+    /// Shards that an operator has abandoned: their confirmation is not needed.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     abandoned: BTreeSet<u16>,
-    /// Absent where it was never loaded in mode replace, so that servers that do not know it read the record.
+    /// Absent if the namespace was never loaded in mode replace, so that older servers can read the record.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     datasets: Option<Datasets>,
 }
@@ -118,12 +118,12 @@ impl NamespaceRecord {
 pub(crate) struct Removing {
     pub(crate) name: String,
     pub(crate) id: NamespaceId,
-    /// Shards whose confirmation an operator does without.
+    /// Shards that an operator has abandoned: their confirmation is not needed.
     abandoned: BTreeSet<u16>,
 }
 
 impl Removing {
-    /// Returns for which of the shards that have not confirmed the removal waits.
+    /// Returns the shards among `unconfirmed` that the removal waits for.
     pub(crate) fn waiting_for(&self, unconfirmed: &[ShardId]) -> Vec<u16> {
         let shards = unconfirmed.iter().map(|shard| shard.0);
         shards
@@ -132,7 +132,7 @@ impl Removing {
     }
 }
 
-/// Namespaces by name, those that are being removed included.
+/// Namespaces by name, including those being removed.
 #[derive(Debug, Default)]
 pub(crate) struct NamespaceMap {
     revision: RecordsRevision,
@@ -170,7 +170,7 @@ impl NamespaceMap {
         Ok(map)
     }
 
-    /// Returns the names of all namespaces, by their ids and those of their datasets.
+    /// Returns the names of all namespaces, by namespace id and by dataset id.
     pub(crate) fn names(&self) -> HashMap<NamespaceId, Arc<str>> {
         let mut names = HashMap::new();
         for (name, entry) in &self.by_name {
@@ -202,15 +202,15 @@ impl Namespaces {
             .ok_or_else(|| not_found(name))
     }
 
-    /// Returns a namespace as it is now: its settings and its live dataset may have changed since it was found. One that was
-    /// removed is returned as it was.
+    /// Returns a namespace as it is now: its settings and its live dataset may have changed since it was found. If it
+    /// was removed, returns it unchanged.
     pub fn current(&self, namespace: &Arc<NamespaceEntry>) -> Arc<NamespaceEntry> {
         let found = self.find(&namespace.info.name).ok();
         let found = found.filter(|found| found.id == namespace.id);
         found.unwrap_or_else(|| Arc::clone(namespace))
     }
 
-    /// Finds what operators see of a namespace, also of one that is being removed.
+    /// Returns the description of a namespace for operators, even while it is being removed.
     pub fn describe(&self, name: &str) -> Result<NamespaceInfo, ControlError> {
         let snapshot = self.snapshot.load();
         let found = snapshot.by_name.get(name);
@@ -219,7 +219,7 @@ impl Namespaces {
             .ok_or_else(|| not_found(name))
     }
 
-    /// Returns all namespaces, by name, those that are being removed included.
+    /// Returns all namespaces, by name, including those being removed.
     pub fn all(&self) -> Vec<NamespaceInfo> {
         let snapshot = self.snapshot.load();
         let entries = snapshot.by_name.values();
@@ -243,14 +243,14 @@ impl Namespaces {
         overdue.cloned().collect()
     }
 
-    /// Returns the ids of all live datasets, each with that of its namespace.
+    /// Returns the ids of all namespaces, each with the id of its live dataset.
     pub fn live_datasets(&self) -> HashMap<NamespaceId, NamespaceId> {
         let snapshot = self.snapshot.load();
         let entries = snapshot.by_name.values();
         entries.map(|entry| (entry.id, entry.dataset)).collect()
     }
 
-    /// Returns those that are being removed, and of which revision that is.
+    /// Returns the namespaces that are being removed, and the revision of this list.
     pub(crate) fn removing(&self) -> (RecordsRevision, Vec<Removing>) {
         let snapshot = self.snapshot.load();
         (snapshot.revision, snapshot.removing.clone())
@@ -263,14 +263,15 @@ fn not_found(name: &str) -> ControlError {
     }
 }
 
-/// Returns the version of what operators see of a namespace: another one after each change of its settings.
+/// Returns the version of a namespace as operators see it. It changes with every change of the settings.
 pub fn version(info: &NamespaceInfo) -> Version {
     let content = serde_json::to_vec(&(info.id, info.settings));
     version_of(&Bytes::from(content.expect("numbers and words are JSON")))
 }
 
-/// Plans to create a namespace. One that exists stays as it is: it has to have the settings that the request
-/// names already, or the request has to name its version, and then gets what the request names.
+/// Plans to create a namespace. If the namespace exists and the request has no condition, the namespace stays as it is,
+/// and must have the requested settings already. If the request has a condition that holds, the namespace gets the
+/// requested settings.
 pub(crate) fn put(
     set: &RecordSet,
     name: &str,
@@ -297,7 +298,7 @@ pub(crate) fn put(
     }
 }
 
-/// Returns the settings of a namespace, where there is one.
+/// Returns the settings of a namespace, or `None` if it does not exist.
 pub(crate) fn settings_of(
     set: &RecordSet,
     name: &str,
@@ -357,7 +358,7 @@ fn find_live(set: &RecordSet, name: &str) -> Result<Option<NamespaceRecord>, Con
     }
 }
 
-/// Refuses where the condition is false of what is stored.
+/// Returns an error if the condition is false for the stored record.
 fn check(
     condition: &Condition,
     name: &str,
@@ -370,7 +371,7 @@ fn check(
     Err(ControlError::ConditionFailed { current })
 }
 
-/// Says in which setting a namespace differs from what a request asks for.
+/// Describes the first setting that differs between a namespace and a request.
 fn difference(actual: NamespaceSettings, asked: NamespaceSettings) -> Option<String> {
     let ttl = |ttl: Option<u64>| ttl.map_or_else(|| "none".to_owned(), |ttl| format!("{ttl} s"));
     let (kept, asked_kept) = (actual.versions_kept_for, asked.versions_kept_for);
@@ -396,8 +397,8 @@ fn difference(actual: NamespaceSettings, asked: NamespaceSettings) -> Option<Str
     })
 }
 
-/// Plans the first step of a removal: the namespace is fenced and of no use any more. Where it is being
-/// removed already, adds to the shards that are done without. Returns its id.
+/// Plans the first step of a removal: the namespace is fenced and out of use. If it is being removed already, adds to
+/// its abandoned shards. Returns its id.
 pub(crate) fn begin_removal(
     set: &RecordSet,
     name: &str,
@@ -429,7 +430,8 @@ pub(crate) fn without_namespaces(set: &RecordSet, kept: &[String]) -> Result<Edi
     Ok(edits)
 }
 
-/// Plans to change the datasets of a namespace that can be used; none where none has this name and id.
+/// Plans to change the datasets of a namespace that can be used. Returns `None` if no such namespace has this name and
+/// id.
 pub(crate) fn change_datasets<T>(
     set: &RecordSet,
     (name, id): (&str, NamespaceId),
@@ -448,7 +450,7 @@ pub(crate) fn change_datasets<T>(
     Ok(Some((edits, outcome)))
 }
 
-/// Plans the last step of a removal: the name is free. Does nothing where another dispatcher was first.
+/// Plans the last step of a removal: the name becomes free. Does nothing if another dispatcher was first.
 pub(crate) fn end_removal(set: &RecordSet, removed: &Removing) -> Result<Edits, ControlError> {
     let found = NamespaceRecord::find(set, &removed.name)?;
     let is_it = |record: &NamespaceRecord| {

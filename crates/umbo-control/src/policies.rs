@@ -1,8 +1,7 @@
-//! The quota policies in effect: those built in, those of the policy file, those of the records.
+//! The quota policies in effect: built in, from the policy file, and from the records.
 //!
-//! Deliberately decides nothing about a request: that is the limiter's. Invariant: the limiter is only ever
-//! given a set that holds together as a whole; a stored policy for which there is no room is left out and
-//! said, and the rest stays.
+//! Deliberately decides nothing about a request: the limiter does. Invariant: the limiter is only ever given a
+//! consistent set. If there is no room for a stored policy, it is left out with a report, and the rest stays.
 
 mod effective;
 pub(crate) mod error;
@@ -37,12 +36,12 @@ pub struct Policies {
     limiter: Arc<Limiter>,
     clock: Arc<dyn Clock>,
     in_effect: ArcSwap<EffectivePolicies>,
-    /// Held while others take effect, so that file and records never undo each other.
+    /// Held while other policies take effect, so that file and records never undo each other.
     changing: Mutex<()>,
 }
 
 impl Policies {
-    /// Begins with those of the file.
+    /// Begins with the policies of the file.
     pub(crate) fn new(limiter: Arc<Limiter>, clock: Arc<dyn Clock>, file: FilePolicies) -> Self {
         let effective = EffectivePolicies::of_file(file);
         limiter.replace(effective.set().clone());
@@ -63,8 +62,8 @@ impl Policies {
         }
     }
 
-    /// Puts other policies of the file into effect. They are refused, and all stays as it was, where
-    /// a stored policy that is in effect would have to give way to them for want of room.
+    /// Puts other policies of the file into effect. If they leave no room for a stored policy that is in effect,
+    /// they are refused and nothing changes.
     pub fn replace_file(&self, file: FilePolicies) -> Result<(), PolicyFileError> {
         let _changing = self.changing();
         let before = self.in_effect.load();
@@ -80,7 +79,7 @@ impl Policies {
         self.changing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns all policies in effect, by name, and what they did on this dispatcher.
+    /// Returns all policies in effect, by name, with their counters on this dispatcher.
     pub fn list(&self) -> PolicyList {
         let in_effect = self.in_effect.load();
         let reports = self.limiter.policy_report(self.clock.monotonic());
@@ -107,8 +106,8 @@ impl Policies {
         found.ok_or_else(|| not_found(name))
     }
 
-    /// Plans to store a policy where the condition holds of the stored one of its name. Without a condition one
-    /// that is stored stays, and has to be the same. The flag says whether none was stored under the name before.
+    /// Plans to store a policy if the condition holds for the stored policy of its name. Without a condition, a
+    /// stored policy stays and must be the same. The flag is true if no policy was stored under the name before.
     pub(crate) fn put(
         &self,
         set: &RecordSet,
@@ -137,7 +136,7 @@ impl Policies {
         Ok((edits, (change(&name, &before, &after), is_new)))
     }
 
-    /// Plans to remove a stored policy where the condition holds of it.
+    /// Plans to remove a stored policy if the condition holds for it.
     pub(crate) fn remove(
         &self,
         set: &RecordSet,
@@ -182,7 +181,7 @@ impl Policies {
         Ok(self.in_effect.load().with_stored(stored))
     }
 
-    /// Puts a set of policies into effect, where it is another one.
+    /// Puts a set of policies into effect if it differs from the current one.
     fn take_effect(&self, effective: EffectivePolicies) {
         let before = self.in_effect.load();
         effective.complain(&before);
@@ -193,8 +192,8 @@ impl Policies {
     }
 }
 
-/// Returns what is shown of a policy. All but its counters is of one revision: a change on the condition
-/// of its version changes what was shown with that version.
+/// Returns the description of a policy. All of it but the counters is of one revision, so a conditional change
+/// with its version changes exactly the policy that was shown.
 fn info(in_effect: &EffectivePolicies, policy: &Policy, reports: &[PolicyReport]) -> PolicyInfo {
     let report = reports
         .iter()
@@ -208,7 +207,7 @@ fn not_found(name: &str) -> QuotaError {
     }
 }
 
-/// Returns what a change does to the policy of a name that counts.
+/// Returns the change of the effective policy of a name.
 fn change(name: &str, before: &EffectivePolicies, after: &EffectivePolicies) -> PolicyChange {
     let spec_of = |effective: &EffectivePolicies| effective.set().get(name).map(|it| spec_of(it));
     PolicyChange {
@@ -220,7 +219,7 @@ fn change(name: &str, before: &EffectivePolicies, after: &EffectivePolicies) -> 
     }
 }
 
-/// Refuses where the condition is false of what is stored.
+/// Returns an error if the condition is false for the stored policy.
 fn check(condition: &Condition, current: Option<&Bytes>) -> Result<(), ControlError> {
     let current = current.map(version_of);
     if condition.holds(current) {

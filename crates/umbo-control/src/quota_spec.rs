@@ -2,8 +2,8 @@
 //! out again.
 //!
 //! Owns the policy file, too: `[[policy]]` entries in TOML, each of the shape that the admin API
-//! takes as JSON. Deliberately decides nothing about values; what goes together is decided in
-//! `umbo-quota`. Invariant: a file is read as a whole or refused with the line that is wrong.
+//! takes as JSON. Deliberately decides nothing about values; `umbo-quota` decides which values go
+//! together. Invariant: a file is read as a whole or refused with the line that is wrong.
 
 use serde::Deserialize;
 use toml::Spanned;
@@ -115,17 +115,17 @@ pub fn limit_of(unit: Unit, limit: Limit) -> QuotaLimit {
 pub struct PolicyFileError {
     /// The line, from 1.
     pub line: usize,
-    /// What is wrong there.
+    /// The problem.
     pub problem: PolicyFileProblem,
 }
 
-/// What is wrong with a policy file.
+/// A problem of a policy file.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PolicyFileProblem {
     /// The file is no TOML, or has something that no policy has.
     #[error("{0}")]
     Syntax(String),
-    /// A policy of which only one could be.
+    /// A policy in single brackets, which allow only one.
     #[error("a policy begins with [[policy]], in two brackets")]
     OneBracket,
     /// A policy that makes no sense.
@@ -136,7 +136,7 @@ pub enum PolicyFileProblem {
     Twice {
         /// The name.
         name: String,
-        /// Line of the one that stands first.
+        /// Line of the first of them.
         first_line: usize,
     },
 }
@@ -150,8 +150,8 @@ struct Entries {
 
 /// Reads the text of a policy file. One without policies is fine.
 ///
-/// The error is the first thing that is wrong. How many policies there may be is decided where they
-/// are put together with others.
+/// The error is the first problem of the file. The limit on the number of policies is checked when
+/// policies are combined into a set.
 pub fn read_policies(text: &str) -> Result<Vec<Policy>, PolicyFileError> {
     let line_of = |at: usize| text[..at].matches('\n').count() + 1;
     let error = |at, problem| {

@@ -1,10 +1,9 @@
 //! Umbo's own records (namespaces, tokens, policies, lists, loads, secrets) as one set at one revision.
 //!
-//! The set has one home: a partition of the home shard, in which a change is one atomic, durable write on
-//! the condition that the set has not changed meanwhile (`home`). All others hold a copy of the
-//! whole set (`copy`). What a record says is known to the module that owns its kind; here it is a name
-//! and bytes. The invariant: a set is whole. A row or copy that cannot be read makes the set unreadable, it
-//! never makes a record absent.
+//! The set has one home: a partition of the home shard. A change there is one atomic, durable write on the
+//! condition that the set has not changed meanwhile (`home`). All others hold a copy of the whole set (`copy`).
+//! The module that owns a kind of records knows their content; here a record is a name and bytes. The invariant:
+//! a set is whole. A row or copy that cannot be read makes the set unreadable, it never makes a record absent.
 
 mod copy;
 mod fences;
@@ -98,7 +97,7 @@ impl std::fmt::Display for RecordKey {
     }
 }
 
-/// Bits of a version: as many as every reader of JSON keeps.
+/// Bits of a version: every reader of JSON keeps numbers of this size exactly.
 const VERSION_BITS: u32 = 53;
 
 /// Returns the version of a record: the same for the same content, on every dispatcher.
@@ -115,7 +114,7 @@ pub(crate) fn version_of(content: &Bytes) -> Version {
 pub struct Unreadable {
     /// Name of the record.
     pub record: String,
-    /// What is wrong.
+    /// The problem.
     pub reason: String,
 }
 
@@ -190,9 +189,10 @@ pub(crate) fn unreadable(kind: Kind, name: &str, why: &dyn std::fmt::Display) ->
 pub(crate) struct Edits {
     pub(crate) rows: BTreeMap<RecordKey, Option<Bytes>>,
     last_namespace: Option<u32>,
-    /// When all of what they drop is due; none where they drop nothing for its age. The home refuses them before.
+    /// When the last of the records that are dropped for their age is due, or `None` if none is. The home refuses
+    /// the edits before that time.
     pub(crate) due_at: Option<Timestamp>,
-    /// What they come from, where an operator made them: recorded with them, if they change anything.
+    /// The event of the operator's change, recorded with the edits if these change anything.
     pub(crate) event: Option<Event>,
 }
 
@@ -217,7 +217,7 @@ impl Edits {
         self
     }
 
-    /// Adds what other edits change. Both are of the same set, and change other records of it.
+    /// Adds other edits. Both are of the same set, and change other records of it.
     #[must_use]
     pub(crate) fn and(mut self, other: Self) -> Self {
         self.rows.extend(other.rows);
@@ -232,21 +232,21 @@ impl Edits {
         self
     }
 
-    /// Says when they are due.
+    /// Sets the time at which they are due, or a later one that was set before.
     #[must_use]
     pub(crate) fn due_at(mut self, at: Option<Timestamp>) -> Self {
         self.due_at = self.due_at.max(at);
         self
     }
 
-    /// Says what they come from.
+    /// Adds the event of the change.
     #[must_use]
     pub(crate) fn because_of(mut self, event: Event) -> Self {
         self.event = Some(event);
         self
     }
 
-    /// Leaves out what is in a set already; none where nothing is left.
+    /// Leaves out edits that a set contains already. Returns `None` if nothing is left.
     pub(crate) fn beyond(mut self, set: &RecordSet) -> Option<Self> {
         self.rows
             .retain(|key, content| set.rows.get(key) != content.as_ref());

@@ -1,7 +1,7 @@
 //! Handing copies of the records to the store, and finishing the removals that all shards have confirmed.
 //!
-//! A removal is over when every shard of the map, but for those that an operator abandoned, has answered for
-//! a copy that fences the namespace. Which of the dispatchers sees to that does not matter.
+//! A removal is over when every shard of the map has answered for a copy that fences the namespace. Shards
+//! that an operator abandoned are not waited for. Any dispatcher can finish a removal.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,12 +13,12 @@ use crate::control_plane::ControlPlane;
 use crate::namespaces::{self, Removing};
 use crate::records::RecordSet;
 
-/// Time in which shards can confirm a copy before a change is answered without them.
+/// Time for shards to confirm a copy before a change is answered without them.
 const HAND_OVER_TIMEOUT: Duration = Duration::from_secs(2);
 
 impl ControlPlane {
-    /// Hands the records in effect to the store, and waits until the shards have confirmed them, or for
-    /// [`HAND_OVER_TIMEOUT`]; what is not confirmed by then goes on.
+    /// Hands the records in effect to the store, and waits until the shards have confirmed them, for
+    /// [`HAND_OVER_TIMEOUT`] at most. Later confirmations still count.
     pub(crate) async fn hand_over(&self) {
         let (records, store) = (Arc::clone(&self.records), Arc::clone(&self.store));
         let clock = Arc::clone(&self.clock);

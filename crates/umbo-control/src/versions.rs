@@ -1,8 +1,8 @@
 //! Changes of the versions of a namespace, and of the loads that build them, which are changed together.
 //!
-//! A version is activated by one change of the records: that of the namespace and those of both loads. Shards learn of it
-//! with the copies, or from the first write of a dispatcher that knows it. Nothing waits for them: which dataset a write
-//! is decided on is the shard's business, and a read sees the one that its dispatcher knows when it begins.
+//! A version is activated by one change of the records, which changes the namespace and both loads. Shards learn of it
+//! with the copies, or from the first write of a dispatcher that knows it. Nothing waits for them: each shard chooses
+//! the dataset that a write is decided on, and a read sees the dataset that its dispatcher knows when it begins.
 
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ use crate::namespace_entry::NamespaceEntry;
 use crate::namespaces::change_datasets;
 use crate::records::{Edits, RecordSet};
 
-/// Time in which the shards can confirm that a version is being built, before its load is aborted.
+/// Time for the shards to confirm that a version is being built, before its load is aborted.
 const CONFIRM_TIMEOUT: Duration = Duration::from_secs(5);
 /// How often shards are asked again that have not confirmed it.
 const CONFIRM_INTERVAL: Duration = Duration::from_millis(100);
@@ -93,7 +93,7 @@ pub(crate) fn step_load(
     Ok((edits, load, before))
 }
 
-/// Plans to activate a version; the newest that is kept where none is named.
+/// Plans to activate a version, or the newest kept version if `version` is `None`.
 pub(crate) fn activate(
     set: &RecordSet,
     namespace: Own<'_>,
@@ -142,7 +142,7 @@ pub(crate) fn activate(
     Ok((edits, change))
 }
 
-/// Adds that versions are dropped: their datasets are fenced, and their loads are superseded for good.
+/// Adds the drop of versions: their datasets are fenced, and their loads are superseded for good.
 fn without(
     mut edits: Edits,
     set: &RecordSet,
@@ -185,7 +185,7 @@ fn told(version: u32) -> String {
 
 impl ControlPlane {
     /// Has every shard confirm that it makes all writes in the dataset that a new load builds, and lets the load take
-    /// parts. Where shards do not in time, the load is aborted.
+    /// parts. If shards do not confirm in time, the load is aborted.
     pub(crate) async fn confirm_load(
         &self,
         id: &str,
@@ -210,7 +210,7 @@ impl ControlPlane {
         }
     }
 
-    /// Activates a version, or the newest that is kept where none is named; in a dry run says what that would change.
+    /// Activates a version, or the newest kept version if `version` is `None`. A dry run only returns the change.
     pub async fn activate_version(
         &self,
         namespace: &NamespaceEntry,
@@ -237,7 +237,7 @@ impl ControlPlane {
         change.await.map(|change| concluded(change, dry_run))
     }
 
-    /// Drops a version that is kept; in a dry run says what that would change.
+    /// Drops a kept version. A dry run only returns the change.
     pub async fn remove_version(
         &self,
         namespace: &NamespaceEntry,

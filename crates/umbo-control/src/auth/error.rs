@@ -43,7 +43,7 @@ pub enum AuthError {
     Invalid {
         /// Where: a field, or the entry of a file.
         place: String,
-        /// What is wrong.
+        /// The problem.
         reason: String,
     },
     /// A token file cannot be read or written (`Internal`).
@@ -59,7 +59,7 @@ pub enum AuthError {
     NotTokens {
         /// Which.
         path: PathBuf,
-        /// What is wrong, and where.
+        /// The problem and its position.
         reason: String,
     },
     /// Everybody may write the token file, so it proves nothing (`Internal`).

@@ -1,7 +1,7 @@
 //! The token file: `[[token]]` entries in TOML, written by `umbo token create --file`.
 //!
-//! Invariant: a file is replaced as a whole or not at all, and nobody but its owner reads one that
-//! was written here. It holds no secret, but says whose tokens there are.
+//! Invariant: a file is replaced as a whole or not at all. A file written here can be read only by
+//! its owner. It holds no secret, but names the tokens that exist.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
@@ -26,8 +26,8 @@ struct Entries<T> {
     token: Vec<T>,
 }
 
-/// Reads a token file. One that everybody may write is refused, one that everybody may read is
-/// warned of.
+/// Reads a token file. Refuses a file that everybody may write. Warns about a file that everybody
+/// may read.
 pub fn read_tokens(path: &Path) -> Result<Vec<TokenRecord>, AuthError> {
     let failed = |source| AuthError::File {
         path: path.to_owned(),
@@ -74,8 +74,8 @@ fn parse(path: &Path, text: &str) -> Result<Vec<TokenRecord>, AuthError> {
     Ok(records)
 }
 
-/// Makes a token and adds it to a file, which is created where there is none. What else the file
-/// holds, comments included, stays. The first token of a file must hold `admin:*`.
+/// Makes a token and adds it to a file. Creates the file if it is missing, and keeps the rest of
+/// its content, comments included. The first token of a file must hold `admin:*`.
 pub fn append_token(
     path: &Path,
     new: &CheckedToken,

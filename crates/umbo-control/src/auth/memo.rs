@@ -1,9 +1,9 @@
-//! Tokens that a thread has just verified, so that one that is shown again is not hashed again.
+//! Tokens that a thread has recently verified, so that a repeated token is not hashed again.
 //!
-//! Verifying a token is a tenth of the instructions of a get, and a service shows the same one with
-//! every request. What is remembered is worth nothing once the tokens in effect have changed in any
-//! way, and no more than the token itself before. The comparison takes as long whatever it is
-//! compared with.
+//! Verifying a token takes a tenth of the instructions of a get, and a service sends the same token
+//! with every request. An entry is void once the tokens in effect have changed in any way. Until
+//! then it is worth as much as the token itself. The comparison takes the same time for every input
+//! of the same length.
 //!
 //! Hot path.
 
@@ -15,14 +15,14 @@ use umbo_types::{Caller, Timestamp};
 
 use super::snapshot::{Snapshot, TokenEntry};
 
-/// Tokens remembered by each thread. A service more only costs it the hashing.
+/// Tokens remembered by each thread. One more service only costs its hashing.
 const REMEMBERED: usize = 8;
 
 /// An `Authorization` that was found genuine.
 struct Verified {
     authorization: Box<[u8]>,
-    /// The tokens then in effect. Weak, so that they can go; it keeps their address from being
-    /// that of others meanwhile.
+    /// The tokens in effect at that time. Weak, so that they can be dropped; the allocation stays,
+    /// so that no newer snapshot gets their address.
     in_effect: Weak<Snapshot>,
     caller: Arc<Caller>,
     expires_at: Option<Timestamp>,

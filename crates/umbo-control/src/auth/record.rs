@@ -1,4 +1,4 @@
-//! What is kept of a token, in a file or in the store.
+//! The record of a token, in a file or in the store.
 
 use std::time::Duration;
 
@@ -107,7 +107,7 @@ fn is_name(name: &str) -> bool {
     (1..=NAME_LEN_MAX).contains(&name.len()) && name.bytes().all(is_allowed)
 }
 
-/// A token as it is kept. Holds nothing from which the token could be made again.
+/// The stored form of a token. The token cannot be made again from it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TokenRecord {
     pub(super) id: TokenId,
@@ -144,7 +144,7 @@ impl TokenRecord {
             .any(|grant| grant.allows_everywhere(Permission::Admin))
     }
 
-    /// Returns what the admin API shows of it. `source` is where it is kept.
+    /// Returns the description for the admin API. `source` says where the token is kept.
     pub fn info(&self, source: TokenSource) -> TokenInfo {
         TokenInfo {
             id: self.id().to_owned(),

@@ -23,7 +23,8 @@ pub struct TokenRegistry {
     sources: Mutex<Sources>,
     anonymous: Arc<Caller>,
     is_kept_closed: AtomicBool,
-    /// Hashed against where an id is unknown, so that it takes as long as a wrong secret.
+    /// A record to hash against if an id is unknown, so that this takes the same time as a wrong
+    /// secret.
     decoy: TokenRecord,
 }
 
@@ -34,7 +35,7 @@ struct Sources {
 }
 
 impl TokenRegistry {
-    /// Makes a registry without tokens. Fails only where the system has no randomness.
+    /// Makes a registry without tokens. Fails only if the system has no randomness.
     pub fn new() -> Result<Self, AuthError> {
         let decoy = CheckedToken::check(&umbo_api::admin::NewToken {
             name: "decoy".to_owned(),
@@ -123,8 +124,9 @@ impl TokenRegistry {
         }
     }
 
-    /// Returns whether a token may be revoked: it is of the store, and another one that has not expired
-    /// at `now` can still manage tokens, or it is the only token and the server may open again.
+    /// Returns whether a token may be revoked. It must be a token of the store. If it can manage
+    /// tokens, another token that can do so and has not expired at `now` must remain, or it must be the
+    /// only token of a server that may open again.
     pub fn check_revoke(&self, id: &str, now: Timestamp) -> Result<(), AuthError> {
         let in_effect = self.in_effect.load();
         let id = id.to_owned();
@@ -168,7 +170,7 @@ impl TokenRegistry {
             TokenSource::Store => edit(&mut sources.store),
         }
         let mut snapshot = Snapshot::default();
-        // The file comes last: where an id is in both, its owner has the word.
+        // The file comes last: if an id is in both, the entry of the file counts.
         let store = sources
             .store
             .iter()
@@ -185,7 +187,7 @@ impl TokenRegistry {
             };
             snapshot.insert(record.id, entry);
         }
-        // Stored under the lock, so that of two changes the later one is in effect.
+        // Stored under the lock, so that the later of two changes stays in effect.
         self.in_effect.store(Arc::new(snapshot));
     }
 }

@@ -1,4 +1,4 @@
-//! The text of a token, `umbo_<id>_<secret>`, and what of it can be kept.
+//! The text of a token, `umbo_<id>_<secret>`, and the hash of its secret.
 //!
 //! The id (12 characters, 60 bits) finds the record, the secret (43 characters of base 62, 256 bits)
 //! proves it. Both have a fixed length, so that reading one is a matter of positions. Only letters
@@ -25,7 +25,7 @@ const SECRET_ALPHABET: &[u8; 62] =
 /// Id of a token.
 pub(super) type TokenId = [u8; ID_LEN];
 
-/// A token in clear. Exists where it is made and where it is checked, and is never kept.
+/// A token in clear. Exists only while it is made or checked, and is never stored.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Token {
     id: TokenId,
@@ -41,7 +41,8 @@ impl Token {
         })
     }
 
-    /// Reads the text of a token; none where it is not of that form. Allocates nothing.
+    /// Reads the text of a token. Returns `None` if the text does not have this form. Allocates
+    /// nothing.
     pub fn parse(text: &[u8]) -> Option<Self> {
         if text.len() != TEXT_LEN {
             return None;
@@ -62,7 +63,7 @@ impl Token {
         &self.id
     }
 
-    /// Returns what is kept of the secret.
+    /// Returns the salted hash of the secret, which the record keeps.
     pub(super) fn hash(&self, salt: &[u8; HASH_LEN]) -> [u8; HASH_LEN] {
         *blake3::keyed_hash(salt, &self.secret).as_bytes()
     }
@@ -76,7 +77,7 @@ impl fmt::Display for Token {
     }
 }
 
-/// Shows the id only: what is printed for debugging ends in logs.
+/// Shows the id only, because debug output ends in logs.
 impl fmt::Debug for Token {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Token({})", String::from_utf8_lossy(&self.id))

@@ -1,9 +1,9 @@
-//! What names a read on every dispatcher and after a restart: the key as an operator lists it.
+//! The name of a read on every dispatcher and after a restart: the key as an operator lists it.
 //!
-//! Its text is base64url of: a version, the kind, the namespace id, the length of the partition key,
-//! the partition key, the detail. Bytes that no key has are refused here, so that whatever is listed
-//! can be asked for. The seeds of dispatchers differ, and so do the hashes under which they know a key;
-//! [`KeyIdHasher`] gives it one that all of them tell.
+//! Its text is base64url of: a version, the kind, the namespace id, the length of the partition key, the
+//! partition key, the detail. Bytes that no key has are refused here, so that every listed key can be
+//! asked for. The seeds of dispatchers differ, and so do their hashes of a key; [`KeyIdHasher`] makes
+//! the same hash on all of them.
 
 use std::fmt;
 
@@ -18,7 +18,7 @@ use umbo_types::{Key, NamespaceId, limits};
 use super::error::HotKeyError;
 
 const VERSION: u8 = 1;
-/// Longest description of a range: two sort keys and what stands beside them.
+/// Longest description of a range: two sort keys and the other parameters.
 const DETAIL_LEN_MAX: usize = 2 * limits::SORT_KEY_LEN_MAX + 64;
 
 /// Names a read.
@@ -159,8 +159,8 @@ impl fmt::Debug for KeyId {
     }
 }
 
-/// Makes the hashes that stand for keys in metrics and logs: the same on all dispatchers of a store, and
-/// of no use to whoever would try keys until one fits.
+/// Makes the hashes that stand for keys in metrics and logs. They are the same on all dispatchers of a
+/// store. Keys cannot be found by trying them, because the hash needs the secret of the store.
 #[derive(Clone)]
 pub struct KeyIdHasher([u8; 32]);
 
@@ -177,7 +177,7 @@ impl KeyIdHasher {
     }
 }
 
-// Who knows the key can try keys until one fits.
+// With the secret of the hashes, keys can be found by trying them.
 impl fmt::Debug for KeyIdHasher {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("KeyIdHasher(…)")

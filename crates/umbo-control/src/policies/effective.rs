@@ -1,9 +1,9 @@
-//! Which policies count, of all that are written somewhere.
+//! Which of the written policies are in effect.
 //!
-//! By name: one of the records counts instead of the one built in, one of the file instead of both.
-//! What does not fit in beside the others is left out with its reason; those that come first by name fit
-//! in first, so that every dispatcher with the same file leaves out the same. Pure: the same file and
-//! records give the same effective.
+//! By name: a policy of the records replaces the built-in one, and a policy of the file replaces both. A
+//! policy that does not fit together with the others is left out with its reason. Policies fit in by the
+//! order of their names, so that every dispatcher with the same file leaves out the same ones. Pure: the
+//! same file and records give the same result.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -48,7 +48,7 @@ impl StoredPolicies {
     }
 }
 
-/// The policies that count, and what they were chosen from.
+/// The policies in effect, and the file and records that they were chosen from.
 #[derive(Debug, Clone)]
 pub(super) struct EffectivePolicies {
     file: FilePolicies,
@@ -58,7 +58,7 @@ pub(super) struct EffectivePolicies {
 }
 
 impl EffectivePolicies {
-    /// Chooses from the policies of the file and what is built in.
+    /// Chooses from the policies of the file and the built-in ones.
     pub(super) fn of_file(file: FilePolicies) -> Self {
         Self::choose(file, StoredPolicies::default())
     }
@@ -122,7 +122,7 @@ impl EffectivePolicies {
         &self.set
     }
 
-    /// Returns what is stored under a name, whether it counts or not.
+    /// Returns the stored policy of a name, even if it is not in effect.
     pub(super) fn content(&self, name: &str) -> Option<&Bytes> {
         self.stored.0.get(name).map(|(content, _)| content)
     }
@@ -133,8 +133,8 @@ impl EffectivePolicies {
         self.content(name).filter(|_| is_used).map(version_of)
     }
 
-    /// Refuses where a policy would be left out for want of room that was not before, or the one
-    /// that is to come: nothing that is new may push another one out.
+    /// Returns an error if this choice leaves out `newcomer`, or a policy that `before` did not leave
+    /// out: nothing new may push another policy out.
     pub(super) fn check_room(
         &self,
         before: &Self,
@@ -163,7 +163,7 @@ impl EffectivePolicies {
         Ok(())
     }
 
-    /// Refuses to remove what is not stored.
+    /// Returns an error if no policy is stored under the name.
     pub(super) fn check_stored(&self, name: &str) -> Result<(), QuotaError> {
         let name = || name.to_owned();
         match (self.content(&name()), self.set.get(&name())) {
@@ -173,7 +173,7 @@ impl EffectivePolicies {
         }
     }
 
-    /// Logs what does not count and did before, or was not there.
+    /// Logs the stored policies that are left out now and were not before, or for another reason.
     pub(super) fn complain(&self, before: &Self) {
         for (name, why) in &self.unused {
             if before.unused.get(name) == Some(why) {
@@ -189,7 +189,7 @@ impl EffectivePolicies {
     }
 }
 
-/// Writes a policy down, everything written out, so that one that says the same is the same record.
+/// Serializes a policy with all its defaults, so that equal policies have equal records.
 pub(super) fn content_of(policy: &Policy) -> Bytes {
     let text = serde_json::to_vec(&spec_of(policy));
     text.expect("a policy is made of texts and numbers").into()
@@ -205,7 +205,7 @@ fn read(name: &str, content: &Bytes) -> Result<Policy, String> {
     }
 }
 
-/// Lets stored policies in one after the other, as long as they fit.
+/// Adds stored policies one after the other and leaves out each that does not fit.
 fn one_by_one(
     file: &FilePolicies,
     stored: &BTreeMap<&String, &Arc<Policy>>,

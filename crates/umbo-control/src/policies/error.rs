@@ -10,10 +10,10 @@ pub enum QuotaError {
     /// The policy contradicts itself or cannot be read (`QuotaInvalid`).
     #[error("policy {0}")]
     Policy(#[from] PolicyError),
-    /// The policy cannot be in effect beside the others (`QuotaInvalid`).
+    /// The policy cannot be in effect together with the others (`QuotaInvalid`).
     #[error("policy '{name}': {why}")]
     Set {
-        /// The policy for which there is no room.
+        /// The policy that does not fit in.
         name: String,
         /// Why.
         why: PolicySetError,

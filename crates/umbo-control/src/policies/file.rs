@@ -1,7 +1,7 @@
 //! The policy file as it stands on the disk.
 //!
-//! Invariant of what was read: its policies hold together, also with those built in. A file of
-//! which anything cannot be used is refused as a whole.
+//! Invariant: the policies that were read are consistent, also with the built-in ones. A file is
+//! refused as a whole if any part of it cannot be used.
 
 use std::fs;
 use std::io;
@@ -29,7 +29,7 @@ pub enum PolicyFileError {
     Line {
         /// Which.
         path: PathBuf,
-        /// Which line, and what is wrong there.
+        /// The line and its problem.
         error: quota_spec::PolicyFileError,
     },
     /// The policies of the file and those built in cannot be in effect together.
@@ -40,7 +40,7 @@ pub enum PolicyFileError {
         /// Why.
         error: PolicySetError,
     },
-    /// The policies of the file are good, but one of the store would find no room beside them.
+    /// The policies of the file are good, but leave no room for a stored policy.
     #[error("the policy file leaves no room for the stored {0}")]
     NoRoom(QuotaError),
 }
@@ -83,12 +83,12 @@ impl FilePolicies {
         self.0.len()
     }
 
-    /// Returns whether there is none.
+    /// Returns whether there are no policies.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Puts these policies together with those built in and some of the store, none of which has
+    /// Combines these policies with the built-in ones and `stored`. No policy of `stored` may have
     /// the name of one of these.
     pub(super) fn together<'a>(
         &self,

@@ -14,7 +14,7 @@ use crate::error::ControlError;
 use crate::namespaces::NamespaceMap;
 use crate::records::RecordSet;
 
-/// What a node enforces by itself.
+/// The policies that a node enforces by itself.
 #[derive(Debug)]
 pub struct ShardPolicies {
     /// The policies whose scope is a shard.
@@ -24,8 +24,8 @@ pub struct ShardPolicies {
 }
 
 impl ShardPolicies {
-    /// Reads them from a copy of the records (none: of a node that has been handed none yet), beside those
-    /// of a policy file. Fails where the copy cannot be read.
+    /// Reads the policies from a policy file and from a copy of the records (`None` if the node has no
+    /// copy yet). Fails if the copy cannot be read.
     pub fn read(copy: Option<&RecordsCopy>, file: FilePolicies) -> Result<Self, ControlError> {
         let set = copy.map(RecordSet::from_copy).transpose()?;
         let set = set.unwrap_or_default();

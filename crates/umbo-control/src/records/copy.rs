@@ -1,8 +1,8 @@
 //! The whole set of records as one text of bytes, for [`RecordsCopy::content`].
 //!
 //! `format: u8, last_namespace: u32, records: u32`, then each record as `name length: u16, name, content
-//! length: u32, content`; numbers are big-endian. What is longer, shorter, of another format, or names a
-//! record that this version does not know is unreadable as a whole.
+//! length: u32, content`; numbers are big-endian. A content that is longer, shorter, of another format,
+//! or names a record that this version does not know is unreadable as a whole.
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use umbo_store::{IdRange, RecordsCopy, RecordsRevision};

@@ -1,10 +1,10 @@
 //! The home of Umbo's own records: one partition of the home shard, the only place where they change.
 //!
-//! A row named `head` says the revision and the highest id of a namespace; every other row is a record. A
-//! change writes its records and the head in one atomic write, on the condition that the head is as it was
-//! read: so all changes are serial, and a failure has the outcome of that one write. A read of the head,
-//! all rows and the same head again is of one revision. The name of the partition holds the epoch, so
-//! that what an earlier home left in a shard never mixes with what a later one writes.
+//! A row named `head` holds the revision and the highest id of a namespace; every other row is a record. A
+//! change writes its records and the head in one atomic write, on the condition that the head has not changed
+//! since it was read. So all changes are serial, and a failure has the outcome of that one write. A read of the
+//! head, all rows and the same head again is of one revision. The name of the partition holds the epoch, so that
+//! rows of an earlier home in a shard never mix with rows of a later one.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -46,7 +46,7 @@ pub(crate) enum HomeError {
         /// Why.
         reason: String,
     },
-    /// What it holds is not what this version reads.
+    /// This version cannot read its records.
     #[error(transparent)]
     Unreadable(#[from] Unreadable),
 }
@@ -106,8 +106,8 @@ impl Home {
         }
     }
 
-    /// Returns the set at home and the version of its head, by which a change is conditioned; none where
-    /// no set was ever made. Reads the rows only where `known` is of another revision.
+    /// Returns the set at home and the version of its head, for the condition of a change. Returns `None` if no
+    /// set was ever made. Reads the rows only if the revision differs from that in `known`.
     pub(crate) async fn read(
         &self,
         known: Option<&Arc<RecordSet>>,
@@ -215,8 +215,8 @@ impl Home {
         }
     }
 
-    /// Writes what a change makes of the records, where the head still has the version of `found` (none:
-    /// where there is no head yet).
+    /// Writes a change of the records if the head still has the version `found` (`None`: if there is no head
+    /// yet).
     pub(crate) async fn write(
         &self,
         next: &RecordSet,
@@ -268,7 +268,7 @@ impl Home {
         Ok(())
     }
 
-    /// Returns the names of the rows that a home without a head holds: what an attempt left behind.
+    /// Returns the names of the rows that a home without a head holds: the rest of an earlier attempt.
     pub(crate) async fn left_behind(&self, timeout: Duration) -> Result<Vec<RecordKey>, HomeError> {
         let home = self.store.home();
         let partition = self.partition(home)?;
