@@ -1,4 +1,4 @@
-//! Why something could not be done for a load, and when it is tried again.
+//! Why an operation for a load failed, and when it is tried again.
 
 use std::time::Duration;
 
@@ -9,10 +9,10 @@ const FAILED_WAIT: Duration = Duration::from_secs(1);
 /// Wait before a shard is asked again that had no room for the request.
 const BUSY_WAIT: Duration = Duration::from_millis(200);
 
-/// Why something could not be done for a load.
+/// Why an operation for a load failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum HostError {
-    /// What was asked for cannot be done now.
+    /// The operation cannot be done now.
     #[error("{reason}")]
     Wait {
         /// When to try again.
@@ -20,13 +20,14 @@ pub(crate) enum HostError {
         /// Why, for people.
         reason: String,
     },
-    /// A namespace was removed: that of the load, or its content or report because the load has ended.
+    /// A namespace was removed: the namespace of the load, or its content or report because the load
+    /// has ended.
     #[error("the namespace was removed")]
     Gone,
     /// A later run of the load has written to the shard.
     #[error("a later run of the load goes on")]
     Overtaken,
-    /// What was asked for can never be done.
+    /// The operation can never be done.
     #[error("{0}")]
     Never(String),
 }

@@ -1,8 +1,8 @@
 //! Requests about loads and versions: one function for each, between the phases that all requests have.
 //!
-//! A load is no one call of the store: an upload is a stream of paid writes, a description some reads of the load's
-//! own rows. The price is that of a range for reads, and of a batch write for changes; each write of an upload goes through
-//! admission, quotas and the queue of its shard by itself.
+//! A load is not a single call of the store: an upload is a stream of paid writes, and a description reads some of the
+//! load's own rows. Reads have the price of a range, and changes the price of a batch write. Each write of an upload
+//! goes through admission, quotas and the queue of its shard by itself.
 
 pub(crate) mod continuations;
 mod identified;
@@ -168,7 +168,8 @@ impl LoadRequest<'_> {
                     &origin,
                 )
                 .await?;
-            // A repetition notes it where it was not noted before, which was not acknowledged then.
+            // A repeated request records the creation in the shards that have not recorded it; the first request was
+            // not acknowledged then.
             let shards = if load.state.takes_parts() {
                 note_creation(&dispatcher, &rows, &load).await
             } else {
@@ -178,7 +179,7 @@ impl LoadRequest<'_> {
                 return Ok((id, load));
             }
             if creation.is_none() {
-                // Where this fails, the load fails after a while, because it is not sealed.
+                // If this fails, the load fails after a while, because it is not sealed.
                 drop(
                     control
                         .step_load(&id, &LoadStep::Abort, false, &origin)
@@ -250,8 +251,8 @@ impl LoadRequest<'_> {
         Err(ControlError::from(LoadError::PartsMissing { missing }).into())
     }
 
-    /// Says what a shard means that knows a namespace of a load to be fenced: the load has ended, or was forgotten, or
-    /// the namespace was removed with it.
+    /// Turns the answer of a shard that has fenced a namespace of a load into its reason: the load has ended, or was
+    /// forgotten, or the namespace was removed with it.
     async fn explained(
         &self,
         answered: Result<LoadAnswer, RequestError>,
@@ -280,8 +281,9 @@ impl LoadRequest<'_> {
     }
 }
 
-/// Notes in each shard that a load was created, by a row whose version is the highest of the shard then. Returns the
-/// shards that have not confirmed it: without it nothing tells which rows there are newer.
+/// Records in each shard that a load was created, by a row whose version is the highest of the shard at that time.
+/// Returns the shards that have not confirmed it: without this row the load cannot tell which rows of the shard are
+/// newer.
 async fn note_creation(dispatcher: &Dispatcher, rows: &OwnRows, load: &LoadRecord) -> Vec<u16> {
     let grows_by_shard = dispatcher.store.capabilities().versions == VersionOrder::Shard;
     if !grows_by_shard || !load.is_as_of_creation() {

@@ -1,13 +1,13 @@
-//! The runner of a dispatcher: finds loads that are sealed and that no other dispatcher works on, and applies them.
+//! The runner of a dispatcher: finds sealed loads that no other dispatcher works on, and applies them.
 //!
 //! A load with other rows than expected or too many rejects fails before any of them is visible. So a run of mode merge
-//! *checks* all parts first: their digests are compared, and their rows are counted. Then it *applies* the
-//! parts in order. An import, which never fails by its counts, is applied from the first part on, while others are
-//! uploaded, and checked meanwhile. One of mode replace, whose rows no read returns before the activation, checks parts while it applies
-//! them, and applies their rows in the order of their keys, from the first part on, while others are uploaded; it reads
-//! the version back that it has built, before that can be activated. Whatever a run does may be repeated:
-//! checked parts are counted once they are done, and a row that is applied again has the same `as_of` and the same
-//! value. A refused write is repeated later; no row is left out because of it.
+//! *checks* all parts first: their digests are compared, and their rows are counted. Then it *applies* the parts in
+//! order. An import, which never fails by its counts, is applied from the first part on while others are uploaded, and
+//! is checked meanwhile. Rows of mode replace are not visible before the activation. So a run of mode replace checks
+//! parts while it applies them, and applies their rows in the order of their keys, from the first part on while others
+//! are uploaded. It reads the finished version back before the version can be activated. Everything that a run does may
+//! be repeated: checked parts are counted once they are done, and a row that is applied again has the same `as_of` and
+//! the same value. A refused write is repeated later; no row is left out because of it.
 
 mod apply;
 mod check;
@@ -53,10 +53,10 @@ use crate::stored_rows::read_json;
 
 /// How often a runner looks for loads that have changed in other dispatchers.
 const LOOK_INTERVAL: Duration = Duration::from_millis(250);
-/// How often loads that ended long ago are looked for.
+/// How often the runner looks for loads that ended long ago.
 const FORGET_INTERVAL: Duration = Duration::from_secs(30);
-/// A load that waits and gives its place back is left alone for a beat, and for twice as long each time that it waits again,
-/// so often: up to half a minute, the longest wait of a run.
+/// Most doublings of the pause after a run has waited and given its place back. The load is left alone for one beat,
+/// and for twice as long after each further wait: up to half a minute, the longest wait of a run.
 const WAIT_DOUBLINGS_MAX: u32 = 6;
 
 /// Finds and applies loads.
@@ -85,7 +85,7 @@ struct LoadTurn {
     not_before: Option<Instant>,
     /// How often in a row that happened.
     waits: u32,
-    /// Where its report is, if it is told to wait for a place.
+    /// The namespace of its report, if the load is told to wait for a place.
     told: Option<NamespaceId>,
 }
 
@@ -103,8 +103,8 @@ impl LoadRunner {
         }
     }
 
-    /// Finds and applies loads until the dispatcher is about to end and the runs have let their loads go. Dropping it ends
-    /// the runs; another one continues them.
+    /// Finds and applies loads until the dispatcher is about to end and the runs have let their loads go. If this is
+    /// dropped, the runs end, and another runner continues them.
     pub(crate) async fn run(mut self) {
         let mut runs = JoinSet::new();
         let mut looks = interval(LOOK_INTERVAL);
@@ -128,7 +128,7 @@ impl LoadRunner {
         }
     }
 
-    /// Takes up the end of a run. Returns whether it gave its place back for another load.
+    /// Records the end of a run. Returns whether it gave its place back for another load.
     fn ended(&mut self, ended: Result<Ended, JoinError>) -> bool {
         let Ended {
             id,
@@ -196,8 +196,9 @@ impl LoadRunner {
         }
     }
 
-    /// Returns the loads that are to be run and have no run here. First come those whose namespace and payer have the
-    /// fewest places, of these those that have all their parts, and of these the one that was looked at longest ago.
+    /// Returns the loads that are to be run and have no run here. Loads whose namespace and payer have the fewest
+    /// places come first. Among these, loads that have all their parts come first, and then the load that was looked at
+    /// longest ago.
     fn candidates(&mut self) -> Vec<(String, Arc<LoadRecord>)> {
         let (now, places) = (self.host.monotonic(), Arc::clone(&self.host.places));
         let mut loads = self.host.loads();
@@ -223,8 +224,7 @@ impl LoadRunner {
         loads
     }
 
-    /// Returns whether there is work on a load that no other runner does. A load whose run cannot be read is looked at
-    /// again.
+    /// Returns whether a load has work that no other runner does. A load whose run cannot be read is looked at again.
     async fn may_run(&mut self, id: &str, load: &LoadRecord) -> bool {
         let key = layout::run_key();
         let found = read_json::<_, RunRecord>(&self.host, load.report_id(), &key).await;
@@ -246,10 +246,11 @@ impl LoadRunner {
         matches!(found, Ok(Some(_)))
     }
 
-    /// Returns whether no other runner works on a load: none has yet, the last one has let go, there is no other, or it
-    /// has not been heard of for a lease. The lease doubles with each run that has ended without getting on: where the load
-    /// ended them, the fleet loses one server at a time and more and more seldom; where something else did, the process
-    /// has to live longer and longer to be blamed on the load.
+    /// Returns whether no other runner works on a load: it never had a runner, the last one has let it go, this process
+    /// is the only one with the store, or the last runner has shown no sign of life for a lease. The lease doubles with
+    /// each run that has ended without progress. If the load ends its servers, the fleet loses one server at a time and
+    /// more and more seldom. If something else ends them, a process has to live longer and longer before the load is
+    /// blamed.
     fn is_free(&mut self, id: &str, run: &RunRecord) -> bool {
         let is_alone = self.host.is_alone() && run.fruitless == 0;
         if [0, self.number].contains(&run.runner) || is_alone {
@@ -265,7 +266,7 @@ impl LoadRunner {
     }
 }
 
-/// The end of a run.
+/// The result of a run.
 #[derive(Debug)]
 struct Ended {
     /// The load.
@@ -276,7 +277,7 @@ struct Ended {
     gave_way: bool,
 }
 
-/// Works on a load until it has ended, is paused, is another runner's, or its place is for another load.
+/// Works on a load until it has ended, is paused, belongs to another runner, or its place is for another load.
 async fn run(host: Host, id: String, number: u64, place: HeldPlace) -> Ended {
     work(&host, &id, number).await;
     let (waited, gave_way) = place.give_back();
@@ -330,7 +331,7 @@ async fn work(host: &Host, id: &str, number: u64) {
             }
         }
     }
-    // Once the run is let go, other runners need not wait for the end of its lease.
+    // Once the load is let go, other runners need not wait for the end of its lease.
     journal.run.runner = 0;
     drop(journal.write().await);
 }
@@ -339,8 +340,8 @@ fn log_overtaken(id: &str) {
     tracing::info!(load = id, "another run has taken a load over");
 }
 
-/// Ends a load that cannot be applied. Not where another runner has gone on: it removes what this one was to read,
-/// which is no failure of the load.
+/// Ends a load that cannot be applied. Does nothing if another runner has gone on: that runner removes bytes that this
+/// one was to read, which is no failure of the load.
 async fn fail(host: &Host, id: &str, journal: &mut Journal, reason: &str) -> Result<(), Stop> {
     journal.write().await?;
     tracing::warn!(load = id, reason, "a load failed");
@@ -358,7 +359,7 @@ async fn fail(host: &Host, id: &str, journal: &mut Journal, reason: &str) -> Res
     Ok(())
 }
 
-/// Brings a load to its end, or as far as it gets.
+/// Applies a load to its end, or until it has to stop.
 async fn advance(
     host: &Host,
     id: &str,
@@ -414,8 +415,8 @@ async fn advance(
     Ok(())
 }
 
-/// Applies parts of a load until it is sealed, and returns it then. Stops where the next part is not there or has to
-/// wait for the seal.
+/// Applies parts of a load until it is sealed, and returns it then. Stops if the next part is missing or has to wait
+/// for the seal.
 async fn apply_until_sealed(
     host: &Host,
     id: &str,
@@ -435,7 +436,7 @@ async fn apply_until_sealed(
     }
 }
 
-/// Brings a version whose rows are all there to where it can be activated, and activates it if the load says so.
+/// Makes a version that has all its rows ready for activation, and activates it if the load says so.
 async fn build_version(
     host: &Host,
     id: &str,

@@ -1,7 +1,7 @@
 //! Rows of a load's own, read back.
 //!
-//! Read by requests, whose errors are told to clients, and by the runner, whose errors make it wait: so the source of
-//! the rows names its error.
+//! Requests read them and tell their errors to clients. The runner reads them too, and its errors make it wait. So
+//! the source of the rows names its error.
 
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -14,16 +14,16 @@ use umbo_types::{Key, NamespaceId, PartitionKey, Version, limits};
 use umbo_loads::limits::SEGMENT_LEN;
 use umbo_loads::{LoadRecord, layout};
 
-/// Where rows of a load are read.
+/// A source of rows of a load.
 #[async_trait]
 pub(crate) trait RowSource: Sync {
-    /// Why they cannot be read.
+    /// Why rows cannot be read.
     type Error: Send;
 
     /// Reads one chunk of a range.
     async fn range(&self, request: &RangeRequest) -> Result<Page, Self::Error>;
 
-    /// Makes the error of a row that is not what was written.
+    /// Makes the error of a damaged row.
     fn damaged(&self, what: &str) -> Self::Error;
 
     /// Charges a part of a load for having inflated to `len` bytes so far. Returns once it may go on.
@@ -152,7 +152,7 @@ pub(crate) async fn read_json<S: RowSource, T: DeserializeOwned>(
     }
 }
 
-/// Returns how many bytes of an upload are kept without a gap.
+/// Returns the number of stored bytes of an upload, up to the first gap.
 pub(crate) async fn kept_len<S: RowSource>(
     source: &S,
     content: NamespaceId,
@@ -179,7 +179,7 @@ pub(crate) async fn kept_len<S: RowSource>(
     }
 }
 
-/// Reads bytes of an upload from an offset on: as many as one stored row has of them. None where they are not there.
+/// Reads the bytes of an upload from an offset to the end of their stored row. Returns `None` if they are missing.
 pub(crate) async fn read_piece<S: RowSource>(
     source: &S,
     content: NamespaceId,
@@ -191,8 +191,8 @@ pub(crate) async fn read_piece<S: RowSource>(
         end: Some(layout::piece_from(offset + 1)),
     };
     let mut request = whole(content, layout::segment(upload, offset), range);
-    // The row that begins last before the offset is nearly always the one; a short one of an upload that broke off
-    // may stand between.
+    // The last row that begins at or before the offset is nearly always the one; a short one of an upload that broke
+    // off may stand between.
     (request.reverse, request.rows_max) = (true, 1);
     loop {
         let page = source.range(&request).await?;

@@ -1,5 +1,5 @@
-//! Why loads wait now: those that run in this dispatcher, and those that have no place in it. Its runner waits here for
-//! changes of loads. A run writes its reason beside its progress too, if the disk has room for it.
+//! Why loads wait now: loads that run in this dispatcher, and loads that have no place in it. Its runner waits here for
+//! changes of loads. A run also writes its reason to its progress row, if the disk has room for it.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 use tokio::sync::Notify;
 use umbo_types::NamespaceId;
 
-/// A load that has waited for so long without getting on is stuck.
+/// A load that has waited for this time without progress is stuck.
 const STUCK_AFTER: Duration = Duration::from_mins(10);
-/// A load that waits again within this time after its run gave its place back has waited all the while. A runner leaves
-/// it alone for half a minute at most.
+/// If a load waits again within this time after its run gave its place back, it has waited all the time. A runner
+/// leaves it alone for half a minute at most.
 const WAIT_KEPT: Duration = Duration::from_mins(2);
 
 /// Waits by the namespace of the report of a load.
@@ -32,7 +32,7 @@ impl LoadWaits {
         self.changed.notified().await;
     }
 
-    /// Records what a run waits for; `None` once it goes on, has ended, or gives its place back.
+    /// Records why a run waits; `None` once it goes on, has ended, or gives its place back.
     pub(super) fn set(&self, report: NamespaceId, reason: Option<String>, now: Instant) {
         let mut waits = self.waits();
         waits.retain(|_, wait| wait.lasts(now));
@@ -42,14 +42,14 @@ impl LoadWaits {
         }
     }
 
-    /// Records that a run has got on: a wait of it begins anew.
+    /// Records that a run has made progress: its wait begins anew.
     pub(super) fn got_on(&self, report: NamespaceId, now: Instant) {
         if let Some(wait) = self.waits().get_mut(&report) {
             wait.since = now;
         }
     }
 
-    /// Returns what a run waits for, if it is one of this dispatcher and waits.
+    /// Returns why a run waits, if it runs in this dispatcher and waits.
     pub(super) fn get(&self, report: NamespaceId) -> Option<String> {
         self.waits().get(&report)?.reason.clone()
     }
@@ -70,9 +70,9 @@ impl LoadWaits {
 /// The wait of a load.
 #[derive(Debug)]
 struct Wait {
-    /// What the run waits for; `None` while there is no run, or it does not wait.
+    /// Why the run waits; `None` while there is no run, or it does not wait.
     reason: Option<String>,
-    /// When the load got on last, or began to wait.
+    /// When the load last made progress, or began to wait.
     since: Instant,
     /// When the reason was told last.
     told: Instant,

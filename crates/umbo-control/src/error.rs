@@ -89,7 +89,7 @@ pub enum ControlError {
     #[error("{0}")]
     Load(#[from] LoadError),
     /// Shards have not confirmed that a version is being built, and would leave writes out of it; or they have not
-    /// reported their highest version at the creation of the load.
+    /// recorded the creation of the load, which holds their highest version at that time.
     #[error(
         "shards {} have not confirmed the load; create it again",
         .shards.iter().map(u16::to_string).collect::<Vec<_>>().join(", ")

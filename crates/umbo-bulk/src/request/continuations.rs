@@ -1,4 +1,4 @@
-//! Requests that continue a part, one at a time: the newest ends the one before it, whose client may have gone long ago.
+//! Requests that continue a part, one at a time: the newest request ends the one before it, whose client may be gone.
 //!
 //! Knows the requests of this dispatcher only.
 
@@ -17,7 +17,7 @@ pub(crate) struct Continuations(Mutex<HashMap<Part, Arc<PartTurn>>>);
 
 #[derive(Debug, Default)]
 struct PartTurn {
-    /// Bytes of the part before those that the request sends.
+    /// Offset in the part at which the bytes of the request begin.
     offset: u64,
     /// Told when a newer request continues the part.
     overtaken: Notify,
@@ -37,7 +37,7 @@ pub(super) struct PartContinuation<'a> {
 }
 
 impl Continuations {
-    /// Waits until the request before has ended, which is told to.
+    /// Tells the request before to end, and waits until it has ended.
     pub(super) async fn begin(&self, part: Part, offset: u64) -> PartContinuation<'_> {
         let turn = Arc::new(PartTurn {
             offset,
@@ -71,7 +71,7 @@ impl PartContinuation<'_> {
         self.turn.overtaken.notified().await;
     }
 
-    /// Returns whether the newest request sends the same bytes again: then it is not to find those of this one.
+    /// Returns whether the newest request sends the same bytes again. Then the bytes of this request must not stay.
     pub(super) fn is_sent_again(&self) -> bool {
         let turns = self.all.turns();
         let newest = turns.get(&self.part);

@@ -27,9 +27,9 @@ use crate::limits::{PIECES_MAX, WRITES_MAX};
 /// How long an upload waits for quotas or for a shard before it is refused; the client continues it then.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// What was stored of a body.
+/// The stored bytes of a body.
 pub(super) struct Stored {
-    /// Where it ends in the part.
+    /// Offset in the part at which they end.
     pub(super) end: u64,
     /// SHA-256 of the body.
     pub(super) digest: Sha256,
@@ -91,7 +91,7 @@ where
     };
     let outcome = match outcome.await {
         Ok(()) => writer.finish().await,
-        // What has come is kept, so that the upload can be continued after it.
+        // The bytes received so far are kept, so that the upload can be continued after them.
         Err(error) => match writer.finish().await {
             Err(first) if matches!(error, RequestError::Body(_)) => Err(first),
             _ => Err(error),
@@ -121,14 +121,14 @@ struct PieceWriter {
     held: Vec<MemoryPermit>,
     /// The piece that comes in.
     piece: GatheredBody,
-    /// Where it begins.
+    /// Offset in the part at which it begins.
     at: u64,
     has_written: bool,
     paid: RequestUnits,
 }
 
 impl PieceWriter {
-    /// Returns what the bytes hold that are not being written.
+    /// Returns the memory of the bytes that are not being written.
     fn held(&self) -> Option<&MemoryPermit> {
         self.piece.held().or_else(|| self.held.first())
     }
@@ -214,7 +214,7 @@ impl PieceWriter {
         Ok(())
     }
 
-    /// Writes what is left and waits for all of it.
+    /// Writes the remaining pieces and waits for all writes.
     async fn finish(&mut self) -> Result<(), RequestError> {
         let mut outcome = Ok(());
         if !self.piece.is_empty() {

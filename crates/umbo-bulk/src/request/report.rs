@@ -1,4 +1,4 @@
-//! What clients see of a load: its parts, its progress and its rejects, read from its own rows.
+//! The description of a load for clients: its parts, its progress and its rejects, read from its own rows.
 
 use bytes::{Bytes, BytesMut};
 use std::collections::BTreeMap;
@@ -14,7 +14,7 @@ use umbo_dispatcher::plane::OwnRows;
 
 use crate::waits::LoadWaits;
 
-/// What is kept of a part.
+/// The stored bytes of a part.
 pub(super) struct Kept {
     /// Bytes.
     pub(super) len: u64,
@@ -22,7 +22,7 @@ pub(super) struct Kept {
     pub(super) is_complete: bool,
 }
 
-/// Returns what is kept of a part; none where nothing of it was uploaded.
+/// Returns the stored bytes of a part, or `None` if nothing of it was uploaded.
 pub(super) async fn kept(
     rows: &OwnRows,
     load: &LoadRecord,
@@ -46,7 +46,7 @@ pub(super) async fn kept(
     }))
 }
 
-/// Returns how much is kept of an upload; nothing of a load that has ended.
+/// Returns the number of stored bytes of an upload; 0 for a load that has ended.
 async fn kept_of(rows: &OwnRows, load: &LoadRecord, upload: u64) -> Result<u64, RequestError> {
     if load.state.is_applied() {
         return Ok(0);
@@ -67,8 +67,8 @@ pub(super) fn whole_part(number: u16, part: PartRecord) -> PartInfo {
     }
 }
 
-/// Reads how far a load is. `None` before its first run, unless it waits for that. What the run waits for in this dispatcher is newer than what it has
-/// written of that.
+/// Reads the progress of a load. Returns `None` before its first run, unless the load waits for that run. The reason
+/// why the run waits in this dispatcher is newer than the one in the stored row, and replaces it.
 async fn run_of(
     waits: &LoadWaits,
     rows: &OwnRows,
@@ -85,7 +85,8 @@ async fn run_of(
     Ok(Some(run))
 }
 
-/// Describes a load without its parts. One whose shard is away is listed with the reason why its rows are not counted.
+/// Describes a load without its parts. If a shard is away, the load is listed with the reason why its rows are not
+/// counted.
 pub(crate) async fn describe_for_list(
     waits: &LoadWaits,
     rows: &OwnRows,
@@ -144,7 +145,7 @@ pub(super) async fn describe(
             part.applied = Some(progress.rows);
         }
     }
-    // Of mode replace a part has its counts once it is applied.
+    // In mode replace a part has its counts once it is applied.
     if let Some(run) = run.as_ref().filter(|run| run.row > 0)
         && let Some((_, part)) = parts
             .iter_mut()
@@ -155,7 +156,7 @@ pub(super) async fn describe(
     Ok(load.info(id, run.as_ref(), parts.into_values().collect()))
 }
 
-/// Returns how many rows of a part were read and applied; none before its turn.
+/// Returns how many rows of a part were read and applied, or `None` before its turn.
 fn applied(run: &RunRecord, number: u16, rows: u64) -> Option<u64> {
     match u32::from(number) {
         number if number < run.part => Some(rows),
@@ -164,8 +165,8 @@ fn applied(run: &RunRecord, number: u16, rows: u64) -> Option<u64> {
     }
 }
 
-/// Returns a page of the rejected rows of a load that were kept, a line each: at most `limit` of them, after part and line
-/// of another one, and at most one chunk. Returns part and line of the last one too, if others follow.
+/// Returns a page of the kept rejects of a load, a line each: at most `limit` rows after the given part and line, and
+/// at most one chunk. If more follow, also returns the part and line of the last one.
 pub(super) async fn rejects(
     rows: &OwnRows,
     load: &LoadRecord,

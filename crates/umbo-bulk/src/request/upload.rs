@@ -1,9 +1,9 @@
 //! Uploads of parts: a body becomes rows of the load's content, in constant memory (`piece_writer`).
 //!
 //! The body is cut into pieces at fixed offsets, a few pieces are written together, and a few of such writes are under
-//! way at a time; each is acknowledged once it is on the disk. A part becomes whole by one row, written on the condition
-//! that there is none: so of two uploads of one part the first to end counts, and the other is the same or is refused.
-//! An upload that breaks off leaves bytes that can be continued and are reclaimed when the load ends.
+//! way at a time; each is acknowledged once it is on the disk. One row makes a part whole. It is written on the
+//! condition that it does not exist yet, so the first of two uploads of a part counts; the other must be the same or is
+//! refused. An upload that breaks off leaves bytes that can be continued and are reclaimed when the load ends.
 
 use bytes::Bytes;
 use http_body::Body;
@@ -90,7 +90,7 @@ where
             is_complete: true,
         });
     }
-    // By its digest alone where the request has one: a client that comes back need not send it all again.
+    // If the request has a digest, it alone decides: a client that comes back need not send all bytes again.
     let digest = if let Some(digest) = ask.digest {
         digest
     } else {
@@ -206,7 +206,8 @@ where
     })
 }
 
-/// Refuses a piece of another type than the part was begun with; one that names none has its type.
+/// Refuses a piece of another type than the first piece of the part. A piece that names no type has the type of its
+/// part.
 fn check_type(
     ask: &UploadAsk,
     load: &LoadRecord,
@@ -266,8 +267,8 @@ fn part_of(upload: UploadRecord, len: u64, digest: &Sha256) -> PartRecord {
     }
 }
 
-/// Refuses a part of a load that takes none any more. Asks the home, as another dispatcher may have sealed or ended
-/// the load a moment ago; while it is away, the copy here counts, and what is too late is left out by the seal.
+/// Refuses a part of a load that takes no more parts. Asks the home, as another dispatcher may have sealed or ended the
+/// load a moment ago. While the home is away, the copy here counts, and the seal leaves out parts that come too late.
 async fn check_state(request: &LoadRequest<'_>, id: &str) -> Result<(), RequestError> {
     drop(Box::pin(request.control().refresh()).await);
     let load = request.find(id).await?;
@@ -280,7 +281,8 @@ async fn check_state(request: &LoadRequest<'_>, id: &str) -> Result<(), RequestE
     })
 }
 
-/// Makes a part whole, unless another upload was first: then it has to be the same. The flag says which.
+/// Makes a part whole. If another upload was first, this one must be the same. The flag is true if this upload was
+/// first.
 async fn complete(
     rows: &OwnRows,
     number: u16,
@@ -315,7 +317,7 @@ fn json(record: &impl serde::Serialize) -> Change {
     }
 }
 
-/// Changes a row of a load's report; says whether the condition was true.
+/// Changes a row of a load's report. Returns whether the condition was true.
 async fn write_row(
     rows: &OwnRows,
     report: NamespaceId,
@@ -352,7 +354,7 @@ async fn digest_of(
     Ok(digest.finish())
 }
 
-/// Removes what a refused piece of a part has stored.
+/// Removes the stored bytes of a refused piece of a part.
 async fn erase(
     rows: &OwnRows,
     content: NamespaceId,

@@ -1,8 +1,8 @@
 //! Applies batches of rows to the shards.
 //!
 //! A batch is divided by shard, and a few batches are under way: while shards commit, the next ones are read, and each
-//! shard takes them in order (`open_batches`). So of two rows with one key the later one is applied later. Progress is what all
-//! shards have committed: a request is answered once it is on the disk.
+//! shard takes them in order (`open_batches`). So of two rows with one key the later one is applied later. Progress
+//! counts only rows that all shards have committed: a request is answered once it is on the disk.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,21 +27,21 @@ use super::work::{continues, wait};
 use crate::host_error::HostError;
 use crate::limits::{BEAT, REJECTS_MAX};
 
-/// How often progress is written while rows are applied: each time is a commit. Often, as what is applied of the parts
-/// and runs is removed then, and its room is that of the next rows.
+/// How often progress is written while rows are applied: each time is a commit. Often, because applied bytes of parts
+/// and runs are removed then, and make room for the next rows.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(200);
 
-/// Batches of rows, in the order in which they are applied.
+/// Batches of rows, in the order of their application.
 pub(super) trait Batches {
-    /// Returns the next one; none at their end, after which it is not called again. Nothing is lost where the call is
-    /// dropped.
+    /// Returns the next batch, or `None` at the end; it is not called again then. If the call is dropped, nothing is
+    /// lost.
     fn next(
         &mut self,
         host: &Host,
         load: &LoadRecord,
     ) -> impl Future<Output = Result<Option<Divided>, HostError>> + Send;
 
-    /// Learns how far the run has come, once that is stored.
+    /// Takes the progress of the run after it was stored.
     fn note_stored(&mut self, run: &RunRecord);
 }
 
@@ -62,12 +62,12 @@ pub(super) async fn apply(
         refusal: None,
     };
     let outcome = writer.apply(id, batches, journal, tries).await;
-    // What a run does after this one comes after it in the shards too.
+    // Later work of the run comes later in the shards too.
     while writer.writes.join_next().await.is_some() {}
     outcome
 }
 
-/// A request to a shard that has ended.
+/// An ended request to a shard.
 struct EndedRequest {
     shard: ShardId,
     pieces: Vec<ShardPiece>,
@@ -83,7 +83,7 @@ struct Writer {
     open: OpenBatches,
     writes: JoinSet<EndedRequest>,
     long_values: LongValues,
-    /// Why a shard refuses rows for now; no further request is started until it was waited for.
+    /// Why a shard refuses rows for now. No further request is started until the run has waited.
     refusal: Option<(Duration, String)>,
 }
 
@@ -180,7 +180,7 @@ impl Writer {
             self.long_values.answered(shard, &gone, &pieces, values);
             (pieces, refusal)
         };
-        // Where some rows are taken, a quota says exactly how long the next ones have to wait.
+        // If some rows are taken, a quota says exactly how long the next ones have to wait.
         if pieces.iter().any(JudgedPiece::has_done_rows) {
             *tries = 0;
         }
@@ -245,7 +245,7 @@ impl Writer {
     }
 }
 
-/// Records what became of chunks of a long value. Returns whether they are stored, and why not.
+/// Records the answers to chunks of a long value. Returns whether the chunks are stored, and the reason if not.
 fn judge_chunks(
     shard: ShardId,
     chunks: (Sha256, u32),
@@ -269,16 +269,16 @@ fn judge_chunks(
     (false, refusal)
 }
 
-/// What became of rows.
+/// The judged answers to the rows of a request.
 struct Judged {
     pieces: Vec<JudgedPiece>,
-    /// Why some are left.
+    /// Why some rows are left.
     refusal: Option<HostError>,
     /// Long values that their shard has given up.
     gone: Vec<Bytes>,
 }
 
-/// Returns what became of the pieces of a request, and why some of their rows are left.
+/// Judges the answers to the pieces of a request. Also returns why some of their rows are left.
 fn judge(pieces: Vec<ShardPiece>, answers: Result<WriteAnswers, HostError>) -> Judged {
     let (mut refusal, mut gone) = (None, Vec::new());
     let mut answers = match answers {
@@ -316,7 +316,7 @@ fn judge(pieces: Vec<ShardPiece>, answers: Result<WriteAnswers, HostError>) -> J
                         }
                         other => HostError::Never(other.to_string()),
                     };
-                    // What can never be done is told before what has to wait.
+                    // A permanent failure is told before one that has to wait.
                     if !matches!(refusal, Some(HostError::Never(_) | HostError::Gone)) {
                         refusal = Some(error);
                     }

@@ -1,5 +1,5 @@
-//! Checks the parts of a load of mode merge before any row is applied: their bytes, their rows, their rejects. Decides
-//! by the counts of a load of any mode.
+//! Checks the parts of a load of mode merge before any row is applied: their bytes, their rows, their rejects. Judges
+//! loads of all modes by their counts.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -16,7 +16,7 @@ use super::rows::PartRows;
 use super::work::{Parts, continues};
 use crate::limits::{BEAT, EXCERPT_LEN_MAX, REJECTS_MAX};
 
-/// Checks the parts that have not been checked.
+/// Checks the remaining parts.
 pub(super) async fn check_parts(
     host: &Host,
     id: &str,
@@ -114,13 +114,14 @@ pub(super) fn reject_row(line: &RejectLine) -> Mutation {
     json_row(key, line, Condition::Always)
 }
 
-/// Decides by the counts of all parts whether a load is applied, or what it has built is kept; an error says why not.
+/// Decides by the counts of all parts whether a load is applied, or its version is kept. The error is the reason why
+/// not.
 pub(super) fn judge(load: &LoadRecord, run: &RunRecord) -> Result<(), String> {
     if load.import {
         return Ok(());
     }
     let rows = run.rows;
-    // What an operator has blocked is no fault of the rows.
+    // Blocked keys are no fault of the rows.
     let rejected = run.rejected.saturating_sub(run.blocked);
     if let Some(expected) = load.expected_rows.filter(|&expected| expected != rows) {
         return Err(format!(

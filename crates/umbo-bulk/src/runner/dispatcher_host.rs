@@ -22,8 +22,9 @@ use super::host::{LoadHost, RowCounts, WriteAnswers};
 use crate::host_error::HostError;
 use crate::waits::LoadWaits;
 
-/// The longest time in which a quota must let a run store another chunk of a long value. A shard gives up what it has of the
-/// value after twice that: the rest is for waits of the run, which are up to 30 s longer, and for the time without a place.
+/// The longest time for a quota to let a run store another chunk of a long value. A shard gives up an unfinished value
+/// after twice that time. The rest is for waits of the run, which are up to 30 s longer, and for the time without a
+/// place.
 const CHUNK_WAIT_MAX: Duration = UPLOAD_IDLE.checked_div(2).expect("2 is not 0");
 /// Wait before Umbo's own records are asked for a change again.
 const RECORDS_WAIT: Duration = Duration::from_secs(1);
@@ -62,7 +63,7 @@ impl RunnerHost {
     }
 }
 
-/// Returns when and whether something is tried again that has failed.
+/// Returns whether and when a failed operation is tried again.
 fn host_error(error: &RequestError) -> HostError {
     let reason = problem::detail(error);
     if let Some(after) = wait_of(error) {

@@ -1,4 +1,4 @@
-//! What loads need of the dispatcher that they run in.
+//! The dispatcher, as the loads that it runs use it.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -32,14 +32,14 @@ pub(crate) trait LoadHost: fmt::Debug + Send + Sync {
     /// Returns a time that only grows.
     fn monotonic(&self) -> Instant;
 
-    /// Returns whether no other dispatcher has the store: a run of another runner has ended with its process then.
+    /// Returns whether no other dispatcher has the store. Then a run of another runner has ended with its process.
     fn is_alone(&self) -> bool;
 
     /// Returns whether this dispatcher is about to end: its runs let their loads go.
     fn is_ending(&self) -> bool;
 
-    /// Waits until something has changed here that a runner looks for: a part is whole, or a load was sealed. What changes
-    /// in other dispatchers is found by looking now and then.
+    /// Waits for a change in this dispatcher that a runner looks for: a part is whole, or a load was sealed. Changes in
+    /// other dispatchers are found by looking now and then.
     async fn changed(&self) {
         std::future::pending::<()>().await;
     }
@@ -47,13 +47,13 @@ pub(crate) trait LoadHost: fmt::Debug + Send + Sync {
     /// Returns all loads that this dispatcher knows of, by id.
     fn loads(&self) -> Vec<(String, Arc<LoadRecord>)>;
 
-    /// Returns a load as this dispatcher knows it; none where it was forgotten.
+    /// Returns a load as this dispatcher knows it, or `None` if it was forgotten.
     fn load(&self, id: &str) -> Option<Arc<LoadRecord>>;
 
-    /// Makes a step of a load, durably. Refused where the state does not allow it any more.
+    /// Makes a step of a load, durably. Refused if the state does not allow it any more.
     async fn step(&self, id: &str, step: LoadStep) -> Result<(), HostError>;
 
-    /// Forgets loads that ended long ago, and ends those that were never sealed.
+    /// Forgets loads that ended long ago, and ends loads that were never sealed.
     async fn forget_loads(&self) -> Result<(), HostError>;
 
     /// Returns the shard of a partition.
@@ -62,8 +62,8 @@ pub(crate) trait LoadHost: fmt::Debug + Send + Sync {
     /// Reads rows of a load's own.
     async fn read(&self, request: &RangeRequest) -> Result<Page, HostError>;
 
-    /// Writes rows of a load's own, of one partition and all together. The load's work is not charged twice: what is
-    /// written about it costs nothing. Shards that have seen a later run than `run` refuse.
+    /// Writes rows of a load's own, of one partition and all together. They cost nothing, so that the work of the load
+    /// is not charged twice. Shards that have seen a later run than `run` refuse.
     async fn write(
         &self,
         namespace: NamespaceId,
@@ -71,8 +71,8 @@ pub(crate) trait LoadHost: fmt::Debug + Send + Sync {
         run: Option<FencingToken>,
     ) -> Result<WriteAnswers, HostError>;
 
-    /// Applies rows of a load in one shard, or stores chunks of their values, charged to who created it. Refused as
-    /// [`Self::write`] is.
+    /// Applies rows of a load in one shard, or stores chunks of their values, charged to the creator of the load.
+    /// Refused as [`Self::write`] is.
     async fn apply(
         &self,
         load: &LoadRecord,
@@ -95,8 +95,8 @@ pub(crate) trait LoadHost: fmt::Debug + Send + Sync {
         after: Option<&Key>,
     ) -> Result<ScanPage, HostError>;
 
-    /// Charges who has created a load for bytes that a part of it has inflated to, as for bytes that are read. Refused for
-    /// now while a quota is used up.
+    /// Charges the creator of a load for bytes that a part of it has inflated to, as for bytes that are read. Refused
+    /// for now while a quota is used up.
     async fn charge_inflated(&self, load: &LoadRecord, bytes: u64) -> Result<(), HostError>;
 
     /// Returns the live dataset of a load's namespace.
@@ -105,19 +105,20 @@ pub(crate) trait LoadHost: fmt::Debug + Send + Sync {
     /// Returns whether an operator has blocked the row of a load with this key, and counts the attempt if so.
     fn is_blocked(&self, load: &LoadRecord, key: &Key) -> bool;
 
-    /// Returns why the bytes of a long value can never all be stored, if a quota of the load is too low for that.
+    /// Returns why the bytes of a long value can never be stored completely, if a quota of the load is too low for
+    /// that.
     fn never_stores(&self, load: &LoadRecord, key: &Key, len: usize) -> Option<String>;
 
-    /// Returns how long a row is kept that names no time itself; none for good.
+    /// Returns the time to live of rows that name none, or `None` if such rows are kept for good.
     fn default_ttl(&self, load: &LoadRecord) -> Option<Duration>;
 
-    /// Says what the run waits for whose report is in a namespace; none where it goes on or has ended.
+    /// Records why the run with this report waits, or `None` if it goes on or has ended.
     fn waits_for(&self, report: NamespaceId, reason: Option<String>);
 
-    /// Records that a run has got on since it wrote its row last: it waits for nothing that it waited for before.
+    /// Records that a run has made progress since it last wrote its row: its earlier wait is over.
     fn got_on(&self, report: NamespaceId);
 
-    /// Counts what became of rows: applied, skipped and rejected ones.
+    /// Counts applied, skipped and rejected rows.
     fn counted(&self, counts: RowCounts);
 
     /// Counts a load whose rows are all applied, or that failed.
@@ -132,16 +133,16 @@ pub(crate) struct Host {
     pub(crate) places: Arc<RunPlaces>,
     /// The run whose number all writes carry.
     run: Option<FencingToken>,
-    /// What it has charged of the parts that it reads.
+    /// The charged bytes of the parts that it reads.
     pub(crate) inflated: Arc<InflatedParts>,
 }
 
-/// The bytes that parts have inflated to and that are charged. So a part that is read again costs nothing.
+/// The charged bytes that parts have inflated to. So a part that is read again costs nothing.
 #[derive(Debug, Default)]
 pub(crate) struct InflatedParts(Mutex<(u32, BTreeMap<u16, u64>)>);
 
 impl InflatedParts {
-    /// Forgets the parts before a number, which are read again for nothing. Returns the others.
+    /// Forgets the parts before a number; they are read again for nothing. Returns the others.
     pub(crate) fn from(&self, number: u32) -> BTreeMap<u16, u64> {
         let mut parts = self.parts();
         parts.0 = number;
@@ -174,8 +175,8 @@ impl Host {
         }
     }
 
-    /// Returns the dispatcher as one run of a load uses it: all that the run writes carries its number. `inflated` is
-    /// charged.
+    /// Returns the dispatcher as one run of a load uses it: all its writes carry the number of the run. The bytes in
+    /// `inflated` are charged already.
     pub(crate) fn of_run(&self, run: FencingToken, inflated: BTreeMap<u16, u64>) -> Self {
         Self {
             dispatcher: Arc::clone(&self.dispatcher),
@@ -185,8 +186,8 @@ impl Host {
         }
     }
 
-    /// Charges a part for having inflated to `len` bytes so far. Waits while a quota is used up; the run may give its place
-    /// back meanwhile.
+    /// Charges a part for the first `len` bytes that it inflates to. Waits while a quota is used up; the run may give
+    /// its place back meanwhile.
     pub(crate) async fn charge_inflated(
         &self,
         load: &LoadRecord,
@@ -237,7 +238,7 @@ impl Host {
             .await
     }
 
-    /// Stores rows of a load's own, of one partition: all of them, or an error says why one is not.
+    /// Stores rows of a load's own, of one partition. Returns an error if any of them is not stored.
     pub(crate) async fn store(
         &self,
         namespace: NamespaceId,
@@ -260,16 +261,16 @@ impl Deref for Host {
     }
 }
 
-/// What became of rows.
+/// The numbers of applied, skipped and rejected rows.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct RowCounts {
     /// Stored or removed.
     pub applied: u64,
     /// Left out: the namespace has newer data, or they have expired.
     pub skipped: u64,
-    /// Not readable, or of a key that is blocked.
+    /// Not readable, or with a blocked key.
     pub rejected: u64,
-    /// Bytes of keys and values of those that were applied.
+    /// Bytes of keys and values of the applied rows.
     pub bytes: u64,
 }
 

@@ -1,9 +1,8 @@
 //! The progress of a run of a load, and the sign that the run goes on.
 //!
 //! One row, replaced on the condition that it is as this runner left it. So of two runners of a load one learns at its
-//! next write that it was overtaken. The row is written at least every [`BEAT`](crate::limits::BEAT): one that does not
-//! change for a [`LEASE`](crate::limits::LEASE) is of a run that has ended. No clock but the observer's own is
-//! compared.
+//! next write that it was overtaken. The row is written at least every [`BEAT`](crate::limits::BEAT). If it does not
+//! change for a [`LEASE`](crate::limits::LEASE), its run has ended. An observer compares only times of its own clock.
 
 use std::collections::BTreeMap;
 
@@ -26,7 +25,7 @@ pub(crate) enum Stop {
     Overtaken,
     /// The load cannot be applied.
     Failed(String),
-    /// The load cannot be applied now; a later try is to continue it.
+    /// The load cannot be applied now. A later try continues it.
     Later {
         /// When.
         after: std::time::Duration,
@@ -53,14 +52,14 @@ pub(crate) struct Journal {
     report: NamespaceId,
     pub(crate) run: RunRecord,
     version: Option<Version>,
-    /// How far the load was when the run began.
+    /// Progress of the load when the run began.
     begun_at: RunPosition,
-    /// How far the load was when the row was written last.
+    /// Progress of the load when the row was last written.
     written_at: RunPosition,
 }
 
 impl Journal {
-    /// Takes a load over, as the next run of it. Refused where the row changes meanwhile.
+    /// Takes a load over, as its next run. Refused if the row changes meanwhile.
     pub(crate) async fn take_over(
         host: &Host,
         load: &LoadRecord,
@@ -99,12 +98,13 @@ impl Journal {
         self.host.clone()
     }
 
-    /// Records that the run gets on: it is not what the load holds that has ended the runs before.
+    /// Records that the run makes progress: the rows of the load are not what ended the runs before.
     pub(crate) const fn gets_on(&mut self) {
         self.run.fruitless = 0;
     }
 
-    /// Records what the run waits for; none where it goes on. Told at once, and written with the row.
+    /// Records why the run waits, or `None` if it goes on. The host is told at once, and the row has it with the next
+    /// write.
     pub(crate) fn waits_for(&mut self, reason: Option<String>) {
         self.host.waits_for(self.report, reason.clone());
         self.run.waits = reason;
@@ -137,7 +137,7 @@ impl Journal {
         }
     }
 
-    /// Counts what became of rows.
+    /// Counts applied, skipped and rejected rows.
     pub(crate) fn count(
         &mut self,
         skipped: u64,
@@ -161,7 +161,7 @@ impl Journal {
         self.host.counted(all);
     }
 
-    /// Writes rows of the report beside the run's own, each alone.
+    /// Writes other rows of the report than the run's own, each alone.
     pub(crate) async fn put_rows(&self, rows: Vec<Mutation>) -> Result<(), Stop> {
         if rows.is_empty() {
             return Ok(());

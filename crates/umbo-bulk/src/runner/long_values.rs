@@ -2,7 +2,7 @@
 //!
 //! A shard that is to write such a row next is given a few chunks of its value instead, time after time, until all of
 //! them are stored; then it is given the row. So a quota that refuses some of the chunks is a wait of the run like any
-//! other. The run writes down how many chunks are stored, so no later one stores or pays them again, unless the
+//! other. The run writes down how many chunks are stored, so no later run stores or pays for them again, unless the
 //! shard has given the upload up meanwhile. The upload of a row that is never applied has no reference, and its shard
 //! reclaims it.
 
@@ -17,15 +17,16 @@ use super::open_batches::{JudgedPiece, ShardPiece};
 
 /// Chunks that are written together: each write waits for the disk.
 const CHUNKS_TOGETHER: usize = 2;
-/// How often the bytes of a value may be given up by their shard, each time two minutes after the last chunk, before the
-/// load fails: more often than a load is paused and resumed amid one value.
+/// How often a shard may give up the bytes of a value before the load fails. Each time two minutes have passed since
+/// the last chunk. This is more often than a load is paused and resumed amid one value.
 const GIVEN_UP_MAX: u32 = 8;
 
-/// What a shard is asked for next.
+/// The next request to a shard.
 #[derive(Debug)]
 pub(super) struct ShardRequest {
     pub(super) rows: Vec<Mutation>,
-    /// The value whose chunks they are, and how many are stored afterwards; `None` for the rows themselves.
+    /// The value of the chunks, and the number of its chunks that are stored afterwards; `None` if the request has the
+    /// rows themselves.
     pub(super) chunks: Option<(Sha256, u32)>,
 }
 
@@ -110,7 +111,7 @@ impl LongValues {
         }
     }
 
-    /// Begins a value again whose upload its shard has given up.
+    /// Begins a value again after its shard has given its upload up.
     pub(super) fn given_up(shard: ShardId, digest: &Sha256, stored: &mut [ValueUpload]) {
         if let Some(kept) = find(stored, shard, digest) {
             (kept.upload, kept.chunks) = (fastrand::u128(..), 0);
@@ -118,7 +119,7 @@ impl LongValues {
         }
     }
 
-    /// Begins the values of rows again whose uploads their shard has given up, and forgets those of rows that are done.
+    /// Begins values again whose uploads the shard has given up, and forgets the values of rows that are done.
     pub(super) fn answered(
         &mut self,
         shard: ShardId,

@@ -1,7 +1,8 @@
-//! Applies sorted runs: their rows in the order of their keys, of rows with one key those of later runs last.
+//! Applies the rows of sorted runs in the order of their keys. Of rows with equal keys, the row of a later run comes
+//! later.
 //!
-//! A task of its own reads the runs and makes batches. What of a run is applied is removed while the rest is, so that
-//! the rows of the version have its room.
+//! A separate task reads the runs and makes batches. Applied pieces of a run are removed while the rest is applied, to
+//! make room for the rows of the version.
 
 use std::sync::Arc;
 
@@ -25,16 +26,16 @@ use crate::host_error::HostError;
 use crate::limits::{BATCH_BYTES_MAX, BATCH_ROWS_MAX};
 use crate::stored_rows::read_piece;
 
-/// Pieces that one write removes of a run whose other pieces are still read. Until there are so many, their rows are stored
-/// twice: in the run, and in the version.
+/// Pieces of a run that one write removes while its other pieces are still read. Until so many are applied, their rows
+/// are stored twice: in the run, and in the version.
 const REMOVED_TOGETHER: u64 = 2;
-/// Removals under way at a time; those of one shard share a commit. With fewer, rows are applied faster than pieces are
-/// removed, and the files grow: ten million rows took 1.252 of their bytes with 32 and 1.236 with 64.
+/// Removals under way at a time; removals in one shard share a commit. With fewer, rows are applied faster than pieces
+/// are removed, and the files grow: ten million rows took 1.252 of their bytes with 32 and 1.236 with 64.
 const REMOVALS_MAX: usize = 64;
 /// Batches that wait while others are applied.
 const BATCHES_AHEAD: usize = 2;
 
-/// Applies the rows of the sorted runs from where each is, and removes them.
+/// Applies the remaining rows of the sorted runs, and removes the runs.
 pub(super) async fn merge_runs(
     host: &Host,
     id: &str,
@@ -57,14 +58,14 @@ pub(super) async fn merge_runs(
     Ok(())
 }
 
-/// Rows of all runs, and how far each is with them.
+/// Rows of all runs, and the position of each run after them.
 type MergedBatch = (Vec<(Key, Change)>, Vec<u64>);
 
-/// The rows of sorted runs, batch after batch. The reading ends with them, with an error, or when this is dropped.
+/// The rows of sorted runs, batch after batch. Reading ends after the last row, with an error, or when this is dropped.
 struct MergedRows {
     newest: NewestVersions,
     batches: mpsc::Receiver<Result<MergedBatch, HostError>>,
-    /// How far each run is applied.
+    /// The applied bytes of each run.
     applied: watch::Sender<Vec<u64>>,
     _tasks: JoinSet<()>,
 }
@@ -125,7 +126,7 @@ fn applied_of(runs: &[SortedRun]) -> Vec<u64> {
     runs.iter().map(|run| run.applied).collect()
 }
 
-/// Removes pieces of runs whose rows are applied. Those that are left are removed with their run.
+/// Removes pieces of runs after their rows are applied. The last pieces are removed with their run.
 async fn remove_applied(
     host: Host,
     load: Arc<LoadRecord>,
@@ -161,11 +162,11 @@ async fn remove_applied(
     }
 }
 
-/// A run as it is read.
+/// A run that is being read.
 struct RunReader {
     run: SortedRun,
     bytes: RowBytes,
-    /// The first row that is not in a batch, and where it begins; none at the end of the run.
+    /// The first row that is not in a batch, and its position; `None` at the end of the run.
     first: Option<SortedRow>,
     first_at: u64,
 }
@@ -204,14 +205,14 @@ struct Merge {
     host: Host,
     load: Arc<LoadRecord>,
     runs: Vec<RunReader>,
-    /// Runs that have rows, as a binary heap: that of the lowest row first.
+    /// Runs that have rows, as a binary heap: the run with the lowest row comes first.
     order: Vec<usize>,
 }
 
 impl Merge {
     async fn run(mut self, to: mpsc::Sender<Result<MergedBatch, HostError>>) {
         if let Err(error) = self.send_all(&to).await {
-            // Where it is not wanted any more, this task is ended.
+            // If nobody waits for the error, this task is ended.
             drop(to.send(Err(error)).await);
         }
     }
@@ -249,7 +250,7 @@ impl Merge {
         Ok(())
     }
 
-    /// Returns where the first row of each run begins that is in no batch.
+    /// Returns the position of the first row of each run that is in no batch.
     fn applied(&self) -> Vec<u64> {
         self.runs.iter().map(|run| run.first_at).collect()
     }
@@ -269,7 +270,7 @@ impl Merge {
         Ok(row)
     }
 
-    /// Restores the heap below a place whose run has another first row.
+    /// Restores the heap below a place after the first row of its run has changed.
     fn sink(&mut self, mut at: usize) {
         loop {
             let children = [2 * at + 1, 2 * at + 2];
@@ -288,7 +289,7 @@ impl Merge {
         }
     }
 
-    /// Returns what the runs are ordered by; of equal keys that of the earlier run is lower.
+    /// Returns the key by which runs are ordered. Of equal row keys, the row of the earlier run is lower.
     fn key(&self, at: usize) -> impl Ord {
         let run = self.order[at];
         (self.runs[run].first.as_ref().map(SortedRow::order), run)

@@ -2,8 +2,7 @@
 //!
 //! Pure: starts no request and knows no time. While a shard commits a request, rows of later batches gather for its
 //! next one, so commits are large and no shard waits for another. The invariants: of two rows of a shard the earlier
-//! one is never in a later request, also where it was refused; and batches end in order, each once all its rows are
-//! done.
+//! one is never in a later request, even after a refusal; and batches end in order, each once all its rows are done.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -13,10 +12,10 @@ use umbo_types::ShardId;
 use super::host::RowCounts;
 use crate::limits::{BATCHES_MAX, OPEN_BYTES_MAX, REQUEST_BYTES_MAX, REQUEST_ROWS_MAX};
 
-/// How far a run has come with a batch.
+/// The progress of a run by a batch.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Advance {
-    /// By as many rows of a part, those that are not applied included.
+    /// By this number of rows of a part, including rows that are not applied.
     Rows(u64),
     /// To the end of a part.
     PartEnd(u16),
@@ -41,14 +40,14 @@ pub(super) struct Divided {
     pub(super) rejected: RejectedRows,
 }
 
-/// Rows of a batch that are not applied because of what they are.
+/// Rows of a batch that are rejected.
 #[derive(Debug, Default)]
 pub(super) struct RejectedRows {
     /// Rows whose keys an operator has blocked.
     pub(super) blocked: u64,
     /// Rows that cannot be read, or whose quotas are too low.
     pub(super) unreadable: u64,
-    /// Rows of the report about them, up to a number.
+    /// Rows of the report about them, up to [`REJECTS_MAX`](crate::limits::REJECTS_MAX).
     pub(super) rows: Vec<Mutation>,
 }
 
@@ -77,7 +76,7 @@ pub(super) struct ShardPiece {
     pub(super) mutations: Vec<Mutation>,
 }
 
-/// What became of a piece.
+/// A piece with the judged answers to its rows.
 #[derive(Debug, Default)]
 pub(super) struct JudgedPiece {
     batch: u64,
@@ -94,7 +93,7 @@ impl JudgedPiece {
         }
     }
 
-    /// Returns a piece of which all rows are left.
+    /// Returns a piece that has all its rows left.
     pub(super) fn left(piece: ShardPiece) -> Self {
         Self {
             batch: piece.batch,
@@ -103,7 +102,7 @@ impl JudgedPiece {
         }
     }
 
-    /// Returns whether any of its rows needs not be written again.
+    /// Returns whether any of its rows is done.
     pub(super) fn has_done_rows(&self) -> bool {
         self.counts.applied + self.counts.skipped > 0
     }
@@ -175,7 +174,7 @@ impl OpenBatches {
         Some((*shard, pieces))
     }
 
-    /// Records what became of the request of a shard. What is left of it comes before all else.
+    /// Records the answers to the request of a shard. Rows that are left come before all others.
     pub(super) fn answered(&mut self, shard: ShardId, pieces: Vec<JudgedPiece>) {
         let of_shard = self.by_shard.entry(shard).or_default();
         of_shard.is_busy = false;

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use umbo_rows::source::decoded;
 use umbo_rows::{Coding, RowFormat, RowReader, RowsError};
 
-/// Gives the bytes of a part from an offset on, at least one; none where there will be no more.
+/// Returns the bytes of a part from an offset on, at least one byte, or `None` if no more will come.
 pub(crate) type BytesAt = Box<dyn FnMut(u64) -> Option<Bytes> + Send>;
 
 /// A part as a file.
@@ -53,8 +53,8 @@ impl Read for PartBytes {
 /// Inflated bytes that are charged together: some milliseconds of work.
 const INFLATED_TOGETHER: u64 = 1 << 20;
 
-/// The bytes that a compressed part inflates to. They are told as they come: a part without a row may have a thousand times
-/// the bytes that were sent.
+/// The bytes that a compressed part inflates to. Their number is told while they are read: a part without a row may
+/// have a thousand times the bytes that were sent.
 struct InflatedBytes {
     bytes: Box<dyn Read + Send>,
     tell: Box<dyn FnMut(u64) -> Option<()> + Send>,
@@ -62,8 +62,8 @@ struct InflatedBytes {
     told: u64,
 }
 
-/// Opens the rows of a part. `tell` is called with the number of bytes that it has inflated to so far, and says whether the
-/// reading goes on.
+/// Opens the rows of a part. `tell` is called with the number of bytes that the part has inflated to so far. It returns
+/// `None` if reading has to stop.
 pub(crate) fn open_rows(
     format: &RowFormat,
     coding: Coding,

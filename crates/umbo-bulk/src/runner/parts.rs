@@ -1,8 +1,8 @@
 //! Applies the rows of parts, in the order of parts and rows. The parts of a load that is checked first are
 //! checked by then; the parts of another one are checked while they are applied.
 //!
-//! Rows of a load that is not checked first go to the shards as they come as long as they are in the order of their keys,
-//! in which a B-tree is built best. From the first batch on that is not, all of them are sorted first (`sort`).
+//! Rows of a load that is not checked first go to the shards at once while they come in the order of their keys: a
+//! B-tree is built best in this order. From the first batch that is out of order, all rows are sorted first (`sort`).
 
 use std::sync::Arc;
 use std::vec::IntoIter;
@@ -22,8 +22,8 @@ use super::take::{KeyOrder, NewestVersions, TakenRows, UntakenRows, newest_versi
 use super::work::{Parts, continues};
 use crate::host_error::HostError;
 
-/// Applies the parts from where the run is, and removes their bytes. Of a load that is not sealed only rows in the order
-/// of their keys: a sorted run is to have rows of as many parts as there is memory for.
+/// Applies the remaining parts of the run, and removes their bytes. Before the load is sealed it only applies rows in
+/// the order of their keys, because a sorted run should have rows of as many parts as fit in memory.
 pub(super) async fn apply_parts(
     host: &Host,
     id: &str,
@@ -68,13 +68,13 @@ struct PartBatches {
     taken: u64,
     /// The part that is being read.
     open: Option<(UntakenRows, PartRecord)>,
-    /// The part after it, whose first rows are read meanwhile: to begin takes as long as many rows.
+    /// The part after it. Its first rows are read ahead, because opening a part takes the time of many of its rows.
     ahead: Option<(UntakenRows, PartRecord)>,
-    /// Ends the batches with the first one that is not in order.
+    /// Ends the batches before the first batch that is out of order.
     order: Option<KeyOrder>,
     /// The first batch that is not in order.
     unordered: Option<NumberedRows>,
-    /// Parts whose bytes are there.
+    /// Parts with stored bytes.
     kept: Vec<(u16, PartRecord)>,
     removals: JoinSet<()>,
 }
@@ -103,7 +103,7 @@ impl PartBatches {
         }
     }
 
-    /// Returns the part that is open, or opens the next one; none where there is none.
+    /// Returns the open part, or opens the next one. Returns `None` if no part is left.
     fn open_next(&mut self) -> Result<Option<&mut (UntakenRows, PartRecord)>, HostError> {
         if self.open.is_none() {
             self.open = match self.ahead.take() {

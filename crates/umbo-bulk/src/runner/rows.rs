@@ -1,11 +1,11 @@
 //! The rows of a stored part.
 //!
-//! A thread of their own reads them out of the bytes, since the readers of formats pull; it calls nothing of the
-//! runtime. It asks for bytes and hands batches over; a task fetches the bytes and queues the batches. Held at a time
-//! are two pieces of the part, and a batch by each: by the thread, under way, by the task, in the queue, and by who
-//! applies it.
+//! A separate thread reads the rows out of the bytes, since the readers of formats pull. It calls nothing of the
+//! runtime: it asks for bytes and hands batches over, and a task fetches the bytes and queues the batches. The memory
+//! holds two pieces of the part, and five batches at most: one each in the thread, under way, in the task, in the
+//! queue, and in the consumer.
 //!
-//! The invariant: a part whose rows have come to their end has the bytes that were sent.
+//! The invariant: if all rows of a part were read, its bytes are the bytes that were sent.
 
 use bytes::Bytes;
 use tokio::runtime::{Handle, RuntimeFlavor};
@@ -29,7 +29,7 @@ use crate::stored_rows::{RowSource, read_piece};
 
 /// Batches that wait while another one is applied.
 const BATCHES_AHEAD: usize = 1;
-/// Why the rows of a part cannot be read where no other reason is known.
+/// Why the rows of a part cannot be read if no other reason is known.
 const DEFECT: &str = "the reader of its rows ended by a defect";
 
 /// Rows of a part as they were read, in order, each with its line.
@@ -44,7 +44,7 @@ fn format_of(
     Ok((format, Coding::from_content_encoding(coding)?))
 }
 
-/// Refuses a part of a format or coding that is not read. Returns their names as they are kept.
+/// Refuses a part with an unknown format or coding. Returns the stored names of both.
 pub(crate) fn check_format(
     load: &LoadRecord,
     content_type: &str,
@@ -56,7 +56,7 @@ pub(crate) fn check_format(
     Ok((format.content_type(), coding.to_owned()))
 }
 
-/// The rows of a part, batch after batch. The reading ends with its rows, its error, or when this is dropped.
+/// The rows of a part, batch after batch. Reading ends after the last row, with an error, or when this is dropped.
 #[derive(Debug)]
 pub(crate) struct PartRows {
     number: u16,
@@ -122,8 +122,8 @@ impl PartRows {
         })
     }
 
-    /// Returns the next rows; none at the end of the part, after which it is not called again. Nothing is lost where
-    /// the call is dropped.
+    /// Returns the next rows, or `None` at the end of the part; it is not called again then. If the call is dropped,
+    /// nothing is lost.
     pub(crate) async fn next(&mut self) -> Result<Option<NumberedRows>, HostError> {
         let next = self.batches.recv().await;
         next.unwrap_or_else(|| Err(of_part(self.number, &DEFECT)))
@@ -134,9 +134,9 @@ fn of_part(number: u16, error: &dyn std::fmt::Display) -> HostError {
     HostError::Never(format!("part {number}: {error}"))
 }
 
-/// What the thread says.
+/// A message of the thread.
 enum Said {
-    /// The thread needs bytes from an offset on, and waits for them. They do not come where the reading is given up.
+    /// The thread needs bytes from an offset on, and waits for them. If the reading is given up, they do not come.
     Needs(u64, oneshot::Sender<Bytes>),
     /// The part has inflated to so many bytes. The thread waits until they are charged.
     Inflated(u64, oneshot::Sender<()>),
@@ -146,16 +146,16 @@ enum Said {
     Ended(Result<(), RowsError>),
 }
 
-/// The bytes of a part, and what they are to be.
+/// The stored bytes of a part, and their expected digest.
 #[derive(Debug)]
 struct StoredBytes {
     load: LoadRecord,
     number: u16,
     upload: u64,
     len: u64,
-    /// SHA-256 of those that were sent, in hexadecimal.
+    /// SHA-256 of the bytes that were sent, in hexadecimal.
     sha256: String,
-    /// Whether the thread asks for them from one end to the other.
+    /// Whether the thread asks for them in order.
     is_read_in_order: bool,
 }
 
@@ -182,7 +182,7 @@ struct DigestSoFar {
 }
 
 impl DigestSoFar {
-    /// Adds a piece that begins where the digest has come to; another one is no news.
+    /// Adds a piece if it follows the bytes so far; ignores any other piece.
     fn add(&mut self, at: u64, piece: &[u8]) {
         if at == self.len {
             self.digest.update(piece);
@@ -206,9 +206,9 @@ impl DigestSoFar {
     }
 }
 
-/// Fetches what the thread needs and queues what it has read, until it has ended. While the thread works on one piece
-/// of a part that it reads from one end to the other, the next piece is fetched. Fails in the end where the bytes are
-/// not those that were sent; where they are read in no order, at the beginning.
+/// Fetches bytes for the thread and queues the rows that it has read, until it has ended. While the thread works on
+/// one piece of a part that it reads in order, the next piece is fetched. Fails if the bytes have another digest than
+/// the bytes that were sent: at the end, or, if they are not read in order, at the beginning.
 async fn feed(
     source: impl RowSource<Error = HostError>,
     bytes: StoredBytes,
@@ -221,7 +221,7 @@ async fn feed(
     if !bytes.is_read_in_order {
         digest.add_rest(&source, &bytes).await?;
     }
-    // Where the last piece ended, and the one that begins there.
+    // The end of the last piece, and the piece that follows it.
     let (mut end, mut ahead) = (0, None);
     loop {
         match heard(&mut said).await.ok_or_else(defect)? {
@@ -235,7 +235,7 @@ async fn feed(
                 drop(answer.send(piece.clone()));
                 digest.add(at, &piece);
                 if is_next && end < bytes.len {
-                    // An error is met again, and told, where the bytes are needed.
+                    // An error comes again, and is reported, when the bytes are needed.
                     ahead = bytes.read(&source, end).await.ok();
                 }
             }
@@ -243,11 +243,11 @@ async fn feed(
                 source.inflated(&bytes.load, bytes.number, len).await?;
                 answer.send(()).unwrap_or_default();
             }
-            // Where the rows are not wanted any more, this task is ended.
+            // If nobody waits for the rows, this task is ended.
             Said::Rows(batch) => drop(queue.send(Ok(Some(batch))).await),
             Said::Ended(end) => {
                 end.map_err(|error| HostError::Never(error.to_string()))?;
-                // Behind the end of what is compressed there may be more.
+                // More bytes may follow the compressed data.
                 digest.add_rest(&source, &bytes).await?;
                 if hex(&digest.digest.finish()) != bytes.sha256 {
                     let differ = "the bytes that are stored are not those that were sent";
@@ -259,10 +259,10 @@ async fn feed(
     }
 }
 
-/// Waits for what the thread says; none where it has ended by a defect.
+/// Waits for a message of the thread. Returns `None` if the thread has ended by a defect.
 ///
-/// On a runtime of one thread, as simulations have, it waits in place: no simulated time passes and nothing else runs
-/// until the thread says something, so that the order of events does not depend on how fast it is.
+/// On a runtime of one thread, as in simulations, it waits in place: no simulated time passes and nothing else runs
+/// until the message comes, so that the order of events does not depend on the speed of the thread.
 async fn heard(said: &mut Receiver<Said>) -> Option<Said> {
     if Handle::current().runtime_flavor() != RuntimeFlavor::CurrentThread {
         return said.recv().await;

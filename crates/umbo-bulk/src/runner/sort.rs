@@ -1,8 +1,8 @@
 //! Puts the rows of parts in the order of their keys: as sorted runs, which are stored and then merged.
 //!
-//! A run is as many rows as memory is given for. While one is stored, the rows of the next one are taken. How far a run
-//! has come in the parts moves when their rows are stored, in one write with the run that has them; so an end at any
-//! point means that some rows are taken again.
+//! A run has the rows of one full buffer. While one run is stored, the rows of the next one are taken. The position in
+//! the parts moves in the same write that records the stored run. So if the process ends at any point, only some rows
+//! are taken again.
 
 use std::collections::BTreeMap;
 
@@ -27,7 +27,7 @@ use super::work::{continues, wait};
 use crate::host_error::HostError;
 use crate::limits::{BATCH_BYTES_MAX, BEAT, REJECTS_MAX, SORTED_RUN_LEN, SORTED_RUNS_MAX};
 
-/// Pieces of a run that are stored at once: a commit of 1 MiB, as one of rows is.
+/// Pieces of a run that are stored at once: a commit of 1 MiB, as for rows.
 const PIECES_TOGETHER: usize = 4;
 
 /// Sorts the rows of parts.
@@ -41,25 +41,25 @@ pub(super) struct Sorter {
     removals: JoinSet<()>,
 }
 
-/// What a run has taken of the parts with the rows of a buffer.
+/// The progress in the parts that the rows of a buffer stand for.
 #[derive(Debug, Default, Clone)]
 struct Taken {
-    /// Rows that were read, those that are not applied included.
+    /// Rows that were read, including rows that are not applied.
     rows: u64,
     skipped: u64,
     blocked: u64,
     unreadable: u64,
-    /// Rows of the report about rejected ones, up to a number.
+    /// Rows of the report about rejected rows, up to [`REJECTS_MAX`].
     rejects: Vec<Mutation>,
     /// Parts that were taken to their end.
     parts: Vec<(u16, PartRecord, PartProgress)>,
-    /// The part after the last row, and what was read of it.
+    /// The part that follows, and the progress in it.
     part: u32,
     of_part: PartProgress,
 }
 
 impl Sorter {
-    /// Begins where the run is.
+    /// Begins at the position of the run.
     pub(super) fn new(host: &Host, id: &str, journal: &Journal) -> Self {
         Self {
             host: host.clone(),
@@ -78,7 +78,7 @@ impl Sorter {
         }
     }
 
-    /// Takes the rows of a part, of which the first ones may be here already.
+    /// Takes the rows of a part. The first rows may be given in `first`.
     pub(super) async fn take_part(
         &mut self,
         part: &PartRecord,
@@ -171,7 +171,7 @@ impl Sorter {
         Ok(())
     }
 
-    /// Records a run that is stored; stores it further where a shard has refused that for now.
+    /// Records a stored run. If a shard has refused it for now, waits and continues to store it.
     async fn stored(
         &mut self,
         ended: Result<(RunWriter, Result<(), HostError>), JoinError>,
@@ -195,7 +195,7 @@ impl Sorter {
         }
     }
 
-    /// Records how far the run has come, and removes the bytes of the parts that it does not read again.
+    /// Records the progress of the run, and removes the bytes of the parts that it does not read again.
     async fn record(
         &mut self,
         taken: Taken,
@@ -256,7 +256,7 @@ impl Sorter {
         }
         let taken = std::mem::take(&mut self.taken);
         if !taken.parts.is_empty() {
-            // The last rows were none that are applied.
+            // The last rows were all skipped or rejected.
             self.record(taken, None, journal).await?;
         }
         merge_runs(&self.host, &self.id, journal, tries).await?;
@@ -290,7 +290,7 @@ struct RunWriter {
 }
 
 impl RunWriter {
-    /// Stores what is not stored. After an error it is called again, or the run is given up.
+    /// Stores the remaining pieces. After an error it is called again, or the run is given up.
     async fn write(mut self) -> (Self, Result<(), HostError>) {
         self.rows = match self.rows {
             Rows::Taken(buffer) => Rows::Sorted(sorted(buffer)),
@@ -328,7 +328,7 @@ impl RunWriter {
 /// Sorts rows, which takes a tenth of a second: meanwhile the other tasks of this thread go on elsewhere.
 fn sorted(buffer: SortBuffer) -> SortedRows {
     if Handle::current().runtime_flavor() == RuntimeFlavor::CurrentThread {
-        // As simulations have.
+        // As in simulations.
         return buffer.sort();
     }
     block_in_place(|| buffer.sort())

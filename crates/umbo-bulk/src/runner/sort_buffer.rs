@@ -1,11 +1,11 @@
 //! Rows that are put in the order of their keys, and their encoding in a sorted run.
 //!
 //! `flags u8 | partition key length u16 | sort key length u16 | media type length u8 | content encoding length u8 |
-//! value length u32 | [expires_at u64] | partition key | sort key | media type | content encoding | value`, integers big
-//! endian.
+//! value length u32 | [expires_at u64] | partition key | sort key | media type | content encoding | value`, integers
+//! big endian.
 //!
-//! Pure: stores nothing. The invariants: rows come out in the order of their keys, and those with one key in the order in
-//! which they were pushed; what [`RowBytes`] reads is what was pushed; and no bytes make it panic.
+//! Pure: stores nothing. The invariants: rows come out in the order of their keys, and rows with equal keys in the
+//! order of their pushes; [`RowBytes`] reads exactly the rows that were pushed; and no bytes make it panic.
 
 use bytes::{Buf, Bytes, BytesMut};
 use umbo_store::Change;
@@ -13,7 +13,7 @@ use umbo_types::{Key, Timestamp, Value};
 
 const FLAG_PUT: u8 = 1;
 const FLAG_EXPIRES: u8 = 2;
-/// Length of what every row begins with.
+/// Length of the fixed head of a row.
 const HEAD_LEN: usize = 11;
 const EXPIRY_LEN: usize = 8;
 /// Bytes of a partition key that rows are compared by first.
@@ -22,14 +22,14 @@ const PREFIX_LEN: usize = 8;
 /// Rows that are to be sorted.
 #[derive(Debug)]
 pub(crate) struct SortBuffer {
-    /// Encoded rows, in the order in which they were pushed.
+    /// Encoded rows, in the order of their pushes.
     bytes: Vec<u8>,
-    /// The beginning of each row's partition key, and where the row begins.
+    /// The beginning of each row's partition key, and the position of the row.
     rows: Vec<(u64, usize)>,
 }
 
 impl SortBuffer {
-    /// Has room for rows of as many bytes.
+    /// Makes a buffer with room for `len` bytes of rows.
     pub(crate) fn with_capacity(len: usize) -> Self {
         Self {
             bytes: Vec::with_capacity(len),
@@ -43,7 +43,7 @@ impl SortBuffer {
         self.rows.push((prefix_of(partition), self.bytes.len()));
         let (flags, value, expires_at) = match change {
             Change::Put { value, expires_at } => (FLAG_PUT, Some(value), *expires_at),
-            // No format of files has others.
+            // No file format has other changes.
             Change::Delete | Change::Increment { .. } | Change::Upload(_) => (0, None, None),
         };
         let expires = if expires_at.is_some() {
@@ -96,7 +96,7 @@ impl SortBuffer {
     }
 }
 
-/// Rows in the order of their keys, of which some bytes may have been taken.
+/// Rows in the order of their keys. Some of their bytes may have been taken.
 #[derive(Debug)]
 pub(crate) struct SortedRows {
     buffer: SortBuffer,
@@ -106,7 +106,7 @@ pub(crate) struct SortedRows {
 }
 
 impl SortedRows {
-    /// Takes the next bytes: as many as these, but where the rows end; none at their end.
+    /// Takes the next `len` bytes, or fewer at the end of the rows. Returns `None` after the end.
     pub(crate) fn take(&mut self, len: usize) -> Option<Bytes> {
         let mut taken = BytesMut::with_capacity(len);
         while let Some(&(_, at)) = self.buffer.rows.get(self.next) {
@@ -124,7 +124,8 @@ impl SortedRows {
     }
 }
 
-/// Returns what partition keys are compared by first: of two that differ in it, the lower one is lower.
+/// Returns the first bytes of a partition key as a number. If the numbers of two keys differ, the key with the lower
+/// number is lower.
 fn prefix_of(partition: &[u8]) -> u64 {
     let mut prefix = [0; PREFIX_LEN];
     let len = partition.len().min(PREFIX_LEN);
@@ -139,12 +140,12 @@ struct Lens {
     content_type: usize,
     content_encoding: usize,
     value: usize,
-    /// Where the partition key begins.
+    /// Position of the partition key.
     keys_at: usize,
 }
 
 impl Lens {
-    /// Reads them; none where the row begins with fewer bytes.
+    /// Reads the lengths. Returns `None` if the row has fewer bytes than its head.
     fn of(bytes: &[u8]) -> Option<Self> {
         let head: &[u8; HEAD_LEN] = bytes.first_chunk()?;
         let [
@@ -197,14 +198,14 @@ pub(crate) struct SortedRow {
 }
 
 impl SortedRow {
-    /// Returns what rows are compared by.
+    /// Returns the key for comparing rows.
     pub(crate) fn order(&self) -> (u64, &[u8], &[u8]) {
         let partition = self.key.partition.as_bytes();
         (prefix_of(partition), partition, self.key.sort.as_bytes())
     }
 }
 
-/// The bytes of a sorted run, as far as they have been read.
+/// The bytes of a sorted run that have been read so far.
 #[derive(Debug, Default)]
 pub(crate) struct RowBytes {
     bytes: Bytes,
@@ -213,7 +214,7 @@ pub(crate) struct RowBytes {
 }
 
 impl RowBytes {
-    /// Begins after as many bytes of a run.
+    /// Begins after `taken` bytes of a run.
     pub(crate) fn after(taken: u64) -> Self {
         Self {
             bytes: Bytes::new(),
@@ -230,17 +231,17 @@ impl RowBytes {
         };
     }
 
-    /// Returns where the row begins that is taken next.
+    /// Returns the position of the next row.
     pub(crate) const fn taken(&self) -> u64 {
         self.taken
     }
 
-    /// Returns where the bytes end that are there.
+    /// Returns the position at which the bytes end.
     pub(crate) fn end(&self) -> u64 {
         self.taken + self.bytes.len() as u64
     }
 
-    /// Takes the next row; none where it is not there as a whole, and an error where it is no row.
+    /// Takes the next row. Returns `None` if it is not complete, and an error if its bytes are not a row.
     pub(crate) fn take(&mut self) -> Result<Option<SortedRow>, NotARow> {
         let Some(lens) = Lens::of(&self.bytes) else {
             return Ok(None);
@@ -274,7 +275,7 @@ impl RowBytes {
     }
 }
 
-/// The bytes of a sorted run are not those of a row.
+/// The bytes of a sorted run are not a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct NotARow;
 

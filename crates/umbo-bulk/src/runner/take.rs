@@ -1,4 +1,4 @@
-//! The rows of a part: which of them are applied, and what becomes of the others.
+//! The rows of a part: the choice of rows to apply, and the counts of the others.
 
 use std::collections::BTreeMap;
 
@@ -18,11 +18,11 @@ use crate::host_error::HostError;
 use crate::limits::REJECTS_MAX;
 use crate::stored_rows::read_row;
 
-/// The highest version of each shard when the load was created, where that counts and is known.
+/// The highest version of each shard when the load was created, if it counts and is known.
 pub(super) type NewestVersions = BTreeMap<ShardId, Version>;
 
-/// Reads the highest version of each shard when a load was created. A shard has none that was away then, or of a load
-/// that an older dispatcher has created; and none has one where the load names an instant of its data.
+/// Reads the highest version of each shard when a load was created. A shard has no version here if it was away then, or
+/// if an older dispatcher has created the load. If the load names an instant of its data, the map is empty.
 pub(super) async fn newest_versions(
     host: &Host,
     load: &LoadRecord,
@@ -44,7 +44,7 @@ pub(super) async fn newest_versions(
 /// Rows of a part.
 #[derive(Debug, Default)]
 pub(super) struct TakenRows {
-    /// Rows that were read, those that are not applied included.
+    /// Rows that were read, including rows that are not applied.
     pub(super) len: u64,
     /// Rows to apply.
     pub(super) rows: Vec<(Key, Change)>,
@@ -54,7 +54,7 @@ pub(super) struct TakenRows {
 }
 
 impl TakenRows {
-    /// Takes the rows of a batch that are applied.
+    /// Takes the rows of a batch that are to be applied.
     pub(super) fn of(host: &Host, load: &LoadRecord, part: u16, batch: NumberedRows) -> Self {
         let default = host.default_ttl(load).map(Expiry::After);
         let mut times = BTreeMap::new();
@@ -73,7 +73,7 @@ impl TakenRows {
             let InputRow { key, change } = match row {
                 Ok(row) => row,
                 Err(row) => {
-                    // Otherwise they were counted when the parts were checked.
+                    // In a load that is checked first they were counted then.
                     if !load.is_checked_first() {
                         rejected.unreadable += 1;
                         rejected.keep(|| reject(part, &row));
@@ -172,7 +172,7 @@ impl Divided {
 }
 
 impl RejectedRows {
-    /// Keeps a row of the report, up to as many as a load has.
+    /// Keeps a row of the report, up to [`REJECTS_MAX`].
     fn keep(&mut self, row: impl FnOnce() -> Mutation) {
         if (self.rows.len() as u64) < REJECTS_MAX {
             self.rows.push(row());
@@ -200,7 +200,7 @@ pub(super) struct KeyOrder {
 }
 
 impl KeyOrder {
-    /// Goes on after a row with this key.
+    /// Continues after a row with this key.
     pub(super) fn after(last: Option<&KeyFields>) -> Self {
         let key = last.and_then(|fields| fields.key().ok());
         let key = key.and_then(|(partition, sort)| Key::new(partition, sort).ok());
@@ -253,8 +253,8 @@ impl UntakenRows {
         })
     }
 
-    /// Returns the next rows; none at the end of the part, after which it is not called again. Nothing is lost where the
-    /// call is dropped.
+    /// Returns the next rows, or `None` at the end of the part; it is not called again then. If the call is dropped,
+    /// nothing is lost.
     pub(super) async fn next(&mut self) -> Result<Option<NumberedRows>, HostError> {
         loop {
             let Some(mut batch) = self.rows.next().await? else {

@@ -1,8 +1,8 @@
-//! Reads a version back that was built, and holds it against its guards.
+//! Reads a finished version back, and checks its guards.
 //!
-//! Every row is read, so that one that the disk has lost is found before the version is live. What it comes to in each
-//! shard is kept with the version. Rows that clients write meanwhile may be read or not: only a version that
-//! clients do not write to has the same digest each time.
+//! Every row is read, so that a row that the disk has lost is found before the version is live. The rows, bytes and
+//! digest of each shard are kept with the version. Rows that clients write meanwhile may be read or not: only a
+//! version that clients do not write to has the same digest each time.
 
 use tokio::task::{JoinSet, yield_now};
 use tokio::time::{Instant, interval_at};
@@ -23,10 +23,10 @@ use crate::limits::BEAT;
 const SHARDS_MAX: usize = 8;
 /// Pages that are read before the run looks whether it is still to go on.
 const STEP_PAGES: u32 = 16;
-/// Part by which the number of rows may differ from that of the live version where the load does not say.
+/// Share by which the number of rows may differ from the live version, if the load does not say.
 const ROWS_CHANGE_MAX: f64 = 0.3;
 
-/// Reads a version back; fails where its guards do not hold. The shards are read side by side.
+/// Reads a version back. Fails if its guards do not hold. The shards are read side by side.
 pub(super) async fn verify(
     host: &Host,
     id: &str,
@@ -35,7 +35,7 @@ pub(super) async fn verify(
     journal: &mut Journal,
     tries: &mut u32,
 ) -> Result<Vec<VersionShard>, Stop> {
-    // The live one is counted as the version is: what nodes tell of their sizes may be a moment old.
+    // The live version is counted in the same way: the sizes that nodes report may be a moment old.
     let live = host.live_dataset(load)?;
     let built = NamespaceId(target.dataset);
     let shards_of = |dataset| host.shards().into_iter().map(move |shard| (dataset, shard));
@@ -102,10 +102,10 @@ struct ShardReader {
     dataset: NamespaceId,
     shard: ShardId,
     read: VersionShard,
-    /// None where the rows are only counted.
+    /// `None` if the rows are only counted.
     digest: Option<RowsDigest>,
     after: Option<Key>,
-    /// For values that are not stored as they are.
+    /// For the plain bytes of compressed values.
     room: Vec<u8>,
 }
 
@@ -183,7 +183,8 @@ impl ShardReader {
     }
 }
 
-/// Decides by its rows and those of the live version whether a version is ready; an error says why not.
+/// Decides by the numbers of rows of a version and of the live version whether the version is ready. The error is the
+/// reason why not.
 fn judge(guards: &LoadGuards, rows: u64, live: u64) -> Result<(), String> {
     if let Some(min) = guards.rows_min.filter(|min| rows < *min) {
         return Err(format!(

@@ -1,4 +1,4 @@
-//! What checking and applying share: the parts of a load, whether it is still to be worked on, and waiting.
+//! Shared by checking and applying: the parts of a load, whether to continue, and waiting.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use crate::stored_rows::read_json_rows_from;
 /// Longest wait before something is tried again.
 const WAIT_MAX: Duration = Duration::from_secs(30);
 
-/// Waits, and says what for.
+/// Waits, and reports the reason.
 pub(super) async fn wait(
     host: &Host,
     id: &str,
@@ -45,7 +45,7 @@ pub(super) async fn wait(
             () = host.places.next_asked() => {}
         }
         continues(host, id)?;
-        // The store that says that it has no room may be the one that this row is in.
+        // The shard without room may be the one that holds this row.
         match journal.write().await {
             Ok(()) | Err(Stop::Later { .. }) => {}
             Err(end) => return Err(end),
@@ -55,7 +55,7 @@ pub(super) async fn wait(
     Ok(())
 }
 
-/// Returns the load while it is to be worked on here.
+/// Returns the load if the run is to continue here.
 pub(super) fn continues(host: &Host, id: &str) -> Result<Arc<LoadRecord>, Stop> {
     let ends_here = host.is_ending() || host.places.is_asked(id);
     let is_to_run = |load: &Arc<LoadRecord>| load.is_to_run() && !ends_here;
@@ -71,7 +71,8 @@ impl Parts {
         Self(Vec::new())
     }
 
-    /// Reads the parts from that on where the run is: of a load that is not sealed those that are there.
+    /// Reads the parts from the position of the run on. If the load is not sealed, reads the parts that are
+    /// there.
     pub(super) async fn read(
         host: &Host,
         load: &LoadRecord,

@@ -10,7 +10,7 @@ use umbo_edge::body::ReplyBody;
 use umbo_http::{PlaneAnswer, RequestError};
 use umbo_loads::LoadError;
 
-/// What a request about loads came to.
+/// The result of a request about loads.
 #[derive(Debug)]
 pub(crate) enum LoadAnswer {
     /// A load was created.
@@ -23,10 +23,10 @@ pub(crate) enum LoadAnswer {
     Part {
         /// The part.
         info: PartInfo,
-        /// Whether it was not before.
+        /// Whether this request made it whole.
         is_new: bool,
     },
-    /// What is kept of a part.
+    /// The stored bytes of a part.
     Offset {
         /// Bytes.
         offset: u64,
@@ -42,7 +42,7 @@ pub(crate) enum LoadAnswer {
     },
     /// The versions of a namespace.
     Versions(VersionList),
-    /// What was changed of them.
+    /// A change of versions.
     VersionChange(VersionChange),
 }
 
@@ -95,13 +95,13 @@ impl From<LoadAnswer> for PlaneAnswer {
     }
 }
 
-/// Adds to a refusal of an upload where the upload is to continue.
+/// Adds the offset at which the upload is to continue to its refusal.
 pub(crate) fn add_offset(response: &mut Response<ReplyBody>, kept: u64) {
     let name = HeaderName::from_static(UPLOAD_OFFSET);
     response.headers_mut().insert(name, kept.into());
 }
 
-/// Returns where an upload is to continue, if that is why it was refused.
+/// Returns the offset at which an upload is to continue, if the upload was refused for its offset.
 pub(crate) const fn kept_by(failure: &RequestError) -> Option<u64> {
     match failure {
         RequestError::Control(ControlError::Load(LoadError::Offset { kept, .. })) => Some(*kept),

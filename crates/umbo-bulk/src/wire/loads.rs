@@ -19,7 +19,7 @@ use umbo_types::Operation;
 
 use super::versions::VersionAsk;
 
-/// Media type of a PATCH that says nothing of what it is a part of.
+/// Media type of a PATCH that names no type of the part.
 const PARTIAL_UPLOAD: &str = "application/partial-upload";
 
 /// A request about loads; bodies follow.
@@ -62,10 +62,10 @@ pub(crate) enum LoadAsk {
     Abort {
         /// The load.
         id: String,
-        /// Whether it goes on, and the answer says what it would be.
+        /// Whether the load stays as it is, and the answer only shows the result.
         dry_run: bool,
     },
-    /// Says what is kept of a part.
+    /// Returns the number of stored bytes of a part.
     PartOffset {
         /// The load.
         id: String,
@@ -105,17 +105,17 @@ pub(crate) struct UploadAsk {
     pub id: String,
     /// The part.
     pub number: u16,
-    /// Where the body belongs; none where it is the whole part.
+    /// Position of the body; `None` if it is the whole part.
     pub piece: Option<Piece>,
-    /// Media type; none where a piece names none.
+    /// Media type; `None` if a piece names no type.
     pub content_type: Option<String>,
     /// Content coding; empty for none.
     pub coding: String,
-    /// SHA-256 of the body, where the request says it.
+    /// SHA-256 of the body, if the request has it.
     pub digest: Option<Sha256>,
 }
 
-/// Where a piece of a part belongs.
+/// Position of a piece in a part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Piece {
     /// Bytes before it.
@@ -124,7 +124,7 @@ pub(crate) struct Piece {
     pub is_last: bool,
 }
 
-/// Splits what follows `loads/`: the id, the resource under it, and the number of a part.
+/// Splits the path after `loads/`: the id, the resource under it, and the number of a part.
 fn split(rest: &str) -> Option<(&str, &str, Option<&str>)> {
     let (id, rest) = rest.split_once('/').unwrap_or((rest, ""));
     let is_id = |id: &str| {
@@ -139,7 +139,7 @@ fn split(rest: &str) -> Option<(&str, &str, Option<&str>)> {
     }
 }
 
-/// Returns the methods of a route below `loads`; none where there is no such route.
+/// Returns the methods of a route below `loads`, or `None` if there is no such route.
 pub(crate) fn methods(rest: Option<&str>) -> Option<&'static str> {
     let Some(rest) = rest else {
         return Some("GET, POST");
@@ -152,7 +152,7 @@ pub(crate) fn methods(rest: Option<&str>) -> Option<&'static str> {
     }
 }
 
-/// Decodes a request about loads; `rest` is what follows `loads/` in its path.
+/// Decodes a request about loads; `rest` is the path after `loads/`.
 pub(crate) fn decode(
     rest: &str,
     method: &Method,
@@ -216,7 +216,7 @@ fn after(cursor: &[u8]) -> Result<(u16, u64), RequestError> {
     row.ok_or(RequestError::BadCursor(CursorError::Forged))
 }
 
-/// Returns where the page of rejects is that follows this row.
+/// Returns the path and query of the page of rejects after this row.
 pub(crate) fn rejects_after(
     namespace: &str,
     id: &str,

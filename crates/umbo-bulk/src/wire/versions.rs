@@ -7,7 +7,7 @@ use http::{Method, Uri};
 use umbo_http::RequestError;
 use umbo_http::query::Query;
 
-/// A request about versions. What changes something may be a dry run, which says what it would change.
+/// A request about versions. The dry run of a change only returns its result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum VersionAsk {
     /// Lists the versions.
@@ -33,7 +33,7 @@ pub(crate) enum VersionAsk {
     },
 }
 
-/// Returns the methods of a route below `versions`; none where there is no such route.
+/// Returns the methods of a route below `versions`, or `None` if there is no such route.
 pub(crate) fn methods(rest: Option<&str>) -> Option<&'static str> {
     match rest.map(|rest| rest.split_once('/').unwrap_or((rest, ""))) {
         None => Some("GET"),
@@ -43,7 +43,7 @@ pub(crate) fn methods(rest: Option<&str>) -> Option<&'static str> {
     }
 }
 
-/// Decodes a request about versions; `rest` is what follows `versions/` in its path.
+/// Decodes a request about versions; `rest` is the path after `versions/`.
 pub(crate) fn decode(rest: &str, method: &Method, uri: &Uri) -> Result<VersionAsk, RequestError> {
     if rest.is_empty() {
         Query::read(uri.query(), "")?;
