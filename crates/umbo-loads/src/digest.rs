@@ -47,7 +47,7 @@ pub fn hex(digest: &Sha256) -> String {
     })
 }
 
-/// Reads the SHA-256 of a `Content-Digest`: none where it has only digests of other algorithms.
+/// Reads the SHA-256 of a `Content-Digest`. Returns `None` if it has only digests of other algorithms.
 pub fn content_digest(field: &[u8]) -> Result<Option<Sha256>, BadDigest> {
     let text = std::str::from_utf8(field).map_err(|_| BadDigest)?;
     for member in text.split(',') {
@@ -69,11 +69,11 @@ pub fn content_digest(field: &[u8]) -> Result<Option<Sha256>, BadDigest> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BadDigest;
 
-/// Checksum of rows, the same in whichever order they are added: the sum of their XXH3-128.
+/// Checksum of rows: the sum of their XXH3-128. It does not depend on the order of the rows.
 #[derive(Debug, Default)]
 pub struct RowsDigest {
     sum: u128,
-    /// The row that is added, in a reused buffer.
+    /// Reused buffer for the row to add.
     row: Vec<u8>,
 }
 
@@ -89,7 +89,7 @@ impl RowsDigest {
         self.sum = self.sum.wrapping_add(xxh3_128(&self.row));
     }
 
-    /// Returns it in hexadecimal.
+    /// Returns the checksum in hexadecimal.
     pub fn finish(&self) -> String {
         format!("{:032x}", self.sum)
     }

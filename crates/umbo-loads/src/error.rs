@@ -27,7 +27,7 @@ pub enum LoadError {
     State {
         /// State of the load.
         state: LoadState,
-        /// What was asked for.
+        /// The refused action.
         action: &'static str,
     },
     /// Another load builds a version of the namespace.
@@ -68,13 +68,13 @@ pub enum LoadError {
     VersionInUse {
         /// Number in the request.
         number: u32,
-        /// What it is to the namespace.
+        /// State of the version.
         state: VersionState,
     },
     /// The namespace has too many loads.
     #[error("the namespace has {max} loads that have not ended; finish or abort one first")]
     TooMany {
-        /// How many there may be.
+        /// The maximum number.
         max: usize,
     },
     /// A field of the request is out of bounds.
@@ -82,7 +82,7 @@ pub enum LoadError {
     Field {
         /// Name of the field.
         field: &'static str,
-        /// What it should be.
+        /// The expected value.
         expected: &'static str,
     },
     /// A number that no part has.
@@ -93,10 +93,10 @@ pub enum LoadError {
     PartDiffers {
         /// Number of the part.
         number: u16,
-        /// SHA-256 of what is kept, in hexadecimal.
+        /// SHA-256 of the stored part, in hexadecimal.
         kept: String,
     },
-    /// The part was begun as another format or coding.
+    /// The part was begun with another format or coding.
     #[error("part {number} was begun as '{begun}', and cannot be continued as '{sent}'")]
     TypeDiffers {
         /// Number of the part.
@@ -109,12 +109,12 @@ pub enum LoadError {
     /// The part is too long.
     #[error("a part has at most {PART_LEN_MAX} bytes as sent: divide it")]
     PartTooLong,
-    /// The upload continues elsewhere than what is kept ends.
+    /// The upload continues at another offset than the end of the stored bytes.
     #[error("{kept} bytes of part {number} are kept: continue there")]
     Offset {
         /// Number of the part.
         number: u16,
-        /// Bytes that are kept.
+        /// Number of stored bytes.
         kept: u64,
     },
     /// Parts are missing.
@@ -123,26 +123,26 @@ pub enum LoadError {
         /// Numbers of the missing parts.
         missing: Vec<u16>,
     },
-    /// There are more parts than the load is said to have.
+    /// A part has a number beyond the number of parts in the request.
     #[error("part {number} was uploaded, and the load is to have {parts} parts, from number 0 on")]
     PartBeyond {
         /// Number of the part.
         number: u16,
-        /// How many the load is to have.
+        /// The number of parts in the request.
         parts: u32,
     },
-    /// The bytes are not those of the digest.
+    /// The body does not match its digest.
     #[error("the body has the SHA-256 {found}, and Content-Digest says {sent}")]
     Digest {
-        /// As sent, in hexadecimal.
+        /// The digest in the request, in hexadecimal.
         sent: String,
-        /// Of the bytes that came, in hexadecimal.
+        /// The digest of the received bytes, in hexadecimal.
         found: String,
     },
-    /// A format that is not read.
+    /// An unsupported format or coding.
     #[error("{0}")]
     Format(String),
-    /// The idempotency key is that of the creation of another load.
+    /// Another load was created with the idempotency key.
     #[error("the key was sent before, to create load {id}, with another body")]
     KeyReused {
         /// Id of that load.

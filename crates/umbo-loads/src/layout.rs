@@ -1,14 +1,14 @@
-//! Where a load is stored: the keys of its rows, and what they hold.
+//! How a load is stored: the keys and the content of its rows.
 //!
-//! *Content*: the bytes of each upload, in segments of [`SEGMENT_LEN`] that are partitions of their own, so that the
-//! shards share them. Within a segment a row holds up to [`PIECE_LEN`] bytes as they were sent; its sort key says where
-//! they begin and how many they are, so that what is kept is known without reading them. Rows may overlap after an
+//! *Content*: the bytes of each upload, in segments of [`SEGMENT_LEN`]. Each segment is a partition, so that the shards
+//! share them. Within a segment a row holds up to [`PIECE_LEN`] bytes as they were sent. Its sort key holds their
+//! offset and their number, so that the stored bytes can be counted without reading them. Rows may overlap after an
 //! upload broke off and was continued: they hold the same bytes of the same upload. Sorted runs are stored as uploads
 //! of the runner.
 //!
 //! *Report*: one partition for each kind of row, in the order of the parts; and one row in each shard that is written
-//! when the load is created. The version of that row is above all that the shard has given before: no time of day tells
-//! which rows of a shard are older than the load, as versions may be ahead of every clock.
+//! when the load is created. The version of that row is above all versions that the shard has assigned before. No time
+//! of day tells which rows of a shard are older than the load, as versions may be ahead of every clock.
 
 use std::collections::BTreeMap;
 
@@ -28,10 +28,10 @@ pub const UPLOADS: &str = "uploads";
 pub const PROGRESS: &str = "progress";
 /// Rejected rows, by part and line.
 pub const REJECTS: &str = "rejects";
-/// The run: how far it is and who makes it.
+/// The run: its progress and its runner.
 pub const RUN: &str = "run";
 
-/// Names that are tried for a partition of each shard: so many miss one slot of 4,096 once in 10^13 maps.
+/// Names that are tried for a partition of each shard: all of them miss one slot of 4,096 once in 10^13 maps.
 const PARTITION_TRIES: u32 = 1 << 17;
 
 /// A part that is whole.
@@ -63,17 +63,17 @@ pub struct UploadRecord {
 /// A run.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RunRecord {
-    /// Random number of the runner; 0 where it has let go.
+    /// Random number of the runner; 0 if it has let the load go.
     pub runner: u64,
-    /// How often in a row a runner has taken the load over from one that had not let go, without getting on.
+    /// How often in a row the load was taken over from a runner that had not let it go and had made no progress.
     #[serde(default)]
     pub fruitless: u32,
-    /// Grows with each write, so that the row changes. That of the take-over is the number of the run: what the run writes
-    /// carries it, and shards that have seen a later one refuse.
+    /// Grows with each write, so that the row changes. Its value at the take-over is the number of the run. All writes
+    /// of the run carry this number, and shards that have seen a later one refuse them.
     pub beat: u64,
     /// Parts that were checked.
     pub checked: u32,
-    /// Rows that were read to be counted, rejected ones included.
+    /// Rows that were read to be counted, including rejected ones.
     pub rows: u64,
     /// Rows that were rejected.
     pub rejected: u64,
@@ -82,10 +82,10 @@ pub struct RunRecord {
     pub blocked: u64,
     /// The part that is being applied.
     pub part: u32,
-    /// Rows of it that were read so far, rejected ones included.
+    /// Rows of it that were read so far, including rejected ones.
     pub row: u64,
-    /// Rows of it that cannot be read, or whose quotas are too low, so far. Of a load whose parts are checked first the former
-    /// are known before.
+    /// Rows of it so far that cannot be read, or whose quotas are too low. If the parts of the load are checked first,
+    /// this leaves out unreadable rows: they were counted before.
     #[serde(default)]
     pub unreadable: u64,
     /// Rows that were stored or removed.
@@ -95,37 +95,37 @@ pub struct RunRecord {
     /// Rows that were applied, by shard.
     #[serde(default)]
     pub shards: BTreeMap<u16, u64>,
-    /// Runs of sorted rows that are stored and not applied, in the order of their rows: all of them before the part
-    /// that is being applied.
+    /// Runs of sorted rows that are stored and not applied, in the order of their rows: all of them come before the
+    /// part that is being applied.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub runs: Vec<SortedRun>,
-    /// Bytes that parts have inflated to and that are charged, of parts that are not checked.
+    /// Charged bytes that parts have inflated to, for parts that are not checked.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub inflated: BTreeMap<u16, u64>,
-    /// Long values whose bytes are stored, or some of them, and whose rows are not.
+    /// Long values that are stored, completely or partly, before their rows.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub values: Vec<ValueUpload>,
-    /// The key of the last row that came in order: the next rows do too unless they are before it.
+    /// The key of the last row that came in order. The next rows are in order unless they are before it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last: Option<KeyFields>,
-    /// Whether the next rows are not in the order of their keys: they are sorted with all that follow, once the load is
-    /// sealed.
+    /// Whether the next rows are not in the order of their keys. Then they are sorted with all rows that follow, once
+    /// the load is sealed.
     #[serde(default)]
     pub unordered: bool,
-    /// How many parts the run had begun to apply when it last found that the load was not sealed.
+    /// Number of parts that the run had begun to apply when it last found that the load was not sealed.
     #[serde(default)]
     pub begun: u32,
-    /// What it waits for.
+    /// The reason why it waits.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub waits: Option<String>,
 }
 
-/// How far a load is: parts checked, the part that is applied, its rows, rows of the sorted runs and these, and chunks of
-/// long values.
+/// Progress of a load: parts checked, the part being applied, its rows, applied bytes of the sorted runs, the number of
+/// these runs, and chunks of long values.
 pub type RunPosition = (u32, u32, u64, u64, usize, u64);
 
 impl RunRecord {
-    /// Returns how far the load is.
+    /// Returns the progress of the load.
     pub fn place(&self) -> RunPosition {
         let applied = self.runs.iter().map(|run| run.applied).sum();
         let chunks = self
@@ -143,15 +143,14 @@ impl RunRecord {
     }
 }
 
-/// Rows that are stored in the order of their keys, before they are applied. Their bytes are stored as those of an
-/// upload.
+/// Rows that are stored in the order of their keys, before they are applied. Their bytes are stored as an upload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SortedRun {
     /// Number of the upload.
     pub upload: u64,
     /// Bytes.
     pub len: u64,
-    /// Bytes whose rows are applied; those before may be gone.
+    /// Bytes whose rows are applied; they may be removed already.
     pub applied: u64,
 }
 
@@ -173,7 +172,7 @@ pub struct ValueUpload {
 /// Counts of the rows of a part.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PartProgress {
-    /// Rows that it holds, rejected ones included.
+    /// Rows that it holds, including rejected ones.
     pub rows: u64,
     /// Rows of it that were rejected.
     pub rejected: u64,
@@ -288,7 +287,7 @@ pub fn piece_from(offset: u64) -> Bytes {
     Bytes::copy_from_slice(&offset.to_be_bytes())
 }
 
-/// Reads where a piece begins and ends from its sort key.
+/// Reads the offsets of the beginning and the end of a piece from its sort key.
 pub fn piece_bounds(sort: &[u8]) -> Option<(u64, u64)> {
     let (offset, len) = sort.split_first_chunk::<8>()?;
     let offset = u64::from_be_bytes(*offset);

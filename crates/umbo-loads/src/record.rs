@@ -1,7 +1,7 @@
 //! A load as Umbo's own records hold it, and the steps between its states.
 //!
-//! Pure. Each step may be made again: where the load is there already, nothing changes. What is stored of parts and
-//! progress is elsewhere (`layout`), so a record changes a handful of times and stays small.
+//! Pure. Each step may be made again: if the load is in that state already, nothing changes. Parts and progress are
+//! stored elsewhere (`layout`), so a record changes a handful of times and stays small.
 
 use serde::{Deserialize, Serialize};
 use umbo_api::columns::{TableColumns, TableValue};
@@ -28,9 +28,9 @@ pub struct LoadRecord {
     pub content: u32,
     /// Id of the namespace of its report.
     pub report: u32,
-    /// What it makes of the rows that the namespace has.
+    /// How it treats the existing rows of the namespace.
     pub mode: LoadMode,
-    /// How far it is.
+    /// Its state.
     pub state: LoadState,
     /// Instant of the data, in milliseconds since the Unix epoch.
     pub as_of: u64,
@@ -44,10 +44,10 @@ pub struct LoadRecord {
     /// Rows that its parts are to hold.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expected_rows: Option<u64>,
-    /// Part of the rows that may be rejected.
+    /// Share of the rows that may be rejected, from 0 to 1.
     #[serde(default)]
     pub max_reject_ratio: f64,
-    /// Which columns are what.
+    /// The columns of keys and values.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub columns: Option<TableColumns>,
     /// Whether its rows replace newer ones too.
@@ -59,13 +59,13 @@ pub struct LoadRecord {
     /// How many parts it has, once it is sealed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub parts: Option<u32>,
-    /// Whether none of its rows are applied for now.
+    /// Whether it is paused: no rows are applied.
     #[serde(default)]
     pub paused: bool,
     /// Why it failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// What it builds; none of mode merge.
+    /// The version that it builds; `None` in mode merge.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub target: Option<LoadTarget>,
     /// The key that its creation was sent with.
@@ -81,7 +81,7 @@ const fn is_false(flag: &bool) -> bool {
     !*flag
 }
 
-/// What tells the repetition of a creation from another one.
+/// The identity of a creation, to recognise its repetition.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CreationKey {
@@ -91,22 +91,22 @@ pub struct CreationKey {
     pub request: String,
 }
 
-/// What a load of mode replace builds.
+/// The version that a load of mode replace builds.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LoadTarget {
-    /// Id of the dataset that its rows go to.
+    /// Id of the dataset of its rows.
     pub dataset: u32,
     /// Number of the version.
     pub version: u32,
-    /// What the version is held against before it is ready.
+    /// Checks that the version must pass before it is ready.
     #[serde(default)]
     pub guards: LoadGuards,
     /// Whether the version is activated as soon as it is ready.
     #[serde(default)]
     pub activate: bool,
-    /// Whether every shard has confirmed that it makes all writes in the dataset too. The load takes no parts before:
-    /// writes after its creation could be missing in what it builds.
+    /// Whether every shard has confirmed that it makes all writes in the dataset too. Before that, the load takes no
+    /// parts: the version could lack writes from after its creation.
     #[serde(default)]
     pub confirmed: bool,
 }
@@ -118,7 +118,7 @@ pub enum LoadStep {
     Confirm,
     /// A part is being uploaded.
     TakePart,
-    /// All parts are there: so many.
+    /// All parts are there; their number.
     Seal(u32),
     /// Rows of the load are applied from now on; in mode merge its parts have been checked.
     Begin,
@@ -126,7 +126,7 @@ pub enum LoadStep {
     Finish,
     /// All rows of the load are in the version that it builds, which is read back now.
     Verify,
-    /// The load's version was read back: this is in each shard.
+    /// The load's version was read back; its content in each shard.
     Ready(Vec<VersionShard>),
     /// The load's version is the live one now.
     Activate,
@@ -145,7 +145,7 @@ pub enum LoadStep {
 }
 
 impl LoadStep {
-    /// Returns what it does, after "cannot be".
+    /// Returns the action, as the words after "cannot be".
     const fn action(&self) -> &'static str {
         match self {
             Self::Confirm => "confirmed",
@@ -166,14 +166,14 @@ impl LoadStep {
     }
 }
 
-/// Returns a new id: ids sort by the time of creation, as long as they are not of the same millisecond.
+/// Returns a new id. Ids sort by the time of creation, except within the same millisecond.
 pub fn new_id(now: Timestamp, random: u32) -> String {
     format!("{:011x}-{random:08x}", now.as_millis())
 }
 
 impl LoadRecord {
-    /// Makes a load of a namespace. The ids are those of its content and of its report; `building` are the id and the
-    /// number of the version that a load of mode replace builds.
+    /// Makes a load of a namespace, with the ids of its content and its report. `building` has the id and the number of
+    /// the version that a load of mode replace builds.
     pub fn create(
         spec: &LoadSpec,
         (name, namespace): (&str, u32),
@@ -233,18 +233,17 @@ impl LoadRecord {
         })
     }
 
-    /// Returns whether the shards have confirmed what it builds.
+    /// Returns whether the shards have confirmed the version that it builds. True in mode merge.
     pub fn is_confirmed(&self) -> bool {
         self.target.as_ref().is_none_or(|target| target.confirmed)
     }
 
-    /// Returns whether its rows replace those that were there when it was created, and no later ones.
+    /// Returns whether its rows replace only rows that were there at its creation.
     pub fn is_as_of_creation(&self) -> bool {
         self.target.is_none() && !self.force && self.as_of == self.created_at
     }
 
-    /// Returns the id under which its rows are stored: that of the namespace in mode merge, where `live` is its live
-    /// dataset.
+    /// Returns the dataset id of its rows: in mode merge `live`, the live dataset of the namespace.
     pub fn rows_id(&self, live: NamespaceId) -> NamespaceId {
         let target = self.target.as_ref();
         target.map_or(live, |target| NamespaceId(target.dataset))
@@ -356,8 +355,8 @@ impl LoadRecord {
         }
     }
 
-    /// Returns since when it is to fail, and why: its shards have not confirmed it in time, or it has not been sealed in
-    /// time.
+    /// Returns the instant from which it is to fail, and the reason: its shards have not confirmed it in time, or it
+    /// has not been sealed in time.
     pub fn abandoned(&self, now: Timestamp) -> Option<(Timestamp, String)> {
         if !self.state.takes_parts() {
             return None;
@@ -376,14 +375,14 @@ impl LoadRecord {
         })
     }
 
-    /// Returns since when it is to be forgotten, if it ended long ago.
+    /// Returns the instant from which it is to be forgotten, if it ended long ago.
     pub fn over_since(&self, now: Timestamp) -> Option<Timestamp> {
         let ended_at = self.ended_at.map(Timestamp::from_millis);
         let over_at = ended_at.map(|ended| ended.saturating_add(ENDED_KEPT));
         over_at.filter(|at| *at <= now)
     }
 
-    /// Returns what clients see of it.
+    /// Returns the description for clients.
     pub fn info(&self, id: &str, run: Option<&RunRecord>, parts: Vec<PartInfo>) -> LoadInfo {
         let run = run.cloned().unwrap_or_default();
         let waits = run.waits.filter(|_| !self.state.is_ended());
@@ -423,7 +422,7 @@ impl LoadRecord {
     }
 }
 
-/// Returns what a load of mode replace builds, under the id and the number of `building`.
+/// Returns the version that a load of mode replace builds, with the id and the number of `building`.
 fn target(
     spec: &LoadSpec,
     building: (u32, u32),
@@ -475,7 +474,7 @@ fn has_bad_name(columns: &TableColumns) -> bool {
     names.any(|name| name.is_empty() || name.len() > COLUMN_LEN_MAX)
 }
 
-/// Returns a reason, cut where it is too long.
+/// Returns a reason, cut to [`REASON_LEN_MAX`] bytes.
 pub fn shortened(reason: &str) -> String {
     if reason.len() <= REASON_LEN_MAX {
         return reason.to_owned();
