@@ -48,7 +48,7 @@ impl<R: Read> CsvRows<R> {
         self.records.record.line
     }
 
-    /// Returns the next row, none at the end.
+    /// Returns the next row, or `None` at the end.
     pub(crate) fn next(&mut self) -> Result<Option<ReadRow>, RowsError> {
         if !self.records.read()? {
             return Ok(None);
@@ -79,7 +79,7 @@ impl<R: Read> CsvRows<R> {
     }
 }
 
-/// Returns what divides the columns of a header without the expected names, if that looks like a delimiter.
+/// Returns the likely delimiter of a header that lacks the expected names, if any.
 fn divided_by(header: &[u8], delimiter: u8, cells: usize) -> Option<&'static str> {
     let others = [
         (b';', "semicolons"),
@@ -113,7 +113,7 @@ impl Cells for RecordCells<'_> {
         if !is_quoted && self.null.is_some_and(|null| bytes == null) {
             return Ok(Cell::Null);
         }
-        // Text that is divided within a character is none.
+        // A cell that ends within a character is not text.
         let is_text = match self.text {
             Some(text) => text.is_char_boundary(range.start) && text.is_char_boundary(range.end),
             None => std::str::from_utf8(&bytes).is_ok(),

@@ -1,5 +1,5 @@
-//! Cuts NDJSON and CSV into parts that can be read by themselves: between rows, of CSV each with the header, of an
-//! export each with an end line.
+//! Cuts NDJSON and CSV into parts that can be read by themselves. It cuts between rows. Each part of CSV has the
+//! header, and each part of an export has an end line.
 
 use std::io::Read;
 
@@ -13,7 +13,7 @@ use crate::row::LINE_LEN_MAX;
 use crate::source::{self, Text};
 use crate::text_lines::{Line, TextLines};
 
-/// Longest line that is cut, in bytes. One that is too long for a row is the server's to reject.
+/// Longest line that is cut, in bytes. If a line is too long for a row, the server rejects it.
 const CUT_LINE_LEN_MAX: usize = 2 * LINE_LEN_MAX;
 
 /// Cuts a stream. Holds one part.
@@ -24,7 +24,7 @@ pub struct PartCutter {
     /// The delimiter of CSV; `None` for NDJSON.
     delimiter: Option<u8>,
     end: EndCheck,
-    /// Whether an export without its end line is taken.
+    /// Whether an export without its end line is accepted.
     is_fragment: bool,
     /// Whether a line of NDJSON was read that is not blank.
     has_begun: bool,
@@ -68,7 +68,7 @@ impl PartCutter {
         Ok(cutter)
     }
 
-    /// Takes an export without its end line too, as a part of it.
+    /// Accepts an export without its end line too, as a fragment.
     #[must_use]
     pub const fn without_end(mut self) -> Self {
         self.is_fragment = true;
@@ -85,10 +85,10 @@ impl PartCutter {
         self.lines.count()
     }
 
-    /// Returns the next part, none at the end. It ends with the first row that reaches `len` bytes. Fails at the end
-    /// of an export that was cut off.
+    /// Returns the next part, or `None` at the end. A part ends with the first row that reaches `len` bytes. Fails
+    /// at the end of an export that was cut off.
     pub fn next_part(&mut self, len: usize) -> Result<Option<Bytes>, RowsError> {
-        // All of a part at once: a buffer that grows takes twice its room.
+        // The whole capacity at once: a buffer that grows takes twice its size.
         let mut part = BytesMut::with_capacity(self.header.len() + len + source::BUFFER_LEN);
         part.extend_from_slice(&self.header);
         let (mut place, mut first, mut rows) = (RecordPlace::CellStart, 0, EndCheck::default());

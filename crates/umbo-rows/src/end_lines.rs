@@ -15,14 +15,14 @@ pub struct EndCheck {
     has_more: bool,
 }
 
-/// What a line is in its stream.
+/// The kind of a line in its stream.
 #[derive(Debug, PartialEq, Eq)]
 pub enum StreamPart {
     /// A row, or what should be one.
     Row,
     /// An end line that is right.
     End,
-    /// A line which says that rows are missing, and how.
+    /// A line which says that rows are missing, with the reason.
     Incomplete(String),
 }
 
@@ -77,7 +77,7 @@ impl EndCheck {
         StreamPart::Row
     }
 
-    /// Returns what is missing at the end of the input; none if nothing is.
+    /// Returns why rows are missing at the end of the input, or `None` if the input is complete.
     pub fn missing(&self) -> Option<String> {
         if self.rows > 0 && self.needs_end {
             return Some(

@@ -8,15 +8,16 @@ use crate::row::RejectReason;
 /// Why a file or part cannot be read on.
 #[derive(Debug, thiserror::Error)]
 pub enum RowsError {
-    /// Bytes of the file or part cannot be read or written: the disk or the connection failed, not what they hold.
+    /// Bytes of the file or part cannot be read or written: the disk or the connection failed. The bytes
+    /// themselves may be right.
     #[error("{0}")]
     Read(#[source] io::Error),
-    /// The file or part is not what its coding says, or is cut off.
+    /// The file or part is not compressed with its coding, or is cut off.
     #[error("it is not whole {coding}: {reason}")]
     Coding {
         /// The coding.
         coding: Coding,
-        /// What the decoder says.
+        /// The message of the decoder.
         reason: String,
     },
     /// CSV without a line.
@@ -25,7 +26,7 @@ pub enum RowsError {
     /// The header is not CSV.
     #[error("its first line names no columns: {0}")]
     Header(#[source] RejectReason),
-    /// The columns are divided by something else than the delimiter.
+    /// The columns are not divided by the delimiter.
     #[error(
         "its columns look divided by {0}, and are read as divided by another character: name it with --delimiter (over \
          HTTP: text/csv; delimiter=…)"
@@ -70,7 +71,7 @@ pub enum RowsError {
     /// A column stands twice.
     #[error("it has two columns '{0}'")]
     ColumnTwice(String),
-    /// A column that would be lost.
+    /// A column that no field of a row takes.
     #[error("column '{name}' is no field of a row ({FIELDS}): {}", meant_by(name))]
     UnknownColumn {
         /// The name.
@@ -82,13 +83,13 @@ pub enum RowsError {
     /// The source of CSV ends within a quote.
     #[error("a quote in the record that begins in line {line} is not closed")]
     UnclosedQuote {
-        /// Line in which the record begins.
+        /// First line of the record.
         line: u64,
     },
     /// A record of CSV is longer than any row.
     #[error("the record that begins in line {line} has more than {max} MiB: a quote is not closed", max = crate::row::LINE_MIB_MAX)]
     RecordTooLong {
-        /// Line in which it begins.
+        /// First line of the record.
         line: u64,
     },
     /// Not Parquet, or broken.
@@ -101,9 +102,9 @@ pub enum RowsError {
         column: String,
         /// Type of the column.
         found: String,
-        /// What it is used for.
+        /// Use of the column.
         role: &'static str,
-        /// What can be used for that.
+        /// Types that have this use.
         expected: &'static str,
     },
     /// Parquet compressed as a whole.
@@ -138,7 +139,7 @@ fn meant_by(name: &str) -> String {
 /// Bytes that are shown of a line which is no row.
 const SHOWN_LEN: usize = 60;
 
-/// Returns the format that a line looks like which is no object, with what to do.
+/// Returns the format that a line other than an object looks like, with what to do.
 pub(crate) fn looks_like(line: &[u8]) -> &'static str {
     let shown = &line[..line.len().min(SHOWN_LEN)];
     let has = |byte| shown.contains(&byte);
@@ -166,18 +167,18 @@ impl RowsError {
         }
     }
 
-    /// Makes the error of rows that are missing.
+    /// Makes the error of missing rows.
     pub(crate) const fn cut_off<T>(how: String) -> Result<T, Self> {
         Err(Self::CutOff(how))
     }
 
-    /// Returns whether what the file or part holds is wrong, so that reading it again changes nothing.
+    /// Returns whether the content of the file or part is wrong, so that reading it again changes nothing.
     pub const fn is_of_content(&self) -> bool {
         !matches!(self, Self::Read(_))
     }
 }
 
-/// A decoder has failed, and not what it reads from.
+/// A decoder has failed, and its source has not.
 #[derive(Debug, thiserror::Error)]
 #[error("it is not whole {coding}: {reason}")]
 pub(crate) struct CodingError {

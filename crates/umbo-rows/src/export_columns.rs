@@ -2,8 +2,8 @@
 
 use umbo_api::batch::{LineText, WriteLine};
 
-/// The columns that are written. Text that is UTF-8 stands in `pk`, `sk` and `v`, other bytes as base64url in the
-/// last three.
+/// The columns that are written. UTF-8 text stands in `pk`, `sk` and `v`, other bytes as base64url in the last
+/// three.
 pub(crate) const COLUMNS: [&str; 10] = [
     "pk",
     "sk",
@@ -17,7 +17,7 @@ pub(crate) const COLUMNS: [&str; 10] = [
     "v64",
 ];
 
-/// Returns the text cells of a row, in the order of the columns without those of numbers.
+/// Returns the text cells of a row, in the order of the columns, without the cells of numbers.
 pub(crate) fn texts<'a>(row: &'a WriteLine<'_>) -> [Option<&'a str>; 8] {
     let text = |field: &'a Option<LineText<'_>>| field.as_ref().map(|text| &*text.0);
     [

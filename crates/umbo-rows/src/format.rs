@@ -1,4 +1,4 @@
-//! How the bytes of a file or part are laid out: its format, its coding, and which columns are what.
+//! How the bytes of a file or part are laid out: its format, its coding, and the use of its columns.
 
 use std::fmt;
 
@@ -21,12 +21,12 @@ pub enum RowFormat {
     Parquet(Columns),
 }
 
-/// Which columns of CSV are what, and how it is written.
+/// The use of the columns of CSV, and its dialect.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Csv {
-    /// Which columns are what.
+    /// The use of the columns.
     pub columns: Columns,
-    /// How it is written.
+    /// The dialect.
     pub dialect: Dialect,
 }
 
@@ -42,13 +42,13 @@ impl From<Columns> for Csv {
 /// A format cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum FormatError {
-    /// A media type of no format.
+    /// An unknown media type.
     #[error("'{0}' is none of {MEDIA_TYPES}")]
     UnknownMediaType(String),
-    /// CSV that is not written as it is read.
+    /// An invalid dialect of CSV.
     #[error(transparent)]
     Dialect(#[from] DialectError),
-    /// A content coding of no decoder.
+    /// An unknown content coding.
     #[error("'{0}' is none of gzip, zstd and identity")]
     UnknownCoding(String),
 }
@@ -57,8 +57,8 @@ pub enum FormatError {
 pub const MEDIA_TYPES: &str = "application/x-ndjson, text/csv and application/vnd.apache.parquet";
 
 impl RowFormat {
-    /// Returns the format of a media type, whose parameters say how CSV is written. `columns` are those of CSV and
-    /// Parquet.
+    /// Returns the format of a media type. Its parameters give the dialect of CSV. `columns` are the columns of CSV
+    /// and Parquet.
     pub fn from_content_type(media_type: &str, columns: &Columns) -> Result<Self, FormatError> {
         let (essence, parameters) = media_type.split_once(';').unwrap_or((media_type, ""));
         let essence = essence.trim();
@@ -81,7 +81,7 @@ impl RowFormat {
         }
     }
 
-    /// Returns the media type, with how CSV is written.
+    /// Returns the media type, with the dialect of CSV.
     pub fn content_type(&self) -> String {
         match self {
             Self::Lines => "application/x-ndjson".to_owned(),
@@ -91,15 +91,15 @@ impl RowFormat {
     }
 }
 
-/// Which columns of CSV and Parquet are what.
+/// The use of the columns of CSV and Parquet.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum Columns {
     /// Columns are named as the fields of NDJSON rows (`pk`, `pk64`, `sk`, `sk64`, `v`, `v64`, `op`, `ttl`,
     /// `expires_at`, `content_type`, `content_encoding`, `version`), and any other one is refused.
     #[default]
     Fields,
-    /// Only the named columns are read. Where the sort key is not named it is the column `sk`, and empty where there
-    /// is no such column.
+    /// Only the named columns are read. If the sort key is not named, it is the column `sk`, or empty if there is no
+    /// such column.
     Named(TableColumns),
 }
 
@@ -146,7 +146,7 @@ impl Coding {
         }
     }
 
-    /// Returns the name in `Content-Encoding`; none for the identity, which has no field.
+    /// Returns the name in `Content-Encoding`, or `None` for the identity, which has no field.
     pub const fn content_encoding(self) -> Option<&'static str> {
         match self {
             Self::Identity => None,

@@ -1,7 +1,7 @@
 //! Rows in files: NDJSON, CSV and Parquet, plain or compressed, read and written in constant memory.
 //!
-//! Owns what a line, a record or a column means for a row, and the words for what is wrong with it. Deliberately
-//! knows no store, no HTTP and no clock: a time to live stays one until the row is stored.
+//! Owns the meaning of a line, a record or a column for a row, and the texts of their errors. Deliberately knows
+//! no store, no HTTP and no clock: a time to live stays one until the row is stored.
 //!
 //! The invariant: every row of a file is read, rejected with its line and reason, or named in the error that ends
 //! the file. No input panics.

@@ -1,8 +1,8 @@
-//! A line of NDJSON as a write: what a batch, an import and a load make of it, with the same limits and the same
-//! words for what is wrong.
+//! A line of NDJSON as a write, for batches, imports and loads alike, with the same limits and the same error
+//! texts.
 //!
-//! Bytes that need no unescaping are slices of what the line was read from. What is unusual in a line is read by
-//! `serde_json`; the usual line is read by `scan.rs`, which takes nothing that the other refuses.
+//! Bytes that need no unescaping are slices of the buffer that holds the line. `scan.rs` reads the usual lines,
+//! and `serde_json` reads the unusual ones. `scan.rs` accepts no line that `serde_json` refuses.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -25,7 +25,7 @@ use crate::scan;
 pub struct ParsedLine {
     /// Key of the row.
     pub key: Key,
-    /// What becomes of the row.
+    /// The change of the row.
     pub change: LineChange,
     /// Condition on the current version.
     pub if_match: Option<MatchField>,
@@ -33,21 +33,21 @@ pub struct ParsedLine {
     pub if_none_match: Option<MatchField>,
 }
 
-/// What a line makes of a row.
+/// The change that a line makes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LineChange {
-    /// What a load can do too.
+    /// A change that a load can make too.
     Row(InputChange),
     /// Adds to the number that is stored.
     Increment {
-        /// What is added.
+        /// The number to add.
         by: i64,
-        /// When the row expires, where the line says it.
+        /// When the row expires, if the line says it.
         expiry: Option<Expiry>,
     },
 }
 
-/// Reads a line. `owner` holds it, and is kept by the row. The value may be a large one.
+/// Reads a line. `owner` holds it, and the row keeps slices of it. The value may be a large one.
 pub fn parse(line: &[u8], owner: &Bytes) -> Result<ParsedLine, LineError> {
     let line = read(line)?;
     let expiry = expiry(line.ttl, line.expires_at)?;
@@ -82,7 +82,7 @@ pub(crate) fn read(line: &[u8]) -> Result<WriteLine<'_>, LineError> {
     if let Some(line) = scan::write_line(line) {
         return Ok(line);
     }
-    // An array of the same values in their order is none, whatever serde says.
+    // An array of the same values is not a row, although serde would accept it.
     let begin = line.trim_ascii_start();
     if begin.first().is_some_and(|&byte| byte != b'{') {
         let kind = looks_like(begin);
@@ -105,7 +105,7 @@ const TEXT_FIELDS: [&str; 8] = [
     "content_encoding",
 ];
 
-/// Says what is wrong with a line that serde refuses, in words of rows where they are known.
+/// Explains why serde refuses a line, in terms of rows if possible.
 fn refusal(line: &[u8], error: &serde_json::Error) -> LineError {
     let fields = serde_json::from_slice::<BTreeMap<Cow<'_, str>, Json>>(line).unwrap_or_default();
     let other = TEXT_FIELDS.into_iter().find_map(|name| {
@@ -125,11 +125,11 @@ fn refusal(line: &[u8], error: &serde_json::Error) -> LineError {
     if text.starts_with("trailing characters") {
         return LineError::TwoObjects;
     }
-    // The writer of a line sees its number in the file elsewhere; here it is always the first.
+    // Messages show the line's number in the file elsewhere; here it is always the first.
     LineError::Json(text.replace(" at line 1 column ", " at column "))
 }
 
-/// Checks and makes what becomes of a row.
+/// Checks and makes the change of a row.
 pub(crate) fn change(
     op: WriteOp,
     bytes: Option<Bytes>,
@@ -185,7 +185,7 @@ fn pair(
     }
 }
 
-/// Keeps a text: as a slice of what it was read from, where it lies there.
+/// Keeps a text: as a slice of `owner` if it lies there.
 fn own(text: LineText<'_>, owner: &Bytes) -> Bytes {
     match text.0 {
         Cow::Borrowed("") => Bytes::new(),

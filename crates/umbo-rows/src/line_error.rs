@@ -1,4 +1,4 @@
-//! Why a line of NDJSON, or the cells that stand for one, are no row: in a batch, an import and a load alike.
+//! Why a line of NDJSON, or the cells of a record, are not a row: in a batch, an import and a load alike.
 
 use umbo_api::row::{CONTENT_FIELD_EXPECTED, EXPIRES_AT_EXPECTED, RowFieldError};
 use umbo_types::limits::BATCH_BODY_LEN_MAX;
@@ -10,14 +10,14 @@ pub enum LineError {
     /// Not a JSON object of the fields of a row.
     #[error("{0}")]
     Json(String),
-    /// A field of text that is something else.
+    /// A text field that is not text.
     #[error(
         "'{name}' is {is}, expected text: JSON is stored as a string, as in \"v\":\"{{\\\"x\\\":1}}\""
     )]
     NotText {
         /// The field.
         name: &'static str,
-        /// What it is.
+        /// The type of its value.
         is: &'static str,
     },
     /// More than one object in a line.
@@ -28,10 +28,10 @@ pub enum LineError {
     /// Keys or value in two forms or none.
     #[error(transparent)]
     Field(RowFieldError),
-    /// A key of a length that none has.
+    /// A key of an invalid length.
     #[error(transparent)]
     Key(#[from] KeyError),
-    /// A value or content field of a length that none has.
+    /// A value or content field of an invalid length.
     #[error(transparent)]
     Value(#[from] RowError),
     /// A value of this many bytes, longer than a line.

@@ -1,7 +1,7 @@
-//! Parquet: columns in, rows out. Holds a batch of rows and the pages that they lie in.
+//! Parquet: columns in, rows out. Holds a batch of rows and their pages.
 //!
-//! The library decodes what a stranger has written: it is called behind `catch_unwind`, and a page or a footer that
-//! says that it is larger than the bounds here is refused before memory is taken for it.
+//! The library decodes untrusted bytes: it is called behind `catch_unwind`, and a page or a footer that claims to
+//! be larger than the bounds here is refused before memory is taken for it.
 
 use std::io::{self, BufReader, Chain, Cursor, Read, SeekFrom};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -37,7 +37,7 @@ const BATCH_ROWS_MAX: u64 = 1_024;
 /// Bytes of the header of a page that have its type and length: two fields of at most six bytes.
 const LENGTHS_LEN: u64 = 12;
 const MAGIC: &[u8] = b"PAR1";
-/// Length of the footer's length and the magic, with which a file ends.
+/// Length of the end of a file: the footer's length and the magic.
 const TAIL_LEN: u64 = 8;
 
 /// Reads rows of Parquet.
@@ -129,7 +129,7 @@ impl ParquetRows {
         self.row
     }
 
-    /// Returns the next row, none at the end.
+    /// Returns the next row, or `None` at the end.
     pub(crate) fn next(&mut self) -> Result<Option<ReadRow>, RowsError> {
         if self.at == self.len {
             let chunks = self.chunks.clone();
@@ -319,7 +319,7 @@ struct ParquetSource {
     inner: Box<dyn ReadSeek + Send>,
     /// Whether the footer was read, so that only pages are left.
     has_footer: bool,
-    /// The first error of the source, which the library would make another of.
+    /// The first error of the source; the library would replace it by another.
     failure: Option<io::Error>,
 }
 
@@ -351,7 +351,7 @@ impl Chunks {
         Ok(chunks)
     }
 
-    /// Calls the library. A panic of it is an error, and so is what kept it from reading.
+    /// Calls the library. A panic of the library and an error of the source become errors.
     fn guarded<T>(&self, call: impl FnOnce() -> Result<T, ParquetError>) -> Result<T, RowsError> {
         let result = catch_unwind(AssertUnwindSafe(call));
         if let Some(failure) = self.lock().failure.take() {
@@ -379,7 +379,7 @@ impl Chunks {
             if error.kind() == io::ErrorKind::Interrupted {
                 return error;
             }
-            // The library makes another error of it; the first one is kept for the caller.
+            // The library replaces it by another error; the first one is kept for the caller.
             let copy = io::Error::new(error.kind(), error.to_string());
             source.failure.get_or_insert(error);
             copy
@@ -432,10 +432,10 @@ impl ChunkReader for Chunks {
     }
 }
 
-/// Returns the length that the header of a page says: a Thrift structure in the compact protocol, whose first two
-/// fields are the type of the page and its decompressed length, both of 32 bits.
+/// Returns the decompressed length in the header of a page. The header is a Thrift structure in the compact
+/// protocol. Its first two fields are the type of the page and its decompressed length, both of 32 bits.
 fn decompressed_len(head: &[u8]) -> Option<u64> {
-    /// A field whose number is one more than that of the field before, of 32 bits.
+    /// A field of 32 bits, numbered one more than the field before.
     const NEXT_I32: u8 = 0x15;
     let mut rest = head.iter().copied();
     let mut field = || {
@@ -459,7 +459,7 @@ fn decompressed_len(head: &[u8]) -> Option<u64> {
     field()
 }
 
-/// Reads on from a place.
+/// Reads from an offset on.
 struct OffsetReader {
     chunks: Chunks,
     at: u64,

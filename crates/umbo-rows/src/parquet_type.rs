@@ -7,10 +7,10 @@ use parquet::schema::types::Type;
 use crate::error::RowsError;
 use crate::table::Cell;
 
-/// What keys can be.
+/// Types of keys.
 const KEYS: &str =
     "text, binary, a whole number, a decimal, a UUID, a date, a time or a time stamp";
-/// What other columns can be.
+/// Types of other columns.
 const VALUES: &str = "text, binary, a number, a boolean, a UUID, a date, a time, a time stamp, or a list, map or group of them";
 const DAY_SECONDS: i64 = 86_400;
 /// Most digits of a decimal, which 16 bytes can hold; other engines have no more.
@@ -43,11 +43,11 @@ pub(crate) enum ColumnKind {
         /// Digits of a part, which is a power of ten.
         digits: usize,
     },
-    /// Parts of a second since the epoch, as `YYYY-MM-DDThh:mm:ss.fffZ`; without the `Z` where it is local time.
+    /// Parts of a second since the epoch, as `YYYY-MM-DDThh:mm:ss.fffZ`; local time has no `Z`.
     Timestamp {
         /// Digits of a part, which is a power of ten.
         digits: usize,
-        /// Whether it is an instant and not a local time.
+        /// Whether it is an instant rather than a local time.
         is_utc: bool,
     },
 }
@@ -63,7 +63,7 @@ impl ColumnKind {
         }
     }
 
-    /// Returns how the values of a leaf are read, or refuses its type by name.
+    /// Returns how the values of a leaf become cells, or refuses its type by name.
     pub(crate) fn of_leaf(field: &Type, is_key: bool) -> Result<Self, RowsError> {
         let refuse = || Self::refusal(field, is_key);
         let info = field.get_basic_info();
@@ -76,7 +76,7 @@ impl ColumnKind {
                 Some(Self::Decimal { scale })
             }
             _ if is_decimal => None,
-            // A column of nulls only, whatever the type of the values that it does not have.
+            // A column of nulls only; its type does not matter.
             _ if is_null => Some(Self::Plain),
             _ => Self::of_primitive(physical, info.logical_type_ref(), info.converted_type()),
         };

@@ -10,8 +10,8 @@ use crate::parquet_rows::ParquetRows;
 use crate::row::ReadRow;
 use crate::source::{self, ReadSeek, Text};
 
-/// Reads rows in their order. Holds some hundred kilobytes, or one line of up to 16 MiB; of Parquet a page of each
-/// column that is read. After an error there are no more rows.
+/// Reads rows in their order. Holds some hundred kilobytes, or one line of up to 16 MiB. For Parquet it holds a page
+/// of each column that is read. After an error there are no more rows.
 pub struct RowReader {
     rows: FormatRows,
     has_ended: bool,
@@ -32,8 +32,7 @@ impl std::fmt::Debug for RowReader {
 }
 
 impl RowReader {
-    /// Reads a file from its beginning. CSV and Parquet are refused here where their columns are not those that are
-    /// asked for.
+    /// Reads a file from its beginning. Refuses CSV and Parquet without the requested columns.
     pub fn open(
         format: &RowFormat,
         coding: Coding,
@@ -81,7 +80,8 @@ impl RowReader {
 }
 
 impl RowReader {
-    /// Returns the line of the last row, from 1; of Parquet its row, from 1. It never goes back. 0 before the first.
+    /// Returns the line of the last row, from 1; for Parquet its row number, from 1. It never goes back. 0 before
+    /// the first.
     pub fn line(&self) -> u64 {
         match &self.rows {
             FormatRows::Lines(rows) => rows.line(),

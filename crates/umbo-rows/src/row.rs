@@ -10,17 +10,17 @@ use crate::line_error::LineError;
 
 /// Most bytes of a rejected row that are kept.
 pub const EXCERPT_LEN_MAX: usize = 4 << 10;
-/// Longest line or record, in bytes: with its newline it fills a batch request, in which it is the only row.
+/// Longest line or record, in bytes: with its newline it fills a batch request as the only row.
 pub const LINE_LEN_MAX: usize = umbo_types::limits::BATCH_BODY_LEN_MAX - 1;
 /// The same with its newline, in MiB, for messages.
 pub(crate) const LINE_MIB_MAX: usize = (LINE_LEN_MAX + 1) >> 20;
 /// Most columns of a table: each row has a cell for each of them, and other stores have no wider tables.
 pub(crate) const COLUMNS_MAX: usize = 4_096;
-/// Longest names of all columns together, in bytes. A value that is made of the rest of a row repeats them, so a row of
-/// 4 KiB becomes no more than this.
+/// Longest names of all columns together, in bytes. A value made of the rest of a row repeats them, so a row of 4 KiB
+/// becomes no longer than this.
 pub(crate) const NAMES_LEN_MAX: usize = 256 << 10;
 
-/// Returns a number with what it counts.
+/// Returns a number with its noun, in the plural unless it is 1.
 fn counted(number: usize, noun: &str) -> String {
     format!("{number} {noun}{}", if number == 1 { "" } else { "s" })
 }
@@ -30,18 +30,18 @@ fn counted(number: usize, noun: &str) -> String {
 pub struct InputRow {
     /// Key of the row.
     pub key: Key,
-    /// What becomes of the row with this key.
+    /// The change of the row with this key.
     pub change: InputChange,
 }
 
-/// What becomes of a row.
+/// The change of a row.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum InputChange {
     /// The row is stored.
     Put {
         /// Value of the row.
         value: Value,
-        /// The row's own expiry; none where the row names none.
+        /// The expiry in the row, or `None` if the row has none.
         expiry: Option<Expiry>,
     },
     /// The row is removed.
@@ -53,7 +53,7 @@ pub enum InputChange {
 pub enum Expiry {
     /// At an instant.
     At(Timestamp),
-    /// So long after it was stored: 1 second to ten years.
+    /// This long after it was stored: 1 second to ten years.
     After(Duration),
 }
 
@@ -67,22 +67,22 @@ impl Expiry {
     }
 }
 
-/// A row that is not taken.
+/// A rejected row.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RejectedRow {
-    /// Line of the row, from 1 (of CSV the first line of its record, the header usually being line 1); of Parquet the
-    /// row's number, from 1.
+    /// Line of the row, from 1; for CSV the first line of its record (the header is usually line 1); for Parquet the
+    /// row number, from 1.
     pub line: u64,
-    /// Why it is not taken.
+    /// Why it is rejected.
     pub reason: RejectReason,
-    /// Bytes of the row, at most 4 KiB of them; of Parquet its cells as CSV.
+    /// Bytes of the row, at most 4 KiB; for Parquet its cells as CSV.
     pub bytes: Bytes,
 }
 
-/// A row as it was read: one to load, or one that is not taken.
+/// A row as it was read: a row to load, or a rejected row.
 pub type ReadRow = Result<InputRow, RejectedRow>;
 
-/// Why a row is not taken.
+/// Why a row is rejected.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RejectReason {
     /// A line of NDJSON that is no row.
@@ -91,7 +91,7 @@ pub enum RejectReason {
     /// A line of more than 16 MiB.
     #[error("with its newline, the line is longer than {LINE_MIB_MAX} MiB")]
     TooLong,
-    /// A record that is not CSV as RFC 4180 has it.
+    /// A record that is not CSV as in RFC 4180.
     #[error(
         "cell {cell} is not CSV: {what} (a cell with quotes stands in quotes, and each quote within is doubled)"
     )]
@@ -117,12 +117,12 @@ pub enum RejectReason {
         "column '{0}' is not UTF-8 (bytes that are no text are written as base64url, in pk64, sk64 or v64)"
     )]
     NotText(String),
-    /// A cell that its column cannot have.
+    /// A cell that is invalid in its column.
     #[error("column '{column}': expected {expected}")]
     BadCell {
         /// Name of the column.
         column: String,
-        /// What it can have.
+        /// The values that the column can have.
         expected: &'static str,
     },
 }

@@ -1,8 +1,9 @@
 //! Reads a usual line of NDJSON in one pass, several times faster than a general parser of JSON: a flat object of
 //! known fields with strings and whole numbers.
 //!
-//! The invariant: where this returns a line, `serde_json` reads the same line the same way. Everything else (unknown
-//! or repeated fields, other escapes, other numbers, mistakes) is left to that, by returning none.
+//! The invariant: if this returns a line, `serde_json` reads the same line the same way. For all other lines
+//! (unknown or repeated fields, other escapes, other numbers, mistakes) it returns `None`, and `serde_json` reads
+//! them.
 
 use std::borrow::Cow;
 
@@ -26,7 +27,7 @@ const EMPTY: WriteLine<'static> = WriteLine {
     by: None,
 };
 
-/// Reads a line; none where it is unusual.
+/// Reads a line. Returns `None` if it is unusual.
 pub(crate) fn write_line(line: &[u8]) -> Option<WriteLine<'_>> {
     // Once for all strings of the line: it is UTF-8, and without the control characters that strings must escape.
     let line = std::str::from_utf8(line).ok()?;
@@ -64,8 +65,8 @@ pub(crate) fn write_line(line: &[u8]) -> Option<WriteLine<'_>> {
     (cursor.at == line.len()).then_some(row)
 }
 
-/// Returns whether no byte is an ASCII control character below a space. Without a branch within a piece, which
-/// compilers turn into vector instructions.
+/// Returns whether no byte is an ASCII control character below a space. There is no branch within a piece, so that
+/// compilers use vector instructions.
 fn has_no_control(bytes: &[u8]) -> bool {
     const PIECE_LEN: usize = 64;
     let is_clean = |piece: &[u8]| {
@@ -128,7 +129,7 @@ impl<'a> Cursor<'a> {
         Some(())
     }
 
-    /// Reads a string on from its first backslash. The escapes with hexadecimal digits are left to others.
+    /// Reads the rest of a string from its first backslash on. Returns `None` for escapes with hexadecimal digits.
     fn unescaped(&mut self, start: usize) -> Option<String> {
         let mut text = String::with_capacity(2 * (self.at - start) + 64);
         let mut start = start;

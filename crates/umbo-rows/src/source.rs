@@ -1,4 +1,5 @@
-//! Bytes in: decompressed, without a byte order mark. An error of a decoder is told from one of what it reads.
+//! Bytes in: decompressed, without a byte order mark. Errors of a decoder are distinguished from errors of its
+//! source.
 
 use std::io::{self, BufReader, Chain, Cursor, Read, Seek};
 use std::sync::Arc;
@@ -9,15 +10,15 @@ use crate::format::Coding;
 
 /// Bytes of one read.
 pub(crate) const BUFFER_LEN: usize = 256 << 10;
-/// What editors of Windows put before a text in UTF-8.
+/// The byte order mark that editors of Windows put before a text in UTF-8.
 pub const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
-/// A source that can be read from any place.
+/// A source that can be read from any offset.
 pub trait ReadSeek: Read + Seek {}
 
 impl<T: Read + Seek> ReadSeek for T {}
 
-/// Returns a reader of the decoded bytes. An error of the decoder says so in [`crate::RowsError`].
+/// Returns a reader of the decoded bytes. An error of the decoder becomes [`crate::RowsError::Coding`].
 pub fn decoded(
     coding: Coding,
     raw: impl Read + Send + 'static,
@@ -40,7 +41,7 @@ pub fn decoded(
     }))
 }
 
-/// Returns a reader of the decoded bytes, and the coding that the first bytes say.
+/// Returns a reader of the decoded bytes, and the coding according to the first bytes.
 pub fn detected(mut raw: impl Read + Send + 'static) -> io::Result<(Coding, Box<dyn Read + Send>)> {
     let mut head = Vec::with_capacity(Coding::FIRST_BYTES_LEN);
     raw.by_ref()
@@ -62,7 +63,7 @@ pub(crate) fn without_mark(mut raw: Box<dyn Read + Send>) -> Result<Text, RowsEr
     if head == BYTE_ORDER_MARK {
         head.clear();
     }
-    // Rows begin with characters of ASCII, which have a zero byte there.
+    // Rows begin with ASCII characters, which have a zero byte in UTF-16.
     if matches!(
         head[..],
         [0xff, 0xfe, ..] | [0xfe, 0xff, ..] | [0, _, ..] | [_, 0, ..]
@@ -72,7 +73,7 @@ pub(crate) fn without_mark(mut raw: Box<dyn Read + Send>) -> Result<Text, RowsEr
     Ok(Cursor::new(head).chain(raw))
 }
 
-/// Appends the bytes of one read, up to 256 KiB, and returns how many there are; none at the end of the source. An
+/// Appends the bytes of one read, up to 256 KiB, and returns their number, or 0 at the end of the source. An
 /// interrupted read is repeated.
 pub fn read_some(source: &mut dyn Read, buffer: &mut bytes::BytesMut) -> io::Result<usize> {
     let start = buffer.len();
@@ -92,7 +93,7 @@ pub fn read_some(source: &mut dyn Read, buffer: &mut bytes::BytesMut) -> io::Res
     }
 }
 
-/// Remembers whether what a decoder reads from has failed.
+/// Remembers whether the source of a decoder has failed.
 struct Watched<R> {
     inner: R,
     has_failed: Arc<AtomicBool>,

@@ -1,4 +1,4 @@
-//! What the columns of a table are for, and rows made of its cells: the same for CSV and Parquet.
+//! The use of the columns of a table, and rows made of its cells: the same for CSV and Parquet.
 
 use std::collections::{HashMap, HashSet};
 
@@ -36,7 +36,7 @@ pub(crate) enum Cell {
 }
 
 impl Cell {
-    /// Returns the bytes; none for a null.
+    /// Returns the bytes, or `None` for a null.
     pub(crate) fn into_bytes(self) -> Option<Bytes> {
         match self {
             Self::Null => None,
@@ -63,7 +63,7 @@ impl Cell {
             Self::Plain(text) if serde_json::from_str::<&RawValue>(text).is_ok() => {
                 out.extend_from_slice(text.as_bytes());
             }
-            // Numbers that JSON has not: infinities, and what is not a number.
+            // Numbers that JSON does not have: infinities and NaN.
             Self::Plain(text) => push_string(text, out),
         }
     }
@@ -79,7 +79,7 @@ pub(crate) trait Cells {
     fn cell(&self, column: usize) -> Result<Cell, RejectReason>;
 }
 
-/// What the columns of a table are for, as indexes.
+/// The use of the columns of a table, as indexes.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Table {
     names: Vec<String>,
@@ -156,7 +156,7 @@ impl Table {
         Ok(())
     }
 
-    /// Takes columns for what the fields of their names are in a line.
+    /// Uses each column as the field of its name in a line.
     fn by_fields(&mut self) -> Result<(), RowsError> {
         for name in &self.names {
             let is_field = crate::error::FIELDS.split(", ").any(|field| field == name);
@@ -224,7 +224,7 @@ impl Table {
         [self.pk, self.pk64, self.sk, self.sk64].contains(&Some(column))
     }
 
-    /// Returns of each column whether it is read.
+    /// Returns for each column whether it is read.
     pub(crate) fn read(&self) -> Vec<bool> {
         let fields = [
             self.pk,
@@ -263,7 +263,7 @@ impl Table {
             Some(rest) => Some(self.object(cells, rest)?),
             None => pair(cells, "v", self.v, self.v64)?,
         };
-        // A removal has no value, and an empty cell is none.
+        // A removal has no value, and an empty cell counts as no value.
         let value = value.filter(|value| op == WriteOp::Put || !value.is_empty());
         let content_type = optional(cells, self.content_type)?.unwrap_or_default();
         let content_encoding = optional(cells, self.content_encoding)?;
@@ -301,7 +301,7 @@ impl Table {
             push_string(self.name(column), &mut out);
             out.push(b':');
             cells.cell(column)?.push_json(&mut out);
-            // Too long for a value already: the rest of it is not made.
+            // Too long for a value already: the rest is left out.
             if out.len() > LINE_LEN_MAX {
                 break;
             }
@@ -319,7 +319,7 @@ impl Table {
     }
 }
 
-/// Refuses a name that stands twice: a JSON object with it says nothing clear.
+/// Refuses a name that stands twice: a JSON object with it is ambiguous.
 fn unique(names: &[String]) -> Result<(), RowsError> {
     let mut seen = HashSet::new();
     for name in names {
@@ -330,7 +330,7 @@ fn unique(names: &[String]) -> Result<(), RowsError> {
     Ok(())
 }
 
-/// Returns the bytes of a pair of columns; none where both are null or absent.
+/// Returns the bytes of a pair of columns, or `None` if both are null or absent.
 fn pair(
     cells: &impl Cells,
     name: &'static str,
@@ -353,7 +353,7 @@ fn pair(
     }
 }
 
-/// Returns the bytes of a column; none where they are null or empty, or there is no column.
+/// Returns the bytes of a column, or `None` if they are null or empty, or there is no column.
 fn optional(cells: &impl Cells, column: Option<usize>) -> Result<Option<Bytes>, RejectReason> {
     let Some(column) = column else {
         return Ok(None);

@@ -15,7 +15,7 @@ pub(crate) struct TextLines<R> {
     rest: BytesMut,
     /// Whole lines, but for the last line of the source, which may have no end.
     chunk: Bytes,
-    /// Where the next line begins in the chunk.
+    /// Position of the next line in the chunk.
     at: usize,
     is_at_end: bool,
     /// Lines so far.
@@ -26,9 +26,9 @@ pub(crate) struct TextLines<R> {
     end: u8,
 }
 
-/// A line, or the beginning of one that is too long.
+/// A line, or the beginning of a line that is too long.
 pub(crate) enum Line {
-    /// Where the line lies in the chunk, without the byte that ends it.
+    /// Position of the line in the chunk, without the byte that ends it.
     Whole(Range<usize>),
     /// The first bytes of a line that is longer than the bound.
     TooLong(Bytes),

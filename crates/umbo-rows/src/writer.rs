@@ -62,7 +62,7 @@ impl<W: Write + Send> TableWriter<W> {
         }
     }
 
-    /// Ends the file, and returns what it was written to.
+    /// Ends the file, and returns the output.
     pub fn finish(self) -> Result<W, RowsError> {
         match self.table {
             TableEncoder::Csv(writer) => {
