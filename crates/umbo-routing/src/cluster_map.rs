@@ -7,7 +7,7 @@
 //!
 //! A shard that has moved has a count of moves (`moves`) and its previous node (`from`). A node writes the
 //! same count into the shard's file, so that a file which stayed behind is distinguished from the newest one.
-//! The map also contains the one shard in which Umbo's own records are changed.
+//! The map also contains the home shard, where Umbo's own records are changed.
 
 mod error;
 mod home;
@@ -42,7 +42,7 @@ pub struct ClusterMap {
     places: Vec<ShardPlace>,
     /// Number of slots of each shard, indexed by shard number.
     slots: Vec<u32>,
-    /// The shard in which Umbo's own records are changed.
+    /// The shard where Umbo's own records are changed.
     home: RecordsHome,
 }
 
@@ -51,10 +51,10 @@ pub struct ClusterMap {
 pub struct ShardPlace {
     /// Name of the node that has it.
     pub node: String,
-    /// How often it has moved; 0 if it is on the node where it was created.
+    /// How often it has moved; 0 on the node of its creation.
     pub moves: u32,
-    /// Name of the previous node; none if and only if the shard has never moved. That node may have left the
-    /// cluster since.
+    /// Name of the previous node, or `None` if the shard has never moved. That node may have left the cluster
+    /// since.
     pub from: Option<String>,
 }
 
@@ -67,7 +67,7 @@ struct UncheckedMap {
     ranges: Vec<SlotRange>,
     /// Each listed shard, in order of the list.
     places: Vec<(ShardId, ShardPlace)>,
-    /// The shard in which Umbo's own records are changed.
+    /// The shard where Umbo's own records are changed.
     home: RecordsHome,
 }
 
@@ -124,12 +124,12 @@ impl ClusterMap {
         self.places.len() as u16
     }
 
-    /// Returns the node of a shard; none if there is no such shard.
+    /// Returns the node of a shard, or `None` if there is no such shard.
     pub fn node_of(&self, shard: ShardId) -> Option<&ClusterNode> {
         self.node(&self.place_of(shard)?.node)
     }
 
-    /// Returns the current and previous node of a shard; none if there is no such shard.
+    /// Returns the current and previous node of a shard, or `None` if there is no such shard.
     pub fn place_of(&self, shard: ShardId) -> Option<&ShardPlace> {
         self.places.get(usize::from(shard.0))
     }

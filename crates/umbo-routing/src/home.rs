@@ -2,7 +2,7 @@
 
 use umbo_types::ShardId;
 
-/// The one shard in which Umbo's own records are changed. All others hold copies.
+/// The one shard where Umbo's own records are changed. All others hold copies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RecordsHome {
     /// The shard.
@@ -13,7 +13,7 @@ pub struct RecordsHome {
 }
 
 impl Default for RecordsHome {
-    /// The home of a store or cluster in which it has never changed.
+    /// Returns the home of a store or cluster that has never changed its home.
     fn default() -> Self {
         Self {
             shard: ShardId(0),

@@ -1,14 +1,14 @@
-//! Where the partitions of datasets are.
+//! The placement of datasets: the slots of their partitions.
 //!
-//! All datasets of a namespace take the same writes in one commit of a shard, so each partition of theirs is in the
-//! slot in which the namespace itself has it. Owns the list of the ids that are placed as another one; knows nothing of
-//! where it comes from. The invariants: of two lists the one with the higher revision is valid; and a dataset that is
-//! dropped stays where it was, so that work for it that is under way meets the fence of its own shard, and never a
-//! shard that has none of its rows and is not fenced yet.
+//! All datasets of a namespace take the same writes in one commit of a shard. So each partition of a dataset is in the
+//! same slot as this partition of the namespace itself. Owns the list of the ids that are placed as another id; does
+//! not know who provides it. The invariants: of two lists the one with the higher revision is valid; and a dropped
+//! dataset stays where it was. So late work for it meets the fence of its own shard, and never a shard that has no rows
+//! of it and is not fenced yet.
 //!
-//! A placement never changes: a dataset belongs to one namespace as long as it exists, and ids are never used again. So
-//! a store that knows a dataset knows where it is, however old its list; one that does not know it must not guess, and
-//! the sender of a request says how it has placed the dataset.
+//! A placement never changes: a dataset belongs to one namespace while it exists, and ids are never used again. So a
+//! store that knows a dataset knows its placement, however old its list is. A store that does not know the dataset must
+//! not guess, so the sender of a request states its placement of the dataset.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,8 +16,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use arc_swap::ArcSwap;
 use umbo_types::NamespaceId;
 
-/// Datasets that are in no list any more and stay placed, 8 bytes each: those of the latest ids, as a shard learns of
-/// the fence of each within seconds.
+/// Datasets that have left the list and stay placed, 8 bytes each. The highest ids are kept, because each shard learns
+/// of a fence within seconds.
 const ENDED_MAX: usize = 1_024;
 
 /// A request for a dataset that its sender has placed otherwise than the store.
@@ -29,16 +29,16 @@ const ENDED_MAX: usize = 1_024;
 pub struct Misplaced {
     /// The dataset.
     pub dataset: NamespaceId,
-    /// The namespace that it is placed as by the sender.
+    /// Its placement by the sender.
     pub sent: NamespaceId,
-    /// The namespace that it is placed as here; the dataset itself where it is not in the list.
+    /// Its placement here; the dataset itself if it is not in the list.
     pub here: NamespaceId,
 }
 
-/// The ids that are placed as another one.
+/// The ids that are placed as another id.
 #[derive(Debug, Default)]
 pub struct Placements {
-    /// Whether the list is not empty: all that a namespace without datasets costs is this.
+    /// Whether the list was ever filled. While it was not, this flag is the only cost of a look-up.
     has_any: AtomicBool,
     list: ArcSwap<PlacementList>,
 }
@@ -49,7 +49,7 @@ struct PlacementList {
     revision: (u64, u64),
     /// In ascending order of the first.
     placed_as: Vec<(NamespaceId, NamespaceId)>,
-    /// Pairs of earlier lists whose first id is in this list no more, in ascending order of the first id.
+    /// Pairs of earlier lists that have left this list, in ascending order of the first id.
     ended: Vec<(NamespaceId, NamespaceId)>,
 }
 
@@ -88,8 +88,8 @@ impl Placements {
         self.list.load().of(namespace).unwrap_or(namespace)
     }
 
-    /// Returns the id whose slots a dataset has, if the sender of a request has placed it as that; a sender that does
-    /// not say how is believed.
+    /// Returns the id whose slots a dataset has, if the sender of a request has the same placement. A sender that
+    /// states none is believed.
     pub fn agreed(
         &self,
         dataset: NamespaceId,
@@ -106,8 +106,8 @@ impl Placements {
         }
     }
 
-    /// Replaces the list by that of a revision (epoch and number), unless a list of the same or a newer one is here.
-    /// `datasets` are pairs of a dataset and the namespace that it is placed as.
+    /// Replaces the list by the list of a revision (epoch and number), unless a list of the same or a newer revision is
+    /// here. `datasets` are pairs of a dataset and the namespace that it is placed as.
     pub fn replace(
         &self,
         revision: (u64, u64),
@@ -123,7 +123,7 @@ impl Placements {
             }
         });
         if !self.list.load().placed_as.is_empty() {
-            // Never taken back: a list that was not empty is read from then on.
+            // Never reset: once the list was filled it is always read.
             self.has_any.store(true, Ordering::Release);
         }
     }

@@ -131,8 +131,8 @@ impl ShardMap {
         self.owner(self.slot(namespace, partition))
     }
 
-    /// Returns the shard that owns a partition, if the sender of a request has placed its dataset as it is placed here:
-    /// see [`Placements::agreed`].
+    /// Returns the shard that owns a partition, if the sender of a request has the same placement of its dataset: see
+    /// [`Placements::agreed`].
     pub fn locate_agreed(
         &self,
         dataset: NamespaceId,
@@ -143,18 +143,18 @@ impl ShardMap {
         Ok(self.owner(Slot::of(placed_as, partition)))
     }
 
-    /// Returns the slot of a partition: that of its namespace's first dataset.
+    /// Returns the slot of a partition: the slot in the namespace's first dataset.
     pub fn slot(&self, namespace: NamespaceId, partition: &PartitionKey) -> Slot {
         Slot::of(self.placements.of(namespace), partition)
     }
 
-    /// Returns where the datasets are placed.
+    /// Returns the placements of the datasets.
     pub fn placements(&self) -> &Placements {
         &self.placements
     }
 
-    /// Returns the slots of segment `segment` of `segments`; the segments divide the slots evenly and in
-    /// order. None if the segment has no slot or does not exist.
+    /// Returns the slots of segment `segment` of `segments`; the segments divide the slots evenly and in order. Returns
+    /// `None` if the segment has no slot or does not exist.
     pub fn segment(segment: u32, segments: u32) -> Option<RangeInclusive<u16>> {
         if segment >= segments || segments > u32::from(SLOTS) {
             return None;
@@ -176,8 +176,7 @@ impl ShardMap {
         shards
     }
 
-    /// Returns the owner of the first slot that another map assigns to another shard; none if both maps are
-    /// equal.
+    /// Returns the owner of the first slot that another map assigns to another shard, or `None` if both maps are equal.
     pub fn first_difference(&self, other: &Self) -> Option<ShardId> {
         let mut owners = self.owners.iter().zip(&other.owners);
         let (own, _) = owners.find(|(own, other)| own != other)?;

@@ -1,4 +1,4 @@
-//! Slots: the fixed unit in which partitions are divided among shards.
+//! Slots: the fixed unit for dividing partitions among shards.
 
 use umbo_types::{NamespaceId, PartitionKey};
 use xxhash_rust::xxh3::xxh3_64_with_seed;

@@ -1,5 +1,5 @@
-//! Attributes: what a caller that may delegate says of whom a request is for. Policies match and count by
-//! them; they decide nothing else.
+//! Attributes: the user, session or organisation of a request, as stated by a caller that may delegate.
+//! Policies match and count by them; they decide nothing else.
 //!
 //! A new attribute is a variant here, a field of `MatchSpec`, a header with its place in `Fields`, and a
 //! field of the client's `Payer`.
@@ -67,7 +67,7 @@ impl<T> Attributes<T> {
         }
     }
 
-    /// Returns the values beside their attributes.
+    /// Returns the attributes with their values.
     pub fn iter(&self) -> impl Iterator<Item = (Attribute, &T)> {
         Attribute::ALL.into_iter().zip(&self.0)
     }

@@ -1,4 +1,4 @@
-//! The time of day by which changes are made that cannot be undone: reclaimed rows, dropped versions, forgotten loads.
+//! The believed time of day, for changes that cannot be undone: reclaiming rows, dropping versions, forgetting loads.
 //!
 //! A time of day that jumps ahead is believed only after it has lasted for a while. Until then the time from before
 //! the jump counts, advanced by the monotonic clock. Readers use the time of day as it is: a row that a jump hides is
@@ -19,7 +19,7 @@ const CONFIRMED_AFTER: Duration = Duration::from_mins(10);
 pub struct BelievedClock {
     /// The last believed time of day, and when it was observed.
     believed: (Timestamp, Instant),
-    /// Since when the time of day is too far ahead.
+    /// When the time of day was first seen too far ahead.
     jumped_at: Option<Instant>,
 }
 
@@ -46,7 +46,7 @@ impl BelievedClock {
         is_news
     }
 
-    /// Returns the believed time of day: what is due by then may be done for good.
+    /// Returns the believed time of day. Changes that are due by then may be made for good.
     pub fn time(&self, wall: Timestamp, now: Instant) -> Timestamp {
         if self.is_ahead(wall, now) {
             self.carried_on(now)

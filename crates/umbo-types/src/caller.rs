@@ -1,7 +1,7 @@
 //! Callers and their grants: permissions × namespace pattern, plus an upper bound on criticality.
 //!
-//! A grant is written `permissions:pattern`, for example `read,scan:listing-*`; `*` as permissions is all of
-//! them. A pattern is a namespace name in which each `*` stands for any run of characters.
+//! A grant is written `permissions:pattern`, for example `read,scan:listing-*`; `*` as permissions is all of them.
+//! A pattern is a namespace name with `*` for any run of characters.
 
 use std::fmt;
 use std::str::FromStr;
@@ -70,7 +70,7 @@ impl Permission {
         1 << self as u8
     }
 
-    /// Returns the bits of the permissions that allow what this one does.
+    /// Returns the bits of the permissions that include this one.
     const fn bits_allowing(self) -> u8 {
         match self {
             Self::Observe => Self::Observe.bit() | Self::Admin.bit(),
@@ -120,8 +120,8 @@ impl Grant {
         }
     }
 
-    /// Reads a grant of a token that was made before. `bulk`, a permission of former versions that allowed nothing,
-    /// is left out; none is returned where nothing else is granted.
+    /// Reads a grant of an existing token. `bulk`, a permission of former versions that allowed nothing, is left
+    /// out. Returns `None` if nothing else is granted.
     pub fn of_made_token(text: &str) -> Result<Option<Self>, GrantError> {
         let Some((permissions, pattern)) = text.split_once(':') else {
             return text.parse().map(Some);
@@ -215,7 +215,7 @@ impl FromStr for NamespacePattern {
 pub struct Caller {
     /// Identity of the caller.
     pub id: CallerId,
-    /// Grants of the caller; one that covers the request suffices.
+    /// Grants of the caller; a single grant that covers the request suffices.
     pub grants: Vec<Grant>,
     /// Highest criticality that it may claim; a higher claim is lowered to this.
     pub criticality_max: Criticality,

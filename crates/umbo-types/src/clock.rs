@@ -31,8 +31,8 @@ impl Timestamp {
     }
 }
 
-/// Longest time by which the clocks of two machines of a cluster may be apart. NTP keeps them within a fraction of it; a
-/// clock that is further off is wrong, and is told of.
+/// Largest accepted difference between the clocks of two machines of a cluster. NTP keeps them within a fraction of it.
+/// A clock that is further off is wrong, and is reported.
 pub const CLOCK_OFFSET_MAX: Duration = Duration::from_secs(5);
 
 /// Source of time. The wall clock may go back; the monotonic one does not.

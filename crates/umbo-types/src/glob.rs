@@ -1,4 +1,4 @@
-//! Patterns in which each `*` matches any run of bytes, including an empty one.
+//! Patterns: each `*` matches any run of bytes, including an empty one.
 //!
 //! Owns two functions: whether a pattern matches a text, and whether two patterns match a common text.
 //! Deliberately supports no other shell syntax, and no literal `*`.

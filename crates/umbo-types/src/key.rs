@@ -79,7 +79,7 @@ impl fmt::Debug for Namespace {
 pub struct NamespaceId(pub u32);
 
 impl NamespaceId {
-    /// The namespace in which Umbo keeps its own records: namespaces, tokens, secrets.
+    /// The namespace of Umbo's own records: namespaces, tokens, secrets.
     pub const SYSTEM: Self = Self(0);
 }
 

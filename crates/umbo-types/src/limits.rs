@@ -10,12 +10,12 @@ pub const NAMESPACE_LEN_MAX: usize = 64;
 pub const PARTITION_KEY_LEN_MAX: usize = 1_024;
 /// Longest sort key, in bytes. The empty sort key is plain key-value.
 pub const SORT_KEY_LEN_MAX: usize = 2_048;
-/// Largest value that is stored in its row, in bytes. Longer ones are large values, stored in chunks beside it.
+/// Largest value that is stored in its row, in bytes. Longer ones are large values, stored in chunks next to the row.
 pub const VALUE_LEN_MAX: usize = 1 << 20;
 /// Largest value of all, in bytes.
 pub const LARGE_VALUE_LEN_MAX: u64 = 64 << 20;
-/// Bytes of each chunk of a large value but the last. With its key, its checksum and the head of a page it just fits the
-/// 256 KiB that an engine of 4 KiB pages gives it, which come in powers of two: a chunk of 256 KiB would take 512.
+/// Bytes of each chunk of a large value but the last. With its key, its checksum and the head of a page it just fits
+/// 256 KiB. An engine of 4 KiB pages gives room in powers of two: a chunk of 256 KiB would take 512.
 pub const LARGE_CHUNK_LEN: usize = 252 << 10;
 /// Longest stored `Content-Type` or `Content-Encoding`, in bytes.
 pub const CONTENT_FIELD_LEN_MAX: usize = 255;
@@ -48,8 +48,8 @@ pub const CHUNK_BYTES_MAX: u32 = 256 << 10;
 pub const IDEMPOTENCY_BYTES_MAX: u64 = 1 << 30;
 /// Longest idempotency key, in characters.
 pub const IDEMPOTENCY_KEY_LEN_MAX: usize = 255;
-/// How long an idempotency record is in effect where the request does not say it, in seconds: longer than any client
-/// of Umbo repeats a request.
+/// How long an idempotency record is in effect if the request does not say it, in seconds: longer than any client of
+/// Umbo repeats a request.
 pub const IDEMPOTENCY_SECONDS_DEFAULT: u64 = 3_600;
 /// Longest time that an idempotency record is in effect, in seconds.
 pub const IDEMPOTENCY_SECONDS_MAX: u64 = 86_400;

@@ -32,7 +32,7 @@ pub enum Operation {
 }
 
 impl Operation {
-    /// All operations, in the order of their declaration. Those that touch rows come first.
+    /// All operations, in the order of their declaration. Operations that touch rows come first.
     pub const ALL: [Self; 13] = [
         Self::Get,
         Self::Put,
@@ -68,7 +68,7 @@ impl Operation {
         }
     }
 
-    /// Operations that have a price: those that work on rows.
+    /// Operations that have a price, because they work on rows.
     pub const PRICED: [Self; 8] = [
         Self::Get,
         Self::Put,
@@ -80,7 +80,7 @@ impl Operation {
         Self::Scan,
     ];
 
-    /// Returns the place in [`Self::PRICED`]; none of an operation that has no price.
+    /// Returns the place in [`Self::PRICED`], or `None` if the operation has no price.
     pub const fn price_index(self) -> Option<usize> {
         match self {
             Self::Get => Some(0),

@@ -1,4 +1,4 @@
-//! Price multiplier: by how much an overload raises the price of a request.
+//! Price multiplier: the factor of an overload on the price of a request.
 //!
 //! An integer in hundredths, so that a multiplied price is the same on every machine.
 
@@ -46,7 +46,7 @@ impl PriceMultiplier {
         self.0 == Self::NONE.0
     }
 
-    /// Returns what is to be paid above the plain price, rounded down.
+    /// Returns the units above the plain price, rounded down.
     #[must_use]
     pub const fn penalty(self, plain: RequestUnits) -> RequestUnits {
         let above = (self.0 - Self::NONE.0) as u128;

@@ -12,12 +12,12 @@ use crate::clock::Timestamp;
 use crate::limits::{CONTENT_FIELD_LEN_MAX, LARGE_VALUE_LEN_MAX, VALUE_LEN_MAX};
 use crate::version::Version;
 
-/// The value of a key: the bytes and their encoding, and the form in which they are kept.
+/// The value of a key: the bytes, their encoding and their stored form.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Value {
     /// The bytes; in the plain form as the client sent them. In a store at most 1 MiB.
     pub bytes: Bytes,
-    /// How they are kept.
+    /// Their stored form.
     pub form: StoredForm,
     /// Media type as sent; empty if the client sent none. Visible ASCII and spaces.
     pub content_type: Bytes,
@@ -34,7 +34,7 @@ pub enum RowError {
     /// The value has this many bytes, more than a large one may have.
     #[error("a value has at most {LARGE_VALUE_LEN_MAX} bytes, this one has {0} or more")]
     LongerThanAny(u64),
-    /// The bytes are of no value in their form.
+    /// The bytes are not valid in their form.
     #[error("{0}")]
     BadForm(#[from] FormError),
     /// A content field has this many bytes.
@@ -89,7 +89,7 @@ impl Value {
         Ok(Self { form, ..self })
     }
 
-    /// Returns the value whose bytes are stored beside its row.
+    /// Returns the large value for a reference: its bytes are stored next to its row.
     #[must_use]
     pub fn of_large(self, large: &LargeRef) -> Self {
         Self {
@@ -99,7 +99,8 @@ impl Value {
         }
     }
 
-    /// Returns where the bytes of a large value are; none of other values, and of bytes that are no reference.
+    /// Returns the reference of a large value. Returns `None` for other values, and if the bytes are not a
+    /// reference.
     pub fn large(&self) -> Option<LargeRef> {
         match self.form {
             StoredForm::Large => LargeRef::decode(&self.bytes),
@@ -107,13 +108,14 @@ impl Value {
         }
     }
 
-    /// Returns the number of bytes that a shard keeps for the value, those of a large one beside its row included.
+    /// Returns the number of bytes that a shard keeps for the value, including the bytes of a large value next to
+    /// its row.
     pub fn stored_len(&self) -> usize {
         let beside = self.large().map_or(0, |large| large.len as usize);
         self.bytes.len() + beside
     }
 
-    /// Returns the number of bytes that the client stored. Of bytes that are of no value in their form it is 0.
+    /// Returns the number of bytes that the client stored, or 0 if the bytes are not valid in their form.
     pub fn plain_len(&self) -> usize {
         self.form.plain_len(&self.bytes).unwrap_or(0)
     }
@@ -122,11 +124,11 @@ impl Value {
 /// A stored row, as a reader sees it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Row {
-    /// What the client stored.
+    /// The value that the client stored.
     pub value: Value,
     /// Version of the row; the `ETag`.
     pub version: Version,
-    /// Instant from which the row is no longer visible; none for a row without expiry.
+    /// Instant from which the row is no longer visible, or `None` for a row without expiry.
     pub expires_at: Option<Timestamp>,
 }
 

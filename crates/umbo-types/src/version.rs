@@ -16,8 +16,9 @@ impl Version {
         Self(now.0)
     }
 
-    /// Returns the highest proposal that the owner of a shard accepts: a few seconds ahead of its own clock. A
-    /// proposal beyond that comes from a wrong clock, and all later versions of the shard would be ahead with it.
+    /// Returns the highest proposal that the owner of a shard accepts: a few seconds ahead of the owner's clock.
+    /// A proposal beyond that comes from a wrong clock, and all later versions of the shard would be ahead with
+    /// it.
     pub fn latest_at(now: Timestamp) -> Self {
         Self(now.saturating_add(CLOCK_OFFSET_MAX).0)
     }

@@ -34,7 +34,7 @@ pub enum ClusterMapError {
         line: usize,
         /// The key as written.
         key: String,
-        /// What was probably meant.
+        /// The key that was probably meant.
         nearest: Option<String>,
     },
     /// Not a valid name of a cluster or node.
@@ -93,7 +93,7 @@ pub enum ClusterMapError {
     /// Two shards with the same number.
     #[error("shard {0} is listed twice")]
     DuplicateShard(ShardId),
-    /// A number without a shard, below that of another shard.
+    /// A missing number below the number of another shard.
     #[error("shard {0} is missing: shards are numbered from 0, without a gap")]
     MissingShard(ShardId),
     /// Not a valid range of slots.
@@ -151,7 +151,7 @@ pub enum ClusterMapError {
     LastVersion,
 }
 
-/// Returns the name that is most similar to a misspelt one; none if none is similar.
+/// Returns the name that is most similar to a misspelt one, or `None` if no name is similar.
 pub(super) fn nearest<'a>(name: &str, known: &[&'a str]) -> Option<&'a str> {
     let near = known
         .iter()

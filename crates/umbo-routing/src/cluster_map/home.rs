@@ -6,15 +6,15 @@ use super::{ClusterMap, ClusterMapError, VERSION_MAX, check_home};
 use crate::home::RecordsHome;
 
 impl ClusterMap {
-    /// Returns the one shard in which Umbo's own records are changed, and its epoch. Shard 0 in epoch 1 for a
-    /// map without a home.
+    /// Returns the home shard of Umbo's own records, and its epoch. Shard 0 in epoch 1 for a map without a
+    /// home.
     pub fn home(&self) -> RecordsHome {
         self.home
     }
 
-    /// Returns the map of the next version, in which `shard` is the home of Umbo's own records under the next
-    /// epoch. Nothing else changes. The shard may be the current home: one that was created empty needs a new
-    /// epoch too.
+    /// Returns the map of the next version with `shard` as the home of Umbo's own records, under the next
+    /// epoch. Nothing else changes. The shard may be the current home: a home that was created empty needs a
+    /// new epoch too.
     pub fn promote_home(&self, shard: ShardId) -> Result<Self, ClusterMapError> {
         if self.version >= VERSION_MAX || self.home.epoch >= VERSION_MAX {
             return Err(ClusterMapError::LastVersion);

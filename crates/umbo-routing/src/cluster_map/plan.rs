@@ -38,7 +38,7 @@ impl ClusterMap {
     /// changes.
     ///
     /// A node keeps as many of its shards as possible, the first ones. Each other shard goes to a node with
-    /// too few shards, the one that has the fewest slots at that time.
+    /// too few shards; of these nodes it goes to the one with the fewest slots at that time.
     pub fn plan(&self, nodes: Vec<ClusterNode>) -> Result<Plan, ClusterMapError> {
         let nodes = sorted(nodes)?;
         enough_shards(self.places.len(), &nodes)?;
@@ -73,8 +73,8 @@ impl ClusterMap {
         self.successor(nodes, places, moves)
     }
 
-    /// Proposes the map of the next version in which these shards, and no others, are on the named nodes: to
-    /// undo a move, or to distribute shards by hand. Returns the map itself if nothing changes.
+    /// Proposes the map of the next version that has these shards, and no others, moved to the named nodes:
+    /// to undo a move, or to distribute shards by hand. Returns the map itself if nothing changes.
     pub fn plan_moves(
         &self,
         nodes: Vec<ClusterNode>,
@@ -153,8 +153,8 @@ impl ClusterMap {
                 }
             })
             .collect();
-        // If shards do not divide evenly, some nodes have one more: first those that would otherwise have to
-        // give one away, each of which saves a move.
+        // If shards do not divide evenly, some nodes have one more. Nodes that would otherwise have to give
+        // a shard away come first: each of them saves a move.
         kept.sort_by_key(|node| std::cmp::Reverse(node.shards.len()));
         for node in &mut kept {
             if one_more > 0 {

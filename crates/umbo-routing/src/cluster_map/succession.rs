@@ -1,9 +1,9 @@
-//! The rules by which one map may follow another.
+//! The rules for one map to follow another.
 //!
 //! The invariant: in a succession of maps the slots of a shard never change and its `moves` never fall, so
 //! that a file which stayed behind can be distinguished from the newest one. The epoch of the home of Umbo's
-//! own records never falls, and the home shard changes only together with the epoch, so that records of a home
-//! of an earlier epoch are distinguished from those of the current one.
+//! own records never falls, and the home shard changes only together with the epoch. So records of the home of
+//! an earlier epoch are distinguished from records of the current one.
 
 use umbo_types::ShardId;
 

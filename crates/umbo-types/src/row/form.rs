@@ -14,20 +14,21 @@ pub enum StoredForm {
     Plain,
     /// The bytes are the length of the value ([`PLAIN_LEN_LEN`] bytes), then the value as one zstd frame (RFC 8878).
     Zstd,
-    /// The bytes are a reference ([`LargeRef`]) to those of the value, which are stored beside the row in the same shard.
+    /// The bytes are a reference ([`LargeRef`]) to the bytes of the value, which are stored next to the row in the same
+    /// shard.
     Large,
 }
 
-/// Bytes are of no value in this form.
+/// Bytes are not valid in this form.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum FormError {
-    /// The number stands for no form that this version knows.
+    /// This version knows no form with the number.
     #[error("a value has form {0}, which this version does not know")]
     Unknown(u8),
     /// The bytes end before the length of the value, or it is longer than a value may be.
     #[error("a compressed value does not begin with its length")]
     BadLength,
-    /// The bytes are no reference to a large value.
+    /// The bytes are not a reference to a large value.
     #[error("a large value is no reference to stored bytes")]
     BadReference,
 }
@@ -52,8 +53,8 @@ impl StoredForm {
         }
     }
 
-    /// Returns the length of the value that these bytes are, at most [`VALUE_LEN_MAX`], of a
-    /// large one at most [`LARGE_VALUE_LEN_MAX`](crate::limits::LARGE_VALUE_LEN_MAX).
+    /// Returns the length of the value of these bytes: at most [`VALUE_LEN_MAX`], or for a large value at most
+    /// [`LARGE_VALUE_LEN_MAX`](crate::limits::LARGE_VALUE_LEN_MAX).
     pub fn plain_len(self, bytes: &[u8]) -> Result<usize, FormError> {
         match self {
             Self::Plain => Ok(bytes.len()),

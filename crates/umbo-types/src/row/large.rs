@@ -1,4 +1,5 @@
-//! The reference to a large value: what a row has in place of bytes that are stored beside it.
+//! The reference to a large value, which a row has in place of the value. The bytes of the value are stored next to
+//! the row.
 
 use std::fmt;
 
@@ -26,12 +27,12 @@ impl fmt::Display for UploadId {
     }
 }
 
-/// The bytes of a large value: where they are, how many, and their digest.
+/// The bytes of a large value: their upload, their number and their digest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct LargeRef {
     /// The upload that has them.
     pub upload: UploadId,
-    /// How many, at most [`LARGE_VALUE_LEN_MAX`].
+    /// Their number, at most [`LARGE_VALUE_LEN_MAX`].
     pub len: u64,
     /// SHA-256 of all of them.
     pub sha256: [u8; LargeRef::DIGEST_LEN],
@@ -54,7 +55,7 @@ impl LargeRef {
         bytes
     }
 
-    /// Decodes a reference; none if the bytes are not one.
+    /// Decodes a reference. Returns `None` if the bytes are not a reference.
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         let split = || {
             let (upload, rest) = bytes.split_first_chunk()?;
