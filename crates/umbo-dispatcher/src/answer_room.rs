@@ -35,9 +35,9 @@ impl AnswerRoom {
         }
     }
 
-    /// Waits, for `timeout` at most, for room for an answer of at most `len_max` bytes, where the connection
-    /// has had long ones of late or `len_min` says that this one is long; sheds the request where there is
-    /// none.
+    /// Waits up to `timeout` for room for an answer of at most `len_max` bytes. It reserves room only if
+    /// recent answers of the connection were long or `len_min` says that this one is. Sheds the request if
+    /// there is no room.
     pub(crate) async fn reserve(
         &mut self,
         memory: &Arc<Memory>,

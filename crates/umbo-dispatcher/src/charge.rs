@@ -1,8 +1,9 @@
-//! What a request is charged: estimated and debited before the work, settled after it, once.
+//! The charge of a request: estimated and debited before the work, settled after it, once.
 //!
-//! A guard over the reservation, and with it every way out: an answer settles it with the work that was
-//! done, an error as far as the work had got, and a drop (a client that left, a panic) does the same.
-//! Invariant: what [`Charge::charged`] returns once the charge is closed is what the ledger holds.
+//! `Charge` is a guard over the reservation and covers every way out. An answer settles it with the work that was done.
+//! An error or a drop (a client that left, a panic) closes it: with nothing if the store was not asked, otherwise with
+//! the estimate, or the work done if that is more. Invariant: once the charge is closed, [`Charge::charged`] returns
+//! the figure that the ledger holds.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -28,7 +29,7 @@ use crate::phase::identify::Identified;
 use crate::policy_record::{asked, rejected_by};
 use crate::request_log::ChargeEnd;
 
-/// Price of a result for which the request did not ask the store.
+/// Price of a result that did not need a call of the store.
 const HIT_PRICE: RequestUnits = RequestUnits::from_micros(100_000);
 
 /// The charge of an identified request.
@@ -38,7 +39,7 @@ pub(crate) struct Charge {
     identified: Identified,
     /// The hint of the operation.
     hint: CostHint,
-    /// None of what has no price, and until the request is admitted.
+    /// `None` if the operation has no price, and until the request is admitted.
     reservation: Option<Reservation>,
     /// Whether the store has done a part of the work.
     is_begun: bool,
@@ -46,13 +47,13 @@ pub(crate) struct Charge {
     is_shed: bool,
     /// The policy that rejected the request.
     rejected_by: Option<PolicyRecord>,
-    /// Whether the work so far cost no read of the store of its own.
+    /// Whether the work so far used no separate read of the store.
     is_shared: bool,
     /// The shards that were debited.
     shares: SmallVec<[ShardShare; 2]>,
-    /// What writes of the request were charged that have charges of their own.
+    /// Charges of writes of the request that have separate charges.
     paid_apart: RequestUnits,
-    /// What the whole answer is going to be charged, where that is known before it is made.
+    /// Charge of the whole answer, if it is known before the answer is made.
     announced: Option<RequestUnits>,
 }
 
@@ -91,8 +92,8 @@ impl Charge {
         self.identified.namespace = namespace;
     }
 
-    /// Debits every quota that counts the request, or refuses it. Does nothing where it has a reservation
-    /// already.
+    /// Debits every quota that counts the request, or refuses it. Does nothing if the request already has a
+    /// reservation.
     pub(crate) fn admit(&mut self, hint: CostHint) -> Result<(), RequestError> {
         self.hint = hint;
         if self.reservation.is_some() || !self.identified.operation.has_price() {
@@ -129,7 +130,7 @@ impl Charge {
         shares: &[ShardShare],
         now: Instant,
     ) -> Result<(), RequestError> {
-        // Taken apart, so that the reservation stays where it is: it is large.
+        // The fields are borrowed one by one, so that the large reservation is not moved.
         let Self {
             dispatcher,
             identified,
@@ -151,7 +152,7 @@ impl Charge {
         Ok(())
     }
 
-    /// Takes the debit of the shards back: none of them was asked.
+    /// Takes the debit of the shards back: the request asks no shard.
     pub(crate) fn release_shards(&mut self) {
         self.shares.clear();
         if let Some(reservation) = &mut self.reservation {
@@ -192,8 +193,8 @@ impl Charge {
         }
     }
 
-    /// Returns whom the request is for beside who pays, where a quota of shards counts by them: the
-    /// nodes of the shards keep it too.
+    /// Returns the attributes of the payer if a quota of shards counts by them. The nodes of the shards enforce such
+    /// quotas too.
     pub(crate) fn attributes_for_shards(&self) -> Option<Arc<OwnedAttributes>> {
         let payer = &self.identified.payer;
         let is_told = payer.has_attributes() && self.dispatcher.quota.has_named_ceilings();
@@ -205,7 +206,7 @@ impl Charge {
         RequestError::Rejected(rejection)
     }
 
-    /// Signs the retry ticket of a rejection, where it has one.
+    /// Signs the retry ticket of a rejection, if it has one.
     pub(crate) fn retry_ticket(&self, error: &RequestError) -> Option<HeaderValue> {
         let RequestError::Rejected(rejection) = error else {
             return None;
@@ -219,8 +220,8 @@ impl Charge {
         request(&self.identified, self.hint)
     }
 
-    /// Returns the policy that the node of a shard has refused by, with what it allows the payer; none where
-    /// no node has, and where it is not known here, as one that has just been made.
+    /// Returns the policy that a node cited when it refused the request, with the limit of the payer. Returns `None` if
+    /// no node refused the request, or if the policy is new and not known here yet.
     pub(crate) fn spent_at_node(&self, error: &RequestError) -> Option<(Arc<Policy>, Limit)> {
         let RequestError::Store(StoreError::QuotaExceeded { policy, .. }) = error else {
             return None;
@@ -258,8 +259,8 @@ impl Charge {
         }
     }
 
-    /// Returns what it says of its cost and policies; none of what has no price, and of what was shed: that was charged
-    /// nothing and refused by no policy, and has to cost less than an answer.
+    /// Returns the record of cost and policies. Returns `None` for an operation without a price. Returns `None` for a
+    /// shed request too: it was charged nothing, no policy refused it, and it has to cost less than an answer.
     fn record(&self, now: Instant) -> Option<Box<ChargeRecord>> {
         if self.is_shed || !self.identified.operation.has_price() {
             return None;
@@ -302,8 +303,8 @@ impl Charge {
         }
     }
 
-    /// Records whether the result cost a read of the store of its own; one that was there before the request
-    /// has asked no shard.
+    /// Records whether the result needed a separate read of the store. A result from the local cache has asked no
+    /// shard.
     pub(crate) fn served(&mut self, is_read: bool, is_hit: bool) {
         self.is_shared = !is_read;
         if is_hit {
@@ -359,8 +360,8 @@ impl Charge {
         self.close();
     }
 
-    /// Ends the charge, unless it is settled: nothing where the store was not asked, otherwise
-    /// what was estimated, or more where more was done. From here on the figure stands.
+    /// Ends the charge, unless it is settled. Charges nothing if the store was not asked, otherwise the estimate, or
+    /// the work done if that is more. The figure does not change afterwards.
     pub(crate) fn close(&mut self) -> RequestUnits {
         let reservation = self.reservation.as_mut();
         reservation.map_or(RequestUnits::ZERO, Reservation::abandon)
@@ -379,7 +380,7 @@ impl Charge {
         reservation.map_or(RequestUnits::ZERO, |reservation| reservation.price_of(work))
     }
 
-    /// Records what the whole work of an answer is going to be, of which a part is done.
+    /// Announces the work of the whole answer when a part of it is done.
     pub(crate) fn announce(&mut self, work: &ActualUsage) {
         let reservation = self.reservation.as_ref();
         self.announced = reservation.map(|reservation| reservation.price_of(work));
@@ -403,7 +404,7 @@ impl Charge {
         self.paid_apart = self.paid_apart.saturating_add(units);
     }
 
-    /// Returns the attributes by which the queue of a shard orders the request.
+    /// Returns the attributes that the queue of a shard uses to order the request.
     pub(crate) fn entry(&self, shard: Option<ShardId>) -> Entry {
         Entry {
             criticality: self.identified.criticality,
@@ -419,7 +420,7 @@ impl Charge {
         self.identified.payer.charged_to(&self.identified.caller)
     }
 
-    /// Returns what is left to the caller, if a configured policy counts it.
+    /// Returns the remaining quota of the caller, if a configured policy counts the request.
     pub(crate) fn advertised(&self) -> Option<Advertised<'_>> {
         let reservation = self.reservation.as_ref()?;
         reservation.advertised(self.identified.started)

@@ -1,17 +1,17 @@
-//! How long a request waits for a shard, where it has something to tell without it.
+//! How long a request waits for a shard if it can answer without it.
 //!
-//! A shard that stalls must not cost the rows of the others, nor must one that is away cost its client
-//! the word that it is: it is given up a little before the deadline of the request, so that the answer
-//! is there in time.
+//! A stalled shard must not cost the rows of the other shards. If a shard is away, its client must
+//! still learn that. So the request gives up on the shard a little before its own deadline, in time to
+//! send the answer.
 
 use std::time::{Duration, Instant};
 
 use umbo_types::Deadline;
 
-/// Longest time that is kept for telling.
+/// Longest time that is kept for sending the answer.
 const TELLING_MAX: Duration = Duration::from_millis(20);
 
-/// A deadline, less what is kept for telling.
+/// A deadline, less the time kept for sending the answer.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct DeadlineBudget {
     /// When work for the request is to have ended by itself.
@@ -21,7 +21,8 @@ pub(crate) struct DeadlineBudget {
 }
 
 impl DeadlineBudget {
-    /// Divides what is left until a deadline: a tenth of it is kept, within its bound.
+    /// Divides the time left until a deadline: a tenth of it, up to `TELLING_MAX`, is kept for sending
+    /// the answer.
     pub(crate) fn until(deadline: Deadline, now: Instant) -> Self {
         let left = deadline.remaining(now);
         let telling = (left / 10).min(TELLING_MAX);

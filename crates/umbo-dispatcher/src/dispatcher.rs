@@ -47,7 +47,7 @@ pub struct DispatcherLimits {
     /// How long requests are served by a copy of Umbo's own records that could not be confirmed with
     /// their home.
     pub records_stale_max: Duration,
-    /// Cost from which on a range or scan ends with a cursor.
+    /// A range or scan ends with a cursor when its cost reaches this.
     pub request_cost_max: RequestUnits,
 }
 
@@ -67,11 +67,11 @@ pub struct Dispatcher {
     pub(crate) ticket_key: TicketKey,
     /// The quotas of callers.
     pub quota: Arc<Limiter>,
-    /// Which keys are hot, and what is kept of them.
+    /// The hot keys and their shield.
     pub hot_keys: Arc<HotKeys>,
     /// Whose work keeps the shards busy.
     pub busy: BusySources,
-    /// None where nothing is shed because of a shard.
+    /// `None` if no request is shed because of a shard.
     pub overload: Option<Overload>,
     /// Where requests are counted.
     pub metrics: Arc<RequestMetrics>,
@@ -116,9 +116,9 @@ pub struct DispatcherParts {
     pub quota: Arc<Limiter>,
     /// The policies of the policy file.
     pub policies: FilePolicies,
-    /// When a key is hot, and what is kept of it; none turns the layer off.
+    /// Settings of hot keys and the local cache; `None` turns the shield off.
     pub hot_keys: Option<umbo_hotkey::ShieldSettings>,
-    /// How shards are kept from overload; none sheds nothing because of a shard.
+    /// How shards are kept from overload; with `None` no request is shed because of a shard.
     pub overload: Option<OverloadSettings>,
     /// Where requests are counted.
     pub metrics: Arc<RequestMetrics>,
@@ -138,8 +138,8 @@ impl Dispatcher {
         self.store.lives_from(shard, self.clock.wall())
     }
 
-    /// Opens a dispatcher: reads Umbo's own records, at home or from a copy, and makes them where there are
-    /// none yet. Fails where they cannot be read.
+    /// Opens a dispatcher. Reads Umbo's own records, at home or from a copy, and creates them if they do not exist.
+    /// Fails if they cannot be read.
     pub async fn open(parts: DispatcherParts) -> Result<Arc<Self>, ControlError> {
         let DispatcherParts {
             store,
@@ -203,8 +203,8 @@ impl Dispatcher {
         }))
     }
 
-    /// Looks after the quotas (observed rates, the record of usage), ends what has run out on the lists of hot
-    /// keys, and brings up to date which requests are slow. To be called once a second.
+    /// Maintains the quotas (observed rates, the record of usage), removes expired entries from the lists of hot
+    /// keys, and updates which requests count as slow. To be called once a second.
     pub fn maintain(&self) {
         self.quota.maintain(self.clock.monotonic());
         self.control.maintain();
@@ -229,7 +229,7 @@ impl Dispatcher {
         }
     }
 
-    /// Runs work to its end, for which no request waits.
+    /// Runs work to its end after its request has ended.
     pub(crate) fn go_on(&self, work: impl Future<Output = ()> + Send + 'static) {
         // Without a runtime, when the process ends, nothing goes on.
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
@@ -289,7 +289,7 @@ impl Dispatcher {
         }
     }
 
-    /// Returns how many requests are in flight, of those that are bounded.
+    /// Returns the number of bounded requests in flight.
     pub(crate) fn requests_in_flight(&self) -> usize {
         self.in_flight.load(Ordering::Relaxed)
     }

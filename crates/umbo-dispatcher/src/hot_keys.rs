@@ -20,14 +20,15 @@ use crate::store_call::Timed;
 /// A result that many requests may share.
 #[derive(Debug, Clone)]
 pub(crate) enum SharedRead {
-    /// Of a get: the dataset that was read, and the row, where it is visible.
+    /// Of a get: the dataset that was read, and the row, if it is visible.
     Row(NamespaceId, Option<Row>),
     /// Of a range: the dataset that was read, and its first chunk.
     Page(NamespaceId, Arc<Page>),
 }
 
 impl SharedRead {
-    /// Returns the dataset that was read. Keys are those of the namespace, whichever of its datasets is live.
+    /// Returns the dataset that was read. Keys belong to the namespace and stay the same for all of its
+    /// datasets.
     pub(crate) const fn dataset(&self) -> NamespaceId {
         match self {
             Self::Row(dataset, _) | Self::Page(dataset, _) => *dataset,
@@ -69,12 +70,12 @@ impl HotKeys {
         self.shield.is_some()
     }
 
-    /// Returns the report of hot keys; none if they are not watched.
+    /// Returns the report of hot keys, or `None` if they are not watched.
     pub fn report(&self, now: Instant) -> Option<Report> {
         self.shield.as_ref().map(|shield| shield.report(now))
     }
 
-    /// Returns the shield; none where it is turned off.
+    /// Returns the shield, or `None` if it is turned off.
     pub(crate) fn shield(&self) -> Option<&HotShield> {
         self.shield.as_ref()
     }

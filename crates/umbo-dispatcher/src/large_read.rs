@@ -1,9 +1,9 @@
 //! A large value as a body: the next chunk is read when the connection has room for it.
 //!
-//! As with pages, each chunk holds its memory until the connection has taken it, and is charged when it is read. The head
-//! says what all of them are charged, so their time is not: it is not known yet. All
-//! chunks are of one upload, so an answer never mixes values; one whose value has been gone for longer than shards keep it
-//! for reads under way is cut off.
+//! As with pages, each chunk holds its memory until the connection has taken it, and is charged when it is read. The
+//! head names the charge of all chunks, but not of their time, which is not known yet. All chunks are of one upload, so
+//! an answer never mixes values. Shards keep a removed value for reads under way for a limited time; a read that takes
+//! longer is cut off.
 
 use std::sync::Arc;
 
@@ -35,12 +35,12 @@ pub(crate) struct LargeRead {
     /// First byte beyond.
     end: u64,
     call: StoreCall,
-    /// What was done so far, and is charged.
+    /// The work that was done and charged so far.
     work: ActualUsage,
 }
 
 impl LargeRead {
-    /// Begins a read of the bytes from the first to the last of `part`. `work` is what was done before.
+    /// Begins a read of the bytes from the first to the last of `part`. `work` is the work done before it.
     pub(crate) fn new(
         dispatcher: &Arc<Dispatcher>,
         (namespace, key): (Arc<NamespaceEntry>, Key),
@@ -64,7 +64,8 @@ impl LargeRead {
         }
     }
 
-    /// Returns what is charged once all is read: whole chunks, also where only a part of them is sent.
+    /// Returns the work that is charged once all is read. Chunks are charged whole, even if only a part of them is
+    /// sent.
     pub(crate) fn whole_work(&self) -> ActualUsage {
         let chunk = LARGE_CHUNK_LEN as u64;
         let first = self.at / chunk * chunk;
@@ -112,7 +113,7 @@ impl LargeRead {
     ) -> Result<Bytes, RequestError> {
         let dispatcher = &self.dispatcher;
         log.reserve_piece().await?;
-        // The client's own time bounds the reading of each chunk, and not that of the connection.
+        // Each chunk gets the default timeout anew. The time that the connection takes does not count.
         let now = dispatcher.clock.monotonic();
         self.call.entry.deadline = Deadline::after(now, dispatcher.limits.default_timeout);
         self.namespace = dispatcher.control.namespaces.current(&self.namespace);
@@ -153,7 +154,7 @@ impl LargeRead {
         Ok(piece)
     }
 
-    /// Asks the shard for a chunk; none where the value is gone.
+    /// Reads a chunk from the shard; `None` if the value is gone.
     async fn chunk(
         &self,
         log: &mut RequestLog,

@@ -1,9 +1,9 @@
-//! Threads of lower priority, for long reads and for work that no request waits for, so that they hold up no short request.
+//! Threads of lower priority, for long reads and for background work, so that they hold up no short request.
 //!
-//! The first chunk of a page is read where its request is served, like any get; all later ones are read and
-//! encoded here. Background work has separate threads, as it would hold up long reads; a thread that is started on one of
-//! these has its priority. The kernel gives them what short requests leave, and work on thousands of rows gives way to
-//! those (`umbo_store::give_way`). If the system refuses the priority, `/readyz` says so.
+//! The first chunk of a page is read where its request is served, like any get; all later ones are read and encoded
+//! here. Background work has separate threads, as it would hold up long reads; a thread that is started on one of these
+//! has its priority. The kernel gives them what short requests leave, and work on thousands of rows gives way to those
+//! (`umbo_store::give_way`). If the system refuses the priority, `/readyz` says so.
 
 use std::future::Future;
 use std::io;
@@ -20,7 +20,7 @@ const READS_NICENESS: i32 = 10;
 /// cores to itself is as fast.
 const BACKGROUND_NICENESS: i32 = 19;
 
-/// Threads of one kind of work. Without them it goes on where it is called.
+/// Threads of one kind of work. Without threads the work runs on the thread of the caller.
 #[derive(Debug, Default)]
 pub struct LowPriority {
     runtime: Option<Runtime>,

@@ -1,5 +1,5 @@
-//! What differs between the operations of the data plane: what is asked, which shards it concerns, what is
-//! fetched, and the answer as a type. One file for each; `request` calls them in the order of the phases.
+//! The operations of the data plane: how each is decoded, which shards it concerns, how it is carried out, and
+//! its answer as a type. One file for each; `request` calls them in the order of the phases.
 
 pub(crate) mod batch_write;
 pub(crate) mod body;
@@ -29,28 +29,28 @@ use crate::phase::admit::Admitted;
 use crate::phase::locate::Located;
 use crate::reply::Reply;
 
-/// One operation, from what is asked to the answer.
+/// One operation, from the decoded request to the answer.
 pub(crate) trait Operate: Sized {
     /// What the store has answered.
     type Fetched;
 
-    /// *Decode*: reads what is asked, all of it but the body.
+    /// *Decode*: reads the request without its body.
     fn decode(route: &Route<'_>, uri: &Uri, fields: &Fields<'_>) -> Result<Self, RequestError>;
 
-    /// Returns the row that alone is asked for, where it is one: an operator may have blocked it.
+    /// Returns the row if the request names exactly one: an operator may have blocked it.
     fn key(&self) -> Option<&Key> {
         None
     }
 
-    /// *Price*: returns a hint of the work before it is done. Bytes are those of sort keys and values,
-    /// and of partition keys where they do not stand in the path: the same bytes that the `end` line of a page
-    /// counts. Removals write none.
+    /// *Price*: returns a hint of the work before it is done. Bytes count sort keys and values, and partition
+    /// keys unless they stand in the path: the same bytes that the `end` line of a page counts. Removals write
+    /// none.
     fn hint(&self, _body: &SizeHint) -> CostHint {
         CostHint::default()
     }
 
-    /// *Locate*: finds the shards, and reads the body, after them where they stand in the path: what is
-    /// refused must cost little.
+    /// *Locate*: finds the shards and reads the body. If the path names the shards, they are debited before
+    /// the body is read, because a refusal must cost little.
     async fn locate<'l, B>(
         &mut self,
         admitted: &'l mut Admitted<'_>,
@@ -64,7 +64,7 @@ pub(crate) trait Operate: Sized {
     /// store waits for a permit of its shard.
     async fn fetch(&mut self, located: &mut Located<'_>) -> Result<Self::Fetched, RequestError>;
 
-    /// *Settle*: charges what was done, and makes the answer.
+    /// *Settle*: charges the work that was done, and makes the answer.
     async fn settle(
         self,
         fetched: Self::Fetched,

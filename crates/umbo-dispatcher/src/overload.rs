@@ -33,8 +33,8 @@ pub struct OverloadSettings {
     pub pressure: PressureSettings,
 }
 
-/// The ways into a shard, or those for heavy requests of a place. Reads and writes do not wait for each other: writes are
-/// done in groups, by one after the other, and reads are not held up when a disk is.
+/// The ways into a shard, or the ways for heavy requests of a place. Reads and writes do not wait for each other:
+/// writes are done in groups, one group after the other, and a slow disk does not hold up reads.
 #[derive(Debug)]
 struct Ways {
     reads: Way,
@@ -47,7 +47,7 @@ struct Way {
     queue: AdmissionQueue<Waiter>,
     /// Store calls that have ended, modulo 2³².
     ended: AtomicU32,
-    /// The queue as of the last tick: permits, those that were taken, requests that waited.
+    /// The queue as of the last tick: permits, permits in use, waiting requests.
     at_tick: [AtomicU32; 3],
 }
 
@@ -64,8 +64,8 @@ impl Ways {
         }
     }
 
-    /// Returns what the controller goes by, with what the heavy requests that are shown at this shard were shed. How long
-    /// those wait is no pressure: they wait so that others do not.
+    /// Returns the input of the controller, including the requests that the heavy queues shown at this shard have shed.
+    /// The waiting time of heavy requests is no pressure: they wait so that others do not.
     fn input(&self, heavy: Option<&Self>, progress: &mut [Progress; 2], now: Instant) -> TickInput {
         let ways = [&self.reads, &self.writes];
         let statuses = ways.map(|way| way.queue.status(now));
@@ -311,12 +311,12 @@ fn heavy_at_once() -> u32 {
     u32::try_from(processors / 2).unwrap_or(u32::MAX).max(1)
 }
 
-/// Returns the hash by which overload control knows a caller of this name.
+/// Returns the hash of a caller's name that overload control uses.
 pub fn hash_of(caller: &str) -> u64 {
     xxh3_64(caller.as_bytes())
 }
 
-/// Wakes requests that waited. The permit of one that has left goes to the next.
+/// Wakes requests that waited. If a request has left, its permit goes to the next one.
 pub(crate) fn deliver(queue: &AdmissionQueue<Waiter>, mut wakeups: Wakeups<Waiter>, now: Instant) {
     while let Some((waiter, admission)) = wakeups.pop() {
         if let Err(Admission::Permit(permit)) = waiter.send(admission) {

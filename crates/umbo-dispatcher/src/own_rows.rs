@@ -1,5 +1,5 @@
-//! Rows that a plane above keeps for itself, read and written through the queues of the shards. The work of a request is
-//! added up, and charged at its end; that of operators and of work that no request waits for is free.
+//! Rows that a plane above keeps for itself, read and written through the queues of the shards. The work of a request
+//! is added up, and charged at its end. Work of operators and background work is free.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;

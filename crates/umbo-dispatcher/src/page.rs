@@ -47,9 +47,9 @@ pub(crate) enum PageSource {
     Range {
         /// The namespace, kept in cursors.
         namespace: NamespaceId,
-        /// What is still to be read.
+        /// The rest of the range.
         request: RangeRequest,
-        /// What was asked for.
+        /// The selection of the request.
         selectors: Selectors,
     },
     /// A segment of a namespace.
@@ -58,7 +58,7 @@ pub(crate) enum PageSource {
         namespace: NamespaceId,
         /// The next shard.
         shard: ShardId,
-        /// What is still to be read of it; of the next ones all is.
+        /// The rest of this shard; later shards are still to be read as a whole.
         request: ScanRequest,
         /// Number of segments, kept in cursors.
         segments: u32,
@@ -81,13 +81,13 @@ pub(crate) struct PageWalk {
     deadline: Option<Deadline>,
     rows: u64,
     bytes: u64,
-    /// What was read for them.
+    /// Rows and bytes read for them.
     touched: Touched,
     /// Whether rows were read that could not be encoded: no cursor continues after them.
     has_lost_rows: bool,
 }
 
-/// What was read for a chunk, and whether more may follow. Its rows are in the walk.
+/// Rows and bytes read for a chunk, and whether more may follow. Its rows are in the walk.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct ChunkRead {
     touched: Touched,
@@ -145,8 +145,8 @@ impl PageWalk {
     pub(crate) async fn read(&mut self) -> Result<Timed<ChunkRead>, RequestError> {
         let mut call = self.call.clone();
         if self.call.is_continued {
-            // The first chunk had the time of the request, even if it held no row. From then on the
-            // client's own time bounds the page and not the waiting for a permit.
+            // The first chunk had the time of the request, even if it held no row. Each later chunk gets the default
+            // timeout anew. A time named by the client ends the page, not the wait for a permit.
             let now = self.dispatcher.clock.monotonic();
             call.entry.deadline = Deadline::after(now, self.dispatcher.limits.default_timeout);
         }
@@ -168,7 +168,8 @@ impl PageWalk {
         self.read_scan(namespace, call).await
     }
 
-    /// Reads the next chunk of a scan, of several shards if they have few rows. The scan does not move if any of them fails.
+    /// Reads the next chunk of a scan, of several shards if they have few rows. If any of them fails, the scan does not
+    /// move.
     async fn read_scan(
         &mut self,
         namespace: NamespaceId,
@@ -236,7 +237,7 @@ impl PageWalk {
         })
     }
 
-    /// Moves a range beyond what was read of it.
+    /// Moves the range beyond the rows that were read.
     pub(crate) fn take_up(&mut self, page: &Page) -> ChunkRead {
         let may_continue = page.resume_after.is_some();
         if let (PageSource::Range { request, .. }, Some(last)) =

@@ -1,5 +1,4 @@
-//! A write in one shard that is charged to a payer by itself: a piece of an upload, chunks of a large value, or rows of a
-//! load.
+//! A write in one shard with a separate charge: a piece of an upload, chunks of a large value, or rows of a load.
 //!
 //! The same phases as a request has: price, admit, locate, wait, fetch, settle; each stage is made of the one before.
 //! What a shard did not begin is not charged.
@@ -49,7 +48,7 @@ pub struct PaidWrite {
     pub charged: RequestUnits,
 }
 
-/// Writes rows. `payer` says who pays, for which namespace, and until when.
+/// Writes rows. `payer` holds the paying caller, the namespace and the deadline.
 pub(crate) async fn paid_write(
     dispatcher: &Arc<Dispatcher>,
     payer: Identified,
@@ -95,7 +94,7 @@ impl<'a> PricedWrite<'a> {
     ) -> Self {
         let bytes = rows.mutations.iter().map(bytes_of).collect();
         let paying = Arc::clone(&charge.identified().namespace);
-        // Parts are in a namespace of their own, as they were sent.
+        // Parts of loads are in a separate namespace, as they were sent.
         if paying.has_dataset(rows.namespace) {
             store_all(rows.mutations.iter_mut(), &paying).await;
         }
@@ -213,7 +212,7 @@ fn call_of(charge: &Charge, shard: ShardId) -> StoreCall {
     }
 }
 
-/// Writes rows, once: a refusal for now is told.
+/// Writes rows once; a temporary refusal is returned.
 pub async fn write_once(
     dispatcher: &Arc<Dispatcher>,
     payer: &Identified,
@@ -265,8 +264,7 @@ pub fn too_slow(
     ))
 }
 
-/// Writes mutations that are all of one shard, and may be repeated. What is refused for now is tried again as long as
-/// `patience` allows.
+/// Writes mutations of one shard, which may be repeated. A temporary refusal is retried until `patience` runs out.
 pub async fn patient_write(
     dispatcher: &Arc<Dispatcher>,
     payer: &Identified,
@@ -333,7 +331,7 @@ pub fn wait_of(failure: &RequestError) -> Option<Duration> {
 }
 
 impl Identified {
-    /// Returns the same caller as the payer of a write of its own, which begins now and has the time of a request.
+    /// Returns the same caller as the payer of a separate write, which begins now and has the time of a request.
     pub(crate) fn for_write(&self, dispatcher: &Dispatcher) -> Self {
         let (now, timeout) = (
             dispatcher.clock.monotonic(),

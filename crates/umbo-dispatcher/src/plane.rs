@@ -1,9 +1,9 @@
-//! What a plane above this one is made of: its requests have the same begin and end as those for rows, and its writes the
-//! same way to a shard.
+//! The parts of a plane above this one: its requests begin and end like requests for rows, and its writes reach a shard
+//! in the same way.
 //!
-//! Such a request is no single call of the store. The caller is identified, admitted and answered as for every request, at
-//! the price of the operation that does the same work; `OwnRows` are read and written for it, and `patient_write` and
-//! `write_once` charge writes by themselves.
+//! Such a request is no single call of the store. The caller is identified, admitted and answered as for every request,
+//! at the price of the operation that does the same work. `OwnRows` are read and written for it; `patient_write` and
+//! `write_once` charge writes separately.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -74,7 +74,8 @@ impl<'a> PlaneRequest<'a> {
         })
     }
 
-    /// Debits the quotas of the payer at the price of another operation, which does the same work, or refuses the request.
+    /// Debits the quotas of the payer at the price of another operation that does the same work, or refuses the
+    /// request.
     pub fn admit(&mut self, priced_as: Operation) -> Result<(), RequestError> {
         self.log.phase(Phase::Admit);
         self.charge.price_as(priced_as);
@@ -155,7 +156,7 @@ impl<'a> PlaneRequest<'a> {
         body.read_text(&mut self.log, context, len_max).await
     }
 
-    /// Returns how a body is read piece by piece: how fast it has to come, and where it has its memory.
+    /// Returns the minimum speed of a body that is read piece by piece, and its memory.
     pub fn body_stream(&self) -> (BodyPace, BodyRoom<'a>) {
         let dispatcher: &'a Dispatcher = self.dispatcher;
         (

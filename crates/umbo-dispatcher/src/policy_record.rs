@@ -22,7 +22,7 @@ pub(crate) fn rejected_by(rejection: &Rejection) -> PolicyRecord {
     }
 }
 
-/// Returns what it says of a policy that did not reject it.
+/// Returns what the record says of a policy that did not reject the request.
 pub(crate) fn asked(met: &MetPolicy<'_>, is_refused: bool) -> PolicyRecord {
     let verdict = match (met.is_enforced, is_refused) {
         (false, _) if !met.is_covered => PolicyVerdict::WouldReject,

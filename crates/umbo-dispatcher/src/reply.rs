@@ -24,16 +24,16 @@ use crate::long_poll::LongPoll;
 use crate::page::{EncodedChunk, PageWalk};
 use crate::request_log::RequestLog;
 
-/// What an operation came to.
+/// The outcome of an operation.
 #[derive(Debug)]
 pub(crate) struct Reply {
     /// The answer, of a page its first chunk.
     pub(crate) answer: Answer,
-    /// What is read while the answer is being sent.
+    /// The part that is read while the answer is being sent.
     pub(crate) rest: Option<Rest>,
 }
 
-/// What is read while the answer is being sent: the body becomes a stream that owns the log and the charge.
+/// The part that is read while the answer is being sent: the body becomes a stream that owns the log and the charge.
 #[derive(Debug)]
 pub(crate) enum Rest {
     /// The rest of a page, where more may follow.
@@ -49,7 +49,7 @@ impl From<Answer> for Reply {
 }
 
 impl Reply {
-    /// Makes the reply of a page of which the first chunk is there.
+    /// Makes the reply of a page whose first chunk is there.
     pub(crate) fn page(walk: PageWalk, first: EncodedChunk) -> Self {
         Self {
             answer: Answer::Page {
@@ -68,7 +68,7 @@ impl Reply {
 }
 
 impl Rest {
-    /// Lets the rest follow what `response` has of the body.
+    /// Appends the rest to the first part of the body in `response`.
     pub(crate) fn follow(
         self,
         mut response: Response<ReplyBody>,
@@ -87,8 +87,8 @@ impl Rest {
     }
 }
 
-/// Makes the response of an identified request, and returns what is still to be read for it. Log and charge are large,
-/// and stay where they are: only a rest takes them along.
+/// Makes the response of an identified request, and returns the rest that is still to be read for it. Log and charge
+/// are large and are not moved here: only a rest takes them over.
 #[inline]
 pub(crate) fn reply(
     log: &mut RequestLog,
@@ -168,7 +168,7 @@ impl RoutedRequest {
         ))
     }
 
-    /// Leaves out of the request's time what it waits for something to happen, which `long_poll` says.
+    /// Does not count the wait of `long_poll` as time of the request.
     pub fn waits_by(&mut self, long_poll: Arc<LongPoll>) {
         self.0.waits_by(long_poll);
     }

@@ -44,8 +44,8 @@ use crate::request_log::RequestLog;
 /// A request that is being served.
 pub type Serving<'a> = Pin<Box<dyn Future<Output = Response<ReplyBody>> + Send + 'a>>;
 
-/// Serves a request of the data plane. The future is made on the heap, where it stays: it is large, and would be
-/// copied with everything around it.
+/// Serves a request of the data plane. The future is made on the heap and never moved: it is large, and would be copied
+/// with everything around it.
 pub fn serve<'a, B>(
     dispatcher: &'a Arc<Dispatcher>,
     route: Route<'a>,
@@ -123,7 +123,7 @@ where
     let mut is_repeated = false;
     let outcome: Result<Reply, RequestError> = loop {
         let outcome = pin!(async {
-            // 2. Decode: what is asked, all of it but the body.
+            // 2. Decode: the request without its body.
             log.phase(Phase::Decode);
             fields.check()?;
             let mut operation = O::decode(&route, &head.uri, &fields)?;
@@ -157,8 +157,8 @@ where
         let Some(id) = gone(&outcome) else {
             break outcome;
         };
-        // The namespace, or its dataset, was removed unbeknown to this dispatcher: once more where its name is of another
-        // one, unless the bytes of the body went with it.
+        // The namespace, or its dataset, was removed unknown to this dispatcher. If another namespace has its name now,
+        // the request is repeated there, unless the bytes of the body were removed too.
         if let Err(error) = find_again(&route, id, &mut is_repeated, &mut log, &mut charge).await {
             break Err(error);
         }
@@ -185,8 +185,8 @@ const fn gone(outcome: &Result<Reply, RequestError>) -> Option<NamespaceId> {
     }
 }
 
-/// Finds what has the name of a removed namespace now, once. Nothing of the first attempt lasts: what it may
-/// have written in some shards belongs to the removed namespace.
+/// Finds the namespace that has the name of a removed one now, once. Nothing of the first attempt lasts: rows that it
+/// wrote in some shards belong to the removed namespace.
 async fn find_again(
     route: &Route<'_>,
     removed: NamespaceId,

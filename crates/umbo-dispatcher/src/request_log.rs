@@ -1,8 +1,8 @@
 //! One request as operators see it: id, times, sizes, how it ended.
 //!
-//! A guard, begun when the request is recognised: metrics and span are written when it is dropped, so that
-//! no exit forgets to count: an answer, an early return, a client that left, a panic. For a streamed page it
-//! lives as long as the stream. What it has gathered becomes the record of a request that leaves one.
+//! A guard, begun when the request is recognised: metrics and span are written when it is dropped, so that no
+//! exit forgets to count: an answer, an early return, a client that left, a panic. For a streamed page it lives
+//! until the stream ends. If the request leaves a record, the log becomes that record.
 //!
 //! Hot path.
 
@@ -46,7 +46,7 @@ struct RequestEnd {
 pub(crate) struct ChargeEnd {
     /// Who pays.
     pub(crate) payer: CallerId,
-    /// What, and by which policies; none of what has no price.
+    /// The charge and its policies; `None` if the operation has no price.
     pub(crate) charge: Option<Box<ChargeRecord>>,
 }
 
@@ -63,7 +63,7 @@ pub(crate) struct RequestLog {
     request_id: RequestId,
     trace: Option<Trace>,
     traceparent: Option<HeaderValue>,
-    /// What the span says, as far as it is known.
+    /// Attributes of the span that are known so far.
     caller: Option<Arc<Caller>>,
     namespace: Option<Arc<NamespaceEntry>>,
     criticality: Option<Criticality>,
@@ -79,16 +79,16 @@ pub(crate) struct RequestLog {
     phase: Phase,
     /// Where the result came from, of reads that can be shared.
     cache_status: Option<CacheStatus>,
-    /// When it ended and what its record says, as far as that is known before the guard is dropped.
+    /// The end of the request and its record, gathered before the guard is dropped.
     end: Option<RequestEnd>,
     request_bytes: u64,
     response_bytes: u64,
     /// What the client was told of an error, where its record does not say it otherwise.
     detail: Option<Box<str>>,
     wants_timing: bool,
-    /// Whether the tier in effect is lower than the one that the request claimed.
+    /// Whether the tier in effect is lower than the claimed one.
     is_lowered: bool,
-    /// Whether the answer is that of an earlier request with the same idempotency key.
+    /// Whether this is the answer to an earlier request with the same idempotency key.
     is_replayed: bool,
     /// Whether it may change something: then an error says whether it did.
     is_change: bool,
@@ -179,7 +179,7 @@ impl RequestLog {
         self.namespace = Some(Arc::clone(namespace));
     }
 
-    /// Records the shard that alone the request concerns; none where it is not one.
+    /// Records the only shard that the request concerns; `None` if there are several or none.
     pub(crate) fn located(&mut self, shard: Option<ShardId>) {
         self.shard = shard;
     }
@@ -194,8 +194,7 @@ impl RequestLog {
         self.response_bytes += bytes as u64;
     }
 
-    /// Records that the store has answered and how long it took; adds up where it is asked more than
-    /// once.
+    /// Records that the store has answered and how long it took. Adds up the times of several calls.
     pub(crate) fn stored(&mut self, time: StoreTime) {
         *self.store_time.get_or_insert_default() += time;
         self.phase = Phase::Fetch;
@@ -211,12 +210,12 @@ impl RequestLog {
         self.store_time.unwrap_or_default().charged
     }
 
-    /// Records whether the answer is that of an earlier request with the same idempotency key.
+    /// Records whether this is the answer to an earlier request with the same idempotency key.
     pub(crate) fn replayed(&mut self, is_replayed: bool) {
         self.is_replayed = is_replayed;
     }
 
-    /// Returns whether the answer is that of an earlier request with the same idempotency key.
+    /// Returns whether this is the answer to an earlier request with the same idempotency key.
     pub(crate) const fn is_replayed(&self) -> bool {
         self.is_replayed
     }
@@ -234,8 +233,8 @@ impl RequestLog {
         self.cache_status
     }
 
-    /// Waits, until a deadline, for room for an answer of `len_min` to `len_max` bytes, as far as it is likely
-    /// to need any.
+    /// Waits, until a deadline, for room for an answer of `len_min` to `len_max` bytes, if it is likely to need
+    /// any.
     pub(crate) async fn reserve_answer(
         &mut self,
         dispatcher: &Dispatcher,
@@ -251,8 +250,8 @@ impl RequestLog {
         self.room.reserve(memory, len_min, len_max, timeout).await
     }
 
-    /// Holds the memory of an answer that is made, `len` bytes; or sheds it, unless it is that of a write,
-    /// which was applied.
+    /// Holds the memory of a finished answer of `len` bytes. Without room the answer is shed, unless the
+    /// request is a write, which was applied.
     pub(crate) fn hold_answer(&mut self, len: usize) -> Result<(), RequestError> {
         if self.operation.is_write() {
             self.hold_answer_in_any_case(len);
@@ -272,7 +271,7 @@ impl RequestLog {
             .hold_in_any_case(&self.dispatcher.answer_memory, len);
     }
 
-    /// Waits for room for the next piece of a stream; it may be as long as the last one was.
+    /// Waits for room for the next piece of a stream; the room asked for is the length of the last piece.
     pub(crate) async fn reserve_piece(&mut self) -> Result<(), RequestError> {
         let timeout = self.dispatcher.limits.default_timeout;
         let memory = &self.dispatcher.answer_memory;
@@ -320,7 +319,7 @@ impl RequestLog {
         self.code.is_some()
     }
 
-    /// Leaves out of the request's time what it waits for something to happen, which `long_poll` says.
+    /// Does not count the wait of `long_poll` as time of the request.
     pub(crate) fn waits_by(&mut self, long_poll: Arc<LongPoll>) {
         self.long_poll = Some(long_poll);
     }
@@ -359,7 +358,7 @@ impl RequestLog {
     /// Returns what took how long, where the client asked for it.
     pub(crate) fn timing(&self) -> Option<Timing> {
         self.wants_timing.then(|| Timing {
-            // What is served from memory took no time of the store.
+            // A result from memory took no time of the store.
             store: self
                 .store_time
                 .map(|time| time.taken)
@@ -387,8 +386,8 @@ impl RequestLog {
 }
 
 impl RequestLog {
-    /// Ends the request: what is recorded of it holds from now on. `charge` is asked for what was charged and
-    /// to whom, if the request leaves a record.
+    /// Ends the request; its record does not change afterwards. `charge` is called for the charge and the
+    /// payer, if the request leaves a record.
     pub(crate) fn end(&mut self, charge: impl FnOnce(Instant) -> Option<ChargeEnd>) {
         let at = self.dispatcher.clock.monotonic();
         let waited = self.long_poll.as_ref().map(|poll| poll.waited(at));
@@ -406,8 +405,8 @@ impl RequestLog {
     }
 }
 
-/// Returns what counts as the outcome of a request that was answered with a problem. That a row is absent, or a
-/// condition false, is what was asked for.
+/// Returns the outcome that is counted for a request that was answered with a problem. An absent row and a
+/// false condition count as served.
 fn outcome(code: ErrorCode) -> RequestOutcome {
     match (code, code.kind()) {
         (ErrorCode::KeyNotFound | ErrorCode::PreconditionFailed, _) => RequestOutcome::Served,

@@ -12,13 +12,13 @@ use umbo_observe::request_records::{KeptAs, RequestRecord, RequestRecords};
 use umbo_telemetry::metrics::{RequestMetrics, SlowBounds};
 use umbo_types::Operation;
 
-/// One request in so many of those that are served in time is kept.
+/// Of the requests that are served in time, one in this many is kept.
 pub const SAMPLED_ONE_IN: u32 = 1_024;
-/// Answers that a row is not there, or that a condition was false, that are kept a second: they can be as
-/// frequent as reads, and a record costs about as much as a tenth of a read.
+/// Answers that a row is not there, or that a condition was false, that are kept a second. They can be as
+/// frequent as reads, and a record costs about a tenth of a read.
 pub const ANSWERS_PER_SECOND: u32 = 1_000;
 
-/// Records of requests, and what decides who leaves one.
+/// Records of requests, and the rules that decide which requests leave one.
 #[derive(Debug, Default)]
 pub struct RequestRecorder {
     records: RequestRecords,
@@ -38,13 +38,13 @@ impl RequestRecorder {
         self.slow.bound(operation)
     }
 
-    /// Brings up to date what is slow. To be called once a second.
+    /// Updates the bounds of slow requests. To be called once a second.
     pub(crate) fn maintain(&self, metrics: &RequestMetrics) {
         self.slow.update(metrics);
         self.answers.store(0, Relaxed);
     }
 
-    /// Returns why a request leaves a record; none if it leaves none. `status` is 0 where its client left.
+    /// Returns why a request leaves a record, or `None` if it leaves none. `status` is 0 if the client left.
     #[inline]
     pub(crate) fn kept_as(
         &self,
@@ -71,7 +71,7 @@ impl RequestRecorder {
     }
 }
 
-/// Returns whether a request was answered what it asked for, and not refused.
+/// Returns whether an error code is an answer (an absent row, a false condition) and not a refusal.
 pub(crate) fn is_answer(code: Option<ErrorCode>) -> bool {
     code.is_some_and(ErrorCode::is_answer)
 }

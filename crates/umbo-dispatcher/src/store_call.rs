@@ -20,7 +20,7 @@ pub(crate) struct StoreCall {
     pub(crate) timeout: Duration,
     /// The payer; none for Umbo's own work.
     pub(crate) payer: Option<CallerId>,
-    /// Whom the request is for beside the payer, where a quota of shards counts by them.
+    /// Attributes of the payer, if a quota of shards counts by them.
     pub(crate) attributes: Option<Arc<OwnedAttributes>>,
     /// Whether an earlier part of the request was let in.
     pub(crate) is_continued: bool,
@@ -71,12 +71,12 @@ impl StoreCall {
     }
 }
 
-/// What a call of the store came to, and how long the shard says that it worked.
+/// The answer of the store to a call, and how long the shard says that it worked.
 #[derive(Debug)]
 pub(crate) struct Answered<T> {
     pub(crate) answer: T,
     pub(crate) service_time: Option<Duration>,
-    /// Of work that was done for several calls at once the share of this one.
+    /// The busy time of the shard; of work for several calls, the share of this one.
     pub(crate) busy_time: Option<Duration>,
     /// How often more than once a shard node was asked.
     pub(crate) retries: u32,
@@ -104,7 +104,8 @@ pub(crate) struct StoreTime {
     pub(crate) held: Duration,
     /// How often more than once a shard node was asked.
     pub(crate) retries: u32,
-    /// What of it is charged: the time for this request alone, and of an overloaded shard no more than is usual.
+    /// The part that is charged: the time for this request alone, and at most the usual time if the shard is
+    /// overloaded.
     pub(crate) charged: Duration,
 }
 
@@ -144,7 +145,7 @@ impl<T> Timed<T> {
 }
 
 impl<T, E> Timed<Result<T, E>> {
-    /// Makes something of the answer, where it is one.
+    /// Maps an answer that is not an error.
     pub(crate) fn and_then<U>(self, make: impl FnOnce(T) -> U) -> Result<Timed<U>, E> {
         Ok(Timed {
             answer: make(self.answer?),

@@ -11,7 +11,7 @@ use std::task::Poll;
 use tokio::time::{Sleep, sleep_until};
 use umbo_types::Deadline;
 
-/// Waits for work until a deadline; none where it passes before.
+/// Waits for work until a deadline; `None` if the deadline passes first.
 pub(crate) async fn until<T>(
     deadline: Deadline,
     work: Pin<&mut impl Future<Output = T>>,

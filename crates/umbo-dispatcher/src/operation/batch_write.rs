@@ -40,14 +40,14 @@ const ROW_ANSWER_LEN: usize = 64;
 #[derive(Debug)]
 pub(crate) struct BatchWrite {
     ask: BatchAsk,
-    /// What each shard is asked to write, of the body.
+    /// The writes of each shard.
     parts: Vec<ShardWrite>,
-    /// What became of each line.
+    /// The outcome of each line.
     results: Vec<Result<Done, RequestError>>,
 }
 
 impl Operate for BatchWrite {
-    /// What each part came to.
+    /// The outcome of each part.
     type Fetched = Vec<PartOutcome>;
 
     fn decode(_route: &Route<'_>, uri: &Uri, fields: &Fields<'_>) -> Result<Self, RequestError> {
@@ -206,8 +206,8 @@ fn refuse_blocked(admitted: &Admitted<'_>, rows: &mut [Result<Mutation, RequestE
     }
 }
 
-/// Notes what became of each mutation, and charges those that the store took up. A condition that
-/// was false cost as much as one that was true. Where all of it was shed or late, that is the answer.
+/// Records the outcome of each mutation, and charges the mutations that the store began. A false condition
+/// is charged like a true one. If all rows were shed or late, the whole request fails with that error.
 fn settle(
     results: &mut [Result<Done, RequestError>],
     parts: &[ShardWrite],

@@ -28,7 +28,7 @@ pub(crate) struct RequestBody<'a, B> {
     /// `Content-Digest` of the body.
     digest: Option<&'a HeaderValue>,
     received: Option<Received>,
-    /// Whether its pieces were read: they cannot be read again, but for what was kept of them.
+    /// Whether the reading of pieces has begun. Pieces cannot be read again, unless they were kept.
     is_spent: bool,
     /// How fast its pieces come.
     pace: BodyPace,
@@ -126,7 +126,7 @@ where
         }
     }
 
-    /// Returns what was received before.
+    /// Returns the body that was received before, if any.
     pub(crate) fn received(&self) -> Option<Received> {
         self.received.clone()
     }
@@ -137,8 +137,8 @@ where
         self.memory = memory;
     }
 
-    /// Returns whether the request can be repeated with this body for a namespace: it was not begun, or what was
-    /// received is there.
+    /// Returns whether the request can be repeated with this body for a namespace: the body was not begun, or the
+    /// received body is still there and belongs to that namespace.
     pub(crate) fn is_whole_for(&self, namespace: NamespaceId) -> bool {
         match &self.received {
             Some(Received::Small(_)) => true,
@@ -154,8 +154,8 @@ where
         ContentDigest::read(self.digest)
     }
 
-    /// Reads the next piece, at the least rate that a body has; none at the end. `gathered` is what those before it
-    /// hold.
+    /// Reads the next piece, at the minimum rate of a body; `None` at the end. `gathered` holds the memory of the
+    /// pieces before it.
     pub(crate) async fn next_piece(
         &mut self,
         gathered: &GatheredBody,

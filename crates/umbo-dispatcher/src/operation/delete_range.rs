@@ -119,7 +119,7 @@ fn removed(answer: &DeleteRangeAnswer) -> ActualUsage {
     }
 }
 
-/// Removes step by step; `answer` counts the steps that are done, also where it is given up.
+/// Removes step by step; `answer` counts the finished steps, even if the removal fails.
 async fn remove(
     dispatcher: &Arc<Dispatcher>,
     namespace: &NamespaceEntry,
@@ -163,7 +163,7 @@ async fn remove(
                         (request.namespace, request.epoch) = (found.dataset, found.epoch);
                         continue;
                     }
-                    // What was removed before was of the removed namespace, too.
+                    // Rows that earlier steps removed belonged to the removed namespace, too.
                     Ok(None) => return Err(gone.into()),
                     Err(_) if answer.rows > 0 => {
                         let (rows, source) = (answer.rows, gone);

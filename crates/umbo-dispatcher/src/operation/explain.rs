@@ -198,7 +198,7 @@ fn add_chunks(explanation: &mut Explanation, weights: &Weights, ask: &ExplainBod
     }
 }
 
-/// Returns the shards the request would reach; none where only keys tell and none are given.
+/// Returns the shards that the request would reach; empty if only keys tell them and no keys are given.
 fn shards(
     map: &ShardMap,
     namespace: NamespaceId,

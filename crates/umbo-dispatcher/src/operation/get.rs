@@ -139,10 +139,10 @@ impl Get {
     }
 }
 
-/// An answer as far as it is made without waiting.
+/// An answer, either finished or still to be decoded.
 enum MadeAnswer {
     Whole(Answer),
-    /// The value has to be decoded for the client, and is as it is stored.
+    /// The value is as it is stored, and has to be decoded for the client.
     ToDecode(RowAnswer),
 }
 
@@ -215,7 +215,7 @@ fn choose(row: Row, ask: &GetAsk) -> RowAnswer {
     }
 }
 
-/// Undoes the form in which the store keeps the value; its frame stays for a client that reads zstd.
+/// Turns the stored form of the value into its plain bytes. A client that reads zstd gets the stored frame.
 fn show(answer: &mut RowAnswer) -> Result<(), DamagedValue> {
     let value = &mut answer.row.value;
     if answer.representation == Representation::Zstd {
@@ -227,8 +227,8 @@ fn show(answer: &mut RowAnswer) -> Result<(), DamagedValue> {
     Ok(())
 }
 
-/// Returns the part that is asked for; none where the whole is the answer. `If-Range` with a date or a weak tag is
-/// equal to no tag (RFC 9110, section 13.1.5).
+/// Returns the part of the value that the request asks for, or `None` if the answer is the whole value. `If-Range`
+/// with a date or a weak tag is equal to no tag (RFC 9110, section 13.1.5).
 fn part(answer: &RowAnswer, ask: &GetAsk) -> Result<Option<ByteRange>, RequestError> {
     let Some(range) = ask.range else {
         return Ok(None);
@@ -244,8 +244,8 @@ fn part(answer: &RowAnswer, ask: &GetAsk) -> Result<Option<ByteRange>, RequestEr
     Ok(Some(part))
 }
 
-/// Decodes a value for a client that does not accept its coding, in memory for answers; refuses one that cannot be
-/// decoded.
+/// Decodes a value for a client that does not accept its coding, in memory for answers. Fails if the value cannot
+/// be decoded.
 async fn decode(row: &mut Row, located: &mut Located<'_>) -> Result<(), RequestError> {
     let value = &mut row.value;
     let coding = ContentCoding::parse(&value.content_encoding);

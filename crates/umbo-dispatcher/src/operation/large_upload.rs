@@ -1,7 +1,7 @@
 //! A body that is too long for a row, on its way into the store in constant memory.
 //!
-//! The body is cut into chunks, which are written a few at a time, while the next ones come in; each write is charged by
-//! itself. What is broken off is given up at once.
+//! The body is cut into chunks, which are written a few at a time, while the next ones come in; each write has a
+//! separate charge. An upload that is broken off is given up at once.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -45,8 +45,8 @@ pub(super) fn writes_of(len: u64) -> impl Iterator<Item = ActualUsage> {
     })
 }
 
-/// Receives a body that may be too long for a row: of at most [`limits::LARGE_VALUE_LEN_MAX`] bytes. One that was received
-/// before is not received again.
+/// Receives a body that may be too long for a row: of at most [`limits::LARGE_VALUE_LEN_MAX`] bytes. A body that was
+/// received before is not received again.
 pub(super) async fn receive<B>(
     located: &mut Located<'_>,
     key: &Key,
@@ -144,12 +144,12 @@ impl ChunkWriter {
         Ok(())
     }
 
-    /// Writes what has gathered, as whole chunks; the rest stays.
+    /// Writes the gathered bytes as whole chunks; the rest stays.
     async fn write(&mut self, room: &BodyRoom<'_>) -> Result<(), RequestError> {
         self.end_write().await?;
         let (mut bytes, memory) = self.gathered.take();
         let steps = self.take_steps(&mut bytes, false);
-        // The rest is copied, so that the room of what is written is given back with it.
+        // The rest is copied, so that the memory of the written bytes is given back together with them.
         self.gathered.grow(bytes.len(), WRITE_LEN, room).await?;
         self.gathered.push(&bytes, WRITE_LEN);
         self.begin_write(steps, memory);
@@ -195,7 +195,7 @@ impl ChunkWriter {
         Ok(())
     }
 
-    /// Ends the body: writes what is left of a long one, and holds all of it against its digest.
+    /// Ends the body: writes the remaining bytes of a long one, and compares its digest.
     async fn finish(
         &mut self,
         digest: Option<ContentDigest>,

@@ -28,10 +28,10 @@ use crate::phase::read_through::RequestRows;
 use crate::phase::{queue, shares};
 use crate::reply::Reply;
 
-/// Bytes of a line beside its value, with keys of a usual length.
+/// Bytes of a line without its value, with keys of a usual length.
 const LINE_LEN: usize = 160;
-/// Longest text that room is kept for: as many bytes of values as there may be, as base64. Text of
-/// control characters, which is longer, is taken in beyond that where there is room.
+/// Longest text that room is kept for: values of the greatest total length, as base64. Text of control
+/// characters is longer; it is accepted if there is room.
 const TEXT_LEN_MAX: usize = limits::MULTI_GET_BYTES_MAX / 3 * 4;
 
 /// A multi-get.

@@ -113,7 +113,7 @@ impl RangeRead {
             if !is_own {
                 return Err(CursorError::Foreign.into());
             }
-            // A page goes on in the version in which it began.
+            // A page continues in the version that it began with.
             dataset = cursor.dataset;
             if !namespace.has_dataset(dataset) {
                 return Err(CursorError::Dropped.into());

@@ -1,9 +1,9 @@
 //! A body that was received: its bytes, or the upload that they are in.
 //!
-//! It is kept while its request may have to be repeated. An upload waits for the put of the row that refers to it; it
-//! is given up when the last one who may use it drops it, and where that fails by the shard, once nothing has come for
-//! a while. The invariant: the steps of an upload are written under the dataset that is live at the time, because the
-//! one with which a request began may be dropped before its body has come.
+//! It is kept while its request may have to be repeated. An upload waits for the put of the row that refers to it. It
+//! is given up when its last user drops it. If that fails, the shard gives it up once no step has come for a while. The
+//! invariant: the steps of an upload are written under the dataset that is live at the time, because the dataset at the
+//! start of the request may be dropped before its body has come.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,8 +18,8 @@ use crate::dispatcher::Dispatcher;
 use crate::paid_write::patient_write;
 use crate::phase::identify::Identified;
 
-/// How long a write waits for quotas or for its shard before the upload is refused: within the time that a shard keeps
-/// an upload to which nothing comes.
+/// How long a write waits for quotas or for its shard before the upload is refused. It is shorter than the time after
+/// which a shard gives up an upload without steps.
 pub(super) const PATIENCE: Duration = Duration::from_secs(20);
 
 /// A body that was received.
@@ -27,7 +27,7 @@ pub(super) const PATIENCE: Duration = Duration::from_secs(20);
 pub(crate) enum Received {
     /// The body is in memory as a whole: a value that fits into a row, or a text for the server itself.
     Small(Bytes),
-    /// The bytes of the body are in an upload, beside the row that is to be put.
+    /// The bytes of the body are in an upload, in the same shard as the row.
     Large(Arc<LargeUpload>),
 }
 
@@ -43,7 +43,7 @@ impl LargeUpload {
         Self { large, giving_up }
     }
 
-    /// Returns what the row is to have in place of the bytes.
+    /// Returns the reference that the row holds in place of the bytes.
     pub(super) const fn reference(&self) -> &LargeRef {
         &self.large
     }
@@ -103,8 +103,8 @@ pub(super) struct Target {
 }
 
 impl Target {
-    /// Takes steps of the upload. What is refused for now is tried again as long as `patience` allows; what is refused
-    /// because a dataset was dropped, under the one that is live now.
+    /// Takes steps of the upload. A temporary refusal is retried until `patience` runs out. If the dataset was dropped,
+    /// the steps are repeated under the live dataset.
     pub(super) async fn write(
         &self,
         steps: Vec<UploadStep>,

@@ -33,7 +33,7 @@ pub(crate) struct Scan {
     selection: Selection,
 }
 
-/// What is asked for of a namespace.
+/// The part of a namespace that a scan asks for.
 #[derive(Debug)]
 struct Selection {
     bounds: PageBounds,

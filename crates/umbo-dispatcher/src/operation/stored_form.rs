@@ -1,5 +1,5 @@
-//! The form in which values are handed to the store: compressed, where the namespace says so and it pays. On the thread
-//! of the request, so that a committer only writes what it is given, and fewer bytes go to a shard node.
+//! The stored form of values: compressed, if the namespace asks for it and it saves space. Compression runs on the
+//! thread of the request, so a committer only writes bytes and a shard node receives fewer of them.
 
 use umbo_api::admin::CompressionSetting;
 use umbo_control::NamespaceEntry;
@@ -28,7 +28,7 @@ async fn in_steps(value: Value) -> Value {
     steps.finish()
 }
 
-/// Brings the values of many rows into the form in which the store is to keep them.
+/// Brings the values of many rows into their stored form.
 pub(crate) async fn store_all<'m>(
     mutations: impl Iterator<Item = &'m mut Mutation>,
     namespace: &NamespaceEntry,

@@ -1,5 +1,5 @@
-//! A row as the shard has it now, for writes that begin with a look at it: what a touch stores again, and what a dry
-//! run of a delete would remove. Never from the local cache, which may be seconds old.
+//! A row as the shard has it now. A touch reads it to store its value again; a dry run of a delete reads it to count
+//! it. Never from the local cache, which may be seconds old.
 
 use std::pin::pin;
 

@@ -1,4 +1,5 @@
-//! Usage: what was spent on a namespace through this dispatcher, by caller, operation and shard.
+//! Usage: request units spent on a namespace through this dispatcher, by caller, operation and
+//! shard.
 //!
 //! Without the grant `admin` a caller sees its own rows, which are one look-up. Nothing is charged
 //! for the answer.
@@ -22,7 +23,7 @@ use crate::phase::admit::Admitted;
 use crate::phase::locate::Located;
 use crate::reply::Reply;
 
-/// A look at what was spent.
+/// A request for the usage of a namespace.
 #[derive(Debug)]
 pub(crate) struct Usage;
 

@@ -46,7 +46,7 @@ pub(crate) struct Write {
     upload: Option<Arc<LargeUpload>>,
 }
 
-/// What became of a write.
+/// The outcome of a write.
 #[derive(Debug)]
 pub(crate) enum Done {
     /// The store decided.
@@ -58,7 +58,7 @@ pub(crate) enum Done {
 }
 
 impl Operate for Write {
-    /// What became of it, and what it cost.
+    /// The outcome and its cost.
     type Fetched = (Done, ActualUsage);
 
     fn decode(route: &Route<'_>, uri: &Uri, fields: &Fields<'_>) -> Result<Self, RequestError> {
@@ -188,7 +188,7 @@ impl Operate for Write {
         (done, work): Self::Fetched,
         located: &mut Located<'_>,
     ) -> Result<Reply, RequestError> {
-        // A condition that was false cost as much as one that was true.
+        // A false condition is charged like a true one.
         let is_refused =
             matches!(&done, Done::Decided(Err(error)) if matches!(error, WriteError::Store(_)));
         if !is_refused {
@@ -269,8 +269,8 @@ async fn write(
     })
 }
 
-/// Returns the answer to an earlier touch with the same idempotency key; none where there was none. The write asks for
-/// the record alone: its condition is never true.
+/// Returns the answer to an earlier touch with the same idempotency key, or `None` if there was no such touch. The
+/// write only looks for the record: its condition is never true.
 async fn earlier_touch(
     located: &mut Located<'_>,
     ask: &WriteAsk,
@@ -383,7 +383,7 @@ fn plain_bytes(key: &Key, row: &Row) -> u64 {
     (key.sort.as_bytes().len() + row.value.plain_len()) as u64
 }
 
-/// Adds a read of the row; one that is read more than once is one row.
+/// Adds a read of the row; a row that is read several times counts as one row.
 fn add_read(work: &mut ActualUsage, key: &Key, row: Option<&Row>) {
     work.reads += 1;
     if let Some(row) = row {

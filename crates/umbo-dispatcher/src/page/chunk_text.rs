@@ -8,7 +8,7 @@ use umbo_http::decode::Layout;
 use umbo_store::{RowRef, RowSink, compression};
 use umbo_types::{LargeRef, StoredForm};
 
-/// Text of a row beside its keys and value, in bytes: names, version and punctuation.
+/// Text of a row without its keys and value, in bytes: names, version and punctuation.
 const ROW_TEXT_LEN: usize = 64;
 /// Longest end line of most pages, in bytes.
 const END_TEXT_LEN: usize = 256;
@@ -43,7 +43,7 @@ pub(crate) struct ChunkText {
 /// The rows of a chunk that has been read.
 #[derive(Debug)]
 pub(crate) struct WrittenRows {
-    /// Text of the rows, to which the end line may be added.
+    /// Text of the rows, with room for the end line.
     pub(crate) text: Vec<u8>,
     /// Number of the rows.
     pub(crate) rows: u64,
@@ -75,7 +75,8 @@ impl ChunkText {
         self.shape
     }
 
-    /// Returns the number of its rows and their bytes, and keeps them: other rows that follow may be read again, not these.
+    /// Returns the number of its rows and their bytes, and keeps them: rows that follow may be read again, but not
+    /// these.
     pub(crate) fn keep(&mut self) -> (u64, u64) {
         self.begin = self.text.len();
         self.kept = (self.rows, self.bytes);

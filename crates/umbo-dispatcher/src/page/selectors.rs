@@ -1,9 +1,9 @@
-//! What a range was asked for, as its cursors keep it.
+//! The selection of a range, as its cursors keep it.
 
 use umbo_store::SortRange;
 
-/// What was asked for of a partition. Its digest is computed only where a cursor is read or written, which most
-/// pages have none of.
+/// The selection of rows of a partition. Its digest is computed only if a cursor is read or written; most pages
+/// have no cursor.
 #[derive(Debug, Clone)]
 pub(crate) enum Selectors {
     /// By the request itself.

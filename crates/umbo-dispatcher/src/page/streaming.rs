@@ -1,8 +1,8 @@
 //! A page of several chunks as a body: the next chunk is read when the connection has room for it.
 //!
 //! Each chunk holds its memory until the connection has taken it, and the next one is not read before
-//! there is room for one like it. Log and charge live as long as the stream: each chunk is charged when it
-//! is read, and a client that leaves pays for what was read until then.
+//! there is room for one of the same length. Log and charge live until the stream ends: each chunk is
+//! charged when it is read, and a client that leaves pays for the chunks read until then.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -79,7 +79,8 @@ impl PageWalk {
                     }
                 }
                 StreamState::Abort => {
-                    // An HTTP/2 reset overtakes what has not left yet: let the error line leave.
+                    // An HTTP/2 reset overtakes data that is still queued, so the error line gets time to
+                    // leave.
                     tokio::time::sleep(ABORT_DELAY).await;
                     Some((Err(ReplyAborted), StreamState::End))
                 }
@@ -117,7 +118,7 @@ impl PageStream {
                 let control = &walk.dispatcher.control;
                 let found = control.find_after_drop(namespace, &charge.identified().namespace);
                 return Err(match Box::pin(found).await {
-                    // A page never goes on in another version than that in which it began.
+                    // A page never continues in another version than the one it began with.
                     Ok(Some(_)) => CursorError::Dropped.into(),
                     Ok(None) | Err(_) => gone.into(),
                 });

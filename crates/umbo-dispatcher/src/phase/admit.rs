@@ -54,12 +54,12 @@ impl Admitted<'_> {
         &self.identified().namespace
     }
 
-    /// Returns the id of the namespace, by which its partitions are divided among the shards.
+    /// Returns the id of the namespace; it decides how partitions are divided among the shards.
     pub(crate) fn namespace_id(&self) -> NamespaceId {
         self.namespace().id
     }
 
-    /// Waits for room for an answer of `len_min` to `len_max` bytes, as far as it is likely to need any.
+    /// Waits for room for an answer of `len_min` to `len_max` bytes, if it is likely to need any.
     pub(crate) async fn reserve_answer(
         &mut self,
         len_min: usize,
@@ -78,15 +78,15 @@ impl Admitted<'_> {
         Ok(self.located(None, true))
     }
 
-    /// Debits the quotas of the shard that alone the request concerns.
+    /// Debits the quotas of the only shard that the request concerns.
     pub(crate) fn locate_at(&mut self, shard: ShardId) -> Result<Located<'_>, RequestError> {
         let mut located = self.locate_unasked(shard);
         located.debit()?;
         Ok(located)
     }
 
-    /// Notes the shard that alone the request concerns. Its quotas are debited when it is asked: they do not
-    /// count what is answered from the local cache.
+    /// Records the only shard that the request concerns. Its quotas are debited when it is asked: they do
+    /// not count answers from the local cache.
     pub(crate) fn locate_unasked(&mut self, shard: ShardId) -> Located<'_> {
         self.located(Some(shard), false)
     }

@@ -1,8 +1,8 @@
-//! The phase *fetch*: the calls of the store, one function for each, in a permit of the shard and timed. No other file of
-//! this crate calls the store.
+//! The phase *fetch*: the calls of the store, one function for each, in a permit of the shard and timed. No other file
+//! of this crate calls the store.
 //!
-//! Hot path. A failure of the store is part of the answer, so that its time is recorded too. A call of a store lasts until
-//! the deadline of its request at most: reads are stopped where the request ends, and writes go on in the shard.
+//! Hot path. A failure of the store is part of the answer, so that its time is recorded too. A call of a store ends at
+//! the deadline of its request at the latest: reads are stopped then, and writes go on in the shard.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -148,8 +148,8 @@ async fn read<T>(
     Ok(permit.complete(Answered::new(&context, answer), source))
 }
 
-/// Reads a row of a dataset for all who wait for it, within the time of their leader. The call is borrowed: a future would
-/// copy it twice.
+/// Reads a row of a dataset for all requests that wait for it, within the time of their leader. The call is borrowed: a
+/// future would copy it twice.
 pub(crate) async fn led_row(
     dispatcher: &Dispatcher,
     (shard, namespace): CallPlace,
@@ -189,7 +189,7 @@ pub(crate) async fn led_range(
     Ok(permit.complete(Answered::new(&context, page), source))
 }
 
-/// Writes rows of a shard. What is cached of `scopes` ends with it.
+/// Writes rows of a shard. Cached results within `scopes` are dropped.
 pub(crate) async fn write<'s>(
     dispatcher: &Arc<Dispatcher>,
     shard: ShardId,
@@ -224,8 +224,8 @@ pub(crate) async fn delete_range(
     write_through(dispatcher, shard, call, source, scopes, work).await
 }
 
-/// Waits for a call of a shard until an instant. A write goes on then, and no request waits for it: whether it is applied
-/// is not known.
+/// Waits for a call of a shard until an instant. A write continues after that without its request, and whether it is
+/// applied is not known.
 pub(crate) async fn until<T>(
     until: Instant,
     shard: ShardId,

@@ -64,12 +64,12 @@ pub struct Identified {
     pub(crate) criticality: Criticality,
     pub(crate) namespace: Arc<NamespaceEntry>,
     pub(crate) context: Context,
-    /// The retry ticket that the request brings. One that is no good counts for nothing.
+    /// The retry ticket of the request. An invalid ticket is ignored.
     pub(crate) ticket: Option<BroughtTicket>,
 }
 
 impl Identified {
-    /// Identifies the caller, and refuses one that may not make the request.
+    /// Identifies the caller, and refuses a caller that may not make the request.
     pub(crate) async fn new(
         dispatcher: &Dispatcher,
         required: RequiredGrant<'_>,
@@ -114,8 +114,8 @@ impl Identified {
         })
     }
 
-    /// Returns a caller as the payer of writes in a namespace that no request waits for, at criticality sheddable. What it
-    /// may do was decided before.
+    /// Returns a caller as the payer of background writes in a namespace, at criticality sheddable. Its grants were
+    /// checked before.
     pub fn in_background(
         dispatcher: &Dispatcher,
         caller: &str,

@@ -45,7 +45,7 @@ impl LeaderBound {
         !self.is_bounded_there || self.made_in != task::try_id()
     }
 
-    /// Waits for the answer to a read within the time of the leader; none where it passes before.
+    /// Waits for the answer to a read within the time of the leader; `None` if that time passes first.
     pub(super) fn on<T>(
         &self,
         read: Pin<&mut impl Future<Output = Result<T, StoreError>>>,

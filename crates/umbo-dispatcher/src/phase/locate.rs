@@ -23,7 +23,7 @@ pub(crate) struct Located<'a> {
     pub(crate) dispatcher: &'a Arc<Dispatcher>,
     pub(crate) log: &'a mut RequestLog,
     pub(crate) charge: &'a mut Charge,
-    /// The shard that alone the request concerns, where it is one.
+    /// The only shard that the request concerns, if there is exactly one.
     shard: Option<ShardId>,
     is_debited: bool,
 }
@@ -45,7 +45,7 @@ impl<'a> Located<'a> {
         }
     }
 
-    /// Debits the quotas of the shard that alone the request concerns, where that was left until it is asked.
+    /// Debits the quotas of the only shard that the request concerns, unless they are debited already.
     pub(crate) fn debit(&mut self) -> Result<(), RequestError> {
         if self.is_debited {
             return Ok(());
@@ -65,7 +65,7 @@ impl<'a> Located<'a> {
         self.is_debited = false;
     }
 
-    /// Returns the shard that alone the request concerns, where it is one.
+    /// Returns the only shard that the request concerns, if there is exactly one.
     pub(crate) const fn shard(&self) -> Option<ShardId> {
         self.shard
     }
@@ -85,7 +85,7 @@ impl<'a> Located<'a> {
         &self.identified().namespace
     }
 
-    /// Returns the id of the namespace, by which its partitions are divided among the shards.
+    /// Returns the id of the namespace; it decides how partitions are divided among the shards.
     pub(crate) fn namespace_id(&self) -> NamespaceId {
         self.namespace().id
     }
@@ -100,7 +100,7 @@ impl<'a> Located<'a> {
         self.identified().payer_name()
     }
 
-    /// Waits for room for an answer of `len_min` to `len_max` bytes, as far as it is likely to need any.
+    /// Waits for room for an answer of `len_min` to `len_max` bytes, if it is likely to need any.
     pub(crate) async fn reserve_answer(
         &mut self,
         len_min: usize,
@@ -117,7 +117,7 @@ impl<'a> Located<'a> {
         self.log.hold_answer(len)
     }
 
-    /// Returns the attributes by which the queue of a shard orders the request.
+    /// Returns the attributes that the queue of a shard uses to order the request.
     pub(crate) fn entry(&self) -> Entry {
         self.charge.entry(self.shard)
     }

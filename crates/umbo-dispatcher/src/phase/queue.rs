@@ -1,8 +1,8 @@
 //! The phases *wait* and *fetch*: a permit of the shard, or the request is shed; then the store call, within
 //! the deadline.
 //!
-//! Hot path: where there is a permit nothing is allocated, and no timer made. A permit is given back on
-//! every way out, also when the request that waits for it is dropped.
+//! Hot path: a request that gets a permit at once allocates nothing and makes no timer. A permit is given back on every
+//! way out, also when the request that waits for it is dropped.
 
 use std::future::Future;
 use std::ops::Deref;
@@ -70,7 +70,7 @@ pub(crate) struct HeldPermit<P: Deref<Target = Dispatcher>> {
     is_heavy: bool,
     /// When the client waits for the answer no longer.
     deadline: Deadline,
-    /// None if shedding is off, and once it is given back.
+    /// `None` if shedding is off, and after the permit is given back.
     permit: Option<Permit>,
 }
 
@@ -101,7 +101,7 @@ impl<P: Deref<Target = Dispatcher>> HeldPermit<P> {
         }
     }
 
-    /// Returns what of the time that the shard was busy is charged.
+    /// Returns the part of the busy time that is charged.
     fn charged(&self, busy_time: Duration) -> Duration {
         match (&self.dispatcher.overload, &self.call) {
             (Some(overload), Some(call)) => {
@@ -112,8 +112,8 @@ impl<P: Deref<Target = Dispatcher>> HeldPermit<P> {
         }
     }
 
-    /// The latency ratio judges the shard by its own time for requests that are not heavy; the limit of the queue goes by
-    /// what a request takes from here, the way to another machine included.
+    /// Records the end of the call. The latency ratio judges the shard by its service time for requests that are not
+    /// heavy. The limit of the queue uses the whole time of a call, including the way to another machine.
     fn served(&mut self, service_time: Duration, busy: Duration, elapsed: Duration, now: Instant) {
         let Some(overload) = &self.dispatcher.overload else {
             return;

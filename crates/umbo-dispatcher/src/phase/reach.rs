@@ -1,4 +1,4 @@
-//! The wait for a node that is away for a moment, as one that restarts.
+//! The wait for a node that is away for a moment, for example to restart.
 //!
 //! Comes before a permit is asked for, so that the shard is not taken for slow: until then nothing of
 //! the request has reached the store.

@@ -61,7 +61,7 @@ pub(crate) async fn row(located: &mut Located<'_>, key: &Key) -> Result<Option<R
     shared_row(read(located, &cacheable, shard, &mut none).await?)
 }
 
-/// Reads the first chunk of a range, whose rows go to `rows`. Those of the page have gone there.
+/// Reads the first chunk of a range, whose rows go to `rows`, also if they come from a shared page.
 pub(crate) async fn page(
     located: &mut Located<'_>,
     request: &RangeRequest,
@@ -159,7 +159,7 @@ async fn join_or_lead(
     let (call, time) = (located.call(), ReadTime::of(located));
     let read_context = located.read_context();
     let sharing = async {
-        // Here the deadline of this request counts, not that of the leader.
+        // The deadline of this request counts here; a leader has a separate one.
         reach::wait_until_reachable(dispatcher, shard, call.entry.deadline).await?;
         let fetch = |token: LeaderToken| {
             let mut call = call.clone();

@@ -1,6 +1,7 @@
 //! How the work of a request falls on the shards, for the quotas of shards and usage by shard.
 //!
-//! Rows are counted where a request names them, slots where it does not: they spread alike.
+//! A request that names rows is divided by rows, any other by slots: both spread over the shards
+//! alike.
 
 use std::ops::RangeInclusive;
 

@@ -16,10 +16,10 @@ use crate::store_call::{Answered, Timed};
 
 /// Does a write of one shard, in one of its permits.
 ///
-/// Nothing happens before there is a permit: a client that leaves until then has written nothing. From
-/// then on reads of what is touched are kept apart from those before it, and the write goes on in a
-/// task when its client leaves, because the store carries it out in any case; permit and reads are let
-/// go when it has ended.
+/// Nothing happens before there is a permit: a client that leaves until then has written nothing. Once
+/// the permit is there, the shield keeps reads in `scopes` that begin later apart from earlier ones. If
+/// the client leaves then, the write continues in a task, because the store carries it out in any case.
+/// Permit and reads are released when the write has ended.
 pub(crate) async fn write_through<'a, T: Send + 'static>(
     dispatcher: &Arc<Dispatcher>,
     shard: ShardId,

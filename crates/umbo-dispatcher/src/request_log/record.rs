@@ -56,7 +56,7 @@ impl RequestLog {
         })
     }
 
-    /// Lists the request among those that run.
+    /// Adds the request to the list of running requests.
     pub(crate) fn list(&self, phase: Phase, charged: RequestUnits) -> RunningGuard {
         let namespace = self.namespace.as_ref();
         let about = RunningRequest {

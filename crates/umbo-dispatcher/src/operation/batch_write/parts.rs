@@ -1,7 +1,7 @@
-//! The parts of a batch: what each shard is asked to write.
+//! The parts of a batch: the writes of each shard.
 //!
-//! Each part waits for a permit of its own shard and holds no other one meanwhile, so that a shard that
-//! stalls delays no other part, nor the answers of the others.
+//! Each part waits for a permit of its shard and holds no other permit meanwhile. So a stalled shard delays neither the
+//! other parts nor their answers.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -19,14 +19,14 @@ use crate::dispatcher::Dispatcher;
 use crate::phase::fetch::{self, StoreRows};
 use crate::store_call::{StoreCall, StoreTime, Timed};
 
-/// What one shard is asked to write.
+/// The write that one shard is asked for.
 #[derive(Debug)]
 pub(super) struct ShardWrite {
     shard: ShardId,
     /// Lines of the request, in the order of the mutations.
     pub(super) lines: Vec<usize>,
     mutations: Vec<Mutation>,
-    /// By what a repetition is recognised.
+    /// Recognises a repetition of the part.
     idempotency: Option<Idempotency>,
 }
 
@@ -49,7 +49,8 @@ pub(super) fn add(parts: &mut Vec<ShardWrite>, shard: ShardId, line: usize, muta
     parts[at].mutations.push(mutation);
 }
 
-/// Sets by what a repetition of each part is recognised, which `make` makes for a shard and the lines of the part.
+/// Gives each part the idempotency key that recognises its repetition; `make` makes it from the shard and the lines of
+/// the part.
 pub(super) fn recognise(parts: &mut [ShardWrite], make: impl Fn(ShardId, Vec<u32>) -> Idempotency) {
     for part in parts {
         let lines = part.lines.iter().map(|&line| line as u32).collect();
@@ -111,8 +112,9 @@ pub(super) async fn write(
     }
 }
 
-/// Writes a part. Where its shard knows that the dataset was dropped and the namespace lives on, it is written once more
-/// under the live one: what other shards have applied lasts, so a batch of several parts must not be repeated as a whole.
+/// Writes a part. If its shard says that the dataset was dropped and the namespace still exists, the part is written
+/// once more under the live dataset. Rows that other shards have applied last, so a batch of several parts must not be
+/// repeated as a whole.
 async fn write_part(
     dispatcher: &Arc<Dispatcher>,
     call: &StoreCall,

@@ -24,12 +24,12 @@ use crate::store_call::{StoreTime, Timed};
 /// Keys asked of the store at once, so that the bytes held beyond the answer are bounded.
 pub(super) const KEYS_AT_ONCE: usize = 64;
 
-/// What has come of the rows.
+/// The rows of a multi-get that have been read so far.
 #[derive(Debug)]
 pub(crate) struct Gathered {
-    /// In the order of the keys; none where nothing is known yet.
+    /// In the order of the keys; `None` while a row is not known yet.
     pub(super) rows: Vec<Option<Result<Option<Row>, RequestError>>>,
-    /// What was done for them.
+    /// The work done for them.
     pub(super) done: ActualUsage,
     /// How many cost no read of the store.
     pub(super) hits: u64,

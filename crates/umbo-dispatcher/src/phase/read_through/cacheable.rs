@@ -28,7 +28,7 @@ pub(super) enum CacheableRead<'a> {
 /// Where a row is read.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ReadLocation {
-    /// The namespace, by which the row is counted, listed and cached.
+    /// The namespace: rows are counted, listed and cached under it.
     pub(super) namespace: NamespaceId,
     /// The dataset that is read.
     pub(super) dataset: NamespaceId,
@@ -74,7 +74,7 @@ impl<'a> CacheableRead<'a> {
         }
     }
 
-    /// Returns the scope of a write that ends what is cached of the read.
+    /// Returns the scope of writes that make the cached result stale.
     pub(super) const fn scope(&self) -> WriteScope<'_> {
         match self {
             Self::Row(place, key) => WriteScope::Row(place.namespace, key),

@@ -28,7 +28,7 @@ pub(crate) struct RequestRows<'a> {
     is_bypassed: bool,
 }
 
-/// A row, and what it cost.
+/// A row and its cost.
 #[derive(Debug)]
 pub(crate) struct CostedRow {
     pub(crate) row: Result<Option<Row>, RequestError>,
@@ -64,8 +64,8 @@ impl<'a> RequestRows<'a> {
         }
     }
 
-    /// Returns when there is no more time for rows that have not come: before the deadline of the
-    /// request, unless what is read is all of it.
+    /// Returns the instant after which rows that have not come are given up. It is the deadline of the
+    /// request if this is its only read, and somewhat earlier otherwise.
     pub(crate) fn until(&mut self, is_only: bool) -> Instant {
         if is_only {
             return self.call.entry.deadline.instant();
