@@ -1,5 +1,5 @@
-//! The admin API: namespaces, tokens, shards, configuration. Needs the `admin` grant. Quotas have a
-//! module of their own.
+//! The admin API: namespaces, tokens, shards, configuration. Needs the `admin` grant. Quotas are in the module
+//! `quota`.
 
 use std::time::SystemTime;
 
@@ -23,8 +23,8 @@ impl Client {
             .await
     }
 
-    /// Like [`Self::service`], with the time of day of the server, in whole seconds; none where the answer has no
-    /// `Date`.
+    /// Like [`Self::service`], with the time of day of the server, in whole seconds, or `None` if the answer has
+    /// no `Date`.
     pub async fn service_and_time(&self) -> Result<(ServiceInfo, Option<SystemTime>), Error> {
         let request = RepeatableRequest::read("/".to_owned());
         let (headers, body) = self.send_for_parts(&request).await?;
@@ -34,7 +34,7 @@ impl Client {
         Ok((service, date))
     }
 
-    /// Returns whether the server that answers takes requests, and what is wrong with it.
+    /// Returns whether the server that answers takes requests, and its problems.
     pub async fn readiness(&self) -> Result<Health, Error> {
         match self
             .send_for_json(&RepeatableRequest::read("/readyz".to_owned()))
@@ -61,8 +61,8 @@ impl Client {
         self.admin(&namespace_target(name)).await
     }
 
-    /// Creates a namespace. One that exists stays as it is, and is refused where it has other settings than
-    /// those named. Returns it, and whether it is new.
+    /// Creates a namespace. Returns it, and whether it is new. An existing namespace stays as it is; if its
+    /// settings differ from the named ones, the request is refused.
     pub async fn put_namespace(
         &self,
         name: &str,
@@ -90,7 +90,7 @@ impl Client {
         self.send_for_json(&request).await
     }
 
-    /// Counts what the removal of a namespace would remove.
+    /// Counts the rows that the removal of a namespace would remove.
     pub async fn count_namespace(&self, name: &str) -> Result<NamespaceRemoval, Error> {
         let target = format!("/admin/v1{}?dry_run=true", namespace_target(name));
         self.send_for_json(&RepeatableRequest::new(
@@ -101,9 +101,9 @@ impl Client {
         .await
     }
 
-    /// Removes a namespace with all its rows. Returns none where its name is free, otherwise which shards
-    /// have yet to confirm that; the removal goes on by itself. `abandoned` is a shard whose word is done
-    /// without, because it never comes back.
+    /// Removes a namespace with all its rows. Returns `None` if its name is free, otherwise the shards that have
+    /// yet to confirm the removal; it continues by itself. `abandoned` names a shard that never comes back: the
+    /// server does not wait for its confirmation.
     pub async fn delete_namespace(
         &self,
         name: &str,
@@ -126,8 +126,8 @@ impl Client {
         self.admin("/tokens").await
     }
 
-    /// Creates a token. The answer is the only one that ever shows its secret, so a request whose
-    /// outcome is unknown is not repeated.
+    /// Creates a token. Only this answer ever shows its secret, so a request is not repeated when its outcome is
+    /// unknown.
     pub async fn create_token(&self, token: &NewToken) -> Result<CreatedToken, Error> {
         let target = "/admin/v1/tokens".to_owned();
         let request = RepeatableRequest::new(Method::POST, target, Repeat::IfNotApplied)

@@ -1,4 +1,4 @@
-//! Reads answers: what a refusal says, and what the header fields say.
+//! Reads answers: the content of a refusal, and the header fields.
 
 use std::time::Duration;
 
@@ -48,23 +48,23 @@ fn without_body(status: u16) -> Problem {
     }
 }
 
-/// Returns the state of the bucket that has least left, where an answer gives it.
+/// Returns the state of the bucket with the lowest balance, if an answer gives it.
 pub(crate) fn quota_state(headers: &HeaderMap) -> Option<QuotaState> {
     QuotaState::parse(headers.get(header::QUOTA_STATE)?.to_str().ok()?)
 }
 
-/// Returns what an answer was charged, in request units.
+/// Returns the charge of an answer, in request units.
 pub(crate) fn charged(headers: &HeaderMap) -> Option<f64> {
     let charged: f64 = headers.get(header::RU)?.to_str().ok()?.parse().ok()?;
     (charged.is_finite() && charged >= 0.0).then_some(charged)
 }
 
-/// Returns a header as text, none where it is absent or not text.
+/// Returns a header as text, or `None` if it is absent or not text.
 pub(crate) fn text_header(headers: &HeaderMap, name: &str) -> Option<String> {
     Some(headers.get(name)?.to_str().ok()?.to_owned())
 }
 
-/// Returns a header as a number, none where it is absent or not a number.
+/// Returns a header as a number, or `None` if it is absent or not a number.
 pub(crate) fn number_header(headers: &HeaderMap, name: &str) -> Option<u64> {
     headers.get(name)?.to_str().ok()?.parse().ok()
 }

@@ -1,4 +1,4 @@
-//! Backups: the pieces of the shards of one.
+//! Backups: begins one and reads the pieces of its shards.
 
 use bytes::Bytes;
 use reqwest::{Method, StatusCode};
@@ -10,15 +10,15 @@ use crate::request::RepeatableRequest;
 use crate::retry::Repeat;
 
 impl Client {
-    /// Begins a backup: takes the state of every shard. Ends one that was begun before. Needs the grant `admin` on every
-    /// namespace.
+    /// Begins a backup: takes the state of every shard. A backup that was begun before ends. Needs the grant `admin` on
+    /// every namespace.
     pub async fn begin_backup(&self) -> Result<BackupBegun, Error> {
         let target = "/admin/v1/backups".to_owned();
         let request = RepeatableRequest::new(Method::POST, target, Repeat::Always);
         self.send_for_json(&request).await
     }
 
-    /// Reads a piece of a shard of a backup; none beyond the end. Pieces are read one after the other, from 1 on.
+    /// Reads a piece of a shard of a backup; `None` beyond the end. Pieces are read one after the other, from 1 on.
     pub async fn backup_piece(
         &self,
         backup: &str,

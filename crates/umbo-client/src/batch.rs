@@ -21,25 +21,26 @@ use crate::retry::Repeat;
 /// How to write a batch.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct BatchOptions {
-    /// All rows of a partition, or none of them.
+    /// Whether each partition's rows are applied together or not at all.
     pub is_atomic: bool,
     /// Answer only for the rows that failed.
     pub is_minimal: bool,
-    /// Whether writing it twice comes to the same, so that it may be repeated without an idempotency key when it is
-    /// unknown what became of the first: puts that no other client writes meanwhile. A batch with conditions or
-    /// increments has a key nevertheless, and so has one that is not repeatable if the client's writes have.
+    /// Whether a second write has the same effect as one, so that the batch may be repeated without an idempotency key
+    /// when the outcome of the first attempt is unknown. This holds for puts of rows that no other client writes
+    /// meanwhile. A batch with conditions or increments has a key in any case. A batch that is not repeatable has one
+    /// if all writes of the client have keys.
     pub is_repeatable: bool,
-    /// For how long the server is to know its idempotency key, in whole seconds. Without it, the server knows a key
-    /// for an hour, and there is a key only if the batch needs one or the client's writes have one.
+    /// How long the server remembers the idempotency key of the batch, in whole seconds. Without it the server
+    /// remembers a key for an hour, and the batch has a key only if it needs one or the client's writes have one.
     pub idempotency_ttl: Option<Duration>,
-    /// When the batch is acknowledged; the namespace's setting where none.
+    /// When the batch is acknowledged; `None` is the setting of the namespace.
     pub durability: Option<DurabilitySetting>,
 }
 
-/// What became of a batch write.
+/// The outcome of a batch write.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BatchResult {
-    /// The rows answered: all, or those that failed.
+    /// The answered rows: all rows, or only the failed ones.
     pub rows: Vec<WriteRow>,
     /// Totals.
     pub end: BatchEnd,
@@ -160,15 +161,14 @@ fn lines_of(body: &[u8]) -> impl Iterator<Item = &[u8]> {
     lines.filter(|line| !line.is_empty())
 }
 
-/// Returns whether a batch may have conditions or increments, which a repetition would decide otherwise. Looks for their
-/// names; an escape may spell any.
+/// Returns whether a batch may have conditions or increments: a repetition without a key could have another outcome.
+/// Looks for their names; an escape may spell any name.
 fn needs_key(lines: &[u8]) -> bool {
     let has = |text: &str| memchr::memmem::find(lines, text.as_bytes()).is_some();
     has("\"if_") || has("\"inc\"") || has("\\u00")
 }
 
-/// Says of rows whose conditions were false that their outcome is unknown: an earlier attempt may have
-/// applied them.
+/// Sets the outcome of rows with false conditions to unknown: an earlier attempt may have applied them.
 fn doubt_conditions(rows: &mut [WriteRow]) {
     let refused = rows.iter_mut().filter(|row| row.status == 412);
     for error in refused.filter_map(|row| row.error.as_mut()) {

@@ -54,8 +54,8 @@ pub(crate) enum LastLine {
     Error(Box<Problem>, Option<String>),
 }
 
-/// Divides a block into its rows and the last line of the stream, where it is in there. Returns
-/// the rows, their number, and the last line.
+/// Divides a block into its rows and the last line of the stream, if the block has it. Returns the
+/// rows, their number, and the last line.
 pub(crate) fn divide(mut block: Bytes) -> Result<(Bytes, u64, Option<LastLine>), Error> {
     let (mut rows, mut start) = (0, 0);
     while start < block.len() {
@@ -77,7 +77,8 @@ pub(crate) fn divide(mut block: Bytes) -> Result<(Bytes, u64, Option<LastLine>),
     Ok((block, rows, None))
 }
 
-/// Returns whether a line is the last: its first member is `end` or `error`, which no row has.
+/// Returns whether a line is the last: its first member is `end` or `error`; no row has these
+/// members.
 pub(crate) fn is_last(line: &[u8]) -> bool {
     let Some(inside) = line.trim_ascii_start().strip_prefix(b"{") else {
         return false;

@@ -1,13 +1,12 @@
-//! What a client knows of one bucket of the server: a bucket of its own with the same rate, put right
-//! by every answer. Pure: the time is a parameter.
+//! The client's copy of one bucket of the server: it has the same rate, and every answer corrects it.
+//! Pure: the time is a parameter.
 //!
-//! An answer gives rate, burst and balance exactly. What is unknown is how much of the work that is
-//! under way the server had charged when it answered, so the state keeps to its own account as long as
-//! that lies within those bounds.
+//! An answer gives rate, burst and balance exactly. It does not say how much of the work under way the
+//! server had charged by then. So the client keeps its own balance while it lies within the resulting
+//! bounds.
 //!
-//! A server admits while its balance is positive and fills in steps, so work goes once the balance is
-//! above a small margin. What it costs to be careful is nothing: a bucket loses only what would make it
-//! more than full.
+//! A server admits while its balance is positive, and refills in steps. So work may go once the balance
+//! is above a small margin. The margin costs nothing: a bucket loses refill only when it is full.
 
 use std::time::{Duration, Instant};
 
@@ -21,9 +20,9 @@ const WAIT_MAX: f64 = 86_400.0;
 /// The state of one bucket.
 #[derive(Debug, Clone)]
 pub(crate) struct BucketState {
-    /// As the last answer gave it, with a balance that does not count what is under way.
+    /// The last state that an answer gave; the balance does not count work under way.
     state: QuotaState,
-    /// When the balance was as it says.
+    /// The instant of the balance.
     at: Instant,
     /// When an answer last named it.
     heard: Instant,
@@ -64,14 +63,14 @@ impl BucketState {
         silence > STALE + (state.burst - state.balance) / state.rate
     }
 
-    /// Returns how long to wait before more work goes; zero where it may go now.
+    /// Returns how long to wait before more work may go; zero if it may go now.
     pub(crate) fn wait(&mut self, in_flight: f64, now: Instant) -> Duration {
         self.refill(now);
         let missing = self.margin() - (self.state.balance - in_flight);
         if missing < 0.0 {
             return Duration::ZERO;
         }
-        // One nanosecond, so that what is missing by nothing is a wait too.
+        // One nanosecond, so that a missing amount of zero is a wait too.
         let seconds = (missing / self.state.rate).min(WAIT_MAX);
         Duration::from_secs_f64(seconds) + Duration::from_nanos(1)
     }
@@ -82,8 +81,8 @@ impl BucketState {
         self.state.balance -= cost;
     }
 
-    /// Takes over what an answer gives, once its own cost is charged. `in_flight` is what else is under
-    /// way; the server had charged any part of it.
+    /// Takes over the state in an answer, after the cost of the answered request is charged.
+    /// `in_flight` is the cost of the other work under way; the server may have charged any part of it.
     pub(crate) fn observe(&mut self, state: &QuotaState, in_flight: f64, now: Instant) {
         self.refill(now);
         self.heard = now;
@@ -92,7 +91,8 @@ impl BucketState {
         self.state.balance = own.clamp(state.balance, state.balance + in_flight);
     }
 
-    /// Takes over what a rejection says: there is nothing before the wait is over.
+    /// Takes over the wait of a rejection: the balance stays at or below the margin until the wait is
+    /// over.
     pub(crate) fn reject(&mut self, wait: Duration, in_flight: f64, now: Instant) {
         self.refill(now);
         self.heard = now;
@@ -110,7 +110,7 @@ impl BucketState {
         }
     }
 
-    /// Returns what is left in the bucket: the refill of a step, and one unit.
+    /// Returns the margin that stays in the bucket: the refill of a step, and one unit.
     fn margin(&self) -> f64 {
         let state = &self.state;
         (state.rate * state.refill.as_secs_f64() + 1.0).min(state.burst / 2.0)

@@ -12,7 +12,7 @@ use crate::window::SlidingWindow;
 
 /// How long a request counts.
 const TTL_SECONDS: u32 = 10;
-/// What one repetition costs; a request pays in as many hundredths as the percentage says.
+/// The cost of one repetition; each request pays in `percent` hundredths of it.
 const REPETITION: i64 = 100;
 
 /// A budget of repetitions.

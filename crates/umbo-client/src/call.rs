@@ -1,6 +1,6 @@
-//! What the attempts of a call share: its request id, by which a server knows which lines of its log
-//! belong together; the number of attempts so far; whether the server has named the time of the next
-//! one; and the retry ticket with which that has priority.
+//! The state that the attempts of a call share. It is the request id, which joins their lines in the
+//! log of a server; the number of attempts so far; whether the server has named the time of the next
+//! attempt; and the retry ticket that gives it priority.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -29,7 +29,7 @@ struct State {
 }
 
 impl Call {
-    /// Makes a call with an id of the user's, 1 to 64 characters of `[A-Za-z0-9._-]`.
+    /// Makes a call with an id that the user gives, 1 to 64 characters of `[A-Za-z0-9._-]`.
     pub(crate) fn with_id(id: &str) -> Result<Self, Error> {
         let is_part = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
         let is_id = (1..=ID_LEN_MAX).contains(&id.len()) && id.bytes().all(is_part);
@@ -69,7 +69,8 @@ impl Call {
         self.state.is_due.load(Ordering::Relaxed)
     }
 
-    /// Keeps the retry ticket of an answer for the next attempt, and none where it has none.
+    /// Keeps the retry ticket of an answer for the next attempt, or forgets the last one if the
+    /// answer has no ticket.
     pub(crate) fn keep_ticket(&self, ticket: Option<&HeaderValue>) {
         *self.ticket() = ticket.cloned();
     }
@@ -84,7 +85,8 @@ impl Call {
         ticket.unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Counts an attempt. Returns its number, none for the first, which need not say it.
+    /// Counts an attempt. Returns its number, or `None` for the first one, which has no number in
+    /// its header.
     pub(crate) fn next_attempt(&self) -> Option<HeaderValue> {
         let before = self.state.attempts.fetch_add(1, Ordering::Relaxed);
         let number = before.saturating_add(1).min(ATTEMPT_MAX);

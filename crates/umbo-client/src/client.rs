@@ -1,5 +1,5 @@
-//! The client: its options, and what its clones share. How a request is sent stands in
-//! [`crate::send`], what each call sends and reads in the module of the call.
+//! The client: its options, and the state that its clones share. [`crate::send`] sends requests; the module of each
+//! call builds and reads them.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -22,12 +22,12 @@ use crate::request::RepeatableRequest;
 use crate::retry::{RetryPolicy, full_jitter};
 use crate::tls::{self, Trust};
 
-/// How many requests of bulk work are sent for each that is taken.
+/// Requests of bulk work that are sent for each accepted one.
 const BULK_FACTOR: f64 = 1.25;
 /// Highest budget the server accepts.
 const TIMEOUT_MAX: Duration = Duration::from_mins(10);
 
-/// What a client needs to know.
+/// The options of a client.
 #[derive(Debug, Clone)]
 pub struct Options {
     /// Address of the server, `http://…` or `https://…`; a path before `/v1` is kept.
@@ -36,37 +36,37 @@ pub struct Options {
     pub token: Option<String>,
     /// File of PEM certificates to trust instead of those the system trusts: of authorities, or of servers.
     pub ca_file: Option<PathBuf>,
-    /// Whether any certificate of the server is accepted: the server may be another than the one that is meant.
+    /// Whether any certificate of the server is accepted; another server may then pose as this one.
     pub accepts_any_certificate: bool,
     /// Budget of one call, all its attempts together; 10 minutes at most.
     pub timeout: Duration,
-    /// Criticality to claim; the server's default where none.
+    /// Criticality to claim; `None` leaves it to the server.
     pub criticality: Option<Criticality>,
-    /// How often a request is repeated that may be.
+    /// How often a failed request is repeated, if it may be.
     pub retry: RetryPolicy,
-    /// How many requests are sent for each that the server takes; the others are given up before they
-    /// are sent, where it rejects or sheds more ([`crate::AdaptiveThrottle`]). Counted for each namespace,
-    /// and apart for each shard and policy that refuses.
+    /// Requests that are sent for each one that the server accepts. If it rejects or sheds more, the excess is given
+    /// up before it is sent ([`crate::AdaptiveThrottle`]). Counted for each namespace, and separately for each shard
+    /// and policy that refuses.
     pub restraint_factor: f64,
-    /// Whether every write has an idempotency key, so that it is repeated also where it is unknown what became of the
-    /// first attempt, and is applied once. Each costs the server a record of about 150 bytes for an hour. Conditional
+    /// Whether every write has an idempotency key. The write can then be repeated when the outcome of an attempt is
+    /// unknown, and is applied once. Each key costs the server a record of about 150 bytes for an hour. Conditional
     /// writes, touches and increments have a key in any case. The server must be of the client's version or newer.
     pub has_idempotent_writes: bool,
-    /// Where single rows and rows of batches go that could not be written; nowhere where none.
+    /// Receives single rows and rows of batches that could not be written, if it is set.
     pub dead_letters: Option<DeadLetters>,
     /// Whether requests wait for their turn so that they keep to the quotas that the server
     /// advertises ([`crate::Pacer`]). For work that no user waits for.
     pub is_paced: bool,
-    /// A limit to keep to whatever the server allows, for batch jobs; work with one is paced. Its bucket
-    /// holds a tenth of a second of its rate, and the last request may go beyond it.
+    /// A limit that the client keeps in addition to the quotas of the server, for batch jobs; work with such a limit
+    /// is paced. Its bucket holds a tenth of a second of its rate, and the last request may exceed it.
     pub local_limit: Option<LocalLimit>,
-    /// Seed of the jitter, for tests; from the system where none.
+    /// Seed of the jitter, for tests; `None` takes it from the system.
     pub seed: Option<u64>,
 }
 
 impl Options {
-    /// The defaults for a server: no token, 30 seconds, three attempts, two requests for each that
-    /// is taken, no pace and no limit.
+    /// The defaults for a server: no token, 30 seconds, three attempts, two requests for each accepted one, no pace
+    /// and no limit.
     pub fn new(server: impl Into<String>) -> Self {
         Self {
             server: server.into(),
@@ -85,9 +85,9 @@ impl Options {
         }
     }
 
-    /// Makes these the options of bulk work: paced, the first to be shed unless a criticality is
-    /// named, with 1.25 requests for each that is taken, and with idempotency keys only where they are needed: a
-    /// row of a batch that is put once more is what it was.
+    /// Makes these the options of bulk work: paced, first to be shed unless a criticality is named, and with 1.25
+    /// requests for each accepted one. Only writes that need an idempotency key have one: a row that is put twice is
+    /// the same row.
     #[must_use]
     pub fn for_bulk(mut self) -> Self {
         self.criticality = self.criticality.or(Some(Criticality::Sheddable));
@@ -98,13 +98,13 @@ impl Options {
     }
 }
 
-/// A client of one server. Cheap to clone; clones share their connections, as many as there are
-/// requests under way, their retry budget, their restraint and their pace. Environment variables
-/// for proxies are not followed.
+/// A client of one server. Cheap to clone. Clones share their retry budget, their restraint, their pace and their
+/// connections; there is one connection for each request under way. Environment variables for proxies are not
+/// followed.
 #[derive(Debug, Clone)]
 pub struct Client {
     pub(crate) shared: Arc<Shared>,
-    /// The call that all requests belong to; each is one of its own where there is none.
+    /// The call that all requests belong to; `None` makes a separate call of each request.
     call: Option<Call>,
     /// The payer, and the reason of a change, as header fields.
     pub(crate) payer: HeaderMap,
@@ -178,10 +178,9 @@ impl Client {
         })
     }
 
-    /// Returns a client whose requests are all attempts of one call: they carry this request id,
-    /// 1 to 64 characters of `[A-Za-z0-9._-]`, or where none is given one made here, and are
-    /// numbered from the first. A server that told one of them to wait has kept a place for the
-    /// next. It shares everything with this client.
+    /// Returns a client whose requests are all attempts of one call. They carry this request id, 1 to 64 characters of
+    /// `[A-Za-z0-9._-]`, or one made here if `request_id` is `None`, and are numbered from the first. A server that
+    /// told one of them to wait has reserved room for the next. The client shares everything with this client.
     pub fn one_call(&self, request_id: Option<&str>) -> Result<Self, Error> {
         let call = match request_id {
             Some(id) => Call::with_id(id)?,
@@ -202,8 +201,8 @@ impl Client {
         })
     }
 
-    /// Returns a client that sends a reason with its requests: the server shows it with what they change, among the
-    /// events. One line of 1 to 256 bytes.
+    /// Returns a client that sends a reason with its requests. The server shows it among the events, together with
+    /// their changes. One line of 1 to 256 bytes.
     pub fn with_reason(&self, reason: &str) -> Result<Self, Error> {
         let is_line = (1..=REASON_LEN_MAX).contains(&reason.len());
         let value = HeaderValue::from_bytes(reason.as_bytes()).ok();
@@ -220,8 +219,8 @@ impl Client {
         self.call.clone().unwrap_or_else(own)
     }
 
-    /// Gives a write an idempotency key of its own, so that it may be repeated after any failure: if it needs one, or
-    /// every write has one.
+    /// Gives a write a new idempotency key, so that it may be repeated after any failure. Does so if the write needs a
+    /// key, or if all writes have one.
     pub(crate) fn keyed(&self, request: RepeatableRequest, is_needed: bool) -> RepeatableRequest {
         if is_needed || self.shared.has_idempotent_writes {
             let key = HeaderValue::try_from(self.new_idempotency_key());
@@ -231,7 +230,7 @@ impl Client {
         }
     }
 
-    /// Makes an idempotency key that no other request has.
+    /// Makes an idempotency key that is different from all others.
     pub fn new_idempotency_key(&self) -> String {
         idempotency_key(SystemTime::now(), self.shared.random.next())
     }
@@ -261,15 +260,13 @@ impl Client {
         }
     }
 
-    /// Returns a wait that is uniform between nothing and a bound, for those who come back without
-    /// having been told when.
+    /// Returns a wait that is uniform between nothing and a bound, for a retry without a time named by the server.
     pub fn jitter(&self, bound: Duration) -> Duration {
         full_jitter(bound, self.shared.random.next())
     }
 
-    /// Ends all waiting, of this client and all its clones: a request that waits to be sent is
-    /// given up with [`Error::WaitEnded`], one that would be repeated returns why it failed. What
-    /// is under way is answered.
+    /// Ends all waiting, of this client and all its clones. A request that waits to be sent is given up with
+    /// [`Error::WaitEnded`]; a request that would be repeated returns its error. Requests under way are answered.
     pub fn end_waits(&self) {
         self.shared.flow.end_waits();
     }
@@ -279,15 +276,14 @@ impl Client {
         self.shared.flow.held_back()
     }
 
-    /// Returns the policy that holds paced work back most, or the limit of its own; none where nothing is paced, or no
+    /// Returns the policy that slows paced work most, or the local limit. Returns `None` if work is not paced, or no
     /// policy counts it.
     pub fn pace(&self) -> Option<Pace> {
         self.shared.flow.pace()
     }
 }
 
-/// Makes a key of the time and a random number, so that keys are in the order in which they were made, to the
-/// millisecond.
+/// Makes a key of the time and a random number: keys sort by the time of their making, to the millisecond.
 fn idempotency_key(now: SystemTime, random: u64) -> String {
     let now = now.duration_since(UNIX_EPOCH).unwrap_or_default();
     format!("\"{:012x}-{random:016x}\"", now.as_millis())
@@ -308,7 +304,7 @@ fn default_headers(options: &Options) -> Result<HeaderMap, Error> {
     Ok(headers)
 }
 
-/// Returns the innermost words of an error: those of the system, not of the layers above it.
+/// Returns the innermost message of an error: the message of the system, not of the layers above it.
 pub(crate) fn chain(error: &dyn std::error::Error) -> String {
     let mut innermost = error;
     while let Some(source) = innermost.source() {

@@ -1,12 +1,11 @@
-//! What a refusal concerns, so that a shard or a policy that refuses slows the requests that it refuses
-//! and not their namespace. Pure: the time is a parameter.
+//! Recognises the shard or policy behind a refusal, so that it slows only the requests that it refuses, and
+//! not their namespace. Pure: the time is a parameter.
 //!
-//! A client knows neither the shard of a partition nor which requests a policy counts; it learns both
-//! from refusals. A refusal that names a shard concerns reads, or writes, of its partition; one that
-//! names a policy concerns requests of its operation and payer. The next request like it is counted,
-//! and given up, with all others that the same shard or policy refused. Requests of which nothing is
-//! known are counted for their namespace, so a server that refuses whatever it is asked is recognised by
-//! requests that are all unlike.
+//! A client knows neither the shard of a partition nor which requests a policy counts; it learns both from
+//! refusals. A refusal that names a shard applies to reads, or writes, of its partition. A refusal that names
+//! a policy applies to requests of its operation and payer. Later requests of the same kind are counted, and
+//! given up, together with all others that the shard or policy refused. All other requests are counted for
+//! their namespace. So if a server refuses requests of all kinds, the namespace slows down as a whole.
 
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::time::{Duration, Instant};
@@ -16,19 +15,17 @@ use umbo_api::Problem;
 
 use crate::request::RepeatableRequest;
 
-/// Most kinds of requests whose refusals are known: 96 KiB. A new one takes the place of the one with the
-/// same remainder.
+/// Most kinds of requests with known refusals: 96 KiB. A new kind replaces the one with the same remainder.
 const KNOWN_MAX: usize = 4_096;
-/// How long a kind of requests is taken for one that a shard or policy refuses: the window of a
-/// throttle.
+/// How long a kind of requests counts as refused by a shard or policy: the window of a throttle.
 const KNOWN_FOR: Duration = Duration::from_secs(30);
 
-/// A request as refusals concern it; all parts are hashes.
+/// The attributes of a request that refusals apply to; all parts are hashes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct RequestScope {
     /// Namespace.
     pub(crate) namespace: u64,
-    /// Namespace, whether it writes, and partition; none of requests for many.
+    /// Namespace, whether it writes, and partition; `None` for requests that concern many partitions.
     partition: Option<u64>,
     /// Namespace, operation and payer.
     operation: u64,
@@ -36,7 +33,7 @@ pub(crate) struct RequestScope {
 }
 
 impl RequestScope {
-    /// Returns the kind of a request; none of the admin API's, which no quota counts.
+    /// Returns the kind of a request. `None` for requests of the admin API, which no quota counts.
     pub(crate) fn of(request: &RepeatableRequest, payer: &HeaderMap) -> Option<Self> {
         let path = request.target.split('?').next()?;
         let mut parts = path.strip_prefix("/v1/ns/")?.split('/');
@@ -61,7 +58,7 @@ impl RequestScope {
     }
 }
 
-/// The kinds of requests that were refused, and by what.
+/// The refused kinds of requests, with the shard or policy that refuses each.
 #[derive(Debug, Default)]
 pub(crate) struct Concerns {
     /// Empty until there is one.
@@ -71,14 +68,14 @@ pub(crate) struct Concerns {
 #[derive(Debug, Clone, Copy)]
 struct Concern {
     kind: u64,
-    /// What refuses it.
+    /// Hash of the shard or policy that refuses it.
     throttle: u64,
     until: Instant,
 }
 
 impl Concerns {
-    /// Returns what a request is counted with: the shard or policy that refuses requests like it, or else its
-    /// namespace.
+    /// Returns the throttle that counts a request: the shard or policy that refuses requests of its kind, or
+    /// else its namespace.
     pub(crate) fn throttle(&self, kind: &RequestScope, now: Instant) -> u64 {
         let by_shard = kind.partition.and_then(|kind| self.find(kind, now));
         by_shard

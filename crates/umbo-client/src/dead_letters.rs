@@ -1,9 +1,9 @@
-//! Dead letters of a service: the writes that a client has given up, with why, so that they can be sent again.
+//! Dead letters of a service: the writes that a client has given up, with the reason, so that they can be sent again.
 //!
-//! Owns the form of a letter, which is that of the files of failed rows that `umbo kv import` reads, and two places to put
-//! it: a file, or a function of the service. A letter is written when a call ends, never for an attempt that is
-//! repeated. What the server decided by what it has stored (a condition that was false, for example) is an answer, and
-//! makes no letter.
+//! Owns the form of a letter, an entry of the files of failed rows that `umbo kv import` reads, and two places for
+//! letters: a file, or a function of the service. A letter is written when a call ends, never for an attempt that is
+//! repeated. A decision of the server by its stored rows (a false condition, for example) is an answer and makes no
+//! letter.
 
 use std::fmt;
 use std::fs::{File, OpenOptions};
@@ -29,7 +29,7 @@ pub enum DeadLetterReason {
     Malformed,
     /// The server refused it, as often as the client sent it.
     Refused,
-    /// No attempt had an answer that says what became of it.
+    /// No attempt had an answer that tells its outcome.
     Unanswered,
 }
 
@@ -72,7 +72,7 @@ pub struct DeadLetter {
     pub at: SystemTime,
     /// Who gave it up.
     pub reason: DeadLetterReason,
-    /// Whether it took effect, as far as one can know.
+    /// Whether it took effect, or that this is unknown.
     pub outcome: Outcome,
     /// HTTP status; 0 if there was no answer.
     pub status: u16,
@@ -129,7 +129,7 @@ impl DeadLetter {
     }
 }
 
-/// Where the dead letters of a client go. Clones are the same place.
+/// A receiver of the dead letters of a client. Clones are the same receiver.
 #[derive(Clone)]
 pub struct DeadLetters {
     put: Arc<dyn Fn(&DeadLetter) + Send + Sync>,
@@ -147,8 +147,9 @@ impl DeadLetters {
         Self { put: Arc::new(put) }
     }
 
-    /// Appends each letter to a file that `umbo kv import` reads, made where there is none. A letter that cannot be written
-    /// is passed to `lost` with why, because the call that gave the write up has an error of its own to return.
+    /// Appends each letter to a file that `umbo kv import` reads, and creates the file if it does not exist. A letter
+    /// that cannot be written is passed to `lost` with the error, because the call already returns the error of its
+    /// write.
     pub fn file(
         path: &Path,
         lost: impl Fn(&DeadLetter, io::Error) + Send + Sync + 'static,
@@ -174,7 +175,7 @@ fn append(file: &Mutex<File>, letter: &DeadLetter) -> io::Result<()> {
     file.write_all(entry.as_bytes())
 }
 
-/// Returns the letter of a write that ended with an error; none if the error is an answer.
+/// Returns the letter of a write that ended with an error, or `None` if the error is an answer.
 pub(crate) fn letter(namespace: &str, error: &Error, line: String) -> Option<DeadLetter> {
     if error.is_decision() {
         return None;
@@ -192,7 +193,7 @@ pub(crate) fn letter(namespace: &str, error: &Error, line: String) -> Option<Dea
     })
 }
 
-/// Returns the letter of a row of a batch that was refused; none if the refusal is an answer.
+/// Returns the letter of a row of a batch that was refused, or `None` if the refusal is an answer.
 pub(crate) fn letter_of_row(
     namespace: &str,
     status: u16,

@@ -12,7 +12,7 @@ pub enum Error {
     BadUrl {
         /// The address as given.
         url: String,
-        /// What is wrong with it.
+        /// Why it cannot be used.
         reason: String,
     },
     /// An option cannot be sent.
@@ -24,10 +24,10 @@ pub enum Error {
     /// The server refused the request or failed, and said why.
     #[error("{}: {}", .problem.title, .problem.detail)]
     Problem {
-        /// What it said.
+        /// The problem that it sent.
         problem: Box<Problem>,
     },
-    /// An answer that is none of Umbo's: another program or a proxy spoke.
+    /// An answer that did not come from Umbo, but from another program or a proxy.
     #[error("the answer has status {status} and is not Umbo's: {body}")]
     Foreign {
         /// HTTP status.
@@ -37,8 +37,8 @@ pub enum Error {
         /// How long it asks to wait.
         retry_after: Option<Duration>,
     },
-    /// Not sent: of what was sent lately the server rejected or shed too much. Asking again later
-    /// helps; once a second something is sent in any case.
+    /// Not sent, because the server lately rejected or shed too many requests. A later attempt may succeed; one
+    /// request a second is sent in any case.
     #[error(
         "given up here and not sent: the server took {accepts} of the last {requests} requests \
          and answered the others with {status}"
@@ -48,7 +48,7 @@ pub enum Error {
         requests: u64,
         /// Requests of the same 30 seconds that the server took.
         accepts: u64,
-        /// The status with which it last refused one: 419 or 429 (rejected), or 503 (shed).
+        /// Status of the last refusal: 419 or 429 (rejected), or 503 (shed).
         status: u16,
     },
     /// Not sent: the client was told to wait no longer.
@@ -59,7 +59,7 @@ pub enum Error {
     Unreachable {
         /// The address of the server.
         url: String,
-        /// What the system said.
+        /// The message of the system.
         reason: String,
     },
     /// The connection broke after the request was sent, in part or whole.
@@ -68,14 +68,14 @@ pub enum Error {
     /// No answer in time.
     #[error("no answer within {} ms", .0.as_millis())]
     Timeout(Duration),
-    /// What became of a write is unknown: one attempt got no answer that says it, and the one after
-    /// it met this. A condition may be false because of the write itself.
+    /// The outcome of a write is unknown: one attempt got no answer that tells it, and the next attempt got this
+    /// error. A condition may be false because of the write itself.
     #[error(
         "it is unknown whether the write was applied: one attempt had no answer, and the next one \
          had this: {last}"
     )]
     Unconfirmed {
-        /// What the last attempt met; by itself it would say that the write was not applied.
+        /// The error of the last attempt; by itself it would mean that the write was not applied.
         last: Box<Error>,
     },
     /// A streamed answer ended without its last line, or without all its rows.
@@ -90,22 +90,22 @@ pub enum Error {
 }
 
 impl Error {
-    /// Returns what the server said, where it said something.
+    /// Returns the problem that the server sent, if it sent one.
     pub fn problem(&self) -> Option<&Problem> {
         match self {
             Self::Problem { problem } => Some(problem),
-            // When to come back is as true as it was; what was refused may be the write's own work.
+            // The named time to come back still holds. Other refusals may be an effect of the write itself.
             Self::Unconfirmed { last } => last.problem().filter(|_| last.is_overload()),
             _ => None,
         }
     }
 
-    /// Returns the code of the problem, none where there is none or it is a newer server's.
+    /// Returns the code of the problem. `None` without a problem, or if the code is from a newer server.
     pub fn code(&self) -> Option<ErrorCode> {
         self.problem().and_then(Problem::code)
     }
 
-    /// Returns the HTTP status, where there was an answer.
+    /// Returns the HTTP status, if there was an answer.
     pub fn status(&self) -> Option<u16> {
         match self {
             Self::Problem { problem } => Some(problem.status),
@@ -115,7 +115,7 @@ impl Error {
         }
     }
 
-    /// Returns whether a write took effect, as far as one can know.
+    /// Returns whether a write took effect, or that this is unknown.
     pub fn outcome(&self) -> Outcome {
         match self {
             Self::Problem { problem } => problem.outcome.unwrap_or(if problem.status < 500 {
@@ -138,7 +138,7 @@ impl Error {
         }
     }
 
-    /// Returns whether the server decided the request by what it has stored: with an idempotency key the answer is the
+    /// Returns whether the server decided the request by its stored rows. With an idempotency key the decision is the
     /// same for each attempt.
     pub(crate) fn is_decision(&self) -> bool {
         matches!(
@@ -162,8 +162,8 @@ impl Error {
         }
     }
 
-    /// Returns whether this is Umbo's answer to too much being asked of it, by the caller (419, 429)
-    /// or by all together (503). What a proxy answers is not.
+    /// Returns whether this is Umbo's answer to too many requests, of the caller (419, 429) or of all callers together
+    /// (503). Answers of proxies do not count.
     pub fn is_overload(&self) -> bool {
         self.problem()
             .is_some_and(|problem| matches!(problem.status, 419 | 429 | 503))

@@ -24,8 +24,8 @@ impl Client {
             .await
     }
 
-    /// Returns what the dispatcher that answered a request has recorded of it, whichever that is: the newest
-    /// record of the id. None if none of them has a record.
+    /// Returns the newest record that any dispatcher has of a request id, or `None` if there is no record. The
+    /// dispatcher that answered the request recorded it.
     pub async fn why_anywhere(
         &self,
         request_id: &str,

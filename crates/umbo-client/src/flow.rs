@@ -1,10 +1,10 @@
-//! What holds the requests of a client back, with the state that all its clones share: how much
-//! may be repeated, what is given up here, and the pace of bulk work.
+//! The limits on the requests of a client, with the state that all its clones share: the budget of
+//! repetitions, the throttles, and the pace of bulk work.
 //!
-//! What is decided stands in [`RetryBudget`], [`AdaptiveThrottle`], [`Concerns`] and [`Pacer`]; here are the
-//! clock, the locks and the waiting. No lock is held while anything waits. A namespace has a throttle
-//! of its own, and so has each shard and policy that refuses, so that none of them holds anything
-//! else back; the admin API has none.
+//! [`RetryBudget`], [`AdaptiveThrottle`], [`Concerns`] and [`Pacer`] decide; this module has the clock, the
+//! locks and the waiting. No lock is held while anything waits. Each namespace has a separate throttle, and so
+//! has each shard and policy that refuses, so that a refusal slows only its own kind of requests. The admin
+//! API has no throttle.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -22,9 +22,9 @@ use crate::pacer::{
 use crate::retry::RetryPolicy;
 use crate::throttle::AdaptiveThrottle;
 
-/// Most namespaces, shards and policies whose answers are counted; the one that rested longest makes room.
+/// Most namespaces, shards and policies with a throttle; a new one replaces the one with the oldest request.
 const THROTTLES_MAX: usize = 256;
-/// What a server that rejects without a wait is taken to ask for.
+/// Wait after a rejection that names none.
 const UNNAMED_WAIT: Duration = Duration::from_millis(50);
 
 /// The state.
@@ -54,19 +54,19 @@ pub struct HeldBack {
 #[derive(Debug, Default)]
 struct Throttles {
     concerns: Concerns,
-    /// By what is refused, as [`Concerns::throttle`] names it.
+    /// By the hash that [`Concerns::throttle`] returns.
     throttles: HashMap<u64, Throttle>,
 }
 
 #[derive(Debug)]
 struct Throttle {
     throttle: AdaptiveThrottle,
-    /// With what the server last refused a request.
+    /// Status of the last refusal.
     status: u16,
 }
 
 impl Throttles {
-    /// Returns the throttle that a request is counted with.
+    /// Returns the throttle that counts a request.
     fn of(&mut self, kind: &RequestScope, factor: f64, now: Instant) -> &mut Throttle {
         let name = self.concerns.throttle(kind, now);
         let throttles = &mut self.throttles;
@@ -134,8 +134,8 @@ impl Flow {
         lock(&self.budget).withdraw(Instant::now())
     }
 
-    /// Waits until it is a request's turn; at once where work is not paced, of one to no
-    /// namespace, and where `is_due` because the server has named the time.
+    /// Waits for the turn of a request. Returns at once if work is not paced, if the request concerns no
+    /// namespace, or if `is_due`: the server has named this time.
     pub(crate) async fn enter(
         &self,
         kind: Option<&RequestScope>,
@@ -224,7 +224,7 @@ impl Flow {
 
     async fn ended(&self) {
         let mut is_ended = self.is_ended.subscribe();
-        // The sender lives as long as this.
+        // The sender lives in `self`, so the wait cannot fail.
         let _ = is_ended.wait_for(|is_ended| *is_ended).await;
     }
 
@@ -236,7 +236,7 @@ impl Flow {
         }
     }
 
-    /// Returns the pace that is kept, none where none is.
+    /// Returns the pace that is kept, or `None` without one.
     pub(crate) fn pace(&self) -> Option<Pace> {
         lock(self.pacer.as_ref()?).pace(Instant::now())
     }
@@ -289,7 +289,7 @@ pub(crate) struct UnderWay<'a> {
 }
 
 impl UnderWay<'_> {
-    /// Tells the pacer of the answer. Returns what a charge that comes later belongs to.
+    /// Reports the answer to the pacer. Returns the request that a later charge belongs to.
     pub(crate) fn answered(mut self, feedback: &ServerFeedback) -> Option<Sent> {
         let sent = self.sent.take()?;
         if let Some(pacer) = &self.flow.pacer {

@@ -13,7 +13,7 @@ use crate::kv::Condition;
 use crate::request::RepeatableRequest;
 use crate::retry::Repeat;
 
-/// Names a key that is to be put on a list or taken off it.
+/// A key to be put on a list or taken off it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum HotKeyRef<'a> {
     /// A row, by namespace, partition key and sort key.
@@ -32,14 +32,13 @@ impl HotKeyRef<'_> {
 }
 
 impl Client {
-    /// Lists the keys that are hot, pinned or blocked on the server that answers, and says what its
-    /// layer of hot keys does.
+    /// Lists the keys that are hot, pinned or blocked on the server that answers, and the state of its hot key shield.
     pub async fn hot(&self) -> Result<HotReport, Error> {
         self.send_for_json(&RepeatableRequest::read("/admin/v1/hot".to_owned()))
             .await
     }
 
-    /// Returns whose work keeps the shards busy that the server that answers asks, of one shard or all; now, or at a time
+    /// Returns the sources that keep the shards of the server that answers busy, of one shard or all; now, or at a time
     /// in milliseconds since the Unix epoch. Needs the grant `observe` on every namespace.
     pub async fn busy(&self, shard: Option<u16>, at: Option<u64>) -> Result<BusyReport, Error> {
         let shard = shard.map(|shard| format!("shard={shard}"));
@@ -49,9 +48,9 @@ impl Client {
         self.send_for_json(&RepeatableRequest::read(target)).await
     }
 
-    /// Puts a key on a list where the condition holds of its entry there, whose version is when it was made (`at`);
-    /// without a condition a key that is listed otherwise is an error. In a dry run nothing is changed. The flag says
-    /// whether it is new, which a dry run does not say.
+    /// Puts a key on a list if the condition holds for its entry there; the version of an entry is the time of its
+    /// making (`at`). Without a condition, a key that has another entry is an error. A dry run changes nothing. The
+    /// flag says whether the entry is new; a dry run does not tell that.
     pub async fn list_hot(
         &self,
         list: HotList,

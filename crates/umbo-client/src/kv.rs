@@ -17,7 +17,7 @@ use crate::error::Error;
 use crate::request::RepeatableRequest;
 use crate::retry::Repeat;
 
-/// What a write asks of the row that is there before it.
+/// What a write requires of the row before it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Condition {
     /// Nothing.
@@ -25,9 +25,9 @@ pub enum Condition {
     None,
     /// The row has this version.
     Version(u64),
-    /// There is one.
+    /// The row exists.
     Exists,
-    /// There is none.
+    /// The row does not exist.
     Absent,
 }
 
@@ -51,7 +51,7 @@ impl Condition {
         }
     }
 
-    /// Returns whether a repetition would be told something else than the first attempt, without an idempotency key.
+    /// Returns whether a repetition without an idempotency key could have another outcome than the first attempt.
     const fn is_any(self) -> bool {
         !matches!(self, Self::None)
     }
@@ -60,9 +60,9 @@ impl Condition {
 /// How to store a value.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PutOptions {
-    /// Time to live, in whole seconds (rounded up); the namespace's default where none.
+    /// Time to live, in whole seconds (rounded up); `None` is the default of the namespace.
     pub ttl: Option<Duration>,
-    /// When the row expires, in milliseconds since the Unix epoch, where no time to live says it.
+    /// When the row expires, in milliseconds since the Unix epoch; not used if `ttl` is set.
     pub expires_at: Option<u64>,
     /// Media type.
     pub content_type: Option<String>,
@@ -70,7 +70,7 @@ pub struct PutOptions {
     pub content_encoding: Option<String>,
     /// What must be true of the row before.
     pub condition: Condition,
-    /// When the write is acknowledged; the namespace's setting where none.
+    /// When the write is acknowledged; `None` is the setting of the namespace.
     pub durability: Option<DurabilitySetting>,
 }
 
@@ -91,7 +91,7 @@ pub struct StoredValue {
     pub content_encoding: Option<String>,
 }
 
-/// What a put did.
+/// The outcome of a put.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Written {
     /// Whether there was no row before.
@@ -103,16 +103,16 @@ pub struct Written {
 /// How to increment.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct IncrementOptions {
-    /// Time to live that the row gets, in whole seconds (rounded up); where none it keeps its expiry, and a new row
-    /// gets the namespace's default.
+    /// Time to live that the row gets, in whole seconds (rounded up). With `None` a row keeps its expiry, and a new
+    /// row gets the default of the namespace.
     pub ttl: Option<Duration>,
     /// What must be true of the row before.
     pub condition: Condition,
-    /// When the write is acknowledged; the namespace's setting where none.
+    /// When the write is acknowledged; `None` is the setting of the namespace.
     pub durability: Option<DurabilitySetting>,
 }
 
-/// What an increment did.
+/// The outcome of an increment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Incremented {
     /// The new number.
@@ -122,7 +122,7 @@ pub struct Incremented {
 }
 
 impl Client {
-    /// Reads a row, none where there is none. A namespace that does not exist is an error.
+    /// Reads a row, or returns `None` if it does not exist. A namespace that does not exist is an error.
     pub async fn get(
         &self,
         namespace: &str,
@@ -138,8 +138,8 @@ impl Client {
         }
     }
 
-    /// Reads a row without its bytes, none where there is no row or no namespace: an answer to
-    /// `HEAD` cannot tell them apart.
+    /// Reads a row without its bytes. Returns `None` if the row or the namespace does not exist: an answer to `HEAD`
+    /// cannot tell them apart.
     pub async fn head(
         &self,
         namespace: &str,
@@ -177,7 +177,7 @@ impl Client {
         written(&response)
     }
 
-    /// Changes the expiry of a row and leaves its value; returns its new version, none where there is no row.
+    /// Changes the expiry of a row and leaves its value. Returns its new version, or `None` if there is no row.
     pub async fn touch(
         &self,
         namespace: &str,
@@ -198,8 +198,8 @@ impl Client {
         }
     }
 
-    /// Adds to the number that a row holds, decimal text of a signed 64-bit number; an absent row counts as 0. Applied
-    /// once, also where it takes several attempts.
+    /// Adds to the number that a row holds, decimal text of a signed 64-bit number; an absent row counts as 0. The sum
+    /// is applied once, even after several attempts.
     pub async fn increment(
         &self,
         namespace: &str,
@@ -232,7 +232,7 @@ impl Client {
         })
     }
 
-    /// Returns what a delete would remove, and removes nothing.
+    /// Returns the rows and bytes that a delete would remove, and removes nothing.
     pub async fn delete_dry_run(
         &self,
         namespace: &str,
@@ -247,7 +247,7 @@ impl Client {
         self.send_for_json(&condition.on(request)?).await
     }
 
-    /// Removes a row, whether or not it is there. Returns whether it was there, none where the server does not say.
+    /// Removes a row, whether or not it exists. Returns whether it existed, or `None` if the server does not say.
     pub async fn delete(
         &self,
         namespace: &str,

@@ -24,7 +24,7 @@ pub struct ValueStream {
     client: Client,
     response: Response,
     value: StoredValue,
-    /// SHA-256 that the bytes are to have, where the server says it: of large values.
+    /// SHA-256 of the bytes; the server sends it with large values.
     expected: Option<Vec<u8>>,
     sum: Option<ValueDigest>,
 }
@@ -38,13 +38,13 @@ impl fmt::Debug for ValueDigest {
 }
 
 impl ValueStream {
-    /// Returns everything of the value but its bytes.
+    /// Returns the value without its bytes.
     pub const fn value(&self) -> &StoredValue {
         &self.value
     }
 
-    /// Returns the next bytes, none at their end. The end of a large value whose bytes are not those of its digest is an
-    /// error.
+    /// Returns the next bytes, or `None` at their end. The end is an error if the bytes of a large value do not match
+    /// its digest.
     pub async fn next(&mut self) -> Result<Option<Bytes>, Error> {
         let piece = self.client.chunk(&mut self.response).await?;
         match (&piece, &mut self.sum) {
@@ -65,8 +65,8 @@ impl ValueStream {
 }
 
 impl Client {
-    /// Stores a value that is sent in pieces, of up to 64 MiB. As [`Client::put`] otherwise; but what fails is no dead
-    /// letter, because its sender has the bytes.
+    /// Stores a value that is sent in pieces, of up to 64 MiB. Otherwise like [`Client::put`]; but a failure makes no
+    /// dead letter, because the sender has the bytes.
     pub async fn put_stream(
         &self,
         namespace: &str,
@@ -82,7 +82,8 @@ impl Client {
         written(&self.send(&request).await?)
     }
 
-    /// Reads a row of any length in pieces; none where there is no row. What has begun to come is not asked for again.
+    /// Reads a row of any length in pieces; `None` if there is no row. A value is not requested again once its bytes
+    /// come.
     pub async fn get_stream(
         &self,
         namespace: &str,

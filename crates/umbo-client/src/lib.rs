@@ -1,9 +1,9 @@
 //! The Rust client of Umbo.
 //!
-//! Owns typed calls over HTTP, the repetition of what is safe to repeat, and streams that follow
-//! cursors and know whether they reached their end. Deliberately uses no server crate. Between calls
-//! it keeps its pool of connections, and of the answers what it takes to be no burden: how many were
-//! rejected or shed of late, how much was repeated, and for paced work what quotas have left.
+//! Owns typed calls over HTTP, repetition if it is safe, and streams that follow cursors and know
+//! whether they reached their end. Deliberately uses no server crate. Between calls it keeps its
+//! pool of connections, counts of recent rejections, shed requests and repetitions, and for paced
+//! work the balances of quotas.
 //!
 //! The invariant: a call that returns `Ok` was answered in full. A stream cut short, an answer
 //! that cannot be read and a row that is missing are errors, never a shorter result.

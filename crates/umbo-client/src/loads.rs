@@ -1,8 +1,8 @@
 //! Loads: datasets that are uploaded in parts and applied by the server.
 //!
-//! Owns the calls. Everything but the creation comes to the same when it is sent twice, and is repeated as a read
-//! is. A part is sent whole, or on from the bytes that the server has kept of it; who uploads a file decides how it
-//! is cut.
+//! Owns the calls. A second send of any call but the creation has the same effect as one, so they are repeated like
+//! reads. A part is sent whole, or continued after the bytes that the server has kept of it. The caller decides how a
+//! file is cut.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -30,7 +30,7 @@ pub struct LoadPart {
     pub number: u16,
     /// Media type of its rows.
     pub content_type: HeaderValue,
-    /// Content coding; none for none.
+    /// Content coding; `None` for plain bytes.
     pub coding: Option<&'static str>,
     /// Bytes of the part as they are sent, 256 MiB at most.
     pub body: Bytes,
@@ -91,7 +91,7 @@ impl PartOffset {
     }
 }
 
-/// The rejects of a load, as they come, page after page.
+/// The rejected rows of a load, read page by page.
 #[derive(Debug)]
 pub struct Rejects {
     client: Client,
@@ -101,7 +101,7 @@ pub struct Rejects {
 }
 
 impl Rejects {
-    /// Returns the next bytes of the lines, none at their end.
+    /// Returns the next bytes of the lines, or `None` at their end.
     pub async fn next(&mut self) -> Result<Option<Bytes>, Error> {
         loop {
             let chunk = self.client.chunk(&mut self.response).await?;
@@ -124,8 +124,9 @@ fn next_page(headers: &HeaderMap) -> Option<String> {
 }
 
 impl Client {
-    /// Creates a load, or returns the one that this caller has created with the same key, without its parts. A key is 1
-    /// to 255 visible ASCII characters ([`Self::new_idempotency_key`] makes one); the server knows it as long as the load.
+    /// Creates a load, or returns the load that this caller has created with the same key, without its parts. A key is
+    /// 1 to 255 visible ASCII characters ([`Self::new_idempotency_key`] makes one). The server remembers it while the
+    /// load exists.
     pub async fn create_load(
         &self,
         namespace: &str,
@@ -157,8 +158,8 @@ impl Client {
             .await
     }
 
-    /// Sends a part whole. The server keeps what comes of it when the connection breaks; [`Self::load_part_offset`]
-    /// tells how much, and [`Self::continue_load_part`] sends the rest.
+    /// Sends a part whole. If the connection breaks, the server keeps the bytes that have arrived;
+    /// [`Self::load_part_offset`] returns their number, and [`Self::continue_load_part`] sends the rest.
     pub async fn put_load_part(
         &self,
         namespace: &str,
@@ -174,7 +175,7 @@ impl Client {
         self.send_for_json(&request).await
     }
 
-    /// Returns how much of a part is kept; none where nothing of it is, or the load is not there.
+    /// Returns how much of a part is kept; `None` if nothing is kept, or the load does not exist.
     pub async fn load_part_offset(
         &self,
         namespace: &str,
@@ -190,7 +191,7 @@ impl Client {
         }
     }
 
-    /// Sends the rest of a part, from `offset` to its end. Refused with `offset-mismatch` where the server has kept
+    /// Sends the rest of a part, from `offset` to its end. Refused with `offset-mismatch` if the server has kept
     /// another number of bytes.
     pub async fn continue_load_part(
         &self,
@@ -211,7 +212,7 @@ impl Client {
         PartOffset::of(self.send(&request).await?.headers())
     }
 
-    /// Says that a load has its parts, those of the numbers below `parts`, and is to be applied.
+    /// Seals a load: its parts are those with numbers below `parts`, and it is to be applied.
     pub async fn seal_load(
         &self,
         namespace: &str,
@@ -229,12 +230,12 @@ impl Client {
         self.change_load(namespace, id, "pause").await
     }
 
-    /// Lets a load that was paused go on.
+    /// Resumes a paused load.
     pub async fn resume_load(&self, namespace: &str, id: &str) -> Result<LoadInfo, Error> {
         self.change_load(namespace, id, "resume").await
     }
 
-    /// Ends a load; what was applied stays. A dry run changes nothing, and returns the load as it would be.
+    /// Ends a load; applied rows stay. A dry run changes nothing, and returns the load as it would be.
     pub async fn abort_load(
         &self,
         namespace: &str,

@@ -1,4 +1,4 @@
-//! What operators look back at: the history of series, the heat map, and events.
+//! Observations of the past: the history of series, the heat map, and events.
 
 use umbo_api::observe::{EventList, HeatReport, HeatRowReport, HistoryReport};
 use umbo_api::path::percent_encode;
@@ -8,8 +8,8 @@ use crate::error::Error;
 use crate::request::RepeatableRequest;
 
 impl Client {
-    /// Returns how series of the server that answers went, over `range` (`5m`, `1h`, `24h` or `30d`); all series
-    /// where none are named. Needs the grant `admin` on every namespace.
+    /// Returns the values of series of the server that answers, over `range` (`5m`, `1h`, `24h` or `30d`); all series
+    /// if `series` is empty. Needs the grant `admin` on every namespace.
     pub async fn history(&self, range: &str, series: &[&str]) -> Result<HistoryReport, Error> {
         let mut target = format!(
             "/admin/v1/history?range={}",
@@ -21,8 +21,8 @@ impl Client {
         self.send_for_json(&RepeatableRequest::read(target)).await
     }
 
-    /// Returns the events after `since`, the `next` of an earlier answer of any server of the cluster, or `0`; waits up to so many
-    /// seconds for one where there is none, 25 at most. Needs the grant `admin` on every namespace.
+    /// Returns the events after `since`: the `next` of an earlier answer of any server of the cluster, or `0`. Without
+    /// such events it waits for one, up to `wait_seconds`, 25 at most. Needs the grant `admin` on every namespace.
     pub async fn events(&self, since: &str, wait_seconds: u64) -> Result<EventList, Error> {
         let target = format!("/admin/v1/events?since={since}&wait={wait_seconds}");
         self.send_for_json(&RepeatableRequest::read(target)).await
@@ -35,7 +35,7 @@ impl Client {
         self.send_for_json(&RepeatableRequest::read(target)).await
     }
 
-    /// Returns what is behind a row of the heat map now. Needs the grant `admin` on every namespace.
+    /// Returns the details of a row of the heat map now. Needs the grant `admin` on every namespace.
     pub async fn heat_row(&self, row: &str) -> Result<HeatRowReport, Error> {
         let target = format!("/admin/v1/heat/{}", percent_encode(row.as_bytes()));
         self.send_for_json(&RepeatableRequest::read(target)).await

@@ -1,11 +1,10 @@
 //! Paces bulk work to what the server advertises, so that it runs at its budget instead of into
 //! rejections. Pure: the time is a parameter.
 //!
-//! It keeps the state of the bucket of each policy ([`BucketState`]), and work may go while all of
-//! them are positive. What is under way counts with what it is expected to cost. The first request goes
-//! alone: its answer says whether there is a quota at all. Tasks that share a pacer share the budget.
-//! A limit of the client's own ([`LocalLimit`]) is one more bucket, which no answer changes and which what the
-//! server refuses is charged to as well.
+//! It keeps the state of the bucket of each policy ([`BucketState`]), and work may go while all of them are
+//! positive. Work under way counts with its expected cost. The first request goes alone: its answer tells
+//! whether there is a quota at all. Tasks that share a pacer share the budget. A local limit ([`LocalLimit`])
+//! is one more bucket; answers do not change it, and rejected requests are charged to it too.
 
 #![allow(
     clippy::cast_precision_loss,
@@ -19,24 +18,24 @@ use crate::quota_state::{QuotaState, QuotaUnit};
 
 /// Most policies that are followed; more would not change when work may go.
 const BUCKETS_MAX: usize = 8;
-/// Answers without a word about quotas after which none is followed any more.
+/// Answers in a row without a quota state after which the pacer forgets all policies.
 const SILENT_ANSWERS_MAX: u32 = 3;
 /// Longest wait that is asked for at once; asking again costs nothing.
 const WAIT_MAX: Duration = Duration::from_mins(1);
-/// What the bucket of the client's own limit holds: little, because work goes while there is anything, so a
-/// whole batch goes beyond it.
+/// Size of the bucket of the local limit. It is small, because work goes while the balance is positive, so a
+/// whole batch exceeds it.
 const LOCAL_BURST: Duration = Duration::from_millis(100);
-/// What the limit of the client's own is called where a policy is named.
+/// Name of the local limit in place of a policy.
 const LOCAL: &str = "local limit";
-/// Weight of the newest answer in the average of what work costs.
+/// Weight of the newest answer in the average cost of work.
 const NEWEST: f64 = 0.2;
 
-/// A piece of work, as far as its cost is known before.
+/// A piece of work and the facts about its cost that are known before.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct WorkHint {
     /// Whether it writes.
     pub is_write: bool,
-    /// Rows asked for or sent; 1 where not known.
+    /// Rows asked for or sent; 1 if not known.
     pub rows: u64,
     /// Bytes sent.
     pub bytes: u64,
@@ -45,7 +44,7 @@ pub struct WorkHint {
 /// Whether a piece of work may be sent.
 #[derive(Debug)]
 pub enum SendDecision {
-    /// At once. What becomes of it must be reported with [`Pacer::answered`] or [`Pacer::lost`].
+    /// At once. Its end must be reported with [`Pacer::answered`] or [`Pacer::lost`].
     Now(Sent),
     /// After this wait, or when the next answer is there, whichever is sooner: ask again.
     After(Duration),
@@ -61,18 +60,18 @@ pub struct Sent {
     costs: Costs,
 }
 
-/// What an answer says of quotas.
+/// The quota fields of an answer.
 #[derive(Debug, Clone, Default)]
 pub struct ServerFeedback {
-    /// The bucket that has least left.
+    /// The bucket with the lowest balance.
     pub quota: Option<QuotaState>,
-    /// Request units it was charged, where it says.
+    /// Request units that it was charged, if the answer says so.
     pub charged: Option<f64>,
     /// How the request ended.
     pub result: RequestResult,
 }
 
-/// How a request ended, as far as quotas go.
+/// The result of a request for its quotas.
 #[derive(Debug, Clone, Default)]
 pub enum RequestResult {
     /// The request was accepted and charged, whatever the answer says.
@@ -96,7 +95,7 @@ pub struct Rejected {
 /// A limit that a client keeps by itself, whatever the server allows.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct LocalLimit {
-    /// In what it counts.
+    /// The unit that it counts.
     pub unit: QuotaUnit,
     /// Units a second in the long run; above 0.
     pub rate: f64,
@@ -115,19 +114,19 @@ pub struct Pacer {
     writing: Price,
 }
 
-/// What is followed, for people.
+/// The limit that is followed, for people.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Pace {
     /// The policy.
     pub policy: String,
-    /// In what it counts.
+    /// The unit that it counts.
     pub unit: QuotaUnit,
-    /// Units a second, as far as they are known.
+    /// Units a second.
     pub rate: f64,
 }
 
 impl Pacer {
-    /// Makes a pacer that keeps to a limit of its own too. None where its rate is not a number above 0.
+    /// Makes a pacer that keeps a local limit too. `None` if its rate is not a number above 0.
     pub fn with_limit(limit: LocalLimit, now: Instant) -> Option<Self> {
         let LocalLimit { unit, rate } = limit;
         let state = QuotaState {
@@ -161,7 +160,7 @@ impl Pacer {
         }
     }
 
-    /// Notes work that goes without asking: the server itself has said that this is its time.
+    /// Records work that goes without a decision: the server has named this time for it.
     pub fn sent(&mut self, load: WorkHint) -> Sent {
         let price = if load.is_write {
             &self.writing
@@ -217,7 +216,7 @@ impl Pacer {
         }
     }
 
-    /// Notes what a request was charged whose answer did not say it at its beginning.
+    /// Records a charge that the answer told only at its end.
     pub fn charged_late(&mut self, sent: &Sent, charged: f64, now: Instant) {
         self.price(sent.load).learn(sent.load, charged);
         for bucket in self.buckets.iter_mut().chain(&mut self.local) {
@@ -227,8 +226,8 @@ impl Pacer {
         }
     }
 
-    /// Notes that nothing is known of what was sent: the connection broke, or nobody waits for
-    /// the answer any more. It counts as done and paid for.
+    /// Records work without an answer: the connection broke, or the caller no longer waits. It counts as done
+    /// and paid for.
     pub fn lost(&mut self, sent: &Sent, now: Instant) {
         self.land(sent);
         for bucket in self.buckets.iter_mut().chain(&mut self.local) {
@@ -236,7 +235,7 @@ impl Pacer {
         }
     }
 
-    /// Returns the policy that holds work back most, none where there is none.
+    /// Returns the policy that slows work most, or `None` without one.
     pub fn pace(&mut self, now: Instant) -> Option<Pace> {
         let in_flight = self.in_flight;
         let slowest = self
@@ -263,7 +262,7 @@ impl Pacer {
     fn land(&mut self, sent: &Sent) {
         self.under_way = self.under_way.saturating_sub(1);
         if self.under_way == 0 {
-            // Nothing is left of what rounding has gathered.
+            // Removes the rounding errors that have gathered.
             self.in_flight = Costs::default();
         } else {
             self.in_flight.add(&sent.costs, -1.0);
@@ -298,7 +297,7 @@ impl Pacer {
     }
 }
 
-/// What a piece of work costs, in each unit.
+/// The cost of a piece of work, in each unit.
 #[derive(Debug, Clone, Copy, Default)]
 struct Costs {
     ru: f64,
@@ -320,7 +319,7 @@ impl Costs {
         if load.is_write {
             (costs.writes, costs.write_bytes) = (rows, bytes);
         } else {
-            // How many bytes a read finds only the server knows: its next answer says it.
+            // Only the server knows how many bytes a read finds: its next answer tells them.
             costs.reads = rows;
         }
         costs

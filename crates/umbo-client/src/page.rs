@@ -28,8 +28,8 @@ pub(crate) type PageRequest =
 ///
 /// [`PageReader::next_block`] yields rows as they come and holds some kilobytes, however many rows there
 /// are. A page that is refused half-way is continued at the cursor of its error line, as often as requests
-/// are repeated. After an error it yields nothing more: rows yielded before are good; which ones are
-/// missing cannot be known.
+/// are repeated. After an error it yields nothing more: rows yielded before are good, but it is not known
+/// which rows are missing.
 ///
 /// [`PageReader::next_page`] holds a page and yields it only once it is whole, so that after an error it can
 /// be called again and no row is missing or comes twice.
@@ -51,7 +51,7 @@ pub struct RowPage {
     pub lines: Bytes,
     /// Number of rows.
     pub rows: u64,
-    /// Where the next page begins; none after the last one.
+    /// Where the next page begins; `None` after the last one.
     pub cursor: Option<String>,
 }
 
@@ -105,8 +105,8 @@ impl PageReader {
         self.rows
     }
 
-    /// Returns the next rows as they came: NDJSON lines of [`JsonRow`], each with its newline.
-    /// None once there are no more.
+    /// Returns the next rows as they came: NDJSON lines of [`JsonRow`], each with its newline. `None` once
+    /// there are no more.
     pub async fn next_block(&mut self) -> Result<Option<Bytes>, Error> {
         let result = loop {
             match self.block().await {
@@ -121,8 +121,8 @@ impl PageReader {
         result
     }
 
-    /// Returns the next page that is not empty, whole; none once there are no more. After an error the
-    /// same page can be asked for again. How much it holds is decided by the `page_bytes` of the options.
+    /// Returns the next page that is not empty, whole; `None` once there are no more. After an error the
+    /// same page can be asked for again. The `page_bytes` of the options bound its size.
     pub async fn next_page(&mut self) -> Result<Option<RowPage>, Error> {
         let mut lines = BytesMut::new();
         while !self.is_done {
@@ -131,7 +131,7 @@ impl PageReader {
                     lines.extend_from_slice(&block);
                     continue;
                 }
-                // What is missing of a page that was cut off is not known, so it is read again.
+                // It is not known which rows of a cut-off page are missing, so it is read again.
                 Err(error) if !self.turn_after_failure() || lines.is_empty() => {
                     self.page = None;
                     return Err(error);
@@ -162,7 +162,7 @@ impl PageReader {
         Ok(None)
     }
 
-    /// Returns the next block of the page and its number of rows; none after a page has ended.
+    /// Returns the next block of the page and its number of rows; `None` after a page has ended.
     async fn part(&mut self) -> Result<Option<(Bytes, u64)>, Error> {
         let page = if let Some(page) = &mut self.page {
             page
@@ -200,7 +200,7 @@ impl PageReader {
         true
     }
 
-    /// Goes on to the page after one that ended.
+    /// Continues with the next page.
     fn turn(&mut self, rows: u64, end: End) -> Result<(), Error> {
         self.left = self.left.map(|left| left.saturating_sub(rows));
         if !end.more || self.left == Some(0) {
@@ -243,8 +243,8 @@ impl OpenPage {
         }
     }
 
-    /// Returns the next block and its number of rows; none once the `end` line has come and its
-    /// count is right.
+    /// Returns the next block and its number of rows; `None` once the `end` line has come and its count is
+    /// right.
     async fn next(&mut self, client: &Client, before: u64) -> Result<Option<(Bytes, u64)>, Error> {
         let truncated = |page: &Self| Error::TruncatedStream {
             rows: before.max(page.rows),

@@ -1,20 +1,20 @@
-//! The payer of a request, where that is not the caller: a proxy calls for others.
+//! The payer of a request, if it is not the caller: a proxy calls for others.
 
 use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 use umbo_api::header;
 
 use crate::error::Error;
 
-/// The payer; what is absent is the caller's own.
+/// The payer; absent fields are the caller's.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Payer<'a> {
     /// Caller whose quotas count, 1 to 64 characters of `[A-Za-z0-9._-]`.
     pub quota_user: Option<&'a str>,
-    /// User for whom the request is made.
+    /// User that the request is made for.
     pub user: Option<&'a str>,
-    /// Session in which it is made.
+    /// Session that the request belongs to.
     pub session: Option<&'a str>,
-    /// Organisation for which it is made.
+    /// Organisation that the request is made for.
     pub org: Option<&'a str>,
 }
 

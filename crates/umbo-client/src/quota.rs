@@ -1,4 +1,4 @@
-//! Quotas: the policies of a server, what they do, and what requests cost.
+//! Quotas: the policies of a server, their buckets, and the cost of requests.
 
 use reqwest::Method;
 use umbo_api::path::percent_encode;
@@ -15,8 +15,8 @@ use crate::request::RepeatableRequest;
 use crate::retry::Repeat;
 
 impl Client {
-    /// Lists the policies in effect. Like all that concerns policies it needs the grant `admin` on
-    /// every namespace.
+    /// Lists the policies in effect. Like all calls about policies it needs the grant `admin` on every
+    /// namespace.
     pub async fn quotas(&self) -> Result<PolicyList, Error> {
         self.send_for_json(&RepeatableRequest::read("/admin/v1/quotas".to_owned()))
             .await
@@ -28,8 +28,8 @@ impl Client {
             .await
     }
 
-    /// Stores a policy where the condition holds of the stored one of its name; in a dry run only
-    /// says what that would change. The server refuses one that contradicts itself or the others.
+    /// Stores a policy if the condition holds for the stored policy of its name; a dry run only returns the
+    /// change. The server refuses a policy that contradicts itself or the others.
     pub async fn put_quota(
         &self,
         policy: &PolicySpec,
@@ -42,8 +42,7 @@ impl Client {
         self.send_for_json(&condition.on(request)?).await
     }
 
-    /// Removes a stored policy where the condition holds of it; in a dry run only says what that
-    /// would change.
+    /// Removes a stored policy if the condition holds for it; a dry run only returns the change.
     pub async fn delete_quota(
         &self,
         name: &str,
@@ -56,15 +55,16 @@ impl Client {
         self.send_for_json(&request).await
     }
 
-    /// Lists who has a bucket of a policy on the server that answers, the busiest first, and up to
-    /// `limit` of them; the server's default where none is given.
+    /// Lists the callers with a bucket of a policy on the server that answers, the busiest first, and up to
+    /// `limit` of them; `None` is the default of the server.
     pub async fn quota_users(&self, name: &str, limit: Option<u64>) -> Result<QuotaUsers, Error> {
         let query = limit.map_or_else(String::new, |limit| format!("?limit={limit}"));
         let target = target(name, &format!("/users{query}"));
         self.send_for_json(&RepeatableRequest::read(target)).await
     }
 
-    /// Returns what a policy would have rejected of the requests that the server remembers. Nothing is changed.
+    /// Returns which of the requests that the server remembers a policy would have rejected. Nothing is
+    /// changed.
     pub async fn simulate_quota(&self, body: &SimulateBody) -> Result<SimulateAnswer, Error> {
         let target = "/admin/v1/quotas/simulate".to_owned();
         let request = RepeatableRequest::new(Method::POST, target, Repeat::Always)
@@ -85,7 +85,7 @@ impl Client {
         self.send_for_json(&request).await
     }
 
-    /// Returns what was spent on a namespace: by oneself, or with the grant `admin` by everybody.
+    /// Returns the usage of a namespace: the caller's own, or with the grant `admin` of all callers.
     pub async fn usage(&self, namespace: &str) -> Result<UsageAnswer, Error> {
         let target = format!("/v1/ns/{namespace}/usage");
         self.send_for_json(&RepeatableRequest::read(target)).await

@@ -6,7 +6,7 @@ use std::time::Duration;
 /// Longest name of a policy that is kept.
 const NAME_LEN_MAX: usize = 256;
 
-/// In what a policy counts.
+/// The unit that a policy counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum QuotaUnit {
     /// Request units.
@@ -26,7 +26,7 @@ pub enum QuotaUnit {
 }
 
 impl QuotaUnit {
-    /// Returns the unit of a name on the wire; none where it is one of a newer server.
+    /// Returns the unit of a name on the wire, or `None` if it is from a newer server.
     pub fn from_name(name: &str) -> Option<Self> {
         Some(match name {
             "requests" => Self::Requests,
@@ -46,21 +46,21 @@ impl QuotaUnit {
 pub struct QuotaState {
     /// Name of the policy.
     pub policy: String,
-    /// In what it counts.
+    /// The unit that it counts.
     pub unit: QuotaUnit,
     /// Units a second.
     pub rate: f64,
     /// The most that can be there at once.
     pub burst: f64,
-    /// What is left; negative in debt.
+    /// The balance; negative in debt.
     pub balance: f64,
     /// How often the bucket is refilled.
     pub refill: Duration,
 }
 
 impl QuotaState {
-    /// Reads the field, like `listing-reads;unit=ru;rate=1000;burst=1000;balance=-12.5;ms=50`. None
-    /// where anything of it is missing or makes no sense; parameters with other names are passed over.
+    /// Reads the field, like `listing-reads;unit=ru;rate=1000;burst=1000;balance=-12.5;ms=50`. `None`
+    /// if a part is missing or invalid; other parameters are ignored.
     pub fn parse(text: &str) -> Option<Self> {
         let mut parts = text.split(';').map(str::trim);
         let policy = parts.next().filter(|name| !name.is_empty())?;

@@ -17,13 +17,13 @@ pub struct RangeOptions {
     pub start: Option<Vec<u8>>,
     /// End of the sort keys, excluded.
     pub end: Option<Vec<u8>>,
-    /// What every sort key begins with.
+    /// Common beginning of the sort keys.
     pub prefix: Option<Vec<u8>>,
     /// Highest sort key first.
     pub is_reverse: bool,
     /// Most rows, over all pages.
     pub limit: Option<u64>,
-    /// Bytes at which the server ends a page; its default where none.
+    /// Bytes at which the server ends a page; `None` is the default of the server.
     pub page_bytes: Option<u64>,
     /// Leave the values out.
     pub keys_only: bool,
@@ -36,11 +36,11 @@ pub struct DeleteSelection {
     pub start: Option<Vec<u8>>,
     /// End of the sort keys, excluded.
     pub end: Option<Vec<u8>>,
-    /// What every sort key begins with.
+    /// Common beginning of the sort keys.
     pub prefix: Option<Vec<u8>>,
     /// The whole partition; the server refuses a removal without any bound otherwise.
     pub is_all: bool,
-    /// Only say what would be removed.
+    /// Only return the rows and bytes that would be removed.
     pub dry_run: bool,
 }
 

@@ -16,10 +16,10 @@ pub(crate) struct RepeatableRequest {
     pub(crate) target: String,
     pub(crate) headers: HeaderMap,
     pub(crate) body: Bytes,
-    /// Where its body is from, in place of `body`.
+    /// Source of its body, in place of `body`.
     pub(crate) source: Option<ValueSource>,
     pub(crate) repeat: Repeat,
-    /// Rows it reads or writes, as far as that is known.
+    /// Rows that it reads or writes; 1 if not known.
     pub(crate) rows: u64,
     /// Whether it writes rows.
     pub(crate) is_write: bool,
@@ -55,13 +55,13 @@ impl RepeatableRequest {
         self.with_body_of(HeaderValue::from_static(content_type), body)
     }
 
-    /// Sets its body, with a media type that is made.
+    /// Sets its body, with a media type made at run time.
     pub(crate) fn with_body_of(mut self, media_type: HeaderValue, body: impl Into<Bytes>) -> Self {
         self.body = body.into();
         self.with_header("content-type", media_type)
     }
 
-    /// Sets its idempotency key: it may be repeated whatever became of an attempt.
+    /// Sets its idempotency key: it may then be repeated after an attempt with any outcome.
     pub(crate) fn keyed(mut self, key: HeaderValue) -> Self {
         (self.is_keyed, self.repeat) = (true, Repeat::Always);
         self.with_header(header::IDEMPOTENCY_KEY, key)
@@ -81,7 +81,7 @@ impl RepeatableRequest {
         }
     }
 
-    /// Returns what is known of its cost.
+    /// Returns the hint of its cost.
     pub(crate) fn load(&self) -> WorkHint {
         WorkHint {
             is_write: self.is_write,

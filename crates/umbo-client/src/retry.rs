@@ -1,10 +1,9 @@
-//! What is repeated, and after which wait. Pure: the random number is a parameter.
+//! Which requests are repeated, and after which wait. Pure: the random number is a parameter.
 //!
-//! A wait that the server names is obeyed as it is: the server has worked out when it will have room,
-//! has spread its callers itself, and reserves room for a retry with its ticket. Where it names none, the
-//! wait is exponential backoff with full jitter (Brooker, "Exponential Backoff And
-//! Jitter", 2015), which grows with the failures that named none. How many repetitions there are in
-//! all is [`crate::RetryBudget`]'s to say.
+//! A wait that the server names is obeyed as it is: the server has computed when it will have room, has
+//! spread its callers itself, and reserves room for a retry with its ticket. If it names no wait, the
+//! wait is exponential backoff with full jitter (Brooker, "Exponential Backoff And Jitter", 2015), which
+//! grows with the failures without a named wait. [`crate::RetryBudget`] bounds the number of repetitions.
 
 use std::time::Duration;
 
@@ -15,14 +14,15 @@ use crate::error::Error;
 /// When the same request may be sent again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Repeat {
-    /// Whatever became of the first: a read, or a write that comes to the same when applied twice.
+    /// After any outcome of the first attempt: a read, or a write with the same effect when applied
+    /// twice.
     Always,
-    /// Only where the first certainly took no effect.
+    /// Only if the first attempt certainly took no effect.
     IfNotApplied,
 }
 
 impl Repeat {
-    /// Returns what suits a request that does or does not come to the same when sent twice.
+    /// Returns the rule for a request that may or may not be sent twice with the effect of one.
     pub(crate) const fn always_if(is_repeatable: bool) -> Self {
         if is_repeatable {
             Self::Always
@@ -68,8 +68,8 @@ pub struct Failures {
 }
 
 impl RetryPolicy {
-    /// Notes a failed attempt and returns how long to wait before the next one, none where there
-    /// must be no next one. `random` is uniform over all of `u64`.
+    /// Counts a failed attempt and returns how long to wait before the next one, or `None` if there must
+    /// be no next one. `random` is uniform over all of `u64`.
     pub fn wait(
         &self,
         failures: &mut Failures,

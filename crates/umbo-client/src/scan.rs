@@ -9,18 +9,18 @@ use crate::page::PageReader;
 use crate::request::RepeatableRequest;
 use crate::retry::Repeat;
 
-/// Which part of a namespace, and how.
+/// The part of a namespace to read, and how.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ScanOptions {
-    /// Which of how many segments; the whole namespace where none.
+    /// Number of a segment, and the number of segments; `None` is the whole namespace.
     pub segment: Option<(u32, u32)>,
     /// Most rows, over all pages.
     pub limit: Option<u64>,
-    /// Bytes at which the server ends a page; its default where none.
+    /// Bytes at which the server ends a page; `None` is the default of the server.
     pub page_bytes: Option<u64>,
     /// Leave the values out.
     pub keys_only: bool,
-    /// Number of the version to read; the live one where none.
+    /// Number of the version to read; `None` is the live one.
     pub version: Option<u32>,
 }
 

@@ -1,8 +1,8 @@
 //! How one request is sent, repeated and turned into an answer or an [`Error`].
 //!
-//! The timeout of a call is a budget for all its attempts: each attempt tells the server what is
-//! left of it. Waiting for its turn in paced work comes before and does not count. The body of a
-//! streamed answer may take longer; there the timeout bounds each wait for more bytes.
+//! The timeout of a call is a budget for all its attempts: each attempt sends the server the rest of it.
+//! The wait for its turn in paced work comes before and does not count. The body of a streamed answer may
+//! take longer; the timeout then bounds each wait for more bytes.
 
 use std::time::Duration;
 
@@ -30,14 +30,14 @@ const GRACE: Duration = Duration::from_secs(2);
 /// Most bytes of a body that is read whole.
 const BODY_LEN_MAX: usize = 64 << 20;
 
-/// What is wanted of an answer.
+/// The part of an answer that a call reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Wanted {
-    /// Header fields of the answer; the body is left where it is.
+    /// The header fields; the body is not read.
     Head,
     /// The whole body of the answer.
     Body,
-    /// A body that is read later and says at its end what it was charged.
+    /// A body that is read later and tells its charge at its end.
     Stream,
 }
 
@@ -45,26 +45,26 @@ enum Wanted {
 #[derive(Debug)]
 pub(crate) struct StreamedBody {
     pub(crate) response: Response,
-    /// Whether an earlier attempt may have done what was asked.
+    /// Whether an earlier attempt may have been applied.
     pub(crate) is_in_doubt: bool,
-    /// What the charge at the end of the body belongs to, where work is paced.
+    /// The request that the charge at the end of the body belongs to, if work is paced.
     pub(crate) sent: Option<Sent>,
 }
 
-/// Whether an attempt of a write may have been applied that got no answer which says so.
+/// Whether an attempt of a write may have been applied without an answer that says so.
 #[derive(Debug, Default)]
 struct Doubt {
     is_in_doubt: bool,
 }
 
 impl Doubt {
-    /// Notes how an attempt failed that is followed by another.
+    /// Records the failure of an attempt before the next one.
     fn note(&mut self, request: &RepeatableRequest, error: &Error) {
         self.is_in_doubt |= request.is_write && error.outcome() == Outcome::Unknown;
     }
 
-    /// Returns what the last attempt means for the call: that it was not applied itself says nothing
-    /// of those before it, unless the server decided it by its idempotency key.
+    /// Returns the error of the call after its last attempt. If the last attempt was not applied, an
+    /// earlier one may have been, unless the server decided by the idempotency key.
     fn told(&self, request: &RepeatableRequest, error: Error) -> Error {
         let is_decided = request.is_keyed && error.is_decision();
         if self.is_in_doubt && !is_decided && error.outcome() == Outcome::NotApplied {
@@ -78,14 +78,14 @@ impl Doubt {
 }
 
 impl Client {
-    /// Sends a request, again where that is safe and may help, and returns the answer if it is a
-    /// success; its body is not read yet.
+    /// Sends a request and repeats it if that is safe and may help. Returns a successful answer; its body
+    /// is not read yet.
     pub(crate) async fn send(&self, request: &RepeatableRequest) -> Result<Response, Error> {
         let (streamed, _) = self.attempts(request, Wanted::Head).await?;
         Ok(streamed.response)
     }
 
-    /// Like [`Client::send`], for a body that says at its end what it was charged.
+    /// Like [`Client::send`], for a body that tells its charge at its end.
     pub(crate) async fn send_for_stream(
         &self,
         request: &RepeatableRequest,
@@ -109,8 +109,7 @@ impl Client {
         Ok((std::mem::take(streamed.response.headers_mut()), body))
     }
 
-    /// Like [`Client::send_for_body`], and returns whether an earlier attempt may have done what was
-    /// asked.
+    /// Like [`Client::send_for_body`], and returns whether an earlier attempt may have been applied.
     pub(crate) async fn send_in_doubt(
         &self,
         request: &RepeatableRequest,
@@ -159,7 +158,7 @@ impl Client {
                 return Err(doubt.told(request, error));
             };
             doubt.note(request, &error);
-            // What the server said last says more than that it is not asked again.
+            // The error of the server says more than the fact that no attempt follows.
             if !flow.withdraw() || flow.wait_after(&error, wait).await.is_err() {
                 return Err(doubt.told(request, error));
             }
@@ -170,8 +169,8 @@ impl Client {
         }
     }
 
-    /// Waits as long as the server or the policy says after a read has failed; returns whether it is to be
-    /// repeated.
+    /// Waits after a failed read for the time that the server or the policy names. Returns whether the
+    /// read is to be repeated.
     pub(crate) async fn wait_to_repeat(&self, failures: &mut Failures, error: &Error) -> bool {
         let shared = &self.shared;
         let random = shared.random.next();
@@ -182,7 +181,7 @@ impl Client {
         shared.flow.withdraw() && shared.flow.wait_after(error, wait).await.is_ok()
     }
 
-    /// Waits until a request may be sent, or says why it is given up.
+    /// Waits until a request may be sent, or fails with why it is given up.
     async fn enter(&self, request: &RepeatableRequest, call: &Call) -> Result<UnderWay<'_>, Error> {
         let shared = &self.shared;
         let kind = RequestScope::of(request, &self.payer);
@@ -196,7 +195,7 @@ impl Client {
         entering.await
     }
 
-    /// Reads the body too where it is wanted.
+    /// Reads the body too, if `wanted` asks for it.
     async fn whole(
         &self,
         answer: Result<StreamedBody, Error>,
@@ -273,12 +272,12 @@ impl Client {
         }
     }
 
-    /// Notes what a streamed answer says at its end that it was charged.
+    /// Records the charge at the end of a streamed answer.
     pub(crate) fn charged_late(&self, sent: &Sent, charged: f64) {
         self.shared.flow.charged_late(sent, charged);
     }
 
-    /// Waits for the next bytes of a body, none at its end.
+    /// Waits for the next bytes of a body, or returns `None` at its end.
     pub(crate) async fn chunk(&self, response: &mut Response) -> Result<Option<Bytes>, Error> {
         let patience = self.shared.timeout + GRACE;
         tokio::time::timeout(patience, response.chunk())

@@ -1,4 +1,4 @@
-//! Overload: what a server sheds, why, and for how long.
+//! Overload of a server: its shards, pressure and shed requests.
 
 use umbo_api::shed::ShedStatus;
 

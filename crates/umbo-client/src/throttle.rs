@@ -1,5 +1,5 @@
-//! Requests that a client does not even send: where a server rejects or sheds most of what it gets,
-//! more of them cost it more than they give the client. Pure: time and random number are parameters.
+//! Requests that a client gives up before it sends them: if a server rejects or sheds most requests, more of them
+//! cost it more than they give the client. Pure: time and random number are parameters.
 //!
 //! After "Handling Overload" (Beyer et al., "Site Reliability Engineering", 2016): a request is
 //! given up here with probability max(0, (requests - K * accepts) / (requests + 1)), counted over
@@ -9,11 +9,10 @@
 //! answer comes, so that many under way do not look like many refused; and the first request after a
 //! second without any is always sent, so that the end of an overload is noticed.
 //!
-//! By that formula alone a client comes back by doubling what it sends in each window. So the refusals
-//! of the window lose their weight evenly over [`RECOVERY`] while the answers of the last second are
-//! accepts, and then are forgotten, as Apache Beam's throttler forgets all of its window: half of the load is back
-//! within a second and half of that time after the server is, whatever the load. Refusals give them
-//! their weight back.
+//! With that formula alone a client comes back slowly: it doubles its load once a window. So the refusals of the
+//! window lose their weight evenly over [`RECOVERY`] while the answers of the last second are accepts, and then
+//! are forgotten, as Apache Beam's throttler forgets all of its window. Half of the load is back after a second
+//! and half of `RECOVERY`, whatever the load. New refusals restore the weight of the old ones.
 
 #![allow(
     clippy::cast_precision_loss,
@@ -26,11 +25,11 @@ use crate::window::SlidingWindow;
 
 /// How far back answers count.
 const WINDOW: Duration = Duration::from_secs(30);
-/// The longest time in which nothing is sent while something is asked for.
+/// The longest time without a sent request while the client has requests to send.
 const PROBE_INTERVAL: Duration = Duration::from_secs(1);
-/// Time in which the whole load comes back to a server that accepts again. A share of the load that grows
-/// by a sixth a second is no burst to a server that has just recovered, and leaves a second for the probe
-/// that finds it, and two for slow answers, within 5 seconds to half load.
+/// Time until the whole load comes back to a server that accepts again. The load then grows by a sixth a second,
+/// which is no burst to a server that has just recovered. Half of the load is back within 5 seconds, including a
+/// second for the probe that finds the server and two for slow answers.
 const RECOVERY: Duration = Duration::from_secs(6);
 
 const REFUSALS: usize = 0;
@@ -40,7 +39,7 @@ const ACCEPTS: usize = 1;
 #[derive(Debug, Clone)]
 pub struct AdaptiveThrottle {
     factor: f64,
-    /// Requests that the server refused or that were given up here, and those that it accepted.
+    /// Requests that the server refused or that were given up here, and accepted requests.
     window: SlidingWindow<2>,
     /// Answers of the last second.
     recent: SlidingWindow<2>,
@@ -51,8 +50,8 @@ pub struct AdaptiveThrottle {
 }
 
 impl AdaptiveThrottle {
-    /// Makes one that has seen nothing and sends everything. `factor` is K, how many requests are
-    /// sent for each that is taken; below 1, and where it is no number, it is 1.
+    /// Makes a throttle without any answers that sends every request. `factor` is K, the requests that are sent
+    /// for each accepted one. A value below 1, or not a number, counts as 1.
     pub fn new(factor: f64, now: Instant) -> Self {
         Self {
             factor: factor.max(1.0),
@@ -64,8 +63,8 @@ impl AdaptiveThrottle {
         }
     }
 
-    /// Returns whether a request is to be sent; one that is not is counted as refused. `random` is
-    /// uniform over all of `u64`.
+    /// Returns whether a request is to be sent; otherwise it is counted as refused. `random` is uniform over all
+    /// of `u64`.
     pub fn admits(&mut self, now: Instant, random: u64) -> bool {
         let is_probe = self
             .sent
@@ -81,8 +80,8 @@ impl AdaptiveThrottle {
         is_sent
     }
 
-    /// Counts an answer: accepted, whatever it says, or rejected or shed. What failed on the way
-    /// is not counted at all, because it says nothing about either.
+    /// Counts an answer: accepted, or rejected or shed. Requests that failed on the way are not counted, because
+    /// they say nothing about the server.
     pub fn answered(&mut self, is_accepted: bool, now: Instant) {
         self.recover(now);
         let kind = if is_accepted { ACCEPTS } else { REFUSALS };
@@ -103,8 +102,8 @@ impl AdaptiveThrottle {
         ((requests - self.factor * accepts) / (requests + 1.0)).max(0.0)
     }
 
-    /// Goes on with the recovery where the last answers are accepts, and ends it where they are not.
-    /// Nothing changes without an answer.
+    /// Continues the recovery if the last answers are accepts, and ends it otherwise. Nothing changes without an
+    /// answer.
     fn recover(&mut self, now: Instant) {
         let passed = now.saturating_duration_since(self.recovered_at);
         self.recovered_at = self.recovered_at.max(now);

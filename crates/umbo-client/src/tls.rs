@@ -1,5 +1,5 @@
-//! The TLS settings of a client: rustls on ring, passed in, never installed for the whole process; and in words
-//! what is wrong with a certificate.
+//! The TLS settings of a client: rustls on ring, passed in, never installed for the whole process. Also describes
+//! problems of certificates in words.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -29,7 +29,7 @@ pub(crate) enum Trust<'a> {
     Any,
 }
 
-/// Makes the settings for a server's address. What the system trusts is read only where TLS is spoken at all.
+/// Makes the settings for a server's address. The trusted authorities of the system are read only if TLS is used.
 pub(crate) fn config(is_https: bool, trust: Trust<'_>) -> Result<ClientConfig, Error> {
     let provider = Arc::new(ring::default_provider());
     let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
@@ -62,8 +62,8 @@ fn tls_error(error: impl std::fmt::Display) -> Error {
     Error::Tls(error.to_string())
 }
 
-/// Accepts other certificates than those of the authorities that the system trusts. The handshake must be signed
-/// with the key of the certificate in any case.
+/// Accepts other certificates than the authorities of the system have signed. The handshake must be signed with
+/// the key of the certificate in any case.
 #[derive(Debug)]
 struct OwnVerifier {
     accepted: Accepted,
@@ -72,8 +72,9 @@ struct OwnVerifier {
 
 #[derive(Debug)]
 enum Accepted {
-    /// Certificates that an authority of a file has signed, and those that are in the file themselves: an ordinary
-    /// self-signed certificate says that it is an authority, which `webpki` takes for no certificate of a server.
+    /// Certificates that an authority of a file has signed, and certificates in the file itself. An ordinary
+    /// self-signed certificate says that it is an authority, so `webpki` does not accept it as the certificate of
+    /// a server.
     OfFile {
         of_authorities: Arc<WebPkiServerVerifier>,
         certificates: Vec<CertificateDer<'static>>,
@@ -131,7 +132,7 @@ impl ServerCertVerifier for OwnVerifier {
             now,
         );
         match verified {
-            // Said of a certificate only after its dates were found good.
+            // `webpki` returns this error only after the dates of the certificate were found good.
             Err(error) if is_of_authority(&error) && certificates.contains(end_entity) => {
                 verify_server_name(&ParsedCertificate::try_from(end_entity)?, server_name)?;
                 Ok(ServerCertVerified::assertion())
@@ -172,7 +173,7 @@ fn is_of_authority(error: &rustls::Error) -> bool {
     format!("{error:?}").contains("CaUsedAsEndEntity")
 }
 
-/// Returns what is wrong with the TLS of a connection to an address, if anything is.
+/// Returns the TLS error of a connection to an address, if there is one.
 pub(crate) fn failure(url: &str, error: &(dyn std::error::Error + 'static)) -> Option<Error> {
     let mut next = Some(error);
     while let Some(error) = next {
@@ -187,7 +188,7 @@ pub(crate) fn failure(url: &str, error: &(dyn std::error::Error + 'static)) -> O
                 found => Error::Tls(describe(found)),
             });
         }
-        // An I/O error is not the source of what it wraps, but it.
+        // An I/O error does not return the wrapped error as its source.
         let wrapped = error.downcast_ref::<std::io::Error>();
         if let Some(wrapped) = wrapped.and_then(std::io::Error::get_ref) {
             next = Some(wrapped);

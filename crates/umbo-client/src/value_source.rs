@@ -1,4 +1,4 @@
-//! Where the bytes of a value come from that is sent in pieces.
+//! The source of a value that is sent in pieces.
 
 use std::fmt;
 use std::fs::File;
@@ -54,7 +54,7 @@ impl ValueSource {
         self.len
     }
 
-    /// Returns whether there are none.
+    /// Returns whether the number of bytes is zero.
     pub const fn is_empty(&self) -> bool {
         self.len == 0
     }
@@ -73,7 +73,7 @@ impl fmt::Debug for ValueSource {
     }
 }
 
-/// Reads the next piece of a file, which is opened first where it is not.
+/// Reads the next piece of a file, and opens the file first if it is not open.
 fn read(path: PathBuf, file: Option<File>) -> io::Result<(Bytes, PathBuf, File)> {
     let mut file = match file {
         Some(file) => file,

@@ -1,7 +1,8 @@
 //! Versions of a namespace, which loads of mode replace have built.
 //!
-//! Owns the calls. An activation by number, a removal and their dry runs come to the same when they are sent twice, and are
-//! repeated as reads are; a rollback is not, as the second one goes back to where the first began.
+//! Owns the calls. An activation by number and dry runs of activations have the same effect when they are sent twice,
+//! and are repeated like reads. Removals and rollbacks are repeated only if the failed attempt was certainly not
+//! applied: a second rollback would return to the version of the beginning.
 
 use reqwest::Method;
 use umbo_api::versions::{VersionChange, VersionList};
@@ -18,7 +19,7 @@ impl Client {
         self.send_for_json(&RepeatableRequest::read(target)).await
     }
 
-    /// Makes a version the live one. A dry run changes nothing, and returns what would be changed.
+    /// Makes a version the live one. A dry run changes nothing, and returns the change.
     pub async fn activate_version(
         &self,
         namespace: &str,
@@ -35,7 +36,7 @@ impl Client {
         .await
     }
 
-    /// Makes the version the live one that was it before. A dry run changes nothing, and returns what would be changed.
+    /// Makes the previously live version the live one again. A dry run changes nothing, and returns the change.
     pub async fn roll_back(
         &self,
         namespace: &str,
@@ -51,7 +52,7 @@ impl Client {
         .await
     }
 
-    /// Drops a version that is kept. A dry run changes nothing, and returns what would be changed.
+    /// Drops a version that is kept. A dry run changes nothing, and returns the change.
     pub async fn remove_version(
         &self,
         namespace: &str,

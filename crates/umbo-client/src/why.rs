@@ -1,4 +1,4 @@
-//! Why requests were refused or slow: what the server that answers has recorded.
+//! Why requests were refused or slow: the records of the server that answers.
 
 use std::time::Duration;
 

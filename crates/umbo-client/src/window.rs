@@ -1,8 +1,8 @@
-//! Sums over the last while: a ring of ten slots, of which the oldest is let go as time passes, so
+//! Sums over the last while: a ring of ten slots. The oldest slot is dropped as time passes, so
 //! that a sum never falls to nothing at once. Pure: the time is a parameter.
 //!
-//! The invariant: an amount counts from the slot in which it was added until that slot is ten
-//! slots old, so for nine tenths of the window at least and for the whole window at most.
+//! The invariant: an amount counts until its slot is ten slots old, so for nine tenths of the
+//! window at least and for the whole window at most.
 
 use std::time::{Duration, Instant};
 
