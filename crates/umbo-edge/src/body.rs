@@ -28,11 +28,11 @@ pub use reply::{ReplyAborted, ReplyBody};
 pub struct BodyLimits {
     /// Longest body, in bytes.
     pub len_max: u64,
-    /// Time in which all of it must arrive, waits for memory apart.
+    /// Time for all of it to arrive, without the waits for memory.
     pub timeout: Duration,
 }
 
-/// Why a request body could not be read. The codes are those of `umbo_api::ErrorCode`.
+/// Why a request body could not be read. Each variant names its `umbo_api::ErrorCode`.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BodyError {
     /// The body is, or says it is, longer than allowed (`BodyTooLarge`).
@@ -60,7 +60,7 @@ pub enum BodyError {
     /// The connection ended, or broke its framing, before the body did (`ClientClosed`).
     #[error("the body was cut off: {reason}")]
     Aborted {
-        /// What the connection said.
+        /// The error of the connection.
         reason: String,
     },
 }
@@ -79,8 +79,8 @@ const fn held_up(full: Full) -> &'static str {
 
 /// Reads a whole body, and returns its memory.
 ///
-/// One that announces more than `len_max` bytes is refused before it is polled, so that a client
-/// waiting for `100 Continue` never sends it. A body of one piece is returned without a copy.
+/// A body that announces more than `len_max` bytes is refused before it is polled, so that a client waiting for `100
+/// Continue` never sends it. A body of one piece is returned without a copy.
 pub async fn read_bounded<B>(
     body: &mut B,
     limits: BodyLimits,
@@ -128,7 +128,7 @@ where
     }
 }
 
-/// Waits for the next data of a body; none at its end.
+/// Waits for the next data of a body; `None` at its end.
 pub async fn next_piece<B>(body: &mut B) -> Result<Option<Bytes>, BodyError>
 where
     B: Body<Data = Bytes> + Unpin,

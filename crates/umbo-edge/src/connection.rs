@@ -1,9 +1,8 @@
-//! What is known of one connection: for the handler who is at the other end, for the edge what is
-//! going on.
+//! The state of one connection: for the handler, the client at the other end; for the edge, its activity.
 //!
-//! [`ConnectionActivity`] is how three parts of a connection that hyper keeps apart (socket, service, body)
-//! tell the watch what they do. Everything in it is a hint for timers, with one exception: see
-//! [`ConnectionActivity::has_settled`].
+//! hyper keeps three parts of a connection apart (socket, service, body). Each of them reports its activity
+//! to the watch through [`ConnectionActivity`]. Everything in it is a hint for timers, with one exception:
+//! see [`ConnectionActivity::has_settled`].
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -33,10 +32,10 @@ pub struct Connection {
     pub is_tls: bool,
     /// HTTP version.
     pub protocol: Protocol,
-    /// Subject of the client's certificate like `CN=shard-1,O=Umbo`, where one was asked for; it has
-    /// been verified against the client authority.
+    /// Subject of the client's certificate like `CN=shard-1,O=Umbo`, if one was asked for; it has been
+    /// verified against the client authority.
     pub client_subject: Option<String>,
-    /// What it holds of the memory of answers.
+    /// Its part of the memory of answers.
     pub answers: Arc<ConnectionAnswers>,
 }
 
@@ -47,13 +46,13 @@ pub(super) enum Order {
     Serve,
     /// End if there is no request: its place is needed.
     GiveWay,
-    /// Finish what is in flight, take nothing new.
+    /// Finish the requests in flight, take nothing new.
     Drain,
     /// End now.
     Abort,
 }
 
-/// What goes on in one connection, shared by its parts.
+/// The activity of one connection, shared by its parts.
 #[derive(Debug)]
 pub(super) struct ConnectionActivity {
     born: Instant,
@@ -63,9 +62,10 @@ pub(super) struct ConnectionActivity {
     waker: AtomicWaker,
     /// Requests handed to the handler, ever.
     calls: AtomicU64,
-    /// Exchanges of which the answer has not been handed over in full.
+    /// Exchanges whose answer has not been handed over in full.
     exchanges: AtomicU32,
-    /// Of those, how many wait for us: the handler runs, or its body has nothing to send yet.
+    /// Number of those exchanges that do not wait for the client: the handler runs, or its body has nothing
+    /// to send yet.
     waiting: AtomicU32,
     /// Body frames that HTTP/2 has and that the socket has not taken yet.
     unsent: AtomicU32,
@@ -75,7 +75,7 @@ pub(super) struct ConnectionActivity {
     written: AtomicU64,
     /// Whether bytes of HTTP/1.1 came in since the last call or the end of the last exchange.
     has_unread: AtomicBool,
-    /// When a write found no room, in microseconds since `born`, plus one; zero where none did.
+    /// When a write found no room, in microseconds since `born`, plus one; zero without such a write.
     blocked_at: AtomicU64,
 }
 
@@ -89,7 +89,7 @@ pub(super) struct IdleSince {
     at_tick: u32,
 }
 
-/// What became of a connection that is without a request, in the order in which they give way.
+/// The history of a connection without a request, in the order of giving way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum ConnectionUse {
     /// The connection never had a request, though it had the time.
@@ -149,7 +149,7 @@ impl ConnectionActivity {
         self.waker.wake();
     }
 
-    /// Tells a connection without a request to end. One that has one by now goes on.
+    /// Tells a connection without a request to end. A connection that has a request by now continues.
     pub(super) fn give_way(&self) {
         let (serve, give_way) = (Order::Serve as u8, Order::GiveWay as u8);
         let order = &self.order;
@@ -169,8 +169,8 @@ impl ConnectionActivity {
         let _ = order.compare_exchange(give_way, serve, Relaxed, Relaxed);
     }
 
-    /// Returns since when there is no request, for comparison with others only; none where there is
-    /// one, or where it was told to end already.
+    /// Returns since when there is no request, for comparison with others only. `None` if there is a
+    /// request, or if the connection was already told to end.
     pub(super) fn idle_since(&self, tick: u32) -> Option<IdleSince> {
         let is_idle = self.exchanges.load(Relaxed) == 0
             && self.unsent.load(Relaxed) == 0
@@ -195,8 +195,8 @@ impl ConnectionActivity {
         }
     }
 
-    /// Waits for any order but to serve. Only for the time before the connection's own loop, which
-    /// listens by itself: there is one ear.
+    /// Waits for any order but to serve. Only for the time before the connection's own loop, which listens
+    /// by itself: there is only one listener.
     pub(super) async fn ordered_to_stop(&self) {
         self.ordered(|order| order != Order::Serve).await;
     }
@@ -254,7 +254,7 @@ impl ConnectionActivity {
         }
     }
 
-    /// Only the socket's own task writes it.
+    /// Counts bytes that the socket took. Only the socket's own task calls it.
     pub(super) fn note_written(&self, len: usize) {
         let written = self.written.load(Relaxed);
         self.written.store(written + len as u64, Relaxed);
@@ -312,7 +312,7 @@ impl ConnectionActivity {
         (self.exchanges.load(Relaxed) == 0).then(|| self.calls.load(Relaxed))
     }
 
-    /// Returns whether nothing was called since `settled`: what hyper writes now is its own word.
+    /// Returns whether nothing was called since `settled`: bytes that hyper writes now are its own answer.
     pub(super) fn has_settled(&self, settled: u64) -> bool {
         self.calls.load(Relaxed) == settled
     }

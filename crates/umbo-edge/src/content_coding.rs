@@ -49,15 +49,15 @@ pub enum InflateError {
     NoRoom {
         /// Bytes that need room, at least.
         len: usize,
-        /// The bound that leaves none.
+        /// The bound that leaves no room.
         full: Full,
     },
-    /// The body is not of the coding that it is said to be, or cut off.
+    /// The body is not of the named coding, or cut off.
     #[error("it is not {}", .0.as_str())]
     Malformed(ContentCoding),
 }
 
-/// A body is of a coding that is not known.
+/// A body has an unknown coding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct UnknownCoding;
 
@@ -73,7 +73,7 @@ impl ContentCoding {
         }
     }
 
-    /// Reads one coding; none where it is not known.
+    /// Reads one coding, or returns `None` if it is not known.
     pub fn parse(name: &[u8]) -> Option<Self> {
         let is = |known: &str| name.trim_ascii().eq_ignore_ascii_case(known.as_bytes());
         if is("gzip") || is("x-gzip") {
@@ -85,7 +85,7 @@ impl ContentCoding {
         }
     }
 
-    /// Returns the coding of a body by its `Content-Encoding`; none where it has none, or `identity`.
+    /// Returns the coding of a body by its `Content-Encoding`, or `None` if the field is absent or `identity`.
     pub fn of_body(named: Option<&HeaderValue>) -> Result<Option<Self>, UnknownCoding> {
         let named = named.map(HeaderValue::as_bytes);
         match named.filter(|named| !named.eq_ignore_ascii_case(b"identity")) {
@@ -94,8 +94,8 @@ impl ContentCoding {
         }
     }
 
-    /// Returns the coding for an answer: of those that `Accept-Encoding` names the one it prefers, zstd where
-    /// it prefers none; none where it names none.
+    /// Returns the coding that `Accept-Encoding` prefers for an answer, or zstd if it prefers neither. `None` if it
+    /// names no known coding.
     pub fn preferred(accepted: &HeaderValue) -> Option<Self> {
         let mut best: Option<(f32, Self)> = None;
         for (name, weight) in weights(accepted) {
@@ -126,7 +126,7 @@ impl ContentCoding {
                 .await
             {
                 Err(InflateError::NoRoom { len, .. }) => {
-                    // What waits holds nothing that another one waits for.
+                    // A waiting body holds no memory that another one waits for.
                     permit.resize(0);
                     let reserved = permit.reserve(len, room.patience).await;
                     reserved.map_err(|full| InflateError::NoRoom { len, full })?;
@@ -182,8 +182,8 @@ impl ContentCoding {
         Ok(inflated.into())
     }
 
-    /// Compresses a body as the connection takes it. Each piece of a stream leaves when it is there; what the
-    /// body holds is held until it is compressed. `permit` is given back at the end.
+    /// Compresses a body as the connection takes it. Each piece of a stream is sent when it is there; its hold lasts
+    /// until it is compressed. `permit` is given back at the end.
     pub fn compress(self, body: ReplyBody, permit: OwnedSemaphorePermit) -> ReplyBody {
         let Ok(encoder) = Encoder::new(self) else {
             return body;
@@ -222,15 +222,15 @@ pub fn is_accepted(accepted: Option<&HeaderValue>, codings: &[u8]) -> bool {
     })
 }
 
-/// Returns whether `Accept-Encoding` names a coding. A wildcard or an absent field, with which most clients mean no
-/// coding of their own accord, does not.
+/// Returns whether `Accept-Encoding` names a coding. A wildcard or an absent field does not count: most clients that
+/// send neither want no coding.
 pub fn is_named(accepted: Option<&HeaderValue>, coding: ContentCoding) -> bool {
     let mut weights = accepted.into_iter().flat_map(weights);
     weights.any(|(name, weight)| ContentCoding::parse(name) == Some(coding) && weight > 0.0)
 }
 
 /// Returns the members of a field like `Accept-Encoding` or `Accept`, each with its weight (RFC 9110, section 12.4.2).
-/// One that cannot be read is 0.
+/// A weight that cannot be read is 0.
 pub fn weights(accepted: &HeaderValue) -> impl Iterator<Item = (&[u8], f32)> {
     let parts = accepted.as_bytes().split(|&byte| byte == b',');
     parts.map(|part| {
@@ -253,9 +253,9 @@ pub fn weights(accepted: &HeaderValue) -> impl Iterator<Item = (&[u8], f32)> {
 /// A body that is being compressed.
 struct CompressedBody {
     body: ReplyBody,
-    /// None once it has ended.
+    /// `None` once it has ended.
     encoder: Option<Encoder>,
-    /// What is still to be compressed of the current piece.
+    /// The rest of the current piece, still to be compressed.
     piece: Bytes,
     _permit: OwnedSemaphorePermit,
 }
@@ -309,7 +309,7 @@ impl Encoder {
         })
     }
 
-    /// Compresses bytes and returns what has come of them and those before; all of it with a flush.
+    /// Compresses bytes. Returns the finished output of these and earlier bytes; with a flush, all of it.
     fn write(&mut self, bytes: &[u8], is_flushed: bool) -> std::io::Result<Vec<u8>> {
         let writer: &mut dyn std::io::Write = match self {
             Self::Gzip(encoder) => encoder,

@@ -1,9 +1,9 @@
-//! Which connections are open, whose they are, and which of them gives way to a new one.
+//! The open connections, their addresses, and how one of them is chosen to give way to a new one.
 //!
-//! Owns the table of the open connections of one listener. A connection without a request gives way:
-//! first one that never had any in all of a second, the oldest of them; then the one whose last request
-//! is longest ago; then one that has just come. Never one that has a request. Time is counted in ticks of a second, so that a request notes it
-//! with one store and reads no clock.
+//! Owns the table of the open connections of one listener. Only a connection without a request gives way. First come
+//! connections that had no request for their whole first second, the oldest first; then the used one with the oldest
+//! last request; then one that has just come. Time is counted in ticks of a second, so that a request records it with
+//! one store and reads no clock.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
@@ -11,8 +11,8 @@ use std::sync::Arc;
 
 use super::connection::{ConnectionActivity, ConnectionUse, IdleSince, Order};
 
-/// Of the connections that never had a request this part gives way at once, so that as many silent
-/// ones as there may be are not gone through for each that comes.
+/// Of the connections that never had a request this part gives way at once, so that a new connection rarely needs a
+/// search through all of them.
 const SILENT_PART: usize = 64;
 
 /// The open connections of a listener.
@@ -20,7 +20,7 @@ const SILENT_PART: usize = 64;
 pub(super) struct OpenConnections {
     next_id: u64,
     connections: HashMap<u64, AdmittedConnection>,
-    /// As many entries as addresses have connections.
+    /// Number of connections of each address that has any.
     by_address: HashMap<IpAddr, usize>,
     pub(super) aborted: usize,
 }
@@ -67,8 +67,8 @@ impl OpenConnections {
         self.connections.len()
     }
 
-    /// Makes room for a connection: tells those that have been idle for longest to give way, of one
-    /// address or of all. Returns how many were told.
+    /// Makes room for a connection: tells the connections with the longest idle time to give way, of one address or of
+    /// all. Returns how many were told.
     pub(super) fn make_room(&self, address: Option<IpAddr>, tick: u32) -> usize {
         let idle = |(&id, connection): (&u64, &AdmittedConnection)| {
             let is_meant = address.is_none_or(|address| address == connection.address);
@@ -98,7 +98,8 @@ impl OpenConnections {
     }
 }
 
-/// Returns what counts as one address: of IPv6 the network of 64 bits, which one client has whole.
+/// Returns the address under which connections are counted: of IPv6 the network of 64 bits, because one client has all
+/// of it.
 pub(super) fn network(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V4(address) => IpAddr::V4(address),

@@ -31,19 +31,19 @@ use super::refusal;
 use super::unread_body::refused;
 use super::watch::{ConnectionWatch, TimeoutReason};
 
-/// What a client with prior knowledge of HTTP/2 sends first (RFC 9113, section 3.4).
+/// First bytes of a client with prior knowledge of HTTP/2 (RFC 9113, section 3.4).
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 /// Most bytes of a refused body that any connection reads and throws away before it is closed.
 const LINGER_LEN_MAX: u64 = 4 << 20;
 /// Streams reset by us because of a client's error before the connection is ended.
 const ERROR_RESETS_MAX: usize = 64;
 
-/// How a connection ended, as far as anybody counts it.
+/// How a connection ended, for the counters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Ending {
     /// The connection was over; such an end is not counted.
     Closed,
-    /// The client did not take what was sent.
+    /// The client did not take the bytes sent to it.
     Stalled,
     /// The connection was told to end at once.
     Aborted,
@@ -57,8 +57,8 @@ enum Turn {
     Aborted,
 }
 
-/// Finds out the protocol of a plain connection: HTTP/2 by prior knowledge, or HTTP/1. Returns what
-/// has been read to know it; none where the client sent nothing at all in time.
+/// Finds out the protocol of a plain connection: HTTP/2 by prior knowledge, or HTTP/1. Returns the bytes read
+/// for this, or `None` if the client sent nothing in time.
 pub(super) async fn detect<S: AsyncRead + Unpin>(
     socket: &mut S,
     signals: &ConnectionActivity,
@@ -76,7 +76,7 @@ pub(super) async fn detect<S: AsyncRead + Unpin>(
         });
         match tokio::time::timeout_at(deadline.into(), read).await {
             Ok(Some(Ok(len))) if len > 0 => {}
-            // Shutting down, at its end, or broken; what a head in parts is told, HTTP/1 knows.
+            // Shutting down, at its end, or broken. HTTP/1 answers a head that arrived in part.
             _ if head.is_empty() => return None,
             _ => return Some((Protocol::Http1, head.freeze())),
         }
@@ -90,7 +90,7 @@ pub(super) async fn detect<S: AsyncRead + Unpin>(
     }
 }
 
-/// Reads what may still belong to the preface. Takes memory only when there is something to read.
+/// Reads bytes that may still belong to the preface. Takes memory only when there is something to read.
 fn poll_detect<S: AsyncRead + Unpin>(
     socket: &mut S,
     cx: &mut Context<'_>,
@@ -105,7 +105,7 @@ fn poll_detect<S: AsyncRead + Unpin>(
     Poll::Ready(Ok(len))
 }
 
-/// Serves HTTP/1.1 on a socket of which `replay` has been read.
+/// Serves HTTP/1.1 on a socket; `replay` has been read from it already.
 pub(super) async fn serve_http1<H, S>(
     socket: S,
     replay: Bytes,
@@ -183,8 +183,8 @@ where
     }
 }
 
-/// Serves HTTP/2 on a socket of which `replay` has been read. Each stream runs in a task of
-/// `tasks`; all of them end with the connection.
+/// Serves HTTP/2 on a socket; `replay` has been read from it already. Each stream runs in a task of `tasks`; all
+/// of them end with the connection.
 pub(super) async fn serve_http2<H, S>(
     socket: S,
     replay: Bytes,
@@ -224,7 +224,7 @@ where
         end,
         Turn::Expired(TimeoutReason::Idle | TimeoutReason::Head)
     ) {
-        // Say goodbye; who does not close then is stalled.
+        // Say goodbye; a client that does not close then is stalled.
         let patience = match end {
             Turn::Expired(TimeoutReason::Head) => limits.linger_timeout,
             _ => limits.write_timeout,
@@ -263,7 +263,7 @@ where
         let is_registered = registered
             .as_ref()
             .is_some_and(|waker| waker.will_wake(cx.waker()));
-        // An order uses up the registration by which it was heard; the next one needs a new one.
+        // An order uses up the registration that it woke; the next order needs a new one.
         if !is_registered || signals.order() != Order::Serve {
             signals.waker().register(cx.waker());
             registered = Some(cx.waker().clone());
@@ -346,7 +346,7 @@ where
         }
         Ok::<_, io::Error>(())
     };
-    // Whatever comes of it, the socket is closed.
+    // The socket is closed in any case.
     tokio::select! {
         biased;
         _ = timeout(refused::TIMEOUT, linger) => (),

@@ -1,7 +1,7 @@
 //! One request and its answer, from the handler's first step to the last byte handed over.
 //!
-//! Refuses what is over the limits of a request head before the handler sees it, and keeps the
-//! connection's [`ConnectionActivity`] right on every way out: answer sent, client gone, handler panicked.
+//! Refuses a request head that exceeds a limit before the handler sees it, and keeps the connection's
+//! [`ConnectionActivity`] right on every way out: answer sent, client gone, handler panicked.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -48,7 +48,7 @@ impl<H> Session<H> {
     }
 }
 
-/// Answers one request. Not an `async fn`: a head is large, and stays where it is from here on.
+/// Answers one request. Not an `async fn`: the large head is not moved after this.
 pub(super) fn answer<H: Handler>(
     session: Arc<Session<H>>,
     request: Request<Incoming>,

@@ -1,14 +1,14 @@
 //! Fields that are lists, in several lines (RFC 9110, section 5.3): one line with all their members.
 //!
-//! Proxies and clients may write a list so, and who reads a field further in sees one line of it. Fields that hold one
-//! value are left as they are: two lines of them contradict each other.
+//! Proxies and clients may write a list in this way, and code that reads a field later sees only one line of it.
+//! Fields with a single value are left alone: two lines of them contradict each other.
 
 use http::header::{
     ACCEPT, ACCEPT_ENCODING, CONTENT_ENCODING, HeaderMap, HeaderName, HeaderValue, IF_MATCH,
     IF_NONE_MATCH,
 };
 
-/// The fields that are lists, of those that are read.
+/// The fields that are lists, among the fields that Umbo reads.
 const LISTS: [HeaderName; 7] = [
     ACCEPT,
     ACCEPT_ENCODING,
@@ -19,7 +19,7 @@ const LISTS: [HeaderName; 7] = [
     HeaderName::from_static("prefer"),
 ];
 
-/// Joins the lines of each list, in their order. Costs nothing where no field has two lines.
+/// Joins the lines of each list, in their order. Costs nothing if no field has two lines.
 pub(super) fn join(headers: &mut HeaderMap) {
     if headers.len() == headers.keys_len() {
         return;

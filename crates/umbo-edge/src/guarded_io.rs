@@ -1,5 +1,6 @@
-//! The socket under hyper: replays what protocol detection has read, keeps back the bare error
-//! answers that hyper writes on its own, and records whether the client accepts what is sent.
+//! The socket under hyper: replays the bytes that protocol detection has read, keeps back the bare
+//! error answers that hyper writes by itself, and records whether the client accepts the bytes sent
+//! to it.
 //!
 //! hyper answers a request head that it cannot parse with a status and an empty body. Such an
 //! answer is recognised by two things together: no call was made since all earlier answers left
@@ -19,7 +20,7 @@ use super::connection::ConnectionActivity;
 /// Answers up to this length are written with one plain write instead of a gathering one.
 const COALESCE_LEN: usize = 1_024;
 
-/// A socket, or a TLS stream over one, and what is recorded of it.
+/// A socket, or a TLS stream over one, and its recorded activity.
 pub(super) struct GuardedIo<S> {
     inner: S,
     replay: Bytes,
@@ -30,7 +31,7 @@ pub(super) struct GuardedIo<S> {
 }
 
 impl<S> GuardedIo<S> {
-    /// Wraps a socket of which `replay` has already been read. Only HTTP/1.1 answers can be told
+    /// Wraps a socket; `replay` has already been read from it. Only HTTP/1.1 answers can be told
     /// apart, so only there refusals are kept back.
     pub(super) fn new(
         inner: S,

@@ -1,4 +1,5 @@
-//! What the edge is given: a handler that answers requests, and an observer that counts events.
+//! The traits that the edge needs: a handler that answers requests, and an observer that counts
+//! events.
 
 use std::future::Future;
 use std::io;
@@ -12,7 +13,7 @@ use umbo_api::ErrorCode;
 use crate::body::ReplyBody;
 use crate::connection::Connection;
 
-/// Who answers requests.
+/// Answers requests.
 pub trait Handler: Send + Sync + 'static {
     /// Answers one request. Dropped without being finished when the client leaves.
     fn call(
@@ -31,11 +32,12 @@ pub trait Observer: Send + Sync + 'static {
     fn connection_closed(&self) {}
     /// Connections without a request were closed to make room for others.
     fn evicted(&self, _count: usize) {}
-    /// A connection was closed unserved: its address has as many as it may, each with a request.
+    /// A connection was closed unserved: its address has the maximum number of them, each with a
+    /// request.
     fn turned_away(&self) {}
     /// A request was refused before it reached the handler.
     fn refused(&self, _code: ErrorCode) {}
-    /// A connection was cut because its client did not take what was sent.
+    /// A connection was cut because its client did not take the bytes sent to it.
     fn stalled(&self) {}
     /// A TLS handshake failed or took too long.
     fn handshake_failed(&self, _reason: &str) {}
@@ -43,7 +45,7 @@ pub trait Observer: Send + Sync + 'static {
     fn accept_failed(&self, _error: &io::Error) {}
 }
 
-/// An observer that looks away.
+/// An observer that counts nothing.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct NoObserver;
 

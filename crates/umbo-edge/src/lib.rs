@@ -2,8 +2,8 @@
 //!
 //! Owns every byte before a request has a head and after a reply has a body. Deliberately knows no
 //! route, no phase of a request and no store. Invariants: every connection holds a permit and is
-//! a task that [`serve`] waits for; every wait has a timeout of [`EdgeLimits`]; whatever a client
-//! sends, its connection ends and the others do not notice.
+//! a task that [`serve`] waits for; every wait has a timeout of [`EdgeLimits`]; no input of a client
+//! can harm other connections: its own connection ends, and the others do not notice.
 
 pub mod body;
 pub mod bounds;
@@ -45,9 +45,9 @@ pub use limits::EdgeLimits;
 
 /// Shortest and longest wait after a failed accept.
 const ACCEPT_BACKOFF: (Duration, Duration) = (Duration::from_millis(10), Duration::from_secs(1));
-/// Time for a connection that was ordered to close to do so, before another one is ordered to.
+/// Time for a connection that was ordered to close, before another one is ordered to.
 const GIVE_WAY_TIMEOUT: Duration = Duration::from_millis(20);
-/// Wait for a place where all connections have a request, before they are looked through again.
+/// Wait for a place if all connections have a request, before they are looked through again.
 const CROWDED_WAIT: Duration = Duration::from_millis(100);
 /// Resolution at which connections are ordered by the time of their last request.
 const TICK: Duration = Duration::from_secs(1);
@@ -129,7 +129,7 @@ struct Edge<H> {
 
 impl<H: Handler> Edge<H> {
     /// Accepts for ever. One connection over the limit is accepted and waits until another one has
-    /// given way to it; those behind it wait in the kernel.
+    /// given way; later ones wait in the kernel.
     async fn accept_all(self: &Arc<Self>, listener: &TcpListener, permits: &Arc<Semaphore>) {
         let mut backoff = ACCEPT_BACKOFF.0;
         loop {
@@ -161,8 +161,8 @@ impl<H: Handler> Edge<H> {
         }
     }
 
-    /// Returns whether an address may have one more connection. Where it has as many as it may, one
-    /// of its own without a request gives way.
+    /// Returns whether an address may have one more connection. At its maximum, one of its
+    /// connections without a request gives way.
     fn is_welcome(&self, address: IpAddr) -> bool {
         let max = self.limits.connections_per_address_max;
         let open = self.lock_open();
@@ -262,7 +262,7 @@ impl<H: Handler> Edge<H> {
         let serving = self.run_http(socket, replay, connection, signals, began);
         let (ending, socket) = Box::pin(serving).await;
         if let Some(socket) = socket {
-            // What the client has not taken is not to be kept by the kernel either.
+            // The kernel must not keep the bytes that the client has not taken.
             let _ = socket.set_zero_linger();
         }
         ending
@@ -312,7 +312,7 @@ impl<H: Handler> Edge<H> {
         ending
     }
 
-    /// Serves a connection whose protocol is known. Returns the socket where it is to be cut.
+    /// Serves a connection whose protocol is known. Returns the socket if it is to be cut.
     async fn run_http<S>(
         &self,
         socket: S,
@@ -374,7 +374,7 @@ impl<H> Edge<H> {
     }
 }
 
-/// A connection's place among the open ones; given back however its task ends.
+/// A connection's place among the open ones; every end of its task gives it back.
 struct OpenEntry<H> {
     id: u64,
     edge: Arc<Edge<H>>,

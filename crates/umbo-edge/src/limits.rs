@@ -1,4 +1,4 @@
-//! What one listener allows its clients. Every wait and every buffer of the edge has its bound here.
+//! The limits of one listener. Every wait and every buffer of the edge has its bound here.
 
 use std::time::Duration;
 
@@ -8,10 +8,10 @@ use crate::bounds::RATE_MIN;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EdgeLimits {
     /// Connections open at once. For a further one the connection that has been without a request
-    /// for longest is closed; where all have one it waits in the kernel's backlog.
+    /// for longest is closed; if all have one, the new connection waits in the kernel's backlog.
     pub connections_max: usize,
-    /// Connections open at once from one address (IPv6: from one network of 64 bits); 0 for no other
-    /// bound than `connections_max`.
+    /// Connections open at once from one address (IPv6: from one network of 64 bits); 0 sets no
+    /// bound other than `connections_max`.
     pub connections_per_address_max: usize,
     /// Longest request target, in bytes; a longer one is answered 414.
     pub target_len_max: usize,
@@ -24,14 +24,14 @@ pub struct EdgeLimits {
     pub streams_max: u32,
     /// Time for a TLS handshake.
     pub handshake_timeout: Duration,
-    /// Time for a request head, from its first byte, and of the first request of a connection from
-    /// its acceptance; then 408, or nothing where nothing came.
+    /// Time for a request head from its first byte, or for the first head of a connection from its
+    /// acceptance. Then 408 is sent, or nothing if no byte came.
     pub header_timeout: Duration,
     /// Time without any request after which a connection is closed silently. It may take up to a
     /// quarter longer.
     pub idle_timeout: Duration,
-    /// Time in which a client must take `drained_bytes_min` while an answer waits for it; then
-    /// the connection is cut.
+    /// Time for a client to take `drained_bytes_min` while an answer waits for it; then the
+    /// connection is cut.
     pub write_timeout: Duration,
     /// Time for the other side to close after the last answer; then the socket is closed.
     pub linger_timeout: Duration,
@@ -74,14 +74,14 @@ impl EdgeLimits {
         bytes_min(self.write_timeout)
     }
 
-    /// Returns how many bytes of a request head are buffered before it is refused unread: what the
-    /// two limits allow together, and room for method, version and framing.
+    /// Returns how many bytes of a request head are buffered before it is refused unread: both
+    /// limits together, and room for method, version and framing.
     pub(crate) fn head_buffer_len(&self) -> usize {
         (self.target_len_max + self.headers_len_max + (16 << 10)).max(HEAD_BUFFER_LEN_MIN)
     }
 }
 
-/// Returns how many bytes [`RATE_MIN`] comes to in a time.
+/// Returns the bytes that come in a time at [`RATE_MIN`].
 pub(crate) fn bytes_min(time: Duration) -> u64 {
     let millis = u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
     (millis.saturating_mul(RATE_MIN) / 1_000).max(1)

@@ -1,12 +1,12 @@
 //! Memory that waits for clients: bytes of bodies that are still coming, and of answers that were not taken yet.
 //!
-//! Owns a budget of bytes for all clients of a server, and the share of it that one holder may have, which is a caller
-//! for bodies and a connection for answers: a part of the free memory (the dynamic threshold of Choudhury and Hahne, 1998),
-//! so that holders who take all they get leave room for the others. A [`MemoryPermit`] goes with the bytes until the
-//! last of them is dropped: written to a shard, or taken by the socket (or the frames of HTTP/2). Invariants: the budget
-//! is exceeded only by answers that must not be refused, as those to writes that were applied, and by a body or answer
-//! that is alone; it is given back exactly once. Up to `FREE_LEN` nothing is taken: `requests_in_flight_max`
-//! bounds how many such bodies and answers there are.
+//! Owns a budget of bytes for all clients of a server, and the share of one holder: a caller for bodies, a connection
+//! for answers. A share is a part of the free memory (the dynamic threshold of Choudhury and Hahne, 1998), so that
+//! greedy holders leave room for the others. A [`MemoryPermit`] goes with the bytes until the last of them is dropped:
+//! written to a shard, or taken by the socket (or the frames of HTTP/2). Invariants: the budget is exceeded only by
+//! answers that must not be refused, such as answers to applied writes, and by a body or answer that is alone; it is
+//! given back exactly once. Bodies and answers up to `FREE_LEN` take nothing: `requests_in_flight_max` bounds their
+//! number.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -22,7 +22,7 @@ use crate::bounds::{FIRST_SHARES, FREE_LEN};
 #[derive(Debug)]
 pub struct Memory {
     budget_bytes: usize,
-    /// A holder may have one of so many parts of the memory that it leaves free.
+    /// A holder may have one of this many parts of the memory that it leaves free.
     parts: usize,
     held_bytes: AtomicUsize,
     room: Room,
@@ -35,10 +35,10 @@ pub struct MemoryHolder {
     room: Room,
 }
 
-/// Who waits for room.
+/// The waits for room.
 #[derive(Debug, Default)]
 struct Room {
-    /// Notified when there is some.
+    /// Notified when there is room.
     is_there: Notify,
     /// Notified when a wait begins.
     is_wanted: Notify,
@@ -50,7 +50,7 @@ struct Room {
 pub struct ConnectionAnswers {
     /// Its share, once it has had a long answer.
     holder: OnceLock<Arc<MemoryHolder>>,
-    /// Length of the longest recent answer; decays with each that is shorter.
+    /// Length of the longest recent answer; decays with each shorter one.
     expected_len: AtomicUsize,
 }
 
@@ -78,11 +78,11 @@ pub enum Full {
 #[derive(Debug)]
 pub struct CallerMemory {
     memory: Arc<Memory>,
-    /// Those who hold some; others are forgotten when their number has doubled.
+    /// The holders of some memory; others are forgotten when their number has doubled.
     holders: Mutex<(HashMap<u64, Weak<MemoryHolder>>, usize)>,
 }
 
-/// So many callers are never forgotten: 8 KiB.
+/// This many callers are never forgotten: 8 KiB.
 const HOLDERS_KEPT: usize = 256;
 
 impl CallerMemory {
@@ -140,7 +140,7 @@ impl ConnectionAnswers {
         self.holder.get_or_init(Arc::default)
     }
 
-    /// Returns how long the next answer may be, going by the recent ones.
+    /// Returns how long the next answer may be, judged by the recent ones.
     pub fn expected_len(&self) -> usize {
         self.expected_len.load(Relaxed)
     }
@@ -156,7 +156,7 @@ impl ConnectionAnswers {
 }
 
 impl Room {
-    /// Counts one who waits, until the guard is dropped, and tells those who hold some and are slow to use it.
+    /// Counts a wait until the guard is dropped, and tells holders that are slow to use their memory.
     fn wait(&self) -> RoomWait<'_> {
         self.waiting.fetch_add(1, Relaxed);
         self.is_wanted.notify_waiters();
@@ -317,7 +317,7 @@ impl Drop for MemoryPermit {
     }
 }
 
-/// Adds `more` bytes where the sum is not beyond `max`.
+/// Adds `more` bytes if the sum is not beyond `max`.
 fn take(held: &AtomicUsize, more: usize, max: usize) -> bool {
     held.fetch_update(Relaxed, Relaxed, |held| {
         held.checked_add(more).filter(|&sum| sum <= max)

@@ -1,7 +1,7 @@
-//! Answers to what is no request: problem bodies for heads that cannot be read, are too large, or
-//! do not arrive in time.
+//! Answers to heads that are no request: problem bodies for heads that cannot be read, are too
+//! large, or do not arrive in time.
 //!
-//! hyper knows that a head is bad; this file knows how to say so. Written by hand as HTTP/1.1,
+//! hyper detects a bad head; this file makes its answer. The answer is written by hand as HTTP/1.1,
 //! because at this point there is no exchange that hyper would answer.
 
 use std::time::SystemTime;
@@ -11,8 +11,8 @@ use umbo_api::{ErrorCode, Problem};
 
 use super::limits::EdgeLimits;
 
-/// Decides what a head that hyper refused with `status` is to be told. `unread` is what had
-/// arrived of it.
+/// Returns code and detail for a head that hyper refused with `status`. `unread` holds the bytes of
+/// the head that had arrived.
 pub(super) fn of_status(
     status: u16,
     reason: &str,
@@ -32,7 +32,8 @@ pub(super) fn of_status(
     }
 }
 
-/// Returns the length of the request target in a head, as far as it has arrived.
+/// Returns the length of the request target in a head; of an incomplete head, the length that has
+/// arrived.
 fn target_len(head: &[u8]) -> usize {
     let mut start = 0;
     while matches!(head.get(start), Some(b'\r' | b'\n')) {

@@ -1,13 +1,12 @@
-//! What becomes of a request body that was not read to its end.
+//! The rest of a request body that was not read to its end.
 //!
-//! A connection serves its next request once the body before it is out of the way. A short one is
-//! read and forgotten, so that a refusal costs the client no connection. Otherwise the answer says
-//! that the connection ends (RFC 9112, section 9.6): a client that is not told would send its next
-//! request to nobody.
+//! A connection serves its next request once the body before it has been read. A short body is read and forgotten, so
+//! that a refusal does not cost the client its connection. Otherwise the answer says that the connection ends (RFC
+//! 9112, section 9.6): else the client would send its next request in vain.
 //!
-//! A long one is read and forgotten, too, but after the answer has left: most clients send all of a body before they
-//! read, and a connection that is closed, or a stream that is reset, meanwhile takes the answer back. `drive` does so
-//! on HTTP/1.1. On HTTP/2 the answer ends with the body.
+//! A long body is read and forgotten, too, but after the answer has left: most clients send all of a body before they
+//! read. If the connection is closed or the stream is reset meanwhile, such a client loses the answer. `drive` reads
+//! the rest on HTTP/1.1. On HTTP/2 the answer ends with the body.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -27,10 +26,10 @@ use crate::body::ReplyBody;
 
 /// Longest body that is read before the answer, only to be forgotten.
 const LEN_MAX: u64 = 64 << 10;
-/// Longest wait for it. It is on its way already, unless the client is slow.
+/// Longest wait for such a body. It is on its way already, unless the client is slow.
 const WAIT: Duration = Duration::from_millis(100);
 
-/// How much of refused bodies is read after their answers.
+/// Bounds on refused bodies that are read after their answers.
 pub(crate) mod refused {
     use std::time::Duration;
 
@@ -40,7 +39,8 @@ pub(crate) mod refused {
 
     /// Permits are bodies that are read at a time.
     pub(crate) static BODIES: Semaphore = Semaphore::const_new(REFUSED_BODIES_MAX);
-    /// Most bytes of one: twice the longest body of any route, because a client that sends too much is to read so.
+    /// Most bytes of one: twice the longest body of any route, so that a client that sends too much can read that it
+    /// did.
     pub(crate) const LEN_MAX: u64 = 512 << 20;
     /// Longest time for one, as for a body that is served.
     pub(crate) const TIMEOUT: Duration = Duration::from_secs(30);
@@ -48,7 +48,7 @@ pub(crate) mod refused {
     pub(crate) const PAUSE_MAX: Duration = Duration::from_secs(5);
 }
 
-/// Gets the rest of a body out of the way, or has the answer say that the connection ends.
+/// Reads the rest of a body, or makes the answer say that the connection ends.
 pub async fn drain_request_body<B>(
     head: &Parts,
     body: Option<B>,
@@ -63,7 +63,7 @@ pub async fn drain_request_body<B>(
     if let Some(mut body) = body {
         let hint = body.size_hint();
         let is_long = hint.lower() > LEN_MAX;
-        // To read would be to ask for it.
+        // A read would ask the client for the body.
         let is_held_back = hint.exact().is_some() && head.headers.contains_key(EXPECT);
         if !is_long && !is_held_back && forget(&mut body, LEN_MAX, WAIT, WAIT).await {
             return;
@@ -104,7 +104,7 @@ where
     *response.body_mut() = ReplyBody::stream(pieces);
 }
 
-/// Reads a body of up to `len_max` bytes; returns whether that was all of it.
+/// Reads a body of up to `len_max` bytes; returns whether it has ended.
 async fn forget<B>(body: &mut B, len_max: u64, pause_max: Duration, time_max: Duration) -> bool
 where
     B: Body<Data = Bytes> + Unpin,

@@ -1,13 +1,12 @@
-//! When a connection has waited too long, and for what.
+//! The timeouts of a connection: when it has waited too long, and for what.
 //!
 //! Decides only; reads no clock and owns no timer. On the hot path (a request came, was answered,
-//! the socket took it) nothing here is armed and no clock is read: a head that arrived in parts and
-//! an answer that found no room are rare and armed exactly, idling is looked at every quarter of its
-//! timeout instead of being reset by each request.
+//! the socket took it) nothing here is armed and no clock is read. A head that arrived in parts and
+//! an answer that found no room are rare and armed exactly. Idle time is checked every quarter of
+//! its timeout instead of being reset by each request.
 //!
-//! An answer that waits is judged by bytes: whatever wakes the connection meanwhile, in each
-//! `write_timeout` without a moment at which everything was handed over the socket must take as
-//! much as [`EdgeLimits::drained_bytes_min`].
+//! A waiting answer is judged by bytes: while some of it is not handed over, the socket must take
+//! [`EdgeLimits::drained_bytes_min`] in each `write_timeout`, whatever else wakes the connection.
 
 use std::time::{Duration, Instant};
 
@@ -21,7 +20,7 @@ pub(super) enum TimeoutReason {
     Head,
     /// No request for too long.
     Idle,
-    /// The client does not take what is sent, or too little of it.
+    /// The client takes the bytes sent to it too slowly, or not at all.
     Stalled,
 }
 
@@ -31,25 +30,25 @@ pub(super) struct ConnectionWatch {
     header_timeout: Duration,
     idle_timeout: Duration,
     write_timeout: Duration,
-    /// Bytes that the client has to take in each `write_timeout` in which an answer waits for it.
+    /// Bytes that the client has to take in each `write_timeout` while an answer waits for it.
     drained_min: u64,
     head_since: Option<Instant>,
     idle_since: (u64, Instant),
     drain: Option<Drain>,
 }
 
-/// A time in which an answer waits for the client without a break.
+/// A period with an answer that waits for the client without a break.
 #[derive(Debug, Clone, Copy)]
 struct Drain {
     since: Instant,
-    /// Bytes that the socket had taken then.
+    /// Bytes that the socket had taken at its begin.
     written: u64,
-    /// Which time of this kind it is: everything was handed over between two of them.
+    /// Number of the period: everything was handed over between two of them.
     settled: u64,
 }
 
 impl ConnectionWatch {
-    /// Begins at `now` with the wait for the first request, which is as long as that for a head.
+    /// Begins at `now` with the wait for the first request, which has the timeout of a head.
     pub(super) fn new(limits: &EdgeLimits, now: Instant) -> Self {
         Self {
             header_timeout: limits.header_timeout,
@@ -67,8 +66,8 @@ impl ConnectionWatch {
         self.idle_since.1 + self.longest_sleep().min(self.header_timeout)
     }
 
-    /// Records what is seen after each turn of the connection. Returns an instant where one is to be
-    /// looked at earlier than planned.
+    /// Records the state after each turn of the connection. Returns an instant for an earlier look
+    /// than planned, if one is needed.
     pub(super) fn observe(
         &mut self,
         seen: &SeenProgress,
@@ -109,7 +108,7 @@ impl ConnectionWatch {
         true
     }
 
-    /// Returns when to look again, or what has lasted too long at `now`.
+    /// Returns when to look again, or the timeout that has passed at `now`.
     pub(super) fn look(
         &mut self,
         seen: &SeenProgress,
@@ -143,7 +142,7 @@ impl ConnectionWatch {
     }
 }
 
-/// Returns when a wait that began at `since` is over, none where it is.
+/// Returns when a wait that began at `since` is over, or `None` if it is over at `now`.
 fn due(since: Instant, timeout: Duration, now: Instant) -> Option<Instant> {
     let end = since + timeout;
     (end > now).then_some(end)

@@ -1,9 +1,10 @@
-//! Bodies as they come: the bytes that came hold memory, and the next ones have to come fast enough.
+//! Bodies as they come: the bytes that have come hold memory, and the next ones have to come fast enough.
 //!
-//! Memory is taken a little ahead of the bytes, at most as much again as there is, and never for what a client only
-//! announces. A streamed body has a least rate, a body in one piece has a time. While a body waits for
-//! memory, bodies that hold some have a higher least rate, and give way when they are slower. While requests are
-//! turned away because too many are in flight, all bodies have it. A client that sends nothing costs others that wait at most.
+//! Memory is taken a little ahead of the bytes, at most doubling them, and never for bytes that a client only
+//! announces. A streamed body has a minimum rate; a body in one piece has a time limit. While a body waits for memory,
+//! bodies that hold some have a higher minimum rate, and give way when they are slower. While requests are turned away
+//! because too many are in flight, all bodies have the higher rate. So a client that sends nothing costs the waiting
+//! others at most [`CROWDED_PAUSE_MAX`].
 
 use std::time::Duration;
 
@@ -17,7 +18,7 @@ use crate::bounds::{CROWDED_PAUSE_MAX, CROWDED_RATE_MIN, FREE_LEN};
 use crate::limits::bytes_min;
 use crate::memory::{CallerMemory, Full, MemoryPermit};
 
-/// Where bodies of a caller have their memory.
+/// The memory for the bodies of a caller.
 #[derive(Debug, Clone, Copy)]
 pub struct BodyRoom<'a> {
     /// The memory of bodies.
@@ -26,12 +27,12 @@ pub struct BodyRoom<'a> {
     pub caller: u64,
     /// How long to wait for room.
     pub patience: Duration,
-    /// The requests in flight, with that of the body.
+    /// The requests in flight, including the request of the body.
     pub requests: &'a dyn InFlightCounter,
 }
 
 impl BodyRoom<'_> {
-    /// Returns which bound others wait at for what a body holds: its memory, or its place among the requests in flight.
+    /// Returns the bound that makes others wait for this body: its memory, or its place among the requests in flight.
     fn wanted(&self, held: Option<&MemoryPermit>) -> Option<Full> {
         let memory = held.and_then(MemoryPermit::wanted);
         memory.or_else(|| self.requests.gives_way().then_some(Full::Requests))
@@ -93,17 +94,17 @@ impl GatheredBody {
         (bytes.into(), permit)
     }
 
-    /// Returns the memory that was taken for bytes which were not added.
+    /// Returns the memory that was taken for bytes that were not added.
     pub(super) fn into_permit(self) -> Option<MemoryPermit> {
         self.permit
     }
 
-    /// Returns what the bytes hold.
+    /// Returns the memory of the bytes.
     pub const fn held(&self) -> Option<&MemoryPermit> {
         self.permit.as_ref()
     }
 
-    /// Returns the capacity with `len` bytes more: as much again as there is, so that a long body is not copied for
+    /// Returns the capacity for `len` bytes more: up to twice the present one, so that a long body is not copied for
     /// each piece.
     fn room_for(&self, len: usize, len_max: usize) -> usize {
         let whole = self.bytes.len() + len;
@@ -121,17 +122,17 @@ impl GatheredBody {
     }
 }
 
-/// How fast a body comes. Only time counts while its reader waits for the client.
+/// The speed of a body. Only the time counts that its reader waits for the client.
 #[derive(Debug)]
 pub struct BodyPace {
     timeout: Duration,
-    /// Whether the timeout begins anew whenever enough has come.
+    /// Whether a new timeout begins when enough bytes have come in the last one.
     is_streamed: bool,
-    /// Time waited of the present timeout.
+    /// Time waited in the current timeout.
     waited: Duration,
-    /// Bytes that have come in it.
+    /// Bytes that have come in the current timeout.
     come: u64,
-    /// For how long the body may still pause where its memory is wanted.
+    /// How long the body may still pause while others want its memory.
     pause_left: Duration,
 }
 
@@ -155,7 +156,7 @@ impl BodyPace {
         }
     }
 
-    /// Waits for the next bytes of a body; none at its end. `held` is what those before hold.
+    /// Waits for the next bytes of a body; `None` at its end. `held` is the memory of the bytes before.
     pub async fn next<B>(
         &mut self,
         body: &mut B,

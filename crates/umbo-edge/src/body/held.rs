@@ -1,4 +1,4 @@
-//! Bytes of an answer with what counts for as long as they exist: the request as in flight, the
+//! Bytes of an answer with their holds: while the bytes exist, the request counts as in flight and the
 //! memory as held.
 
 use std::fmt;
@@ -40,16 +40,16 @@ impl Drop for InFlightRequest {
     }
 }
 
-/// What is held while bytes of an answer exist.
+/// The holds of some bytes of an answer.
 #[derive(Debug, Default)]
 pub struct AnswerHold {
-    /// The request, where these bytes are the last of its answer.
+    /// The request, if these bytes are the last of its answer.
     pub in_flight: Option<InFlightRequest>,
-    /// The memory, where it is counted.
+    /// The memory, if it is counted.
     pub permit: Option<MemoryPermit>,
 }
 
-/// Bytes of an answer and what they hold.
+/// Bytes of an answer and their hold.
 #[derive(Debug, Default)]
 pub struct HeldBytes {
     pub(crate) bytes: Bytes,
@@ -62,7 +62,7 @@ impl HeldBytes {
         Self { bytes, hold }
     }
 
-    /// Returns whether the hold has to outlive the body: where its memory is counted.
+    /// Returns whether the hold has to outlive the body: its memory is counted.
     pub(crate) const fn is_large(&self) -> bool {
         self.hold.permit.is_some() || self.bytes.len() > FREE_LEN
     }

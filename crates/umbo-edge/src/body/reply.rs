@@ -26,7 +26,7 @@ pub enum ReplyBody {
     Empty,
     /// One piece.
     Full(Bytes),
-    /// One piece, and what counts until the connection has taken it.
+    /// One piece, with a hold until the connection has taken it.
     Held(HeldBytes),
     /// Pieces made when the connection asks for them.
     Stream(ReplyPieces),
