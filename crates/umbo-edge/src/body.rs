@@ -79,7 +79,7 @@ const fn held_up(full: Full) -> &'static str {
 
 /// Reads a whole body, and returns its memory.
 ///
-/// A body that announces more than `len_max` bytes is refused before it is polled, so that a client waiting for `100
+/// A body that announces more than `len_max` bytes is refused before it is polled. So a client that waits for `100
 /// Continue` never sends it. A body of one piece is returned without a copy.
 pub async fn read_bounded<B>(
     body: &mut B,

@@ -195,8 +195,8 @@ impl ConnectionActivity {
         }
     }
 
-    /// Waits for any order but to serve. Only for the time before the connection's own loop, which listens
-    /// by itself: there is only one listener.
+    /// Waits for any order but to serve. Only for the time before the connection's own loop, which waits
+    /// for orders by itself: only one task can be woken.
     pub(super) async fn ordered_to_stop(&self) {
         self.ordered(|order| order != Order::Serve).await;
     }

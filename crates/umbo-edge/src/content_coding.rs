@@ -223,7 +223,7 @@ pub fn is_accepted(accepted: Option<&HeaderValue>, codings: &[u8]) -> bool {
 }
 
 /// Returns whether `Accept-Encoding` names a coding. A wildcard or an absent field does not count: most clients that
-/// send neither want no coding.
+/// send one do not mean to ask for a coding.
 pub fn is_named(accepted: Option<&HeaderValue>, coding: ContentCoding) -> bool {
     let mut weights = accepted.into_iter().flat_map(weights);
     weights.any(|(name, weight)| ContentCoding::parse(name) == Some(coding) && weight > 0.0)

@@ -1,9 +1,9 @@
 //! The open connections, their addresses, and how one of them is chosen to give way to a new one.
 //!
-//! Owns the table of the open connections of one listener. Only a connection without a request gives way. First come
-//! connections that had no request for their whole first second, the oldest first; then the used one with the oldest
-//! last request; then one that has just come. Time is counted in ticks of a second, so that a request records it with
-//! one store and reads no clock.
+//! Owns the table of the open connections of one listener. Only a connection without a request gives way. The order is:
+//! connections that had no request in their whole first second, the oldest first; then the used connection with the
+//! oldest last request; then a connection that has just come. Time is counted in ticks of a second, so that a request
+//! records it with one store and reads no clock.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};

@@ -16,7 +16,8 @@ use umbo_types::{Key, PartitionKey, RowError, Timestamp, Version, limits};
 use crate::fields::version_of;
 use crate::request_error::RequestError;
 
-/// Reads the rows of a batch; blank lines do not count. `lives_from` tells the begin of the life of rows in a partition.
+/// Reads the rows of a batch; blank lines do not count. `lives_from` returns the begin of the life of rows in a
+/// partition.
 pub fn parse(
     body: &Bytes,
     format: &RowFormat,

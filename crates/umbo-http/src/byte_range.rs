@@ -1,7 +1,7 @@
 //! A part of a value: `Range` and `Content-Range` (RFC 9110, section 14), one range of bytes.
 //!
-//! Owns their grammar and how a range is laid over a value of known length. What is not one range of bytes (another
-//! unit, several ranges, bounds that contradict each other) is no error: such a field is ignored, and the whole
+//! Owns their grammar and how a range is laid over a value of known length. A field that is not one range of bytes
+//! (another unit, several ranges, bounds that contradict each other) is no error: it is ignored, and the whole
 //! value is the answer.
 
 use http::HeaderValue;
@@ -13,7 +13,7 @@ pub enum AskedRange {
     From {
         /// First byte, counted from 0.
         first: u64,
-        /// Last byte, included; the last of the value where none is named or it has fewer.
+        /// Last byte, included. `None` is the last byte of the value, and so is a number beyond it.
         last: Option<u64>,
     },
     /// The last bytes, at most this many.
@@ -32,7 +32,7 @@ pub struct ByteRange {
 }
 
 impl AskedRange {
-    /// Reads `Range`; none where it is not one range of bytes.
+    /// Reads `Range`, or returns `None` if it is not one range of bytes.
     pub fn parse(field: &HeaderValue) -> Option<Self> {
         let text = field.to_str().ok()?.trim();
         let (unit, range) = text.split_once('=')?;
@@ -52,7 +52,7 @@ impl AskedRange {
         is_range.then_some(Self::From { first, last })
     }
 
-    /// Returns the part of a value of this length; none where it has no byte of the range.
+    /// Returns the part of a value of this length, or `None` if the value has no byte of the range.
     pub fn of(self, whole_len: u64) -> Option<ByteRange> {
         let end = whole_len.checked_sub(1)?;
         let (first, last) = match self {
@@ -87,7 +87,7 @@ pub(crate) fn unsatisfied(whole_len: u64) -> HeaderValue {
     HeaderValue::try_from(text).expect("digits and signs are a header value")
 }
 
-/// Reads a position; one beyond all numbers is beyond any value too.
+/// Reads a position; a number beyond `u64` is beyond any value too.
 fn position(digits: &str) -> Option<u64> {
     let is_number = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
     is_number.then(|| digits.parse().unwrap_or(u64::MAX))

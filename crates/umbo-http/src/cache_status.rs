@@ -5,7 +5,7 @@
 pub enum CacheStatus {
     /// From the local cache.
     Hit {
-        /// Whole seconds for which the result is still cached.
+        /// Remaining time of the result in the cache, in whole seconds.
         ttl: u64,
         /// Whole seconds since the store was asked.
         age: u64,

@@ -18,7 +18,7 @@ pub const NAME: &str = "content-digest";
 pub struct ContentDigest(pub [u8; 32]);
 
 impl ContentDigest {
-    /// Reads `Content-Digest`; none where it is absent or names no SHA-256.
+    /// Reads `Content-Digest`, or returns `None` if it is absent or names no SHA-256.
     pub fn read(field: Option<&HeaderValue>) -> Result<Option<Self>, RequestError> {
         let Some(field) = field else {
             return Ok(None);

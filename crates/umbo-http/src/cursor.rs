@@ -1,8 +1,8 @@
 //! Cursors: opaque, self-contained, and checked with a MAC.
 //!
-//! A cursor says where the page before ended and what was asked for. It is keyed BLAKE3 over the
-//! content, with a key that all dispatchers of a store share, so that any of them can continue it
-//! and none accepts one that was changed. Nothing is remembered on the server.
+//! A cursor holds the end of the page before and the selection of the request. It is keyed BLAKE3 over the
+//! content. All dispatchers of a store share the key, so that any of them can continue the page, and all of
+//! them refuse a changed cursor. Nothing is remembered on the server.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -14,7 +14,7 @@ use umbo_types::{Key, NamespaceId, ShardId};
 const MAC_LEN: usize = 16;
 const FORMAT_RANGE: u8 = 1;
 const FORMAT_SCAN: u8 = 2;
-/// Each has another format where the id of the dataset follows that of the namespace, as it is another one.
+/// Flag of a format with the id of another dataset after the id of the namespace.
 const OF_DATASET: u8 = 0x80;
 
 /// Why a cursor cannot be used.
@@ -49,7 +49,7 @@ pub struct RangeCursor {
     pub dataset: NamespaceId,
     /// Partition key.
     pub partition: Bytes,
-    /// What is still to be visited.
+    /// The part that is still to be visited.
     pub rest: SortRange,
     /// Direction.
     pub reverse: bool,
@@ -70,7 +70,7 @@ pub struct ScanCursor {
     pub segment: u32,
     /// Shard that is read next.
     pub shard: ShardId,
-    /// Its last row that was visited; none at its begin.
+    /// Its last row that was visited; `None` at its begin.
     pub after: Option<Key>,
 }
 
@@ -132,7 +132,7 @@ impl CursorKey {
         URL_SAFE_NO_PAD.encode(content)
     }
 
-    /// Returns what follows the ids of namespace and dataset, and these.
+    /// Returns the content after the two ids, and the ids of namespace and dataset.
     fn open(&self, text: &[u8], format: u8) -> Result<(Bytes, Ids), CursorError> {
         let mut content = URL_SAFE_NO_PAD
             .decode(text)

@@ -1,7 +1,7 @@
 //! The decode phase: HTTP becomes a typed operation. Nothing past this point knows HTTP.
 //!
-//! Hot path. The raw path is decoded, not a UTF-8 string made of it, so any bytes are a key.
-//! Routes are recognised first, because a caller is identified before anything else is looked at.
+//! Hot path. The raw path is decoded, not a UTF-8 string made of it, so any bytes are a key. Routes are recognised
+//! first, because a caller is identified before anything else of the request is read.
 
 use bytes::Bytes;
 use http::{HeaderValue, Uri};
@@ -32,11 +32,11 @@ pub struct GetAsk {
     pub if_match: Option<Tags>,
     /// Tags of `If-None-Match`.
     pub if_none_match: Option<Tags>,
-    /// Content codings that the client accepts; any where absent.
+    /// Content codings that the client accepts; any if absent.
     pub accept_encoding: Option<HeaderValue>,
-    /// The part that is asked for; none for the whole.
+    /// The requested part; `None` for the whole.
     pub range: Option<AskedRange>,
-    /// `If-Range`: the part is sent only where the answer has this tag, the whole otherwise.
+    /// `If-Range`: the part is sent only if the answer has this tag, otherwise the whole.
     pub if_range: Option<HeaderValue>,
 }
 
@@ -45,13 +45,13 @@ pub struct GetAsk {
 pub enum WriteKind {
     /// The body is stored.
     Put,
-    /// The value that is there is stored again, with another expiry.
+    /// The present value is stored again, with another expiry.
     Touch,
-    /// The number that is there is incremented.
+    /// The present number is incremented.
     Increment,
     /// The row is removed.
     Delete,
-    /// The row stays, and the answer says what a delete would remove.
+    /// The row stays, and the answer counts the rows and bytes that a delete would remove.
     DeleteDryRun,
 }
 
@@ -62,20 +62,20 @@ pub struct WriteAsk {
     pub key: Key,
     /// How it is made.
     pub kind: WriteKind,
-    /// What becomes of the row. When it expires is set by [`WriteAsk::expire`].
+    /// The change of the row. [`WriteAsk::expire`] sets its expiry.
     pub change: Change,
-    /// When the request lets the row expire, where it says it.
+    /// Expiry of the row, if the request names one.
     expiry: Option<Expiry>,
-    /// When it is done.
+    /// Condition of the write.
     pub condition: Condition,
-    /// When it is acknowledged, where the request says it.
+    /// When it is acknowledged, if the request says it.
     pub durability: Option<Durability>,
-    /// Idempotency key of the write, with the digest of all but the body; none of a dry run.
+    /// Idempotency key of the write, with the digest of everything but the body; `None` for a dry run.
     pub keyed: Option<KeyedRequest>,
 }
 
 impl WriteAsk {
-    /// Sets when the row expires, which is in `namespace`; `now` tells the time of its shard. Refuses an instant that has
+    /// Sets the expiry of the row in `namespace`; `now` returns the time of its shard. Refuses an instant that has
     /// passed.
     pub fn expire(
         &mut self,
@@ -156,7 +156,7 @@ pub struct DeleteRangeAsk {
     pub range: SortRange,
     /// Whether rows are counted and stay.
     pub dry_run: bool,
-    /// When it is acknowledged, where the request says it.
+    /// When it is acknowledged, if the request says it.
     pub durability: Option<Durability>,
 }
 
@@ -169,9 +169,9 @@ pub struct BatchAsk {
     pub atomicity: Atomicity,
     /// Whether only the rows that failed are answered.
     pub is_minimal: bool,
-    /// When it is acknowledged, where the request says it.
+    /// When it is acknowledged, if the request says it.
     pub durability: Option<Durability>,
-    /// Idempotency key of the batch, with the digest of all but the body.
+    /// Idempotency key of the batch, with the digest of everything but the body.
     pub keyed: Option<KeyedRequest>,
 }
 
@@ -192,7 +192,7 @@ pub fn get(route: &Route<'_>, uri: &Uri, fields: &Fields<'_>) -> Result<GetAsk, 
     })
 }
 
-/// What a touch must say.
+/// Required fields of a touch.
 const TOUCH_EXPECTED: &str = "it or Umbo-Expires-At on a touch, or Umbo-Increment";
 
 /// Decodes a put, touch, increment or delete.
@@ -280,7 +280,7 @@ pub fn bare(uri: &Uri) -> Result<(), RequestError> {
     Query::read(uri.query(), "").map(drop)
 }
 
-/// Reads what is stored as it came: text that a row in JSON and a header field both hold unchanged.
+/// Reads a field that is stored unchanged: both a row in JSON and a header field must be able to hold its text.
 fn content_field(value: Option<&HeaderValue>, name: &'static str) -> Result<Bytes, RequestError> {
     let Some(value) = value else {
         return Ok(Bytes::new());
@@ -302,8 +302,8 @@ fn layout(fields: &Fields<'_>) -> Layout {
     }
 }
 
-/// Reads `start`, `end` and `prefix`; the flag says whether any of them bounds the range. An empty one
-/// bounds nothing: it comes from a variable that is not set.
+/// Reads `start`, `end` and `prefix`; the flag tells whether any of them bounds the range. An empty one bounds nothing:
+/// it comes from a variable that is not set.
 fn sort_range(query: &Query<'_>, encoding: KeyEncoding) -> Result<(SortRange, bool), RequestError> {
     let bound = |name, part| {
         let key = query.key(name, part, encoding)?;
@@ -348,7 +348,7 @@ pub fn range(route: &Route<'_>, uri: &Uri, fields: &Fields<'_>) -> Result<RangeA
     })
 }
 
-/// Returns the bounds of a page; a JSON array has a bound of its own.
+/// Returns the bounds of a page; a JSON array has an additional bound on rows.
 pub fn page_bounds(
     rows_max: Option<u64>,
     bytes_max: Option<u64>,

@@ -1,6 +1,6 @@
 //! Numbers in digits, written from the end of a text to its beginning: no `format!`, no allocation.
 
-/// Writes a number before `end`; returns where it begins.
+/// Writes a number before `end`; returns its begin.
 pub fn put(text: &mut [u8], end: usize, number: u64) -> usize {
     let mut digits = itoa::Buffer::new();
     let digits = digits.format(number).as_bytes();

@@ -1,4 +1,4 @@
-//! The last phase: an outcome becomes HTTP. The only place where one does.
+//! The last phase: an outcome becomes HTTP, here only.
 //!
 //! Hot path. A match over answers has no wildcard.
 
@@ -53,8 +53,8 @@ const SERVER_TIMING: HeaderName = HeaderName::from_static("server-timing");
 
 const OCTETS: HeaderValue = HeaderValue::from_static("application/octet-stream");
 const TEXT: HeaderValue = HeaderValue::from_static(NUMBER_TYPE);
-/// Room for nearly every problem and its header fields, so that neither grows while it is written: what
-/// is turned away must cost little.
+/// Room for nearly every problem and its header fields, so that neither grows while it is written: a refusal
+/// must cost little.
 const PROBLEM_LEN: usize = 640;
 const PROBLEM_FIELDS: usize = 16;
 /// Room for the header fields of a row.
@@ -62,7 +62,7 @@ const ROW_FIELDS: usize = 12;
 const PROBLEM: HeaderValue = HeaderValue::from_static(PROBLEM_TYPE);
 const NOT_APPLIED: &str = Outcome::NotApplied.as_str();
 
-/// What a request of the data plane came to, where it came to something.
+/// The successful outcome of a request of the data plane.
 #[derive(Debug)]
 pub enum Answer {
     /// A row was read.
@@ -96,7 +96,7 @@ pub enum Answer {
     },
     /// A request was explained.
     Explanation(Box<ExplainAnswer>),
-    /// What was spent.
+    /// The usage of a namespace was read.
     Usage(Box<UsageAnswer>),
     /// The answer of a plane above the one of rows.
     Plane(PlaneAnswer),
@@ -107,18 +107,18 @@ pub enum Answer {
 pub struct RowAnswer {
     /// The row, with the bytes of the representation.
     pub row: Row,
-    /// Which one it is.
+    /// The representation that it has.
     pub representation: Representation,
-    /// Whether other clients may get another one.
+    /// Whether other clients may get another representation.
     pub varies: bool,
-    /// The part that is sent; none for the whole.
+    /// The part that is sent; `None` for the whole.
     pub part: Option<ByteRange>,
     /// Whether only its headers are sent.
     pub is_head: bool,
 }
 
 impl RowAnswer {
-    /// Returns the large value whose bytes are to be sent after the head; none where there is none.
+    /// Returns the large value whose bytes are sent after the head, or `None` without one.
     pub fn streamed(&self) -> Option<LargeRef> {
         self.row.value.large().filter(|_| !self.is_head)
     }
@@ -185,7 +185,7 @@ fn add_large(headers: &mut HeaderMap, large: &LargeRef, part: Option<ByteRange>)
 }
 
 impl Answer {
-    /// Returns the bytes of the body that are held for it; small ones need not be told.
+    /// Returns how many bytes of memory the body holds; small bodies count as 0.
     pub fn held_len(&self) -> usize {
         match self {
             // A part holds the bytes that it is a part of.
@@ -205,34 +205,34 @@ impl Answer {
     }
 }
 
-/// What every answer says beside its content.
+/// The fields of every answer in addition to its content.
 #[derive(Debug)]
 pub struct ResponseMeta<'a> {
     /// The id of the request.
     pub request_id: &'a RequestId,
-    /// What the request was charged. Of a page that is still being read, this is what it has been charged so
-    /// far; its end line says the whole.
+    /// Charge of the request. For a page that is still being read, it is the charge so far; the end line of
+    /// the page has the whole charge.
     pub charged: RequestUnits,
-    /// What is left to the payer, if a configured policy counts the request.
+    /// The remaining quota of the payer, if a configured policy counts the request.
     pub left: Option<Advertised<'a>>,
-    /// How the answer came by, of reads that can be shared.
+    /// How a read that can be shared got its answer.
     pub cache: Option<CacheStatus>,
     /// The payer, if the request named one.
     pub charged_to: Option<HeaderValue>,
-    /// What took how long, where the client asked for it.
+    /// Durations of the store and the request, if the client asked for them.
     pub timing: Option<Timing>,
-    /// Whether the answer is that of an earlier request with the same idempotency key.
+    /// Whether this is the answer to an earlier request with the same idempotency key.
     pub is_replayed: bool,
-    /// The criticality in effect, where it is lower than the one that the request claimed.
+    /// The criticality in effect, if it is lower than the claimed one.
     pub lowered_criticality: Option<Criticality>,
 }
 
-/// What took how long.
+/// Durations for the client.
 #[derive(Debug, Clone, Copy)]
 pub struct Timing {
-    /// The store, where it was asked.
+    /// Time of the store, if it was asked.
     pub store: Option<Duration>,
-    /// The request.
+    /// Time of the whole request.
     pub total: Duration,
 }
 
@@ -248,7 +248,7 @@ impl Timing {
     }
 }
 
-/// Makes the response of an answer, without what [`add_meta`] adds.
+/// Makes the response of an answer, without the fields that [`add_meta`] adds.
 #[inline]
 pub fn answer(answer: Answer) -> Response<ReplyBody> {
     let mut response = Response::new(ReplyBody::Empty);
@@ -319,13 +319,13 @@ fn full(response: &mut Response<ReplyBody>, content_type: HeaderValue, bytes: By
     *response.body_mut() = ReplyBody::Full(bytes);
 }
 
-/// Adds what every answer says.
+/// Adds the fields of every answer.
 pub fn add_meta(response: &mut Response<ReplyBody>, meta: ResponseMeta<'_>) {
     let headers = response.headers_mut();
     headers.insert(REQUEST_ID, meta.request_id.to_header());
     let charged = rate_limit_fields::request_units(meta.charged);
     headers.insert(RU, charged);
-    // A refusal tells of the limit that is spent.
+    // A refusal describes the spent limit instead.
     if !rate_limit_fields::is_told(headers)
         && let Some(left) = meta.left
     {
@@ -349,7 +349,7 @@ pub fn add_meta(response: &mut Response<ReplyBody>, meta: ResponseMeta<'_>) {
     }
 }
 
-/// Returns a stored content field as a header value; it was one when it was stored.
+/// Returns a stored content field as a header value; it came as one.
 fn stored(field: &Bytes) -> Option<HeaderValue> {
     if field.is_empty() {
         None
@@ -358,7 +358,7 @@ fn stored(field: &Bytes) -> Option<HeaderValue> {
     }
 }
 
-/// Makes the response to a request that was refused or failed, without what [`add_meta`] adds.
+/// Makes the response to a request that was refused or failed, without the fields that [`add_meta`] adds.
 pub fn refusal(failure: &RequestError, request: &FailedRequest<'_>) -> Response<ReplyBody> {
     if let RequestError::Shed(report) = failure {
         return shed(report, request);
@@ -391,7 +391,7 @@ pub fn refusal(failure: &RequestError, request: &FailedRequest<'_>) -> Response<
     response
 }
 
-/// Makes the response to a request that was shed: the same as by way of its problem, at less cost.
+/// Makes the response to a request that was shed: the same bytes as through its problem, at less cost.
 fn shed(report: &ShedReport, request: &FailedRequest<'_>) -> Response<ReplyBody> {
     let after_ms = problem::shed::wait_ms(report);
     let text = problem::shed::text(report, request.operation, after_ms, request.request_id);
@@ -414,9 +414,9 @@ fn code(code: ErrorCode) -> HeaderValue {
     HeaderValue::from_static(code.as_str())
 }
 
-/// Returns whole seconds, rounded up and never nought.
+/// Returns whole seconds, rounded up and never zero.
 fn seconds(millis: u64) -> HeaderValue {
-    // Hardly anybody is told to stay away for longer.
+    // Longer waits are rare.
     const SHORT: [&str; 6] = ["1", "2", "3", "4", "5", "6"];
     let seconds = millis.div_ceil(1_000).max(1);
     let short = usize::try_from(seconds - 1)

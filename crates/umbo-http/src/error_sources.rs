@@ -1,4 +1,4 @@
-//! Errors of the layers below as errors of a request, where more is to be decided than which variant it is.
+//! Errors of the layers below as errors of a request, if the conversion decides more than the variant.
 
 use umbo_control::auth::AuthError;
 use umbo_control::hot_lists::HotKeyError;

@@ -104,18 +104,18 @@ known_fields! {
     user header::USER;
 }
 
-/// How old an answer may be, as `Cache-Control` says it (RFC 9111, section 5.2.1).
+/// The accepted age of an answer, from `Cache-Control` (RFC 9111, section 5.2.1).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Freshness {
     /// Whether the store is to be asked in any case: `no-cache` or `no-store`.
     pub is_bypassed: bool,
-    /// Age of the oldest answer that will do: `max-age`.
+    /// Highest accepted age of an answer: `max-age`.
     pub age_max: Option<Duration>,
 }
 
 impl Freshness {
-    /// Takes up one line of the field. Directives that say nothing to a cache like this one are
-    /// passed over, as the standard wants it; a `max-age` that cannot be read is zero.
+    /// Takes up one line of the field. Directives without a meaning for a cache like this one are ignored, as the
+    /// standard requires; a `max-age` that cannot be read is zero.
     fn restrict(&mut self, value: &HeaderValue) {
         for directive in value.as_bytes().split(|&byte| byte == b',') {
             let directive = directive.trim_ascii();
@@ -150,8 +150,8 @@ pub enum Tags {
 }
 
 impl<'a> Fields<'a> {
-    /// Refuses a request in which a field that may stand once stands twice, or a field of Umbo's own that there
-    /// is not: a misspelt one would have no effect.
+    /// Refuses a request that repeats a field which may stand only once, or that has an unknown field of Umbo: a
+    /// misspelt field would have no effect.
     pub fn check(&self) -> Result<(), RequestError> {
         if let Some(name) = self.unknown {
             return Err(unknown(name));
@@ -165,7 +165,7 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// Returns why an operator makes a change.
+    /// Returns the reason that an operator gives for a change.
     pub fn change_reason(&self) -> Result<Option<String>, RequestError> {
         let Some(value) = self.reason else {
             return Ok(None);
@@ -269,7 +269,7 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// Returns what an increment adds.
+    /// Returns the number that an increment adds.
     pub fn increment(&self) -> Result<Option<i64>, RequestError> {
         let Some(value) = self.increment else {
             return Ok(None);
@@ -281,7 +281,7 @@ impl<'a> Fields<'a> {
         })
     }
 
-    /// Refuses the fields of an increment where the route has none.
+    /// Refuses the fields of an increment on a route without increments.
     pub fn refuse_increment(&self) -> Result<(), RequestError> {
         match self.increment {
             None => Ok(()),
@@ -332,15 +332,16 @@ impl<'a> Fields<'a> {
             .prefer
             .and_then(|value| value.to_str().ok())
             .unwrap_or_default();
-        // What follows a semicolon are parameters (RFC 7240), and no preference has any here.
+        // The text after a semicolon holds parameters (RFC 7240), and no preference has any here.
         let names = text.split(',').filter_map(|part| part.split(';').next());
         names
             .into_iter()
             .any(|name| name.trim().eq_ignore_ascii_case(preference))
     }
 
-    /// Returns whether the client prefers a JSON array to lines (RFC 9110, section 12.5.1): by weight, and of two of
-    /// the same weight the one that it names first. One that is named is preferred to one that a wildcard accepts.
+    /// Returns whether the client prefers a JSON array to lines (RFC 9110, section 12.5.1). The type with the
+    /// greater weight is preferred. At the same weight, a named type is preferred to one that only a wildcard
+    /// accepts, and of two named types the first.
     pub fn wants_json_array(&self) -> bool {
         let accepted = self.accept.into_iter().flat_map(weights);
         let (mut array, mut lines) = (AcceptedType::default(), AcceptedType::default());
@@ -424,8 +425,8 @@ pub fn parse_number(text: &str) -> Option<u64> {
     if is_plain { text.parse().ok() } else { None }
 }
 
-/// Returns the version of a tag that this server gives: of the value as it was stored, or of another
-/// representation of it, which says which after a semicolon.
+/// Returns the version of a tag that this server gives. A tag of another representation than the stored one names it
+/// after a semicolon.
 pub(crate) fn version_of(tag: &str) -> Option<Version> {
     let (version, representation) = tag.split_once(';').unwrap_or((tag, ""));
     let is_known = Representation::ALL
@@ -453,7 +454,7 @@ pub fn tags(value: &HeaderValue, name: &'static str) -> Result<Tags, RequestErro
         };
         let inner = quoted.strip_prefix('"').ok_or_else(bad)?;
         let (tag, after) = inner.split_once('"').ok_or_else(bad)?;
-        // A tag this server never gave matches nothing, which is what leaving it out means.
+        // A tag this server never gave matches nothing, so it is left out.
         list.extend(version_of(tag));
         let after = after.trim_start();
         rest = match after.strip_prefix(',') {

@@ -1,9 +1,9 @@
-//! The idempotency key of a request, and the digest of all that determines its outcome.
+//! The idempotency key of a request, and the digest of everything that determines its outcome.
 //!
-//! `Idempotency-Key` is a string of structured fields (RFC 9651; draft-ietf-httpapi-idempotency-key-header), or the same
-//! characters without quotes, because many clients send it so. The digest holds what the client sent and not what
-//! this process made of it: the time to live and not the expiry. It leaves out what does not change the outcome: the
-//! durability, the timeout, the criticality, who pays.
+//! `Idempotency-Key` is a string of structured fields (RFC 9651; draft-ietf-httpapi-idempotency-key-header), or the
+//! same characters without quotes, because many clients send it so. The digest covers the input of the client, not
+//! values that this process derived from it: the time to live and not the expiry. It leaves out fields that do not
+//! change the outcome: the durability, the timeout, the criticality, the payer.
 
 use std::time::Duration;
 
@@ -24,14 +24,14 @@ use crate::request_error::RequestError;
 #[derive(Debug)]
 pub struct KeyedRequest {
     key: Box<str>,
-    /// How long its record is in effect.
+    /// How long its record is kept.
     kept_for: Duration,
-    /// Of what determines the outcome, as far as it was read.
+    /// Digest of the input that determines the outcome, so far.
     digest: Box<Hasher>,
 }
 
 impl KeyedRequest {
-    /// Reads the key of a request and how long its record is to be kept; none where there is none.
+    /// Reads the key of a request and how long its record is to be kept, or returns `None` without a key.
     pub fn read(fields: &Fields<'_>) -> Result<Option<Self>, RequestError> {
         let Some(value) = fields.idempotency_key else {
             return match fields.idempotency_ttl {
@@ -65,7 +65,7 @@ impl KeyedRequest {
         }))
     }
 
-    /// Adds a part of what determines the outcome. Absent parts and their order count too.
+    /// Adds a part of the input that determines the outcome. Absent parts and the order of parts count too.
     pub fn add(&mut self, part: Option<&[u8]>) {
         let len = part.map_or(u64::MAX, |part| part.len() as u64);
         self.digest.update(&len.to_le_bytes());
@@ -94,7 +94,7 @@ impl KeyedRequest {
         }
     }
 
-    /// Returns what the store needs, for a request of this caller with mutations of these lines.
+    /// Returns the idempotency key for the store, of a request of this caller with mutations of these lines.
     pub fn idempotency(
         &self,
         caller: &CallerId,
@@ -133,7 +133,7 @@ fn digest_of(hasher: &Hasher) -> [u8; DIGEST_LEN] {
     digest
 }
 
-/// Reads a key: of `"a\"b"` and of `a"b` it is the same.
+/// Reads a key: `"a\"b"` and `a"b` are the same key.
 fn parse(text: &str) -> Option<String> {
     let text = text.trim_matches(' ');
     let key = match text.strip_prefix('"') {

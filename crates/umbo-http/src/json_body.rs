@@ -5,7 +5,8 @@ use umbo_types::Key;
 
 use crate::request_error::RequestError;
 
-/// Reads a JSON object. An array of the same values in their order is none, whatever serde says.
+/// Reads a JSON object. An array of the same values in their order is refused, although serde would
+/// accept it.
 pub fn json_object<'a, T>(text: &'a [u8]) -> Result<T, RequestError>
 where
     T: serde::Deserialize<'a>,
@@ -18,7 +19,7 @@ where
     serde_json::from_slice(text).map_err(|error| RequestError::BadBody(words(&error.to_string())))
 }
 
-/// Takes names of Rust's types out of what serde says.
+/// Removes names of Rust's types from messages of serde.
 fn words(text: &str) -> String {
     let Some((before, rest)) = text.split_once("expected struct ") else {
         return text.to_owned();

@@ -1,4 +1,4 @@
-//! Between HTTP and typed requests and answers: what the wire says, and how it is written.
+//! Translates between HTTP and typed requests and answers.
 //!
 //! Owns every header field, parameter and body of the data plane, and the text of every error.
 //! Deliberately calls no store, awaits nothing and reads no clock: everything here is a function of its

@@ -1,7 +1,7 @@
-//! The payer: the caller of the credential, or the one that a caller with the permission `delegate` names.
+//! The payer: the caller of the credential, or a caller named by one with the permission `delegate`.
 //!
-//! Hot path: a request that names no payer allocates nothing here. The names count for quotas and
-//! nothing else; what a request may do is decided by the credential alone.
+//! Hot path: a request that names no payer allocates nothing here. The names count for quotas and nothing
+//! else; the credential alone decides which operations are allowed.
 
 use http::HeaderValue;
 use umbo_api::header;
@@ -15,10 +15,10 @@ use crate::request_error::RequestError;
 /// Longest name of a caller, user, session or organisation.
 const NAME_LEN_MAX: usize = 128;
 
-/// Whom a request names beside the caller of its credential.
+/// The names of a request in addition to the caller of its credential.
 #[derive(Debug, Clone, Default)]
 pub struct Payer {
-    /// Whether the request named anybody, honoured or not.
+    /// Whether the request names a payer or an attribute, honoured or not.
     is_named: bool,
     honoured: Option<Box<PayerNames>>,
 }
@@ -31,8 +31,8 @@ struct PayerNames {
 }
 
 impl Payer {
-    /// Reads who pays. Names are honoured, and therefore checked, only where the caller holds the
-    /// grant `delegate` on the namespace.
+    /// Reads the payer. Names are honoured, and therefore checked, only if the caller holds the grant
+    /// `delegate` on the namespace.
     pub fn read(
         fields: &Fields<'_>,
         caller: &Caller,
@@ -49,7 +49,7 @@ impl Payer {
         })
     }
 
-    /// Returns what quotas match and count by.
+    /// Returns the attributes that quotas match and count by.
     pub fn subject<'a>(
         &'a self,
         caller: &'a Caller,
@@ -66,12 +66,12 @@ impl Payer {
         }
     }
 
-    /// Returns whether it is known whom the caller calls for.
+    /// Returns whether names of the request were honoured.
     pub const fn has_attributes(&self) -> bool {
         self.honoured.is_some()
     }
 
-    /// Returns whom the caller calls for, as far as it is known.
+    /// Returns the honoured attributes; absent ones are empty.
     pub fn attributes(&self) -> OwnedAttributes {
         let attributes = self.honoured.as_deref().map(PayerNames::attributes);
         let attributes = attributes.unwrap_or_default();
@@ -85,8 +85,8 @@ impl Payer {
         named.map_or_else(|| caller.id.as_str(), text)
     }
 
-    /// Returns who paid, where the request named anybody: the caller, then `;user="…"` and so on
-    /// for those that were honoured.
+    /// Returns the payer, if the request names one or an attribute: the caller, then `;user="…"` and so on
+    /// for the honoured attributes.
     pub fn charged_to(&self, caller: &Caller) -> Option<HeaderValue> {
         if !self.is_named {
             return None;

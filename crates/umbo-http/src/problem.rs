@@ -1,7 +1,7 @@
-//! A failure becomes a problem body (RFC 9457): the text for the client, and when to come back.
+//! A failure becomes a problem body (RFC 9457): the text for the client, and the time of a retry.
 //!
-//! The text for the client is kept apart from that for the log: paths and causes stay inside. No
-//! match over codes has a wildcard.
+//! The texts for the client and for the log are separate: paths and causes stay inside. No match over
+//! codes has a wildcard.
 
 pub(crate) mod shed;
 
@@ -22,19 +22,19 @@ use crate::rejection;
 use crate::request_error::RequestError;
 use crate::request_id::RequestId;
 
-/// Wait after a node had no place for a request, before jitter.
+/// Wait before jitter if a node had no place for a request.
 const NODE_BUSY_WAIT_MS: u64 = 100;
 
-/// What the problem of a request says beside its error.
+/// The content of a problem in addition to its error.
 #[derive(Debug)]
 pub struct FailedRequest<'a> {
     /// Id of the request.
     pub request_id: &'a RequestId,
-    /// What it was to do.
+    /// The operation that failed.
     pub operation: Operation,
-    /// Whether it may have changed something: then the problem says whether it did.
+    /// Whether it may have changed something: the problem then tells the outcome.
     pub is_change: bool,
-    /// The policy that the node of a shard has refused it by, with the limit of the payer.
+    /// The policy that a node cited when it refused the request, with the limit of the payer.
     pub spent_at_node: Option<(Arc<Policy>, Limit)>,
     /// The signed ticket of its rejection.
     pub retry_ticket: Option<HeaderValue>,
@@ -55,8 +55,8 @@ pub fn of_request(failure: &RequestError, request: &FailedRequest<'_>) -> Proble
     problem
 }
 
-/// Makes the problem of an error that stands in a row of an answer. `spent_at_node` is the policy that the
-/// node of a shard has refused the row by: the node names it, what it allows is known to the dispatcher.
+/// Makes the problem of an error in a row of an answer. `spent_at_node` is the policy that a node cited
+/// when it refused the row; the node sends its name, and the dispatcher knows its limit.
 pub fn of_part(failure: &RequestError, spent_at_node: Option<&(Arc<Policy>, Limit)>) -> Problem {
     let mut problem = of_row(failure);
     if let RequestError::Store(StoreError::QuotaExceeded { observed, .. }) = failure
@@ -69,7 +69,7 @@ pub fn of_part(failure: &RequestError, spent_at_node: Option<&(Arc<Policy>, Limi
     problem
 }
 
-/// The same, as far as the failure tells it.
+/// Makes the problem from the failure alone.
 fn of_row(failure: &RequestError) -> Problem {
     if let RequestError::Replayed(first) = failure {
         return of_row(first);
@@ -108,7 +108,7 @@ fn of_row(failure: &RequestError) -> Problem {
         RequestError::Store(StoreError::NodeBusy { .. }) => {
             problem.retry.after_ms = Some(jittered(NODE_BUSY_WAIT_MS));
         }
-        // The node has added what keeps those who wait apart.
+        // The node has already added jitter.
         RequestError::Store(StoreError::QuotaExceeded {
             policy,
             retry_after,
@@ -123,7 +123,7 @@ fn of_row(failure: &RequestError) -> Problem {
     problem
 }
 
-/// Returns the text for the client; causes and paths are for the log.
+/// Returns the text for the client, without causes and paths.
 pub fn detail(failure: &RequestError) -> String {
     match failure {
         RequestError::Store(error) => store_detail(error),

@@ -14,7 +14,7 @@ pub struct Query<'a> {
     known: &'static str,
 }
 
-/// What stands after the name of a parameter.
+/// The value of a parameter.
 #[derive(Debug, Clone, Copy)]
 enum ParameterValue<'a> {
     /// Nothing: a bare name.
@@ -67,7 +67,7 @@ impl<'a> Query<'a> {
         })
     }
 
-    /// Returns how keys are written in this request.
+    /// Returns the encoding of the keys in this request.
     pub fn key_encoding(&self) -> Result<KeyEncoding, RequestError> {
         match self.get("enc") {
             None | Some(b"percent") => Ok(KeyEncoding::Percent),
@@ -120,13 +120,13 @@ impl<'a> Query<'a> {
         }
     }
 
-    /// Returns a parameter as it stands.
+    /// Returns a parameter as it was sent.
     pub fn text(&self, name: &'static str) -> Option<&'a [u8]> {
         self.get(name)
     }
 }
 
-/// Returns whether a name is one of those in a list that `", "` separates.
+/// Returns whether a name is in a list that `", "` separates.
 fn is_known(known: &str, name: &str) -> bool {
     // By a byte, not by a text: the search for a text costs more than a whole short list.
     known.split(',').any(|known| known.trim_start() == name)

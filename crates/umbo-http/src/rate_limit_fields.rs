@@ -1,4 +1,4 @@
-//! What an answer says of cost and quota: `Umbo-RU`, `Umbo-Quota-State`, `RateLimit-Policy`, `RateLimit`.
+//! The fields of cost and quota in answers: `Umbo-RU`, `Umbo-Quota-State`, `RateLimit-Policy`, `RateLimit`.
 //!
 //! The one place that knows how these fields are written. `Umbo-Quota-State` gives a bucket exactly;
 //! the fields of the IETF (draft-ietf-httpapi-ratelimit-headers-10; its drafts have changed the form
@@ -27,8 +27,8 @@ const RATELIMIT_POLICY: HeaderName = HeaderName::from_static(header::RATELIMIT_P
 type FieldText = SmallVec<[u8; 128]>;
 /// Integers of RFC 9651 have fifteen digits at most.
 const INTEGER_MAX: u64 = 999_999_999_999_999;
-/// Longest field of what is left: a name, of which each byte may need a backslash, in quotes, and two
-/// integers with their keys.
+/// Longest `RateLimit` field: a name in quotes, with a backslash before each byte, and two integers with
+/// their keys.
 const FIELD_LEN_MAX: usize = 2 * limits::POLICY_NAME_LEN_MAX + 2 + 2 * (3 + 15);
 
 /// Longest state of a bucket: a name, the longest unit, and three amounts and a refill with their keys.
@@ -48,8 +48,7 @@ pub(crate) fn request_units(units: RequestUnits) -> HeaderValue {
     HeaderValue::from_bytes(&text[first..]).expect("digits and a point are a header value")
 }
 
-/// Writes millionths before `end` as the exact decimal, without zeros at its end; returns where it
-/// begins.
+/// Writes millionths before `end` as the exact decimal, without zeros at its end; returns its begin.
 fn put_millionths(text: &mut [u8], end: usize, millionths: u64) -> usize {
     let mut first = end;
     let (whole, mut part) = (millionths / MILLIONTHS, millionths % MILLIONTHS);
@@ -69,7 +68,7 @@ fn put_millionths(text: &mut [u8], end: usize, millionths: u64) -> usize {
     digits::put(text, first, whole)
 }
 
-/// Writes atoms before `end` in units; returns where they begin.
+/// Writes atoms before `end` in units; returns their begin.
 fn put_amount(text: &mut [u8], end: usize, unit: Unit, atoms: u64) -> usize {
     if unit.is_bytes() {
         digits::put(text, end, atoms)
@@ -78,14 +77,14 @@ fn put_amount(text: &mut [u8], end: usize, unit: Unit, atoms: u64) -> usize {
     }
 }
 
-/// Writes how much is left of the limit that binds the caller most.
+/// Writes the balance of the limit that binds the caller most.
 pub(crate) fn insert_left(headers: &mut HeaderMap, left: &Advertised<'_>) {
     insert_state(headers, left.policy, left.limit, left.balance);
     let units = left.balance.max(0).unsigned_abs() / left.policy.unit.atoms_per_unit();
     insert(headers, left.policy, left.limit, units, left.reset);
 }
 
-/// Writes that nothing is left of the limit that rejected the request.
+/// Writes that the limit that rejected the request is used up.
 pub(crate) fn insert_spent(headers: &mut HeaderMap, rejection: &Rejection) {
     let limit = rejection.limit;
     insert_state(headers, &rejection.policy, limit, rejection.balance);
@@ -98,8 +97,8 @@ pub(crate) fn insert_spent(headers: &mut HeaderMap, rejection: &Rejection) {
     insert(headers, &rejection.policy, limit, 0, reset);
 }
 
-/// Tells that nothing is left of a limit that the node of a shard keeps. How much was spent beyond it is
-/// the node's to know: from when there is enough again until all is back it takes a whole burst.
+/// Writes that a limit kept by the node of a shard is used up. Only the node knows how much was spent beyond
+/// it, so the reset is the wait plus the refill of a whole burst.
 pub(crate) fn insert_spent_at_node(
     headers: &mut HeaderMap,
     policy: &Arc<Policy>,
@@ -110,7 +109,7 @@ pub(crate) fn insert_spent_at_node(
     insert(headers, policy, limit, 0, wait.saturating_add(refill));
 }
 
-/// Returns whether an answer tells of a limit.
+/// Returns whether an answer already describes a limit.
 pub(crate) fn is_told(headers: &HeaderMap) -> bool {
     headers.contains_key(RATELIMIT)
 }
@@ -131,7 +130,7 @@ fn insert(headers: &mut HeaderMap, policy: &Arc<Policy>, limit: Limit, left: u64
     });
 }
 
-/// Hands over what stays the same in answers about a policy.
+/// Calls `write` with the constant parts of answers about a policy.
 fn with_written<R>(
     policy: &Arc<Policy>,
     limit: Limit,
@@ -147,20 +146,20 @@ fn with_written<R>(
 }
 
 thread_local! {
-    /// What the thread wrote last: most answers in a row are about the same policy.
+    /// The constant parts that the thread used last: most answers in a row are about the same policy.
     static LAST: RefCell<Option<PolicyFields>> = const { RefCell::new(None) };
 }
 
-/// What stays the same in answers about one policy.
+/// The constant parts of answers about one policy.
 struct PolicyFields {
     policy: Arc<Policy>,
     limit: Limit,
     policy_field: HeaderValue,
-    /// How the other field begins: the name, and the key of the first number.
+    /// Begin of the other field: the name, and the key of the first number.
     begin: FieldText,
-    /// What stands before the balance of the exact state.
+    /// Text before the balance of the exact state.
     state_begin: FieldText,
-    /// What stands after it.
+    /// Text after the balance.
     state_end: FieldText,
 }
 
@@ -193,7 +192,7 @@ impl PolicyFields {
         Arc::ptr_eq(&self.policy, policy) && self.limit == limit
     }
 
-    /// Returns the exact state with a balance. Written from the end, as the other field is.
+    /// Returns the exact state with a balance. Written from the end, like the other field.
     fn state_field(&self, balance: i64) -> HeaderValue {
         let mut text = [0; STATE_LEN_MAX];
         let end = text.len();
@@ -252,7 +251,7 @@ fn put_parameter(text: &mut FieldText, key: &[u8], number: u64) {
     );
 }
 
-/// Writes bytes before `end`; returns where they begin.
+/// Writes bytes before `end`; returns their begin.
 fn put_before(text: &mut [u8], end: usize, bytes: &[u8]) -> usize {
     let first = end - bytes.len();
     text[first..end].copy_from_slice(bytes);
@@ -260,7 +259,7 @@ fn put_before(text: &mut [u8], end: usize, bytes: &[u8]) -> usize {
 }
 
 fn value(text: &[u8]) -> HeaderValue {
-    // A policy's name that is no header value would be a defect of its check; the answer stands.
+    // A policy's name that is no header value would be a defect of its check; the answer is sent in any case.
     HeaderValue::from_bytes(text).unwrap_or(HeaderValue::from_static("\"?\""))
 }
 

@@ -1,8 +1,8 @@
-//! The refusal of a caller whose quota is spent: which policy, how much it allows, what was asked
-//! for, and when to come back.
+//! The refusal of a caller whose quota is used up: the policy, its limit, the observed rate, and when
+//! to come back.
 //!
-//! The wait is the limiter's and stays exact: it covers the refill that is reserved for others, and the
-//! jitter.
+//! The wait comes from the limiter and stays exact: it covers the refill that is reserved for others,
+//! and the jitter.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use umbo_control::quota_spec::limit_of;
 use umbo_quota::{Dimension, Policy, Rejection, Unit, format_amount};
 use umbo_types::RequestUnits;
 
-/// Adds what a rejection says to its problem.
+/// Adds the content of a rejection to its problem.
 pub fn describe(rejection: &Rejection, problem: &mut Problem) {
     let policy = &*rejection.policy;
     problem.status = policy.status;
@@ -25,7 +25,7 @@ pub fn describe(rejection: &Rejection, problem: &mut Problem) {
     problem.retry.after_ms = Some(wait_ms(rejection.wait));
 }
 
-/// Returns what was asked for a second as it is written in bodies.
+/// Returns the observed rate per second as it is written in bodies.
 pub fn observed(unit: Unit, atoms: u64) -> Quantity {
     Quantity::number(format_amount(unit, atoms))
 }
@@ -36,7 +36,7 @@ pub fn wait_ms(wait: Duration) -> u64 {
     u64::try_from(millis).unwrap_or(u64::MAX)
 }
 
-/// Says in a sentence what was spent and when to come back.
+/// Writes a sentence about the spent quota and when to come back.
 pub fn detail(rejection: &Rejection) -> String {
     let policy = &*rejection.policy;
     let (name, unit) = (&policy.name, policy.unit.as_str());
@@ -51,7 +51,7 @@ pub fn detail(rejection: &Rejection) -> String {
         format!("about {observed} {unit}/s were asked for")
     } else {
         match rejection.balance {
-            // One large request can spend more than a second allows, and then little is asked for.
+            // One large request can spend more than a second allows, even if the observed rate is low.
             ..0 => {
                 let over = about(policy.unit, rejection.balance.unsigned_abs());
                 format!("{over} {unit} more than that were spent before")
@@ -83,7 +83,7 @@ fn whom(policy: &Policy) -> String {
     }
 }
 
-/// Rounds an amount for the eye: whole units where there are ten or more.
+/// Rounds an amount for readers: to whole units from ten units on.
 fn about(unit: Unit, atoms: u64) -> String {
     let whole = unit.atoms_per_unit();
     let step = if atoms >= 10 * whole {
@@ -94,7 +94,7 @@ fn about(unit: Unit, atoms: u64) -> String {
     format_amount(unit, atoms.div_ceil(step).saturating_mul(step))
 }
 
-/// Returns what the limit holds for: the narrowest of what the policy counts by.
+/// Returns the scope of the limit: the narrowest dimension that the policy counts by.
 fn scope(policy: &Policy) -> Scope {
     let has = |dimension| policy.per.contains(dimension);
     let is_of_caller = |one| matches!(one, Dimension::Caller | Dimension::Attribute(_));

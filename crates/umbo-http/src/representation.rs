@@ -1,6 +1,6 @@
 //! Representations of a value and their entity tags (RFC 9110, section 8.8).
 //!
-//! The invariant: tags are strong. Equal tags are of equal bytes, and all tags of a version stand for it in conditions.
+//! The invariant: tags are strong. Equal tags mean equal bytes, and all tags of a version stand for it in conditions.
 
 use http::header::{CONTENT_SECURITY_POLICY, X_CONTENT_TYPE_OPTIONS};
 use http::{HeaderMap, HeaderValue};
@@ -8,7 +8,7 @@ use umbo_types::Version;
 
 use crate::digits;
 
-/// Which of the representations of a value its client gets. Their bytes differ, and so do their tags.
+/// The representation of a value that its client gets. Representations differ in their bytes, and so do their tags.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Representation {
     /// The bytes that were stored.
@@ -23,7 +23,7 @@ impl Representation {
     /// All of them.
     pub const ALL: [Self; 3] = [Self::Stored, Self::Identity, Self::Zstd];
 
-    /// Returns what a tag of the representation has after the version.
+    /// Returns the text after the version in a tag of the representation.
     pub const fn tag_suffix(self) -> &'static str {
         match self {
             Self::Stored => "",
@@ -32,7 +32,7 @@ impl Representation {
         }
     }
 
-    /// Returns the tag of a version in this representation. Strong: equal tags are of equal bytes.
+    /// Returns the tag of a version in this representation. Strong: equal tags mean equal bytes.
     pub fn etag(self, version: Version) -> HeaderValue {
         if self == Self::Stored {
             return etag(version);
@@ -51,8 +51,8 @@ pub fn etag(version: Version) -> HeaderValue {
     HeaderValue::from_bytes(&text[first - 1..]).expect("digits in quotes are a header value")
 }
 
-/// Has browsers take what clients have stored for nothing but its media type, and run nothing in it: a document would
-/// have the rights of the operators' page, which has the same origin.
+/// Makes browsers treat stored content strictly by its media type and run nothing in it. A stored document would
+/// otherwise have the rights of the operators' page, which has the same origin.
 pub(crate) fn confine(headers: &mut HeaderMap) {
     headers.insert(CONTENT_SECURITY_POLICY, HeaderValue::from_static("sandbox"));
     headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));

@@ -1,7 +1,7 @@
-//! Everything that ends a request other than well, before it becomes HTTP.
+//! All errors of a request, before they become HTTP.
 //!
 //! Variants carry data; `problem` and `encode` alone turn them into status, headers and body. Without a
-//! wildcard every error says its code and whether a change that failed by it took effect.
+//! wildcard every error has a code and tells whether a failed change took effect.
 
 mod cause;
 mod effect;
@@ -64,13 +64,13 @@ pub enum RequestError {
     /// The route does not take this method.
     #[error("the route does not take this method; the Allow header names those it takes")]
     MethodNotAllowed {
-        /// The methods it takes, as in `Allow`; empty where the router knows them.
+        /// The methods it takes, as in `Allow`; empty if only the router knows them.
         allowed: &'static str,
     },
     /// The namespace in the path is no namespace name.
     #[error("namespace: {0}")]
     BadNamespace(#[from] NamespaceError),
-    /// Umbo's own records say no, or cannot be used.
+    /// Umbo's own records refuse the request, or cannot be used.
     #[error("{0}")]
     Control(#[from] ControlError),
     /// A key cannot be decoded.
@@ -78,7 +78,7 @@ pub enum RequestError {
     BadKeyText {
         /// Which key.
         part: KeyPart,
-        /// What is wrong.
+        /// Why it cannot be decoded.
         problem: PathError,
     },
     /// A key has a length that no key has.
@@ -105,7 +105,7 @@ pub enum RequestError {
         name: &'static str,
         /// Value of the parameter or field.
         value: String,
-        /// What it should be.
+        /// Its accepted values.
         expected: &'static str,
     },
     /// Two inputs that contradict each other.
@@ -121,15 +121,15 @@ pub enum RequestError {
     BadHeader {
         /// The header.
         name: &'static str,
-        /// What it should be.
+        /// Its accepted values.
         expected: &'static str,
     },
-    /// A header that begins as Umbo's own do, and is none.
+    /// An unknown header whose name begins like Umbo's headers.
     #[error("unknown header '{name}'{}", nearest_text(*.nearest))]
     UnknownHeader {
         /// The header.
         name: String,
-        /// What was probably meant.
+        /// The known header with the most similar name.
         nearest: Option<&'static str>,
     },
     /// A cursor that cannot be used here.
@@ -149,7 +149,7 @@ pub enum RequestError {
     BatchTooLarge {
         /// Rows or keys.
         what: &'static str,
-        /// How many there may be.
+        /// The maximum.
         max: usize,
     },
     /// A value that cannot be stored.
@@ -201,16 +201,16 @@ pub enum RequestError {
         caller: String,
         /// The permission it lacks.
         permission: &'static str,
-        /// Where it lacks it.
+        /// The namespace.
         namespace: String,
     },
     /// An operator has blocked the key.
     #[error("an operator has blocked this key for its abnormal usage")]
     KeyBlocked,
-    /// As many readers wait for the key as may.
+    /// The maximum number of readers waits for the key.
     #[error("as many readers wait for this key as may")]
     TooManyReaders,
-    /// The request came by a name that may be that of a foreign page, and no token is asked for.
+    /// The name of the server in the request may belong to a foreign page, and no token is required.
     #[error(
         "'host' is '{host}', which is no name of this server; use an address, localhost or a name without a \
          dot, list this one in server.hosts, or create a token"
@@ -219,7 +219,7 @@ pub enum RequestError {
         /// The name.
         host: String,
     },
-    /// A page of another origin sent a change, and no token is asked for.
+    /// A page of another origin sent a change, and no token is required.
     #[error(
         "'{field}' is '{value}', so a page of another origin sent this change; list its origin in \
          server.cors_origins, which is for the data plane, or create a token"
@@ -247,10 +247,11 @@ pub enum RequestError {
         /// Index of the row that was refused.
         index: usize,
     },
-    /// A row of a batch was refused so when the batch was first sent with the same idempotency key.
+    /// A row of a batch was refused in this way when the batch was first sent with the same idempotency
+    /// key.
     #[error("{0}")]
     Replayed(Box<Self>),
-    /// The store refused the write for another reason that the rows or the idempotency records give.
+    /// The store refused the write because of the state of the rows or the idempotency records.
     #[error("{}", cause::refused_text(.0))]
     WriteRefused(WriteError),
     /// The store failed.
@@ -259,7 +260,7 @@ pub enum RequestError {
     /// The deadline passed while the store worked.
     #[error("the store did not finish within the {}", timeout_text(*.timeout))]
     DeadlineInStore {
-        /// The shard that did not answer, where it is one.
+        /// The shard that did not answer, if it is only one.
         shard: Option<ShardId>,
         /// Whether a write may have been applied.
         is_write: bool,
@@ -273,13 +274,13 @@ pub enum RequestError {
     RangeCutShort {
         /// Rows removed by the steps known to be done; one more may have been under way.
         rows: u64,
-        /// Why no more were.
+        /// Why the removal ended.
         source: StoreError,
     },
     /// The deadline passed before the store was asked.
     #[error("the {} were used up before the store was asked", timeout_text(*.timeout))]
     DeadlineBeforeStore {
-        /// The shard that would have been asked, where it is one.
+        /// The shard that would have been asked, if it is only one.
         shard: Option<ShardId>,
         /// The time that was given.
         timeout: Duration,
@@ -296,7 +297,7 @@ pub enum RequestError {
         /// The bound.
         max: usize,
     },
-    /// Answers that their clients have not taken hold as much memory as they may.
+    /// The memory limit for pending answers is reached, in total or for this connection.
     #[error("{}", answers_hold(*.0))]
     AnswerMemoryFull(Full),
     /// The response would be larger than a multi-get may be.
@@ -313,7 +314,7 @@ pub enum RequestError {
     /// No request of an id runs.
     #[error("no request '{0}' runs on this server")]
     NotRunning(String),
-    /// An operator has ended the request; who, and why.
+    /// An operator has ended the request; the text has the operator and the reason.
     #[error("{0}")]
     Killed(String),
     /// A defect.
@@ -451,7 +452,7 @@ impl RequestError {
         }
     }
 
-    /// Returns whether it was for want of time, be it before the store was asked or after.
+    /// Returns whether the deadline passed, before or after the store was asked.
     pub fn is_late(&self) -> bool {
         let code = self.code();
         matches!(

@@ -1,4 +1,4 @@
-//! Ids of requests: what a client sent, or one of our own that costs nothing to keep.
+//! Ids of requests: sent by a client, or made here without an allocation.
 //!
 //! Hot path.
 
@@ -44,7 +44,7 @@ impl RequestId {
     }
 }
 
-/// Makes ids for requests that bring none: a random start per process, then counting.
+/// Makes ids for requests without one: a random start per process, then counting.
 #[derive(Debug)]
 pub struct RequestIds {
     prefix: u32,
@@ -60,7 +60,7 @@ impl RequestIds {
         }
     }
 
-    /// Returns the id the client sent, where it is one, or a new one.
+    /// Returns the id that the client sent, if it is valid, or a new one.
     pub fn of(&self, sent: Option<&HeaderValue>) -> RequestId {
         let is_id = |value: &&HeaderValue| {
             let allowed = |byte: &u8| byte.is_ascii_alphanumeric() || b"._-".contains(byte);

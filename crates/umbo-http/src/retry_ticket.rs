@@ -2,8 +2,8 @@
 //!
 //! A ticket goes out with a rejection in `Umbo-Retry-Ticket` and comes back with the retry. It is keyed
 //! BLAKE3 over the name of the caller and the content, with a key that all dispatchers of a store share;
-//! so none accepts a ticket that was changed, and each can tell its own from those of another dispatcher.
-//! Nothing is remembered here: a ticket that is no good is no ticket.
+//! So no dispatcher accepts a ticket that was changed, and each recognises its own tickets. Nothing is
+//! remembered here: an invalid ticket is ignored.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -54,7 +54,8 @@ impl TicketKey {
         HeaderValue::from_bytes(&text[..written]).expect("base64url is a header value")
     }
 
-    /// Reads a ticket that a caller brings; none where it was changed or belongs to another caller.
+    /// Reads a ticket that a caller brings, or returns `None` if it was changed or belongs to another
+    /// caller.
     pub fn open(&self, value: &HeaderValue, caller: &str) -> Option<BroughtTicket> {
         let mut bytes = [0; LEN];
         if value.len() != TEXT_LEN {
@@ -78,7 +79,7 @@ impl TicketKey {
 
     fn mac(&self, content: &[u8], caller: &str) -> [u8; MAC_LEN] {
         let mut hasher = blake3::Hasher::new_keyed(&self.key);
-        // The content has one length, so that the name needs no end.
+        // The content has a fixed length, so the name needs no end.
         hasher.update(content).update(caller.as_bytes());
         let hash = hasher.finalize();
         std::array::from_fn(|at| hash.as_bytes()[at])

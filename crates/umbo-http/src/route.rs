@@ -1,4 +1,4 @@
-//! Which operation a path and a method are.
+//! Recognises the operation of a path and a method.
 
 use http::Method;
 use umbo_types::{Namespace, Operation, Permission};
@@ -13,18 +13,18 @@ pub struct Route<'a> {
     pub operation: Operation,
     /// Name in the path, a valid one.
     pub namespace: &'a str,
-    /// What follows the resource.
+    /// The path after the resource.
     pub(crate) rest: &'a str,
     method: RouteMethod,
 }
 
-/// What a method adds to an operation.
+/// The effect of a method on an operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum RouteMethod {
     Get,
     /// The body is left out of the answer.
     Head,
-    /// A put stores the value that is there.
+    /// A put stores the present value.
     Patch,
     Other,
 }
@@ -46,7 +46,7 @@ impl Route<'_> {
         self.method == RouteMethod::Head
     }
 
-    /// Returns whether a put stores the value that is there.
+    /// Returns whether a put stores the present value.
     pub(crate) fn is_touch(&self) -> bool {
         self.method == RouteMethod::Patch
     }
@@ -61,7 +61,7 @@ impl Route<'_> {
     }
 }
 
-/// Splits the path of a resource of a namespace: the namespace, the resource, and what follows its slash.
+/// Splits the path of a resource of a namespace: the namespace, the resource, and the path after it.
 pub fn resource(path: &str) -> Option<(&str, &str, Option<&str>)> {
     let (namespace, resource) = split_at_slash(path.strip_prefix("/v1/ns/")?)?;
     Some(match split_at_slash(resource) {
@@ -70,7 +70,7 @@ pub fn resource(path: &str) -> Option<(&str, &str, Option<&str>)> {
     })
 }
 
-/// Recognises a data-plane route; none where the path is not of the data plane.
+/// Recognises a data-plane route, or returns `None` if the path is not of the data plane.
 pub fn route<'a>(method: &Method, path: &'a str) -> Option<Result<Route<'a>, RequestError>> {
     let (namespace, resource, rest) = resource(path)?;
     let (operation, rest) = match (resource, rest) {

@@ -1,13 +1,13 @@
-//! Why a request was shed because of a shard, as its answer says it.
+//! Why a shard shed a request, for its answer.
 //!
-//! Hot path: what is turned away must cost little, so the text is written without `format!`.
+//! Hot path: a refusal must cost little, so the text is written without `format!`.
 
 use std::time::Duration;
 
 use umbo_overload::ShedReason;
 use umbo_types::{Criticality, ShardId};
 
-/// Why a request was shed, as its answer says it.
+/// Why a request was shed, for its answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ShedReport {
     /// The shard that is overloaded.

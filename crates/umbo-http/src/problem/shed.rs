@@ -1,8 +1,8 @@
-//! The problem of a request that was shed, as text and at once: what is turned away must cost less than
-//! what is answered from memory.
+//! The problem of a request that was shed, written at once as text: a refusal must cost less than an
+//! answer from memory.
 //!
-//! Hot path. The text is the one of [`super::of_request`] to the byte, and a test holds it to that; what
-//! makes it is a few numbers between words that are always the same. Nothing in it needs to be escaped.
+//! Hot path. A test holds that the text equals the text of [`super::of_request`] to the byte. It is a
+//! few numbers between constant words. Nothing in it needs to be escaped.
 
 use umbo_types::Operation;
 
@@ -32,7 +32,7 @@ pub(crate) fn text(
     put(report.tier.as_str().as_bytes());
     put(b"\",\"signal\":\"");
     put(report.reason.as_str().as_bytes());
-    // What was shed was not begun.
+    // A shed write was not begun.
     put(if operation.is_write() {
         b"\",\"outcome\":\"not-applied\",\"retry\":{\"safe\":true,\"after_ms\":"
     } else {

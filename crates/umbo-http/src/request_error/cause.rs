@@ -1,11 +1,11 @@
-//! What an error of the records or of the store says to a client: its code and its shard.
+//! The code and the shard of errors of the records and of the store.
 
 use umbo_api::ErrorCode;
 use umbo_control::ControlError;
 use umbo_store::{StoreError, WriteError};
 use umbo_types::ShardId;
 
-/// Returns what a client is told of a refusal that the rows or the idempotency records give.
+/// Returns the text for a client whose write the rows or the idempotency records refuse.
 pub(super) fn refused_text(error: &WriteError) -> String {
     match error {
         WriteError::IdempotencyMismatch => {
@@ -26,7 +26,7 @@ pub(super) const fn write_code(error: &WriteError) -> ErrorCode {
             ErrorCode::PreconditionFailed
         }
         WriteError::Store(error) => store_code(error),
-        // `From` takes the mark off.
+        // `From` removes the mark.
         WriteError::Replayed(_) => ErrorCode::Internal,
     }
 }
@@ -102,7 +102,7 @@ pub(super) const fn store_code(error: &StoreError) -> ErrorCode {
         StoreError::QuotaExceeded { .. } => ErrorCode::QuotaExceeded,
         StoreError::DeadlinePassed { .. } => ErrorCode::DeadlineBeforeStore,
         StoreError::NamespaceGone { .. } => ErrorCode::NamespaceNotFound,
-        // Only runs of loads are told so, and no request waits for one.
+        // Only runs of loads get this error, and no request waits for one.
         StoreError::Overtaken { .. } => ErrorCode::Internal,
         StoreError::Closing => ErrorCode::ShuttingDown,
     }

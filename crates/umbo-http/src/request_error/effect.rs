@@ -1,4 +1,4 @@
-//! What an error says of the change that failed by it: whether it took effect, and whether it was begun.
+//! The effect of a failed change by its error: whether it took effect, and whether it was begun.
 
 use umbo_api::Outcome;
 use umbo_store::StoreError;
@@ -6,7 +6,8 @@ use umbo_store::StoreError;
 use super::RequestError;
 
 impl RequestError {
-    /// Returns whether a write that failed this way took effect. Without a wildcard: who adds a failure says it.
+    /// Returns whether a write that failed this way took effect. Without a wildcard, so that each new error
+    /// decides it.
     pub fn effect(&self) -> Outcome {
         match self {
             Self::Replayed(error) => error.effect(),
