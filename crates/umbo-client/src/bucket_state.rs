@@ -29,7 +29,7 @@ pub(crate) struct BucketState {
 }
 
 impl BucketState {
-    /// Begins with what an answer gives.
+    /// Begins with the state in an answer.
     pub(crate) fn new(state: &QuotaState, now: Instant) -> Self {
         Self {
             state: state.clone(),
@@ -75,7 +75,7 @@ impl BucketState {
         Duration::from_secs_f64(seconds) + Duration::from_nanos(1)
     }
 
-    /// Takes what a request cost.
+    /// Charges the cost of a request.
     pub(crate) fn charge(&mut self, cost: f64, now: Instant) {
         self.refill(now);
         self.state.balance -= cost;

@@ -1,10 +1,9 @@
 //! How many repetitions a client may add to its requests: a share of them, and a few a second in
 //! any case, so that a client with little to do repeats at all. Pure: the time is a parameter.
 //!
-//! After the retry budget of Finagle (Twitter, 2014): a request pays a part of a repetition in, a
-//! repetition takes a whole one out, and both are forgotten after ten seconds. The window moves in
-//! ten steps. What a repetition takes out is forgotten too, which gives the reserve of each second
-//! back.
+//! After the retry budget of Finagle (Twitter, 2014): a request pays in a part of a repetition, a
+//! repetition takes out a whole one, and both are forgotten after ten seconds. The window moves in
+//! ten steps. A withdrawal is forgotten too, so each second gets its reserve back.
 
 use std::time::{Duration, Instant};
 
@@ -34,12 +33,12 @@ impl RetryBudget {
         }
     }
 
-    /// Notes a request that is sent for the first time.
+    /// Counts a request that is sent for the first time.
     pub fn deposit(&mut self, now: Instant) {
         self.window.add(0, i64::from(self.percent), now);
     }
 
-    /// Takes one repetition out and says yes, or says no and changes nothing.
+    /// Takes one repetition out and returns true, or returns false and changes nothing.
     pub fn withdraw(&mut self, now: Instant) -> bool {
         let [balance] = self.window.sums(now);
         let is_covered = balance.saturating_add(self.reserve) >= REPETITION;

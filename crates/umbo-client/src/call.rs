@@ -58,7 +58,7 @@ impl Call {
         self.state.attempts.load(Ordering::Relaxed) == 0
     }
 
-    /// Notes whether the server has named the time of the next attempt.
+    /// Records whether the server has named the time of the next attempt.
     pub(crate) fn set_due(&self, is_due: bool) {
         self.state.is_due.store(is_due, Ordering::Relaxed);
     }

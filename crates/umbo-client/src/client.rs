@@ -192,8 +192,8 @@ impl Client {
         })
     }
 
-    /// Returns a client whose requests another caller pays for. It shares everything with this
-    /// client. The server believes it where the token has the grant `delegate`.
+    /// Returns a client whose requests another caller pays for. It shares everything with this client. The server
+    /// accepts the payer if the token has the grant `delegate`.
     pub fn paid_by(&self, payer: &Payer<'_>) -> Result<Self, Error> {
         Ok(Self {
             payer: payer.headers()?,
@@ -235,7 +235,7 @@ impl Client {
         idempotency_key(SystemTime::now(), self.shared.random.next())
     }
 
-    /// Puts the letter of a write that failed where dead letters go.
+    /// Passes the letter of a failed write to the dead letters.
     pub(crate) fn bury(&self, letter: impl FnOnce() -> Option<DeadLetter>) {
         if let Some(dead_letters) = &self.shared.dead_letters
             && let Some(letter) = letter()

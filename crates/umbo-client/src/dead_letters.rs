@@ -23,7 +23,7 @@ use crate::error::Error;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum DeadLetterReason {
-    /// The client, before it sent the write: the server refused too much of late, or the client was ended.
+    /// The client, before it sent the write: the server refused too many recent requests, or the client was ended.
     GivenUp,
     /// The client, because the write cannot be sent.
     Malformed,
@@ -78,7 +78,7 @@ pub struct DeadLetter {
     pub status: u16,
     /// Code, as the `type` of a problem; empty if there was no answer.
     pub type_uri: String,
-    /// What happened.
+    /// The failure in words.
     pub detail: String,
     /// The write, as a line of a batch. A condition of it stays: a row that has changed since is not overwritten.
     pub line: String,

@@ -18,7 +18,7 @@ impl Client {
     }
 
     /// Asks every dispatcher of the server's cluster for a route of the admin API, without `/admin/v1/`. Each
-    /// refuses by itself what the caller may not see.
+    /// dispatcher refuses by itself if the caller may not see the route.
     pub async fn ask_fleet(&self, route: &str) -> Result<FleetAnswers, Error> {
         self.send_for_json(&RepeatableRequest::read(format!("/admin/v1/fleet/{route}")))
             .await

@@ -124,7 +124,7 @@ impl Flow {
         })
     }
 
-    /// Notes a request that is sent for the first time.
+    /// Counts a request that is sent for the first time.
     pub(crate) fn deposit(&self) {
         lock(&self.budget).deposit(Instant::now());
     }
@@ -149,7 +149,7 @@ impl Flow {
             });
         };
         loop {
-            // Registered before the pacer is asked, so that no answer goes by unnoticed.
+            // Registered before the pacer is asked, so that no answer is missed.
             let answer = self.answered.notified();
             tokio::pin!(answer);
             answer.as_mut().enable();
@@ -194,7 +194,7 @@ impl Flow {
         }
     }
 
-    /// Waits to repeat a request that met an error, unless all waiting is to end. Where the server refused it,
+    /// Waits to repeat a request that met an error, unless all waiting is to end. If the server refused it,
     /// the wait counts as held back.
     pub(crate) async fn wait_after(&self, error: &Error, wait: Duration) -> Result<(), Error> {
         let _waiting = error.is_overload().then(|| self.hold_back());
@@ -228,7 +228,7 @@ impl Flow {
         let _ = is_ended.wait_for(|is_ended| *is_ended).await;
     }
 
-    /// Notes what a streamed answer was charged.
+    /// Records the charge of a streamed answer.
     pub(crate) fn charged_late(&self, sent: &Sent, charged: f64) {
         if let Some(pacer) = &self.pacer {
             lock(pacer).charged_late(sent, charged, Instant::now());
@@ -245,7 +245,7 @@ impl Flow {
     pub(crate) fn note(&self, kind: Option<&RequestScope>, error: Option<&Error>) {
         let is_accepted = match error {
             None => true,
-            // Somebody else's answer says nothing about the server.
+            // An answer from another program says nothing about the server.
             Some(Error::Foreign { .. }) => return,
             Some(error) => !error.is_overload(),
         };
@@ -309,7 +309,7 @@ impl Drop for UnderWay<'_> {
     }
 }
 
-/// Returns how a request ended that is answered with an error, or with none.
+/// Returns the result of a request from its error, if it has one.
 pub(crate) fn result(error: Option<&Error>) -> RequestResult {
     let Some(error) = error.filter(|error| error.is_overload()) else {
         return RequestResult::Accepted;

@@ -18,7 +18,7 @@ use crate::retry::Repeat;
 pub enum HotKeyRef<'a> {
     /// A row, by namespace, partition key and sort key.
     Row(&'a str, &'a [u8], &'a [u8]),
-    /// Any key, by the id that [`Client::hot`] tells.
+    /// Any key, by the id in [`Client::hot`].
     Id(&'a str),
 }
 

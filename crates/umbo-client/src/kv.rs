@@ -68,7 +68,7 @@ pub struct PutOptions {
     pub content_type: Option<String>,
     /// Content encoding.
     pub content_encoding: Option<String>,
-    /// What must be true of the row before.
+    /// Condition on the row before.
     pub condition: Condition,
     /// When the write is acknowledged; `None` is the setting of the namespace.
     pub durability: Option<DurabilitySetting>,
@@ -106,7 +106,7 @@ pub struct IncrementOptions {
     /// Time to live that the row gets, in whole seconds (rounded up). With `None` a row keeps its expiry, and a new
     /// row gets the default of the namespace.
     pub ttl: Option<Duration>,
-    /// What must be true of the row before.
+    /// Condition on the row before.
     pub condition: Condition,
     /// When the write is acknowledged; `None` is the setting of the namespace.
     pub durability: Option<DurabilitySetting>,
@@ -306,7 +306,7 @@ pub(crate) fn written(response: &Response) -> Result<Written, Error> {
     })
 }
 
-/// Says a time to live in whole seconds, rounded up.
+/// Sets a time to live in whole seconds, rounded up.
 fn with_ttl(request: RepeatableRequest, ttl: Duration) -> RepeatableRequest {
     let seconds = ttl.as_secs() + u64::from(ttl.subsec_nanos() > 0);
     request.with_header(header::TTL, HeaderValue::from(seconds))

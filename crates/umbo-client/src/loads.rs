@@ -116,7 +116,7 @@ impl Rejects {
     }
 }
 
-/// Reads where the next page is.
+/// Reads the target of the next page.
 fn next_page(headers: &HeaderMap) -> Option<String> {
     let link = text_header(headers, "link")?;
     let (next, _) = link.strip_prefix('<')?.split_once(">; rel=\"next\"")?;

@@ -74,7 +74,7 @@ pub struct ServerFeedback {
 /// The result of a request for its quotas.
 #[derive(Debug, Clone, Default)]
 pub enum RequestResult {
-    /// The request was accepted and charged, whatever the answer says.
+    /// The request was accepted and charged, with any answer.
     #[default]
     Accepted,
     /// The server had too much to do. Nothing was charged.
@@ -86,7 +86,7 @@ pub enum RequestResult {
 /// How a quota rejected a request.
 #[derive(Debug, Clone)]
 pub struct Rejected {
-    /// The policy, where the answer names it.
+    /// The policy, if the answer names it.
     pub policy: Option<String>,
     /// How long to wait.
     pub wait: Duration,
@@ -173,7 +173,7 @@ impl Pacer {
         Sent { load, costs }
     }
 
-    /// Notes an answer.
+    /// Records an answer.
     pub fn answered(&mut self, sent: &Sent, feedback: &ServerFeedback, now: Instant) {
         self.land(sent);
         self.has_answer = true;
@@ -348,8 +348,8 @@ impl Costs {
     }
 }
 
-/// What work costs in request units: the shape of the server's default weights, times a factor
-/// that answers teach.
+/// The cost of work in request units: the shape of the server's default weights, times a factor that answers
+/// teach.
 #[derive(Debug)]
 struct Price {
     factor: f64,

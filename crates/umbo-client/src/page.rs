@@ -19,7 +19,7 @@ use crate::request::RepeatableRequest;
 use crate::retry::Failures;
 use crate::send::StreamedBody;
 
-/// Makes the request for the page at a cursor, with at most so many rows.
+/// Makes the request for the page at a cursor, with an optional limit on its rows.
 pub(crate) type PageRequest =
     Box<dyn Fn(Option<&str>, Option<u64>) -> Result<RepeatableRequest, Error> + Send>;
 
@@ -187,7 +187,7 @@ impl PageReader {
         has_place && self.client.wait_to_repeat(&mut self.failures, error).await
     }
 
-    /// Goes on to the cursor of an error line; returns whether there was one.
+    /// Continues at the cursor of an error line; returns whether there was one.
     fn turn_after_failure(&mut self) -> bool {
         let Some(page) = self.page.take() else {
             return false;
@@ -282,7 +282,7 @@ impl OpenPage {
                     self.failure = Some(PageFailure { problem, cursor });
                 }
                 Some(LastLine::End(end)) => {
-                    // A server that does not say it says nothing about prices.
+                    // A server that does not send the charge says nothing about prices.
                     if let Some(sent) = self.sent.take().filter(|_| end.ru.as_f64() > 0.0) {
                         client.charged_late(&sent, end.ru.as_f64());
                     }

@@ -72,8 +72,8 @@ impl Client {
         self.send_for_json(&request).await
     }
 
-    /// Returns what a request would cost, which shards it would reach and which policies it would
-    /// meet. Nothing of it is done. Needs the grant `read` on the namespace.
+    /// Returns the cost of a request, the shards it would reach and the policies that would count it. Nothing
+    /// of it is done. Needs the grant `read` on the namespace.
     pub async fn explain(
         &self,
         namespace: &str,

@@ -1,10 +1,10 @@
-//! What an answer holds until its connection has taken it: memory, and a place among the requests
-//! in flight.
+//! The resources of an answer until its connection has taken it: memory, and a place among the requests in
+//! flight.
 //!
-//! Room is asked for before the store is, by the length of recent answers of the same connection;
-//! what an answer really takes is settled once it is known. A connection that has had only small
-//! answers of late takes nothing beforehand, and a small answer nothing at all. An answer without
-//! room is shed; that to a write is given in any case, because the write was applied.
+//! Room is asked for before the store is, by the length of recent answers of the same connection; the actual
+//! length is settled once it is known. A connection with only small recent answers takes nothing beforehand,
+//! and a small answer takes nothing at all. An answer without room is shed. The answer to a write is sent in
+//! any case, because the write was applied.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,13 +15,13 @@ use umbo_edge::bounds::FREE_LEN;
 use umbo_edge::memory::{ConnectionAnswers, Full, Memory, MemoryPermit};
 use umbo_http::RequestError;
 
-/// What the answer of one request holds.
+/// The memory and the place of one request's answer.
 #[derive(Debug)]
 pub(crate) struct AnswerRoom {
     answers: Arc<ConnectionAnswers>,
-    /// None while nothing is held, and once it goes with the body.
+    /// `None` while nothing is held, and after it goes with the body.
     permit: Option<MemoryPermit>,
-    /// None once it goes with the body.
+    /// `None` after it goes with the body.
     in_flight: Option<InFlightRequest>,
 }
 
@@ -131,7 +131,7 @@ impl AnswerRoom {
         HeldBytes::new(piece, hold).into_bytes()
     }
 
-    /// Ties what the answer holds to its body.
+    /// Ties the resources of the answer to its body.
     pub(crate) fn hand_over(&mut self, body: Bytes) -> HeldBytes {
         let hold = AnswerHold {
             in_flight: self.in_flight.take(),

@@ -1,4 +1,4 @@
-//! What a request may hold of a server's memory, by the kind of its body and answer.
+//! Bounds on the memory of a server that a request may hold, by the kind of its body and answer.
 //!
 //! The operator's guide has all of them in one table. `tests/dispatcher/bounds.rs` holds that table, and names the test
 //! of each row.

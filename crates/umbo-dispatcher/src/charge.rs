@@ -76,7 +76,7 @@ impl Charge {
         }
     }
 
-    /// Returns who pays for what.
+    /// Returns the payer, the namespace and the operation.
     pub(crate) const fn identified(&self) -> &Identified {
         &self.identified
     }
@@ -232,7 +232,7 @@ impl Charge {
         Some((Arc::clone(policy), limit))
     }
 
-    /// Returns what another request of the same payer would cost and meet; debits nothing.
+    /// Returns the cost of another request of the same payer, and the policies that count it; debits nothing.
     pub(crate) fn explain(
         &self,
         operation: Operation,
@@ -246,12 +246,12 @@ impl Charge {
         quota.explain(&request, shares, self.identified.started)
     }
 
-    /// Returns what the payer has spent on the namespace.
+    /// Returns the usage of the payer in the namespace.
     pub(crate) fn own_usage(&self) -> Vec<UsageLine> {
         self.dispatcher.quota.usage_of(&self.request().subject)
     }
 
-    /// Returns what the record of the request says of its charge.
+    /// Returns the payer and the charge for the record of the request.
     pub(crate) fn end(&self, now: Instant) -> ChargeEnd {
         ChargeEnd {
             payer: self.payer_id(),
@@ -312,17 +312,17 @@ impl Charge {
         }
     }
 
-    /// Charges what a part of the work took beyond the estimate; `work` is all of it so far.
+    /// Charges the work beyond the estimate; `work` is all of it so far.
     pub(crate) fn progress(&mut self, work: &ActualUsage) {
         self.is_begun |= work.rows + work.reads > 0;
-        // What comes after a shared part is read for this request alone.
+        // Work after a shared part is done for this request alone.
         self.is_shared = false;
         if let Some(reservation) = &mut self.reservation {
             reservation.progress(work);
         }
     }
 
-    /// Charges what the whole work took, and returns it. The first call counts.
+    /// Charges the whole work, and returns the charge. Only the first call counts.
     pub(crate) fn settle(&mut self, work: &ActualUsage) -> RequestUnits {
         let is_shared = self.is_shared;
         let reservation = self.reservation.as_mut();
@@ -367,7 +367,7 @@ impl Charge {
         reservation.map_or(RequestUnits::ZERO, Reservation::abandon)
     }
 
-    /// Returns what the request has been charged; in a stream, so far.
+    /// Returns the charge of the request; in a stream, the charge so far.
     pub(crate) fn charged(&self) -> RequestUnits {
         let reservation = self.reservation.as_ref();
         let charged = reservation.map_or(RequestUnits::ZERO, Reservation::charged);
@@ -386,12 +386,12 @@ impl Charge {
         self.announced = reservation.map(|reservation| reservation.price_of(work));
     }
 
-    /// Returns what the head of the answer says of its charge.
+    /// Returns the charge for the head of the answer.
     pub(crate) fn told(&self) -> RequestUnits {
         self.announced.unwrap_or_else(|| self.charged())
     }
 
-    /// Begins the time of the request anew, where the client has named none: its body took long.
+    /// Begins the time of the request anew, unless the client has named a timeout: its body took long.
     pub(crate) fn renew_deadline(&mut self) {
         let context = &mut self.identified.context;
         if !context.is_timeout_named {
@@ -399,7 +399,7 @@ impl Charge {
         }
     }
 
-    /// Adds what a write of the request was charged by itself.
+    /// Adds the separate charge of a write of the request.
     pub(crate) fn paid_apart(&mut self, units: RequestUnits) {
         self.paid_apart = self.paid_apart.saturating_add(units);
     }

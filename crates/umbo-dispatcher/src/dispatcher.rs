@@ -1,6 +1,6 @@
-//! What a dispatcher holds: the store, the snapshots the path reads, and the bounds.
+//! The state of a dispatcher: the store, the snapshots the path reads, and the bounds.
 //!
-//! Nothing here outlives the dispatcher or matters to another one: kill it and the next one carries on.
+//! No state here outlives the dispatcher or matters to another one: kill it and the next one carries on.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -42,7 +42,7 @@ pub struct DispatcherLimits {
     pub answer_memory_max: usize,
     /// Time for a request body to arrive. A streamed body has to bring 1 KiB for each second of it, again and again.
     pub body_timeout: Duration,
-    /// Deadline of requests that name none; streamed pages have none then.
+    /// Deadline of requests that name none; streamed pages without a named one have no deadline.
     pub default_timeout: Duration,
     /// How long requests are served by a copy of Umbo's own records that could not be confirmed with
     /// their home.
@@ -54,7 +54,7 @@ pub struct DispatcherLimits {
 /// A dispatcher.
 #[derive(Debug)]
 pub struct Dispatcher {
-    /// Where the rows are.
+    /// The store of the rows.
     pub store: Arc<dyn Store>,
     /// Which shard has which hash slot.
     pub shard_map: Arc<ShardMap>,
@@ -73,7 +73,7 @@ pub struct Dispatcher {
     pub busy: BusySources,
     /// `None` if no request is shed because of a shard.
     pub overload: Option<Overload>,
-    /// Where requests are counted.
+    /// Counters of requests.
     pub metrics: Arc<RequestMetrics>,
     pub(crate) tracer: Arc<Tracer>,
     /// Records of requests.
@@ -97,16 +97,16 @@ pub struct Dispatcher {
     pub(crate) long_reads: LowPriority,
     /// The settings in effect, as the admin API shows them.
     pub config_text: String,
-    /// Tasks that go on when the request they came from has ended: changes of Umbo's own records, writes
-    /// that were abandoned, and reads that others may wait for.
+    /// Tasks that outlive the request they came from: changes of Umbo's own records, writes that were abandoned, and
+    /// reads that others may wait for.
     tasks: TaskTracker,
     is_draining: AtomicBool,
 }
 
-/// What a dispatcher is made of.
+/// The parts that a dispatcher is made of.
 #[derive(Debug)]
 pub struct DispatcherParts {
-    /// Where the rows are.
+    /// The store of the rows.
     pub store: Arc<dyn Store>,
     /// Source of time.
     pub clock: Arc<dyn Clock>,
@@ -120,11 +120,11 @@ pub struct DispatcherParts {
     pub hot_keys: Option<umbo_hotkey::ShieldSettings>,
     /// How shards are kept from overload; with `None` no request is shed because of a shard.
     pub overload: Option<OverloadSettings>,
-    /// Where requests are counted.
+    /// Counters of requests.
     pub metrics: Arc<RequestMetrics>,
-    /// Where spans go.
+    /// Receives the spans.
     pub tracer: Arc<Tracer>,
-    /// Where long reads go on.
+    /// Threads of long reads.
     pub long_reads: LowPriority,
     /// Bounds.
     pub limits: DispatcherLimits,
@@ -231,7 +231,7 @@ impl Dispatcher {
 
     /// Runs work to its end after its request has ended.
     pub(crate) fn go_on(&self, work: impl Future<Output = ()> + Send + 'static) {
-        // Without a runtime, when the process ends, nothing goes on.
+        // When the process ends there is no runtime, and the work is dropped.
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
             self.tasks.spawn_on(work, &runtime);
         }
@@ -267,8 +267,8 @@ impl Dispatcher {
         self.metrics.begin_request(operation);
     }
 
-    /// Refuses a request where as many are in flight as there may be. Up to one of [`CROWD_PARTS`] parts of them give
-    /// way then, if they wait for slow clients.
+    /// Refuses a request if more than the maximum are in flight. Then up to one of [`CROWD_PARTS`] parts of them give
+    /// way, if they wait for slow clients.
     pub(crate) fn check_in_flight(&self) -> Result<(), RequestError> {
         let max = self.limits.requests_in_flight_max;
         if self.requests_in_flight() > max {
@@ -279,7 +279,7 @@ impl Dispatcher {
         Ok(())
     }
 
-    /// Returns where a body of a caller has its memory. It waits for room for up to `patience`.
+    /// Returns the memory for a body of a caller. The body waits for room for up to `patience`.
     pub fn body_room(&self, caller: u64, patience: Duration) -> BodyRoom<'_> {
         BodyRoom {
             memory: &self.body_memory,

@@ -80,7 +80,7 @@ impl HotKeys {
         self.shield.as_ref()
     }
 
-    /// Returns the shield where any key is blocked. One load for nearly every request.
+    /// Returns the shield if any key is blocked. One load for nearly every request.
     #[inline]
     pub(crate) fn blocking(&self) -> Option<&HotShield> {
         if self.is_any_blocked.load(Ordering::Relaxed) {
@@ -90,7 +90,7 @@ impl HotKeys {
         }
     }
 
-    /// Returns the time that a read has which others may wait for.
+    /// Returns the time limit of a read that other requests may wait for.
     pub(crate) fn leader_timeout(&self) -> Duration {
         let shield = self.shield.as_ref();
         shield.map_or(Duration::MAX, Shield::leader_timeout)

@@ -1,6 +1,6 @@
 //! The life of a request of the data plane, from its head to its answer.
 //!
-//! Owns what happens to a request between wire and store. Deliberately knows no storage engine (a `Store` is
+//! Owns every step of a request between wire and store. Deliberately knows no storage engine (a `Store` is
 //! handed in), no socket (`umbo-edge`), no header field (`umbo-http`) and no route of operators
 //! (`umbo-admin`). Start reading at `request`, which is the life of a request from top to bottom.
 

@@ -29,7 +29,7 @@ impl LongPoll {
         self.began.get().is_some() && self.ended.get().is_none()
     }
 
-    /// Returns for how long the request has waited.
+    /// Returns how long the request has waited.
     pub(crate) fn waited(&self, now: Instant) -> Duration {
         let ended = self.ended.get().copied().unwrap_or(now);
         let began = self.began.get();

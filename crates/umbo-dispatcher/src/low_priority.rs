@@ -29,13 +29,13 @@ pub struct LowPriority {
 }
 
 impl LowPriority {
-    /// Starts as many threads for long reads. On systems other than Linux their priority is the usual one.
+    /// Starts this many threads for long reads. On systems other than Linux their priority is the usual one.
     pub fn for_long_reads(threads: usize) -> io::Result<Self> {
         Self::start("long-reads", threads, READS_NICENESS, lower_priority)
     }
 
-    /// Starts as many threads for background work, which have this name. On systems other than Linux their priority is
-    /// the usual one.
+    /// Starts this many threads for background work, which have this name. On systems other than Linux their priority
+    /// is the usual one.
     pub fn for_background(name: &'static str, threads: usize) -> io::Result<Self> {
         Self::start(name, threads, BACKGROUND_NICENESS, lower_priority)
     }
@@ -76,7 +76,7 @@ impl LowPriority {
         self.runtime.is_some()
     }
 
-    /// Does work. Dropping the future stops it.
+    /// Runs work. Dropping the future stops it.
     pub async fn run<T: Send + 'static>(
         &self,
         work: impl Future<Output = T> + Send + 'static,
@@ -98,7 +98,7 @@ impl LowPriority {
 impl Drop for LowPriority {
     fn drop(&mut self) {
         if let Some(runtime) = self.runtime.take() {
-            // Reads that go on are of requests that are gone, and a load goes on in another process.
+            // The requests of these reads are gone, and another process continues a load.
             runtime.shutdown_background();
         }
     }

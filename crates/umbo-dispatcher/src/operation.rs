@@ -31,7 +31,7 @@ use crate::reply::Reply;
 
 /// One operation, from the decoded request to the answer.
 pub(crate) trait Operate: Sized {
-    /// What the store has answered.
+    /// The answer of the store.
     type Fetched;
 
     /// *Decode*: reads the request without its body.
@@ -60,8 +60,8 @@ pub(crate) trait Operate: Sized {
         B: Body<Data = Bytes> + Unpin,
         B::Error: std::fmt::Display;
 
-    /// *Shield*, *wait*, *fetch*: what hot keys answer is read through the local cache; every call of the
-    /// store waits for a permit of its shard.
+    /// *Shield*, *wait*, *fetch*: reads of hot keys go through the local cache; every call of the store waits
+    /// for a permit of its shard.
     async fn fetch(&mut self, located: &mut Located<'_>) -> Result<Self::Fetched, RequestError>;
 
     /// *Settle*: charges the work that was done, and makes the answer.

@@ -1,8 +1,8 @@
 //! The load of a dispatcher's shards: two queues for each, two of each place for heavy requests, and one controller
 //! over all of them.
 //!
-//! Owns both, and brings them up to date. How a request gets a permit is the business of `phase/queue`; by
-//! how much its price is raised is asked in `charge`, when its shards are known.
+//! Owns both, and updates them. `phase/queue` gives permits to requests; `charge` asks how much the price of a request
+//! is raised, once its shards are known.
 
 use std::num::NonZero;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -138,7 +138,7 @@ struct Progress {
 }
 
 impl Progress {
-    /// Returns for how long nothing has ended that is in flight.
+    /// Returns how long requests have been in flight without any of them ending.
     fn look(&mut self, way: &Way, in_flight: u32, now: Instant) -> Duration {
         let ended = way.ended.load(Ordering::Relaxed);
         if in_flight == 0 {
@@ -243,7 +243,7 @@ impl Overload {
         }
     }
 
-    /// Sheds who has waited too long. `lag` is by how much the runtime runs late.
+    /// Sheds requests that have waited too long. `lag` is how late the runtime runs.
     pub(crate) fn tick_queues(&self, now: Instant, lag: Duration) {
         let ways = self.shards.iter().chain(&self.heavy);
         for way in ways.flat_map(|ways| [&ways.reads, &ways.writes]) {

@@ -26,7 +26,7 @@ use crate::store_call::StoreCall;
 pub struct OwnRows {
     dispatcher: Arc<Dispatcher>,
     criticality: Criticality,
-    /// Hash of whom the queues count the work for.
+    /// Hash of the caller that the queues count the work for.
     caller: u64,
     /// `None` for work that is free.
     payer: Option<CallerId>,
@@ -87,7 +87,7 @@ impl OwnRows {
         Self::free(dispatcher, Criticality::CriticalPlus, caller)
     }
 
-    /// Returns the rows as work sees them that no request waits for: it gives way to all other.
+    /// Returns the rows for background work, which gives way to all other work.
     pub fn in_background(dispatcher: &Arc<Dispatcher>) -> Self {
         Self::free(dispatcher, Criticality::Sheddable, 0)
     }
@@ -163,7 +163,7 @@ impl OwnRows {
         Ok(written.answer)
     }
 
-    /// Changes a row; says whether the condition was true.
+    /// Changes a row; returns whether the condition was true.
     pub async fn write_one(
         &self,
         namespace: NamespaceId,

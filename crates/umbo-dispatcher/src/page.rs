@@ -36,11 +36,11 @@ use crate::store_call::{StoreCall, StoreTime, Timed};
 pub(crate) const CHUNK_TEXT_LEN_MAX: usize =
     (limits::CHUNK_BYTES_MAX as usize + limits::VALUE_LEN_MAX) / 3 * 4;
 
-/// Part of a chunk that the first one may be where the store works on the thread of the request, which others
-/// wait for: about 100 µs.
+/// Divisor of the first chunk's bounds if the store works on the thread of the request: other requests wait for about
+/// 100 µs then.
 const FIRST_CHUNK_PART: u32 = 4;
 
-/// Where the rows come from; advanced as they are read.
+/// Source of the rows; advanced as they are read.
 #[derive(Debug)]
 pub(crate) enum PageSource {
     /// A partition.
@@ -75,9 +75,9 @@ pub(crate) struct PageWalk {
     left: PageBounds,
     /// The chunk that is being read.
     chunk: ChunkText,
-    /// What the queue and the store need to know of each chunk.
+    /// Attributes of each chunk's call for the queue and the store.
     call: StoreCall,
-    /// Ends the page early; only where the client named a time.
+    /// Ends the page early; set only if the client named a time.
     deadline: Option<Deadline>,
     rows: u64,
     bytes: u64,
@@ -136,7 +136,7 @@ impl PageWalk {
         self.chunk.shape().layout
     }
 
-    /// Returns where the rows of the next chunk go.
+    /// Returns the sink for the rows of the next chunk.
     pub(crate) const fn rows(&mut self) -> &mut impl RowSink {
         &mut self.chunk
     }
@@ -223,8 +223,7 @@ impl PageWalk {
         Ok(Timed { answer, time })
     }
 
-    /// Returns what to ask the store for the next chunk of a range; none for a scan, and where the
-    /// range is empty.
+    /// Returns the request for the next chunk of a range; `None` for a scan, or if the range is empty.
     pub(crate) fn next_range(&self) -> Option<RangeRequest> {
         let PageSource::Range { request, .. } = &self.source else {
             return None;
@@ -265,8 +264,8 @@ impl PageWalk {
         (rows_max, self.left.bytes_max.min(bytes_max) as u32)
     }
 
-    /// Takes the text of a chunk and charges its rows; the last one settles the charge, because
-    /// its end line says what the whole page was charged.
+    /// Takes the text of a chunk and charges its rows. The last chunk settles the charge, because its end line has the
+    /// charge of the whole page.
     pub(crate) fn encode(
         &mut self,
         read: ChunkRead,
@@ -277,7 +276,7 @@ impl PageWalk {
             self.has_lost_rows = true;
             damaged(self.shard_of(partition))
         })?;
-        // Whatever is read from here on is a part of the same request.
+        // All further reads are parts of the same request.
         self.call.is_continued = true;
         self.rows += written.rows;
         self.bytes += written.bytes;
@@ -403,7 +402,7 @@ impl PageWalk {
 pub(crate) fn hint(bounds: &PageBounds) -> CostHint {
     CostHint {
         rows_max: Some(bounds.rows_max).filter(|&rows| rows < u64::MAX),
-        // Of keys alone the bound says nothing: their values are read too.
+        // With `keys_only` the bound says nothing about the work: the values are read too.
         bytes_max: Some(bounds.bytes_max).filter(|_| !bounds.keys_only),
         ..CostHint::default()
     }

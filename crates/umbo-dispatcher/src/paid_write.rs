@@ -1,7 +1,7 @@
 //! A write in one shard with a separate charge: a piece of an upload, chunks of a large value, or rows of a load.
 //!
-//! The same phases as a request has: price, admit, locate, wait, fetch, settle; each stage is made of the one before.
-//! What a shard did not begin is not charged.
+//! It has the phases of a request: price, admit, locate, wait, fetch, settle; each stage is made of the one before.
+//! Rows that a shard did not begin are not charged.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,7 +23,7 @@ use crate::phase::fetch;
 use crate::phase::identify::Identified;
 use crate::store_call::StoreCall;
 
-/// Wait before a shard is asked again that said for how long in no other way.
+/// Wait before a shard is asked again, unless its error names a wait.
 const RETRY_WAIT: Duration = Duration::from_millis(200);
 
 /// Rows of one shard to write, each alone.
@@ -237,7 +237,7 @@ pub fn charge_read(
     Ok(())
 }
 
-/// Returns which quota of a payer lets it write so many bytes to a shard only once in more than `time`, if one does.
+/// Returns which quota of a payer would make it wait more than `time` to write this many bytes to a shard, if one does.
 pub fn too_slow(
     dispatcher: &Arc<Dispatcher>,
     payer: Identified,
@@ -313,7 +313,7 @@ pub(crate) fn bytes_of(mutation: &Mutation) -> u64 {
     }
 }
 
-/// Returns when something may succeed that was refused for now.
+/// Returns how long to wait before a repetition may succeed, if the refusal is temporary.
 pub fn wait_of(failure: &RequestError) -> Option<Duration> {
     match failure {
         RequestError::Rejected(rejection) => Some(rejection.wait),

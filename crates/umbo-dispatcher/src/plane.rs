@@ -46,7 +46,7 @@ pub struct PlaneRequest<'a> {
 }
 
 impl<'a> PlaneRequest<'a> {
-    /// Identifies the caller. The error is the response to a request that is refused by that. `is_change` says that the
+    /// Identifies the caller. The error is the response to a request that is refused here. `is_change` says that the
     /// request may change Umbo's own records.
     pub async fn begin(
         dispatcher: &'a Arc<Dispatcher>,
@@ -84,7 +84,7 @@ impl<'a> PlaneRequest<'a> {
         Ok(())
     }
 
-    /// Notes that the work of the request begins.
+    /// Records that the work of the request begins.
     pub fn begin_work(&mut self) {
         self.log.phase(Phase::Fetch);
     }
@@ -117,7 +117,7 @@ impl<'a> PlaneRequest<'a> {
         &self.charge.identified().namespace
     }
 
-    /// Returns the caller, as the payer of writes that are charged by themselves.
+    /// Returns the caller, as the payer of writes with separate charges.
     pub const fn payer(&self) -> &Identified {
         self.charge.identified()
     }
@@ -127,7 +127,7 @@ impl<'a> PlaneRequest<'a> {
         self.charge.payer_id()
     }
 
-    /// Returns who makes a change, and why.
+    /// Returns the author and the reason of a change.
     pub fn origin(&self) -> Result<Origin, RequestError> {
         Ok(Origin {
             by: self.payer().caller.id.as_str().to_owned(),
@@ -170,7 +170,7 @@ impl<'a> PlaneRequest<'a> {
         self.log.received(bytes);
     }
 
-    /// Counts a write of this request that was charged by itself.
+    /// Counts a write of this request with a separate charge.
     pub fn paid(&mut self, units: RequestUnits) {
         self.charge.paid_apart(units);
     }

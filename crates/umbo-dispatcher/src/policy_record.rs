@@ -1,4 +1,4 @@
-//! What the record of a request says of each policy that it met.
+//! The record of each policy that counted a request.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use umbo_http::rejection;
 use umbo_observe::request_records::{PolicyRecord, PolicyVerdict};
 use umbo_quota::{Dimension, MetPolicy, Rejection};
 
-/// Returns what the record of a request says of the policy that rejected it.
+/// Returns the record of the policy that rejected the request.
 pub(crate) fn rejected_by(rejection: &Rejection) -> PolicyRecord {
     PolicyRecord {
         policy: Arc::clone(&rejection.policy.name),
@@ -22,7 +22,7 @@ pub(crate) fn rejected_by(rejection: &Rejection) -> PolicyRecord {
     }
 }
 
-/// Returns what the record says of a policy that did not reject the request.
+/// Returns the record of a policy that did not reject the request.
 pub(crate) fn asked(met: &MetPolicy<'_>, is_refused: bool) -> PolicyRecord {
     let verdict = match (met.is_enforced, is_refused) {
         (false, _) if !met.is_covered => PolicyVerdict::WouldReject,
@@ -47,7 +47,7 @@ pub(crate) fn asked(met: &MetPolicy<'_>, is_refused: bool) -> PolicyRecord {
     }
 }
 
-/// Returns a wait as clients are told it.
+/// Returns a wait as answers name it.
 fn wait_millis(wait: Duration) -> u32 {
     u32::try_from(rejection::wait_ms(wait)).unwrap_or(u32::MAX)
 }

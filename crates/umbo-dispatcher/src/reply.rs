@@ -1,7 +1,7 @@
-//! The end of a request: its outcome becomes a response, and what the request holds goes with it.
+//! The end of a request: its outcome becomes a response, and the resources of the request go with the body.
 //!
-//! Hot path. What the response says is the business of `umbo-http`; here the charge is closed before it is
-//! said, and memory and the place among the requests in flight follow the body.
+//! Hot path. `umbo-http` writes the response. Here the charge is closed before the response names it, and memory and
+//! the place among the requests in flight follow the body.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -36,7 +36,7 @@ pub(crate) struct Reply {
 /// The part that is read while the answer is being sent: the body becomes a stream that owns the log and the charge.
 #[derive(Debug)]
 pub(crate) enum Rest {
-    /// The rest of a page, where more may follow.
+    /// The rest of a page; more chunks may follow.
     Page(Box<PageWalk>),
     /// The bytes of a large value.
     Large(Box<LargeRead>),
@@ -104,7 +104,7 @@ pub(crate) fn reply(
     (response, rest.filter(|_| !log.is_refused()))
 }
 
-/// Makes the response of an identified request. Log and charge go on where the answer has a rest, and are closed
+/// Makes the response of an identified request. Log and charge continue if the answer has a rest, and are closed
 /// otherwise.
 #[inline]
 pub(crate) fn respond(
@@ -173,7 +173,7 @@ impl RoutedRequest {
         self.0.waits_by(long_poll);
     }
 
-    /// Records that the request may change Umbo's own records: then an error says whether it did.
+    /// Records that the request may change Umbo's own records: an error then says whether it did.
     pub fn changes_records(&mut self) {
         self.0.changes_records();
     }
@@ -183,7 +183,7 @@ impl RoutedRequest {
         refuse(self.0, error)
     }
 
-    /// Makes the response of an answer; operators have theirs whether or not there is room for it.
+    /// Makes the response of an answer. Operators get their answer even if there is no room for it.
     pub fn answer(
         self,
         head: http::response::Parts,

@@ -150,7 +150,7 @@ where
             // the request is shed. 8. Fetch: the store call, within the deadline.
             let fetched = operation.fetch(&mut located).await?;
 
-            // 9. Settle: what the work did cost is charged.
+            // 9. Settle: the actual cost of the work is charged.
             operation.settle(fetched, &mut located).await
         })
         .await;
@@ -177,7 +177,7 @@ where
     }
 }
 
-/// Returns the namespace that a shard says was removed.
+/// Returns the namespace that was removed according to a shard.
 const fn gone(outcome: &Result<Reply, RequestError>) -> Option<NamespaceId> {
     match outcome {
         Err(RequestError::Store(StoreError::NamespaceGone { namespace, .. })) => Some(*namespace),

@@ -30,7 +30,7 @@ use crate::long_poll::LongPoll;
 use crate::request_recorder::is_answer;
 use crate::store_call::StoreTime;
 
-/// The end of a request, gathered while its charge is still there.
+/// The end of a request, gathered while its charge still exists.
 #[derive(Debug)]
 struct RequestEnd {
     at: Instant,
@@ -41,10 +41,10 @@ struct RequestEnd {
     charge: Option<ChargeEnd>,
 }
 
-/// What the record of a request says of its charge.
+/// The charge of a request for its record.
 #[derive(Debug)]
 pub(crate) struct ChargeEnd {
-    /// Who pays.
+    /// The payer.
     pub(crate) payer: CallerId,
     /// The charge and its policies; `None` if the operation has no price.
     pub(crate) charge: Option<Box<ChargeRecord>>,
@@ -75,31 +75,31 @@ pub(crate) struct RequestLog {
     store_time: Option<StoreTime>,
     /// When a shard was first asked for.
     asked: Option<Instant>,
-    /// The phase that it is in.
+    /// The current phase.
     phase: Phase,
-    /// Where the result came from, of reads that can be shared.
+    /// Source of the result, for reads that can be shared.
     cache_status: Option<CacheStatus>,
     /// The end of the request and its record, gathered before the guard is dropped.
     end: Option<RequestEnd>,
     request_bytes: u64,
     response_bytes: u64,
-    /// What the client was told of an error, where its record does not say it otherwise.
+    /// Text of an error for the client, if the rest of the record does not tell it.
     detail: Option<Box<str>>,
     wants_timing: bool,
     /// Whether the tier in effect is lower than the claimed one.
     is_lowered: bool,
     /// Whether this is the answer to an earlier request with the same idempotency key.
     is_replayed: bool,
-    /// Whether it may change something: then an error says whether it did.
+    /// Whether it may change something: an error then says whether it did.
     is_change: bool,
     /// The wait of a request that may be a long poll.
     long_poll: Option<Arc<LongPoll>>,
-    /// What the answer holds.
+    /// The resources of the answer.
     pub(crate) room: AnswerRoom,
 }
 
 impl RequestLog {
-    /// Begins the log of a request. `answers` is what its connection holds of the memory of answers.
+    /// Begins the log of a request. `answers` is the share of its connection in the memory of answers.
     pub(crate) fn begin(
         dispatcher: &Arc<Dispatcher>,
         operation: Operation,
@@ -143,7 +143,7 @@ impl RequestLog {
 
     /// Records which phase the request is in.
     pub(crate) fn phase(&mut self, phase: Phase) {
-        // What failed is encoded too, and is told by the phase before.
+        // A failure is encoded too, but the record names the phase before.
         if phase != Phase::Encode {
             self.phase = phase;
         }
@@ -169,7 +169,7 @@ impl RequestLog {
         self.is_lowered = is_lowered;
     }
 
-    /// Returns the tier in effect, where the request claimed a higher one.
+    /// Returns the tier in effect, if the request claimed a higher one.
     pub(crate) fn lowered_criticality(&self) -> Option<Criticality> {
         self.criticality.filter(|_| self.is_lowered)
     }
@@ -205,7 +205,7 @@ impl RequestLog {
         }
     }
 
-    /// Returns for how long the store is charged.
+    /// Returns the charged time of the store.
     pub(crate) fn charged_time(&self) -> Duration {
         self.store_time.unwrap_or_default().charged
     }
@@ -220,7 +220,7 @@ impl RequestLog {
         self.is_replayed
     }
 
-    /// Records where the result came from. The wait for another request's read is no store time.
+    /// Records the source of the result. The wait for another request's read is no store time.
     pub(crate) fn served_by(&mut self, status: CacheStatus) {
         if !status.is_read() {
             self.store_time = None;
@@ -228,7 +228,7 @@ impl RequestLog {
         self.cache_status = Some(status);
     }
 
-    /// Returns where the result came from, of reads that can be shared.
+    /// Returns the source of the result, for reads that can be shared.
     pub(crate) const fn cache_status(&self) -> Option<CacheStatus> {
         self.cache_status
     }
@@ -294,7 +294,7 @@ impl RequestLog {
         let code = error.code();
         self.code = Some(code);
         self.outcome = outcome(code);
-        // What these say follows from the rest of the record; and they may be many.
+        // The rest of the record tells the text of these errors, and they may be many.
         if !is_answer(self.code)
             && !matches!(error, RequestError::Rejected(_) | RequestError::Shed(_))
         {
@@ -349,13 +349,13 @@ impl RequestLog {
         &self.request_id
     }
 
-    /// Returns the `traceparent` for calls of the store, where the request is traced.
+    /// Returns the `traceparent` for calls of the store, if the request is traced.
     pub(crate) fn traceparent(&self) -> Option<Box<str>> {
         let trace = self.trace.as_ref();
         trace.map(|trace| trace.traceparent().to_string().into())
     }
 
-    /// Returns what took how long, where the client asked for it.
+    /// Returns the times of the store and the request, if the client asked for them.
     pub(crate) fn timing(&self) -> Option<Timing> {
         self.wants_timing.then(|| Timing {
             // A result from memory took no time of the store.

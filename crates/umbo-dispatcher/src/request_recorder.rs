@@ -1,8 +1,8 @@
 //! Which requests leave a record, so that an operator can ask later why one was refused or slow.
 //!
-//! Every request that was refused, failed or was left by its client does, every slow one, and a sample of all
-//! others. A row that is not there and a condition that was false are answers: of them a bounded number a second
-//! is kept. A request that leaves no record costs two comparisons and a random number.
+//! Every request that was refused, failed or left by its client leaves a record, every slow one, and a sample of
+//! all others. An absent row and a false condition are answers: a bounded number of them a second is kept. A
+//! request that leaves no record costs two comparisons and a random number.
 
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Calls of the store: what goes with one, and its answer with the time that it took.
+//! Calls of the store: their attributes, and the answer with its time.
 
 use std::ops::AddAssign;
 use std::sync::Arc;
@@ -9,27 +9,27 @@ use umbo_overload::Entry;
 use umbo_store::CallContext;
 use umbo_types::{CallerId, NamespaceId, Operation, OwnedAttributes, PartitionKey, RequestUnits};
 
-/// What the queue of a shard and the store need to know of a request.
+/// The attributes of a request for the queue of a shard and the store.
 #[derive(Debug, Clone)]
 pub(crate) struct StoreCall {
     pub(crate) operation: Operation,
     pub(crate) entry: Entry,
     /// The estimate of the request at the plain price; zero for Umbo's own work.
     pub(crate) size: RequestUnits,
-    /// The time that was given, for the message that it is over.
+    /// The timeout of the request, for the error message.
     pub(crate) timeout: Duration,
-    /// The payer; none for Umbo's own work.
+    /// The payer; `None` for Umbo's own work.
     pub(crate) payer: Option<CallerId>,
     /// Attributes of the payer, if a quota of shards counts by them.
     pub(crate) attributes: Option<Arc<OwnedAttributes>>,
     /// Whether an earlier part of the request was let in.
     pub(crate) is_continued: bool,
-    /// As a `traceparent` header, where the request is traced.
+    /// As a `traceparent` header, if the request is traced.
     pub(crate) traceparent: Option<Box<str>>,
 }
 
 impl StoreCall {
-    /// Returns what goes with one call of the store.
+    /// Returns the attributes of one call of the store.
     pub(crate) fn context(&self) -> CallContext {
         let mut context = self.anonymous_context();
         context.caller.clone_from(&self.payer);
@@ -38,7 +38,7 @@ impl StoreCall {
         context
     }
 
-    /// Takes what goes with the only call of the store.
+    /// Takes the attributes of the only call of the store.
     pub(crate) fn take_context(&mut self) -> CallContext {
         let mut context = self.anonymous_context();
         context.caller = self.payer.take();
@@ -47,7 +47,7 @@ impl StoreCall {
         context
     }
 
-    /// Returns whose work the call is in a namespace; `partition` is `None` for work in several.
+    /// Returns the source of the call in a namespace; `partition` is `None` for work in several.
     pub(crate) fn source(
         &self,
         namespace: NamespaceId,
@@ -135,7 +135,7 @@ impl<T> Timed<T> {
         }
     }
 
-    /// Of an answer whose time has been noted elsewhere.
+    /// Wraps an answer whose time has been recorded elsewhere.
     pub(crate) fn untimed(answer: T) -> Self {
         Self {
             answer,

@@ -35,7 +35,7 @@ pub struct BodyLimits {
 /// Why a request body could not be read. Each variant names its `umbo_api::ErrorCode`.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BodyError {
-    /// The body is, or says it is, longer than allowed (`BodyTooLarge`).
+    /// The body is longer than allowed, or announces that it is (`BodyTooLarge`).
     #[error("the body is longer than {len_max} bytes")]
     TooLarge {
         /// Longest body, in bytes.

@@ -1,9 +1,8 @@
 //! Drives one connection from its first byte to its end.
 //!
-//! The protocol is found out once, before hyper sees the socket. After that one loop per protocol
-//! polls hyper, follows orders and checks timeouts. Closing is graceful where an answer may still
-//! be under way (the other side is given a moment to read it), abrupt where the client is the
-//! problem.
+//! The protocol is found out once, before hyper sees the socket. After that one loop per protocol polls hyper,
+//! follows orders and checks timeouts. Closing is graceful while an answer may still be under way (the other
+//! side gets a moment to read it), and abrupt if the client is the problem.
 
 use std::future::{Future, poll_fn};
 use std::io;
@@ -313,9 +312,9 @@ fn poll_watch(
     Poll::Pending
 }
 
-/// Closes our side, then reads and forgets what still arrives until the other side closes: a socket
-/// closed with unread bytes would take the answer back that the client has not read yet. Most clients read it
-/// only once they have sent the whole body, so what may be left of a body takes a permit and is read for longer.
+/// Closes our side, then reads and forgets all further bytes until the other side closes. If a socket is closed
+/// with unread bytes, the client loses an answer that it has not read yet. Most clients read the answer only
+/// once they have sent the whole body, so the rest of a long body takes a permit and is read for longer.
 async fn close<S>(
     mut socket: S,
     signals: &ConnectionActivity,

@@ -28,7 +28,7 @@ use super::refusal;
 /// opens its window.
 const FRAME_LEN_MAX: usize = 64 << 10;
 
-/// What all exchanges of one connection share.
+/// The state that all exchanges of one connection share.
 pub(super) struct Session<H> {
     pub(super) handler: Arc<H>,
     pub(super) connection: Arc<Connection>,

@@ -70,7 +70,8 @@ impl<S> GuardedIo<S> {
         self.refused_status.is_some()
     }
 
-    /// On HTTP/2 bytes without a request mean nothing: pings and windows go on while it idles.
+    /// On HTTP/2 bytes without a request mean nothing: pings and window updates continue while it
+    /// idles.
     fn note_read(&self) {
         if self.is_http1 {
             self.signals.note_read();

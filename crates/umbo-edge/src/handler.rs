@@ -24,7 +24,7 @@ pub trait Handler: Send + Sync + 'static {
     ) -> impl Future<Output = Response<ReplyBody>> + Send;
 }
 
-/// Counts what the edge does. Called on rare events only, never once per request.
+/// Counts events of the edge. Called on rare events only, never once per request.
 pub trait Observer: Send + Sync + 'static {
     /// A connection was accepted.
     fn connection_opened(&self) {}

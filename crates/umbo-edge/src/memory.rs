@@ -86,7 +86,7 @@ pub struct CallerMemory {
 const HOLDERS_KEPT: usize = 256;
 
 impl CallerMemory {
-    /// Makes a budget of so many bytes. A caller may have one of `parts` of the bytes that it leaves free.
+    /// Makes a budget of this many bytes. A caller may have one of `parts` of the bytes that it leaves free.
     pub fn new(budget_bytes: usize, parts: usize) -> Self {
         Self {
             memory: Memory::new(budget_bytes, parts),
@@ -118,7 +118,7 @@ impl CallerMemory {
 }
 
 impl Memory {
-    /// Makes a budget of so many bytes. A holder may have one of `parts` of the bytes that it leaves free.
+    /// Makes a budget of this many bytes. A holder may have one of `parts` of the bytes that it leaves free.
     pub fn new(budget_bytes: usize, parts: usize) -> Arc<Self> {
         Arc::new(Self {
             budget_bytes,
@@ -191,7 +191,7 @@ impl MemoryPermit {
         self.len
     }
 
-    /// Makes it hold `len` bytes; waits for room for up to `patience`, and returns which bound left none.
+    /// Makes it hold `len` bytes. Waits for room for up to `patience`; then fails with the bound that leaves none.
     ///
     /// Dropping the future changes nothing.
     pub async fn reserve(&mut self, len: usize, patience: Duration) -> Result<(), Full> {
@@ -212,7 +212,7 @@ impl MemoryPermit {
                 Full::Server | Full::Requests => &memory.room,
             };
             let _waiting = room.wait();
-            // A share grows with what others give back.
+            // A share grows when others give memory back.
             let given = async {
                 tokio::select! {
                     biased;
@@ -249,7 +249,7 @@ impl MemoryPermit {
         self.try_resize(len.max(self.len))
     }
 
-    /// Makes it hold `len` bytes. Without room it changes nothing and returns the bound that left none.
+    /// Makes it hold `len` bytes. Without room it changes nothing and returns the bound that leaves none.
     pub fn try_resize(&mut self, len: usize) -> Result<(), Full> {
         if len <= self.len {
             self.shrink(len);

@@ -1,4 +1,4 @@
-//! Where an answer came from: `Cache-Status` (RFC 9211) and `Age` (RFC 9111).
+//! Source of an answer: `Cache-Status` (RFC 9211) and `Age` (RFC 9111).
 //!
 //! Hot path: frequent values are constants.
 

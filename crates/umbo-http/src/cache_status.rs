@@ -1,6 +1,6 @@
-//! Where the result of a read came from: the local cache, the read of another request, or the store.
+//! Source of a read's result: the local cache, the read of another request, or the store.
 
-/// Where the result of a read came from.
+/// The source of a read's result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CacheStatus {
     /// From the local cache.
@@ -14,7 +14,7 @@ pub enum CacheStatus {
     Collapsed,
     /// From the store.
     Miss,
-    /// From the store, because the client wanted it so (`Cache-Control: no-cache`).
+    /// From the store, because the client asked for it (`Cache-Control: no-cache`).
     Bypass,
 }
 

@@ -40,7 +40,7 @@ impl std::fmt::Debug for CursorKey {
     }
 }
 
-/// Where a range continues.
+/// The position of a range.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RangeCursor {
     /// Namespace of the partition.
@@ -57,7 +57,7 @@ pub struct RangeCursor {
     pub selectors: u64,
 }
 
-/// Where a scan continues.
+/// The position of a scan.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ScanCursor {
     /// The namespace.

@@ -139,9 +139,9 @@ pub struct RangeAsk {
     pub reverse: bool,
     /// Whether start, end, prefix or reverse were given.
     pub is_selective: bool,
-    /// Where the page ends.
+    /// The bounds of the page.
     pub bounds: PageBounds,
-    /// Where the page before ended.
+    /// The cursor of the page before.
     pub cursor: Option<Bytes>,
     /// How the rows are laid out.
     pub layout: Layout,

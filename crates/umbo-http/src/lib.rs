@@ -2,7 +2,8 @@
 //!
 //! Owns every header field, parameter and body of the data plane, and the text of every error.
 //! Deliberately calls no store, awaits nothing and reads no clock: everything here is a function of its
-//! arguments. Start reading at `decode` (what a request asks) and `encode` (what an answer says).
+//! arguments. Start reading at `decode` (the content of a request) and `encode` (the content of an
+//! answer).
 
 pub mod batch_lines;
 pub mod byte_range;

@@ -141,7 +141,7 @@ pub enum RequestError {
          leave out the others, or say all=true to delete without that bound"
     )]
     UnboundedDelete,
-    /// A body that is not what the route reads.
+    /// The body is not in the form that the route reads.
     #[error("{0}")]
     BadBody(String),
     /// A batch with too many rows.
@@ -225,7 +225,7 @@ pub enum RequestError {
          server.cors_origins, which is for the data plane, or create a token"
     )]
     ForeignOrigin {
-        /// The header that says so.
+        /// The header that shows the other origin.
         field: &'static str,
         /// Its value.
         value: String,
@@ -308,7 +308,7 @@ pub enum RequestError {
     NotRecorded {
         /// The id.
         id: String,
-        /// Why there may be none.
+        /// Possible reasons.
         why: String,
     },
     /// No request of an id runs.

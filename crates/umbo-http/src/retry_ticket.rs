@@ -1,7 +1,7 @@
 //! Retry tickets on the wire: signed with a MAC and bound to a caller and a dispatcher.
 //!
 //! A ticket goes out with a rejection in `Umbo-Retry-Ticket` and comes back with the retry. It is keyed
-//! BLAKE3 over the name of the caller and the content, with a key that all dispatchers of a store share;
+//! BLAKE3 over the name of the caller and the content, with a key that all dispatchers of a store share.
 //! So no dispatcher accepts a ticket that was changed, and each recognises its own tickets. Nothing is
 //! remembered here: an invalid ticket is ignored.
 

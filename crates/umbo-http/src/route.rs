@@ -9,7 +9,7 @@ use crate::request_error::RequestError;
 /// A recognised data-plane route, borrowed from the path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Route<'a> {
-    /// What the request does.
+    /// The operation of the request.
     pub operation: Operation,
     /// Name in the path, a valid one.
     pub namespace: &'a str,

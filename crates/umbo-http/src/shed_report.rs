@@ -16,12 +16,12 @@ pub struct ShedReport {
     pub tier: Criticality,
     /// Why its queue has shed it.
     pub reason: ShedReason,
-    /// For how long to stay away, without jitter.
+    /// How long to stay away, without jitter.
     pub wait: Duration,
 }
 
 impl ShedReport {
-    /// Writes what happened, piece by piece.
+    /// Writes the reason, piece by piece.
     pub fn describe(&self, mut write: impl FnMut(&str)) {
         write("shard ");
         write(itoa::Buffer::new().format(self.shard.0));

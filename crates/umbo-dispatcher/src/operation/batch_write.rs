@@ -1,8 +1,8 @@
 //! Batch write: many rows, each with its own answer; or the rows of a partition all together.
 //!
-//! A malformed line is refused by its number and the others are done; a row that has expired already is
-//! skipped. In an atomic batch it
-//! refuses the whole, because no line says which group it belongs to, and so does an expired row.
+//! A malformed line is refused by its number and the others are applied; a row that has expired already is
+//! skipped. In an atomic batch a malformed line refuses the whole batch, because the group of such a line is
+//! unknown. An expired row refuses it too.
 
 mod parts;
 
@@ -255,8 +255,8 @@ fn settle(
     Ok(())
 }
 
-/// Returns what a shard said that knows that the namespace was removed. What other shards applied belongs to
-/// the removed namespace and is no more, so nothing of the batch lasts.
+/// Returns the error of a shard that knows that the namespace was removed. Rows that other shards applied
+/// belong to the removed namespace, so nothing of the batch lasts.
 fn namespace_gone(written: &[PartOutcome]) -> Option<RequestError> {
     let answers = written.iter().flatten().flatten();
     let mut errors = answers.filter_map(|answer| answer.as_ref().err());
@@ -266,8 +266,8 @@ fn namespace_gone(written: &[PartOutcome]) -> Option<RequestError> {
     })
 }
 
-/// Returns why all rows were shed or late, where nothing was done about any or all may have been
-/// applied: one answer says it better than a thousand rows.
+/// Returns the error of the whole batch if all rows were shed or late, and either all or none of them may
+/// have been applied: one error says more than a thousand rows.
 fn failure_of_all(results: &[Result<Done, RequestError>]) -> Option<RequestError> {
     let mut failures = results.iter().map(|result| result.as_ref().err());
     let first = failures.clone().flatten().next()?;
@@ -280,7 +280,7 @@ fn failure_of_all(results: &[Result<Done, RequestError>]) -> Option<RequestError
     failures.all(is_of_all).then(|| first.clone())
 }
 
-/// What became of a line that was applied.
+/// The outcome of a line.
 #[derive(Debug, Clone, Copy)]
 struct Done {
     written: Option<Written>,
@@ -310,7 +310,7 @@ impl Done {
     }
 }
 
-/// Names the line of the request where the store named the mutation.
+/// Replaces the index of a mutation by the line of the request.
 fn at_line(failure: RequestError, lines: &[usize]) -> RequestError {
     match failure {
         RequestError::GroupAborted { index } => RequestError::GroupAborted {

@@ -114,7 +114,7 @@ where
         Ok(bytes)
     }
 
-    /// Returns whether the body may have more than so many bytes.
+    /// Returns whether the body may have more than `len` bytes.
     pub(crate) fn may_exceed(&self, len: usize) -> bool {
         match &self.received {
             Some(Received::Small(_)) => false,
@@ -165,7 +165,7 @@ where
         Ok(next.await?)
     }
 
-    /// Returns where its pieces have their memory.
+    /// Returns the memory for its pieces.
     pub(crate) fn room(&self) -> BodyRoom<'a> {
         self.dispatcher.body_room(self.caller, ROOM_PATIENCE)
     }
@@ -176,7 +176,7 @@ where
     }
 }
 
-/// Returns where a body has its memory, which it waits for until a deadline at most.
+/// Returns the memory for a body, which waits for room until a deadline at most.
 fn room(dispatcher: &Dispatcher, caller: u64, deadline: Deadline) -> BodyRoom<'_> {
     let remaining = deadline.remaining(dispatcher.clock.monotonic());
     dispatcher.body_room(caller, remaining.min(ROOM_PATIENCE))

@@ -79,7 +79,7 @@ impl Operate for DeleteRange {
             Err(error) => {
                 located.progress(removed(&answer));
                 Err(match error {
-                    // Given up in the middle of a step: those before it are done.
+                    // Ended in the middle of a step: the earlier steps are done.
                     RequestError::DeadlineInStore { .. } if answer.rows > 0 => {
                         RequestError::RangeCutShort {
                             rows: answer.rows,

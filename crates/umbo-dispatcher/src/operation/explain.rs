@@ -1,4 +1,4 @@
-//! Explain: what a request would cost, which shards it would reach, which policies it would meet.
+//! Explain: the cost of a request, the shards it would reach, and the policies that would count it.
 //!
 //! Nothing of it is done, nothing is debited, and nothing is charged for the answer.
 
@@ -85,9 +85,10 @@ impl Operate for Explain {
     }
 }
 
-/// What a touch is called: it is admitted as a put of a length that is not known before the row is read.
+/// Name of a touch in an explanation. It is admitted as a put of a length that is not known before the
+/// row is read.
 const TOUCH: &str = "touch";
-/// What an increment is called: it is admitted as a put of a number.
+/// Name of an increment in an explanation. It is admitted as a put of a number.
 const INCREMENT: &str = "increment";
 
 fn operation(ask: &ExplainBody) -> Result<Operation, RequestError> {
@@ -105,7 +106,7 @@ fn operation(ask: &ExplainBody) -> Result<Operation, RequestError> {
         })
 }
 
-/// Returns what would be known of the request when it is priced.
+/// Returns the hint that would be known when the request is priced.
 fn hint(operation: Operation, ask: &ExplainBody) -> Result<CostHint, RequestError> {
     let is_wrong = |bytes: &u64| *bytes == 0 || *bytes > limits::PAGE_BYTES_MAX;
     if let Some(bytes) = ask.max_bytes.filter(is_wrong) {
@@ -178,7 +179,7 @@ fn large_len(ask: &ExplainBody) -> Option<u64> {
     ask.bytes.filter(|len| is_put && lengths.contains(len))
 }
 
-/// Adds what the chunks of a large value are charged: each of their writes by itself.
+/// Adds the charges of the chunks of a large value: each write has a separate charge.
 fn add_chunks(explanation: &mut Explanation, weights: &Weights, ask: &ExplainBody) {
     for work in large_len(ask).into_iter().flat_map(writes_of) {
         let write = |work: ActualUsage| weights.price(Operation::BatchWrite, &work);

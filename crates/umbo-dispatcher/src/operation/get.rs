@@ -81,8 +81,8 @@ impl Operate for Get {
         Box::pin(read_through::row(located, &self.0.key)).await
     }
 
-    /// All of it at once: a future that waits for nothing has no place for the row and the request in the
-    /// future of every get. Only the value that has to be decoded is waited for.
+    /// Makes the answer at once, unless the value has to be decoded. Only that case waits, in a boxed future, so
+    /// that the future of every get needs no room for the row and the request.
     fn settle(
         self,
         row: Option<Row>,
@@ -153,7 +153,7 @@ fn answer(
     located: &Located<'_>,
 ) -> Result<MadeAnswer, RequestError> {
     let current = row.as_ref().map(|row| row.version);
-    // RFC 9110, section 13.2.2: If-Match is looked at before If-None-Match.
+    // RFC 9110, section 13.2.2: If-Match is checked before If-None-Match.
     if let Some(tags) = &ask.if_match
         && !is_matched(tags, current, false)
     {
@@ -260,7 +260,7 @@ async fn decode(row: &mut Row, located: &mut Located<'_>) -> Result<(), RequestE
                 return Ok(());
             }
             Err(InflateError::NoRoom { len, .. }) => {
-                // What waits holds nothing that another one waits for.
+                // A request that waits holds no memory that another one waits for.
                 located.hold_answer(value.bytes.len())?;
                 located.reserve_answer(len, len).await?;
             }

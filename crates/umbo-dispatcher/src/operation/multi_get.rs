@@ -147,8 +147,8 @@ impl Operate for MultiGet {
     }
 }
 
-/// Returns why the request failed as a whole: the namespace was removed, or all rows were shed or late, and
-/// one answer says it better than a thousand rows.
+/// Returns why the request failed as a whole: the namespace was removed, or all rows were shed or late. One
+/// error says more than a thousand rows.
 fn failure_of_all(rows: &[Option<Result<Option<Row>, RequestError>>]) -> Option<RequestError> {
     let failures = || {
         rows.iter().map(|row| match row {
@@ -177,7 +177,7 @@ fn failure_of_all(rows: &[Option<Result<Option<Row>, RequestError>>]) -> Option<
     if !is_all(RequestError::is_late) {
         return None;
     }
-    // The store was asked, if it was asked for any of them.
+    // If the store was asked for any row, the error says so.
     let mut late = failures().flatten();
     let in_store =
         |failure: &&RequestError| matches!(failure, RequestError::DeadlineInStore { .. });

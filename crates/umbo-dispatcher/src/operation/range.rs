@@ -92,7 +92,7 @@ impl Operate for RangeRead {
 }
 
 impl RangeRead {
-    /// Returns what to ask of the store, from the beginning or from where a cursor says.
+    /// Returns the request for the store, from the beginning or from a cursor.
     fn request(
         &self,
         cursor_key: &CursorKey,

@@ -48,7 +48,8 @@ impl LargeUpload {
         &self.large
     }
 
-    /// Returns the id of the namespace whose rows may refer to it: another one may have the partition in another shard.
+    /// Returns the id of the namespace whose rows may refer to the upload. Another namespace may have the partition in
+    /// another shard.
     pub(super) fn namespace_id(&self) -> NamespaceId {
         self.giving_up.target.payer.namespace.id
     }
@@ -94,7 +95,7 @@ impl Drop for GivingUp {
     }
 }
 
-/// Where an upload goes, and who pays for it.
+/// The place of an upload, and its payer.
 #[derive(Debug, Clone)]
 pub(super) struct Target {
     pub(super) dispatcher: Arc<Dispatcher>,

@@ -40,9 +40,9 @@ struct Selection {
     slots: RangeInclusive<u16>,
     segments: u32,
     segment: u32,
-    /// Where a cursor continues: a shard, and its last row that was visited.
+    /// Position of a cursor: a shard, and its last row that was visited.
     position: Option<(ShardId, Option<Key>)>,
-    /// Dataset of the cursor or of the version that is named; none for the live one.
+    /// Dataset of the cursor or of the named version; `None` for the live one.
     dataset: Option<NamespaceId>,
 }
 
@@ -157,7 +157,7 @@ impl Selection {
         }
     }
 
-    /// Reads what a body asks for.
+    /// Reads the selection from the body.
     fn read(
         ask: &ScanBody,
         layout: Layout,

@@ -128,7 +128,7 @@ impl Operate for Write {
             };
             *value = match received {
                 Received::Small(bytes) => {
-                    // What the client sent, in whichever form it is stored.
+                    // The digest covers the bytes of the client, not their stored form.
                     if let Some(keyed) = &mut self.ask.keyed {
                         keyed.add(Some(&bytes));
                     }
@@ -284,8 +284,8 @@ async fn earlier_touch(
     Ok((!is_none).then_some(Done::Decided(decided)))
 }
 
-/// Stores the value that is there with another expiry. Reads again where the row was written in between; a
-/// condition of the request is held against each row that was read.
+/// Stores the present value with another expiry. Reads the row again if it was written in between; the condition of
+/// the request is checked for each row that was read.
 async fn touch(
     located: &mut Located<'_>,
     ask: &mut WriteAsk,
@@ -326,7 +326,7 @@ async fn touch(
     Ok((Done::Decided(refused), work))
 }
 
-/// Returns what a delete would remove.
+/// Returns the rows and bytes that a delete would remove.
 async fn count(
     located: &mut Located<'_>,
     ask: &WriteAsk,
@@ -369,7 +369,7 @@ fn record_bytes(ask: &WriteAsk) -> u64 {
     record.map_or(0, |_| Idempotency::charged_bytes(partition_len, 1))
 }
 
-/// Adds what the idempotency record takes; a repetition writes nothing.
+/// Adds the bytes of the idempotency record; a repetition writes nothing.
 fn add_record(work: &mut ActualUsage, ask: &WriteAsk, log: &RequestLog) {
     if log.is_replayed() {
         work.write_bytes = 0;

@@ -13,7 +13,7 @@ const ROW_TEXT_LEN: usize = 64;
 /// Longest end line of most pages, in bytes.
 const END_TEXT_LEN: usize = 256;
 
-/// What the rows of a page look like.
+/// The form of the rows of a page.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct RowShape {
     pub(crate) layout: Layout,
@@ -28,13 +28,13 @@ pub(crate) struct RowShape {
 pub(crate) struct ChunkText {
     shape: RowShape,
     text: Vec<u8>,
-    /// Where the rows begin that may be read again.
+    /// Begin of the rows that may be read again.
     begin: usize,
     rows: u64,
     bytes: u64,
     /// Number and bytes of the rows before these.
     kept: (u64, u64),
-    /// Where values are decompressed.
+    /// Buffer of decompressed values.
     room: Vec<u8>,
     /// Partition of the first row whose value cannot be decompressed; no row is written from there on.
     damaged: Option<Bytes>,
@@ -70,7 +70,7 @@ impl ChunkText {
         }
     }
 
-    /// Returns what the rows look like.
+    /// Returns the form of the rows.
     pub(crate) const fn shape(&self) -> RowShape {
         self.shape
     }
@@ -98,7 +98,7 @@ impl ChunkText {
         self.room = Vec::new();
         let mut text = mem::take(&mut self.text);
         text.reserve(END_TEXT_LEN);
-        // Room was made for more rows than there may be.
+        // The store reserved room for more rows than it found.
         if text.capacity() / 2 > text.len() + END_TEXT_LEN {
             text.shrink_to(text.len() + END_TEXT_LEN);
         }

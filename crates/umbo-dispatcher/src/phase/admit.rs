@@ -91,7 +91,7 @@ impl Admitted<'_> {
         self.located(Some(shard), false)
     }
 
-    /// Goes on with a request that asks no shard.
+    /// Continues with a request that asks no shard.
     pub(crate) fn locate_nowhere(&mut self) -> Located<'_> {
         self.located(None, true)
     }

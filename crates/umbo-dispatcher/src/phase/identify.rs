@@ -21,13 +21,13 @@ use crate::request_log::RequestLog;
 pub(crate) struct Context {
     /// Time of day at which the request began.
     pub(crate) now: Timestamp,
-    /// When the client waits no longer.
+    /// The instant when the client stops waiting.
     pub(crate) deadline: Deadline,
-    /// The time that was given for it.
+    /// The timeout of the request.
     pub(crate) timeout: Duration,
-    /// Whether the client named that time.
+    /// Whether the client named the timeout.
     pub(crate) is_timeout_named: bool,
-    /// How old an answer may be.
+    /// Accepted age of an answer.
     pub(crate) freshness: Freshness,
 }
 
@@ -43,7 +43,7 @@ pub struct RequiredGrant<'a> {
 }
 
 impl<'a> RequiredGrant<'a> {
-    /// Returns what a request for rows asks for.
+    /// Returns the grant that a request for rows needs.
     pub(crate) fn of_route(route: &Route<'a>) -> Self {
         Self {
             operation: route.operation,
@@ -59,7 +59,7 @@ pub struct Identified {
     pub(crate) operation: Operation,
     pub(crate) started: Instant,
     pub(crate) caller: Arc<Caller>,
-    /// The payer, where the caller calls for another one.
+    /// The payer, if the caller calls for another one.
     pub(crate) payer: Payer,
     pub(crate) criticality: Criticality,
     pub(crate) namespace: Arc<NamespaceEntry>,
@@ -150,7 +150,7 @@ impl Identified {
         self.payer.name(&self.caller)
     }
 
-    /// Returns whether the caller may see what others do with the namespace.
+    /// Returns whether the caller may see the use of the namespace by others.
     pub(crate) fn is_by_observer(&self) -> bool {
         let namespace = &self.namespace.info.name;
         self.caller.is_allowed(Permission::Observe, namespace)
@@ -186,7 +186,7 @@ pub fn authorize(
     })
 }
 
-/// Returns the tier: what the caller claims, or the operation's default, no higher than its cap.
+/// Returns the tier that the caller claims, or the operation's default, but no higher than the caller's cap.
 fn criticality(operation: Operation, claimed: Option<Criticality>, caller: &Caller) -> Criticality {
     let unmarked = match operation {
         Operation::Scan => Criticality::Sheddable,

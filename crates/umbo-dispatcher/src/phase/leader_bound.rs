@@ -16,7 +16,7 @@ use crate::until::until_where;
 pub(crate) struct LeaderBound {
     deadline: Deadline,
     timeout: Duration,
-    /// The task of the request; none outside of tasks.
+    /// The task of the request; `None` outside of tasks.
     made_in: Option<task::Id>,
     /// Whether the request ends no later than the leader. In its task the timer of the request then bounds the
     /// read; a request that ends leaves the read to another task.
@@ -53,7 +53,7 @@ impl LeaderBound {
         until_where(self.deadline, || self.needs_timer(), read)
     }
 
-    /// Returns the answer to a read, or that there was none in time.
+    /// Returns the answer to a read, or an error if it did not come in time.
     pub(super) fn answer<T>(
         &self,
         answer: Option<Result<T, StoreError>>,

@@ -13,8 +13,8 @@ use crate::until::until;
 
 /// Waits for work of the store until a deadline. `None` if it passes before. Fails if an operator ends the request.
 ///
-/// Work that is over at the first poll, as a read of a store in this process, is asked nothing more. A write that has
-/// reached the store is not undone: as with the deadline, only the wait for it ends.
+/// Work that is over at the first poll, such as a read of a store in this process, costs nothing more. A write that
+/// has reached the store is not undone: as with the deadline, only the wait for it ends.
 pub(crate) async fn until_killed<T>(
     located: &mut Located<'_>,
     deadline: Deadline,

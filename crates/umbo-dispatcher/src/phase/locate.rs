@@ -90,7 +90,7 @@ impl<'a> Located<'a> {
         self.namespace().id
     }
 
-    /// Returns the id under which the rows are stored.
+    /// Returns the id of the dataset that holds the rows.
     pub(crate) fn dataset(&self) -> NamespaceId {
         self.namespace().dataset
     }
@@ -122,7 +122,7 @@ impl<'a> Located<'a> {
         self.charge.entry(self.shard)
     }
 
-    /// Returns what the queue of a shard needs to know of the request.
+    /// Returns the attributes of the request for the queue of a shard.
     pub(crate) fn call(&self) -> StoreCall {
         let identified = self.identified();
         StoreCall {
@@ -137,7 +137,7 @@ impl<'a> Located<'a> {
         }
     }
 
-    /// Returns what the shield needs of the request.
+    /// Returns the attributes of the request for the shield.
     pub(crate) fn read_context(&self) -> ReadContext {
         let identified = self.identified();
         ReadContext {
@@ -148,13 +148,13 @@ impl<'a> Located<'a> {
         }
     }
 
-    /// Records where the result came from.
+    /// Records the source of the result.
     pub(crate) fn served_by(&mut self, status: CacheStatus) {
         self.charge.served(status.is_read(), status.is_hit());
         self.log.served_by(status);
     }
 
-    /// Charges what a part of the work took; `work` is all of it so far.
+    /// Charges a part of the work; `work` is all of it so far.
     pub(crate) fn progress(&mut self, work: ActualUsage) {
         self.charge.progress(&timed(work, self.log));
     }
@@ -164,13 +164,13 @@ impl<'a> Located<'a> {
         self.charge.settle_hits(&timed(work, self.log))
     }
 
-    /// Charges what the whole work took, and returns it.
+    /// Charges the whole work, and returns the charge.
     pub(crate) fn settle(&mut self, work: ActualUsage) -> RequestUnits {
         self.charge.settle(&timed(work, self.log))
     }
 }
 
-/// Adds to the work for how long the store is charged.
+/// Adds the charged time of the store to the work.
 pub(crate) fn timed(work: ActualUsage, log: &RequestLog) -> ActualUsage {
     ActualUsage {
         service_time: log.charged_time(),

@@ -59,7 +59,7 @@ pub(crate) struct HeldPermit<P: Deref<Target = Dispatcher>> {
     dispatcher: P,
     shard: ShardId,
     began: Instant,
-    /// How long the queue took to give it.
+    /// Time in the queue.
     waited: Duration,
     operation: Operation,
     /// The call as overload control sees it. `None` if shedding is off.
@@ -156,7 +156,7 @@ impl<P: Deref<Target = Dispatcher>> Drop for HeldPermit<P> {
             return;
         }
         let now = self.dispatcher.clock.monotonic();
-        // Given up for taking too long: it would have taken longer still.
+        // Work that is given up at its deadline would have taken longer still.
         if self.deadline.has_passed(now)
             && !self.is_heavy
             && let Some(call) = &self.call
@@ -171,7 +171,7 @@ impl<P: Deref<Target = Dispatcher>> Drop for HeldPermit<P> {
     }
 }
 
-/// Waits for a permit. Until it has one, nothing of the request has reached the store.
+/// Waits for a permit. Before that, nothing of the request has reached the store.
 pub(crate) async fn permit_of<P: Deref<Target = Dispatcher>>(
     dispatcher: P,
     shard: ShardId,
@@ -225,7 +225,7 @@ impl<'a> Way<'a> {
         })
     }
 
-    /// Sheds a call whose caller has used the part of its share that it is held to.
+    /// Sheds a call if its caller has used up the allowed part of its share.
     fn check_share(&self, shard: ShardId) -> Result<(), RequestError> {
         let Some(call) = &self.call else {
             return Ok(());
@@ -267,7 +267,7 @@ fn call_of_shard(
     })
 }
 
-/// Returns a permit, `None` if shedding is off, since when it is held, and how long it was waited for.
+/// Returns a permit (`None` if shedding is off), the instant of its begin, and the time waited for it.
 async fn admitted(
     dispatcher: &Dispatcher,
     shard: ShardId,
@@ -347,7 +347,7 @@ struct Waiting<'a> {
 
 impl Waiting<'_> {
     async fn admission(mut self, deadline: Deadline) -> Admission {
-        // The queue drops late requests only when their turn comes; the client gets its answer in time.
+        // The queue drops late requests only when their turn comes, but the client has to get its answer in time.
         let told = timeout_at(deadline.instant().into(), &mut self.admission).await;
         match told {
             Ok(Ok(admission)) => admission,
@@ -376,7 +376,7 @@ impl Drop for Waiting<'_> {
     }
 }
 
-/// Sheds a request that would be shed if it came to its shard now.
+/// Sheds a request now if its shard would shed it.
 pub(crate) fn turn_away(located: &Located<'_>, shard: ShardId) -> Result<(), RequestError> {
     let dispatcher = located.dispatcher;
     let Some(overload) = &dispatcher.overload else {

@@ -11,7 +11,8 @@ use umbo_types::{Deadline, ShardId};
 use crate::deadline_budget::DeadlineBudget;
 use crate::dispatcher::Dispatcher;
 
-/// Waits while the node of a shard is away for a moment. A request whose time is over is told the node's state.
+/// Waits while the node of a shard is away for a moment. When the time of the request is over, the error names
+/// the state of the node.
 pub(crate) async fn wait_until_reachable(
     dispatcher: &Dispatcher,
     shard: ShardId,

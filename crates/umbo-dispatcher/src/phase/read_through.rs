@@ -1,9 +1,9 @@
 //! The phase *shield*: how a read gets its result without asking its shard.
 //!
 //! Hot path. The steps are blocked, cache, join or lead, direct: a hot key is answered from the local
-//! cache. What the cache does not answer joins the in-flight read of the same key, or leads one; but
-//! where the store answers at once, only hot keys do, and all others are plain reads that wait for no
-//! other. A write is announced to the shield before the store is asked and until it has answered.
+//! cache. A read without a cached answer joins the read of the same key in flight, or leads a new one. If
+//! the store answers at once, only reads of hot keys join or lead; all others are plain reads that wait for
+//! no other. A write is announced to the shield before the store is asked and until it has answered.
 
 mod cacheable;
 mod rows;
@@ -28,7 +28,7 @@ use crate::phase::reach;
 use crate::store_call::Timed;
 
 /// Refuses a request for a key that an operator has blocked, before it costs anything. A refused request is
-/// counted, so that operators see whether requests go on, and which caller pays for them.
+/// counted, so that operators see whether such requests continue, and which caller pays for them.
 pub fn check_blocked(
     dispatcher: &Dispatcher,
     namespace: NamespaceId,
@@ -104,7 +104,8 @@ async fn read(
     let read_context = located.read_context();
     match shield.lookup(&key, &read_context, located.payer_name()) {
         Lookup::Blocked => Err(RequestError::KeyBlocked),
-        // Another version was activated since it was cached, or the request goes on in an earlier one.
+        // Another version was activated since the row was cached, or the request continues in an earlier
+        // one.
         Lookup::Hit { served, .. } if served.value.answer.dataset() != cacheable.dataset() => {
             drop(shield.begin_write([cacheable.scope()]));
             let result = direct(located, cacheable, shard, rows).await?;
@@ -150,7 +151,7 @@ async fn join_or_lead(
     rows: &mut dyn RowSink,
 ) -> Result<SharedRead, RequestError> {
     let dispatcher = located.dispatcher;
-    // Only now, so that a quota of the shard does not count what never reaches it.
+    // Only now, so that a quota of the shard does not count requests that never reach it.
     located.debit()?;
     let operation = located.log.operation();
     if queue::is_crowded(dispatcher, shard, operation) && !shield.is_in_flight(key) {

@@ -46,7 +46,7 @@ pub(crate) async fn write_through<'a, T: Send + 'static>(
 /// A write under way.
 struct Writing<T: Send + 'static> {
     dispatcher: Arc<Dispatcher>,
-    /// None once it has ended.
+    /// `None` once it has ended.
     work: Option<Pin<Box<dyn Future<Output = T> + Send>>>,
 }
 

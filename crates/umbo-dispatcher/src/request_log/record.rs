@@ -1,4 +1,5 @@
-//! What the log of a request becomes when the request leaves a record. While the request runs, its line in the list.
+//! The record that the log of a request becomes, if the request leaves one. While the request runs, its line in the
+//! list.
 
 use std::time::{Duration, Instant};
 
@@ -75,7 +76,7 @@ impl RequestLog {
         self.dispatcher.running.begin(about, self.started, charged)
     }
 
-    /// Returns how the shard is.
+    /// Returns the state of the shard at the last tick.
     fn moment(&self) -> Option<ShardMoment> {
         let overload = self.dispatcher.overload.as_ref()?;
         overload.moment(self.shard?, self.operation)

@@ -1,8 +1,8 @@
-//! Rows of a multi-get as they come: of one shard piece by piece, of all shards side by side.
+//! Rows of a multi-get: the shards are read side by side, the rows of each shard piece by piece.
 //!
-//! A shard that stalls keeps only its own rows: when there is no more time they are late, and all
-//! others are there. Bounded are the keys that are asked for at once and the bytes that are held for
-//! the answer; of more than it has room for, the last rows of the request are let go.
+//! A stalled shard delays only its own rows: at the end of the time they are late, and all others are there. The
+//! keys that are asked for at once are bounded, and so are the bytes held for the answer. If the rows have more
+//! bytes, the last rows of the request are dropped from the answer.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -46,12 +46,12 @@ struct Lane {
     indexes: Vec<usize>,
     /// How many of them have been asked for.
     asked: usize,
-    /// Whether the shard has answered for some: the others are a part of the same request.
+    /// Whether the shard has answered for some keys: the others are a part of the same request.
     is_begun: bool,
 }
 
 impl Gathered {
-    /// Begins with nothing known of so many rows.
+    /// Begins without any row.
     pub(super) fn new(keys: usize, permit: MemoryPermit) -> Self {
         let mut rows = Vec::new();
         rows.resize_with(keys, || None);

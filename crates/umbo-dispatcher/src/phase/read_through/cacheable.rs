@@ -25,7 +25,7 @@ pub(super) enum CacheableRead<'a> {
     Range(NamespaceId, &'a RangeRequest, SmallVec<[u8; 64]>),
 }
 
-/// Where a row is read.
+/// The place of a row.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ReadLocation {
     /// The namespace: rows are counted, listed and cached under it.
@@ -35,7 +35,7 @@ pub(super) struct ReadLocation {
 }
 
 impl ReadLocation {
-    /// Returns where a request reads rows.
+    /// Returns the place of the rows of a request.
     pub(super) fn of(located: &Located<'_>) -> Self {
         Self {
             namespace: located.namespace_id(),
@@ -45,7 +45,7 @@ impl ReadLocation {
 }
 
 impl ReadLocation {
-    /// Returns where the store is asked.
+    /// Returns the place for a call of the store.
     pub(super) const fn at(self, shard: ShardId) -> CallPlace {
         (shard, self.namespace)
     }
@@ -160,7 +160,7 @@ impl ReadTime {
         self.monotonic.checked_add(left)
     }
 
-    /// Returns a result with what the shield needs of it.
+    /// Returns a result with its attributes for the shield.
     pub(super) fn fetched(
         self,
         dispatcher: &Dispatcher,

@@ -114,8 +114,8 @@ impl<'a> RequestRows<'a> {
             .collect()
     }
 
-    /// Returns the row of a key that is cached or blocked, or that is hot and read once for all requests;
-    /// none for the others, which are read in one call.
+    /// Returns the row of a key that is cached or blocked, or that is hot and read once for all requests.
+    /// Returns `None` for other keys, which are read in one call.
     async fn lookup(&self, shield: &HotShield, shard: ShardId, key: &Key) -> Option<CostedRow> {
         let named = shield.seed().row(self.place.namespace, key);
         shield.count(&named);
@@ -179,10 +179,11 @@ impl<'a> RequestRows<'a> {
                 return failed.collect();
             }
         };
-        // The time belongs to all of them; it is recorded with the first.
+        // The time belongs to all rows; it is recorded with the first.
         let mut time = timed.time;
         let rows = timed.answer.into_iter().map(Some);
-        // The shard has not read the rows beyond as many bytes as the whole answer may have.
+        // A shard stops reading when the rows have as many bytes as the whole answer may have. The rows
+        // after that are missing.
         rows.chain(iter::repeat(None))
             .take(keys.len())
             .map(|row| CostedRow {
