@@ -1,9 +1,9 @@
-//! Bulk uploads: requests about loads and versions, and the runner that applies sealed loads.
+//! Bulk uploads: requests about loads and versions, and the runner that applies loads.
 //!
-//! Owns the routes `loads` and `versions` of a namespace (`wire`), how each of their requests is served (`request`), and how
-//! a load is applied (`runner`). Stands above the dispatcher, whose phases, queues and quotas it works through
-//! (`umbo_dispatcher::plane`), and deliberately knows no engine. States of loads and where their rows are stored are of
-//! `umbo-loads`. Start reading at [`Bulk`].
+//! Owns the routes `loads` and `versions` of a namespace (`wire`), the service of each of their requests (`request`),
+//! and the application of loads (`runner`). Stands above the dispatcher and works through its phases, queues and quotas
+//! (`umbo_dispatcher::plane`). Deliberately knows no engine. `umbo-loads` owns the states of loads and the layout of
+//! their rows. Start reading at [`Bulk`].
 
 mod bulk;
 mod host_error;

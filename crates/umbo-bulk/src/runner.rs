@@ -1,4 +1,4 @@
-//! The runner of a dispatcher: finds sealed loads that no other dispatcher works on, and applies them.
+//! The runner of a dispatcher: finds loads with work that no other dispatcher does, and applies them.
 //!
 //! A load with other rows than expected or too many rejects fails before any of them is visible. So a run of mode merge
 //! *checks* all parts first: their digests are compared, and their rows are counted. Then it *applies* the parts in
@@ -119,7 +119,7 @@ impl LoadRunner {
                 }
                 Some(ended) = runs.join_next(), if !runs.is_empty() => {
                     let gave_way = self.ended(ended);
-                    // It may have ended just before a part was there.
+                    // It may have ended just before a part arrived.
                     if std::mem::take(&mut self.has_changed) || gave_way {
                         self.look(&mut runs).await;
                     }
@@ -248,9 +248,9 @@ impl LoadRunner {
 
     /// Returns whether no other runner works on a load: it never had a runner, the last one has let it go, this process
     /// is the only one with the store, or the last runner has shown no sign of life for a lease. The lease doubles with
-    /// each run that has ended without progress. If the load ends its servers, the fleet loses one server at a time and
-    /// more and more seldom. If something else ends them, a process has to live longer and longer before the load is
-    /// blamed.
+    /// each run after the first that has ended without progress. If the load ends its servers, the fleet loses one
+    /// server at a time and more and more seldom. If something else ends them, a process has to live longer and longer
+    /// before the load is blamed.
     fn is_free(&mut self, id: &str, run: &RunRecord) -> bool {
         let is_alone = self.host.is_alone() && run.fruitless == 0;
         if [0, self.number].contains(&run.runner) || is_alone {
@@ -366,7 +366,7 @@ async fn advance(
     journal: &mut Journal,
     tries: &mut u32,
 ) -> Result<(), Stop> {
-    // A load whose version is built reads no rows any more; it waits for its activation.
+    // A load with a finished version reads no more rows; it waits for its activation.
     let is_built = host
         .load(id)
         .is_some_and(|load| load.state == LoadState::Ready);
@@ -378,7 +378,7 @@ async fn advance(
         )));
     }
     let load = apply_until_sealed(host, id, journal, tries).await?;
-    // Parts of a load whose version is built are not needed, and may be gone.
+    // Parts of a load with a finished version are not needed, and may be gone.
     let parts = if load.state == LoadState::Ready {
         Parts::none()
     } else {

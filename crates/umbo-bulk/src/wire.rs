@@ -1,4 +1,4 @@
-//! What the wire says of loads and versions: routes, header fields and bodies. A function of its arguments, all of it.
+//! The wire format of loads and versions: routes, header fields and bodies. All of it is a function of its arguments.
 
 pub(crate) mod answer;
 pub(crate) mod loads;
@@ -25,7 +25,7 @@ pub struct BulkRoute<'a> {
     permission: Permission,
 }
 
-/// Recognises a route of the plane; `None` if the path is of another one.
+/// Recognises a route of the plane. Returns `None` if the path has another resource.
 pub fn route<'a>(method: &Method, path: &'a str) -> Option<Result<BulkRoute<'a>, RequestError>> {
     let (namespace, resource, rest) = decode::resource(path)?;
     let is_about_versions = resource == "versions";

@@ -1,4 +1,4 @@
-//! What the admin API changes of Umbo's own records: one function a change.
+//! The changes of Umbo's own records by the admin API: one function a change.
 //!
 //! Owns the order of the steps of a change: check, make durable, put into effect. The module that owns a kind of
 //! records plans the change of these records.
@@ -41,7 +41,7 @@ impl ControlPlane {
             .map_err(|failure| self.say_what_removal_waits_for(failure))
     }
 
-    /// Changes the settings of a namespace that the request names, where the condition holds.
+    /// Changes the settings of a namespace that the request names, if the condition holds.
     pub async fn change_namespace(
         &self,
         name: &str,
@@ -195,7 +195,7 @@ impl ControlPlane {
         }
     }
 
-    /// Revokes a token of the store; in a dry run only says whether it could be.
+    /// Revokes a token of the store. A dry run only checks whether the token could be revoked.
     pub async fn revoke_token(
         &self,
         id: &str,
@@ -327,7 +327,7 @@ impl ControlPlane {
     }
 }
 
-/// Turns a change of a policy into what a dry run says of it, if it is one.
+/// Marks a change of a policy as the result of a dry run, if it is one.
 fn concluded(mut change: PolicyChange, dry_run: bool) -> PolicyChange {
     if dry_run {
         (change.dry_run, change.version) = (true, None);

@@ -24,10 +24,10 @@ use crate::loads::Loads;
 use crate::namespaces::Namespaces;
 use crate::policies::{FilePolicies, Policies, PolicyFileError};
 
-/// What the control plane of a dispatcher is made of.
+/// The parts of the control plane of a dispatcher.
 #[derive(Debug)]
 pub struct ControlParts {
-    /// Where the records are.
+    /// The store of the records.
     pub store: Arc<dyn Store>,
     /// Source of time.
     pub clock: Arc<dyn Clock>,
@@ -37,7 +37,7 @@ pub struct ControlParts {
     pub quota: Arc<Limiter>,
     /// The policies of the policy file.
     pub policies: FilePolicies,
-    /// Where listed keys are put into effect.
+    /// Puts listed keys into effect.
     pub listed_keys: Arc<dyn ListedKeys>,
     /// How long requests are served by a copy of the records that could not be confirmed with their home.
     pub records_stale_max: Duration,
@@ -66,7 +66,7 @@ pub struct ControlPlane {
     pub hot_lists: HotLists,
     /// The loads in effect.
     pub loads: Loads,
-    /// What operators changed, and what happened.
+    /// Changes by operators, and happenings.
     pub events: Events,
     /// Makes the hashes of keys that metrics and logs show.
     pub key_hasher: KeyIdHasher,
@@ -164,7 +164,7 @@ impl ControlPlane {
         self.hot_lists.maintain();
     }
 
-    /// Returns what operators see of the records.
+    /// Returns the report on the records for operators.
     pub fn records_report(&self) -> RecordsReport {
         let removals = self.namespaces.removing().1.len();
         self.records.report(self.clock.monotonic(), removals)

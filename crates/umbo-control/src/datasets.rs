@@ -53,7 +53,7 @@ pub(crate) struct Dataset {
     /// When it is dropped, of a kept one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     keep_until: Option<u64>,
-    /// The content of each shard, read back once the dataset was built; `None` before.
+    /// Rows, bytes and digest of each shard, read back once the dataset was built; `None` before.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     shards: Option<Vec<VersionShard>>,
 }
@@ -88,7 +88,7 @@ impl Dataset {
     }
 }
 
-/// What an activation changed.
+/// The changes of an activation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Activated {
     /// Number of the version that was live before.
@@ -99,11 +99,11 @@ pub(crate) struct Activated {
     pub(crate) live: u32,
     /// Load of that version.
     pub(crate) load: Option<String>,
-    /// Datasets that are of no use any more.
+    /// Datasets that are dropped.
     pub(crate) dropped: Vec<Dropped>,
 }
 
-/// A dataset that is of no use any more.
+/// A dropped dataset.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Dropped {
     pub(crate) version: u32,
@@ -154,8 +154,8 @@ impl Datasets {
             .is_some()
     }
 
-    /// Records the content that was read back from the dataset that is being built. From then on the dataset can be
-    /// activated.
+    /// Records the rows, bytes and digests that were read back from the dataset that is being built. From then on the
+    /// dataset can be activated.
     pub(crate) fn built(&mut self, id: u32, shards: Vec<VersionShard>) {
         if let Some(building) = self.building.as_mut().filter(|one| one.id == id) {
             building.shards = Some(shards);
@@ -327,7 +327,7 @@ impl Datasets {
     }
 }
 
-/// The part of a namespace's record that says where its rows are.
+/// The part of a namespace's record that locates its rows.
 #[derive(Debug, Deserialize)]
 struct NamespaceLocation {
     id: u32,

@@ -53,7 +53,7 @@ pub enum ControlError {
         /// Why, for the operator.
         reason: String,
     },
-    /// Umbo's own records are not what this version reads. Nothing was applied.
+    /// This version cannot read Umbo's own records.
     #[error("{0}")]
     RecordsUnreadable(#[from] Unreadable),
     /// The copy of Umbo's own records is too old to serve by.
@@ -73,7 +73,7 @@ pub enum ControlError {
     TokenUnknown {
         /// The token, should it have been made.
         token: Box<CreatedToken>,
-        /// What failed.
+        /// The failure.
         source: Box<Self>,
     },
     /// The caller could not be identified, or a token cannot be changed like this.

@@ -32,7 +32,7 @@ const VERSION_CHANGES: [&str; 3] = [ACTIVATED, ROLLED_BACK, DROPPED];
 /// Longest `before` and `after`, in bytes.
 const STATE_LEN_MAX: usize = 1_024;
 
-/// Who makes a change, and why.
+/// The origin of a change: the caller and the reason.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Origin {
     /// The caller.
@@ -192,7 +192,7 @@ impl Default for Events {
 }
 
 impl Events {
-    /// Logs and keeps what happened in this process.
+    /// Logs and keeps an event of this process.
     pub fn happened(&self, event: Event) {
         log(&event);
         let mut kept = self.kept();

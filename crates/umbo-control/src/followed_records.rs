@@ -53,7 +53,7 @@ struct RecordsProblem {
     is_unreadable: bool,
 }
 
-/// What operators see of the records.
+/// The report on the records for operators.
 #[derive(Debug, Clone)]
 pub struct RecordsReport {
     /// The revision in effect.
@@ -109,7 +109,7 @@ impl FollowedRecords {
         Err(ControlError::RecordsStale { age, max })
     }
 
-    /// Returns what operators see of the records; `removals` namespaces are being removed.
+    /// Returns the report for operators; `removals` namespaces are being removed.
     pub(crate) fn report(&self, now: Instant, removals: usize) -> RecordsReport {
         let problem = self.problem.lock().unwrap_or_else(PoisonError::into_inner);
         RecordsReport {

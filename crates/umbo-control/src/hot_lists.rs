@@ -25,7 +25,7 @@ use crate::records::{Edits, Kind, RecordSet, Unreadable, unreadable};
 /// Longest record, so that it fits into a row with its header.
 const RECORD_LEN_MAX: usize = limits::VALUE_LEN_MAX - 1_024;
 
-/// Who puts the listed keys into effect.
+/// Puts the listed keys into effect.
 pub trait ListedKeys: fmt::Debug + Send + Sync {
     /// Replaces the keys of both lists, at once.
     fn replace(&self, pinned: &[KeyId], blocked: &[KeyId]);
@@ -36,7 +36,7 @@ pub trait ListedKeys: fmt::Debug + Send + Sync {
 pub struct ListEntry {
     /// The key.
     pub id: KeyId,
-    /// Who listed it, when, why and until when.
+    /// The caller who listed it, the time, the reason and the end.
     #[serde(flatten)]
     pub listing: HotListing,
 }
@@ -60,7 +60,7 @@ impl Lists {
         let mut lists = Self::default();
         for (name, content) in set.of(Kind::Hot) {
             let unreadable = |why| unreadable(Kind::Hot, name, &why);
-            // The reason is left out: it may quote what stands in the record.
+            // The reason is left out: it may quote the record.
             let entries = serde_json::from_slice(content)
                 .map_err(|_| unreadable("it is no list of this version"))?;
             let list = HotList::ALL.into_iter().find(|list| list.as_str() == name);
@@ -87,7 +87,7 @@ impl Lists {
     }
 }
 
-/// What a request to list a key came to.
+/// The result of a request to list a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ListChange {
     /// The key was not listed, and is now.
@@ -143,7 +143,7 @@ pub struct HotLists {
 }
 
 impl HotLists {
-    /// Begins with none.
+    /// Begins without entries.
     pub(crate) fn new(clock: Arc<dyn Clock>, listed: Arc<dyn ListedKeys>) -> Self {
         Self {
             clock,
@@ -275,7 +275,7 @@ impl HotLists {
         pinned.map(|_| HotStanding::Pinned)
     }
 
-    /// Hands on what the lists hold now.
+    /// Hands on the keys of the lists.
     fn tell(&self, lists: &Lists, now_ms: u64) {
         let keys = |list: HotList| -> Vec<KeyId> {
             let live = lists.of(list).iter().filter(|entry| !entry.is_over(now_ms));

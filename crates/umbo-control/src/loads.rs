@@ -1,8 +1,9 @@
 //! Loads as records: reading, creating, changing and forgetting them.
 //!
 //! `umbo-loads` owns the states and the steps between them, and `load_changes` makes the changes of the records. A load
-//! has two namespace ids, for its parts and its reports. The change that ends the load fences the id of its parts, and
-//! the change that forgets the load fences the id of its reports, so that none of its rows stay behind.
+//! has two namespace ids, for its parts and its reports. The change that ends the load or makes its version ready
+//! fences the id of its parts, and the change that forgets the load fences the id of its reports, so that none of its
+//! rows stay behind.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -165,7 +165,7 @@ impl Policies {
         })
     }
 
-    /// Returns what a policy would have done to the recent requests. Takes a while.
+    /// Simulates a policy on the recent requests. Takes a while.
     pub fn simulate(&self, asked: &SimulateBody) -> Result<SimulateAnswer, QuotaError> {
         let policy = policy_of(&asked.policy, Source::Stored)?;
         let last = asked

@@ -1,4 +1,4 @@
-//! Making another shard the home of Umbo's own records, from a copy, by an operator's word.
+//! Making another shard the home of Umbo's own records, from a copy, on the order of an operator.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,10 +13,10 @@ use crate::records::{Edits, RecordSet};
 /// Time for each request to the new home.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Writes the records of a copy into the home that the map of `store` names, which has a later epoch than
-/// the copy, and returns their revision there. `namespace_max` is the highest id of a namespace found in
-/// any shard: no id up to it is given again. Where the new home has records already, they stay, and their
-/// revision is returned. Until the last write no process takes notice, so a call that failed may be repeated.
+/// Writes the records of a copy into the home in the map of `store`, whose epoch is later than the epoch of
+/// the copy. Returns their revision there. `namespace_max` is the highest id of a namespace found in any
+/// shard: no id up to it is given again. If the new home has records already, they stay, and their revision
+/// is returned. No process sees the records until the last write, so a failed call may be repeated.
 pub async fn promote(
     store: &Arc<dyn Store>,
     clock: &Arc<dyn Clock>,

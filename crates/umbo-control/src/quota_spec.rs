@@ -1,5 +1,4 @@
-//! Policies between wire and limiter: what a person wrote becomes a policy, and a policy is written
-//! out again.
+//! Policies between wire and limiter: a text becomes a policy, and a policy becomes a text.
 //!
 //! Owns the policy file, too: `[[policy]]` entries in TOML, each of the shape that the admin API
 //! takes as JSON. Deliberately decides nothing about values; `umbo-quota` decides which values go
@@ -91,7 +90,7 @@ fn match_spec(draft: MatchDraft) -> MatchSpec {
     spec
 }
 
-/// Says on the wire where a policy stands.
+/// Returns the source of a policy, for the wire.
 pub const fn source_of(source: Source) -> PolicySource {
     match source {
         Source::BuiltIn => PolicySource::BuiltIn,
@@ -188,7 +187,8 @@ pub fn read_policies(text: &str) -> Result<Vec<Policy>, PolicyFileError> {
     Ok(policies)
 }
 
-/// Returns where a place like `overrides[2].rate` begins in the text, or as much of it as is there.
+/// Returns the position of a place like `overrides[2].rate` in the text, or of its nearest existing
+/// parent.
 fn start_of(entry: &Spanned<DeValue<'_>>, place: &str) -> usize {
     let mut at = entry.span().start;
     let mut value = entry;
@@ -206,7 +206,8 @@ fn start_of(entry: &Spanned<DeValue<'_>>, place: &str) -> usize {
     at
 }
 
-/// Adds to what serde says of an unknown field which of those it knows was probably meant.
+/// Adds a suggestion to serde's message about an unknown field: the known field that was probably
+/// meant.
 pub fn with_nearest(message: &str) -> String {
     let mut names = message.split('`').skip(1).step_by(2);
     let suggestion = message

@@ -18,7 +18,7 @@ use umbo_types::{Timestamp, Version};
 
 use crate::datasets;
 
-/// What a record is about.
+/// The kind of a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Kind {
     /// A change that an operator made, by its number.
@@ -107,8 +107,7 @@ pub(crate) fn version_of(content: &Bytes) -> Version {
     Version(u64::from_be_bytes(*first) >> (u64::BITS - VERSION_BITS))
 }
 
-/// A record, or a copy of the records, is not what this version reads. The reason quotes nothing
-/// of a record's content.
+/// This version cannot read a record, or a copy of the records. The reason quotes nothing of a record's content.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("the record '{record}' cannot be read: {reason}")]
 pub struct Unreadable {

@@ -36,7 +36,7 @@ impl ControlPlane {
         self.end_removals().await;
     }
 
-    /// Finishes the removals that wait for no shard any more. Safe to be run on all dispatchers.
+    /// Finishes the removals that no longer wait for a shard. Safe to be run on all dispatchers.
     pub(crate) async fn end_removals(&self) {
         for (removing, waiting_for) in self.removals() {
             if !waiting_for.is_empty() || buggify!("records-removal-late") {

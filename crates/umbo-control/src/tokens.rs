@@ -10,7 +10,7 @@ use crate::records::{Edits, Kind, RecordSet, Unreadable, unreadable};
 pub(crate) fn read(set: &RecordSet) -> Result<Vec<TokenRecord>, Unreadable> {
     set.of(Kind::Token)
         .map(|(id, content)| {
-            // The reason is left out: it may quote what stands in the record.
+            // The reason is left out: it may quote the record.
             let record = TokenRecord::from_bytes(content)
                 .map_err(|_| unreadable(Kind::Token, id, &"it is no token of this version"))?;
             if record.id() == id {

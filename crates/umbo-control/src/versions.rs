@@ -201,7 +201,7 @@ impl ControlPlane {
             let waited = self.clock.monotonic().saturating_duration_since(begun);
             if waited >= CONFIRM_TIMEOUT {
                 let shards = unconfirmed.iter().map(|shard| shard.0).collect();
-                // Where this fails, the load fails after a while: it was not confirmed.
+                // If this fails, the load fails after a while: it was not confirmed.
                 drop(self.step_load(id, &LoadStep::Abort, false, origin).await);
                 return Err(ControlError::ShardsUnconfirmed { shards });
             }

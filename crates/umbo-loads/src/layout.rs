@@ -68,8 +68,8 @@ pub struct RunRecord {
     /// How often in a row the load was taken over from a runner that had not let it go and had made no progress.
     #[serde(default)]
     pub fruitless: u32,
-    /// Grows with each write, so that the row changes. Its value at the take-over is the number of the run. All writes
-    /// of the run carry this number, and shards that have seen a later one refuse them.
+    /// Grows with each write, so that the row changes. Its value at the take-over is the number of the run. All other
+    /// writes of the run carry this number, and shards that have seen a later one refuse them.
     pub beat: u64,
     /// Parts that were checked.
     pub checked: u32,

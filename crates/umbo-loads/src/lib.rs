@@ -5,8 +5,8 @@
 //! requests about loads and the runner that applies them.
 //!
 //! Each load has two separate namespaces, which have ids and no name. The *content* holds the bytes of its parts. It is
-//! fenced when the load ends, so that its space is reclaimed. The *report* holds its parts, progress and rejects. It is
-//! fenced when the load is forgotten.
+//! fenced when the load ends or its version is ready, so that its space is reclaimed. The *report* holds its parts,
+//! progress and rejects. It is fenced when the load is forgotten.
 
 pub mod digest;
 mod error;

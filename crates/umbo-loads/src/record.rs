@@ -36,7 +36,7 @@ pub struct LoadRecord {
     pub as_of: u64,
     /// When it was created, in milliseconds since the Unix epoch.
     pub created_at: u64,
-    /// Who pays for it.
+    /// The caller who pays for it.
     pub created_by: String,
     /// When it ended, in milliseconds since the Unix epoch.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -126,7 +126,7 @@ pub enum LoadStep {
     Finish,
     /// All rows of the load are in the version that it builds, which is read back now.
     Verify,
-    /// The load's version was read back; its content in each shard.
+    /// The load's version was read back; its rows, bytes and digest in each shard.
     Ready(Vec<VersionShard>),
     /// The load's version is the live one now.
     Activate,

@@ -80,7 +80,7 @@ impl PlacementList {
 }
 
 impl Placements {
-    /// Returns the id whose slots a namespace has: its own, unless it is a dataset of another.
+    /// Returns the id whose slots a namespace has: its own id, unless it is a dataset of another namespace.
     pub fn of(&self, namespace: NamespaceId) -> NamespaceId {
         if !self.has_any.load(Ordering::Acquire) {
             return namespace;

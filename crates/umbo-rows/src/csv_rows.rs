@@ -113,7 +113,7 @@ impl Cells for RecordCells<'_> {
         if !is_quoted && self.null.is_some_and(|null| bytes == null) {
             return Ok(Cell::Null);
         }
-        // A cell that ends within a character is not text.
+        // A cell that begins or ends within a character is not text.
         let is_text = match self.text {
             Some(text) => text.is_char_boundary(range.start) && text.is_char_boundary(range.end),
             None => std::str::from_utf8(&bytes).is_ok(),

@@ -1,10 +1,10 @@
 //! How CSV differs from RFC 4180. It travels in the parameters of the media type:
 //! `text/csv; delimiter=";"; null=NULL; columns="pk,v"`.
 
-/// CSV that cannot be written so, or is not read.
+/// A dialect of CSV that cannot be written or read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum DialectError {
-    /// A delimiter that would not be told from cells.
+    /// A delimiter that cannot be distinguished from cells.
     #[error(
         "the delimiter of CSV is '{0}', expected a character that is no letter, digit or quote, or tab or space"
     )]
@@ -20,10 +20,11 @@ pub enum DialectError {
     NoColumns,
 }
 
-/// How CSV is written.
+/// The dialect of CSV.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Dialect {
-    /// What divides cells: an ASCII character that is no quote, letter, digit or line end.
+    /// The character between cells: an ASCII character other than a quote, letter, digit or line
+    /// end.
     pub(crate) delimiter: u8,
     /// The cell without quotes that stands for no value.
     pub(crate) null: Option<String>,

@@ -30,7 +30,8 @@ impl<R: Read> LineRows<R> {
         self.lines.count()
     }
 
-    /// Returns the next row, none at the end. Blank lines and end lines of exports are no rows.
+    /// Returns the next row, or `None` at the end. Blank lines and end lines of exports are not
+    /// rows.
     pub(crate) fn next(&mut self) -> Result<Option<ReadRow>, RowsError> {
         loop {
             let range = match self.lines.next()? {

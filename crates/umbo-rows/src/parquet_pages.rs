@@ -1,4 +1,4 @@
-//! Pages of Parquet columns, bounded over all columns of a file that are read.
+//! Pages of Parquet columns, with bounds over all columns of a file that are read.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -6,15 +6,15 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use parquet::column::page::{Page, PageMetadata, PageReader};
 use parquet::errors::{ParquetError, Result};
 
-/// Most bytes of values that a batch of rows may hold, whatever the footer says of them.
+/// Most bytes of values that a batch of rows may hold. The footer cannot raise it.
 pub(crate) const BATCH_LEN_MAX: usize = 256 << 20;
 /// Most bytes of decompressed pages that are held of all columns together: two pages of 1 MiB of some hundred columns.
 const HELD_LEN_MAX: usize = 512 << 20;
-/// Most values in the pages that a batch of rows of nested columns reads: a page of lists has some hundred thousand, and
-/// a value of 1 MiB has half a million.
+/// Most values in the pages that a batch of rows of nested columns reads: a page of lists has some hundred thousand,
+/// and a value of 1 MiB has half a million.
 const NESTED_VALUES_MAX: usize = 4 << 20;
 
-/// What the pages of all columns hold.
+/// The memory and the values of the pages of all columns.
 #[derive(Debug, Default)]
 pub(crate) struct PageBudget {
     held: AtomicUsize,
@@ -38,8 +38,8 @@ pub(crate) fn take_room(room: &mut usize, len: usize, rows: usize) -> Result<()>
     Ok(())
 }
 
-/// Reads the pages of a column. A page that is looked at ahead is read as a whole: the library has no other way that asks
-/// for a reader only where the header of a page begins.
+/// Reads the pages of a column. A page that is looked at ahead is read as a whole: only in this way does the library
+/// open a reader only at the header of a page.
 pub(crate) struct BoundedPages {
     inner: Box<dyn PageReader>,
     budget: Arc<PageBudget>,
@@ -66,7 +66,7 @@ impl BoundedPages {
         }
     }
 
-    /// Counts a page in the place of another one.
+    /// Counts a page in place of the one before it.
     fn hold(&mut self, place: usize, len: usize) -> Result<()> {
         let before = std::mem::replace(&mut self.held[place], len);
         self.budget.held.fetch_sub(before, Ordering::Relaxed);

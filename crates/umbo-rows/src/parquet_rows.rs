@@ -408,7 +408,7 @@ impl ChunkReader for Chunks {
         if !self.lock().has_footer {
             return Ok(BufReader::new(Cursor::new(head).chain(read)));
         }
-        // The library asks for a reader where the header of a page begins, and for nothing else.
+        // The library opens a reader only at the header of a page.
         read.by_ref().take(LENGTHS_LEN).read_to_end(&mut head)?;
         match decompressed_len(&head) {
             Some(len) if len <= PAGE_LEN_MAX => Ok(BufReader::new(Cursor::new(head).chain(read))),

@@ -16,9 +16,9 @@ use umbo_api::batch::WriteLine;
 use crate::error::RowsError;
 use crate::export_columns::{COLUMNS, texts};
 
-/// Bytes of text after which a row group ends: what the writer holds.
+/// Bytes of text after which a row group ends: the most that the writer holds.
 const GROUP_BYTES: usize = 16 << 20;
-/// Rows after which a row group ends, however short they are.
+/// Rows after which a row group ends, even if they are short.
 const GROUP_ROWS: usize = 128 << 10;
 
 /// Writes Parquet.

@@ -1,6 +1,6 @@
 //! CSV divided into records and cells, by the rules of RFC 4180.
 //!
-//! The invariant: a record that is not written by these rules has a fault, and its cells are not guessed.
+//! The invariant: a record that breaks these rules has a fault, and its cells are not guessed.
 
 use std::io::Read;
 use std::ops::Range;
@@ -11,7 +11,7 @@ use crate::error::RowsError;
 use crate::row::{EXCERPT_LEN_MAX, LINE_LEN_MAX, RejectReason};
 use crate::text_lines::{Line, TextLines};
 
-/// Where in a record the next byte stands.
+/// Position of the next byte in a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RecordPlace {
     /// At the first byte of a cell.
@@ -65,7 +65,7 @@ pub(crate) struct Record {
     excerpt: BytesMut,
 }
 
-/// Where a cell lies.
+/// Position of a cell.
 #[derive(Debug, Clone)]
 pub(crate) struct CellPlace {
     pub(crate) range: Range<usize>,
@@ -183,7 +183,7 @@ impl<R: Read> Records<R> {
 /// Collects the cells of a record with quotes.
 struct CellWriter {
     bytes: BytesMut,
-    /// Where the present cell begins in the bytes.
+    /// Position of the present cell in the bytes.
     start: usize,
     place: RecordPlace,
     is_quoted: bool,

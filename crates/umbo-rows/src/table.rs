@@ -23,7 +23,7 @@ const NAMES_LISTED_MAX: usize = 20;
 /// A cell of a table.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Cell {
-    /// None.
+    /// No value.
     Null,
     /// UTF-8.
     Text(Bytes),

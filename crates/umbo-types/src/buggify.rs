@@ -22,7 +22,7 @@ thread_local! {
     static DECIDE: std::cell::RefCell<Option<Decide>> = const { std::cell::RefCell::new(None) };
 }
 
-/// Sets the decision for marked points on this thread; none for `false` everywhere.
+/// Sets the decision for marked points on this thread; `None` makes all points `false`.
 #[cfg(feature = "simulation")]
 pub fn on_this_thread(decide: Option<Decide>) {
     DECIDE.set(decide);

@@ -1,4 +1,4 @@
-//! A request about loads, once its caller is identified: what all of them need.
+//! A request about loads after its caller is identified: the steps that all such requests share.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use super::report;
 use crate::waits::LoadWaits;
 use crate::wire::LoadAnswer;
 
-/// What a load in another state refuses, after "cannot be".
+/// The action that a load in another state refuses, as the words after "cannot be".
 pub(super) const GIVEN_PARTS: &str = "given parts";
 
 /// A request about loads, identified.
@@ -52,7 +52,7 @@ impl LoadRequest<'_> {
         Ok(LoadAnswer::Load(Box::new(info)))
     }
 
-    /// Makes a step of a load, also where the client leaves meanwhile.
+    /// Makes a step of a load, even if the client leaves meanwhile.
     pub(super) async fn step(
         &self,
         id: &str,

@@ -46,7 +46,7 @@ pub(super) async fn kept(
     }))
 }
 
-/// Returns the number of stored bytes of an upload; 0 for a load that has ended.
+/// Returns the number of stored bytes of an upload; 0 if the load has ended or its version is ready.
 async fn kept_of(rows: &OwnRows, load: &LoadRecord, upload: u64) -> Result<u64, RequestError> {
     if load.state.is_applied() {
         return Ok(0);

@@ -50,7 +50,7 @@ pub(crate) trait LoadHost: fmt::Debug + Send + Sync {
     /// Returns a load as this dispatcher knows it, or `None` if it was forgotten.
     fn load(&self, id: &str) -> Option<Arc<LoadRecord>>;
 
-    /// Makes a step of a load, durably. Refused if the state does not allow it any more.
+    /// Makes a step of a load, durably. Refused if the state no longer allows it.
     async fn step(&self, id: &str, step: LoadStep) -> Result<(), HostError>;
 
     /// Forgets loads that ended long ago, and ends loads that were never sealed.

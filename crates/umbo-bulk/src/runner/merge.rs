@@ -212,7 +212,7 @@ struct Merge {
 impl Merge {
     async fn run(mut self, to: mpsc::Sender<Result<MergedBatch, HostError>>) {
         if let Err(error) = self.send_all(&to).await {
-            // If nobody waits for the error, this task is ended.
+            // If the receiver is gone, this task is ended.
             drop(to.send(Err(error)).await);
         }
     }

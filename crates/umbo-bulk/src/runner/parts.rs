@@ -1,5 +1,5 @@
-//! Applies the rows of parts, in the order of parts and rows. The parts of a load that is checked first are
-//! checked by then; the parts of another one are checked while they are applied.
+//! Applies the rows of parts, in the order of parts and rows. If a load is checked first, its parts are checked by
+//! then. The parts of other loads are checked while they are applied.
 //!
 //! Rows of a load that is not checked first go to the shards at once while they come in the order of their keys: a
 //! B-tree is built best in this order. From the first batch that is out of order, all rows are sorted first (`sort`).

@@ -1,9 +1,10 @@
 //! The places for runs of loads in a dispatcher: a run gives its own back if a load waits for one.
 //!
-//! A run has a place from its begin to its end. If a load has no place, a run is asked to give its own back: a run that waits,
-//! or a run whose namespace has two places more than the namespace of the load. Among loads of namespaces that have alike, the payers
-//! share. The run lets its load go at its next step; its journal has all its progress. So loads that wait keep no other load
-//! out, and each exchange makes the shares more equal, so that exchanges end.
+//! A run has a place from its begin to its end. If a load has no place, a run is asked to give its own back: a run that
+//! waits, or a run whose namespace has two places more than the namespace of the load. Among loads of namespaces with
+//! equal numbers of places, the payers share. The run lets its load go at its next step; its journal has all its
+//! progress. So loads that wait keep no other load out, and each exchange makes the shares more equal, so that
+//! exchanges end.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -14,7 +14,8 @@ pub(super) async fn remove_part(host: &Host, load: &LoadRecord, part: &PartRecor
     remove_bytes(host, load, part.upload, part.len).await;
 }
 
-/// Removes the bytes of an upload. What a shard refuses to remove is reclaimed when the load ends.
+/// Removes the bytes of an upload. Bytes that a shard refuses to remove are reclaimed when the load
+/// ends.
 pub(super) async fn remove_bytes(host: &Host, load: &LoadRecord, upload: u64, len: u64) {
     let mut at = 0;
     while at < len {

@@ -138,7 +138,7 @@ fn of_part(number: u16, error: &dyn std::fmt::Display) -> HostError {
 enum Said {
     /// The thread needs bytes from an offset on, and waits for them. If the reading is given up, they do not come.
     Needs(u64, oneshot::Sender<Bytes>),
-    /// The part has inflated to so many bytes. The thread waits until they are charged.
+    /// The part has inflated to this number of bytes.
     Inflated(u64, oneshot::Sender<()>),
     /// The thread has read rows.
     Rows(NumberedRows),
@@ -243,7 +243,7 @@ async fn feed(
                 source.inflated(&bytes.load, bytes.number, len).await?;
                 answer.send(()).unwrap_or_default();
             }
-            // If nobody waits for the rows, this task is ended.
+            // If the receiver is gone, this task is ended.
             Said::Rows(batch) => drop(queue.send(Ok(Some(batch))).await),
             Said::Ended(end) => {
                 end.map_err(|error| HostError::Never(error.to_string()))?;

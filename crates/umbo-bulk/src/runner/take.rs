@@ -73,7 +73,7 @@ impl TakenRows {
             let InputRow { key, change } = match row {
                 Ok(row) => row,
                 Err(row) => {
-                    // In a load that is checked first they were counted then.
+                    // In a load that is checked first, the check has counted unreadable rows.
                     if !load.is_checked_first() {
                         rejected.unreadable += 1;
                         rejected.keep(|| reject(part, &row));

@@ -105,7 +105,7 @@ struct ShardReader {
     /// `None` if the rows are only counted.
     digest: Option<RowsDigest>,
     after: Option<Key>,
-    /// For the plain bytes of compressed values.
+    /// Buffer for the plain bytes of compressed values.
     room: Vec<u8>,
 }
 

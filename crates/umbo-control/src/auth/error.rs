@@ -41,7 +41,7 @@ pub enum AuthError {
     /// A field of a token to make, or of a token file, cannot be used (`InvalidBody`).
     #[error("{place}: {reason}")]
     Invalid {
-        /// Where: a field, or the entry of a file.
+        /// A field, or the entry of a file.
         place: String,
         /// The problem.
         reason: String,

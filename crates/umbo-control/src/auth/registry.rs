@@ -1,7 +1,7 @@
 //! The tokens in effect, from a file and from the store, as one immutable snapshot.
 //!
-//! Readers take no lock and allocate nothing. Writers replace the snapshot. While there is no token
-//! at all, nobody is asked for one.
+//! Readers take no lock and allocate nothing. Writers replace the snapshot. While there is no token at
+//! all, requests need none.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -52,8 +52,8 @@ impl TokenRegistry {
         })
     }
 
-    /// Requires a token from now on, also if there should be none left: a server that
-    /// others can reach must not open because its token file was emptied.
+    /// Requires a token from now on, even if no token is left: a server that others can reach must not
+    /// open because its token file was emptied.
     pub fn keep_closed(&self) {
         self.is_kept_closed.store(true, Relaxed);
     }
@@ -84,8 +84,9 @@ impl TokenRegistry {
         self.is_kept_closed.load(Relaxed) || !self.in_effect.load().is_empty()
     }
 
-    /// Returns who calls, by the value of the `Authorization` header. Anybody, with every right,
-    /// while there is no token, unless the registry is [kept closed](Self::keep_closed).
+    /// Returns the caller of a request, by the value of the `Authorization` header. While there is no
+    /// token, every request is from the anonymous caller, who has all permissions, unless the registry
+    /// is [kept closed](Self::keep_closed).
     pub fn authenticate(
         &self,
         authorization: Option<&[u8]>,
@@ -192,7 +193,7 @@ impl TokenRegistry {
     }
 }
 
-/// Returns what follows `Bearer` (in any case) and spaces.
+/// Returns the text after `Bearer` (in any case) and spaces.
 fn bearer(authorization: &[u8]) -> Option<&[u8]> {
     let (scheme, rest) = authorization.split_at_checked("Bearer".len())?;
     let is_bearer = scheme.eq_ignore_ascii_case(b"Bearer") && rest.first() == Some(&b' ');

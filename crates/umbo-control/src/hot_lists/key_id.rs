@@ -42,7 +42,7 @@ impl KeyId {
         }
     }
 
-    /// Names what a shield speaks of.
+    /// Names the read of a key of the shield.
     pub fn of(key: &KeyRef<'_>) -> Self {
         Self {
             namespace: key.namespace(),

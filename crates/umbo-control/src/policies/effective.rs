@@ -154,7 +154,7 @@ impl EffectivePolicies {
         Ok(())
     }
 
-    /// Refuses to change what the policy file says.
+    /// Returns an error if the policy file has a policy of this name.
     pub(super) fn check_changeable(&self, name: &str) -> Result<(), QuotaError> {
         if self.file.has(name) {
             let name = name.to_owned();

@@ -1,4 +1,4 @@
-//! What the limiter knows of policies, as operators are shown it.
+//! Reports of the limiter on policies, for operators.
 //!
 //! Inside, everything is counted in atoms; people and graphs get units.
 
@@ -70,7 +70,7 @@ pub(super) fn simulated(policy: &Policy, replay: Replay) -> SimulateAnswer {
     }
 }
 
-/// Returns what the figures of a simulation leave out.
+/// Returns notes on the limits of a simulation's figures.
 fn notes(policy: &Policy, missed: u64) -> Vec<String> {
     let unrecorded = Attribute::ALL.map(Dimension::Attribute);
     let dimensions = policy.matches.dimensions();

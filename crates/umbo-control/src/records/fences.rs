@@ -1,4 +1,4 @@
-//! Fences as records: the ids that are fenced, kept in few records however many there are.
+//! Fences as records: the fenced ids, kept in few records even if they are many.
 //!
 //! The record of a fence is called by its first id. Its content is its last id, or [`ONE`] if the fence has one id. A
 //! change fences each id by itself, and folds older fences that adjoin into one record. A fence is folded once every
@@ -13,7 +13,7 @@ use super::{Edits, Kind, RecordKey, RecordSet, Unreadable, unreadable};
 
 /// Content of the fence of one id.
 const ONE: &str = "removed";
-/// Most records that are folded at once: a change is made on a full disk too, where only a small reserve has room.
+/// Most records that are folded at once: a change is made on a full disk too, which has only a small reserve of room.
 const FOLDED_MAX: usize = 256;
 
 fn read(name: &str, content: &Bytes) -> Result<IdRange, Unreadable> {
