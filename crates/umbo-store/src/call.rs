@@ -1,5 +1,4 @@
-//! The context of a call of a store: caller, criticality and deadline; and the service time of the call, and
-//! what of it falls to the call alone.
+//! The context of a call of a store: caller, criticality and deadline, and the service time and busy time of the call.
 //!
 //! An embedded store uses little of it; a remote store sends it to the node.
 
@@ -33,10 +32,11 @@ pub struct CallContext {
     pub is_continued: bool,
     /// Estimated cost of the request that the call belongs to.
     pub price: RequestUnits,
-    /// The namespace as which the caller of the store has placed the dataset of the call; none where both share one
-    /// list of placements. A store that has placed it otherwise refuses the call before it begins.
+    /// The namespace that the caller of the store used to place the dataset of the call. `None` if the caller and the
+    /// store use one list of placements. A store that places the dataset by another namespace refuses the call before
+    /// it begins.
     pub placed_as: Option<NamespaceId>,
-    /// Trace context, as in a `traceparent` header; none if the request is not sampled.
+    /// Trace context, as in a `traceparent` header, or `None` if the request is not sampled.
     pub traceparent: Option<Box<str>>,
     /// In nanoseconds; 0 until it is known.
     service_time: AtomicU64,
@@ -135,8 +135,8 @@ impl CallContext {
         self.note_shared_time(time, time);
     }
 
-    /// Records the service time of work that was done for several calls at once, and the share of it that falls
-    /// to this call. Adds up over parts.
+    /// Records the service time of work that was done for several calls at once, and the share of this call. Adds up
+    /// over parts.
     pub fn note_shared_time(&self, service_time: Duration, share: Duration) {
         let nanos = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX).max(1);
         self.service_time
@@ -144,14 +144,14 @@ impl CallContext {
         self.busy_time.fetch_add(nanos(share), Ordering::Relaxed);
     }
 
-    /// Returns the service time of the shard itself; none if it equals the call's duration.
+    /// Returns the service time of the shard itself, or `None` if it equals the call's duration.
     pub fn service_time(&self) -> Option<Duration> {
         let nanos = self.service_time.load(Ordering::Relaxed);
         (nanos > 0).then(|| Duration::from_nanos(nanos))
     }
 
-    /// Returns how long the shard worked for this call alone, for which it is charged: of a commit of several
-    /// writes its share. None if it equals the call's duration.
+    /// Returns how long the shard worked for this call alone. The call is charged for this time. In a commit of several
+    /// writes it is the share of this write. `None` if it equals the call's duration.
     pub fn busy_time(&self) -> Option<Duration> {
         let nanos = self.busy_time.load(Ordering::Relaxed);
         (nanos > 0).then(|| Duration::from_nanos(nanos))

@@ -1,9 +1,9 @@
-//! Compression of values at rest: the zstd form, made and undone.
+//! Compression of values at rest: converts values to the zstd form and back.
 //!
-//! Owns when compression pays and the bounds of its undoing: a frame is decompressed into room for the length that
-//! stands before it, which is never more than a value has, whatever the frame says of itself; one that holds more or
-//! less is damaged. Engines do not call this: dispatchers do, so that no committer spends its thread on it and every
-//! cache holds the small form.
+//! Owns the rule when compression pays, and the bounds of decompression. A frame is decompressed into room for the
+//! length that is stored in front of it. That length is at most the longest value; the length inside the frame is
+//! ignored. A frame with more or fewer bytes is damaged. Dispatchers compress and engines do not, so that no committer
+//! spends its thread on it and every cache holds the small form.
 
 use std::cell::RefCell;
 use std::io::{self, Write as _};
@@ -14,16 +14,16 @@ use umbo_types::{StoredForm, Value};
 use zstd::bulk::{Compressor, Decompressor};
 use zstd::stream::write::Encoder;
 
-/// Shorter values stay plain, in bytes: a frame and its length take up to 17 bytes beside what is compressed.
+/// Shorter values stay plain, in bytes: a frame and its length add up to 17 bytes to the compressed bytes.
 pub const COMPRESSED_LEN_MIN: usize = 64;
-/// A value is kept compressed where at least this part of its bytes is saved, one in so many: 10 %.
+/// A value is kept compressed if this saves at least one part in so many of its bytes: 10 %.
 const SAVED_PART: usize = 10;
-/// The level whose frames have no entropy coding, which is what costs a read of a small value most. Measured on records
-/// of 220, 840 and 4,100 bytes of JSON: 2,300, 7,400 and 37,700 instructions to decompress and a ratio of 1.5, 2.5 and
-/// 4.9; at level 3 it is 12,000, 18,700 and 52,400 for 1.7, 3.1 and 6.0.
+/// The level. Its frames have no entropy coding, the most expensive part of a read of a small value. Measured on JSON
+/// records of 220, 840 and 4,100 bytes: to decompress them takes 2,300, 7,400 and 37,700 instructions, at ratios of
+/// 1.5, 2.5 and 4.9. At level 3 it takes 12,000, 18,700 and 52,400 instructions, at ratios of 1.7, 3.1 and 6.0.
 const LEVEL: i32 = -1;
 
-/// A compressed value that cannot be decompressed: its bytes are not what was written.
+/// A compressed value cannot be decompressed: its stored bytes are damaged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("a compressed value cannot be decompressed")]
 pub struct DamagedValue;
@@ -34,9 +34,9 @@ thread_local! {
     static DECOMPRESSOR: RefCell<Option<Decompressor<'static>>> = const { RefCell::new(None) };
 }
 
-/// Returns the value in the zstd form where that pays, and as it is otherwise: short values, values with a content
-/// encoding of their own, and values of which less than a tenth would be saved. Takes about 3 ms for a value of 1 MiB;
-/// [`Compression`] does the same in steps.
+/// Returns the value in the zstd form if that pays. Short values, values with a content encoding, and values that would
+/// shrink by less than a tenth are returned as they are. Takes about 3 ms for a value of 1 MiB; [`Compression`] does
+/// the same in steps.
 pub fn compressed(value: Value) -> Value {
     if !is_candidate(&value) {
         return value;
@@ -47,17 +47,17 @@ pub fn compressed(value: Value) -> Value {
     }
 }
 
-/// The compression of one value in steps, so that a thread can serve others between them.
+/// The compression of one value in steps, so that a thread can do other work between them.
 pub struct Compression {
     value: Value,
     /// Bytes of the value that have been compressed.
     done: usize,
-    /// None once it has failed: the value stays plain.
+    /// `None` if the value stays plain: it is not worth the attempt, or compression has failed.
     encoder: Option<Encoder<'static, Vec<u8>>>,
 }
 
 impl Compression {
-    /// Begins with a value. One that is not worth the attempt is done at once.
+    /// Begins with a value. A value that is not worth the attempt is done at once.
     pub fn new(value: Value) -> Self {
         let encoder = || {
             let len = value.bytes.len();
@@ -96,7 +96,7 @@ impl Compression {
         self.done < self.value.bytes.len()
     }
 
-    /// Returns the value in the form that pays; in the plain one where steps are left.
+    /// Returns the value in the form that pays. If steps are left, the value stays plain.
     pub fn finish(self) -> Value {
         let is_whole = self.done == self.value.bytes.len();
         let encoder = self.encoder.filter(|_| is_whole);
@@ -126,7 +126,7 @@ fn where_it_pays(value: Value, mut stored: Vec<u8>) -> Value {
     if stored.len() > len - len / SAVED_PART {
         return value;
     }
-    // Most of the room was for nothing.
+    // Most of the room is unused.
     stored.shrink_to_fit();
     Value {
         bytes: stored.into(),
@@ -135,7 +135,7 @@ fn where_it_pays(value: Value, mut stored: Vec<u8>) -> Value {
     }
 }
 
-/// Returns the length of a value and its frame.
+/// Returns the length of a value, followed by its frame.
 pub(crate) fn frame(plain: &[u8]) -> io::Result<Vec<u8>> {
     let mut out = vec![0; PLAIN_LEN_LEN + zstd::zstd_safe::compress_bound(plain.len())];
     out[..PLAIN_LEN_LEN].copy_from_slice(&(plain.len() as u32).to_be_bytes());
@@ -150,7 +150,7 @@ pub(crate) fn frame(plain: &[u8]) -> io::Result<Vec<u8>> {
     Ok(out)
 }
 
-/// Returns the value in the plain form. A large value stays as it is: its bytes are elsewhere.
+/// Returns the value in the plain form. A large value stays as it is: its bytes are stored separately.
 pub fn plain(value: Value) -> Result<Value, DamagedValue> {
     match value.form {
         StoredForm::Plain | StoredForm::Large => Ok(value),
@@ -166,7 +166,8 @@ pub fn plain(value: Value) -> Result<Value, DamagedValue> {
     }
 }
 
-/// Returns the plain bytes of a value, in `room` where they have to be made; of a large one the reference.
+/// Returns the plain bytes of a value. `room` holds them if they have to be decompressed. For a large value, returns
+/// its reference.
 pub fn plain_bytes<'a>(
     form: StoredForm,
     stored: &'a [u8],
@@ -181,7 +182,7 @@ pub fn plain_bytes<'a>(
     }
 }
 
-/// Returns the frame of a value in the zstd form, for a client that reads zstd itself; none of other values.
+/// Returns the frame of a value in the zstd form, for a client that reads zstd itself. Other values have no frame.
 pub fn zstd_frame(value: &Value) -> Option<Bytes> {
     match value.form {
         StoredForm::Plain | StoredForm::Large => None,
@@ -191,7 +192,7 @@ pub fn zstd_frame(value: &Value) -> Option<Bytes> {
     }
 }
 
-/// Puts the plain bytes in the place of what `out` holds.
+/// Replaces the content of `out` with the plain bytes.
 fn write_plain(form: StoredForm, stored: &[u8], out: &mut Vec<u8>) -> Result<(), DamagedValue> {
     let len = form.plain_len(stored).map_err(|_| DamagedValue)?;
     out.clear();

@@ -1,25 +1,25 @@
-//! A namespace's datasets, of which one is live.
+//! The datasets of a namespace; one of them is live.
 //!
-//! A dataset is a namespace id of its own: a version of a namespace that was loaded as a whole.
+//! A dataset is a version of a namespace that was loaded as a whole. It has a separate namespace id.
 
 use umbo_types::NamespaceId;
 
 /// The datasets of a namespace that take the same writes.
 ///
-/// A shard that keeps the group decides each write to any of them on one dataset, and makes its effect in all, in one
-/// commit. A read names one and sees that one alone. Ids are never used again.
+/// A shard that keeps the group decides each write on one of the datasets and applies its effect to all of them, in one
+/// commit. A read names one dataset and sees only the rows of that dataset. Ids are never used again.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DatasetGroup {
-    /// Number of activations so far; of two groups of one namespace the higher one is newer.
+    /// Number of activations so far. Of two states of the group, the state with the higher epoch is newer.
     pub epoch: u32,
-    /// The dataset that conditions, increments and answers of writes are about.
+    /// The dataset that conditions, increments and answers of writes refer to.
     pub live: NamespaceId,
-    /// Older ones, which can be live again.
+    /// Older datasets, which can be activated again.
     pub kept: Vec<NamespaceId>,
-    /// The one that a load builds.
+    /// The dataset that a load builds.
     pub building: Option<NamespaceId>,
-    /// Id under which idempotency records of the namespace are kept, and by which its partitions are placed: that of
-    /// the namespace itself.
+    /// Id of the namespace itself. The idempotency records of the namespace are kept under it, and its partitions are
+    /// placed by it.
     pub identity: NamespaceId,
 }
 

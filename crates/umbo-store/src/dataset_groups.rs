@@ -1,8 +1,8 @@
 //! The datasets of all namespaces that have several, as a shard sees them.
 //!
-//! Owns which dataset decides a write and which ones take its effect; the engines make the changes. The invariants: all
-//! writes of one commit to one group are decided by the same dataset; of two states of a group the one with the higher
-//! epoch is newer, whether a copy of the records or a dispatcher has brought it.
+//! Owns the decision which dataset decides a write and which datasets take its effect; the engines make the changes.
+//! The invariants: one dataset decides all writes of one commit to one group. Of two states of a group, the state with
+//! the higher epoch is newer, even if a dispatcher has brought it and not a copy of the records.
 
 use umbo_types::NamespaceId;
 
@@ -49,13 +49,13 @@ impl DatasetGroups {
         self.groups.is_empty()
     }
 
-    /// Returns whether nothing of a copy is news: it is older, or neither has any groups.
+    /// Returns whether a copy changes nothing: it is not newer, or neither the copy nor the shard has any groups.
     pub fn has(&self, copy: &RecordsCopy) -> bool {
         copy.revision <= self.revision || (copy.datasets.is_empty() && self.groups.is_empty())
     }
 
-    /// Replaces the groups by those of a newer copy. A group that a dispatcher has activated by a newer copy yet stays
-    /// activated. Returns whether anything has changed.
+    /// Replaces the groups with the groups of a newer copy. If a dispatcher has activated a dataset of a group by an
+    /// even newer copy, that dataset stays live. Returns whether the groups were replaced.
     pub fn adopt(&mut self, copy: &RecordsCopy) -> bool {
         if self.has(copy) {
             return false;
@@ -74,8 +74,8 @@ impl DatasetGroups {
         true
     }
 
-    /// Learns from a write that its sender knows a later activation than the shard: its dataset is live. Returns
-    /// whether that is news.
+    /// Learns from a write that its sender knows a later activation than the shard: the dataset of the write is live.
+    /// Returns whether the shard did not know this activation.
     pub fn learn(&mut self, id: NamespaceId, epoch: u32) -> bool {
         if epoch == 0 || self.groups.is_empty() {
             return false;
@@ -91,7 +91,7 @@ impl DatasetGroups {
         true
     }
 
-    /// Returns the group of a dataset; none of an id that has no group.
+    /// Returns the group of a dataset, or `None` if the id has no group.
     pub fn of(&self, id: NamespaceId) -> Option<&DatasetGroup> {
         if self.groups.is_empty() {
             return None;

@@ -48,12 +48,12 @@ pub enum StoreError {
         /// Whether a write took effect.
         outcome: Outcome,
     },
-    /// Stored bytes are not what was written.
+    /// Stored bytes are damaged.
     #[error("shard {shard} holds damaged data: {reason}")]
     Corrupt {
         /// The shard.
         shard: ShardId,
-        /// Which file and what was found, for the operator.
+        /// The file and the damage, for the operator.
         reason: String,
     },
     /// The shard's write queue is full. Back off.
@@ -62,7 +62,7 @@ pub enum StoreError {
         /// The shard.
         shard: ShardId,
     },
-    /// The node of the shard has as many requests in flight as it takes. Back off.
+    /// The node of the shard has reached its limit of requests in flight. Back off.
     #[error("the node of shard {shard} is busy")]
     NodeBusy {
         /// The shard.
@@ -77,7 +77,7 @@ pub enum StoreError {
         policy: String,
         /// When the quota suffices again.
         retry_after: std::time::Duration,
-        /// Requested rate per second, in atoms of the policy's unit; none if unknown.
+        /// Requested rate per second, in atoms of the policy's unit, or `None` if unknown.
         observed: Option<u64>,
     },
     /// The deadline passed before the store began the work. Nothing was applied.
@@ -95,7 +95,7 @@ pub enum StoreError {
         /// Id of the namespace.
         namespace: NamespaceId,
     },
-    /// The write is due later, by the believed time of day of the shard. Nothing was applied.
+    /// By the believed time of day of the shard, the write is not due yet. Nothing was applied.
     #[error("by the clock of shard {shard} the change is not due yet")]
     TooEarly {
         /// The shard.
@@ -113,7 +113,7 @@ pub enum StoreError {
 }
 
 impl StoreError {
-    /// Makes the refusal of a request for a dataset that its sender has placed in this shard, and the store elsewhere.
+    /// Makes the refusal of a request for a dataset that its sender and the store place differently.
     pub fn misplaced(misplaced: Misplaced, shard: ShardId) -> Self {
         Self::refused(shard, misplaced.to_string())
     }
@@ -161,14 +161,14 @@ pub enum WriteError {
     /// The condition of this mutation was false.
     #[error("the condition was false")]
     ConditionFailed {
-        /// Version of the row that is visible after the group was handled; none if there is none. A refused
-        /// atomic group does not reveal what it would have written.
+        /// Version of the visible row after the group was handled, or `None` if no row is visible. The version that a
+        /// refused atomic group would have written is not revealed.
         current: Option<Version>,
     },
-    /// Another mutation of the same atomic group was refused, so none of the group was applied.
+    /// Another mutation of the same atomic group was refused, so the whole group was not applied.
     #[error("mutation {index} of the same atomic group was refused")]
     GroupAborted {
-        /// Index of the first mutation of the group that was refused, within the request.
+        /// Index within the request of the first refused mutation of the group.
         index: usize,
     },
     /// The value to be incremented is not the decimal text of a signed 64-bit number. The row stays as it is.
@@ -183,14 +183,14 @@ pub enum WriteError {
     /// Another request of the same caller in this partition has used the idempotency key.
     #[error("the idempotency key belongs to another request")]
     IdempotencyMismatch,
-    /// The idempotency records of the namespace take as much of the shard as they may.
+    /// The idempotency records of the namespace have reached their limit in the shard.
     #[error("the idempotency records of the namespace fill their {bytes_max} bytes of the shard")]
     IdempotencyFull {
-        /// How much they may take, in bytes of keys and records.
+        /// The limit, in bytes of keys and records.
         bytes_max: u64,
     },
-    /// The upload that the mutation is about is not there, is not as long as the reference or the chunk says, or takes
-    /// no more chunks. Send the value again.
+    /// The upload of the mutation does not exist, has another length than the reference or the chunk says, or takes no
+    /// more chunks. Send the value again.
     #[error("the bytes of the large value are not there, or not all of them")]
     UploadGone,
     /// An earlier request with the same idempotency key was refused with this error.
@@ -202,7 +202,8 @@ pub enum WriteError {
 }
 
 impl WriteError {
-    /// Returns whether the store decided the mutation, by the rows that it saw: what an idempotency record keeps.
+    /// Returns whether the store refused the mutation by the rows that it saw. An idempotency record keeps such
+    /// refusals.
     pub const fn is_decision(&self) -> bool {
         match self {
             Self::ConditionFailed { .. }
@@ -217,7 +218,7 @@ impl WriteError {
         }
     }
 
-    /// Returns the error with the index that it names changed to that of another list of the same mutations.
+    /// Returns the error with its index mapped to another list of the same mutations.
     #[must_use]
     pub fn with_index(self, at: impl Fn(usize) -> usize) -> Self {
         match self {
@@ -227,7 +228,7 @@ impl WriteError {
         }
     }
 
-    /// Returns the error without the mark that it is that of an earlier request, and whether it had the mark.
+    /// Returns the error without the mark of a replayed error, and whether it had the mark.
     pub fn into_first(self) -> (Self, bool) {
         match self {
             Self::Replayed(error) => (*error, true),

@@ -1,8 +1,9 @@
 //! Fencing tokens: which run of a load may write to a shard.
 //!
-//! A paused runner does not know that another one took its load over. So each write of a run carries the run's number as
-//! a fencing token, and a shard that has begun a write of a later run refuses those of earlier runs. The later run
-//! repeats everything that is not in the journal of the load, in order, and so replaces late writes of earlier runs.
+//! A paused runner does not know that another one has taken over its load. So each write of a run carries the number of
+//! the run as a fencing token. A shard that has begun a write of a later run refuses all writes of earlier runs. The
+//! later run repeats, in order, everything that is not in the journal of the load, and so replaces late writes of
+//! earlier runs.
 
 use std::collections::BTreeMap;
 
@@ -11,14 +12,14 @@ use umbo_types::NamespaceId;
 /// The token of one run of a load.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FencingToken {
-    /// The load: the namespace of the bytes of its parts, which is fenced when the load has ended.
+    /// The load, by the namespace of the bytes of its parts. That namespace is fenced when the load has ended.
     pub load: NamespaceId,
-    /// Number of the run; that of the next run is higher.
+    /// Number of the run. The next run has a higher number.
     pub number: u32,
 }
 
-/// The latest run of each load whose writes a shard has begun. A load is dropped once it has ended: its fence refuses
-/// all of its runs then. So there are at most as many as there are open loads.
+/// The latest run of each load that has begun a write in the shard. A load is dropped once it has ended, because its
+/// fence refuses all of its runs. So the number of entries is bounded by the number of open loads.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct FencingTokens(BTreeMap<NamespaceId, u32>);
 
@@ -29,8 +30,8 @@ impl FencingTokens {
         latest.is_none_or(|latest| run.number >= *latest)
     }
 
-    /// Keeps the run of a write that begins, and drops loads that have ended. Returns whether it is a later run than
-    /// that before.
+    /// Records the run of a write that begins, and drops loads that have ended. Returns whether the run is later than
+    /// the recorded one.
     pub fn begin(&mut self, run: FencingToken, has_ended: impl Fn(NamespaceId) -> bool) -> bool {
         if self
             .0

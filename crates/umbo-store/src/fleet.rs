@@ -14,9 +14,9 @@ use bytes::Bytes;
 pub struct FleetMember {
     /// Identifies its process; random.
     pub incarnation: u64,
-    /// What it tells of itself.
+    /// Its description of itself; opaque here.
     pub about: Bytes,
-    /// Whether it is this one.
+    /// Whether it is this process.
     pub is_self: bool,
 }
 
@@ -34,10 +34,11 @@ pub trait Fleet: Send + Sync + fmt::Debug {
     /// counts.
     fn join(&self, about: Bytes, answer: Arc<dyn AnswerQuestion>);
 
-    /// Returns the dispatchers that are connected to a node which answers, by incarnation.
+    /// Returns the dispatchers that are connected to a node which answers, in the order of their incarnations.
     async fn members(&self) -> Vec<FleetMember>;
 
-    /// Asks the other dispatchers, and returns all that are connected to a node which answers, by incarnation, each
-    /// with its reply; none of this one, and none of one that does not reply within a time.
+    /// Asks the other dispatchers. Returns all dispatchers that are connected to a node which answers, in the order of
+    /// their incarnations, each with its reply. The reply of this dispatcher is `None`, and so is a reply that does not
+    /// arrive `within` the time.
     async fn ask(&self, question: Bytes, within: Duration) -> Vec<(FleetMember, Option<Bytes>)>;
 }

@@ -1,9 +1,9 @@
-//! What a store records of a write with an idempotency, so that its repetition is answered as the first was.
+//! The record of a write with an idempotency, so that a store answers the repetition like the first write.
 //!
-//! Owns the record, its encoding and the decision whether a request is answered from it; the engines keep the
-//! records and write each in the commit of its rows. There is one record for each partition that a request writes,
-//! because a partition is what one commit decides. The invariant: an outcome is recorded exactly if the store
-//! decided the mutation; what failed for want of time, room or a readable disk is decided by the repetition.
+//! Owns the record, its encoding and the decision whether a request is answered from it; the engines keep the records
+//! and write each in the commit of its rows. A request has one record for each partition that it writes, because one
+//! commit decides one partition. The invariant: an outcome is recorded exactly if the store decided the mutation. If a
+//! mutation failed because time, room or a readable disk was missing, its repetition decides it.
 
 use std::collections::BTreeMap;
 
@@ -19,7 +19,7 @@ use crate::request::Written;
 pub struct IdempotencyRecord {
     /// Digest of the request.
     pub request: [u8; DIGEST_LEN],
-    /// Instant from which the record is no longer in effect.
+    /// At this instant the record stops being in effect.
     pub keep_until: Timestamp,
     outcomes: BTreeMap<u32, Result<Written, WriteError>>,
 }
@@ -39,7 +39,7 @@ impl IdempotencyRecord {
         self.outcomes.is_empty()
     }
 
-    /// Returns the recorded answer to a mutation, marked as replayed; none if the mutation was not decided.
+    /// Returns the recorded answer to a mutation, marked as replayed, or `None` if the mutation was not decided.
     pub fn replay(
         &self,
         idempotency: &Idempotency,
@@ -61,7 +61,7 @@ impl IdempotencyRecord {
         })
     }
 
-    /// Records the answer to a mutation, if it is one that a repetition should get too.
+    /// Records the answer to a mutation if a repetition should get the same answer.
     pub fn note(
         &mut self,
         idempotency: &Idempotency,
@@ -79,7 +79,7 @@ impl IdempotencyRecord {
         self.outcomes.insert(idempotency.line(index), outcome);
     }
 
-    /// Encodes digest and outcomes; the expiry is the engine's to store. Integers are big endian.
+    /// Encodes digest and outcomes. The engine stores the expiry. Integers are big endian.
     pub fn encode(&self) -> Bytes {
         let mut out = Vec::with_capacity(1 + DIGEST_LEN + 22 * self.outcomes.len());
         out.push(FORMAT);
@@ -105,7 +105,7 @@ impl IdempotencyRecord {
         out.into()
     }
 
-    /// Decodes what [`Self::encode`] made; none if the bytes are not that.
+    /// Decodes the bytes that [`Self::encode`] made. Returns `None` for any other bytes.
     pub fn decode(mut bytes: &[u8], keep_until: Timestamp) -> Option<Self> {
         let bytes = &mut bytes;
         if take::<1>(bytes)? != [FORMAT] {
@@ -155,7 +155,7 @@ fn encode_refusal(out: &mut Vec<u8>, error: &WriteError) {
             out.push(INCREMENT_OVERFLOW);
             out.extend_from_slice(&current.to_be_bytes());
         }
-        // `note` takes no others.
+        // `note` records only decisions.
         WriteError::NotANumber
         | WriteError::IdempotencyMismatch
         | WriteError::IdempotencyFull { .. }

@@ -17,7 +17,7 @@ const NUMBER_LEN_MAX: usize = 20;
 /// The part of a visible row that an increment needs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CounterRow {
-    /// The number; none if the value is none.
+    /// The number, or `None` if the value is not a number.
     pub number: Option<i64>,
     /// Media type, which stays.
     pub content_type: Bytes,
@@ -36,20 +36,21 @@ impl CounterRow {
     }
 }
 
-/// Returns the number that a value is: decimal digits without leading zeros, after `-` if it is negative. None if it
-/// is something else, or encoded.
+/// Returns the number of a value: decimal digits without leading zeros, after `-` if it is negative. Returns `None` if
+/// the value is something else or has a content encoding.
 pub fn number_of(value: &[u8], content_encoding: &[u8]) -> Option<i64> {
     if !content_encoding.is_empty() || value.len() > NUMBER_LEN_MAX {
         return None;
     }
     let text = std::str::from_utf8(value).ok()?;
     let number: i64 = text.parse().ok()?;
-    // `parse` takes "+1", "007" and "-0" too, of which the increment by 0 would be another text.
+    // `parse` takes "+1", "007" and "-0" too. An increment by 0 would change their text.
     (number.to_string() == text).then_some(number)
 }
 
-/// Returns the new number with the value and expiry of the row that holds it. `current` is the visible row,
-/// `expires_at` the expiry that the increment sets and `default_expiry` that of a row which it creates.
+/// Returns the new number with the value and expiry of the row that holds it. `current` is the visible row, and
+/// `expires_at` the expiry that the increment sets. Without it, an existing row keeps its expiry and a new row gets
+/// `default_expiry`.
 pub fn increment(
     current: Option<&CounterRow>,
     by: i64,

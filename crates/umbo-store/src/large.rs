@@ -1,9 +1,9 @@
-//! Large values: bytes that are stored beside their row, in chunks.
+//! Large values: bytes that are stored in chunks, separately from their row.
 //!
-//! An upload gathers the chunks, one after the other; a put of a row whose value is a [`LargeRef`] to it makes them the
-//! value of the row, as an ordinary mutation with its condition, expiry and idempotency. A shard counts the rows that
-//! refer to an upload, and reclaims an upload by itself that no row refers to. The invariant: a row refers to a whole
-//! upload, and to one of its own shard.
+//! An upload gathers the chunks, one after the other. A put of a row whose value is a [`LargeRef`] to the upload makes
+//! the chunks the value of the row, as an ordinary mutation with its condition, expiry and idempotency. A shard counts
+//! the rows that refer to an upload, and reclaims an upload without such rows by itself. The invariant: a row refers
+//! only to a whole upload in the same shard.
 //!
 //! [`LargeRef`]: umbo_types::LargeRef
 
@@ -12,29 +12,29 @@ use std::time::Duration;
 use bytes::Bytes;
 use umbo_types::{LargeRef, NamespaceId, UploadId};
 
-/// How long an upload is kept that no row has ever referred to, from its last chunk on: twice as long as a sender may
-/// be silent within a body.
+/// An upload that no row has ever referred to is kept for this time after its last chunk. It is twice the time that a
+/// sender may be silent within a body.
 pub const UPLOAD_IDLE: Duration = Duration::from_mins(2);
-/// How long an upload is kept at least once the last row that referred to it is gone: reads that have begun go on for
-/// that long.
+/// An upload is kept at least for this time after the last row that referred to it is gone, because reads that have
+/// begun may take this long.
 pub const READ_GRACE: Duration = Duration::from_secs(20);
 
-/// A step of an upload. It changes no row. Rows that mutations before it store in the same commit count as rows that
-/// refer to the upload.
+/// A step of an upload. It changes no row. A row that an earlier mutation of the same commit stores counts as a row
+/// that refers to the upload.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum UploadStep {
     /// Adds a chunk, and begins the upload with the first. Chunks are added in order, and all but the last have
-    /// [`LARGE_CHUNK_LEN`](umbo_types::limits::LARGE_CHUNK_LEN) bytes; the same chunk may be added again, by a sender
-    /// that does not know whether it was.
+    /// [`LARGE_CHUNK_LEN`](umbo_types::limits::LARGE_CHUNK_LEN) bytes. A sender that does not know whether a chunk was
+    /// added may add it again.
     Append {
         /// The upload.
         upload: UploadId,
-        /// Which chunk it is, from 0 on.
+        /// Number of the chunk, from 0 on.
         index: u32,
         /// Bytes of the chunk, at least one.
         bytes: Bytes,
     },
-    /// Gives up an upload that no row refers to; its chunks are reclaimed soon. Others stay as they are.
+    /// Gives up an upload that no row refers to; its chunks are reclaimed soon. Other uploads stay as they are.
     Abandon(UploadId),
 }
 
@@ -63,16 +63,16 @@ impl UploadStep {
 /// A chunk to read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ChunkRequest {
-    /// Namespace of the row whose value it is a part of.
+    /// Namespace of the row whose value has the chunk.
     pub namespace: NamespaceId,
     /// The value.
     pub large: LargeRef,
-    /// Which chunk, from 0 on.
+    /// Number of the chunk, from 0 on.
     pub index: u32,
 }
 
-/// State of an upload: how much has come, and how many rows refer to it. The rules of uploads, which every engine
-/// shares.
+/// State of an upload: its length so far, and the number of rows that refer to it. The rules of uploads, which every
+/// engine shares.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct UploadState {
     /// Bytes of its chunks.
@@ -82,8 +82,8 @@ pub struct UploadState {
 }
 
 impl UploadState {
-    /// Returns the state after a chunk was added; none where it must not be. `state` is none of an upload that is not
-    /// there.
+    /// Returns the state after a chunk was added, or `None` if the chunk must not be added. `state` is `None` if the
+    /// upload does not exist.
     pub fn append(state: Option<Self>, index: u32, len: usize) -> Option<Self> {
         use umbo_types::limits::{LARGE_CHUNK_LEN, LARGE_VALUE_LEN_MAX};
         let begins = u64::from(index) * LARGE_CHUNK_LEN as u64;
@@ -92,7 +92,7 @@ impl UploadState {
         let known = state.unwrap_or_default();
         let is_next = known.len == begins;
         let is_known = known.len == end || (known.len > end && len == LARGE_CHUNK_LEN);
-        // Once a row refers to it nothing changes any more.
+        // An upload that a row refers to does not change any more.
         let is_taken = known.references == 0 && (is_next || is_known);
         let len = known.len.max(end);
         (is_chunk && is_taken).then_some(Self { len, ..known })
@@ -100,7 +100,7 @@ impl UploadState {
 
     /// Returns whether a row may refer to the upload by this reference.
     pub const fn is_whole(&self, large: &LargeRef) -> bool {
-        // One that is being reclaimed has no length.
+        // An upload that is being reclaimed has length 0.
         self.len > 0 && self.len == large.len
     }
 }

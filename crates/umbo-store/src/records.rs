@@ -19,19 +19,19 @@ use crate::id_range::IdRange;
 /// What a store does with copies of Umbo's own records.
 #[async_trait]
 pub trait RecordsKeeper {
-    /// Returns the shard in which Umbo's own records are changed.
+    /// Returns the home of Umbo's own records, the only shard that changes them.
     fn home(&self) -> RecordsHome {
         RecordsHome::default()
     }
 
-    /// Passes a copy of Umbo's own records to the store. Every node keeps the newest one durably, and every
-    /// shard keeps its fences and dataset groups durably. Answers by shard, in order of their ids, `Ok` if those of
-    /// this copy, or of a newer one, are on the disk. Passing the same copy again is cheap and has the same
-    /// answer; an older copy than the kept one changes nothing.
+    /// Passes a copy of Umbo's own records to the store. Every node keeps the newest copy durably, and every shard
+    /// keeps the fences and dataset groups of the copy durably. Returns one answer for each shard, in order of their
+    /// ids: `Ok` if the fences and groups of this copy, or of a newer one, are on the disk. Passing the same copy again
+    /// is cheap and has the same answer; an older copy than the kept one changes nothing.
     async fn keep_records(&self, copy: Arc<RecordsCopy>) -> Vec<(ShardId, Result<(), StoreError>)>;
 
-    /// Returns the newest copy that any reachable node keeps; none if no copy was ever passed. Fails if no
-    /// node can be asked, or a copy cannot be read.
+    /// Returns the newest copy that any reachable node keeps, or `None` if no copy was ever passed. Fails if no node
+    /// can be asked, or a copy cannot be read.
     async fn kept_records(&self) -> Result<Option<Arc<RecordsCopy>>, StoreError>;
 
     /// Returns whether the newest copy that the store has kept or passed on fences a namespace, at no cost.
@@ -57,12 +57,13 @@ pub struct RecordsCopy {
     /// The revision.
     pub revision: RecordsRevision,
     /// Namespaces that were removed: ranges that ascend and do not overlap, and may adjoin. Shards refuse all work for
-    /// them and purge their rows. Never holds [`NamespaceId::SYSTEM`]; an id that is in one copy is in every later one,
-    /// unless a peer of the version before tells of it: it knows only the first id of each range, and every shard has
+    /// them and purge their rows. Never holds [`NamespaceId::SYSTEM`]. An id in one copy is in every later copy, except
+    /// in a copy from a peer of the version before: it knows only the first id of each range, and every shard has
     /// confirmed the others.
     pub fenced: Vec<IdRange>,
-    /// Datasets of the namespaces that have more than one, or whose one has another id than the namespace; in
-    /// ascending order of `live`. Each copy has all of them; no dataset is in two groups, and none is fenced.
+    /// Dataset groups of the namespaces that have more than one dataset, or a single dataset with another id than the
+    /// namespace; in ascending order of `live`. Each copy has all groups. A dataset is in at most one group and is not
+    /// fenced.
     pub datasets: Vec<DatasetGroup>,
     /// All records, in the encoding of their owner. Opaque to a store.
     pub content: Bytes,
@@ -74,9 +75,10 @@ impl RecordsCopy {
         namespace != NamespaceId::SYSTEM && IdRange::any_has(&self.fenced, namespace)
     }
 
-    /// Places the datasets of the copy in a map, unless it has those of a newer one: their partitions are where their
-    /// namespace has them. A store does so with every copy that it keeps or reads; who learns of records in another way
-    /// does it before the first call that names a dataset.
+    /// Places the datasets of the copy in a map: the partitions of a dataset are in the same shards as the partitions
+    /// of its namespace. Does nothing if the map has the datasets of a newer copy. A store does this with every copy
+    /// that it keeps or reads; code that learns of records in another way does it before the first call that names a
+    /// dataset.
     pub fn place_datasets(&self, map: &ShardMap) {
         place_datasets(map, self.revision, &self.datasets);
     }

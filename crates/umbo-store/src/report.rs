@@ -1,4 +1,4 @@
-//! What operators read of a store: its shards, its nodes, and counters.
+//! Reports of a store for operators: its shards, its nodes, and counters.
 //!
 //! Nothing here is needed to serve a request.
 
@@ -6,29 +6,29 @@ use std::time::Duration;
 
 use umbo_types::{CLOCK_OFFSET_MAX, NamespaceId, ShardId};
 
-/// What operators read of a store. Cheap: no call waits for a disk or a node.
+/// Reports of a store for operators. Cheap: no call waits for a disk or a node.
 pub trait StoreReport {
     /// Returns the status of each shard, in order of their ids.
     fn status(&self) -> Vec<ShardStatus>;
 
-    /// Returns, for each shard whose file is in this process, how many reads of the file have failed since the
-    /// process started.
+    /// Returns, for each shard whose file is in this process, the number of failed reads of the file since the process
+    /// started.
     fn bad_reads(&self) -> Vec<(ShardId, u64)> {
         Vec::new()
     }
 
-    /// Returns the size of the disk that has the shards and what is free of it; none if they are in other processes
-    /// or on no disk.
+    /// Returns the size and free space of the disk that has the shards, or `None` if they are in other processes or on
+    /// no disk.
     fn disk_space(&self) -> Option<DiskSpace> {
         None
     }
 
-    /// Returns the status of each shard node, by name; none if the shards are in this process.
+    /// Returns the status of each shard node, by name. Empty if the shards are in this process.
     fn nodes(&self) -> Vec<NodeStatus> {
         Vec::new()
     }
 
-    /// Returns the counters of the connections to those nodes; none if the shards are in this process.
+    /// Returns the counters of the connections to those nodes, or `None` if the shards are in this process.
     fn remote_stats(&self) -> Option<RemoteStats> {
         None
     }
@@ -37,9 +37,9 @@ pub trait StoreReport {
 /// A disk, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DiskSpace {
-    /// How large it is.
+    /// Size of the disk.
     pub size: u64,
-    /// What is free of it for this process.
+    /// Free space that this process may use.
     pub free: u64,
 }
 
@@ -48,9 +48,9 @@ pub struct DiskSpace {
 pub enum ShardState {
     /// Reads and writes.
     Available,
-    /// Reads only, and why.
+    /// Reads only, for this reason.
     ReadOnly(String),
-    /// Nothing, and why.
+    /// Nothing, for this reason.
     Unavailable(String),
 }
 
@@ -61,21 +61,22 @@ pub struct NodeStatus {
     pub name: String,
     /// Host and port.
     pub address: String,
-    /// Why it cannot be asked; none if it can.
+    /// Why the node cannot be asked, or `None` if it can.
     pub failure: Option<String>,
-    /// Version of the cluster map that the node uses; none until it has reported it.
+    /// Version of the cluster map that the node uses, or `None` until it has reported it.
     pub map_version: Option<u64>,
     /// Shards that the local map assigns to it.
     pub shards: Vec<ShardId>,
     /// Requests in flight at it.
     pub in_flight: u64,
-    /// By how much the clock of this process is ahead of that of the node at least, in microseconds; negative if it is
-    /// behind. None until the node has told its time of day.
+    /// By how much, at least, the clock of this process is ahead of the clock of the node, in microseconds; negative if
+    /// it is behind. `None` until the node has told its time of day.
     pub clock_ahead: Option<i64>,
 }
 
 impl NodeStatus {
-    /// Returns what is wrong with the clocks of this process and of the node, if they are too far apart.
+    /// Describes how the clocks of this process and of the node differ, if the node can be asked and they are too far
+    /// apart.
     pub fn clock_problem(&self) -> Option<String> {
         let ahead = self.clock_ahead.filter(|_| self.failure.is_none())?;
         let apart = Duration::from_micros(ahead.unsigned_abs());
@@ -130,43 +131,43 @@ pub struct ShardStatus {
     pub mutations: u64,
     /// Expired rows reclaimed since the process started.
     pub reclaimed: u64,
-    /// Asynchronous writes that were acknowledged and are lost: they were not on the disk yet, and need a
-    /// part of the file that cannot be read any more. Since the start.
+    /// Asynchronous writes that were acknowledged and then lost, since the process started. They were not on the disk
+    /// yet, and they need a part of the file that cannot be read any more.
     pub lost_async: u64,
     /// Fenced namespaces whose rows may not all be reclaimed yet.
     pub purging: u64,
     /// Expired rows that are known to await reclaiming; a lower bound while the sweeper is behind.
     pub expired: u64,
-    /// Highest id of a namespace that has rows in the shard, or had some since it was opened;
-    /// [`NamespaceId::SYSTEM`] if there is none.
+    /// Highest id of a namespace that has rows in the shard, or had some since it was opened. [`NamespaceId::SYSTEM`]
+    /// if there was no such namespace.
     pub namespace_max: NamespaceId,
-    /// Sizes of the namespaces that have rows in the shard, by id; none if they are unknown.
+    /// Sizes of the namespaces that have rows in the shard, by id, or `None` if unknown.
     pub sizes: Option<Vec<NamespaceSize>>,
-    /// How many namespaces have rows in the shard and are not among the sizes: those with the fewest bytes, of a
-    /// shard of a node that has more of them than it tells.
+    /// Number of namespaces that have rows in the shard but are missing from `sizes`. A node reports a limited number
+    /// of namespaces and omits those with the fewest bytes.
     pub sizes_omitted: u64,
     /// Commits since the process started that were waited for until they were on the disk.
     pub syncs: u64,
-    /// Time that those took, in nanoseconds.
+    /// Total time of these commits, in nanoseconds.
     pub sync_nanos: u64,
     /// Reads of a row since the shard was opened that the cache of rows answered.
     pub cache_hits: u64,
     /// Reads of a row since the shard was opened that the cache of rows did not answer.
     pub cache_misses: u64,
-    /// Compactions of the file since the process started, for each of which the shard has paused.
+    /// Compactions of the file since the process started. The shard pauses for each compaction.
     pub compactions: u64,
-    /// Time that those took, in nanoseconds.
+    /// Total time of these compactions, in nanoseconds.
     pub compaction_nanos: u64,
 }
 
 impl ShardStatus {
-    /// Returns the bytes of the rows of all namespaces; none if they are unknown.
+    /// Returns the bytes of the rows of all namespaces, or `None` if unknown.
     pub fn live_bytes(&self) -> Option<u64> {
         let sizes = self.sizes.as_ref()?;
         Some(sizes.iter().map(|size| size.bytes).sum())
     }
 
-    /// Makes the status of a shard of which nothing but its state is known.
+    /// Makes the status of a shard if only its state is known.
     pub const fn new(shard: ShardId, state: ShardState) -> Self {
         Self {
             shard,
@@ -200,9 +201,9 @@ pub struct NamespaceSize {
     pub namespace: NamespaceId,
     /// Rows stored, expired ones that await reclaiming included.
     pub rows: u64,
-    /// Bytes of their keys and values, with what the engine stores beside these in each row.
+    /// Bytes of their keys and values, including what the engine adds to each row.
     pub bytes: u64,
-    /// Bytes of their values that compression saves: without it there would be so many more.
+    /// Bytes of their values that compression saves; not included in `bytes`.
     pub bytes_saved: u64,
 }
 

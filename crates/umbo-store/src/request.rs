@@ -18,7 +18,7 @@ use crate::row_batch::RowBatch;
 pub struct SortRange {
     /// First sort key of the range.
     pub start: Bytes,
-    /// First sort key beyond the range; none for no end.
+    /// First sort key beyond the range, or `None` if the range has no end.
     pub end: Option<Bytes>,
 }
 
@@ -46,7 +46,7 @@ impl SortRange {
         }
     }
 
-    /// Returns the part of the range after `last`, which a walk has visited.
+    /// Returns the part of the range after `last`, the last row that a walk has visited.
     #[must_use]
     pub fn beyond(self, last: &[u8], reverse: bool) -> Self {
         if reverse {
@@ -95,13 +95,13 @@ pub struct RangeRequest {
     pub keys_only: bool,
 }
 
-/// What a chunk read, whatever of it is returned.
+/// Rows and bytes that a chunk read, whether or not they are returned.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Touched {
-    /// Rows read: those that are returned, and expired ones.
+    /// Rows read: the returned rows and expired rows.
     pub rows: u64,
-    /// Bytes of their keys, media types and values, of values that are not returned too where the engine read
-    /// them; and bytes of the keys of rows that were stepped over.
+    /// Bytes of the keys, media types and values of these rows. A value that is not returned counts if the engine read
+    /// it. The keys of skipped rows count too.
     pub bytes: u64,
 }
 
@@ -112,7 +112,7 @@ impl std::ops::AddAssign for Touched {
     }
 }
 
-/// Answer to a [`RangeRequest`]: one consistent snapshot of a part of the range.
+/// Answer to a [`RangeRequest`]: a part of the range, as one snapshot if the engine declares that.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Page {
     /// Visible rows in the requested order.
@@ -120,7 +120,7 @@ pub struct Page {
     /// Sort key of the last row visited (it may be expired), if more rows may follow: continue with
     /// [`SortRange::beyond`]. None when the range is exhausted.
     pub resume_after: Option<Bytes>,
-    /// What was read.
+    /// Rows and bytes read.
     pub touched: Touched,
 }
 
@@ -131,7 +131,7 @@ pub struct ScanRequest {
     pub namespace: NamespaceId,
     /// Only partitions of these slots.
     pub slots: RangeInclusive<u16>,
-    /// Last row that the previous chunk visited; none to begin.
+    /// Last row that the previous chunk visited, or `None` to begin.
     pub after: Option<Key>,
     /// Most rows to return; at least 1.
     pub rows_max: u32,
@@ -149,7 +149,7 @@ pub struct ScanPage {
     pub rows: RowBatch,
     /// Last row visited, if more rows of the shard may follow.
     pub resume_after: Option<Key>,
-    /// What was read.
+    /// Rows and bytes read.
     pub touched: Touched,
 }
 
@@ -185,17 +185,17 @@ pub enum Condition {
     Present,
     /// There is a visible row with one of these versions (`If-Match: "…"`).
     VersionIn(Vec<Version>),
-    /// No visible row is newer than this instant, which is that of the data of a load. A row is as new as the instant
-    /// that it was put with under such a condition, else as its version. A row that is put keeps the instant, its
-    /// `as_of`; the next write drops it.
+    /// No visible row is newer than this instant, the instant of the data of a load. A row that was put under such a
+    /// condition is as new as the instant of that condition; any other row is as new as its version. A row that is put
+    /// keeps the instant, its `as_of`; the next write drops it.
     NotNewerThan(Timestamp),
-    /// No client has written the row since its dataset is being built, nor removed it, whether it was there or not.
-    /// Fails on every dataset that is not being built. What is written under it is written to that dataset alone, and
-    /// a later one replaces an earlier one.
+    /// Since the build of the dataset began, no client has written or removed the row. It does not matter whether the
+    /// row exists. Fails on every dataset that is not being built. A write under this condition changes that dataset
+    /// alone, and a later such write replaces an earlier one.
     Unwritten,
 }
 
-/// What a condition is decided by: the version of a visible row, and its `as_of` if a load has put it.
+/// The input of a condition: the version of a visible row, and its `as_of` if a load has put it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RowStamp {
     /// Version of the row.
@@ -212,13 +212,14 @@ impl From<Version> for RowStamp {
 }
 
 impl Condition {
-    /// Returns whether the condition holds for a visible row of this version that no load has put, or for none.
+    /// Returns whether the condition holds for a visible row of this version that no load has put, or for an absent
+    /// row.
     pub fn holds(&self, current: Option<Version>) -> bool {
         self.holds_for(current.map(RowStamp::from))
     }
 
-    /// Returns whether the condition holds for a visible row, or for none. [`Self::Unwritten`] is not about a row: it
-    /// never holds here, and a shard that builds the dataset decides it.
+    /// Returns whether the condition holds for a visible row, or for an absent one. [`Self::Unwritten`] is not about a
+    /// visible row: it never holds here, and a shard that builds the dataset decides it.
     pub fn holds_for(&self, current: Option<RowStamp>) -> bool {
         match self {
             Self::Always => true,
@@ -252,23 +253,23 @@ pub enum Change {
     Put {
         /// The value.
         value: Value,
-        /// Instant from which the row is no longer visible.
+        /// From this instant on the row is no longer visible.
         expires_at: Option<Timestamp>,
     },
     /// Removes the row.
     Delete,
-    /// Adds to the number that is the value, as decimal text of a signed 64-bit number; an absent row counts as 0.
-    /// The row keeps its media type, and one that is created has [`crate::NUMBER_TYPE`].
+    /// Adds to the number in the value, the decimal text of a signed 64-bit number; an absent row counts as 0. An
+    /// existing row keeps its media type, and a new row gets [`crate::NUMBER_TYPE`].
     Increment {
-        /// What is added.
+        /// The number to add.
         by: i64,
-        /// Expiry that the row gets; none keeps that of the row.
+        /// New expiry of the row. With `None`, an existing row keeps its expiry.
         expires_at: Option<Timestamp>,
-        /// Expiry of a row that is created, where `expires_at` names none.
+        /// Expiry of a row that is created, if `expires_at` is `None`.
         default_expiry: Option<Timestamp>,
     },
-    /// Changes an upload of the shard of the row, and the row not at all: the condition is not looked at. A step is
-    /// applied or refused by itself, whatever becomes of its group, and on the disk when it is answered.
+    /// Changes an upload of the shard of the row, but not the row; the condition is ignored. A step is applied or
+    /// refused independently of its group, and is on the disk when it is answered.
     Upload(UploadStep),
 }
 
@@ -283,15 +284,16 @@ pub struct Mutation {
     pub condition: Condition,
 }
 
-/// A write of one or more rows that a shard has of a namespace.
+/// A write of one or more rows of a namespace in one shard.
 ///
 /// Mutations of one key are applied in the order of the request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WriteRequest {
     /// The namespace: one of the datasets of a group, or an id without a group.
     pub namespace: NamespaceId,
-    /// Epoch of the group that the sender knows; 0 if it knows none. A shard that knows a lower one decides the
-    /// write on `namespace`, any other on the dataset that is live: see [`DatasetGroup`](crate::DatasetGroup).
+    /// Epoch of the group that the sender knows, or 0 if it knows no epoch. A shard that knows a lower epoch decides
+    /// the write on `namespace`. Any other shard decides it on the live dataset: see
+    /// [`DatasetGroup`](crate::DatasetGroup).
     pub epoch: u32,
     /// The mutations; at least one.
     pub mutations: Vec<Mutation>,
@@ -301,12 +303,13 @@ pub struct WriteRequest {
     pub durability: Durability,
     /// Version proposed by the clock above the engine; the store may raise it.
     pub proposed: Version,
-    /// By what a repetition is recognised; none for a write that is applied each time.
+    /// Identifies the write so that a repetition is recognised, or `None` for a write that is applied each time.
     pub idempotency: Option<Idempotency>,
-    /// When a change is due that cannot be undone; none for any other. A shard whose believed time of day is earlier
-    /// refuses the write with [`StoreError::TooEarly`](crate::StoreError::TooEarly): two clocks have to agree.
+    /// Instant at which an irreversible change is due, or `None` for any other change. A shard whose believed time of
+    /// day is earlier refuses the write with [`StoreError::TooEarly`](crate::StoreError::TooEarly): two clocks have to
+    /// agree.
     pub not_before: Option<Timestamp>,
-    /// The run of a load that makes the write; none for all other writes.
+    /// The run of a load that makes the write, or `None` for all other writes.
     pub run: Option<FencingToken>,
 }
 
@@ -319,7 +322,7 @@ pub struct Written {
     pub existed: bool,
     /// The new number, of an increment.
     pub number: Option<i64>,
-    /// Whether the answer is that of an earlier request with the same idempotency key, and nothing was applied now.
+    /// Whether an earlier request with the same idempotency key had this answer, and nothing was applied now.
     pub is_replayed: bool,
 }
 
@@ -335,7 +338,7 @@ impl Written {
     }
 }
 
-/// Removal of the rows of a range, one bounded step of it.
+/// One bounded step of the removal of the rows of a range.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DeleteRangeRequest {
     /// Namespace of the partition: one of the datasets of a group, or an id without a group.
@@ -346,8 +349,8 @@ pub struct DeleteRangeRequest {
     pub partition: PartitionKey,
     /// The range of its rows.
     pub range: SortRange,
-    /// Most rows to remove in this step; at least 1. Each step is atomic. Of a group, a step ends where it has
-    /// removed as many of any of its datasets.
+    /// Most rows to remove in this step; at least 1. Each step is atomic. In a group, the step ends once it has removed
+    /// this number of rows of any dataset.
     pub rows_max: u32,
     /// When the step is acknowledged.
     pub durability: Durability,

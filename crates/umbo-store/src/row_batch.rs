@@ -11,11 +11,11 @@ pub struct RowRef<'a> {
     pub sort: &'a [u8],
     /// Value, in its form; empty if only keys were requested.
     pub value: &'a [u8],
-    /// How its bytes are kept.
+    /// Form of the value's bytes.
     pub form: StoredForm,
     /// Length of the value as the client stored it, even if only keys were requested.
     pub value_len: u32,
-    /// Media type; empty if there is none.
+    /// Media type; empty if the row has no media type.
     pub content_type: &'a [u8],
     /// Content encoding; empty for the identity.
     pub content_encoding: &'a [u8],
@@ -34,12 +34,12 @@ impl RowRef<'_> {
         (keys + types + self.value.len()) as u64
     }
 
-    /// Returns the bytes that a reader gets of the row: keys, and the value where it is not left out.
+    /// Returns the bytes that a reader gets of the row: keys, and the value unless it is left out.
     pub const fn returned_bytes(&self) -> usize {
         let value = match self.form {
             _ if self.value.is_empty() => 0,
             StoredForm::Plain | StoredForm::Zstd => self.value_len as usize,
-            // The bytes of a large value stay where they are.
+            // A reader gets the reference of a large value, not its bytes.
             StoredForm::Large => self.value.len(),
         };
         self.partition.len() + self.sort.len() + value
@@ -130,12 +130,12 @@ impl RowBatch {
         &self.buffer
     }
 
-    /// Returns what [`Self::buffer`] does, without a copy.
+    /// Returns the content of [`Self::buffer`], without a copy.
     pub fn into_buffer(self) -> Vec<u8> {
         self.buffer
     }
 
-    /// Returns the bytes that the batch has once its compressed values are in the plain form.
+    /// Returns the length of the buffer once its compressed values are in the plain form.
     pub fn plain_bytes(&self) -> usize {
         let grown = |entry: &RowPlace| match (entry.held_len, entry.form) {
             (0, _) | (_, StoredForm::Plain | StoredForm::Large) => 0,
@@ -144,7 +144,7 @@ impl RowBatch {
         self.buffer.len() + self.entries.iter().map(grown).sum::<usize>()
     }
 
-    /// Sets the forms of rows, by their places; none of a place without a row.
+    /// Sets the form of the row at a place. Returns `None` if the place has no row.
     pub fn set_form(&mut self, place: usize, form: StoredForm) -> Option<()> {
         self.entries.get_mut(place)?.form = form;
         Some(())

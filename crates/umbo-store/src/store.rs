@@ -20,12 +20,12 @@ use crate::request::{
 };
 use crate::row_sink::RowSink;
 
-/// A store of rows, divided into shards by partition key. A call is for one shard, which the caller names: its keys are all
-/// of that shard by [`Store::shard_map`], and a store refuses it otherwise before it begins.
+/// A store of rows, divided into shards by partition key. The caller names the shard of a call. All keys of the call
+/// belong to that shard by [`Store::shard_map`]; otherwise the store refuses the call before it begins.
 ///
-/// Every engine promises what follows, and declares what more it does in [`Capabilities`]; the contract suite
-/// asks of it what it declares. What operators read is [`StoreReport`], what a store keeps of Umbo's own records
-/// [`RecordsKeeper`].
+/// Every engine makes the promises below, and declares further ones in [`Capabilities`]; the contract suite tests each
+/// engine against its declaration. [`StoreReport`] has the reports for operators, and [`RecordsKeeper`] the copies of
+/// Umbo's own records.
 ///
 /// - **Order.** Rows of a partition are ordered bytewise by sort key; any bytes are a key.
 /// - **Visibility.** A reader sees the last committed state. A write that was acknowledged is seen
@@ -33,21 +33,21 @@ use crate::row_sink::RowSink;
 ///   has been reclaimed; it counts as absent for conditions too.
 /// - **Durability.** A write with `Durability::Sync` is on the disk when it is acknowledged. One
 ///   with `Durability::Async` is at least visible, and on the disk within the engine's flush bound.
-/// - **Versions.** The version assigned to a mutation is at least the proposed one and larger than every
-///   version assigned before on the same partition (where the engine declares it, the same shard), also
-///   across restarts, removals of the row and a clock that goes back. A proposal beyond
-///   [`umbo_types::Version::latest_at`] the store's own time is lowered to that, so that no clock that is wrong carries
-///   the versions of a shard ahead of time.
+/// - **Versions.** The version assigned to a mutation is at least the proposed one and larger than every version
+///   assigned before on the same partition (if the engine declares it, the same shard), also across restarts, removals
+///   of the row and a clock that goes back. A proposal beyond [`umbo_types::Version::latest_at`] the store's own time
+///   is lowered to that bound, so that a wrong clock cannot carry the versions of a shard ahead of time.
 /// - **Atomicity.** A mutation is applied wholly or not at all; with `Atomicity::Partition` so are
 ///   all mutations of a partition. Mutations of one key in one request are applied in order.
 /// - **Isolation of shards.** A shard that fails does not affect the calls of other shards.
-/// - **Large values.** A put of a row that refers to an upload is refused unless the upload is whole, in the same commit
-///   in which the row becomes visible. An upload is kept while a row refers to it, and [`READ_GRACE`](crate::READ_GRACE)
-///   longer; without one for [`UPLOAD_IDLE`](crate::UPLOAD_IDLE) after its last chunk. Then the shard reclaims it.
+/// - **Large values.** A put of a row that refers to an upload is refused unless the upload is whole. The commit that
+///   makes the row visible decides this. An upload is kept while a row refers to it, and
+///   [`READ_GRACE`](crate::READ_GRACE) longer. An upload that no row has referred to is kept for
+///   [`UPLOAD_IDLE`](crate::UPLOAD_IDLE) after its last chunk. Then the shard reclaims it.
 /// - **Order of writes.** Two writes of a partition whose futures were first polled one after the other
 ///   are applied in that order, or the earlier one is not applied at all.
-/// - **Cancellation.** Dropping the future of a read stops it. Dropping the future of a write withdraws
-///   what the store has not begun; what it has begun runs to its end.
+/// - **Cancellation.** Dropping the future of a read stops it. Dropping the future of a write withdraws the parts that
+///   the store has not begun; parts that it has begun run to their end.
 /// - **Deadlines.** A write that the store has not begun by its deadline is never begun.
 /// - **Fences.** Once [`RecordsKeeper::keep_records`] has answered `Ok` for a shard, that shard refuses all work
 ///   for the namespaces that the copy fences with [`StoreError::NamespaceGone`], also work that it took
@@ -57,7 +57,7 @@ pub trait Store: StoreReport + RecordsKeeper + Send + Sync + fmt::Debug {
     /// Returns the owner of each slot.
     fn shard_map(&self) -> Arc<ShardMap>;
 
-    /// Returns what the engine promises beyond what every engine does. The same as long as it lives.
+    /// Returns the promises of this engine that not every engine makes. They never change while the engine lives.
     fn capabilities(&self) -> Capabilities;
 
     /// Returns whether the shard should be asked now. False only while its node is briefly away, for example
@@ -70,20 +70,20 @@ pub trait Store: StoreReport + RecordsKeeper + Send + Sync + fmt::Debug {
     /// [`StoreError::Unavailable`]. Bounded by the store.
     async fn reachable(&self, _shard: ShardId) {}
 
-    /// Returns the time of day of a shard, by which its rows expire; `now` is that of this process. They are the same
-    /// unless the shard is on another machine and the clock of one of both is wrong.
+    /// Returns the time of day of a shard when the time of this process is `now`. The rows of the shard expire by it.
+    /// Both times are the same unless the shard is on another machine and one of the two clocks is wrong.
     fn time_at(&self, _shard: ShardId, now: Timestamp) -> Timestamp {
         now
     }
 
-    /// Returns the begin of the life of a row with a time to live that is written now; `now` is the time of this process.
-    /// It is the time of the shard, or that of most known clocks if the shard is behind them: a row does not expire early
-    /// once the clock of its shard is set right.
+    /// Returns the begin of the life of a row with a time to live that is written now; `now` is the time of this
+    /// process. It is the time of the shard, or the time of most known clocks if the shard is behind them: a row does
+    /// not expire early once the clock of its shard is set right.
     fn lives_from(&self, shard: ShardId, now: Timestamp) -> Timestamp {
         self.time_at(shard, now)
     }
 
-    /// Reads one row; none if there is no visible one.
+    /// Reads one row. Returns `None` if no row is visible.
     async fn get(
         &self,
         call: &CallContext,
@@ -92,9 +92,9 @@ pub trait Store: StoreReport + RecordsKeeper + Send + Sync + fmt::Debug {
         key: &Key,
     ) -> Result<Option<Row>, StoreError>;
 
-    /// Reads rows of a shard, which are not one snapshot. The answers are in the order of the keys. There are fewer
-    /// answers than keys if the values reach [`MULTI_GET_BYTES_MAX`](umbo_types::limits::MULTI_GET_BYTES_MAX): the row with
-    /// which they do is the last.
+    /// Reads rows of a shard, which are not one snapshot. The answers are in the order of the keys. The row whose value
+    /// reaches the sum of [`MULTI_GET_BYTES_MAX`](umbo_types::limits::MULTI_GET_BYTES_MAX) bytes is the last: there are
+    /// fewer answers than keys then.
     async fn multi_get(
         &self,
         call: &CallContext,
@@ -103,8 +103,8 @@ pub trait Store: StoreReport + RecordsKeeper + Send + Sync + fmt::Debug {
         keys: &[Key],
     ) -> Vec<Result<Option<Row>, StoreError>>;
 
-    /// Reads one chunk of a range within a partition. Two chunks are not one snapshot; one is where the engine
-    /// declares it.
+    /// Reads one chunk of a range within a partition. A chunk is one snapshot if the engine declares that; two chunks
+    /// are not.
     async fn range(
         &self,
         call: &CallContext,
@@ -112,8 +112,8 @@ pub trait Store: StoreReport + RecordsKeeper + Send + Sync + fmt::Debug {
         request: &RangeRequest,
     ) -> Result<Page, StoreError>;
 
-    /// Reads like [`Self::range`], but hands the rows to `rows`, and the page holds none. If the read fails, some
-    /// may have been taken.
+    /// Reads like [`Self::range`], but passes the rows to `rows` and returns a page without rows. If the read fails,
+    /// `rows` may have taken some.
     async fn range_into(
         &self,
         call: &CallContext,
@@ -134,8 +134,8 @@ pub trait Store: StoreReport + RecordsKeeper + Send + Sync + fmt::Debug {
         request: &ScanRequest,
     ) -> Result<ScanPage, StoreError>;
 
-    /// Reads like [`Self::scan`], but hands the rows to `rows`, and the page holds none. If the read fails, some
-    /// may have been taken.
+    /// Reads like [`Self::scan`], but passes the rows to `rows` and returns a page without rows. If the read fails,
+    /// `rows` may have taken some.
     async fn scan_into(
         &self,
         call: &CallContext,
@@ -148,7 +148,7 @@ pub trait Store: StoreReport + RecordsKeeper + Send + Sync + fmt::Debug {
         Ok(page)
     }
 
-    /// Reads a chunk of a large value, whose row is of `key`; none if it has been reclaimed.
+    /// Reads a chunk of a large value; `key` is the key of its row. Returns `None` if the value has been reclaimed.
     async fn chunk(
         &self,
         call: &CallContext,
@@ -157,10 +157,10 @@ pub trait Store: StoreReport + RecordsKeeper + Send + Sync + fmt::Debug {
         request: &ChunkRequest,
     ) -> Result<Option<Bytes>, StoreError>;
 
-    /// Begins a backup of a shard, which is answered with an empty piece, or reads a piece of it; none beyond its end. A
-    /// backup that is not read for [`BACKUP_IDLE`](crate::BACKUP_IDLE) is gone, and one of a shard that was opened again or
-    /// of which another was begun: then its next piece is empty, which none is otherwise. An engine that makes no backups
-    /// fails with [`StoreError::Unavailable`].
+    /// Begins a backup of a shard and returns an empty piece, or reads a piece of it. Returns `None` beyond its end. A
+    /// backup is gone if it is not read for [`BACKUP_IDLE`](crate::BACKUP_IDLE), if its shard is opened again, or if
+    /// another backup of the shard begins. Its next piece is empty then; other pieces are never empty. An engine
+    /// without backups fails with [`StoreError::Unavailable`].
     async fn backup(
         &self,
         _call: &CallContext,
