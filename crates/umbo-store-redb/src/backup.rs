@@ -16,7 +16,7 @@ use umbo_types::limits::CHUNK_BYTES_MAX;
 use crate::file_error::FileError;
 use crate::snapshot::ShardSnapshot;
 
-/// Bytes of a piece: those of a chunk of a scan, so that no request waits for longer behind a backup than behind a scan.
+/// Bytes of a piece: as large as a chunk of a scan, so that requests wait for a backup no longer than for a scan.
 const PIECE_LEN: usize = CHUNK_BYTES_MAX as usize;
 /// Kinds of entries.
 const ROW: u8 = 1;
@@ -45,12 +45,12 @@ impl EntryReader {
         self.buffer.extend_from_slice(bytes);
     }
 
-    /// Returns whether no part of an entry is left.
+    /// Returns whether the stream ends after a whole entry.
     pub(crate) fn is_empty(&self) -> bool {
         self.buffer.is_empty()
     }
 
-    /// Returns the next entry; none if more bytes are needed for it.
+    /// Returns the next entry, or `None` if it needs more bytes.
     pub(crate) fn next(&mut self) -> Result<Option<BackupEntry>, String> {
         let len_at = |at: usize| {
             let len = self.buffer.get(at..at + 4)?;
@@ -85,7 +85,7 @@ fn put_entry(out: &mut BytesMut, kind: u8, key: &[u8], value: &[u8]) {
     out.put_slice(value);
 }
 
-/// What a backup has at the number of a piece.
+/// Answer to the request for a piece of a backup.
 #[derive(Debug, Clone)]
 pub(crate) enum BackupPiece {
     /// The piece.
@@ -102,23 +102,23 @@ pub(crate) struct ShardBackup(Mutex<LastBackup>);
 
 #[derive(Default)]
 struct LastBackup {
-    /// Kept when the backup is gone, so that a request to begin it that comes late begins none of another state.
+    /// Kept when the backup is gone, so that a late request to begin it does not begin a backup of another state.
     number: Option<u64>,
-    /// None once it is gone, and while a piece is made of it.
+    /// `None` once the backup is gone, and while a piece of it is made.
     open: Option<Box<OpenBackup>>,
     is_piece_made: bool,
 }
 
 struct OpenBackup {
-    /// None once all of it has been read.
+    /// `None` once the whole state has been read.
     snapshot: Option<Arc<ShardSnapshot>>,
     /// Number of the last piece that was made, and the piece.
     last: (u32, BackupPiece),
-    /// Bytes of the stream beyond it.
+    /// Bytes of the stream after this piece.
     made: BytesMut,
-    /// The last row in them.
+    /// The last row in these bytes.
     after: Option<Vec<u8>>,
-    /// Chunks of this row that are not in them: the value, and which is next.
+    /// The value of this row whose chunks are not all in these bytes, and the number of the next chunk.
     chunks: Option<(LargeRef, u32)>,
     used_at: Instant,
 }
@@ -128,7 +128,7 @@ impl ShardBackup {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Begins a backup of a state, unless it is the one that was begun last.
+    /// Begins a backup of a state, unless the last backup has this number.
     pub(crate) fn begin(&self, number: u64, state: Arc<ShardSnapshot>, now: Instant) {
         let mut backup = self.lock();
         if backup.number != Some(number) {
@@ -140,7 +140,7 @@ impl ShardBackup {
         }
     }
 
-    /// Forgets the backup, because its state can be read no longer.
+    /// Forgets the backup, because its state can no longer be read.
     pub(crate) fn end(&self) {
         let mut backup = self.lock();
         backup.open = None;
@@ -153,15 +153,15 @@ impl ShardBackup {
         backup.open.is_some() || backup.is_piece_made
     }
 
-    /// Forgets a backup of which no piece was asked for lately.
+    /// Forgets a backup whose pieces were not requested for [`BACKUP_IDLE`].
     pub(crate) fn end_if_idle(&self, now: Instant) {
         let is_idle =
             |open: &mut Box<OpenBackup>| now.saturating_duration_since(open.used_at) > BACKUP_IDLE;
         self.lock().open.take_if(is_idle);
     }
 
-    /// Makes the next piece of a backup, or returns the last one again. Others do not wait for it, because the disk may
-    /// make it wait; a piece that fails ends the backup.
+    /// Makes the next piece of a backup, or returns the last one again. Other calls do not wait for it, because it may
+    /// wait for the disk; a piece that fails ends the backup.
     pub(crate) fn piece(
         &self,
         asked: &BackupRequest,
@@ -223,7 +223,7 @@ impl OpenBackup {
         })
     }
 
-    /// Adds rows until the piece is full, or up to one of a large value.
+    /// Adds rows until the piece is full, or up to a row of a large value.
     fn add_rows(&mut self, snapshot: &ShardSnapshot) -> Result<(), FileError> {
         let Self { made, chunks, .. } = self;
         let mut last = None;

@@ -1,11 +1,10 @@
 //! Failed reads of the disk, isolated from redb.
 //!
-//! redb refuses all work after one failed read until the file is opened again. So a failed read is not
-//! returned to redb: it unwinds through redb to [`isolated`], which turns it into [`FileError::Unreadable`] for
-//! this one use of the file. redb never gets other bytes in place of those that could not be read, nothing is
-//! cached, and no page can send a key the wrong way. The invariant: work under [`isolated`] that met a failed
-//! read never succeeds. Outside of [`isolated`], while redb opens, commits or closes, a failed read is an
-//! ordinary I/O error of redb.
+//! redb refuses all work after one failed read until the file is opened again. So a failed read is not returned to
+//! redb: it unwinds through redb to [`isolated`], which turns it into [`FileError::Unreadable`] for this one use of the
+//! file. redb never gets replacement bytes for an unreadable page, nothing is cached, and no page can send a key the
+//! wrong way. The invariant: work under [`isolated`] that met a failed read never succeeds. Outside of [`isolated`],
+//! while redb opens, commits or closes, a failed read is an ordinary I/O error of redb.
 //!
 //! Unwinding is safe because redb 4.6.0, which the workspace pins, holds no lock over an isolated read that unwinding
 //! would poison. By its source:
@@ -17,7 +16,8 @@
 //! - `WriteTransaction::{open_table, list_tables, delete_table}` read under the mutex of the tables. The engine opens
 //!   tables [`unisolated`], and calls the others outside of [`isolated`].
 //! - `Table::get_mut` reads under the mutex of the freed pages. The engine does not call it.
-//! - `WriteTransaction::commit` and `abort`, and opening and closing, read under several locks, outside of [`isolated`].
+//! - `WriteTransaction::commit` and `abort`, and opening and closing, read under several locks, outside of
+//!   [`isolated`].
 
 use std::cell::Cell;
 use std::io;
@@ -85,8 +85,7 @@ pub(crate) fn is_isolated() -> bool {
     IS_ISOLATED.get() && !std::thread::panicking()
 }
 
-/// Ends a failed read: unwinds to [`isolated`], or returns the error where there is no [`isolated`] on the
-/// stack.
+/// Ends a failed read: unwinds to [`isolated`], or returns the error if there is no [`isolated`] on the stack.
 pub(crate) fn fail_read(kind: io::ErrorKind, reason: String) -> io::Error {
     FAILED_READS.set(FAILED_READS.get() + 1);
     if is_isolated() {

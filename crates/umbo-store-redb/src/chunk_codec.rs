@@ -1,7 +1,8 @@
 //! The stored form of chunks of large values.
 //!
 //! Key: `upload id | index (u32, big endian)`, without a namespace, because rows of several namespaces may refer to one
-//! upload. Chunk: its bytes and a checksum as that of a row, so that a chunk found under another key counts as damaged.
+//! upload. Chunk: its bytes and the same kind of checksum as a row has, so that a chunk found under another key counts
+//! as damaged.
 
 use bytes::Bytes;
 use redb::TableDefinition;

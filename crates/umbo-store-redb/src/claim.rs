@@ -1,8 +1,7 @@
 //! Claiming a shard's file for a node, and giving it away.
 //!
-//! Owns the commits that change the owner of a file. The invariant: each change of owner is one durable
-//! commit of the file itself, so that after a crash the file has either the old owner or the new one, and
-//! never none.
+//! Owns the commits that change the owner of a file. The invariant: each change of owner is one durable commit of the
+//! file itself, so that after a crash the file has either the old owner or the new one.
 
 use redb::{Database, Durability, ReadTransaction, ReadableDatabase};
 
@@ -21,7 +20,7 @@ pub(crate) enum Giving {
     Given,
     /// The file was given away before, with this stamp.
     GivenBefore(HandOverStamp),
-    /// This node may not give the file away, and why.
+    /// This node may not give the file away, for this reason.
     Kept(String),
 }
 
@@ -35,8 +34,8 @@ pub(crate) enum Last {
 }
 
 impl ShardFile {
-    /// Records in an opened file that this node owns and uses it. Refuses a file that is not the newest of
-    /// its shard.
+    /// Records in an opened file that this node owns and uses it. Refuses a file that is not the newest file of its
+    /// shard.
     pub(crate) fn claim(&self, opened: &mut OpenedFile) -> Result<(), FileError> {
         let Some(ownership) = &self.ownership else {
             return Ok(());
@@ -71,9 +70,8 @@ impl ShardFile {
         checked.map_err(|refused| FileError::Damaged(refused.to_string()))
     }
 
-    /// Stamps a file that node `giver` has closed, or was killed over, so that it opens only at the owner
-    /// that the stamp names. The file is recovered first, where that is needed. The stamp is on the disk when
-    /// this returns.
+    /// Stamps a file that node `giver` has closed, or was killed over: it opens only at the owner that the stamp names.
+    /// If necessary, the file is recovered first. The stamp is on the disk when this returns.
     pub(crate) fn give(
         &self,
         giver: &str,
@@ -149,7 +147,7 @@ impl ShardFile {
         })
     }
 
-    /// Returns the stamp of a file that was given away; none if it was not given away.
+    /// Returns the stamp of a file that was given away, or `None` if the file was not given away.
     pub(crate) fn stamp(&self) -> Result<Option<HandOverStamp>, FileError> {
         guarded(|| {
             let opened = self.open()?;

@@ -55,12 +55,12 @@ use crate::tables::{META, ShardProgress};
 use crate::watched_file::committing;
 use crate::work::{QueuedWork, WorkAnswer};
 
-/// The writer of a shard. Runs on a thread of its own, or in a simulation as a task.
+/// The writer of a shard. Runs on a separate thread, or in a simulation as a task.
 pub(crate) struct Committer {
     file: ShardFile,
     shard: Arc<OpenShard>,
     clock: Arc<dyn Clock>,
-    /// None while the file cannot be opened.
+    /// `None` while the file cannot be opened.
     database: Option<Database>,
     versions: VersionClock,
     /// Progress record of the last commit.
@@ -81,11 +81,11 @@ pub(crate) struct Committer {
     next_expiry: Option<Timestamp>,
     next_upload_due: Option<Timestamp>,
     spared: Spared,
-    /// The time of day by which rows are reclaimed and changes are due.
+    /// The believed time of day. Rows are reclaimed and changes are due by it.
     believed_clock: BelievedClock,
-    /// Until when reclaiming pauses after a commit has failed.
+    /// Reclaiming pauses until then, because a commit has failed.
     chores_held_until: Option<Instant>,
-    /// Whether commits that store rows may be made: not while the reserve is needed for what makes room.
+    /// Whether commits may store rows. False while commits that make room need the reserve.
     has_room: bool,
     /// Whether rows were removed since a commit last found the disk full.
     has_freed: bool,
@@ -95,7 +95,7 @@ pub(crate) struct Committer {
     reopened_at: Option<Instant>,
 }
 
-/// The state of an opened file from which a committer starts.
+/// The state of an opened file, the starting point of a committer.
 pub(crate) struct OpenedState {
     /// The database.
     pub(crate) database: Database,
@@ -107,7 +107,7 @@ pub(crate) struct OpenedState {
     pub(crate) groups: DatasetGroups,
     /// The latest runs of loads.
     pub(crate) runs: FencingTokens,
-    /// Whether the file may have records of what was written of datasets that are being built.
+    /// Whether the file may have written keys of datasets that are being built.
     pub(crate) has_written: bool,
     /// Whether the file lacks some of the fences or groups.
     pub(crate) is_behind: bool,
@@ -122,7 +122,7 @@ struct FailedCommit {
     failure: FileError,
     /// Sequence number of the commit, if redb had begun to write it.
     begun: Option<u64>,
-    /// The answers to give if it was applied nevertheless.
+    /// The answers to give if the commit was applied nevertheless.
     answers: Vec<WorkAnswer>,
     /// The change that needed an unreadable part of the file, if that is the cause.
     culprit: Option<Culprit>,
@@ -173,7 +173,7 @@ impl Committer {
         purging.store(fences.purging_count(), Ordering::Relaxed);
         // On a full disk it is refilled once there is room.
         let _ = file.disk.reserve.refill();
-        // The clock may have jumped before the file was opened: start from the time of the last commit, if there was one.
+        // The clock may have jumped before the file was opened: start from the time of the last commit, if any.
         let believed = match progress.believed {
             Timestamp(0) => clock.wall(),
             believed => clock.wall().min(believed),
@@ -222,7 +222,7 @@ impl Committer {
         self.end();
     }
 
-    /// As [`Self::run`], and takes as long as the simulated disk does.
+    /// Like [`Self::run`], but each commit takes the time of the simulated disk.
     #[cfg(feature = "simulation")]
     pub(crate) async fn run_as_task(mut self) {
         loop {
@@ -257,12 +257,12 @@ impl Committer {
         shard.note_reopened();
     }
 
-    /// Returns the current time of the runner, in which the bounds on the disk are measured.
+    /// Returns the current time of the runner. The bounds on the disk are measured in this time.
     fn disk_now(&self) -> Instant {
         self.file.opener.runner().now()
     }
 
-    /// Returns how long to wait for work; none for no limit.
+    /// Returns how long to wait for work, or `None` for no limit.
     fn wait(&self) -> Option<Duration> {
         let now = self.disk_now();
         let flush = self
@@ -311,7 +311,7 @@ impl Committer {
         self.commit_readable(work, now);
     }
 
-    /// Commits and publishes. Returns the answers in the order of the work, and the time that it took.
+    /// Commits and publishes. Returns the answers in the order of the work, and the duration of the commit.
     fn commit(
         &mut self,
         work: &[QueuedWork],
@@ -420,7 +420,7 @@ impl Committer {
         Ok(answers)
     }
 
-    /// Records that all up to a commit is on the disk.
+    /// Records that the commit of this number and all earlier ones are on the disk.
     fn note_durable(&mut self, sequence: u64) {
         self.durable_ceiling = self.progress.version_ceiling;
         self.durable_sequence = sequence;

@@ -14,11 +14,10 @@ use umbo_types::limits::IDEMPOTENCY_BYTES_MAX;
 pub struct Config {
     /// Data folder. Created when it does not exist.
     pub folder: PathBuf,
-    /// Number of shards, 1 to 512. Fixed when the folder is created: none uses the folder's number, or for a
-    /// new folder twice the number of cores, at least 4. In a cluster the map has the number.
+    /// Number of shards, 1 to 512. Fixed when the folder is created. `None` uses the folder's number, or for a new
+    /// folder twice the number of cores, at least 4. In a cluster the map has the number.
     pub shards: Option<u16>,
-    /// The cluster, if the folder holds some shards of one; none if it holds all shards of a standalone
-    /// server.
+    /// The cluster, if the folder holds some shards of one, or `None` if it holds all shards of a standalone server.
     pub cluster: Option<ClusterMember>,
     /// Memory for cached pages and rows, in bytes, divided evenly among the shards. Allocated as needed.
     pub cache_bytes: usize,
@@ -42,7 +41,7 @@ pub struct ClusterMember {
     /// Shards that are created empty if their file is missing, even if the shard may have had rows. Without
     /// this only a cluster's first map creates shards, each once.
     pub create_missing: Vec<ShardId>,
-    /// Shards whose file is opened whichever node had it last, and however that node has left it.
+    /// Shards whose file is opened even if another node had it last, and regardless of the state that node left it in.
     pub accept: Vec<ShardId>,
 }
 

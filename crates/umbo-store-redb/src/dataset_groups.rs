@@ -18,7 +18,7 @@ pub(crate) fn encode(groups: &DatasetGroups) -> Vec<u8> {
     bytes
 }
 
-/// Decodes the record; none if the bytes are not a valid one.
+/// Decodes the record, or returns `None` if the bytes are not a valid one.
 pub(crate) fn decode(bytes: &[u8]) -> Option<DatasetGroups> {
     let (&FORMAT, rest) = bytes.split_first()? else {
         return None;
@@ -48,7 +48,7 @@ pub(crate) fn put_groups(bytes: &mut Vec<u8>, groups: &[DatasetGroup]) {
     }
 }
 
-/// Reads a number of groups, then the groups; none if there are fewer.
+/// Reads a number of groups, then the groups. Returns `None` if the bytes have fewer groups.
 pub(crate) fn take_groups(bytes: &[u8]) -> Option<(Vec<DatasetGroup>, &[u8])> {
     let (count, mut rest) = take_number(bytes)?;
     let mut groups = Vec::new();

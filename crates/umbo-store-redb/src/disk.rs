@@ -1,9 +1,9 @@
 //! The state of the disk below a shard's file.
 //!
-//! Owns the ranges that could not be read lately, the pages that were written lately, the count of failed reads, and the
-//! reads that wait for the disk; it outlives the openings of the file. The invariant: a range that is remembered as unreadable is not
-//! read from the disk before it is written or its retry is due. A disk may take seconds to report a bad
-//! sector, so other requests would wait behind each attempt.
+//! Owns the ranges that could not be read lately, the pages that were written lately, the count of failed reads, and
+//! the reads that wait for the disk. It outlives the openings of the file. The invariant: a range that is remembered as
+//! unreadable is not read from the disk before it is written or its retry is due. A disk may take seconds to report a
+//! bad sector, so other requests would wait behind each attempt.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -28,7 +28,7 @@ const RETRY_AFTER: Duration = Duration::from_secs(10);
 /// thread's time.
 const RETRY_AFTER_READS: u32 = 20;
 
-/// Most reads of a file that wait for its disk at once, each on a thread of its own.
+/// Most reads of a file that wait for its disk at once, each on a separate thread.
 const WAITING_READS_MAX: usize = 16;
 /// The same for all files of the process. The runtime has 512 blocking threads, and needs some for other
 /// work.
@@ -52,7 +52,7 @@ struct BadRange {
 #[derive(Debug)]
 pub(crate) struct Disk {
     opener: Arc<dyn Opener>,
-    /// What the file may use of a full disk to make room.
+    /// The bytes of a full disk that the file may use to make room.
     pub(crate) reserve: Reserve,
     /// Pages that the transaction under way may have written.
     pub(crate) written: WrittenPages,
@@ -144,7 +144,7 @@ impl Disk {
         if !self.tells_waiting.load(Ordering::Relaxed) {
             return work();
         }
-        // A caller that is cancelled meanwhile costs no thread.
+        // A caller that is cancelled at this point costs no thread.
         tokio::task::yield_now().await;
         let turn = self.turn().await?;
         let waiting = tokio::task::spawn_blocking(move || {
@@ -182,7 +182,7 @@ impl Disk {
         self.bad_count.load(Ordering::Acquire) > 0
     }
 
-    /// Returns the current time of the runner, in which the bounds on the disk are measured.
+    /// Returns the current time of the runner. The bounds on the disk are measured in this time.
     pub(crate) fn now(&self) -> Instant {
         self.opener.now()
     }
@@ -192,8 +192,8 @@ impl Disk {
         self.failed_reads.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Returns why a range cannot be read, if it is known to be bad. If a retry is due, returns none to this
-    /// caller, which then retries.
+    /// Returns why a range cannot be read, if it is known to be bad. If a retry is due, returns `None` to this caller,
+    /// which then retries.
     pub(crate) fn known_bad(&self, offset: u64, len: usize) -> Option<(io::ErrorKind, String)> {
         if !self.has_bad_ranges() {
             return None;

@@ -14,7 +14,7 @@ pub enum OpenError {
     /// The folder cannot be created, read or written.
     #[error("cannot {action} {path}: {source}{}", advice(source))]
     Folder {
-        /// What was tried, as a verb.
+        /// The action that failed, as a verb.
         action: &'static str,
         /// The file or folder.
         path: PathBuf,
@@ -28,7 +28,7 @@ pub enum OpenError {
     InUse {
         /// The folder.
         folder: PathBuf,
-        /// The process that uses it, as far as is known.
+        /// The process that uses it, if known.
         holder: String,
     },
     /// The manifest cannot be understood.
@@ -36,7 +36,7 @@ pub enum OpenError {
     BadManifest {
         /// The manifest.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The defect of the manifest.
         reason: String,
     },
     /// The copy of Umbo's own records cannot be understood.
@@ -46,7 +46,7 @@ pub enum OpenError {
     BadRecords {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The defect of the file.
         reason: String,
     },
     /// The slot ranges in the manifest are no shard map.
@@ -54,7 +54,7 @@ pub enum OpenError {
     BadSlotMap {
         /// The manifest.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The defect of the slot map.
         source: ShardMapError,
     },
     /// There are shard files but no manifest with their slots.
@@ -169,7 +169,7 @@ pub enum OpenError {
         /// Version of the map.
         version: u64,
     },
-    /// The map does not follow the one that the folder was opened with.
+    /// The map does not follow the map that the folder was opened with.
     #[error(transparent)]
     NoSuccessor(#[from] SuccessionError),
     /// A shard cannot be taken back from the node that it was given to.
@@ -207,7 +207,7 @@ pub enum OpenError {
         path: PathBuf,
         /// The cluster.
         cluster: String,
-        /// What is wrong with it.
+        /// The defect of the file.
         reason: String,
     },
     /// A shard file could not be made in a new folder.
@@ -215,7 +215,7 @@ pub enum OpenError {
     Create {
         /// The shard's file.
         path: PathBuf,
-        /// What went wrong.
+        /// The cause.
         reason: String,
     },
     /// A thread or a random number was not available.

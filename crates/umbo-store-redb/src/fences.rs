@@ -14,7 +14,7 @@ use umbo_types::NamespaceId;
 pub(crate) const META_FENCES: &str = "fences";
 
 const FORMAT: u8 = 2;
-/// Format that has each id by itself: what versions before wrote.
+/// Format of previous versions, with each id by itself.
 const FORMAT_OF_IDS: u8 = 1;
 const ID_LEN: usize = 4;
 
@@ -23,7 +23,7 @@ const ID_LEN: usize = 4;
 pub(crate) struct Fences {
     /// The fewest ranges, in ascending order.
     fenced: Arc<[IdRange]>,
-    /// Fenced namespaces whose rows may not all be reclaimed yet, in the order in which they are reclaimed.
+    /// Fenced namespaces whose rows may not all be reclaimed yet, in the order of reclaiming.
     purging: Vec<IdRange>,
 }
 
@@ -77,7 +77,7 @@ impl Fences {
         bytes
     }
 
-    /// Decodes the record; none if the bytes are not a valid one.
+    /// Decodes the record, or returns `None` if the bytes are not a valid one.
     pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
         let (&format, rest) = bytes.split_first()?;
         let take = match format {
@@ -105,7 +105,7 @@ pub(crate) fn put_ranges(bytes: &mut Vec<u8>, ranges: &[IdRange]) {
     put_ids(bytes, &ends.collect::<Vec<_>>());
 }
 
-/// Reads a number of ranges, then the ranges; none if there are fewer, or one is not valid.
+/// Reads a number of ranges, then the ranges. Returns `None` if the bytes have fewer ranges or an invalid one.
 pub(crate) fn take_ranges(bytes: &[u8]) -> Option<(Vec<IdRange>, &[u8])> {
     let (ends, rest) = take_ids(bytes)?;
     let (ends, []) = ends.as_chunks() else {
@@ -131,7 +131,7 @@ pub(crate) fn put_ids(bytes: &mut Vec<u8>, ids: &[NamespaceId]) {
     }
 }
 
-/// Reads a number of ids, then the ids; none if there are fewer.
+/// Reads a number of ids, then the ids. Returns `None` if the bytes have fewer ids.
 pub(crate) fn take_ids(bytes: &[u8]) -> Option<(Vec<NamespaceId>, &[u8])> {
     let (count, rest) = bytes.split_first_chunk()?;
     let count = usize::try_from(u32::from_be_bytes(*count)).ok()?;

@@ -19,7 +19,7 @@ pub(crate) fn encode(runs: &FencingTokens) -> Vec<u8> {
     bytes
 }
 
-/// Decodes the record; none if the bytes are not a valid one.
+/// Decodes the record, or returns `None` if the bytes are not a valid one.
 pub(crate) fn decode(bytes: &[u8]) -> Option<FencingTokens> {
     let (&FORMAT, rest) = bytes.split_first()? else {
         return None;

@@ -1,8 +1,8 @@
 //! Giving the files of a folder to the nodes that the map names, and taking them back.
 //!
-//! Owns when which file is stamped. The order is always the same: first the version of the map is written to
-//! the disk, so that no older map opens the folder; then the file is stamped, so that only its new owner
-//! opens it or a copy of it; then the manifest records that it was given away.
+//! Owns the decision when which file is stamped. The order is always the same. First the version of the map is written
+//! to the disk, so that no older map opens the folder. Then the file is stamped, so that only its new owner opens it or
+//! a copy of it. Then the manifest records that it was given away.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -51,9 +51,9 @@ pub enum HandOverOutcome {
     Given,
     /// The file was given away before, to the owner that the text names.
     GivenBefore(String),
-    /// This node may not give the file away, and why.
+    /// This node may not give the file away, for this reason.
     Kept(String),
-    /// The file could not be read or written, and why.
+    /// The file could not be read or written, for this reason.
     Failed(String),
 }
 
@@ -246,9 +246,9 @@ pub fn given_shards(folder: &Path, map: &Arc<ClusterMap>) -> Result<Vec<GivenSha
     Ok(given)
 }
 
-/// Takes back a shard that was given to another node and never opened there, as an operator declares. The map
-/// must be newer than the one that gave it away, and count both the move there and the move back; the folder
-/// opens the shard under that map.
+/// Takes back a shard that was given to another node and never opened there, as an operator declares. The map must be
+/// newer than the map that gave the shard away, and count both the move there and the move back. The folder opens the
+/// shard under this map.
 pub fn reclaim_shard(
     folder: &Path,
     map: &Arc<ClusterMap>,
@@ -288,8 +288,8 @@ pub fn reclaim_shard(
     locked.manifest.write(folder)
 }
 
-/// Records in the folder of a node that is not running a version of the map that the node has received, so
-/// that it never opens under an older one. Does nothing if there is no folder yet.
+/// Records a version of the map that the node has received in the folder of a node that is not running, so that the
+/// node never opens under an older map. Does nothing if there is no folder yet.
 pub fn note_map_version(
     folder: &Path,
     map: &Arc<ClusterMap>,

@@ -1,10 +1,10 @@
 //! The copy of Umbo's own records that a data folder keeps, in its file `records`.
 //!
 //! `format u8 | epoch u64 | number u64 | count u32, fenced ranges | dataset groups | content | checksum u64`, integers
-//! big endian; a file of format 1 has no dataset groups, and one of format 1 or 2 has each fenced id by itself; the
+//! big endian. A file of format 1 has no dataset groups. A file of format 1 or 2 has each fenced id by itself. The
 //! checksum is XXH3-64 over everything before it. Owns the file and the newest copy in memory; does not interpret the
-//! content. The invariants: the copy in memory is on the disk; an older copy never
-//! replaces a newer one; a file that cannot be read is an error, never the absence of a copy.
+//! content. The invariants: the copy in memory is on the disk; an older copy never replaces a newer one; a file that
+//! cannot be read is an error, never the absence of a copy.
 
 use std::fmt;
 use std::io;
@@ -24,7 +24,8 @@ use crate::replaced_file::replace_file;
 
 const FILE_NAME: &str = "records";
 const FORMAT: u8 = 3;
-/// Format without dataset groups. This and the next one, of versions before, have each fenced id by itself.
+/// Format without dataset groups. In this format and the next one, both of previous versions, each fenced id is by
+/// itself.
 const FORMAT_WITHOUT_DATASETS: u8 = 1;
 /// Sets the checksum apart from other uses of the same hash.
 const CHECKSUM_SEED: u64 = u64::from_be_bytes(*b"records\0");
@@ -95,8 +96,8 @@ impl KeptRecords {
             .unwrap_or_default()
     }
 
-    /// Keeps a copy, unless the folder has one that is at least as new. Returns the newest one, which is on
-    /// the disk; none if the folder has been closed. Blocks.
+    /// Keeps a copy, unless the folder has a copy that is at least as new. Returns the newest copy, which is on the
+    /// disk, or `None` if the folder has been closed. Blocks.
     pub(crate) fn keep(
         &self,
         copy: Arc<RecordsCopy>,

@@ -2,9 +2,9 @@
 //!
 //! `namespace (u32, big endian) | partition key, 0x00 written as 0x00 0xFF | 0x00 0x01 | sort key`
 //!
-//! Owns the encoding and the bounds of ranges in it; knows nothing of redb. The invariant:
-//! physical keys order bytewise as (namespace, partition key, sort key) do, because the terminator
-//! orders below every continuation of a partition key.
+//! Owns the encoding and the bounds of ranges in it; knows nothing of redb. The invariant: physical keys have the
+//! bytewise order of (namespace, partition key, sort key), because the terminator orders below every continuation of a
+//! partition key.
 
 use std::borrow::Cow;
 use std::ops::Bound;
@@ -62,7 +62,7 @@ pub(crate) fn encode(namespace: NamespaceId, key: &Key) -> (Vec<u8>, usize) {
     (bytes, prefix_len)
 }
 
-/// Divides a physical key into its parts; none if it is not valid.
+/// Divides a physical key into its parts, or returns `None` if the key is not valid.
 pub(crate) fn decode(bytes: &[u8]) -> Option<KeyParts<'_>> {
     let (namespace, rest) = bytes.split_first_chunk::<NAMESPACE_LEN>()?;
     let mut unescaped: Option<Vec<u8>> = None;
@@ -96,14 +96,14 @@ pub(crate) fn decode(bytes: &[u8]) -> Option<KeyParts<'_>> {
     }
 }
 
-/// Encodes the key of an idempotency record, which no key of a row equals: `namespace | 0x00 0x03 | partition key and
-/// terminator as in the keys of its rows | id`. The records of a partition are together, as its rows are.
+/// Encodes the key of an idempotency record: `namespace | 0x00 0x03 | partition key and terminator as in the keys of
+/// its rows | id`. No key of a row equals it. The records of a partition are adjacent, like its rows.
 pub(crate) fn idempotency_key(partition_prefix: &[u8], id: &[u8]) -> Vec<u8> {
     let (namespace, partition) = partition_prefix.split_at(NAMESPACE_LEN);
     [namespace, &[0, IDEMPOTENCY_MARK], partition, id].concat()
 }
 
-/// Returns whether a physical key is that of an idempotency record.
+/// Returns whether a physical key belongs to an idempotency record.
 pub(crate) fn is_idempotency_key(key: &[u8]) -> bool {
     key.get(NAMESPACE_LEN..NAMESPACE_LEN + 2) == Some(&[0, IDEMPOTENCY_MARK])
 }
@@ -120,7 +120,7 @@ pub(crate) fn in_namespace(key: &[u8], namespace: NamespaceId) -> Vec<u8> {
     key
 }
 
-/// Returns the namespace of a physical key; none if it is too short.
+/// Returns the namespace of a physical key, or `None` if the key is too short.
 pub(crate) fn namespace_of(key: &[u8]) -> Option<NamespaceId> {
     let (namespace, _) = key.split_first_chunk::<NAMESPACE_LEN>()?;
     Some(NamespaceId(u32::from_be_bytes(*namespace)))

@@ -1,9 +1,9 @@
 //! The manifest of a data folder, `umbo.json`: the number of its shards and the slots that they own.
 //!
-//! Owns the file's format and its atomic replacement. The invariant: the shard files of a standalone server
-//! exist only beside a manifest; as long as its state is `creating`, nothing was ever acknowledged, so an
-//! interrupted creation may be begun again. In a cluster the files belong to the cluster and may come and go;
-//! the manifest records which of them this folder has had.
+//! Owns the file's format and its atomic replacement. The invariant: a folder has shard files of a standalone server
+//! only together with a manifest. While the state of the manifest is `creating`, nothing was ever acknowledged, so an
+//! interrupted creation may be begun again. In a cluster the files belong to the cluster and may come and go; the
+//! manifest records which of them this folder has had.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -22,7 +22,7 @@ use crate::shard_ownership::{OwnerRecord, Remembered};
 const FILE_NAME: &str = "umbo.json";
 /// Format of the folder of a standalone server.
 const FORMAT_ALONE: u32 = 3;
-/// Format of the folder of a cluster node, which a standalone server does not open.
+/// Format of the folder of a cluster node. A standalone server does not open it.
 const FORMAT_CLUSTER: u32 = 4;
 /// The oldest readable format. Folders of formats 1 and 2 have copies of Umbo's own records in every shard
 /// and no fences.
@@ -85,7 +85,7 @@ struct StoredRange {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Manifest {
     stored: StoredManifest,
-    /// Which shard owns which slot.
+    /// The slots of each shard.
     pub(crate) shard_map: ShardMap,
     /// Ties the shard files to this folder (a random number) or to its cluster.
     pub(crate) store_id: u64,
@@ -147,7 +147,7 @@ impl Manifest {
         }
     }
 
-    /// Reads the manifest of a folder; none if there is none.
+    /// Reads the manifest of a folder, or returns `None` if the folder has no manifest.
     pub(crate) fn read(folder: &Path) -> Result<Option<Self>, OpenError> {
         let path = folder.join(FILE_NAME);
         let text = match std::fs::read(&path) {
@@ -218,12 +218,12 @@ impl Manifest {
         self.stored.state == CreationState::Ready
     }
 
-    /// Returns the number of shards, in a cluster that of all its nodes.
+    /// Returns the number of shards. In a cluster this is the number of shards of all nodes.
     pub(crate) fn shards(&self) -> u16 {
         self.stored.shards
     }
 
-    /// Returns the cluster and node that the folder belongs to; none for a standalone server.
+    /// Returns the cluster and node that the folder belongs to, or `None` for a standalone server.
     pub(crate) fn owner(&self) -> Option<FolderOwner<'_>> {
         let cluster = self.stored.cluster.as_ref()?;
         Some(FolderOwner {

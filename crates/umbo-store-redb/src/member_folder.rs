@@ -1,10 +1,10 @@
 //! The folder of a cluster node: which of its shards are created, opened, or missing.
 //!
-//! The files belong to the cluster, not to the folder, so that an operator can copy them from node to node.
-//! The invariants: a shard is created empty only if it can never have had a row, or by an operator's
-//! decision; a missing file makes its shard unavailable, with a reason that says which file to copy from
-//! where; files of shards that the node does not have are left alone, except that those which it had last are
-//! stamped with their owner by the map; no file is opened before the version of the map is on the disk.
+//! The files belong to the cluster, not to the folder, so that an operator can copy them from node to node. The
+//! invariants: a shard is created empty only if it can never have had a row, or by an operator's decision. A missing
+//! file makes its shard unavailable, with a reason that says which file to copy from where. Files of shards that the
+//! node does not have are left alone, except that files which the node had last are stamped with their owner by the
+//! map. No file is opened before the version of the map is on the disk.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -73,8 +73,7 @@ pub(crate) fn open_member(
     })
 }
 
-/// Opens files of a node in parallel, or creates them, and records in the manifest which exist and which are
-/// claimed.
+/// Opens files of a node in parallel, or creates them, and records the existing and the claimed ones in the manifest.
 pub(crate) fn open_files(
     files: Vec<ShardFile>,
     config: &Config,
@@ -190,7 +189,7 @@ fn begin(file: &ShardFile) -> Result<(), FileError> {
     Ok(std::fs::rename(&unfinished.path, &file.path)?)
 }
 
-/// Returns why a shard whose file is missing is not created; none if it can never have had a row.
+/// Returns why a shard whose file is missing is not created, or `None` if the shard can never have had a row.
 pub(crate) fn missing(
     shard: ShardId,
     member: &ClusterMember,

@@ -1,4 +1,4 @@
-//! Where the bytes of a shard's file come from: the file system, a simulated disk, or one with faults.
+//! The source of the bytes of a shard's file: the file system, a simulated disk, or a disk with faults.
 
 use std::fs::File;
 use std::io;
@@ -28,23 +28,23 @@ pub trait Opener: Send + Sync + std::fmt::Debug {
         File::create(path)?.sync_all()
     }
 
-    /// Changes how many bytes a file keeps of the disk for later. Returns how many it has then: fewer if the disk is
-    /// full.
+    /// Changes how many bytes of the disk a file reserves for later. Returns how many it has reserved then: fewer if
+    /// the disk is full.
     fn reserve(&self, path: &Path, bytes: u64) -> io::Result<u64> {
         set_reserved(path, bytes)
     }
 
-    /// Returns how many bytes a file keeps.
+    /// Returns how many bytes a file has reserved.
     fn reserved(&self, path: &Path) -> u64 {
         std::fs::metadata(path).map_or(0, |file| file.len())
     }
 
-    /// Returns how many bytes are free on the disk of a shard's file; none if that is unknown.
+    /// Returns how many bytes are free on the disk of a shard's file, or `None` if unknown.
     fn free(&self, path: &Path) -> Option<u64> {
         Some(disk_space(path.parent()?)?.free)
     }
 
-    /// Returns how many bytes of the disk a shard's file has; none if that is unknown.
+    /// Returns how many bytes of the disk a shard's file takes, or `None` if unknown.
     fn bytes_on_disk(&self, path: &Path) -> Option<u64> {
         blocks_of(path)
     }
@@ -54,13 +54,13 @@ pub trait Opener: Send + Sync + std::fmt::Debug {
         Runner::Threads
     }
 
-    /// Opens a reader of the part of an existing file that is in memory. None if the system cannot tell:
-    /// reads then wait for the disk on the calling thread.
+    /// Opens a reader of the part of an existing file that is in memory. Returns `None` if the system does not support
+    /// it: reads then wait for the disk on the calling thread.
     fn open_at_once(&self, _path: &Path) -> Option<Box<dyn ReadAtOnce>> {
         None
     }
 
-    /// Returns the current time, in which the bounds on the disk are measured.
+    /// Returns the current time of the runner. The bounds on the disk are measured in this time.
     fn now(&self) -> Instant {
         self.runner().now()
     }
@@ -78,6 +78,6 @@ pub trait Opener: Send + Sync + std::fmt::Debug {
     expect(unreachable_pub, reason = "public for simulations only")
 )]
 pub trait ReadAtOnce: Send + Sync + std::fmt::Debug {
-    /// Fills `out` if that needs no waiting for the disk. Returns whether it did.
+    /// Fills `out` if this does not have to wait for the disk. Returns whether it did.
     fn read_at_once(&self, offset: u64, out: &mut [u8]) -> bool;
 }

@@ -1,7 +1,7 @@
 //! Reading the part of a file that the system's page cache holds.
 //!
-//! Only Linux can be asked for that (`RWF_NOWAIT`), and not for every file system. Elsewhere reads wait for
-//! the disk on the calling thread, as they would without this module.
+//! Only Linux supports this (`RWF_NOWAIT`), and not on every file system. Elsewhere reads wait for the disk on the
+//! calling thread, as they would without this module.
 
 use std::path::Path;
 
@@ -39,7 +39,7 @@ mod linux {
         }
     }
 
-    /// Returns how many bytes were in the page cache; none if the system cannot tell.
+    /// Returns how many bytes were in the page cache, or `None` if the system cannot tell.
     pub(super) fn read(file: &File, offset: u64, out: &mut [u8]) -> Option<usize> {
         let flags = ReadWriteFlags::NOWAIT;
         match preadv2(file, &mut [IoSliceMut::new(out)], offset, flags) {

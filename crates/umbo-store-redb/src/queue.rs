@@ -166,7 +166,7 @@ impl<T> Queue<T> {
         self.tell();
     }
 
-    /// Closes the queue, and returns the work that nobody will take.
+    /// Closes the queue, and returns the work that the consumer will never take.
     pub(crate) fn abandon(&self) -> Vec<T> {
         let mut state = self.lock();
         state.is_closed = true;
@@ -182,8 +182,8 @@ impl<T> Queue<T> {
         self.has_news_for_task.notify_one();
     }
 
-    /// As [`Self::take`], for a consumer that is a task. It does not yield: tasks that are ready run while
-    /// the consumer waits.
+    /// Like [`Self::take`], for a consumer that is a task. It does not yield: tasks that are ready run while the
+    /// consumer waits.
     #[cfg(feature = "simulation")]
     pub(crate) async fn taken(&self, wait: Option<Duration>, most: WorkSize) -> TakenWork<T> {
         let until = wait.map(|wait| tokio::time::Instant::now() + wait);
@@ -205,9 +205,9 @@ impl<T> Queue<T> {
         }
     }
 
-    /// Takes waiting work, up to `most` but at least one piece. If there is none, waits for some, up to
-    /// `wait`, or without limit. If more than one piece waits, more are likely to arrive: the consumer yields
-    /// to threads that are ready to run, and takes what they add, too.
+    /// Takes waiting work, up to `most` but at least one piece. If no work waits, waits for some, up to `wait`, or
+    /// without limit. If several pieces wait, more are likely to arrive: the consumer yields to threads that are ready
+    /// to run, and takes their work too.
     pub(crate) fn take(&self, wait: Option<Duration>, most: WorkSize) -> TakenWork<T> {
         self.take_group(wait, most, thread::yield_now)
     }

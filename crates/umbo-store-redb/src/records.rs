@@ -55,7 +55,8 @@ impl RedbStore {
         answers
     }
 
-    /// Sends the copy to a shard; none if it has what it needs of it on its disk.
+    /// Sends the copy to a shard. Returns `None` if the shard already has the fences and groups of the copy on its
+    /// disk.
     fn begin_raise(
         &self,
         id: ShardId,
@@ -70,8 +71,8 @@ impl RedbStore {
         Ok(Some((shard, answer)))
     }
 
-    /// Answers for every shard that it does not have the fences, because the folder's copy could not be
-    /// written, or because the store is closed.
+    /// Answers for every shard that it does not have the fences, because the folder's copy could not be written, or
+    /// because the store is closed.
     fn refused(&self, written: &Result<(), FileError>) -> Vec<(ShardId, Result<(), StoreError>)> {
         let outcome = Outcome::NotApplied;
         let error = |shard| match written {
@@ -86,7 +87,7 @@ impl RedbStore {
         self.here().map(|id| (id, Err(error(id)))).collect()
     }
 
-    /// Returns the shards that belong to the folder, including those that failed to open.
+    /// Returns the shards that belong to the folder, including shards that failed to open.
     fn here(&self) -> impl Iterator<Item = ShardId> {
         let ids = (0..self.shards.len() as u16).map(ShardId);
         ids.filter(|&id| self.is_here(id))

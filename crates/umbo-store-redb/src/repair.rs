@@ -1,10 +1,10 @@
 //! Rows in the wrong shard: counting them, and moving them to the shard of their slot.
 //!
-//! No request reaches such a row, and scans return it. It was written by a node that placed a dataset of a namespace by
-//! the id of the dataset, because it did not know the group yet; see [`umbo_routing::Placements`]. Works on the files of
-//! a folder that is not in use. The invariants: a row leaves a file only after the commit that has it, or a newer one,
-//! in the file of its own shard is on the disk, so that an interrupted repair can be begun again; and of two rows of one
-//! key the one with the higher version stays.
+//! No request reaches such a row, but scans return it. It was written by a node that placed a dataset of a namespace by
+//! the id of the dataset, because it did not know the group yet; see [`umbo_routing::Placements`]. Works on the files
+//! of a folder that is not in use. The invariants: a row leaves a file only after a commit with the row, or a newer
+//! one, is on the disk in the file of the right shard. So an interrupted repair can be begun again. Of two rows of one
+//! key, the row with the higher version stays.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -35,7 +35,7 @@ use crate::tables::{EXPIRY, META, ROWS, expiry_entry};
 /// Rows that are moved in one commit of each file: some megabytes.
 const ROWS_AT_ONCE: usize = 1_000;
 
-/// What was found in the file of a shard, and done.
+/// The misplaced rows in the file of a shard, and their repair.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ShardRepair {
     /// Number of the shard.
@@ -44,18 +44,18 @@ pub struct ShardRepair {
     pub file: PathBuf,
     /// Rows that belong to another shard.
     pub misplaced: u64,
-    /// Rows of these that their own shard has now.
+    /// Rows of these that the right shard has now.
     pub moved: u64,
-    /// Rows of these that were dropped, because their own shard had the row in the same or a newer version.
+    /// Rows of these that were dropped, because the right shard had the row in the same or a newer version.
     pub outdated: u64,
-    /// Why the file was not read, or what remains of these rows was not moved; none if nothing remains.
+    /// Why the file was not read, or why some of these rows were not moved; `None` if all were.
     pub failure: Option<String>,
 }
 
 /// A misplaced row: key, encoded row and the shard that it belongs to.
 type MisplacedRow = (Vec<u8>, Vec<u8>, ShardId);
 
-/// Where the rows of a folder belong.
+/// The shards that the rows of a folder belong to.
 pub(crate) struct Places {
     map: ShardMap,
     placed_as: BTreeMap<NamespaceId, NamespaceId>,
@@ -78,7 +78,8 @@ impl Places {
         }
     }
 
-    /// Returns the shard of a row; none of one that stays where it is: of Umbo's own records, or of a removed namespace.
+    /// Returns the shard of a row, or `None` if the row stays in its shard: Umbo's own records, and rows of removed
+    /// namespaces.
     pub(crate) fn owner(&self, key: &[u8], fenced: &[IdRange]) -> Option<ShardId> {
         let parts = key_codec::decode(key)?;
         let id = parts.namespace;
@@ -136,7 +137,7 @@ pub fn count_misplaced(folder: &Path) -> Result<Vec<ShardRepair>, OpenError> {
     Ok(reports)
 }
 
-/// Moves the rows of a data folder that are in the wrong shard to their own, where its file is in the folder. The folder
+/// Moves misplaced rows of a data folder to the right shard, if the file of that shard is in the folder. The folder
 /// must not be in use. A row of a large value is moved with its bytes; idempotency records stay, and expire.
 pub fn repair_shards(folder: &Path, now: Timestamp) -> Result<Vec<ShardRepair>, OpenError> {
     let _lock = FolderLock::take(folder)?;
@@ -197,12 +198,12 @@ pub(crate) fn manifest(folder: &Path) -> Result<Manifest, OpenError> {
     })
 }
 
-/// Returns whether a file was given to another node: its rows are that one's business.
+/// Returns whether a file was given to another node. Its rows are not repaired here.
 fn is_given(read: &ReadTransaction) -> Result<bool, FileError> {
     Ok(read.open_table(META)?.get(META_STAMP)?.is_some())
 }
 
-/// Returns the next misplaced rows of a shard after a key, in order of their keys; empty if there are none left.
+/// Returns the next misplaced rows of a shard after a key, in order of their keys; empty at the end.
 fn misplaced_rows(
     read: &ReadTransaction,
     shard: ShardId,
@@ -269,7 +270,7 @@ fn repair(
     }
 }
 
-/// Removes rows that their own shard has.
+/// Removes rows that the right shard has.
 fn take_out(source: &Database, rows: &[MisplacedRow], now: Timestamp) -> Result<(), FileError> {
     let mut change = BesideRows::default();
     let transaction = begin_write(source, Durability::Immediate)?;

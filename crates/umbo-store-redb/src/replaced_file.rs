@@ -1,6 +1,7 @@
 //! Small files of a data folder that are replaced as a whole: the manifest and the copy of Umbo's own records.
 //!
-//! Owns the file `spare`, which keeps bytes of the disk for them, so that they can be replaced while it is full.
+//! Owns the file `spare`. It reserves bytes of the disk for these files, so that they can be replaced while the disk is
+//! full.
 
 use std::fs::File;
 use std::io::{self, Write as _};
@@ -9,7 +10,7 @@ use std::path::Path;
 use crate::reserved_file::{is_full, set_reserved};
 
 const SPARE_NAME: &str = "spare";
-/// Fewest bytes of the spare file, and its length as a multiple of that of the largest file that was replaced.
+/// Fewest bytes of the spare file, and its length as a multiple of the length of the largest file that was replaced.
 const SPARE_LEN_MIN: u64 = 64 << 10;
 const SPARE_CONTENTS: u64 = 2;
 

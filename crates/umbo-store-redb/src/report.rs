@@ -31,10 +31,10 @@ pub struct ShardOpening {
     pub version_ceiling: Version,
     /// Time that opening took.
     pub took: Duration,
-    /// Whether the process that had it open before ended without closing it.
+    /// Whether the previous process that had it open ended without closing it.
     pub was_recovered: bool,
     /// Whether redb had to read the whole file to repair it.
     pub was_repaired: bool,
-    /// Why the shard does not serve; none if it does.
+    /// Why the shard does not serve, or `None` if it does.
     pub unavailable: Option<String>,
 }

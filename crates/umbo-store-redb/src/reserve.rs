@@ -1,8 +1,9 @@
-//! The reserve of a shard: bytes of the disk, in a file of its own, for what makes room on a full disk.
+//! The reserve of a shard: bytes of the disk, in a separate file, for commits that make room on a full disk.
 //!
-//! Owns the file `shard-NNN.reserve` and when its bytes are given up. A write of the shard's file that finds the disk
-//! full takes bytes from the reserve and is made again, unless the commit stores rows. The invariant: a commit that
-//! stores rows uses nothing of the reserve, and none begins while less than half of it is there.
+//! Owns the file `shard-NNN.reserve` and the decision when its bytes are given up. If a write of the shard's file finds
+//! the disk full, it takes bytes from the reserve and is made again, unless the commit stores rows. The invariant: a
+//! commit that stores rows uses nothing of the reserve, and no such commit begins while less than half of the reserve
+//! is left.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -30,9 +31,9 @@ pub(crate) struct Reserve {
     path: PathBuf,
     /// Bytes of the whole reserve; 0 for a file that is not served.
     len: u64,
-    /// Bytes of it that are there.
+    /// Bytes of the reserve that are left.
     left: AtomicU64,
-    /// Whether the commit under way may use it.
+    /// Whether the commit under way may use the reserve.
     is_open: AtomicBool,
 }
 
@@ -51,7 +52,7 @@ impl Reserve {
         Self::of(opener, file, part.clamp(RESERVE_LEN_MIN, RESERVE_LEN))
     }
 
-    /// Looks again for what is there of it.
+    /// Makes the same reserve, and measures its remaining bytes again.
     pub(crate) fn anew(&self) -> Self {
         Self::of(Arc::clone(&self.opener), &self.path, self.len)
     }
@@ -78,17 +79,17 @@ impl Reserve {
         Ok(())
     }
 
-    /// Allows the commits from now on to use it, or forbids it to them.
+    /// Allows or forbids the commits from now on to use the reserve.
     pub(crate) fn set_open(&self, is_open: bool) {
         self.is_open.store(is_open, Ordering::Relaxed);
     }
 
-    /// Returns whether all of it is there.
+    /// Returns whether no byte of the reserve is missing.
     pub(crate) fn is_whole(&self) -> bool {
         self.left() >= self.len
     }
 
-    /// Returns whether so much of it is there that rows may be stored.
+    /// Returns whether enough of the reserve is left to store rows.
     pub(crate) fn is_sufficient(&self) -> bool {
         self.left() >= self.len / 2
     }
@@ -97,7 +98,7 @@ impl Reserve {
         self.left.load(Ordering::Relaxed)
     }
 
-    /// Takes back as many of its bytes from the disk as there is room for.
+    /// Refills the reserve with the bytes that the disk has room for.
     pub(crate) fn refill(&self) -> io::Result<()> {
         if !self.is_whole() {
             let left = self.opener.reserve(&self.path, self.len)?;
@@ -106,7 +107,7 @@ impl Reserve {
         Ok(())
     }
 
-    /// Tests whether the disk has room for this many bytes beside the reserve, and frees them again.
+    /// Tests whether the disk has room for this many bytes in addition to the reserve, and frees them again.
     pub(crate) fn probe(&self, bytes: u64) -> io::Result<()> {
         let wanted = self.left() + bytes;
         let probed = self.opener.reserve(&self.path, wanted)?;
@@ -131,7 +132,7 @@ impl Reserve {
         }
     }
 
-    /// Gives bytes to the disk, at least so many if they are there. Returns whether it gave some.
+    /// Gives bytes to the disk, at least this many if the reserve has them. Returns whether it gave some.
     fn give_up(&self, bytes: u64) -> bool {
         let left = self.left();
         if left == 0 || !self.is_open.load(Ordering::Relaxed) {

@@ -1,8 +1,8 @@
-//! A backup put back into the shards of a new data folder, however many they are.
+//! Restoring a backup into the shards of a new data folder. The number of shards may differ.
 //!
-//! Works on the files of a folder that is not in use. Rows keep their versions and expiries, and go to the shard that the
-//! new map has for them; those of other nodes are left to these. The invariant: what is stored is a row as it was read in
-//! the shard that it was backed up from, or nothing.
+//! Works on the files of a folder that is not in use. Rows keep their versions and expiries. Each goes to its shard by
+//! the new map; rows of shards on other nodes are left to those nodes. The invariant: a stored row is exactly the row
+//! that was read from the backed-up shard.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -30,10 +30,10 @@ use crate::stored_rows::store_rows;
 
 /// Bytes of rows and large values that are stored in one commit of a shard: some tenths of a second of work.
 const COMMIT_BYTES: usize = 32 << 20;
-/// The same of all shards that wait for theirs, so that hundreds of shards take no more memory.
+/// The same for all shards that wait for a commit, so that hundreds of shards take no more memory.
 const WAITING_BYTES: usize = 512 << 20;
 
-/// Why a backup could not be put back.
+/// Why a backup could not be restored.
 #[derive(Debug, thiserror::Error)]
 pub enum RestoreError {
     /// The folder cannot be opened.
@@ -47,17 +47,17 @@ pub enum RestoreError {
         /// Why.
         reason: String,
     },
-    /// The bytes are not those of a backup.
+    /// The bytes are not a backup.
     #[error("this is no backup of a shard: {0}")]
     NoBackup(String),
 }
 
-/// What was put back.
+/// Numbers of restored rows.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct RestoredRows {
     /// Rows that were stored.
     pub rows: u64,
-    /// Rows of shards that are not in the folder, and of namespaces that the records do not have.
+    /// Rows of shards that are not in the folder, and of namespaces that are not in the records.
     pub left_out: u64,
 }
 
@@ -72,7 +72,7 @@ struct BackupRow {
 #[derive(Default)]
 struct BackupReader {
     entries: EntryReader,
-    /// A row whose chunks have not all come, and its value.
+    /// A row whose chunks have not all been read, and its value.
     begun: Option<(BackupRow, LargeRef)>,
 }
 
@@ -125,7 +125,7 @@ impl BackupReader {
     }
 }
 
-/// Reads the stream of a backup of a shard without putting it back.
+/// Reads the stream of a backup of a shard without restoring it.
 #[derive(Default)]
 pub struct BackupCheck {
     reader: BackupReader,
@@ -147,7 +147,7 @@ impl BackupCheck {
         Ok(())
     }
 
-    /// Returns the rows of the stream, which must have come whole.
+    /// Returns the number of rows in the stream. Fails if the stream is not complete.
     pub fn end(self) -> Result<u64, RestoreError> {
         self.reader.check_end().map_err(RestoreError::NoBackup)?;
         Ok(self.rows)
@@ -161,7 +161,7 @@ struct WaitingRows {
     bytes: usize,
 }
 
-/// A data folder into which a backup is put back.
+/// A data folder that a backup is restored into.
 pub struct Restore {
     _lock: FolderLock,
     places: Places,
@@ -173,8 +173,8 @@ pub struct Restore {
 }
 
 impl Restore {
-    /// Opens the files of a folder that has shards and is not in use. `records` says how datasets are placed, and which
-    /// namespaces are left out: those that it fences.
+    /// Opens the files of a folder that has shards and is not in use. `records` has the placement of datasets.
+    /// Namespaces that it fences are left out.
     pub fn begin(
         folder: &Path,
         records: RecordsCopy,
@@ -184,7 +184,7 @@ impl Restore {
         Self::begin_with(folder, records, now, &plain_files)
     }
 
-    /// As [`Restore::begin`], of a folder whose shard files are reached through `opener`, as a simulation does.
+    /// Like [`Restore::begin`], for a folder whose shard files are reached through `opener`, as in a simulation.
     #[cfg(feature = "simulation")]
     pub fn begin_simulated(
         folder: &Path,
@@ -222,7 +222,7 @@ impl Restore {
         })
     }
 
-    /// Puts bytes of the stream of a shard's backup back. The streams come one after the other.
+    /// Restores bytes of the stream of a shard's backup. The streams come one after the other.
     pub fn read(&mut self, bytes: &[u8]) -> Result<(), RestoreError> {
         let commit_bytes = COMMIT_BYTES.min(WAITING_BYTES / self.shards.len().max(1));
         self.reader.entries.push(bytes);
@@ -244,12 +244,12 @@ impl Restore {
         Ok(())
     }
 
-    /// Checks that the stream of a shard has come whole.
+    /// Checks that the stream of a shard is complete.
     pub fn end_shard(&self) -> Result<(), RestoreError> {
         self.reader.check_end().map_err(RestoreError::NoBackup)
     }
 
-    /// Stores what is left, and closes the files.
+    /// Stores the remaining rows, and closes the files.
     pub fn end(mut self) -> Result<RestoredRows, RestoreError> {
         for (shard, mut own) in std::mem::take(&mut self.shards) {
             self.restored.rows += store(&mut own, self.now).map_err(of_shard(shard))?;

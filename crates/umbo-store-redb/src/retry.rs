@@ -1,7 +1,7 @@
 //! Opening again the shards whose file failed to open, while the store serves.
 //!
-//! A disk may fail just when the store opens its files. The invariant: only a file that was there is tried
-//! again; one that is missing may be about to be copied, which its operator ends by a start or a reload.
+//! A disk may fail just when the store opens its files. The invariant: only a file that existed is tried again. A
+//! missing file may be about to be copied; its operator then starts or reloads the server.
 
 use std::sync::Arc;
 

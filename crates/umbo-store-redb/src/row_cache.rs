@@ -1,9 +1,9 @@
-//! Rows of one shard that were read lately, in memory: reading one again visits no page of the file.
+//! Rows of one shard that were read lately, in memory: to read a cached row visits no page of the file.
 //!
-//! The invariant: a cached row is the row of the shard's current snapshot. The committer removes the rows that
-//! a commit has changed before it publishes the snapshot, and no row enters the cache that was read from a
-//! snapshot that may have been replaced meanwhile. Rows with an expiry are not cached: the clock decides
-//! whether they are visible, and the sweeper when they go.
+//! The invariant: a cached row is the row of the shard's current snapshot. The committer removes the rows that a commit
+//! has changed before it publishes the snapshot. A row does not enter the cache if the snapshot that it was read from
+//! may have been replaced meanwhile. Rows with an expiry are not cached: the clock decides whether they are visible,
+//! and the sweeper when they go.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -17,10 +17,10 @@ use xxhash_rust::xxh3::xxh3_64;
 const STRIPES: usize = 16;
 /// A row may take this part of its stripe.
 const ROW_PART: usize = 8;
-/// Memory of a cached row beside its bytes: entry, allocations, counters of references.
+/// Memory of a cached row in addition to its bytes: entry, allocations, counters of references.
 const ROW_OVERHEAD: usize = 320;
-/// One hit in so many moves its row to the front of its stripe, which costs more than the hit itself; rows that
-/// are read often are moved often.
+/// One hit in this many moves its row to the front of its stripe, because a move costs more than the hit itself. Rows
+/// that are read often are still moved often.
 const HITS_PER_MOVE: u64 = 8;
 
 /// The cache.
@@ -38,7 +38,7 @@ struct CacheStripe {
     /// By the hash of the key. Of two keys with the same hash the last one read is cached.
     rows: LruCache<u64, CachedRow>,
     bytes: usize,
-    /// Looks that found their row, and those that did not.
+    /// Number of looks that found their row, and of looks that did not.
     looks: CacheLooks,
 }
 
@@ -101,7 +101,7 @@ pub(crate) struct CacheTicket {
     generation: u64,
 }
 
-/// Returns the hash of a physical key, by which changed rows are removed.
+/// Returns the hash of a physical key. Changed rows are removed by this hash.
 pub(crate) fn hash_of(key: &[u8]) -> u64 {
     xxh3_64(key)
 }
@@ -121,7 +121,8 @@ impl RowCache {
         }
     }
 
-    /// Looks for a row. Must come before the snapshot is loaded from which the row is read after a miss.
+    /// Looks for a row. After a miss, the caller loads the snapshot and reads the row from it: the snapshot must not be
+    /// loaded before this call.
     pub(crate) fn look(&self, key: &[u8]) -> Looked {
         let generation = self.generation.load(Ordering::Acquire);
         let hash = hash_of(key);
@@ -159,7 +160,7 @@ impl RowCache {
         }
         let cached = CachedRow::new(key, row);
         let mut stripe = self.stripe(ticket.hash);
-        // Under the lock: who replaces the snapshot takes it after the change of the generation.
+        // Under the lock: the thread that replaces the snapshot takes it after it has changed the generation.
         let generation = self.generation.load(Ordering::Acquire);
         if generation != ticket.generation || !generation.is_multiple_of(2) {
             return;
@@ -174,7 +175,7 @@ impl RowCache {
         }
     }
 
-    /// Replaces the snapshot, in which the rows with these hashes differ. One thread at a time.
+    /// Replaces the snapshot. The new one differs in the rows with these hashes. One thread at a time.
     pub(crate) fn replace(&self, changed: &[u64], publish: impl FnOnce()) {
         self.generation.fetch_add(1, Ordering::AcqRel);
         for &hash in changed {
@@ -184,7 +185,7 @@ impl RowCache {
         self.generation.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// Replaces the snapshot, in which any row may differ. One thread at a time.
+    /// Replaces the snapshot. The new one may differ in any row. One thread at a time.
     pub(crate) fn replace_all(&self, publish: impl FnOnce()) {
         self.generation.fetch_add(1, Ordering::AcqRel);
         for stripe in &self.stripes {

@@ -1,10 +1,9 @@
 //! The encoding of stored rows: version, expiry and value as bytes, and the detection of damage.
 //!
-//! `format u8 | flags u8 | version u64 | [expires_at u64] | [as_of u64] | [form u8] | type length u8, type |
-//! encoding length u8,
-//! encoding | value | checksum u32`, integers big endian. The checksum is the low half of XXH3-64 over
-//! everything before it, xor the low half of XXH3-64 of the physical key, so that a row found under another
-//! key counts as damaged. (A seed would have the same effect, but costs deriving a secret for each row.)
+//! `format u8 | flags u8 | version u64 | [expires_at u64] | [as_of u64] | [form u8] | type length u8, type | encoding
+//! length u8, encoding | value | checksum u32`, integers big endian. The checksum is the low half of XXH3-64 over
+//! everything before it, xor the low half of XXH3-64 of the physical key, so that a row found under another key counts
+//! as damaged. (A seed would have the same effect, but costs deriving a secret for each row.)
 //!
 //! Owns the encoding; does not depend on redb. The invariant: bytes that [`encode`] did not write for this
 //! key are refused, and no bytes make the decoder panic.
@@ -16,8 +15,9 @@ use xxhash_rust::xxh3::xxh3_64;
 const FORMAT: u8 = 1;
 const FLAG_EXPIRES: u8 = 1;
 const FLAG_AS_OF: u8 = 2;
-/// The value is in another form than the plain one, which follows. Codes of forms are given in `umbo-types`: what makes
-/// a form of its own (a dictionary, a key) stands at the beginning of the value, so that no further flag is needed.
+/// The value is not in the plain form, and the code of its form follows. `umbo-types` assigns the codes. Further
+/// attributes of a form (a dictionary, a key) are stored at the beginning of the value, so that no further flag is
+/// needed.
 const FLAG_FORM: u8 = 4;
 const FLAGS: u8 = FLAG_EXPIRES | FLAG_AS_OF | FLAG_FORM;
 const CHECKSUM_LEN: usize = 4;
@@ -39,7 +39,7 @@ impl RowHead {
         self.expires_at.is_none_or(|at| at > now)
     }
 
-    /// Returns what conditions are decided by.
+    /// Returns the stamp of the row, the input of conditions.
     pub(crate) const fn stamp(&self) -> RowStamp {
         RowStamp {
             version: self.version,
@@ -59,7 +59,7 @@ pub(crate) struct RowView<'a> {
     pub(crate) content_encoding: &'a [u8],
     /// Value, in its form.
     pub(crate) value: &'a [u8],
-    /// How its bytes are kept.
+    /// Form of the value's bytes.
     pub(crate) form: StoredForm,
     /// Length of the value as the client stored it.
     pub(crate) plain_len: usize,
@@ -85,13 +85,13 @@ impl RowView<'_> {
 /// Why stored bytes are not a valid row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum RowDamage {
-    /// Shorter than its parts say.
+    /// The row is shorter than its parts say.
     #[error("a row is cut short")]
     CutShort,
-    /// A format other than the only known one.
+    /// The format is unknown.
     #[error("a row has format {0}, which this version does not know")]
     UnknownFormat(u8),
-    /// The value is of no form that is known, or not what its form begins with.
+    /// The form of the value is unknown, or the beginning of the value does not fit the form.
     #[error("{0}")]
     Form(#[from] FormError),
     /// The bytes have changed since they were written.
@@ -99,13 +99,13 @@ pub(crate) enum RowDamage {
     Checksum,
 }
 
-/// Encodes a row into `out`, replacing what is there.
+/// Encodes a row into `out`, replacing its content.
 pub(crate) fn encode(out: &mut Vec<u8>, key: &[u8], head: RowHead, value: &Value) {
     out.clear();
     append(out, key, head, value);
 }
 
-/// Encodes a row after what is in `out`.
+/// Appends an encoded row to `out`.
 pub(crate) fn append(out: &mut Vec<u8>, key: &[u8], head: RowHead, value: &Value) {
     let start = out.len();
     out.push(FORMAT);
@@ -182,8 +182,8 @@ pub(crate) fn decode_head(bytes: &[u8]) -> Result<RowHead, RowDamage> {
     split_head(bytes).map(|(head, _, _)| head)
 }
 
-/// Returns how many bytes shorter the row is than with its value in the plain form, without checking the checksum; 0 of a row
-/// that cannot be read.
+/// Returns how many bytes the row saves against its plain form, without checking the checksum; 0 if the row cannot be
+/// read.
 pub(crate) fn saved_len(bytes: &[u8]) -> usize {
     if bytes.get(1).is_none_or(|flags| flags & FLAG_FORM == 0) {
         return 0;
@@ -193,14 +193,14 @@ pub(crate) fn saved_len(bytes: &[u8]) -> usize {
         if form == StoredForm::Large {
             return Ok(0);
         }
-        // The form takes a byte that a plain row has not.
+        // The form takes a byte that a plain row does not have.
         Ok(form.plain_len(value)?.saturating_sub(value.len() + 1))
     };
     saved().unwrap_or(0)
 }
 
-/// Returns the reference of a row whose value is stored beside it, without checking the checksum; none of other rows, and
-/// of one that cannot be read.
+/// Returns the reference of a row that has a large value, without checking the checksum. Returns `None` for other rows,
+/// and for a row that cannot be read.
 pub(crate) fn large(bytes: &[u8]) -> Option<LargeRef> {
     if bytes.get(1).is_none_or(|flags| flags & FLAG_FORM == 0) {
         return None;
@@ -226,7 +226,7 @@ pub(crate) fn checksum(key: &[u8], body: &[u8]) -> u32 {
     (xxh3_64(body) ^ xxh3_64(key)) as u32
 }
 
-/// Returns head, code of the form and what follows.
+/// Returns head, code of the form and the rest.
 #[inline]
 fn split_head(bytes: &[u8]) -> Result<(RowHead, u8, &[u8]), RowDamage> {
     let (&[format, flags], rest) = bytes.split_first_chunk().ok_or(RowDamage::CutShort)?;
@@ -245,7 +245,7 @@ fn split_head(bytes: &[u8]) -> Result<(RowHead, u8, &[u8]), RowDamage> {
     split_flagged(flags, Version(version), rest)
 }
 
-/// Returns the same of a row with flags, from what follows the version.
+/// Returns the same parts of a row with flags. `rest` begins after the version.
 fn split_flagged(
     flags: u8,
     version: Version,

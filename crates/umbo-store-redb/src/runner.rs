@@ -1,8 +1,8 @@
 //! The executor of committers: threads and real time, or, in a simulation, tasks and simulated time.
 //!
-//! Owns every start of a thread of the engine, but for those of committers (`running_committer`), and every
-//! reading of the time for bounds on the disk (not on rows). The invariant: under [`Runner::Tasks`] the engine starts no thread, so that a simulation decides
-//! the order of events.
+//! Owns every start of a thread of the engine, except the threads of committers (`running_committer`), and every
+//! reading of the time for bounds on the disk (not on rows). The invariant: under [`Runner::Tasks`] the engine starts
+//! no thread, so that a simulation decides the order of events.
 
 use std::thread;
 use std::time::Instant;
@@ -17,14 +17,14 @@ pub enum Runner {
     /// A thread for each committer, and the system's time.
     #[default]
     Threads,
-    /// A task for each committer on the runtime that opens the store, and the runtime's time. Reads, openings
-    /// and commits run where they are called. Dropping a store ends it as a kill does.
+    /// A task for each committer on the runtime that opens the store, and the runtime's time. Reads, openings and
+    /// commits run in the task of their caller. Dropping a store ends it as a kill does.
     #[cfg(feature = "simulation")]
     Tasks,
 }
 
 impl Runner {
-    /// Returns the current time, in which the bounds on the disk are measured.
+    /// Returns the current time. The bounds on the disk are measured in this time.
     pub(crate) fn now(self) -> Instant {
         match self {
             Self::Threads => Instant::now(),

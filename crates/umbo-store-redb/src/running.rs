@@ -28,9 +28,9 @@ pub(crate) struct RunningStore {
     pub(crate) committers: BTreeMap<ShardId, RunningCommitter>,
     /// Released after the committers have ended.
     pub(crate) lock: Option<FolderLock>,
-    /// Manifest of the folder, as long as the lock is held.
+    /// Manifest of the folder, while the lock is held.
     pub(crate) manifest: Option<Manifest>,
-    /// The newest map of the cluster that has been followed; none if it is still the first.
+    /// The newest map of the cluster that has been followed, or `None` if it is still the first.
     pub(crate) map: Option<Arc<ClusterMap>>,
 }
 
@@ -43,7 +43,7 @@ impl RunningStore {
         drop(self.lock);
     }
 
-    /// As [`Self::end`], without blocking the runtime's thread.
+    /// Like [`Self::end`], without blocking the runtime's thread.
     pub(crate) async fn ended(self) {
         for committer in self.committers.into_values() {
             committer.ended().await;
@@ -52,14 +52,14 @@ impl RunningStore {
     }
 }
 
-/// A shard as requests for it find it.
+/// The state of a shard for requests.
 #[derive(Debug)]
 pub(crate) enum ServedShard {
     /// The shard serves.
     Open(Arc<OpenShard>),
-    /// The shard could not be opened: its file, and why.
+    /// The shard could not be opened: its file, and the reason.
     Failed(Box<ShardFile>, FileError),
-    /// The shard has not been opened from this folder, and why: another node has it, or it is being opened.
+    /// The shard has not been opened from this folder, for this reason: another node has it, or it is being opened.
     Elsewhere(String),
 }
 
@@ -73,12 +73,12 @@ impl ServedShard {
         }
     }
 
-    /// Returns the file of a shard that failed to open, if it may open later: the system or the disk failed,
+    /// Returns the file of a shard that failed to open, if it may open later, because the system or the disk failed and
     /// not the content. A file that was missing is left to the operator, who may be copying it.
     pub(crate) fn retriable(&self) -> Option<ShardFile> {
         match self {
             Self::Failed(file, failure) if failure.may_pass() => Some(ShardFile {
-                // Which parts were unreadable may have changed.
+                // The set of unreadable parts may have changed.
                 disk: file.disk.anew(),
                 ..(**file).clone()
             }),
@@ -102,7 +102,7 @@ fn unavailable(shard: ShardId, reason: String) -> StoreError {
     }
 }
 
-/// Starts the committer of a shard that was opened, and places the datasets that its file knows.
+/// Starts the committer of an opened shard, and places the datasets in its file.
 pub(crate) fn serve(
     config: &Config,
     clock: &Arc<dyn Clock>,
@@ -134,7 +134,7 @@ pub(crate) fn serve(
     if let Some(copy) = file.kept.newest() {
         is_behind |= groups.adopt(&copy);
     }
-    // A folder may have lost its copy of the records, or be new: the file knows its datasets nevertheless.
+    // The folder may be new or have lost its copy of the records, but the file still knows its datasets.
     let revision = groups.revision();
     place_datasets(map, revision, groups.groups());
     snapshot.fence(&fences);

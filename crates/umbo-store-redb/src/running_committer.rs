@@ -22,7 +22,7 @@ impl Drop for PanicGuard {
 /// A committer that has been started.
 #[derive(Debug)]
 pub(crate) enum RunningCommitter {
-    /// On a thread of its own.
+    /// On a separate thread.
     Thread(JoinHandle<()>),
     /// As a task.
     #[cfg(feature = "simulation")]

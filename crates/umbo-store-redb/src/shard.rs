@@ -1,8 +1,7 @@
 //! One open shard as its callers see it: reads of the last commit, and work for the committer.
 //!
-//! Owns the read snapshot, the queue and the counters that the committer and its callers share. The
-//! invariant: whatever happens to the file, a reader gets a row, nothing, or an error that names the file,
-//! and a writer gets an answer.
+//! Owns the read snapshot, the queue and the counters that the committer and its callers share. The invariant: even if
+//! the file fails, a reader gets a row, an absence, or an error that names the file, and a writer gets an answer.
 
 mod counters;
 mod pause;
@@ -42,7 +41,7 @@ pub(crate) struct OpenShard {
     /// Rows of the snapshot.
     rows: RowCache,
     state: Mutex<ShardState>,
-    /// Sizes of its namespaces as of the snapshot; none if they are unknown.
+    /// Sizes of its namespaces as of the snapshot, or `None` if unknown.
     sizes: Mutex<Option<Sizes>>,
     /// Wakes readers when the committer has opened the file again, or tried to.
     reopened: Notify,
@@ -159,7 +158,7 @@ impl OpenShard {
         .await
     }
 
-    /// Begins a backup, or reads a piece of it; none beyond its end.
+    /// Begins a backup, or reads a piece of it. Returns `None` beyond its end.
     pub(crate) async fn backup(
         self: &Arc<Self>,
         request: &BackupRequest,
@@ -203,7 +202,7 @@ impl OpenShard {
         }
     }
 
-    /// Makes a read that failed once more, where it may wait for the disk.
+    /// Repeats a failed read, and waits for the disk if necessary.
     pub(crate) async fn read_again<T, O>(
         self: &Arc<Self>,
         failure: FileError,
@@ -268,8 +267,8 @@ impl OpenShard {
         if !matches!(failure, FileError::Io(_) | FileError::Full(_)) {
             return Err(self.error(failure, Outcome::NotApplied));
         }
-        // Made before the committer is woken, whose notification may come at once; it notifies when it ends
-        // too.
+        // Made before the committer is woken, because its notification may come at once. The committer also notifies
+        // when it ends.
         let reopened = self.reopened.notified();
         if self.queue.nudge() {
             reopened.await;
@@ -291,9 +290,9 @@ impl OpenShard {
             })
     }
 
-    /// Waits for the answer to queued work. Its service time is that of its commit, and of work that was not
-    /// committed that of the last commit: the wait for the commit before it does not count. The call is charged
-    /// its share of the commit.
+    /// Waits for the answer to queued work. The service time of the work is the duration of its commit. If the work was
+    /// not committed, it is the duration of the last commit. The wait for the previous commit does not count. The call
+    /// is charged its share of the commit.
     pub(crate) async fn answer<T>(
         &self,
         call: &CallContext,
@@ -315,7 +314,7 @@ impl OpenShard {
         Ok(reply.answer)
     }
 
-    /// Returns whether the shard's own file has what it needs of a copy of the records on the disk.
+    /// Returns whether the shard's own file has the fences and dataset groups of a copy of the records on the disk.
     pub(crate) fn has_kept(&self, copy: &RecordsCopy) -> bool {
         self.has_fenced(&copy.fenced) && self.durable_groups.load().has(copy)
     }
@@ -336,8 +335,8 @@ impl OpenShard {
         self.durable_groups.store(Arc::new(groups));
     }
 
-    /// Makes readers see another state, in which the rows differ whose keys have these hashes; without them,
-    /// any row may differ.
+    /// Makes readers see another state. It differs in the rows whose keys have these hashes; without hashes, any row
+    /// may differ.
     pub(crate) fn publish(&self, snapshot: ShardSnapshot, changed: Option<&[u64]>) {
         let publish = || self.snapshot.store(Arc::new(snapshot));
         match changed {
@@ -348,13 +347,13 @@ impl OpenShard {
         self.backup.end_if_idle(self.clock.monotonic());
     }
 
-    /// Returns the bytes of all rows with their large values; none if they are unknown.
+    /// Returns the bytes of all rows with their large values, or `None` if unknown.
     pub(crate) fn live_bytes(&self) -> Option<u64> {
         let sizes = self.sizes.lock().unwrap_or_else(PoisonError::into_inner);
         Some(sizes.as_ref()?.values().map(|size| size.bytes).sum())
     }
 
-    /// Sets the sizes of all namespaces; none if they are unknown.
+    /// Sets the sizes of all namespaces; `None` if unknown.
     pub(crate) fn replace_sizes(&self, sizes: Option<Sizes>) {
         *self.sizes.lock().unwrap_or_else(PoisonError::into_inner) = sizes;
     }
@@ -374,7 +373,7 @@ impl OpenShard {
         }
     }
 
-    /// Wakes the readers that wait for the file to be opened again; it was, or will not be.
+    /// Wakes the readers that wait for the file to be opened again; it has been opened, or will not be.
     pub(crate) fn note_reopened(&self) {
         self.reopened.notify_waiters();
     }

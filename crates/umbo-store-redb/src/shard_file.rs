@@ -1,7 +1,7 @@
 //! One shard's redb file: creating it, opening it, and opening it again after a failure.
 //!
-//! Owns the path and the way redb is opened on it. The invariant: an existing file is never created again; a
-//! file that is missing, empty or not this shard's is an error.
+//! Owns the path and the way redb is opened on it. The invariant: an existing file is never created again. A file that
+//! is missing, empty or of another shard is an error.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -36,12 +36,12 @@ use crate::watched_file::WatchedFile;
 /// Part of a shard's memory that caches rows; the rest caches pages, which ranges and writes need too.
 const ROW_CACHE_PART: usize = 4;
 
-/// Where a shard's file is, and the identity that it must have.
+/// The path of a shard's file, and the identity that the file must have.
 #[derive(Debug, Clone)]
 pub(crate) struct ShardFile {
     /// The file.
     pub(crate) path: PathBuf,
-    /// Which shard of which store it is.
+    /// The store and the shard of the file.
     pub(crate) identity: ShardIdentity,
     /// The node that owns it, in a cluster.
     pub(crate) ownership: Option<ShardOwnership>,
@@ -71,13 +71,13 @@ pub(crate) struct OpenedFile {
     pub(crate) groups: DatasetGroups,
     /// The latest runs of loads that have written to the shard.
     pub(crate) runs: FencingTokens,
-    /// Whether it may have records of what was written of datasets that are being built.
+    /// Whether it may have written keys of datasets that are being built.
     pub(crate) has_written: bool,
     /// Earliest expiry in the index.
     pub(crate) next_expiry: Option<Timestamp>,
     /// When the first upload without references is due.
     pub(crate) next_upload_due: Option<Timestamp>,
-    /// Sizes of its namespaces; none if the file does not have them.
+    /// Sizes of its namespaces, or `None` if the file does not have them.
     pub(crate) sizes: Option<Sizes>,
     /// Whether redb had to read the whole file to repair it.
     pub(crate) was_repaired: bool,
@@ -88,7 +88,8 @@ pub(crate) struct OpenedFile {
 pub(crate) enum Inspection {
     /// The file was closed properly.
     Closed,
-    /// The file was not closed: it is recovered when it is opened. One that redb has to repair is checked only then.
+    /// The file was not closed: it is recovered when it is opened. If redb has to repair it, the file is checked only
+    /// then.
     Unclosed,
     /// A process has it open.
     InUse,
@@ -178,8 +179,8 @@ impl ShardFile {
         })
     }
 
-    /// Checks, without touching the file, that it is this shard's, and the newest of the shard. A file that redb has to
-    /// repair is not checked.
+    /// Checks, without touching the file, that it belongs to this shard and is the newest file of the shard. A file
+    /// that redb has to repair is not checked.
     pub(crate) fn inspect(&self) -> Result<Inspection, FileError> {
         guarded(|| {
             if std::fs::metadata(&self.path)?.len() == 0 {
@@ -203,11 +204,11 @@ impl ShardFile {
         })
     }
 
-    /// Checks, without touching the file, that it is this shard's, independent of its owner.
+    /// Checks, without touching the file, that it belongs to this shard. Ignores its owner.
     pub(crate) fn peek(&self) -> Result<(), FileError> {
         guarded(|| match Builder::new().open_read_only(&self.path) {
             Ok(database) => self.check_identity(&database.begin_read()?),
-            // A file that has to be repaired first may be this shard's.
+            // A file that has to be repaired first may belong to this shard.
             Err(DatabaseError::RepairAborted) => Ok(()),
             Err(error) => Err(error.into()),
         })
@@ -249,7 +250,7 @@ fn earliest_expiry(transaction: &ReadTransaction) -> Result<Option<Timestamp>, F
     let none = BTreeSet::new();
     let of_rows = next_expiry(&transaction.open_table(EXPIRY)?, &none)?;
     let of_records = match transaction.open_table(IDEMPOTENCY_EXPIRY) {
-        // A file of a version without such records, or one that has not had any commit.
+        // A file of a version without idempotency records, or a file without any commit.
         Err(TableError::TableDoesNotExist(_)) => None,
         table => next_expiry(&table?, &none)?,
     };
@@ -293,8 +294,8 @@ pub(crate) fn record(transaction: &ReadTransaction, name: &str) -> Result<Vec<u8
     Ok(record.value().to_vec())
 }
 
-/// Closes a database. It is closed also if that fails: what its last commit holds is in the file, and the next opening
-/// recovers it.
+/// Closes a database. It is closed also if this fails: its last commit is in the file, and the next opening recovers
+/// it.
 pub(crate) fn close(database: Database) -> Result<(), FileError> {
     guarded(|| Ok(database.close()?))
 }

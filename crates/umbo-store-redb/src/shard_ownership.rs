@@ -1,13 +1,12 @@
 //! The ownership of a shard's file: the records that distinguish the newest file of a shard from the copies
 //! that stayed behind.
 //!
-//! Every cluster node that opens a shard writes its name and the shard's count of moves into the file. A node
-//! that gives a shard away closes the file and stamps it with the next owner and that owner's count of moves;
-//! only then may the file be copied. The invariant: of all files of a shard only one opens under any map: an
-//! unstamped file opens at the node that had it last, a stamped one at the node that the stamp names, each
-//! with exactly the count of moves in the map. So the copy that stays behind opens nowhere, and a copy that
-//! was made before the stamp opens nowhere else. Anything else needs an operator's decision, because
-//! acknowledged rows might be missing.
+//! Every cluster node that opens a shard writes its name and the shard's count of moves into the file. A node that
+//! gives a shard away closes the file and stamps it with the next owner and that owner's count of moves; only then may
+//! the file be copied. The invariant: of all files of a shard only one opens under any map. An unstamped file opens at
+//! the node that had it last, a stamped file at the node that the stamp names, each with exactly the count of moves in
+//! the map. So the copy that stays behind opens nowhere, and a copy that was made before the stamp opens nowhere else.
+//! Anything else needs an operator's decision, because acknowledged rows might be missing.
 
 use std::fmt;
 
@@ -37,7 +36,7 @@ impl OwnerRecord {
         [&[FORMAT], &moves[..], self.node.as_bytes()].concat()
     }
 
-    /// Decodes the record; none if the bytes are not valid.
+    /// Decodes the record, or returns `None` if the bytes are not valid.
     pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
         let (&FORMAT, rest) = bytes.split_first()? else {
             return None;
@@ -77,7 +76,7 @@ impl HandOverStamp {
         .concat()
     }
 
-    /// Decodes the record; none if the bytes are not valid.
+    /// Decodes the record, or returns `None` if the bytes are not valid.
     pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
         let (&FORMAT, rest) = bytes.split_first()? else {
             return None;
@@ -114,7 +113,7 @@ pub(crate) struct FileOwnership {
     pub(crate) stamp: Option<HandOverStamp>,
 }
 
-/// The records of a shard in the manifest of a node's folder, beside the shard's file.
+/// The records of a shard in the manifest of a node's folder, in addition to the records in the shard's file.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Remembered {
     /// Highest count of moves with which the folder has opened the shard.
@@ -132,8 +131,8 @@ pub(crate) struct ShardOwnership {
     pub(crate) place: ShardPlace,
     /// The records of the folder.
     pub(crate) remembered: Remembered,
-    /// Whether an operator declares that the file is the right one, whichever node had it. Does not open a
-    /// file that was given to another node: that file must be taken back first.
+    /// Whether an operator declares that the file is the right one, even if another node had it. Does not open a file
+    /// that was given to another node: that file must be taken back first.
     pub(crate) is_accepted: bool,
 }
 

@@ -1,10 +1,9 @@
-//! The sizes of the namespaces in a shard: rows, and bytes of keys and rows as stored, those of large values included.
+//! The sizes of the namespaces in a shard: rows, and bytes of keys and rows as stored, including large values.
 //!
-//! Owns their records among the metadata of the file, one a namespace, and a marker that they are kept. Every
-//! commit that changes rows changes them in the same transaction, so they are exact: after a crash too, and
-//! when a commit is lost and its changes are applied again. The invariant: with the marker, the records are the
-//! sums over the row table. A file of a version that kept no sizes has no marker; its rows are counted once,
-//! when it is opened.
+//! Owns their records among the metadata of the file, one a namespace, and a marker that they are kept. Every commit
+//! that changes rows changes them in the same transaction, so they are exact: after a crash too, and when a commit is
+//! lost and its changes are applied again. The invariant: with the marker, the records are the sums over the row table.
+//! A file of a version that kept no sizes has no marker; its rows are counted once, when it is opened.
 
 use std::collections::BTreeMap;
 
@@ -20,11 +19,11 @@ use crate::tables::{META, ROWS};
 
 /// Name of the marker.
 const META_SIZES: &str = "sizes";
-/// Names of the records are these, and the id of the namespace in hexadecimal.
+/// Names of the records are this prefix and the id of the namespace in hexadecimal.
 const PREFIX: &str = "size/";
 /// First name beyond them.
 const BEYOND_PREFIX: &str = "size0";
-/// Names of the records of what the idempotency records of a namespace take, which are always kept.
+/// Prefix of the names of the sizes of idempotency records by namespace, which are always kept.
 const IDEMPOTENCY_PREFIX: &str = "idempotency/";
 const FORMAT: u8 = 1;
 
@@ -78,8 +77,8 @@ impl SizeChanges {
         Ok(bytes.saturating_add_signed(change))
     }
 
-    /// Changes the records of what idempotency records take. One that cannot be decoded begins anew: then the
-    /// bound on them is reached later.
+    /// Changes the sizes of idempotency records. A size that cannot be decoded begins anew from 0: then the bound on
+    /// idempotency records is reached later.
     pub(crate) fn record_idempotency(&self, meta: &mut Meta<'_>) -> Result<(), FileError> {
         for (&namespace, change) in &self.0 {
             let name = name_of(IDEMPOTENCY_PREFIX, namespace);
@@ -101,8 +100,8 @@ impl SizeChanges {
         Ok(())
     }
 
-    /// Changes the records, and returns those that were changed; none in a file without the marker. A record
-    /// that cannot be decoded ends the marker, so that the next opening counts the rows.
+    /// Changes the records, and returns the changed sizes; empty in a file without the marker. If a record cannot be
+    /// decoded, removes the marker, so that the next opening counts the rows.
     pub(crate) fn record(&self, meta: &mut Meta<'_>) -> Result<Vec<NamespaceSize>, FileError> {
         if self.0.is_empty() || meta.get(META_SIZES)?.is_none() {
             return Ok(Vec::new());
@@ -139,7 +138,7 @@ pub(crate) fn mark(meta: &mut Meta<'_>) -> Result<(), FileError> {
     Ok(())
 }
 
-/// Reads the records; none in a file without the marker, or where one cannot be decoded.
+/// Reads the records. Returns `None` if the file has no marker, or if a record cannot be decoded.
 pub(crate) fn read(transaction: &ReadTransaction) -> Result<Option<Sizes>, FileError> {
     let meta = transaction.open_table(META)?;
     if meta.get(META_SIZES)?.is_none() {
@@ -189,8 +188,8 @@ fn name_of(prefix: &str, namespace: NamespaceId) -> String {
     format!("{prefix}{:08x}", namespace.0)
 }
 
-/// Encodes a record. The bytes that compression saves stand in it only where there are some, so that files without
-/// compressed values are as those of earlier versions.
+/// Encodes a record. It contains the bytes that compression saves only if they are not 0, so that files without
+/// compressed values equal files of earlier versions.
 fn encode(size: NamespaceSize) -> Vec<u8> {
     let mut record = vec![FORMAT];
     record.extend_from_slice(&size.rows.to_be_bytes());
@@ -201,7 +200,7 @@ fn encode(size: NamespaceSize) -> Vec<u8> {
     record
 }
 
-/// Decodes rows, bytes and saved bytes; none if the record is not valid.
+/// Decodes rows, bytes and saved bytes, or returns `None` if the record is not valid.
 fn decode(record: &[u8]) -> Option<[u64; 3]> {
     let (&[FORMAT], rest) = record.split_first_chunk()? else {
         return None;

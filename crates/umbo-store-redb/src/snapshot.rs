@@ -1,8 +1,8 @@
 //! Reads of one committed state of one shard, and bounded walks over it.
 //!
-//! Owns every read of a reader. A snapshot is the shard's row table at its last commit; the committer
-//! replaces it after each commit and a reader holds it for one call only, so no reader pins an old state. The
-//! invariant: an expired or damaged row is never returned, nor any row of a fenced namespace.
+//! Owns every read of a reader. A snapshot is the shard's row table at its last commit. The committer replaces it after
+//! each commit, and a reader holds it for one call only, so no reader pins an old state. The invariant: expired rows,
+//! damaged rows and rows of fenced namespaces are never returned.
 
 mod stored;
 
@@ -39,24 +39,23 @@ const SKIPPED_ROWS_BEFORE_SEEK: u32 = 16;
 
 /// A committed state of a shard.
 pub(crate) struct ShardSnapshot {
-    /// None while the file is compacted.
+    /// `None` while the file is compacted.
     tables: Option<Tables>,
     row_count: u64,
     /// Fenced namespaces, whose rows are not read, in ascending order.
     fenced: Arc<[IdRange]>,
-    /// Acknowledged changes that the table has lost, by key; none if the table holds them all, which is
-    /// nearly always so.
+    /// Acknowledged changes that the table has lost, by key. Nearly always `None`, because the table holds all of them.
     beside: Option<BTreeMap<Box<[u8]>, ChangedRow>>,
 }
 
 /// The tables of a committed state. The file cannot be compacted while any is held.
 struct Tables {
     rows: ReadOnlyTable<&'static [u8], &'static [u8]>,
-    /// Chunks of large values; none in a file that never had one.
+    /// Chunks of large values, or `None` in a file that never had one.
     chunks: Option<ReadOnlyTable<&'static [u8], &'static [u8]>>,
 }
 
-/// An encoded row; none for a removal.
+/// An encoded row, or `None` for a removal.
 type ChangedRow = Option<Box<[u8]>>;
 
 /// The bounds of one call.
@@ -68,7 +67,7 @@ struct Limits {
 }
 
 impl Limits {
-    /// Lowers the requested bounds to those of a chunk.
+    /// Lowers the requested bounds to the bounds of a chunk.
     fn of(rows_max: u32, bytes_max: u32, keys_only: bool) -> Self {
         Self {
             rows: rows_max.clamp(1, CHUNK_ROWS_MAX),
@@ -82,14 +81,14 @@ impl Limits {
 #[derive(Debug, Clone)]
 pub(crate) struct Segment {
     pub(crate) request: ScanRequest,
-    /// The namespace by which the slots of its partitions are computed.
+    /// The namespace that determines the slots of its partitions.
     pub(crate) placed_as: NamespaceId,
 }
 
-/// Hands on the rows of a chunk, and keeps the position to continue at once no more fit.
+/// Passes on the rows of a chunk. Once no more rows fit, keeps the position to continue at.
 struct ChunkBuilder<'r, P> {
     rows: &'r mut dyn RowSink,
-    /// Rows handed on.
+    /// Rows passed on.
     taken: u32,
     bytes: usize,
     touched: Touched,
@@ -118,7 +117,7 @@ impl<'r, P> ChunkBuilder<'r, P> {
         }
     }
 
-    /// Returns the position to continue at if a row did not fit, and what was read.
+    /// Returns the position to continue at if a row did not fit, and the rows and bytes that were read.
     fn finish(self) -> Walked<P> {
         (self.last.filter(|_| self.is_cut), self.touched)
     }
@@ -146,8 +145,8 @@ impl<'r, P> ChunkBuilder<'r, P> {
         Ok(())
     }
 
-    /// Counts a row that was read, and adds it if it is visible. A value is read with its row, also where only
-    /// keys are wanted: its checksum is part of the row's.
+    /// Counts a row that was read, and adds it if it is visible. A value is read with its row even if only keys are
+    /// wanted, because the checksum of the row covers it.
     #[inline]
     fn read(&mut self, partition: &[u8], sort: &[u8], row: RowView<'_>, now: Timestamp) {
         let mut found = RowRef {
@@ -171,7 +170,8 @@ impl<'r, P> ChunkBuilder<'r, P> {
         if self.limits.keys_only {
             found.value = &[];
         }
-        // What a reader gets is counted, so that a chunk of small frames is not one of large values.
+        // The bytes that a reader gets are counted, so that a chunk of small frames does not become a chunk of large
+        // values.
         let row_bytes = found.returned_bytes();
         if self.taken == 0 {
             self.reserve(row_bytes);
@@ -181,7 +181,7 @@ impl<'r, P> ChunkBuilder<'r, P> {
         self.rows.push(found);
     }
 
-    /// Makes room for as many rows like the first one as are likely.
+    /// Makes room for the likely number of rows of the size of the first one.
     #[cold]
     fn reserve(&mut self, row_bytes: usize) {
         // Rows of one partition tend to be similar in size; a wrong estimate only costs a copy.
@@ -213,7 +213,7 @@ impl ShardSnapshot {
         })
     }
 
-    /// Returns the same state without its tables, whose reads wait.
+    /// Returns the same state without its tables; reads of it wait.
     pub(crate) fn paused(&self) -> Self {
         Self {
             tables: None,
@@ -272,7 +272,7 @@ impl ShardSnapshot {
         self.row_count
     }
 
-    /// Reads the page of a row, whatever the page holds.
+    /// Reads the page of a row, without decoding it.
     pub(crate) fn probe(&self, key: &[u8]) -> Result<(), FileError> {
         ReadableTable::get(&self.tables()?.rows, key)?;
         Ok(())
@@ -303,7 +303,7 @@ impl ShardSnapshot {
         Ok(is_visible.then(|| row.to_row()))
     }
 
-    /// Reads a chunk of a large value; none if it has been reclaimed.
+    /// Reads a chunk of a large value, or returns `None` if it has been reclaimed.
     pub(crate) fn chunk(&self, request: &ChunkRequest) -> Result<Option<Bytes>, FileError> {
         self.check(request.namespace)?;
         let Some(chunks) = &self.tables()?.chunks else {
@@ -316,8 +316,8 @@ impl ShardSnapshot {
             .transpose()
     }
 
-    /// Reads one chunk of a range, whose rows go to `rows`. Returns the sort key to continue after if a row did
-    /// not fit, and what was read.
+    /// Reads one chunk of a range, and passes its rows to `rows`. Returns the sort key to continue after if a row did
+    /// not fit, and the rows and bytes that were read.
     pub(crate) fn range(
         &self,
         request: &RangeRequest,
@@ -367,8 +367,8 @@ impl ShardSnapshot {
         Ok(chunk.finish())
     }
 
-    /// Reads one chunk of a segment, whose rows go to `rows`. Returns the key to continue after if a row did not fit,
-    /// and what was read.
+    /// Reads one chunk of a segment, and passes its rows to `rows`. Returns the key to continue after if a row did not
+    /// fit, and the rows and bytes that were read.
     pub(crate) fn scan(
         &self,
         segment: &Segment,
@@ -393,8 +393,7 @@ impl ShardSnapshot {
         Ok(chunk.finish())
     }
 
-    /// Walks until there is nothing more to do, or returns the key at which to continue if the rows before it
-    /// are not wanted.
+    /// Walks until there is nothing more to do, or returns the key to continue at if the rows before it are not wanted.
     fn scan_until_seek(
         &self,
         segment: &Segment,

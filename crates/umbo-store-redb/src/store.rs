@@ -52,9 +52,9 @@ pub struct RedbStore {
 }
 
 impl RedbStore {
-    /// Opens a data folder, or creates it if there is none. Expiry, versions and deadlines use `clock`.
-    /// Blocks while the shards are opened, in parallel; a shard that cannot be opened is reported and answers
-    /// errors, the others serve.
+    /// Opens a data folder, or creates it if it does not exist. Expiry, versions and deadlines use `clock`. Blocks
+    /// while the shards are opened, in parallel. A shard that cannot be opened is reported and answers errors; the
+    /// others serve.
     #[expect(
         clippy::needless_pass_by_value,
         reason = "the clock is handed over to the shards, as it is to every store"
@@ -64,7 +64,7 @@ impl RedbStore {
         Self::open_with(config, &clock, &opener)
     }
 
-    /// Opens a data folder whose shard files are reached through `opener`, as a simulation does.
+    /// Opens a data folder whose shard files are reached through `opener`, as in a simulation.
     #[cfg(feature = "simulation")]
     pub fn open_simulated(
         config: Config,
@@ -130,7 +130,7 @@ impl RedbStore {
         &self.report
     }
 
-    /// Returns the shard as requests for it find it, for as long as the guard is held.
+    /// Returns the state of the shard for requests. It stays the same while the guard is held.
     pub(crate) fn served(&self, id: ShardId) -> Guard<Arc<ServedShard>> {
         self.shards[usize::from(id.0)].load()
     }
@@ -325,8 +325,8 @@ impl Store for RedbStore {
         let (namespace, rows) = (request.namespace, request.mutations.len());
         let partitions = request.mutations.iter().map(|one| &one.key.partition);
         let checked = call.check_all(&self.map, id, namespace, partitions);
-        // The work is queued when the future is first polled, so that two writes are in the order in which
-        // they were begun. Dropping the future withdraws work that the committer has not taken.
+        // The work is queued when the future is first polled, so that two writes are in the order of their beginning.
+        // Dropping the future withdraws work that the committer has not taken.
         let (reply, answer) = oneshot::channel();
         let begun = checked.and_then(|()| {
             let mutations = request.mutations.into_iter().enumerate();

@@ -1,7 +1,8 @@
-//! Rows that are stored by their bytes, in files that are not in use: by a repair and a restore.
+//! Storing encoded rows in files that are not in use, for a repair and a restore.
 //!
-//! The invariants are those of the committer: each row with an expiry is in the expiry index, the sizes are the sums over
-//! the rows, an upload has as many references as rows refer to it, and no version up to the newest row is given again.
+//! The invariants are the same as in the committer. Each row with an expiry is in the expiry index. The sizes are the
+//! sums over the rows. The reference count of an upload is the number of rows that refer to it. No version up to the
+//! newest row is given again.
 
 use redb::{Database, Durability, ReadableTable as _};
 use umbo_types::{LargeRef, Timestamp, Version};
@@ -13,8 +14,9 @@ use crate::shard_file::begin_write;
 use crate::sizes::SizeChanges;
 use crate::tables::{EXPIRY, META, ROWS, ShardProgress, UNKNOWN_STAMP, expiry_entry};
 
-/// Stores rows by key, but those that are here in the same or a newer version; of two of one key the newer one.
-/// `upload` adds the chunks of a large value that is not here. Returns how many were stored.
+/// Stores rows by key, except rows that are already stored in the same or a newer version. Of two rows of one key it
+/// stores the newer one. `upload` adds the chunks of a large value that is not stored yet. Returns how many rows were
+/// stored.
 pub(crate) fn store_rows<'r>(
     target: &Database,
     rows: impl IntoIterator<Item = (&'r [u8], &'r [u8])>,
@@ -71,7 +73,7 @@ pub(crate) fn head_of(row: &[u8]) -> Result<RowHead, FileError> {
     row_codec::decode_head(row).map_err(|damage| FileError::Damaged(damage.to_string()))
 }
 
-/// What a transaction changes beside the rows.
+/// Changes of a transaction in addition to the rows.
 #[derive(Default)]
 pub(crate) struct BesideRows {
     sizes: SizeChanges,

@@ -21,14 +21,14 @@ pub(crate) type ExpiryTable = TableDefinition<'static, &'static [u8], ()>;
 pub(crate) const ROWS: TableDefinition<'static, &[u8], &[u8]> = TableDefinition::new("rows");
 /// Expiry and physical key, in order of expiry.
 pub(crate) const EXPIRY: TableDefinition<'static, &[u8], ()> = TableDefinition::new("expiry");
-/// Key of an idempotency record → the record, encoded as a row is; absent in files of versions that had none.
+/// Key of an idempotency record → the record, encoded like a row; absent in files of versions without such records.
 pub(crate) const IDEMPOTENCY: TableDefinition<'static, &[u8], &[u8]> =
     TableDefinition::new("idempotency");
 /// Expiry and key of each idempotency record, in order of expiry; the same rules as for [`EXPIRY`].
 pub(crate) const IDEMPOTENCY_EXPIRY: TableDefinition<'static, &[u8], ()> =
     TableDefinition::new("idempotency_expiry");
-/// What clients have written of the datasets that are being built: see [`crate::written`]; absent in files that never
-/// had one.
+/// Keys that clients have written in the datasets that are being built: see [`crate::written`]; absent in files that
+/// never had one.
 pub(crate) const WRITTEN: TableDefinition<'static, &[u8], &[u8]> = TableDefinition::new("written");
 /// Metadata records of the shard.
 pub(crate) const META: TableDefinition<'static, &str, &[u8]> = TableDefinition::new("meta");
@@ -37,14 +37,14 @@ pub(crate) const META: TableDefinition<'static, &str, &[u8]> = TableDefinition::
 pub(crate) const META_IDENTITY: &str = "identity";
 /// Name of the [`ShardProgress`] record.
 const META_PROGRESS: &str = "progress";
-/// Name of the record of the newest stamp, beside the sequence number of its commit. Versions that do not know it leave an
-/// older one behind, which says nothing.
+/// Name of the record of the newest stamp and the sequence number of its commit. Versions that do not know it leave an
+/// older record behind, which is ignored.
 const META_NEWEST_STAMP: &str = "newest_stamp";
 
 const FORMAT: u8 = 1;
 const TIMESTAMP_LEN: usize = 8;
 
-/// Which shard of which store a file is. Written once.
+/// The store and the shard of a file. Written once.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct ShardIdentity {
     /// Random number of the store.
@@ -62,7 +62,7 @@ impl ShardIdentity {
         bytes
     }
 
-    /// Decodes the record; none if the bytes are not valid.
+    /// Decodes the record, or returns `None` if the bytes are not valid.
     pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
         let (&FORMAT, rest) = bytes.split_first()? else {
             return None;
@@ -82,12 +82,12 @@ pub(crate) struct ShardProgress {
     pub(crate) sequence: u64,
     /// No higher version was assigned before the next commit.
     pub(crate) version_ceiling: Version,
-    /// Time of day of this commit, as far as the sweeper trusted it.
+    /// Believed time of day of this commit.
     pub(crate) believed: Timestamp,
     /// Whether the shard was closed after this commit.
     pub(crate) is_closed: bool,
-    /// Highest `as_of` or else version of a row; [`UNKNOWN_STAMP`] in files of versions that did not record it, and of
-    /// repaired and restored ones.
+    /// Highest `as_of` of a row, or version if the row has no `as_of`. [`UNKNOWN_STAMP`] in files of versions that did
+    /// not record it, and in repaired and restored files.
     pub(crate) newest_stamp: Version,
 }
 
@@ -155,7 +155,7 @@ pub(crate) fn expiry_entry(expires_at: Timestamp, key: &[u8]) -> Vec<u8> {
     [&expires_at.0.to_be_bytes(), key].concat()
 }
 
-/// Divides an entry of the expiry index into its parts; none if it is not valid.
+/// Divides an entry of the expiry index into its parts, or returns `None` if it is not valid.
 pub(crate) fn split_expiry_entry(entry: &[u8]) -> Option<(Timestamp, &[u8])> {
     let (at, key) = entry.split_first_chunk::<TIMESTAMP_LEN>()?;
     Some((Timestamp(u64::from_be_bytes(*at)), key))
@@ -177,7 +177,7 @@ pub(crate) fn next_expiry(
     Ok(None)
 }
 
-/// Returns the highest namespace that has rows; the namespace of Umbo's own records if none has.
+/// Returns the highest namespace that has rows, or the namespace of Umbo's own records if the table is empty.
 pub(crate) fn namespace_max(
     rows: &impl ReadableTable<&'static [u8], &'static [u8]>,
 ) -> Result<NamespaceId, FileError> {

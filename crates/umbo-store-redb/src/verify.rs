@@ -38,7 +38,7 @@ pub struct FileCheck {
     pub shard: ShardId,
     /// File of the shard.
     pub file: PathBuf,
-    /// What was found.
+    /// Result of the inspection.
     pub state: FileState,
 }
 
@@ -47,14 +47,14 @@ pub struct FileCheck {
 pub enum FileState {
     /// The node would open the file.
     Good,
-    /// The file was not closed: the node recovers it first, and opens it if it is the newest file of its shard. If redb has
-    /// to repair the file, that is unknown until then.
+    /// The file was not closed: the node recovers it first, and opens it if it is the newest file of its shard. If redb
+    /// has to repair the file, this is not known before the repair.
     Unclosed,
     /// Unknown, because a process has the file open.
     InUse,
     /// The file is missing, and the node would create it: the cluster is new.
     New,
-    /// The node would not open the file, and why.
+    /// The node would not open the file, for this reason.
     Bad(String),
 }
 

@@ -25,8 +25,8 @@ thread_local! {
     static LONG_COMMIT: Cell<Option<usize>> = const { Cell::new(None) };
 }
 
-/// Runs a commit, whose writes give way to shorter work if it is long. Clients wait for one that is short, and it is over
-/// in a fraction of a millisecond.
+/// Runs a commit. If it is long, its writes give way to shorter work. A short commit does not give way: clients wait
+/// for it, and it is over in a fraction of a millisecond.
 pub(crate) fn committing<T>(is_long: bool, commit: impl FnOnce() -> T) -> T {
     LONG_COMMIT.set(is_long.then_some(0));
     let result = commit();

@@ -1,7 +1,7 @@
 //! The work of a committer, and its answers.
 //!
-//! Keys are encoded before they are queued, on the caller's thread, so that the one committer of a shard does
-//! only what must be done in order. Work whose caller no longer waits for the reply is withdrawn.
+//! Keys are encoded before they are queued, on the caller's thread, so that the one committer of a shard does only work
+//! that must be done in order. Work whose caller no longer waits for the reply is withdrawn.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,18 +23,18 @@ pub(crate) const REMOVED_ROWS_MAX: u32 = 4_096;
 /// Bytes that a row adds to its own for its share of a commit's time: the length of a page.
 const ROW_WEIGHT: u64 = 4_096;
 
-/// How long a commit took, and the share of it that falls to one piece of its work.
+/// The duration of a commit, and the share of one piece of its work.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct CommitTime {
     pub(crate) took: Duration,
     pub(crate) share: Duration,
 }
 
-/// What the caller of a piece of work receives.
+/// The answer that the caller of a piece of work receives.
 #[derive(Debug)]
 pub(crate) struct TimedAnswer<T> {
     pub(crate) answer: T,
-    /// None of work that was not committed.
+    /// `None` if the work was not committed.
     pub(crate) time: Option<CommitTime>,
 }
 
@@ -62,7 +62,7 @@ pub(crate) struct Op {
     pub(crate) condition: Condition,
     /// Namespace under which an idempotency record of the change is kept.
     pub(crate) identity: NamespaceId,
-    /// Of a row of a load, whose dataset is being built: the dataset that is live meanwhile.
+    /// For a row of a load, whose dataset is being built: the dataset that is live meanwhile.
     pub(crate) live: Option<NamespaceId>,
 }
 
@@ -97,7 +97,7 @@ impl Op {
         self.key.len() + value
     }
 
-    /// Returns whether the mutation is about an upload, which must be on the disk before anything refers to it.
+    /// Returns whether the mutation changes an upload. It must be on the disk before anything refers to the upload.
     fn is_of_upload(&self) -> bool {
         match &self.change {
             Change::Upload(_) => true,
@@ -124,7 +124,7 @@ pub(crate) struct WriteWork {
     pub(crate) durability: Durability,
     /// Version proposed by the dispatcher.
     pub(crate) proposed: Version,
-    /// By what a repetition is recognised; its lines are those of the whole request.
+    /// Identifies the write, so that a repetition is recognised. Its lines are the lines of the whole request.
     pub(crate) idempotency: Option<Idempotency>,
     /// The run of a load that makes the write.
     pub(crate) run: Option<FencingToken>,
@@ -145,7 +145,7 @@ pub(crate) struct DeleteRangeWork {
     pub(crate) epoch: u32,
     /// The datasets that lose the rows; set when the work is admitted.
     pub(crate) group: Option<Arc<DatasetGroup>>,
-    /// First physical key, and first one beyond.
+    /// First physical key, and the first one beyond the range.
     pub(crate) bounds: (Vec<u8>, Vec<u8>),
     /// Length of the part of the key that the partition shares.
     pub(crate) prefix_len: usize,
@@ -180,7 +180,7 @@ pub(crate) enum WorkAnswer {
 }
 
 impl WorkAnswer {
-    /// Returns the number of rows whose commit it was: what the time of a commit is divided by.
+    /// Returns the number of rows that the work touched. The time of a commit is divided by these numbers.
     fn rows(&self) -> u64 {
         match self {
             Self::Write(answers) => answers.len() as u64,
@@ -191,8 +191,8 @@ impl WorkAnswer {
     }
 }
 
-/// Answers all work of a commit. Each answer says how long the commit took, and its share by bytes and rows; none
-/// where that is not known.
+/// Answers all work of a commit. If the duration of the commit is known, each answer has the duration and its share by
+/// bytes and rows.
 pub(crate) fn answer_all(work: Vec<QueuedWork>, answers: Vec<WorkAnswer>, took: Option<Duration>) {
     let weight = |(work, answer): (&QueuedWork, &WorkAnswer)| {
         work.size().bytes as u64 + answer.rows() * ROW_WEIGHT
@@ -255,7 +255,7 @@ impl QueuedWork {
         }
     }
 
-    /// Returns the namespace of the rows that the work touches; none if it touches no rows.
+    /// Returns the namespace of the rows that the work touches, or `None` if it touches no rows.
     pub(crate) fn namespace(&self) -> Option<NamespaceId> {
         match self {
             Self::Write(write) => Some(write.namespace),
@@ -272,7 +272,7 @@ impl QueuedWork {
         }
     }
 
-    /// Returns the highest namespace that gets rows by the work; none if it touches no rows.
+    /// Returns the highest namespace that gets rows by the work, or `None` if it touches no rows.
     pub(crate) fn namespace_max(&self) -> Option<NamespaceId> {
         let group = match self {
             Self::Write(write) => write.group.as_ref(),
@@ -282,7 +282,8 @@ impl QueuedWork {
         self.namespace().max(mirrors)
     }
 
-    /// Returns the dataset and the epoch by which the sender names it, where it knows a group.
+    /// Returns the dataset and the epoch that the sender names. Returns `None` if the sender knows no group, or if the
+    /// write has only rows of a load.
     pub(crate) fn epoch(&self) -> Option<(NamespaceId, u32)> {
         match self {
             Self::Write(write) => {
@@ -324,8 +325,9 @@ impl QueuedWork {
         }
     }
 
-    /// Returns whether the commit of the work cannot be made again from its changes: it records what is written of a
-    /// dataset that is being built, or is not recorded there.
+    /// Returns whether the commit of the work cannot be repeated from its changes. This is so for the removal of a
+    /// range in a group that is being built, which is recorded as a range, and for rows of a load, which are not
+    /// recorded as written.
     pub(crate) fn is_building(&self) -> bool {
         match self {
             Self::Write(write) => write.ops.iter().any(|op| op.live.is_some()),
@@ -351,7 +353,7 @@ impl QueuedWork {
         }
     }
 
-    /// Makes one step of the removal of a range at most so long.
+    /// Limits one step of the removal of a range to this many rows.
     pub(crate) fn shorten(&mut self, rows_max: u32) {
         if let Self::DeleteRange(delete) = self {
             delete.rows_max = delete.rows_max.min(rows_max);

@@ -1,8 +1,9 @@
-//! What clients have written of the datasets that are being built, so that no row of a load replaces it.
+//! Keys that clients have written in datasets that are being built, so that no row of a load replaces them.
 //!
-//! Owns the table `written`: `namespace (u32, big endian) | kind | rest of the physical key` → for a row nothing, for a
-//! range the rest of its first key beyond. Ranges are disjoint. A row that was removed is in it as one that was put.
-//! The invariant: a row of a dataset that is being built was put by its load, or is in the table.
+//! Owns the table `written`: `namespace (u32, big endian) | kind | rest of the physical key`. The value of a row is
+//! empty. The value of a range is the rest of the first key beyond it. Ranges are disjoint. A removed row is in the
+//! table like a row that was put. The invariant: a row of a dataset that is being built was put by its load, or is in
+//! the table.
 
 use redb::{ReadableTable, Table, WriteTransaction};
 use umbo_types::NamespaceId;
@@ -26,7 +27,7 @@ impl<'txn> WrittenKeys<'txn> {
         Ok(Self(unisolated(|| transaction.open_table(WRITTEN))?))
     }
 
-    /// Returns whether anything was written of a dataset.
+    /// Returns whether any row of a dataset was written.
     pub(crate) fn has_any(&self, dataset: NamespaceId) -> Result<bool, FileError> {
         let (from, to) = (entry(dataset, ROW, &[]), entry(dataset, BEYOND_RANGES, &[]));
         Ok(self.0.range::<&[u8]>(&from[..]..&to[..])?.next().is_some())
@@ -63,7 +64,7 @@ impl<'txn> WrittenKeys<'txn> {
             end = end.max(before.1.value().to_vec());
             from = before.0.value().to_vec();
         }
-        // What begins within the range, or at its end, becomes a part of it.
+        // Ranges that begin within this range, or at its end, become a part of it.
         let last = [&first[..], &end[..]].concat();
         let mut absorbed = Vec::new();
         for range in self.0.range::<&[u8]>(&from[..]..=&last[..])? {
@@ -78,8 +79,8 @@ impl<'txn> WrittenKeys<'txn> {
         Ok(())
     }
 
-    /// Forgets up to `entries_max` entries of datasets for which `is_building` is false. Returns whether there are
-    /// more.
+    /// Forgets up to `entries_max` entries of datasets that are not being built, as `is_building` says. Returns whether
+    /// more are left.
     pub(crate) fn forget(
         &mut self,
         entries_max: u32,

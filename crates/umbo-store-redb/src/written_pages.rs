@@ -1,8 +1,8 @@
-//! Which pages of a file may have been written since its transaction began.
+//! The pages of a file that may have been written since its transaction began.
 //!
-//! Owns a bit for each of many pages in turn, so that its size is fixed and a read looks without a lock. It may hold a page
-//! that was not written, and never misses one that was: such a page is told as a failure to redb, which costs an opening
-//! of the file, where unwinding would poison a lock ([`crate::bad_read`]).
+//! Owns a fixed number of bits, each shared by many pages, so that a read checks a page without a lock. It may report a
+//! page that was not written, but never misses a written one. A failed read of a reported page is returned to redb,
+//! which costs an opening of the file; unwinding there would poison a lock ([`crate::bad_read`]).
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
@@ -15,7 +15,7 @@ const WORDS: usize = 512;
 #[derive(Debug)]
 pub(crate) struct WrittenPages {
     words: Box<[AtomicU64]>,
-    /// Whether any was, so that a transaction that fits the cache clears nothing.
+    /// Whether any page was written, so that a transaction that fits the cache clears nothing.
     is_any: AtomicBool,
 }
 
@@ -36,14 +36,14 @@ impl WrittenPages {
         self.is_any.store(true, Relaxed);
     }
 
-    /// Returns whether a page may have been written. A thread that can be at a page of a transaction holds a lock of redb
-    /// that its writer held before.
+    /// Returns whether a page may have been written. A thread that can reach a page of a transaction holds a lock of
+    /// redb that the writer of the page held before.
     pub(crate) fn may_hold(&self, offset: u64) -> bool {
         let (word, bit) = self.place(offset);
         word.load(Relaxed) & bit != 0
     }
 
-    /// Forgets all pages. To be called before a transaction begins: it has none yet.
+    /// Forgets all pages. To be called before a transaction begins, because it has no pages yet.
     pub(crate) fn clear(&self) {
         if self.is_any.swap(false, Relaxed) {
             for word in &self.words {

@@ -38,11 +38,11 @@ pub(crate) struct CommitInput<'a> {
     pub(crate) work: &'a [QueuedWork],
     /// Changes to apply again first.
     pub(crate) replay: &'a [LoggedChange],
-    /// Fenced namespaces: the work has no rows of theirs, and none of their changes are applied again.
+    /// Fenced namespaces: the work has no rows in them, and their changes are not applied again.
     pub(crate) fences: &'a Fences,
-    /// The datasets that take the same writes; the work is given to those that decide it.
+    /// The datasets that take the same writes. The work is already assigned to the datasets that decide it.
     pub(crate) datasets: &'a CommitterDatasets,
-    /// The latest runs of loads, those of the work included.
+    /// The latest runs of loads, including the runs of the work.
     pub(crate) runs: &'a FencingTokens,
     /// Whether fences, groups and runs are to be recorded.
     pub(crate) is_behind: bool,
@@ -52,14 +52,14 @@ pub(crate) struct CommitInput<'a> {
     pub(crate) chores: Chores,
     /// Time of day.
     pub(crate) now: Timestamp,
-    /// No upload is due before; none if there is none.
+    /// No upload is due before this instant; `None` if no upload will be due.
     pub(crate) next_upload_due: Option<Timestamp>,
     /// Most bytes of keys and idempotency records of a namespace.
     pub(crate) idempotency_bytes_max: u64,
-    /// Rows that cannot be read, by physical key, and the error that their changes are answered with.
+    /// Unreadable rows, by physical key, and the error that answers their changes.
     pub(crate) unreadable: &'a BTreeMap<Vec<u8>, StoreError>,
-    /// Whether new rows may be put together: not while parts of the file are known to be unreadable, as one of them
-    /// could not be told from the others.
+    /// Whether new rows may be packed. False while parts of the file are known to be unreadable, because an unreadable
+    /// row could not be told from the others.
     pub(crate) may_pack: bool,
     /// Rows and namespaces that are not reclaimed for now.
     pub(crate) spared: &'a Spared,
@@ -74,7 +74,7 @@ pub(crate) struct Prepared {
     pub(crate) answers: Vec<WorkAnswer>,
     /// Mutations that take effect.
     pub(crate) mutations: u64,
-    /// Whether the commit is of so many rows and records, reclaimed ones included, that it gives way.
+    /// Whether the commit has so many rows and records, reclaimed ones included, that it gives way.
     pub(crate) is_long: bool,
     /// Changes made, if the commit is not to be durable.
     pub(crate) log: Vec<LoggedChange>,
@@ -181,13 +181,13 @@ fn change(
             };
             tables.replay(change)?;
             tables.settle_index()?;
-            // What a load has put is never among them.
+            // The rows of a load are never among them.
             if is_of_building(&order.datasets.groups, &change.key) {
                 WrittenKeys::of(transaction)?.note_row(&change.key)?;
             }
         }
     }
-    // An upload that such a row refers to must not be given up by the work.
+    // The work must not give up an upload that such a row refers to.
     large.settle(&writer.take_references(), order.now)?;
     let mut answers = Vec::with_capacity(order.work.len());
     let mut mutations = 0;
@@ -251,14 +251,14 @@ fn change(
     })
 }
 
-/// Returns whether a physical key is that of a row of a dataset that is being built.
+/// Returns whether a physical key belongs to a row of a dataset that is being built.
 fn is_of_building(groups: &DatasetGroups, key: &[u8]) -> bool {
     !groups.is_empty()
         && !key_codec::is_idempotency_key(key)
         && key_codec::namespace_of(key).is_some_and(|id| groups.is_building(id))
 }
 
-/// One step of the purge: of rows, of idempotency records, and of what was written of datasets.
+/// One step of the purge: of rows, of idempotency records, and of written keys of datasets.
 fn purge(
     transaction: &WriteTransaction,
     order: &CommitInput<'_>,
@@ -268,7 +268,7 @@ fn purge(
     let rows_max = order.chores.purged_rows_max;
     let purging = || order.datasets.to_purge(order.fences);
     let mut purged = writer.purge(purging(), rows_max, order.now, order.spared)?;
-    // Idempotency records of a namespace with several datasets are kept as long as it lasts.
+    // Idempotency records of a namespace with several datasets are kept while the namespace exists.
     let is_held = |id: &NamespaceId| order.datasets.groups.is_identity(*id);
     let ended = purging().filter(|id| !is_held(id));
     let of_records = records.purge(ended, rows_max, order.now, order.spared)?;
@@ -283,7 +283,7 @@ fn purge(
     Ok(purged)
 }
 
-/// What work changes within a transaction.
+/// The tables that work changes within a transaction.
 struct Tables<'a, 'txn> {
     transaction: &'txn WriteTransaction,
     rows: &'a mut RowWriter<'txn>,
@@ -352,7 +352,7 @@ fn apply_writes(
     Ok(plan.written() as u64)
 }
 
-/// Reads the idempotency records of the writes, and what those of their namespaces take.
+/// Reads the idempotency records of the writes, and the bytes that the records of their namespaces take.
 fn read_records(
     tables: &Tables<'_, '_>,
     order: &CommitInput<'_>,

@@ -1,17 +1,17 @@
-//! What one commit reclaims beside its work.
+//! Bounds on the space that one commit reclaims in addition to its work.
 
 use umbo_types::Timestamp;
 
 use crate::committer::limits::COMMIT_MAX;
 
-/// Rows that the sweeper reclaims for each mutation of a commit. More than one, so that rows never expire
-/// faster than they are reclaimed, and a backlog shrinks.
+/// Rows that the sweeper reclaims for each mutation of a commit. More than one, so that rows never expire faster than
+/// they are reclaimed, and a backlog shrinks.
 const SWEPT_ROWS_PER_MUTATION: usize = 2;
 
-/// Upper bounds on what one commit reclaims.
+/// Upper bounds on the rows that one commit reclaims.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Chores {
-    /// Latest expiry of the rows that are swept; none if nothing is swept.
+    /// Latest expiry of the rows that are swept, or `None` if nothing is swept.
     pub(crate) sweep_until: Option<Timestamp>,
     /// Expired rows to sweep in a commit of few mutations.
     pub(crate) swept_rows_min: usize,

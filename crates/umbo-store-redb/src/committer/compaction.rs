@@ -1,8 +1,8 @@
-//! Compactions: what removed rows leave in the file is given back to the disk while the shard serves.
+//! Compactions: they give the space of removed rows back to the disk while the shard serves.
 //!
-//! redb uses free pages again but shortens a file only where its end is free; a compaction moves the pages there to
-//! free ones before them. It needs the file for itself, so reads wait meanwhile, as if the file was opened again. Owns the
-//! pause of the shard for that. The invariant: a pause is worth it by what is known of the sizes of the rows.
+//! redb uses free pages again but shortens a file only if its end is free. A compaction moves the last pages to free
+//! pages before them. It needs exclusive use of the file, so reads wait meanwhile, as when the file is opened again.
+//! Owns this pause of the shard. The invariant: by the known sizes of the rows, a pause is worth it.
 
 use std::sync::Arc;
 use std::thread;
@@ -14,19 +14,20 @@ use crate::committer::pauses::{APART_SHORT, Waste};
 use crate::file_error::{FileError, guarded};
 use crate::runner::Runner;
 
-/// Fewest bytes of a file beyond its rows that it is compacted for, and the part of the file that they have to be.
+/// Least waste for a compaction, and the least part of the file that is waste: one in so many. Waste is the bytes of a
+/// file beyond its rows.
 const WASTE_MIN: u64 = 4 << 20;
 const WASTE_PART: u64 = 2;
 /// The same on a disk that is short: less is free than the compaction gives back.
 const WASTE_MIN_SHORT: u64 = 1 << 20;
 const WASTE_PART_SHORT: u64 = 8;
-/// Most bytes of rows in a file that is compacted while the disk has room: they are moved within some 100 ms.
+/// Most bytes of rows in a file that is compacted while the disk has room: they are moved within about 100 ms.
 const LIVE_BYTES_MAX: u64 = 128 << 20;
 /// The same on a disk that is short.
 const LIVE_BYTES_MAX_SHORT: u64 = 1 << 30;
-/// Time from when a compaction seems worth it to its beginning: a removal of many rows may be under way.
+/// Delay of a compaction after it begins to seem worth it: a removal of many rows may be under way.
 const SETTLE: Duration = Duration::from_secs(1);
-/// Longest wait for reads that have begun before a compaction. It is put off then.
+/// Longest wait before a compaction for reads that have begun. After it the compaction is put off.
 const READERS_WAIT: Duration = Duration::from_millis(50);
 
 impl Committer {
@@ -69,7 +70,7 @@ impl Committer {
         } else if self.file.disk.reserve.is_sufficient() {
             (WASTE_MIN_SHORT, WASTE_PART_SHORT, LIVE_BYTES_MAX_SHORT)
         } else {
-            // Rows can be stored again only with what the compaction gives back.
+            // Rows can be stored again only in the space that the compaction gives back.
             (WASTE_MIN_SHORT, WASTE_PART_SHORT, u64::MAX)
         };
         let is_worth_it = waste >= least.max(bytes / part) && live <= live_max;
@@ -109,7 +110,7 @@ impl Committer {
         };
         let compacted = guarded(|| Ok(database.compact()?));
         self.database = Some(database);
-        // Whatever became of it, the next opening finds the last commit.
+        // Even if the compaction failed, the next opening finds the last commit.
         if let Err(failure) = self.reopen() {
             self.refuse(Vec::new(), &FailedCommit::before_commit(failure));
         }

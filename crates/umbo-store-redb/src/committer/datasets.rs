@@ -1,7 +1,7 @@
-//! What a committer knows of the datasets that take the same writes.
+//! The datasets of a committer's shard that take the same writes.
 //!
-//! Owns the groups in effect, and what they change in reclaiming: idempotency records of a namespace outlive its first
-//! dataset, and what was written of a dataset is forgotten once it is no longer being built.
+//! Owns the groups in effect and their effect on reclaiming. Idempotency records of a namespace outlive its first
+//! dataset. The written keys of a dataset are forgotten once the dataset is no longer being built.
 
 use umbo_store::{DatasetGroups, RecordsCopy};
 use umbo_types::{NamespaceId, Version};
@@ -15,16 +15,16 @@ use crate::fences::Fences;
 pub(crate) struct CommitterDatasets {
     /// The groups in effect.
     pub(super) groups: DatasetGroups,
-    /// How new the rows of each dataset are at most.
+    /// A bound on how new the rows of each dataset are.
     pub(super) stamps: NewestStamps,
-    /// Whether the table of what was written may have entries of datasets that are not being built.
+    /// Whether the table of written keys may have entries of datasets that are not being built.
     pub(super) has_written: bool,
     /// Fenced datasets without rows, whose ids still name idempotency records of their namespaces.
     held: Vec<NamespaceId>,
 }
 
 impl CommitterDatasets {
-    /// Begins with the rows of a shard, none of which is newer than `newest`.
+    /// Begins with the rows of a shard. No row is newer than `newest`.
     pub(super) fn new(groups: DatasetGroups, has_written: bool, newest: Version) -> Self {
         Self {
             groups,
@@ -61,10 +61,10 @@ impl CommitterDatasets {
             .saturating_sub(self.held.len() as u64)
     }
 
-    /// Learns of a later activation from a write. Returns whether that is news.
+    /// Learns of a later activation from a write. Returns whether the committer did not know it.
     pub(super) fn learn(&mut self, dataset: NamespaceId, epoch: u32) -> bool {
         let is_news = self.groups.learn(dataset, epoch);
-        // The dataset that is live now may be the one that was being built.
+        // The dataset that is live now may have been the one being built.
         self.has_written |= is_news;
         is_news
     }

@@ -1,8 +1,8 @@
-//! The idempotency records of one commit: those that were read, and those that it makes.
+//! The idempotency records of one commit: the records that it read, and the records that it makes.
 //!
-//! Pure, as the plan is. A request is decided by the record as it is after the earlier requests of the same commit,
-//! so of two equal requests at the same time one is applied and the other is answered from its record. The
-//! invariant: a record that is stored holds exactly the outcomes of the mutations that this file has it for.
+//! Pure, like the plan. A request is decided by the record as it is after the earlier requests of the same commit, so
+//! of two equal requests at the same time one is applied and the other is answered from its record. The invariant: a
+//! stored record holds exactly the outcomes of the mutations that this file keeps in it.
 
 use std::collections::BTreeMap;
 
@@ -16,11 +16,11 @@ use crate::work::Op;
 /// A stored idempotency record, as read before the commit is decided.
 #[derive(Debug)]
 pub(crate) enum StoredRecord {
-    /// There is none in effect.
+    /// No record is in effect.
     None,
     /// The record that is in effect.
     Record(IdempotencyRecord),
-    /// The bytes of the record cannot be decoded, and why.
+    /// The bytes of the record cannot be decoded, for this reason.
     Damaged(String),
 }
 
@@ -57,7 +57,7 @@ struct RecordEntry {
 #[derive(Debug, Default)]
 pub(super) struct RecordPlan {
     entries: BTreeMap<Vec<u8>, RecordEntry>,
-    /// What the records of each namespace take, with those that this commit adds.
+    /// Bytes of the records of each namespace, including the records that this commit adds.
     bytes: BTreeMap<NamespaceId, u64>,
     bytes_max: u64,
 }
@@ -103,8 +103,8 @@ impl RecordPlan {
         Ok(())
     }
 
-    /// Begins a request for some mutations of one partition. Returns the recorded answer of each; none where it is
-    /// to be decided.
+    /// Begins a request for some mutations of one partition. Returns the recorded answer of each mutation, or `None` if
+    /// the mutation is not decided yet.
     pub(super) fn begin(
         &mut self,
         shard: ShardId,

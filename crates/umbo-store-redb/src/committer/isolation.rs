@@ -1,11 +1,10 @@
-//! What a committer does with work that needs an unreadable part of the file: it refuses that work, and
-//! commits everything else.
+//! Work that needs an unreadable part of the file: a committer refuses that work, and commits everything else.
 //!
-//! A transaction that met a failed read is aborted, never committed. The trace tells which change needed the
-//! read; that change is left out, and the rest is tried again. While parts of the file are known to be
-//! unreadable, each row to be changed is read first, so that repeated writes to one bad row cost the other
-//! writes of their commits a read of their rows, but no second attempt. The invariant: work is refused here
-//! only if it was not applied and a part of the file that it needs cannot be read.
+//! A transaction that met a failed read is aborted, never committed. The trace names the change that needed the read.
+//! That change is left out, and the rest is tried again. While parts of the file are known to be unreadable, each row
+//! to be changed is read first. So repeated writes to one bad row cost the other writes of their commits a read of
+//! their rows, but no second attempt. The invariant: work is refused here only if it was not applied and a part of the
+//! file that it needs cannot be read.
 
 use std::sync::atomic::Ordering;
 
@@ -18,11 +17,10 @@ use crate::committer::trace::Culprit;
 use crate::file_error::FileError;
 use crate::work::{QueuedWork, answer_all};
 
-/// Most attempts at a commit before it is divided in halves. Each attempt costs the time to prepare the
-/// commit.
+/// Most attempts at a commit before it is divided in halves. Each attempt costs the time to prepare the commit.
 const ATTEMPTS_MAX: usize = 8;
 impl Committer {
-    /// Commits work, except what needs an unreadable part of the file, and answers all of it.
+    /// Commits work, except work that needs an unreadable part of the file, and answers all of it.
     pub(super) fn commit_readable(&mut self, mut work: Vec<QueuedWork>, now: Timestamp) {
         let mut left_out = LeftOut::default();
         if self.file.disk.has_bad_ranges() {
@@ -68,8 +66,7 @@ impl Committer {
         self.commit_readable(rest, now);
     }
 
-    /// Applies again the asynchronous writes that the file has lost, except those that need an unreadable
-    /// part of it.
+    /// Applies the asynchronous writes that the file has lost again, except writes that need an unreadable part of it.
     pub(super) fn replay(&mut self) -> Result<(), FailedCommit> {
         let mut left_out = LeftOut {
             are_chores: true,
@@ -90,7 +87,7 @@ impl Committer {
         }
     }
 
-    /// Leaves out of the next attempt what needed the read that failed.
+    /// Leaves the work that needed the failed read out of the next attempt.
     fn leave_out(
         &mut self,
         culprit: Culprit,
@@ -99,7 +96,7 @@ impl Committer {
         left_out: &mut LeftOut,
     ) {
         match culprit {
-            // After packed rows, what cannot be read is known, so the next attempt puts row by row.
+            // After packed rows, the unreadable ranges are known, so the next attempt puts row by row.
             Culprit::Shared | Culprit::Pack => {}
             Culprit::Replay(index) => {
                 tracing::error!(

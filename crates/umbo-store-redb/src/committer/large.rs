@@ -1,12 +1,12 @@
-//! Large values within a transaction: chunks, and how many rows refer to each upload.
+//! Large values within a transaction: chunks, and the number of rows that refer to each upload.
 //!
-//! Owns the tables of uploads. They are opened where a commit needs them: a shard without large values has none. The
-//! invariants: the number of references of an upload is that of the rows that refer to it, in every committed state; an
-//! upload without any has exactly one entry among the due ones, `due (u64, big endian) | upload id`; and an upload of
-//! which a chunk has been reclaimed is never told to be whole.
+//! Owns the tables of uploads. A commit opens them when it needs them: a shard without large values has no such tables.
+//! The invariants: in every committed state, the reference count of an upload equals the number of rows that refer to
+//! it. An upload without references has exactly one entry among the due ones, `due (u64, big endian) | upload id`. Once
+//! a chunk of an upload has been reclaimed, the upload is never reported as whole.
 //!
-//! Steps are taken before the rows of their commit are decided. So an upload that a row of the commit asks for is not
-//! changed by a step behind it: a chunk is refused, and a giving up waits until the references are settled.
+//! Steps are taken before the rows of their commit are decided. So a later step of the commit does not change an upload
+//! that a row of the commit asks for: a chunk is refused, and giving up waits until the references are settled.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,7 +20,7 @@ use crate::file_error::FileError;
 use crate::row_codec;
 use crate::tables::{expiry_entry, split_expiry_entry};
 
-/// Upload id → its record; absent in files that never had a large value, as the other two.
+/// Upload id → its record. This table and the other two are absent in files that never had a large value.
 const UPLOADS: TableDefinition<'static, &[u8], &[u8]> = TableDefinition::new("uploads");
 /// Instant and id of each upload without references, in order.
 const UPLOADS_DUE: TableDefinition<'static, &[u8], ()> = TableDefinition::new("uploads_due");
@@ -28,7 +28,7 @@ const UPLOADS_DUE: TableDefinition<'static, &[u8], ()> = TableDefinition::new("u
 const SWEPT_CHUNKS_MAX: usize = 16;
 const FORMAT: u8 = 1;
 
-/// By how much the rows that a transaction stores and removes change the references to uploads.
+/// Changes of the reference counts of uploads by the rows that a transaction stores and removes.
 #[derive(Debug, Default)]
 pub(crate) struct References(BTreeMap<UploadId, i64>);
 
@@ -50,11 +50,11 @@ impl References {
     }
 }
 
-/// What is stored of an upload.
+/// The stored record of an upload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct StoredUpload {
     state: UploadState,
-    /// When it is reclaimed; none while rows refer to it.
+    /// When the upload is reclaimed, or `None` while rows refer to it.
     due: Option<Timestamp>,
 }
 
@@ -88,11 +88,11 @@ impl StoredUpload {
 pub(crate) struct LargeWriter<'txn> {
     transaction: &'txn WriteTransaction,
     tables: Option<LargeTables<'txn>>,
-    /// No upload is due before; none if there is none.
+    /// No upload is due before this instant; `None` if no upload will be due.
     next_due: Option<Timestamp>,
-    /// Uploads that rows of the transaction ask for; whether they get them is decided later.
+    /// Uploads that rows of the transaction ask for; a later step decides whether they get them.
     asked: BTreeSet<UploadId>,
-    /// Those of them that were given up after that.
+    /// Uploads of `asked` that were given up after that.
     given_up: BTreeSet<UploadId>,
 }
 
@@ -141,7 +141,7 @@ impl<'txn> LargeWriter<'txn> {
         Ok(is_whole)
     }
 
-    /// Takes a step of an upload that is sent to the shard, which may have given the upload up meanwhile.
+    /// Takes a step of an upload that was sent to the shard. The shard may have given the upload up meanwhile.
     pub(crate) fn sent_step(
         &mut self,
         step: &UploadStep,
@@ -151,14 +151,14 @@ impl<'txn> LargeWriter<'txn> {
             && *index > 0
             && umbo_types::buggify!("upload-given-up")
         {
-            // As if no chunk had come for long.
+            // As after a long time without a chunk.
             self.tables()?.give_up(*upload, now)?;
             return Ok(false);
         }
         self.step(step, now)
     }
 
-    /// Takes a step of an upload; returns whether it could.
+    /// Takes a step of an upload. Returns whether this was possible.
     pub(crate) fn step(&mut self, step: &UploadStep, now: Timestamp) -> Result<bool, FileError> {
         let is_asked = self.asked.contains(step.upload());
         match step {
@@ -189,8 +189,8 @@ impl<'txn> LargeWriter<'txn> {
         Ok(true)
     }
 
-    /// Changes the references to uploads by those of rows that were stored and removed since the last call. An upload
-    /// that has none left is kept for reads that have begun.
+    /// Changes the reference counts of uploads by the rows that were stored and removed since the last call. An upload
+    /// without remaining references is kept for reads that have begun.
     pub(crate) fn settle(
         &mut self,
         references: &References,
@@ -218,8 +218,8 @@ impl<'txn> LargeWriter<'txn> {
         Ok(())
     }
 
-    /// Reclaims a bounded number of chunks of uploads that are due; none without an instant. Returns when the next one
-    /// is due.
+    /// Reclaims a bounded number of chunks of uploads that are due. Without an instant, reclaims nothing. Returns when
+    /// the next upload is due.
     pub(crate) fn sweep(
         &mut self,
         until: Option<Timestamp>,
@@ -238,7 +238,7 @@ impl<'txn> LargeWriter<'txn> {
     }
 }
 
-/// Returns the record of an upload that is to be reclaimed at once, and is never told to be whole.
+/// Returns the record of an upload that is reclaimed at once and is never reported as whole.
 const fn spent(now: Timestamp) -> StoredUpload {
     StoredUpload {
         state: UploadState {
@@ -249,7 +249,7 @@ const fn spent(now: Timestamp) -> StoredUpload {
     }
 }
 
-/// Returns when the first upload is due. An entry that is not valid is due at once, so that the sweeper removes it.
+/// Returns when the first upload is due. An invalid entry is due at once, so that the sweeper removes it.
 fn next_due(due: &impl ReadableTable<&'static [u8], ()>) -> Result<Option<Timestamp>, FileError> {
     let first = due.first()?;
     Ok(
@@ -308,7 +308,7 @@ impl LargeTables<'_> {
         Ok(())
     }
 
-    /// Reclaims chunks of the first upload that is due; returns whether there was one.
+    /// Reclaims chunks of the first upload that is due. Returns whether an upload was due.
     fn sweep_first(&mut self, until: Timestamp, room: &mut usize) -> Result<bool, FileError> {
         let entry = self.due.first()?.map(|(entry, _)| entry.value().to_vec());
         let Some(entry) = entry else {

@@ -1,7 +1,7 @@
-//! The effects of work in the other datasets of its group, and what is recorded of them.
+//! The effects of work in the other datasets of its group, and the written keys that are recorded for them.
 //!
-//! All within the transaction of the work: a reader sees a write in all datasets or in none. The invariant: a step of a
-//! removal covers the same range in all datasets, and removes at most as many rows of each as it may.
+//! All within the transaction of the work: a reader sees a write in all datasets or in no dataset. The invariant: a
+//! step of a removal covers the same range in all datasets, and stays within its limit of rows in each of them.
 
 use std::ops::Bound;
 
@@ -19,7 +19,7 @@ use crate::row_codec;
 use crate::work::{DeleteRangeWork, REMOVED_ROWS_MAX};
 use crate::written::WrittenKeys;
 
-/// Reads which rows of a load were written by clients. Where nothing of the dataset was, that is one look.
+/// Reads which rows of a load were written by clients. This is a single look if clients wrote nothing in the dataset.
 pub(super) fn read_written(
     transaction: &WriteTransaction,
     trace: &CommitTrace,
@@ -73,8 +73,8 @@ pub(super) fn mirror(
     Ok(())
 }
 
-/// Applies one step of the removal of a range. Returns the answer, and the number of rows that it removed of the dataset
-/// that decides.
+/// Applies one step of the removal of a range. Returns the answer, and the number of rows that it removed from the
+/// deciding dataset.
 pub(super) fn apply_removal(
     transaction: &WriteTransaction,
     writer: &mut RowWriter<'_>,

@@ -1,9 +1,9 @@
 //! A bound on how new the rows of each namespace are, so that a load need not read each row that it may replace.
 //!
-//! A row of a load replaces no newer row. If nothing as new as its `as_of` was written to its namespace, no stored row is
-//! newer, and the row is put without a read. Namespaces share slots, which only makes a load read rows. Of rows from
-//! before the opening of the shard the file has the highest bound of all: the `as_of` of a load whose clock was ahead is above
-//! every version.
+//! A row of a load replaces no newer row. If nothing as new as its `as_of` was written to its namespace, no stored row
+//! is newer, and the row is put without a read. Namespaces share slots; sharing can only cause extra reads. The rows
+//! from before the opening of the shard share one bound, the highest of the file, because a load whose clock was ahead
+//! may have an `as_of` above every version.
 //!
 //! The invariant: for every stored row of a namespace the bound is at least its `as_of`, or else its version.
 
@@ -14,7 +14,7 @@ use umbo_types::Version;
 
 use crate::key_codec;
 
-/// Slots of a shard, of 8 bytes each: few namespaces are written to at a time.
+/// Slots of a shard, of 8 bytes each: writes go to few namespaces at a time.
 const SLOTS: usize = 256;
 
 /// The bounds of a shard. Its committer alone changes them.
@@ -28,7 +28,7 @@ pub(crate) struct NewestStamps {
 }
 
 impl NewestStamps {
-    /// Begins with rows of which none is newer.
+    /// Begins with rows that are not newer than `newest`.
     pub(crate) fn after(newest: Version) -> Self {
         Self {
             floor: AtomicU64::new(newest.0),

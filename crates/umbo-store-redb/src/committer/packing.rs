@@ -1,8 +1,8 @@
 //! The changes of a commit in the order of their keys, with new rows that follow one another packed into full pages.
 //!
-//! Row by row redb divides a full page in two halves, and input that ascends comes back to neither. Rows that lie
-//! between two stored ones go in together instead, through a cursor that fills one page after the other. The invariant:
-//! a row that is packed replaces none.
+//! If redb inserts row by row, it divides a full page in two halves, and ascending input never returns to fill them. So
+//! rows that lie between two stored rows are inserted together, through a cursor that fills one page after the other.
+//! The invariant: a packed row replaces no row.
 
 use std::ops::Bound;
 
@@ -15,13 +15,13 @@ use crate::committer::writer::RowWriter;
 use crate::file_error::FileError;
 use crate::row_codec::{self, RowHead};
 
-/// Fewest new rows that are packed: what a page of 4 KiB holds at 256 bytes a row. Fewer cost more by a cursor than one
-/// by one; and in random order the look for a run is made for as many rows.
+/// Fewest new rows that are packed: a page of 4 KiB holds this many rows of 256 bytes. Fewer rows cost more through a
+/// cursor than one by one. In random order, one search for a run is made for this many rows.
 const RUN_ROWS_MIN: usize = 16;
 
 impl RowWriter<'_> {
     /// Makes changes, which are in the order of their keys, each key once. Returns the rows that they replace. Without
-    /// `may_pack` each page that a change needs is attributed to its row.
+    /// `may_pack`, each page that a change needs is attributed to the row of the change.
     pub(crate) fn apply(
         &mut self,
         changes: &[KeyChange<'_>],
@@ -52,7 +52,7 @@ impl RowWriter<'_> {
         Ok(replaced)
     }
 
-    /// Returns how many of the first changes put a row before the next one that is stored. A few may be told as none.
+    /// Returns the number of leading changes that put a row before the next stored row. Returns 0 for short runs.
     fn run_len(&self, changes: &[KeyChange<'_>]) -> Result<usize, FileError> {
         let is_put = |(_, effect): &&KeyChange<'_>| matches!(effect, RowEffect::Put(..));
         let puts = changes.iter().take_while(is_put).count();
@@ -156,7 +156,8 @@ mod tests {
         writer.apply(&changes, may_pack).unwrap();
     }
 
-    /// Percentage of the pages of the row table that rows take after 100 commits of 200 ascending ones, before other rows.
+    /// Percentage of the pages of the row table that rows take after 100 commits of 200 ascending ones, before other
+    /// rows.
     fn filled(may_pack: bool) -> u64 {
         let database = database();
         for commit in 0..100_u32 {

@@ -1,6 +1,7 @@
-//! When a shard may pause for the next compaction of its file, by what the last ones took and gave back.
+//! When a shard may pause for the next compaction of its file, by the duration and the yield of the last ones.
 //!
-//! Pure. The invariant: pauses take at most a small part of a shard's time, and are longer apart the less they give back.
+//! Pure. The invariant: pauses take at most a small part of a shard's time, and the less they give back, the longer are
+//! the intervals between them.
 
 use std::time::{Duration, Instant};
 
@@ -11,7 +12,7 @@ const APART_MAX: Duration = Duration::from_mins(16);
 /// The same on a disk that is short.
 pub(super) const APART_SHORT: Duration = Duration::from_secs(5);
 const APART_MAX_SHORT: Duration = Duration::from_secs(40);
-/// Least time from one compaction to the next as a multiple of what it took.
+/// Least time from one compaction to the next, as a multiple of the duration of the first.
 const APART_PAUSES: u32 = 20;
 
 /// When the file is compacted next.
@@ -20,18 +21,18 @@ pub(super) struct Compaction {
     /// Whether rows were removed or replaced since the sizes were last looked at.
     pub(super) is_news: bool,
     pub(super) looked_at: Option<Instant>,
-    /// When it seems worth it for long enough; none if it does not.
+    /// When the compaction will have seemed worth it for long enough, or `None` if it does not seem worth it.
     pub(super) due: Option<Instant>,
     pub(super) not_before: Option<Instant>,
     /// Compactions one after the other that have given little back.
     vain: u32,
 }
 
-/// What a file has beyond its rows.
+/// The bytes of a file beyond its rows.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Waste {
     pub(super) bytes: u64,
-    /// Whether less is free on the disk.
+    /// Whether less than `bytes` is free on the disk.
     pub(super) is_short: bool,
 }
 
@@ -48,12 +49,12 @@ impl Default for Compaction {
 }
 
 impl Compaction {
-    /// Returns whether the committer has to wake for it.
+    /// Returns whether the committer has to wake for a compaction.
     pub(super) const fn is_pending(&self) -> bool {
         self.is_news || self.due.is_some()
     }
 
-    /// Records how long a compaction took, and what it gave back of the waste.
+    /// Records the duration of a compaction, and how much of the waste it gave back.
     pub(super) fn note(&mut self, now: Instant, took: Duration, given: u64, waste: Waste) {
         let (apart, apart_max) = if waste.is_short {
             (APART_SHORT, APART_MAX_SHORT)

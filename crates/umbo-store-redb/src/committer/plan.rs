@@ -28,14 +28,14 @@ use crate::committer::newest_stamps::NewestStamps;
 use crate::row_codec::RowHead;
 use crate::work::{MutationResult, Op, WriteWork};
 
-/// What is stored under a key before the commit.
+/// The stored state of a key before the commit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Base {
     /// Not read, because no condition needed it so far.
     Unread,
-    /// Head of the stored row, or none; with the number that the row holds, if an increment needs it.
+    /// Head of the stored row, or `None` if no row is stored; with the number in the row, if an increment needs it.
     Row(Option<RowHead>, Option<CounterRow>),
-    /// Bytes that cannot be decoded, and why.
+    /// Bytes that cannot be decoded, with the reason.
     Damaged(String),
 }
 
@@ -73,9 +73,9 @@ enum FromLoad {
 #[derive(Debug)]
 struct KeyPlan<'a> {
     key: &'a [u8],
-    /// Whether the stored row decides a condition, an increment or what an idempotency record holds.
+    /// Whether a condition, an increment or an idempotency record needs the stored row.
     is_read: bool,
-    /// Whether its number is needed.
+    /// Whether the number in the stored row is needed.
     is_counter: bool,
     base: Base,
     state: KeyState<'a>,
@@ -203,8 +203,8 @@ impl<'a> CommitPlan<'a> {
         Ok(())
     }
 
-    /// Calls `read` with each key whose stored row is needed before anything is decided, in order; and with
-    /// whether its number is.
+    /// Calls `read` with each key whose stored row is needed before the decision, in order, and with whether its number
+    /// is needed too.
     pub(crate) fn read_bases<E>(
         &mut self,
         mut read: impl FnMut(&[u8], bool) -> Result<Base, E>,
@@ -242,7 +242,7 @@ impl<'a> CommitPlan<'a> {
         }
     }
 
-    /// Decides those mutations of a partition that have no recorded outcome, and records theirs.
+    /// Decides the mutations of a partition that have no recorded outcome, and records their outcomes.
     fn decide_once(
         &mut self,
         shard: ShardId,
@@ -286,7 +286,7 @@ impl<'a> CommitPlan<'a> {
             }
         }
         for op in left {
-            // A damaged row that is replaced counts as one that existed.
+            // A damaged row that is replaced counts as existing.
             let decision = self.decisions[first + op].as_ref();
             let outcome = answer(decision, |_| true);
             self.records.note(idempotency, &write.ops[op], &outcome);
@@ -309,8 +309,8 @@ impl<'a> CommitPlan<'a> {
         });
     }
 
-    /// Calls `make` with the changes of all keys, in their order. `make` applies them and returns the row that was
-    /// stored before each.
+    /// Calls `make` with the changes of all keys, in their order. `make` applies them and returns the row that each
+    /// change replaces.
     pub(crate) fn apply<E>(
         &self,
         now: Timestamp,
@@ -402,8 +402,8 @@ impl<'a> CommitPlan<'a> {
         })
     }
 
-    /// Decides mutations that are applied together or not at all. Returns whether the rows decided, and not a failure
-    /// of the store, after which a repetition may be decided otherwise.
+    /// Decides mutations that are applied together or not at all. Returns whether the decision depends only on the
+    /// rows, and not on a failure of the store: after a failure, a repetition may be decided differently.
     fn decide_group(
         &mut self,
         shard: ShardId,

@@ -1,9 +1,9 @@
 //! Admission of work by a committer, and reclaiming of space step by step.
 //!
-//! Each commit includes one step of the sweeper (expired rows) and one step of the purge (rows of fenced
-//! namespaces); an idle committer continues until nothing is left. The invariants: work for a fenced
-//! namespace, work of a run of a load after a later one, work past its deadline and withdrawn work is never begun; reclaiming never fails a write twice
-//! in a row, because it pauses after a commit that failed.
+//! Each commit includes one step of the sweeper (expired rows) and one step of the purge (rows of fenced namespaces);
+//! an idle committer continues until nothing is left. The invariants: the committer never begins work for a fenced
+//! namespace, work of a run of a load after a later run, work past its deadline, or withdrawn work. Reclaiming never
+//! fails a write twice in a row, because it pauses after a commit that failed.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -43,7 +43,7 @@ impl Committer {
         }
     }
 
-    /// Returns the time of day by which rows are reclaimed and changes are due.
+    /// Returns the believed time of day. Rows are reclaimed and changes are due by it.
     pub(super) fn believed_time(&self) -> Timestamp {
         self.believed_clock
             .time(self.clock.wall(), self.clock.monotonic())
@@ -58,7 +58,7 @@ impl Committer {
                 self.is_behind |= self.datasets.adopt(&raise.copy);
             }
         }
-        // One dataset decides all the work of a commit, so what a part of it knows is valid for all of it.
+        // One dataset decides all the work of a commit, so an epoch that one part knows is valid for all parts.
         for (dataset, epoch) in work.iter().filter_map(QueuedWork::epoch) {
             self.is_behind |= self.datasets.learn(dataset, epoch);
         }
@@ -102,7 +102,7 @@ impl Committer {
         self.chores_wait() == Some(Duration::ZERO)
     }
 
-    /// Returns how long to wait until reclaiming may be due; none if nothing is in sight.
+    /// Returns how long to wait until reclaiming may be due, or `None` if nothing is in sight.
     pub(super) fn chores_wait(&self) -> Option<Duration> {
         if self.is_behind {
             return Some(Duration::ZERO);
@@ -127,7 +127,7 @@ impl Committer {
         due.into_iter().flatten().min()
     }
 
-    /// Returns the bounds on what the next commit reclaims.
+    /// Returns the bounds of reclaiming in the next commit.
     pub(super) fn chores(&self, is_idle: bool) -> Chores {
         let mut chores = self.all_chores(is_idle);
         if self.spared.is_sweeper_held(self.disk_now()) {
@@ -179,7 +179,7 @@ impl Committer {
         self.chores_held_until = Some(self.disk_now() + RETRY_AFTER);
     }
 
-    /// Records when the next row expires, as far as a commit has read the index.
+    /// Records when the next row expires, if a commit has read the index.
     pub(super) fn note_next_expiry(&mut self, chores: Chores, swept: &Swept, now: Timestamp) {
         self.next_upload_due = swept.next_upload_due;
         if chores.sweep_until.is_some() {
@@ -197,14 +197,14 @@ impl Committer {
 }
 
 impl ShardCounters {
-    /// Records what the sweeper has reclaimed and left.
+    /// Records the rows that the sweeper has reclaimed and left.
     pub(super) fn note_swept(&self, swept: &Swept) {
         self.reclaimed.fetch_add(swept.rows, Ordering::Relaxed);
         let expired = match swept.left {
             Left::Unseen => return,
             Left::Nothing => 0,
             Left::Counted(rows) => rows,
-            // At least the one row that was seen.
+            // At least the row that was seen.
             Left::Uncounted => {
                 let before = self.expired.load(Ordering::Relaxed);
                 before.saturating_sub(swept.rows).max(1)
@@ -213,8 +213,8 @@ impl ShardCounters {
         self.expired.store(expired, Ordering::Relaxed);
     }
 
-    /// Records the namespaces that got rows by committed work, or the highest namespace that has rows, where
-    /// that was looked up.
+    /// Records the namespaces that got rows by committed work. If the highest namespace with rows was looked up,
+    /// records that instead.
     pub(super) fn note_namespaces(&self, work: &[QueuedWork], found: Option<NamespaceId>) {
         if let Some(found) = found {
             self.namespace_max.store(found.0, Ordering::Relaxed);

@@ -1,10 +1,9 @@
-//! Recovery of a committer after a failed commit: find out what is on the disk, and continue.
+//! Recovery of a committer after a failed commit: it finds out which commit is on the disk, and continues.
 //!
-//! After any I/O error redb refuses everything until the file is opened again, which takes about a
-//! millisecond with `quick_repair`. The sequence number of the last commit in the file then tells whether the
-//! failed commit was applied. Opening has written and synced the header with that number, so a commit that is
-//! found applied is durable. Readers stay on the old snapshot until there is a new one that holds all
-//! acknowledged writes.
+//! After any I/O error redb refuses everything until the file is opened again. This takes about a millisecond with
+//! `quick_repair`. The sequence number of the last commit in the file then tells whether the failed commit was applied.
+//! Opening has written and synced the header with that number, so a commit that is found applied is durable. Readers
+//! stay on the old snapshot until a new one holds all acknowledged writes.
 
 use std::sync::Arc;
 
@@ -72,8 +71,8 @@ impl Committer {
         answer_all(work, failed.answers, None);
     }
 
-    /// Publishes the file that was opened again, with the asynchronous writes that it has lost: these are
-    /// applied again first. If that fails they stay pending, and readers see them beside the file.
+    /// Publishes the file that was opened again, with the asynchronous writes that it has lost: they are applied again
+    /// first. If that fails they stay pending, and readers see them in addition to the file.
     fn show(&mut self, snapshot: ShardSnapshot) -> Result<(), FileError> {
         if !self.unflushed.is_lost {
             self.shard.publish(snapshot, None);
@@ -142,7 +141,7 @@ impl Committer {
     /// Closes the database and opens it again. Returns its state, which may lack asynchronous writes.
     fn open_again(&mut self) -> Result<ShardSnapshot, FileError> {
         self.reopened_at = Some(self.disk_now());
-        // It would read a file in which others write.
+        // An open backup would read the file while others write it.
         self.shard.backup.end();
         if let Some(database) = self.database.take()
             && let Err(failure) = close(database)
@@ -171,7 +170,7 @@ impl Committer {
         self.shard.note_fenced(Arc::clone(fences.fenced()));
         self.fences = fences;
         self.is_behind = self.fences.raise(&self.file.kept.fenced());
-        // What was learned since the file's last commit is recorded again.
+        // Groups and runs from after the file's last commit are recorded again.
         self.is_behind |= groups != self.datasets.groups || runs != self.runs;
         self.datasets.has_written |= has_written;
         snapshot.fence(&self.fences);

@@ -1,14 +1,15 @@
-//! A committer on a full disk: what makes room goes on with the reserve, the rest is refused until there is room.
+//! A committer on a full disk: work that makes room goes on with the reserve, and other work is refused until there is
+//! room.
 //!
 //! Owns the decision which work is begun. The invariant: rows are stored only while the reserve is sufficient, so that
-//! what makes room can always be committed.
+//! work that makes room can always be committed.
 
 use super::{Committer, FailedCommit};
 use crate::committer::limits::ROWS_MAX_WITHOUT_ROOM;
 use crate::file_error::FileError;
 use crate::work::QueuedWork;
 
-/// Least room on a full disk, beside the reserve, before another commit of rows is tried.
+/// Least room on a full disk, in addition to the reserve, before another commit of rows is tried.
 const ROOM_MIN: u64 = 1 << 20;
 
 impl Committer {
@@ -29,7 +30,7 @@ impl Committer {
         Ok(())
     }
 
-    /// Refuses what stores rows, and commits the rest and the chores of the shard with its reserve.
+    /// Refuses work that stores rows, and commits the rest and the chores of the shard with its reserve.
     pub(super) fn serve_without_room(&mut self, work: Vec<QueuedWork>, failure: FileError) {
         self.has_room = false;
         let (reserved, refused) = work.into_iter().partition(QueuedWork::is_reserved);

@@ -1,4 +1,4 @@
-//! What commits leave out because a part of the file that it needs cannot be read.
+//! Rows and namespaces that commits leave out because a part of the file cannot be read.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -8,26 +8,25 @@ use umbo_types::NamespaceId;
 
 use crate::committer::limits::RETRY_AFTER;
 
-/// Most entries of the expiry index that the sweeper leaves out, each of the size of a key. One more stops
-/// the sweeper for [`RETRY_AFTER`], after which it begins again without any.
+/// Most entries of the expiry index that the sweeper leaves out, each of the size of a key. One more stops the sweeper
+/// for [`RETRY_AFTER`]. Then it begins again with an empty list.
 const SPARED_ENTRIES_MAX: usize = 1_024;
-/// Rows that are purged at once in a namespace with a bad page. A step that meets the page removes none, so
-/// fewer than this many rows stay on either side of it.
+/// Rows that are purged at once in a namespace with a bad page. A step that meets the page removes nothing, so fewer
+/// than this many rows stay on either side of it.
 const SPARING_ROWS: u32 = 64;
-/// How long an unreadable row is not reclaimed. Each such row costs an attempt at a commit when its time is
-/// over.
+/// How long an unreadable row is not reclaimed. Each such row costs an attempt at a commit when this time is over.
 const SPARED_FOR: Duration = Duration::from_mins(1);
 
-/// What a commit leaves out.
+/// Parts that a commit leaves out.
 #[derive(Debug, Default)]
 pub(super) struct LeftOut {
-    /// Rows that are not changed, by physical key, and the error that their changes are answered with.
+    /// Rows that are not changed, by physical key, and the error that answers their changes.
     pub(super) rows: BTreeMap<Vec<u8>, StoreError>,
     /// Whether reclaiming is left out this time.
     pub(super) are_chores: bool,
 }
 
-/// From which end of a namespace rows are removed.
+/// The end of a namespace at which rows are removed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) enum Direction {
     /// From the first.
@@ -45,8 +44,8 @@ pub(crate) struct Spared {
     pub(crate) entries: BTreeSet<Vec<u8>>,
     /// When the sweeper continues, if the index itself cannot be read.
     sweeper_held_until: Option<Instant>,
-    /// Fenced namespaces with unreadable rows: the end from which each is purged in small steps; none if both
-    /// ends have been tried. At most as many as there are fences.
+    /// Fenced namespaces with unreadable rows. Each is purged in small steps from this end; `None` if both ends have
+    /// been tried. Bounded by the number of fences.
     namespaces: BTreeMap<NamespaceId, Option<Direction>>,
     /// When everything is tried again.
     until: Option<Instant>,
@@ -68,7 +67,7 @@ impl Spared {
         self.namespaces.get(&namespace) != Some(&None)
     }
 
-    /// Returns the end from which a namespace is purged, and the maximum number of rows of a step.
+    /// Returns the end of a namespace at which a step purges rows, and the maximum number of these rows.
     pub(super) fn step_of(&self, namespace: NamespaceId, rows_max: u32) -> (Direction, u32) {
         match self.namespaces.get(&namespace) {
             None => (Direction::default(), rows_max),
@@ -99,7 +98,7 @@ impl Spared {
         self.until.get_or_insert(now + SPARED_FOR);
     }
 
-    /// Returns whether anything is left out, or was until it is tried again.
+    /// Returns whether anything has been left out since everything was last tried.
     pub(super) fn is_any(&self) -> bool {
         self.until.is_some()
     }

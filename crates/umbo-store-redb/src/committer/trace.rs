@@ -1,7 +1,7 @@
 //! The current step of a transaction, so that a failed read can be attributed to the change that needed it.
 //!
-//! Written before each step and read after the transaction was given up. The invariant: what is left out for
-//! a culprit is everything that the failed step was for.
+//! Written before each step and read after the transaction was given up. The invariant: the next attempt leaves out
+//! everything that the failed step was for.
 
 use std::cell::{Cell, RefCell};
 
@@ -31,11 +31,11 @@ pub(crate) enum Culprit {
     Removal(usize),
     /// A change of the row with this physical key.
     Row(Vec<u8>),
-    /// New rows that were put together, one of which needs the page.
+    /// Packed new rows. One of them needs the page.
     Pack,
     /// The purge of a namespace.
     Purge(NamespaceId),
-    /// The sweeper, with the entry of the expiry index; none if the index itself cannot be read.
+    /// The sweeper, with the entry of the expiry index, or `None` if the index itself cannot be read.
     Sweep(Option<Vec<u8>>),
 }
 
@@ -58,7 +58,7 @@ impl CommitTrace {
         self.step.set(CommitStep::Replay(index));
     }
 
-    /// Begins a piece of work: a write, whose rows are traced one by one, or something else.
+    /// Begins a piece of work: a write, whose rows are traced one by one, or other work.
     pub(crate) fn work(&self, index: usize, is_write: bool) {
         self.step.set(if is_write {
             CommitStep::Shared

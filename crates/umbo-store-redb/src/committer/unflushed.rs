@@ -1,7 +1,7 @@
-//! Asynchronous writes that were answered and are not on the disk yet: when they are due there, and which of them the
-//! database has lost.
+//! Asynchronous writes that were answered and are not on the disk yet: when they are due there, and whether the
+//! database has lost them.
 //!
-//! Pure. The invariant: however often they are lost and made again, they are due when the first of them was.
+//! Pure. The invariant: even if they are lost and made again several times, they are due when the first of them was.
 
 use std::time::Instant;
 
@@ -14,7 +14,7 @@ pub(super) struct Unflushed {
     pub(super) changes: Vec<LoggedChange>,
     pub(super) bytes: usize,
     pub(super) since: Option<Instant>,
-    /// Sequence number of the last commit among them; 0 if the database holds none of them.
+    /// Sequence number of the last commit among them, or 0 if the database holds no such commit.
     pub(super) sequence: u64,
     /// Whether the database has lost them.
     pub(super) is_lost: bool,
@@ -47,14 +47,14 @@ impl Unflushed {
             return;
         }
         if std::mem::take(&mut self.is_lost) {
-            // The commit has made them again. How long they have been off the disk stays as it is.
+            // The commit has made them again. The time since they were first answered stays.
             self.changes.clear();
             self.bytes = 0;
         }
         self.bytes += changes.iter().map(LoggedChange::bytes).sum::<usize>();
         self.changes.extend(changes);
         self.sequence = sequence;
-        // The flush bound is about the disk, so it is measured in the runner's time.
+        // The flush bound is a bound on the disk, so it is measured in the runner's time.
         self.since.get_or_insert(now);
     }
 

@@ -1,8 +1,8 @@
 //! Changes of rows within a transaction, with the expiry index kept in step.
 //!
-//! Owns every change of the row table and of the index; and, as rows of a table of their own with the same kind of
-//! index, of idempotency records. The invariants: after [`RowWriter::settle_index`] the
-//! index names exactly the rows that have an expiry, apart from entries without a row, left by damage, which
+//! Owns every change of the row table and of the index. Idempotency records are rows of a separate table with the same
+//! kind of index, and this module owns their changes too. The invariants: after [`RowWriter::settle_index`] the index
+//! names exactly the rows that have an expiry, apart from entries without a row, left by damage, which
 //! [`RowWriter::sweep`] removes; and every row that comes or goes is counted in [`SizeChanges`].
 
 use std::collections::BTreeSet;
@@ -40,7 +40,7 @@ const EXPIRED_COUNTED_MAX: usize = 65_536;
 pub(crate) struct LoggedChange {
     /// Physical key.
     pub(crate) key: Box<[u8]>,
-    /// Encoded row; none for a removal.
+    /// Encoded row, or `None` for a removal.
     pub(crate) row: Option<Box<[u8]>>,
 }
 
@@ -56,11 +56,11 @@ impl LoggedChange {
 pub(crate) struct RemovedRows {
     /// Rows removed, visible or not.
     pub(crate) rows: u64,
-    /// Visible ones among them.
+    /// Visible rows among them.
     pub(crate) visible_rows: u64,
-    /// Bytes of the sort keys and values of the visible ones.
+    /// Bytes of the sort keys and values of the visible rows.
     pub(crate) visible_bytes: u64,
-    /// Sort key of the last row removed, where rows remain.
+    /// Sort key of the last row removed, if rows remain.
     pub(crate) resume_after: Option<Bytes>,
     /// Whether rows remain.
     pub(crate) has_more: bool,
@@ -73,14 +73,14 @@ pub(crate) struct Swept {
     pub(crate) rows: u64,
     /// Expiry of the next row in the index.
     pub(crate) next_expiry: Option<Timestamp>,
-    /// When the next upload is due that no row refers to.
+    /// When the next upload without references is due.
     pub(crate) next_upload_due: Option<Timestamp>,
     /// Expired rows that are left.
     pub(crate) left: Left,
 }
 
 impl Swept {
-    /// Adds a step of the sweeper among the idempotency records, which are no rows.
+    /// Adds a step of the sweeper among the idempotency records, which do not count as rows.
     pub(crate) fn with_records(self, records: Self) -> Self {
         let next = [self.next_expiry, records.next_expiry];
         Self {
@@ -111,23 +111,23 @@ pub(crate) struct Purged {
     pub(crate) done: Vec<NamespaceId>,
     /// Highest namespace that has rows; looked up only if `done` is not empty.
     pub(crate) namespace_max: Option<NamespaceId>,
-    /// Namespaces that have no rows left, but idempotency records that are in effect.
+    /// Namespaces without rows, but with idempotency records that are in effect.
     pub(crate) held: Vec<NamespaceId>,
-    /// Whether more is to be forgotten of what was written of datasets; none if nothing was tried.
+    /// Whether more written keys of datasets are to be forgotten, or `None` if the purge did not try.
     pub(crate) has_more_written: Option<bool>,
 }
 
-/// The tables of a shard within one transaction: those of rows, or those of idempotency records.
+/// The tables of a shard within one transaction, either of rows or of idempotency records.
 pub(crate) struct RowWriter<'txn> {
     pub(super) rows: Table<'txn, &'static [u8], &'static [u8]>,
     expiry: Table<'txn, &'static [u8], ()>,
     index_gone: Vec<Vec<u8>>,
     index_new: Vec<Vec<u8>>,
     log: Option<Vec<LoggedChange>>,
-    /// Of the keys of all rows that were replaced or removed; see [`row_cache`].
+    /// Hashes of the keys of all rows that were replaced or removed; see [`row_cache`].
     changed: Vec<u64>,
     sizes: SizeChanges,
-    /// To uploads, of the rows that came and went.
+    /// References to uploads, of the rows that came and went.
     references: References,
     pub(super) trace: &'txn CommitTrace,
 }
@@ -177,7 +177,7 @@ impl<'txn> RowWriter<'txn> {
         (self.log.unwrap_or_default(), self.changed, self.sizes)
     }
 
-    /// Reads what a condition needs of a row, and what an increment does if it is to be counted up.
+    /// Reads the input of a condition on a row, and the input of an increment if `is_counter`.
     pub(crate) fn base(&self, key: &[u8], is_counter: bool) -> Result<Base, FileError> {
         self.trace.row(key);
         let Some(guard) = self.rows.get(key)? else {
@@ -218,7 +218,7 @@ impl<'txn> RowWriter<'txn> {
         std::mem::take(&mut self.references)
     }
 
-    /// Stores a row and returns the one that it replaces.
+    /// Stores a row and returns the row that it replaces.
     pub(crate) fn put(
         &mut self,
         key: &[u8],
@@ -232,9 +232,9 @@ impl<'txn> RowWriter<'txn> {
         Ok(old)
     }
 
-    /// Records a row that was stored, and the one that it replaced.
+    /// Records a stored row, and the row that it replaced.
     pub(super) fn note_put(&mut self, key: &[u8], head: RowHead, row: &[u8], old: Option<RowHead>) {
-        // Only rows that are there are cached.
+        // Only existing rows are cached.
         if old.is_some() {
             self.changed.push(row_cache::hash_of(key));
         }
@@ -478,8 +478,8 @@ impl<'txn> RowWriter<'txn> {
     }
 }
 
-/// Counts a row that was replaced or removed, and returns its head. A damaged one counts as a row without
-/// expiry: the replacement repairs the damage.
+/// Counts a row that was replaced or removed, and returns its head. A damaged row counts as a row without expiry: the
+/// replacement repairs the damage.
 fn replaced(
     (sizes, references): (&mut SizeChanges, &mut References),
     key: &[u8],

@@ -1,4 +1,4 @@
-//! What is counted of a shard: the work of its committer, for the status and metrics.
+//! Counters of a shard: the work of its committer, for the status and metrics.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
@@ -12,11 +12,11 @@ pub(crate) struct ShardCounters {
     pub(crate) last_commit_nanos: AtomicU64,
     /// Commits that were waited for until they were on the disk.
     pub(crate) syncs: AtomicU64,
-    /// Time that those took, in nanoseconds.
+    /// Total time of these commits, in nanoseconds.
     pub(crate) sync_nanos: AtomicU64,
-    /// Compactions of the file, for each of which the shard has paused.
+    /// Compactions of the file. The shard pauses for each compaction.
     pub(crate) compactions: AtomicU64,
-    /// Time that those took, in nanoseconds.
+    /// Total time of these compactions, in nanoseconds.
     pub(crate) compaction_nanos: AtomicU64,
     /// Mutations committed.
     pub(crate) mutations: AtomicU64,
@@ -24,7 +24,7 @@ pub(crate) struct ShardCounters {
     pub(crate) reclaimed: AtomicU64,
     /// Asynchronous writes that were answered and are lost.
     pub(crate) lost_async: AtomicU64,
-    /// Expired rows that await reclaiming now, as far as is known.
+    /// Expired rows that are known to await reclaiming now.
     pub(crate) expired: AtomicU64,
     /// Pieces of work whose caller gave them up before they were begun.
     pub(crate) withdrawn: AtomicU64,
@@ -35,7 +35,7 @@ pub(crate) struct ShardCounters {
 }
 
 impl ShardCounters {
-    /// Counts a compaction, for which the shard has paused.
+    /// Counts a compaction, and the time that the shard paused for it.
     pub(crate) fn note_compaction(&self, taken: Duration) {
         let nanos = u64::try_from(taken.as_nanos()).unwrap_or(u64::MAX);
         self.compactions.fetch_add(1, Ordering::Relaxed);

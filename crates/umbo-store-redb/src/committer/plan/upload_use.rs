@@ -1,20 +1,20 @@
-//! What the mutations of a commit want of uploads. It is asked before the rows are decided, because a put of a large value
-//! is refused where its bytes are not there.
+//! How the mutations of a commit use uploads. The uses are checked before the rows are decided, because a put of a
+//! large value is refused if its bytes are missing.
 
 use umbo_store::{Change, UploadStep};
 use umbo_types::LargeRef;
 
-/// What a mutation wants of an upload.
+/// How a mutation uses an upload.
 #[derive(Debug)]
 pub(crate) enum UploadUse<'a> {
-    /// To change it.
+    /// Changes it.
     Step(&'a UploadStep),
-    /// To refer to it.
+    /// Refers to it.
     Reference(LargeRef),
 }
 
 impl<'a> UploadUse<'a> {
-    /// Returns what a change wants; none where it is about no upload.
+    /// Returns the use of a change, or `None` if the change uses no upload.
     pub(super) fn of(change: &'a Change) -> Option<Self> {
         match change {
             Change::Upload(step) => Some(Self::Step(step)),
