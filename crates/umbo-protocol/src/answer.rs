@@ -16,13 +16,14 @@ pub struct Answer {
     pub id: u64,
     /// Service time of the node, from the arrival of the request.
     pub service_time: Duration,
-    /// Part of the service time that falls to the request alone, for which it is charged: of a commit of several
-    /// writes its share.
+    /// Share of the service time that the request is charged for. In a commit of several writes it is the share of this
+    /// write.
     pub busy_time: Duration,
-    /// Whether more parts of the same answer follow, as nodes sent the rows of a multi-get before
-    /// [`ProtocolVersion::WHOLE_ANSWERS`](crate::ProtocolVersion::WHOLE_ANSWERS). This build sends none, and refuses them.
+    /// Whether more parts of the same answer follow. Nodes sent the rows of a multi-get in parts before
+    /// [`ProtocolVersion::WHOLE_ANSWERS`](crate::ProtocolVersion::WHOLE_ANSWERS). This build sends no parts, and
+    /// refuses them.
     pub has_more: bool,
-    /// Rows touched; of a get or multi-get also those that are absent.
+    /// Rows touched. For a get or multi-get, absent rows count too.
     pub rows: u64,
     /// Bytes of keys and values touched, returned or not.
     pub bytes: u64,
@@ -48,11 +49,11 @@ impl Answer {
 /// Outcome of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
-    /// The requested row; none if it is absent.
+    /// The requested row, or `None` if it is absent.
     Row(Option<Row>),
     /// Rows of a multi-get, in order. There may be fewer than keys.
     MultiGot(Vec<AnswerPart>),
-    /// A chunk of a range. What it touched is sent as [`Answer::rows`] and [`Answer::bytes`].
+    /// A chunk of a range. Its touched rows and bytes are sent as [`Answer::rows`] and [`Answer::bytes`].
     Page(Page),
     /// A chunk of a scan; likewise.
     Scanned(ScanPage),
@@ -66,7 +67,7 @@ pub enum Outcome {
     ClusterMap(String),
     /// For each shard of the node, whether the fences of the copy are on its disk.
     RecordsKept(Vec<ShardResult>),
-    /// The newest copy of Umbo's own records that the node keeps; none if it never received one.
+    /// The newest copy of Umbo's own records that the node keeps, or `None` if it never received one.
     KeptRecords(Option<Arc<RecordsCopy>>),
     /// Letters: the descriptions of dispatchers, the questions to one, or the replies to a question.
     Letters(Vec<Letter>),
@@ -74,12 +75,12 @@ pub enum Outcome {
     Failed(NodeError),
 }
 
-/// What a node tells of itself.
+/// Report of a node about itself.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct StatusOfNode {
     /// Version of its map.
     pub map_version: u64,
-    /// Its time of day; none from a node that does not tell it.
+    /// Its time of day, or `None` from a node that does not tell it.
     pub wall: Option<Timestamp>,
     /// Its shards.
     pub shards: Vec<ShardStatus>,

@@ -17,14 +17,14 @@ pub(crate) const ENTRY_LENGTH_LEN: usize = 2;
 /// A message that cannot be decoded.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refused {
-    /// Id of the request, so that it alone can be refused; none if not even the id can be decoded: then the
+    /// Id of the request, so that it alone can be refused. `None` if the id cannot be decoded either: then the
     /// connection must be closed.
     pub id: Option<u64>,
     /// Why.
     pub error: DecodeError,
 }
 
-/// Requests of a frame, in the order in which they were sent. An error without an id is the last item.
+/// Requests of a frame, in the order of sending. An error without an id is the last item.
 #[derive(Debug)]
 pub struct RequestBatch(Batch);
 

@@ -29,7 +29,7 @@ pub struct Decoder<T> {
 }
 
 impl Decoder<DispatcherFrame> {
-    /// Begins with the first byte from a dispatcher, which is that of the preface.
+    /// Begins with the first byte from a dispatcher, the first one of the preface.
     pub fn of_dispatcher() -> Self {
         Self {
             buffer: BytesMut::new(),
@@ -51,13 +51,13 @@ impl Decoder<(NodeStamp, NodeFrame)> {
 }
 
 impl<T: Body> Decoder<T> {
-    /// Returns the buffer to append read bytes to. Reserve the length of one read; of bytes that are not
-    /// decoded yet it holds at most one frame.
+    /// Returns the buffer to append read bytes to. Reserve the length of one read. The buffer holds at most one frame
+    /// of bytes that are not decoded yet.
     pub const fn buffer(&mut self) -> &mut BytesMut {
         &mut self.buffer
     }
 
-    /// Returns the next frame; none until more bytes have arrived.
+    /// Returns the next frame, or `None` until more bytes have arrived.
     pub fn next_frame(&mut self) -> Result<Option<Frame<T>>, DecodeError> {
         if self.has_preface {
             let Some(first) = self.buffer.first_chunk::<{ PREFACE.len() }>() else {

@@ -19,7 +19,7 @@ pub enum DecodeError {
     /// A frame or message exceeds its maximum length.
     #[error("a {what} of {len} bytes; at most {max} are allowed")]
     TooLong {
-        /// What is too long: a frame, a message, or the unfinished messages together.
+        /// The thing that is too long: a frame, a message, or the unfinished messages together.
         what: &'static str,
         /// Length of the frame or messages, in bytes.
         len: usize,
@@ -64,12 +64,12 @@ pub enum NodeError {
         /// Version of the map.
         map_version: u64,
     },
-    /// The node places the dataset of the request in another way, or does not know it yet.
+    /// The node places the dataset of the request differently, or does not know it yet.
     #[error("{reason}")]
     Misplaced {
         /// The shard where the sender has placed it.
         shard: ShardId,
-        /// How each side places it, for the operator.
+        /// The placements of both sides, for the operator.
         reason: String,
     },
     /// The request breaks a rule of the protocol.

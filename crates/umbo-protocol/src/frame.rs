@@ -1,8 +1,8 @@
 //! The frames on the wire, and their bounds.
 //!
-//! A frame is its length (u32, little endian, of what follows it), its kind (one byte) and its payload.
-//! Every frame of a node begins its payload with a [`NodeStamp`]. Kinds from 0x80 up are skipped by a peer
-//! that does not know them; an unknown kind below ends the connection.
+//! A frame is its length (u32, little endian, without these four bytes), its kind (one byte) and its payload. Every
+//! frame of a node begins its payload with a [`NodeStamp`]. A peer skips unknown kinds from 0x80 up; an unknown kind
+//! below ends the connection.
 
 use umbo_store::RecordsRevision;
 use umbo_types::limits;
@@ -71,7 +71,7 @@ pub struct Frame<T> {
 pub enum DispatcherFrame {
     /// Identifies the dispatcher. Only as the first frame.
     Hello(Hello),
-    /// Small requests, in the order in which they were sent.
+    /// Small requests, in the order of sending.
     Requests(RequestBatch),
     /// A chunk of a large request.
     Chunk(Chunk),

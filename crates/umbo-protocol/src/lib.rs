@@ -1,9 +1,9 @@
 //! The protocol between dispatchers and shard nodes ("the hop"): frames on a TCP or TLS connection.
 //!
-//! Owns the frames, their codec, the negotiation of versions, chunks of large messages, credit, and the order
-//! in which writes of a partition are sent. Opens no socket, reads no clock and spawns nothing: it converts
-//! between bytes and frames. The invariant: any received bytes decode to a frame or a [`DecodeError`], and
-//! take memory only in proportion to their length.
+//! Owns the frames, their codec, the negotiation of versions, chunks of large messages, credit, and the order of writes
+//! of a partition. Opens no socket, reads no clock and spawns nothing: it converts between bytes and frames. The
+//! invariant: any received bytes decode to a frame or a [`DecodeError`], and take memory only in proportion to their
+//! length.
 //!
 //! Both directions begin alike. A dispatcher sends [`PREFACE`] and a [`Hello`], the node answers with a
 //! [`Welcome`]; nothing else is sent before that has arrived. Then each side pushes messages into its

@@ -1,14 +1,13 @@
 //! The order of writes of a partition while some of them are sent in chunks.
 //!
-//! A message enters with the hashes of its partitions and is blocked until all messages that entered before
-//! it with one of them have left. Only messages that wait or are being sent are recorded, so it is nearly
-//! always empty.
+//! A message enters with the hashes of its partitions. It is blocked until all messages that entered earlier with one
+//! of these hashes have left. Only messages that wait or are being sent are recorded, so it is nearly always empty.
 
 use std::collections::{HashMap, VecDeque};
 
 #[derive(Debug, Default)]
 pub(crate) struct PartitionOrder {
-    /// Ids by partition, in the order in which they entered; never empty.
+    /// Ids by partition, in the order of entry; never empty.
     queues: HashMap<u64, VecDeque<u64>>,
 }
 
@@ -21,7 +20,7 @@ impl PartitionOrder {
                 .any(|one| self.queues.contains_key(&one))
     }
 
-    /// Enters a message; `partitions` has no duplicates. Returns behind how many others it is.
+    /// Enters a message; `partitions` has no duplicates. Returns the number of other messages before it.
     pub(crate) fn enter(&mut self, id: u64, partitions: &[u64]) -> usize {
         let mut blocked = 0;
         for &partition in partitions {

@@ -16,8 +16,8 @@ use crate::mail::{MailRequest, QuestionRequest};
 pub struct Request {
     /// Identifies the request on its connection, so that answers may come in any order. Never reused.
     pub id: u64,
-    /// Deadline on the clock of the node ([`crate::NodeStamp`]): the node begins no work for the request
-    /// after it. None for no deadline.
+    /// Deadline on the clock of the node ([`crate::NodeStamp`]): the node begins no work for the request after it.
+    /// `None` for no deadline.
     pub deadline_ns: Option<u64>,
     /// Criticality of the request.
     pub criticality: Criticality,
@@ -31,8 +31,8 @@ pub struct Request {
     pub is_continued: bool,
     /// User, session and organisation of the caller, if a quota needs them.
     pub attributes: Option<Arc<OwnedAttributes>>,
-    /// The namespace as which the dispatcher has placed the dataset of the operation, so that its partitions have the
-    /// slots of that one. None of a dispatcher of a version that does not say, and of operations without a dataset.
+    /// The namespace that the dispatcher used to place the dataset of the operation: its partitions have the slots of
+    /// that namespace. `None` from a dispatcher of a version without this field, and for operations without a dataset.
     pub placed_as: Option<NamespaceId>,
     /// The operation.
     pub ask: Ask,
@@ -87,7 +87,7 @@ pub enum Ask {
     Get(NamespaceId, Key),
     /// Read a chunk of a large value of the row of this key. The answer is a row whose value is the chunk.
     Chunk(Key, Box<ChunkRequest>),
-    /// Read a piece of a backup of a shard. The answer is a row whose value is the piece; none beyond the end.
+    /// Read a piece of a backup of a shard. The answer is a row whose value is the piece, or no row beyond the end.
     Backup(BackupRequest),
     /// Rows of one shard.
     MultiGet(NamespaceId, Vec<Key>),
@@ -116,7 +116,7 @@ pub enum Ask {
 }
 
 impl Ask {
-    /// Returns the dataset whose rows the operation is about; none of operations that are about no rows.
+    /// Returns the dataset whose rows the operation reads or writes, or `None` if it touches no rows.
     pub fn dataset(&self) -> Option<NamespaceId> {
         match self {
             Self::Get(dataset, _) | Self::MultiGet(dataset, _) => Some(*dataset),

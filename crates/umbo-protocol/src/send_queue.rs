@@ -1,9 +1,9 @@
 //! The send queue of one side: batches of small messages, chunks of large ones, control frames.
 //!
-//! Small messages go first, with one chunk after each batch, so that a get never waits for more than a chunk;
-//! large ones take turns. Writes of a partition are sent in the order in which they were pushed: a write
-//! behind a large one waits for the last chunk of that one, and a large one for the small ones pushed before
-//! it. The queue itself has no bound: its owner checks [`SendQueue::len`] before it pushes.
+//! Small messages go first, with one chunk after each batch, so that a get never waits for more than a chunk. Large
+//! messages take turns. Writes of a partition are sent in the order of their pushes: a write behind a large one waits
+//! for the last chunk of the large one, and a large write waits for the small ones pushed before it. The queue itself
+//! has no bound: its owner checks [`SendQueue::len`] before it pushes.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -18,9 +18,9 @@ use crate::frame::{
 use crate::order::PartitionOrder;
 use crate::wire::put_varint;
 
-/// Length from which a batch is closed, in bytes.
+/// At this length, in bytes, a batch is closed.
 const BATCH_LEN_MAX: usize = 64 << 10;
-/// Length from which no more frames are taken at once, in bytes: frames that were taken cannot be overtaken.
+/// At this length, in bytes, no more frames are taken at once: taken frames cannot be overtaken.
 const FILL_LEN: usize = 64 << 10;
 /// Most large messages whose chunks take turns. The next one begins when one has ended.
 const BEGUN_MAX: usize = 16;
@@ -29,10 +29,10 @@ const OVERHEAD_LEN_MAX: usize = 64;
 /// Most ids of one frame of cancellations.
 const CANCELS_MAX: usize = 4_096;
 
-/// Where a message was queued, to find out whether it was handed out.
+/// The place where a message was queued, to find out whether it was handed out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Placed {
-    /// Into a batch, as the message of this position: it is handed out once that many are.
+    /// Into a batch, as the message of this position: it is handed out once this number of small messages is.
     Small(u64),
     /// Among the messages that are sent in chunks: it is handed out once its id is among the finished ones.
     Large,
@@ -155,7 +155,7 @@ impl SendQueue {
         self.finished.drain(..)
     }
 
-    /// Adds a message whose length is about `len_hint`; `partitions` are those that it writes.
+    /// Adds a message of about `len_hint` bytes; `partitions` are the partitions that it writes.
     pub(crate) fn push<P: Iterator<Item = u64>>(
         &mut self,
         id: u64,
@@ -223,7 +223,7 @@ impl SendQueue {
         Placed::Large
     }
 
-    /// Withdraws the rest of the large messages of this id; returns whether any part of them was handed out.
+    /// Withdraws the rest of the large messages of this id. Returns whether any part of them was handed out.
     pub(crate) fn withdraw(&mut self, id: u64) -> bool {
         let own = self.large.iter().filter(|(_, large)| large.id == id);
         let numbers: Vec<u64> = own.map(|(&number, _)| number).collect();

@@ -1,7 +1,7 @@
 //! Identification of the peer: the first frame of each direction, and refusals.
 //!
-//! A connection begins with a hello and a welcome. Peers use the highest version that both support; if there
-//! is none, or the cluster or node is not the expected one, the node reports that and closes the connection.
+//! A connection begins with a hello and a welcome. Peers use the highest version that both support. If they have no
+//! common version, or the cluster or node is not the expected one, the node reports that and closes the connection.
 
 use umbo_store::RecordsRevision;
 use umbo_types::Timestamp;
@@ -18,8 +18,8 @@ impl ProtocolVersion {
     pub const MIN: Self = Self(1);
     /// The newest supported version.
     pub const MAX: Self = Self::WHOLE_ANSWERS;
-    /// From this version on a multi-get or write is of one shard, and a multi-get has one answer, with fewer rows than keys
-    /// if the values are too long together. Peers of version 1 sent such answers in parts.
+    /// From this version on a multi-get or write is of one shard, and a multi-get has one answer. The answer has fewer
+    /// rows than keys if the values are too long together. Peers of version 1 sent such answers in parts.
     pub const WHOLE_ANSWERS: Self = Self(2);
 }
 
@@ -38,9 +38,8 @@ pub struct Hello {
     pub map_version: u64,
     /// Revision of its copy of Umbo's own records.
     pub records: RecordsRevision,
-    /// Identifies the dispatcher's process; random. A new connection of the same incarnation replaces the
-    /// older one: the node withdraws the requests of the older one that it has not begun, and then sends the
-    /// welcome.
+    /// Identifies the dispatcher's process; random. A new connection of the same incarnation replaces the older one.
+    /// The node withdraws the requests of the older connection that it has not begun, and then sends the welcome.
     pub incarnation: u64,
     /// Most bytes of frames that the node may send without credit.
     pub window: u32,
@@ -113,9 +112,9 @@ pub struct Welcome {
     pub map_version: u64,
     /// Most bytes of frames that the dispatcher may send without credit.
     pub window: u32,
-    /// Time of day of the node; none from one that does not tell it.
+    /// Time of day of the node, or `None` from a node that does not tell it.
     pub wall: Option<Timestamp>,
-    /// Why the connection ends here; none if it continues.
+    /// Why the connection ends here, or `None` if it continues.
     pub refusal: Option<Refusal>,
 }
 

@@ -141,7 +141,7 @@ impl<'a> Reader<'a> {
         u16::try_from(number).map_err(|_| bad(field, &number))
     }
 
-    /// Reads a number of items that take at least `each` bytes, all of which must be present.
+    /// Reads a number of items. Each takes at least `each` bytes, and these bytes must be present for all items.
     pub(crate) fn count(&mut self, field: &'static str, each: usize) -> Result<usize, DecodeError> {
         let number = self.varint()?;
         let count = usize::try_from(number).map_err(|_| bad(field, &number))?;
@@ -226,7 +226,7 @@ impl<'a> Reader<'a> {
         Ok(Self { frame, at, end })
     }
 
-    /// Returns the next optional field; none at the end of the message. A caller that does not know its tag
+    /// Returns the next optional field, or `None` at the end of the message. A caller that does not know its tag
     /// ignores it, unless it is [`REQUIRED_TAG`] or more.
     pub(crate) fn optional(&mut self) -> Result<Option<(u8, Self)>, DecodeError> {
         if self.is_empty() {

@@ -33,7 +33,7 @@ impl RequestWriter {
         }
     }
 
-    /// Adds a request. Writes of a partition are handed out in the order in which they were added.
+    /// Adds a request. Writes of a partition are handed out in the order of their addition.
     pub fn push(&mut self, request: &RequestRef<'_>) -> Placed {
         self.queue.push(
             request.id,
@@ -92,7 +92,7 @@ impl RequestWriter {
         self.queue.handed()
     }
 
-    /// Returns the large requests of which the last chunk was handed out, each once: see [`Placed::Large`].
+    /// Returns the large requests whose last chunk was handed out, each once: see [`Placed::Large`].
     pub fn take_finished(&mut self) -> impl Iterator<Item = u64> + '_ {
         self.queue.take_finished()
     }
@@ -124,8 +124,8 @@ impl AnswerWriter {
         }
     }
 
-    /// Adds an answer, or a part of one. Parts are handed out in the order in which they were added, whatever
-    /// their lengths.
+    /// Adds an answer, or a part of one. Parts are handed out in the order of their addition, regardless of their
+    /// lengths.
     pub fn push(&mut self, answer: &Answer) {
         self.queue.push(
             answer.id,

@@ -39,7 +39,7 @@ const LETTERS: u8 = 13;
 
 /// Bit of the flags of an answer.
 const HAS_MORE: u8 = 1;
-/// Optional field of an answer: its busy time in ns, where that is not its service time.
+/// Optional field of an answer: its busy time in ns, if this differs from its service time.
 const BUSY_TIME: u8 = 1;
 /// Optional field of a status: the time of day of the node.
 const WALL: u8 = 2;
@@ -53,8 +53,8 @@ const COPY: u8 = 1;
 /// Optional field of kept records, after the copy: its dataset groups. A dispatcher that does not know them would pass
 /// a part of the copy on.
 const DATASETS: u8 = REQUIRED_TAG | 1;
-/// Optional field of kept records, after the copy: its fenced ranges. A dispatcher that does not know it has heard of all
-/// ids of a range already.
+/// Optional field of kept records, after the copy: its fenced ranges. A dispatcher that does not know this field has
+/// heard of all ids of a range already.
 const RANGES: u8 = 2;
 
 /// Parts of a multi-get.
@@ -88,7 +88,7 @@ pub(crate) fn put_answer(out: &mut Vec<u8>, answer: &Answer) {
     }
 }
 
-/// Returns the rows of a chunk; none of other outcomes.
+/// Returns the rows of a chunk, or `None` for other outcomes.
 const fn rows_of(outcome: &Outcome) -> Option<&RowBatch> {
     match outcome {
         Outcome::Page(page) => Some(&page.rows),
@@ -157,7 +157,7 @@ pub(crate) fn answer(reader: &mut Reader<'_>, id: u64) -> Result<Answer, DecodeE
             tag => ignored(tag, id)?,
         }
     }
-    // What a chunk read is what its answer says in any case.
+    // The answer itself contains the touched rows and bytes of a chunk.
     let touched = Touched {
         rows: answer.rows,
         bytes: answer.bytes,

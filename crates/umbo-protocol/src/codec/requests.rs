@@ -51,26 +51,26 @@ const BACKUP: u8 = 15;
 const TRACEPARENT: u8 = 1;
 const IS_CONTINUED: u8 = 2;
 const ATTRIBUTES: u8 = 3;
-/// Optional field of a write: its idempotency. A node that does not know it must refuse the write, because it would
-/// apply it each time.
+/// Optional field of a write: its idempotency. A node that does not know this field must refuse the write, because it
+/// would apply the write each time.
 const IDEMPOTENCY: u8 = REQUIRED_TAG | 4;
-/// Optional field of a write and of a removal: the epoch of its group. A node that does not know it does not know the
-/// group either, and would make the change in one dataset alone.
+/// Optional field of a write and of a removal: the epoch of its group. A node that does not know this field does not
+/// know the group either, and would make the change in one dataset alone.
 const EPOCH: u8 = REQUIRED_TAG | 5;
 /// Optional field of a copy of the records: its dataset groups. A node that does not know them would keep a part of
 /// the copy.
 const DATASETS: u8 = REQUIRED_TAG | 6;
-/// Optional field of a copy of the records: its fenced ranges. A node that does not know it has heard of all ids of a
-/// range already.
+/// Optional field of a copy of the records: its fenced ranges. A node that does not know this field has heard of all
+/// ids of a range already.
 const RANGES: u8 = 10;
-/// Optional field of a request for a dataset: the namespace as which it was placed. A node that does not know it places
-/// the dataset by what it knows itself, as before.
+/// Optional field of a request for a dataset: the namespace that the dispatcher used to place it. A node that does not
+/// know this field places the dataset by its own knowledge, as before.
 const PLACED_AS: u8 = 7;
-/// Optional field of a write: when it is due. A node that does not know it would make a change too early that cannot be
-/// undone.
+/// Optional field of a write: when it is due. A node that does not know this field would make an irreversible change
+/// too early.
 const NOT_BEFORE: u8 = REQUIRED_TAG | 9;
-/// Optional field of a write: the run of a load that makes it. A node that does not know it begins the writes of all runs,
-/// as before.
+/// Optional field of a write: the run of a load that makes it. A node that does not know this field begins the writes
+/// of all runs, as before.
 const RUN: u8 = 8;
 /// Optional field of a scan.
 const AFTER: u8 = 1;

@@ -94,7 +94,7 @@ pub(super) fn batch(reader: &mut Reader<'_>) -> Result<RowBatch, DecodeError> {
     Ok(rows)
 }
 
-/// Writes the forms of the rows of a batch: of those that are not plain, the place and the form.
+/// Writes the forms of the rows of a batch: place and form of each row that is not plain.
 pub(super) fn put_forms(out: &mut Vec<u8>, rows: &RowBatch) {
     for (place, form) in rows.forms() {
         put_varint(out, place as u64);
