@@ -37,14 +37,14 @@ impl NodeAdmission {
         }
     }
 
-    /// Admits one request; none if its tier has used up its share.
+    /// Admits one request, or returns `None` if its tier has used up its share.
     pub(crate) fn admit(self: &Arc<Self>, tier: Criticality) -> Option<AdmittedRequest> {
         self.in_flight.take(1, tier).then(|| AdmittedRequest {
             admission: Arc::clone(self),
         })
     }
 
-    /// Reserves memory for a frame; none if its tier has used up its share.
+    /// Reserves memory for a frame, or returns `None` if its tier has used up its share.
     pub(crate) fn hold(self: &Arc<Self>, bytes: usize, tier: Criticality) -> Option<FrameMemory> {
         self.memory.take(bytes, tier).then(|| FrameMemory {
             admission: Arc::clone(self),
@@ -65,7 +65,7 @@ impl NodeAdmission {
         self.in_flight.used.load(Relaxed)
     }
 
-    /// Returns the bytes that they hold, and the bytes that have arrived and are not begun.
+    /// Returns the bytes of these requests, and the bytes that have arrived and are not begun.
     pub(crate) fn memory(&self) -> usize {
         self.memory.used.load(Relaxed) + self.arrived.used.load(Relaxed)
     }
@@ -135,7 +135,7 @@ pub(crate) struct ArrivalMemory {
 }
 
 impl ArrivalMemory {
-    /// Reserves more bytes; returns false, and reserves none, if the node has no room.
+    /// Reserves more bytes. Returns false, and reserves nothing, if the node has no room.
     pub(crate) fn grow(&mut self, bytes: usize) -> bool {
         let arrived = &self.admission.arrived;
         let is_taken = arrived.take(bytes, Criticality::CriticalPlus);

@@ -8,11 +8,10 @@
 //! end          requests that were not begun are withdrawn, by dropping them
 //! ```
 //!
-//! All of it is one task. It never blocks in one step: each poll goes through all steps once, so that credit
-//! and cancellations are processed while answers are not read, and requests that wait for the store complete
-//! meanwhile. No timer delays anything: all ready answers go out together. The invariant: whatever a peer
-//! sends or does not read, its connection holds a bounded amount of memory, and other connections are not
-//! affected.
+//! All of it is one task. No step blocks: each poll goes through all steps once, so that credit and cancellations are
+//! processed while answers are not read, and requests that wait for the store complete meanwhile. No timer delays
+//! anything: all ready answers go out together. The invariant: a connection holds a bounded amount of memory and does
+//! not affect other connections, even if its peer misbehaves or does not read.
 
 use std::future::poll_fn;
 use std::io;
@@ -188,7 +187,7 @@ impl<Io: AsyncRead + AsyncWrite + Unpin> DispatcherConnection<Io> {
         }
     }
 
-    /// Sends ready answers, as far as the socket and the peer accept them.
+    /// Sends ready answers until the socket or the peer accepts no more.
     fn poll_send(&mut self, context: &mut Context<'_>) -> Poll<Result<(), ConnectionEnd>> {
         let Self {
             io,

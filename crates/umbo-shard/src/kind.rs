@@ -1,6 +1,6 @@
 //! Kinds of requests and of outcomes, for counters.
 //!
-//! Their order is that of the lists in `umbo_telemetry::metric_names`; a test compares them.
+//! Their order is the order of the lists in `umbo_telemetry::metric_names`; a test compares them.
 
 use umbo_protocol::{Ask, NodeError, Outcome};
 use umbo_store::StoreError;

@@ -8,11 +8,11 @@ pub(crate) const READ_LEN: usize = 64 << 10;
 pub(crate) const REQUESTS_PER_TURN_MAX: usize = 128;
 /// Bytes that a connection reads from its socket before it yields to other tasks.
 pub(crate) const READ_PER_TURN_MAX: usize = 512 << 10;
-/// Length of the send queue of a connection, in bytes, from which no more requests are served: they stay as
-/// received, inside the window of the peer.
+/// At this length of its send queue, in bytes, a connection serves no more requests: they stay as received, inside the
+/// window of the peer.
 pub(crate) const SEND_QUEUE_LEN_MAX: usize = 512 << 10;
-/// Length of the send queue of a connection, in bytes, from which rows of pending requests are dropped and
-/// answered as busy: a peer that reads nothing must not make the node hold them.
+/// At this length of its send queue, in bytes, a connection drops the rows of pending requests and answers them as
+/// busy: a peer that reads nothing must not make the node hold them.
 pub(crate) const WAITING_ANSWERS_LEN_MAX: usize = 4 << 20;
 /// Most requests that were cancelled before they were begun. If a peer cancels more of them at once, the
 /// further ones are served.

@@ -162,7 +162,7 @@ impl Node {
         status::own_shards(&*self.store, &self.ownership.load())
     }
 
-    /// Returns the disk of the node's shards; none if they are on no disk.
+    /// Returns the disk of the node's shards, or `None` if they are on no disk.
     pub fn disk_space(&self) -> Option<DiskSpace> {
         self.store.disk_space()
     }
@@ -192,7 +192,7 @@ impl Node {
         self.admission.in_flight()
     }
 
-    /// Returns the bytes that requests hold which wait for the store.
+    /// Returns the bytes of the requests that wait for the store.
     pub fn request_memory(&self) -> usize {
         self.admission.memory()
     }
@@ -224,7 +224,7 @@ impl Node {
         }
     }
 
-    /// Returns the deadline at an instant of the node's clock; none if it is out of range.
+    /// Returns the deadline at an instant of the node's clock, or `None` if it is out of range.
     pub(crate) fn deadline_at(&self, deadline_ns: u64) -> Option<Deadline> {
         let instant = self.began.checked_add(Duration::from_nanos(deadline_ns));
         instant.map(Deadline::at)

@@ -13,7 +13,7 @@ use crate::node::Node;
 /// Records the history of a node in memory and in the files of a folder, until `stop`; then writes the rest of it.
 pub async fn observe(node: Arc<Node>, folder: &Path, stop: CancellationToken) {
     let now = node.clock().wall();
-    // A node has no happenings of its own: its dispatchers see them.
+    // A node records no happenings: its dispatchers see them.
     let (mut recorder, _) = Recorder::open(folder, now, node.history());
     loop {
         let wait = sleep(Recorder::wait(node.clock().wall()));

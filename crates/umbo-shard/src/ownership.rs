@@ -1,8 +1,8 @@
-//! The shards that a node serves: those that the map assigns to it and that it has opened.
+//! The shards that a node serves: the map assigns them to it, and it has opened them.
 //!
-//! The invariant: a shard that the map has given away is refused as soon as the map is in effect, and a shard
-//! that it has assigned to this node is not served before its file is open; nor is a shard that was on
-//! another node between two maps, because its open file is outdated.
+//! The invariant: a shard that the map has given away is refused as soon as the map is in effect. A shard that the map
+//! has assigned to this node is not served before its file is open. A shard that was on another node between two maps
+//! is not served either, because its open file is outdated.
 
 use std::sync::Arc;
 
@@ -35,7 +35,7 @@ pub(crate) struct Ownership {
     map: Arc<ClusterMap>,
     /// Slots and placements, of the store: the cluster's maps know no placements.
     shard_map: Arc<ShardMap>,
-    /// The shard in which Umbo's own records are changed.
+    /// The shard that changes Umbo's own records.
     home: RecordsHome,
     /// Indexed by shard number.
     standings: Box<[ShardStanding]>,
@@ -97,9 +97,9 @@ impl Ownership {
         standing.is_some_and(|&standing| standing != ShardStanding::Elsewhere)
     }
 
-    /// Returns why an operation is not served here whose dataset the dispatcher has placed otherwise, or which this node
-    /// does not know yet: its rows would be looked for, and written, where they are not. A dispatcher of a version that
-    /// does not say how it has placed the dataset is served if the node has heard of all `heard` records.
+    /// Returns why an operation is not served here. The dispatcher may have placed its dataset differently, or this
+    /// node may not know the dataset yet: rows would be read and written in the wrong shard. A dispatcher of a version
+    /// that does not tell its placement is served if the node has heard of all `heard` records.
     pub(crate) fn check_placement(
         &self,
         dataset: NamespaceId,

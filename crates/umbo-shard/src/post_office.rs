@@ -1,8 +1,8 @@
 //! The mail of dispatchers: the questions that they ask one another, and the replies.
 //!
-//! Holds which dispatchers are connected, by their incarnations, and interprets no letter. All of it is bounded:
-//! the dispatchers by the limit on connections, the questions that wait for each, the questions that are open,
-//! and the bytes of their replies.
+//! Holds the connected dispatchers, by their incarnations, and interprets no letter. All of it is bounded: the
+//! dispatchers by the limit on connections, the questions that wait for each, the questions that are open, and the
+//! bytes of their replies.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,9 +13,9 @@ use umbo_protocol::{LETTERS_MAX, Letter, MailRequest, QuestionRequest};
 
 use crate::connection_signals::ConnectionSignals;
 
-/// Most questions that wait for a dispatcher; the oldest is dropped for one more, and stays without a reply.
+/// Most questions that wait for a dispatcher. Beyond this the oldest one is dropped, and stays without a reply.
 const WAITING_MAX: usize = 64;
-/// Most questions that are open; one more is answered without replies.
+/// Most questions that are open. A further question is answered without replies.
 const OPEN_MAX: usize = 256;
 /// Most bytes of replies that are held; a reply beyond them is dropped.
 const REPLIES_LEN_MAX: usize = 64 << 20;
@@ -81,14 +81,14 @@ impl PostOffice {
             waiting: VecDeque::new(),
         });
         if member.connection != connection {
-            // What was sent over an older connection may be lost.
+            // A message over the older connection may be lost.
             (member.connection, member.signals) = (connection, Arc::clone(signals));
         }
         member.about = mail.about;
         member.waiting.drain(..).collect()
     }
 
-    /// Returns the dispatchers by their incarnations, with what they have told of themselves.
+    /// Returns the dispatchers by their incarnations, with their descriptions.
     pub(crate) fn members(&self) -> Vec<Letter> {
         let state = self.lock();
         let members = state.members.iter();
@@ -96,7 +96,7 @@ impl PostOffice {
         members.map(letter).take(LETTERS_MAX).collect()
     }
 
-    /// Puts a question to those of the dispatchers that are connected.
+    /// Puts a question to the requested dispatchers that are connected.
     pub(crate) fn ask(self: &Arc<Self>, request: QuestionRequest) -> AskedQuestion {
         let mut state = self.lock();
         let is_answered = Arc::new(Notify::new());
@@ -175,7 +175,7 @@ impl Mail {
 }
 
 impl OpenQuestion {
-    /// Waits no longer for the reply of a dispatcher.
+    /// Stops waiting for the reply of a dispatcher.
     fn settle(&mut self, incarnation: u64) {
         if self.unanswered.remove(&incarnation) && self.unanswered.is_empty() {
             self.is_answered.notify_one();

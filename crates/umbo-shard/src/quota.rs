@@ -38,7 +38,7 @@ pub struct QuotaExceeded {
     pub policy: String,
     /// When the quota suffices again.
     pub retry_after: Duration,
-    /// What was asked for a second, in atoms of the policy's unit.
+    /// Requested rate per second, in atoms of the policy's unit.
     pub observed: u64,
 }
 

@@ -1,4 +1,4 @@
-//! The port of a node: accepts connections, on TCP or TLS, and serves each in a task of its own.
+//! The port of a node: accepts connections, on TCP or TLS, and serves each in a separate task.
 //!
 //! The invariants: every connection is a task that [`serve`] waits for and that holds a permit; every wait
 //! has a timeout.
@@ -57,7 +57,7 @@ pub async fn serve(listener: TcpListener, node: Arc<Node>, stop: CancellationTok
     serve_tls(listener, None, node, stop).await
 }
 
-/// As [`serve`], with TLS if there are certificates.
+/// Like [`serve`], with TLS if there are certificates.
 pub async fn serve_tls(
     listener: TcpListener,
     tls: Option<Arc<TlsSource>>,

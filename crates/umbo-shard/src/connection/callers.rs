@@ -13,7 +13,7 @@ pub(super) struct CallerCache {
 }
 
 impl CallerCache {
-    /// Returns the caller of this name; none if the name is empty; an error if the name is invalid.
+    /// Returns the caller of this name, or `None` if the name is empty. Fails if the name is invalid.
     pub(super) fn named(&mut self, name: &[u8]) -> Result<Option<CallerId>, String> {
         if name.is_empty() {
             return Ok(None);

@@ -1,10 +1,8 @@
-//! The receive side of a connection: bytes to frames, frames to requests, in the order in which they were
-//! sent.
+//! The receive side of a connection: bytes to frames, frames to requests, in the order of sending.
 //!
-//! Frames are processed as they arrive, also while the peer reads no answers, because credit and
-//! cancellations are among them. The memory for that is bounded three times: by the window of the peer, which
-//! is granted nothing meanwhile, by the maximum of partial large requests, and by the node's limit for
-//! requests that have arrived.
+//! Frames are processed as they arrive, also while the peer reads no answers, because credit and cancellations are
+//! among them. The memory for this has three bounds: the window of the peer, which gets no credit meanwhile; the
+//! maximum of partial large requests; and the node's limit for requests that have arrived.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -50,7 +48,7 @@ impl Input {
         }
     }
 
-    /// Returns the buffer to which read bytes are appended.
+    /// Returns the buffer that read bytes are appended to.
     pub(super) const fn buffer(&mut self) -> &mut BytesMut {
         self.decoder.buffer()
     }

@@ -33,8 +33,8 @@ impl ShardStream {
         );
     }
 
-    /// Puts a question of the dispatcher to others, and answers with their replies, at the deadline with those
-    /// that have come.
+    /// Puts a question of the dispatcher to others, and answers with their replies. At the deadline it answers with the
+    /// replies received so far.
     pub(super) fn question(
         &mut self,
         call: &RequestCall,
@@ -51,7 +51,7 @@ impl ShardStream {
             .map(|deadline| deadline.remaining(begun));
         let wait = left.map_or(REPLIES_TIMEOUT, |left| left.min(REPLIES_TIMEOUT));
         let work = async move {
-            // Replies that have come by then are better than none.
+            // A part of the replies is better than no reply.
             let _ = timeout(wait, asked.answered()).await;
             drop(taken);
             let outcome = Outcome::Letters(asked.replies());

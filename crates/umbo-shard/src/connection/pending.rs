@@ -1,10 +1,10 @@
 //! The requests of a connection that wait for the store.
 //!
-//! The task of their connection polls them, whether or not the peer reads its answers, so that they free what
-//! they hold. The store contract defines what dropping one means: a read stops, a write that the store has
-//! not begun is withdrawn, and one that it has begun completes there. So cancelling a request, and ending a
-//! connection, is dropping. Bounded by the admission limit of one connection ([`PendingReplies::count`] is
-//! checked before one is added).
+//! The task of their connection polls them, whether or not the peer reads its answers, so that they free their
+//! resources. The store contract defines the effect of dropping a request: a read stops, a write that the store has not
+//! begun is withdrawn, and a write that it has begun completes there. So cancelling a request, and ending a connection,
+//! is dropping. Bounded by the admission limit of one connection ([`PendingReplies::count`] is checked before a request
+//! is added).
 
 use std::collections::HashMap;
 use std::pin::Pin;
@@ -67,15 +67,14 @@ impl PendingReplies {
         self.running.push(PendingAnswer { id, kind, work });
     }
 
-    /// Drops a cancelled request; ignores an unknown id. The request is dropped by the next poll, for which
-    /// the task is woken.
+    /// Drops a cancelled request; ignores an unknown id. The next poll drops the request, and the task is woken for it.
     pub(crate) fn cancel(&mut self, id: u64) {
         if let Some(request) = self.aborts.remove(&id) {
             request.abort();
         }
     }
 
-    /// Returns the next request that has ended; also pending if there is none.
+    /// Returns the next request that has ended. Also pending if no request is left.
     pub(crate) fn poll_finished(&mut self, context: &mut Context<'_>) -> Poll<FinishedRequest> {
         match Pin::new(&mut self.running).poll_next(context) {
             Poll::Ready(Some(finished)) => {

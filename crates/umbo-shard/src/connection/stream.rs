@@ -60,7 +60,7 @@ pub(super) struct ReceivedRequests {
     /// Length of the requests, in bytes.
     pub(super) len: usize,
     pub(super) at: Instant,
-    /// Memory reservation while they wait; none if they need not wait.
+    /// Memory reservation while they wait, or `None` if they need not wait.
     pub(super) room: Option<ArrivalMemory>,
 }
 
@@ -68,13 +68,13 @@ pub(super) struct ReceivedRequests {
 pub(super) enum Requests {
     /// Small requests, in one frame.
     Batch(RequestBatch),
-    /// A large request, assembled from its chunks; none after it was begun.
+    /// A large request, assembled from its chunks; `None` after it was begun.
     Large(Option<Bytes>),
 }
 
 /// The received requests that are being served.
 pub(super) struct CurrentRequests {
-    /// None after each of them was begun.
+    /// `None` after each of them was begun.
     requests: Option<Requests>,
     counted: usize,
     pub(super) len: usize,
@@ -138,8 +138,8 @@ impl ShardStream {
         }
     }
 
-    /// Serves received requests until there are none left, the peer has to read answers first, or it is time
-    /// to yield. An error is a request that cannot even be refused.
+    /// Serves received requests until all are begun, the peer has to read answers first, or it is time to yield. An
+    /// error is a request that cannot even be refused.
     pub(super) fn serve_backlog(&mut self, context: &mut Context<'_>) -> Result<(), DecodeError> {
         while !self.is_blocked() && self.served < REQUESTS_PER_TURN_MAX {
             match self.arrival.requests.as_mut().and_then(Requests::next) {

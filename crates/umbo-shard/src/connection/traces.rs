@@ -20,7 +20,7 @@ const CANCELLED: &str = "cancelled";
 /// Outcome of a request that was not answered when its connection ended.
 const UNANSWERED: &str = "unanswered";
 
-/// The traced requests of a connection, by id: at most as many as it has pending.
+/// The traced requests of a connection, by id. Bounded by the number of its pending requests.
 #[derive(Debug, Default)]
 pub(super) struct RequestTraces {
     open: HashMap<u64, TracedRequest>,

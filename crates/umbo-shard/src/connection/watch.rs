@@ -71,7 +71,7 @@ impl ProgressWatch {
         true
     }
 
-    /// Compares the counters with those of the last tick.
+    /// Compares the counters with the counters of the last tick.
     pub(super) fn look(&mut self, now: ConnectionProgress) -> Result<(), ConnectionEnd> {
         let last = std::mem::replace(&mut self.last, now);
         let tick = self.tick;
