@@ -16,7 +16,7 @@ use umbo_types::Deadline;
 use crate::clock_offset::ClockOffset;
 use crate::in_flight::{InFlight, ReplyEvent};
 
-/// Id of every request for the status of the node, of which there is one at a time.
+/// Id of every request for the status of the node. Only one such request is open at a time.
 pub(crate) const PROBE_ID: u64 = 1;
 
 /// A connection after the welcome.
@@ -65,7 +65,7 @@ pub(crate) struct ConnectionEnd {
 pub(crate) enum SendRefusal {
     /// The connection is draining or has ended.
     NotInUse,
-    /// The queue of the connection is full, or as many requests are in flight as its limit allows.
+    /// The queue of the connection is full, or the limit of requests in flight is reached.
     Busy,
 }
 
@@ -253,8 +253,8 @@ impl NodeConnection {
         self.lock().writer.granted(len)
     }
 
-    /// Appends the next bytes to send to `out`. If there are none, `waker` is woken when there are. Returns
-    /// the number of requests that are completely sent with these bytes.
+    /// Appends the next bytes to send to `out`. If no bytes are ready, `waker` is woken when some are. Returns the
+    /// number of requests that are completely sent with these bytes.
     pub(crate) fn fill(&self, out: &mut Vec<u8>, waker: &Waker) -> u64 {
         let mut state = self.lock();
         let ConnectionState {
@@ -284,9 +284,9 @@ impl NodeConnection {
 
     /// Returns whether there is something to send, and other tasks may be about to add to it.
     pub(crate) fn is_gathering(&self) -> bool {
-        /// Number of requests in flight from which it pays to let other tasks run first.
+        /// With at least this number of requests in flight, it pays to let other tasks run first.
         const BUSY_FROM: usize = 4;
-        /// Length from which a frame is sent without waiting for more, in bytes.
+        /// A frame of at least this length, in bytes, is sent without waiting for more.
         const FULL_LEN: usize = 64 << 10;
         let state = self.lock();
         let queued_len = state.writer.queued_len();
@@ -330,7 +330,7 @@ impl NodeConnection {
         wakers.into_iter().for_each(Waker::wake);
     }
 
-    /// Returns how the connection ended; none while it is open.
+    /// Returns how the connection ended, or `None` while it is open.
     pub(crate) fn ended(&self) -> Option<ConnectionEnd> {
         match &self.lock().phase {
             ConnectionPhase::Ended(ending) => Some(ending.clone()),

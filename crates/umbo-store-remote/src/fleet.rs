@@ -1,6 +1,6 @@
 //! Questions to the other dispatchers of the cluster.
 //!
-//! Each of them is asked through one of the nodes that it is connected to.
+//! Each of them is asked through one node that it is connected to.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -56,7 +56,7 @@ impl RemoteStore {
         }
     }
 
-    /// Asks a node for letters; none if it does not answer in time.
+    /// Asks a node for letters. Returns no letters if the node does not answer in time.
     async fn letters(&self, node: &Node, ask: Ask, within: Duration) -> Vec<Letter> {
         let mut call = CallContext::internal();
         call.deadline = Some(Deadline::after(self.common.clock.monotonic(), within));

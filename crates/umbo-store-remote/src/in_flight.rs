@@ -12,7 +12,7 @@ const SLOT_BITS: u32 = 16;
 /// Most requests that can wait at once.
 pub(crate) const IN_FLIGHT_MAX: usize = 1 << SLOT_BITS;
 
-/// Refusal of an answer of which more parts would follow.
+/// Refusal of an answer with further parts to follow.
 const IN_PARTS: &str = "it answers in parts, as nodes of an older release do: upgrade it";
 
 /// Id of a free entry.
@@ -23,7 +23,7 @@ const NO_ID: u64 = 0;
 pub(crate) enum ReplyEvent {
     /// The request was answered.
     Answered(Answer),
-    /// The connection of the request ended; whether all of the request had been sent by then.
+    /// The connection of the request ended; `was_sent` says whether the whole request had been sent by then.
     Lost { was_sent: bool },
 }
 
@@ -34,7 +34,7 @@ enum EntryState {
     Ended(ReplyEvent),
 }
 
-/// How far a request has been sent.
+/// Progress of sending a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum SendProgress {
     NotQueued,
@@ -74,7 +74,7 @@ impl InFlight {
         self.slots.len() - self.free.len()
     }
 
-    /// Adds a request and returns its id; none if the table is full.
+    /// Adds a request and returns its id, or `None` if the table is full.
     pub(crate) fn open(&mut self) -> Option<u64> {
         let number = match self.free.pop() {
             Some(number) => number,
@@ -98,7 +98,7 @@ impl InFlight {
         Some(id)
     }
 
-    /// Records where a request was queued.
+    /// Records the place where a request was queued.
     pub(crate) fn queued(&mut self, id: u64, placed: Placed) {
         if let Some(slot) = self.slot(id) {
             slot.way = SendProgress::Queued(placed);
@@ -134,8 +134,8 @@ impl InFlight {
         None
     }
 
-    /// Forgets a request whose caller no longer waits. Returns where it was queued, if it is not answered and
-    /// so must be cancelled.
+    /// Forgets a request whose caller no longer waits. Returns the place of its queuing if it has no answer yet and so
+    /// must be cancelled.
     pub(crate) fn cancel(&mut self, id: u64) -> Option<Placed> {
         let slot = self.slot(id)?;
         let is_open = matches!(slot.state, EntryState::Waiting);

@@ -1,6 +1,6 @@
 //! The mail of this dispatcher at one node: it introduces itself, takes questions, and leaves its replies.
 //!
-//! One task for each connection, which does nothing until a node says that there is mail.
+//! One task for each connection. It does nothing until a node says that there is mail.
 
 use std::sync::Arc;
 
@@ -30,7 +30,7 @@ pub(crate) async fn keep(node: Arc<Node>, connection: Arc<NodeConnection>) {
             let answer = Arc::clone(&membership.answer);
             replying.spawn(async move {
                 let mut reply = answer.answer(question).await;
-                // A reply that no node takes is none.
+                // A reply that is too long for a node is replaced with an empty one.
                 reply.truncate(if reply.len() > REPLY_LEN_MAX {
                     0
                 } else {
@@ -52,7 +52,7 @@ pub(crate) async fn keep(node: Arc<Node>, connection: Arc<NodeConnection>) {
     }
 }
 
-/// Takes as many replies as one message may hold.
+/// Takes the replies that fit in one message.
 fn some_of(replies: &mut Vec<Letter>) -> Vec<Letter> {
     let mut len = 0;
     let fitting = replies.iter().take_while(|(_, reply)| {

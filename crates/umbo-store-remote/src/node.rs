@@ -39,7 +39,7 @@ pub(crate) struct StoreContext {
     pub(crate) newer_map: Notify,
     /// Highest revision of Umbo's own records that a node has reported.
     pub(crate) records: Mutex<RecordsRevision>,
-    /// What this dispatcher is in the fleet, once it has joined.
+    /// Description of this dispatcher in the fleet, once it has joined.
     pub(crate) membership: SetOnce<Membership>,
 }
 
@@ -72,17 +72,17 @@ pub(crate) struct Node {
     /// Version of the map that the node uses; 0 until the node has reported it.
     map_version: AtomicU64,
     told: Mutex<ToldStatus>,
-    /// What it has told of its time of day; none until it has.
+    /// The time of day that the node has told last, or `None` until it has.
     time: ArcSwapOption<ToldTime>,
     /// Held while a request hands the records to the node: they are large, and many requests may find them missing.
     pub(crate) handing_records: tokio::sync::Mutex<()>,
 }
 
-/// What the node has told last.
+/// The last status that the node has told.
 #[derive(Debug, Default)]
 struct ToldStatus {
     shards: Vec<ShardStatus>,
-    /// Whether its clock and that of this process were too far apart.
+    /// Whether the clocks of the node and of this process were too far apart.
     is_clock_off: bool,
 }
 
@@ -126,7 +126,7 @@ impl Node {
         self.place.name()
     }
 
-    /// Returns the connection; none where there is none.
+    /// Returns the connection, or `None` while the node is not connected.
     pub(crate) fn connection(&self) -> Option<Arc<NodeConnection>> {
         self.current.load_full()
     }
@@ -185,7 +185,7 @@ impl Node {
         self.changed.notify_waiters();
     }
 
-    /// Returns whether the node can be asked now, or its failure is known; false while it is expected back.
+    /// Returns whether the node can be asked now, or its failure is known. False while the node is expected back.
     pub(crate) fn is_reachable(&self) -> bool {
         match self.standing.load(Ordering::Acquire) {
             DISCONNECTED => self.expected_for().is_none(),
@@ -207,7 +207,7 @@ impl Node {
         }
     }
 
-    /// Returns for how long the node is still expected back; none if it is not.
+    /// Returns for how long the node is still expected back, or `None` if it is not expected.
     fn expected_for(&self) -> Option<Duration> {
         match &*self.lock_condition() {
             NodeCondition::Disconnected { until, .. } => {
@@ -219,7 +219,7 @@ impl Node {
         }
     }
 
-    /// Returns why the node cannot be asked; none if it can.
+    /// Returns why the node cannot be asked, or `None` if it can.
     pub(crate) fn failure(&self) -> Option<String> {
         match &*self.lock_condition() {
             NodeCondition::Up => None,
@@ -271,13 +271,13 @@ impl Node {
         (version > 0).then_some(version)
     }
 
-    /// Keeps the time of day that the node has told, which was asked for at `asked` and came at `answered`.
+    /// Keeps the time of day that the node has told. It was asked for at `asked` and came at `answered`.
     pub(crate) fn keep_time(&self, wall: Option<Timestamp>, asked: Instant, answered: Instant) {
         let told = wall.map(|wall| Arc::new(ToldTime::new(wall, asked, answered)));
         self.time.store(told);
     }
 
-    /// Returns the time of day of the node, when that of this process is `own`.
+    /// Returns the time of day of the node when the time of this process is `own`.
     pub(crate) fn time_at(&self, own: Timestamp) -> Timestamp {
         self.told_time(own).unwrap_or(own)
     }
@@ -313,8 +313,8 @@ impl Node {
         self.lock_told().shards.clone()
     }
 
-    /// Returns by how much the clock of this process is ahead of that of the node at least, in microseconds; negative if
-    /// it is behind. None if the node has not told its time.
+    /// Returns by how much, at least, the clock of this process is ahead of the clock of the node, in microseconds;
+    /// negative if it is behind. `None` if the node has not told its time.
     pub(crate) fn clock_ahead(&self) -> Option<i64> {
         let own = self.common.clock.wall();
         Some(signed_micros(own, self.told_time(own)?))

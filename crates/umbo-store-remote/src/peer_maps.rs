@@ -25,7 +25,7 @@ pub struct PeerMap {
     pub node: String,
     /// Host and port.
     pub address: String,
-    /// Version of the map that it uses; none if it did not answer.
+    /// Version of the map that it uses, or `None` if it did not answer.
     pub version: Option<u64>,
 }
 
@@ -48,8 +48,8 @@ pub async fn ask_map_versions(
     said
 }
 
-/// Asks the nodes of a map for the newest map. Returns the newest that was received, or `map` itself if none
-/// is newer, and the version of each node.
+/// Asks the nodes of a map for the newest map. Returns the newest map that was received, or `map` itself if it is the
+/// newest, and the version of each node.
 pub async fn fetch_newest_map(
     settings: RemoteSettings,
     map: &ClusterMap,
@@ -60,7 +60,7 @@ pub async fn fetch_newest_map(
     wait_for_answers(&store, map, None).await;
     let said = versions(&store, peers);
     if let Some(newest) = said.iter().filter_map(|peer| peer.version).max() {
-        // A map that does not come in time is not returned; the versions show that there is one.
+        // A map that does not arrive in time is not returned; the versions show that it exists.
         let _ = timeout(ANSWERS_TIMEOUT, store.await_map(newest)).await;
     }
     let newest = store.map();

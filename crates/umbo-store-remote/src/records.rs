@@ -45,8 +45,8 @@ impl RemoteStore {
         shards
     }
 
-    /// Sends the last copy once more to a node that lacks something of it: its folder is new, or has lost its copy. Does
-    /// nothing while another request does so.
+    /// Sends the last copy once more to a node that lacks a part of it, because its folder is new or has lost its copy.
+    /// Does nothing while another request does so.
     pub(crate) async fn hand_last_records(&self, node: &Arc<Node>) {
         let Ok(_one) = node.handing_records.try_lock() else {
             return;
@@ -56,7 +56,7 @@ impl RemoteStore {
         };
         let call = CallContext::internal();
         let ask = Ask::KeepRecords(copy);
-        // Whatever becomes of it, the request that met the node is repeated, and refused again if it was in vain.
+        // Regardless of the result, the request that met the node is repeated, and refused again if this was in vain.
         let _ = timeout(NODE_TIMEOUT, self.attempt(node, &call, &ask)).await;
     }
 
@@ -134,7 +134,7 @@ fn result_of(
         })
 }
 
-/// Returns the error of a node as that of one of its shards.
+/// Returns the error of a node as an error of one of its shards.
 fn at(error: &StoreError, at: ShardId) -> StoreError {
     match error.clone() {
         StoreError::Unavailable {

@@ -10,14 +10,13 @@ use crate::connector::Transport;
 pub struct RemoteSettings {
     /// How connections are made.
     pub transport: Transport,
-    /// Files for TLS; none for plain connections.
+    /// Files for TLS, or `None` for plain connections.
     pub tls: Option<TlsFiles>,
-    /// Seed of all random numbers; none for one of the operating system.
+    /// Seed of all random numbers, or `None` for a seed of the operating system.
     pub seed: Option<u64>,
     /// Timeout for a connection, and again for the node's welcome on it.
     pub connect_timeout: Duration,
-    /// How long calls wait for a node that was connected and is away, such as one that restarts; zero for no
-    /// wait.
+    /// How long calls wait for a node that was connected and is away, such as during a restart; zero for no wait.
     pub grace: Duration,
     /// How often a node is asked for the status of its shards.
     pub probe_interval: Duration,
@@ -31,7 +30,7 @@ pub struct RemoteSettings {
     pub backoff_max: Duration,
     /// Most requests in flight on the connection of a node; at most 65,536.
     pub in_flight_max: usize,
-    /// Length of the queue of a connection, in bytes, from which it accepts no more requests.
+    /// At this length of its queue, in bytes, a connection accepts no more requests.
     pub queued_len_max: usize,
     /// Retries of requests that may have been begun, per hundred requests; 0 for none.
     pub retry_percent: u8,
@@ -65,11 +64,11 @@ impl Default for RemoteSettings {
 pub struct TlsFiles {
     /// Authorities that the certificates of nodes must come from.
     pub authority: PathBuf,
-    /// Certificate chain and private key of this side; none where nodes ask for none.
+    /// Certificate chain and private key of this side, or `None` if the nodes require no certificate.
     pub identity: Option<TlsIdentity>,
 }
 
-/// Who this side is.
+/// Identity of this side.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TlsIdentity {
     /// Certificate chain, its own certificate first.

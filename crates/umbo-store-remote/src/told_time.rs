@@ -1,16 +1,16 @@
-//! The time of day of a node, by which its rows expire, as far as the node has told it.
+//! The time of day that a node has told. Its rows expire by this time.
 //!
 //! A node tells its time of day with its welcome and in each status. It has read its clock between the question and the
-//! answer, so its time at any later instant is known to within the way there and back. The clock of this process counts as
-//! long as it is within that, because NTP keeps two clocks closer than a way; a clock that is not is wrong, and the
-//! nearest time that the node can have takes its place. A clock that is set meanwhile, or a machine that was suspended,
-//! is noticed with the next status, a second later. Reads no clock.
+//! answer, so its time at any later instant is known up to the duration of the round trip. While the clock of this
+//! process is within this range, it is used, because NTP keeps two clocks closer than a round trip. A clock outside of
+//! the range is wrong: the nearest possible time of the node is used instead. If a clock is set, or a machine was
+//! suspended, the next status shows it, a second later. Reads no clock.
 
 use std::time::Instant;
 
 use umbo_types::Timestamp;
 
-/// What a node has told of its time of day.
+/// The time of day that a node has told.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ToldTime {
     wall: Timestamp,
@@ -28,7 +28,7 @@ impl ToldTime {
         }
     }
 
-    /// Returns the time of day of the node at `now`, when that of this process is `own`.
+    /// Returns the time of day of the node at `now`, when the time of this process is `own`.
     pub(crate) fn at(&self, own: Timestamp, now: Instant) -> Timestamp {
         let after = |read: Instant| {
             let since = now.saturating_duration_since(read);

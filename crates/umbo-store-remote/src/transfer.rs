@@ -39,11 +39,11 @@ pub(crate) struct ConnectionTransfer {
     io: Box<dyn Io>,
     decoder: Decoder<(NodeStamp, NodeFrame)>,
     window: ReceiveWindow,
-    /// Frames that are being sent, and how much of them is.
+    /// Frames that are being sent, and the number of bytes sent.
     out: Vec<u8>,
     sent: usize,
     is_flushed: bool,
-    /// Whether other tasks have their turn now to add to the next frame, and had it.
+    /// Whether other tasks may now add to the next frame, and whether they have had their turn.
     is_yielding: bool,
     has_yielded: bool,
     last_stamp: NodeStamp,
@@ -283,8 +283,7 @@ impl ConnectionTransfer {
     /// Checks for timeouts.
     fn tick(&mut self) -> Result<(), TransferEnd> {
         let now = TokioInstant::now();
-        // Excludes the time in which this process did not run: frames that arrived meanwhile may not have
-        // been read yet.
+        // Excludes the time while this process did not run: frames that arrived meanwhile may not have been read yet.
         let awake = now.duration_since(self.ticked_at).min(self.planned + TICK);
         self.ticked_at = now;
         let settings = &self.node.common.settings;
@@ -344,7 +343,7 @@ fn garbage(error: &DecodeError) -> TransferEnd {
     given_up(&format!("the node sent garbage: {error}"))
 }
 
-/// An answer that cannot be decoded leaves the outcome unknown. One without an id ends the connection.
+/// An answer that cannot be decoded leaves the outcome unknown. Without an id, it ends the connection.
 fn unusable(Refused { id, error }: Refused) -> Result<Answer, TransferEnd> {
     let id = id.ok_or_else(|| garbage(&error))?;
     let error = StoreError::Unavailable {

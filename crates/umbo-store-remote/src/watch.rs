@@ -1,9 +1,8 @@
 //! Detection of a silent node.
 //!
-//! A node from which no frame came for a while is pinged, earlier if it owes an answer; its pong does not
-//! depend on its store. If no frame at all comes within a bound, the connection is closed. Time in which this
-//! process did not run does not count against the node: the caller passes only the time in which it ran.
-//! Reads no clock.
+//! A node is pinged if no frame from it came for a while, earlier if it owes an answer; its pong does not depend on its
+//! store. If no frame at all comes within a bound, the connection is closed. The caller passes only the time while this
+//! process ran, so that a pause of this process does not count against the node. Reads no clock.
 
 use std::time::Duration;
 
@@ -14,8 +13,8 @@ use crate::settings::RemoteSettings;
 pub(crate) const TICK: Duration = Duration::from_millis(10);
 /// How often it is checked otherwise.
 const IDLE_TICK: Duration = Duration::from_millis(100);
-/// Silence after which a node is pinged even if it owes no answer, so that its map version and its revision
-/// of the records are known within a second.
+/// Silence after which a node is pinged even if it owes no answer, so that its map version and its revision of the
+/// records are known within a second.
 const PING_INTERVAL: Duration = Duration::from_millis(500);
 /// Slowest connection that is not taken for a silent node, in bytes a millisecond.
 const LINE_MIN: usize = 4 << 10;
@@ -26,7 +25,7 @@ pub(crate) struct SilenceWatch {
     silent_for: Duration,
     /// Time since the ping, if no frame has come after it.
     pinged_for: Option<Duration>,
-    /// Time since the last request for its status; none before the first one.
+    /// Time since the last request for its status, or `None` before the first one.
     probed_for: Option<Duration>,
     is_probing: bool,
 }
