@@ -18,7 +18,7 @@ pub(crate) const IS_LAST: u8 = 1;
 
 /// Frames of one direction of a connection, from its first byte on.
 ///
-/// Read from the socket into [`Self::buffer`], then take frames with [`Self::next_frame`] until it has none.
+/// Read from the socket into [`Self::buffer`], then take frames with [`Self::next_frame`] until it returns `None`.
 /// After an error the connection must be closed.
 #[derive(Debug)]
 pub struct Decoder<T> {

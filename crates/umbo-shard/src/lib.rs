@@ -1,9 +1,9 @@
 //! A shard node: serves a store over the protocol of shard nodes.
 //!
-//! Owns the port of a node and its connections, its admission, the set of shards that it serves, and the
-//! order of its shutdown. Deliberately does not depend on an engine or on HTTP. The invariants: whatever a
-//! peer sends or does not read, the node holds a bounded amount of memory for it and other connections are
-//! not affected; when a connection ends, its requests that the store has not begun are withdrawn.
+//! Owns the port of a node and its connections, its admission, the set of shards that it serves, and the order of its
+//! shutdown. Deliberately does not depend on an engine or on HTTP. The invariants: the node holds a bounded amount of
+//! memory for each peer, and no peer affects other connections, even if it misbehaves or does not read. When a
+//! connection ends, its requests that the store has not begun are withdrawn.
 //!
 //! Start with [`Node`], then [`server::serve`] or, without a socket, [`serve_connection`]. A connection is
 //! one task, in `connection`: it reads frames, answers requests in place if the store answers at once, and

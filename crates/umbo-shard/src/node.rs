@@ -206,7 +206,7 @@ impl Node {
         }
     }
 
-    /// Logs that a connection was ended for what its peer did, at most once a minute for each reason.
+    /// Logs that a connection was ended because of its peer, at most once a minute for each reason.
     pub(crate) fn log_broken(&self, ending: &ConnectionEnd) {
         let reason = shortened(&ending.to_string());
         if self.refusals.is_news(&reason, self.clock.monotonic()) {

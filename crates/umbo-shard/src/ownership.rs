@@ -119,7 +119,7 @@ impl Ownership {
         Ok(())
     }
 
-    /// Returns the shard of partitions that are all of one, or why they are not served here.
+    /// Returns the shard of partitions that all belong to one shard, or why they are not served here.
     pub(crate) fn locate_all<'a>(
         &self,
         namespace: NamespaceId,

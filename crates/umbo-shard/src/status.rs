@@ -23,7 +23,7 @@ pub(crate) fn own_shards(store: &dyn Store, ownership: &Ownership) -> Vec<ShardS
     shards
 }
 
-/// Leaves the sizes of the largest namespaces, and the number of the others.
+/// Keeps the sizes of the largest namespaces, and counts the omitted ones.
 fn keep_largest(status: &mut ShardStatus) {
     let Some(sizes) = &mut status.sizes else {
         return;

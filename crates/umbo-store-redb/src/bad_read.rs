@@ -32,7 +32,8 @@ thread_local! {
     static FAILED_READS: Cell<u64> = const { Cell::new(0) };
 }
 
-/// Runs `work` with a flag of this thread, which is as before afterwards, also if `work` panics.
+/// Runs `work` with a flag of this thread set to `value`. Afterwards the flag has its previous value, even if `work`
+/// panics.
 fn with<T>(flag: &'static LocalKey<Cell<bool>>, value: bool, work: impl FnOnce() -> T) -> T {
     struct Restore(&'static LocalKey<Cell<bool>>, bool);
     impl Drop for Restore {

@@ -89,7 +89,7 @@ impl Disk {
         Self::with(opener, reserve)
     }
 
-    /// Makes the disk of a shard that is served, among so many of its folder.
+    /// Makes the disk of a shard that is served from a folder of this number of shards.
     pub(crate) fn of_shard(opener: Arc<dyn Opener>, file: &Path, shards: usize) -> Arc<Self> {
         let reserve = Reserve::beside(Arc::clone(&opener), file, shards);
         Self::with(opener, reserve)

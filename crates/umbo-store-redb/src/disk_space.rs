@@ -18,7 +18,7 @@ pub(crate) fn disk_space(folder: &Path) -> Option<DiskSpace> {
 #[cfg(unix)]
 pub(crate) fn blocks_of(path: &Path) -> Option<u64> {
     use std::os::unix::fs::MetadataExt as _;
-    // The system counts in units of 512 bytes, whatever the blocks of the disk are.
+    // The system counts in units of 512 bytes, regardless of the block size of the disk.
     Some(std::fs::metadata(path).ok()?.blocks() * 512)
 }
 

@@ -1,4 +1,4 @@
-//! Errors of opening a data folder. Each message says what to do.
+//! Errors of opening a data folder. Each message tells the operator how to proceed.
 //!
 //! A shard that cannot be opened is not an error here: it is reported by [`crate::OpenReport`], and requests
 //! for its keys fail.
@@ -151,7 +151,7 @@ pub enum OpenError {
         /// Whether both are nodes of one cluster.
         is_same_cluster: bool,
     },
-    /// A folder without a manifest, where the node was not named either.
+    /// The folder has no manifest, and the node was not named.
     #[error("the data folder {folder} has no umbo.json; name the node that it is for")]
     NobodysFolder {
         /// The folder.

@@ -76,12 +76,12 @@ pub(crate) struct BadRead {
 pub(crate) struct MustWait;
 
 thread_local! {
-    /// Whether the last panic of the thread began in redb. Unknown where a process has replaced the hook below; a panic
-    /// counts as one of redb then.
+    /// Whether the last panic of the thread began in redb. Unknown if a process has replaced the hook below; a panic
+    /// counts as a panic of redb then.
     static BEGAN_IN_REDB: Cell<Option<bool>> = const { Cell::new(None) };
 }
 
-/// Has the place of each panic recorded, which its payload does not tell.
+/// Installs a hook that records the place of each panic, because the payload does not contain it.
 fn record_places() {
     static HOOK: Once = Once::new();
     if std::thread::panicking() {

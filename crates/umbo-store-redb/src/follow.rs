@@ -1,9 +1,9 @@
 //! Following a newer map of the cluster while the store serves.
 //!
-//! Shards that the map has given away are closed properly and stamped with their new owner, so that their
-//! files can be copied; shards that it has given to this node are opened; all others are not touched. The
-//! invariants: the manifest has the new version before the first file is closed; a file has its stamp before
-//! the map counts as followed; a shard that has moved away and come back in between is opened again.
+//! Shards that the map has given away are closed properly and stamped with their new owner, so that their files can be
+//! copied. Shards that it has given to this node are opened. All other shards are not touched. The invariants: the
+//! manifest has the new version before the first file is closed; a file has its stamp before the map counts as
+//! followed; a shard that has moved away and come back in between is opened again.
 
 use std::sync::Arc;
 

@@ -1,11 +1,11 @@
 //! The store contract on redb: shards, group commit, recovery and reclaiming.
 //!
-//! A data folder holds a manifest, a lock, a copy of Umbo's own records and one redb file per shard. Reads
-//! use the last committed snapshot on the caller's thread; writes are queued for the one committer thread of
-//! their shard, which commits together the work that has gathered during the previous commit.
+//! A data folder holds a manifest, a lock, a copy of Umbo's own records and one redb file per shard. Reads use the last
+//! committed snapshot on the caller's thread. Writes are queued for the one committer thread of their shard. It commits
+//! the work together that has gathered during the previous commit.
 //!
-//! Start with [`RedbStore`]. Does not depend on HTTP. The invariant of the crate: an acknowledged write is
-//! never lost, and a failing shard does not affect the others.
+//! Start with [`RedbStore`]. Does not depend on HTTP. The invariant of the crate: a write that was acknowledged as
+//! durable is never lost, and a failing shard does not affect the others.
 
 mod backup;
 mod bad_read;

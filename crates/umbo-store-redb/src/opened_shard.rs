@@ -85,7 +85,7 @@ fn recount(database: &Database) -> Result<Sizes, FileError> {
     }
 }
 
-/// Reports a shard that has no file, and why none was made.
+/// Reports a shard without a file, and the reason why no file was made.
 pub(crate) fn refused_shard(file: ShardFile, reason: String) -> OpenedShard {
     let mut report = report_of(&file);
     report.unavailable = Some(file.blame(&reason));

@@ -43,7 +43,7 @@ impl Reserve {
         Self::of(opener, Path::new(""), 0)
     }
 
-    /// Describes the reserve of a shard's file in a folder of so many shards. Nothing is written yet.
+    /// Describes the reserve of a shard's file in a folder of this number of shards. Nothing is written yet.
     pub(crate) fn beside(opener: Arc<dyn Opener>, file: &Path, shards: usize) -> Self {
         let disk = file.parent().and_then(disk_space);
         let part = disk.map_or(u64::MAX, |disk| {

@@ -1,10 +1,10 @@
-//! Files whose only purpose is that the disk has room for them, which others get later.
+//! Files that reserve bytes of the disk. Their bytes are given to other files later.
 
 use std::fs::File;
 use std::io;
 use std::path::Path;
 
-/// Fewest bytes that are given up or taken at once: little enough that others who fill the disk get hardly any of them.
+/// Fewest bytes that are given up or taken at once: few enough that other users of a full disk get hardly any of them.
 pub(crate) const STEP_LEN: u64 = 64 << 10;
 
 /// Returns whether an error says that the disk has no room.
@@ -58,7 +58,7 @@ fn allocate(file: &File, from: u64, len: u64) -> io::Result<()> {
     write_filler(file, from, len)
 }
 
-/// As [`allocate`], where the system cannot: with bytes that are written.
+/// Like [`allocate`], if the system cannot allocate: writes bytes.
 fn write_filler(mut file: &File, from: u64, len: u64) -> io::Result<()> {
     use std::io::{Seek as _, SeekFrom, Write as _};
     file.seek(SeekFrom::Start(from))?;

@@ -111,7 +111,7 @@ impl ShardFile {
         format!("{}: {reason}", self.path.display())
     }
 
-    /// Creates the file of a folder that is being created, replacing what an interrupted creation has left.
+    /// Creates the file of a folder that is being created, and replaces a file of an interrupted creation.
     pub(crate) fn create(&self) -> Result<(), FileError> {
         guarded(|| {
             self.opener.create(&self.path)?;

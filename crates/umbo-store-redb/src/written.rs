@@ -53,7 +53,7 @@ impl<'txn> WrittenKeys<'txn> {
         Ok(())
     }
 
-    /// Records that all rows from one physical key to another, which is not included, were removed.
+    /// Records that all rows from `start` to `end` were removed; `end` is not included.
     pub(crate) fn note_range(&mut self, start: &[u8], end: &[u8]) -> Result<(), FileError> {
         let first = [&start[..NAMESPACE_LEN], &[RANGE]].concat();
         let (mut from, mut end) = (entry_of(start, RANGE), end[NAMESPACE_LEN..].to_vec());

@@ -26,8 +26,8 @@ pub(crate) async fn keep(node: Arc<Node>) {
     let settings = &common.settings;
     let mut backoff = Backoff::new(settings.backoff_min, settings.backoff_max);
     let mut has_worked = false;
-    // Since when it is away; the log says so once, and once that it is back. That something answers which
-    // cannot be used is news during an outage, too, once for each reason.
+    // Start of the absence of the node. The log reports the absence once, and the return once. During an absence it
+    // also reports once for each reason that something answers at the address but cannot be used.
     let mut away_since: Option<Instant> = None;
     let mut told = String::new();
     while !node.is_retired() {

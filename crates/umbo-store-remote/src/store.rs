@@ -165,8 +165,8 @@ impl RemoteStore {
         Ok(())
     }
 
-    /// Waits for a map that is at least as new as `version`, which was asked for; if a node uses an older
-    /// one, waits for `pause`.
+    /// Waits for a map that is at least as new as the requested `version`. If the store already has one, waits for
+    /// `pause`, because the node uses an older map.
     pub(crate) async fn next_map(&self, version: u64, pause: Duration) {
         if self.has_map(version) {
             sleep(pause).await;

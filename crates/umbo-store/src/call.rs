@@ -23,7 +23,7 @@ pub struct CallContext {
     pub deadline: Option<Deadline>,
     /// Criticality of the call.
     pub criticality: Criticality,
-    /// The caller; none for calls of Umbo itself.
+    /// The caller, or `None` for calls of Umbo itself.
     pub caller: Option<CallerId>,
     /// User, session and organisation of the caller, if a quota of shards needs them.
     pub attributes: Option<Arc<OwnedAttributes>>,
@@ -46,7 +46,7 @@ pub struct CallContext {
 }
 
 impl CallContext {
-    /// Makes the context of a call of Umbo itself, which no caller pays for and which is never shed.
+    /// Makes the context of a call of Umbo itself. No caller pays for it, and it is never shed.
     pub const fn internal() -> Self {
         Self {
             deadline: None,
@@ -88,7 +88,7 @@ impl CallContext {
         }
     }
 
-    /// Refuses a call of a shard for a partition of another one, and a call whose dataset was placed otherwise.
+    /// Refuses a call of a shard for a partition of another one, and a call whose dataset was placed differently.
     pub fn check(
         &self,
         map: &ShardMap,

@@ -16,7 +16,7 @@ use zstd::stream::write::Encoder;
 
 /// Shorter values stay plain, in bytes: a frame and its length add up to 17 bytes to the compressed bytes.
 pub const COMPRESSED_LEN_MIN: usize = 64;
-/// A value is kept compressed if this saves at least one part in so many of its bytes: 10 %.
+/// A value is kept compressed if this saves at least one byte in this number: 10 %.
 const SAVED_PART: usize = 10;
 /// The level. Its frames have no entropy coding, the most expensive part of a read of a small value. Measured on JSON
 /// records of 220, 840 and 4,100 bytes: to decompress them takes 2,300, 7,400 and 37,700 instructions, at ratios of

@@ -1,7 +1,7 @@
-//! Ranges of namespace ids: fences are told and kept as such.
+//! Ranges of namespace ids. Fences are sent and kept as ranges.
 //!
-//! Ids are given in sequence and never again, so that almost all below the newest are fenced: few ranges hold them,
-//! however many there were.
+//! Ids are given in sequence and never again, so almost all ids below the newest one are fenced: a few ranges hold any
+//! number of removed namespaces.
 
 use umbo_types::NamespaceId;
 
@@ -40,8 +40,8 @@ impl IdRange {
         u64::from(self.last.0 - self.first.0) + 1
     }
 
-    /// Returns the parts that no `held` range has. These ranges ascend and do not overlap. The id of Umbo's own records is
-    /// in no part.
+    /// Returns the parts that no `held` range has. The `held` ranges ascend and do not overlap. The id of Umbo's own
+    /// records is in no part.
     pub fn beyond(self, held: &[Self]) -> Vec<Self> {
         let mut parts = Vec::new();
         let mut next = self.first.0.max(NamespaceId::SYSTEM.0 + 1);

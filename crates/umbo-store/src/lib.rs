@@ -1,9 +1,9 @@
-//! The store contract: what every storage engine of Umbo promises.
+//! The store contract: the promises of every storage engine of Umbo.
 //!
-//! Owns the [`Store`] trait with its requests, answers and error, what an engine declares beyond it
-//! ([`Capabilities`]), and for tests (feature `testing`) the in-memory reference, the contract suite that every engine
-//! must pass, and [`WrappedStore`], which stands between a store and its user. Deliberately does not depend on HTTP or on
-//! any engine. Start with [`Store`].
+//! Owns the [`Store`] trait with its requests, answers and error, and the further promises that an engine declares
+//! ([`Capabilities`]). For tests (feature `testing`) it has the in-memory reference, the contract suite that every
+//! engine must pass, and [`WrappedStore`], which stands between a store and its user. Deliberately does not depend on
+//! HTTP or on any engine. Start with [`Store`].
 
 mod backup;
 #[cfg(feature = "testing")]

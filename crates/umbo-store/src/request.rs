@@ -118,7 +118,7 @@ pub struct Page {
     /// Visible rows in the requested order.
     pub rows: RowBatch,
     /// Sort key of the last row visited (it may be expired), if more rows may follow: continue with
-    /// [`SortRange::beyond`]. None when the range is exhausted.
+    /// [`SortRange::beyond`]. `None` when the range is exhausted.
     pub resume_after: Option<Bytes>,
     /// Rows and bytes read.
     pub touched: Touched,

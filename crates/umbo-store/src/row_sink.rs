@@ -1,9 +1,9 @@
-//! Where the rows of a chunk go while a store reads them.
+//! The receiver of the rows of a chunk while a store reads them.
 
 use crate::row_batch::{RowBatch, RowRef};
 
-/// Takes the rows of a chunk one by one, in order, as a store reads them: what a reader makes of them is made of
-/// the store's own bytes, without a copy between.
+/// Takes the rows of a chunk one by one, in order, as a store reads them. So a reader works on the store's own bytes,
+/// without a copy.
 pub trait RowSink: Send {
     /// Makes room for more rows with `bytes` bytes together. An estimate; any number of rows may follow.
     fn reserve(&mut self, rows: usize, bytes: usize);
@@ -11,7 +11,7 @@ pub trait RowSink: Send {
     /// Takes the next row.
     fn push(&mut self, row: RowRef<'_>);
 
-    /// Forgets the rows of the chunk, which will be read again.
+    /// Drops the rows of the chunk, because they will be read again.
     fn clear(&mut self);
 
     /// Takes rows that were read before.

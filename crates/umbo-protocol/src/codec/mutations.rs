@@ -13,14 +13,14 @@ use crate::wire::{
 
 /// Optional fields of a mutation. A node that does not know forms must not store the bytes as a plain value.
 const EXPIRES_AT: u8 = 1;
-/// Optional field of a mutation: what an increment adds, eight bytes little endian. A node that does not know increments must
-/// refuse one: without this it is the removal of the row.
+/// Optional field of a mutation: the number that an increment adds, eight bytes little endian. A node that does not
+/// know increments must refuse the mutation, because without this field it is the removal of the row.
 const INCREMENT: u8 = REQUIRED_TAG | 2;
 /// Optional field of an increment: the expiry of a row that it creates.
 const DEFAULT_EXPIRY: u8 = 3;
 const FORM: u8 = REQUIRED_TAG | 1;
-/// Optional fields of a mutation: the chunk that it adds to an upload (id, index, bytes), and the upload that it gives up
-/// (id). A node that does not know them must refuse the request, as it must those with an increment.
+/// Optional fields of a mutation: the chunk that it adds to an upload (id, index, bytes), and the upload that it gives
+/// up (id). A node that does not know these fields must refuse the request, as for increments.
 const APPEND: u8 = REQUIRED_TAG | 3;
 const ABANDON: u8 = REQUIRED_TAG | 4;
 /// Bits of mutations: whether a value follows, and the condition.

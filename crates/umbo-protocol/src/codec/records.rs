@@ -23,8 +23,8 @@ pub(super) const DATASETS_LEN: usize = 24;
 /// Fewest bytes of one.
 const DATASETS_LEN_MIN: usize = 5;
 
-/// Encodes a copy of Umbo's own records. Optional fields have its dataset groups, and the last ids of fenced ranges. The
-/// first ids ascend, so their differences are written.
+/// Encodes a copy of Umbo's own records. Optional fields have its dataset groups, and the last ids of fenced ranges.
+/// The first ids ascend, so their differences are written.
 pub(super) fn put_copy(out: &mut Vec<u8>, copy: &RecordsCopy) {
     put_revision(out, copy.revision);
     put_varint(out, copy.fenced.len() as u64);
@@ -36,7 +36,7 @@ pub(super) fn put_copy(out: &mut Vec<u8>, copy: &RecordsCopy) {
     put_bytes(out, &copy.content);
 }
 
-/// Decodes a copy of Umbo's own records, which is kept for long.
+/// Decodes a copy of Umbo's own records. The copy may be kept for long.
 pub(super) fn copy(reader: &mut Reader<'_>) -> Result<RecordsCopy, DecodeError> {
     let revision = revision(reader)?;
     let count = reader.count("fenced", 1)?;

@@ -14,7 +14,7 @@ use crate::committer::pauses::{APART_SHORT, Waste};
 use crate::file_error::{FileError, guarded};
 use crate::runner::Runner;
 
-/// Least waste for a compaction, and the least part of the file that is waste: one in so many. Waste is the bytes of a
+/// Least waste for a compaction: in bytes, and as a part of the file (one byte in this number). Waste is the bytes of a
 /// file beyond its rows.
 const WASTE_MIN: u64 = 4 << 20;
 const WASTE_PART: u64 = 2;

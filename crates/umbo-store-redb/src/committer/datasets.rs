@@ -69,7 +69,7 @@ impl CommitterDatasets {
         is_news
     }
 
-    /// Records what a commit has reclaimed.
+    /// Records the rows and written keys that a commit has reclaimed.
     pub(super) fn note_reclaimed(&mut self, purged: &Purged) {
         if let Some(has_more) = purged.has_more_written {
             self.has_written = has_more;

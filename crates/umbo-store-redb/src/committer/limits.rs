@@ -9,9 +9,10 @@ pub(super) const COMMIT_MAX: WorkSize = WorkSize {
     mutations: 8_192,
     bytes: 8 << 20,
 };
-/// Most rows of a commit that does not give way while it is written: what 64 clients that put a row each have in one.
+/// Most rows of a commit that does not give way while it is written: one row from each of 64 clients.
 pub(super) const SHORT_COMMIT_ROWS_MAX: u64 = 64;
-/// Rows between which a commit gives way that puts them one by one, instead of [`umbo_store::GIVES_WAY_EVERY`].
+/// If a commit puts rows one by one, it gives way after this number of rows, instead of
+/// [`umbo_store::GIVES_WAY_EVERY`].
 pub(super) const PUT_GIVES_WAY_EVERY: usize = 16;
 /// Most rows that a commit on a full disk removes: the pages that it copies fit into the smallest reserve.
 pub(super) const ROWS_MAX_WITHOUT_ROOM: u32 = 64;

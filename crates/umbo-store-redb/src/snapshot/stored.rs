@@ -13,9 +13,9 @@ use crate::file_error::FileError;
 use crate::{key_codec, row_codec};
 
 impl ShardSnapshot {
-    /// Calls `take` with the key and bytes of each stored row after a key, and with its large value if it has one, until
-    /// it returns false. Umbo's own records and rows of fenced namespaces are left out; a row whose checksum is wrong
-    /// fails.
+    /// Calls `take` with the key and bytes of each stored row after a key, and with its large value if it has one,
+    /// until `take` returns false. Umbo's own records and rows of fenced namespaces are left out. Fails on a row whose
+    /// checksum is wrong.
     pub(crate) fn walk_stored(
         &self,
         after: Option<&[u8]>,
