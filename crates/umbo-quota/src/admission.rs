@@ -1,7 +1,7 @@
-//! One request on its way through the policies of its account: what they took of it so far.
+//! One request on its way through the policies of its account, with the debits so far.
 //!
-//! Hot path. What concerns most requests, a policy with a bucket for the account, is written to be
-//! compiled into the loop; the buckets of users, sessions and organisations are found apart from it.
+//! Hot path. The usual case, a policy with a bucket for the account, is written to be compiled into the loop. The
+//! buckets of users, sessions and organisations are found apart from it.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ pub(crate) struct AdmissionAttempt<'a> {
     pub(crate) charge: &'a CostByUnit,
     pub(crate) refusals: Refusals<'a>,
     pub(crate) whole: DebitedPolicies,
-    /// None before the first, and hardly ever any: what need not be moved costs nothing.
+    /// `None` before the first debit, and for most requests: `None` costs nothing to move.
     pub(crate) debits: Option<Debits>,
 }
 

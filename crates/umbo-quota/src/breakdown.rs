@@ -1,7 +1,7 @@
-//! What an estimate is made of, for people.
+//! The parts of an estimate, for people.
 //!
-//! The base and the bytes that a request announces are priced as such. The rest is divided as the
-//! charges of requests like it were so far: the parts add up to the estimate exactly, and only that
+//! The base and the announced bytes have exact prices. The rest is divided in proportion to the
+//! earlier charges of similar requests. The parts add up to the estimate exactly; only that
 //! division is a guess.
 
 use umbo_types::{Operation, RequestUnits};
@@ -9,7 +9,7 @@ use umbo_types::{Operation, RequestUnits};
 use crate::cost::{ActualUsage, CostHint, Weights};
 use crate::report::{Breakdown, Tally};
 
-/// Divides an estimate at the plain price; `like` is what was counted of requests like this one.
+/// Divides an estimate at the plain price. `like` is the tally of similar requests.
 pub(crate) fn breakdown(
     weights: &Weights,
     operation: Operation,

@@ -1,17 +1,16 @@
 //! The token bucket: one word that says how far its owner has spent along the refill axis.
 //!
-//! The balance is the axis now minus that word, at most `burst`. A bucket admits while its balance
-//! is positive and takes the whole price, so the balance may go negative: an overrun is paid, and a
-//! request that costs more than a burst is served at last. A charge or refund afterwards is one
-//! addition. (The form is that of folly's `TokenBucket`, whose word is an instant; counting atoms
-//! instead of time keeps every micro-RU.)
+//! The balance is the position of the axis less that word, at most `burst`. A bucket admits while its balance is
+//! positive, and takes the whole price. So the balance may go negative: an overrun is paid, and a request that costs
+//! more than a burst is served at last. A charge or refund afterwards is one addition. (Folly's `TokenBucket` has the
+//! same form, but its word is an instant; counting atoms instead of time keeps every micro-RU.)
 //!
 //! Three departures from a plain bucket:
-//! - *Reserved refill*: a rejected request gets a ticket, and new requests leave in the bucket what is
-//!   due to tickets, at most half a burst (see [`reserved_refill`](crate::reserved_refill)).
-//! - *Bounded debt*: debt beyond a minute of the rate (or a burst, where that is more) is written off
-//!   and counted, so that a single huge request does not lock its owner out for longer.
-//! - What refill spilled over the burst is counted, so that what was spent can be told exactly.
+//! - *Reserved refill*: a rejected request gets a ticket. New requests leave the volume of due tickets in the bucket,
+//!   at most half a burst (see [`reserved_refill`](crate::reserved_refill)).
+//! - *Bounded debt*: debt beyond a minute of the rate (or a burst, if that is more) is written off and counted, so that
+//!   a single huge request does not lock its owner out for longer.
+//! - Refill that spills over the burst is counted, so that the amount spent is known exactly.
 //!
 //! Hot path: no lock, no allocation, no clock. A lock is taken only for a request with a ticket.
 
@@ -31,20 +30,20 @@ use crate::used_tickets::UsedTickets;
 /// The longest that a bucket lets a request wait, in seconds of the rate: refill is reserved no further
 /// ahead, and debt goes no deeper.
 const WAIT_SECONDS_MAX: u64 = 60;
-/// Length of the window in which the observed rate is measured, in milliseconds.
+/// Length of the window over which the observed rate is measured, in milliseconds.
 const WINDOW_MS: u64 = 1_000;
 
-/// The bucket of one caller, or of whatever a policy counts by.
+/// One bucket of a policy: for a caller, or for another combination of dimension values.
 #[derive(Debug)]
 pub(crate) struct Bucket {
     /// Distinguishes it from all others.
     pub(crate) id: u64,
     /// Name of its policy.
     pub(crate) policy: Arc<str>,
-    /// Whose it is, like `caller=listing-web`.
+    /// Dimension values of the bucket, like `caller=listing-web`.
     pub(crate) label: Box<str>,
     schedule: ArcSwap<Schedule>,
-    /// Where the level stood at first.
+    /// The level of the new bucket.
     first_level: u64,
     window: DemandWindow,
     turnout: Turnout,
@@ -56,7 +55,7 @@ pub(crate) struct Bucket {
     words: Words,
 }
 
-/// What an admission touches, in one cache line of its own.
+/// The words that an admission touches, in a separate cache line.
 #[derive(Debug, Default)]
 #[repr(align(64))]
 struct Words {
@@ -68,7 +67,7 @@ struct Words {
     refill_offset: RefillOffset,
 }
 
-/// What was asked for in the last whole window.
+/// The demand of the last whole window.
 #[derive(Debug, Default)]
 struct DemandWindow {
     since_ms: AtomicU64,
@@ -82,7 +81,7 @@ struct DemandWindow {
     rate: AtomicU64,
 }
 
-/// What a bucket says of a request.
+/// Whether a bucket would admit a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Look {
     /// At most the burst; negative in debt.
@@ -92,7 +91,7 @@ pub(crate) struct Look {
 }
 
 impl Bucket {
-    /// Makes a full bucket. `hash` is of what it counts by, so that its refill offset is the same each time.
+    /// Makes a full bucket. `hash` is a hash of its dimension values: the same hash gives the same refill offset.
     pub(crate) fn new(
         id: u64,
         hash: u64,
@@ -129,11 +128,11 @@ impl Bucket {
         }
     }
 
-    /// Sets how the bucket refills from now on; its balance stays, but for what a lower burst cuts.
+    /// Sets how the bucket refills from now on. The balance changes only if a lower burst cuts it.
     pub(crate) fn set_limit(&self, limit: Limit, refill: Duration, now: Millis) {
         let schedule = self.schedule.load();
         if !schedule.is(limit, refill) {
-            // What an idle bucket could not hold must not come back under a higher burst.
+            // Refill beyond the old burst must not come back under a higher burst.
             self.spill(&schedule, schedule.level_at(now, self.words.refill_offset));
             self.schedule.rcu(|schedule| {
                 if schedule.is(limit, refill) {
@@ -158,8 +157,8 @@ impl Bucket {
     /// Takes `price` if the bucket admits, else returns its balance. A ticket of this bucket that is
     /// due is used up, whether or not the bucket admits.
     ///
-    /// `schedule` is the bucket's own or a copy that was its own a moment ago: where a limit changes
-    /// the axis goes on from where it stood, so that a late reader is off by a moment of refill.
+    /// `schedule` is the bucket's own, or was a moment ago. A change of the limit continues the axis from its position,
+    /// so that a late reader is off by a moment of refill.
     #[inline]
     pub(crate) fn debit(
         &self,
@@ -204,7 +203,7 @@ impl Bucket {
         self.words.level.load(Relaxed);
     }
 
-    /// Returns what [`Self::debit`] would; uses up no ticket.
+    /// Returns the outcome that [`Self::debit`] would have; uses up no ticket.
     pub(crate) fn look(&self, price: u64, now: Millis, ticket: Option<&RetryTicket>) -> Look {
         let schedule = self.schedule.load();
         let axis = schedule.level_at(now, self.words.refill_offset);
@@ -221,19 +220,19 @@ impl Bucket {
         }
     }
 
-    /// Charges what a request cost beyond what was taken, or gives back what it did not cost.
+    /// Charges a request the difference between its cost and its debit; a negative `delta` is given back.
     pub(crate) fn adjust(&self, delta: i64) {
         if delta != 0 {
             self.words.level.fetch_add(delta.cast_unsigned(), Relaxed);
         }
     }
 
-    /// Takes back a debit that came to nothing.
+    /// Undoes a debit of `price`.
     pub(crate) fn refund(&self, price: u64) {
         self.words.level.fetch_sub(price, Relaxed);
     }
 
-    /// Issues a ticket to a request that was rejected. `is_renewed` says that it brought another one.
+    /// Issues a ticket to a rejected request. `is_renewed` says that the request brought another ticket.
     pub(crate) fn issue(&self, price: u64, now: Millis, is_renewed: bool) -> RetryTicket {
         let schedule = self.schedule.load();
         let axis = schedule.level_at(now, self.words.refill_offset);
@@ -260,7 +259,8 @@ impl Bucket {
         }
     }
 
-    /// Returns when a ticket that is issued now would be due, or one that the request brings is.
+    /// Returns when a ticket issued now would be due. If the request brings a ticket that is not due yet, returns when
+    /// that ticket is due.
     pub(crate) fn due(&self, now: Millis, ticket: Option<&RetryTicket>) -> Millis {
         if let Some(ticket) = self.early(ticket, now) {
             return ticket.due;
@@ -279,7 +279,7 @@ impl Bucket {
         self.reached(&schedule, axis.wrapping_add(self.debt(axis)), now)
     }
 
-    /// Returns a ticket of this bucket that is brought before it is due.
+    /// Returns the ticket if this bucket issued it and it is not due yet.
     pub(crate) fn early<'a>(
         &self,
         ticket: Option<&'a RetryTicket>,
@@ -303,9 +303,9 @@ impl Bucket {
         is_good
     }
 
-    /// Returns what a request has to leave in the bucket while refill is reserved, at most half a burst:
-    /// what is due to tickets, and its own price, so that it takes none of the refill to come. One with a
-    /// good ticket has priority up to the ticket's cost.
+    /// Returns the volume that a request has to leave in the bucket while refill is reserved, at most half a burst: the
+    /// volume of due tickets, and its own price, so that it takes no refill to come. A request with a good ticket has
+    /// priority up to the ticket's cost.
     #[cold]
     fn to_leave(
         &self,
@@ -320,7 +320,7 @@ impl Bucket {
         if self.turnout.is_without_tickets() {
             return 0;
         }
-        // More of them may be brought at once than are expected on average: half a grace of refill more.
+        // More tickets may be brought at once than the average expects: half a grace of refill more.
         let unclaimed = self
             .turnout
             .whole(unclaimed)
@@ -330,7 +330,7 @@ impl Bucket {
         left.min(schedule.limit.burst / 2).min(beyond)
     }
 
-    /// Returns what has to flow in until the balance is zero.
+    /// Returns the refill that brings the balance up to zero.
     fn debt(&self, axis: u64) -> u64 {
         let debt = self.words.level.load(Relaxed).wrapping_sub(axis);
         debt.cast_signed().max(0).cast_unsigned()
@@ -374,7 +374,7 @@ impl Bucket {
         self.balance_by(&self.schedule.load(), now)
     }
 
-    /// Returns the balance by a schedule that is its own, or was a moment ago.
+    /// Returns the balance by a schedule that is the bucket's own, or was a moment ago.
     #[inline]
     pub(crate) fn balance_by(&self, schedule: &Schedule, now: Millis) -> i64 {
         let axis = schedule.level_at(now, self.words.refill_offset);
@@ -386,7 +386,7 @@ impl Bucket {
         self.balance(now).cast_unsigned() == self.limit().burst
     }
 
-    /// Returns the atoms asked for a second: in the last whole window, or in this one where it is more.
+    /// Returns the demand in atoms a second: in the last whole window, or in the current one if that is more.
     pub(crate) fn observed(&self, now: Millis) -> u64 {
         let window = &self.window;
         let elapsed_ms = now
@@ -421,7 +421,7 @@ impl Bucket {
         self.words.reserved.follow(&self.turnout, axis, grace);
     }
 
-    /// Lets go of refill beyond the burst.
+    /// Counts refill beyond the burst as spilled.
     fn spill(&self, schedule: &Schedule, axis: u64) {
         let words = &self.words;
         let level = words.level.load(Relaxed);
@@ -429,14 +429,14 @@ impl Bucket {
         let next = level.wrapping_add(overflow);
         if overflow > 0 {
             let changed = words.level.compare_exchange(level, next, Relaxed, Relaxed);
-            // Where another thread spends meanwhile, it has let go of the refill itself.
+            // If another thread spends meanwhile, it has counted the spilled refill itself.
             if changed.is_ok() {
                 words.spilled.fetch_add(overflow, Relaxed);
             }
         }
     }
 
-    /// Writes off debt beyond its bound; returns how much.
+    /// Writes off debt beyond its bound; returns the amount.
     pub(crate) fn bound_debt(&self, now: Millis) -> u64 {
         let schedule = self.schedule.load();
         let Limit { rate, burst } = schedule.limit;

@@ -1,5 +1,5 @@
-//! What is kept of a caller in a namespace: what it used, what its requests cost on average, and the
-//! policies and buckets that concern it, found once and not for every request.
+//! The state of a caller in a namespace: its usage, the average cost of its requests, and the policies and buckets that
+//! concern it. Policies and buckets are found once, and not for every request.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -20,12 +20,12 @@ use crate::unit::Unit;
 
 /// A caller in a namespace, bound to the policies of one generation.
 ///
-/// In this order: the counts of an `Arc`, two words, and all up to the first matched policy fill a cache
-/// line, and a request that meets one policy needs no other.
+/// The order of the fields matters: the two counts of the `Arc` and the fields up to the first matched policy fill one
+/// cache line. A request that meets one policy needs no other.
 #[derive(Debug)]
 #[repr(C)]
 pub(crate) struct CallerState {
-    /// Of the policies that the matched policies belong to.
+    /// Generation of the matched policies.
     generation: u32,
     has_more: bool,
     is_counted_by_shard: bool,
@@ -36,8 +36,8 @@ pub(crate) struct CallerState {
     pub(crate) space: Arc<NamespaceUsage>,
 }
 
-/// The state of a caller, and what else an admission needs: three pointers side by side in the map, so that all
-/// they point to comes from memory at once.
+/// The state of a caller, and pointers to all else that an admission needs. Three pointers are side by side in the map,
+/// so that their targets are loaded from memory at the same time.
 #[derive(Debug, Clone)]
 pub(crate) struct CallerEntry {
     pub(crate) account: Arc<CallerState>,
@@ -68,7 +68,7 @@ impl CallerEntry {
         Arc::clone(&self.account)
     }
 
-    /// Returns whether no request holds the state, and none of an older generation its record.
+    /// Returns whether no request holds the state, and no state of an older generation holds its record.
     pub(crate) fn may_go(&self) -> bool {
         Arc::strong_count(&self.account) == 1 && Arc::strong_count(&self.record) == 2
     }
@@ -97,13 +97,13 @@ impl CallerState {
         }
     }
 
-    /// Returns whether the matched policies are those of the policies in effect.
+    /// Returns whether the matched policies belong to a generation.
     #[inline]
     pub(crate) const fn is_of(&self, generation: u32) -> bool {
         self.generation == generation
     }
 
-    /// Returns whether any of its policies has a bucket for each shard.
+    /// Returns whether a matched policy has a bucket for each shard.
     #[inline]
     pub(crate) const fn is_counted_by_shard(&self) -> bool {
         self.is_counted_by_shard
@@ -174,22 +174,22 @@ pub(crate) struct MatchedPolicy {
     pub(crate) active: Arc<ActivePolicy>,
     /// Operations that it counts, a bit each.
     pub(crate) operations: u16,
-    /// What its policy counts.
+    /// Unit of the policy.
     pub(crate) unit: Unit,
-    /// Whether its policy is more than a shadow.
+    /// Whether the policy is enforced, and not a shadow.
     pub(crate) is_enforced: bool,
-    /// Whether callers see what is left to them: it is enforced, and an operator configured it.
+    /// Whether callers are told their remaining budget: the policy is enforced, and an operator configured it.
     pub(crate) is_told: bool,
     /// Whether it has a bucket for each shard.
     pub(crate) by_shard: bool,
     /// Whether its buckets pay the penalty of an overload: they count request units, are enforced,
     /// and belong to one caller on all shards.
     pub(crate) pays_penalty: bool,
-    /// Present where the caller and namespace alone decide which it is.
+    /// The bucket, if caller and namespace alone decide which one it is.
     pub(crate) bound: Option<CallerBucket>,
 }
 
-/// A bucket and how it refills, together so that an admission follows one pointer less.
+/// A bucket and its schedule, together so that an admission follows one pointer less.
 #[derive(Debug, Clone)]
 pub(crate) struct CallerBucket {
     pub(crate) bucket: Arc<Bucket>,
@@ -217,7 +217,7 @@ pub(crate) struct ActivePolicy {
     pub(crate) stats: Arc<PolicyStats>,
     /// Pricing of the limiter; here because an admission has the policy at hand.
     pub(crate) pricing: Arc<Pricing>,
-    /// How its buckets refill, those of its overrides after the others.
+    /// Schedules of its buckets: first for the policy's own limit, then for the limits of its overrides.
     schedules: Vec<Arc<Schedule>>,
 }
 
@@ -238,7 +238,7 @@ impl ActivePolicy {
         }
     }
 
-    /// Returns how a new bucket of a limit refills; shared, so that it stays in the cache.
+    /// Returns the schedule of a new bucket with a limit; it is shared, so that it stays in the cache.
     pub(crate) fn schedule(&self, limit: Limit) -> &Arc<Schedule> {
         let found = self
             .schedules
@@ -248,18 +248,18 @@ impl ActivePolicy {
     }
 }
 
-/// What is counted of a policy, for as long as there is one of its name.
+/// Counters of a policy. They are kept while a policy of this name is in effect.
 #[derive(Debug, Default)]
 pub(crate) struct PolicyStats {
     pub(crate) rejected: AtomicU64,
     pub(crate) shadow_rejected: AtomicU64,
     /// Debt written off, in atoms.
     pub(crate) forgiven: AtomicU64,
-    /// Shared by those for whom there is no room.
+    /// Bucket shared by callers for whom there is no room.
     pub(crate) overflow: std::sync::OnceLock<Arc<Bucket>>,
 }
 
-/// What each shard did for a namespace.
+/// Usage of a namespace by shard.
 #[derive(Debug)]
 pub(crate) struct NamespaceUsage {
     pub(crate) namespace: Arc<str>,
@@ -285,7 +285,7 @@ impl NamespaceUsage {
     }
 }
 
-/// What a caller used of a namespace.
+/// Usage of a namespace by a caller.
 #[derive(Debug)]
 pub(crate) struct CallerNamespaceUsage {
     pub(crate) caller: Arc<str>,
@@ -314,7 +314,7 @@ impl CallerNamespaceUsage {
         &self.cells[index.expect("a limiter is asked about operations that have a price")]
     }
 
-    /// Adds what another record counted.
+    /// Adds the counts of another record.
     pub(crate) fn absorb(&self, other: &Self) {
         for (own, other) in self.cells.iter().zip(&other.cells) {
             own.absorb(other);

@@ -1,9 +1,9 @@
-//! What a part of a request costs that was admitted with its first one: a long range is fetched piece
-//! by piece, and the node that keeps the quotas of a shard sees each piece by itself.
+//! The cost of a later part of a request that was admitted with its first part. A long range is fetched piece by piece,
+//! and the node that keeps the quotas of a shard sees each piece by itself.
 //!
-//! It costs the rows, bytes and time that it took, and neither the price of a request nor a place
-//! among those that are counted by the number. It is never rejected, as a request is not that has
-//! been let in: what it takes beyond a balance is a debt that the next one meets.
+//! A part costs its rows, bytes and time. It does not pay the base price of a request, and does not count where
+//! requests are counted by number. It is never rejected, because its request has been admitted: a charge beyond a
+//! balance is a debt that the next request meets.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -18,8 +18,8 @@ use crate::request::QuotaRequest;
 use crate::reservation::{Debit, Debits, ShardShare, part};
 use crate::unit::Unit;
 
-/// A part of an admitted request that is under way. Nothing is taken before it is known what it
-/// did: one that is dropped costs nothing.
+/// A part of an admitted request that is under way. It takes nothing before its work is known: a part that is dropped
+/// costs nothing.
 #[derive(Debug)]
 #[must_use = "a part that is not settled is not charged"]
 pub struct Continuation {
@@ -63,8 +63,8 @@ impl Limiter {
 }
 
 impl Continuation {
-    /// Charges what the part did, and returns what that costs. `work` names the keys that were read
-    /// for it, and no read of a range or scan, which counted with its first part.
+    /// Charges the work of the part, and returns its price. `work` counts the keys that were read for it. It counts no
+    /// read of a range or scan, which counted with its first part.
     pub fn settle(self, work: &ActualUsage) -> RequestUnits {
         let pricing = self.account.pricing();
         let price = pricing.weights.price_of_part(work);

@@ -5,9 +5,10 @@
 //! writes  6 + 0.05 × rows + bytes written / 4096 + 0.1 × milliseconds
 //! ```
 //!
-//! The weights are settings with a version. Milliseconds are the store's service time, never our own
-//! queueing; whether all of them are charged is decided where the overload of a shard is known. Everything is
-//! integer micro-RU; parts of a micro-RU are rounded up, once for bytes and once for time.
+//! The weights are settings with a version. Milliseconds are the store's service time, without our own queues. The
+//! number of milliseconds that are charged is decided outside of this crate, where the overload of a shard is known.
+//! Everything is integer micro-RU. Fractions of a micro-RU are rounded up, once each for bytes read, bytes written and
+//! time.
 
 use std::time::Duration;
 
@@ -22,7 +23,7 @@ const BYTES: u64 = 4_096;
 /// Weights of the cost model. Each is at most [`Weights::HIGHEST`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Weights {
-    /// Which weights these are; named wherever a price is explained.
+    /// Version of the weights; every explanation of a price names it.
     pub version: u32,
     /// Any read.
     pub read_base: RequestUnits,
@@ -53,7 +54,7 @@ impl Default for Weights {
     }
 }
 
-/// What a request made the store do.
+/// The work that the store did for a request.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ActualUsage {
     /// Rows read or written.
@@ -66,7 +67,7 @@ pub struct ActualUsage {
     pub reads: u64,
     /// Rows written or removed.
     pub writes: u64,
-    /// Time that the store took for this request alone, without our own queues, as far as it is charged.
+    /// Charged part of the store's service time for this request alone, without our own queues.
     pub service_time: Duration,
 }
 
@@ -85,7 +86,7 @@ impl Weights {
         self.price_from(base.as_micros(), work)
     }
 
-    /// Returns the price of work done for a request whose price as such is paid.
+    /// Returns the price of further work of a request whose base price is paid.
     pub(crate) fn price_of_part(&self, work: &ActualUsage) -> RequestUnits {
         self.price_from(0, work)
     }
@@ -119,7 +120,7 @@ fn nanos(duration: Duration) -> u64 {
 
 #[inline]
 fn weighed(weight: RequestUnits, bytes: u64) -> u64 {
-    // What reads writes nothing, and most writes read nothing.
+    // Reads write nothing, and most writes read nothing.
     if bytes == 0 {
         return 0;
     }
@@ -129,14 +130,14 @@ fn weighed(weight: RequestUnits, bytes: u64) -> u64 {
     }
 }
 
-/// What is known of a request before it is done.
+/// Facts about a request before its work is done.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct CostHint {
     /// Most rows it can touch.
     pub rows_max: Option<u64>,
     /// Most bytes it can read.
     pub bytes_max: Option<u64>,
-    /// Length of its body, where it is announced.
+    /// Length of its body, if the client announces it.
     pub body_len: Option<u64>,
     /// Hash of the one row, partition or segment that the request reads; 0 if it reads several.
     pub place: u64,
@@ -157,8 +158,8 @@ impl CostHint {
     }
 }
 
-/// A charge in every unit that a policy can count; it is always that of one request. Kept as it was
-/// counted: units that no policy counts by are not computed.
+/// The charge of one request in every unit that a policy can count. Kept as counts, so that a unit that no policy
+/// counts is not computed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct CostByUnit {
     /// In micro-RU.
@@ -169,7 +170,7 @@ pub(crate) struct CostByUnit {
     write_bytes: u64,
 }
 
-/// Returns whether a unit counts what an operation does.
+/// Returns whether a unit counts the work of an operation.
 pub(crate) const fn is_counted(unit: Unit, operation: Operation) -> bool {
     match unit {
         Unit::Ru | Unit::Requests | Unit::Bytes => true,
@@ -203,7 +204,7 @@ impl CostByUnit {
         self.counted_in(unit)
     }
 
-    // Apart, so that what is not asked for is not computed beforehand either.
+    // Not inlined, so that no amount is computed before a policy asks for it.
     #[inline(never)]
     fn counted_in(&self, unit: Unit) -> u64 {
         let one = Unit::Requests.atoms_per_unit();

@@ -1,58 +1,59 @@
-//! Who are those that a bucket refuses: a crowd that waits as it is told, or a flood.
+//! Decides whether the refused clients of a bucket are a crowd that waits for its turn, or a flood.
 //!
-//! A client that sends no ticket cannot be told from others. A crowd of patient clients is refused about as much as
-//! flows in, because each of them is refused once while it waits for its turn; so the bucket takes those that it
-//! refuses for a crowd, and each of them reserves its turn. Those that ask again at once, or never come back, are
-//! refused far more. Once they have reserved more than a crowd would, beyond what flowed in meanwhile, they are a
+//! A client that sends no ticket cannot be told from others. Each client of a patient crowd is refused once while it
+//! waits for its turn, so that the refusals of a crowd about equal the refill. The bucket first takes refused clients
+//! for a crowd, and each refused request reserves its turn. Clients that ask again at once, or never come back, are
+//! refused far more often. When their reservations run further ahead of the axis than a crowd's would, they are a
 //! flood, and only tickets that are brought count.
 //!
-//! Whether a flood is over is looked at after some time: it is if no more is refused than a crowd would be, or if
-//! no ticket was brought meanwhile, because then no client has to wait longer for the mistake.
+//! From time to time the bucket looks whether a flood is over. A flood is over if no more was refused than a crowd
+//! would be refused, or if no ticket was brought meanwhile, because then no client waits longer by mistake.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
-/// The longest wait of a crowd, in seconds of the rate: longer ones are hardly waited for without a ticket.
+/// Longest wait of a crowd, in seconds of the rate. Few clients wait longer without a ticket.
 const WAIT_SECONDS_MAX: u64 = 5;
-/// Clients of a crowd of a small quota, which may wait longer than that.
+/// Clients of a crowd at a small quota, which may wait longer than that.
 const CLIENTS_MAX: u64 = 32;
-/// What a crowd is refused, in thirds of what flows in: three, and one for those that others overtake.
+/// Most refusals of a crowd, in thirds of the refill: three, and one for clients that others overtake.
 const REFUSED_THIRDS_MAX: u64 = 4;
-/// Clients bring no tickets if this part of the largest crowd has lapsed without one: a few requests of the smallest quota.
+/// Clients bring no tickets if this part of the largest crowd has lapsed without one: a few requests of the smallest
+/// quota.
 const LAPSED_PART: u64 = 8;
-/// How far behind the axis the last ticket of a new bucket is, in atoms: farther than any crowd is large.
+/// Distance of the last ticket of a new bucket behind the axis, in atoms: more than the size of any crowd.
 const LONG_AGO: u64 = 1 << 62;
 
-/// A request that is refused.
+/// A refused request.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct RefusedCost {
     pub(crate) cost: u64,
-    /// What flows in within a second.
+    /// Refill of one second.
     pub(crate) rate: u64,
-    /// Whether it brought a ticket: then its client comes back.
+    /// Whether the request brought a ticket, so that its client comes back.
     pub(crate) is_renewed: bool,
 }
 
-/// What a bucket knows of those that it refuses. Positions on the axis and volumes are in atoms.
+/// The state of a bucket's crowd. Positions on the axis and volumes are in atoms.
 #[derive(Debug)]
 pub(crate) struct Crowd {
-    /// Position up to which those without a ticket would have reserved refill.
+    /// Position where the refill ends that requests without a ticket would have reserved.
     reserved: AtomicU64,
     /// The most that a crowd reserves ahead of the axis.
     max: AtomicU64,
     is_flood: AtomicBool,
-    /// Cost of what was refused since the last look at a flood.
+    /// Cost of the requests refused since the last look at a flood.
     refused: AtomicU64,
-    /// Where the axis stood then.
+    /// Position of the axis at that look.
     looked_at: AtomicU64,
-    /// Where the axis stood when a ticket was brought last.
+    /// Position of the axis when a ticket was brought last.
     brought_at: AtomicU64,
-    /// Cost of the tickets that have lapsed since.
+    /// Cost of the tickets that have lapsed since then.
     lapsed: AtomicU64,
     is_without_tickets: AtomicBool,
 }
 
 impl Crowd {
-    /// Begins empty where the axis stands.
+    /// Makes an empty crowd at a position of the axis.
     pub(crate) fn none(axis: u64) -> Self {
         Self {
             reserved: AtomicU64::new(axis),
@@ -66,7 +67,7 @@ impl Crowd {
         }
     }
 
-    /// Returns whether only tickets that are brought count.
+    /// Returns whether the clients are a flood, so that only tickets that are brought count.
     pub(crate) fn is_flood(&self) -> bool {
         self.is_flood.load(Relaxed)
     }
@@ -88,8 +89,8 @@ impl Crowd {
         self.is_without_tickets.store(false, Relaxed);
     }
 
-    /// Records that a request without a ticket was refused, for which `stretch` is to be reserved; returns whether that
-    /// is more than a crowd would reserve.
+    /// Records that a request without a ticket was refused, which would reserve `stretch`. Returns whether the
+    /// reservations now exceed the most that a crowd would reserve.
     pub(crate) fn is_too_large(&self, axis: u64, refused: RefusedCost, stretch: u64) -> bool {
         let RefusedCost { cost, rate, .. } = refused;
         let max = rate
@@ -106,13 +107,13 @@ impl Crowd {
         is_too_large
     }
 
-    /// Takes those that are refused for a flood; returns whether they were a crowd before.
+    /// Takes the refused clients for a flood. Returns whether they were a crowd before.
     pub(crate) fn begin_flood(&self, axis: u64) -> bool {
         self.restart(axis);
         !self.is_flood.swap(true, Relaxed)
     }
 
-    /// Looks whether a flood is over, and whether clients bring no tickets. `lapsed` is the cost of the tickets that
+    /// Updates whether a flood is over, and whether clients bring no tickets. `lapsed` is the cost of the tickets that
     /// have lapsed since the last look.
     pub(crate) fn look(&self, axis: u64, lapsed: u64) {
         let max = self.max();
@@ -133,7 +134,7 @@ impl Crowd {
         }
     }
 
-    /// Begins to count what is refused anew.
+    /// Starts a new count of refused requests.
     fn restart(&self, axis: u64) {
         self.refused.store(0, Relaxed);
         self.looked_at.store(axis, Relaxed);

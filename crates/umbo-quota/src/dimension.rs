@@ -1,4 +1,4 @@
-//! By what a policy counts: the dimensions of which each combination of values has its own bucket.
+//! The dimensions that a policy counts by. Each combination of their values has a separate bucket.
 
 use std::fmt;
 use std::str::FromStr;
@@ -8,16 +8,17 @@ use umbo_types::Attribute;
 use crate::known_name::{self, UnknownName};
 use crate::subject::Subject;
 
-/// Something of a request by which a policy can count.
+/// A property of a request that a policy can count by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Dimension {
     /// The payer.
     Caller,
-    /// For whom the caller calls, as far as one attribute says.
+    /// An attribute of the request, like the user for whom the caller calls.
     Attribute(Attribute),
     /// The namespace.
     Namespace,
-    /// The storage shard; a request that reaches several counts at each by its part.
+    /// The storage shard. A request that reaches several shards is counted at each of them by its
+    /// share.
     Shard,
 }
 
@@ -45,7 +46,8 @@ impl Dimension {
         }
     }
 
-    /// Returns the value that a request has here: none where it brings none, and of the shard.
+    /// Returns the value of a request, or `None` if the request does not name one. The shard is
+    /// always `None`: the subject does not hold it.
     pub fn value<'a>(self, subject: &Subject<'a>) -> Option<&'a str> {
         match self {
             Self::Caller => Some(subject.caller),
@@ -95,7 +97,7 @@ impl Dimensions {
         self.0 & dimension.bit() != 0
     }
 
-    /// Returns whether the set holds none.
+    /// Returns whether the set is empty.
     pub const fn is_empty(self) -> bool {
         self.0 == 0
     }

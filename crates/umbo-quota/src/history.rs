@@ -1,8 +1,8 @@
-//! What was asked for in the last hour, in slots of five seconds, so that a proposed policy can be
-//! tried on it before it hurts anybody.
+//! The demand of the last hour in slots of five seconds, so that a proposed policy can be tried on it before it hurts
+//! any client.
 //!
-//! Kept by caller, namespace and operation, only slots with requests in them, and bounded: what does
-//! not fit is counted, so that a replay can say how much it has seen.
+//! Kept by caller, namespace and operation. Only slots with requests are kept, and their number is bounded. Requests
+//! that do not fit are counted, so that a replay can say how much it has seen.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -25,11 +25,11 @@ pub(crate) struct DemandHistory {
     slot: u64,
     slots: usize,
     pub(crate) tracks: HashMap<TrackId, Track>,
-    /// Requests that were not recorded for want of room.
+    /// Requests that were not recorded because there was no room.
     pub(crate) missed: u64,
 }
 
-/// Whose requests.
+/// The caller, namespace and operation of a track.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct TrackId {
     pub(crate) caller: Arc<str>,
@@ -45,14 +45,14 @@ pub(crate) struct Track {
     pub(crate) slots: VecDeque<DemandSlot>,
 }
 
-/// What was asked for in a slot.
+/// The demand of a slot.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct DemandSlot {
     pub(crate) number: u64,
     pub(crate) demand: Demand,
 }
 
-/// Requests and what they came to, those that were rejected at the average of the others.
+/// Requests and their work. Rejected requests count with the average work of the others.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Demand {
     pub(crate) requests: u64,
@@ -62,7 +62,7 @@ pub(crate) struct Demand {
 }
 
 impl DemandHistory {
-    /// Begins the next slot; returns whether there is one.
+    /// Begins the next slot if it is time; returns whether it did.
     pub(crate) fn advance(&mut self, now: Millis) -> bool {
         let slot = now.0 / SLOT_MS;
         if slot <= self.slot {
@@ -117,8 +117,8 @@ impl DemandHistory {
         }
     }
 
-    /// Forgets tracks of which nothing is left. One that comes back counts what its account has
-    /// counted ever since, which is a slot too many; so they are kept for as long as the account is.
+    /// Forgets tracks without slots whose account is gone. While the account is there its track stays: a new track
+    /// would put all that the account has counted so far into one slot.
     pub(crate) fn forget_idle(&mut self) {
         self.tracks
             .retain(|id, track| !track.slots.is_empty() || Arc::strong_count(&id.caller) > 1);

@@ -1,5 +1,5 @@
 //! Hashes that stand for accounts and buckets: 128 bits under a secret seed, so that no client can
-//! choose names that meet.
+//! choose two names with the same hash.
 
 use smallvec::SmallVec;
 use umbo_types::ShardId;
@@ -29,7 +29,7 @@ impl Identities {
         xxh3_128_with_seed(subject.caller.as_bytes(), seed)
     }
 
-    /// Returns the key of the bucket of a policy that counts a request.
+    /// Returns the key of the bucket that counts a request under a policy.
     pub(crate) fn bucket(
         self,
         policy: &Policy,
@@ -43,7 +43,7 @@ impl Identities {
             text.extend_from_slice(name);
         };
         add(0, policy.name.as_bytes());
-        // A policy that counts in another unit begins anew.
+        // A change of the unit gives a policy new buckets.
         add(1, policy.unit.as_str().as_bytes());
         for dimension in policy.per.iter() {
             match dimension {
@@ -59,7 +59,8 @@ impl Identities {
     }
 }
 
-/// Returns by what a policy counts a request, like `caller=web namespace=listings`.
+/// Returns the dimensions that a policy counts by, with the values of a request, like
+/// `caller=web namespace=listings`.
 pub(crate) fn label(policy: &Policy, subject: &Subject<'_>, shard: Option<ShardId>) -> Box<str> {
     let part = |dimension: Dimension| match (dimension, shard) {
         (Dimension::Shard, Some(shard)) => format!("shard={shard}"),

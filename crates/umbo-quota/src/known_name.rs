@@ -1,17 +1,17 @@
 //! Names from closed lists, and the nearest of them to an unknown one.
 
-/// Edits that a misspelt name may be away from the one suggested for it.
+/// Most edits between a misspelt name and the name suggested for it.
 const EDITS_MAX: usize = 2;
 
-/// A name is in no list; the names that are, and the nearest of them.
+/// A name is not in its closed list. Holds the names of the list, and the nearest of them.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("no such {what}: '{name}'{} (there are: {})", suggestion(*.nearest), .known.join(", "))]
 pub struct UnknownName {
-    /// What it should be the name of.
+    /// Kind of the name, like `unit`.
     pub what: &'static str,
     /// As written.
     pub name: String,
-    /// All names there are.
+    /// All names of the list.
     pub known: Vec<&'static str>,
     /// The name that looks like it.
     pub nearest: Option<&'static str>,
@@ -21,7 +21,7 @@ fn suggestion(nearest: Option<&'static str>) -> String {
     nearest.map_or_else(String::new, |name| format!("; did you mean '{name}'?"))
 }
 
-/// Finds what a name stands for.
+/// Finds the item with a name.
 pub(crate) fn find<T: Copy>(
     what: &'static str,
     name: &str,
@@ -44,12 +44,13 @@ pub(crate) fn find<T: Copy>(
     })
 }
 
-/// Returns the name that looks most like a misspelt one, none where none does.
+/// Returns the known name that looks most like a misspelt one, or `None` if all of them differ too
+/// much.
 pub fn nearest<'a>(name: &str, known: &[&'a str]) -> Option<&'a str> {
     let plain = name.to_lowercase().replace('_', "-");
     let near = known.iter().map(|known| (edits(&plain, known), *known));
     let (distance, nearest) = near.min_by_key(|(distance, _)| *distance)?;
-    // Of a short name too much would have to change for it to look alike.
+    // A short name allows fewer edits: otherwise it would resemble unrelated names.
     let allowed = EDITS_MAX.min(nearest.len() / 2);
     (distance <= allowed).then_some(nearest)
 }

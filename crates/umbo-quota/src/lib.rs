@@ -4,8 +4,8 @@
 //! nothing, waits for nothing and logs nothing: the instant and the random number of every decision
 //! are parameters, so that all of it runs under a simulated clock.
 //!
-//! Start with [`Limiter`]: a request is priced and admitted by it, its [`Reservation`] is settled with
-//! the [`ActualUsage`] that was done.
+//! Start with [`Limiter`]: it prices and admits a request. The [`Reservation`] of the request is then settled with its
+//! [`ActualUsage`].
 
 mod admission;
 mod breakdown;

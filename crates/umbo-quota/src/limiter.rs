@@ -1,13 +1,12 @@
 //! Which caller may spend how much, at one dispatcher: policies, accounts and buckets put together.
 //!
-//! A request is priced and admitted by all policies that match it, or refused by one and charged to
-//! none. What concerns a caller is found once per set of policies and kept with its account; a
-//! request then costs one look-up and one addition for each policy. Nothing here grows without
-//! bound: accounts and buckets that may go make room, buckets only where they are full, so that
-//! no caller gets a fresh burst by being forgotten. Callers for whom there is no room share one bucket of
-//! each policy.
+//! A request is priced, and then either admitted by all policies that match it, or refused by one and charged to no
+//! bucket. The policies and buckets of a caller are found once per set of policies and kept with its account. A request
+//! then costs one look-up and one addition for each policy. Nothing here grows without bound: accounts and buckets that
+//! are not in use make room. A bucket makes room only if it is full, so that no caller gets a fresh burst by being
+//! forgotten. Callers that find no room share one bucket of each policy.
 //!
-//! Hot path: [`Limiter::admit`] and what it calls allocate nothing for an account that is known.
+//! Hot path: [`Limiter::admit`] and the functions it calls allocate nothing for an account that is known.
 
 use std::collections::HashMap;
 use std::sync::atomic::{
@@ -44,7 +43,7 @@ use crate::striped_lru::StripedLru;
 use crate::subject::Subject;
 use crate::unit::Unit;
 
-/// What a limiter is made with.
+/// Settings of a limiter.
 #[derive(Debug, Clone, Copy)]
 pub struct LimiterSettings {
     /// The cost model.
@@ -63,7 +62,7 @@ pub struct LimiterSettings {
 #[derive(Debug)]
 pub struct Limiter {
     pub(crate) active_policies: ArcSwap<ActivePolicies>,
-    /// Generation of the active policies, where it can be read at the price of one atomic load.
+    /// Generation of the active policies, to be read by one atomic load.
     generation: AtomicU32,
     pub(crate) accounts: StripedLru<CallerEntry>,
     pub(crate) buckets: StripedLru<Arc<Bucket>>,
@@ -75,7 +74,7 @@ pub struct Limiter {
     pub(crate) identities: Identities,
     pub(crate) shards: u16,
     pub(crate) spaces: Mutex<HashMap<NamespaceId, Arc<NamespaceUsage>>>,
-    /// What was used by accounts that are gone, by namespace.
+    /// Usage of accounts that were evicted or found no room, by namespace.
     pub(crate) others: Mutex<HashMap<NamespaceId, Arc<CallerNamespaceUsage>>>,
     pub(crate) history: Mutex<DemandHistory>,
 }
@@ -86,7 +85,7 @@ pub(crate) struct ActivePolicies {
     pub(crate) generation: u32,
     pub(crate) set: Arc<PolicySet>,
     pub(crate) by_name: HashMap<Arc<str>, Arc<ActivePolicy>>,
-    /// Whether a policy that counts by shard looks at whom a caller calls for.
+    /// Whether a policy that counts by shard looks at attributes of a request, like its user.
     has_named_ceilings: bool,
 }
 
@@ -125,8 +124,8 @@ impl Limiter {
         Arc::clone(&self.active_policies.load().set)
     }
 
-    /// Returns whether a policy that counts by shard looks at the user, session or organisation of a
-    /// request: then the keepers of shards have to be told of them.
+    /// Returns whether a policy that counts by shard looks at the user, session or organisation of a request. If so,
+    /// the keepers of shards have to be told of them.
     pub fn has_named_ceilings(&self) -> bool {
         self.active_policies.load().has_named_ceilings
     }
@@ -136,7 +135,8 @@ impl Limiter {
         self.pricing.weights
     }
 
-    /// Notes the length of a row that was written, bytes of sort key and value: the next get is priced by it.
+    /// Records the length of a written row, in bytes of sort key and value. The estimate of the next get of the row
+    /// uses it.
     pub fn note_row(&self, namespace: NamespaceId, key: &Key, bytes: u64) {
         let work = ActualUsage {
             rows: 1,
@@ -149,8 +149,8 @@ impl Limiter {
         prices.learn_of_write(namespace, place, price.as_micros());
     }
 
-    /// Puts other policies into effect. A policy that keeps its name keeps its counters and its
-    /// buckets, and no balance moves but for what a lower burst cuts.
+    /// Puts other policies into effect. A policy that keeps its name keeps its counters and its buckets. A balance
+    /// changes only if a lower burst cuts it.
     pub fn replace(&self, policies: PolicySet) {
         let policies = Arc::new(policies);
         self.active_policies.rcu(|active_policies| {
@@ -167,8 +167,7 @@ impl Limiter {
         self.generation.fetch_max(generation, Release);
     }
 
-    /// Admits a request, or says why not. What depends on its shards is left to
-    /// [`Self::admit_shards`].
+    /// Admits a request, or says why not. Policies that count by shard are left to [`Self::admit_shards`].
     pub fn admit(
         &self,
         request: &QuotaRequest<'_>,
@@ -194,7 +193,7 @@ impl Limiter {
         let foreseen = Foreseen { hint: *hint, keys };
         let is_plain = request.price_multiplier.is_none();
         if admission.debits.is_none() && admission.refusals.longest.is_none() && is_plain {
-            // Most are this one, made where it is returned: nothing is moved.
+            // Most requests end here. The reservation is made in place, so that nothing is moved.
             return Ok(Reservation::new(
                 account, operation, foreseen, charge, whole,
             ));
@@ -214,9 +213,9 @@ impl Limiter {
         }
     }
 
-    /// Admits a request on the shards it concerns, or says why not; the reservation then has
-    /// nothing left to settle. Does little where no policy counts by shard and no shard is
-    /// overloaded. The price multiplier of the request replaces the one it was admitted with.
+    /// Admits a request on its shards, or says why not; a refused reservation has nothing left to settle. Does little
+    /// if no policy counts by shard and no shard is overloaded. The price multiplier of `request` replaces the
+    /// multiplier that the request was admitted with.
     pub fn admit_shards(
         &self,
         reservation: &mut Reservation,
@@ -269,7 +268,7 @@ impl Limiter {
         Ok(())
     }
 
-    /// Returns the bucket of a policy that the account alone does not decide.
+    /// Returns the bucket of a policy, or `None` if the account alone decides the bucket.
     pub(crate) fn own_bucket(
         &self,
         matched: &MatchedPolicy,
@@ -342,7 +341,7 @@ impl Limiter {
             return entry.account;
         }
         let account = entry.account;
-        // No room: it is served all the same, and counted with the others.
+        // There is no room for the account: the caller is served all the same, and counted with the others.
         let others = self.others(&account.space);
         let space = Arc::clone(&account.space);
         let matched_policies = account.matched_policies().cloned();
@@ -384,8 +383,8 @@ impl Limiter {
         }
     }
 
-    /// Returns the bucket of a policy, full where it is new. Where there is no room for another it is
-    /// the one that all strangers share.
+    /// Returns the bucket that counts a request under a policy. A new bucket is full. If there is no room for another
+    /// bucket, returns the overflow bucket of the policy, which all callers without room share.
     pub(crate) fn find_bucket(
         &self,
         active: &ActivePolicy,

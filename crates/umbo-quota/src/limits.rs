@@ -1,7 +1,7 @@
 //! Every hard limit of policies. Units are at the end of each name.
 //!
-//! They keep each amount below 2⁵⁶ atoms, so that sums and products of the buckets fit their
-//! integers, and a policy within what somebody can still have meant.
+//! They keep each amount below 2⁵⁶ atoms, so that sums and products of the buckets fit their integers. They also refuse
+//! amounts that can only be mistakes.
 
 use std::time::Duration;
 
@@ -17,16 +17,16 @@ pub const POLICY_NAME_LEN_MAX: usize = 64;
 pub const PATTERN_LEN_MAX: usize = 256;
 /// Shortest refill.
 pub const REFILL_MIN: Duration = Duration::from_millis(10);
-/// Refill of a policy that names none.
+/// Refill interval of a policy that does not set one.
 pub const REFILL_DEFAULT: Duration = Duration::from_millis(50);
 /// Longest refill.
 pub const REFILL_MAX: Duration = Duration::from_secs(10);
-/// Longest time in which a bucket fills from empty, in seconds: that of one unit at the lowest rate.
+/// Longest time until an empty bucket is full, in seconds. A burst of one unit at the lowest rate takes this long.
 pub const FILL_SECONDS_MAX: u64 = 1_000_000;
 
-/// Highest rate of what is counted one by one, in units a second.
+/// Highest rate of every unit but bytes, in units a second.
 const COUNT_RATE_MAX: u64 = 1_000_000_000;
-/// Largest burst of what is counted one by one, in units.
+/// Largest burst of every unit but bytes, in units.
 const COUNT_BURST_MAX: u64 = 50_000_000_000;
 /// Highest rate of bytes, in bytes a second.
 const BYTE_RATE_MAX: u64 = 1_000_000_000_000;

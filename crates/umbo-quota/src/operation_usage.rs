@@ -1,10 +1,9 @@
-//! What was counted of one caller, namespace and operation, and what is learned from it: what the
-//! next request like it will cost.
+//! Counters of one caller, namespace and operation, and the average that estimates the cost of its next request.
 //!
-//! A request counts in four words, and four locked additions would be half of what it costs to admit
-//! and settle it. So threads take turns by a mutex, and the one that has it adds by load and store. Readers take none.
-//! A turn is a few loads and stores long, so that a thread hardly ever waits for it; if its thread is stopped in it,
-//! perhaps one of low priority, the others sleep.
+//! A request adds to four counters. Four atomic additions would take half of the time of an admission and its
+//! settlement. So a thread takes a mutex, and adds by plain loads and stores while it holds it. Readers take no lock.
+//! The mutex is held for a few loads and stores, so that a thread hardly ever waits for it. If the thread that holds it
+//! is stopped, perhaps because of its low priority, the others sleep.
 
 use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering::Relaxed};
 
@@ -15,34 +14,35 @@ use crate::breakdown::breakdown;
 use crate::cost::{ActualUsage, CostByUnit, CostHint, Weights};
 use crate::report::{Breakdown, Tally};
 
-/// One new price counts this part of the average: a power of two.
+/// A new price changes the average by one part in so many: a power of two.
 const SMOOTHING: u32 = 32;
-/// One request in so many feeds the record of how far the estimates were off.
+/// One request in so many is recorded with its estimate and its price.
 const SAMPLE: u32 = 8;
 
-/// What a caller used with one operation. Fills a cache line: the way to it is most of the cost of an admission.
+/// The usage of one operation by a caller. Fills a cache line, because loading it is most of the cost of an admission.
 #[derive(Debug, Default)]
 #[repr(align(64))]
 pub(crate) struct OperationUsage {
-    /// Held by the thread that changes any of the numbers but `rejected`. One byte.
+    /// Held by the thread that changes any counter but `rejected`. One byte.
     turn: Mutex<()>,
     requests: AtomicU64,
     /// All that was charged, penalties included.
     charged: AtomicU64,
-    /// What overloads added to the plain prices.
+    /// Part of `charged` that overloads added to the plain prices.
     penalty: AtomicU64,
     rows: AtomicU64,
     bytes: AtomicU64,
     rejected: AtomicU64,
-    /// Moving average of what is not known beforehand, in micro-RU. Of writes it is what they cost
-    /// beyond what their length says, and negative where a body is longer than what is written.
+    /// Moving average of the part of a price that the hint does not tell, in micro-RU. For a read it is the whole
+    /// price. For a write it is the price beyond the price of its length and rows, and negative if bodies are longer
+    /// than the bytes written.
     average: AtomicI64,
     /// Requests that the average has learned from; after four billion it begins at [`SMOOTHING`] again.
     samples: AtomicU32,
 }
 
 impl OperationUsage {
-    /// Adds what another cell counted.
+    /// Adds the counts of another cell.
     pub(crate) fn absorb(&self, other: &Self) {
         let _turn = self.begin();
         add(&self.charged, other.charged.load(Relaxed));
@@ -58,9 +58,9 @@ impl OperationUsage {
         self.rejected.fetch_add(1, Relaxed);
     }
 
-    /// Returns what a request will probably cost. Writes are known by their length and rows but for their
-    /// time; reads by the price of similar ones, `known` in micro-RU if it is remembered, and else by the
-    /// average. It is cut to their bounds unless it was learned under the same ones, as the flag says.
+    /// Returns the probable cost of a request. The hint gives the price of a write, but for the store's time. A read is
+    /// estimated by `known`, the remembered price of a similar read in micro-RU, or else by the average. That price is
+    /// cut to the bounds of the request, unless the flag in `known` says that it was learned under the same bounds.
     #[inline]
     pub(crate) fn estimate(
         &self,
@@ -105,7 +105,7 @@ impl OperationUsage {
         CostByUnit::of(RequestUnits::from_micros(price), &work)
     }
 
-    /// Returns the average, or a guess before there was a request.
+    /// Returns the average price, or a guess before the first request.
     fn usual_price(&self, weights: &Weights, operation: Operation) -> u64 {
         if self.samples() > 0 {
             return self.average.load(Relaxed).max(0).cast_unsigned();
@@ -134,8 +134,8 @@ impl OperationUsage {
         CostByUnit::of(RequestUnits::from_micros(price), &work)
     }
 
-    /// Returns the most bytes that a read can be expected to return: as many as it allows, or as
-    /// the rows it allows if they are as large as those before.
+    /// Returns the most bytes that a read is expected to return: its byte limit, or its row limit times the average
+    /// size of a row if that is less. `None` if the hint has no byte limit.
     fn bytes_max(&self, hint: &CostHint) -> Option<u64> {
         let (bytes_max, rows_max) = (hint.bytes_max?, hint.rows_max);
         let seen = self.rows.load(Relaxed);
@@ -146,7 +146,7 @@ impl OperationUsage {
         Some(bytes_max.min(each.saturating_mul(rows)))
     }
 
-    /// Returns what an estimate is made of.
+    /// Returns the parts of an estimate.
     pub(crate) fn breakdown(
         &self,
         weights: &Weights,
@@ -171,9 +171,9 @@ impl OperationUsage {
         u64::from(self.samples.load(Relaxed))
     }
 
-    /// Counts a request that was served at a plain price and a penalty, and learns from it where there
-    /// is a lesson: what it cost of what was not known beforehand. Returns whether it is one of those
-    /// that all learn from.
+    /// Counts a request that was served, with its plain price and its penalty. `lesson` is the part of the price that
+    /// the hint did not tell; the average learns from it. Returns whether the request belongs to the sample that is
+    /// recorded with its estimate.
     #[inline]
     pub(crate) fn count_served(
         &self,
@@ -198,8 +198,8 @@ impl OperationUsage {
         lesson.is_some() && samples.is_multiple_of(SAMPLE)
     }
 
-    /// Counts a part of a request that was counted with its first one. Nothing is learned from it: it
-    /// is unlike whatever comes next.
+    /// Counts a later part of a request; the first part was counted as the request. The average learns nothing from it,
+    /// because a part is unlike the next request.
     pub(crate) fn count_part(&self, price: u64, work: &ActualUsage) {
         let _turn = self.begin();
         add(&self.charged, price);
@@ -207,12 +207,12 @@ impl OperationUsage {
         add(&self.bytes, work.read_bytes + work.write_bytes);
     }
 
-    /// Moves the average towards what a request cost. To be called by who has the turn.
+    /// Moves the average towards `unknown`. The caller of this function has the turn.
     #[inline]
     fn learn(&self, unknown: i64, samples: u32) {
         let average = self.average.load(Relaxed);
         let step = unknown.saturating_sub(average);
-        // Rounded down, so that an average reaches what is always the same.
+        // Rounded down, so that the average comes down to a constant price exactly.
         let step = if samples < SMOOTHING {
             step.div_euclid(i64::from(samples) + 1)
         } else {
@@ -239,7 +239,7 @@ impl OperationUsage {
         self.requests.load(Relaxed)
     }
 
-    /// Returns what was counted.
+    /// Returns the counters as a report.
     pub(crate) fn tally(&self, operation: Operation) -> Tally {
         let bytes = self.bytes.load(Relaxed);
         let (read_bytes, write_bytes) = if operation.is_write() {
@@ -259,8 +259,8 @@ impl OperationUsage {
     }
 }
 
-/// Returns what a request cost of what was not known beforehand: of a write, beyond what its length
-/// and rows said.
+/// Returns the part of a price that the hint did not tell: the whole price of a read, or the price of a write beyond
+/// its length and rows.
 #[inline]
 pub(crate) fn unknown(weights: &Weights, operation: Operation, hint: &CostHint, price: u64) -> i64 {
     if !operation.is_write() {
@@ -275,7 +275,8 @@ fn add(word: &AtomicU64, more: u64) {
     word.store(word.load(Relaxed).wrapping_add(more), Relaxed);
 }
 
-/// Returns the price of all that a read allows.
+/// Returns the price of a read that returns `read_bytes` and the most rows that its hint allows; `u64::MAX` if the hint
+/// has no row limit.
 fn price_max(weights: &Weights, operation: Operation, hint: &CostHint, read_bytes: u64) -> u64 {
     let most = |rows| ActualUsage {
         rows,
@@ -301,12 +302,12 @@ fn certain(operation: Operation, hint: &CostHint) -> ActualUsage {
     work
 }
 
-/// Prices are far below what a signed number holds; one that is not is as good as the highest.
+/// Prices are far below the range of `i64`; a larger price counts as `i64::MAX`.
 fn signed(price: u64) -> i64 {
     i64::try_from(price).unwrap_or(i64::MAX)
 }
 
-/// Returns what a read is taken for before there was one like it.
+/// Returns the work assumed for a read before the first read of its operation.
 fn first_guess(operation: Operation) -> ActualUsage {
     let (rows, read_bytes) = match operation {
         Operation::Get => (1, 512),

@@ -7,10 +7,10 @@ use umbo_types::glob;
 
 use crate::limits::PATTERN_LEN_MAX;
 
-/// Why a text is no pattern.
+/// Why a text is not a pattern.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PatternError {
-    /// Nothing.
+    /// The text is empty.
     #[error("an empty pattern matches no name; '*' matches all")]
     Empty,
     /// Longer than a pattern may be.
@@ -66,7 +66,7 @@ impl Pattern {
         glob::is_match(&self.text, name)
     }
 
-    /// Returns whether there can be a name that both match.
+    /// Returns whether some name matches both patterns.
     pub fn is_overlap(&self, other: &Self) -> bool {
         glob::is_overlap(&self.text, &other.text)
     }
@@ -81,7 +81,8 @@ impl Pattern {
         self.literal_len == 0
     }
 
-    /// Returns the characters other than stars; the more there are, the less it matches.
+    /// Returns the number of characters other than stars. A pattern with more of them matches fewer
+    /// names.
     pub fn literal_len(&self) -> usize {
         usize::from(self.literal_len)
     }

@@ -1,11 +1,11 @@
 //! What a request pays above its plain price while a shard that it needs is overloaded.
 //!
-//! The penalty is the plain price times the price multiplier less one. It makes the caller's own
-//! buckets drain faster, so that the caller backs off; no other caller's buckets pay it, nor those that
-//! belong to a shard or count something other than request units. Invariants:
-//! - half of a burst is the reserve for the caller's higher tiers. A request that pays a penalty is
-//!   admitted where the bucket covers both prices above the reserve, or is full; and no penalty takes
-//!   a balance below the reserve, so that none is left as a debt;
+//! The penalty is the plain price times the price multiplier less one. It makes the caller's own buckets drain faster,
+//! so that the caller backs off. It is not paid by buckets of other callers, by buckets of a shard, or by buckets that
+//! count something other than request units. Invariants:
+//! - half of a burst is the reserve for the caller's higher tiers. A request that pays a penalty is admitted if the
+//!   bucket covers both prices above the reserve, or is full. A penalty takes no balance below the reserve, so that it
+//!   never becomes a debt;
 //! - all buckets that pay, the ledger and the answer are charged the same penalty;
 //! - work that no shard did, or that it refused to begin, costs no penalty;
 //! - estimates learn from plain prices only.
@@ -25,15 +25,15 @@ use crate::schedule::Millis;
 const RESERVE_PART: u64 = 2;
 
 impl Reservation {
-    /// Returns what the request is charged above its plain price at this moment.
+    /// Returns the penalty that is charged at this moment.
     #[inline]
     pub(crate) fn penalty(&self) -> RequestUnits {
         let taken = self.penalty.as_ref().map_or(0, |penalty| penalty.taken);
         RequestUnits::from_micros(taken)
     }
 
-    /// Takes the penalty of the estimate, in place of one that was taken before, or refuses the request
-    /// for the first bucket that does not cover it.
+    /// Takes the penalty of the estimate; gives back an earlier penalty first. Refuses the request for the first bucket
+    /// that does not cover the price with the penalty.
     #[cold]
     pub(crate) fn take_penalty(
         &mut self,
@@ -63,8 +63,8 @@ impl Reservation {
         });
     }
 
-    /// Brings the penalty from that of the estimate to that of the plain price of the work, as far as
-    /// the buckets hold what is more. To be called before the plain price is settled.
+    /// Changes the penalty of the estimate to the penalty of the plain price of the work. An increase is taken only up
+    /// to the amount that the buckets hold above their reserves. Call it before the plain price is settled.
     #[cold]
     pub(crate) fn settle_penalty(&mut self, plain: RequestUnits) {
         let Some(penalty) = self.penalty else { return };
@@ -88,7 +88,8 @@ impl Reservation {
         }
     }
 
-    /// Takes as much as all buckets hold above their reserves and `unsettled`, at most `wanted`.
+    /// Takes the amount that every bucket holds above its reserve and `unsettled`, at most `wanted`. Returns the
+    /// amount; 0 if no bucket pays penalties.
     fn take_spare(&self, wanted: u64, unsettled: u64, now: Millis) -> u64 {
         let mut taken = wanted;
         let mut has_payer = false;
@@ -122,8 +123,8 @@ impl Reservation {
     }
 }
 
-/// Returns when a bucket with this balance covers a price above its reserve, unless it does now. A
-/// price that no bucket of this burst covers needs a full one.
+/// Returns when a bucket with this balance will cover a price above its reserve, or `None` if it covers the price now.
+/// If price and reserve exceed the burst, the bucket must be full.
 pub(crate) fn covered_at(bucket: &Bucket, price: u64, balance: i64, now: Millis) -> Option<Millis> {
     let Limit { rate, burst } = bucket.limit();
     let needed = reserve(burst).saturating_add(price).min(burst);
@@ -131,7 +132,7 @@ pub(crate) fn covered_at(bucket: &Bucket, price: u64, balance: i64, now: Millis)
     let missing = u128::from(u64::try_from(missing).ok().filter(|missing| *missing > 0)?);
     let wait_ms = (missing * 1_000).div_ceil(u128::from(rate.max(1)));
     let wait_ms = u64::try_from(wait_ms).unwrap_or(u64::MAX / 4);
-    // The bucket refills by quanta: the last part of the wait is over with the next one.
+    // The bucket refills in quanta, so that the wait ends up to a quantum later.
     Some(Millis(
         now.0
             .saturating_add(wait_ms)
@@ -139,7 +140,7 @@ pub(crate) fn covered_at(bucket: &Bucket, price: u64, balance: i64, now: Millis)
     ))
 }
 
-/// Takes what a bucket holds above its reserve, at most `wanted`.
+/// Takes the amount that a bucket holds above its reserve and `unsettled`, at most `wanted`; returns it.
 fn take_spare(bucket: &Bucket, wanted: u64, unsettled: u64, now: Millis) -> u64 {
     let floor = reserve(bucket.limit().burst)
         .saturating_add(unsettled)
@@ -149,7 +150,7 @@ fn take_spare(bucket: &Bucket, wanted: u64, unsettled: u64, now: Millis) -> u64 
         .unwrap_or(0)
         .min(wanted);
     bucket.adjust(held.cast_signed());
-    // Another request may have taken the same: what is too much goes back.
+    // Another request may have taken the same amount: the excess goes back.
     let below = spare(bucket.balance(now)).min(0).unsigned_abs();
     let excess = below.min(held);
     bucket.refund(excess);

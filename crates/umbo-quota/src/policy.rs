@@ -1,9 +1,9 @@
-//! Policies: who is counted, in what, by what, and how much they may have.
+//! Policies: each counts some requests by its dimensions in its unit, and limits their buckets.
 //!
-//! Owns what a policy is and whom it concerns; the files under this one own how it is written, which
-//! contradictions are refused, and the set of those in effect. Deliberately counts nothing itself.
-//! Invariant of every policy that was parsed: its limits are exact and within [`crate::limits`], a
-//! bucket has one limit, and `scope` is `shard` exactly where `per` holds the shard.
+//! Owns the type of a policy, and which requests it counts. The files under this one own its text form, the
+//! contradictions that are refused, and the set of policies in effect. Deliberately counts nothing itself. Invariant of
+//! every parsed policy: its limits are exact and within [`crate::limits`], a bucket has one limit, and `scope` is
+//! `shard` exactly if `per` holds the shard.
 
 mod contradiction;
 mod draft;
@@ -26,21 +26,21 @@ pub use error::{PolicyError, PolicyProblem};
 pub use matcher::{Matcher, Operations, Specificity};
 pub use set::{DEFAULT_CALLER, PolicySet, PolicySetError};
 
-/// What a bucket may have.
+/// The limit of a bucket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Limit {
     /// Atoms a second in the long run, from 1.
     pub rate: u64,
-    /// Atoms at once after a rest; no less than what one refill brings.
+    /// Atoms at once after a rest; at least one refill.
     pub burst: u64,
 }
 
 /// Whether a policy decides or only counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Mode {
-    /// The policy decides: what it refuses is rejected.
+    /// The policy rejects requests.
     Enforce,
-    /// The policy counts what it would reject, and rejects nothing.
+    /// The policy counts the requests that it would reject, and rejects nothing.
     Shadow,
 }
 
@@ -61,12 +61,12 @@ impl Mode {
     }
 }
 
-/// What a bucket is a ceiling of.
+/// The traffic that a bucket limits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum PolicyScope {
-    /// All that passes through a dispatcher.
+    /// All requests through a dispatcher.
     Pod,
-    /// What passes through a dispatcher to one storage shard.
+    /// Requests through a dispatcher to one storage shard.
     Shard,
 }
 
@@ -87,7 +87,7 @@ impl PolicyScope {
     }
 }
 
-/// Where a policy stands. What comes later in this list replaces what comes before it.
+/// Origin of a policy. A policy of the file or the store replaces a built-in policy of the same name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Source {
     /// In the program.
@@ -112,9 +112,9 @@ impl Source {
 /// Another limit for the buckets that it matches.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Override {
-    /// Which buckets; names dimensions by which the policy counts, and no operations.
+    /// The buckets. It names only dimensions that the policy counts by, and no operations.
     pub matches: Matcher,
-    /// What they may have.
+    /// Their limit.
     pub limit: Limit,
 }
 
@@ -125,28 +125,29 @@ pub struct Policy {
     pub name: Arc<str>,
     /// Which requests are counted.
     pub matches: Matcher,
-    /// By what they are counted.
+    /// Dimensions that the requests are counted by.
     pub per: Dimensions,
-    /// What is counted of them.
+    /// Unit of the count.
     pub unit: Unit,
-    /// What a bucket may have that no override picks out.
+    /// Limit of a bucket that no override matches.
     pub limit: Limit,
     /// How often a bucket is refilled, in whole milliseconds.
     pub refill: Duration,
-    /// What a bucket is a ceiling of.
+    /// The traffic that a bucket limits.
     pub scope: PolicyScope,
     /// Whether it decides or only counts.
     pub mode: Mode,
     /// HTTP status of a rejection: 429 or 419.
     pub status: u16,
-    /// Other limits for some of the buckets, in the order in which they were written.
+    /// Other limits for some of the buckets, in their written order.
     pub overrides: Vec<Override>,
-    /// Where it stands.
+    /// Origin of the policy.
     pub source: Source,
 }
 
 impl Policy {
-    /// Returns whether the policy counts a request: it matches, and brings what is counted by.
+    /// Returns whether the policy counts a request: the request matches, and has a value for each dimension of `per`
+    /// but the shard.
     ///
     /// Allocates nothing.
     pub fn applies_to(&self, subject: &Subject<'_>) -> bool {
@@ -154,8 +155,8 @@ impl Policy {
         self.matches.matches(subject) && by_name.all(|one| one.value(subject).is_some())
     }
 
-    /// Returns what the bucket of a request may have: as the most specific override says that
-    /// matches, of equal ones the first, and where none matches as the policy says.
+    /// Returns the limit of the bucket of a request: the limit of the most specific override that matches, or of the
+    /// policy if no override matches. The first of equally specific overrides counts.
     ///
     /// Allocates nothing; looks at every override.
     pub fn limit_for(&self, subject: &Subject<'_>) -> Limit {
@@ -181,8 +182,8 @@ impl Policy {
                 .any(|(one, _)| is_name(one))
     }
 
-    /// Returns whether caller and namespace alone decide which bucket counts a request of a given
-    /// operation, and what that bucket may have.
+    /// Returns whether caller and namespace alone decide which bucket counts a request of a given operation, and with
+    /// which limit.
     pub fn is_settled_by_account(&self) -> bool {
         let is_of_account = |one| matches!(one, Dimension::Caller | Dimension::Namespace);
         self.per.iter().all(is_of_account)

@@ -1,8 +1,8 @@
-//! Prices of earlier reads, by row, by partition and limit, and by size class: the estimate of the next similar read.
+//! Prices of earlier reads, by row, by partition and limit, and by size class. They estimate the next similar read.
 //!
-//! A table of words, each a part of its key's hash and a price. A new key replaces the word of
-//! an older one, so the memory is bounded and keeps no order. Two keys are mistaken for each other once in 65,536 times. Hot path:
-//! relaxed loads and stores, no lock and no allocation. A price that two threads learn at once may be lost.
+//! A table of words, each a part of its key's hash and a price. A new key replaces the word of an older one, so the
+//! memory is bounded and keeps no order. Two keys are mistaken for each other once in 65,536 times. Hot path: relaxed
+//! loads and stores, no lock and no allocation. A price that two threads learn at once may be lost.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -24,14 +24,14 @@ const CLASS_DIGITS: u32 = 3;
 #[derive(Debug)]
 pub(crate) struct PriceMemory(Box<[AtomicU64]>);
 
-/// The keys of the price of a request, from the narrowest; 0 is none. They are a partition with limits, a row or
-/// partition, and a caller with an operation and the size class of the request's bounds.
+/// The keys of the price of a request, from the narrowest; 0 stands for no key. They are a partition with limits, a row
+/// or partition, and a caller with an operation and the size class of the request's bounds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct PriceKeys([u64; 3]);
 
 impl PriceKeys {
-    /// Returns the keys of a request of a caller, by the hash of its name. Writes have none: their length gives
-    /// their price.
+    /// Returns the keys of a request. `caller` is the hash of the caller's name. A write has no keys: its length gives
+    /// its price.
     #[inline]
     pub(crate) fn of(
         caller: u64,
@@ -66,16 +66,16 @@ impl Default for PriceMemory {
 }
 
 impl PriceMemory {
-    /// Returns the price of an earlier similar request, in micro-RU, by the narrowest of its keys that is remembered,
-    /// and whether it had the same bounds in the same partition.
+    /// Returns the price of an earlier similar request in micro-RU, by the narrowest key that is remembered. The flag
+    /// says whether it had the same bounds in the same partition.
     #[inline]
     pub(crate) fn recall(&self, keys: &PriceKeys) -> Option<(u64, bool)> {
         let mut keys = keys.0.iter().enumerate();
         keys.find_map(|(at, &key)| Some((self.price_of(key)?, at == 0)))
     }
 
-    /// Remembers the price of a request, in micro-RU. A changed price replaces the last one; small differences come from
-    /// the store's time and are averaged.
+    /// Remembers the price of a request, in micro-RU. A changed price replaces the last one. Small differences come
+    /// from the store's time and are averaged.
     #[inline]
     pub(crate) fn learn(&self, keys: &PriceKeys, price: u64) {
         for &key in keys.0.iter().filter(|&&key| key != 0) {

@@ -1,4 +1,5 @@
-//! How a limiter prices requests: its weights, and what is learned of all callers together.
+//! How a limiter prices requests: its weights, the record of estimate errors, and the prices of
+//! earlier reads.
 
 use std::time::Instant;
 
@@ -18,7 +19,7 @@ pub(crate) struct Pricing {
 }
 
 impl Pricing {
-    /// Returns an instant as the buckets count it; those before the beginning are the beginning.
+    /// Returns an instant in milliseconds since the limiter began; an earlier instant counts as 0.
     #[inline]
     pub(crate) fn millis(&self, now: Instant) -> Millis {
         let elapsed = now.saturating_duration_since(self.origin);

@@ -1,9 +1,9 @@
 //! The refusals of one request: which policies refuse it, and how long it has to wait.
 //!
-//! All policies are asked, also after one has refused, so that the wait is the longest of all and a
-//! request is not told a wait that another policy then makes longer. The bucket with the longest wait
-//! issues a retry ticket; a ticket that is brought too early is given back as it is, with a wait until it is
-//! due and the debt is paid. Jitter on top of the wait is at most a quantum: tickets are due one after the other.
+//! All policies are asked, even after one has refused, so that a request is told the longest wait of all. The bucket
+//! with the longest wait issues a retry ticket. A ticket that is brought too early is given back as it is, with a wait
+//! until it is due and the debt is paid. Jitter on top of the wait is at most a quantum: tickets are due one after the
+//! other.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -18,11 +18,11 @@ use crate::request::QuotaRequest;
 use crate::retry_ticket::{BroughtTicket, RetryTicket};
 use crate::schedule::{Millis, Schedule};
 
-/// Jitter for each request that one refill is good for, in microseconds: so far apart they come one after the other.
-/// More would leave refill lying that is due to a ticket, and that a new request takes.
+/// Jitter for each request that one refill is good for, in microseconds: enough for requests to come one after the
+/// other. With more jitter, a new request could take the refill that is due to a ticket.
 const JITTER_US: u128 = 500;
 
-/// What the policies say of one request.
+/// The answers of the policies to one request.
 pub(crate) struct Refusals<'a> {
     /// The ticket that the request brings.
     ticket: Option<&'a BroughtTicket>,
@@ -49,7 +49,7 @@ pub(crate) struct LongestRefusal {
 }
 
 impl<'a> Refusals<'a> {
-    /// Begins with none.
+    /// Begins without a refusal.
     #[inline]
     pub(crate) const fn new(request: &'a QuotaRequest<'_>, now: Millis) -> Self {
         Self {
@@ -61,8 +61,8 @@ impl<'a> Refusals<'a> {
         }
     }
 
-    /// Takes a price from a bucket; returns whether it was taken. A shadow policy that would refuse is
-    /// counted and refuses nothing; it is asked last, and only by requests that are let in.
+    /// Takes a price from a bucket; returns whether it was taken. A shadow policy counts a refusal, and refuses
+    /// nothing. It is asked last, and only by requests that the others let in.
     #[expect(
         clippy::inline_always,
         reason = "a twentieth of what an admission costs"
@@ -88,7 +88,7 @@ impl<'a> Refusals<'a> {
         }
     }
 
-    /// Does what [`Self::debit`] does, where it need not be compiled in.
+    /// Does the same as [`Self::debit`], not inlined.
     #[inline(never)]
     pub(crate) fn debit_apart(
         &mut self,
@@ -141,8 +141,8 @@ impl<'a> Refusals<'a> {
         }
     }
 
-    /// Refuses a request of which a bucket does not cover the multiplied price. No refill is
-    /// reserved: the overload may be over before.
+    /// Refuses a request because a bucket does not cover the multiplied price. No refill is reserved: the overload may
+    /// be over before.
     #[cold]
     pub(crate) fn refuse_penalty(
         &mut self,
@@ -170,7 +170,7 @@ impl<'a> Refusals<'a> {
         self.ticket.and_then(BroughtTicket::issued)
     }
 
-    /// Returns the rejection, where there is one. `random` is uniform over all of `u64`.
+    /// Returns the rejection, or `None` if no policy refused. `random` is uniform over all of `u64`.
     #[inline]
     pub(crate) fn end(mut self, random: u64) -> Option<Box<Rejection>> {
         let longest = self.longest.take()?;

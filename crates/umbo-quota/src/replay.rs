@@ -1,10 +1,9 @@
-//! A proposed policy tried on what was recorded: what it would have refused.
+//! Tries a proposed policy on the recorded demand, and counts the refusals.
 //!
-//! Real buckets under the times of the record. Within a slot the requests of a track are spread
-//! evenly, each at the average price of the slot, so bursts shorter than a slot are smoothed away; who
-//! was refused is taken not to have come back. Users, sessions and organisations are not recorded: a
-//! policy that speaks of them is met by nothing. A policy that counts by shard is tried as if work
-//! were spread evenly over the shards.
+//! Uses real buckets under the times of the record. Within a slot the requests of a track are spread evenly, each at
+//! the average price of the slot, so that bursts shorter than a slot are smoothed away. A refused client is taken not
+//! to have come back. Users, sessions and organisations are not recorded, so that a policy on them counts nothing. A
+//! policy that counts by shard is tried as if work were spread evenly over the shards.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -22,34 +21,34 @@ use crate::schedule::{Millis, Schedule};
 use crate::subject::Subject;
 use crate::unit::Unit;
 
-/// Steps of a slot: those of the shortest refill quantum that is usual.
+/// Steps of a slot. A step has the length of the default refill.
 const STEPS: u64 = 100;
 
-/// What a policy would have done.
+/// The outcome of a replay.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Replay {
     /// How far back the record reaches.
     pub reach: Duration,
-    /// By bucket, those that would have been asked.
+    /// The buckets that would have been asked.
     pub rows: Vec<ReplayRow>,
-    /// Requests of the record that were not kept for want of room, of any caller.
+    /// Requests of any caller that were not recorded because there was no room.
     pub missed: u64,
 }
 
-/// What a policy would have done with one bucket.
+/// The outcome of a replay for one bucket.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReplayRow {
-    /// Whose bucket.
+    /// Dimension values of the bucket.
     pub label: String,
-    /// Requests asked for.
+    /// Requests of the record.
     pub requests: u64,
     /// Requests that would have been refused.
     pub refused: u64,
-    /// What was asked for in request units, charged or not.
+    /// Demand in request units, charged or not.
     pub asked: RequestUnits,
-    /// What was asked for in the unit of the policy, in atoms.
+    /// Demand in the unit of the policy, in atoms.
     pub asked_amount: u64,
-    /// What of that would have been refused.
+    /// Part of `asked_amount` that would have been refused.
     pub refused_amount: u64,
 }
 
@@ -98,7 +97,7 @@ pub(crate) fn replay(
     }
 }
 
-/// What one bucket was asked for in a slot.
+/// The demand of a slot on one bucket.
 #[derive(Debug, Clone, Copy)]
 struct SlotDemand {
     requests: u64,

@@ -1,4 +1,4 @@
-//! What operators and callers are shown: copies of the counters, made on request.
+//! Reports for operators and callers: copies of the counters, made on request.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,16 +9,16 @@ use crate::bucket::Bucket;
 use crate::policy::{Limit, Policy};
 use crate::retry_ticket::RetryTicket;
 
-/// What was counted of one caller, namespace and operation.
+/// Counters of one caller, namespace and operation.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Tally {
     /// Requests that were admitted and are settled.
     pub requests: u64,
     /// Requests that a quota rejected.
     pub rejected: u64,
-    /// What they were charged.
+    /// Sum of their charges.
     pub charged: RequestUnits,
-    /// The part of it that overloads added to the plain prices.
+    /// Part of `charged` that overloads added to the plain prices.
     pub penalty: RequestUnits,
     /// Rows read or written.
     pub rows: u64,
@@ -47,7 +47,7 @@ impl Tally {
 /// One line of the usage.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UsageLine {
-    /// The caller; [`OTHERS`] adds up those that are no longer kept one by one.
+    /// The caller, or [`OTHERS`] for all callers that are no longer kept one by one.
     pub caller: Arc<str>,
     /// The namespace.
     pub namespace: Arc<str>,
@@ -55,7 +55,7 @@ pub struct UsageLine {
     pub namespace_id: NamespaceId,
     /// The operation.
     pub operation: Operation,
-    /// What was counted.
+    /// The counters.
     pub tally: Tally,
 }
 
@@ -63,7 +63,7 @@ pub struct UsageLine {
 /// nor a header can name it.
 pub const OTHERS: &str = "(all others)";
 
-/// What a shard did for a namespace.
+/// Usage of a shard by a namespace.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NamespaceShardUsage {
     /// The namespace.
@@ -74,7 +74,7 @@ pub struct NamespaceShardUsage {
     pub shard: ShardId,
     /// Requests that concerned the shard.
     pub requests: u64,
-    /// The shard's part of what requests of the namespace were charged.
+    /// The shard's part of the charges of the namespace's requests.
     pub charged: RequestUnits,
 }
 
@@ -90,9 +90,9 @@ pub struct Residual {
     /// Requests by the ratio actual / estimate, of one request in eight: the middle class is from
     /// 1/√2 to √2, each other one a factor of two, the outer ones are open.
     pub counts: [u64; RESIDUAL_CLASSES],
-    /// What those requests had been estimated at.
+    /// Sum of the estimates of those requests.
     pub estimated: RequestUnits,
-    /// What they were charged.
+    /// Sum of their plain prices.
     pub actual: RequestUnits,
 }
 
@@ -107,7 +107,7 @@ pub struct UsageReport {
     pub residuals: Vec<Residual>,
 }
 
-/// What a policy did.
+/// Counters of a policy.
 #[derive(Debug, Clone)]
 pub struct PolicyReport {
     /// The policy.
@@ -124,10 +124,10 @@ pub struct PolicyReport {
     pub utilisation: f64,
 }
 
-/// The bucket of one caller, or of whatever a policy counts by.
+/// A bucket of a policy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BucketReport {
-    /// Whose it is.
+    /// Dimension values of the bucket.
     pub label: String,
     /// Rate and burst of the bucket.
     pub limit: Limit,
@@ -135,7 +135,7 @@ pub struct BucketReport {
     pub balance: i64,
     /// Atoms asked for a second.
     pub observed: u64,
-    /// Requests rejected, or that would have been.
+    /// Requests rejected, or that a shadow policy would have rejected.
     pub rejected: u64,
 }
 
@@ -161,11 +161,11 @@ pub struct Breakdown {
 pub struct Explanation {
     /// The estimate.
     pub estimate: RequestUnits,
-    /// What it is made of.
+    /// The parts of the estimate.
     pub breakdown: Breakdown,
-    /// By how much an overload raises it.
+    /// The price multiplier of an overload.
     pub price_multiplier: PriceMultiplier,
-    /// Requests of the same caller, namespace and operation that it has learned from.
+    /// Requests of the same caller, namespace and operation that the estimate has learned from.
     pub samples: u64,
     /// The policies it meets, in the order of their names.
     pub meets: Vec<Meeting>,
@@ -176,9 +176,9 @@ pub struct Explanation {
 pub struct PricedRequest {
     /// The estimate.
     pub estimate: RequestUnits,
-    /// What it is made of.
+    /// The parts of the estimate.
     pub breakdown: Breakdown,
-    /// Requests of the same caller, namespace and operation that it has learned from.
+    /// Requests of the same caller, namespace and operation that the estimate has learned from.
     pub samples: u64,
 }
 
@@ -189,7 +189,7 @@ pub struct MetPolicy<'a> {
     pub policy: &'a Arc<Policy>,
     /// The shard, for a policy that counts by shard.
     pub shard: Option<ShardId>,
-    /// What the request would take, in atoms.
+    /// Price of the request, in atoms.
     pub price: u64,
     /// Balance in atoms.
     pub balance: i64,
@@ -197,7 +197,7 @@ pub struct MetPolicy<'a> {
     pub is_covered: bool,
     /// Whether the policy decides, or only counts.
     pub is_enforced: bool,
-    /// How long until it covers the price; zero where it does.
+    /// Time until the balance covers the price; zero if it does now.
     pub wait: Duration,
     pub(crate) bucket: &'a Bucket,
 }
@@ -214,30 +214,30 @@ impl MetPolicy<'_> {
 pub struct Meeting {
     /// The policy.
     pub policy: Arc<Policy>,
-    /// By what it counts the request.
+    /// Dimension values of the bucket that counts the request.
     pub label: String,
     /// The shard, for a policy that counts by shard.
     pub shard: Option<ShardId>,
     /// Rate and burst.
     pub limit: Limit,
-    /// What the request would take, in atoms.
+    /// Price of the request, in atoms.
     pub price: u64,
     /// Balance in atoms.
     pub balance: i64,
     /// Whether it would be admitted now.
     pub admits: bool,
-    /// How long it would be told to wait; zero where it is admitted.
+    /// Wait that the request would be told; zero if it is admitted.
     pub wait: Duration,
 }
 
 /// The budget in a caller's headers.
 #[derive(Debug, Clone, Copy)]
 pub struct Advertised<'a> {
-    /// The tightest enforced policy that somebody configured.
+    /// The tightest enforced policy that an operator configured.
     pub policy: &'a Arc<Policy>,
     /// Rate and burst.
     pub limit: Limit,
-    /// What is left, in atoms; negative in debt.
+    /// Remaining balance, in atoms; negative in debt.
     pub balance: i64,
     /// Time until the bucket is full again.
     pub reset: Duration,
@@ -248,9 +248,9 @@ pub struct Advertised<'a> {
 pub struct Rejection {
     /// The policy that asks for the longest wait.
     pub policy: Arc<Policy>,
-    /// The shard that it counted the request for, of a policy that counts by shard.
+    /// The shard that the request was counted for, if the policy counts by shard.
     pub shard: Option<ShardId>,
-    /// By what it counted the request.
+    /// Dimension values of the bucket that counted the request.
     pub label: String,
     /// Rate and burst.
     pub limit: Limit,
@@ -258,16 +258,16 @@ pub struct Rejection {
     pub observed: u64,
     /// Balance in atoms.
     pub balance: i64,
-    /// After which the request would be admitted; at least one refill quantum.
+    /// Wait after which the request would be admitted; at least one refill quantum.
     pub wait: Duration,
-    /// What the request asked for, in atoms.
+    /// Price of the request, in atoms.
     pub price: u64,
-    /// The part of the price that the overload of a shard adds; zero where the policy does not cover the plain
-    /// price either.
+    /// The part of the price that the overload of a shard adds; zero if the policy does not cover the plain price
+    /// either.
     pub penalty: RequestUnits,
-    /// With it a retry has priority over new requests once the wait is over. None where the price of an
-    /// overload was not covered.
+    /// A retry with this ticket has priority over new requests once the wait is over. `None` if the policy covers the
+    /// plain price, and not the price of an overload.
     pub ticket: Option<RetryTicket>,
-    /// By how much an overload raised its price in request units.
+    /// The price multiplier of an overload, for prices in request units.
     pub price_multiplier: PriceMultiplier,
 }

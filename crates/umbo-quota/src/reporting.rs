@@ -24,8 +24,8 @@ use crate::schedule::Millis;
 use crate::subject::Subject;
 
 impl Limiter {
-    /// Does what has to be done now and then: ends the windows of observed rates, records usage.
-    /// To be called about once a second, by one thread at a time.
+    /// Does the periodic work: ends the windows of observed rates, and records usage. Call it about once a second, from
+    /// one thread at a time.
     pub fn maintain(&self, now: Instant) {
         let now = self.pricing.millis(now);
         self.buckets.for_each(|bucket| bucket.roll(now));
@@ -43,7 +43,7 @@ impl Limiter {
         }
     }
 
-    /// Returns what was used since the start.
+    /// Returns the usage since the start.
     pub fn usage(&self) -> UsageReport {
         let mut report = UsageReport::default();
         let mut add = |record: &CallerNamespaceUsage| {
@@ -66,8 +66,8 @@ impl Limiter {
         report
     }
 
-    /// Shows what each caller used of each namespace since its account was made, summed over the operations.
-    /// One pass over the accounts, without an allocation: for once a second.
+    /// Shows the usage of each namespace by each caller since its account was made, summed over the operations. One
+    /// pass over the accounts, without an allocation: for once a second.
     pub fn visit_callers(&self, mut see: impl FnMut(&Arc<str>, &Tally)) {
         self.accounts.for_each(|entry| {
             let record = &entry.account.record;
@@ -80,8 +80,8 @@ impl Limiter {
         });
     }
 
-    /// Returns what one caller used of one namespace since the start, or since its account was last
-    /// forgotten: one look-up, however many callers there are.
+    /// Returns the usage of one namespace by one caller since the start, or since its account was last evicted. One
+    /// look-up, however many callers there are.
     pub fn usage_of(&self, subject: &Subject<'_>) -> Vec<UsageLine> {
         let found = self.accounts.get(self.identities.account(subject));
         found.map_or_else(Vec::new, |entry| rows(&entry.account.record).collect())
@@ -108,7 +108,7 @@ impl Limiter {
         usage
     }
 
-    /// Returns what each policy did, in the order of their names.
+    /// Returns the counters of each policy, in the order of their names.
     pub fn policy_report(&self, now: Instant) -> Vec<PolicyReport> {
         let now = self.pricing.millis(now);
         let mut seen: HashMap<Arc<str>, (u64, f64)> = HashMap::new();
@@ -141,7 +141,7 @@ impl Limiter {
         active_policies.set.iter().map(report).collect()
     }
 
-    /// Returns the buckets of a policy, those that are asked most first; at most `max`.
+    /// Returns at most `max` buckets of a policy, the highest observed demand first.
     pub fn buckets(&self, policy: &str, now: Instant, max: usize) -> Vec<BucketReport> {
         let now = self.pricing.millis(now);
         let mut found = Vec::new();
@@ -172,7 +172,7 @@ impl Limiter {
         found
     }
 
-    /// Returns what a request would cost and meet. Takes nothing from any bucket.
+    /// Returns the price of a request and the policies that it meets. Takes nothing from any bucket.
     pub fn explain(
         &self,
         request: &QuotaRequest<'_>,
@@ -202,8 +202,8 @@ impl Limiter {
         }
     }
 
-    /// Shows every policy that a request meets to a visitor, with what its bucket has now, and returns what the
-    /// request would cost. Takes nothing from any bucket, and allocates nothing for those that there are.
+    /// Shows every policy that a request meets to a visitor, with the state of its bucket, and returns the price of the
+    /// request. Takes nothing from any bucket, and allocates nothing for accounts and buckets that are known.
     pub fn visit_policies(
         &self,
         request: &QuotaRequest<'_>,
@@ -257,7 +257,7 @@ impl Limiter {
         }
     }
 
-    /// Returns what a policy would have done with what was recorded in the last time.
+    /// Returns how a policy would have treated the recorded demand of the last time span.
     pub fn replay(&self, policy: &Policy, last: Duration) -> Replay {
         let history = self.history.lock().unwrap_or_else(PoisonError::into_inner);
         replay(&history, policy, self.shards, last)

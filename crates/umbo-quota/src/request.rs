@@ -1,4 +1,5 @@
-//! What the limiter is asked: who asks for what, a hint of the work, and what it is to cost.
+//! The input of the limiter: the subject of a request, a hint of its work, its retry ticket and its
+//! price multiplier.
 
 use umbo_types::PriceMultiplier;
 
@@ -15,7 +16,7 @@ pub struct QuotaRequest<'a> {
     pub hint: CostHint,
     /// The retry ticket that it brings, signed for its caller.
     pub ticket: Option<BroughtTicket>,
-    /// By how much an overload raises its price, where that is known already: see
+    /// The price multiplier of an overload, if it is known already: see
     /// [`Limiter::admit_shards`](crate::Limiter::admit_shards).
     pub price_multiplier: PriceMultiplier,
 }

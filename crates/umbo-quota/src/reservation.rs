@@ -1,9 +1,8 @@
-//! What an admitted request has taken from its buckets, until it is settled.
+//! The debits of an admitted request, until they are settled.
 //!
-//! Settled exactly once: by [`Reservation::settle`], or on drop, so that no cancellation, panic or
-//! early return leaks a micro-RU. A request that was dropped before the store was asked gets
-//! everything back; afterwards it pays the estimate or what it is known to have cost, whichever is
-//! more. Buckets, ledger and answer are charged the same figure.
+//! Settled exactly once: by [`Reservation::settle`], or on drop, so that no cancellation, panic or early return leaks a
+//! micro-RU. A request that is dropped before the store was asked gets everything back. Later it pays the estimate, or
+//! the cost of its known work if that is more. Buckets, ledger and answer are charged the same figure.
 
 use std::iter;
 use std::sync::Arc;
@@ -26,9 +25,9 @@ use crate::schedule::Millis;
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct TakenPenalty {
     pub(crate) multiplier: PriceMultiplier,
-    /// What each bucket that pays was charged, in micro-RU.
+    /// Amount that each paying bucket was charged, in micro-RU.
     pub(crate) taken: u64,
-    /// When it was taken: a balance is at least what it was then with what was taken since.
+    /// When it was taken. A settlement reads balances as of this instant, which leaves out the refill since then.
     pub(crate) taken_at: Millis,
 }
 
@@ -68,13 +67,13 @@ impl DebitedPolicies {
     }
 }
 
-/// What was taken from one bucket.
+/// A debit of one bucket.
 #[derive(Debug)]
 pub(crate) struct Debit {
     pub(crate) bucket: Arc<Bucket>,
     /// Index of the policy in the account.
     pub(crate) matched: u8,
-    /// Parts of what is reserved that this bucket was charged, of all parts.
+    /// Share of the reservation that this bucket was charged: parts, of all parts.
     pub(crate) parts: (u32, u32),
 }
 
@@ -97,17 +96,17 @@ pub struct Reservation {
     foreseen: Foreseen,
     /// In micro-RU.
     estimate: u64,
-    /// What is charged if nothing more becomes known: the estimate, or what is done where it is more.
+    /// The charge if nothing more becomes known: the estimate, or the cost of the known work if that is more.
     pub(crate) reserved: CostByUnit,
     /// Rows and bytes known to be done.
     done: (u64, u64),
-    /// Policies that took all that is reserved from the account's bucket: most of them, so that
-    /// there is little to write down.
+    /// Policies whose account bucket took the whole reservation. They are most policies, so that there is little to
+    /// write down.
     whole: DebitedPolicies,
-    /// What all others took, where there are any.
+    /// The debits of all other policies.
     pub(crate) debits: Option<Debits>,
     pub(crate) shares: SmallVec<[ShardShare; 1]>,
-    /// What an overload adds to the price, where it does.
+    /// The penalty of an overload, if one was taken.
     pub(crate) penalty: Option<TakenPenalty>,
     state: ReservationState,
 }
@@ -146,12 +145,12 @@ impl Reservation {
         }
     }
 
-    /// Returns what was reserved.
+    /// Returns the estimate.
     pub fn estimate(&self) -> RequestUnits {
         RequestUnits::from_micros(self.estimate)
     }
 
-    /// Estimates the request anew once more is known of it, and brings every bucket to the new estimate; refuses
+    /// Estimates the request again once more is known of it, and adjusts every bucket to the new estimate. Refuses
     /// nothing. Does nothing once the store was asked or a penalty was taken.
     pub fn foresee(&mut self, hint: CostHint) {
         if self.state != ReservationState::Admitted || self.penalty.is_some() {
@@ -171,8 +170,8 @@ impl Reservation {
         }
     }
 
-    /// Charges at once what work done so far costs beyond what was taken. `work` is all of it, not
-    /// what was added.
+    /// Charges at once the cost of the work so far, beyond the amount taken before. `work` is all work of the request,
+    /// and not only the latest.
     pub fn progress(&mut self, work: &ActualUsage) {
         if matches!(self.state, ReservationState::Settled(_)) {
             return;
@@ -185,8 +184,8 @@ impl Reservation {
         self.reserved = reserved;
     }
 
-    /// Charges what the request cost in the end, and returns it. Only the first call counts; a
-    /// later one returns the same figure.
+    /// Charges the final cost of the request, and returns it. Only the first call counts; a later one returns the same
+    /// figure.
     pub fn settle(&mut self, work: &ActualUsage) -> RequestUnits {
         match self.state {
             ReservationState::Settled(price) => price,
@@ -215,9 +214,9 @@ impl Reservation {
         }
     }
 
-    /// Ends the reservation as dropping it would, and returns what it charged: nothing where the
-    /// store was not asked, else the estimate or what is known to be done, whichever is more. Like
-    /// [`Self::settle`] it counts once.
+    /// Ends the reservation as dropping it would, and returns the charge. The charge is zero if the store was not
+    /// asked. Else it is the estimate, or the cost of the known work if that is more. Only the first call counts, as
+    /// with [`Self::settle`].
     pub fn abandon(&mut self) -> RequestUnits {
         match self.state {
             ReservationState::Settled(price) => price,
@@ -232,21 +231,21 @@ impl Reservation {
                     read_bytes,
                     ..ActualUsage::default()
                 };
-                // Every debit is at what is reserved already.
+                // The debits are equal to the reservation already.
                 let reserved = self.reserved;
                 self.end_at(RequestUnits::from_micros(reserved.ru), &reserved, &work)
             }
         }
     }
 
-    /// Apart from the end of all that were settled.
+    /// Kept out of the code that drops settled reservations.
     #[cold]
     fn abandon_unsettled(&mut self) {
         self.abandon();
     }
 
-    /// Gives everything back, also where the store was asked: it refused before it began. Does
-    /// nothing to a reservation that is settled.
+    /// Gives everything back, even if the store was asked: it refused before it began. Does nothing to a reservation
+    /// that is settled.
     pub fn release(&mut self) {
         if !matches!(self.state, ReservationState::Settled(_)) {
             self.cancel();
@@ -271,8 +270,8 @@ impl Reservation {
         }
     }
 
-    /// Returns what is left to the caller under the tightest of the enforced policies that somebody
-    /// configured; none where there is none.
+    /// Returns the remaining budget of the caller under the tightest enforced policy that an operator configured, or
+    /// `None` if no such policy counts the request.
     pub fn advertised(&self, now: Instant) -> Option<Advertised<'_>> {
         let now = self.account.pricing().millis(now);
         let mut tightest: Option<(&MatchedPolicy, Limit, i64)> = None;
@@ -311,7 +310,7 @@ impl Reservation {
         })
     }
 
-    /// Returns the policies that took all that is reserved from the account's bucket.
+    /// Returns the policies whose account bucket took the whole reservation.
     #[inline]
     pub(crate) fn whole(&self) -> impl Iterator<Item = (&MatchedPolicy, &CallerBucket)> {
         self.whole.iter().filter_map(|at| {
@@ -320,7 +319,7 @@ impl Reservation {
         })
     }
 
-    /// Gives everything back: a policy rejects the request.
+    /// Gives everything back, and counts the rejection.
     pub(crate) fn reject(&mut self) {
         self.cancel();
         self.account.record.cell(self.operation).count_rejected();
@@ -339,8 +338,7 @@ impl Reservation {
         self.state = ReservationState::Settled(RequestUnits::ZERO);
     }
 
-    /// Gives back what the quotas of the shards were debited and what an overload of them added:
-    /// after all, nothing reaches them.
+    /// Gives back the debits of shard quotas and the penalty: the request reaches no shard after all.
     pub fn release_shards(&mut self) {
         self.refund_penalty();
         if let Some(mut debits) = self.debits.take() {
@@ -356,7 +354,7 @@ impl Reservation {
         self.shares.clear();
     }
 
-    /// Returns what a bucket was charged, in atoms of its policy's unit.
+    /// Returns the debit of a bucket, in atoms of its policy's unit.
     fn taken(&self, debit: &Debit) -> u64 {
         let unit = self.account.matched(debit.matched).unit;
         part(self.reserved.in_unit(unit), debit.parts)
@@ -367,7 +365,7 @@ impl Reservation {
         pricing.weights.price(self.operation, work)
     }
 
-    /// Ends at a price, apart from the penalty, from which nothing is learned.
+    /// Ends at a plain price; the penalty comes on top. Estimates learn nothing from it.
     #[inline(never)]
     fn end_at(
         &mut self,
@@ -381,8 +379,7 @@ impl Reservation {
         paid
     }
 
-    /// Charges and counts what is settled from now on. `price` is the plain one: it is what is
-    /// learned from.
+    /// Charges and counts the settled request. `price` is the plain price: estimates learn from it if `is_whole`.
     #[expect(
         clippy::inline_always,
         reason = "all but one of its uses are out of the hot path"
@@ -413,7 +410,7 @@ impl Reservation {
         }
     }
 
-    /// Brings every bucket from what is reserved to what it is to be charged.
+    /// Changes every debit from the reservation to a charge.
     #[inline]
     fn charge(&self, charge: &CostByUnit) {
         for (matched, bound) in self.whole() {

@@ -1,23 +1,22 @@
 //! The refill that a bucket reserves for the tickets it has issued.
 //!
-//! Each ticket reserves the next stretch of the refill axis behind the bucket's *horizon*. When the
-//! axis has passed that stretch, the ticket is due, and new requests leave its volume in the bucket
-//! until the ticket is brought or one to two graces have passed; then the reservation lapses.
+//! Each ticket reserves the next stretch of the refill axis behind the bucket's *horizon*. The ticket is due when the
+//! axis reaches its stretch. New requests leave the part of the stretch that the axis has passed in the bucket, until
+//! the ticket is brought or one to two graces have passed; then the reservation lapses.
 //!
-//! Many clients never come back. A bucket overbooks (as airlines do by their no-shows): a ticket
-//! reserves the *expected share* of its cost, and that share follows how many of the reservations were
-//! claimed of late. Where it falls, the stretches ahead shrink with it, since those tickets are held by
-//! the same clients as the ones that lapsed. So a flood that forgets its tickets makes nobody wait for
-//! refill that it does not come for. A ticket that is issued in exchange for another one reserves its
-//! whole cost: its client comes back.
+//! Many clients never come back. So a bucket overbooks, as airlines do because of no-shows: a ticket reserves the
+//! *expected share* of its cost. That share follows how many of the recent reservations were claimed. When it falls,
+//! the stretches ahead shrink with it, because the same clients hold those tickets and the lapsed ones. So no client
+//! waits for refill that a flood reserves and never claims. A ticket that is issued in exchange for another one
+//! reserves its whole cost: its client comes back.
 //!
-//! Patient clients that bring no ticket come back all the same. While those that are refused can be a crowd of them
-//! (see [`Crowd`]), each ticket moves the horizon by about its whole cost, so that the told wait counts them; new
-//! requests leave the expected share of it for the tickets that are brought. In a flood only that share counts. While no
-//! ticket is brought at all, new requests leave nothing, so that the quota is used.
+//! Patient clients that bring no ticket come back too. While the refused clients can be such a crowd (see [`Crowd`]),
+//! each ticket moves the horizon by about its whole cost, so that the told wait counts them. New requests leave the
+//! expected share of that for the tickets that are brought. In a flood only the expected share counts. While no ticket
+//! is brought at all, new requests leave nothing, so that the quota is used.
 //!
-//! The words are not moved in one step. A thread that reads between two moves sees a little more or
-//! less reserved for a moment, which decides who goes first and never how much is spent.
+//! The words are not changed in one step. A thread that reads between two changes sees a little more or less reserved
+//! for a moment. This decides which request goes first, and never how much is spent.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -25,43 +24,44 @@ use crate::crowd::{Crowd, RefusedCost};
 
 /// An expected share of 1.
 const WHOLE: u64 = 1 << 20;
-/// The least expected share. A flood of more times the refill than its inverse would push the horizon ahead
-/// without end, and one of the cheapest requests can be hundreds of times the refill of a small quota.
+/// The least expected share. Without it, a flood could push the horizon ahead without end: a flood of the cheapest
+/// requests can be hundreds of times the refill of a small quota. With it, this takes more than 16,384 times the
+/// refill.
 const SHARE_MIN: u64 = WHOLE / 16_384;
-/// The stretch that each of a crowd reserves, of its cost: less than all of it, so that the refill that no client comes
-/// for is not reserved without end.
+/// Part of its cost that each refused request of a crowd reserves. It is less than one, so that unclaimed refill is not
+/// reserved without end.
 const CROWD_STRETCH: u64 = WHOLE / 8 * 7;
-/// By how much the expected share is divided if more is reserved than a crowd would.
+/// The expected share is divided by this when the reservations are too large for a crowd.
 const FLOOD_DIVISOR: u64 = 4;
-/// Graces of refill that the expected share remembers: a few, so that neither one ticket decides it
-/// nor a flood lasts for long before it does.
+/// Graces of refill that the expected share remembers: a few, so that a single ticket does not decide it, and it
+/// follows a flood soon.
 const MEMORY_GRACES: u64 = 3;
 /// That memory is at least this part of the largest crowd: a few tickets of the smallest quota.
 const MEMORY_CROWD_PART: u64 = 2;
 
-/// What an admission looks at. Positions on the axis and volumes are in atoms.
+/// The words that an admission reads. Positions on the axis and volumes are in atoms.
 #[derive(Debug, Default)]
 pub(crate) struct ReservedRefill {
-    /// Position up to which refill is reserved.
+    /// Position where the reserved refill ends.
     horizon: AtomicU64,
     /// Volume of the reservations that are neither claimed nor lapsed.
     open: AtomicU64,
 }
 
-/// How much of what is reserved is claimed.
+/// The turnout of tickets: the part of the reserved refill that is claimed.
 #[derive(Debug)]
 pub(crate) struct Turnout {
     /// The expected share of a ticket's cost, of [`WHOLE`].
     share: AtomicU64,
     /// Cost of the tickets that were brought since the last look.
     brought: AtomicU64,
-    /// How much of that was reserved.
+    /// Reserved volume of these tickets.
     claimed: AtomicU64,
     /// Volume that was due and not claimed at the last look.
     overdue: AtomicU64,
-    /// Where the axis stood then.
+    /// Position of the axis at the last look.
     looked_at: AtomicU64,
-    /// Who those are that bring none.
+    /// The refused clients that bring no ticket.
     crowd: Crowd,
 }
 
@@ -85,8 +85,8 @@ impl ReservedRefill {
         at_least_zero(self.horizon.load(Relaxed).wrapping_sub(axis))
     }
 
-    /// Returns the volume that is due and not claimed. Once a grace, lets lapse what fell due before
-    /// the last grace, and learns from it.
+    /// Returns the volume that is due and not claimed. Once a grace, reservations that fell due before the last grace
+    /// lapse, and the expected share learns from them.
     pub(crate) fn unclaimed(&self, turnout: &Turnout, axis: u64, grace: u64) -> u64 {
         let ahead = turnout.expected(self.ahead(axis));
         let unclaimed = self.open.load(Relaxed).saturating_sub(ahead);
@@ -95,7 +95,7 @@ impl ReservedRefill {
         }
         let claimed = turnout.claimed.swap(0, Relaxed);
         let overdue = turnout.overdue.load(Relaxed).saturating_sub(claimed);
-        // No more than this can have fallen due within the last grace.
+        // At most this volume can have fallen due within the last grace.
         let before = turnout.expected(self.ahead(axis.wrapping_sub(grace)));
         let fresh = before.saturating_sub(ahead);
         let lapsed = overdue.min(unclaimed).max(unclaimed.saturating_sub(fresh));
@@ -110,7 +110,7 @@ impl ReservedRefill {
         unclaimed - lapsed
     }
 
-    /// Shrinks what is reserved ahead of the axis for tickets to the part `share` of `was`. A crowd keeps its turns.
+    /// Shrinks the volume reserved for tickets ahead of the axis to the part `share` of `was`. A crowd keeps its turns.
     fn shrink(&self, turnout: &Turnout, axis: u64, share: u64, was: u64) {
         let ahead = self.ahead(axis);
         if turnout.crowd.is_flood() {
@@ -125,8 +125,8 @@ impl ReservedRefill {
         }
     }
 
-    /// Gives up what those have reserved that are more than a crowd: but for the tickets that are expected of them,
-    /// which are fewer each time.
+    /// Gives up the reservations that are too large for a crowd, but for the tickets expected of them. Each call
+    /// expects fewer tickets.
     #[cold]
     fn give_up(&self, turnout: &Turnout, axis: u64) {
         let ahead = self.ahead(axis);
@@ -140,8 +140,9 @@ impl ReservedRefill {
         self.shrink(turnout, axis, share, was);
     }
 
-    /// Reserves a stretch of refill for a request: `after` says how far ahead of the axis it begins, given
-    /// how far ahead the horizon is, and none where that is too far. Returns where the stretch begins.
+    /// Reserves a stretch of refill for a request. `after` takes the distance from the axis to the horizon, and returns
+    /// the distance from the axis to the stretch, or `None` if that is too far. Returns the position where the stretch
+    /// begins.
     pub(crate) fn reserve(
         &self,
         turnout: &Turnout,
@@ -174,19 +175,19 @@ impl ReservedRefill {
 
     /// Ends the reservation of a ticket of this cost, which was brought.
     ///
-    /// Where more come than expected, they take nothing of what is reserved for those that are not due yet.
+    /// If more tickets come than expected, they take nothing from the reservations that are not due yet.
     pub(crate) fn claim(&self, turnout: &Turnout, axis: u64, cost: u64) {
         turnout.brought.fetch_add(cost, Relaxed);
         turnout.crowd.note_brought(axis);
         let ahead = turnout.expected(self.ahead(axis));
         let due = self.open.load(Relaxed).saturating_sub(ahead);
-        // A ticket is due where its stretch begins.
+        // A ticket is due when the axis reaches its stretch, so that its own volume may be ahead of the axis.
         let own = scaled(cost, turnout.share.load(Relaxed), WHOLE);
         let claimed = subtract(&self.open, cost.min(due.saturating_add(own)));
         turnout.claimed.fetch_add(claimed, Relaxed);
     }
 
-    /// Keeps the horizon of an idle bucket near the axis, and its trust in those who come next.
+    /// Keeps the horizon of an idle bucket near the axis, and doubles its expected share if nothing is reserved.
     pub(crate) fn follow(&self, turnout: &Turnout, axis: u64, grace: u64) {
         self.unclaimed(turnout, axis, grace);
         let horizon = self.horizon.load(Relaxed);
@@ -204,7 +205,7 @@ impl ReservedRefill {
 }
 
 impl Turnout {
-    /// Begins where the axis stands, with the trust that all tickets come back.
+    /// Begins at a position of the axis. All tickets are expected to come back.
     pub(crate) fn full(axis: u64) -> Self {
         Self {
             share: AtomicU64::new(WHOLE),
@@ -221,7 +222,7 @@ impl Turnout {
         self.crowd.is_without_tickets()
     }
 
-    /// Returns the volume of the tickets that are expected of a stretch of reserved refill.
+    /// Returns the volume that is expected to be claimed of a stretch of reserved refill.
     fn expected(&self, stretch: u64) -> u64 {
         if self.crowd.is_flood() {
             return stretch;
@@ -230,12 +231,12 @@ impl Turnout {
         scaled(stretch, share, self.crowd_stretch(share))
     }
 
-    /// Returns the cost of the tickets of which a volume is expected.
+    /// Returns the cost of the tickets with an expected volume.
     pub(crate) fn whole(&self, volume: u64) -> u64 {
         scaled(volume, WHOLE, self.share.load(Relaxed))
     }
 
-    /// Returns the part of its cost that each of a crowd reserves.
+    /// Returns the part of its cost that each refused request of a crowd reserves.
     fn crowd_stretch(&self, share: u64) -> u64 {
         if self.is_without_tickets() {
             WHOLE
@@ -258,7 +259,7 @@ impl Turnout {
         (volume, scaled(cost, self.crowd_stretch(share), WHOLE))
     }
 
-    /// Returns whether a grace has passed since the last look, to one thread only.
+    /// Returns whether a grace has passed since the last look; only one thread gets `true`.
     fn is_time(&self, axis: u64, grace: u64) -> bool {
         let looked_at = self.looked_at.load(Relaxed);
         axis.wrapping_sub(looked_at) >= grace
@@ -268,12 +269,13 @@ impl Turnout {
                 .is_ok()
     }
 
-    /// Moves the expected share by what was brought of what was reserved, since the last look; returns it.
+    /// Moves the expected share by the ratio of tickets brought and reserved since the last look; returns the new
+    /// share.
     fn learn(&self, claimed: u64, lapsed: u64, grace: u64) -> u64 {
         let least = self.crowd.max() / MEMORY_CROWD_PART;
         let mut memory = grace.saturating_mul(MEMORY_GRACES).max(least);
         if !self.crowd.is_flood() {
-            // Whatever a crowd brings, it is refused no more than flows in.
+            // A crowd is refused no more than the refill, however many tickets it brings.
             memory = scaled(memory, self.share.load(Relaxed), WHOLE);
         }
         let came = memory.saturating_add(self.brought.swap(0, Relaxed));
@@ -300,7 +302,7 @@ fn subtract(word: &AtomicU64, less: u64) -> u64 {
     was.map_or(0, |was| was.min(less))
 }
 
-/// Returns a difference of two positions, 0 where it is negative.
+/// Returns a difference of two positions, or 0 if it is negative.
 fn at_least_zero(difference: u64) -> u64 {
     difference.cast_signed().max(0).cast_unsigned()
 }

@@ -26,7 +26,7 @@ impl Residuals {
         counts.actual.fetch_add(actual, Relaxed);
     }
 
-    /// Returns what is known of an operation; none before the first request.
+    /// Returns the histogram of an operation, or `None` before the first request.
     pub(crate) fn of(&self, operation: Operation) -> Option<Residual> {
         let counts = &self.0[operation as usize];
         let units = |micros: &AtomicU64| RequestUnits::from_micros(micros.load(Relaxed));

@@ -1,8 +1,8 @@
-//! Retry tickets: what a rejected request is given so that its retry has priority over new requests.
+//! Retry tickets. A rejected request gets one, and its retry has priority over new requests.
 //!
-//! A ticket names the bucket that rejected the request, the instant from which it is good, and the
-//! cost up to which it has priority. It is plain content here: the dispatcher signs it, binds it to
-//! the caller and itself, and checks both when it comes back.
+//! A ticket holds the bucket that rejected the request, the instant when it becomes good, and a cost: the retry has
+//! priority up to that cost. It is plain content here. The dispatcher signs it, binds it to the caller and itself, and
+//! checks both when it comes back.
 
 use crate::schedule::Millis;
 
@@ -16,7 +16,7 @@ pub struct RetryTicket {
     pub(crate) bucket: u64,
     /// When it becomes good.
     pub(crate) due: Millis,
-    /// Atoms up to which the retry has priority.
+    /// The retry has priority up to this cost, in atoms.
     pub(crate) cost: u64,
     /// Distinguishes it from other tickets of the bucket.
     pub(crate) nonce: u32,
@@ -27,13 +27,12 @@ pub struct RetryTicket {
 pub enum BroughtTicket {
     /// Issued by this limiter to this caller: good once.
     Issued(RetryTicket),
-    /// Issued elsewhere: says no more than that the client comes back, so that a new ticket reserves
-    /// its whole cost.
+    /// Issued elsewhere. It says only that the client comes back, so that a new ticket reserves its whole cost.
     Elsewhere,
 }
 
 impl BroughtTicket {
-    /// Returns the ticket where this limiter issued it.
+    /// Returns the ticket if this limiter issued it.
     pub(crate) const fn issued(&self) -> Option<&RetryTicket> {
         match self {
             Self::Issued(ticket) => Some(ticket),
@@ -57,7 +56,7 @@ impl RetryTicket {
         bytes
     }
 
-    /// Reads what [`Self::to_bytes`] has written. Any bytes are some ticket.
+    /// Reads the bytes that [`Self::to_bytes`] has written. Any bytes are a ticket.
     pub fn from_bytes(bytes: &[u8; Self::LEN]) -> Self {
         let word = |at: usize| {
             let bytes = &bytes[at..at + 8];

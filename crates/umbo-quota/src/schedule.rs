@@ -1,10 +1,9 @@
-//! How a bucket refills: the axis that counts what has flowed in since the beginning.
+//! How a bucket refills: the axis that counts the refill since the beginning.
 //!
-//! The axis counts atoms, not time, so that nothing is ever rounded away: at each point of the grid
-//! it stands at `base + floor(rate × elapsed)`, computed afresh from the beginning and never from
-//! the point before. It steps on an absolute grid of one refill quantum, shifted by a refill offset of the
-//! bucket's own, so that thousands of buckets do not refill in the same millisecond. A new rate
-//! begins where the axis stands, so that a change moves no balance.
+//! The axis counts atoms, not time, so that nothing is ever rounded away. At each point of the grid its position is
+//! `base + floor(rate × elapsed)`, computed from the base and never from the previous point. The grid steps by one
+//! refill quantum. The refill offset of a bucket shifts its grid, so that thousands of buckets do not refill in the
+//! same millisecond. A new rate begins at the position of the axis, so that a change moves no balance.
 //!
 //! Positions on the axis wrap around at 2⁶⁴ and are compared by their difference, which must stay
 //! below 2⁶³: at the highest rate that is two hours, and `Bucket::roll` looks after idle buckets.
@@ -26,7 +25,7 @@ impl Millis {
     }
 }
 
-/// By how much the grid of a bucket is shifted, in milliseconds.
+/// Shift of the grid of a bucket, in milliseconds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct RefillOffset(u64);
 
@@ -57,7 +56,7 @@ impl Schedule {
         }
     }
 
-    /// Continues the axis with another limit from where it stands.
+    /// Continues the axis from its position with another limit.
     pub(crate) fn changed(
         &self,
         limit: Limit,
@@ -66,8 +65,8 @@ impl Schedule {
         refill_offset: RefillOffset,
     ) -> Self {
         let mut next = Self::begin(limit, refill);
-        // The two grids need not meet: what has flowed in since the old one last stepped counts at
-        // the old rate, up to where the new one steps. So a change brings one old refill at most.
+        // The old and the new grid may differ. The refill since the last step of the old grid counts at the old rate,
+        // up to the last step of the new grid. So a change brings one old refill at most.
         let last_ms = self.step_before(now, refill_offset).max(self.base_ms);
         next.base_ms = next.step_before(now, refill_offset).max(last_ms);
         let since_ms = next.base_ms - last_ms;
@@ -76,7 +75,7 @@ impl Schedule {
         next
     }
 
-    /// Returns whether this refills as given.
+    /// Returns whether the schedule has this limit and refill.
     pub(crate) fn is(&self, limit: Limit, refill: Duration) -> bool {
         self.limit == limit && u128::from(self.quantum_ms) == refill.as_millis().max(1)
     }
@@ -94,8 +93,8 @@ impl Schedule {
             .wrapping_add(part)
     }
 
-    /// Returns what flows in during two quanta and a tenth of a second: retries come with a quantum of
-    /// jitter, and over a network.
+    /// Returns the refill of two quanta and a tenth of a second: retries come with a quantum of jitter, and over a
+    /// network.
     pub(crate) fn grace(&self) -> u64 {
         let grace_ms = 2 * self.quantum_ms + NETWORK_MS;
         self.limit.rate / 1_000 * grace_ms + self.limit.rate % 1_000 * grace_ms / 1_000
@@ -116,7 +115,7 @@ impl Schedule {
         Millis((steps * self.quantum_ms).saturating_sub(refill_offset.0))
     }
 
-    /// Returns the last point of the grid, in milliseconds.
+    /// Returns the last point of the grid at or before `now`, in milliseconds.
     fn step_before(&self, now: Millis, refill_offset: RefillOffset) -> u64 {
         let steps = (now.0 + refill_offset.0) / self.quantum_ms;
         (steps * self.quantum_ms).saturating_sub(refill_offset.0)

@@ -1,9 +1,9 @@
-//! A concurrent map of bounded size that evicts only what may go.
+//! A concurrent map of bounded size that evicts only entries that may go.
 //!
-//! Keys are 128-bit keyed hashes of what they stand for: the seed is secret, so no client can choose two
-//! that meet. Each stripe is a lock over an `lru` cache. A full stripe makes room by looking from the cold
-//! end for an entry that may go, as its owner says; where there is none, the map is full. The order matters only then:
-//! while a stripe has room, a look moves nothing, because the way to three more entries is a third of its cost.
+//! Keys are 128-bit hashes under a secret seed, so that no client can choose two names with the same key. Each stripe
+//! is a lock over an `lru` cache. A full stripe looks from the cold end for an entry that may go, as its owner says. If
+//! no entry may go, the map is full. The order matters only then: while a stripe has room, a look-up moves nothing,
+//! because access to three more entries is a third of its cost.
 
 use std::hash::{BuildHasherDefault, Hash, Hasher};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -12,10 +12,10 @@ use lru::LruCache;
 
 /// Stripes of a large map.
 const STRIPES_MAX: usize = 64;
-/// Entries of a stripe, where the map is small: with fewer, two keys that meet would evict each other.
+/// Entries of a stripe in a small map: with fewer, two keys of the same stripe would evict each other.
 const STRIPE_ENTRIES_MIN: usize = 16;
-/// Part of its room, in percent, from which on a stripe keeps its entries in the order of their use: callers use
-/// theirs again before the rest is filled.
+/// A stripe keeps its entries in the order of their use once this part of its room is filled, in percent: callers use
+/// their entries again before the rest is filled.
 const ORDERED_FROM_PERCENT: usize = 75;
 /// Entries that one insertion looks at before it gives up.
 const LOOKS_MAX: usize = 64;
@@ -30,7 +30,7 @@ pub(crate) struct StripedLru<V> {
 
 type Stripe<V> = LruCache<LruKey, V, BuildHasherDefault<StripeHasher>>;
 
-/// A key as two words: beside pointers it needs no padding.
+/// A key as two words: next to pointers it needs no padding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct LruKey {
     low: u64,
@@ -47,7 +47,7 @@ impl From<u128> for LruKey {
 }
 
 impl Hash for LruKey {
-    /// The upper half has chosen the stripe.
+    /// Takes the lower half; the upper half has chosen the stripe.
     fn hash<H: Hasher>(&self, hasher: &mut H) {
         hasher.write_u64(self.low);
     }
@@ -74,8 +74,8 @@ impl<V: Clone> StripedLru<V> {
         self.get_with(key, V::clone)
     }
 
-    /// Returns what `pick` takes of a value. What it loads before it takes a reference comes from
-    /// memory side by side; taking one, or a lock, waits for all that was loaded before.
+    /// Returns the result of `pick` for a value. `pick` loads memory before it takes a reference: its loads then
+    /// overlap, and taking a reference or a lock waits for all earlier loads.
     #[inline]
     pub(crate) fn get_with<R>(&self, key: u128, pick: impl FnOnce(&V) -> R) -> Option<R> {
         let mut stripe = self.stripe(key);
@@ -88,8 +88,8 @@ impl<V: Clone> StripedLru<V> {
         held.map(pick)
     }
 
-    /// Adds a value, or returns the one that another thread has added. `may_go` says what may be
-    /// evicted to make room, and `gone` gets what was. None where nothing can go.
+    /// Adds a value and returns it, or returns the value that another thread has added. `may_go` says which entries may
+    /// be evicted to make room, and `gone` gets the evicted value. Returns `None` if no entry may go.
     pub(crate) fn insert(
         &self,
         key: u128,
@@ -116,7 +116,7 @@ impl<V: Clone> StripedLru<V> {
         Some(value.clone())
     }
 
-    /// Puts a value in the place of the one that a key has.
+    /// Replaces the value of a key; does nothing if the key has no value.
     pub(crate) fn replace(&self, key: u128, value: V) {
         if let Some(held) = self.stripe(key).get_mut(&key.into()) {
             *held = value;
@@ -145,7 +145,7 @@ impl<V: Clone> StripedLru<V> {
     }
 }
 
-/// A panic while a stripe is locked leaves it whole: nothing of its owner's runs between its changes.
+/// A panic while a stripe is locked leaves it whole: no code of its owner runs between its changes.
 fn lock<V>(stripe: &Mutex<Stripe<V>>) -> MutexGuard<'_, Stripe<V>> {
     stripe.lock().unwrap_or_else(PoisonError::into_inner)
 }

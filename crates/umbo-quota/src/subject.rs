@@ -2,17 +2,18 @@
 
 use umbo_types::{Attributes, NamespaceId, Operation};
 
-/// What is known of a request when it is to be admitted.
+/// The facts about a request that decide which policies and buckets count it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Subject<'a> {
     /// The payer.
     pub caller: &'a str,
     /// Name of the namespace.
     pub namespace: &'a str,
-    /// Id of the namespace; a namespace made anew under an old name begins anew.
+    /// Id of the namespace. A namespace that is created again under an old name has a new id, and
+    /// so new buckets.
     pub namespace_id: NamespaceId,
-    /// For whom the caller calls, if it says so.
+    /// User, session and organisation for whom the caller calls, if it names them.
     pub attributes: Attributes<Option<&'a str>>,
-    /// What is to be done.
+    /// The operation.
     pub operation: Operation,
 }

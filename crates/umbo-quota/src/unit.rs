@@ -1,4 +1,4 @@
-//! What a policy counts, and amounts of it as exact integers.
+//! The units of policies, and amounts of them as exact integers.
 //!
 //! Buckets count in *atoms*: micro-RU for request units, millionths for requests, reads and writes,
 //! bytes for bytes. An amount that is not a whole number of atoms is refused, never rounded.
@@ -20,14 +20,14 @@ const SIZES: [(&str, u64); 5] = [
     ("TiB", 1 << 40),
 ];
 
-/// What a policy counts.
+/// The unit that a policy counts in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Unit {
     /// Request units.
     Ru,
-    /// Requests, whatever they do.
+    /// Requests of any operation.
     Requests,
-    /// Read operations; of a multi-get, its keys.
+    /// Reads: 1 for a get, range or scan, and 1 for each key of a multi-get.
     Reads,
     /// Rows written or removed.
     Writes,
@@ -64,7 +64,7 @@ impl Unit {
         }
     }
 
-    /// Returns whether bytes are counted, of which there are no parts.
+    /// Returns whether the unit counts bytes, which have no fractions.
     pub const fn is_bytes(self) -> bool {
         matches!(self, Self::ReadBytes | Self::WriteBytes | Self::Bytes)
     }
@@ -95,21 +95,21 @@ impl FromStr for Unit {
     }
 }
 
-/// Why a text is no amount of a unit.
+/// Why a text is not an amount of a unit.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum AmountError {
-    /// The text is no number that can be held exactly.
+    /// The text is not a number that can be held exactly.
     #[error("{0}")]
     Decimal(#[from] DecimalError),
-    /// A suffix that is no size.
+    /// The suffix is not a size.
     #[error("'{0}' ends in no size; sizes are B, KiB, MiB, GiB and TiB")]
     UnknownSize(String),
-    /// A size where no bytes are counted.
+    /// The amount is a size, but the unit does not count bytes.
     #[error("'{text}' is a size, but {unit} have none")]
     SizeOfCount {
         /// As written.
         text: String,
-        /// What is counted.
+        /// The unit of the amount.
         unit: Unit,
     },
     /// A part of a byte.
@@ -119,7 +119,7 @@ pub enum AmountError {
 
 /// Reads an amount as atoms: `1000`, `0.5`, and of bytes also `64KiB`, `2MiB` or `1.5GiB`.
 ///
-/// Zero is an amount. At most 2⁶⁴ − 1 atoms; whether so many may be asked for is not decided here.
+/// Zero is valid. At most 2⁶⁴ − 1 atoms; narrower bounds are checked elsewhere.
 pub fn parse_amount(unit: Unit, text: &str) -> Result<u64, AmountError> {
     if !unit.is_bytes() {
         let is_size = SIZES.iter().any(|(suffix, _)| {
@@ -143,7 +143,7 @@ pub fn parse_amount(unit: Unit, text: &str) -> Result<u64, AmountError> {
         .find(|(name, _)| *name == suffix)
         .map(|(_, size)| *size);
     let Some(size) = size.or_else(|| suffix.is_empty().then_some(1)) else {
-        // Tells a wrong suffix from what is no number at all.
+        // An invalid number is reported before a wrong suffix.
         decimal::parse_millionths(number)?;
         return Err(AmountError::UnknownSize(text.to_owned()));
     };

@@ -1,8 +1,8 @@
-//! The tickets of a bucket that were used, so that each is good once.
+//! The used tickets of a bucket, so that each ticket is good once.
 //!
-//! Bounded: where there are too many the one that was due first is forgotten, and with it every ticket
-//! that was due no later is void. So a ticket is never good twice; a retry that comes very late to a
-//! busy bucket may find its ticket void, and is then a new request.
+//! Bounded: if there are too many, the ticket with the earliest due time is forgotten, and every ticket that was due no
+//! later is void. So a ticket is never good twice. A retry that comes very late to a busy bucket may find its ticket
+//! void, and is then a new request.
 
 use std::collections::BTreeSet;
 
@@ -28,7 +28,7 @@ impl UsedTickets {
         if is_void || !ticket.is_due(now) || !self.used.insert((ticket.due, ticket.nonce)) {
             return false;
         }
-        // What has run out is void by its due time.
+        // A ticket that has run out is void by its due time.
         let has_run_out = |due: Millis| now.0.saturating_sub(due.0) > GOOD_MS;
         while let Some(&(due, _)) = self.used.first() {
             if self.used.len() > USED_MAX {

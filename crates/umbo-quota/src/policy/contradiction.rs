@@ -1,7 +1,7 @@
-//! Values that are fine by themselves and make no sense together.
+//! Values that are fine by themselves and contradict each other.
 //!
-//! Each refusal names both. The rule behind those of overrides: a bucket has one limit, and every
-//! limit that stands in a policy is that of some bucket.
+//! Each refusal names both values. The rule for overrides: a bucket has one limit, and every limit
+//! of a policy belongs to some bucket.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use crate::limits::{FILL_SECONDS_MAX, OVERRIDES_MAX};
 use crate::pattern::Pattern;
 use crate::unit::{Unit, format_amount};
 
-/// Holds a burst against its rate and the refill.
+/// Checks a burst against its rate and the refill.
 pub(super) fn check_limit(unit: Unit, limit: Limit, refill: Duration) -> Result<(), PolicyProblem> {
     let text = |atoms| format_amount(unit, atoms);
     let Limit { rate, burst } = limit;
@@ -44,7 +44,7 @@ pub(super) fn check_limit(unit: Unit, limit: Limit, refill: Duration) -> Result<
     Ok(())
 }
 
-/// Holds what is counted against what is matched.
+/// Checks that the unit counts some of the matched operations.
 pub(super) fn check_policy(policy: &Policy) -> Result<(), FieldProblem> {
     let operations = policy.matches.operations;
     let mut chosen = operations.iter();
@@ -65,7 +65,7 @@ pub(super) fn check_override_count(count: usize) -> Result<(), FieldProblem> {
     Ok(())
 }
 
-/// Holds an override against its policy and the overrides before it.
+/// Checks an override against its policy and the overrides before it.
 pub(super) fn check_override(
     policy: &Policy,
     one: &Override,
@@ -105,7 +105,7 @@ fn check_who(policy: &Policy, one: &Override) -> Result<(), PolicyProblem> {
         return Err(PolicyProblem::OverrideOfNobody { per: policy.per });
     }
     let is_all = |(dimension, pattern)| {
-        // What is counted by is always there, so that a star alone says nothing.
+        // Each counted request has a value here, so that a star alone says nothing.
         is_any(&one.matches, dimension) || policy.matches.pattern(dimension) == Some(pattern)
     };
     if one.matches.patterns().all(is_all) {

@@ -1,4 +1,4 @@
-//! A policy as a person writes it: texts, nothing understood yet.
+//! A policy as a person writes it: texts that are not parsed yet.
 
 use crate::dimension::Dimension;
 use crate::pattern::Pattern;
@@ -7,24 +7,24 @@ use crate::policy::{Limit, Matcher, Policy, PolicyScope};
 use crate::unit::{Unit, format_amount};
 use umbo_types::Attributes;
 
-/// A policy as written. What is absent takes its default.
+/// A policy as written. An absent field takes its default.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PolicyDraft {
     /// Name.
     pub name: String,
     /// Which requests are counted.
     pub matches: MatchDraft,
-    /// Names of the dimensions by which they are counted.
+    /// Names of the dimensions to count by.
     pub per: Vec<String>,
     /// Name of the unit.
     pub unit: String,
     /// Units a second.
     pub rate: String,
-    /// Units at once; one second of the rate, at least one unit and one refill, where absent.
+    /// Units at once. Default: one second of the rate, at least one unit and one refill.
     pub burst: Option<String>,
     /// Like `50ms` or `1s`.
     pub refill: Option<String>,
-    /// `pod` or `shard`; `shard` where absent and `per` names it, else `pod`.
+    /// `pod` or `shard`. Default: `shard` if `per` names the shard, else `pod`.
     pub scope: Option<String>,
     /// `enforce` or `shadow`.
     pub mode: Option<String>,
@@ -37,7 +37,7 @@ pub struct PolicyDraft {
 /// Patterns and operations as written.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct MatchDraft {
-    /// Pattern over who pays.
+    /// Pattern over the payer.
     pub caller: Option<String>,
     /// Pattern over the namespace.
     pub namespace: Option<String>,
@@ -54,12 +54,12 @@ pub struct OverrideDraft {
     pub matches: MatchDraft,
     /// Units a second.
     pub rate: String,
-    /// Units at once; as in the policy where absent.
+    /// Units at once. The default follows from the rate as in the policy.
     pub burst: Option<String>,
 }
 
 impl MatchDraft {
-    /// Returns what is written over a dimension; there is nothing to write over the shard.
+    /// Returns the text of the pattern over a dimension; the shard has no pattern.
     pub(super) fn pattern(&self, dimension: Dimension) -> Option<&str> {
         match dimension {
             Dimension::Caller => self.caller.as_deref(),
@@ -82,7 +82,7 @@ impl MatchDraft {
 }
 
 impl PolicyDraft {
-    /// Writes a policy with all its defaults; what is read from it is the same policy.
+    /// Writes a policy with all its defaults. Parsing the draft gives the same policy.
     pub fn of(policy: &Policy) -> Self {
         let amounts = |unit: Unit, limit: Limit| {
             let burst = format_amount(unit, limit.burst);

@@ -1,4 +1,4 @@
-//! Why a policy is refused: the place, what stands there, and what it contradicts.
+//! Why a policy is refused: the field, its value, and the contradiction.
 
 use umbo_types::limits::NAMESPACE_LEN_MAX;
 
@@ -8,7 +8,7 @@ use crate::limits::{FILL_SECONDS_MAX, OVERRIDES_MAX};
 use crate::pattern::PatternError;
 use crate::unit::{AmountError, Unit};
 
-/// What is wrong, and in which field.
+/// The field that has a problem, and the problem.
 pub(super) type FieldProblem = (String, PolicyProblem);
 
 /// Names the field of a problem.
@@ -22,44 +22,44 @@ pub(super) fn at(place: impl Into<String>, problem: impl Into<PolicyProblem>) ->
 pub struct PolicyError {
     /// Name of the policy, as written.
     pub policy: String,
-    /// Which field, like `overrides[2].rate`; counted from 0.
+    /// The field, like `overrides[2].rate`; counted from 0.
     pub place: String,
-    /// What is wrong with it.
+    /// The problem of the field.
     pub problem: Box<PolicyProblem>,
 }
 
-/// What is wrong with a policy. Amounts are as written, or exact decimals in the policy's unit.
+/// A problem of a policy. Amounts are as written, or exact decimals in the policy's unit.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PolicyProblem {
-    /// The name is none a policy can have.
+    /// Invalid policy name.
     #[error(
         "a policy is named by 1 to 64 characters of [a-z0-9._-], the first a letter or digit; \
          '{0}' is not"
     )]
     BadName(String),
-    /// A name that is in no list.
+    /// A name that is not in its list.
     #[error("{0}")]
     Unknown(#[from] UnknownName),
-    /// The same twice in a list.
+    /// The same name twice in a list.
     #[error("'{0}' stands twice")]
     Repeated(String),
-    /// A text that is no amount.
+    /// A text that is not an amount.
     #[error("{0}")]
     Amount(#[from] AmountError),
-    /// A rate of nothing.
+    /// A rate of 0.
     #[error("a rate of 0 would reject for ever; the lowest is {min}")]
     Zero {
         /// Lowest rate.
         min: String,
     },
-    /// More than is allowed.
+    /// An amount above its limit.
     #[error("'{value}' is more than the highest there is, {max} {unit}")]
     TooHigh {
         /// As written.
         value: String,
-        /// The most there may be.
+        /// The highest amount.
         max: String,
-        /// Of what.
+        /// Unit of the amounts.
         unit: Unit,
     },
     /// A burst of less than one unit.
@@ -67,7 +67,7 @@ pub enum PolicyProblem {
     BurstBelowOne {
         /// The burst.
         burst: String,
-        /// Of what.
+        /// Unit of the burst.
         unit: Unit,
     },
     /// A burst that a single refill exceeds: the rate could never be reached.
@@ -79,9 +79,9 @@ pub enum PolicyProblem {
         burst: String,
         /// The rate.
         rate: String,
-        /// How often.
+        /// Interval of the refills.
         refill: String,
-        /// What the rate brings in that time.
+        /// Amount that the rate brings in that time.
         brings: String,
     },
     /// A burst that takes too long to gather.
@@ -94,10 +94,10 @@ pub enum PolicyProblem {
         burst: String,
         /// The rate.
         rate: String,
-        /// Time in which the one brings the other, in seconds, rounded up.
+        /// Time until the rate brings the burst, in seconds, rounded up.
         seconds: u64,
     },
-    /// A text that is no refill.
+    /// A text that is not a refill.
     #[error("'{0}' is no time like 50ms or 1s, in whole milliseconds")]
     BadRefill(String),
     /// A refill that is too short or too long.
@@ -110,10 +110,10 @@ pub enum PolicyProblem {
         /// Longest.
         max: String,
     },
-    /// A status that says something else.
+    /// A status other than 429 and 419.
     #[error("'{0}' is neither 429 nor 419")]
     BadStatus(String),
-    /// A text that is no pattern.
+    /// A text that is not a pattern.
     #[error("{0}")]
     Pattern(#[from] PatternError),
     /// A pattern that no namespace can match.
@@ -121,13 +121,13 @@ pub enum PolicyProblem {
         "'{0}' can match no namespace: their names are at most {NAMESPACE_LEN_MAX} of [a-z0-9._-]"
     )]
     NoNamespace(String),
-    /// A bucket of the dispatcher that is counted by shard.
+    /// Scope `pod` on a policy that counts by shard.
     #[error("scope 'pod' counts all shards together, but per {0} counts them apart")]
     ScopeAgainstPer(Dimensions),
-    /// A unit that none of the operations does anything of.
+    /// A unit that counts nothing of the matched operations.
     #[error("unit '{unit}' counts nothing of operations [{}]", .operations.join(", "))]
     CountsNothing {
-        /// What is counted.
+        /// The unit.
         unit: Unit,
         /// The operations that are matched.
         operations: Vec<&'static str>,
@@ -138,7 +138,7 @@ pub enum PolicyProblem {
     /// An override that names nothing.
     #[error("an override has to say whom it is for; per is {per}")]
     OverrideOfNobody {
-        /// By what the policy counts.
+        /// Dimensions that the policy counts by.
         per: Dimensions,
     },
     /// An override that names operations.
@@ -150,15 +150,15 @@ pub enum PolicyProblem {
          add {dimension} to it"
     )]
     OverrideOutsidePer {
-        /// What is not counted by.
+        /// The dimension of the override.
         dimension: Dimension,
-        /// By what the policy counts.
+        /// Dimensions that the policy counts by.
         per: Dimensions,
     },
     /// An override for names that the policy does not match.
     #[error("'{pattern}' never matches: the policy is only for {dimension} '{policy}'")]
     OverrideOfNone {
-        /// Where they exclude each other.
+        /// Dimension of the two patterns.
         dimension: Dimension,
         /// Pattern of the override.
         pattern: String,
@@ -173,12 +173,12 @@ pub enum PolicyProblem {
         /// Rate of the policy.
         rate: String,
     },
-    /// Two overrides for the same.
+    /// Two overrides that match the same buckets.
     #[error(
         "it matches the same as overrides[{first}], which has rate {first_rate}; this has {rate}"
     )]
     OverrideTwice {
-        /// Which stands first, from 0.
+        /// Index of the override that stands first, from 0.
         first: usize,
         /// Rate of the override that stands first.
         first_rate: String,

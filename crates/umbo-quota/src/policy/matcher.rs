@@ -1,4 +1,4 @@
-//! Which requests are meant: patterns over their names, and a set of operations.
+//! The requests that a policy matches: patterns over their names, and a set of operations.
 
 use umbo_types::{Attributes, Operation};
 
@@ -7,12 +7,12 @@ use crate::known_name::{self, UnknownName};
 use crate::pattern::Pattern;
 use crate::subject::Subject;
 
-/// A set of operations that have a price. The empty one stands for all of them.
+/// A set of operations that have a price. The empty set stands for all of them.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub struct Operations(u16);
 
 impl Operations {
-    /// Returns the operations there are to choose from, in the order of their declaration.
+    /// Returns all operations that have a price, in the order of their declaration.
     pub fn all() -> impl Iterator<Item = Operation> {
         let all = Operation::ALL.into_iter();
         all.filter(|operation| operation.has_price())
@@ -23,7 +23,8 @@ impl Operations {
         known_name::find("operation", name, Self::all(), Operation::as_str)
     }
 
-    /// Returns whether an operation is meant; all that have a price are where none was chosen.
+    /// Returns whether the set contains an operation. An empty set contains all operations that
+    /// have a price.
     pub const fn contains(self, operation: Operation) -> bool {
         operation.has_price() && (self.0 == 0 || self.has_chosen(operation))
     }
@@ -33,47 +34,47 @@ impl Operations {
         self.0 & (1 << operation as u16) != 0
     }
 
-    /// Returns whether none was chosen.
+    /// Returns whether no operation was chosen.
     pub const fn is_empty(self) -> bool {
         self.0 == 0
     }
 
-    /// Returns those that were chosen, in the order of their declaration.
+    /// Returns the chosen operations, in the order of their declaration.
     pub fn iter(self) -> impl Iterator<Item = Operation> {
         Self::all().filter(move |operation| self.has_chosen(*operation))
     }
 }
 
 impl FromIterator<Operation> for Operations {
-    /// Chooses operations; those that have no price are left out.
+    /// Chooses operations; operations without a price are left out.
     fn from_iter<I: IntoIterator<Item = Operation>>(operations: I) -> Self {
         let chosen = operations.into_iter().filter(|one| one.has_price());
         Self(chosen.fold(0, |bits, operation| bits | 1 << operation as u16))
     }
 }
 
-/// How much a matcher says: the more exact names, and then the more characters, the more.
+/// How specific a matcher is: first by its number of exact names, then by its number of characters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Specificity {
     exact: usize,
     literal_len: usize,
 }
 
-/// Which requests are meant: those that match all that is there.
+/// Matches requests: a request has to match every pattern that is set, and the operations.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct Matcher {
-    /// Over who pays.
+    /// Over the payer.
     pub caller: Option<Pattern>,
     /// Over the namespace.
     pub namespace: Option<Pattern>,
     /// Over the attributes; a request without one of them does not match.
     pub attributes: Attributes<Option<Pattern>>,
-    /// The operations meant.
+    /// The operations.
     pub operations: Operations,
 }
 
 impl Matcher {
-    /// Returns whether a request is meant. Allocates nothing.
+    /// Returns whether a request matches. Allocates nothing.
     pub fn matches(&self, subject: &Subject<'_>) -> bool {
         self.operations.contains(subject.operation)
             && self.patterns().all(|(dimension, pattern)| {
@@ -83,7 +84,7 @@ impl Matcher {
             })
     }
 
-    /// Returns whether requests of a caller to a namespace can be meant, whatever else they bring.
+    /// Returns whether some requests of a caller to a namespace can match.
     pub fn is_possible_for(&self, caller: &str, namespace: &str) -> bool {
         let is_open = |pattern: &Option<Pattern>, name| {
             pattern.as_ref().is_none_or(|pattern| pattern.matches(name))
@@ -91,7 +92,7 @@ impl Matcher {
         is_open(&self.caller, caller) && is_open(&self.namespace, namespace)
     }
 
-    /// Returns the pattern over a dimension; there is never one over the shard.
+    /// Returns the pattern over a dimension; the shard never has one.
     pub fn pattern(&self, dimension: Dimension) -> Option<&Pattern> {
         match dimension {
             Dimension::Caller => self.caller.as_ref(),
@@ -112,7 +113,7 @@ impl Matcher {
         self.patterns().map(|(dimension, _)| dimension).collect()
     }
 
-    /// Returns how much is said of names; operations do not count.
+    /// Returns how specific the patterns are; operations do not count.
     pub fn specificity(&self) -> Specificity {
         let start = Specificity {
             exact: 0,

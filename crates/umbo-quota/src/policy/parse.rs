@@ -1,6 +1,6 @@
-//! From text to policy. Whatever is not understood exactly is refused with its place.
+//! From text to policy. A text that is not understood exactly is refused with its place.
 //!
-//! Each field is read here; which of them contradict each other is the file beside this one.
+//! Each field is read here; `contradiction` checks the fields against each other.
 
 use std::time::Duration;
 
@@ -19,9 +19,9 @@ use crate::pattern::Pattern;
 use crate::unit::{Unit, format_amount, parse_amount};
 
 impl Policy {
-    /// Reads a policy and holds its values against each other.
+    /// Reads a policy and checks its values against each other.
     ///
-    /// The first thing that is wrong is the error; the order is that of the fields.
+    /// The error is the first problem, in the order of the fields.
     pub fn parse(draft: &PolicyDraft, source: Source) -> Result<Self, PolicyError> {
         read(draft, source).map_err(|(place, problem)| PolicyError {
             policy: draft.name.clone(),
@@ -103,7 +103,7 @@ fn read_dimensions(names: &[String]) -> Result<Dimensions, FieldProblem> {
     Ok(per)
 }
 
-/// Brings `scope` and the shard in `per` together: either says it, and both must say the same.
+/// Reconciles `scope` with the shard in `per`: one of them is enough, and both must agree.
 fn settle_scope(
     scope: Option<PolicyScope>,
     per: Dimensions,
@@ -172,7 +172,7 @@ fn read_override(
     Ok(Override { matches, limit })
 }
 
-/// Reads rate and burst. `prefix` is the place in which they stand, with a point after it.
+/// Reads rate and burst. `prefix` is the path to their fields, with a point after it.
 fn read_limit(
     unit: Unit,
     refill: Duration,

@@ -1,4 +1,4 @@
-//! The interval of refills: how it is written, and what one refill brings.
+//! The interval of refills: its text form, and the amount of one refill.
 
 use std::time::Duration;
 

@@ -7,10 +7,10 @@ use std::sync::Arc;
 use super::{Policy, PolicyDraft, Source};
 use crate::limits::POLICIES_MAX;
 
-/// Name of the policy of every caller that no other policy names.
+/// Name of the built-in policy, which limits every caller separately.
 pub const DEFAULT_CALLER: &str = "default-caller";
-/// What it allows, in request units a second: far above what one dispatcher serves, so that it stops
-/// nothing but a runaway.
+/// Rate of that policy, in request units a second: far above the capacity of one dispatcher, so that it stops nothing
+/// but a runaway.
 const DEFAULT_CALLER_RATE: &str = "1000000";
 
 /// Why policies cannot be in effect together.
@@ -25,13 +25,13 @@ pub enum PolicySetError {
     Twice {
         /// The name.
         name: Arc<str>,
-        /// Which stands first, from 0.
+        /// Index of the first policy, from 0.
         first: usize,
-        /// Where that one stands.
+        /// Origin of the first policy.
         first_source: Source,
-        /// Which stands second, from 0.
+        /// Index of the second policy, from 0.
         second: usize,
-        /// Where that one stands.
+        /// Origin of the second policy.
         second_source: Source,
     },
     /// More policies than there may be.
@@ -44,8 +44,7 @@ pub enum PolicySetError {
 pub struct PolicySet(Vec<Arc<Policy>>);
 
 impl PolicySet {
-    /// Puts policies together, owned or shared, in any order. A built-in one gives way to another
-    /// of its name.
+    /// Puts policies together, owned or shared, in any order. A policy replaces the built-in policy of the same name.
     pub fn new<P: Into<Arc<Policy>>>(policies: Vec<P>) -> Result<Self, PolicySetError> {
         let mut by_name: BTreeMap<Arc<str>, (usize, Arc<Policy>)> = BTreeMap::new();
         for (second, policy) in policies.into_iter().enumerate() {
@@ -81,7 +80,7 @@ impl PolicySet {
         Ok(Self(in_order.map(|(_, policy)| policy).collect()))
     }
 
-    /// Returns the policies that stand in the program: one that bounds every caller for itself.
+    /// Returns the built-in policies: a limit for every caller.
     pub fn built_in() -> Self {
         let draft = PolicyDraft {
             name: DEFAULT_CALLER.to_owned(),
@@ -105,19 +104,19 @@ impl PolicySet {
         found.ok().map(|at| &self.0[at])
     }
 
-    /// Returns the policies that can count requests of a caller to a namespace, by name. What else
-    /// a request brings may still take it out of some of them.
+    /// Returns the policies that can count requests of a caller to a namespace, by name. Other values of a request may
+    /// still exclude some of them.
     pub fn bind(&self, caller: &str, namespace: &str) -> impl Iterator<Item = &Arc<Policy>> {
         let all = self.0.iter();
         all.filter(move |policy| policy.matches.is_possible_for(caller, namespace))
     }
 
-    /// Returns how many there are.
+    /// Returns the number of policies.
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Returns whether there is none.
+    /// Returns whether the set is empty.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
