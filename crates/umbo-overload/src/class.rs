@@ -1,13 +1,13 @@
 //! Operation classes: operations whose service times are alike enough to be one distribution.
 //!
-//! A class apart for each kind of work, so that more scans and fewer gets are another mix and not
-//! another latency.
+//! Each kind of work has a separate class, so that more scans and fewer gets change the mix and not
+//! the latency.
 
 use std::fmt;
 
 use umbo_types::Operation;
 
-/// What kind of work a store call is.
+/// The kind of work of a store call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Class {
     /// One row is read.
@@ -35,7 +35,7 @@ impl Class {
         Self::BulkWrite,
     ];
 
-    /// Returns the class of an operation; none for one that touches no rows.
+    /// Returns the class of an operation, or `None` if the operation touches no rows.
     pub const fn of(operation: Operation) -> Option<Self> {
         match operation {
             Operation::Get => Some(Self::PointRead),

@@ -1,8 +1,8 @@
 //! Callers told apart by a hash, so that the state about them is bounded.
 //!
-//! The hash changes with every turn: callers who fall together do not stay together.
+//! The hash changes with every turn, so that callers of one flow do not stay together.
 
-/// Flows by which callers are distinguished: as many as a byte has values.
+/// Flows that callers are told apart by: one for each value of a byte.
 pub(crate) const FLOWS: usize = 1 << u8::BITS;
 /// Odd, with bits all over: 2⁶⁴ divided by the golden ratio (Knuth 1973, multiplicative hashing).
 pub(crate) const SPREAD: u64 = 0x9E37_79B9_7F4A_7C15;

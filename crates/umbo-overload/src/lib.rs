@@ -1,9 +1,9 @@
 //! Overload: the right work is shed early, and the rest stays fast.
 //!
-//! Owns the two answers of a dispatcher to a store that cannot keep up. The **pressure** of a shard says how
-//! overloaded it is for a class of work; it multiplies the price of the designated class, in the quota
-//! system. The **queue** holds what must wait: a limit of requests in flight that adapts, and behind it a
-//! queue with a controlled delay for each shard, which sheds what still comes.
+//! Owns the two answers of a dispatcher to a store that cannot keep up. The **pressure** of a shard says how overloaded
+//! it is for a class of work. It multiplies the price of the designated class, in the quota system. The **queue** of a
+//! shard limits the requests in flight, and the limit adapts. Behind the limit, requests wait with a controlled delay,
+//! and the queue sheds the rest.
 //!
 //! Deliberately knows nothing of HTTP, stores, quotas and runtimes, reads no clock and makes no random
 //! numbers: time comes with each call, so that all of it runs under a simulated clock.
@@ -23,7 +23,7 @@
 //! let (shard, caller) = (ShardId(0), 17); // a hash
 //! let class = Class::of(Operation::Get).expect("a get touches a row");
 //!
-//! // Twenty seconds in which the store answers within 2 ms, and five in which it takes 12.
+//! // The store answers within 2 ms for twenty seconds, and then within 12 ms for five.
 //! for tick in 0..250 {
 //!     let now = start + TICK * tick;
 //!     let slowness = if tick < 200 { 1 } else { 6 };
@@ -34,7 +34,7 @@
 //!         assert!(tick > 205 && episode.input == PressureInput::Latency);
 //!     }
 //! }
-//! // No caller is above its share: the lowest tier pays more, and what is critical does not.
+//! // No caller is above its share: the lowest tier pays more, and critical requests do not.
 //! let times = |tier| overload.multiplier(shard, tier, caller).as_f64();
 //! assert!(times(Criticality::Sheddable) > 1.5);
 //! assert_eq!(times(Criticality::Critical), 1.0);
@@ -42,13 +42,14 @@
 //!
 //! # The queue
 //!
-//! One [`AdmissionQueue`] for each shard, generic over whatever wakes who waits. A request enters with its tier,
-//! a hash of its caller, its estimate and its deadline; a request gives its permit back with the
-//! service time, from which the limit learns. One task calls [`AdmissionQueue::tick`] every few milliseconds.
+//! One [`AdmissionQueue`] for each shard; its type parameter wakes a waiting request. A request enters with its tier, a
+//! hash of its caller, its estimate and its deadline. It gives its permit back with the service time, and the limit
+//! learns from that. One task calls [`AdmissionQueue::tick`] every few milliseconds.
 //!
 //! ```
 //! use std::time::{Duration, Instant};
-//! use umbo_overload::{Entered, Entry, AdmissionQueue, QueueSettings, LimitSettings, ServiceOutcome, Admission, Wakeups};
+//! use umbo_overload::{Admission, AdmissionQueue, Entered, Entry, LimitSettings};
+//! use umbo_overload::{QueueSettings, ServiceOutcome, Wakeups};
 //! use umbo_types::{Criticality, Deadline, Operation, RequestUnits};
 //!
 //! // A queue with one permit, and names instead of wakers.
@@ -76,7 +77,7 @@
 //! queue.leave(permit, outcome, now, &mut wakeups);
 //! let (name, admission) = wakeups.pop().expect("a request waited");
 //! assert!(name == "page" && matches!(admission, Admission::Permit(_)));
-//! // What is in `wakeups` is to be delivered; a permit in it is to be given back.
+//! // The admissions in `wakeups` are to be delivered; a permit among them is to be given back.
 //! ```
 
 mod class;

@@ -1,12 +1,11 @@
-//! The pressure of each shard: how overloaded it is for a class of work, and which price follows from that.
+//! The pressure of each shard: how overloaded it is for a class of work, and the price that follows from it.
 //!
-//! From service times to a price, in the order of the files: a **log histogram** is the scale of times,
-//! **time slices** count those of the last moments, and the **latency** of a class compares them with its
-//! baseline. The **pressure controller** of a shard takes the greatest of three inputs (latency ratio, delay
-//! of the queue, lag of the runtime) and turns it into a **penalty**: price multipliers of the designated
-//! class, and parts of a share that callers are held to, for which the **fair shares** say which callers have more than
-//! theirs. **Heavy work** tells requests apart for which others would wait long. **Episodes** remember it.
-//! [`controller`] puts them together.
+//! From service times to a price, in the order of the files. A **log histogram** is the scale of times. **Time slices**
+//! count the times of the last moments, and the **latency** of a class compares them with its baseline. The **pressure
+//! controller** of a shard takes the greatest of three inputs (latency ratio, delay of the queue, lag of the runtime)
+//! and turns it into a **penalty**: price multipliers of the designated class, and parts of a share that callers are
+//! held to. The **fair shares** say which callers have more than theirs. **Heavy work** finds the requests that would
+//! make others wait long. **Episodes** remember each overload. [`controller`] puts them together.
 
 pub(crate) mod controller;
 pub(crate) mod designated;

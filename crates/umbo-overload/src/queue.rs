@@ -1,13 +1,12 @@
 //! The queue of a shard: which request gets a permit, which waits, which is shed.
 //!
-//! Owns the limit of requests in flight ([`limit`], how it begins, and what it is compared with), the requests
-//! that wait ([`tiers`]), when a tier is overloaded ([`codel`]), what is kept for the lower tiers
-//! ([`floor`]), which requests are shed because the runtime is late ([`late_runtime`]), and the queue that puts them
-//! together ([`queue`]). Each shard has a queue of its own, and queues share nothing: a shard that
-//! stalls uses up its own permits and its own queue.
+//! Owns the limit of requests in flight ([`limit`]), the waiting requests ([`tier_queues`]), the decision that a tier
+//! is overloaded ([`codel`]), the share kept for lower tiers ([`floor`]), the requests that are shed because the
+//! runtime is late ([`late_runtime`]), and the queue that puts them together ([`admission_queue`]). Each shard has a
+//! separate queue, and queues share nothing: a shard that stalls uses up its own permits and its own queue.
 //!
-//! Deliberately wakes no task itself: a queue is generic over what wakes a waiting request, and hands it
-//! back with an admission once its lock is released.
+//! Deliberately wakes no task itself: a queue is generic over the type that wakes a waiting request, and hands it back
+//! with an admission once its lock is released.
 
 pub(crate) mod admission;
 pub(crate) mod admission_queue;

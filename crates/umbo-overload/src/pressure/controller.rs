@@ -1,7 +1,7 @@
 //! The overload controller of a dispatcher: all shards together.
 //!
-//! Requests record, are priced and are charged from any thread without a lock; the tick, which one task calls
-//! every 100 ms, does all the judging under one lock that only reports share.
+//! Requests record, are priced and are charged from any thread without a lock. One task calls the tick every 100 ms,
+//! which judges all shards under one lock; only reports take that lock too.
 
 use std::cmp::Reverse;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
@@ -23,7 +23,7 @@ use super::time_slices::TimeSlices;
 use crate::class::Class;
 use crate::estimate::SLICE;
 
-/// Timers are not exact: what is half a tick early is in time.
+/// Timers are not exact: a tick may come early by half its time.
 const EARLY: Duration = TICK.checked_div(2).expect("two is not zero");
 
 /// A call of one shard.
@@ -35,19 +35,19 @@ pub struct ShardCall {
     pub class: Class,
     /// How much it matters.
     pub tier: Criticality,
-    /// A hash of who pays; the same for all requests of a caller.
+    /// A hash of the payer; the same for all requests of a caller.
     pub caller: u64,
     /// The estimate of its request, at the plain price: calls of one class and size take about as long.
     pub size: RequestUnits,
 }
 
-/// What requests read and count of one shard.
+/// The state of one shard that requests read and update.
 #[derive(Debug)]
 struct ShardSamples {
     /// [`Prices`] of now.
     prices: AtomicU64,
     slices: [TimeSlices; CLASSES],
-    /// The longest service time of each class that is charged, in nanoseconds; 0 where all of it is.
+    /// The longest service time that is charged, by class, in nanoseconds; 0 if all of it is charged.
     charged_max: [AtomicU64; CLASSES],
     shares: FairShares,
     heavy: HeavyWork,
@@ -55,7 +55,7 @@ struct ShardSamples {
     pressure: AtomicU32,
 }
 
-/// Knows the pressure of each shard, and by how much it raises whose price.
+/// Knows the pressure of each shard, and the price multipliers that follow from it.
 #[derive(Debug)]
 pub struct OverloadController {
     settings: PressureSettings,
@@ -63,16 +63,16 @@ pub struct OverloadController {
     watch: Mutex<ShardWatch>,
 }
 
-/// What a tick has begun and ended, for the log.
+/// Episodes that a tick has begun and ended, for the log.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Changes {
     /// Episodes that began.
     pub begun: Vec<OverloadEpisode>,
-    /// Episodes that ended: without pressure, nothing was shed, and every price is the plain one again.
+    /// Episodes that ended: there is no pressure, nothing was shed, and every price is the plain one again.
     pub ended: Vec<OverloadEpisode>,
 }
 
-/// What the tick alone changes.
+/// State that only the tick changes.
 #[derive(Debug)]
 struct ShardWatch {
     ticked: Instant,
@@ -82,10 +82,10 @@ struct ShardWatch {
 }
 
 impl OverloadController {
-    /// Memory that knows the service times of one shard and class, in bytes.
+    /// Memory for the service times of one shard and class, in bytes.
     pub const CLASS_BYTES: usize = latency::CLASS_BYTES;
 
-    /// Begins at `now` with `shards` shards, about all of which nothing is known.
+    /// Begins at `now` with `shards` shards. Nothing is known about them yet.
     pub fn new(settings: PressureSettings, shards: u16, now: Instant) -> Self {
         let watch = ShardWatch {
             ticked: now,
@@ -108,7 +108,7 @@ impl OverloadController {
         }
     }
 
-    /// Records the service time of one store call; of one that timed out, the timeout.
+    /// Records the service time of one store call. For a call that timed out it is the timeout.
     ///
     /// Answers from a cache and requests that were shed do not belong here. Times are told apart
     /// from 1 µs to 4.3 s. A shard that does not exist is ignored.
@@ -119,9 +119,8 @@ impl OverloadController {
         }
     }
 
-    /// Returns what of a service time is charged: all of it, and while the shard is under pressure at most the
-    /// p99 that is normal for the class there, so that the victims of an overload do not pay for it. One
-    /// relaxed load.
+    /// Returns the charged part of a service time: all of it, or at most the normal p99 of the class while the shard is
+    /// under pressure. So the victims of an overload do not pay for it. One relaxed load.
     #[inline]
     pub fn charged_time(&self, shard: ShardId, class: Class, service_time: Duration) -> Duration {
         let shard = self.shards.get(usize::from(shard.0));
@@ -138,16 +137,15 @@ impl OverloadController {
         shard.is_some_and(|shard| shard.prices.load(Relaxed) != 0)
     }
 
-    /// Returns the greatest pressure of any class of work on a shard as of the last tick, from 0 to 1; 0 of a
-    /// shard that does not exist. One relaxed load.
+    /// Returns the greatest pressure of any class of work on a shard as of the last tick, from 0 to 1; 0 for a shard
+    /// that does not exist. One relaxed load.
     #[inline]
     pub fn pressure(&self, shard: ShardId) -> f32 {
         let shard = self.shards.get(usize::from(shard.0));
         shard.map_or(0.0, |shard| f32::from_bits(shard.pressure.load(Relaxed)))
     }
 
-    /// Returns by how much the price of a caller's request for a shard is raised. Without pressure this is
-    /// one relaxed load.
+    /// Returns the price multiplier of a caller's request for a shard. Without pressure this is one relaxed load.
     #[inline]
     pub fn multiplier(&self, shard: ShardId, tier: Criticality, caller: u64) -> PriceMultiplier {
         let Some(shard) = self.shards.get(usize::from(shard.0)) else {
@@ -178,8 +176,8 @@ impl OverloadController {
         shard.shares.refusal(call.tier, call.caller)
     }
 
-    /// Returns the busy time that a call is expected to take if its caller is held to a share, and counts it: a call
-    /// that waits is seen by later ones. Zero while no caller is held, and then one relaxed load.
+    /// Returns the busy time that a call is expected to take if its caller is held to a share, and counts it, so that
+    /// later calls see a call that waits. Zero while no caller is held, and then one relaxed load.
     #[inline]
     pub fn expect(&self, call: &ShardCall) -> Duration {
         let shard = self.shards.get(usize::from(call.shard.0));
@@ -191,22 +189,23 @@ impl OverloadController {
         expected
     }
 
-    /// Returns whether a call takes much longer than others that the shard serves now. While none does this is one
-    /// relaxed load.
+    /// Returns whether a call takes much longer than others that the shard serves now. While nothing is heavy this is
+    /// one relaxed load.
     #[inline]
     pub fn is_heavy(&self, call: &ShardCall) -> bool {
         let shard = self.shards.get(usize::from(call.shard.0));
         shard.is_some_and(|shard| shard.heavy.is_heavy(call.class, call.size))
     }
 
-    /// Returns the longest busy time that heavy reads or writes of a shard usually take now; zero while nothing is heavy.
+    /// Returns the longest busy time that heavy reads or writes of a shard usually take now; zero while nothing is
+    /// heavy.
     pub fn longest_heavy(&self, shard: ShardId, is_write: bool) -> Duration {
         let shard = self.shards.get(usize::from(shard.0));
         shard.map_or(Duration::ZERO, |shard| shard.heavy.longest(is_write))
     }
 
-    /// Records for how long a call kept its shard busy, of work for several calls at once for its part. Of that `expected`
-    /// is counted already.
+    /// Records how long a call kept its shard busy; of work for several calls at once, its part. `expected` of it is
+    /// counted already.
     #[inline]
     pub fn was_busy(&self, call: &ShardCall, busy: Duration, expected: Duration) {
         if let Some(shard) = self.shards.get(usize::from(call.shard.0)) {
@@ -216,8 +215,8 @@ impl OverloadController {
         }
     }
 
-    /// Judges all shards by what `input` finds at each. To be called every [`TICK`]; does nothing before one
-    /// has passed.
+    /// Judges all shards; `input` returns the findings at each of them. Call it every [`TICK`]; an earlier call does
+    /// nothing.
     pub fn tick(&self, now: Instant, input: impl Fn(ShardId) -> TickInput) -> Changes {
         let mut watch = self.watch();
         let elapsed = now.saturating_duration_since(watch.ticked);

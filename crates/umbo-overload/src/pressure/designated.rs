@@ -7,8 +7,8 @@ use umbo_types::Criticality;
 pub struct DesignatedClass {
     /// The highest tier of the class. Default `sheddable-plus`.
     tier_max: Criticality,
-    /// Hashes of the callers of the class, in their order; none where it has all callers, those above their
-    /// fair share first.
+    /// Sorted hashes of the callers of the class. `None` if the class has all callers; then callers above their fair
+    /// share come first.
     callers: Option<Box<[u64]>>,
 }
 
@@ -19,7 +19,7 @@ impl Default for DesignatedClass {
 }
 
 impl DesignatedClass {
-    /// Designates the tiers up to `tier_max`, and of those the callers with these hashes or all.
+    /// Designates the tiers up to `tier_max`, and in them the callers with these hashes, or all callers.
     pub fn new(tier_max: Criticality, callers: Option<Vec<u64>>) -> Self {
         let callers = callers.map(|mut callers| {
             callers.sort_unstable();

@@ -1,5 +1,5 @@
-//! The overloads that there were: when a shard was under pressure or shed requests, why, for how long, and what was
-//! shed. Whatever the queues shed belongs to an episode.
+//! Past and present overloads: when a shard was under pressure or shed requests, why, for how long, and how many
+//! requests it shed. Every request that the queues shed belongs to an episode.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -9,8 +9,9 @@ use umbo_types::{Criticality, ShardId};
 use super::pressure_controller::PressureInput;
 use crate::class::Class;
 
-/// One overload of one shard, from the first tick with pressure or a request shed since the tick before, to the last
-/// of these or with a raised price. A second without any of them ends it, so that one crowd makes one episode.
+/// One overload of one shard. It begins with the first tick with pressure or with requests shed since the tick before.
+/// It ends with the last tick with one of these or with a raised price, once a second has passed without any of them.
+/// So one crowd makes one episode.
 #[derive(Debug, Clone, PartialEq)]
 pub struct OverloadEpisode {
     /// Number of the episode, from 1.
@@ -19,25 +20,25 @@ pub struct OverloadEpisode {
     pub shard: ShardId,
     /// The class that was under pressure first.
     pub class: Class,
-    /// What its pressure came from.
+    /// The input that its pressure came from.
     pub input: PressureInput,
     /// The highest pressure so far, from 0 to 1.
     pub pressure_max: f64,
-    /// The highest tier whose price was raised; none where no price was.
+    /// The highest tier whose price was raised, or `None` if no price was raised.
     pub tier_max: Option<Criticality>,
-    /// The latency ratio of the class at the start; 1 where it is not known.
+    /// The latency ratio of the class at the start; 1 if it was not known.
     pub ratio: f64,
-    /// The lowest latency ratio of any class since.
+    /// The lowest latency ratio of any class since the start.
     pub ratio_min: f64,
     /// p95 of the last second or two, at the start.
     pub p95_short: Duration,
-    /// Normal p95 then.
+    /// Normal p95 at the start.
     pub p95_long: Duration,
     /// When it began.
     pub started: Instant,
-    /// When it ended, a second before that is known; none while it goes on.
+    /// When it ended, which is known a second later; `None` while it goes on.
     pub ended: Option<Instant>,
-    /// Requests shed by the queues since, by tier, lowest first.
+    /// Requests shed by the queues since the start, by tier, lowest first.
     pub shed: [u64; Criticality::ALL.len()],
 }
 
@@ -54,7 +55,7 @@ impl OverloadEpisode {
     }
 }
 
-/// Episodes that have ended, the last ones.
+/// The last episodes that have ended.
 #[derive(Debug)]
 pub(crate) struct EpisodeLog {
     ended: VecDeque<OverloadEpisode>,
@@ -78,12 +79,12 @@ impl EpisodeLog {
         self.begun
     }
 
-    /// Returns how many episodes there were, with those that go on.
+    /// Returns the number of all episodes so far, also of the episodes under way.
     pub(crate) const fn begun(&self) -> u64 {
         self.begun
     }
 
-    /// Remembers one that has ended; the oldest makes room.
+    /// Remembers an episode that has ended; the oldest one makes room.
     pub(crate) fn end(&mut self, episode: OverloadEpisode) {
         self.ended.push_back(episode);
         while self.ended.len() > self.episodes_max {
@@ -91,7 +92,7 @@ impl EpisodeLog {
         }
     }
 
-    /// Returns those that have ended, newest first.
+    /// Returns the episodes that have ended, newest first.
     pub(crate) fn newest_first(&self) -> impl Iterator<Item = &OverloadEpisode> {
         self.ended.iter().rev()
     }

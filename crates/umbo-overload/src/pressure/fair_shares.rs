@@ -5,8 +5,8 @@
 //! caller alone has no share to exceed. While an overload is held against a tier, its callers may use a part of their
 //! share: a tenth of it more with each tick of the second.
 //!
-//! The excess of a held caller counts in its next second too: a caller whose every request takes longer than its part of
-//! a second has one of several seconds.
+//! The excess of a held caller counts in its next second too. So a caller whose every request takes longer than its
+//! part of a second has one request in several seconds.
 //!
 //! A cell belongs to one caller of one tier for a second, so that no caller answers for another. A caller that finds
 //! no free cell is not judged. Recording and asking take no lock.
@@ -23,7 +23,7 @@ use crate::flow::SPREAD;
 const TIERS: usize = Criticality::ALL.len();
 /// Callers of a tier that are told apart: one for each value of a byte.
 const CELLS: usize = 1 << u8::BITS;
-/// Places in which a caller may have its cell: with half of all cells taken, one caller in sixteen finds none.
+/// Cells that a caller may have: with half of all cells taken, one caller in sixteen finds no free cell.
 const PROBES: usize = 4;
 /// Bits of a cell that hold busy time, in nanoseconds: more than two hours.
 const BUSY_BITS: u32 = 43;
@@ -35,7 +35,7 @@ const BUSY: u64 = REFUSED - 1;
 const TAG: u64 = !(REFUSED | BUSY);
 /// Longest busy time that is added at once, far below the room of a cell.
 const BUSY_MAX: Duration = Duration::from_mins(1);
-/// What a second leaves of the capacity: a mean age of a minute.
+/// Part of the capacity that a second leaves: a mean age of a minute.
 const CAPACITY_KEPT: f64 = 1.0 - 1.0 / 60.0;
 /// Fewest callers between whom a shard is shared.
 const CALLERS_MIN: u64 = 2;
@@ -48,7 +48,7 @@ type CallerCells = [[AtomicU64; CELLS]; TIERS];
 /// The busy time of one shard by tier and caller.
 #[derive(Debug)]
 pub(crate) struct FairShares {
-    /// Of the second under way and of the one before, by the parity of its number.
+    /// Cells of the second under way and of the second before, by the parity of their numbers.
     cells: [CallerCells; 2],
     /// Number of the second under way.
     slice: AtomicU64,
@@ -61,7 +61,7 @@ pub(crate) struct FairShares {
     busy: AtomicU64,
     /// Busy time of this second that callers used before it, in nanoseconds.
     debts: AtomicU64,
-    /// What callers of each tier that are above their share may use, and what all of them may use.
+    /// Allowances of callers above their share, by tier, and of all callers, by tier.
     allowances: [[Allowance; TIERS]; 2],
     /// Number of the last second with a refusal of a caller of each tier that is not above its share.
     refused_in: [AtomicU64; TIERS],
@@ -84,7 +84,7 @@ impl Allowance {
         }
     }
 
-    /// Returns how long to stay away with this much used, if it is too much.
+    /// Returns how long a caller has to stay away that has used this much, or `None` if it may use more.
     fn wait(&self, used: u64) -> Option<Duration> {
         let over = Duration::from_nanos(used.checked_sub(self.now.load(Relaxed))?);
         let rate = Duration::from_nanos(self.rate.load(Relaxed).max(1));
@@ -109,7 +109,7 @@ pub(crate) struct HeldParts {
     pub(crate) all: [Option<f64>; TIERS],
 }
 
-/// What a tick finds out about the callers of each tier.
+/// The findings of a tick about the callers of each tier.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Excess {
     /// Tiers whose callers above their fair share are to be reached.
@@ -198,8 +198,9 @@ impl FairShares {
         cells.any(|cell| is_above(cell.load(Relaxed), share))
     }
 
-    /// Returns which tiers have callers with too much. Callers above their share are to be reached if they use more than
-    /// all lower tiers together: a crowd of small callers does not turn the measures against a large one of a higher tier.
+    /// Returns which tiers have callers with too much. Callers above their share are to be reached if their busy time
+    /// reaches the sum of all lower tiers: so a crowd of small callers does not turn the measures against a large
+    /// caller of a higher tier.
     pub(crate) fn excess(&self) -> Excess {
         let (slice, share) = (self.slice.load(Relaxed), self.share.load(Relaxed));
         let mut lower = 0;
@@ -223,8 +224,8 @@ impl FairShares {
         }
     }
 
-    /// Begins the next second; only the tick does. While a tier is held to its shares the capacity does not fall: it is
-    /// not used in full.
+    /// Begins the next second; only the tick calls it. While a tier is held to its shares the capacity does not fall,
+    /// because it is not used in full.
     pub(crate) fn turn(&self) {
         let slice = self.slice.load(Relaxed);
         let (mut callers, mut busy) = (0, 0);
@@ -273,7 +274,8 @@ impl FairShares {
         self.slice.store(slice + 1, Relaxed);
     }
 
-    /// Holds callers to parts of the fair share; `elapsed` is how much of the second is over. Only the tick does.
+    /// Holds callers to parts of the fair share. `elapsed` is the part of the second that is over. Only the tick calls
+    /// it.
     pub(crate) fn hold(&self, parts: &HeldParts, elapsed: Duration) {
         let share = self.share.load(Relaxed);
         let part_of_second = (elapsed + TICK).min(SLICE).as_secs_f64() / SLICE.as_secs_f64();
@@ -285,7 +287,7 @@ impl FairShares {
         }
     }
 
-    /// Returns how many callers there were in the second before, or are in this one if they are more.
+    /// Returns the number of callers in the second before, or in this second if they are more.
     pub(crate) fn callers(&self) -> u64 {
         let cells = self.cells_of(self.slice.load(Relaxed)).iter().flatten();
         let now = cells.filter(|cell| cell.load(Relaxed) != 0).count() as u64;

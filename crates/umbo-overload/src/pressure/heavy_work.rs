@@ -1,9 +1,9 @@
 //! Heavy requests keep a shard busy for much longer than others that it serves at the same time.
 //!
-//! The busy time of a request is expected to be the usual one of its class and size; the estimate in request units is the
-//! size. A request is *heavy* if it is expected to take at least twice the time of the lightest one
-//! now, and half a millisecond more. Heavy requests have few permits, apart from others, so that light
-//! ones wait for one of them and not for all. While a shard has one caller, nothing is heavy.
+//! The expected busy time of a request is the usual busy time of its class and size; the size is its estimate in
+//! request units. A request is *heavy* if it is expected to take at least twice the time of the lightest one now, and
+//! half a millisecond more. Heavy requests have a few separate permits, so that light requests wait for one of them and
+//! not for all. While a shard has one caller, nothing is heavy.
 //!
 //! The usual busy time is a mean of logarithms: a pause of the disk weighs little, and the short end of a long scan
 //! does not make the next scan look short. Recording and asking take no lock.
@@ -20,17 +20,17 @@ use crate::class::Class;
 const SIZES: usize = 32;
 /// The largest estimate of the smallest size, as a power of two of a micro-RU: about 4 milli-RU.
 const SIZE_MIN_LOG2: u32 = 12;
-/// Calls that the usual busy time is a mean of.
+/// The usual busy time is a mean of so many calls.
 const CALLS_MAX: u64 = 16;
 /// Parts of an octave of busy time, as a power of two.
 const FRACTION_BITS: u32 = 20;
 /// A heavy request takes at least twice the time of a light one: one octave more.
 const HEAVY_OCTAVES: u32 = 1 << FRACTION_BITS;
-/// How much longer than a light request a heavy one takes at least: a request that waits for it does not feel less.
+/// Least time that a heavy request takes beyond a light one: a waiting request does not feel less.
 const HEAVY_MORE: Duration = Duration::from_micros(500);
-/// Age of a size in seconds, at which it is no part of the present any more.
+/// Age in seconds at which a size is no longer part of the present.
 const SECONDS_MAX: u64 = 2;
-/// Stands for a bound that nothing exceeds.
+/// A bound that nothing exceeds.
 const NOTHING: u32 = u32::MAX;
 
 /// Bits of a cell, from the lowest: the mean logarithm, the calls it is a mean of, the second of the last one.
@@ -91,7 +91,7 @@ impl HeavyWork {
         }
     }
 
-    /// Sets the bounds between so many callers. Only the tick does.
+    /// Sets the bounds of heavy requests for a number of callers. Only the tick calls it.
     pub(crate) fn tick(&self, callers: u64) {
         for (way, bound) in self.bounds.iter().enumerate() {
             let lightest = self.present(way == 1).map(|known| known as u32).min();
@@ -104,7 +104,7 @@ impl HeavyWork {
         }
     }
 
-    /// Begins the next second. Only the tick does.
+    /// Begins the next second. Only the tick calls it.
     pub(crate) fn turn(&self) {
         self.second.fetch_add(1, Relaxed);
     }

@@ -1,11 +1,11 @@
 //! The latency ratio of one shard and class: its normal p95 over the p95 of the moment.
 //!
-//! About 1 is healthy. The baseline is a histogram of the last minutes without pressure. Samples of the
-//! moment are judged by *windows* of at least 0.2 s and 16 samples. A window is slow where at least 2.5 % of its
-//! samples exceed three times the normal p95, and chance does not explain so many: the bound of Chernoff (1952)
-//! for a Poisson count of which the baseline tells the mean. Several slow windows in a row are an overload if
-//! 5 % of all their samples exceed it: a pause is none, and one window that chance made better does not hide
-//! one. Several windows that are not slow end it.
+//! About 1 is healthy. The baseline is a histogram of the last minutes without pressure. Samples of the moment are
+//! judged by *windows* of at least 0.2 s and 16 samples. A window is slow if at least 2.5 % of its samples exceed three
+//! times the normal p95, and chance does not explain so many. Chance is judged by the bound of Chernoff (1952) for a
+//! Poisson count, with a mean from the baseline. Several slow windows in a row are an overload if 5 % of all their
+//! samples exceed three times the normal p95. So a pause is not an overload, and one window that chance made better
+//! does not hide an overload. Several windows that are not slow end it.
 
 use std::time::Duration;
 
@@ -17,38 +17,38 @@ use crate::estimate::{SAMPLES_MIN, SLICE, STANDARD_ERRORS};
 
 /// Length of a slice, in milliseconds.
 const SLICE_MS: u32 = SLICE.as_millis() as u32;
-/// Fewest samples of a window that may be slow: four of them together tell the p95, and how improbable each is is known.
+/// Fewest samples of a slow window: four such windows together tell the p95, and the improbability of each is known.
 const SLOW_SAMPLES_MIN: u32 = 16;
-/// Shortest window, in milliseconds: with the windows below more than the longest pause that is none.
+/// Shortest window, in milliseconds: [`WINDOWS`] of them last longer than the longest pause that is not an overload.
 const WINDOW_MS_MIN: u32 = 200;
-/// Longest window, in milliseconds: as long as all of the shortest that engage. Where it has too few samples,
-/// nothing is said.
+/// Longest window, in milliseconds: the length of the shortest windows that engage, taken together. A window with too
+/// few samples says nothing.
 const WINDOW_MS_MAX: u32 = WINDOWS as u32 * WINDOW_MS_MIN;
-/// Windows in a row that engage, and that release.
+/// Windows in a row that begin an overload, or that end it.
 const WINDOWS: u8 = 4;
-/// Negative natural logarithm of how improbable as many slow samples have to be, in each window: four of
-/// them are one in a hundred million.
+/// Least surprise of a slow window, as the negative natural logarithm of its probability: four such windows are one in
+/// a hundred million.
 const SIGNIFICANCE: f64 = 4.5;
-/// How much longer than it is a time may be read off: the width of a bucket.
+/// Greatest ratio of a measured time to the true time: the width of a bucket.
 const SCATTER: f64 = 1.125;
-/// What a slice leaves of the baseline: a mean age of two minutes.
+/// Part of the baseline that a slice leaves: a mean age of two minutes.
 const KEPT: f32 = 1.0 - 1.0 / 120.0;
-/// Slices without which there is no baseline.
+/// Fewest slices of a baseline.
 const BASELINE_SLICES_MIN: u32 = 10;
-/// Samples without which there is none: ten of them are above the p95.
+/// Fewest samples of a baseline: ten of them are above the p95.
 const BASELINE_SAMPLES_MIN: f64 = 200.0;
 
 /// Memory of one shard and class, in bytes.
 pub(crate) const CLASS_BYTES: usize = size_of::<TimeSlices>() + size_of::<LatencyState>();
 
-/// What samples are compared with.
+/// A time that samples are compared with.
 #[derive(Debug, Clone, Copy)]
 enum Threshold {
     Engage,
     Release,
 }
 
-/// Samples, and those above each threshold.
+/// Number of samples, and of samples above each threshold.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct WindowCounts {
     samples: u32,
@@ -82,15 +82,15 @@ impl WindowCounts {
     }
 }
 
-/// What is normal.
+/// The normal service times.
 #[derive(Debug)]
 struct Baseline {
     times: LogHistogram,
     slices: u32,
     /// The normal p95; 0 while it is not known, else the word of a [`Place`].
     p95: u16,
-    /// Share of the samples that exceed the threshold that engages, high rather than low while little is
-    /// known.
+    /// Normal share of samples above the threshold that engages. It is an upper bound, so that it is high while little
+    /// is known.
     usual_above: f64,
 }
 
@@ -119,7 +119,7 @@ impl Baseline {
         Place::of_word(self.p95)
     }
 
-    /// Returns the normal p99; none while it is not known.
+    /// Returns the normal p99, or `None` while it is not known.
     fn p99(&self) -> Option<Place> {
         self.p95()?;
         self.times.exceeded_by(P99_ONE_IN)
@@ -136,35 +136,35 @@ impl Baseline {
     }
 }
 
-/// What is read off for people.
+/// The latency of a class, for people.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct LatencyReport {
     pub(crate) short: Option<Place>,
     pub(crate) short_samples: u32,
     pub(crate) short_ms: u32,
     pub(crate) long: Option<Place>,
-    /// Long over short; none where either is unknown.
+    /// Long over short, or `None` if either is unknown.
     pub(crate) ratio: Option<f64>,
 }
 
-/// The judgement of one shard and class; only the tick has it.
+/// The judgement of one shard and class; only the tick uses it.
 #[derive(Debug)]
 pub(crate) struct LatencyState {
     baseline: Baseline,
-    /// Thresholds of the slice under way, words of [`Place`]; 0 where there are none.
+    /// Thresholds of the slice under way, as words of [`Place`]; 0 if they are not known.
     thresholds: [u16; 2],
-    /// The p95 that counts as normal; a word as well.
+    /// The p95 that counts as normal, as a word too.
     normal: u16,
-    /// What was counted of the slice under way up to the last tick.
+    /// Counts of the slice under way, up to the last tick.
     counted: WindowCounts,
     window: WindowCounts,
     window_ms: u32,
     slice_ms: u32,
     slice_before_ms: u32,
-    /// Windows in a row that say the contrary of what is, and their sum.
+    /// Number of windows in a row that contradict `is_engaged`, and their sum.
     windows: u8,
     contrary: WindowCounts,
-    /// Whether a window of this slice was slow: then it is not normal.
+    /// Whether a window of this slice was slow: then the baseline does not learn from the slice.
     is_suspect: bool,
     is_engaged: bool,
 }
@@ -192,8 +192,8 @@ impl LatencyState {
         }
     }
 
-    /// Advances by a tick. `oldest` is for how long the store has held its oldest request; while `is_frozen`
-    /// nothing becomes normal. Returns the pressure, from 0 to 1.
+    /// Advances by a tick. `oldest` is for how long the store has held its oldest request. While `is_frozen` the
+    /// baseline does not learn. Returns the pressure, from 0 to 1.
     pub(crate) fn tick(
         &mut self,
         slices: &TimeSlices,
@@ -235,13 +235,13 @@ impl LatencyState {
         self.is_engaged
     }
 
-    /// Returns the normal p99; none while it is not known.
+    /// Returns the normal p99, or `None` while it is not known.
     pub(crate) fn normal_p99(&self) -> Option<Duration> {
         self.baseline.p99().map(Place::time)
     }
 
-    /// Returns whether the p95 of the moment, and the age of the oldest request, are within what a heavy request adds to
-    /// the normal p95.
+    /// Returns whether the p95 of the moment, and the age of the oldest request, are within the normal p95 plus the
+    /// time of a heavy request.
     pub(crate) fn is_within(&self, slices: &TimeSlices, heavy: Duration, oldest: Duration) -> bool {
         let most = (self.normal_nanos() + heavy.as_secs_f64() * 1e9) * SCATTER;
         let reading = self.reading(slices);
@@ -249,7 +249,7 @@ impl LatencyState {
         p95.is_some_and(|p95| p95 <= most) && oldest.as_secs_f64() * 1e9 <= most
     }
 
-    /// Returns what there is to be read.
+    /// Returns the latency of the moment.
     pub(crate) fn reading(&self, slices: &TimeSlices) -> LatencyReport {
         let window = slices.window();
         let short = window.p95();
@@ -310,8 +310,8 @@ impl LatencyState {
         }
     }
 
-    /// Returns whether the store holds a request for longer than what engages: where nothing is answered
-    /// there are no samples, and it is not over.
+    /// Returns whether the store has held a request for longer than the threshold that engages. If nothing is answered
+    /// there are no samples, and the overload is not over.
     #[expect(clippy::cast_precision_loss)] // an age that is compared
     fn is_stuck(&self, oldest: Duration, settings: &PressureSettings) -> bool {
         oldest.as_nanos() as f64 > self.normal_nanos() / settings.engage_below
@@ -347,14 +347,13 @@ impl LatencyState {
         self.thresholds = [engage, threshold(settings.release_above)].map(Place::word);
     }
 
-    /// Returns the p95 that counts as normal; infinite while there is none.
+    /// Returns the p95 that counts as normal, or infinity while it is not known.
     fn normal_nanos(&self) -> f64 {
         Place::of_word(self.normal).map_or(f64::INFINITY, Place::nanos)
     }
 }
 
-/// Returns the pressure of something that is so many times what it may be: 0 at 1, and 1 at as many times as
-/// prices are multiplied by at most.
+/// Returns the pressure of a value that is so many times its limit: 0 at 1 time, and 1 at the highest price multiplier.
 pub(crate) fn pressure_of(times: f64) -> f64 {
     (times.max(1.0).log2() / f64::from(EXPONENT_MAX)).min(1.0)
 }

@@ -1,26 +1,26 @@
 //! A histogram of service times on a logarithmic scale: eight buckets of equal width for each octave.
 //!
-//! A bucket is between 1/16 and 1/8 of its times wide, from one microsecond to 4.3 seconds; what is
-//! faster or slower counts in the first or last bucket. Times within a bucket are taken to be spread
-//! evenly, so that what is read off is mostly much nearer than a bucket's width.
+//! A bucket is between 1/16 and 1/8 of its times wide, from one microsecond to 4.3 seconds. Faster and slower times
+//! count in the first and the last bucket. Times within a bucket are taken to be spread evenly, so that a quantile is
+//! mostly much nearer than a bucket's width.
 
 use std::time::Duration;
 
-/// Of so many samples one exceeds the p95.
+/// One in so many samples exceeds the p95.
 pub(crate) const P95_ONE_IN: u32 = 20;
-/// Of so many samples one exceeds the p99.
+/// One in so many samples exceeds the p99.
 pub(crate) const P99_ONE_IN: u32 = 100;
 /// Buckets of the scale.
 pub(crate) const BUCKETS: usize = OCTAVES * PER_OCTAVE as usize;
 /// Octaves of the scale: up to 4.3 seconds.
 const OCTAVES: usize = 22;
-/// Buckets of an octave: of the times in one, the longest is an eighth longer than the shortest.
+/// Buckets of an octave: the longest time in a bucket is an eighth longer than the shortest.
 const PER_OCTAVE: u64 = 8;
 /// All times shorter than two to this power, in nanoseconds, count as one.
 const FIRST_EXPONENT: u32 = 10;
 const NANOS_MIN: u64 = 1 << FIRST_EXPONENT;
 const NANOS_MAX: u64 = (NANOS_MIN << OCTAVES) - 1;
-/// Parts of a bucket that a place tells apart: as many as its word has room for.
+/// Parts of a bucket that a place tells apart: the most that its word has room for.
 const PARTS: u16 = u16::MAX / BUCKETS as u16;
 
 /// Returns the bucket of a time.
@@ -99,12 +99,12 @@ impl Place {
         (u64::from(count) * u64::from(PARTS - self.part()) / u64::from(PARTS)) as u32
     }
 
-    /// Returns the place as a word that is never 0, which stands for none.
+    /// Returns the place as a word that is never 0; 0 stands for no place.
     pub(crate) const fn word(self) -> u16 {
         self.0 + 1
     }
 
-    /// Returns the place that a word stands for.
+    /// Returns the place of a word, or `None` for 0.
     pub(crate) const fn of_word(word: u16) -> Option<Self> {
         match word.checked_sub(1) {
             Some(place) => Some(Self(place)),
@@ -130,7 +130,7 @@ impl LogHistogram {
         }
     }
 
-    /// Keeps this part of all counts, and adds those of `bucket`.
+    /// Multiplies all counts by `kept`, and adds `more` to each bucket.
     #[expect(clippy::cast_precision_loss)] // counts of a second
     pub(crate) fn add(&mut self, kept: f32, more: impl Fn(usize) -> u32) {
         for (bucket, count) in self.counts.iter_mut().enumerate() {
@@ -143,7 +143,7 @@ impl LogHistogram {
         self.counts.iter().copied().map(f64::from).sum()
     }
 
-    /// Returns the time that one of `one_in` samples exceeds; none without samples.
+    /// Returns the time that one in `one_in` samples exceeds, or `None` without samples.
     #[expect(clippy::cast_sign_loss)] // a part of a bucket is not negative
     pub(crate) fn exceeded_by(&self, one_in: u32) -> Option<Place> {
         let samples = self.samples();

@@ -1,15 +1,15 @@
 //! The penalty of a shard: who pays more, and who is held to a part of its share, while the shard is under pressure.
 //!
-//! Callers above their fair share come first, lowest tier first. In each tier their price rises up to 8 times; then they
-//! are held to their share, and while the pressure lasts to less and less of it, down to a tenth; if the pressure does not
-//! end by that, the next tier that has such callers follows. Other callers pay more, and are held, only after two seconds
-//! of pressure without a caller above its share, lowest tier first.
+//! Callers above their fair share come first, lowest tier first. In each tier their price rises up to 8 times. Then
+//! they are held to their share, and while the pressure lasts to a smaller and smaller part of it, down to a tenth. If
+//! the pressure has not ended by then, the next tier that has such callers follows. Other callers pay more, and are
+//! held, only after two seconds of pressure without a caller above its share, lowest tier first.
 //!
-//! A latency that one heavy request explains is what a shard without a flood has too. While the pressure comes from no
-//! more than that, callers above their share are held to their share and to no less, and no other caller is reached.
+//! One heavy request can explain a latency, also at a shard without a flood. While one heavy request explains the
+//! pressure, callers above their share are held to their share and to no less, and no other caller is reached.
 //!
-//! Without pressure prices are plain within a second. Callers who still ask for more than their share are held to it for
-//! a minute: if they were let go at once, the pressure would return with them.
+//! Without pressure prices are plain within a second. Callers who still ask for more than their share are held to it
+//! for a minute: if they were let go at once, the pressure would return with them.
 //!
 //! Requests read all multipliers in one word, 0 if no caller pays more.
 
@@ -28,20 +28,19 @@ pub(crate) const EXPONENT_MAX: u8 = 3;
 const RISE: f64 = 0.25;
 /// Part of a stage that a tick without pressure takes back: twice as fast as full pressure climbs.
 const FALL: f64 = 2.0 * RISE;
-/// Part of a stage that raises the price of its callers; in the rest they are held to less and less.
+/// Part of a stage that raises the price of its callers; in the rest they are held to a smaller and smaller part.
 const PRICE_PART: f64 = 0.25;
 /// The smallest part of their share that callers are held to.
 const PART_MIN: f64 = 0.1;
-/// Ticks of pressure without a caller above its share, after which others pay more: two seconds, in which callers are
-/// told apart.
+/// Ticks of pressure without a caller above its share, after which others pay more: two seconds, to tell callers apart.
 const GRACE_TICKS: u32 = ticks(Duration::from_secs(2));
-/// Ticks that a tier is held to the least before the next one is reached: four seconds, as the end of an overload is found
-/// within three.
+/// Ticks that a tier is held to the least part before the next tier is reached: four seconds, because the end of an
+/// overload is found within three.
 const SETTLE_TICKS: u32 = ticks(Duration::from_secs(4));
 /// Ticks without pressure after which callers above their share are let go, to see whether the pressure returns: a
 /// minute, so that it is felt for a fiftieth of the time.
 const HELD_TICKS: u32 = ticks(Duration::from_mins(1));
-/// Parts of an exponent in the word: as many as a byte has room for, a power of two so that halves are exact.
+/// Parts of an exponent in the word: the most that a byte has room for, and a power of two so that halves are exact.
 const PARTS: f64 = (1_u32 << (u8::MAX / EXPONENT_MAX).ilog2()) as f64;
 /// Multipliers of a tier: of callers above their fair share, and of the others.
 const STAGES: usize = 2;
@@ -55,7 +54,7 @@ const fn ticks(time: Duration) -> u32 {
 pub(crate) struct Prices(u64);
 
 impl Prices {
-    /// Reads what [`Self::word`] has returned.
+    /// Reads a word that [`Self::word`] has returned.
     pub(crate) const fn of_word(word: u64) -> Self {
         Self(word)
     }
@@ -96,7 +95,7 @@ pub(crate) struct PressureNow {
     pub(crate) is_explained: bool,
 }
 
-/// What follows from the pressure of a shard.
+/// The measures that follow from the pressure of a shard.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(crate) struct Measures {
     /// Price multipliers.
@@ -138,7 +137,7 @@ impl Penalty {
         self.measures(tier_max)
     }
 
-    /// Holds the callers of the lowest tier that has some above their share to that.
+    /// Holds callers above their share to their share, in the lowest tier that has such callers.
     fn hold(&mut self, pressure: f64, excess: Excess) {
         (self.calm, self.without_above) = (0, 0);
         self.others = self.fallen(self.others, excess.refused.contains(&true));
@@ -191,7 +190,8 @@ impl Penalty {
         }
     }
 
-    /// Returns what a tick without pressure leaves. While callers ask for too much they are held to their share.
+    /// Returns how far a stage is reached after a tick without pressure. While callers ask for too much they are held
+    /// to their share.
     fn fallen(&self, reached: f64, is_asked_for: bool) -> f64 {
         if is_asked_for && reached >= PRICE_PART && self.calm < HELD_TICKS {
             (reached - RISE * PART_MIN).max(PRICE_PART)

@@ -13,19 +13,19 @@ use crate::class::Class;
 /// Classes that each shard has.
 pub(crate) const CLASSES: usize = Class::ALL.len();
 
-/// What a tick finds at a shard.
+/// The findings of a tick at a shard.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct TickInput {
-    /// Delay of the queue for reads, and of that for writes, in multiples of what it may be; 0 where it has
-    /// not exceeded that for an interval.
+    /// Delays of the queue for reads and of the queue for writes, in multiples of their targets; 0 for a queue that has
+    /// not exceeded its target for an interval.
     pub queue_delay: [f64; 2],
-    /// Lag of the runtime in multiples of what it may be; 0 where nothing is shed for it.
+    /// Lag of the runtime in multiples of its target; 0 if nothing is shed for it.
     pub lag: f64,
     /// For how long the store has held its oldest request.
     pub oldest: Duration,
     /// Requests shed by the queues since the start, by tier.
     pub shed: [u64; Criticality::ALL.len()],
-    /// The same by queue: that for reads, and that for writes.
+    /// The same for the queue for reads, and the queue for writes.
     pub shed_by_queue: [u64; 2],
 }
 
@@ -36,7 +36,7 @@ impl TickInput {
     }
 }
 
-/// What the pressure of a class comes from.
+/// The input that the pressure of a class comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PressureInput {
     /// The store answers much slower than usual.
@@ -58,7 +58,7 @@ impl PressureInput {
     }
 }
 
-/// The highest pressure of a shard, its class and where it comes from.
+/// The highest pressure of a shard, with its class and its input.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Worst {
     pub(crate) pressure: f64,
@@ -74,8 +74,9 @@ pub(crate) struct PressureController {
 }
 
 impl PressureController {
-    /// Advances by a tick. `latency` is the pressure of each class by its latency ratio, `excess` says
-    /// which tiers have callers with too much, and `is_explained` whether one heavy request explains the latencies. Returns the worst of all pressures, if there is any, and the measures of now.
+    /// Advances by a tick. `latency` is the pressure of each class by its latency ratio. `excess` says which tiers have
+    /// callers with too much, and `is_explained` whether one heavy request explains the latencies. Returns the worst of
+    /// all pressures, or `None` without pressure, and the measures to take now.
     pub(crate) fn tick(
         &mut self,
         latency: [f64; CLASSES],
@@ -125,7 +126,7 @@ impl PressureController {
     }
 }
 
-/// Something that is more than it may be is a pressure, however little more.
+/// Returns the pressure of a value in multiples of its limit; above the limit it is never 0.
 fn pressure_above(times: f64) -> f64 {
     if times > 1.0 {
         pressure_of(times).max(f64::EPSILON)

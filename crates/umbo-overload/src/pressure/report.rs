@@ -13,13 +13,13 @@ use crate::class::Class;
 pub struct ClassReport {
     /// The class.
     pub class: Class,
-    /// p95 of the short window; none without samples.
+    /// p95 of the short window, or `None` without samples.
     pub p95_short: Option<Duration>,
     /// Length of the short window: one to two seconds.
     pub short_window: Duration,
     /// Samples in it.
     pub short_samples: u32,
-    /// p95 of the baseline, the last minutes without pressure. None in the first ten seconds with samples.
+    /// p95 of the baseline, the last minutes without pressure. `None` in the first ten seconds with samples.
     pub p95_long: Option<Duration>,
     /// Long over short.
     pub ratio: Option<f64>,
@@ -29,14 +29,14 @@ pub struct ClassReport {
     pub is_engaged: bool,
 }
 
-/// What one tier pays.
+/// The price multipliers of one tier.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PriceReport {
     /// The tier.
     pub tier: Criticality,
-    /// Of its callers above their fair share.
+    /// For its callers above their fair share.
     pub above_share: PriceMultiplier,
-    /// Of the others.
+    /// For the others.
     pub others: PriceMultiplier,
 }
 
@@ -62,7 +62,7 @@ pub struct ShardReport {
 pub struct OverloadReport {
     /// All shards, by number.
     pub shards: Vec<ShardReport>,
-    /// Episodes since the start, with those under way.
+    /// Episodes since the start, also those under way.
     pub episodes: u64,
     /// Memory of the controller, in bytes; it does not grow but for the log of episodes.
     pub memory: usize,

@@ -1,10 +1,10 @@
-//! What may be set of the pressure, and its tick.
+//! Settings of the pressure, and its tick.
 
 use std::time::Duration;
 
 use super::designated::DesignatedClass;
 
-/// Time between two ticks. More frequent calls are put off.
+/// Time between two ticks. An earlier call does nothing.
 pub const TICK: Duration = Duration::from_millis(100);
 
 /// When a shard counts as overloaded, and whose prices follow.
@@ -16,10 +16,10 @@ pub struct PressureSettings {
     /// Latency ratio above which the overload is over. Above [`Self::engage_below`], below 1, so that one
     /// near the limit does not come and go.
     pub release_above: f64,
-    /// p95 below which nothing is an overload: where a store answers from memory within microseconds, a
-    /// busy processor alone makes it three times as slow, without harm.
+    /// p95 below which nothing is an overload. If a store answers from memory within microseconds, a busy processor
+    /// alone makes it three times as slow, without harm.
     pub p95_min: Duration,
-    /// Time after which an overload that does not end is taken for normal, and the baseline follows again.
+    /// Time after which an overload that does not end is taken for normal, and the baseline learns again.
     pub thaw_after: Duration,
     /// Past episodes that are remembered; at the limit the oldest is forgotten.
     pub episodes_max: usize,

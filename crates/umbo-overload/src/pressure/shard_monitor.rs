@@ -1,4 +1,4 @@
-//! What the tick knows of one shard: the latency of its classes, its pressure, and the episode under way.
+//! The tick's state of one shard: the latency of its classes, its pressure, and the episode under way.
 
 use std::time::{Duration, Instant};
 
@@ -17,7 +17,7 @@ use super::time_slices::TimeSlices;
 use crate::class::Class;
 use crate::estimate::SLICE;
 
-/// What the tick finds at a shard.
+/// A shard as the tick reads it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ShardView<'a> {
     pub(crate) shard: ShardId,
@@ -27,14 +27,14 @@ pub(crate) struct ShardView<'a> {
     pub(crate) now: Instant,
 }
 
-/// What a tick did to an episode.
+/// The change of an episode by a tick.
 #[derive(Debug)]
 pub(crate) enum EpisodeChange {
     Begun(OverloadEpisode),
     Ended(OverloadEpisode),
 }
 
-/// One shard, as the tick sees it.
+/// The tick's state of one shard.
 #[derive(Debug)]
 pub(crate) struct ShardMonitor {
     latencies: [LatencyState; CLASSES],
@@ -64,7 +64,7 @@ impl ShardMonitor {
         }
     }
 
-    /// Advances by a tick. Returns the measures of now, and what became of the episode.
+    /// Advances by a tick. Returns the measures to take now, and the change of the episode.
     pub(crate) fn tick(
         &mut self,
         view: &ShardView<'_>,
@@ -98,7 +98,7 @@ impl ShardMonitor {
         let found = (excess, is_explained);
         let (worst, measures) = self.controller.tick(latency, input, designated, found);
         self.prices = measures.prices;
-        // Queues shed between two ticks, too, without pressure at either.
+        // Queues may shed between two ticks, without pressure at either.
         let cause = worst.or_else(|| shedding(by_queue_before, input.shed_by_queue));
         if cause.is_some() || !self.controller.is_at_rest() {
             self.active = Some(view.now);
@@ -123,8 +123,8 @@ impl ShardMonitor {
         (measures, change)
     }
 
-    /// Returns the longest service time of each class that is charged; none where all of it is: the shard is
-    /// under no pressure, or what is usual there is not known.
+    /// Returns the longest service time that is charged, by class. `None` if all of it is charged: no episode is under
+    /// way, or the normal p99 is not known.
     pub(crate) fn charged_max(&self) -> [Option<Duration>; CLASSES] {
         let is_overloaded = self.episode.is_some();
         std::array::from_fn(|class| {
@@ -231,7 +231,7 @@ impl ShardMonitor {
         episode.shed = std::array::from_fn(|tier| self.shed[tier] - self.shed_before[tier]);
     }
 
-    /// Returns whether the shard has been at rest for so long that what comes next is another episode.
+    /// Returns whether the shard has been at rest long enough to end the episode.
     fn is_quiet(&self, now: Instant) -> bool {
         self.active
             .is_none_or(|active| now.saturating_duration_since(active) >= SLICE)
@@ -244,7 +244,7 @@ impl ShardMonitor {
     }
 }
 
-/// Returns the cause of an episode that begins with requests shed by a queue; none where none was.
+/// Returns the cause of an episode that begins with requests shed by a queue, or `None` if no request was shed.
 fn shedding(before: [u64; 2], now: [u64; 2]) -> Option<Worst> {
     let classes = [Class::PointRead, Class::PointWrite];
     let grown = before.into_iter().zip(now).zip(classes);

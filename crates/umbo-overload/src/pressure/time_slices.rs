@@ -1,26 +1,25 @@
 //! Service times of one shard and class in two time slices: the one under way, and the one before.
 //!
-//! Together they are the short window. Recording is one atomic addition, from any thread, without a
-//! lock and without a clock: the tick says when a slice ends. Then the older slice is cleared and
-//! becomes the one under way, so a window is always made of whole slices and nothing is forgotten
-//! gradually.
+//! Together they are the short window. Recording is one atomic addition, from any thread, without a lock and without a
+//! clock: the tick says when a slice ends. Then the older slice is cleared and becomes the one under way. So a window
+//! is always made of whole slices, and nothing is forgotten gradually.
 //!
-//! A histogram and not the five markers of P² (Jain and Chlamtac 1985): the tests measure both. On slices of 200 samples one estimate in a hundred of P² is off by 12 % to
-//! 85 %, here by 2 % to 6 %; and P² can be neither shared by threads nor added up. The price is
-//! memory, 704 bytes instead of 80.
+//! A histogram and not the five markers of P² (Jain and Chlamtac 1985): the tests measure both. On slices of 200
+//! samples one estimate in a hundred of P² is off by 12 % to 85 %, here by 2 % to 6 %; and P² can be neither shared by
+//! threads nor added up. The price is memory, 704 bytes instead of 80.
 //!
-//! Counters have 16 bits. Once a bucket is half full its slice takes no more and is ended at the
-//! next tick: many more samples than a quantile needs, and no bias for what came first.
+//! Counters have 16 bits. Once a bucket is half full, its slice takes no more samples and ends at the next tick. It
+//! then has many more samples than a quantile needs. All buckets stop together, so that the quantile is not biased.
 
 use std::sync::atomic::{AtomicU8, AtomicU16, Ordering};
 use std::time::Duration;
 
 use super::log_histogram::{self, BUCKETS, P95_ONE_IN, Place};
 
-/// A bucket with this many samples ends its slice: half of what it can count, because threads that do not
-/// know yet count on.
+/// A bucket with this many samples ends its slice. It is half of the range of a counter, because threads that have not
+/// seen the end go on counting.
 const FULL: u16 = u16::MAX / 2;
-/// Set in [`TimeSlices::live`] where the slice under way takes no more.
+/// Set in [`TimeSlices::live`] if the slice under way takes no more samples.
 const IS_FULL: u8 = 2;
 
 /// Two slices of counts.
@@ -43,7 +42,7 @@ impl TimeSlices {
     /// Counts one service time.
     #[inline]
     pub(crate) fn record(&self, service_time: Duration) {
-        // Pairs with the end of a slice: who sees the new one sees it cleared.
+        // Pairs with the end of a slice: a thread that sees the new slice sees it cleared.
         let live = self.live.load(Ordering::Acquire);
         if live >= IS_FULL {
             return;
@@ -51,14 +50,14 @@ impl TimeSlices {
         let count = &self.counts[usize::from(live)][log_histogram::bucket(service_time)];
         if count.fetch_add(1, Ordering::Relaxed) >= FULL {
             let full = live | IS_FULL;
-            // Where this fails the slice has ended already.
+            // If this fails, the slice has ended already.
             let _ = self
                 .live
                 .compare_exchange(live, full, Ordering::Relaxed, Ordering::Relaxed);
         }
     }
 
-    /// Returns whether the slice under way takes no more.
+    /// Returns whether the slice under way takes no more samples.
     pub(crate) fn is_full(&self) -> bool {
         self.live.load(Ordering::Relaxed) >= IS_FULL
     }
@@ -76,7 +75,7 @@ impl TimeSlices {
         )
     }
 
-    /// Ends the slice under way; only the tick does.
+    /// Ends the slice under way; only the tick calls it.
     pub(crate) fn end_slice(&self) {
         let next = 1 - self.side();
         for count in &self.counts[next] {
@@ -106,8 +105,7 @@ impl SliceCounts<'_> {
         (0..BUCKETS).map(|bucket| self.of(bucket)).sum()
     }
 
-    /// Returns the p95 by nearest rank: the smallest sample that at least 95 % do not exceed.
-    /// None without samples.
+    /// Returns the p95 by nearest rank: the smallest sample that at least 95 % do not exceed. `None` without samples.
     pub(crate) fn p95(self) -> Option<Place> {
         p95_of(|bucket| self.of(bucket))
     }
@@ -129,8 +127,8 @@ impl SliceCounts<'_> {
     }
 }
 
-/// Returns the p95 of counts that may grow while they are read: those of the first look say which sample it is, and the
-/// second one finds it, or one before it.
+/// Returns the p95 of counts that may grow while they are read. The first look decides the rank of the sample. The
+/// second look finds this sample, or an earlier one.
 fn p95_of(count_of: impl Fn(usize) -> u32) -> Option<Place> {
     let samples: u32 = (0..BUCKETS).map(&count_of).sum();
     if samples == 0 {

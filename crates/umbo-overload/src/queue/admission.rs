@@ -1,4 +1,4 @@
-//! What a queue is asked and what it answers.
+//! The input and the answers of a queue.
 
 use std::time::{Duration, Instant};
 
@@ -10,7 +10,7 @@ use umbo_types::{Criticality, Deadline, Operation, RequestUnits};
 pub struct Entry {
     /// Tier of the request.
     pub criticality: Criticality,
-    /// A hash of the payer: payers of a tier share it by request units.
+    /// A hash of the payer: the payers of a tier share it by request units.
     pub caller: u64,
     /// Estimate of the request.
     pub price: RequestUnits,
@@ -41,7 +41,7 @@ impl Permit {
 pub enum ServiceOutcome {
     /// The store answered, well or not, within this time.
     Served {
-        /// What it did: operations are compared with their own kind only.
+        /// Its operation: times are compared with times of the same operation only.
         operation: Operation,
         /// From the permit to the answer.
         service_time: Duration,
@@ -60,7 +60,7 @@ pub struct QueueTicket {
 /// Why a request was shed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum ShedReason {
-    /// The tier of the request has waited too long for too long, or the runtime is late.
+    /// Requests of the tier have waited too long for too long, or the runtime is late.
     Overload,
     /// The queue is full, by the number of requests.
     Length,
@@ -101,7 +101,7 @@ pub struct Shed {
     pub reason: ShedReason,
     /// Tier of the request.
     pub criticality: Criticality,
-    /// How long its client should stay away, at least one interval: longer while the overload lasts. Jitter is
+    /// How long its client should stay away: at least one interval, and longer while the overload lasts. Jitter is
     /// added where the client is answered.
     pub wait: Duration,
 }
@@ -117,7 +117,7 @@ pub enum Admission {
     Expired,
 }
 
-/// What the queue does with a request that enters.
+/// The answer of the queue to a request that enters.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Entered {
     /// The request has a permit.
@@ -130,8 +130,8 @@ pub enum Entered {
     Expired,
 }
 
-/// Requests to wake, each with its admission. The queue has forgotten them: a permit in here is lost where it
-/// is not delivered or given back.
+/// Requests to wake, each with its admission. The queue has forgotten them: a permit in here is lost unless it is
+/// delivered or given back.
 pub type Wakeups<W> = SmallVec<[(W, Admission); 2]>;
 
 /// Returns the place of a tier in arrays of all tiers.
@@ -139,7 +139,7 @@ pub(crate) const fn tier(criticality: Criticality) -> usize {
     criticality as usize
 }
 
-/// The latest an entry is worth serving.
+/// Returns the last instant at which an entry is worth serving.
 pub(crate) fn last_instant(entry: &Entry) -> Instant {
     entry.deadline.instant()
 }

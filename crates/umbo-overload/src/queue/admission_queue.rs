@@ -1,13 +1,13 @@
-//! The queue of one shard: permits while there are some, and the order of the requests that wait for one.
+//! The queue of one shard: permits while there is room, and the order of the waiting requests.
 //!
-//! One word holds the number of requests in flight and whether a request waits. While none does, entering and
-//! leaving each change that word and nothing else; the lock is taken only if there is no room or a request
-//! waits. Invariants:
-//! - no request waits while there is room: a permit that is given back goes to one that waits;
-//! - a permit is taken in the same step in which it is seen to be free;
-//! - of two tiers in which requests wait, the higher is served, except for the floor of the lower;
-//! - a tier is shed only after requests of it have waited for a whole interval, in which no lower tier was
-//!   served except by its floor;
+//! One word holds the number of requests in flight and whether a request waits. While no request waits, entering and
+//! leaving each change that word and nothing else. The lock is taken only if there is no room or a request waits.
+//! Invariants:
+//! - no request waits while there is room: a permit that is given back goes to a waiting request;
+//! - a permit is seen to be free and taken in one step;
+//! - if requests of two tiers wait, the higher tier is served, except for the floor of the lower;
+//! - a tier is shed only after its requests have waited for a whole interval, while no lower tier was served except by
+//!   its floor;
 //! - a request whose deadline has passed gets no permit.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -24,15 +24,16 @@ use super::settings::QueueSettings;
 use super::status::QueueStatus;
 use crate::estimate::SAMPLES_MIN;
 
-/// A request waits. Below are the requests in flight, above those that have left.
+/// A request waits. The bits below count the requests in flight, the bits above the requests that have left.
 const WAITING: u64 = 1 << 31;
 /// One request that has left.
 const LEFT: u64 = WAITING << 1;
 /// The requests in flight.
 const IN_FLIGHT: u64 = WAITING - 1;
-/// Of the requests that leave while none waits, one in so many is learned from.
+/// The limit learns from one in so many requests that leave while no request waits.
 const SAMPLED: u64 = 16;
-/// All of the first are, until those of the others are enough: a shard of which little is asked is known too.
+/// The limit learns from all of the first requests, until the sampled requests are enough. So it also knows a shard
+/// with few requests.
 const FIRST: u64 = SAMPLED * SAMPLES_MIN as u64;
 
 /// The queue of one shard. `W` wakes a request that waits.
@@ -58,9 +59,9 @@ impl<W> AdmissionQueue<W> {
         }
     }
 
-    /// Asks for a permit. `waiter` is called only where the request has to wait.
+    /// Asks for a permit. `waiter` is called only if the request has to wait.
     ///
-    /// Others may be woken by it: they are added to `wakeups`.
+    /// Other requests may be woken by it: they are added to `wakeups`.
     #[inline]
     pub fn enter(
         &self,
@@ -81,8 +82,8 @@ impl<W> AdmissionQueue<W> {
         self.enter_state(entry, now, waiter, wakeups)
     }
 
-    /// Sheds a request that would be shed if it entered now, before anything is prepared for it. `None` says
-    /// only that it would not be turned away at once.
+    /// Sheds a request that would be shed if it entered now, before anything is prepared for it. `None` says only that
+    /// the request is not turned away at once.
     #[inline]
     pub fn turn_away(&self, entry: &Entry, now: Instant) -> Option<Shed> {
         if !self.is_crowded() || entry.deadline.has_passed(now) {
@@ -91,7 +92,8 @@ impl<W> AdmissionQueue<W> {
         self.lock().turn_away(entry, now)
     }
 
-    /// Counts a request as shed because its caller has more than its share, and is to stay away for so long.
+    /// Counts a request as shed because its caller has more than its share. `wait` says how long the caller is to stay
+    /// away.
     pub fn shed_for_share(&self, criticality: Criticality, wait: Duration) -> Shed {
         self.lock().shed_for_share(criticality, wait)
     }
@@ -142,8 +144,8 @@ impl<W> AdmissionQueue<W> {
         self.attend(&mut state, now, wakeups);
     }
 
-    /// Takes a request out of the queue, and returns what would have woken it. `None` if it does not wait any
-    /// more: an admission is on its way, and a permit in it has to be given back.
+    /// Takes a request out of the queue, and returns its waiter. `None` if it does not wait any more: an admission is
+    /// on its way, and a permit in it has to be given back.
     pub fn cancel(&self, ticket: QueueTicket, now: Instant) -> Option<W> {
         let mut state = self.lock();
         let waiter = state.cancel(ticket, now);
@@ -151,11 +153,10 @@ impl<W> AdmissionQueue<W> {
         waiter
     }
 
-    /// Looks after the requests that wait: sheds those that have waited too long, also at a shard that stands still.
+    /// Attends to the waiting requests: sheds requests that have waited too long, also at a shard that stands still.
     ///
-    /// To be called every few milliseconds. `lag` is by how much the runtime runs late: it is counted
-    /// as if every request had waited that much longer, and where it stays high, the lowest tiers are
-    /// shed at the entry, also while there are permits.
+    /// Call it every few milliseconds. `lag` is the lateness of the runtime. It is counted as if every request had
+    /// waited that much longer. If it stays high, the lowest tiers are shed at the entry, even while there are permits.
     pub fn tick(&self, now: Instant, lag: Duration, wakeups: &mut Wakeups<W>) {
         let mut state = self.lock();
         let word = self.word.load(Ordering::Relaxed);
@@ -218,8 +219,8 @@ impl<W> AdmissionQueue<W> {
         if let Some(shed) = state.turn_away(entry, now) {
             return Entered::Shed(shed);
         }
-        // From here on it is seen that a request waits, and requests that leave take this lock. What became free a
-        // moment ago is seen here.
+        // From here on others see that a request waits, and requests that leave take this lock. A permit that became
+        // free a moment ago is seen here.
         if state.is_empty() && !self.begin_waiting(state.permits()) {
             return Entered::Permit(Permit::ordinary(entry.criticality));
         }
@@ -231,7 +232,8 @@ impl<W> AdmissionQueue<W> {
         entered
     }
 
-    /// Records that a request waits, or takes a permit if there is one after all and returns false.
+    /// Records that a request waits, or takes a permit if there is one after all. Returns whether the request has to
+    /// wait.
     fn begin_waiting(&self, limit: u32) -> bool {
         let mut word = self.word.load(Ordering::Relaxed);
         loop {
@@ -248,8 +250,8 @@ impl<W> AdmissionQueue<W> {
         }
     }
 
-    /// Gives the free permits to requests that wait, and sheds of the others those that have to be shed: in this
-    /// order, so that no permit goes to a lower tier because a higher one has just been shed.
+    /// Gives the free permits to waiting requests, and then sheds the requests that have to be shed. In this order, no
+    /// permit goes to a lower tier because a higher one has just been shed.
     fn attend(&self, state: &mut QueueState<W>, now: Instant, wakeups: &mut Wakeups<W>) {
         // While a request waits, permits are taken only here.
         let in_flight = (self.word.load(Ordering::Acquire) & IN_FLIGHT) as u32;
@@ -269,8 +271,8 @@ impl<W> AdmissionQueue<W> {
         }
     }
 
-    /// Learns from a request that left while none waited, if the lock is free, and
-    /// where there was so much room that no request was in another's way.
+    /// Learns from a request that left while no request waited, if the lock is free and at most half of the permits are
+    /// out: then no request was in another's way.
     fn sample(&self, outcome: ServiceOutcome, in_flight: u64) {
         let limit = u64::from(self.limit.load(Ordering::Relaxed));
         if in_flight * 2 <= limit

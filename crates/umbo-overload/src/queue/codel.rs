@@ -1,15 +1,14 @@
 //! When a queue is overloaded: after Nichols and Jacobson, "Controlling Queue Delay" (2012).
 //!
-//! A queue that empties now and then is a good queue, however long it gets in between; one whose
-//! delay never falls to the *target* for a whole *interval* stands, and only costs time. Four
-//! departures:
-//! - The delay is the age of the oldest request that waits, not that of the one that is served: newest first,
-//!   the one that is served is always young, and a queue that stands would look well.
-//! - The interval slides, so that the minimum over it is exact: it is over the target as long as
-//!   the age has not once been at or below it.
-//! - A request whose deadline is far has a longer target: a tenth of the time that is left to it.
-//! - There is no square root: while it is overloaded, whatever has waited twice the target is shed
-//!   (as in folly's `Codel`), because here senders do not slow down when they lose something.
+//! A queue that empties now and then is a good queue, however long it gets in between. A queue whose delay never falls
+//! to the *target* for a whole *interval* stands, and only costs time. Four departures:
+//! - The delay is the age of the oldest waiting request, not of the request that is served. With newest first, the
+//!   served request is always young, and a standing queue would look well.
+//! - The interval slides, so that the minimum over it is exact: it is over the target while the age has not once been
+//!   at or below the target.
+//! - A request whose deadline is far has a longer target: a tenth of its remaining time.
+//! - There is no square root. While the queue is overloaded, every request that has waited twice the target is shed (as
+//!   in folly's `Codel`), because clients here do not slow down when they lose a request.
 
 use std::time::{Duration, Instant};
 
@@ -17,13 +16,13 @@ use std::time::{Duration, Instant};
 /// one.
 const DEADLINE_PART: u32 = 10;
 
-/// How much delay is normal.
+/// The normal delay of a queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CodelSettings {
-    /// Delay that a queue may stand at. Default 5 ms; it should be above what waking a task takes.
+    /// Delay that a queue may stand at. Default 5 ms; it should be above the time that waking a task takes.
     pub target: Duration,
-    /// How long it may be exceeded before the queue is overloaded. Default 100 ms; it should be
-    /// above the service time of nearly all requests.
+    /// How long the target may be exceeded before the queue is overloaded. Default 100 ms; it should be above the
+    /// service time of nearly all requests.
     pub interval: Duration,
 }
 
@@ -37,8 +36,8 @@ impl Default for CodelSettings {
 }
 
 impl CodelSettings {
-    /// Returns the delay that a request with this deadline may have at `from`: the target, or a tenth of
-    /// the time that is left to it, whichever is greater.
+    /// Returns the delay that a request with this deadline may have at `from`: the target, or a tenth of its remaining
+    /// time if that is more.
     pub(crate) fn target_until(self, deadline: Instant, from: Instant) -> Duration {
         let left = deadline.saturating_duration_since(from);
         self.target.max(left / DEADLINE_PART)
@@ -62,8 +61,8 @@ pub(crate) struct Codel {
 }
 
 impl Codel {
-    /// Takes notice of the delay of the oldest and of the target that it has; `None` if no request waits. The
-    /// delay may exceed the target for as long as `interval`.
+    /// Records the delay and the target of the oldest request; `None` if no request waits. Once the delay has exceeded
+    /// the target for `interval`, the queue is overloaded.
     pub(crate) fn observe(
         &mut self,
         interval: Duration,
@@ -71,7 +70,7 @@ impl Codel {
         now: Instant,
     ) {
         let Some((_, target)) = oldest.filter(|(delay, target)| delay > target) else {
-            // A queue that is short because the others have just been shed is not a good one.
+            // A queue that is short because others have just been shed is not a good one.
             let is_short_by_shedding = self
                 .shed_at
                 .is_some_and(|at| now.saturating_duration_since(at) < patience(self.target));
@@ -87,12 +86,12 @@ impl Codel {
         }
     }
 
-    /// Takes notice of a shed.
+    /// Records a shed.
     pub(crate) const fn shed(&mut self, now: Instant) {
         self.shed_at = Some(now);
     }
 
-    /// Returns whether the delay is above the target, and may yet be a moment's.
+    /// Returns whether the delay is above the target, but perhaps only for a moment.
     pub(crate) const fn is_pressed(&self) -> bool {
         self.above_since.is_some() && self.overloaded_since.is_none()
     }
@@ -102,7 +101,7 @@ impl Codel {
         self.overloaded_since.is_some()
     }
 
-    /// Returns for how long it has been overloaded; zero where it is not.
+    /// Returns for how long it has been overloaded; zero if it is not.
     pub(crate) fn overloaded_for(&self, now: Instant) -> Duration {
         self.overloaded_since
             .map_or(Duration::ZERO, |since| now.saturating_duration_since(since))

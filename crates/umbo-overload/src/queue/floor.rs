@@ -1,32 +1,32 @@
-//! What is kept for tiers that higher ones would starve: a share of the permits, counted in permit time.
+//! A share of the permits for tiers that higher ones would starve, counted in permit time.
 //!
-//! A tier that waits behind a higher one earns its share of the permits for as long as it waits, and
-//! gets one when it has earned what a request usually takes. What it took is settled afterwards, so
-//! that a tier of long scans has no more of a shard than one of short gets. The invariant: over any
-//! time in which a tier starves, its floor gives it at most its share and two requests more.
+//! A tier earns its share of the permits while it waits behind a higher one. It gets a permit when it has earned the
+//! usual time of a request. The time that the request took is settled afterwards, so that a tier of long scans has no
+//! more of a shard than a tier of short gets. The invariant: while a tier starves, its floor gives it at most its share
+//! and two requests more.
 
 use std::time::{Duration, Instant};
 
 use super::tier_queues::TIERS;
 
-/// Requests that the usual time of one is a mean of: each new one weighs a 16th.
+/// The usual time is a mean of so many requests: each new one weighs a 16th.
 const USUAL_REQUESTS: i64 = 16;
 
 /// The accounts of all tiers, in nanoseconds of one permit.
 #[derive(Debug)]
 pub(crate) struct Floors {
-    /// Permits of a hundred.
+    /// Share of each tier in the permits, in percent.
     percent: i64,
-    /// How much of its earnings a tier can save, as nanoseconds in which they are earned.
+    /// Most earnings that a tier can save, as the time that earns them, in nanoseconds.
     saved_ns: i64,
     earned_ns: [i64; TIERS],
     earned_at: Option<Instant>,
-    /// What a request usually takes.
+    /// The usual time of a request.
     usual_ns: i64,
 }
 
 impl Floors {
-    /// Makes empty accounts; all tiers together have at most all permits. A tier can save what it earns in
+    /// Makes empty accounts; all tiers together have at most all permits. A tier can save its earnings of the time
     /// `saved`.
     pub(crate) fn new(percent: u32, saved: Duration) -> Self {
         Self {
@@ -38,7 +38,7 @@ impl Floors {
         }
     }
 
-    /// Lets the tiers earn that have starved since the last call.
+    /// Credits the tiers that have starved since the last call.
     pub(crate) fn earn(&mut self, starved: [bool; TIERS], limit: u32, now: Instant) {
         let since = self.earned_at.replace(now).unwrap_or(now);
         let elapsed_ns = nanos(now.saturating_duration_since(since));
@@ -54,7 +54,7 @@ impl Floors {
         }
     }
 
-    /// Returns the tier that has earned a permit, of those that starve; the one that earned most.
+    /// Returns the starved tier that has earned a permit; of several, the tier that has earned most.
     pub(crate) fn entitled(&self, starved: [bool; TIERS]) -> Option<usize> {
         if self.percent == 0 {
             return None;
@@ -67,14 +67,14 @@ impl Floors {
             .max_by_key(|&tier| self.earned_ns[tier])
     }
 
-    /// Charges a tier what a request usually takes, and returns it.
+    /// Charges a tier the usual time of a request, and returns it.
     pub(crate) fn charge(&mut self, tier: usize) -> u64 {
         let charged_ns = self.usual_ns.max(1);
         self.earned_ns[tier] -= charged_ns;
         charged_ns.unsigned_abs()
     }
 
-    /// Settles what a request took: learns from it, and corrects what its tier was charged.
+    /// Settles the time that a request took: learns from it, and corrects the charge of the tier.
     pub(crate) fn settle(&mut self, tier: usize, charged_ns: u64, took: Option<Duration>) {
         let Some(took) = took else { return };
         let took_ns = nanos(took);

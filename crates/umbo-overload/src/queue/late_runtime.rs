@@ -1,12 +1,12 @@
-//! Shedding at the entry while the runtime is late: a store that answers at once, on the thread that asks
-//! it, never has a queue, however long the tasks wait for a thread.
+//! Shedding at the entry while the runtime is late. A store that answers at once, on the thread that asks it, never has
+//! a queue, even if tasks wait long for a thread.
 //!
-//! The lag of the runtime is a delay that a request has behind it when it arrives, so it has the same target
-//! as a delay in the queue: a request whose deadline allows the lag is never shed for it. The others are shed
-//! by rank, lowest tier first, and within a tier callers above their fair share first, so that some callers
-//! are served whole instead of all in part. The rank below which requests are shed rises while the least lag
-//! of an interval is above the target, and falls while it is not (after DAGOR, Zhou et al. 2018, with the
-//! lag for the queueing time). Each tier keeps its floor.
+//! The lag of the runtime is a delay that a request has behind it when it arrives. So it has the same target as a delay
+//! in the queue: a request whose deadline allows the lag is never shed for it. The others are shed by rank, lowest tier
+//! first. Within a tier callers above their fair share come first, so that some callers are served whole instead of all
+//! in part. Requests below a limit of rank are shed. The limit rises while the least lag of an interval is above the
+//! target, and falls while it is not (after DAGOR, Zhou et al. 2018, with the lag for the queueing time). Each tier
+//! keeps its floor.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
@@ -18,16 +18,16 @@ use super::tier_queues::TIERS;
 use crate::estimate::SAMPLES_MIN;
 use crate::flow::FLOWS;
 
-/// Ranks of a tier: as many parts of its callers as there are flows.
+/// Ranks of a tier: one for each flow of callers.
 const RANKS: u32 = FLOWS as u32;
 /// The highest tier is never shed for lag.
 const RANK_MAX: u32 = (TIERS as u32 - 1) * RANKS;
-/// By how many ranks one late interval raises the limit, for each target of lag.
+/// One late interval raises the limit by so many ranks for each target of lag.
 const RISE: u32 = 48;
-/// Part of the rank that an interval without lag takes back, and the least number of ranks.
+/// An interval without lag takes back this part of the rank, and at least this many ranks.
 const FALL_PART: u32 = 8;
 
-/// What every request reads.
+/// The words that every request reads.
 #[derive(Debug, Default)]
 pub(crate) struct LateRuntime {
     /// Requests of lower ranks are shed; 0 while the runtime is in time.
@@ -75,7 +75,7 @@ const fn rank_in_tier(entry: &Entry) -> u32 {
     }
 }
 
-/// What sets the rank, under the lock of the queue.
+/// The state that sets the rank, under the lock of the queue.
 #[derive(Debug, Default)]
 pub(crate) struct LateRuntimeControl {
     since: Option<Instant>,
@@ -88,8 +88,8 @@ pub(crate) struct LateRuntimeControl {
 }
 
 impl LateRuntimeControl {
-    /// Takes notice of the lag; `left` counts the requests that have ended. Returns how many of each tier
-    /// were shed since the last time.
+    /// Records the lag; `left` counts the requests that have ended. At the end of an interval, returns how many
+    /// requests of each tier were shed in it; before the end, zeros.
     pub(crate) fn tick(
         &mut self,
         late: &LateRuntime,
@@ -117,8 +117,7 @@ impl LateRuntimeControl {
         let next = if least <= codel.target {
             rank.saturating_sub((rank / FALL_PART).max(FALL_PART))
         } else if asked >= u64::from(SAMPLES_MIN) {
-            // Where fewer come, something else on the machine makes the runtime late, and shedding does not
-            // help.
+            // If fewer requests come, something else on the machine makes the runtime late, and shedding does not help.
             risen(rank, least, codel.target)
         } else {
             rank
@@ -138,15 +137,15 @@ impl LateRuntimeControl {
         self.is_shedding
     }
 
-    /// Returns for how long requests have been shed for lag; none while they are not.
+    /// Returns for how long requests have been shed for lag, or `None` while they are not.
     pub(crate) fn lasted(&self, now: Instant) -> Option<Duration> {
         self.late_since
             .map(|since| now.saturating_duration_since(since))
     }
 }
 
-/// Returns a higher rank, at most the first of the next tier: whether that one has to be shed too is seen
-/// once all below it are.
+/// Returns a higher rank, at most the first rank of the next tier. Whether the next tier has to be shed too shows once
+/// all ranks below it are.
 fn risen(rank: u32, lag: Duration, target: Duration) -> u32 {
     let times = lag.as_nanos() / target.as_nanos().max(1);
     let rise = RISE.saturating_mul(u32::try_from(times).unwrap_or(u32::MAX));

@@ -1,17 +1,17 @@
 //! How many requests a shard serves at the same time: a gradient limit with a probed baseline.
 //!
-//! After Vegas (Brakmo, Peterson 1994) and the gradient limits of Netflix' `concurrency-limits` (2018): where
-//! requests take `r` times as long as they do without a crowd, `limit / r` of them are served and the others
-//! wait inside the store, so the next limit is `limit / r + √limit`. It settles a little above what the store
-//! does at once. Departures:
-//! - Service times are averaged as logarithms, each against the baseline of its operation. So a heavy tail
-//!   weighs little, and another mix of operations is no slowness.
+//! After Vegas (Brakmo, Peterson 1994) and the gradient limits of Netflix' `concurrency-limits` (2018). If requests
+//! take `r` times their time without a crowd, `limit / r` of them are served and the others wait inside the store. So
+//! the next limit is `limit / r + √limit`. It settles a little above the number that the store does at once.
+//! Departures:
+//! - Service times are averaged as logarithms, each against the baseline of its operation. So a heavy tail weighs
+//!   little, and another mix of operations does not look slow.
 //! - A window ends when its mean is known well enough. It counts requests that began in it, while others
 //!   waited: an unused limit says nothing about the store (after RFC 7661).
-//! - Every large step down is a *probe* (as `ProbeRTT` of BBR, Cardwell et al. 2016), and one is taken now
-//!   and then: where the service time does not follow, the store is slow and not crowded. Then its present
-//!   time becomes the baseline, and the step is taken back. Limits that only compare with a minimum shrink
-//!   on a slow disk (`concurrency-limits` issue 171).
+//! - Every large step down is a *probe* (as `ProbeRTT` of BBR, Cardwell et al. 2016), and one is taken now and then. If
+//!   the service time does not follow, the store is slow and not crowded. Then its present time becomes the baseline,
+//!   and the step is taken back. Limits that only compare with a minimum shrink on a slow disk (`concurrency-limits`
+//!   issue 171).
 
 use std::time::{Duration, Instant};
 
@@ -20,14 +20,14 @@ use umbo_types::Operation;
 use super::window::{Mean, log2_nanos};
 use crate::estimate::{SAMPLES_MIN, SLICE, STANDARD_ERRORS};
 
-/// Permits at first: in calm no queue forms at the shard, and the first crowd tells within a few windows how
-/// many there are to be.
+/// Permits at first: in calm no queue forms at the shard, and the first crowd shows within a few windows how many are
+/// needed.
 pub(crate) const INITIAL: u32 = 8;
 
 /// Bounds of a limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LimitSettings {
-    /// Fewest permits, at least 1: so few are no crowd, whatever they take. Default 3.
+    /// Fewest permits, at least 1: so few requests never count as a crowd. Default 3.
     pub min: u32,
     /// Most permits. Default 1,024.
     pub max: u32,
@@ -45,24 +45,23 @@ impl Default for LimitSettings {
     }
 }
 
-/// Fewest samples of a window that ends for another reason: its time is over, or it is clear that requests
-/// take more than twice as long as without a crowd.
+/// Fewest samples of a window that ends for another reason: its time is over, or requests clearly take more than twice
+/// their time without a crowd.
 const SAMPLES_FEW: u32 = 8;
 /// Standard error of the mean logarithm (base 2) at which a window ends: 11 %.
 const ERROR_MAX: f64 = 0.15;
-/// Longest window: two slices, as that of service times. The store may have become another one meanwhile, or have
-/// stood still.
+/// Longest window: two slices, like the window of service times. In a longer time the store may change, or stand still.
 const WINDOW_MAX: Duration = SLICE.saturating_mul(2);
-/// Least part of the limit that one step leaves.
+/// Smallest part of the limit that one step leaves.
 const STEP_MIN: f64 = 0.5;
-/// Windows between two probes without a reason: one in so many runs at a lower limit.
+/// Windows between two probes without a reason: one window in so many runs at a lower limit.
 const PROBE_EVERY: u32 = 24;
 /// A step down to at most this part is a probe.
 const PROBE: f64 = 0.75;
-/// How far the service time has to follow a probe, of all the way, for the store to be crowded.
+/// Part of a probe that the service time has to follow for the store to be crowded.
 const FOLLOWED: f64 = 0.5;
-/// Requests that the baseline of an operation is a mean of, while there is room: more than of other means,
-/// because a baseline that follows a crowd lets the crowd grow.
+/// Most requests that the baseline of an operation is a mean of, while there is room. They are more than in other
+/// means, because a baseline that follows a crowd lets the crowd grow.
 const BASELINE_SAMPLES: u32 = 64;
 
 /// The mean logarithm of an operation's service time without a crowd.
@@ -83,9 +82,9 @@ impl Baseline {
 #[derive(Debug, Clone, Copy)]
 struct Probe {
     from: u32,
-    /// Mean logarithm before it.
+    /// Mean logarithm before the step.
     before: f64,
-    /// Whether the limit is too high by the baseline, or the probe was due.
+    /// Whether the limit was too high by the baseline; if not, the probe was due.
     has_reason: bool,
 }
 
@@ -97,14 +96,14 @@ pub(crate) struct ConcurrencyLimit {
     baselines: [Baseline; Operation::ALL.len()],
     window: Mean,
     since: Option<Instant>,
-    /// Requests that began and ended in this window before it counts.
+    /// Requests that began and ended in this window before it started to count.
     skipped: u32,
     probe: Option<Probe>,
     windows_to_probe: u32,
 }
 
 impl ConcurrencyLimit {
-    /// Makes a limit that has learned nothing. `max` is at least `min`, and that at least 1.
+    /// Makes a limit that has learned nothing. Raises `min` to at least 1, and `max` to at least `min`.
     pub(crate) fn new(settings: LimitSettings) -> Self {
         let min = settings.min.max(1);
         let max = settings.max.max(min);
@@ -155,7 +154,8 @@ impl ConcurrencyLimit {
         if service_time > age {
             return;
         }
-        // The shortest end first: a window begins with all that the limit lets in.
+        // The shortest requests end first, because a window begins with all that the limit lets in. So they are
+        // skipped.
         self.skipped += 1;
         if self.skipped <= self.permits {
             return;
@@ -211,7 +211,7 @@ impl ConcurrencyLimit {
             }
         }
         if self.permits == self.settings.min && inflation > 0.0 {
-            // So few are no crowd.
+            // So few requests are not a crowd.
             self.shift(inflation);
             inflation = 0.0;
         }

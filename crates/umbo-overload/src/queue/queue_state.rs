@@ -1,4 +1,4 @@
-//! What a queue holds under its lock: the requests that wait, and what decides about them.
+//! The state of a queue under its lock: the waiting requests, and the parts that decide about them.
 
 use std::time::{Duration, Instant};
 
@@ -17,16 +17,16 @@ use super::slab::QueuedRequest;
 use super::status::{QueueStatus, TierCounts, TierStatus};
 use super::tier_queues::{TIERS, TierQueues};
 
-/// Intervals for which the queue of a tier may stand longer than that of the tier below, up to the critical
-/// tier; the lowest may for one. Shedding from a higher tier serves no request sooner, and a shard may pause for
+/// The queue of a tier may stand for this many intervals longer than the queue of the tier below, up to the critical
+/// tier; the lowest may stand for one. Shedding from a higher tier serves no request sooner, and a shard may pause for
 /// a moment.
 const INTERVALS_MORE: u32 = 2;
 /// Longest wait that an answer names.
 const WAIT_MAX: Duration = Duration::from_secs(5);
-/// How many are shed at once, so that the lock is held for a bounded time.
+/// Most requests that are shed at once, so that the lock is held for a bounded time.
 const SHED_AT_ONCE_MAX: usize = 256;
-/// How many of an overloaded tier wait, in multiples of the permits ([`INITIAL`] at least): as many as
-/// may be needed before the next arrives. A request beyond is shed at once, which costs nothing.
+/// Most waiting requests of an overloaded tier, in multiples of the permits ([`INITIAL`] at least): enough for all
+/// permits until the next one arrives. A request beyond is shed at once, which costs nothing.
 const OVERLOADED_WAITING: u32 = 2;
 
 /// The state of a queue.
@@ -67,7 +67,7 @@ impl<W> QueueState<W> {
         self.tiers.len() == 0
     }
 
-    /// Takes notice of the lag of the runtime; `left` counts the requests that have ended.
+    /// Records the lag of the runtime; `left` counts the requests that have ended.
     pub(crate) fn set_lag(&mut self, lag: Duration, late: &LateRuntime, left: u32, now: Instant) {
         self.lag = lag;
         let settings = (&self.settings.codel, self.settings.floor_percent);
@@ -101,7 +101,7 @@ impl<W> QueueState<W> {
         self.limit.set(permits);
     }
 
-    /// Returns for how long to stay away after an overload of this length: as long again, within bounds.
+    /// Returns how long a client should stay away after an overload of this length: the same time, within bounds.
     fn wait_after(&self, lasted: Duration) -> Duration {
         lasted.clamp(self.settings.codel.interval, WAIT_MAX)
     }
@@ -148,7 +148,8 @@ impl<W> QueueState<W> {
         Some(waiter)
     }
 
-    /// Sheds an entry in whose favour no other would be shed: its callers have as much waiting as others.
+    /// Sheds an entry that finds no room, if no other request would be shed in its favour: its callers have no fewer
+    /// waiting requests than others.
     pub(crate) fn turn_away(&mut self, entry: &Entry, now: Instant) -> Option<Shed> {
         let own = tier(entry.criticality);
         let is_lowest = || self.tiers.lowest().is_none_or(|lowest| lowest >= own);
@@ -164,13 +165,13 @@ impl<W> QueueState<W> {
         Some(self.shed(own, reason, now))
     }
 
-    /// Returns whether as many requests of an overloaded tier wait as may be needed.
+    /// Returns whether enough requests of an overloaded tier wait.
     fn has_enough(&self, tier: usize) -> bool {
         let enough = OVERLOADED_WAITING * self.permits().max(INITIAL);
         self.codels[tier].is_overloaded() && self.tiers.len_of(tier) >= enough as usize
     }
 
-    /// Returns why there is no room for one more, where there is none.
+    /// Returns why the queue is full for an entry, or `None` if there is room.
     fn fullness(&self, entry: &Entry) -> Option<ShedReason> {
         if self.tiers.len() >= self.settings.waiting_max.max(1) {
             Some(ShedReason::Length)
@@ -181,7 +182,8 @@ impl<W> QueueState<W> {
         }
     }
 
-    /// Makes room for one more, if need be at the cost of others, or returns why there is none.
+    /// Makes room for an entry, if need be by shedding others. If it finds no room, sheds the entry and returns that as
+    /// the error.
     pub(crate) fn make_room(
         &mut self,
         entry: &Entry,
@@ -196,7 +198,7 @@ impl<W> QueueState<W> {
             let lowest = self.tiers.lowest().unwrap_or(own);
             if lowest >= own {
                 self.replace_own(entry, reason, now, wakeups)?;
-                // What is left of its own tier is too much by work: it is not emptied for one.
+                // If the rest of the tier is too much work, the tier is not emptied for one entry.
                 if self.is_too_much(entry) {
                     return Err(self.shed(own, ShedReason::Work, now));
                 }
@@ -212,8 +214,8 @@ impl<W> QueueState<W> {
         work > self.settings.work_max.as_micros() && self.tiers.len() > 0
     }
 
-    /// Sheds one of an entry's own tier in its favour, where its callers have less waiting than
-    /// others; else it is the entry that is shed.
+    /// Sheds another request of the entry's tier in its favour, if its callers have fewer waiting requests than others;
+    /// else sheds the entry.
     fn replace_own(
         &mut self,
         entry: &Entry,
@@ -236,8 +238,8 @@ impl<W> QueueState<W> {
         }
     }
 
-    /// Sheds what has waited too long in overloaded tiers, lowest first. While requests wait below, as many of
-    /// a tier are left as there are permits: the next permit is theirs and not of a lower tier.
+    /// Sheds requests that have waited too long in overloaded tiers, lowest first. While requests of lower tiers wait,
+    /// a tier keeps one request for each permit: the next permit is for this tier and not for a lower one.
     pub(crate) fn shed_old(&mut self, now: Instant, wakeups: &mut Wakeups<W>) {
         self.observe(now);
         let mut left = SHED_AT_ONCE_MAX;
@@ -291,9 +293,10 @@ impl<W> QueueState<W> {
         issued
     }
 
-    /// Returns the tier that its floor gives the next permit. Floors wait while an upper tier does, for an
-    /// interval at most, and while its delay may be a moment's: one that has room now and then leaves
-    /// enough to the others, and one that has none is overloaded by itself, and is to leave them that.
+    /// Returns the tier that its floor gives the next permit. Floors pause while requests of an upper tier wait, for an
+    /// interval at most, and while the delay of an upper tier may last only a moment. An upper tier that has room now
+    /// and then leaves enough to the others. An upper tier without room becomes overloaded, and has to leave the others
+    /// their floors.
     fn entitled(&self, now: Instant) -> Option<usize> {
         let interval = self.settings.codel.interval;
         let is_brief = |since| now.saturating_duration_since(since) < interval;
@@ -310,7 +313,7 @@ impl<W> QueueState<W> {
         std::array::from_fn(|tier| tier < highest && self.tiers.len_of(tier) > 0)
     }
 
-    /// Returns how long the oldest of a tier has been delayed, and how long it may be.
+    /// Returns the delay of the oldest request of a tier, and its target; `None` if no request of the tier waits.
     fn delay_of(&self, tier: usize, now: Instant) -> Option<(Duration, Duration)> {
         let (entered, deadline) = self.tiers.oldest(tier)?;
         let delay = now.saturating_duration_since(entered) + self.lag;
@@ -355,7 +358,7 @@ impl<W> QueueState<W> {
         wakeups.push((node.waiter, admission));
     }
 
-    /// Counts one as shed.
+    /// Counts a request as shed.
     fn shed(&mut self, tier: usize, reason: ShedReason, now: Instant) -> Shed {
         self.counts[tier].shed[reason as usize] += 1;
         if reason == ShedReason::Overload {

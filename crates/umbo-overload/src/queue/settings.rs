@@ -10,26 +10,26 @@ use super::limit::LimitSettings;
 pub struct QueueSettings {
     /// Bounds of the requests in flight.
     pub limit: LimitSettings,
-    /// How much delay is normal.
+    /// The normal delay.
     pub codel: CodelSettings,
-    /// Share of the limit, in percent, that each tier keeps however much of higher ones waits; 0 to
+    /// Share of the limit, in percent, that each tier keeps while higher tiers wait; 0 to 25. Default 10.
     /// 25. Default 10.
     pub floor_percent: u32,
     /// Most requests that wait. Default 4,096.
     pub waiting_max: usize,
-    /// Largest sum of the estimates of the requests that wait. A request that is more by itself waits
-    /// alone. Default one million RU.
+    /// Largest sum of the estimates of the requests that wait. A request with a larger estimate waits alone. Default
+    /// one million RU.
     pub work_max: RequestUnits,
 }
 
-/// Permits of a store that commits what it has gathered in one group.
+/// Permits of a store that commits the requests it has gathered as one group.
 const GROUP_PERMITS: u32 = 128;
 
 impl QueueSettings {
-    /// The same for a store that gathers requests and does them as one group, as it commits writes.
+    /// Returns the same settings for a store that gathers requests and does them as one group, as it commits writes.
     ///
-    /// The more requests such a store has the more it does, and the longer each takes: service times show no
-    /// knee. So the limit is a fixed number, 128, or less where less is allowed.
+    /// The more requests such a store has, the more it does at once, and the longer each takes: service times show no
+    /// knee. So the limit is a fixed number: 128, or `limit.max` if that is less.
     #[must_use]
     pub const fn for_groups(self) -> Self {
         let limit = if self.limit.max < GROUP_PERMITS {
@@ -40,7 +40,7 @@ impl QueueSettings {
         self.with_permits(limit)
     }
 
-    /// The same for heavy requests, which have one permit until it is known for how many there is room.
+    /// Returns the same settings for heavy requests. They have one permit until it is known how many have room.
     #[must_use]
     pub const fn for_heavy_work(self) -> Self {
         self.with_permits(1)

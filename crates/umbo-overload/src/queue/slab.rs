@@ -1,7 +1,7 @@
 //! Requests that wait, in one piece of memory, and the lists that run through it.
 //!
-//! Every node is in two lists, that of its tier and that of its caller, both in the order of
-//! arrival. Adding and removing take the same few steps wherever a node stands.
+//! Every node is in two lists, the list of its tier and the list of its caller, both in the order
+//! of arrival. Adding and removing a node take the same few steps at any place.
 
 use std::time::Instant;
 

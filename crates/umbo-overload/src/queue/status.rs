@@ -13,9 +13,9 @@ pub struct TierCounts {
     pub queued: u64,
     /// Got a permit after waiting.
     pub served: u64,
-    /// Got one past higher tiers, by the floor of their own; among `served`.
+    /// Got a permit past higher tiers, by the floor of their tier; among `served`.
     pub served_by_floor: u64,
-    /// Were shed, in the order of [`ShedReason::ALL`]; also those that were shed at the entry.
+    /// Were shed, in the order of [`ShedReason::ALL`]; requests shed at the entry too.
     pub shed: [u64; ShedReason::ALL.len()],
     /// Had their deadline pass.
     pub expired: u64,
@@ -36,13 +36,13 @@ impl TierCounts {
 /// One tier at a queue.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct TierStatus {
-    /// How many wait.
+    /// Number of waiting requests.
     pub waiting: usize,
-    /// For how long the oldest of them has waited; zero where none waits.
+    /// For how long the oldest of them has waited; zero if no request waits.
     pub oldest: Duration,
-    /// For how long the tier has been overloaded; `None` where it is not.
+    /// For how long the tier has been overloaded; `None` if it is not.
     pub overloaded_for: Option<Duration>,
-    /// Outcomes of the others.
+    /// Outcomes of earlier requests.
     pub counts: TierCounts,
 }
 
@@ -51,16 +51,15 @@ pub struct TierStatus {
 pub struct QueueStatus {
     /// Permits that there are now.
     pub limit: u32,
-    /// Permits that are out; more than there are for a while after the limit fell.
+    /// Permits that are out; for a while after the limit fell, more than `limit`.
     pub in_flight: u32,
     /// Sum of the estimates of the requests that wait.
     pub work: RequestUnits,
     /// By how much the runtime ran late at the last tick.
     pub lag: Duration,
-    /// Delay in multiples of what it may be, of the tier that exceeds it most; 0 where none has exceeded it
-    /// for an interval.
+    /// The greatest delay of an overloaded tier, in multiples of its target; 0 if no tier is overloaded.
     pub delay_times: f64,
-    /// Lag in multiples of what it may be; 0 where nothing was shed for it in the last interval.
+    /// Lag in multiples of its target; 0 if nothing was shed for it in the last interval.
     pub lag_times: f64,
     /// The tiers, in the order of [`Criticality::ALL`].
     pub tiers: [TierStatus; Criticality::ALL.len()],
@@ -85,7 +84,7 @@ impl QueueStatus {
         self
     }
 
-    /// Returns how many wait.
+    /// Returns the number of waiting requests.
     pub fn waiting(&self) -> usize {
         self.tiers.iter().map(|tier| tier.waiting).sum()
     }

@@ -1,13 +1,12 @@
-//! The requests that wait, by tier and caller, and which of them is next.
+//! The waiting requests by tier and caller, and the order of serving them.
 //!
-//! Callers of a tier share it by request units: start-time fair queueing (Goyal, Vin, Cheng 1996).
-//! A caller that has just had much begins later in virtual time; the one that begins first is next.
-//! Callers are distinguished by their flow. Two that fall together share one part, but not for long: the flow
-//! changes every second.
+//! Callers of a tier share it by request units: start-time fair queueing (Goyal, Vin, Cheng 1996). A caller that has
+//! just had much begins later in virtual time; the caller that begins first is next. Callers are told apart by their
+//! flow. Two callers of one flow share one part, but not for long: the flow changes every second.
 //!
-//! Within a flow the oldest is next, or the newest where the tier is overloaded: what came last is
-//! the likeliest to be still worth something. The invariant: every node is in the list of its tier
-//! and in that of its flow, and counts and sums are those of the lists.
+//! Within a flow the oldest request is next, or the newest if the tier is overloaded: the client of the newest is the
+//! likeliest to wait still. The invariant: every node is in the list of its tier and in the list of its flow, and
+//! counts and sums agree with the lists.
 
 use std::time::Instant;
 
@@ -19,12 +18,12 @@ use crate::estimate::SLICE;
 use crate::flow::{FLOWS, flow_of};
 
 pub(crate) const TIERS: usize = Criticality::ALL.len();
-/// Words of a bit for each flow.
+/// Words with a bit for each flow.
 const WORDS: usize = FLOWS / u64::BITS as usize;
-/// Virtual instant after which it begins at zero again, once no request waits.
+/// Beyond this virtual instant, virtual time begins at zero again once no request waits.
 const VIRTUAL_MAX: u64 = u64::MAX / 2;
 
-/// Callers of one hash.
+/// The callers of one flow.
 #[derive(Debug, Clone, Copy)]
 struct CallerFlow {
     list: SlabList,
@@ -39,14 +38,14 @@ struct TierQueue {
     list: SlabList,
     len: usize,
     flows: Box<[CallerFlow; FLOWS]>,
-    /// Flows in which a request waits.
+    /// Flows with a waiting request, a bit each.
     waiting: [u64; WORDS],
     turned_at: Option<Instant>,
-    /// Virtual instant at which the last one served began.
+    /// Virtual instant at which the last served request began.
     virtual_now: u64,
-    /// The latest at which any begins.
+    /// The latest virtual instant at which a flow begins.
     last: u64,
-    /// Number of the hash by which callers are distinguished.
+    /// Number of the turn, which changes the flows of callers.
     turn: u64,
 }
 
@@ -87,7 +86,7 @@ impl TierQueue {
         self.waiting.into_iter().enumerate().flat_map(bits)
     }
 
-    /// Changes the hash where it is due. Requests that wait keep their flow.
+    /// Changes the flows of callers if a second has passed. Requests that wait keep their flow.
     fn turn(&mut self, now: Instant) {
         let since = *self.turned_at.get_or_insert(now);
         if now.saturating_duration_since(since) >= SLICE {
@@ -106,7 +105,7 @@ impl TierQueue {
         }
     }
 
-    /// Forgets which caller had how much, now that no request waits: all begin where the last one would.
+    /// Forgets how much each caller had, now that no request waits: all begin at the latest instant at which one would.
     fn forget(&mut self) {
         self.virtual_now = self.last;
         if self.last > VIRTUAL_MAX {
@@ -136,12 +135,12 @@ impl<W> TierQueues<W> {
         }
     }
 
-    /// Returns how many wait.
+    /// Returns the number of waiting requests.
     pub(crate) const fn len(&self) -> usize {
         self.slab.len()
     }
 
-    /// Returns how many of a tier wait.
+    /// Returns the number of waiting requests of a tier.
     pub(crate) const fn len_of(&self, tier: usize) -> usize {
         self.tiers[tier].len
     }
@@ -151,25 +150,25 @@ impl<W> TierQueues<W> {
         u64::try_from(self.work).unwrap_or(u64::MAX)
     }
 
-    /// Returns since when the oldest of a tier waits, and its deadline.
+    /// Returns since when the oldest request of a tier waits, and its deadline.
     pub(crate) fn oldest(&self, tier: usize) -> Option<(Instant, Instant)> {
         let oldest = self.tiers[tier].list.oldest()?;
         let node = self.slab.get(oldest);
         Some((node.entered, node.expires))
     }
 
-    /// Returns the highest tier of which a request waits.
+    /// Returns the highest tier with a waiting request, or `None` if no request waits.
     pub(crate) fn highest(&self) -> Option<usize> {
         (0..TIERS).rev().find(|&tier| self.tiers[tier].len > 0)
     }
 
-    /// Returns the lowest tier of which a request waits.
+    /// Returns the lowest tier with a waiting request, or `None` if no request waits.
     pub(crate) fn lowest(&self) -> Option<usize> {
         (0..TIERS).find(|&tier| self.tiers[tier].len > 0)
     }
 
-    /// Returns whether the callers of an entry's hash have no more waiting than others of its tier
-    /// have on average, it included.
+    /// Returns whether the flow of an entry, with the entry, has no more waiting requests than the flows of its tier
+    /// have on average.
     pub(crate) fn is_modest(&self, entry: &Entry) -> bool {
         let tier_queue = &self.tiers[tier(entry.criticality)];
         let flow = tier_queue.flow_of(entry.caller);
@@ -219,7 +218,7 @@ impl<W> TierQueues<W> {
         Some(self.remove(index).waiter)
     }
 
-    /// Takes out the request of a tier that is served next.
+    /// Takes out the next request of a tier.
     pub(crate) fn take_next(
         &mut self,
         tier: usize,
@@ -242,13 +241,13 @@ impl<W> TierQueues<W> {
         Some(self.remove(index))
     }
 
-    /// Takes out the oldest of a tier.
+    /// Takes out the oldest request of a tier.
     pub(crate) fn take_oldest(&mut self, tier: usize) -> Option<QueuedRequest<W>> {
         let oldest = self.tiers[tier].list.oldest()?;
         Some(self.remove(oldest))
     }
 
-    /// Takes out the newest of a tier.
+    /// Takes out the newest request of a tier.
     pub(crate) fn take_newest(&mut self, tier: usize) -> Option<QueuedRequest<W>> {
         let newest = self.tiers[tier].list.newest()?;
         Some(self.remove(newest))

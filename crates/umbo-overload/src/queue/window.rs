@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// Mean of samples, and how well it is known (Welford 1962).
+/// Mean of samples, and its error (Welford 1962).
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Mean {
     count: u32,
@@ -20,12 +20,12 @@ impl Mean {
         self.squares += distance * (sample - self.middle);
     }
 
-    /// Returns how many samples there are.
+    /// Returns the number of samples.
     pub(crate) const fn count(&self) -> u32 {
         self.count
     }
 
-    /// Returns their mean; 0 where there are none.
+    /// Returns the mean of the samples, or 0 without samples.
     pub(crate) const fn mean(&self) -> f64 {
         self.middle
     }
@@ -38,7 +38,7 @@ impl Mean {
         self.deviation() / f64::from(self.count).sqrt()
     }
 
-    /// Returns the standard deviation of the samples; infinite below two of them.
+    /// Returns the standard deviation of the samples; infinite below two samples.
     pub(crate) fn deviation(&self) -> f64 {
         if self.count < 2 {
             return f64::INFINITY;
@@ -47,10 +47,11 @@ impl Mean {
     }
 }
 
-/// Returns about the logarithm, to base 2, of a duration in nanoseconds; of at least one.
+/// Returns about the logarithm, to base 2, of a duration in nanoseconds; zero counts as one
+/// nanosecond.
 ///
-/// Between powers of two it is a straight line, which is off by less than 0.09 and needs no library
-/// whose last bit differs from one machine to another.
+/// Between powers of two it is a straight line, which is off by less than 0.09. It uses no library,
+/// because the last bit of a library's result can differ from one machine to another.
 pub(crate) fn log2_nanos(duration: Duration) -> f64 {
     let nanos = u64::try_from(duration.as_nanos())
         .unwrap_or(u64::MAX)
