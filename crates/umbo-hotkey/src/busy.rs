@@ -4,9 +4,9 @@
 //! the seconds go to the past.
 //!
 //! Hot path: a call that kept its shard busy for less than [`QUANTUM`] is recorded with the probability busy time over
-//! quantum, as a whole quantum, so the sums are right on average and most gets end after one comparison. Nothing waits:
-//! a call that finds the sketch of its shard locked is not recorded. Sources are told apart by a seeded hash of 64 bits:
-//! people look at them, and nothing is decided by them.
+//! quantum, as a whole quantum. So the sums are right on average, and most gets end after one comparison. No call
+//! waits: a call that finds the sketch of its shard locked is not recorded. Sources are told apart by a seeded hash of
+//! 64 bits, because people look at them and no decision depends on them.
 
 pub(crate) mod past;
 
@@ -25,7 +25,7 @@ use crate::source::CallSource;
 /// Busy time below which calls are sampled: a get from memory is recorded once in some hundred times, and a source that
 /// takes a tenth of a core is still recorded a hundred times a second.
 const QUANTUM: Duration = Duration::from_millis(1);
-/// Counters of a shard's sketch: a source with more than a twentieth of its busy time keeps its own.
+/// Counters of a shard's sketch: a source with more than a twentieth of its busy time keeps its counter.
 const COUNTERS: usize = 64;
 /// Share of a shard's busy time, of 1, below which a source is not told apart from the rest of its caller.
 const SHARE_MIN: f64 = 0.05;
@@ -34,7 +34,7 @@ const SHARE_MIN: f64 = 0.05;
 #[derive(Debug)]
 struct ShardSources {
     sketch: Sketch,
-    /// By hash; of sources with a counter.
+    /// By hash; only sources with a counter.
     names: HashMap<u64, Arc<CallSource>, BuildHasherDefault<KeyHasher>>,
     /// Busy time of all of them, in seconds.
     busy: f64,

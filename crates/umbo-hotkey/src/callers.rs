@@ -1,7 +1,7 @@
 //! The callers that read a hot key most, in constant space.
 //!
-//! Space-Saving (Metwally et al. 2005) with eight counters, fed with a sample: for people to look
-//! at, nothing is decided by it.
+//! Space-Saving (Metwally et al. 2005) with eight counters. Fed with a sample, because people look
+//! at it and no decision depends on it.
 
 use umbo_types::CallerId;
 
@@ -32,7 +32,7 @@ impl Callers {
         }
     }
 
-    /// Makes old samples count half, so that what is shown is recent.
+    /// Makes old samples count half, so that the shares are recent.
     pub(crate) fn halve(&mut self) {
         for (_, count) in &mut self.counts {
             *count /= 2;

@@ -20,7 +20,7 @@ use crate::hot_set::{HotKey, HotSet};
 use crate::read_counts::ReadCounts;
 use crate::sketch::{Sketch, SketchCounter};
 
-/// Standard deviations by which a sudden key has to exceed the threshold.
+/// A sudden key exceeds the threshold by at least so many standard deviations.
 const SUDDEN_DEVIATIONS: f64 = 4.0;
 /// Shortest time over which the threshold of a sudden key is computed.
 const SUDDEN_INTERVAL_MIN: Duration = Duration::from_millis(100);
@@ -38,11 +38,11 @@ pub struct HotRule {
     pub rate_min: f64,
     /// Lowest share of the dispatcher's reads that a hot key has, of 1.
     pub share_min: f64,
-    /// Time in which an old read comes to count half. Not zero.
+    /// Time after which an old read counts half. Not zero.
     pub half_life: Duration,
     /// Time over which the mean rate of a hot key decides whether it has cooled.
     pub cool_after: Duration,
-    /// Hot keys at most; at the limit the one read least makes room.
+    /// Most hot keys; at the limit the key with the fewest reads makes room.
     pub keys_max: usize,
 }
 
@@ -59,12 +59,12 @@ impl Default for HotRule {
 }
 
 impl HotRule {
-    /// Returns what is left of a count after so long, as a share.
+    /// Returns the share of a count that is left after a time.
     fn decay(&self, elapsed: Duration) -> f64 {
         (-elapsed.as_secs_f64() / self.half_life.as_secs_f64()).exp2()
     }
 
-    /// Returns the rate that makes a key hot beside so many reads a second.
+    /// Returns the rate that makes a key hot while the dispatcher has so many reads a second.
     fn threshold(&self, reads_rate: f64) -> f64 {
         self.rate_min.max(self.share_min * reads_rate)
     }
@@ -80,7 +80,7 @@ pub(crate) struct Tracked {
     recent: VecDeque<Recent>,
 }
 
-/// Reads of a hot key in one interval, and what they were estimated to cost in request units.
+/// Reads of a hot key in one interval, and their estimated cost in request units.
 #[derive(Debug, Clone, Copy)]
 struct Recent {
     reads: f64,
@@ -90,14 +90,14 @@ struct Recent {
 /// How much a key is read.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Heat {
-    /// Reads a second that are certain, decayed with the half-life.
+    /// Certain reads a second, decayed with the half-life.
     pub rate: f64,
     /// How much higher the rate may be.
     pub rate_error: f64,
-    /// Mean reads a second over the last three seconds, those that are certain.
+    /// Mean of the certain reads a second over the last three seconds.
     pub rate_now: f64,
-    /// Mean request units a second over the last three seconds that the reads would cost if each asked
-    /// the store, as estimated.
+    /// Mean of the request units a second over the last three seconds that the reads would cost if each asked the
+    /// store; estimated.
     pub units_rate: f64,
 }
 
@@ -113,7 +113,7 @@ struct Interval {
 pub(crate) struct Detector {
     rule: HotRule,
     last_run: Instant,
-    /// Share by which counts have come down at the end of the last run.
+    /// Share of the counts that the end of the last run has left.
     decay: f64,
     /// Decayed seconds of counting: a count over this is a rate.
     seconds: f64,
@@ -125,12 +125,12 @@ pub(crate) struct Detector {
     sketches: Vec<Sketch>,
 }
 
-/// What all sketches say of one key, in reads.
+/// Sums over all sketches for one key, in reads.
 #[derive(Debug, Clone, Copy, Default)]
 struct Sums {
     guaranteed: f64,
     recent: f64,
-    /// The most that its decayed reads may be.
+    /// Upper bound of its decayed reads.
     most: f64,
 }
 
@@ -160,16 +160,15 @@ impl Detector {
         (self.reads_rate, self.threshold)
     }
 
-    /// Returns the memory of the detection beside the sketches of the threads, in bytes.
+    /// Returns the memory of the detection without the sketches of the threads, in bytes.
     pub(crate) fn memory(&self) -> usize {
         let sketches = self.sketches.iter().map(Sketch::memory);
         let hot = size_of::<Tracked>() + size_of::<HotKey>() + INTERVALS_MAX * size_of::<Recent>();
         sketches.sum::<usize>() + self.hot.len() * hot
     }
 
-    /// Ends an interval: takes in what was counted, and judges. Keys that become hot and are in the
-    /// set `known` already stay the same object. Returns the keys that have cooled; none where no time
-    /// has passed.
+    /// Ends an interval: takes in the counts, and judges. A key that becomes hot and is in the set `known` already
+    /// stays the same object. Returns the keys that have cooled, or `None` if no time has passed.
     pub(crate) fn run(
         &mut self,
         counts: &ReadCounts,
@@ -230,7 +229,7 @@ impl Detector {
         }
     }
 
-    /// Adds an interval to those that are remembered, and to each hot key.
+    /// Adds an interval to the remembered ones, and to each hot key.
     #[expect(clippy::cast_precision_loss)] // a sum for people to look at
     fn update_hot(&mut self, interval: Interval) {
         self.intervals.push_back(interval);
@@ -280,7 +279,7 @@ impl Detector {
         cooled.map(|tracked| tracked.key).collect()
     }
 
-    /// Adds the keys that have become hot; what makes room for them has cooled.
+    /// Adds the keys that have become hot. Keys that make room for them count as cooled.
     fn warm(
         &mut self,
         now: Instant,
@@ -324,8 +323,7 @@ impl Detector {
         }
     }
 
-    /// Returns every hash that may be hot: one that is has its share of the threshold with at least
-    /// one thread.
+    /// Returns every hash that may be hot. A hot key has its share of the threshold with at least one thread.
     #[expect(clippy::cast_precision_loss)] // a number of threads
     fn candidates(&self, interval: Interval) -> Vec<u64> {
         let least = self.threshold * COOL_SHARE / self.sketches.len() as f64;

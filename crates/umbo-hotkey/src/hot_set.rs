@@ -1,9 +1,9 @@
 //! The hot set: which keys are hot, pinned or blocked, as an immutable snapshot.
 //!
-//! Published by swapping a pointer and read without a lock, by the hash that the read has anyway. The
-//! sketch knows hashes only; the full key of a hot hash is the first that is read under it after
-//! publication, and from then on full keys are compared. Two keys of one hash can therefore not be
-//! taken for each other; the second of them is just not hot.
+//! Published by swapping a pointer, and read without a lock, by the hash that the read has anyway. The sketch knows
+//! hashes only. The full key of a hot hash is the first key that is read under it after publication, and from then on
+//! full keys are compared. So two keys with one hash are never taken for each other; the second of them is just not
+//! hot.
 
 use std::collections::HashMap;
 use std::hash::BuildHasherDefault;
@@ -15,7 +15,7 @@ use umbo_types::RequestUnits;
 use crate::callers::Callers;
 use crate::key::{KeyHasher, KeyRef, ReadKey};
 
-/// Of so many reads of a key, the caller of one is sampled.
+/// One in so many reads of a key has its caller sampled.
 const CALLER_SAMPLE: u64 = 8;
 
 /// Why a key is in the set.
@@ -29,7 +29,7 @@ pub enum Standing {
     Blocked,
 }
 
-/// A key of the set; the same object for as long as it stays in the set.
+/// A key of the set; the same object while it stays in the set.
 #[derive(Debug)]
 pub(crate) struct HotKey {
     pub(crate) hash: u64,
@@ -62,7 +62,7 @@ impl HotKey {
         hot
     }
 
-    /// Returns the key, where a reader has supplied it.
+    /// Returns the key if a reader has supplied it.
     pub(crate) fn key(&self) -> Option<&ReadKey> {
         self.key.get()
     }
@@ -100,7 +100,7 @@ impl HotKey {
         self.units.swap(0, Ordering::Relaxed)
     }
 
-    /// Passes the callers.
+    /// Calls `visit` with the callers.
     pub(crate) fn with_callers<T>(&self, visit: impl FnOnce(&mut Callers) -> T) -> T {
         visit(&mut self.callers.lock().unwrap_or_else(PoisonError::into_inner))
     }
@@ -154,8 +154,8 @@ impl HotSet {
 
 /// Which hashes may be in the set: one bit for each, in front of the pointer.
 ///
-/// Reading the pointer of a set that may be swapped costs two locked instructions, and nearly every
-/// read is of a key that is not in it. A bit too many costs that, and nothing else.
+/// Reading the pointer of a set that may be swapped costs two locked instructions, and nearly every read is of a key
+/// that is not in the set. A needless bit costs these instructions, and nothing else.
 #[derive(Debug)]
 pub(crate) struct HotFilter {
     words: Box<[AtomicU64]>,
@@ -183,7 +183,7 @@ impl HotFilter {
         self.words[word].load(Ordering::Relaxed) & bit != 0
     }
 
-    /// Adds the hashes of a set. To be called before the set is published.
+    /// Adds the hashes of a set. Call it before the set is published.
     pub(crate) fn admit(&self, set: &HotSet) {
         for entry in set.entries() {
             let (word, bit) = Self::place(entry.key.hash);
@@ -191,7 +191,7 @@ impl HotFilter {
         }
     }
 
-    /// Removes all hashes but those of a set. To be called once the set is published.
+    /// Removes all hashes that are not in a set. Call it once the set is published.
     pub(crate) fn restrict(&self, set: &HotSet) {
         let mut words = [0; Self::WORDS];
         for entry in set.entries() {

@@ -1,8 +1,8 @@
-//! The key of a read: two reads share a result only where their whole keys are equal.
+//! The key of a read: two reads share a result only if their whole keys are equal.
 //!
-//! A key is namespace, partition, kind, and a detail: the sort key of a row, or all selectors of a
-//! range. The hash is computed once, with the seed of the process, and serves the sketch, the hot set,
-//! the local cache and the in-flight reads. Two keys are equal only where all their bytes are.
+//! A key is namespace, partition, kind, and a detail: the sort key of a row, or all selectors of a range. The hash is
+//! computed once, with the seed of the process, and serves the sketch, the hot set, the local cache and the in-flight
+//! reads. Two keys are equal only if all their bytes are.
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
@@ -17,13 +17,13 @@ const INLINE_LEN: usize = 64;
 /// Spreads namespace ids over the seed (the golden ratio of 64 bits).
 const SPREAD: u64 = 0x9E37_79B9_7F4A_7C15;
 
-/// What is read.
+/// The kind of a read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum KeyKind {
     /// One row; the detail is its sort key. `HEAD` and conditional requests read the same row.
     Row,
-    /// Rows of a partition; the detail is every selector that decides the result, as the caller
-    /// encodes them: two ranges share a result where these bytes are equal.
+    /// Rows of a partition; the detail is every selector that decides the result, as the caller encodes them: two
+    /// ranges share a result if these bytes are equal.
     Range,
 }
 
@@ -102,7 +102,7 @@ impl<'a> KeyRef<'a> {
         self.namespace
     }
 
-    /// Returns what is read.
+    /// Returns the kind of the read.
     pub const fn kind(&self) -> KeyKind {
         self.kind
     }

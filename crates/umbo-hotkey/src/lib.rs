@@ -1,11 +1,10 @@
 //! Hot keys: a stampede on one key never reaches its shard.
 //!
-//! Owns five things. The **sketch** finds which keys are read most, in constant space
-//! ([`HotRule`]). The **local cache** holds results of hot keys for about three seconds
-//! ([`CacheSettings`]). **Single-flight** lets all that want the same at the same time share one read
-//! of the store ([`FlightSettings`]). **Generations** see to it that a dispatcher reads its own writes
-//! ([`WriteGuard`]). [`Shield`] is all of them together. Apart from it, a second sketch names the **sources** of
-//! each shard's busy time, of writes and scans too ([`BusySources`]).
+//! Owns five things. The **sketch** finds the keys that are read most, in constant space ([`HotRule`]). The **local
+//! cache** holds results of hot keys for about three seconds ([`CacheSettings`]). **Single-flight** lets all
+//! simultaneous reads of one key share one read of the store ([`FlightSettings`]). **Generations** see to it that a
+//! dispatcher reads its own writes ([`WriteGuard`]). [`Shield`] puts these four together. Apart from it, a second
+//! sketch names the **sources** of each shard's busy time, also of writes and scans ([`BusySources`]).
 //!
 //! Deliberately knows nothing of HTTP, stores and engines, and reads no clock: time comes with each
 //! call ([`ReadContext`]), so that all of it runs under a simulated one. Tasks are started through the
@@ -14,8 +13,8 @@
 //! What always holds:
 //! - keys are compared whole, never by hash alone ([`KeyRef`]);
 //! - a result that was read before a write through this dispatcher ended is never served after it;
-//! - a flight asks the store once for each leader; a leader that fails, panics or is ended is
-//!   replaced once, by one follower, and no follower waits for nothing;
+//! - a flight asks the store once for each leader; a leader that fails, panics or is ended is replaced once, by one
+//!   follower, and no follower waits for a read that no task makes;
 //! - errors are not cached, and nothing is served beyond its time to live;
 //! - every table, queue and buffer has a bound.
 //!
@@ -57,7 +56,7 @@
 //! let key = shield.seed().row(namespace, &row);
 //! assert_ne!(shield.standing(&key), Some(Standing::Blocked));
 //! shield.count(&key);
-//! // Called only to lead. It lives on when the client leaves, and so owns what it needs; it asks with
+//! // Called only to lead. The read lives on when the client leaves, and so owns its data. It asks with
 //! // `token.criticality()`, and ends after `shield.leader_timeout()`.
 //! let fetch = |row: Key| {
 //!     move |_token: LeaderToken| -> StoreRead<Value, Failed> {
@@ -67,7 +66,7 @@
 //!                 bytes: value.as_ref().map_or(0, Bytes::len),
 //!                 // That nothing is found is a result too: it is cached for one second.
 //!                 is_found: value.is_some(),
-//!                 expires_at: None, // of the row, where it has one
+//!                 expires_at: None, // of the row, if it expires
 //!                 value,
 //!             })
 //!         })

@@ -1,8 +1,8 @@
-//! Counting reads on the path: each thread has a sketch of its own.
+//! Counting reads on the path: each thread has a separate sketch.
 //!
-//! A thread gathers the hashes of its reads in a batch, which it adds to its sketch when it is full:
-//! most reads touch one cache line and take a lock that no other thread wants. A thread never waits for
-//! it: while the detector copies its sketch, reads are counted as uncounted and nothing else.
+//! A thread gathers the hashes of its reads in a batch, and adds a full batch to its sketch. So most reads touch one
+//! cache line and take a lock that no other thread wants. A thread never waits for that lock: while the detector copies
+//! its sketch, its reads are counted as uncounted and nothing else.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
@@ -50,7 +50,7 @@ impl PendingCounts {
     }
 }
 
-/// What one thread counts, on cache lines of its own.
+/// The counts of one thread, on separate cache lines.
 #[derive(Debug)]
 #[repr(align(128))]
 struct ThreadCounts {
@@ -60,7 +60,7 @@ struct ThreadCounts {
     uncounted: AtomicU64,
 }
 
-/// What all threads have counted since the start.
+/// The counts of all threads since the start.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct ReadTotals {
     /// Reads that the sketches have counted.
@@ -115,7 +115,7 @@ impl ReadCounts {
         }
     }
 
-    /// Passes each sketch, brought up to date, under its lock.
+    /// Calls `visit` with each sketch, brought up to date, under its lock.
     pub(crate) fn each(&self, mut visit: impl FnMut(&mut Sketch)) {
         for thread in &self.threads {
             let mut counts = lock(&thread.counts);
@@ -124,7 +124,7 @@ impl ReadCounts {
         }
     }
 
-    /// Returns what all threads have counted.
+    /// Returns the counts of all threads.
     pub(crate) fn totals(&self) -> ReadTotals {
         let mut totals = ReadTotals::default();
         for thread in &self.threads {

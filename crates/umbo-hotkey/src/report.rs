@@ -1,4 +1,4 @@
-//! What operators are shown: the hot keys, and what the shield has saved.
+//! Reports for operators: the hot keys, and the reads that the shield has saved.
 
 use std::time::Duration;
 
@@ -18,11 +18,11 @@ pub struct HotKeyReport {
     pub standing: Standing,
     /// Whether the detector finds the key hot at this moment, whatever its standing is.
     pub is_hot: bool,
-    /// How much the key is read; zero where the detector does not find it hot.
+    /// How much the key is read; zero if the detector does not find it hot.
     pub heat: Heat,
-    /// How long the key has been hot; zero where it is not.
+    /// How long the key has been hot; zero if it is not.
     pub hot_for: Duration,
-    /// Reads since the key came into the hot set; of a blocked one, all that were refused.
+    /// Reads since the key came into the hot set; for a blocked key, the reads that were refused.
     pub reads: u64,
     /// Reads that the local cache has answered since the key came into the hot set.
     pub hits: u64,

@@ -1,8 +1,8 @@
 //! The shield: keeps a stampede on one key away from its shard.
 //!
-//! Owns what a read meets before the store: it is counted, looked up where its key is hot, and shared
-//! with others that want the same. Deliberately reads no clock: time comes with each call. Nothing on
-//! the path waits for a lock that is held for longer than a few comparisons.
+//! Owns the steps of a read before the store: it is counted, looked up if its key is hot, and shared with simultaneous
+//! reads of the same key. Deliberately reads no clock: time comes with each call. Nothing on the path waits for a lock
+//! that is held for longer than a few comparisons.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -32,7 +32,7 @@ const CALLERS_HALF_LIFE: u64 = 20;
 /// Settings of a shield.
 #[derive(Debug, Clone, Copy)]
 pub struct ShieldSettings {
-    /// Threads that serve requests; each has a sketch of its own.
+    /// Threads that serve requests; each has a separate sketch.
     pub threads: usize,
     /// When a key is hot.
     pub rule: HotRule,
@@ -40,7 +40,7 @@ pub struct ShieldSettings {
     pub cache: CacheSettings,
     /// Bounds of the in-flight reads.
     pub flights: FlightSettings,
-    /// Counters by which reads learn of writes; 8 bytes each. The more, the fewer needless reads.
+    /// Counters that tell reads of writes; 8 bytes each. More counters make fewer needless reads.
     pub generations: usize,
     /// A random number, new in each process.
     pub seed: KeySeed,
@@ -92,7 +92,7 @@ pub enum WriteScope<'a> {
 #[error("at most {LISTED_KEYS_MAX} keys may be pinned and as many blocked, these are {0}")]
 pub struct TooManyListed(pub usize);
 
-/// What is locked while the hot set changes; never on the path.
+/// State that is locked while the hot set changes; never on the path.
 #[derive(Debug)]
 struct HotSetControl {
     detector: Detector,
@@ -170,7 +170,7 @@ impl<V: Payload, E: Payload> Shield<V, E> {
         self.counts.count(key.hash());
     }
 
-    /// Returns the standing of a key; none for one that is neither hot nor listed.
+    /// Returns the standing of a key, or `None` if the key is neither hot nor listed.
     #[inline]
     pub fn standing(&self, key: &KeyRef<'_>) -> Option<Standing> {
         if !self.filter.may_hold(key.hash()) {
@@ -247,7 +247,7 @@ impl<V: Payload, E: Payload> Shield<V, E> {
         self.reads.is_in_flight(key)
     }
 
-    /// Reads in a task of its own to replace a cached result, unless the key is being read already.
+    /// Reads in a separate task to replace a cached result, unless the key is being read already.
     pub fn refresh<F>(&self, key: &KeyRef<'_>, context: &ReadContext, fetch: F)
     where
         F: FnOnce(LeaderToken) -> StoreRead<V, E>,
@@ -380,7 +380,7 @@ impl<V: Payload, E: Payload> Shield<V, E> {
     }
 }
 
-/// Describes an entry; none where no reader has supplied its key.
+/// Describes an entry, or returns `None` if no reader has supplied its key.
 fn report_of(entry: &HotEntry, detector: &Detector, now: Instant) -> Option<HotKeyReport> {
     let key = entry.key.key()?.clone();
     let hash = entry.key.hash;

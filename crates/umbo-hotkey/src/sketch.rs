@@ -4,12 +4,11 @@
 //! by multiplication, so that old reads come to count less. A key's count is never below its decayed
 //! reads, and `count − error`, the *guaranteed* count, never above them.
 //!
-//! Departure from the paper: the counters are divided into sets of 16 by hash, and a key that has no
-//! counter takes the smallest of its own set. So an update touches a few cache lines and costs the
-//! same whatever the counts are; the price is that the error is bounded by the reads of the set over
-//! 16 instead of all reads over 1,024. Both are equal on average, and a key above 1 % of all reads
-//! keeps its counter: there are fewer than a hundred of them, and 16 of those meet in one of 64 sets
-//! with less than one seed in 10⁹.
+//! Departure from the paper: the counters are divided into sets of 16 by hash, and a key without a counter takes the
+//! smallest counter of its set. So an update touches a few cache lines, and its cost does not depend on the counts. The
+//! price is that the error is bounded by the reads of the set over 16 instead of all reads over 1,024. Both are equal
+//! on average, and a key above 1 % of all reads keeps its counter: there are fewer than a hundred such keys, and 16 of
+//! them meet in one of 64 sets with less than one seed in 10⁹.
 
 /// Counters of a set.
 pub(crate) const WAYS: usize = 16;
@@ -17,11 +16,11 @@ pub(crate) const WAYS: usize = 16;
 /// Counters whose keys compete for room.
 #[derive(Debug, Clone)]
 struct SketchSet {
-    /// Zero where a counter is free.
+    /// Zero for a free counter.
     hashes: [u64; WAYS],
     /// At least the decayed reads of the key.
     counts: [f64; WAYS],
-    /// What of the count may be reads of other keys, which had the counter before.
+    /// Part of the count that may be reads of other keys, which had the counter before.
     errors: [f64; WAYS],
     /// Reads since the interval began or the key got its counter.
     recent: [f64; WAYS],
@@ -125,7 +124,7 @@ impl Sketch {
             return 0;
         }
         let way = set.smallest();
-        // What the evicted key had counted may have been this one's.
+        // The new key may have had up to this many reads before.
         set.errors[way] = set.counts[way];
         set.counts[way] += weight;
         set.recent[way] = weight;
@@ -148,8 +147,7 @@ impl Sketch {
         set.find(hash).map(|way| set.counter(way))
     }
 
-    /// Returns the most reads that a key may have: its count, or where it has no counter the smallest
-    /// of its set.
+    /// Returns the most reads that a key may have: its count, or the smallest count of its set if it has no counter.
     pub(crate) fn count_max(&self, hash: u64) -> f64 {
         let set = &self.sets[self.set_of(hash)];
         set.counts[set.find(hash).unwrap_or_else(|| set.smallest())]
@@ -163,7 +161,7 @@ impl Sketch {
         })
     }
 
-    /// Ends an interval: all counts come down to this share of them.
+    /// Ends an interval: multiplies all counts by `share`.
     pub(crate) fn decay(&mut self, share: f64) {
         for set in &mut self.sets {
             for way in 0..WAYS {

@@ -1,13 +1,13 @@
-//! Whose work a call of the store is, and where.
+//! The source of a store call: whose work it is, and where.
 
 use umbo_types::{CallerId, NamespaceId, Operation, PartitionKey};
 
-/// Whose work a call of the store is, and where.
+/// The source of a store call: whose work it is, and where.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct CallSource {
     /// The caller that pays; `None` for Umbo's own work.
     pub caller: Option<CallerId>,
-    /// What the caller does.
+    /// The operation of the call.
     pub operation: Operation,
     /// The namespace.
     pub namespace: NamespaceId,

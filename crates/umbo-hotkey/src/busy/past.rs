@@ -10,10 +10,11 @@ use umbo_types::{PartitionKey, ShardId};
 
 use crate::source::CallSource;
 
-/// Length of a step in seconds and number of steps that are kept, of each level: a step is a multiple of the one before.
+/// Length of a step in seconds and number of steps that are kept, of each level: a step is a multiple of the step of
+/// the level before.
 const LEVELS: [(u64, u64); 4] = [(1, 300), (10, 360), (120, 720), (3_600, 720)];
-/// Memory of the steps of a level, in bytes, counted as if no two of them shared a source; the oldest are dropped beyond.
-/// All steps of some 15 busy shards, or the last minutes with the longest keys.
+/// Memory of the steps of a level, in bytes, counted as if no two of them shared a source; beyond it the oldest steps
+/// are dropped. It holds all steps of some 15 busy shards, or the last minutes with the longest keys.
 const LEVEL_BYTES_MAX: usize = 8 << 20;
 /// Sources that are kept of a shard and step: enough for a few callers with a few operations each.
 const SOURCES_MAX: usize = 8;
@@ -149,8 +150,8 @@ pub(super) struct BusyPast {
 }
 
 impl BusyPast {
-    /// Adds a second, and the longer steps that end with it. A second that comes in two parts is put together. A
-    /// clock that went back makes the steps after it unknown.
+    /// Adds a second, and the longer steps that end with it. A second that comes in two parts is put together. If the
+    /// clock went back, the steps after the new time are forgotten.
     pub(super) fn push(&mut self, mut slot: BusySlot) {
         if slot.start < self.end {
             let known = self.levels[0].within(slot.start, 1);

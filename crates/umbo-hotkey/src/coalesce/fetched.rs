@@ -1,8 +1,8 @@
-//! What a read of the store brings back, what a reader gets of it, and why there may be nothing.
+//! The result of a read of the store, the result as a reader gets it, and the errors of a flight.
 
 use std::time::Instant;
 
-/// What many readers can share: cheap to clone, and it may cross threads.
+/// A value that many readers can share: cheap to clone, and it may cross threads.
 pub trait Payload: Clone + Send + Sync + 'static {}
 
 impl<T: Clone + Send + Sync + 'static> Payload for T {}
@@ -16,9 +16,10 @@ pub struct Fetched<V> {
     pub value: V,
     /// Memory that the value holds, in bytes.
     pub bytes: usize,
-    /// Whether anything is stored under the key. A result without is cached for a shorter time.
+    /// Whether anything is stored under the key. If not, the result is cached for a shorter time.
     pub is_found: bool,
-    /// Instant at which the result stops being true, because the row expires; none where it stays.
+    /// Instant at which the result stops being true because the row expires, or `None` if the row
+    /// does not expire.
     pub expires_at: Option<Instant>,
 }
 
@@ -40,11 +41,11 @@ pub struct Served<V> {
     pub value: V,
     /// Whether anything is stored under the key.
     pub is_found: bool,
-    /// Where it came from.
+    /// Source of the result.
     pub source: AnswerSource,
     /// When the read of the store began; the age of the result counts from here.
     pub read_at: Instant,
-    /// Instant until which the local cache serves the result; none where it is not cached.
+    /// Instant until which the local cache serves the result, or `None` if it is not cached.
     pub fresh_until: Option<Instant>,
 }
 
@@ -63,7 +64,7 @@ impl<V> Served<V> {
 /// Why a flight has no result for a reader.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum FlightError<E> {
-    /// The store failed; where the flight had a second leader, the read of that one.
+    /// The store failed. If the flight had a second leader, this is the failure of the second read.
     #[error("{0}")]
     Failed(E),
     /// The leader panicked, or its task was ended from outside.

@@ -1,12 +1,11 @@
 //! One flight: the readers that wait for one read of the store, and which of them leads next.
 //!
-//! The reader that asks the store is the *leader*, the others are *followers*. A leader that fails is
-//! replaced once, by the follower that has waited longest; the failure goes to the leader's own
-//! client, which does not wait here, and to no follower. If the elected follower leaves before it
-//! begins, the next one is elected. The second failure goes to all followers that are left. A flight
-//! without followers ends with its leader.
+//! The reader that asks the store is the *leader*, the others are *followers*. A leader that fails is replaced once, by
+//! the follower that has waited longest. The failure goes to the leader's own client, which does not wait here, and to
+//! no follower. If the elected follower leaves before it begins, the next one is elected. The second failure goes to
+//! all followers that are left. A flight without followers ends with its leader.
 //!
-//! The lock of a flight is taken after that of its stripe, never before.
+//! The lock of a flight is taken after the lock of its stripe, never before.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -36,7 +35,7 @@ pub struct LeaderToken {
 }
 
 impl LeaderToken {
-    /// Returns 1 for the first leader of a flight, 2 for the one that replaces it.
+    /// Returns 1 for the first leader of a flight, 2 for its replacement.
     pub const fn attempt(&self) -> u8 {
         self.attempt
     }
@@ -79,7 +78,7 @@ pub(crate) struct Flight<V, E> {
     state: Mutex<FlightState<V, E>>,
 }
 
-/// What a follower finds when it is polled.
+/// The state of a flight for a follower that is polled.
 pub(crate) enum FlightProgress<V, E> {
     /// The read is still in flight.
     Waiting,
@@ -89,7 +88,7 @@ pub(crate) enum FlightProgress<V, E> {
     Ended(Result<Fetched<V>, FlightError<E>>),
 }
 
-/// What follows the failure of a leader.
+/// The consequence of a leader's failure.
 pub(crate) struct NextLeader {
     /// Whether the flight has ended, because no follower leads next.
     pub(crate) is_over: bool,
@@ -125,7 +124,7 @@ impl<V, E> Default for Flight<V, E> {
 }
 
 impl<V: Clone, E: Clone> Flight<V, E> {
-    /// Adds a follower and returns its id; none where `readers_max`, the leader included, is reached.
+    /// Adds a follower and returns its id, or `None` if the flight has `readers_max` readers, the leader included.
     pub(crate) fn follow(&self, readers_max: usize) -> Option<u64> {
         let mut state = self.lock();
         if state.followers.len() + 1 >= readers_max {
@@ -142,7 +141,7 @@ impl<V: Clone, E: Clone> Flight<V, E> {
         self.lock().attempt
     }
 
-    /// Returns the state of a follower, and registers `waker` where it has to wait on.
+    /// Returns the state of a follower, and registers `waker` if the follower has to wait on.
     pub(crate) fn progress(&self, id: u64, waker: &Waker) -> FlightProgress<V, E> {
         let mut state = self.lock();
         if let Some(result) = state.result.clone() {
@@ -169,8 +168,8 @@ impl<V: Clone, E: Clone> Flight<V, E> {
         state.elected == Some(id)
     }
 
-    /// Ends the flight with a result, whose bytes count in `gauge` until all followers have it.
-    /// Returns whether there are followers.
+    /// Ends the flight with a result. The bytes of the result count in `gauge` until all followers have it. Returns
+    /// whether there are followers.
     pub(crate) fn complete(
         &self,
         fetched: &Fetched<V>,
@@ -190,19 +189,19 @@ impl<V: Clone, E: Clone> Flight<V, E> {
         (true, state.wake_all())
     }
 
-    /// Ends the attempt of a leader, and elects its successor where there may be one.
+    /// Ends the attempt of a leader, and elects its successor if another leader is allowed.
     pub(crate) fn fail(&self, attempt: u8, error: FlightError<E>) -> NextLeader {
         self.lock().succeed(attempt + 1, error)
     }
 
-    /// Elects another follower in the place of an elected one that has left.
+    /// Elects another follower after an elected one has left.
     pub(crate) fn pass_on(&self) -> NextLeader {
         let mut state = self.lock();
         let attempt = state.attempt;
         state.succeed(attempt, FlightError::LeaderLost)
     }
 
-    /// What a panic leaves behind is whole, because nothing calls foreign code while it changes.
+    /// A panic leaves the state whole, because nothing calls foreign code while it changes.
     fn lock(&self) -> MutexGuard<'_, FlightState<V, E>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

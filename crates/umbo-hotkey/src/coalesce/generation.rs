@@ -1,10 +1,9 @@
 //! Generations: how a read knows that a write came between.
 //!
-//! A fixed table of counters, chosen by hash. A write counts those of what it touches up when it
-//! begins and again when it has ended; a read notes a [`Stamp`] of its own counters before it asks
-//! the store. As long as the stamp is current no write of the key has begun or ended since, so the
-//! answer may be kept, shared and served. Two keys that meet in one counter cost each other a
-//! refill and nothing else.
+//! A fixed table of counters, chosen by hash. A write counts up the counters of its rows when it begins, and again when
+//! it has ended. A read notes a [`Stamp`] of its counters before it asks the store. While the stamp is current, no
+//! write of the key has begun or ended since, so that the answer may be kept, shared and served. Two keys that meet in
+//! one counter cost each other a refill and nothing else.
 //!
 //! | | row | any of the partition | whole partition |
 //! |---|---|---|---|
@@ -55,7 +54,7 @@ impl Generations {
         (mixed >> 32) as usize & (self.counters.len() - 1)
     }
 
-    /// Returns the state that a read which begins now depends on.
+    /// Returns the stamp of a read that begins now.
     pub(crate) fn stamp(&self, key: &KeyRef<'_>) -> Stamp {
         // Sequentially consistent, like the counting: a client that has the answer of a write sees its count.
         let read = |hash, column| self.counters[self.place(hash, column)].load(Ordering::SeqCst);
@@ -80,7 +79,7 @@ impl Generations {
     }
 }
 
-/// A write under way. Ends when it is dropped, whatever the reason.
+/// A write under way. Ends when it is dropped, for any reason.
 ///
 /// To be dropped after the store has answered and before the writer is told so.
 #[derive(Debug)]

@@ -1,11 +1,10 @@
 //! The reads in flight, by key.
 //!
-//! Divided into stripes by hash, each with a lock that is held for a few comparisons. A read is
-//! entered before it asks the store and removed when it is over; the flight itself, in which others
-//! wait, is made with the first of them, so that a read without followers costs two short locks. The
-//! invariants: a key has at most one read that others join; a read that a write or its deadline has
-//! overtaken is joined no more; a read is removed when it has completed or failed for good, and not
-//! before.
+//! Divided into stripes by hash, each with a lock that is held for a few comparisons. A read is entered before it asks
+//! the store and removed when it is over. The flight, where others wait, is made with the first follower, so that a
+//! read without followers costs two short locks. The invariants: a key has at most one read that others join; others no
+//! longer join a read that a write or its deadline has overtaken; a read is removed when it has completed or failed for
+//! good, and not before.
 
 use std::sync::Arc;
 use std::sync::PoisonError;
@@ -26,9 +25,9 @@ use super::sync::{Mutex, MutexGuard};
 pub struct FlightSettings {
     /// Time that a leader has for its read. Readers do not join a read that should have ended.
     pub timeout: Duration,
-    /// Readers of one flight, its leader included.
+    /// Most readers of one flight, its leader included.
     pub readers_max: usize,
-    /// Reads in flight, about.
+    /// Most reads in flight, about.
     pub flights_max: usize,
     /// Bytes of results that followers have still to pick up; above it no reader becomes a follower.
     pub held_bytes_max: u64,
@@ -76,16 +75,16 @@ impl FlightTotals {
     }
 }
 
-/// What a request brings along beside its key.
+/// The facts about a request that a read needs, apart from its key.
 #[derive(Debug, Clone, Copy)]
 pub struct ReadContext {
     /// Now.
     pub now: Instant,
     /// Criticality of the request.
     pub criticality: Criticality,
-    /// What the read is estimated to cost if it asks the store.
+    /// Estimated cost of the read if it asks the store.
     pub price: RequestUnits,
-    /// Age of the oldest result that the client takes (`Cache-Control: max-age`); none for any.
+    /// Age of the oldest result that the client takes (`Cache-Control: max-age`); `None` for any age.
     pub age_max: Option<Duration>,
 }
 
@@ -99,9 +98,9 @@ pub(crate) struct InFlightRead<V, E> {
     pub(crate) started: Instant,
     /// Whether the key was hot when it began.
     pub(crate) is_hot: bool,
-    /// Whether something newer has taken its place.
+    /// Whether a newer read has taken its place.
     is_overtaken: bool,
-    /// Highest of all that have joined.
+    /// Highest criticality of all requests that have joined.
     criticality: Criticality,
     pub(crate) flight: Option<Arc<Flight<V, E>>>,
 }
@@ -168,8 +167,8 @@ impl<V: Clone, E: Clone> InFlightReads<V, E> {
         }
     }
 
-    /// Locks the stripe of a hash. What a panic leaves behind is whole, because nothing calls foreign
-    /// code while it changes.
+    /// Locks the stripe of a hash. A panic leaves the stripe whole, because nothing calls foreign code while it
+    /// changes.
     pub(crate) fn stripe(&self, hash: u64) -> MutexGuard<'_, FlightStripe<V, E>> {
         let at = (hash >> 40) as usize & (self.stripes.len() - 1);
         let stripe = self.stripes[at].lock();

@@ -1,8 +1,8 @@
 //! The leader of a read, and the read it makes.
 //!
-//! Both end on drop, or go on without the request that drops them. A leader that is dropped before its read
-//! has completed, because it panicked or its task was ended, counts as failed. A read that is dropped
-//! goes on in a task, because others may wait for it.
+//! Both end on drop, or go on without the request that drops them. A leader that is dropped before its read has
+//! completed, because it panicked or its task was ended, counts as failed. A read that is dropped goes on in a task,
+//! because others may wait for it.
 
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -42,7 +42,7 @@ impl<V: Payload, E: Payload> Leader<V, E> {
         }
     }
 
-    /// Makes the read in a task of its own.
+    /// Makes the read in a separate task.
     pub(crate) fn spawn(self, read: StoreRead<V, E>) {
         let reads = Arc::clone(&self.reads);
         (reads.spawner)(Box::pin(async move {

@@ -1,8 +1,8 @@
 //! The local cache: results of hot keys, for about three seconds, bounded by bytes.
 //!
-//! Every entry carries the stamp of its read and is served only while the stamp is current and the
-//! entry is fresh, whatever the map holds: an entry that a write has overtaken is dead before it is
-//! removed. Time is a parameter; the map bounds bytes and nothing else. Errors are never cached.
+//! Every entry carries the stamp of its read. It is served only while the stamp is current and the entry is fresh: an
+//! entry that a write has overtaken is dead before it is removed from the map. Time is a parameter; the map bounds
+//! bytes and nothing else. Errors are never cached.
 
 use std::hash::BuildHasherDefault;
 use std::sync::Arc;
@@ -18,9 +18,9 @@ use super::sync::{AtomicU64, Ordering};
 
 /// Memory of an entry beyond key and value, about.
 const ENTRY_OVERHEAD_BYTES: usize = 256;
-/// Jitter lengthens the time to live, so that a hot key is read once in each and no more often: by up
-/// to a tenth where nothing was found, else by up to a twentieth. The entry ends a twentieth later, and
-/// in between one reader refreshes it.
+/// Jitter lengthens the time to live, so that a hot key is read once in each and no more often. It adds up to a tenth
+/// if nothing was found, else up to a twentieth. A found result ends a twentieth later, and in between one reader
+/// refreshes it.
 const JITTER_PARTS: u32 = 20;
 
 /// Bounds of the local cache.
@@ -30,11 +30,10 @@ pub struct CacheSettings {
     pub bytes_max: u64,
     /// Bytes of the largest result that is cached.
     pub entry_bytes_max: usize,
-    /// Age from which one reader refreshes the result, or up to 5 % more by jitter; it is served for
-    /// 5 % longer, and in no case beyond 110 %.
+    /// Age at which one reader refreshes the result; jitter adds up to 5 %. The result is served for 5 % longer, and in
+    /// no case beyond 110 %.
     pub ttl: Duration,
-    /// How long a result that found nothing is served, or up to 10 % longer by jitter; it is not
-    /// refreshed.
+    /// How long a result that found nothing is served; jitter adds up to 10 %. It is not refreshed.
     pub negative_ttl: Duration,
     /// How long a refresh may take before another reader is asked for one.
     pub refresh_timeout: Duration,
@@ -58,7 +57,7 @@ struct CachedAnswer<V> {
     stamp: Stamp,
     read_at: Instant,
     fresh_until: Instant,
-    /// Microseconds after `read_at` from which the next reader refreshes the result.
+    /// Age in microseconds, counted from `read_at`, at which the next reader refreshes the result.
     refresh_due_us: AtomicU64,
 }
 
@@ -85,13 +84,13 @@ impl<V: Payload> LocalCache<V> {
         let entries = Cache::builder()
             .max_capacity(settings.bytes_max)
             .weigher(weigh)
-            // All keys here are hot: only which was read last decides.
+            // All keys here are hot: only the time of the last read decides.
             .eviction_policy(EvictionPolicy::lru())
             .build_with_hasher(BuildHasherDefault::default());
         Self { entries, settings }
     }
 
-    /// Returns the result for a key whose stamp is now `stamp`, no older than `age_max`.
+    /// Returns the result of a key, no older than `age_max`. `stamp` is the current stamp of the key.
     pub(crate) fn get(
         &self,
         key: &KeyRef<'_>,
@@ -132,8 +131,7 @@ impl<V: Payload> LocalCache<V> {
         bytes <= self.settings.entry_bytes_max && self.settings.bytes_max > 0
     }
 
-    /// Caches a result whose read began at `read_at`. To be called where the stamp is current, under
-    /// the lock of its stripe.
+    /// Caches a result whose read began at `read_at`. Call it while the stamp is current, under the lock of its stripe.
     pub(crate) fn insert(
         &self,
         key: ReadKey,
@@ -155,7 +153,7 @@ impl<V: Payload> LocalCache<V> {
         self.entries.run_pending_tasks();
     }
 
-    /// Returns the age from which a result is refreshed, and the instant from which it is not served.
+    /// Returns the age at which a result is refreshed, and the instant at which it is no longer served.
     fn lifetime(&self, fetched: &Fetched<V>, read_at: Instant, random: u64) -> (Duration, Instant) {
         // The upper half of a random number, as a share of a whole.
         let part_of = |whole: Duration| {

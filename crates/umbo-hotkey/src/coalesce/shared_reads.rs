@@ -1,7 +1,7 @@
-//! What all reads of a dispatcher share: generations, in-flight reads and the local cache.
+//! The state that all reads of a dispatcher share: generations, in-flight reads and the local cache.
 //!
-//! Owns how a read ends: it is removed from the in-flight reads, its followers get the result, and the
-//! result of a hot key is cached, under the lock of its stripe, where its stamp is checked.
+//! Owns the end of a read: it is removed from the in-flight reads, its followers get the result, and the result of a
+//! hot key is cached. The lock of its stripe is held for that, and its stamp is checked.
 
 use std::fmt;
 use std::future::Future;
@@ -68,8 +68,8 @@ impl<V: Payload, E: Payload> SharedReads<V, E> {
         self.in_flight.stripe(key.hash()).find(key).is_some()
     }
 
-    /// Ends an in-flight read with its result: removes it, caches the result of a hot key where
-    /// nothing was written meanwhile, and wakes the followers.
+    /// Ends an in-flight read with its result: removes it, caches the result of a hot key if nothing was written
+    /// meanwhile, and wakes the followers.
     pub(super) fn complete(&self, token: &LeaderToken, fetched: &Fetched<V>) {
         let mut stripe = self.in_flight.stripe(token.hash);
         let Some(read) = stripe.remove(token) else {
@@ -93,7 +93,7 @@ impl<V: Payload, E: Payload> SharedReads<V, E> {
         wakeups.wake();
     }
 
-    /// Begins a write; the guard knows what it touches.
+    /// Begins a write; its rows are added to the guard.
     pub(crate) fn begin_write(&self) -> WriteGuard {
         self.generations.begin()
     }

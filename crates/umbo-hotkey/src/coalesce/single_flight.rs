@@ -1,9 +1,8 @@
 //! Single-flight: one read of the store for all readers that want the same at the same time.
 //!
-//! Owns the protocol of leader and follower. The leader's read is polled by the request that asked
-//! for it; if its client leaves, the read goes on in a task of its own, so that no client can cancel what
-//! others wait for. Each reader brings the read along, so that a follower can lead when the leader has
-//! failed.
+//! Owns the protocol of leader and follower. The request that asked for the leader's read polls it. If its client
+//! leaves, the read goes on in a separate task, so that no client can cancel a read that others wait for. Each reader
+//! brings the read along, so that a follower can lead when the leader has failed.
 
 use std::sync::Arc;
 
@@ -74,7 +73,7 @@ impl<V: Payload, E: Payload> SharedReads<V, E> {
         }
     }
 
-    /// Reads in a task of its own, unless the key is being read already.
+    /// Reads in a separate task, unless the key is being read already.
     pub(crate) fn refresh<F>(self: &Arc<Self>, key: &KeyRef<'_>, context: &ReadContext, fetch: F)
     where
         F: FnOnce(LeaderToken) -> StoreRead<V, E>,

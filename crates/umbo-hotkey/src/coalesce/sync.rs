@@ -1,4 +1,4 @@
-//! The locks and atomics in which tasks meet. A test has a module of this name of its own.
+//! The locks and atomics that tasks share. A test has another module of this name.
 
 pub(crate) use std::sync::atomic::{AtomicU64, Ordering};
 pub(crate) use std::sync::{Mutex, MutexGuard};
