@@ -9,8 +9,8 @@
 //! - *suddenly*, when the last interval alone shows it: so many reads that chance does not explain
 //!   them (four standard deviations above the threshold). The decayed rate would need seconds.
 //!
-//! It cools down when its mean rate over the last three seconds is below half the threshold. The
-//! threshold is `rate_min` or `share_min` of all reads of the dispatcher, whichever is higher.
+//! It cools down when its mean rate over the last three seconds is below half the threshold. The threshold is
+//! `rate_min`, or `share_min` of all reads of the dispatcher if that is higher.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

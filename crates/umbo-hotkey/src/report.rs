@@ -16,7 +16,7 @@ pub struct HotKeyReport {
     pub key: ReadKey,
     /// Why the key is in the hot set.
     pub standing: Standing,
-    /// Whether the detector finds the key hot at this moment, whatever its standing is.
+    /// Whether the detector finds the key hot at this moment, with any standing.
     pub is_hot: bool,
     /// How much the key is read; zero if the detector does not find it hot.
     pub heat: Heat,

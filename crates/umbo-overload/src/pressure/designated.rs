@@ -38,7 +38,7 @@ impl DesignatedClass {
         self.callers.is_some()
     }
 
-    /// Returns whether the class has a caller, whatever its tier.
+    /// Returns whether the class has a caller, in any tier.
     pub(crate) fn has_caller(&self, caller: u64) -> bool {
         let callers = self.callers.as_ref();
         callers.is_none_or(|callers| callers.binary_search(&caller).is_ok())
