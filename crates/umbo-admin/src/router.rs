@@ -6,13 +6,13 @@ use axum::Router;
 use axum::extract::{FromRef, State};
 use axum::http::header::{CONTENT_TYPE, LINK, VARY};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{delete, get, post, put};
+use axum::routing::{MethodRouter, get};
 use http::{HeaderMap, StatusCode};
 use umbo_api::ErrorCode;
 use umbo_api::admin::{Health, ServiceInfo};
 use umbo_bulk::Bulk;
 use umbo_dispatcher::Dispatcher;
-use umbo_http::{RequestError, openapi};
+use umbo_http::RequestError;
 use umbo_store::{NodeStatus, ShardState, ShardStatus};
 use umbo_telemetry::metrics as counters;
 
@@ -52,67 +52,71 @@ pub(crate) fn admin(bulk: &Arc<Bulk>) -> Router {
         .with_state(Planes(Arc::clone(bulk)))
 }
 
+/// Declares routes of both ports: a path with the handler of each method. Makes their router, and a list of them that is
+/// held against the document.
+macro_rules! routes {
+    ($($path:literal: $($method:ident $handler:expr),+;)+) => {
+        fn routes() -> Router<Planes> {
+            Router::new()$(.route($path, MethodRouter::new()$(.$method($handler))+))+
+        }
+
+        /// The routes: path and methods.
+        #[cfg(test)]
+        const ROUTES: &[(&str, &[&str])] = &[$(($path, &[$(stringify!($method)),+])),+];
+    };
+}
+
+routes! {
+    "/": get root;
+    "/page": get page::show;
+    "/page/{*path}": get page::file;
+    "/contract": get contract;
+    "/healthz": get health;
+    "/readyz": get readiness;
+    "/openapi.json": get document;
+    "/v1/errors/{code}": get explain;
+    "/admin/v1/namespaces": get admin::list_namespaces;
+    "/admin/v1/namespaces/{ns}":
+        put admin::put_namespace,
+        patch admin::change_namespace,
+        get admin::describe_namespace,
+        delete admin::remove_namespace;
+    "/admin/v1/tokens": get admin::list_tokens, post admin::create_token;
+    "/admin/v1/tokens/{id}": delete admin::revoke_token;
+    "/admin/v1/callers": get callers::list;
+    "/admin/v1/callers/{caller}": get callers::describe;
+    "/admin/v1/quotas": get quotas::list_policies;
+    "/admin/v1/quotas/{name}":
+        get quotas::describe_policy,
+        put quotas::put_policy,
+        delete quotas::remove_policy;
+    "/admin/v1/quotas/simulate": post quotas::simulate;
+    "/admin/v1/quotas/{name}/users": get quotas::list_users;
+    "/admin/v1/hot": get hot::show;
+    "/admin/v1/hot/busy": get heat::show_busy;
+    "/admin/v1/hot/{list}/{*key}": put hot::put, delete hot::remove;
+    "/admin/v1/shed": get shed::show;
+    "/admin/v1/why": get why::count_refusals;
+    "/admin/v1/why/{request_id}": get why::show_request;
+    "/admin/v1/requests": get running::list;
+    "/admin/v1/requests/{id}": delete running::kill;
+    "/admin/v1/loads": get loads::list;
+    "/admin/v1/fleet": get fleet::list;
+    "/admin/v1/fleet/{*path}": get fleet::ask;
+    "/admin/v1/events": get events::show;
+    "/admin/v1/history": get history::show;
+    "/admin/v1/heat": get heat::show;
+    "/admin/v1/heat/{row}": get heat::describe_row;
+    "/admin/v1/metrics": get admin::show_metrics;
+    "/admin/v1/shards": get cluster::list_shards;
+    "/admin/v1/cluster": get cluster::show;
+    "/admin/v1/backups": post backups::begin;
+    "/admin/v1/backups/{backup}/{shard}/{piece}": get backups::read;
+    "/admin/v1/config": get admin::show_config;
+}
+
 fn common() -> Router<Planes> {
-    Router::new()
-        .route("/", get(root))
-        .route("/page", get(page::show))
-        .route("/page/{*path}", get(page::file))
-        .route("/contract", get(contract))
-        .route("/healthz", get(health))
-        .route("/readyz", get(readiness))
-        .route("/openapi.json", get(document))
-        .route("/v1/errors/{code}", get(explain))
-        .route("/admin/v1/namespaces", get(admin::list_namespaces))
-        .route(
-            "/admin/v1/namespaces/{ns}",
-            put(admin::put_namespace)
-                .patch(admin::change_namespace)
-                .get(admin::describe_namespace)
-                .delete(admin::remove_namespace),
-        )
-        .route(
-            "/admin/v1/tokens",
-            get(admin::list_tokens).post(admin::create_token),
-        )
-        .route("/admin/v1/tokens/{id}", delete(admin::revoke_token))
-        .route("/admin/v1/callers", get(callers::list))
-        .route("/admin/v1/callers/{caller}", get(callers::describe))
-        .route("/admin/v1/quotas", get(quotas::list_policies))
-        .route(
-            "/admin/v1/quotas/{name}",
-            get(quotas::describe_policy)
-                .put(quotas::put_policy)
-                .delete(quotas::remove_policy),
-        )
-        .route("/admin/v1/quotas/simulate", post(quotas::simulate))
-        .route("/admin/v1/quotas/{name}/users", get(quotas::list_users))
-        .route("/admin/v1/hot", get(hot::show))
-        .route("/admin/v1/hot/busy", get(heat::show_busy))
-        .route(
-            "/admin/v1/hot/{list}/{*key}",
-            put(hot::put).delete(hot::remove),
-        )
-        .route("/admin/v1/shed", get(shed::show))
-        .route("/admin/v1/why", get(why::count_refusals))
-        .route("/admin/v1/why/{request_id}", get(why::show_request))
-        .route("/admin/v1/requests", get(running::list))
-        .route("/admin/v1/requests/{id}", delete(running::kill))
-        .route("/admin/v1/loads", get(loads::list))
-        .route("/admin/v1/fleet", get(fleet::list))
-        .route("/admin/v1/fleet/{*path}", get(fleet::ask))
-        .route("/admin/v1/events", get(events::show))
-        .route("/admin/v1/history", get(history::show))
-        .route("/admin/v1/heat", get(heat::show))
-        .route("/admin/v1/heat/{row}", get(heat::describe_row))
-        .route("/admin/v1/metrics", get(admin::show_metrics))
-        .route("/admin/v1/shards", get(cluster::list_shards))
-        .route("/admin/v1/cluster", get(cluster::show))
-        .route("/admin/v1/backups", post(backups::begin))
-        .route(
-            "/admin/v1/backups/{backup}/{shard}/{piece}",
-            get(backups::read),
-        )
-        .route("/admin/v1/config", get(admin::show_config))
+    routes()
         .fallback(async || AdminError::from(RequestError::RouteNotFound))
         .method_not_allowed_fallback(async || {
             AdminError::from(RequestError::MethodNotAllowed { allowed: "" })
@@ -217,7 +221,7 @@ fn priority_problem(refusal: Option<&str>) -> Option<String> {
 }
 
 async fn document() -> impl IntoResponse {
-    ([(CONTENT_TYPE, "application/json")], openapi::text())
+    ([(CONTENT_TYPE, "application/json")], umbo_api::DOCUMENT)
 }
 
 async fn explain(PathText(code): PathText) -> Result<String, AdminError> {
@@ -242,7 +246,55 @@ async fn metrics(State(bulk): State<Arc<Bulk>>) -> Result<impl IntoResponse, Adm
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
+    use serde_json::Value;
+
     use super::*;
+
+    /// Returns whether a path of the document is one of a route: `{*rest}` stands for any end.
+    fn is_of(route: &str, path: &str) -> bool {
+        let mut segments = path.split('/');
+        for part in route.split('/') {
+            match segments.next() {
+                Some(_) if part.starts_with("{*") => return true,
+                Some(segment) if segment == part => {}
+                Some(segment) if part.starts_with('{') && segment.starts_with('{') => {}
+                _ => return false,
+            }
+        }
+        segments.next().is_none()
+    }
+
+    #[test]
+    fn the_routes_are_those_of_the_document() {
+        let document: Value = serde_json::from_str(umbo_api::DOCUMENT).unwrap();
+        let mut described = document["paths"].as_object().unwrap().clone();
+        described.retain(|path, _| !path.starts_with("/v1/ns/"));
+        for (route, methods) in ROUTES {
+            // Files of the page belong to it, and are in no document.
+            if *route == "/page/{*path}" {
+                continue;
+            }
+            let paths: Vec<_> = described
+                .keys()
+                .filter(|path| is_of(route, path))
+                .cloned()
+                .collect();
+            assert!(!paths.is_empty(), "{route} is not in the document");
+            for path in paths {
+                let item = described.remove(&path).unwrap();
+                let found: BTreeSet<_> = item
+                    .as_object()
+                    .unwrap()
+                    .keys()
+                    .map(String::as_str)
+                    .collect();
+                assert_eq!(found, methods.iter().copied().collect(), "{route}: {path}");
+            }
+        }
+        assert!(described.is_empty(), "no routes: {:?}", described.keys());
+    }
 
     #[test]
     fn a_refused_priority_is_a_problem_of_the_server() {

@@ -34,6 +34,10 @@ pub mod why;
 /// The contract for services, as text (Markdown).
 pub const CONTRACT: &str = include_str!("../README.md");
 
+/// The contract as an `OpenAPI` 3.1 document, in JSON. `tests/openapi` makes it of the files in the folder `openapi`, of
+/// the error codes and of the types of this crate.
+pub const DOCUMENT: &str = include_str!("../openapi.json");
+
 pub use error_code::{ErrorCode, ErrorKind, Scope};
 pub use problem::{Outcome, Problem, QuotaLimit, Retry};
 pub use quantity::Quantity;

@@ -86,7 +86,60 @@ impl<'a> BulkRoute<'a> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
+    use serde_json::Value;
+
     use super::*;
+
+    /// How many kinds of requests [`number`] tells apart.
+    const KINDS: usize = 14;
+
+    /// Numbers the kinds of requests.
+    const fn number(ask: &LoadAsk) -> usize {
+        match ask {
+            LoadAsk::Create => 0,
+            LoadAsk::List => 1,
+            LoadAsk::Describe { .. } => 2,
+            LoadAsk::Rejects { .. } => 3,
+            LoadAsk::Seal { .. } => 4,
+            LoadAsk::Pause { .. } => 5,
+            LoadAsk::Resume { .. } => 6,
+            LoadAsk::Abort { .. } => 7,
+            LoadAsk::PartOffset { .. } => 8,
+            LoadAsk::Upload(_) => 9,
+            LoadAsk::Versions(VersionAsk::List) => 10,
+            LoadAsk::Versions(VersionAsk::Activate { .. }) => 11,
+            LoadAsk::Versions(VersionAsk::Rollback { .. }) => 12,
+            LoadAsk::Versions(VersionAsk::Remove { .. }) => 13,
+        }
+    }
+
+    /// Both ways: every operation of the document is a route, and every kind of request and every method is in it.
+    #[test]
+    fn the_routes_are_those_of_the_document() {
+        let document: Value = serde_json::from_str(umbo_api::DOCUMENT).unwrap();
+        let mut kinds = BTreeSet::new();
+        for (path, item) in document["paths"].as_object().unwrap() {
+            let asked = path.replace("{version}", "2").replace("{part}", "0");
+            let asked = asked.replace(['{', '}'], "");
+            for name in ["GET", "HEAD", "PUT", "POST", "PATCH", "DELETE"] {
+                let method = Method::from_bytes(name.as_bytes()).unwrap();
+                let Some(found) = route(&method, &asked) else {
+                    continue;
+                };
+                let is_described = item.get(name.to_lowercase()).is_some();
+                assert_eq!(found.is_ok(), is_described, "{name} {path}");
+                let uri = asked.parse().unwrap();
+                let ask = found.and_then(|route| route.decode(&method, &uri, &HeaderMap::new()));
+                kinds.extend(ask.as_ref().map(number));
+            }
+        }
+        assert!(
+            kinds.into_iter().eq(0..KINDS),
+            "a request that no operation is"
+        );
+    }
 
     #[test]
     fn routes_of_the_plane_are_recognised_and_no_others() {

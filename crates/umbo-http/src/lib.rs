@@ -20,7 +20,6 @@ pub mod idempotency_key;
 pub mod json_body;
 pub mod json_text;
 pub mod key_path;
-pub mod openapi;
 pub mod payer;
 mod plane_answer;
 pub mod problem;

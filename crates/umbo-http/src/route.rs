@@ -119,3 +119,37 @@ fn post(method: &Method, operation: Operation) -> Result<Operation, &'static str
         Err("POST")
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use serde_json::Value;
+
+    use super::*;
+
+    /// Both ways: what the document has is a route, and no operation or method is missing in it.
+    #[test]
+    fn the_routes_are_those_of_the_document() {
+        let document: Value = serde_json::from_str(umbo_api::DOCUMENT).unwrap();
+        let mut operations = BTreeSet::new();
+        for (path, item) in document["paths"].as_object().unwrap() {
+            let is_elsewhere = path.contains("/loads") || path.contains("/versions");
+            if !path.starts_with("/v1/ns/") || is_elsewhere {
+                continue;
+            }
+            let asked = path.replace(['{', '}'], "");
+            for name in ["GET", "HEAD", "PUT", "POST", "PATCH", "DELETE"] {
+                let method = Method::from_bytes(name.as_bytes()).unwrap();
+                let found = route(&method, &asked).unwrap();
+                let is_described = item.get(name.to_lowercase()).is_some();
+                assert_eq!(found.is_ok(), is_described, "{name} {path}");
+                operations.extend(found.map(|found| found.operation));
+            }
+        }
+        let others = [Operation::Load, Operation::Admin, Operation::Service];
+        let of_rows = Operation::ALL.into_iter();
+        let of_rows: BTreeSet<_> = of_rows.filter(|one| !others.contains(one)).collect();
+        assert_eq!(operations, of_rows);
+    }
+}
