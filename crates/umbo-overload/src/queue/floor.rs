@@ -38,7 +38,7 @@ impl Floors {
         }
     }
 
-    /// Credits the tiers that have starved since the last call.
+    /// Adds permit time to the tiers that have starved since the last call.
     pub(crate) fn earn(&mut self, starved: [bool; TIERS], limit: u32, now: Instant) {
         let since = self.earned_at.replace(now).unwrap_or(now);
         let elapsed_ns = nanos(now.saturating_duration_since(since));
