@@ -1,7 +1,7 @@
 //! The pages about mechanisms beside their crates: each is linked from the map of the crates, and the files and tests that
 //! a page names are there.
 
-use crate::tree::{files, report, root};
+use crate::tree::{report, root};
 
 /// Crates with a page about their mechanism.
 const CRATES: [&str; 8] = [
@@ -51,8 +51,9 @@ fn missing(page: &str, text_of: impl Fn(&str) -> Option<String>) -> Vec<String> 
             }
         } else if let Some((path, text)) = &file
             && is_test(name)
-            && !text.contains(&format!(" {name}("))
-            && !text.contains(&format!(" {name}:"))
+            && ["(", "<", ":"]
+                .iter()
+                .all(|after| !text.contains(&format!(" {name}{after}")))
         {
             missing.push(format!("{name} of {path}"));
         }
@@ -100,5 +101,4 @@ fn a_page_that_names_what_is_not_there_is_told() {
         missing(page, text_of),
         ["it_is_not_there_now of a/b.rs", "gone/e.py"]
     );
-    assert!(files(&[".md"]).len() > CRATES.len());
 }
