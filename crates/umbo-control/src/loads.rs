@@ -214,7 +214,7 @@ pub(crate) fn not_found(id: &str) -> ControlError {
     LoadError::NotFound { id: id.to_owned() }.into()
 }
 
-/// Plans a step of a load. The flag says whether it changes anything.
+/// Plans a step of a load. Returns the state before the step.
 pub(crate) fn step(
     set: &RecordSet,
     id: &str,

@@ -78,7 +78,7 @@ impl RecordKey {
         Self { kind, name }
     }
 
-    /// Reads what [`Self::to_string`] wrote.
+    /// Reads the text form of a key.
     fn parse(text: &[u8]) -> Result<Self, Unreadable> {
         let unknown = || Unreadable {
             record: String::from_utf8_lossy(text).into_owned(),

@@ -1,7 +1,7 @@
 //! The charge of a request: estimated and debited before the work, settled after it, once.
 //!
 //! `Charge` is a guard over the reservation and covers every way out. An answer settles it with the work that was done.
-//! An error or a drop (a client that left, a panic) closes it: with nothing if the store was not asked, otherwise with
+//! An error or a drop (a client that left, a panic) closes it: with nothing if the request has entered no queue of a shard, otherwise with
 //! the estimate, or the work done if that is more. Invariant: once the charge is closed, [`Charge::charged`] returns
 //! the figure that the ledger holds.
 

@@ -1,6 +1,6 @@
 //! The refusals of one request: which policies refuse it, and how long it has to wait.
 //!
-//! All policies are asked, even after one has refused, so that a request is told the longest wait of all. The bucket
+//! All enforced policies are asked, even after one has refused, so that a request is told the longest wait of all. The bucket
 //! with the longest wait issues a retry ticket. A ticket that is brought too early is given back as it is, with a wait
 //! until it is due and the debt is paid. Jitter on top of the wait is at most a quantum: tickets are due one after the
 //! other.

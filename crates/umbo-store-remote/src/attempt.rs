@@ -21,7 +21,7 @@ use crate::unknown_shard::{SHARD_UNKNOWN, of_shard};
 
 /// Most times that a request is sent.
 const TRIES_MAX: u32 = 8;
-/// Wait before a refused request is repeated; doubled each time.
+/// Half of the wait before a refused request is repeated for the first time; each wait is twice the one before.
 const REPEAT_AFTER: Duration = Duration::from_millis(4);
 
 /// Kind of a request, which decides whether it may be repeated.

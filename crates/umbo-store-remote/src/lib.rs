@@ -6,8 +6,7 @@
 //!
 //! A request goes through these files: `contract` names its shard, `attempt` sends it and handles its
 //! failure, `connection` queues it and is the wait for it, `in_flight` keeps the table of pending requests,
-//! `transfer` moves the bytes. `fan_out` and `walk` are for requests of many shards, `records` for
-//! copies of Umbo's own records; `link`, `dial`, `connector`, `tls` and `watch` keep a node connected;
+//! `transfer` moves the bytes. `records` copies Umbo's own records; `link`, `dial`, `connector`, `tls` and `watch` keep a node connected;
 //! `fleet` and `mail` carry questions between dispatchers; `clock_offset` estimates the monotonic clock of a node,
 //! `told_time` its time of day; `topology` and `map_keeper` find the node of a shard.
 

@@ -8,8 +8,8 @@
 //! One heavy request can explain a latency, also at a shard without a flood. While one heavy request explains the
 //! pressure, callers above their share are held to their share and to no less, and no other caller is reached.
 //!
-//! Without pressure prices are plain within a second. Callers who still ask for more than their share are held to it
-//! for a minute: if they were let go at once, the pressure would return with them.
+//! Without pressure prices are plain within a second. Callers who still ask for more than their share keep their price
+//! and are held to the share for a minute: if they were let go at once, the pressure would return with them.
 //!
 //! Requests read all multipliers in one word, 0 if no caller pays more.
 

@@ -120,7 +120,7 @@ impl Committer {
         }
     }
 
-    /// Opens the file again because a read has failed, at most once per `RETRY_AFTER`.
+    /// Opens the file again because a read has failed, at most once per [`IDLE_WAKE`].
     pub(super) fn reopen_for_readers(&mut self) {
         let now = self.disk_now();
         let is_early = self
