@@ -1,18 +1,27 @@
 //! Values that are too long for a row, under quotas that let their runs wait.
 
-use umbo_store::{ByKey as _, CallContext, UPLOAD_IDLE};
+use umbo_store::{ByKey as _, CallContext, ChunkRequest, Store as _, UPLOAD_IDLE};
 use umbo_types::{Key, limits::LARGE_CHUNK_LEN};
 
 use super::*;
+use crate::runner::remove::removal;
 
 /// Chunks of the long value.
 const CHUNKS: u32 = 13;
 
 /// A sealed load of two rows, the first of which has a long value.
 async fn with_long_value(mode: LoadMode, max_reject_ratio: f64) -> Arc<FakeHost> {
-    let host = FakeHost::uploading(NONE, mode, max_reject_ratio, in_order);
-    let value = "x".repeat(CHUNKS as usize * LARGE_CHUNK_LEN - 5);
+    let value = long_value();
     let text = format!("{{\"pk\":\"p1\",\"v\":\"{value}\"}}\n{{\"pk\":\"p2\",\"v\":\"y\"}}\n");
+    with_part(mode, max_reject_ratio, &text).await
+}
+
+fn long_value() -> String {
+    "x".repeat(CHUNKS as usize * LARGE_CHUNK_LEN - 5)
+}
+
+async fn with_part(mode: LoadMode, max_reject_ratio: f64, text: &str) -> Arc<FakeHost> {
+    let host = FakeHost::uploading(NONE, mode, max_reject_ratio, in_order);
     host.store_part(0, text.as_bytes(), "").await;
     let sealed = LoadStep::Seal(1);
     let now = host.lives_from(umbo_types::ShardId(0));
@@ -52,6 +61,50 @@ async fn a_long_value_is_stored_once_however_often_its_run_waits() {
         );
         assert_whole(&host).await;
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_rows_with_the_same_long_value_each_is_whole_until_it_is_removed() {
+    for mode in [LoadMode::Merge, LoadMode::Replace] {
+        let line = |sk| {
+            format!(
+                "{{\"pk\":\"p1\",\"sk\":\"{sk}\",\"v\":\"{}\"}}\n",
+                long_value()
+            )
+        };
+        let host = with_part(mode, 0.0, &[line("a"), line("b")].concat()).await;
+        host.run(i64::MAX, 1).await;
+        let namespace = if mode == LoadMode::Merge { ROWS } else { BUILT };
+        let keys = ["a", "b"].map(|sort| Key::new("p1", sort).unwrap());
+        for (removed, key) in keys.iter().enumerate() {
+            for (at, other) in keys.iter().enumerate() {
+                let is_whole = chunks_of(&host, namespace, other).await == CHUNKS;
+                assert_eq!(is_whole, at >= removed, "{mode:?}: {other:?}");
+            }
+            let mutation = removal(key.clone());
+            host.write(namespace, vec![mutation], None).await.unwrap();
+        }
+    }
+}
+
+/// Returns how many chunks of the value of a row are there.
+async fn chunks_of(host: &FakeHost, namespace: NamespaceId, key: &Key) -> u32 {
+    let (call, shard) = (CallContext::internal(), host.store.shard_of(namespace, key));
+    let Some(row) = host.store.get_row(&call, namespace, key).await.unwrap() else {
+        return 0;
+    };
+    let large = row.value.large().unwrap();
+    let mut there = 0;
+    for index in 0..CHUNKS {
+        let request = ChunkRequest {
+            namespace,
+            large,
+            index,
+        };
+        let chunk = host.store.chunk(&call, shard, key, &request).await.unwrap();
+        there += u32::from(chunk.is_some());
+    }
+    there
 }
 
 /// Runs the load until some chunks are stored, and then waits for a day. Returns how many are.
