@@ -6,9 +6,11 @@ use std::time::Duration;
 
 use umbo_bulk::Bulk;
 use umbo_dispatcher::Dispatcher;
-use umbo_observe::{CallerCounts, SeriesKey, names as series};
+use umbo_observe::CallerCounts;
 use umbo_quota::{OTHERS, Tally};
+use umbo_telemetry::metric_names::CALLER_REQUEST_UNITS;
 use umbo_telemetry::recorder::{Recorder, ended_second};
+use umbo_telemetry::series::SeriesKey;
 
 use crate::happenings::Happenings;
 use crate::scrape;
@@ -83,13 +85,10 @@ fn callers(dispatcher: &Dispatcher, elapsed: f64) -> Vec<(SeriesKey, f64)> {
         });
     });
     let rates = top_callers.top().into_iter().flat_map(|(caller, rates)| {
-        [
-            (&series::CALLER_RU, rates.ru),
-            (&series::CALLER_REQUESTS, rates.requests),
-            (&series::CALLER_REJECTED, rates.rejected),
-            (&series::CALLER_BYTES, rates.bytes),
-        ]
-        .map(|(series, rate)| (SeriesKey::new(series, Arc::clone(&caller)), rate))
+        // In the order of the table.
+        let rates = [rates.ru, rates.requests, rates.rejected, rates.bytes];
+        let series = CALLER_REQUEST_UNITS.history.iter().zip(rates);
+        series.map(move |(series, rate)| (SeriesKey::new(series, Arc::clone(&caller)), rate))
     });
     rates.collect()
 }

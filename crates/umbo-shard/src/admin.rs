@@ -19,8 +19,8 @@ use tokio::sync::Semaphore;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-use umbo_observe::Range;
 use umbo_store::{ShardState, ShardStatus};
+use umbo_telemetry::history::Range;
 use umbo_telemetry::metrics::{
     CONTENT_TYPE, DiskGauges, MetricVisitor, MetricsText, NodeScrape, ProcessSample, ShardGauges,
 };

@@ -9,10 +9,10 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 use arc_swap::{ArcSwap, Guard};
-use umbo_observe::History;
 use umbo_protocol::{NodeStamp, Refusal};
 use umbo_routing::{ClusterMap, Succession};
 use umbo_store::{DiskSpace, ShardStatus, Store};
+use umbo_telemetry::history::History;
 use umbo_telemetry::metrics::NodeMetrics;
 use umbo_telemetry::trace::Tracer;
 use umbo_types::{Clock, Deadline, ShardId};

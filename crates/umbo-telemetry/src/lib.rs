@@ -1,15 +1,21 @@
-//! Observability of a process of Umbo: logs, counters and spans.
+//! Observability of a process of Umbo: logs, counters, spans, and the history of what was counted.
 //!
-//! Owns the set-up of `tracing`, the hot-path counters with their Prometheus text and their history, and the spans of sampled,
-//! slow and failed requests that are exported over OTLP, as metrics are. Depends on no Umbo crate but the vocabulary and the history, and not
+//! Owns the set-up of `tracing`; the table of metrics with the hot-path counters, their Prometheus text and their
+//! **history** at three resolutions, in memory of a fixed bound and in files; and the spans of sampled, slow and
+//! failed requests that are exported over OTLP, as metrics are. Depends on no Umbo crate but the vocabulary, and not
 //! on HTTP: the server decides where the text is served.
 //!
-//! Start with [`metrics::RequestMetrics`], [`trace::Tracer`] and [`logging::init`].
+//! Start with [`metric_names`], [`metrics::RequestMetrics`], [`history::History`], [`trace::Tracer`] and
+//! [`logging::init`].
 
+pub mod history;
+mod history_files;
 pub mod logging;
+pub mod metric;
 pub mod metric_names;
 pub mod metrics;
 pub mod metrics_export;
 pub mod otlp;
 pub mod recorder;
+pub mod series;
 pub mod trace;

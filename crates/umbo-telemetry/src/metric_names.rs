@@ -1,49 +1,13 @@
-//! Every metric of Umbo: names, kind, unit, labels and help text, in this one file.
+//! Every metric of Umbo: names, kind, unit, labels, help text and series of the history, in this one file.
 //!
 //! Owns the names and the closed sets of label values. Values are kept elsewhere. A metric has two names, one in
 //! the text for Prometheus (base units as suffixes, `_total` on counters) and one over OTLP (dots, and the unit
-//! beside the name). A test checks every name.
+//! beside the name). Its last column says what the history keeps of it: `rate`, `sum`, `max` or `min` of its
+//! samples, or a quantile, each with the name and unit of the series and by which label there is one. A test checks
+//! every name.
 
-/// Kind of a metric.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum MetricKind {
-    /// Only increases, until the process restarts.
-    Counter,
-    /// Increases and decreases; sums over labels and processes mean something.
-    UpDownCounter,
-    /// Increases and decreases; a sum over labels or processes means nothing.
-    Gauge,
-    /// Counts observations by size.
-    Histogram,
-}
-
-impl MetricKind {
-    /// Returns the word of the text format.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Counter => "counter",
-            Self::UpDownCounter | Self::Gauge => "gauge",
-            Self::Histogram => "histogram",
-        }
-    }
-}
-
-/// A metric.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Metric {
-    /// Name in the text for Prometheus.
-    pub name: &'static str,
-    /// Kind of series.
-    pub kind: MetricKind,
-    /// Label names, in the order they are written.
-    pub labels: &'static [&'static str],
-    /// Name over OTLP: that of the semantic conventions of `OpenTelemetry` where one means the same.
-    pub otlp_name: &'static str,
-    /// Unit over OTLP, by UCUM: what the text for Prometheus has as the suffix of the name.
-    pub unit: &'static str,
-    /// Meaning, one sentence.
-    pub help: &'static str,
-}
+use crate::metric::{Metric, MetricKind};
+use crate::series::{Reading, Series};
 
 /// Label that names the operation, one of `umbo_types::Operation`.
 pub const OPERATION: &str = "operation";
@@ -119,9 +83,34 @@ pub const STATUSES: [u16; 23] = [
 /// Label value of every status that is not in [`STATUSES`].
 pub const STATUS_OTHER: &str = "other";
 
+const fn rate(name: &'static str, unit: &'static str) -> Series {
+    Series::read(Reading::Rate, name, unit)
+}
+
+const fn sum(name: &'static str, unit: &'static str) -> Series {
+    Series::read(Reading::Sum, name, unit)
+}
+
+const fn max(name: &'static str, unit: &'static str) -> Series {
+    Series::read(Reading::Max, name, unit)
+}
+
+const fn min(name: &'static str, unit: &'static str) -> Series {
+    Series::read(Reading::Min, name, unit)
+}
+
+const fn quantile(name: &'static str, part: f64) -> Series {
+    Series::read(Reading::Quantile(part), name, "ms")
+}
+
+const fn ranked(name: &'static str, unit: &'static str) -> Series {
+    Series::read(Reading::Ranked, name, unit).by(CALLER)
+}
+
 macro_rules! metrics {
     ($all:ident $(
-        $constant:ident $name:literal $kind:ident [$($label:ident),*] $otlp_name:literal $unit:literal $help:literal;
+        $constant:ident $name:literal $kind:ident [$($label:ident),*] $otlp_name:literal $unit:literal $help:literal
+        $($series:expr),*;
     )+) => {
         $(
             #[doc = $help]
@@ -132,6 +121,7 @@ macro_rules! metrics {
                 otlp_name: $otlp_name,
                 unit: $unit,
                 help: $help,
+                history: &[$($series),*],
             };
         )+
 
@@ -146,9 +136,20 @@ metrics! { ALL
     REQUESTS "umbo_requests_total" Counter [OPERATION, STATUS] "umbo.request.count" "{request}"
         "Requests answered.";
     REQUEST_OUTCOMES "umbo_request_outcomes_total" Counter [OPERATION, TIER, OUTCOME] "umbo.request.outcomes" "{request}"
-        "Requests by what became of them: served, refused as invalid, rejected, shed or failed.";
+        "Requests by what became of them: served, refused as invalid, rejected, shed or failed."
+        rate("served", "requests/s").by(OPERATION).of(&["served"]),
+        rate("rejected", "requests/s").by(OPERATION).of(&["rejected"]),
+        rate("shed", "requests/s").by(OPERATION).of(&["shed"]),
+        rate("failed", "requests/s").by(OPERATION).of(&["refused", "failed"]),
+        rate("served_by_tier", "requests/s").by(TIER).of(&["served"]),
+        rate("rejected_by_tier", "requests/s").by(TIER).of(&["rejected"]),
+        rate("shed_by_tier", "requests/s").by(TIER).of(&["shed"]),
+        rate("failed_by_tier", "requests/s").by(TIER).of(&["refused", "failed"]);
     REQUEST_DURATION "umbo_request_duration_seconds" Histogram [OPERATION] "http.server.request.duration" "s"
-        "Time from the request's head to the end of the answer.";
+        "Time from the request's head to the end of the answer."
+        quantile("latency_p50_ms", 0.5).by(OPERATION),
+        quantile("latency_p99_ms", 0.99).by(OPERATION),
+        quantile("latency_p999_ms", 0.999).by(OPERATION);
     STORE_DURATION "umbo_store_duration_seconds" Histogram [OPERATION] "umbo.store.operation.duration" "s"
         "Service time of the store, without any queue of the dispatcher.";
     REQUEST_BYTES "umbo_request_bytes_total" Counter [OPERATION] "umbo.request.body.io" "By"
@@ -156,9 +157,11 @@ metrics! { ALL
     RESPONSE_BYTES "umbo_response_bytes_total" Counter [OPERATION] "umbo.response.body.io" "By"
         "Bytes of answer bodies written.";
     REQUESTS_IN_FLIGHT "umbo_requests_in_flight" UpDownCounter [OPERATION] "http.server.active_requests" "{request}"
-        "Requests begun and not yet answered.";
+        "Requests begun and not yet answered."
+        sum("in_flight", "requests");
     REQUEST_UNITS "umbo_request_units_total" Counter [OPERATION] "umbo.request.cost" "{RU}"
-        "Request units charged.";
+        "Request units charged."
+        rate("ru", "RU/s");
     REQUESTS_ADMITTED "umbo_requests_admitted_total" Counter [OPERATION] "umbo.request.admitted" "{request}"
         "Requests that every quota admitted.";
     REQUESTS_REJECTED "umbo_requests_rejected_total" Counter [OPERATION] "umbo.request.rejected" "{request}"
@@ -172,27 +175,36 @@ metrics! { ALL
     SAMPLED_REQUEST_UNITS "umbo_sampled_request_units_total" Counter [OPERATION] "umbo.estimate.actual_cost" "{RU}"
         "Actual cost of the same requests, in request units; the difference to the estimate is the error.";
     POLICY_REJECTED "umbo_policy_rejected_total" Counter [POLICY] "umbo.policy.rejected" "{request}"
-        "Requests that the policy rejected.";
+        "Requests that the policy rejected."
+        rate("policy_rejected", "requests/s").by(POLICY);
     POLICY_SHADOW_REJECTED "umbo_policy_shadow_rejected_total" Counter [POLICY] "umbo.policy.shadow_rejected" "{request}"
-        "Requests that the policy would have rejected if it were enforced.";
+        "Requests that the policy would have rejected if it were enforced."
+        rate("policy_would_reject", "requests/s").by(POLICY);
     POLICY_FORGIVEN "umbo_policy_forgiven_total" Counter [POLICY] "umbo.policy.forgiven" "{unit}"
         "Debt beyond what a bucket of the policy may owe, written off; in the policy's unit.";
     POLICY_BUCKETS "umbo_policy_buckets" UpDownCounter [POLICY] "umbo.policy.buckets" "{bucket}"
         "Token buckets of the policy.";
     POLICY_UTILISATION "umbo_policy_utilisation_ratio" Gauge [POLICY] "umbo.policy.utilization" "1"
-        "Highest ratio of requested rate to limit among the buckets of the policy.";
+        "Highest ratio of requested rate to limit among the buckets of the policy."
+        max("policy_utilisation", "ratio").by(POLICY);
     CALLER_REQUEST_UNITS "umbo_caller_request_units_total" Counter [CALLER] "umbo.caller.cost" "{RU}"
-        "Request units charged to the callers that use most now.";
+        "Request units charged to the callers that use most now."
+        ranked("caller_ru", "RU/s"),
+        ranked("caller_requests", "requests/s"),
+        ranked("caller_rejected", "requests/s"),
+        ranked("caller_bytes", "bytes/s");
     HOTKEY_READS "umbo_hotkey_reads_total" Counter [] "umbo.hotkey.reads" "{read}"
         "Reads that the detection of hot keys has counted.";
     HOTKEY_HITS "umbo_hotkey_hits_total" Counter [] "umbo.hotkey.hits" "{read}"
-        "Reads answered from the local cache.";
+        "Reads answered from the local cache."
+        rate("hot_hits", "reads/s");
     HOTKEY_NEGATIVE_HITS "umbo_hotkey_negative_hits_total" Counter [] "umbo.hotkey.negative_hits" "{read}"
         "Those of the hits that found nothing.";
     HOTKEY_LEADERS "umbo_hotkey_leaders_total" Counter [] "umbo.hotkey.leaders" "{read}"
         "Reads of the store that concurrent reads could join.";
     HOTKEY_FOLLOWERS "umbo_hotkey_followers_total" Counter [] "umbo.hotkey.followers" "{read}"
-        "Reads that joined one in flight.";
+        "Reads that joined one in flight."
+        rate("hot_collapsed", "reads/s");
     HOTKEY_ELECTIONS "umbo_hotkey_elections_total" Counter [] "umbo.hotkey.elections" "{read}"
         "Leading reads that failed and were replaced.";
     HOTKEY_CROWDED "umbo_hotkey_crowded_total" Counter [] "umbo.hotkey.crowded" "{read}"
@@ -226,17 +238,21 @@ metrics! { ALL
     SHARD_IN_FLIGHT "umbo_shard_in_flight" UpDownCounter [SHARD] "umbo.shard.active_requests" "{request}"
         "Requests in flight at the shard; may exceed the limit for a while after it fell.";
     SHARD_WAITING "umbo_shard_waiting" UpDownCounter [SHARD, TIER] "umbo.shard.queue.length" "{request}"
-        "Requests in the queue of the shard.";
+        "Requests in the queue of the shard."
+        sum("queue_length", "requests").by(SHARD);
     SHARD_WAITING_UNITS "umbo_shard_waiting_request_units" UpDownCounter [SHARD] "umbo.shard.queue.cost" "{RU}"
         "Estimated cost of the requests in the queue of the shard.";
     SHARD_OLDEST_WAITING "umbo_shard_oldest_waiting_seconds" Gauge [SHARD] "umbo.shard.queue.oldest" "s"
-        "Wait so far of the oldest request in the queue.";
+        "Wait so far of the oldest request in the queue."
+        max("queue_delay_ms", "ms").by(SHARD).times(1_000.0);
     SHARD_OVERLOADED "umbo_shard_overloaded" Gauge [SHARD] "umbo.shard.overloaded" "1"
         "1 while the shard is under pressure or its queue sheds requests, else 0.";
     SHARD_LATENCY_RATIO "umbo_shard_latency_ratio" Gauge [SHARD, CLASS] "umbo.shard.latency_ratio" "1"
-        "Usual p95 of the shard's service time divided by that of the last seconds; 1 is healthy, 0.3 is overloaded.";
+        "Usual p95 of the shard's service time divided by that of the last seconds; 1 is healthy, 0.3 is overloaded."
+        min("latency_ratio", "ratio").by(SHARD);
     SHARD_PRESSURE "umbo_shard_pressure" Gauge [SHARD, CLASS] "umbo.shard.pressure" "1"
-        "How overloaded the shard is, from 0 to 1: the greatest of latency ratio, queue delay and runtime lag. It raises the price of low tiers.";
+        "How overloaded the shard is, from 0 to 1: the greatest of latency ratio, queue delay and runtime lag. It raises the price of low tiers."
+        max("pressure", "ratio").by(SHARD);
     QUEUED "umbo_queued_total" Counter [TIER] "umbo.queue.queued" "{request}"
         "Requests that had to wait in the queue of a shard.";
     QUEUE_EXPIRED "umbo_queue_expired_total" Counter [TIER] "umbo.queue.expired" "{request}"
@@ -244,7 +260,8 @@ metrics! { ALL
     SHED "umbo_shed_total" Counter [TIER, SIGNAL] "umbo.request.shed" "{request}"
         "Parts of requests shed because of a shard; a request for several shards can count at each.";
     PRICE_MULTIPLIER "umbo_price_multiplier_ratio" Gauge [TIER] "umbo.price.multiplier" "1"
-        "Highest price of the tier at any shard, over its plain price; 1 without an overload.";
+        "Highest price of the tier at any shard, over its plain price; 1 without an overload."
+        max("penalty", "factor").by(TIER);
     OVERLOAD_EPISODES "umbo_overload_episodes_total" Counter [] "umbo.overload.episodes" "{episode}"
         "Overloads of shards that began.";
     RUNTIME_LAG "umbo_runtime_lag_seconds" Gauge [] "umbo.runtime.lag" "s"
@@ -264,7 +281,8 @@ metrics! { ALL
     LOADS_STUCK "umbo_loads_stuck" UpDownCounter [] "umbo.load.stuck" "{load}"
         "Loads that have waited in this process for more than ten minutes, without getting on.";
     CONNECTIONS "umbo_connections" UpDownCounter [] "umbo.connection.count" "{connection}"
-        "Open connections of clients.";
+        "Open connections of clients."
+        sum("connections", "connections");
     CONNECTIONS_ACCEPTED "umbo_connections_accepted_total" Counter [] "umbo.connection.accepted" "{connection}"
         "Connections accepted.";
     CONNECTIONS_EVICTED "umbo_connections_evicted_total" Counter [] "umbo.connection.evicted" "{connection}"
@@ -290,51 +308,65 @@ metrics! { ALL
     SHARD_AVAILABLE "umbo_shard_available" Gauge [SHARD] "umbo.shard.available" "1"
         "1 while the shard serves reads and writes, else 0.";
     SHARD_REQUESTS "umbo_shard_requests_total" Counter [SHARD] "umbo.shard.requests" "{request}"
-        "Requests for the shard; a request for several shards counts at each.";
+        "Requests for the shard; a request for several shards counts at each."
+        rate("shard_requests", "requests/s").by(SHARD);
     SHARD_LIVE_BYTES "umbo_shard_live_bytes" UpDownCounter [SHARD] "umbo.shard.live.size" "By"
-        "Bytes of the rows in the shard's file, with what is stored beside their keys and values.";
+        "Bytes of the rows in the shard's file, with what is stored beside their keys and values."
+        sum("shard_live_bytes", "bytes").by(SHARD);
     SHARD_ROWS "umbo_shard_rows" UpDownCounter [SHARD] "umbo.shard.rows" "{row}"
-        "Rows stored, expired ones that await reclaiming included.";
+        "Rows stored, expired ones that await reclaiming included."
+        sum("shard_rows", "rows").by(SHARD);
     SHARD_FILE_BYTES "umbo_shard_file_bytes" UpDownCounter [SHARD] "umbo.shard.file.size" "By"
-        "Size of the shard's file.";
+        "Size of the shard's file."
+        sum("shard_file_bytes", "bytes").by(SHARD);
     SHARD_QUEUED_MUTATIONS "umbo_shard_queued_mutations" UpDownCounter [SHARD] "umbo.shard.queued_mutations" "{mutation}"
-        "Mutations waiting for a commit.";
-    SHARD_COMMITS "umbo_shard_commits_total" Counter [SHARD] "umbo.shard.commits" "{commit}"
-        "Commits to the disk.";
-    SHARD_SYNCS "umbo_shard_syncs_total" Counter [SHARD] "umbo.shard.sync.count" "{commit}"
-        "Commits that were waited for until they were on the disk.";
-    SHARD_SYNC_TIME "umbo_shard_sync_seconds_total" Counter [SHARD] "umbo.shard.sync.time" "s"
-        "Time that commits took until they were on the disk; divided by the number of syncs it is that of one.";
+        "Mutations waiting for a commit."
+        sum("shard_queued", "mutations").by(SHARD);
+    SHARD_COMMITS "umbo_shard_commits_total" OlderCounter [SHARD] "umbo.shard.commits" "{commit}"
+        "Commits to the disk."
+        rate("shard_commits", "commits/s").by(SHARD);
+    SHARD_SYNCS "umbo_shard_syncs_total" OlderCounter [SHARD] "umbo.shard.sync.count" "{commit}"
+        "Commits that were waited for until they were on the disk."
+        rate("syncs", "commits/s");
+    SHARD_SYNC_TIME "umbo_shard_sync_seconds_total" OlderCounter [SHARD] "umbo.shard.sync.time" "s"
+        "Time that commits took until they were on the disk; divided by the number of syncs it is that of one."
+        rate("sync_time", "s/s");
     SHARD_COMPACTIONS "umbo_shard_compactions_total" Counter [SHARD] "umbo.shard.compaction.count" "{compaction}"
         "Compactions of the shard's file, which give room back to the disk; the shard pauses for each.";
     SHARD_COMPACTION_TIME "umbo_shard_compaction_seconds_total" Counter [SHARD] "umbo.shard.compaction.time" "s"
         "Time that the shard has paused for compactions.";
-    ROW_CACHE_HITS "umbo_row_cache_hits_total" Counter [SHARD] "umbo.row_cache.hits" "{read}"
-        "Reads of a row that the shard's cache of rows answered.";
-    ROW_CACHE_MISSES "umbo_row_cache_misses_total" Counter [SHARD] "umbo.row_cache.misses" "{read}"
-        "Reads of a row that visited the pages of the shard's file.";
-    SHARD_MUTATIONS "umbo_shard_mutations_total" Counter [SHARD] "umbo.shard.mutations" "{mutation}"
+    ROW_CACHE_HITS "umbo_row_cache_hits_total" OlderCounter [SHARD] "umbo.row_cache.hits" "{read}"
+        "Reads of a row that the shard's cache of rows answered."
+        rate("row_cache_hits", "reads/s");
+    ROW_CACHE_MISSES "umbo_row_cache_misses_total" OlderCounter [SHARD] "umbo.row_cache.misses" "{read}"
+        "Reads of a row that visited the pages of the shard's file."
+        rate("row_cache_misses", "reads/s");
+    SHARD_MUTATIONS "umbo_shard_mutations_total" OlderCounter [SHARD] "umbo.shard.mutations" "{mutation}"
         "Mutations committed.";
-    SHARD_RECLAIMED_ROWS "umbo_shard_reclaimed_rows_total" Counter [SHARD] "umbo.shard.reclaimed_rows" "{row}"
+    SHARD_RECLAIMED_ROWS "umbo_shard_reclaimed_rows_total" OlderCounter [SHARD] "umbo.shard.reclaimed_rows" "{row}"
         "Expired rows whose space was reclaimed.";
-    SHARD_LOST_ASYNC_WRITES "umbo_shard_lost_async_writes_total" Counter [SHARD] "umbo.shard.lost_async_writes" "{write}"
+    SHARD_LOST_ASYNC_WRITES "umbo_shard_lost_async_writes_total" OlderCounter [SHARD] "umbo.shard.lost_async_writes" "{write}"
         "Asynchronous writes that were acknowledged and then lost to a failing disk.";
-    STORE_BAD_READS "umbo_store_bad_reads_total" Counter [SHARD] "umbo.shard.bad_reads" "{read}"
+    STORE_BAD_READS "umbo_store_bad_reads_total" OlderCounter [SHARD] "umbo.shard.bad_reads" "{read}"
         "Reads of a shard's file that failed, or needed a part that is known to be unreadable.";
     SHARD_EXPIRED_ROWS "umbo_shard_expired_rows" UpDownCounter [SHARD] "umbo.shard.expired_rows" "{row}"
-        "Expired rows that are known to await reclaiming.";
+        "Expired rows that are known to await reclaiming."
+        sum("shard_expired_rows", "rows").by(SHARD);
     SHARD_PURGING_NAMESPACES "umbo_shard_purging_namespaces" UpDownCounter [SHARD] "umbo.shard.purging_namespaces" "{namespace}"
         "Removed namespaces whose rows may not all be reclaimed yet.";
     SHARD_REQUEST_UNITS "umbo_shard_request_units_total" Counter [SHARD] "umbo.shard.cost" "{RU}"
-        "Request units charged for the shard's part of its requests.";
+        "Request units charged for the shard's part of its requests."
+        rate("shard_ru", "RU/s").by(SHARD);
     DISK_SIZE "umbo_disk_size_bytes" Gauge [] "umbo.disk.size" "By"
         "Size of the disk that has the shards.";
     DISK_FREE "umbo_disk_free_bytes" Gauge [] "umbo.disk.free" "By"
         "Space of that disk that this process may still use.";
-    PROCESS_CPU "process_cpu_seconds_total" Counter [] "process.cpu.time" "s"
-        "CPU time spent, user and system.";
+    PROCESS_CPU "process_cpu_seconds_total" OlderCounter [] "process.cpu.time" "s"
+        "CPU time spent, user and system."
+        rate("cpu", "cores");
     PROCESS_RESIDENT_MEMORY "process_resident_memory_bytes" UpDownCounter [] "process.memory.usage" "By"
-        "Resident memory.";
+        "Resident memory."
+        sum("memory_bytes", "bytes");
     PROCESS_OPEN_FDS "process_open_fds" UpDownCounter [] "process.unix.file_descriptor.count" "{file_descriptor}"
         "Open file descriptors.";
     PROCESS_MAX_FDS "process_max_fds" Gauge [] "umbo.process.file_descriptor.limit" "{file_descriptor}"
@@ -346,11 +378,17 @@ metrics! { ALL
 // Metrics of a shard node, which also has those under `SHARD_` and `PROCESS_`.
 metrics! { NODE
     NODE_REQUESTS "umbo_node_requests_total" Counter [REQUEST, OUTCOME] "umbo.node.requests" "{request}"
-        "Answered requests of dispatchers, by kind and outcome.";
+        "Answered requests of dispatchers, by kind and outcome."
+        rate("served", "requests/s").by(REQUEST).called(OPERATION).of(&["done"]),
+        rate("rejected", "requests/s").by(REQUEST).called(OPERATION).of(&["quota-exceeded"]),
+        rate("shed", "requests/s").by(REQUEST).called(OPERATION).of(&["busy"]),
+        rate("failed", "requests/s").by(REQUEST).called(OPERATION)
+            .of(&["failed", "not-owner", "deadline-passed", "not-understood"]);
     NODE_SERVICE_TIME "umbo_node_service_seconds_total" Counter [REQUEST] "umbo.node.service_time" "s"
         "Service time of requests at the node.";
     NODE_IN_FLIGHT "umbo_node_requests_in_flight" UpDownCounter [] "umbo.node.active_requests" "{request}"
-        "Requests that wait for the store.";
+        "Requests that wait for the store."
+        sum("in_flight", "requests");
     NODE_REQUEST_MEMORY "umbo_node_request_memory_bytes" UpDownCounter [] "umbo.node.request.memory" "By"
         "Bytes of requests that arrive or wait for the store.";
     NODE_FRAMES "umbo_node_frames_total" Counter [] "umbo.node.received.frames" "{frame}"
@@ -362,7 +400,8 @@ metrics! { NODE
     NODE_SENT "umbo_node_sent_bytes_total" Counter [] "umbo.node.sent.io" "By"
         "Bytes of frames sent.";
     NODE_CONNECTIONS "umbo_node_connections" UpDownCounter [] "umbo.node.connection.count" "{connection}"
-        "Open connections of dispatchers.";
+        "Open connections of dispatchers."
+        sum("connections", "connections");
     NODE_CONNECTIONS_REFUSED "umbo_node_connections_refused_total" Counter [] "umbo.node.connection.refused" "{connection}"
         "Connections of peers that expected another cluster or node, or use another version.";
     NODE_CONNECTIONS_BROKEN "umbo_node_connections_broken_total" Counter [] "umbo.node.connection.broken" "{connection}"
@@ -376,7 +415,8 @@ metrics! { NODE
 // Metrics of a dispatcher in front of shard nodes, in addition to all others.
 metrics! { REMOTE
     REMOTE_NODE_UP "umbo_remote_node_up" Gauge [NODE_NAME] "umbo.remote.node_up" "1"
-        "1 while the shard node is reachable, else 0.";
+        "1 while the shard node is reachable, else 0."
+        sum("node_up", "bool").by(NODE_NAME);
     REMOTE_NODE_MAP_VERSION "umbo_remote_node_map_version" Gauge [NODE_NAME] "umbo.remote.node_map_version" "{version}"
         "Version of the cluster map that the shard node uses.";
     REMOTE_NODE_CLOCK_OFFSET "umbo_remote_node_clock_offset_seconds" Gauge [NODE_NAME] "umbo.remote.node_clock_offset" "s"
@@ -399,21 +439,16 @@ metrics! { REMOTE
         "Connections to shard nodes that were lost, or closed because the node was silent.";
 }
 
-/// Returns whether a counter may have begun before this process did: a dispatcher shows what its shard nodes count.
-pub fn may_count_elsewhere(metric: &Metric) -> bool {
-    [
-        SHARD_COMMITS,
-        SHARD_SYNCS,
-        SHARD_SYNC_TIME,
-        ROW_CACHE_HITS,
-        ROW_CACHE_MISSES,
-        SHARD_MUTATIONS,
-        SHARD_RECLAIMED_ROWS,
-        SHARD_LOST_ASYNC_WRITES,
-        STORE_BAD_READS,
-    ]
-    .iter()
-    .any(|one| one.name == metric.name)
+/// Returns the series of the history, in the order of the table. A name is there twice if dispatchers and shard nodes
+/// make the series of different metrics.
+pub fn series() -> impl Iterator<Item = &'static Series> {
+    let metrics = [ALL, NODE, REMOTE].into_iter().flatten();
+    metrics.flat_map(|metric| metric.history)
+}
+
+/// Returns the series of a name, or `None` if this version keeps no such series.
+pub fn series_by_name(name: &str) -> Option<&'static Series> {
+    series().find(|series| series.name == name)
 }
 
 /// Returns the name of a label as an attribute over OTLP: as spans have it, where they do.
@@ -464,6 +499,8 @@ static INDEX_BY_STATUS: [u8; 600] = {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
 
     #[test]
@@ -477,11 +514,7 @@ mod tests {
                 "{name}"
             );
             assert!(name.starts_with("umbo_") || name.starts_with("process_"));
-            assert_eq!(
-                name.ends_with("_total"),
-                metric.kind == MetricKind::Counter,
-                "{name}"
-            );
+            assert_eq!(name.ends_with("_total"), metric.kind.is_counter(), "{name}");
             assert!(metric.help.ends_with('.'), "{name}");
             let otlp = metric.otlp_name;
             assert!(
@@ -512,6 +545,25 @@ mod tests {
                 assert!(name.ends_with("_seconds") || name.ends_with("_bytes"));
             }
         }
+    }
+
+    #[test]
+    fn the_series_of_the_history_are_those_of_the_wire() {
+        let names: BTreeSet<_> = series().map(|series| series.name).collect();
+        assert_eq!(names, BTreeSet::from(umbo_api::observe::SERIES_NAMES));
+        for metric in [ALL, NODE, REMOTE].into_iter().flatten() {
+            for series in metric.history {
+                let by = series.by.is_none_or(|by| metric.labels.contains(&by));
+                assert!(by, "{} of {}", series.name, metric.name);
+                assert_eq!(series.by.is_some(), series.label.is_some());
+                let same = series_by_name(series.name).unwrap();
+                let shown = |series: &Series| (series.label, series.unit, series.is_quantile());
+                assert_eq!(shown(series), shown(same), "{}", series.name);
+                let is_sum = matches!(series.reading, Reading::Rate | Reading::Ranked);
+                assert_eq!(is_sum, metric.kind.is_counter(), "{}", series.name);
+            }
+        }
+        assert_eq!(series_by_name("nothing"), None);
     }
 
     #[test]

@@ -9,10 +9,12 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use umbo_api::observe::Event;
-use umbo_observe::{History, HistoryFiles, SeriesKey};
 use umbo_types::Timestamp;
 
+use crate::history::History;
+use crate::history_files::HistoryFiles;
 use crate::metrics::{HistorySampler, MetricVisitor, StepSamples};
+use crate::series::SeriesKey;
 
 /// How often files are written, in seconds: what a crash loses at most. At the ends of minutes of the wall clock, as
 /// a block of the files is such a minute: a write at another time would leave the block under way to the next one.
@@ -134,9 +136,8 @@ pub fn ended_second(now: Timestamp) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use umbo_observe::names;
-
     use super::*;
+    use crate::metric_names::CALLER_REQUEST_UNITS;
 
     #[test]
     fn a_crash_at_any_second_loses_a_minute_at_most() {
@@ -149,7 +150,7 @@ mod tests {
             let (mut recorder, _) = Recorder::open(folder.path(), start, &before);
             for second in BEGIN + offset..BEGIN + 200 {
                 let wall = Timestamp((second + 1) * 1_000_000);
-                let key = SeriesKey::new(&names::CALLER_RU, "a");
+                let key = SeriesKey::new(&CALLER_REQUEST_UNITS.history[0], "a");
                 recorder.record(
                     &before,
                     (Instant::now(), wall),

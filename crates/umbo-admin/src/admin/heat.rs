@@ -16,7 +16,8 @@ use umbo_dispatcher::Dispatcher;
 use umbo_hotkey::{BusyShard, BusySlot, BusySource};
 use umbo_http::RequestError;
 use umbo_http::query::Query;
-use umbo_observe::{Range, names as series};
+use umbo_telemetry::history::Range;
+use umbo_telemetry::metric_names::SHARD_REQUEST_UNITS;
 use umbo_types::{NamespaceId, PartitionKey, Permission, ShardId};
 
 use super::history::{range, time};
@@ -37,7 +38,7 @@ pub(crate) async fn show(
 fn report(dispatcher: &Dispatcher, range: Range) -> HeatReport {
     let history = dispatcher.history.lock();
     let history = history.unwrap_or_else(PoisonError::into_inner);
-    let view = history.view(range, |kind| kind.name == series::SHARD_RU.name);
+    let view = history.view(range, |series| SHARD_REQUEST_UNITS.history.contains(series));
     drop(history);
     let rows = view.series.into_iter().filter_map(|one| {
         Some(HeatRow {

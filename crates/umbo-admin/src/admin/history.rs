@@ -11,7 +11,8 @@ use umbo_api::observe::HistoryReport;
 use umbo_api::path::KeyEncoding;
 use umbo_http::RequestError;
 use umbo_http::query::{Query, bad};
-use umbo_observe::{Range, by_name};
+use umbo_telemetry::history::Range;
+use umbo_telemetry::metric_names::series_by_name;
 
 use super::{DispatcherState, full_observer};
 use crate::admin_error::AdminError;
@@ -62,7 +63,7 @@ fn names(text: &[u8]) -> Result<Vec<&'static str>, RequestError> {
     let decoded = KeyEncoding::Percent.decode(text);
     let decoded = decoded.map_err(|_| refused(text))?;
     let names = decoded.split(|byte| *byte == b',').map(|name| {
-        let known = std::str::from_utf8(name).ok().and_then(by_name);
+        let known = std::str::from_utf8(name).ok().and_then(series_by_name);
         let known = known.map(|series| series.name);
         known.ok_or_else(|| refused(name))
     });

@@ -17,7 +17,8 @@ use opentelemetry_proto::tonic::metrics::v1::{
 };
 
 use super::visit::{DurationHistogram, MetricValue, MetricVisitor};
-use crate::metric_names::{self as names, Metric, MetricKind, SHARD, STATUS, otlp_attribute};
+use crate::metric::{Metric, MetricKind};
+use crate::metric_names::{SHARD, STATUS, otlp_attribute};
 
 /// Most points of one message: at about 100 bytes a point it stays far under the 4 MiB that receivers of gRPC take
 /// by default.
@@ -85,7 +86,7 @@ impl Starts {
             // The counter was reset after the last export.
             Some(_) => self.last,
             // The begin of the counter is unknown; a point says so by beginning when it is taken.
-            None if names::may_count_elsewhere(metric) => now,
+            None if metric.kind == MetricKind::OlderCounter => now,
             None => self.began,
         };
         let counted = Counted {
@@ -133,11 +134,11 @@ impl OtlpVisitor<'_> {
 }
 
 impl MetricVisitor for OtlpVisitor<'_> {
-    fn family(&mut self, _: &'static Metric) {}
-
     fn sample(&mut self, metric: &'static Metric, labels: &[&str], value: MetricValue) {
         let start = match metric.kind {
-            MetricKind::Counter => self.starts.start(metric, labels, value.as_f64(), self.now),
+            MetricKind::Counter | MetricKind::OlderCounter => {
+                self.starts.start(metric, labels, value.as_f64(), self.now)
+            }
             MetricKind::UpDownCounter => self.starts.began,
             MetricKind::Gauge | MetricKind::Histogram => 0,
         };
@@ -188,11 +189,13 @@ impl MetricVisitor for OtlpVisitor<'_> {
 
 fn empty(kind: MetricKind) -> Data {
     match kind {
-        MetricKind::Counter | MetricKind::UpDownCounter => Data::Sum(Sum {
-            data_points: Vec::new(),
-            aggregation_temporality: CUMULATIVE,
-            is_monotonic: kind == MetricKind::Counter,
-        }),
+        MetricKind::Counter | MetricKind::OlderCounter | MetricKind::UpDownCounter => {
+            Data::Sum(Sum {
+                data_points: Vec::new(),
+                aggregation_temporality: CUMULATIVE,
+                is_monotonic: kind.is_counter(),
+            })
+        }
         MetricKind::Gauge => Data::Gauge(Gauge::default()),
         MetricKind::Histogram => Data::Histogram(Histogram {
             data_points: Vec::new(),
@@ -244,6 +247,7 @@ mod tests {
     use umbo_types::Operation;
 
     use super::*;
+    use crate::metric_names as names;
     use crate::metrics::{Code, RequestMetrics, Scrape, ShardGauges};
 
     fn find<'a>(messages: &'a [Vec<OtlpMetric>], metric: &Metric) -> Vec<&'a OtlpMetric> {

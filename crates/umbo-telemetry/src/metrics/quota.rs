@@ -8,6 +8,7 @@ use std::sync::Arc;
 use umbo_types::{Operation, RequestUnits};
 
 use super::visit::Families;
+use crate::metric::Metric;
 use crate::metric_names as names;
 
 /// State of the quotas at the time of a scrape.
@@ -79,7 +80,7 @@ impl QuotaGauges {
 
     fn visit_policies(&self, families: &mut Families<'_>) {
         type Pick = fn(&PolicyGauges) -> u64;
-        let gauges: [(&'static names::Metric, Pick); 3] = [
+        let gauges: [(&'static Metric, Pick); 3] = [
             (&names::POLICY_REJECTED, |p| p.rejected),
             (&names::POLICY_SHADOW_REJECTED, |p| p.shadow_rejected),
             (&names::POLICY_BUCKETS, |p| p.buckets),

@@ -6,7 +6,8 @@
 use std::time::Duration;
 
 use super::visit::Families;
-use crate::metric_names::{self as names, Metric};
+use crate::metric::Metric;
+use crate::metric_names as names;
 
 /// State of the connections to the shard nodes at the time of a scrape; totals since the start.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

@@ -19,7 +19,8 @@ use super::quota::QuotaGauges;
 use super::remote::RemoteGauges;
 use super::text::MetricsText;
 use super::visit::{DurationHistogram, Families, MetricVisitor, Seconds};
-use crate::metric_names::{self as names, Metric, STATUSES};
+use crate::metric::Metric;
+use crate::metric_names::{self as names, STATUSES};
 
 /// Content type of the text.
 pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";

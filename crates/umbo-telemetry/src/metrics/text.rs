@@ -6,7 +6,7 @@ use std::borrow::Cow;
 use std::fmt::{Display, Write};
 
 use super::visit::{DurationHistogram, MetricValue, MetricVisitor, Seconds};
-use crate::metric_names::Metric;
+use crate::metric::Metric;
 
 /// Escapes a label value that does not come from a closed list.
 fn quoted(value: &str) -> Cow<'_, str> {

@@ -7,7 +7,7 @@ use std::fmt::Display;
 
 use umbo_types::RequestUnits;
 
-use crate::metric_names::Metric;
+use crate::metric::Metric;
 
 /// Nanoseconds, written as exact decimal seconds.
 pub(super) struct Seconds(pub(super) u64);
@@ -113,7 +113,7 @@ pub struct DurationHistogram<'a> {
 /// What sees all metrics in turn.
 pub trait MetricVisitor {
     /// Begins a family, which may have no samples.
-    fn family(&mut self, metric: &'static Metric);
+    fn family(&mut self, _metric: &'static Metric) {}
 
     /// Sees a sample; the label values are in the order of the metric's labels.
     fn sample(&mut self, metric: &'static Metric, labels: &[&str], value: MetricValue);

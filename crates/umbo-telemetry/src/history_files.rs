@@ -13,7 +13,8 @@ use umbo_api::observe::Event;
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::history::{History, LEVELS};
-use crate::series::{SeriesKey, by_name};
+use crate::metric_names::series_by_name;
+use crate::series::SeriesKey;
 
 /// Begins every block: this format, and nothing else that ends up in the folder.
 const MAGIC: [u8; 4] = *b"UmH1";
@@ -35,16 +36,16 @@ const EVENTS: u8 = 2;
 
 /// What the files held.
 #[derive(Debug, Default)]
-pub struct Restored {
+pub(crate) struct Restored {
     /// Happenings of before the restart.
-    pub events: Vec<Event>,
+    pub(crate) events: Vec<Event>,
     /// Files that were damaged, as they are called now.
-    pub damaged: Vec<PathBuf>,
+    pub(crate) damaged: Vec<PathBuf>,
 }
 
 /// The files of one history.
 #[derive(Debug)]
-pub struct HistoryFiles {
+pub(crate) struct HistoryFiles {
     folder: PathBuf,
     /// By level: the next step to be written.
     next: [u64; LEVELS.len()],
@@ -53,12 +54,12 @@ pub struct HistoryFiles {
 
 /// Blocks to be appended, by file.
 #[derive(Debug, Default)]
-pub struct Blocks(Vec<(PathBuf, Vec<u8>)>);
+pub(crate) struct Blocks(Vec<(PathBuf, Vec<u8>)>);
 
 impl HistoryFiles {
     /// Opens the files of a folder, which is made if it is absent, and restores the history up to `now`, in seconds
     /// since the Unix epoch.
-    pub fn open(folder: &Path, now: u64, history: &mut History) -> io::Result<(Self, Restored)> {
+    pub(crate) fn open(folder: &Path, now: u64, history: &mut History) -> io::Result<(Self, Restored)> {
         fs::create_dir_all(folder)?;
         let mut files = Self {
             folder: folder.to_owned(),
@@ -89,7 +90,7 @@ impl HistoryFiles {
 
     /// Makes blocks of the steps that have ended since the last time, and of new events. Cheap enough for the time
     /// that the history is locked. Steps that fill no block yet are left for the next time, unless this is the last.
-    pub fn blocks(&mut self, history: &History, events: &[Event], is_last: bool) -> Blocks {
+    pub(crate) fn blocks(&mut self, history: &History, events: &[Event], is_last: bool) -> Blocks {
         let mut blocks = Blocks::default();
         for (level, file_steps) in FILE_STEPS.into_iter().enumerate().skip(1) {
             let end = history.end() / LEVELS[level].step_seconds;
@@ -127,7 +128,7 @@ impl HistoryFiles {
     }
 
     /// Appends blocks, and deletes files that are too old. Blocks that could not be appended are left out.
-    pub fn append(&self, blocks: Blocks) -> io::Result<()> {
+    pub(crate) fn append(&self, blocks: Blocks) -> io::Result<()> {
         for (path, block) in blocks.0 {
             let is_new = !path.exists();
             OpenOptions::new()
@@ -313,7 +314,7 @@ fn restore(content: &[u8], now: u64, history: &mut History) -> Option<()> {
         let label_len = u16::from_le_bytes(take(&mut rest, 2)?.try_into().ok()?);
         let label = std::str::from_utf8(take(&mut rest, label_len.into())?).ok()?;
         let values = take(&mut rest, steps as usize * 4)?;
-        let Some(series) = by_name(name) else {
+        let Some(series) = series_by_name(name) else {
             continue;
         };
         let key = SeriesKey::new(series, label);

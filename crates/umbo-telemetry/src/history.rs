@@ -1,7 +1,7 @@
 //! The history: series at three resolutions, in memory of a fixed bound.
 //!
 //! A second of samples is recorded at once ([`History::record`]). Steps of ten seconds and ten minutes are made
-//! of the seconds as [`Fold`] says. A series is dropped once another needs its place and it is the one that
+//! of the seconds: their mean, and of quantiles a value of their own. A series is dropped once another needs its place and it is the one that
 //! ended first; at most [`SERIES_MAX`] are kept, which bounds the whole to 32 MiB: 13,560 values of four bytes
 //! and the chunks around them for each. Time is the wall clock's. Where that goes back, what was recorded for
 //! the times after it is forgotten.
@@ -10,10 +10,10 @@ mod ring;
 
 use std::collections::BTreeMap;
 
-use umbo_api::observe::{HistoryReport, SeriesReport};
+use umbo_api::observe::{HistoryReport, SERIES_NAMES, SeriesReport};
 
 use self::ring::Ring;
-use crate::series::{Fold, Series, SeriesKey};
+use crate::series::{Series, SeriesKey};
 
 /// Most series that are kept.
 pub const SERIES_MAX: usize = 512;
@@ -216,13 +216,13 @@ impl History {
         let is_continued = self.end > 0 && second - self.end < COVERED_MAX;
         let from = if is_continued { self.end } else { second };
         for (key, value) in samples {
-            let fold = key.series.fold;
+            let is_quantile = key.series.is_quantile();
             let Some(entry) = self.entry(key) else {
                 continue;
             };
             for second in from..=second {
                 entry.rings[0].push(second, narrow(value), LEVELS[0].kept);
-                if fold == Fold::Mean && !value.is_nan() {
+                if !is_quantile && !value.is_nan() {
                     for level in 1..LEVELS.len() {
                         entry.add(level, second, value);
                     }
@@ -276,24 +276,23 @@ impl History {
         let end = end.div_ceil(together);
         let since = since_ms / 1_000 / step_seconds;
         let start = end.saturating_sub(points).max(since.min(end));
-        let mut series = Vec::new();
-        for kind in crate::series::names::ALL {
-            if !is_asked(kind) {
-                continue;
-            }
-            let from = SeriesKey::new(kind, "");
-            let of_it = self.entries.range(from..);
-            for (key, entry) in of_it.take_while(|(key, _)| key.series.name == kind.name) {
-                let ring = &entry.rings[range.level()];
-                let values: Vec<_> = (start..end)
-                    .map(|point| folded(ring, point * together, together, kind.fold))
-                    .collect();
-                if values.iter().any(Option::is_some) {
-                    let key = key.clone();
-                    series.push(SeriesValues { key, values });
-                }
-            }
-        }
+        let asked = self.entries.iter().filter(|(key, _)| is_asked(key.series));
+        let series = asked.map(|(key, entry)| {
+            let ring = &entry.rings[range.level()];
+            let values = (start..end)
+                .map(|point| folded(ring, point * together, together, key.series))
+                .collect();
+            let key = key.clone();
+            SeriesValues { key, values }
+        });
+        let mut series: Vec<_> = series
+            .filter(|one| one.values.iter().any(Option::is_some))
+            .collect();
+        series.sort_by_key(|one| {
+            SERIES_NAMES
+                .iter()
+                .position(|name| *name == one.key.series.name)
+        });
         HistoryView {
             start_ms: start * step_seconds * 1_000,
             step_ms: step_seconds * 1_000,
@@ -342,7 +341,7 @@ impl History {
                 .map_or(end, |end| end.saturating_sub(steps.kept).div_ceil(together));
             let begin = entry.rings[2].end().unwrap_or(0).max(begin);
             for step in begin..end {
-                let value = folded(&entry.rings[1], step * together, together, key.series.fold);
+                let value = folded(&entry.rings[1], step * together, together, key.series);
                 if let Some(value) = value {
                     entry.rings[2].push(step, value, long.kept);
                 }
@@ -390,21 +389,19 @@ impl History {
     }
 }
 
-/// Puts steps together.
-fn folded(ring: &Ring, from: u64, together: u64, fold: Fold) -> Option<f32> {
+/// Puts steps together: to their mean, or to the highest of quantiles.
+fn folded(ring: &Ring, from: u64, together: u64, series: &Series) -> Option<f32> {
     if together == 1 {
         return ring.get(from);
     }
     let values = (from..from + together).filter_map(|step| ring.get(step));
-    match fold {
-        Fold::Own => values.reduce(f32::max),
-        Fold::Mean => {
-            let (sum, count) = values.fold((0.0, 0_u32), |(sum, count), value| {
-                (sum + f64::from(value), count + 1)
-            });
-            (count > 0).then(|| narrow(sum / f64::from(count)))
-        }
+    if series.is_quantile() {
+        return values.reduce(f32::max);
     }
+    let (sum, count) = values.fold((0.0, 0_u32), |(sum, count), value| {
+        (sum + f64::from(value), count + 1)
+    });
+    (count > 0).then(|| narrow(sum / f64::from(count)))
 }
 
 /// Seven digits are kept: enough for a chart, in half the memory.

@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 
 use super::*;
-use crate::series::names;
+use crate::metric_names::{CALLER_REQUEST_UNITS, REQUEST_DURATION};
 
 fn key(label: &str) -> SeriesKey {
-    SeriesKey::new(&names::CALLER_RU, label)
+    SeriesKey::new(&CALLER_REQUEST_UNITS.history[0], label)
 }
 
 /// Every sample there was, without any folding.
@@ -121,7 +121,7 @@ fn a_day_has_720_points_and_a_month_too() {
 #[test]
 fn quantiles_have_values_of_their_own_in_each_step() {
     let mut history = History::new();
-    let quantile = SeriesKey::new(&names::LATENCY_P99, "get");
+    let quantile = SeriesKey::new(&REQUEST_DURATION.history[1], "get");
     for second in 600_000..600_600 {
         history.record(second, [(quantile.clone(), 9.0)]);
         if second % 10 == 9 {

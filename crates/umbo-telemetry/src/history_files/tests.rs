@@ -4,12 +4,12 @@ use umbo_api::observe::EventKind;
 
 use super::*;
 use crate::history::{Level, Range};
-use crate::series::names;
+use crate::metric_names::CALLER_REQUEST_UNITS;
 
 const BEGIN: u64 = 1_800_000_000;
 
 fn key(label: &str) -> SeriesKey {
-    SeriesKey::new(&names::CALLER_RU, label)
+    SeriesKey::new(&CALLER_REQUEST_UNITS.history[0], label)
 }
 
 /// Records an hour and ten minutes, and appends every minute.
