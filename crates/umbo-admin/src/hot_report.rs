@@ -1,7 +1,6 @@
-//! The report of the shield as types of the wire, and as a sample for metrics.
+//! The report of the shield as types of the wire.
 //!
-//! Owns how a key is shown: all its bytes to a caller with the grant `observe` on its namespace, a hash
-//! in metrics.
+//! Owns how a key is shown: all its bytes to a caller with the grant `observe` on its namespace.
 
 use std::collections::HashMap;
 
@@ -9,11 +8,7 @@ use umbo_api::hot::{HotCaller, HotKeyInfo, HotList, HotPod, HotReport, HotStandi
 use umbo_control::hot_lists::{HotKeyError, KeyId};
 use umbo_dispatcher::Dispatcher;
 use umbo_hotkey::{HotKeyReport, Report, Standing};
-use umbo_telemetry::metrics::{HotKeyGauges, HotKeySeries};
 use umbo_types::NamespaceId;
-
-/// Keys with series of their own.
-const SERIES_MAX: usize = 10;
 
 /// Returns the keys of the namespaces that `is_visible` accepts, and the totals.
 pub(crate) fn report(
@@ -40,7 +35,8 @@ pub(crate) fn names(dispatcher: &Dispatcher) -> HashMap<NamespaceId, String> {
     all.map(|info| (NamespaceId(info.id), info.name)).collect()
 }
 
-const fn wire(standing: Standing) -> HotStanding {
+/// Returns a standing as it is on the wire.
+pub(crate) const fn wire(standing: Standing) -> HotStanding {
     match standing {
         Standing::Hot => HotStanding::Hot,
         Standing::Pinned => HotStanding::Pinned,
@@ -74,8 +70,9 @@ fn info(dispatcher: &Dispatcher, namespace: &str, report: &HotKeyReport) -> HotK
     }
 }
 
+/// Returns the share of the reads of a key that the local cache answered.
 #[expect(clippy::cast_precision_loss)] // a share for people to look at
-fn hit_ratio(report: &HotKeyReport) -> f64 {
+pub(crate) fn hit_ratio(report: &HotKeyReport) -> f64 {
     report.hits as f64 / report.reads.max(1) as f64
 }
 
@@ -100,29 +97,4 @@ fn totals(report: &Report) -> HotPod {
         cache_bytes: report.cache_bytes,
         detection_bytes: report.detection_bytes as u64,
     }
-}
-
-/// Returns what a scrape shows of hot keys; `None` without a shield.
-pub(crate) fn gauges(dispatcher: &Dispatcher) -> Option<HotKeyGauges> {
-    let report = dispatcher.hot_keys.report(dispatcher.clock.monotonic())?;
-    let names = names(dispatcher);
-    let count = |standing| {
-        let of_it = report.keys.iter().filter(|key| key.standing == standing);
-        (wire(standing).as_str(), of_it.count() as u64)
-    };
-    let hottest = report.keys.iter().filter(|key| key.is_hot);
-    let series = hottest.filter_map(|key| {
-        let id = KeyId::of(&key.key.borrow());
-        Some(HotKeySeries {
-            namespace: names.get(&key.key.borrow().namespace())?.clone(),
-            key: dispatcher.control.key_hasher.hash(&id),
-            read_rate: key.heat.rate_now,
-            hit_ratio: hit_ratio(key),
-        })
-    });
-    Some(HotKeyGauges {
-        layer: totals(&report),
-        standings: [Standing::Hot, Standing::Pinned, Standing::Blocked].map(count),
-        keys: series.take(SERIES_MAX).collect(),
-    })
 }

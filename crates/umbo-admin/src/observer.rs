@@ -62,7 +62,7 @@ impl DispatcherObserver {
         );
     }
 
-    /// Writes to the files what is not in them yet. To be called when the server stops.
+    /// Writes the last minute to the files. To be called when the server stops.
     pub fn end(&mut self) {
         let dispatcher = self.bulk.dispatcher();
         let happenings = dispatcher.control.events.happenings_since(0);
@@ -70,7 +70,7 @@ impl DispatcherObserver {
     }
 }
 
-/// Ranks the callers and returns the series of those that use most.
+/// Ranks the callers, and returns the series of the first ones.
 fn callers(dispatcher: &Dispatcher, elapsed: f64) -> Vec<(SeriesKey, f64)> {
     if elapsed <= 0.0 {
         return Vec::new();

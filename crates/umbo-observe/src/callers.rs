@@ -1,19 +1,19 @@
-//! Which callers use most now: those that have series of their own.
+//! The callers that use most now, which have series.
 //!
 //! A caller is ranked by its rates, smoothed over about ten seconds: request units, plus one for each request,
-//! also a rejected one, so that a caller whose quota is used up is seen too. One that has a place keeps it until
+//! also a rejected one, so that a caller whose quota is used up is seen too. A caller keeps its place until
 //! another one scores a quarter more. Memory is in proportion to the callers that are passed in.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// Callers with series of their own.
+/// Most callers with series.
 pub const TOP_CALLERS: usize = 20;
 /// Seconds after which a past rate counts for 1/e.
 const MEMORY_SECONDS: f64 = 10.0;
-/// By how much a caller must score more than one that has a place.
+/// The factor by which a caller must score more than a caller with a place.
 const ADVANTAGE: f64 = 1.25;
-/// Scores under this are those of callers that have stopped: a request in ten minutes.
+/// Lowest score of a caller that has not stopped: a request in ten minutes.
 const SCORE_MIN: f64 = 1.0 / 600.0;
 
 /// What a caller has used since the start.
@@ -128,7 +128,7 @@ impl TopCallers {
         }
     }
 
-    /// Returns the callers that use most with their rates a second, those that use most first.
+    /// Returns the callers that use most with their rates a second, in falling order of use.
     pub fn top(&self) -> Vec<(Arc<str>, CallerCounts)> {
         let top = self.seen.iter().filter(|(_, seen)| seen.has_place);
         let mut top: Vec<_> = top.collect();

@@ -1,8 +1,8 @@
-//! Events: what operators changed, and what happened to the process and what is behind it.
+//! Events: changes by operators, and happenings in the process and at its shard nodes.
 //!
-//! Two lists: changes are those that Umbo's own records keep, which bound them, and have the same ids on every
-//! dispatcher; happenings are of this process. Each has a bound of its own, so that a node that comes and goes all day
-//! pushes out no change. Ids of happenings begin with the time, so that they grow over a restart and can be compared
+//! Two lists: changes are kept and bounded by Umbo's own records, and have the same ids on every dispatcher; happenings
+//! are of this process. Happenings have a separate bound, so that a node that comes and goes all day pushes out no
+//! change. Ids of happenings begin with the time, so that they grow over a restart and can be compared
 //! between dispatchers.
 
 use std::collections::VecDeque;
@@ -17,8 +17,8 @@ const IDS_PER_MILLISECOND: u64 = 1_024;
 
 /// A place behind events, on any dispatcher: behind the changes up to one, and behind the happenings up to a time.
 ///
-/// Another dispatcher continues with the changes that follow, none left out, and with its own happenings since that
-/// time, as far as the clocks agree.
+/// Another dispatcher continues with all changes that follow, and with its own happenings since that time, by its own
+/// clock.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct EventCursor {
     change: u64,

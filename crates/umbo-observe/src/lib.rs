@@ -1,9 +1,9 @@
 //! What operators look back at: the recent past of a process, in memory of a fixed bound.
 //!
-//! Owns which callers have series of their own ([`TopCallers`]), ranked once a second; the **events**
+//! Owns which callers have series ([`TopCallers`]), ranked once a second; the **events**
 //! ([`EventLog`]); and the **records** of requests ([`request_records`]) that were refused, slow or sampled.
 //! Deliberately knows no HTTP, no store and no task, and reads no clock: time comes with each call, so that a test can
-//! replay a month. The history of series is in `umbo-telemetry`, beside the metrics that it is made of.
+//! replay a month. The history of series is in `umbo-telemetry`, with the metrics that it is made of.
 
 mod callers;
 mod events;

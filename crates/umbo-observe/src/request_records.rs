@@ -3,7 +3,7 @@
 //! Owns a ring of at most [`RECORDS_MAX`] records and [`RECORD_BYTES_MAX`] bytes, which grows with use. A new
 //! record takes the place of the oldest one *of the caller that has the most*. So a record of a caller is lost
 //! only while no other caller has more: of `n` callers, each keeps at least its last `RECORDS_MAX / n` records,
-//! however many the others make. Refusals are counted by caller and reason beside it, by the minute and for an
+//! however many the others make. Refusals are also counted by caller and reason, by the minute and for an
 //! hour, so that the ones without a record are still told.
 //!
 //! Deliberately reads no clock and knows no HTTP. One lock: a refusal holds it for well under a microsecond,

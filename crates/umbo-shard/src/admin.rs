@@ -21,8 +21,9 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use umbo_store::{ShardState, ShardStatus};
 use umbo_telemetry::history::Range;
+use umbo_telemetry::metric_names as names;
 use umbo_telemetry::metrics::{
-    CONTENT_TYPE, DiskGauges, MetricVisitor, MetricsText, NodeScrape, ProcessSample, ShardGauges,
+    CONTENT_TYPE, Families, MetricVisitor, MetricsText, ProcessSample, visit_disk, visit_shards,
 };
 
 use crate::node::Node;
@@ -110,12 +111,8 @@ async fn readiness(State(node): State<Arc<Node>>) -> (StatusCode, String) {
 }
 
 async fn metrics(State(node): State<Arc<Node>>) -> impl IntoResponse {
-    let text = tokio::task::spawn_blocking(move || {
-        let mut text = MetricsText::new();
-        visit(&node, &mut text);
-        text.into_text()
-    });
-    let text = text.await.unwrap_or_default();
+    let text = move || MetricsText::render(|visitor| visit(&node, visitor));
+    let text = tokio::task::spawn_blocking(text).await.unwrap_or_default();
     ([(header::CONTENT_TYPE, CONTENT_TYPE)], text)
 }
 
@@ -144,54 +141,22 @@ async fn history(
 
 /// Shows the metrics of a node to a visitor.
 pub fn visit(node: &Node, visitor: &mut dyn MetricVisitor) {
-    let bad_reads = node.bad_reads();
-    let shards = node.shards();
-    let shards: Vec<_> = (shards.iter())
-        .map(|status| ShardGauges {
-            bad_reads: (bad_reads.iter())
-                .find(|(shard, _)| *shard == status.shard)
-                .map_or(0, |(_, count)| *count),
-            ..gauges(status)
-        })
-        .collect();
-    let scrape = NodeScrape {
-        version: env!("CARGO_PKG_VERSION"),
-        shards: &shards,
-        in_flight: node.requests_in_flight() as u64,
-        request_memory: node.request_memory() as u64,
-        connections: node.connections_open() as u64,
-        map_version: node.cluster_map().version(),
-        ceilings: node.quota().map_or(0, ShardQuota::quota_count),
-        disk: node.disk_space().map(|space| DiskGauges {
-            size_bytes: space.size,
-            free_bytes: space.free,
-        }),
-        process: ProcessSample::read(),
-    };
-    node.metrics().visit(&scrape, visitor);
-}
-
-fn gauges(status: &ShardStatus) -> ShardGauges {
-    ShardGauges {
-        shard: status.shard.0,
-        is_available: status.state == ShardState::Available,
-        rows: status.rows,
-        file_bytes: status.file_bytes,
-        live_bytes: status.live_bytes(),
-        queued_mutations: status.queued,
-        commits: status.commits,
-        syncs: status.syncs,
-        sync_nanos: status.sync_nanos,
-        cache_hits: status.cache_hits,
-        cache_misses: status.cache_misses,
-        compactions: status.compactions,
-        compaction_nanos: status.compaction_nanos,
-        mutations: status.mutations,
-        reclaimed_rows: status.reclaimed,
-        lost_async_writes: status.lost_async,
-        expired_rows: status.expired,
-        purging_namespaces: status.purging,
-        ..ShardGauges::default()
+    let families = &mut Families::new(visitor);
+    let version = env!("CARGO_PKG_VERSION");
+    families.family(&names::BUILD_INFO, [([version], 1_u64)]);
+    node.metrics().visit(families);
+    families.single(&names::NODE_IN_FLIGHT, node.requests_in_flight());
+    families.single(&names::NODE_REQUEST_MEMORY, node.request_memory());
+    families.single(&names::NODE_CONNECTIONS, node.connections_open());
+    families.single(&names::NODE_MAP_VERSION, node.cluster_map().version());
+    let ceilings = node.quota().map_or(0, ShardQuota::quota_count);
+    families.single(&names::NODE_CEILINGS, ceilings);
+    visit_shards(families, &node.shards(), &node.bad_reads());
+    if let Some(disk) = node.disk_space() {
+        visit_disk(families, disk);
+    }
+    if let Some(process) = ProcessSample::read() {
+        process.visit(families);
     }
 }
 

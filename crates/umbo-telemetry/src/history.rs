@@ -1,10 +1,10 @@
 //! The history: series at three resolutions, in memory of a fixed bound.
 //!
 //! A second of samples is recorded at once ([`History::record`]). Steps of ten seconds and ten minutes are made
-//! of the seconds: their mean, and of quantiles a value of their own. A series is dropped once another needs its place and it is the one that
-//! ended first; at most [`SERIES_MAX`] are kept, which bounds the whole to 32 MiB: 13,560 values of four bytes
-//! and the chunks around them for each. Time is the wall clock's. Where that goes back, what was recorded for
-//! the times after it is forgotten.
+//! of the seconds: their mean; a quantile is computed over the whole step. Once all places are taken, a new series takes
+//! the place of the series that ended first; at most [`SERIES_MAX`] are kept, which bounds the whole to 32 MiB: 13,560 values of four bytes
+//! and the chunks around them for each. Time is the wall clock's. If it goes back, the values
+//! of later times are forgotten.
 
 mod ring;
 
@@ -74,7 +74,7 @@ impl Range {
         }
     }
 
-    /// Returns the range of a name; none if there is none.
+    /// Returns the range of a name, or `None` if no range has it.
     pub fn by_name(name: &[u8]) -> Option<Self> {
         Self::ALL
             .into_iter()
@@ -127,7 +127,7 @@ impl HistoryView {
 pub struct SeriesValues {
     /// The series.
     pub key: SeriesKey,
-    /// A value for each step; none where nothing was recorded.
+    /// A value for each step, or `None` for a step without one.
     pub values: Vec<Option<f32>>,
 }
 
@@ -181,7 +181,7 @@ impl SeriesRings {
         open.count += 1;
     }
 
-    /// Returns the last second of which anything is known.
+    /// Returns the last second with a value.
     fn last_second(&self) -> u64 {
         let ends = self
             .rings
@@ -206,9 +206,9 @@ impl History {
         Self::default()
     }
 
-    /// Records the samples of a second, in seconds since the Unix epoch. The values stand for the seconds
-    /// since the one that was recorded last, if that is at most ten seconds ago, and for this one alone
-    /// otherwise. A second that was recorded already, or is before one, replaces what was recorded since.
+    /// Records the samples of a second, in seconds since the Unix epoch. If the last record is at most ten seconds old,
+    /// the values stand for all seconds since then, and else for this one alone. An earlier second than the last
+    /// replaces all records from it on.
     pub fn record(&mut self, second: u64, samples: impl IntoIterator<Item = (SeriesKey, f64)>) {
         if second < self.end {
             self.forget_from(second);
@@ -237,8 +237,7 @@ impl History {
         }
     }
 
-    /// Records values of a whole step of a level: those of series whose steps have values of their own, and
-    /// those that come from a file. A step that has a value keeps it.
+    /// Records values of a whole step of a level: quantiles, and values from a file. A step that has a value keeps it.
     pub fn record_step(
         &mut self,
         level: usize,
@@ -253,13 +252,13 @@ impl History {
     }
 
     /// Returns the values of a range that ends with the second recorded last; of all series that `is_asked`
-    /// accepts and that have any value in it.
+    /// accepts, if they have any value in it.
     pub fn view(&self, range: Range, is_asked: impl Fn(&Series) -> bool) -> HistoryView {
         self.view_since(range, 0, is_asked)
     }
 
-    /// Returns what [`History::view`] does, from the step on in which a time is (milliseconds since the Unix
-    /// epoch): what is new to a reader that has the rest.
+    /// Returns the steps of [`History::view`] from the step on that holds a time, in milliseconds since the Unix epoch:
+    /// for readers that have the others.
     pub fn view_since(
         &self,
         range: Range,
@@ -271,7 +270,7 @@ impl History {
         let together = steps.div_ceil(POINTS_MAX);
         let points = steps / together;
         let step_seconds = level.step_seconds * together;
-        // The last step is the one that has ended last, or is under way where steps are put together.
+        // The last step has ended; if steps are put together, it may be under way.
         let end = self.end / level.step_seconds;
         let end = end.div_ceil(together);
         let since = since_ms / 1_000 / step_seconds;
@@ -311,13 +310,13 @@ impl History {
         self.end
     }
 
-    /// Returns the step after the newest value of a level; none without values.
+    /// Returns the step after the newest value of a level, or `None` without values.
     pub(crate) fn end_of(&self, level: usize) -> Option<u64> {
         let ends = self.entries.values();
         ends.filter_map(|entry| entry.rings[level].end()).max()
     }
 
-    /// Returns the values of some steps of a level, NaN where there is none.
+    /// Returns the values of some steps of a level, NaN for a step without a value.
     pub(crate) fn steps(
         &self,
         level: usize,
@@ -330,7 +329,7 @@ impl History {
         })
     }
 
-    /// Makes the ten minutes that no file held of the steps within, and goes on at `now`.
+    /// Makes the values of ten minutes that no file held from the steps within, and continues at `now`.
     pub(crate) fn restored(&mut self, now: u64) {
         let (steps, long) = (LEVELS[1], LEVELS[2]);
         let together = long.step_seconds / steps.step_seconds;
@@ -361,7 +360,7 @@ impl History {
         rings.map(Ring::heap_bytes).sum::<usize>() + self.entries.len() * size_of::<SeriesRings>()
     }
 
-    /// Returns the entry of a series; none where no place is free and all others are as recent.
+    /// Returns the entry of a series, or `None` if all places are taken by series that are as recent.
     fn entry(&mut self, key: SeriesKey) -> Option<&mut SeriesRings> {
         if !self.entries.contains_key(&key) && self.entries.len() >= SERIES_MAX {
             let oldest = self
@@ -369,7 +368,7 @@ impl History {
                 .iter()
                 .min_by_key(|(_, entry)| entry.last_second());
             let (oldest, last) = oldest.map(|(key, entry)| (key.clone(), entry.last_second()))?;
-            // What was recorded a moment ago will be again.
+            // A series that was recorded a moment ago will be again.
             if last + LEVELS[1].step_seconds >= self.end {
                 return None;
             }

@@ -59,7 +59,11 @@ pub(crate) struct Blocks(Vec<(PathBuf, Vec<u8>)>);
 impl HistoryFiles {
     /// Opens the files of a folder, which is made if it is absent, and restores the history up to `now`, in seconds
     /// since the Unix epoch.
-    pub(crate) fn open(folder: &Path, now: u64, history: &mut History) -> io::Result<(Self, Restored)> {
+    pub(crate) fn open(
+        folder: &Path,
+        now: u64,
+        history: &mut History,
+    ) -> io::Result<(Self, Restored)> {
         fs::create_dir_all(folder)?;
         let mut files = Self {
             folder: folder.to_owned(),
@@ -279,7 +283,7 @@ fn block(content: &[u8]) -> Vec<u8> {
     block
 }
 
-/// Returns the content of a block of samples; none without any value.
+/// Returns the content of a block of samples, or `None` without any value.
 fn samples(history: &History, level: usize, first: u64, steps: u64) -> Option<Vec<u8>> {
     let mut content = vec![SAMPLES, level as u8, steps as u8];
     content.extend(first.to_le_bytes());
@@ -300,8 +304,8 @@ fn samples(history: &History, level: usize, first: u64, steps: u64) -> Option<Ve
     (content.len() > head_len).then_some(content)
 }
 
-/// Restores the samples of a block; none where it is not what [`samples`] writes. Series that this version does not
-/// keep are left out.
+/// Restores the samples of a block, or returns `None` if the block was not written by [`samples`]. Skips series that
+/// this version does not keep.
 fn restore(content: &[u8], now: u64, history: &mut History) -> Option<()> {
     let mut rest = content;
     let level = usize::from(take(&mut rest, 1)?[0]);

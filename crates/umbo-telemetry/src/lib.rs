@@ -1,9 +1,9 @@
-//! Observability of a process of Umbo: logs, counters, spans, and the history of what was counted.
+//! Observability of a process of Umbo: logs, counters and their history, spans.
 //!
 //! Owns the set-up of `tracing`; the table of metrics with the hot-path counters, their Prometheus text and their
 //! **history** at three resolutions, in memory of a fixed bound and in files; and the spans of sampled, slow and
-//! failed requests that are exported over OTLP, as metrics are. Depends on no Umbo crate but the vocabulary, and not
-//! on HTTP: the server decides where the text is served.
+//! failed requests that are exported over OTLP, as metrics are. Depends on no Umbo crate but the vocabulary
+//! and the reports of stores, and not on HTTP: the server decides where the text is served.
 //!
 //! Start with [`metric_names`], [`metrics::RequestMetrics`], [`history::History`], [`trace::Tracer`] and
 //! [`logging::init`].

@@ -2,8 +2,8 @@
 //!
 //! Owns the names and the closed sets of label values. Values are kept elsewhere. A metric has two names, one in
 //! the text for Prometheus (base units as suffixes, `_total` on counters) and one over OTLP (dots, and the unit
-//! beside the name). Its last column says what the history keeps of it: `rate`, `sum`, `max` or `min` of its
-//! samples, or a quantile, each with the name and unit of the series and by which label there is one. A test checks
+//! apart from the name). Its last column says what the history keeps of it: `rate`, `sum`, `max` or `min` of its
+//! samples, or a quantile, each with the name and unit of the series and its label. A test checks
 //! every name.
 
 use crate::metric::{Metric, MetricKind};
@@ -75,7 +75,7 @@ pub const NODE_OUTCOMES: [&str; 7] = [
     "not-understood",
 ];
 
-/// Statuses with a series of their own.
+/// Statuses with series.
 pub const STATUSES: [u16; 23] = [
     200, 201, 204, 206, 207, 304, 400, 401, 403, 404, 405, 408, 409, 412, 413, 414, 419, 429, 431,
     500, 503, 504, 507,
@@ -451,7 +451,7 @@ pub fn series_by_name(name: &str) -> Option<&'static Series> {
     series().find(|series| series.name == name)
 }
 
-/// Returns the name of a label as an attribute over OTLP: as spans have it, where they do.
+/// Returns the name of a label as an attribute over OTLP, which spans use too.
 pub fn otlp_attribute(label: &'static str) -> &'static str {
     match label {
         OPERATION => "umbo.operation",

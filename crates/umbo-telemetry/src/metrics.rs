@@ -1,24 +1,21 @@
 //! Hot-path counters of a process, their text for Prometheus and their messages for OTLP.
 //!
 //! Owns the counts of requests: recording needs no label string, no allocation and no lock. Each live thread
-//! updates a slot of its own (`thread_slot`), and a scrape adds the slots up. Counters have no series per
-//! caller, namespace or key: label values come from closed lists (see [`metric_names`](crate::metric_names));
-//! a few callers, policies and hot keys are passed in by the caller of the scrape, and bounded there. A
-//! scrape is not atomic: counters that change while it reads may be inconsistent by that change.
+//! updates one slot alone (`thread_slot`), and a scrape adds the slots up. Counters have no series per
+//! caller, namespace or key: label values come from closed lists (see [`metric_names`](crate::metric_names)). The owner
+//! of a report shows it to the exporters with [`Families`], and bounds its series. A scrape is not atomic: counters that
+//! change while it reads may be inconsistent by that change.
 
 mod buckets;
 mod counters;
-mod hotkey;
 mod node;
 mod otlp;
 mod outcome;
-mod overload;
 mod process;
-mod quota;
-mod remote;
 mod render;
 mod sampler;
 mod slow;
+mod store;
 mod text;
 mod thread_slot;
 mod visit;
@@ -31,24 +28,20 @@ use umbo_types::{Criticality, Operation, RequestUnits};
 use self::counters::{Access, CounterSlot, NO_TIER};
 use crate::metric_names::status_index;
 
-pub use self::hotkey::{HotKeyGauges, HotKeySeries};
-pub use self::node::{NodeMetrics, NodeScrape, NodeTally};
+pub use self::node::{NodeMetrics, NodeTally};
 pub(crate) use self::otlp::{Starts, attribute, unix_nanos};
 pub use self::outcome::RequestOutcome;
-pub use self::overload::{ByTier, ClassGauges, OverloadGauges, QueueGauges};
-pub use self::process::{DiskGauges, ProcessSample};
-pub use self::quota::{Estimates, PolicyGauges, QuotaGauges};
-pub use self::remote::{RemoteGauges, RemoteNodeGauges};
-pub use self::render::{CONTENT_TYPE, LoadGauges, RecordsGauges, Scrape, ShardGauges};
+pub use self::process::ProcessSample;
 pub use self::sampler::{HistorySampler, HistorySamples, StepSamples};
 pub use self::slow::SlowBounds;
-pub use self::text::MetricsText;
-pub use self::visit::{DurationHistogram, MetricValue, MetricVisitor};
+pub use self::store::{visit_disk, visit_nodes, visit_shards};
+pub use self::text::{CONTENT_TYPE, MetricsText};
+pub use self::visit::{DurationHistogram, Families, MetricValue, MetricVisitor};
 
 /// Counters of one process, or of one of several servers in a process.
 #[derive(Debug)]
 pub struct RequestMetrics {
-    /// The last slot is shared by all threads without one of their own.
+    /// The last slot is shared by all threads that own none.
     slots: Box<[CounterSlot]>,
     codes: Box<[Code]>,
     connections_accepted: AtomicU64,
@@ -112,7 +105,7 @@ impl RequestMetrics {
 
     /// Counts one request that was answered.
     ///
-    /// `elapsed` runs from the request's head to the end of the answer; bytes are those of bodies.
+    /// `elapsed` runs from the request's head to the end of the answer; bytes count bodies only.
     #[inline]
     pub fn record(
         &self,
@@ -130,7 +123,7 @@ impl RequestMetrics {
         counters.duration.observe(access, buckets::nanos(elapsed));
     }
 
-    /// Counts what became of one request; `tier` is none where it was not known yet.
+    /// Counts the outcome of one request; `tier` is `None` if it was not known yet.
     #[inline]
     pub fn record_outcome(
         &self,

@@ -38,7 +38,7 @@ pub struct MetricsExporter {
     client: MetricsServiceClient<Channel>,
     resource: Resource,
     starts: Starts,
-    /// Exports that failed since the last one that did not.
+    /// Exports that failed since the last success.
     failed: u64,
 }
 

@@ -12,7 +12,7 @@ pub(crate) const EXPORT_TIMEOUT: Duration = Duration::from_secs(5);
 pub struct OtlpResource {
     /// Version of the program.
     version: String,
-    /// Random id of the process, by which a collector keeps processes apart.
+    /// Random id of the process: a collector keeps processes apart by it.
     instance: String,
     /// Name of the shard node, if it is one.
     node: Option<String>,

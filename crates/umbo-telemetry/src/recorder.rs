@@ -88,7 +88,7 @@ impl Recorder {
         happenings: impl FnOnce() -> Vec<Event>,
     ) {
         let last = self.sampled_at.replace(now);
-        // The first sample is of a second of which the process may have seen a part only.
+        // The process may have seen only a part of the first second.
         let elapsed = last.map_or(1.0, |at| now.saturating_duration_since(at).as_secs_f64());
         let second = ended_second(wall);
         let mut samples = self.sampler.sample(second, elapsed, visit);
@@ -115,7 +115,7 @@ impl Recorder {
         }
     }
 
-    /// Writes what is not in the files yet. To be called when the process stops.
+    /// Writes the last minute to the files. To be called when the process stops.
     pub fn end(&mut self, history: &Mutex<History>, happenings: &[Event]) {
         if let Some(files) = &mut self.files {
             let history = history.lock().unwrap_or_else(PoisonError::into_inner);
@@ -128,8 +128,8 @@ impl Recorder {
     }
 }
 
-/// Returns the second that has ended; a sample that is a little early counts for the one that is about to. A late one
-/// does not count for the second under way: the next sample would replace it, in a mean of ten seconds too.
+/// Returns the second that has ended; a sample that is a little early counts for the second that is about to end. A late
+/// sample does not count for the second under way: the next sample would replace it, in a mean of ten seconds too.
 pub fn ended_second(now: Timestamp) -> u64 {
     ((now.as_millis() + EARLY_MS) / 1_000).saturating_sub(1)
 }

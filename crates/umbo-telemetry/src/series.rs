@@ -31,13 +31,13 @@ pub struct Series {
     pub unit: &'static str,
     /// How the values are made.
     pub reading: Reading,
-    /// Label of the metric of which each value has a series of its own. `None` if there is one series of the name.
+    /// Label of the metric: each of its values has a series. `None` if there is one series of the name.
     pub by: Option<&'static str>,
-    /// Name of the label on the wire, where it has one.
+    /// Name of the label on the wire.
     pub label: Option<&'static str>,
     /// Values of the metric's last label whose samples count; all samples count if this is empty.
     pub of: &'static [&'static str],
-    /// The factor from the unit of the metric to that of the series.
+    /// The factor from the unit of the metric to the unit of the series.
     pub factor: f64,
 }
 
@@ -77,7 +77,7 @@ impl Series {
         Self { factor, ..self }
     }
 
-    /// Returns whether each step has a value of its own, because the mean of quantiles says nothing.
+    /// Returns whether a longer step is computed anew, because the mean of quantiles says nothing.
     pub const fn is_quantile(&self) -> bool {
         matches!(self.reading, Reading::Quantile(_))
     }

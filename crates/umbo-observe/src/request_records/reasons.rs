@@ -7,7 +7,7 @@ use umbo_types::{ShardId, Timestamp};
 
 use super::record::{RecordId, RequestRecord};
 
-/// Minutes for which refusals are counted.
+/// How long refusals are counted, in minutes.
 pub(super) const MINUTES: usize = 60;
 const MINUTE_MILLIS: u64 = 60_000;
 
@@ -27,7 +27,7 @@ pub(super) struct RefusalCount {
 /// How often a caller was refused for one reason.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ReasonCount {
-    /// The code; none where the client left before it was answered.
+    /// The code, or `None` if the client left before the answer.
     pub code: Option<ErrorCode>,
     /// The policy that rejected.
     pub policy: Option<Arc<str>>,
@@ -91,7 +91,7 @@ impl RefusalCount {
         self.minute = self.minute.max(minute);
     }
 
-    /// Returns the count of the last `minutes` minutes, the one under way included; none where it is 0.
+    /// Returns the count of the last `minutes` minutes, including the current one, or `None` if it is 0.
     pub(super) fn last(&self, now: Timestamp, minutes: usize) -> Option<ReasonCount> {
         let mut upto = self.clone();
         upto.advance(now);

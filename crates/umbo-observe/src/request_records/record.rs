@@ -1,4 +1,4 @@
-//! What is kept of one request, small enough that a hundred thousand fit into the bound of the ring.
+//! The record of one request, small enough that a hundred thousand fit into the bound of the ring.
 //!
 //! Names that many requests share are shared here too; times are microseconds in 32 bits, which saturate
 //! after 71 minutes.
@@ -30,7 +30,7 @@ pub enum KeptAs {
 /// Where the time of a request went.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct RequestTimes {
-    /// From the request's head until a shard was asked for; all of it where none was.
+    /// From the request's head until a shard was asked for, or the whole time if no shard was.
     pub prepare_micros: u32,
     /// Until the shard's queue gave a permit.
     pub wait_micros: u32,
@@ -87,13 +87,13 @@ impl PolicyVerdict {
 pub struct PolicyRecord {
     /// Name of the policy.
     pub policy: Arc<str>,
-    /// What is left; negative in debt.
+    /// Balance of the bucket; negative in debt.
     pub balance: i64,
     /// What the request would take.
     pub price: u64,
     /// Refill a second.
     pub rate: u64,
-    /// What was asked for a second, this request included; 0 unless the policy rejected it.
+    /// Requested rate, including this request; 0 unless the policy rejected it.
     pub observed: u64,
     /// Wait that the refusal named, in milliseconds; 0 where the request was admitted.
     pub wait_millis: u32,
@@ -101,7 +101,7 @@ pub struct PolicyRecord {
     pub unit: u8,
     /// Whether it counts by shard.
     pub is_of_shard: bool,
-    /// What it said.
+    /// Its verdict.
     pub verdict: PolicyVerdict,
 }
 
@@ -110,28 +110,28 @@ pub struct PolicyRecord {
 pub struct ChargeRecord {
     /// The estimate.
     pub estimate: RequestUnits,
-    /// What was charged in the end.
+    /// The final charge.
     pub actual: RequestUnits,
     /// Parts of the estimate: base, rows, read bytes, write bytes, latency, penalty.
     pub parts: [RequestUnits; 6],
     /// By how much an overload raised it; 1 for the plain price.
     pub price_multiplier: f32,
-    /// Every policy that was asked, the one that rejected first.
+    /// Every policy that was asked; the rejecting policy is the first.
     pub policies: Box<[PolicyRecord]>,
 }
 
-/// What is kept of one request.
+/// The record of one request.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RequestRecord {
     /// Id of the request; a client may have chosen it.
     pub id: RecordId,
     /// When it ended.
     pub at: Timestamp,
-    /// What it was to do.
+    /// The operation.
     pub operation: Operation,
-    /// Who paid, or would have; none where the caller was not known yet.
+    /// The payer, or `None` if the caller was not known yet.
     pub caller: Option<CallerId>,
-    /// Whose credential it carried, where that is another caller.
+    /// The caller whose token the request carried, if it is not the payer.
     pub called_by: Option<CallerId>,
     /// The namespace.
     pub namespace: Option<Box<str>>,
@@ -143,13 +143,13 @@ pub struct RequestRecord {
     pub code: Option<ErrorCode>,
     /// Why the record is kept.
     pub kept_as: KeptAs,
-    /// The phase in which it ended.
+    /// The last phase of the request.
     pub phase: &'static str,
     /// Where the time went.
     pub times: RequestTimes,
     /// How a read was answered: `hit`, `collapsed`, `miss` or `bypass`.
     pub cache: Option<&'static str>,
-    /// The shard, where it concerned one.
+    /// The shard, if the request concerned a single one.
     pub shard: Option<ShardId>,
     /// How often it was sent to a shard node; 0 where no node was asked.
     pub attempts: u8,
@@ -157,14 +157,14 @@ pub struct RequestRecord {
     pub moment: Option<ShardMoment>,
     /// Cost and policies; none before a price was known, and of a request that a shard's queue shed.
     pub charge: Option<Box<ChargeRecord>>,
-    /// What the answer said, where that does not follow from the rest.
+    /// Text of the answer, if it does not follow from the other fields.
     pub detail: Option<Box<str>>,
     /// How many earlier records of the same id there were.
     pub earlier: u16,
 }
 
 impl RequestRecord {
-    /// Returns the memory that the record holds, in bytes, what it shares with others apart.
+    /// Returns the memory that the record alone holds, in bytes, without what it shares with other records.
     pub(crate) fn bytes(&self) -> usize {
         // What an allocator adds to each piece.
         const OVERHEAD: usize = 16;

@@ -4,6 +4,8 @@ use umbo_protocol::{
     Ask, Hello, MailRequest, NodeError, Outcome, ProtocolVersion, QuestionRequest, StatusOfNode,
 };
 use umbo_store::{RangeRequest, ScanRequest, SortRange};
+use umbo_telemetry::metric_names as names;
+use umbo_telemetry::metrics::MetricsText;
 use umbo_types::ShardId;
 
 use crate::support::{NS, Started, get, hello, key_of, mutation, put, write_of};
@@ -28,6 +30,20 @@ async fn a_row_that_was_written_is_read() {
     );
     let answer = peer.ask(get(&key_of(0, 1))).await;
     assert!(matches!(answer.outcome, Outcome::Row(None)), "{answer:?}");
+}
+
+#[tokio::test]
+async fn a_node_shows_every_metric_of_nodes() {
+    let node = Started::new();
+    let _peer = node.peer().await;
+    let text = MetricsText::render(|visitor| umbo_shard::admin::visit(&node.node, visitor));
+    let of_files = [names::SHARD_ROWS, names::STORE_BAD_READS];
+    for metric in names::NODE.iter().chain(&of_files) {
+        assert!(text.contains(&format!("# TYPE {} ", metric.name)), "{text}");
+    }
+    for line in ["umbo_node_map_version 1", "umbo_shard_rows{shard=\"0\"} 0"] {
+        assert!(text.lines().any(|one| one == line), "{line} in\n{text}");
+    }
 }
 
 #[tokio::test]

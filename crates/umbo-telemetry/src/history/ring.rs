@@ -48,7 +48,7 @@ pub(crate) struct Ring {
 }
 
 impl Ring {
-    /// Returns the step after the newest value; none without values.
+    /// Returns the step after the newest value, or `None` without values.
     pub(crate) fn end(&self) -> Option<u64> {
         let is_empty = self.closed.is_empty() && self.open.is_empty();
         let end = self.open_begin() + self.open.len() as u64;
@@ -69,7 +69,7 @@ impl Ring {
         }
         let at = (step - self.open_begin()) as usize;
         self.open.resize(at, NONE);
-        // One bit pattern for all values that are none.
+        // One bit pattern for all steps without a value.
         self.open.push(if value.is_nan() { NONE } else { value });
         if self.open.len() as u64 == CHUNK {
             self.close();

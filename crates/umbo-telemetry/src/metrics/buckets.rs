@@ -23,7 +23,7 @@ pub(crate) const fn bound_nanos(index: usize) -> u64 {
     }
 }
 
-/// The inclusive upper bounds of all buckets in nanoseconds; none of the last one, which is open.
+/// The inclusive upper bounds of all buckets in nanoseconds; `None` for the last one, which is open.
 pub(crate) static HISTOGRAM_BOUNDS: [Option<u64>; BUCKETS] = {
     let mut bounds = [None; BUCKETS];
     let mut index = 0;

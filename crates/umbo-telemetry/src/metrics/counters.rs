@@ -78,7 +78,7 @@ impl Histogram {
 #[derive(Debug)]
 pub(super) struct OperationCounters {
     pub(super) requests: [Counter; STATUS_SERIES],
-    /// By tier, with one for those of no known tier, and outcome.
+    /// By tier, the last for requests without a known tier, and outcome.
     pub(super) outcomes: [[Counter; OUTCOMES]; TIERS + 1],
     pub(super) request_bytes: Counter,
     pub(super) response_bytes: Counter,
@@ -111,7 +111,7 @@ impl Default for OperationCounters {
     }
 }
 
-/// All counters of one slot, on cache lines of their own.
+/// All counters of one slot, on separate cache lines.
 #[derive(Debug)]
 #[repr(align(128))]
 pub(super) struct CounterSlot {

@@ -6,12 +6,7 @@
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-use super::process::{DiskGauges, ProcessSample};
-use super::render::{
-    ShardGauges, visit_availability, visit_disk, visit_process, visit_shard_files,
-};
-use super::text::MetricsText;
-use super::visit::{Families, MetricVisitor, Seconds};
+use super::visit::{Families, MetricValue};
 use crate::metric_names::{self as names, NODE_OUTCOMES, NODE_REQUESTS_ASKED};
 
 const ASKED: usize = NODE_REQUESTS_ASKED.len();
@@ -54,7 +49,7 @@ impl NodeTally {
         self.sent += len as u64;
     }
 
-    /// Counts an answer; the indexes are those of the lists in [`metric_names`](crate::metric_names). An
+    /// Counts an answer; the indexes are of the lists in [`metric_names`](crate::metric_names). An
     /// index past a list is counted nowhere.
     pub fn record(&mut self, asked: usize, outcome: usize, service_time: Duration) {
         if asked < ASKED && outcome < OUTCOMES {
@@ -62,29 +57,6 @@ impl NodeTally {
             self.service_nanos[asked] += service_time.as_nanos() as u64;
         }
     }
-}
-
-/// Values of a scrape of a node besides its counters.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct NodeScrape<'a> {
-    /// Version of the program.
-    pub version: &'a str,
-    /// Shards of the node, in order.
-    pub shards: &'a [ShardGauges],
-    /// Requests that wait for the store.
-    pub in_flight: u64,
-    /// Bytes that they hold.
-    pub request_memory: u64,
-    /// Open connections.
-    pub connections: u64,
-    /// Version of the map in effect.
-    pub map_version: u64,
-    /// Number of per-shard quotas of the node.
-    pub ceilings: u64,
-    /// The disk of the shards, if they are on one of this machine.
-    pub disk: Option<DiskGauges>,
-    /// The process sample, if it could be read.
-    pub process: Option<ProcessSample>,
 }
 
 impl NodeMetrics {
@@ -117,23 +89,9 @@ impl NodeMetrics {
         self.connections_broken.fetch_add(1, Relaxed);
     }
 
-    /// Returns the text of a scrape.
-    pub fn render(&self, scrape: &NodeScrape<'_>) -> String {
-        let mut text = MetricsText::new();
-        self.visit(scrape, &mut text);
-        text.into_text()
-    }
-
-    /// Shows all metrics to a visitor.
-    pub fn visit(&self, scrape: &NodeScrape<'_>, visitor: &mut dyn MetricVisitor) {
-        let families = &mut Families(visitor);
-        families.family(
-            &names::BUILD_INFO,
-            [([String::from(scrape.version)], 1_u64)],
-        );
+    /// Shows the counters.
+    pub fn visit(&self, families: &mut Families<'_>) {
         self.visit_requests(families);
-        families.single(&names::NODE_IN_FLIGHT, scrape.in_flight);
-        families.single(&names::NODE_REQUEST_MEMORY, scrape.request_memory);
         let counters = [
             (&names::NODE_FRAMES, &self.frames),
             (&names::NODE_RECEIVED, &self.received),
@@ -144,15 +102,6 @@ impl NodeMetrics {
         ];
         for (metric, counter) in counters {
             families.single(metric, counter.load(Relaxed));
-        }
-        families.single(&names::NODE_CONNECTIONS, scrape.connections);
-        families.single(&names::NODE_MAP_VERSION, scrape.map_version);
-        families.single(&names::NODE_CEILINGS, scrape.ceilings);
-        visit_availability(families, scrape.shards);
-        visit_shard_files(families, scrape.shards);
-        visit_disk(families, scrape.disk);
-        if let Some(process) = &scrape.process {
-            visit_process(families, process);
         }
     }
 
@@ -169,7 +118,7 @@ impl NodeMetrics {
         let times = NODE_REQUESTS_ASKED.iter().zip(&self.service_nanos);
         let times = times.filter_map(|(asked, nanos)| {
             let nanos = nanos.load(Relaxed);
-            (nanos > 0).then_some(([*asked], Seconds(nanos)))
+            (nanos > 0).then_some(([*asked], MetricValue::Nanos(nanos)))
         });
         families.family(&names::NODE_SERVICE_TIME, times);
     }
@@ -184,9 +133,10 @@ fn add(sum: &AtomicU64, count: u64) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::metrics::MetricsText;
 
     #[test]
-    fn every_metric_of_a_node_is_written() {
+    fn counts_of_connections_add_up() {
         let metrics = NodeMetrics::default();
         let mut tally = NodeTally::default();
         tally.record_frame(100);
@@ -196,25 +146,18 @@ mod tests {
         tally.record_sent(7);
         metrics.add(&mut tally);
         metrics.add(&mut tally);
-        let shards = [ShardGauges::default()];
-        let text = metrics.render(&NodeScrape {
-            shards: &shards,
-            map_version: 3,
-            ceilings: 2,
-            ..NodeScrape::default()
-        });
-        for metric in names::NODE {
-            assert!(text.contains(metric.name), "{}", metric.name);
-        }
+        metrics.record_connection_refused();
+        let text = MetricsText::render(|visitor| metrics.visit(&mut Families::new(visitor)));
         for line in [
             "umbo_node_requests_total{request=\"get\",outcome=\"done\"} 1",
             "umbo_node_requests_total{request=\"write\",outcome=\"busy\"} 1",
             "umbo_node_service_seconds_total{request=\"get\"} 0.000005",
+            "umbo_node_frames_total 1",
             "umbo_node_received_bytes_total 100",
             "umbo_node_sent_frames_total 1",
-            "umbo_node_map_version 3",
-            "umbo_node_ceilings 2",
-            "umbo_shard_rows{shard=\"0\"} 0",
+            "umbo_node_sent_bytes_total 7",
+            "umbo_node_connections_refused_total 1",
+            "umbo_node_connections_broken_total 0",
         ] {
             assert!(text.lines().any(|one| one == line), "{line} in\n{text}");
         }

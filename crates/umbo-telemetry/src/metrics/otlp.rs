@@ -248,7 +248,8 @@ mod tests {
 
     use super::*;
     use crate::metric_names as names;
-    use crate::metrics::{Code, RequestMetrics, Scrape, ShardGauges};
+    use crate::metrics::tests::shard_status;
+    use crate::metrics::{Code, Families, RequestMetrics, visit_shards};
 
     fn find<'a>(messages: &'a [Vec<OtlpMetric>], metric: &Metric) -> Vec<&'a OtlpMetric> {
         let all = messages.iter().flatten();
@@ -273,17 +274,11 @@ mod tests {
         now: u64,
         commits: u64,
     ) -> Vec<Vec<OtlpMetric>> {
-        let shards = [ShardGauges {
-            shard: 3,
-            commits,
-            rows: 7,
-            ..ShardGauges::default()
-        }];
-        let scrape = Scrape {
-            shards: &shards,
-            ..Scrape::default()
-        };
-        starts.export(now, |visitor| metrics.visit(&scrape, visitor))
+        starts.export(now, |visitor| {
+            let families = &mut Families::new(visitor);
+            metrics.visit(families);
+            visit_shards(families, &[shard_status(3, commits)], &[]);
+        })
     }
 
     #[test]
@@ -349,18 +344,10 @@ mod tests {
 
     #[test]
     fn many_points_are_cut_into_messages() {
-        let metrics = RequestMetrics::new(Vec::<Code>::new(), 1);
-        let shards: Vec<ShardGauges> = (0..1_000)
-            .map(|shard| ShardGauges {
-                shard,
-                ..ShardGauges::default()
-            })
-            .collect();
-        let scrape = Scrape {
-            shards: &shards,
-            ..Scrape::default()
-        };
-        let messages = Starts::new(1).export(2, |visitor| metrics.visit(&scrape, visitor));
+        let shards: Vec<_> = (0..1_000).map(|shard| shard_status(shard, 0)).collect();
+        let messages = Starts::new(1).export(2, |visitor| {
+            visit_shards(&mut Families::new(visitor), &shards, &[]);
+        });
         assert!(messages.len() > 1);
         let points = |metric: &OtlpMetric| match &metric.data {
             Some(Data::Sum(sum)) => sum.data_points.len(),

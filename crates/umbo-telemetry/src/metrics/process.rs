@@ -5,6 +5,9 @@
 
 use std::fs;
 
+use super::visit::Families;
+use crate::metric_names as names;
+
 /// State of the process at one instant.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct ProcessSample {
@@ -18,15 +21,6 @@ pub struct ProcessSample {
     pub max_fds: u64,
     /// Start of the process, seconds since the Unix epoch.
     pub start_time_seconds: f64,
-}
-
-/// The disk of the process's shards at one instant, in bytes.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct DiskGauges {
-    /// How large it is.
-    pub size_bytes: u64,
-    /// What is free of it for this process.
-    pub free_bytes: u64,
 }
 
 /// The kernel's unit of time in `/proc`, fixed at 100 a second for programs on Linux.
@@ -51,6 +45,15 @@ impl ProcessSample {
             max_fds: parse_field(&limits, "Max open files")?,
             start_time_seconds: lossy(booted) + ticks_as_seconds(start_ticks),
         })
+    }
+
+    /// Shows the state of the process.
+    pub fn visit(&self, families: &mut Families<'_>) {
+        families.single(&names::PROCESS_CPU, self.cpu_seconds);
+        families.single(&names::PROCESS_RESIDENT_MEMORY, self.resident_memory_bytes);
+        families.single(&names::PROCESS_OPEN_FDS, self.open_fds);
+        families.single(&names::PROCESS_MAX_FDS, self.max_fds);
+        families.single(&names::PROCESS_START_TIME, self.start_time_seconds);
     }
 }
 

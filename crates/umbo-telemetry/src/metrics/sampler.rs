@@ -26,10 +26,10 @@ struct Observed {
     cumulative: Vec<u64>,
 }
 
-/// What was observed, by the value of the histogram's label.
+/// Observations by the value of the histogram's label.
 type Histograms = HashMap<String, Observed>;
 
-/// What one visit finds.
+/// The values of one visit.
 #[derive(Default)]
 struct SampledValues {
     counters: HashMap<SeriesKey, CounterSample>,
@@ -180,7 +180,7 @@ impl HistorySampler {
     }
 }
 
-/// Returns the quantiles of what was observed between two states of the histograms, in milliseconds.
+/// Returns the quantiles of the observations between two states of the histograms, in milliseconds.
 fn quantiles(
     before: &Histograms,
     now: &Histograms,
@@ -232,8 +232,9 @@ mod tests {
     use umbo_types::{Criticality, Operation, RequestUnits};
 
     use super::*;
-    use crate::metric_names::series_by_name;
-    use crate::metrics::{Code, RequestMetrics, RequestOutcome, Scrape, ShardGauges};
+    use crate::metric_names::{SHARD_REQUEST_UNITS, series_by_name};
+    use crate::metrics::tests::shard_status;
+    use crate::metrics::{Code, Families, RequestMetrics, RequestOutcome, visit_shards};
 
     fn find(samples: &HistorySamples, name: &str, label: &str) -> Option<f64> {
         let key = SeriesKey::new(series_by_name(name).unwrap(), label);
@@ -245,22 +246,16 @@ mod tests {
     fn counters_become_rates_and_histograms_quantiles() {
         let metrics = RequestMetrics::new(Vec::<Code>::new(), 1);
         let mut sampler = HistorySampler::new();
-        let shard = |charged| ShardGauges {
-            shard: 3,
-            charged: RequestUnits::from_micros(charged),
-            commits: charged,
-            rows: 7,
-            ..ShardGauges::default()
+        let mut sample = |second, metrics: &RequestMetrics, charged| {
+            sampler.sample(second, 2.0, |visitor| {
+                let families = &mut Families::new(visitor);
+                metrics.visit(families);
+                visit_shards(families, &[shard_status(3, charged)], &[]);
+                let charged = RequestUnits::from_micros(charged);
+                families.family(&SHARD_REQUEST_UNITS, [(["3"], charged)]);
+            })
         };
-        let mut sample = |second, metrics: &RequestMetrics, shard: ShardGauges| {
-            let shards = [shard];
-            let scrape = Scrape {
-                shards: &shards,
-                ..Scrape::default()
-            };
-            sampler.sample(second, 2.0, |visitor| metrics.visit(&scrape, visitor))
-        };
-        let first = sample(1_009, &metrics, shard(5_000_000));
+        let first = sample(1_009, &metrics, 5_000_000);
         assert_eq!(find(&first, "shard_ru", "3"), Some(2.5));
         // A node may have counted for days.
         assert_eq!(find(&first, "shard_commits", "3"), None);
@@ -277,7 +272,7 @@ mod tests {
         }
         metrics.record_outcome(Operation::Get, None, RequestOutcome::Refused);
         assert!(first.steps.iter().all(|one| one.values.is_empty()));
-        let next = sample(1_010, &metrics, shard(9_000_000));
+        let next = sample(1_010, &metrics, 9_000_000);
         let rate = |series, label| find(&next, series, label);
         assert_eq!(rate("served", "get"), Some(50.0));
         assert_eq!(rate("served_by_tier", "critical"), Some(50.0));
@@ -290,7 +285,7 @@ mod tests {
         let p99 = rate("latency_p99_ms", "get").unwrap();
         assert!((67.0..=135.0).contains(&p99), "{p99}");
         assert!(next.steps.is_empty());
-        let last = sample(1_019, &metrics, shard(9_000_000));
+        let last = sample(1_019, &metrics, 9_000_000);
         assert_eq!(find(&last, "latency_p50_ms", "get"), None);
         let [
             StepSamples {

@@ -29,7 +29,7 @@ pub struct SlowBounds {
     windows: Mutex<Vec<LatencyWindow>>,
 }
 
-/// What was counted lately of one operation.
+/// Recent counts of one operation.
 #[derive(Debug, Clone)]
 struct LatencyWindow {
     seen: [u64; BUCKETS],
@@ -80,7 +80,7 @@ impl SlowBounds {
     }
 }
 
-/// Returns the p99 in nanoseconds, by interpolation in its bucket; none where too few were counted.
+/// Returns the p99 in nanoseconds, by interpolation in its bucket, or `None` if too few were counted.
 #[expect(
     clippy::cast_sign_loss,
     reason = "between two bounds, which are positive"

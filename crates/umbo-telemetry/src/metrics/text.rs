@@ -8,6 +8,9 @@ use std::fmt::{Display, Write};
 use super::visit::{DurationHistogram, MetricValue, MetricVisitor, Seconds};
 use crate::metric::Metric;
 
+/// Content type of the text.
+pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
+
 /// Escapes a label value that does not come from a closed list.
 fn quoted(value: &str) -> Cow<'_, str> {
     if !value.contains(['\\', '"', '\n']) {
@@ -21,22 +24,13 @@ fn quoted(value: &str) -> Cow<'_, str> {
 #[derive(Debug)]
 pub struct MetricsText(String);
 
-impl Default for MetricsText {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
 impl MetricsText {
-    /// Makes an empty text.
-    pub fn new() -> Self {
-        // As long as most scrapes are.
-        Self(String::with_capacity(16 << 10))
-    }
-
-    /// Returns the text.
-    pub fn into_text(self) -> String {
-        self.0
+    /// Returns the text of the metrics that `visit` shows.
+    pub fn render(visit: impl FnOnce(&mut dyn MetricVisitor)) -> String {
+        // Most scrapes are not longer.
+        let mut text = Self(String::with_capacity(16 << 10));
+        visit(&mut text);
+        text.0
     }
 
     fn write(

@@ -1,12 +1,13 @@
 //! The one model of metrics, as every exporter sees it.
 //!
-//! Owns the order of a visit: families in the order in which they are written, then their samples. Label
-//! values come as they are; an exporter escapes what its form needs escaped. A visit is not atomic.
+//! The owner of a report shows it with [`Families`]: each family is followed by its samples. Label values come as they are; an exporter escapes what its form needs escaped. A visit is not atomic.
 
 use std::fmt::Display;
+use std::time::Duration;
 
 use umbo_types::RequestUnits;
 
+use super::buckets::nanos;
 use crate::metric::Metric;
 
 /// Nanoseconds, written as exact decimal seconds.
@@ -93,16 +94,30 @@ impl From<RequestUnits> for MetricValue {
     }
 }
 
-impl From<Seconds> for MetricValue {
-    fn from(seconds: Seconds) -> Self {
-        Self::Nanos(seconds.0)
+impl From<usize> for MetricValue {
+    fn from(count: usize) -> Self {
+        Self::Count(count as u64)
+    }
+}
+
+/// 1 or 0.
+impl From<bool> for MetricValue {
+    fn from(holds: bool) -> Self {
+        Self::Count(holds.into())
+    }
+}
+
+/// Saturates after 584 years.
+impl From<Duration> for MetricValue {
+    fn from(duration: Duration) -> Self {
+        Self::Nanos(nanos(duration))
     }
 }
 
 /// A histogram of durations.
 #[derive(Debug, Clone, Copy)]
 pub struct DurationHistogram<'a> {
-    /// Inclusive upper bounds of the buckets in nanoseconds, ascending; none of the last one, which is open.
+    /// Inclusive upper bounds of the buckets in nanoseconds, ascending; `None` for the last one, which is open.
     pub bounds: &'a [Option<u64>],
     /// Observations up to each bound.
     pub cumulative: &'a [u64],
@@ -127,16 +142,22 @@ pub trait MetricVisitor {
     );
 }
 
-/// Shows families to a visitor.
-pub(super) struct Families<'a>(pub(super) &'a mut dyn MetricVisitor);
+/// Shows families to a visitor: what the visit of a report is written with.
+pub struct Families<'a>(&'a mut dyn MetricVisitor);
 
-impl Families<'_> {
-    pub(super) fn head(&mut self, metric: &'static Metric) {
+impl<'a> Families<'a> {
+    /// Shows families to this visitor.
+    pub fn new(visitor: &'a mut dyn MetricVisitor) -> Self {
+        Self(visitor)
+    }
+
+    /// Begins a family, whose samples follow.
+    pub fn head(&mut self, metric: &'static Metric) {
         self.0.family(metric);
     }
 
     /// Shows a family; only its head if there is no sample.
-    pub(super) fn family<L: AsRef<str>, const N: usize>(
+    pub fn family<L: AsRef<str>, const N: usize>(
         &mut self,
         metric: &'static Metric,
         samples: impl IntoIterator<Item = ([L; N], impl Into<MetricValue>)>,
@@ -148,12 +169,14 @@ impl Families<'_> {
         }
     }
 
-    pub(super) fn single(&mut self, metric: &'static Metric, value: impl Into<MetricValue>) {
+    /// Shows a family of one sample without labels.
+    pub fn single(&mut self, metric: &'static Metric, value: impl Into<MetricValue>) {
         self.head(metric);
         self.sample(metric, &[], value);
     }
 
-    pub(super) fn sample(
+    /// Shows a sample of the family that was begun last.
+    pub fn sample(
         &mut self,
         metric: &'static Metric,
         labels: &[&str],
@@ -161,5 +184,20 @@ impl Families<'_> {
     ) {
         debug_assert_eq!(metric.labels.len(), labels.len());
         self.0.sample(metric, labels, value.into());
+    }
+
+    pub(super) fn histogram(
+        &mut self,
+        metric: &'static Metric,
+        label: &str,
+        histogram: &DurationHistogram<'_>,
+    ) {
+        self.0.histogram(metric, label, histogram);
+    }
+}
+
+impl std::fmt::Debug for Families<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Families").finish_non_exhaustive()
     }
 }

@@ -1,6 +1,6 @@
 //! The span of a shard node: a request of a dispatcher for a sampled request, as a child of its span.
 //!
-//! The dispatcher decides to sample; a node starts no trace of its own.
+//! The dispatcher decides to sample; a node starts no trace.
 
 use std::time::{Duration, Instant};
 
@@ -63,7 +63,7 @@ impl NodeSummary<'_> {
 }
 
 impl Tracer {
-    /// Returns the parent span of a request to a node; none if it is not sampled, or nothing is traced here.
+    /// Returns the parent span of a request to a node, or `None` if it is not sampled or nothing is traced here.
     pub fn parent(&self, traceparent: &[u8]) -> Option<Traceparent> {
         self.exporter.as_ref()?;
         Traceparent::parse(traceparent).filter(|parent| parent.is_sampled)

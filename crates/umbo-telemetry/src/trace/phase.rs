@@ -7,7 +7,7 @@ pub enum Phase {
     Decode,
     /// The caller is identified, and its criticality determined.
     Classify,
-    /// What it will cost.
+    /// The request is priced.
     Price,
     /// Whether the caller may.
     Admit,
@@ -19,7 +19,7 @@ pub enum Phase {
     Wait,
     /// The store call.
     Fetch,
-    /// What it did cost.
+    /// The request is charged.
     Settle,
     /// The outcome becomes HTTP.
     Encode,

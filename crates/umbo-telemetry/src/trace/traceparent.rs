@@ -19,7 +19,7 @@ pub struct Traceparent {
 const LEN: usize = 55;
 
 impl Traceparent {
-    /// Parses a header value; none if it is not valid.
+    /// Parses a header value, or returns `None` if it is not valid.
     pub fn parse(value: &[u8]) -> Option<Self> {
         let (head, rest) = value.split_at_checked(LEN)?;
         let [version] = hex(&head[..2])?;

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use umbo_telemetry::metric_names::{ALL, DISK_FREE, DISK_SIZE};
+
 use crate::hot::support::{Site, TestDispatcher};
 
 /// Reads a path so often that its key is hot.
@@ -101,6 +103,12 @@ async fn metrics_count_what_the_layer_does_and_never_tell_a_key() {
     assert_eq!(scrape.status, 200);
     let text = String::from_utf8(scrape.bytes.to_vec()).unwrap();
     assert!(!text.contains("secret"), "{text}");
+    for metric in ALL {
+        let head = format!("# TYPE {} {}\n", metric.name, metric.kind.as_str());
+        // The rows of this store are in memory.
+        let is_of_disk = [DISK_SIZE, DISK_FREE].contains(metric);
+        assert_eq!(text.contains(&head), !is_of_disk, "{head}");
+    }
     let value = |series: &str| -> f64 {
         let line = text.lines().find(|line| line.starts_with(series));
         let line = line.unwrap_or_else(|| panic!("no {series} in\n{text}"));
