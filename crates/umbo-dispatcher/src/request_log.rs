@@ -436,6 +436,11 @@ impl Drop for RequestLog {
             _ => self.outcome,
         };
         metrics.record_outcome(self.operation, self.criticality, outcome);
+        if outcome != RequestOutcome::Served
+            && let Some(namespace) = &self.namespace
+        {
+            metrics.record_namespace_error(&namespace.info.name, outcome);
+        }
         metrics.record(
             self.operation,
             self.status,

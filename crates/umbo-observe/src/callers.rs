@@ -11,7 +11,7 @@ use std::sync::Arc;
 pub const TOP_CALLERS: usize = 20;
 /// Seconds after which a past rate counts for 1/e.
 const MEMORY_SECONDS: f64 = 10.0;
-/// The factor by which a caller must score more than a caller with a place.
+/// A new caller must score more than a caller with a place times this factor.
 const ADVANTAGE: f64 = 1.25;
 /// Lowest score of a caller that has not stopped: a request in ten minutes.
 const SCORE_MIN: f64 = 1.0 / 600.0;

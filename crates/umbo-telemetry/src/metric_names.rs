@@ -193,6 +193,18 @@ metrics! { ALL
         ranked("caller_requests", "requests/s"),
         ranked("caller_rejected", "requests/s"),
         ranked("caller_bytes", "bytes/s");
+    NAMESPACE_REQUESTS "umbo_namespace_requests_total" Counter [NAMESPACE] "umbo.namespace.requests" "{request}"
+        "Requests of the namespace that were admitted. Only a bounded number of namespaces has series; all others share one.";
+    NAMESPACE_ERRORS "umbo_namespace_errors_total" Counter [NAMESPACE, OUTCOME] "umbo.namespace.errors" "{request}"
+        "Requests of the namespace that were not served: refused as invalid, rejected, shed or failed.";
+    NAMESPACE_REQUEST_UNITS "umbo_namespace_request_units_total" Counter [NAMESPACE] "umbo.namespace.cost" "{RU}"
+        "Request units charged for the namespace.";
+    NAMESPACE_ROWS "umbo_namespace_rows_total" Counter [NAMESPACE] "umbo.namespace.rows" "{row}"
+        "Rows of the namespace that were read or written.";
+    NAMESPACE_READ_BYTES "umbo_namespace_read_bytes_total" Counter [NAMESPACE] "umbo.namespace.read.io" "By"
+        "Bytes of keys and values of the namespace that were read.";
+    NAMESPACE_WRITTEN_BYTES "umbo_namespace_written_bytes_total" Counter [NAMESPACE] "umbo.namespace.written.io" "By"
+        "Bytes of keys and values of the namespace that were written.";
     HOTKEY_READS "umbo_hotkey_reads_total" Counter [] "umbo.hotkey.reads" "{read}"
         "Reads that the detection of hot keys has counted.";
     HOTKEY_HITS "umbo_hotkey_hits_total" Counter [] "umbo.hotkey.hits" "{read}"
@@ -250,6 +262,8 @@ metrics! { ALL
     SHARD_LATENCY_RATIO "umbo_shard_latency_ratio" Gauge [SHARD, CLASS] "umbo.shard.latency_ratio" "1"
         "Usual p95 of the shard's service time divided by that of the last seconds; 1 is healthy, 0.3 is overloaded."
         min("latency_ratio", "ratio").by(SHARD);
+    SHARD_LATENCY "umbo_shard_latency_seconds" Gauge [SHARD, CLASS] "umbo.shard.latency" "s"
+        "95th percentile of the shard's service time over the last second or two, as its dispatcher sees it.";
     SHARD_PRESSURE "umbo_shard_pressure" Gauge [SHARD, CLASS] "umbo.shard.pressure" "1"
         "How overloaded the shard is, from 0 to 1: the greatest of latency ratio, queue delay and runtime lag. It raises the price of low tiers."
         max("pressure", "ratio").by(SHARD);

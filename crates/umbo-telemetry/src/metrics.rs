@@ -8,6 +8,7 @@
 
 mod buckets;
 mod counters;
+mod namespaces;
 mod node;
 mod otlp;
 mod outcome;
@@ -26,8 +27,10 @@ use std::time::Duration;
 use umbo_types::{Criticality, Operation, RequestUnits};
 
 use self::counters::{Access, CounterSlot, NO_TIER};
+use self::namespaces::NamespaceErrors;
 use crate::metric_names::status_index;
 
+pub use self::namespaces::{NAMESPACES_MAX, OTHER_NAMESPACES};
 pub use self::node::{NodeMetrics, NodeTally};
 pub(crate) use self::otlp::{Starts, attribute, unix_nanos};
 pub use self::outcome::RequestOutcome;
@@ -44,6 +47,7 @@ pub struct RequestMetrics {
     /// The last slot is shared by all threads that own none.
     slots: Box<[CounterSlot]>,
     codes: Box<[Code]>,
+    namespaces: NamespaceErrors,
     connections_accepted: AtomicU64,
     connections_closed: AtomicU64,
     connections_evicted: AtomicU64,
@@ -77,6 +81,7 @@ impl RequestMetrics {
                 .map(|_| CounterSlot::new(codes.len()))
                 .collect(),
             codes,
+            namespaces: NamespaceErrors::default(),
             connections_accepted: AtomicU64::new(0),
             connections_closed: AtomicU64::new(0),
             connections_evicted: AtomicU64::new(0),
@@ -134,6 +139,17 @@ impl RequestMetrics {
         let (slot, access) = self.slot();
         let tier = tier.map_or(NO_TIER, |tier| tier as usize);
         slot.operation(operation).outcomes[tier][outcome as usize].add(access, 1);
+    }
+
+    /// Counts one request of a namespace that was not served. Takes a lock.
+    pub fn record_namespace_error(&self, namespace: &str, outcome: RequestOutcome) {
+        self.namespaces.record(namespace, outcome);
+    }
+
+    /// Returns the name that a namespace has in series: its own, or [`OTHER_NAMESPACES`] once the first
+    /// [`NAMESPACES_MAX`] have theirs.
+    pub fn namespace_label<'a>(&self, namespace: &'a str) -> &'a str {
+        self.namespaces.label(namespace)
     }
 
     /// Records the service time of one store call.

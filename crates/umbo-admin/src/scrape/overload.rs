@@ -16,8 +16,8 @@ pub(super) fn visit(families: &mut Families<'_>, report: &OverloadReport, queues
     let total = |tier: usize, count: &dyn Fn(&TierStatus) -> u64| -> u64 {
         queues.iter().map(|queue| count(&queue.tiers[tier])).sum()
     };
-    let queued = |tier| total(tier, &|status| status.counts.queued);
-    let samples = tiers().map(|(at, tier)| ([tier.as_str()], queued(at)));
+    let waited = |tier| total(tier, &|status| status.counts.queued);
+    let samples = tiers().map(|(at, tier)| ([tier.as_str()], waited(at)));
     families.family(&names::QUEUED, samples);
     let expired = |tier| total(tier, &|status| status.counts.expired);
     let samples = tiers().map(|(at, tier)| ([tier.as_str()], expired(at)));
@@ -84,4 +84,6 @@ fn visit_classes(families: &mut Families<'_>, shards: &[ShardReport]) {
     families.family(&names::SHARD_LATENCY_RATIO, ratios);
     let pressures = classes().map(|(labels, class)| (labels, class.pressure));
     families.family(&names::SHARD_PRESSURE, pressures);
+    let latencies = classes().filter_map(|(labels, class)| Some((labels, class.p95_short?)));
+    families.family(&names::SHARD_LATENCY, latencies);
 }

@@ -1,4 +1,5 @@
-//! Metrics of the quotas, from the reports of the limiter: by policy, caller and shard, and the quality of estimates.
+//! Metrics of the quotas, from the reports of the limiter: by policy, caller, shard and namespace, and the quality of
+//! estimates.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -7,7 +8,7 @@ use std::sync::{Arc, PoisonError};
 use umbo_dispatcher::Dispatcher;
 use umbo_observe::TOP_CALLERS;
 use umbo_quota::{
-    NamespaceShardUsage, OTHERS, PolicyReport, RESIDUAL_CLASSES, Residual, UsageLine,
+    NamespaceShardUsage, OTHERS, PolicyReport, RESIDUAL_CLASSES, Residual, Tally, UsageLine,
 };
 use umbo_store::ShardStatus;
 use umbo_telemetry::metric::Metric;
@@ -31,6 +32,8 @@ pub(super) fn visit(families: &mut Families<'_>, dispatcher: &Dispatcher, shards
     visit_policies(families, &dispatcher.quota.policy_report(now));
     visit_callers(families, &usage.rows, &top);
     visit_shards(families, &usage.shards, shards);
+    let metrics = &dispatcher.metrics;
+    visit_namespaces(families, &usage.rows, |name| metrics.namespace_label(name));
 }
 
 pub(super) fn visit_estimates(families: &mut Families<'_>, residuals: &[Residual]) {
@@ -115,6 +118,33 @@ fn visit_shards(
     let charged = sums.iter();
     let charged = charged.map(|(shard, sum)| ([shard.to_string()], sum.1));
     families.family(&names::SHARD_REQUEST_UNITS, charged);
+}
+
+/// Shows the use of namespaces, by the name that `label` gives a namespace in series.
+pub(super) fn visit_namespaces<'a>(
+    families: &mut Families<'_>,
+    rows: &'a [UsageLine],
+    label: impl Fn(&'a str) -> &'a str,
+) {
+    type Pick = fn(&Tally) -> MetricValue;
+    let mut sums: BTreeMap<&str, Tally> = BTreeMap::new();
+    for row in rows {
+        let sum = sums.entry(label(&row.namespace)).or_default();
+        *sum = sum.plus(&row.tally);
+    }
+    let metrics: [(&'static Metric, Pick); 5] = [
+        (&names::NAMESPACE_REQUESTS, |sum| sum.requests.into()),
+        (&names::NAMESPACE_REQUEST_UNITS, |sum| sum.charged.into()),
+        (&names::NAMESPACE_ROWS, |sum| sum.rows.into()),
+        (&names::NAMESPACE_READ_BYTES, |sum| sum.read_bytes.into()),
+        (&names::NAMESPACE_WRITTEN_BYTES, |sum| {
+            sum.write_bytes.into()
+        }),
+    ];
+    for (metric, value) in metrics {
+        let samples = sums.iter().map(|(name, sum)| ([*name], value(sum)));
+        families.family(metric, samples);
+    }
 }
 
 #[cfg(test)]

@@ -164,7 +164,7 @@ pub struct RequestRecord {
 }
 
 impl RequestRecord {
-    /// Returns the memory that the record alone holds, in bytes, without what it shares with other records.
+    /// Returns the memory of the record in bytes, without the names that it shares with other records.
     pub(crate) fn bytes(&self) -> usize {
         // What an allocator adds to each piece.
         const OVERHEAD: usize = 16;
