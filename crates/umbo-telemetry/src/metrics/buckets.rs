@@ -57,6 +57,31 @@ pub(crate) fn bucket(nanos: u64) -> usize {
     ((octave - OCTAVE_FIRST) * 2) as usize + upper_half as usize + 1
 }
 
+/// Returns a quantile in nanoseconds of counts by bucket, or `None` without any. Observations count as spread evenly
+/// within their bucket; of the open bucket only the lower bound is known.
+pub(crate) fn quantile(counts: &[f64], part: f64) -> Option<f64> {
+    let all: f64 = counts.iter().sum();
+    let mut left = all * part;
+    for (bucket, &count) in counts.iter().enumerate() {
+        if left <= count && count > 0.0 {
+            let lower = bucket.checked_sub(1).map_or(0, bound_nanos);
+            let upper = bound_nanos(bucket.min(BOUNDS - 1)).max(lower);
+            return Some(as_f64(lower) + as_f64(upper - lower) * left / count);
+        }
+        left -= count;
+    }
+    (all > 0.0).then(|| as_f64(bound_nanos(BOUNDS - 1)))
+}
+
+/// Returns a count or a bound as a number.
+#[expect(
+    clippy::cast_precision_loss,
+    reason = "counts and nanoseconds stay below 2^53"
+)]
+pub(crate) fn as_f64(number: u64) -> f64 {
+    number as f64
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -80,6 +105,19 @@ mod tests {
         assert_eq!(bucket(0), 0);
         assert_eq!(bucket(u64::MAX), BOUNDS);
         assert_eq!(nanos(Duration::MAX), u64::MAX);
+    }
+
+    #[test]
+    fn a_quantile_is_between_the_bounds_of_its_bucket() {
+        let mut counts = [0.0; BUCKETS];
+        assert_eq!(quantile(&counts, 0.5), None);
+        counts[3] = 50.0;
+        counts[BOUNDS] = 50.0;
+        let (lower, upper) = (as_f64(bound_nanos(2)), as_f64(bound_nanos(3)));
+        assert_eq!(quantile(&counts, 0.25), Some(f64::midpoint(lower, upper)));
+        assert_eq!(quantile(&counts, 0.5), Some(upper));
+        let open = quantile(&counts, 0.99);
+        assert_eq!(open, Some(as_f64(bound_nanos(BOUNDS - 1))));
     }
 
     proptest! {

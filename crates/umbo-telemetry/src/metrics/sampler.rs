@@ -6,6 +6,7 @@
 
 use std::collections::HashMap;
 
+use super::buckets;
 use super::visit::{DurationHistogram, MetricValue, MetricVisitor};
 use crate::history::LEVELS;
 use crate::metric::{Metric, MetricKind};
@@ -35,7 +36,6 @@ struct SampledValues {
     counters: HashMap<SeriesKey, CounterSample>,
     gauges: HashMap<SeriesKey, f64>,
     histograms: Histograms,
-    bounds: Vec<Option<u64>>,
 }
 
 /// Returns the value of the label that a series is divided by, empty if it is not divided. `None` if the sample does
@@ -82,7 +82,6 @@ impl MetricVisitor for SampledValues {
         histogram: &DurationHistogram<'_>,
     ) {
         if !metric.history.is_empty() {
-            self.bounds = histogram.bounds.to_vec();
             let observed = Observed {
                 series: metric.history,
                 cumulative: histogram.cumulative.to_vec(),
@@ -153,7 +152,7 @@ impl HistorySampler {
             }
             *under_way = Some(next);
             let before = std::mem::replace(before, gathered.histograms.clone());
-            let values = quantiles(&before, &gathered.histograms, &gathered.bounds);
+            let values = quantiles(&before, &gathered.histograms);
             if level == 0 {
                 samples.values.extend(values);
             } else {
@@ -181,48 +180,26 @@ impl HistorySampler {
 }
 
 /// Returns the quantiles of the observations between two states of the histograms, in milliseconds.
-fn quantiles(
-    before: &Histograms,
-    now: &Histograms,
-    bounds: &[Option<u64>],
-) -> Vec<(SeriesKey, f64)> {
+fn quantiles(before: &Histograms, now: &Histograms) -> Vec<(SeriesKey, f64)> {
     let mut values = Vec::new();
     for (label, now) in now {
         let before = before.get(label).map(|before| &before.cumulative[..]);
         let before = before.unwrap_or(&[]).iter().chain(std::iter::repeat(&0));
-        let grown = now.cumulative.iter().zip(before);
-        let grown: Vec<u64> = grown
-            .map(|(now, before)| now.wrapping_sub(*before))
-            .collect();
+        let mut below = 0;
+        let grown = now.cumulative.iter().zip(before).map(|(now, before)| {
+            let upto = now.wrapping_sub(*before);
+            buckets::as_f64(upto.wrapping_sub(std::mem::replace(&mut below, upto)))
+        });
+        let grown: Vec<f64> = grown.collect();
         for series in now.series {
             if let Reading::Quantile(part) = series.reading
-                && let Some(nanos) = quantile(&grown, bounds, part)
+                && let Some(nanos) = buckets::quantile(&grown, part)
             {
                 values.push((SeriesKey::new(series, label.as_str()), nanos / 1e6));
             }
         }
     }
     values
-}
-
-/// Returns a quantile in nanoseconds, as if observations were spread evenly within a bucket; `None` without any.
-#[expect(
-    clippy::cast_precision_loss,
-    reason = "counts and bounds stay under 2^53"
-)]
-fn quantile(cumulative: &[u64], bounds: &[Option<u64>], part: f64) -> Option<f64> {
-    let all = *cumulative.last().filter(|&&all| all > 0)? as f64;
-    let rank = part * all;
-    let at = cumulative.iter().position(|&count| count as f64 >= rank)?;
-    let below = at.checked_sub(1);
-    let from = below.and_then(|at| bounds[at]).unwrap_or(0) as f64;
-    // Of the open bucket only its lower bound is known.
-    let Some(to) = bounds[at] else {
-        return Some(from);
-    };
-    let before = below.map_or(0, |at| cumulative[at]) as f64;
-    let within = cumulative[at] as f64 - before;
-    Some(from + (to as f64 - from) * ((rank - before) / within).clamp(0.0, 1.0))
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use std::time::Duration;
 use umbo_types::Operation;
 
 use super::RequestMetrics;
-use super::buckets::{self, BOUNDS, BUCKETS, bound_nanos};
+use super::buckets::{self, BUCKETS};
 use super::counters::OPERATIONS;
 
 /// Share of the requests of an operation that are not slow.
@@ -72,46 +72,14 @@ impl SlowBounds {
                     slots.map(|slot| slot.operation(operation).duration.buckets[bucket].get());
                 let count = counts.fold(0, u64::wrapping_add);
                 let new = count.wrapping_sub(std::mem::replace(&mut window.seen[bucket], count));
-                *recent = *recent * KEPT + as_f64(new);
+                *recent = *recent * KEPT + buckets::as_f64(new);
             }
-            let nanos = p99(&window.recent).unwrap_or(buckets::nanos(UNKNOWN));
-            self.nanos[operation as usize].store(nanos, Relaxed);
+            let is_known = window.recent.iter().sum::<f64>() >= REQUESTS_MIN;
+            let nanos = buckets::quantile(&window.recent, SHARE).filter(|_| is_known);
+            let nanos = nanos.map_or(UNKNOWN, |nanos| Duration::from_secs_f64(nanos / 1e9));
+            self.nanos[operation as usize].store(buckets::nanos(nanos), Relaxed);
         }
     }
-}
-
-/// Returns the p99 in nanoseconds, by interpolation in its bucket, or `None` if too few were counted.
-#[expect(
-    clippy::cast_sign_loss,
-    reason = "between two bounds, which are positive"
-)]
-fn p99(counts: &[f64; BUCKETS]) -> Option<u64> {
-    let all: f64 = counts.iter().sum();
-    if all < REQUESTS_MIN {
-        return None;
-    }
-    let mut left = all * SHARE;
-    for (bucket, count) in counts.iter().enumerate() {
-        if left <= *count && *count > 0.0 {
-            let lower = if bucket == 0 {
-                0
-            } else {
-                bound_nanos(bucket - 1)
-            };
-            let upper = bound_nanos(bucket.min(BOUNDS - 1)).max(lower);
-            return Some(lower + (as_f64(upper - lower) * left / count) as u64);
-        }
-        left -= count;
-    }
-    Some(bound_nanos(BOUNDS - 1))
-}
-
-#[expect(
-    clippy::cast_precision_loss,
-    reason = "counts and nanoseconds stay below 2^53"
-)]
-fn as_f64(number: u64) -> f64 {
-    number as f64
 }
 
 #[cfg(test)]
