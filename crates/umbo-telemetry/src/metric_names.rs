@@ -11,7 +11,7 @@ use crate::series::{Reading, Series};
 
 /// Label that names the operation, one of `umbo_types::Operation`.
 pub const OPERATION: &str = "operation";
-/// Label that holds the HTTP status, one of [`STATUSES`] or [`STATUS_OTHER`].
+/// Label that holds the HTTP status, a listed one or `other`.
 pub const STATUS: &str = "status";
 /// Label that names an error code of the HTTP contract.
 pub const CODE: &str = "code";
@@ -74,14 +74,6 @@ pub const NODE_OUTCOMES: [&str; 7] = [
     "deadline-passed",
     "not-understood",
 ];
-
-/// Statuses with series.
-pub const STATUSES: [u16; 23] = [
-    200, 201, 204, 206, 207, 304, 400, 401, 403, 404, 405, 408, 409, 412, 413, 414, 419, 429, 431,
-    500, 503, 504, 507,
-];
-/// Label value of every status that is not in [`STATUSES`].
-pub const STATUS_OTHER: &str = "other";
 
 const fn rate(name: &'static str, unit: &'static str) -> Series {
     Series::read(Reading::Rate, name, unit)
@@ -491,26 +483,6 @@ pub fn otlp_attribute(label: &'static str) -> &'static str {
     }
 }
 
-/// Index of the series of a status: its index in [`STATUSES`], or their number for any other.
-pub const fn status_index(status: u16) -> usize {
-    if status < 600 {
-        INDEX_BY_STATUS[status as usize] as usize
-    } else {
-        STATUSES.len()
-    }
-}
-
-// One load instead of a search: statuses are looked up once per request.
-static INDEX_BY_STATUS: [u8; 600] = {
-    let mut table = [STATUSES.len() as u8; 600];
-    let mut index = 0;
-    while index < STATUSES.len() {
-        table[STATUSES[index] as usize] = index as u8;
-        index += 1;
-    }
-    table
-};
-
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
@@ -578,15 +550,5 @@ mod tests {
             }
         }
         assert_eq!(series_by_name("nothing"), None);
-    }
-
-    #[test]
-    fn every_status_has_its_index() {
-        for status in 0..=u16::MAX {
-            match STATUSES.iter().position(|&listed| listed == status) {
-                Some(at) => assert_eq!(status_index(status), at),
-                None => assert_eq!(status_index(status), STATUSES.len()),
-            }
-        }
     }
 }

@@ -16,6 +16,7 @@ mod process;
 mod render;
 mod sampler;
 mod slow;
+mod statuses;
 mod store;
 mod text;
 mod thread_slot;
@@ -28,7 +29,7 @@ use umbo_types::{Criticality, Operation, RequestUnits};
 
 use self::counters::{Access, CounterSlot, NO_TIER};
 use self::namespaces::NamespaceErrors;
-use crate::metric_names::status_index;
+use self::statuses::status_index;
 
 pub use self::namespaces::{NAMESPACES_MAX, OTHER_NAMESPACES};
 pub use self::node::{NodeMetrics, NodeTally};

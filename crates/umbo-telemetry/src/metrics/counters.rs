@@ -10,7 +10,7 @@ use umbo_types::{Criticality, Operation};
 
 use super::buckets::BUCKETS;
 use super::outcome::RequestOutcome;
-use crate::metric_names::STATUSES;
+use super::statuses::STATUSES;
 
 pub(super) const OPERATIONS: usize = Operation::ALL.len();
 /// One series per listed status, and one for all others.

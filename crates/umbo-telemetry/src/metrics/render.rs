@@ -11,9 +11,10 @@ use super::RequestMetrics;
 use super::buckets::{BUCKETS, HISTOGRAM_BOUNDS};
 use super::counters::{Counter, CounterSlot, Histogram, OperationCounters, STATUS_SERIES};
 use super::outcome::RequestOutcome;
+use super::statuses::{STATUS_OTHER, STATUSES};
 use super::visit::{DurationHistogram, Families};
 use crate::metric::Metric;
-use crate::metric_names::{self as names, STATUSES};
+use crate::metric_names as names;
 
 impl RequestMetrics {
     /// Shows the counters of requests, loads and connections.
@@ -41,7 +42,7 @@ impl RequestMetrics {
                 if count > 0 {
                     let status = STATUSES
                         .get(at)
-                        .map_or_else(|| names::STATUS_OTHER.to_owned(), u16::to_string);
+                        .map_or_else(|| STATUS_OTHER.to_owned(), u16::to_string);
                     families.sample(&names::REQUESTS, &[operation.as_str(), &status], count);
                 }
             }
