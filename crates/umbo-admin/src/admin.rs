@@ -1,8 +1,8 @@
 //! The admin API: namespaces, tokens, settings, metrics; nodes, shards, callers, quotas, hot keys and overload
 //! in the files under this one, and records of requests.
 //!
-//! A route that changes something needs a grant of the permission `admin`, one that reads a grant of `observe` (or
-//! `admin`, which includes it): on the namespace it names, or on `*`.
+//! A route that changes something needs a grant of the permission `admin`; a route that reads needs `observe` (or
+//! `admin`, which includes it). The grant is on the namespace that the route names, or on `*`.
 
 pub(crate) mod backups;
 pub(crate) mod callers;
@@ -112,12 +112,12 @@ fn condition(headers: &HeaderMap) -> Result<Condition, RequestError> {
     Fields::read(headers).write_condition()
 }
 
-/// Refuses a caller that may not change what is of no namespace.
+/// Refuses a caller that may not change settings outside of namespaces.
 fn full_admin(dispatcher: &Dispatcher, headers: &HeaderMap) -> Result<Arc<Caller>, RequestError> {
     permitted_everywhere(dispatcher, headers, Permission::Admin)
 }
 
-/// Refuses a caller that may not see what is of no namespace.
+/// Refuses a caller that may not see reports outside of namespaces.
 fn full_observer(
     dispatcher: &Dispatcher,
     headers: &HeaderMap,
@@ -259,7 +259,7 @@ impl AskedNamespace {
     }
 }
 
-/// Creates a namespace; one that exists is changed only where `If-Match` says which one.
+/// Creates a namespace. An existing one is changed only if `If-Match` names it.
 pub(crate) async fn put_namespace(
     State(dispatcher): DispatcherState,
     PathText(name): PathText,

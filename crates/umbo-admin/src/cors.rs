@@ -25,12 +25,12 @@ pub enum CorsPolicy {
     Listed(Vec<HeaderValue>),
 }
 
-/// A text that is no origin, which is like `https://app.example.org`, with the port where it is not the usual one.
+/// Not an origin like `https://app.example.org`, with the port unless it is the usual one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BadOrigin(pub String);
 
 impl CorsPolicy {
-    /// Reads origins, separated by commas, or `*`. None where the text is empty.
+    /// Reads origins, separated by commas, or `*`. Returns `None` for an empty text.
     pub fn parse(text: &str) -> Result<Option<Self>, BadOrigin> {
         let texts = text.split(',').map(str::trim);
         let texts: Vec<&str> = texts.filter(|text| !text.is_empty()).collect();
@@ -46,7 +46,7 @@ impl CorsPolicy {
         }
     }
 
-    /// Returns the header fields that the answer to a request gets. Empty where it is of the admin API.
+    /// Returns the header fields for the answer to a request. The admin API gets none.
     pub fn fields(&self, head: &Parts) -> HeaderMap {
         let mut fields = HeaderMap::new();
         if head.uri.path().starts_with("/admin/") {

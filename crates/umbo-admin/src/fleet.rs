@@ -198,7 +198,7 @@ fn refused(error: &RequestError) -> ServerAnswer {
     )
 }
 
-/// Returns a body as it is where it is JSON, else as a text of JSON.
+/// Returns a body of JSON as it is, and any other as a text of JSON.
 fn as_json(body: &Bytes) -> Option<Box<RawValue>> {
     let text = || serde_json::value::to_raw_value(&String::from_utf8_lossy(body)).ok();
     serde_json::from_slice(body).ok().or_else(text)

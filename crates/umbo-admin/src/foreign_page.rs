@@ -1,7 +1,7 @@
 //! Keeps web pages of other sites away from a server without tokens.
 //!
 //! A browser sends requests of any page to any address, also to loopback. With tokens that is harmless: a browser
-//! adds none. While there are none, two checks stand in their place, before anything of a request is served:
+//! adds none. On a server without tokens, two checks replace them, before anything of a request is served:
 //!
 //! - *Host.* A page whose name is pointed at this server (DNS rebinding) reads with the rights of its origin. Its
 //!   requests carry its name in `Host`, so only names that are not for sale are served, and those the operator lists.
@@ -19,18 +19,18 @@ use umbo_http::RequestError;
 use crate::cors::CorsPolicy;
 
 const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
-/// Values of `Sec-Fetch-Site` of requests by the server's own page, and of those that no page sent.
+/// Values of `Sec-Fetch-Site` of requests by the server's own page, and of requests without a page.
 const OWN_SITES: [&[u8]; 2] = [b"same-origin", b"none"];
 /// Ends of the names of services in a Kubernetes cluster.
 const CLUSTER_ENDS: [&str; 2] = [".svc", ".svc.cluster.local"];
 /// Longest part of a value that a refusal repeats, in characters.
 const SHOWN_LEN_MAX: usize = 100;
 
-/// Names under which operators reach a server beside those that are served anyway.
+/// Names of a server for its operators, in addition to the names that are always served.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct HostNames {
     is_any: bool,
-    /// In lower case; one that begins with a dot stands for all names that end so.
+    /// In lower case; a name that begins with a dot stands for all names that end so.
     names: Vec<String>,
 }
 
@@ -87,7 +87,7 @@ impl HostNames {
     }
 }
 
-/// Refuses a request that the page of another site sent, as far as its head can tell.
+/// Refuses a request if its head says that the page of another site sent it.
 pub(crate) fn check(
     head: &Parts,
     names: &HostNames,
@@ -100,7 +100,7 @@ pub(crate) fn check(
     check_origin(head, cors)
 }
 
-/// Returns whether a browser sent a request, as far as its head can tell.
+/// Returns whether the head of a request says that a browser sent it.
 pub(crate) fn is_by_browser(headers: &http::HeaderMap) -> bool {
     headers.contains_key(ORIGIN) || headers.contains_key(SEC_FETCH_SITE)
 }
@@ -143,8 +143,8 @@ fn check_origin(head: &Parts, cors: Option<&CorsPolicy>) -> Result<(), RequestEr
     Ok(())
 }
 
-/// Returns whether an origin is the server's own: it has the host and port by which the request came. A proxy may
-/// have ended TLS, so the schemes may differ.
+/// Returns whether an origin is the server's own: it has the host and port of the request. A proxy may have ended TLS,
+/// so the schemes may differ.
 fn is_own(head: &Parts, origin: &[u8]) -> bool {
     let field = head.headers.get(HOST).and_then(|host| host.to_str().ok());
     let host = head.uri.authority().map(http::uri::Authority::as_str);

@@ -10,8 +10,8 @@ use umbo_overload::OverloadEpisode;
 use umbo_store::{NodeStatus, ShardState, ShardStatus};
 use umbo_types::ShardId;
 
-/// What the last look saw. Before the first one everything is taken to be well, so that what is away from the start
-/// is told.
+/// The state at the last look. Before the first look everything counts as well, so that a node that is away from the
+/// start is told.
 #[derive(Debug, Default)]
 pub(crate) struct Happenings {
     lost_nodes: BTreeSet<String>,
@@ -24,7 +24,7 @@ pub(crate) struct Happenings {
 }
 
 impl Happenings {
-    /// Looks at what is behind a dispatcher, and tells its events what has changed.
+    /// Looks at the shards and nodes of a dispatcher, and adds their changes to its events.
     pub(crate) fn look(&mut self, dispatcher: &Dispatcher) {
         let mut told = Vec::new();
         self.look_at_nodes(&dispatcher.store.nodes(), &mut told);

@@ -1,8 +1,8 @@
 //! The ports of a dispatcher: the data plane goes to `umbo-dispatcher`, everything else is answered here.
 //!
 //! Owns the routes below the data plane: health, metrics, the `OpenAPI` document, the admin API and the
-//! operators' page on it, and what they see there. Deliberately knows no storage engine. Start reading at `service`, where requests
-//! enter, then `router`.
+//! operators' page on it with its reports. Deliberately knows no storage engine. Start reading at `service`, where
+//! requests enter, then `router`.
 
 mod admin;
 mod admin_error;

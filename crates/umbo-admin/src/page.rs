@@ -2,7 +2,7 @@
 //!
 //! The page uses the admin API of the server that it came from, and nothing else: its policy lets it load no
 //! script, style or data from elsewhere, and lets no other page frame it. Its files hold no data, so that they
-//! need no token; what it shows does.
+//! need no token; the routes that it reads do.
 
 use axum::body::Body;
 use axum::response::Response;

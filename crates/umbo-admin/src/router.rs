@@ -194,7 +194,7 @@ fn without_reasons(problems: &[String]) -> Vec<String> {
     lines.map(str::to_owned).collect()
 }
 
-/// Returns what is wrong with the shards, one line each, and whether any of them serves.
+/// Returns the problems of the shards, one line each, and whether any shard serves.
 fn shard_problems(shards: Vec<ShardStatus>) -> (Vec<String>, bool) {
     let mut any_serves = false;
     let mut problems = Vec::new();
@@ -213,7 +213,7 @@ fn shard_problems(shards: Vec<ShardStatus>) -> (Vec<String>, bool) {
     (problems, any_serves)
 }
 
-/// Returns what is wrong with the priority of long work, if the system refused it.
+/// Returns the problem of long work's priority, if the system refused it.
 fn priority_problem(refusal: Option<&str>) -> Option<String> {
     refusal.map(|refusal| {
         format!("long reads and loads have the priority of short requests: {refusal}")

@@ -1,7 +1,7 @@
 //! One scrape: the reports of a dispatcher as metrics, for any exporter.
 //!
-//! Owns where each figure comes from. Only a bounded number of callers, namespaces and hot keys has series. Costs time in
-//! proportion to the accounts of callers, once a scrape and not on the path of requests.
+//! Owns where each figure comes from. Only a bounded number of callers, namespaces and hot keys has series. Costs time
+//! in proportion to the accounts of callers, once a scrape and not on the path of requests.
 
 mod hot_keys;
 mod overload;

@@ -47,9 +47,9 @@ pub struct Service {
     /// The dispatchers that operators see through this one.
     fleet: Arc<FleetView>,
     has_data_plane: bool,
-    /// None where no page of another origin may use the data plane.
+    /// `None` if no page of another origin may use the data plane.
     cors: Option<Arc<CorsPolicy>>,
-    /// Names by which it may be reached while no token is asked for.
+    /// Names that reach it while no token is asked for.
     hosts: Arc<HostNames>,
     /// Permits are answers that are being compressed.
     compressions: Arc<Semaphore>,
@@ -104,14 +104,14 @@ impl Service {
         self
     }
 
-    /// Lists names by which the server may be reached while no token is asked for.
+    /// Lists the names that reach the server while no token is asked for.
     #[must_use]
     pub fn with_hosts(mut self, hosts: &Arc<HostNames>) -> Self {
         self.hosts = Arc::clone(hosts);
         self
     }
 
-    /// Answers a request that came by a connection of its own.
+    /// Answers a request on a separate connection.
     pub async fn answer<B>(&self, request: Request<B>) -> Response<ReplyBody>
     where
         B: Body<Data = Bytes> + Send + Unpin + 'static,
@@ -259,7 +259,7 @@ impl Service {
         foreign_page::check(head, &self.hosts, self.cors.as_deref())
     }
 
-    /// Refuses a request before it is known what it is about.
+    /// Refuses a request before its route is known.
     async fn turn_away<B>(
         &self,
         head: &Parts,
@@ -283,7 +283,7 @@ impl Service {
         response
     }
 
-    /// Compresses an answer for a client that asks for that, where it is worth it.
+    /// Compresses an answer for a client that asks for that, if the answer is long enough.
     fn compress(&self, head: &Parts, response: &mut Response<ReplyBody>) {
         let headers = response.headers_mut();
         headers.append(VARY, HeaderValue::from_static("accept-encoding"));
@@ -304,7 +304,7 @@ impl Service {
         }
     }
 
-    /// Answers what is not of the data plane. These answers are small and held whole.
+    /// Answers requests outside of the data plane. These answers are small and held whole.
     async fn route(
         &self,
         mut request: Request<axum::body::Body>,

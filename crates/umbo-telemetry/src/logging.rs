@@ -1,7 +1,7 @@
 //! The log of the process: on standard error, for people or for machines.
 //!
 //! Owns the set-up of `tracing` and the filter, which can be changed while the process runs. The code that
-//! logs decides what is logged; nothing logs once per request at `info`.
+//! logs decides the level; nothing logs once per request at `info`.
 
 use std::io::{self, IsTerminal};
 use std::time::SystemTime;
@@ -32,7 +32,7 @@ pub enum LogFormat {
 pub struct LogSettings {
     /// Format of the log.
     pub format: LogFormat,
-    /// What is logged: a level, or directives like `info,umbo_dispatcher=debug`.
+    /// The filter: a level, or directives like `info,umbo_dispatcher=debug`.
     pub filter: String,
 }
 

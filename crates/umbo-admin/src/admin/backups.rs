@@ -1,4 +1,4 @@
-//! Backups: the states of all shards beside one revision of the records, and the pieces of each.
+//! Backups: the states of all shards with one revision of the records, and the pieces of each.
 //!
 //! Needs a grant of `admin` on `*`: a backup holds the rows of everybody, and secrets. Nothing is kept here between
 //! requests, so that any dispatcher answers any of them.
@@ -36,7 +36,7 @@ pub(crate) async fn begin(
     let shards = dispatcher.shard_map.shards() as u16;
     let mut records = dispatcher.control.records_at_home().await?;
     for _ in 0..TRIES {
-        // Another number each time, so that no state is one that was taken before.
+        // Another number each time, so that no earlier state is taken for this one.
         let number = fastrand::u64(..);
         for shard in (0..shards).map(ShardId) {
             piece(&dispatcher, number, shard, BEGIN).await?;

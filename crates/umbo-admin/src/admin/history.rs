@@ -50,7 +50,7 @@ pub(super) fn time(query: &Query<'_>, name: &'static str) -> Result<Option<u64>,
     query.number(name, 0..=TIME_MS_MAX, "milliseconds since the Unix epoch")
 }
 
-/// Reads the range; an hour where none is named.
+/// Reads the range; an hour by default.
 pub(super) fn range(query: &Query<'_>) -> Result<Range, RequestError> {
     let Some(text) = query.text("range") else {
         return Ok(Range::Hour);

@@ -1,4 +1,4 @@
-//! The admin API of hot keys: what is hot, and the lists of pinned and blocked keys.
+//! The admin API of hot keys: their report, and the lists of pinned and blocked keys.
 //!
 //! Keys are the customer's data, so a key needs a grant on its namespace: `observe` to be seen, `admin` to
 //! be listed. A row is named as in the data plane (`ns/{ns}/kv/{pk}[/{sk…}]`), any key by the id
@@ -108,7 +108,7 @@ pub(crate) async fn remove(
     Ok(StatusCode::NO_CONTENT)
 }
 
-/// Which key of which list a request is about, and who may change that.
+/// The key and the list of a request, and who may change it.
 struct HotTarget {
     list: HotList,
     namespace: String,

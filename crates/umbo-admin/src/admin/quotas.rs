@@ -1,4 +1,4 @@
-//! The admin API of quotas: policies, who they count, and what one would do.
+//! The admin API of quotas: policies, their buckets, and the effect that a policy would have.
 //!
 //! A policy is of no namespace, so every route needs a grant on `*`: `observe` to see policies, `admin` to
 //! change and simulate them. A change says what
@@ -150,7 +150,7 @@ pub(crate) async fn simulate(
     Ok(Json(answer?))
 }
 
-/// Adds what was probably meant where a field is misspelt.
+/// Adds the name that was probably meant to the error of a misspelt field.
 fn suggest(failure: RequestError) -> RequestError {
     match failure {
         RequestError::BadBody(message) => RequestError::BadBody(with_nearest(&message)),

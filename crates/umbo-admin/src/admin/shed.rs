@@ -1,8 +1,8 @@
-//! The admin API of overload: which shards are overloaded, who pays for it, who waits, and when it
-//! was so.
+//! The admin API of overload: which shards are overloaded, which callers pay for it, which requests wait,
+//! and the overloads of the past.
 //!
-//! Needs a grant of `observe` on `*`: a shard is of no namespace. Where nothing is shed because of
-//! shards there are none to show, and the answer says so.
+//! Needs a grant of `observe` on `*`: a shard belongs to no namespace. If the protection of shards is off, the answer
+//! says so and lists no shard.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};

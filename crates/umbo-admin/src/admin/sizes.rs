@@ -12,7 +12,7 @@ pub(super) struct NamespaceSizes {
     counted: HashMap<u32, NamespaceSize>,
     /// Shards that did not tell.
     without: Vec<u16>,
-    /// Shards that told the sizes of some namespaces only, and of which.
+    /// Shards that told the sizes of some namespaces only, and these namespaces.
     partial: Vec<(u16, HashSet<u32>)>,
 }
 

@@ -1,8 +1,8 @@
 //! The admin API of records of requests: why one was refused or slow, and why a caller is refused lately.
 //!
-//! Needs a grant of `observe` on `*`, because a record may be of any namespace; a caller sees its own requests, and
-//! those that it pays for, without one. Shows what this dispatcher recorded; the sentences are made for the answer
-//! (`text`).
+//! Needs a grant of `observe` on `*`, because a record may be of any namespace; without a grant, a caller
+//! sees its own requests and the requests that it pays for. Shows what this dispatcher recorded; the
+//! sentences are made for the answer (`text`).
 
 mod text;
 
@@ -49,7 +49,7 @@ pub(crate) async fn show_request(
     let mut found = recorder.records().find(id.as_bytes());
     if let Err(refusal) = full_observer(&dispatcher, &headers) {
         found = found.filter(|found| is_of(&caller.id, &found.record));
-        // The older ones with its id may be those of others.
+        // Older records with its id may belong to others.
         found.as_mut().ok_or(refusal)?.others = 0;
     }
     let Some(found) = found else {
@@ -60,7 +60,7 @@ pub(crate) async fn show_request(
     Ok(Json(explanation(&dispatcher, &found)))
 }
 
-/// Returns whether a request is one that the caller has sent or that it pays for.
+/// Returns whether the caller has sent a request or pays for it.
 fn is_of(caller: &CallerId, record: &RequestRecord) -> bool {
     let names = [&record.caller, &record.called_by];
     names.into_iter().flatten().any(|name| name == caller)
@@ -193,7 +193,7 @@ fn explanation(dispatcher: &Dispatcher, found: &FoundRecord) -> RequestExplanati
     }
 }
 
-/// Returns the node that has a shard now; none where the shards are in this process.
+/// Returns the node that has a shard now, or `None` if the shards are in this process.
 fn node_of(dispatcher: &Dispatcher, shard: ShardId) -> Option<String> {
     let nodes = dispatcher.store.nodes().into_iter();
     let mut owners = nodes.filter(|node| node.shards.contains(&shard));

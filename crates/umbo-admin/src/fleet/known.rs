@@ -1,4 +1,4 @@
-//! The servers that were seen of late, and what they answered last. Bounded.
+//! The servers that were seen of late, and their last answers. Bounded.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
@@ -8,7 +8,7 @@ use umbo_api::fleet::{FleetProcess, ProcessInfo, ProcessState};
 
 use super::answer::ServerAnswer;
 
-/// Time for which a server that is away is listed, in milliseconds: an hour.
+/// How long a server that is away is listed, in milliseconds: an hour.
 const AWAY_MS_MAX: u64 = 60 * 60 * 1_000;
 /// Most servers that are listed as away.
 const AWAY_MAX: usize = 64;
@@ -92,8 +92,8 @@ impl KnownProcesses {
         all
     }
 
-    /// Keeps the answer of a server. One that is long, or continues an earlier one, is kept only until it is read:
-    /// it would show nothing of a server that is away.
+    /// Keeps the answer of a server. A long answer, or the rest of an earlier one, is kept only until it is read: it
+    /// would show nothing of a server that is away.
     pub(super) fn answered(&mut self, id: u64, path: &str, at_ms: u64, answer: ServerAnswer) {
         let last = LastAnswer { at_ms, answer };
         if last.answer.1.len() <= ANSWER_LEN_MAX && !path.contains("since") {

@@ -30,7 +30,7 @@ impl Question {
         }
     }
 
-    /// Reads a question; none if it is none that this version knows.
+    /// Reads a question, or returns `None` if this version does not know it.
     pub(super) fn read(bytes: &[u8]) -> Option<Self> {
         serde_json::from_slice(bytes).ok()
     }
@@ -39,8 +39,8 @@ impl Question {
         serde_json::to_vec(self).unwrap_or_default().into()
     }
 
-    /// Returns who asks, and the request; none if a grant or the path cannot be read, because a caller with fewer
-    /// grants would be answered something else.
+    /// Returns the caller and the request, or `None` if a grant or the path cannot be read: a caller with fewer grants
+    /// would get another answer.
     pub(super) fn request(&self) -> Option<(Arc<Caller>, Request<Body>)> {
         let grants = self.grants.iter().map(|grant| grant.parse());
         let caller = Caller {
@@ -58,7 +58,7 @@ pub(super) fn reply((status, body): &ServerAnswer) -> Bytes {
     [format!("{status} ").as_bytes(), body].concat().into()
 }
 
-/// Reads a reply; none if it is empty or none.
+/// Reads a reply, or returns `None` if it is empty or invalid.
 pub(super) fn read_reply(reply: &Bytes) -> Option<ServerAnswer> {
     let end = reply.iter().position(|byte| *byte == b' ')?;
     let status = std::str::from_utf8(&reply[..end]).ok()?.parse().ok()?;
