@@ -1,12 +1,13 @@
 //! Constants of the product that schemas of parameters name, so that a limit stands in one place.
 
 use serde_json::{Value, json};
-use umbo_api::{fleet, loads, observe, row, time_to_live};
+use umbo_api::{fleet, loads, row, time_to_live};
+use umbo_telemetry::metric_names::series_names;
 use umbo_types::limits;
 
 /// Returns the constant of a name.
 pub(crate) fn named(name: &str) -> Value {
-    let series = observe::SERIES_NAMES.join("|");
+    let series = series_names().join("|");
     match name {
         "EXPIRES_AT_MS_MAX" => json!(row::EXPIRES_AT_MS.end()),
         "EXPIRES_AT_MS_MIN" => json!(row::EXPIRES_AT_MS.start()),

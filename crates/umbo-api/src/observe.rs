@@ -7,53 +7,6 @@ use utoipa::ToSchema;
 
 use crate::hot::{BusySourceInfo, HotCaller, HotKeyInfo};
 
-/// Names of the series of the history, in the order in which they are shown.
-pub const SERIES_NAMES: [&str; 43] = [
-    "served",
-    "rejected",
-    "shed",
-    "failed",
-    "served_by_tier",
-    "rejected_by_tier",
-    "shed_by_tier",
-    "failed_by_tier",
-    "latency_p50_ms",
-    "latency_p99_ms",
-    "latency_p999_ms",
-    "ru",
-    "hot_hits",
-    "hot_collapsed",
-    "in_flight",
-    "connections",
-    "cpu",
-    "memory_bytes",
-    "penalty",
-    "policy_utilisation",
-    "policy_rejected",
-    "policy_would_reject",
-    "node_up",
-    "caller_ru",
-    "caller_requests",
-    "caller_rejected",
-    "caller_bytes",
-    "shard_ru",
-    "shard_requests",
-    "shard_rows",
-    "shard_file_bytes",
-    "shard_live_bytes",
-    "shard_commits",
-    "shard_queued",
-    "shard_expired_rows",
-    "latency_ratio",
-    "pressure",
-    "queue_delay_ms",
-    "queue_length",
-    "syncs",
-    "sync_time",
-    "row_cache_hits",
-    "row_cache_misses",
-];
-
 /// Series of one process over a range of time. Rates are per second already.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 #[schema(example = json!({

@@ -39,7 +39,7 @@ pub const RECORD_BYTES_MAX: usize = 46 << 20;
 const REASONS_MAX: usize = 16_384;
 /// Most reasons of one caller with their policy and shard; beyond, only codes are told apart.
 const REASONS_OF_CALLER_MAX: usize = 32;
-/// Most callers with records of their own; all others share one place.
+/// Most callers whose records are kept apart; all others share one place.
 const CALLERS_MAX: usize = 16_384;
 /// How long refusals are counted, at most.
 pub const COUNTED_FOR: Duration = Duration::from_secs(60 * MINUTES as u64);
@@ -72,7 +72,7 @@ pub struct RequestRecords {
 pub struct FoundRecord {
     /// The newest of its id.
     pub record: RequestRecord,
-    /// How many others have the same id, as far as it is known.
+    /// How many earlier records had the same id.
     pub others: u16,
 }
 
@@ -87,7 +87,7 @@ pub struct Retention {
     pub oldest_of_largest: Duration,
 }
 
-/// What is kept of one caller.
+/// The records and counts of one caller.
 #[derive(Debug)]
 struct CallerRecords {
     name: Box<str>,
@@ -186,8 +186,8 @@ impl RequestRecords {
         self.ring.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Keeps a record, and counts its reason where it has a code or its client left. `is_answer` keeps it
-    /// uncounted: an answer that nothing is stored there is no refusal.
+    /// Keeps a record, and counts its reason if it has a code or its client left. With `is_answer` it is not counted: the
+    /// answer that a row does not exist is no refusal.
     pub fn keep(&self, record: Box<RequestRecord>, is_answer: bool) {
         let mut ring = self.ring();
         let caller = ring.caller(record.filed_under(), record.at);
@@ -196,7 +196,7 @@ impl RequestRecords {
         }
         let dropped = ring.push(caller, record);
         drop(ring);
-        // What is freed is freed without the lock.
+        // Memory is freed without the lock.
         drop(dropped);
     }
 
@@ -212,7 +212,7 @@ impl RequestRecords {
     }
 
     /// Returns why a caller was refused in the last `minutes` minutes, the one under way included, most often
-    /// first; none where nothing is known of the caller.
+    /// first. Returns `None` for an unknown caller.
     pub fn reasons(
         &self,
         caller: &str,
@@ -260,7 +260,7 @@ impl Ring {
         xxh3_64_with_seed(id, self.seed.0)
     }
 
-    /// Returns the place of a caller, made where there is room for it; otherwise the one that all others share.
+    /// Returns the place of a caller, and makes it if there is room. Without room, returns the shared place of all others.
     fn caller(&mut self, name: &str, now: Timestamp) -> u32 {
         if let Some(place) = self.by_name.get(name) {
             return *place;
@@ -355,7 +355,7 @@ impl Ring {
         self.reasons += 1;
     }
 
-    /// Keeps a record of a caller, and returns those that had to go.
+    /// Keeps a record of a caller, and returns the records that had to go.
     #[expect(
         clippy::vec_box,
         reason = "they are freed without the lock, and not moved before"
@@ -397,7 +397,7 @@ impl Ring {
         let place = self.callers[caller as usize].records.pop_front();
         self.rank(caller);
         if self.by_count[self.most] == NO_CALLER {
-            // The caller has one less now, and none has more.
+            // The caller has one record less now, and no caller has more.
             self.most -= 1;
         }
         let place = place?;
@@ -411,13 +411,13 @@ impl Ring {
         Some(record)
     }
 
-    /// Returns the caller that has the most records; none where there are none.
+    /// Returns the caller that has the most records, or `None` without records.
     fn largest(&self) -> Option<u32> {
         let first = self.by_count.get(self.most)?;
         (self.most > 0 && *first != NO_CALLER).then_some(*first)
     }
 
-    /// Puts a caller into the list of those that have as many records as it has.
+    /// Puts a caller into the list of callers with its number of records.
     fn rank(&mut self, caller: u32) {
         let count = self.callers[caller as usize].records.len();
         if self.by_count.len() <= count {

@@ -10,9 +10,10 @@ mod ring;
 
 use std::collections::BTreeMap;
 
-use umbo_api::observe::{HistoryReport, SERIES_NAMES, SeriesReport};
+use umbo_api::observe::{HistoryReport, SeriesReport};
 
 use self::ring::Ring;
+use crate::metric_names::series_names;
 use crate::series::{Series, SeriesKey};
 
 /// Most series that are kept.
@@ -287,11 +288,8 @@ impl History {
         let mut series: Vec<_> = series
             .filter(|one| one.values.iter().any(Option::is_some))
             .collect();
-        series.sort_by_key(|one| {
-            SERIES_NAMES
-                .iter()
-                .position(|name| *name == one.key.series.name)
-        });
+        let order = series_names();
+        series.sort_by_key(|one| order.iter().position(|name| *name == one.key.series.name));
         HistoryView {
             start_ms: start * step_seconds * 1_000,
             step_ms: step_seconds * 1_000,

@@ -25,7 +25,7 @@ pub enum Reading {
 /// A kind of series.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Series {
-    /// Name on the wire, one of [`SERIES_NAMES`](umbo_api::observe::SERIES_NAMES).
+    /// Name on the wire.
     pub name: &'static str,
     /// Unit of the values.
     pub unit: &'static str,
