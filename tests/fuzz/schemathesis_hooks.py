@@ -7,6 +7,8 @@ import json
 import schemathesis
 
 KEYS = itertools.count()
+# Header fields that HTTP itself gives any answer.
+OF_HTTP = {"connection", "content-encoding", "content-length", "content-type", "date", "transfer-encoding"}
 
 
 @schemathesis.serializer("application/x-ndjson", "text/csv")
@@ -17,6 +19,26 @@ def lines(_context, value):
     if isinstance(value, str):
         return value.encode("utf-8", "surrogatepass")
     return json.dumps(value).encode()
+
+
+def resolved(document, value):
+    """What a reference of the document refers to, or the value itself."""
+    for name in value.get("$ref", "").split("/")[1:]:
+        document = document[name]
+    return document if "$ref" in value else value
+
+
+@schemathesis.check
+def header_fields_are_described(_context, response, case):
+    """Each header field of an answer is one that the document has for this operation and status."""
+    document = case.operation.schema.raw_schema
+    operation = document["paths"][case.operation.path].get(case.method.lower(), {})
+    answer = operation.get("responses", {}).get(str(response.status_code))
+    # Other checks are about answers that the document does not have.
+    if answer is not None:
+        described = {name.lower() for name in resolved(document, answer).get("headers", {})}
+        others = {name.lower() for name in response.headers} - described - OF_HTTP
+        assert not others, f"{case.method} {case.operation.path}: {response.status_code} has {others}"
 
 
 @schemathesis.hook

@@ -113,12 +113,7 @@ fn problem(operation: &Operation, shared: &Shared, status: u16, codes: &[ErrorCo
         status.to_string()
     };
     let of_status = shared.problems.get(&of_status).map_or("", String::as_str);
-    let outcome = if operation.is_change {
-        "Umbo-Outcome"
-    } else {
-        ""
-    };
-    let own = shared.words(&[of_status, outcome, "Umbo-Problem", "Vary"]);
+    let own = shared.words(&[of_status, &shared.problems["any"]]);
     let is_early = BEFORE_ADMISSION.contains(&status);
     let told = operation.headers.iter().filter(|_| !is_early);
     json!({

@@ -44,7 +44,7 @@ pub(crate) struct Shared {
     sets: BTreeMap<String, String>,
     /// What operations have in common whose paths begin so.
     planes: BTreeMap<String, Plane>,
-    /// Header fields that problems of a status have.
+    /// Header fields that problems have: `any` of them, those of a status, and rejections.
     pub(crate) problems: BTreeMap<String, String>,
     /// Header fields of answers, with a description.
     pub(crate) headers: BTreeMap<String, String>,
@@ -81,8 +81,6 @@ struct Entry {
     errors: String,
     /// Of every answer, in place of those of its plane.
     headers: Option<String>,
-    /// Whether it may change something; by its method if absent.
-    changes: Option<bool>,
 }
 
 /// An answer.
@@ -120,7 +118,6 @@ pub(crate) struct Operation {
     pub(crate) errors: Vec<String>,
     /// Header fields of every answer.
     pub(crate) headers: Vec<String>,
-    pub(crate) is_change: bool,
 }
 
 /// The source as a whole.
@@ -268,6 +265,5 @@ fn operation(
         answers: entry.answers.clone(),
         errors: shared.words(&[&plane.errors, &entry.errors]),
         headers: shared.words(&[entry.headers.as_ref().unwrap_or(&plane.headers)]),
-        is_change: entry.changes.unwrap_or(!matches!(method, "GET" | "HEAD")),
     }
 }
