@@ -32,19 +32,19 @@ pub struct NamespaceInfo {
     pub settings: NamespaceSettings,
 }
 
-/// Size of a namespace, as its shards count it with every commit. Of a shard that is away it is the last that the
-/// server has heard.
+/// Size of a namespace, counted by its shards with every commit. For a shard that is away, the size that it reported
+/// last.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct NamespaceSize {
     /// Rows stored, expired ones that await reclaiming included.
     pub rows: u64,
-    /// Bytes of their keys and values, and some 20 bytes for each row beside them.
+    /// Bytes of their keys and values, plus about 20 bytes for each row.
     pub bytes: u64,
-    /// Bytes that compression saves: without it `bytes` would be so many more. Absent where it is 0.
+    /// Bytes saved by compression; `bytes` does not include them. Absent if 0.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub bytes_saved: u64,
-    /// Shards whose rows are not counted: the server has not heard of them, or they told the sizes of the thousand
-    /// largest namespaces only.
+    /// Shards whose rows are not counted: the server has no report of them, or the report named only their thousand
+    /// largest namespaces.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub without_shards: Vec<u16>,
 }
@@ -55,7 +55,7 @@ const fn is_zero(number: &u64) -> bool {
 }
 
 impl NamespaceSize {
-    /// Returns how many times as many bytes there would be without compression; 1 where nothing is stored.
+    /// Returns the uncompressed size divided by the stored size, or 1 if nothing is stored.
     #[expect(
         clippy::cast_precision_loss,
         reason = "two digits of the ratio are of use"
@@ -84,38 +84,37 @@ pub enum NamespaceChange {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum NamespaceState {
-    /// It can.
+    /// It can be used.
     #[default]
     Live,
-    /// It was removed; its name is free once every shard has confirmed that.
+    /// It was removed. Its name is free once every shard has confirmed the removal.
     Removing,
 }
 
 /// The settings of a namespace.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct NamespaceSettings {
-    /// Time to live of rows that name none, in seconds; none where absent.
+    /// Default time to live of rows, in seconds. If absent, they do not expire.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1, maximum = 315_360_000)]
     pub default_ttl: Option<u64>,
-    /// When writes that do not say are acknowledged.
+    /// Default durability of writes.
     #[serde(default)]
     pub durability: DurabilitySetting,
-    /// How values are kept; off where absent.
+    /// How values are kept. Default: `off`.
     #[serde(default, skip_serializing_if = "CompressionSetting::is_off")]
     pub compression: CompressionSetting,
-    /// How long the version before is kept after an activation, in seconds; a day where absent.
+    /// How long the previous version is kept after an activation, in seconds. Default: one day.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1, maximum = 315_360_000)]
     pub versions_kept_for: Option<u64>,
 }
 
-/// What a request says of the settings of a namespace. It says nothing of a field that is absent; null is the
-/// default.
+/// Settings of a namespace in a request. An absent field changes nothing; null sets the default.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NamespaceSpec {
-    /// Time to live of rows that name none; null for none.
+    /// Default time to live of rows; null: they do not expire.
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
@@ -123,7 +122,7 @@ pub struct NamespaceSpec {
     )]
     #[schema(value_type = Option<TimeToLive>)]
     pub default_ttl: Option<Option<u64>>,
-    /// When writes that do not say are acknowledged; null for `sync`.
+    /// Default durability of writes; null: `sync`.
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
@@ -131,7 +130,7 @@ pub struct NamespaceSpec {
     )]
     #[schema(value_type = Option<DurabilitySetting>)]
     pub durability: Option<Option<DurabilitySetting>>,
-    /// How values that are written from now on are kept; null for `off`.
+    /// How values are kept that are written from now on; null: `off`.
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
@@ -139,8 +138,8 @@ pub struct NamespaceSpec {
     )]
     #[schema(value_type = Option<CompressionSetting>)]
     pub compression: Option<Option<CompressionSetting>>,
-    /// How long the version before is kept after an activation, for a rollback: it takes its space, and every write once
-    /// more. Holds from the next activation on; null for a day.
+    /// How long the previous version is kept for a rollback. It takes space, and every write goes to it too. Applies
+    /// from the next activation on; null: one day.
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
@@ -151,7 +150,7 @@ pub struct NamespaceSpec {
 }
 
 impl NamespaceSpec {
-    /// Returns these settings, with those of `others` where it says nothing.
+    /// Returns these settings, completed from `others`.
     pub fn over(&self, others: NamespaceSettings) -> NamespaceSettings {
         NamespaceSettings {
             default_ttl: self.default_ttl.unwrap_or(others.default_ttl),
@@ -198,14 +197,14 @@ fn named_compression<'de, D: serde::Deserializer<'de>>(
     Option::deserialize(deserializer).map(Some)
 }
 
-/// How values are kept at rest. A change holds for what is written from then on.
+/// How values are kept at rest. A change applies only to later writes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum CompressionSetting {
     /// As they were sent.
     #[default]
     Off,
-    /// As zstd, where that saves a tenth or more. Clients see what they stored.
+    /// As zstd, if that saves a tenth or more. Clients receive the original bytes.
     Zstd,
 }
 
@@ -215,7 +214,7 @@ impl CompressionSetting {
         matches!(self, Self::Off)
     }
 
-    /// Returns the word that stands for it.
+    /// Returns the name on the wire.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Off => "off",
@@ -247,7 +246,7 @@ pub struct NamespaceList {
 pub struct NamespaceRemoval {
     /// Name.
     pub name: String,
-    /// Visible rows it has.
+    /// Visible rows in it.
     pub rows: u64,
     /// Bytes of their keys and values.
     pub bytes: u64,
@@ -255,10 +254,10 @@ pub struct NamespaceRemoval {
     pub dry_run: bool,
 }
 
-/// A removal of a namespace that some shards have not confirmed yet. It goes on by itself.
+/// A removal of a namespace that some shards have not confirmed yet. It continues by itself.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct NamespaceRemoving {
-    /// Name; free again once all have confirmed.
+    /// Name; free again once all shards have confirmed.
     pub name: String,
     /// `removing`.
     pub state: NamespaceState,
@@ -271,7 +270,7 @@ pub struct NamespaceRemoving {
 pub struct TokenInfo {
     /// Id, the middle part of the token.
     pub id: String,
-    /// Name: the caller that requests with this token are counted for.
+    /// Name: requests with this token are counted for the caller of this name.
     pub name: String,
     /// Grants, each `permissions:namespace-pattern`.
     pub grants: Vec<String>,
@@ -279,7 +278,7 @@ pub struct TokenInfo {
     pub criticality_max: String,
     /// When it was created, in milliseconds since the Unix epoch.
     pub created_at: u64,
-    /// When it ends, in milliseconds since the Unix epoch; never where absent.
+    /// When it expires, in milliseconds since the Unix epoch. Absent if never.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires_at: Option<u64>,
     /// `file` for a token of the token file, `store` for one made with the admin API.
@@ -303,11 +302,11 @@ pub struct NewToken {
     /// Grants, each `permissions:namespace-pattern`; at least one.
     #[schema(schema_with = grants)]
     pub grants: Vec<String>,
-    /// Highest criticality it may claim; `sheddable-plus` where absent.
+    /// Highest criticality it may claim. Default: `sheddable-plus`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(pattern = "^(critical-plus|critical|sheddable-plus|sheddable)$")]
     pub criticality_max: Option<String>,
-    /// Life of the token; for ever where absent.
+    /// Lifetime of the token. If absent, it does not expire.
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
@@ -336,7 +335,7 @@ fn grants() -> Array {
 pub struct CreatedToken {
     /// The token to send as `Authorization: Bearer …`. It is not kept and cannot be shown again.
     pub token: String,
-    /// What it is.
+    /// Its properties.
     #[serde(flatten)]
     pub info: TokenInfo,
 }
@@ -346,7 +345,7 @@ pub struct CreatedToken {
 pub struct ShardInfo {
     /// Number.
     pub shard: u16,
-    /// Name of the node that has it; absent where that is the server itself.
+    /// Name of its node. Absent if the server itself holds the shard.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node: Option<String>,
     /// `available`, `read-only` or `unavailable`.
@@ -360,7 +359,7 @@ pub struct ShardInfo {
     pub rows: u64,
     /// Size of its file, in bytes.
     pub file_bytes: u64,
-    /// Mutations waiting for a commit.
+    /// Mutations that wait for a commit.
     pub queued: u64,
 }
 
@@ -371,14 +370,14 @@ pub struct ShardList {
     pub shards: Vec<ShardInfo>,
 }
 
-/// Answer of `/`: what this is, and the paths of what describes it.
+/// Answer of `/`: the service, and the paths of its documents.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ServiceInfo {
     /// `umbo`.
     pub name: String,
     /// Version of the server.
     pub version: String,
-    /// What it is.
+    /// Short description.
     pub about: String,
     /// The `OpenAPI` document.
     pub openapi: String,
@@ -393,9 +392,10 @@ pub struct ServiceInfo {
 /// Answer of `/healthz` and `/readyz`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Health {
-    /// `ok`, `degraded` (serving, but not every shard or not every thread at its priority), `draining` or `unavailable`.
+    /// `ok`, `degraded` (serving, but not with every shard or not with every thread at its priority), `draining` or
+    /// `unavailable`.
     pub status: String,
-    /// What is wrong, one line each.
+    /// The problems, one line each.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub problems: Vec<String>,
 }

@@ -1,4 +1,4 @@
-//! Backups: what a server says of one that was begun.
+//! Backups: the answer that begins one.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -13,7 +13,7 @@ pub struct BackupBegun {
     pub shards: u16,
     /// Epoch of the home of Umbo's own records.
     pub epoch: u64,
-    /// Revision of the records, which was the same before and after the states of the shards were taken.
+    /// Revision of the records. It did not change while the states of the shards were taken.
     pub revision: u64,
     /// The records at this revision, in Base64. They hold secrets and the hashes of tokens.
     pub records: String,

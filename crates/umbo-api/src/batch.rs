@@ -30,7 +30,7 @@ pub struct KeyFields {
     /// Partition key as base64url.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pk64: Option<String>,
-    /// Sort key as text; empty where absent.
+    /// Sort key as text; empty if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sk: Option<String>,
     /// Sort key as base64url.
@@ -39,7 +39,7 @@ pub struct KeyFields {
 }
 
 impl KeyFields {
-    /// Makes the fields of a key, as text where the bytes are text.
+    /// Makes the fields of a key. Bytes that are UTF-8 become text, others base64url.
     pub fn of(partition: &[u8], sort: &[u8]) -> Self {
         let split = |bytes: &[u8]| match std::str::from_utf8(bytes) {
             Ok(text) => (Some(text.to_owned()), None),
@@ -63,17 +63,17 @@ impl KeyFields {
 pub struct MultiGetRow {
     /// Index of the key in the request.
     pub i: u32,
-    /// 200, 404 where there is no visible row, or the status of `error`.
+    /// 200, 404 if no visible row has this key, or the status of `error`.
     pub status: u16,
-    /// The row; only its key where the status is not 200.
+    /// The row. Only its key if the status is not 200.
     #[serde(flatten)]
     pub row: JsonRow,
-    /// What happened, where the status is neither 200 nor 404.
+    /// What happened, if the status is neither 200 nor 404.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<Problem>,
 }
 
-/// Text that borrows from the line it was read from, where it has no escapes.
+/// Text borrowed from its line, unless it contains escapes.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub struct LineText<'a>(#[serde(borrow)] pub Cow<'a, str>);
 
@@ -137,16 +137,16 @@ pub struct WriteLine<'a> {
     /// Content encoding.
     #[serde(default, borrow)]
     pub content_encoding: Option<LineText<'a>>,
-    /// What an `inc` adds.
+    /// Number that an `inc` adds.
     #[serde(default)]
     pub by: Option<i64>,
     /// Condition on the current version.
     #[serde(default)]
     pub if_match: Option<MatchField>,
-    /// `"*"`: only where there is no row.
+    /// `"*"`: the write is applied only if the row is absent.
     #[serde(default)]
     pub if_none_match: Option<MatchField>,
-    /// Version of an exported row; not used, a write gets a new one.
+    /// Version of an exported row. Ignored: a write gets a new version.
     #[serde(default)]
     pub version: Option<u64>,
 }
@@ -155,7 +155,7 @@ pub struct WriteLine<'a> {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, ToSchema)]
 #[schema(as = WriteLine)]
 pub struct WriteLineSchema {
-    /// What to do; `put` where absent.
+    /// What to do. Default: `put`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub op: Option<WriteOp>,
     /// Partition key as text.
@@ -164,7 +164,7 @@ pub struct WriteLineSchema {
     /// Partition key as base64url.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pk64: Option<String>,
-    /// Sort key as text; empty where absent.
+    /// Sort key as text; empty if absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sk: Option<String>,
     /// Sort key as base64url.
@@ -180,8 +180,8 @@ pub struct WriteLineSchema {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<TimeToLive>)]
     pub ttl: Option<u64>,
-    /// Expiry, in milliseconds since the Unix epoch. A row that has expired already is skipped; in an atomic
-    /// batch it refuses the whole.
+    /// Expiry, in milliseconds since the Unix epoch. An expired row is skipped; in an atomic batch, it causes the whole
+    /// batch to be refused.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1_000_000_000_000_u64, maximum = 253_402_300_799_999_u64)]
     pub expires_at: Option<u64>,
@@ -191,16 +191,16 @@ pub struct WriteLineSchema {
     /// Content encoding.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub content_encoding: Option<String>,
-    /// What an `inc` adds to the number that the row holds, or to 0 where there is none.
+    /// Number that an `inc` adds. An absent row counts as 0.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub by: Option<i64>,
     /// Condition on the current version.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub if_match: Option<MatchField>,
-    /// `"*"`: only where there is no row.
+    /// `"*"`: the write is applied only if the row is absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub if_none_match: Option<MatchField>,
-    /// Version of an exported row; not used, a write gets a new one.
+    /// Version of an exported row. Ignored: a write gets a new version.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub version: Option<u64>,
 }
@@ -210,22 +210,23 @@ pub struct WriteLineSchema {
 pub struct WriteRow {
     /// Index of the line in the request, from 0; blank lines do not count.
     pub i: u32,
-    /// 201 new, 204 replaced, incremented or removed, 200 where `skipped` says why nothing was written, or the status of
+    /// 201: created; 204: replaced, incremented or removed; 200: not written, see `skipped`; otherwise the status of
     /// `error`.
     pub status: u16,
-    /// Why nothing was written, although nothing failed.
+    /// Why nothing was written without a failure.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub skipped: Option<Skipped>,
     /// Version given to the write.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub version: Option<u64>,
-    /// The new number, of an `inc`.
+    /// The new number after an `inc`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub number: Option<i64>,
-    /// Whether this is the answer to an earlier request with the same idempotency key, and nothing was applied now.
+    /// Whether the answer repeats that to an earlier request with the same idempotency key, and nothing was applied
+    /// now.
     #[serde(default, skip_serializing_if = "is_false")]
     pub replayed: bool,
-    /// What happened, where the write was not applied.
+    /// What happened, if the write was not applied.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<WriteRowError>,
 }
@@ -265,7 +266,7 @@ pub struct BatchEnd {
     pub rows: u64,
     /// Rows that failed.
     pub failed: u64,
-    /// Rows that were skipped, because they had expired already; absent where there are none.
+    /// Rows skipped because they had expired. Absent if 0.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub skipped: u64,
     /// Request units charged, the same as in `Umbo-RU`.
@@ -301,7 +302,7 @@ pub struct BatchEndLine {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ScanBody {
-    /// Number of segments the namespace is divided into, for parallel readers; 1 where absent.
+    /// Number of segments of the namespace, for parallel readers. Default: 1.
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
@@ -309,7 +310,7 @@ pub struct ScanBody {
     )]
     #[schema(minimum = 1, maximum = 4096)]
     pub segments: Option<u32>,
-    /// Which of the segments, from 0 and below `segments`; 0 where absent.
+    /// Index of the segment to read: from 0, below `segments`. Default: 0.
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
@@ -317,7 +318,7 @@ pub struct ScanBody {
     )]
     #[schema(maximum = 4095)]
     pub segment: Option<u32>,
-    /// Most rows of this page; no limit where absent.
+    /// Maximum number of rows of this page. Unlimited if absent.
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
@@ -325,7 +326,7 @@ pub struct ScanBody {
     )]
     #[schema(minimum = 1)]
     pub limit: Option<u64>,
-    /// The page ends with the row that reaches this many bytes; 2 MiB where absent, 1 GiB at most.
+    /// The page ends with the row that reaches this many bytes. Default: 2 MiB; at most 1 GiB.
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
@@ -333,14 +334,14 @@ pub struct ScanBody {
     )]
     #[schema(minimum = 1, maximum = 1_073_741_824)]
     pub max_bytes: Option<u64>,
-    /// Cursor of the page before; segments and segment must be absent or the same.
+    /// Cursor of the previous page; `segments` and `segment` must be absent or the same as before.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cursor: Option<String>,
     /// Leave the values out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub keys_only: Option<bool>,
-    /// Number of the version whose rows are read: the live one, one that is kept, or one that is ready. The live one
-    /// where absent, or that of the cursor.
+    /// Number of the version to read: it is live, kept or ready. Default: the version of the cursor, or else the live
+    /// one.
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
@@ -353,7 +354,7 @@ pub struct ScanBody {
 /// Answer to a delete of a range.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct DeleteRangeAnswer {
-    /// Rows removed, or that would be removed in a dry run.
+    /// Rows removed, or rows that a dry run would remove.
     pub rows: u64,
     /// Bytes of their sort keys and values.
     pub bytes: u64,

@@ -3,8 +3,7 @@
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// The nodes that the dispatcher which answers works with; none where its shards are in its own
-/// process.
+/// The nodes of the dispatcher that answers. Empty if its shards run in its own process.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[schema(example = json!({
     "nodes": [
@@ -28,18 +27,17 @@ pub struct NodeInfo {
     pub address: String,
     /// Whether it is reachable.
     pub reachable: bool,
-    /// Why it cannot.
+    /// Why it is not reachable.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// Version of the map that the node uses; absent until it has reported it.
+    /// Version of the map that the node uses. Absent until it has reported it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub map_version: Option<u64>,
-    /// Shards that the dispatcher's map gives it, in order.
+    /// Its shards by the dispatcher's map, in order.
     pub shards: Vec<u16>,
     /// Requests of this dispatcher that it has not answered.
     pub in_flight: u64,
-    /// How far the clock of the dispatcher is ahead of that of the node, in milliseconds; negative where it is behind,
-    /// absent until the node has told its time.
+    /// Clock of the dispatcher minus clock of the node, in milliseconds. Absent until the node has reported its time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub clock_ahead_ms: Option<i64>,
 }

@@ -10,10 +10,10 @@ pub struct TableColumns {
     /// Column of the partition key.
     #[serde(default = "default_pk")]
     pub pk: String,
-    /// Column of the sort key; where absent `sk`, if there is one.
+    /// Column of the sort key. Default: `sk`, if the table has this column.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sk: Option<String>,
-    /// What the value is.
+    /// The value.
     #[serde(default)]
     pub value: TableValue,
 }
@@ -32,7 +32,7 @@ impl Default for TableColumns {
     }
 }
 
-/// What the value of a row is, in CSV and Parquet.
+/// The value of a row in CSV and Parquet.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum TableValue {
@@ -40,7 +40,7 @@ pub enum TableValue {
     Column(String),
     /// A JSON object of these columns.
     Columns(Vec<String>),
-    /// A JSON object of all columns but those of the keys.
+    /// A JSON object of all columns except the key columns.
     Rest,
 }
 

@@ -1,8 +1,8 @@
 //! The closed list of error codes, with total functions over it.
 //!
-//! The list is the contract: every refusal and failure of the HTTP interface is one of these, and
-//! each says its status, whether a plain repetition can help, and what it means. Three words are
-//! kept apart: *rejected* (the caller's quota, or a block), *shed* (our overload), *failed* (something broke).
+//! The list is the contract: every refusal and failure of the HTTP interface has one of these codes. Each code has a
+//! status and a meaning, and says whether the same request may succeed later. Three words are kept apart: *rejected*
+//! (the caller's quota, or a blocked key), *shed* (the server's overload), *failed* (something broke).
 
 use std::fmt;
 use std::str::FromStr;
@@ -52,8 +52,7 @@ macro_rules! error_codes {
                 match self { $(Self::$variant => $name,)+ }
             }
 
-            /// Returns the HTTP status; of [`Self::QuotaExceeded`] the one of a policy that
-            /// names no other.
+            /// Returns the HTTP status. A policy may replace the status of [`Self::QuotaExceeded`].
             pub const fn status(self) -> u16 {
                 match self { $(Self::$variant => $status,)+ }
             }
@@ -248,7 +247,7 @@ error_codes! {
         "The shard has too many writes waiting and shed this one. Nothing was applied. Back off.";
 }
 
-/// Four kinds of problems, which are never confused.
+/// The four kinds of problems.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum ErrorKind {
     /// The request cannot be served as it is.
@@ -274,7 +273,7 @@ impl ErrorKind {
 }
 
 impl ErrorCode {
-    /// Returns which of the four it is.
+    /// Returns the kind of this problem.
     pub const fn kind(self) -> ErrorKind {
         match self {
             Self::AbnormalUsageDetected | Self::QuotaExceeded => ErrorKind::Rejected,
@@ -289,13 +288,12 @@ impl ErrorCode {
         }
     }
 
-    /// Returns whether the code says what was asked for, rather than that it was refused: nothing is stored, or a
-    /// condition was false.
+    /// Returns whether the code is a regular answer to the question asked: no such row, or a false condition.
     pub const fn is_answer(self) -> bool {
         matches!(self, Self::KeyNotFound | Self::PreconditionFailed)
     }
 
-    /// Returns the `type` of a problem with this code; the server answers it with the meaning.
+    /// Returns the `type` of a problem with this code: a path where the server explains the code.
     pub fn type_uri(self) -> String {
         format!("/v1/errors/{}", self.as_str())
     }

@@ -1,10 +1,10 @@
-//! The dispatchers of a cluster, and what each of them answers to the same question.
+//! The dispatchers of a cluster, and the answers of each to the same question.
 
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
-/// The routes of the admin API that a fleet is asked for, without `/admin/v1/`.
+/// The routes of the admin API that can be asked of a whole fleet, without `/admin/v1/`.
 pub const FLEET_ROUTES: [&str; 15] = [
     "namespaces",
     "loads",
@@ -23,16 +23,16 @@ pub const FLEET_ROUTES: [&str; 15] = [
     "config",
 ];
 
-/// A server, as it tells of itself.
+/// A server, as it describes itself.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ProcessInfo {
     /// Name of the machine and number of the process.
     pub name: String,
     /// Its version.
     pub version: String,
-    /// Address of its data plane, as it listens.
+    /// Listening address of its data plane.
     pub url: String,
-    /// Address of its admin port, as it listens.
+    /// Listening address of its admin port.
     pub admin_url: String,
     /// When it began to serve, in milliseconds since the Unix epoch.
     pub started_ms: u64,
@@ -51,22 +51,22 @@ pub enum ProcessState {
 /// A server of the fleet.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct FleetProcess {
-    /// Identifies the process; another one after a restart.
+    /// Identifies the process. A restart changes it.
     pub id: String,
-    /// What it tells of itself.
+    /// Its description of itself.
     pub about: ProcessInfo,
-    /// Whether it is the one that answers.
+    /// Whether it is the server that answers.
     pub is_self: bool,
     /// Whether it answers.
     pub state: ProcessState,
-    /// When it was last seen, in milliseconds since the Unix epoch, by the clock of the one that answers.
+    /// When it was last seen, in milliseconds since the Unix epoch, by the clock of the answering server.
     pub seen_ms: u64,
 }
 
 /// The fleet.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct FleetList {
-    /// Its servers: this one first, then by name. One that is away is listed for an hour.
+    /// The servers: the answering one first, then by name. A server that is away is listed for an hour.
     pub processes: Vec<FleetProcess>,
 }
 
@@ -75,14 +75,13 @@ pub struct FleetList {
 pub struct FleetAnswer {
     /// The server.
     pub process: FleetProcess,
-    /// Status of its answer; absent where it has never answered this question.
+    /// HTTP status of its answer. Absent if it has never answered this question.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub status: Option<u16>,
-    /// When it answered, in milliseconds since the Unix epoch: of a server that is away, its last answer.
+    /// When it answered, in milliseconds since the Unix epoch. For a server that is away: its last answer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub answered_ms: Option<u64>,
-    /// Its answer, as the same route of that server gives it, a text where that is no JSON: a problem where `status`
-    /// says so.
+    /// The body of its answer from the same route: JSON, or its text as a string. By `status`, it may be a problem.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<serde_json::Value>)]
     pub answer: Option<Box<RawValue>>,
@@ -91,6 +90,6 @@ pub struct FleetAnswer {
 /// What the servers of the fleet answered.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct FleetAnswers {
-    /// By server: this one first, then by name.
+    /// By server: the answering one first, then by name.
     pub processes: Vec<FleetAnswer>,
 }

@@ -1,7 +1,7 @@
-//! Hot keys on the wire: the keys that a dispatcher reads most, the reads that it saves, and the lists of operators.
+//! Hot keys on the wire: the keys that a dispatcher reads most, the saved reads, and the lists of operators.
 //!
-//! Keys are the customer's data: they stand in answers of the admin API and nowhere else. Series of
-//! metrics and lines of logs name a key by its [`HotKeyName::hash`].
+//! Keys are the customer's data: only answers of the admin API contain them. Series of metrics and lines of logs name a
+//! key by its [`HotKeyName::hash`].
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -14,7 +14,7 @@ use crate::row::{RowFieldError, pair_bytes};
 /// Longest reason, in bytes.
 pub const REASON_LEN_MAX: usize = 256;
 
-/// What is read under a key.
+/// Kind of a hot key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum HotKind {
@@ -24,11 +24,11 @@ pub enum HotKind {
     Range,
 }
 
-/// Names a key that is read: one row, or one page of rows, which is asked for again and again.
+/// A key that is read: one row, or one page of rows that is requested repeatedly.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct HotKeyName {
-    /// Opaque; names the key in `/admin/v1/hot/pinned/id/{id}` and `/admin/v1/hot/blocked/id/{id}`,
-    /// on every dispatcher and for as long as its namespace exists.
+    /// Opaque; names the key in `/admin/v1/hot/pinned/id/{id}` and `/admin/v1/hot/blocked/id/{id}`, on every
+    /// dispatcher, while its namespace exists.
     pub id: String,
     /// Identifies the key in metrics and logs: 16 hexadecimal digits, the same on every dispatcher.
     pub hash: String,
@@ -51,20 +51,20 @@ pub struct HotKeyName {
 }
 
 impl HotKeyName {
-    /// Returns the partition key; empty where the answer carries none.
+    /// Returns the partition key, or no bytes if the answer carries none.
     pub fn partition(&self) -> Result<Vec<u8>, RowFieldError> {
         let bytes = pair_bytes("pk", self.pk.as_deref(), self.pk64.as_deref())?;
         Ok(bytes.unwrap_or_default())
     }
 
-    /// Returns the sort key; empty where there is none.
+    /// Returns the sort key, or no bytes if the answer carries none.
     pub fn sort(&self) -> Result<Vec<u8>, RowFieldError> {
         let bytes = pair_bytes("sk", self.sk.as_deref(), self.sk64.as_deref())?;
         Ok(bytes.unwrap_or_default())
     }
 }
 
-/// Returns the field pair of some bytes: as text where they are text, else as base64url.
+/// Returns the field pair of some bytes: text if they are UTF-8, otherwise base64url.
 pub fn text_or_base64(bytes: &[u8]) -> (Option<String>, Option<String>) {
     match std::str::from_utf8(bytes) {
         Ok(text) => (Some(text.to_owned()), None),
@@ -72,15 +72,15 @@ pub fn text_or_base64(bytes: &[u8]) -> (Option<String>, Option<String>) {
     }
 }
 
-/// What holds of a key.
+/// Status of a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum HotStanding {
-    /// It is read so much that its answers are kept.
+    /// It is read so much that its answers are cached.
     Hot,
-    /// An operator wants its answers kept, however seldom it is read.
+    /// An operator has pinned it: its answers are cached at any read rate.
     Pinned,
-    /// An operator wants it refused. Of a key that is pinned too this is what counts.
+    /// An operator has blocked it: its requests are refused, also if it is pinned too.
     Blocked,
 }
 
@@ -99,9 +99,9 @@ impl HotStanding {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, ToSchema)]
 #[schema(rename_all = "lowercase")]
 pub enum HotList {
-    /// Keys whose answers are kept.
+    /// Keys whose answers are cached.
     Pinned,
-    /// Keys that are refused.
+    /// Keys whose requests are refused.
     Blocked,
 }
 
@@ -117,7 +117,7 @@ impl HotList {
         }
     }
 
-    /// Returns what holds of a key that is on this list and no other.
+    /// Returns the status of a key that is on this list only.
     pub const fn standing(self) -> HotStanding {
         match self {
             Self::Pinned => HotStanding::Pinned,
@@ -126,16 +126,15 @@ impl HotList {
     }
 }
 
-/// How a key is put on a list; a body without a field leaves it to its default.
+/// How a key is put on a list. Absent fields have their defaults.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct HotListingSpec {
-    /// The reason, shown in the list: one line of 256 bytes at most. Not contained in
-    /// refusals.
+    /// The reason, shown in the list: one line of at most 256 bytes. Refusals do not contain it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(max_length = 256, pattern = "^[^\\u0000-\\u001f\\u007f-\\u009f]*$")]
     pub reason: Option<String>,
-    /// For how long; if absent, until it is removed from the list.
+    /// For how long. If absent, until the key is removed from the list.
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
@@ -145,14 +144,14 @@ pub struct HotListingSpec {
     pub ttl: Option<u64>,
 }
 
-/// The entry of a key in a list: its author, and its end.
+/// The entry of a key in a list.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct HotListing {
-    /// Name of the caller.
+    /// Caller who listed the key.
     pub by: String,
-    /// When, in milliseconds since the Unix epoch.
+    /// When it was listed, in milliseconds since the Unix epoch.
     pub at: u64,
-    /// When it ends, in milliseconds since the Unix epoch; never where absent.
+    /// When it ends, in milliseconds since the Unix epoch. Absent if never.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub until: Option<u64>,
     /// Why.
@@ -166,9 +165,9 @@ pub struct HotListed {
     /// The key.
     #[serde(flatten)]
     pub key: HotKeyName,
-    /// What holds of it now: a key that is pinned and blocked is blocked.
+    /// Its status now. A key that is pinned and blocked is blocked.
     pub standing: HotStanding,
-    /// How it stands on the list.
+    /// Its entry in the list.
     #[serde(flatten)]
     pub listing: HotListing,
 }
@@ -188,39 +187,38 @@ pub struct HotKeyInfo {
     /// The key.
     #[serde(flatten)]
     pub key: HotKeyName,
-    /// What holds of it.
+    /// Its status.
     pub standing: HotStanding,
-    /// Whether it is read as much as a hot key at this moment, whatever its standing is.
+    /// Whether its present read rate is that of a hot key, independent of `standing`.
     pub is_hot: bool,
-    /// Reads a second that are certain, decayed with a half-life of two seconds; 0 where it is not
-    /// hot.
+    /// Certain reads a second, decayed with a half-life of two seconds; 0 if it is not hot.
     pub rate: f64,
     /// How much higher the rate may be.
     pub rate_error: f64,
     /// Mean reads a second over the last three seconds.
     pub rate_now: f64,
-    /// Request units a second that its reads would cost if each asked the store, as estimated, over the
-    /// last three seconds.
+    /// Request units a second that its reads would cost if each asked the store: an estimate over the last three
+    /// seconds.
     pub ru_rate: f64,
     /// For how long it has been hot, in milliseconds.
     pub hot_for_ms: u64,
-    /// Reads since it is in this list; of a blocked key all that was refused.
+    /// Reads since it entered this list. For a blocked key: all refused reads.
     pub reads: u64,
-    /// Those of them that the local cache has answered.
+    /// Reads answered from the local cache.
     pub hits: u64,
     /// Hits over reads, of 1; 0 before the first read.
     pub hit_ratio: f64,
     /// Callers that read it most, largest first; eight at most.
     pub callers: Vec<HotCaller>,
-    /// How it was pinned, where it is.
+    /// Its entry among the pinned keys.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pinned: Option<HotListing>,
-    /// How it was blocked, where it is.
+    /// Its entry among the blocked keys.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub blocked: Option<HotListing>,
 }
 
-/// What the layer of hot keys does in a dispatcher; totals since its start.
+/// Activity of hot key handling in a dispatcher. Totals count from its start.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct HotPod {
     /// Reads a second of the whole dispatcher, decayed.
@@ -233,43 +231,43 @@ pub struct HotPod {
     pub reads: u64,
     /// Reads that the local cache has answered.
     pub hits: u64,
-    /// Those of them that found nothing.
+    /// Reads answered from the local cache with "no such row".
     pub negative_hits: u64,
-    /// Reads of the store that others could join.
+    /// Store reads that other reads could join.
     pub leaders: u64,
-    /// Reads that joined one in flight.
+    /// Reads that joined a store read in flight.
     pub followers: u64,
     /// Leaders that failed and were replaced.
     pub elections: u64,
     /// Reads refused because too many waited.
     pub crowded: u64,
-    /// Reads in flight that others stopped joining because of a write or their deadline.
+    /// Store reads that others stopped joining because of a write or their deadline.
     pub overtaken: u64,
-    /// Results not cached because a write came in between.
+    /// Results not cached because of a write during the read.
     pub stale: u64,
     /// Reads not counted, because the detector held the sketch at that moment.
     pub uncounted: u64,
-    /// Reads of the store that others can join at this moment.
+    /// Store reads that others can join now.
     pub flights: u64,
     /// Results in the local cache.
     pub cache_entries: u64,
-    /// Bytes that they take.
+    /// Bytes of these results.
     pub cache_bytes: u64,
     /// Memory of the detection, in bytes.
     pub detection_bytes: u64,
 }
 
-/// Hot keys, and what the layer does.
+/// Hot keys, and the activity of hot key handling.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct HotReport {
-    /// Keys that are hot, pinned or blocked, of namespaces on which the caller holds the grant
-    /// `observe`; those read most come first.
+    /// Keys that are hot, pinned or blocked, those read most first. Only keys of namespaces for which the caller holds
+    /// the grant `observe`.
     pub keys: Vec<HotKeyInfo>,
     /// The dispatcher.
     pub pod: HotPod,
 }
 
-/// Whose work kept a shard busy, and where: a caller, an operation, a namespace and a partition.
+/// A source of a shard's busy time: a caller, an operation, a namespace and a partition.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct BusySourceInfo {
     /// Its share of the shard's busy time, of 1; from samples.
@@ -282,7 +280,7 @@ pub struct BusySourceInfo {
     /// Name of the namespace; absent if it is one of Umbo's or was removed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespace: Option<String>,
-    /// Partition key as text; no partition is named for work in several, and for all smaller partitions of the caller.
+    /// Partition key as text. Absent for work in several partitions, and for all smaller partitions of the caller.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pk: Option<String>,
     /// Partition key as base64url.
@@ -291,14 +289,14 @@ pub struct BusySourceInfo {
 }
 
 impl BusySourceInfo {
-    /// Returns the partition key; empty where the answer carries none.
+    /// Returns the partition key, or no bytes if the answer carries none.
     pub fn partition(&self) -> Result<Vec<u8>, RowFieldError> {
         let bytes = pair_bytes("pk", self.pk.as_deref(), self.pk64.as_deref())?;
         Ok(bytes.unwrap_or_default())
     }
 }
 
-/// How busy a shard was, and with whose work.
+/// Busy time of a shard, and its sources.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct BusyShardInfo {
     /// Number.
@@ -309,7 +307,7 @@ pub struct BusyShardInfo {
     pub sources: Vec<BusySourceInfo>,
 }
 
-/// The sources of the busy time of shards in a step of time, of requests to the server that answers.
+/// The sources of the busy time of shards in a step of time. Only requests to the answering server count.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 #[schema(example = json!({
     "start_ms": 1_790_000_300_000_u64, "step_ms": 2000,
@@ -322,20 +320,19 @@ pub struct BusyReport {
     pub start_ms: u64,
     /// Length of the step, in milliseconds.
     pub step_ms: u64,
-    /// The shards that were busy in it, by number.
+    /// The shards that were busy in the step, by number.
     pub shards: Vec<BusyShardInfo>,
 }
 
-/// Returns path and query under which a row is put on a list or taken off it, written so that no
-/// proxy changes what it means.
+/// Returns path and query of the listing of a row, encoded so that proxies do not change their meaning.
 pub fn row_target(list: HotList, namespace: &str, partition: &[u8], sort: &[u8]) -> String {
     let data = path::kv_target(namespace, partition, sort);
-    // What follows the version is the same as in the data plane.
+    // The rest of the path is the same as in the data plane.
     let rest = data.strip_prefix("/v1").unwrap_or(&data);
     format!("/admin/v1/hot/{}{rest}", list.as_str())
 }
 
-/// Returns the path under which the key of an id is put on a list or taken off it.
+/// Returns the path of the listing of the key with this id.
 pub fn id_target(list: HotList, id: &str) -> String {
     let id = path::percent_encode(id.as_bytes());
     format!("/admin/v1/hot/{}/id/{id}", list.as_str())

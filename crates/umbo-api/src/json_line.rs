@@ -1,7 +1,7 @@
 //! JSON that stays one line for every reader.
 //!
-//! JSON may hold U+0085, U+2028 and U+2029 as they are, but readers that split text by Unicode's line ends (Python's
-//! `splitlines`, and the clients that are built on it) take each for the end of a line.
+//! JSON may hold U+0085, U+2028 and U+2029 unescaped. Readers that split text by Unicode's line ends, like Python's
+//! `splitlines` and the clients built on it, take each of them for the end of a line.
 
 use std::io;
 

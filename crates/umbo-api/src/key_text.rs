@@ -1,7 +1,7 @@
 //! The key syntax of command lines and listings: text, `text:…`, `0x…` or `b64:…`, the same in and out.
 //!
-//! Text stands for its UTF-8 bytes. Text that would read as one of the other forms is written after `text:`, and bytes
-//! that are not printable text after `0x`. `b64:` (base64url, padding optional) is read and never written.
+//! Text stands for its UTF-8 bytes. Text that looks like one of the other forms is written after `text:`, and bytes
+//! that are not printable text after `0x`. `b64:` (base64url, padding optional) is read, but never written.
 
 use base64::Engine as _;
 use base64::alphabet::URL_SAFE;

@@ -1,8 +1,8 @@
 //! The wire contract of Umbo, shared by server and client.
 //!
-//! Owns error codes and problem bodies, header names, the row format in both directions, key
-//! texts, policies, hot keys, and the admin types. Deliberately knows nothing of storage, quotas or any HTTP library:
-//! a status here is a number, a header name a string.
+//! Owns error codes and problem bodies, header names, the row format in both directions, key texts, policies, hot keys,
+//! and the admin types. It depends on no storage, quota or HTTP code: a status here is a number, a header name a
+//! string.
 
 pub mod admin;
 pub mod backup;
@@ -34,8 +34,8 @@ pub mod why;
 /// The contract for services, as text (Markdown).
 pub const CONTRACT: &str = include_str!("../README.md");
 
-/// The contract as an `OpenAPI` 3.1 document, in JSON. `tests/openapi` makes it of the files in the folder `openapi`, of
-/// the error codes and of the types of this crate.
+/// The contract as an `OpenAPI` 3.1 document, in JSON. `tests/openapi` makes it from the files in the folder `openapi`,
+/// the error codes and the types of this crate.
 pub const DOCUMENT: &str = include_str!("../openapi.json");
 
 pub use error_code::{ErrorCode, ErrorKind, Scope};

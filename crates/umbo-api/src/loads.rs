@@ -1,7 +1,7 @@
 //! Loads: datasets that are uploaded in parts and applied to a namespace by the server.
 //!
 //! Owns the bodies of `/v1/ns/{ns}/loads` in both directions, the names of the states, and the bounds that clients
-//! need to know. Times are milliseconds since the Unix epoch.
+//! need. Times are milliseconds since the Unix epoch.
 
 use std::fmt;
 
@@ -15,24 +15,24 @@ use crate::whole_number;
 pub const PART_LEN_MAX: u64 = 256 << 20;
 /// Highest number of a part; the lowest is 0.
 pub const PART_NUMBER_MAX: u16 = 9_999;
-/// Rejected rows of a load that are kept, and most of them on a page.
+/// Maximum number of rejected rows that are kept for a load, and maximum number on a page.
 pub const REJECTS_LISTED_MAX: u64 = 1_000;
-/// Header field with the number of bytes of a part that the server has kept.
+/// Header field: how many bytes of a part the server has kept.
 pub const UPLOAD_OFFSET: &str = "upload-offset";
-/// Header field that says whether a part is whole: `?1` or `?0`.
+/// Header field: whether a part is complete, `?1` or `?0`.
 pub const UPLOAD_COMPLETE: &str = "upload-complete";
 /// Header field with digests of a body (RFC 9530): `sha-256=:…:`, in base64.
 pub const CONTENT_DIGEST: &str = "content-digest";
 
-/// What a load makes of the rows that the namespace has.
+/// Effect of a load on the existing rows of the namespace.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum LoadMode {
-    /// Rows of the load become visible one by one, beside those that are there.
+    /// Rows of the load become visible one by one, among the existing rows.
     #[default]
     Merge,
-    /// Rows of the load become the next version of the namespace, which replaces the live one at once when it is
-    /// activated. Writes that come meanwhile win over rows of the load.
+    /// Rows of the load become the next version of the namespace, which replaces the live one at once on activation.
+    /// Writes made meanwhile win over rows of the load.
     Replace,
 }
 
@@ -42,33 +42,34 @@ pub enum LoadMode {
 )]
 #[serde(rename_all = "lowercase")]
 pub enum LoadState {
-    /// It takes parts, and has none.
+    /// It takes parts, and has no part yet.
     Created,
-    /// It takes parts. Rows of an import and of mode `replace` that come in the order of their keys are applied meanwhile.
+    /// It takes parts. Meanwhile, rows of an import or of mode `replace` are applied if they arrive in key order.
     Uploading,
-    /// It has all its parts, and waits to be applied; in mode `merge`, but for an import, they are being checked.
+    /// It has all its parts, and waits to be applied. In mode `merge`, except for an import, its parts are checked
+    /// meanwhile.
     Sealed,
     /// Its rows are being applied.
     Building,
-    /// Of mode `replace`: its version is built, and is being read back and held against the guards.
+    /// In mode `replace`: its version is built, is read back, and is checked against the guards.
     Verifying,
-    /// Of mode `replace`: its version can be activated.
+    /// In mode `replace`: its version can be activated.
     Ready,
-    /// All its rows are applied, but for those that were skipped or rejected; in mode `replace`, its version is the live one.
+    /// All its rows are applied, except skipped and rejected ones. In mode `replace`, its version is live.
     Live,
-    /// Of mode `replace`: a later version was activated instead of its own.
+    /// In mode `replace`: a later version was activated.
     Superseded,
-    /// Of mode `replace`: an earlier version was activated again instead of its own.
+    /// In mode `replace`: an earlier version was activated again.
     #[serde(rename = "rolled-back")]
     RolledBack,
-    /// It ended before all of its rows were applied; the reason says why. What was applied in mode `merge` stays.
+    /// It ended before all of its rows were applied; `reason` says why. Rows applied in mode `merge` stay.
     Failed,
-    /// A caller ended it. What was applied in mode `merge` stays.
+    /// A caller ended it. Rows applied in mode `merge` stay.
     Aborted,
 }
 
 impl LoadState {
-    /// All states, in the order in which a load comes through them.
+    /// All states, in the order of a load's life.
     pub const ALL: [Self; 11] = [
         Self::Created,
         Self::Uploading,
@@ -105,7 +106,7 @@ impl LoadState {
         matches!(self, Self::Created | Self::Uploading)
     }
 
-    /// Returns whether nothing is left to do for the load. Only an activation of a version changes it then.
+    /// Returns whether the load has no work left. Only an activation of a version can change it then.
     pub const fn is_ended(self) -> bool {
         matches!(
             self,
@@ -113,7 +114,7 @@ impl LoadState {
         )
     }
 
-    /// Returns whether the parts of the load are needed no more.
+    /// Returns whether the parts of the load are no longer needed.
     pub const fn is_applied(self) -> bool {
         matches!(self, Self::Ready) || self.is_ended()
     }
@@ -125,16 +126,16 @@ impl fmt::Display for LoadState {
     }
 }
 
-/// Bounds that a version is held against before it is ready; the load fails beyond them.
+/// Bounds that a version must meet to become ready. Otherwise the load fails.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct LoadGuards {
-    /// Most by which the number of rows may differ from the live version's, as a part of it; 0.3 where absent. A live
-    /// version without rows bounds nothing.
+    /// Largest allowed difference from the live version's number of rows, as a fraction of it. Default: 0.3. Not
+    /// checked if the live version has no rows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 0)]
     pub rows_change_max: Option<f64>,
-    /// Fewest rows that the version may have.
+    /// Minimum number of rows of the version.
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
@@ -147,49 +148,49 @@ pub struct LoadGuards {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct LoadSpec {
-    /// What the load makes of the rows that the namespace has.
+    /// Effect on the existing rows of the namespace.
     #[serde(default)]
     pub mode: LoadMode,
-    /// Instant of the data: a row of the load does not replace what was written after it. The creation of the load
-    /// where absent; at most that. Mode `replace` takes none: the data has to be read after the load was created.
+    /// Instant of the data: rows of the load do not replace newer writes. Default and maximum: the creation of the
+    /// load. Not allowed in mode `replace`: its data must be read after the load was created.
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
         deserialize_with = "whole_number::optional_int64"
     )]
     pub as_of: Option<u64>,
-    /// Rows of all parts. With another number the load fails before any is applied.
+    /// Number of rows of all parts. With another number, the load fails; in mode `merge`, before any row is applied.
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
         deserialize_with = "whole_number::optional_int64"
     )]
     pub expected_rows: Option<u64>,
-    /// Part of the rows, from 0 to 1, that may be rejected; above it the load fails. 0 where absent.
+    /// Fraction of the rows, from 0 to 1, that may be rejected. Above it, the load fails. Default: 0.
     #[serde(default)]
     #[schema(minimum = 0, maximum = 1)]
     pub max_reject_ratio: f64,
-    /// Columns of CSV and Parquet; `pk`, `sk` and `v` where absent.
+    /// Columns of CSV and Parquet. Default: `pk`, `sk` and `v`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub columns: Option<TableColumns>,
-    /// Whether rows of the load replace newer ones too. Not of mode `replace`.
+    /// Whether rows of the load replace newer rows too. Not in mode `replace`.
     #[serde(default)]
     pub force: bool,
-    /// Of mode `merge`: whether the load is the import of a file. Its rows are applied while parts arrive, rejected rows
-    /// never fail it, and it counts apart from other loads. Without effect with `expected_rows`.
+    /// In mode `merge`: whether the load is the import of a file. Its rows are applied while parts arrive, rejected
+    /// rows never fail it, and imports are counted separately from other loads. No effect with `expected_rows`.
     #[serde(default, skip_serializing_if = "is_false")]
     pub import: bool,
-    /// Of mode `replace`: bounds that the version is held against before it is ready.
+    /// In mode `replace`: bounds that the version must meet to become ready.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub guards: Option<LoadGuards>,
-    /// Of mode `replace`: whether the version is activated as soon as it is ready.
+    /// In mode `replace`: whether the version is activated as soon as it is ready.
     #[serde(default)]
     pub activate: bool,
 }
 
 impl LoadSpec {
-    /// Returns whether the load is applied as an import: with a number of rows to expect none may be applied before all
-    /// are counted.
+    /// Returns whether the load is applied as an import. With `expected_rows`, all rows must be counted before any is
+    /// applied, so the load is not an import.
     pub const fn is_import(&self) -> bool {
         self.import && self.expected_rows.is_none()
     }
@@ -217,30 +218,30 @@ pub struct PartInfo {
     /// Its number.
     #[schema(maximum = 9999)]
     pub number: u16,
-    /// Bytes that are kept, as sent.
+    /// Bytes kept, as sent.
     pub bytes: u64,
-    /// SHA-256 of all its bytes as sent, in hexadecimal; absent until it is whole.
+    /// SHA-256 of all its bytes as sent, in hexadecimal. Absent until it is complete.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sha256: Option<String>,
     /// Media type.
     pub content_type: String,
-    /// Content coding; absent for none.
+    /// Content coding. Absent if uncompressed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub coding: Option<String>,
     /// Whether all its bytes are kept.
     pub complete: bool,
-    /// Rows that it holds, rejected ones included; absent until they are counted.
+    /// Rows in it, including rejected ones. Absent until they are counted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rows: Option<u64>,
-    /// Rows of it that were rejected, as far as it was read.
+    /// Rows of it that were rejected so far.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rejected: Option<u64>,
-    /// Rows of it that were read and applied, skipped or rejected; absent until it is read for that.
+    /// Rows of it that were applied, skipped or rejected so far. Absent until it is read for that.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub applied: Option<u64>,
 }
 
-/// How far a load is in one shard.
+/// Progress of a load in one shard.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct LoadShard {
     /// Number of the shard.
@@ -260,9 +261,9 @@ pub struct LoadInfo {
     pub id: String,
     /// Name of the namespace.
     pub namespace: String,
-    /// What it makes of the rows that the namespace has.
+    /// Its effect on the existing rows of the namespace.
     pub mode: LoadMode,
-    /// How far it is.
+    /// Its state.
     pub state: LoadState,
     /// Instant of the data.
     pub as_of: u64,
@@ -270,39 +271,39 @@ pub struct LoadInfo {
     pub created_at: u64,
     /// Caller who created it; the work is charged to it.
     pub created_by: String,
-    /// When it ended; absent while it goes on.
+    /// When it ended. Absent until then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended_at: Option<u64>,
     /// Its parts, by number. Empty in the list of loads.
     #[serde(default)]
     pub parts: Vec<PartInfo>,
-    /// Rows that all its parts hold together, rejected ones included; absent until they are counted.
+    /// Rows in all its parts, including rejected ones. Absent until they are counted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rows_total: Option<u64>,
     /// Rows applied: stored or removed.
     #[serde(default)]
     pub rows_applied: u64,
-    /// Rows skipped, because the namespace has newer data or because they have expired.
+    /// Rows skipped because the namespace has newer data or because they had expired.
     #[serde(default)]
     pub rows_skipped: u64,
-    /// Rows rejected: they cannot be read.
+    /// Rows rejected because they cannot be read.
     #[serde(default)]
     pub rows_rejected: u64,
-    /// How far it is in each shard that it has rows for.
+    /// Its progress in each shard that it has rows for.
     #[serde(default)]
     pub shards: Vec<LoadShard>,
-    /// Why it failed, what it waits for, or in the list why its rows cannot be counted now.
+    /// Why it failed or waits, or, in the list, why its rows cannot be counted now.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// Rows that the parts are to hold together.
+    /// Expected number of rows of all parts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expected_rows: Option<u64>,
-    /// Part of the rows that may be rejected.
+    /// Fraction of the rows that may be rejected.
     pub max_reject_ratio: f64,
-    /// Which columns of CSV and Parquet are what; absent where the load was created without.
+    /// Columns of CSV and Parquet. Absent if the load was created without them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub columns: Option<TableColumns>,
-    /// Whether its rows replace newer ones too.
+    /// Whether its rows replace newer rows too.
     #[serde(default)]
     pub force: bool,
     /// Whether it is the import of a file.
@@ -310,16 +311,16 @@ pub struct LoadInfo {
     pub import: bool,
     /// Whether no row is applied until it is resumed.
     pub paused: bool,
-    /// Of mode `replace`: number of the version that it builds.
+    /// In mode `replace`: number of the version that it builds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub version: Option<u32>,
-    /// Of mode `replace`: bounds that the version is held against before it is ready.
+    /// In mode `replace`: bounds that the version must meet to become ready.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub guards: Option<LoadGuards>,
-    /// Of mode `replace`: whether the version is activated as soon as it is ready.
+    /// In mode `replace`: whether the version is activated as soon as it is ready.
     #[serde(default)]
     pub activate: bool,
-    /// Whether nothing was changed because it was a dry run; absent where it was none.
+    /// Whether nothing was changed because it was a dry run. Absent otherwise.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dry_run: Option<bool>,
 }
@@ -329,7 +330,7 @@ pub struct LoadInfo {
 pub struct LoadList {
     /// The loads, without their parts.
     pub loads: Vec<LoadInfo>,
-    /// How many loads more there are than the list has room for.
+    /// Number of loads that did not fit in the list.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub left_out: u64,
 }
@@ -338,7 +339,7 @@ pub struct LoadList {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SealBody {
-    /// Number of parts that the load has: those of the numbers below it.
+    /// Number of parts of the load. Their numbers are all those below it.
     #[schema(minimum = 0, maximum = 10000)]
     pub parts: u32,
 }
@@ -348,14 +349,14 @@ pub struct SealBody {
 pub struct RejectLine {
     /// Number of the part.
     pub part: u16,
-    /// Line of the part, from 1; of Parquet the row, from 1.
+    /// Line of the part, from 1; in Parquet the row, from 1.
     pub line: u64,
     /// Why the row was rejected.
     pub reason: String,
-    /// The bytes of the row as text, at most 4 KiB of them.
+    /// The bytes of the row as text, at most 4 KiB.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub text: Option<String>,
-    /// The same as base64url without padding, where they are not text.
+    /// The same as base64url without padding, if they are not text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub b64: Option<String>,
 }

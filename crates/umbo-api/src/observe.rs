@@ -1,4 +1,4 @@
-//! What operators look back at: the history of series, the heat map, and events.
+//! Records of the past for operators: the history of series, the heat map, and events.
 
 use std::collections::BTreeMap;
 
@@ -23,20 +23,20 @@ pub struct HistoryReport {
     pub start_ms: u64,
     /// Length of a step, in milliseconds.
     pub step_ms: u64,
-    /// The series that have any value in the range, by the order of their names in this document and then by label.
+    /// The series with a value in the range, ordered by name as in this document, then by label.
     pub series: Vec<SeriesReport>,
 }
 
 /// One series.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct SeriesReport {
-    /// Name: what is measured.
+    /// Name of the measured quantity.
     pub name: String,
-    /// What the series is about: `operation`, `tier`, `caller`, `shard`, `policy` or `node`; one at most.
+    /// Labels: `operation`, `tier`, `caller`, `shard`, `policy` or `node`; at most one.
     pub labels: BTreeMap<String, String>,
     /// Unit of the values.
     pub unit: String,
-    /// A value for each step, to seven digits; null where nothing was recorded.
+    /// A value for each step, to seven digits; null if nothing was recorded.
     pub values: Vec<Option<f32>>,
 }
 
@@ -62,11 +62,11 @@ pub struct HeatRow {
     pub row: String,
     /// Its shard.
     pub shard: u16,
-    /// Request units a second in each step; null where nothing was recorded.
+    /// Request units a second in each step; null if nothing was recorded.
     pub values: Vec<Option<f32>>,
 }
 
-/// What is behind a place of the heat map, at this moment or in an earlier step.
+/// Causes of the load on a place of the heat map, now or in an earlier step.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct HeatRowReport {
     /// The place.
@@ -79,19 +79,19 @@ pub struct HeatRowReport {
     pub step_ms: u64,
     /// Request units a second, over the last second or in the step.
     pub ru_rate: f32,
-    /// Busy time of the shard over time, of 1; more than 1 if several threads worked for it.
+    /// Busy time of the shard as a fraction of the time; above 1 if several threads worked for it.
     pub busy: f64,
-    /// Whose work kept the shard busy in the step, largest first; eight at most.
+    /// Sources of the shard's busy time in the step, largest first; at most eight.
     pub sources: Vec<BusySourceInfo>,
-    /// Callers of its hot keys with their share of the reads of these keys, largest first. Empty where no key is hot, and
-    /// of an earlier step.
+    /// Callers of its hot keys with their share of the reads of these keys, largest first. Empty if no key is hot, and
+    /// for an earlier step.
     pub callers: Vec<HotCaller>,
-    /// Its hot, pinned and blocked keys, those read most first. Only keys of namespaces that the caller administers. Empty
-    /// of an earlier step.
+    /// Its hot, pinned and blocked keys, those read most first. Only keys of namespaces that the caller administers.
+    /// Empty for an earlier step.
     pub keys: Vec<HotKeyInfo>,
 }
 
-/// What kind of event it is.
+/// Kind of an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum EventKind {
@@ -168,37 +168,37 @@ impl EventKind {
     }
 }
 
-/// Something that an operator did, or that happened.
+/// A change by an operator, or an incident.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Event {
-    /// Identifies the event. A change has the same id on every server; zero where none is given yet.
+    /// Identifies the event. A change has the same id on every server. 0 until an id is given.
     #[serde(default)]
     pub id: u64,
     /// When it was, in milliseconds since the Unix epoch.
     pub at_ms: u64,
-    /// What kind of event it is.
+    /// Kind of an event.
     pub kind: EventKind,
-    /// What it is about: the name of a policy, namespace or node, the id of a token, the hash of a key, the id of a
-    /// request, the number of a shard; empty where it is about the server.
+    /// Subject: name of a policy, namespace or node; id of a token, request or load; hash of a key; number of a shard;
+    /// or empty for the server.
     pub subject: String,
-    /// What happened, in words.
+    /// Description.
     pub text: String,
-    /// Caller who made the change; absent of what happened without one.
+    /// Caller who made the change. Absent if no caller did.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by: Option<String>,
-    /// Why, in the words of who made the change: the header `Umbo-Reason` of its request.
+    /// Reason for the change, from the header `Umbo-Reason` of its request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// What was in effect before, at most 1,024 bytes of it; absent where nothing was.
+    /// The state before, at most 1,024 bytes. Absent if there was no such state.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub before: Option<String>,
-    /// What is in effect afterwards, at most 1,024 bytes of it; absent where nothing is.
+    /// The state afterwards, at most 1,024 bytes. Absent if there is no such state.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub after: Option<String>,
 }
 
 impl Event {
-    /// Makes an event that no caller brought about, without an id.
+    /// Makes an event without a caller and without an id.
     pub fn new(
         at_ms: u64,
         kind: EventKind,
@@ -230,7 +230,7 @@ impl Event {
     "next": "18-1832960000256000"
 }))]
 pub struct EventList {
-    /// The events; the newest thousand where there are more.
+    /// The events, at most the newest thousand.
     pub events: Vec<Event>,
     /// The value of `since` that continues here, on any server of the cluster.
     pub next: String,

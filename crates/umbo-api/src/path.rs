@@ -1,7 +1,7 @@
 //! Keys in URLs: percent-encoded bytes, or unpadded base64url with `enc=b64u`.
 //!
-//! The raw path is decoded, never a UTF-8 string made of it, so that any bytes are a key. `+` is
-//! a plus, not a space, in paths and in queries alike.
+//! The raw path is decoded directly, not through a UTF-8 string, so keys may be any bytes. `+` is a plus, not a space,
+//! in paths and queries alike.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -65,7 +65,7 @@ pub fn base64url(bytes: &[u8]) -> String {
     URL_SAFE_NO_PAD.encode(bytes)
 }
 
-/// Returns bytes percent-encoded; only unreserved characters (RFC 3986) stay as they are.
+/// Returns percent-encoded bytes. Only unreserved characters (RFC 3986) stay unchanged.
 pub fn percent_encode(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(bytes.len());
     for &byte in bytes {
@@ -85,8 +85,8 @@ const fn is_unreserved(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b'~')
 }
 
-/// Returns path and query of a row, written so that no proxy changes what it means: as text where
-/// that is safe, otherwise as base64url.
+/// Returns path and query of a row, encoded so that proxies do not change their meaning: as text if that is safe,
+/// otherwise as base64url.
 pub fn kv_target(namespace: &str, partition: &[u8], sort: &[u8]) -> String {
     let is_plain =
         |key: &[u8]| key.iter().copied().all(is_unreserved) && !matches!(key, b"." | b"..");

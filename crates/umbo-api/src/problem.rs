@@ -37,7 +37,7 @@ impl Outcome {
 pub struct Retry {
     /// Whether the same request may be repeated without fear of applying it twice.
     pub safe: bool,
-    /// How long to wait first, in milliseconds; absent where waiting does not help.
+    /// How long to wait first, in milliseconds. Absent if waiting does not help.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub after_ms: Option<u64>,
 }
@@ -47,21 +47,21 @@ pub struct Retry {
 pub struct QuotaLimit {
     /// Units a second, in the long run.
     pub rate: Quantity,
-    /// Units at once, after a rest.
+    /// Units at once, after idle time.
     pub burst: Quantity,
-    /// What is counted: `ru`, `requests`, `reads`, `writes`, `read-bytes`, `write-bytes` or `bytes`.
+    /// Counted unit: `ru`, `requests`, `reads`, `writes`, `read-bytes`, `write-bytes` or `bytes`.
     pub unit: String,
 }
 
 /// The body of every refusal and failure.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Problem {
-    /// `/v1/errors/{code}`; the server answers that path with the meaning of the code.
+    /// `/v1/errors/{code}`; this path on the server explains the code.
     #[serde(rename = "type")]
     pub type_uri: String,
     /// Short summary, the same for every occurrence.
     pub title: String,
-    /// HTTP status; 419 instead of 429 where the policy that rejected says so.
+    /// HTTP status. 419 instead of 429 if the policy that rejected says so.
     pub status: u16,
     /// What happened this time.
     pub detail: String,
@@ -74,11 +74,11 @@ pub struct Problem {
     /// What that policy allows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<QuotaLimit>,
-    /// Requested rate at that limit over about the last second, in units a second.
+    /// Requested rate under that limit over about the last second, in units a second.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed: Option<Quantity>,
-    /// Request units that the overload of a shard adds to the price of the request, and that the policy does
-    /// not cover; absent where the plain price is what was rejected.
+    /// Request units that the overload of a shard adds to the price and that the policy does not cover. Absent if the
+    /// plain price was rejected.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub penalty: Option<Quantity>,
     /// Number of the shard concerned.
@@ -88,13 +88,13 @@ pub struct Problem {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tier: Option<String>,
     /// Why it was shed. By the shard's queue: `queue-delay`, `queue-length`, `queue-work` or `queue-displaced`.
-    /// `latency-ratio`: the shard is under pressure, and the caller has used the share of its time that it is held to.
+    /// `latency-ratio`: the shard is under pressure, and the caller has used its allowed share of the shard's time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub signal: Option<String>,
     /// Current `ETag` of the row, on a failed precondition.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub etag: Option<String>,
-    /// The token that was to be made, where it is not known whether it was.
+    /// The token to be created, if it is unknown whether it was created.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub token: Option<String>,
     /// Whether a write took effect.
@@ -105,14 +105,14 @@ pub struct Problem {
     /// Id of the request.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub request_id: String,
-    /// Command with which an operator sees why the request was refused; absent from answers that nothing is
-    /// stored or that a condition was false.
+    /// Command that shows an operator why the request was refused. Absent for `key-not-found` and
+    /// `precondition-failed`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub why: Option<String>,
 }
 
 impl Problem {
-    /// Makes a problem of a code with what happened this time.
+    /// Makes a problem from a code and the details of this occurrence.
     pub fn new(code: ErrorCode, detail: impl Into<String>) -> Self {
         Self {
             type_uri: code.type_uri(),
@@ -139,7 +139,7 @@ impl Problem {
         }
     }
 
-    /// Returns the code, none where a newer server speaks of one this library does not know.
+    /// Returns the code, or `None` if this version of the library does not know it.
     pub fn code(&self) -> Option<ErrorCode> {
         self.type_uri.parse().ok()
     }

@@ -1,7 +1,7 @@
 //! An amount in a body or file: a number or a text, kept as it was written.
 //!
-//! Deliberately does no arithmetic and has no unit: the code that reads it with a unit interprets it.
-//! Invariant: a number is written as a number again, a text as a text.
+//! Deliberately does no arithmetic and has no unit: the code that knows the unit interprets the amount. Invariant: a
+//! number is written as a number again, a text as a text.
 
 use std::fmt;
 
@@ -9,13 +9,13 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use utoipa::openapi::schema::{Object, OneOfBuilder, Type};
 use utoipa::{PartialSchema, ToSchema};
 
-/// Most digits of a fraction that every JSON parser with doubles preserves.
+/// Maximum number of digits of a fraction that every JSON parser with doubles preserves.
 const DIGITS_MAX: usize = 15;
 
 /// A number (`1000`, `0.5`) or a text (`"0.5"`, `"64KiB"`).
 ///
-/// A number with a point comes through JSON and TOML as a double: one with more than 15 digits may
-/// arrive as its neighbour. As a text it arrives as it stands, so long numbers are given out so.
+/// JSON and TOML pass a number with a point as a double, so a number with more than 15 digits may arrive as a
+/// neighbouring double. A text arrives unchanged, so long numbers are written as texts.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Quantity {
     text: String,
@@ -23,14 +23,14 @@ pub struct Quantity {
 }
 
 impl Quantity {
-    /// Keeps a decimal, to be written as a number where one holds it exactly.
+    /// Keeps a decimal. It is written as a number if a JSON number holds it exactly, otherwise as a text.
     pub fn number(decimal: impl Into<String>) -> Self {
         let text = decimal.into();
         let is_number = Plain::of(&text).is_some();
         Self { text, is_number }
     }
 
-    /// Keeps a text, to be written as a text.
+    /// Keeps a text. It is written as a text.
     pub fn text(text: impl Into<String>) -> Self {
         Self {
             text: text.into(),
@@ -43,7 +43,7 @@ impl Quantity {
         &self.text
     }
 
-    /// Returns the amount as a fraction; none where it is not a plain number.
+    /// Returns the amount as a fraction, or `None` if it is not a plain number.
     pub fn as_f64(&self) -> Option<f64> {
         self.text
             .parse()
@@ -65,12 +65,12 @@ enum Plain {
 }
 
 impl Plain {
-    /// Reads a decimal; none where writing the number would not give the same text again.
+    /// Reads a decimal. Returns `None` if writing the number would give another text.
     fn of(text: &str) -> Option<Self> {
         if let Ok(whole) = text.parse::<i64>() {
             return (whole.to_string() == text).then_some(Self::Whole(whole));
         }
-        // Readers of JSON may be off by one in the last place of a longer one.
+        // JSON readers may be off by one in the last digit of a longer number.
         let digits = text.bytes().filter(u8::is_ascii_digit).count();
         if digits > DIGITS_MAX {
             return None;

@@ -1,8 +1,8 @@
-//! Policies on the wire and in files: what a person writes, and what the server says of them.
+//! Policies on the wire and in files: policies as people write them, and the server's reports on them.
 //!
-//! One shape serves JSON and TOML. Deliberately checks nothing but names of fields: which values
-//! go together is decided where policies are understood, and said there with both values. What a
-//! request costs and what was spent are the files under this one.
+//! One shape serves JSON and TOML. Only field names are checked here. The code that interprets policies checks which
+//! values go together, and its errors name both values. The files under this one hold the cost of requests and the
+//! usage.
 
 mod explain;
 mod object;
@@ -20,14 +20,14 @@ pub use usage::{
     CallerList, CallerTotals, CallerUsage, CallerUsageRow, ShardUsage, UsageAnswer, UsageRow,
 };
 
-/// A policy as it is written: which requests it counts, in which unit, and their limit.
+/// A policy as it is written: the requests that it counts, the unit, and the limit.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PolicySpec {
     /// Name: `[a-z0-9][a-z0-9._-]{0,63}`, unique. Rejections contain it.
     #[schema(pattern = "^[a-z0-9][a-z0-9._-]{0,63}$")]
     pub name: String,
-    /// Which requests are counted; all where absent.
+    /// The requests to count. Default: all.
     #[serde(
         rename = "match",
         default,
@@ -35,9 +35,8 @@ pub struct PolicySpec {
         skip_serializing_if = "MatchSpec::is_empty"
     )]
     pub matches: MatchSpec,
-    /// Dimensions of which each combination of values has a bucket of its own: `caller`, `user`,
-    /// `session`, `org`, `namespace`, `shard`. One bucket for all where absent. A request that
-    /// lacks one of them is not counted.
+    /// Each combination of values of these dimensions has its own bucket: `caller`, `user`, `session`, `org`,
+    /// `namespace`, `shard`. Default: one bucket for all requests. A request that lacks one of them is not counted.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schema(max_items = 6)]
     pub per: Vec<String>,
@@ -47,28 +46,28 @@ pub struct PolicySpec {
     /// Units a second, above 0: up to 10⁹, of bytes up to 10¹²; at most 6 digits after the point,
     /// whole bytes. Bytes may be written like `"64KiB"`, `"2MiB"` or `"1GiB"`.
     pub rate: Quantity,
-    /// Most units at once after idle time: at least 1 and the amount of one `refill`, up to 5 × 10¹⁰, of
-    /// bytes 10¹⁵. One second of `rate` where absent.
+    /// Maximum units at once after idle time: at least 1 and the amount of one `refill`, up to 5 × 10¹⁰, of bytes 10¹⁵.
+    /// Default: one second of `rate`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub burst: Option<Quantity>,
-    /// How often a bucket is refilled: whole milliseconds from `10ms` to `10s`; `50ms` where absent.
+    /// How often a bucket is refilled: whole milliseconds from `10ms` to `10s`. Default: `50ms`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refill: Option<String>,
-    /// `pod` if a bucket counts all requests of a dispatcher, `shard` if each storage shard has its
-    /// own; if absent, `pod` unless `per` contains `shard`.
+    /// `pod` if a bucket counts all requests of a dispatcher, `shard` if each storage shard has its own. Default:
+    /// `shard` if `per` contains `shard`, otherwise `pod`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(pattern = "^(pod|shard)$")]
     pub scope: Option<String>,
-    /// `enforce`, or `shadow` to count what would be rejected and reject nothing; `enforce` where
-    /// absent.
+    /// `enforce` or `shadow`. Default: `enforce`. `shadow` rejects nothing, and counts the requests that it would
+    /// reject.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(pattern = "^(enforce|shadow)$")]
     pub mode: Option<String>,
-    /// HTTP status of a rejection: 429 or 419; 429 where absent.
+    /// HTTP status of a rejection: 429 (default) or 419.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 419, maximum = 429)]
     pub status: Option<u16>,
-    /// Other limits for some of the buckets; of those that match, the most specific one counts.
+    /// Other limits for some of the buckets. The most specific matching one applies.
     #[serde(
         default,
         deserialize_with = "object::read_list",
@@ -78,10 +77,10 @@ pub struct PolicySpec {
     pub overrides: Vec<OverrideSpec>,
 }
 
-/// The requests of a policy: every field that is present must match; an absent field matches anything.
+/// The requests of a policy. Every field that is present must match; an absent field matches anything.
 ///
-/// A pattern is a text in which each `*` matches any run of characters. One over `user`,
-/// `session` or `org` matches no request that lacks it.
+/// In a pattern, each `*` matches any run of characters. A pattern over `user`, `session` or `org` matches no request
+/// that lacks it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct MatchSpec {
@@ -100,15 +99,15 @@ pub struct MatchSpec {
     /// Pattern over the organisation the caller calls for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub org: Option<String>,
-    /// Operations of the data plane (`get`, `put`, `delete`, `range`, `delete-range`, `multi-get`,
-    /// `batch-write`, `scan`); all where absent. Not in an override.
+    /// Operations of the data plane (`get`, `put`, `delete`, `range`, `delete-range`, `multi-get`, `batch-write`,
+    /// `scan`). Default: all. Not in an override.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schema(max_items = 8)]
     pub operations: Vec<String>,
 }
 
 impl MatchSpec {
-    /// Returns the patterns beside the dimensions they are over.
+    /// Returns the dimensions, each with its pattern.
     pub fn patterns(&self) -> [(&'static str, &Option<String>); 5] {
         [
             ("caller", &self.caller),
@@ -119,7 +118,7 @@ impl MatchSpec {
         ]
     }
 
-    /// Returns the place of the pattern over a dimension; none if there is no such dimension.
+    /// Returns the field that holds the pattern over a dimension, or `None` if no dimension has this name.
     pub fn pattern_mut(&mut self, dimension: &str) -> Option<&mut Option<String>> {
         Some(match dimension {
             "caller" => &mut self.caller,
@@ -137,40 +136,40 @@ impl MatchSpec {
     }
 }
 
-/// Another limit for the buckets that a pattern picks out.
+/// Another limit for the buckets that match.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct OverrideSpec {
-    /// Which buckets: patterns over dimensions of `per`.
+    /// Patterns over dimensions of `per`; they select the buckets.
     #[serde(rename = "match", deserialize_with = "object::read")]
     pub matches: MatchSpec,
     /// As in the policy.
     pub rate: Quantity,
-    /// As in the policy; one second of this `rate` where absent.
+    /// As in the policy. Default: one second of this `rate`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub burst: Option<Quantity>,
 }
 
-/// Where a policy stands.
+/// Origin of a policy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum PolicySource {
-    /// In the program.
+    /// Built into the program.
     BuiltIn,
-    /// In the server's policy file.
+    /// The server's policy file.
     File,
-    /// In the store, put there with the admin API.
+    /// The store, written with the admin API.
     Stored,
 }
 
-/// A policy in effect, everything written out.
+/// A policy in effect.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct PolicyInfo {
     /// The policy, with its defaults written out.
     pub policy: PolicySpec,
-    /// Where it stands.
+    /// Its origin.
     pub source: PolicySource,
-    /// Version; the `ETag` without its quotes. Only where the source is `stored`.
+    /// Version: the `ETag` without its quotes. Only of stored policies.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub version: Option<u64>,
     /// Its counters on this dispatcher.
@@ -197,15 +196,15 @@ pub struct PolicyList {
     pub policies: Vec<PolicyInfo>,
 }
 
-/// What a change of a stored policy did, or in a dry run would do.
+/// Effect of a change of a stored policy, made or tried in a dry run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct PolicyChange {
     /// Name.
     pub name: String,
-    /// What stood in effect under that name before; absent where nothing did.
+    /// The policy of this name in effect before. Absent if no policy had it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub before: Option<PolicySpec>,
-    /// The policy in effect afterwards; absent if there is none.
+    /// The policy of this name in effect afterwards. Absent if no policy has it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub after: Option<PolicySpec>,
     /// Version of the stored policy afterwards; absent in a dry run and after a removal.
@@ -215,23 +214,23 @@ pub struct PolicyChange {
     pub dry_run: bool,
 }
 
-/// The callers that have a bucket of a policy on this dispatcher, the busiest first.
+/// The callers with a bucket of a policy on this dispatcher, the busiest first.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct QuotaUsers {
     /// Name of the policy.
     pub policy: String,
     /// The busiest of them.
     pub users: Vec<QuotaUser>,
-    /// How many there are in all.
+    /// Number of all users.
     pub total: u64,
 }
 
 /// A bucket of a policy.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct QuotaUser {
-    /// Whose it is, like `caller=search namespace=listings`; `everything` where one serves all.
+    /// Owner, like `caller=search namespace=listings`; `everything` for the only bucket.
     pub label: String,
-    /// What it may have, overrides considered.
+    /// Its limit, with overrides applied.
     pub limit: QuotaLimit,
     /// Units left; negative in debt.
     pub balance: f64,

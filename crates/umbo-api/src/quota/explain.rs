@@ -1,4 +1,4 @@
-//! What a request would cost and which policies it would meet, before it is sent.
+//! The cost of a request and the policies that would count it, before it is sent.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -8,14 +8,13 @@ use crate::batch::KeyFields;
 use crate::quantity::Quantity;
 use crate::whole_number;
 
-/// A request to explain. Nothing of it is done and nothing is charged for it. A field that says nothing of the
-/// operation is refused.
+/// A request to explain. It is neither executed nor charged. Fields that do not belong to the operation are refused.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 #[schema(example = json!({"operation": "range", "pk": "listing-7", "limit": 100}))]
 pub struct ExplainBody {
-    /// What it would do: `get`, `put`, `touch` (estimated as a put, and charged for the read, too), `increment`,
-    /// `delete`, `range`, `delete-range`, `multi-get`, `batch-write` or `scan`.
+    /// Operation: `get`, `put`, `touch` (estimated as a put, and charged for the read, too), `increment`, `delete`,
+    /// `range`, `delete-range`, `multi-get`, `batch-write` or `scan`.
     #[schema(
         pattern = "^(get|put|touch|increment|delete|range|delete-range|multi-get|batch-write|scan)$"
     )]
@@ -32,7 +31,7 @@ pub struct ExplainBody {
     /// Sort key as base64url.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sk64: Option<String>,
-    /// Most rows; of a range, delete-range or scan.
+    /// Maximum rows; of a range, delete-range or scan.
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
@@ -40,7 +39,7 @@ pub struct ExplainBody {
     )]
     #[schema(minimum = 1)]
     pub limit: Option<u64>,
-    /// Most bytes of keys and values; of a range or scan.
+    /// Maximum bytes of keys and values; of a range or scan.
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
@@ -55,8 +54,8 @@ pub struct ExplainBody {
         deserialize_with = "whole_number::optional"
     )]
     pub bytes: Option<u64>,
-    /// Whether it would have an idempotency key, whose record is charged as written bytes; of a put, touch, increment,
-    /// delete or batch write.
+    /// Whether it has an idempotency key. The record of the key is charged as written bytes. Of a put, touch,
+    /// increment, delete or batch write.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub idempotent: Option<bool>,
     /// Keys of a multi-get or batch write.
@@ -80,24 +79,23 @@ pub struct ExplainBody {
     }]
 }))]
 pub struct ExplainAnswer {
-    /// How values that are written to the namespace are kept: what is moved at the store is charged, so a compressed
-    /// value costs what its compressed bytes do. The estimate is of the bytes before. `off` where absent.
+    /// How values written to the namespace are kept. Compressed values are charged by their compressed bytes, but
+    /// estimated by the bytes before compression. Default: `off`.
     #[serde(default, skip_serializing_if = "CompressionSetting::is_off")]
     pub compression: CompressionSetting,
-    /// Request units that would be reserved before the work, and settled after it; those for the bytes of a large
-    /// value are reserved as they come.
+    /// Request units to be reserved before the work and settled after it. Units for the bytes of a large value are
+    /// reserved as the bytes arrive.
     pub estimate_ru: f64,
-    /// What the estimate is made of.
+    /// Parts of the estimate.
     pub breakdown: ExplainBreakdown,
-    /// By how much the price is multiplied because a shard is overloaded; 1 in calm.
+    /// Factor on the price while a shard is overloaded; otherwise 1.
     #[serde(default = "one")]
     pub price_multiplier: f64,
-    /// Requests like this one from which the estimate has learned; 0 where it rests on what the
-    /// request says alone.
+    /// Number of similar requests that the estimate has learned from. 0 if it uses this request alone.
     pub samples: u64,
-    /// Shards it would reach, the largest share first; empty where only the rows themselves tell.
+    /// Shards it would reach, the largest share first. Empty if the keys that tell them are not given.
     pub shards: Vec<ExplainShard>,
-    /// Policies that would count it, by name. All that are enforced must admit it.
+    /// Policies that would count it, by name. All enforced ones must admit it.
     pub policies: Vec<ExplainPolicy>,
 }
 
@@ -105,7 +103,7 @@ fn one() -> f64 {
     1.0
 }
 
-/// Parts of an estimate, in request units. They add up to it, but for what rounding leaves.
+/// Parts of an estimate, in request units. Their sum is the estimate, except for rounding.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct ExplainBreakdown {
     /// For the operation as such.
@@ -118,7 +116,7 @@ pub struct ExplainBreakdown {
     pub write_bytes: f64,
     /// For the time the store takes.
     pub latency: f64,
-    /// For the overload of a shard: what the price multiplier adds to all of the above; 0 in calm.
+    /// For the overload of a shard: added by the price multiplier to all of the above.
     #[serde(default)]
     pub penalty: f64,
 }
@@ -128,11 +126,11 @@ pub struct ExplainBreakdown {
 pub struct ExplainShard {
     /// Number.
     pub shard: u16,
-    /// Part of the request that falls on it, above 0 and up to 1.
+    /// Fraction of the request for this shard, above 0 and up to 1.
     pub share: f64,
 }
 
-/// A bucket that a request would meet.
+/// A bucket that would count a request.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct ExplainPolicy {
     /// Name of the policy.
@@ -141,16 +139,16 @@ pub struct ExplainPolicy {
     pub mode: String,
     /// `pod` or `shard`.
     pub scope: String,
-    /// What is counted.
+    /// Counted unit.
     pub unit: String,
-    /// Whose bucket it is, like `caller=search namespace=listings`; `everything` where one serves all.
+    /// Owner of the bucket, like `caller=search namespace=listings`; `everything` for the only bucket.
     pub label: String,
-    /// Number of the shard the bucket is of.
+    /// Number of the bucket's shard.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shard: Option<u16>,
-    /// Units a second it may have.
+    /// Units a second in the long run.
     pub rate: Quantity,
-    /// Units at once it may have.
+    /// Units at once, after idle time.
     pub burst: Quantity,
     /// Units left; negative in debt.
     pub balance: f64,
@@ -158,6 +156,6 @@ pub struct ExplainPolicy {
     pub price: f64,
     /// Whether the request would be admitted now.
     pub admits: bool,
-    /// How long to wait for that, in milliseconds; 0 where it would be admitted now.
+    /// How long to wait until it would be admitted, in milliseconds; 0 if it would be admitted now.
     pub wait_ms: u64,
 }

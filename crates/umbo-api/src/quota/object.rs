@@ -1,5 +1,5 @@
-//! Objects inside of policies. A list must not replace one: the code that serde derives would take it for
-//! the fields in their order, so that a mistake became another policy.
+//! Objects inside of policies. A list must not stand in for an object: the code that serde derives would read the list
+//! as the fields in their order, so a mistake could become a different policy.
 
 use std::fmt;
 use std::marker::PhantomData;

@@ -1,4 +1,4 @@
-//! What a policy would have rejected, had it been there.
+//! Rejections of a policy, if it had been in effect.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -13,7 +13,7 @@ pub struct SimulateBody {
     /// The policy; it need not exist, and nothing is changed.
     #[serde(deserialize_with = "object::read")]
     pub policy: PolicySpec,
-    /// How far to go back, in seconds; as far as the record reaches where absent.
+    /// How far to go back, in seconds. Default: the whole record.
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
@@ -23,12 +23,12 @@ pub struct SimulateBody {
     pub last_seconds: Option<u64>,
 }
 
-/// What it would have done.
+/// Results of the policy.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct SimulateAnswer {
     /// The policy, with its defaults written out.
     pub policy: PolicySpec,
-    /// How far back the record goes that was used, in seconds.
+    /// Length of the replayed part of the record, in seconds.
     pub seconds: f64,
     /// Requests it would have counted.
     pub requests: u64,
@@ -36,22 +36,22 @@ pub struct SimulateAnswer {
     pub rejected: u64,
     /// By bucket, the most rejected first; at most 1,000.
     pub rows: Vec<SimulateRow>,
-    /// What these figures leave out.
+    /// Known gaps in these figures.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
 }
 
-/// What it would have done to one bucket.
+/// Results of one bucket.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct SimulateRow {
-    /// Whose bucket, like `caller=search namespace=listings`; `everything` where one serves all.
+    /// Owner of the bucket, like `caller=search namespace=listings`; `everything` for the only bucket.
     pub label: String,
     /// Requests it would have counted.
     pub requests: u64,
     /// Requests it would have rejected.
     pub rejected: u64,
-    /// Charged for all of them, in request units.
+    /// Charge for all of them, in request units.
     pub ru: f64,
-    /// What would have been rejected, in the unit of the policy.
+    /// Amount that would have been rejected, in the unit of the policy.
     pub rejected_amount: f64,
 }

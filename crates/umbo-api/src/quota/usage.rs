@@ -18,14 +18,14 @@ use utoipa::ToSchema;
 pub struct UsageAnswer {
     /// Name of the namespace.
     pub namespace: String,
-    /// Spent in all, in request units.
+    /// Total usage, in request units.
     pub ru: f64,
-    /// The part of it that overloads of shards added to the plain prices.
+    /// Part of it that overloads of shards added to the plain prices.
     #[serde(default)]
     pub penalty: f64,
-    /// By caller and operation, highest usage first; without the permission `observe` only the caller's own.
+    /// By caller and operation, highest usage first. Without the permission `observe`, only the caller's own.
     pub rows: Vec<UsageRow>,
-    /// By shard, in order, for all callers together; only with the permission `observe`.
+    /// By shard, in order, for all callers together. Only with the permission `observe`.
     pub shards: Vec<ShardUsage>,
 }
 
@@ -34,7 +34,7 @@ pub struct UsageAnswer {
 pub struct UsageRow {
     /// The caller that paid; `(all others)` for the sum of callers that were idle for long.
     pub caller: String,
-    /// What for.
+    /// Operation.
     pub operation: String,
     /// Requests admitted.
     pub requests: u64,
@@ -42,10 +42,10 @@ pub struct UsageRow {
     pub rejected: u64,
     /// Charged, in request units.
     pub ru: f64,
-    /// The part of it that overloads of shards added to the plain prices.
+    /// Part of it that overloads of shards added to the plain prices.
     #[serde(default)]
     pub penalty: f64,
-    /// Rows read, those looked up in vain too, or written.
+    /// Rows read or written, including keys without a row.
     pub rows: u64,
     /// Bytes read from the store.
     pub read_bytes: u64,
@@ -53,16 +53,16 @@ pub struct UsageRow {
     pub write_bytes: u64,
 }
 
-/// The callers and what they have spent through this dispatcher since its start, highest usage first.
+/// The callers and their usage through this dispatcher since its start, highest usage first.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct CallerList {
-    /// As many as were asked for.
+    /// The callers, up to the requested number.
     pub callers: Vec<CallerTotals>,
-    /// How many there are in all.
+    /// Number of all callers.
     pub total: u64,
 }
 
-/// What a caller has spent on all namespaces together.
+/// Usage by a caller of all namespaces together.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct CallerTotals {
     /// The caller that paid; `(all others)` for the sum of callers that were idle for long.
@@ -73,7 +73,7 @@ pub struct CallerTotals {
     pub rejected: u64,
     /// Charged, in request units.
     pub ru: f64,
-    /// The part of it that overloads of shards added to the plain prices.
+    /// Part of it that overloads of shards added to the plain prices.
     pub penalty: f64,
     /// Bytes read from the store.
     pub read_bytes: u64,
@@ -81,19 +81,19 @@ pub struct CallerTotals {
     pub write_bytes: u64,
 }
 
-/// What a caller has spent, by namespace and operation, highest usage first.
+/// Usage by a caller, by namespace and operation, highest usage first.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct CallerUsage {
-    /// Name; it has no rows where nothing was counted for it.
+    /// Name of the caller.
     pub caller: String,
-    /// By namespace and operation.
+    /// By namespace and operation; empty if no usage was counted.
     pub rows: Vec<CallerUsageRow>,
 }
 
 /// Usage of an operation on a namespace by a caller.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct CallerUsageRow {
-    /// Name of the namespace; its number where it was removed.
+    /// Name of the namespace, or its number if it was removed.
     pub namespace: String,
     /// The usage.
     #[serde(flatten)]
@@ -105,7 +105,7 @@ pub struct CallerUsageRow {
 pub struct ShardUsage {
     /// Number.
     pub shard: u16,
-    /// Requests that reached it; one that reached several counts at each.
+    /// Requests that reached it. A request that reached several shards counts at each.
     pub requests: u64,
     /// Charged, in request units.
     pub ru: f64,
