@@ -189,7 +189,7 @@ pub struct HotKeyInfo {
     pub key: HotKeyName,
     /// Its status.
     pub standing: HotStanding,
-    /// Whether its present read rate is that of a hot key, independent of `standing`.
+    /// Whether its present read rate makes it hot, independent of `standing`.
     pub is_hot: bool,
     /// Certain reads a second, decayed with a half-life of two seconds; 0 if it is not hot.
     pub rate: f64,
@@ -260,8 +260,8 @@ pub struct HotPod {
 /// Hot keys, and the activity of hot key handling.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct HotReport {
-    /// Keys that are hot, pinned or blocked, those read most first. Only keys of namespaces for which the caller holds
-    /// the grant `observe`.
+    /// Keys that are hot, pinned or blocked, those read most first. Only of namespaces on which the caller holds the
+    /// grant `observe`.
     pub keys: Vec<HotKeyInfo>,
     /// The dispatcher.
     pub pod: HotPod,

@@ -40,7 +40,7 @@ pub struct PolicySpec {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schema(max_items = 6)]
     pub per: Vec<String>,
-    /// What is counted: `ru`, `requests`, `reads`, `writes`, `read-bytes`, `write-bytes` or `bytes`.
+    /// Counted unit: `ru`, `requests`, `reads`, `writes`, `read-bytes`, `write-bytes` or `bytes`.
     #[schema(pattern = "^(ru|requests|reads|writes|read-bytes|write-bytes|bytes)$")]
     pub unit: String,
     /// Units a second, above 0: up to 10⁹, of bytes up to 10¹²; at most 6 digits after the point,

@@ -1,8 +1,8 @@
-//! Rows as JSON: what ranges, scans and multi-gets write and what exports hold.
+//! Rows as JSON: the format of ranges, scans, multi-gets and exports.
 //!
-//! `pk`, `sk` and `v` carry UTF-8 bytes as text, `pk64`, `sk64` and `v64` any bytes as base64url;
-//! a row has one of each pair. Rows are written by hand, because a range is nothing but rows; the
-//! tests hold the writer against the serde types that read them.
+//! `pk`, `sk` and `v` carry UTF-8 bytes as text, `pk64`, `sk64` and `v64` any bytes as base64url; a row has one field
+//! of each pair. The writer does not use serde, because a range consists of rows alone and has to be fast. The tests
+//! compare the writer with the serde types that read the rows.
 
 use std::ops::RangeInclusive;
 
@@ -34,16 +34,16 @@ pub struct JsonRow {
     /// Expiry, in milliseconds since the Unix epoch.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires_at: Option<u64>,
-    /// Media type, where one was stored.
+    /// Media type, if stored.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub content_type: Option<String>,
-    /// Content encoding, where one was stored.
+    /// Content encoding, if stored.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub content_encoding: Option<String>,
-    /// Length of the value in bytes, where only keys were asked for or the value is a large one.
+    /// Length of the value in bytes, if only keys were requested or the value is a large one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bytes: Option<u64>,
-    /// SHA-256 of a large value, in hexadecimal. Its bytes, `bytes` of them, are not in the row: a get returns them.
+    /// SHA-256 of a large value, in hexadecimal. The row does not contain the value of `bytes` bytes: a get returns it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub large: Option<Box<str>>,
     /// Value as text.
@@ -60,15 +60,15 @@ pub enum RowFieldError {
     /// A row has both fields of a pair.
     #[error("a row has '{0}' or '{0}64', not both")]
     Both(&'static str),
-    /// Neither field of a pair that must be there.
+    /// A row has neither field of a required pair.
     #[error("a row needs '{0}' or '{0}64'")]
     Neither(&'static str),
-    /// A `64` field that is not unpadded base64url.
+    /// A `64` field is not unpadded base64url.
     #[error("'{0}64' is not unpadded base64url")]
     BadBase64(&'static str),
 }
 
-/// Returns the bytes of a pair of fields, none where both are absent.
+/// Returns the bytes of a pair of fields, or `None` if both are absent.
 pub fn pair_bytes(
     name: &'static str,
     text: Option<&str>,
@@ -86,26 +86,26 @@ pub fn pair_bytes(
 }
 
 impl JsonRow {
-    /// Returns the partition key, none where the row carries none.
+    /// Returns the partition key, or `None` if the row carries none.
     pub fn partition(&self) -> Result<Option<Vec<u8>>, RowFieldError> {
         pair_bytes("pk", self.pk.as_deref(), self.pk64.as_deref())
     }
 
-    /// Returns the sort key; empty where the row carries none.
+    /// Returns the sort key, or no bytes if the row carries none.
     pub fn sort(&self) -> Result<Vec<u8>, RowFieldError> {
         Ok(pair_bytes("sk", self.sk.as_deref(), self.sk64.as_deref())?.unwrap_or_default())
     }
 
-    /// Returns the value, none where only keys were asked for.
+    /// Returns the value, or `None` if only keys were requested.
     pub fn value(&self) -> Result<Option<Vec<u8>>, RowFieldError> {
         pair_bytes("v", self.v.as_deref(), self.v64.as_deref())
     }
 }
 
-/// A row to write, borrowed from wherever it lies.
+/// A row to write, with borrowed fields.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct RowFields<'a> {
-    /// Partition key, where the row carries it.
+    /// Partition key, if the row carries it.
     pub partition: Option<&'a [u8]>,
     /// Sort key.
     pub sort: &'a [u8],
@@ -117,7 +117,7 @@ pub struct RowFields<'a> {
     pub content_type: &'a [u8],
     /// Content encoding; empty leaves it out.
     pub content_encoding: &'a [u8],
-    /// Value, or its length where only keys were asked for.
+    /// Value, or its length if only keys were requested.
     pub value: ValueField<'a>,
 }
 
@@ -177,17 +177,16 @@ impl RowFields<'_> {
     }
 }
 
-/// Expiries that a request or row can name: to the year 9999, and from 2001, because a smaller number is one of
-/// seconds.
+/// Bounds of an expiry in a request or row: the years 2001 to 9999. A smaller number would be one of seconds.
 pub const EXPIRES_AT_MS: RangeInclusive<u64> = 1_000_000_000_000..=253_402_300_799_999;
-/// What an expiry is.
+/// Description of a valid expiry.
 pub const EXPIRES_AT_EXPECTED: &str = "milliseconds since the Unix epoch, 1000000000000 or more (for a number of seconds: times 1000)";
 
-/// What [`is_content_field`] asks for.
+/// Description of a valid content type or encoding, as [`is_content_field`] checks it.
 pub const CONTENT_FIELD_EXPECTED: &str = "visible ASCII, with spaces only within";
 
-/// Returns whether a content type or encoding reads the same as a header field and in a row of JSON:
-/// visible ASCII, with spaces only within. What is not is refused by each way in.
+/// Returns whether a content type or encoding reads the same as a header field and in a JSON row: visible ASCII, with
+/// spaces only within. Every route that stores one refuses other values.
 pub fn is_content_field(field: &[u8]) -> bool {
     let is_visible = field.iter().all(|byte| matches!(byte, b' '..=b'~'));
     is_visible && field.first() != Some(&b' ') && field.last() != Some(&b' ')
@@ -206,8 +205,8 @@ fn write_number(out: &mut impl BufMut, name: &str, number: u64) {
     out.put_slice(itoa::Buffer::new().format(number).as_bytes());
 }
 
-/// Writes a content field. One that an earlier version stored and that is no text is left out: a row says nothing
-/// rather than something else.
+/// Writes a content field. A field stored by an earlier version may not be valid text; it is left out, so that the row
+/// does not give a wrong value.
 fn write_content_field(out: &mut impl BufMut, name: &str, field: &[u8]) {
     if is_content_field(field)
         && let Ok(text) = std::str::from_utf8(field)
@@ -238,7 +237,7 @@ fn write_pair(out: &mut impl BufMut, name: &str, name64: &str, bytes: &[u8]) {
     }
 }
 
-/// Writes bytes that need escapes, or are no text.
+/// Writes bytes that need escapes or are not text.
 #[cold]
 fn write_odd_pair(out: &mut impl BufMut, name: &str, name64: &str, bytes: &[u8]) {
     if let Ok(text) = std::str::from_utf8(bytes) {
@@ -254,8 +253,8 @@ fn write_odd_pair(out: &mut impl BufMut, name: &str, name64: &str, bytes: &[u8])
 
 /// Returns whether the bytes are ASCII that needs no escapes in JSON.
 ///
-/// Looks at whole pieces without a branch within them, which compilers turn into vector instructions: a fifth of the
-/// time of a range was spent in looking at bytes one by one.
+/// Checks whole pieces without a branch within them, so that compilers use vector instructions. Checking byte by byte
+/// took a fifth of the time of a range.
 fn is_plain(bytes: &[u8]) -> bool {
     match bytes.len() {
         0..4 => bytes.iter().all(|byte| is_plain_piece(&[*byte])),
@@ -267,7 +266,7 @@ fn is_plain(bytes: &[u8]) -> bool {
     }
 }
 
-/// Looks at the first and the last `N` bytes, which is all of it where there are at most twice as many.
+/// Checks the first and the last `N` bytes. They cover all bytes if there are at most `2 * N`.
 fn has_plain_ends<const N: usize>(bytes: &[u8]) -> bool {
     let ends = (bytes.first_chunk::<N>(), bytes.last_chunk::<N>());
     let (Some(first), Some(last)) = ends else {
@@ -283,15 +282,15 @@ fn has_plain_ends<const N: usize>(bytes: &[u8]) -> bool {
 )]
 fn is_plain_piece<const N: usize>(piece: &[u8; N]) -> bool {
     piece.iter().fold(true, |is_plain, &byte| {
-        // As a signed number a byte beyond ASCII is negative.
+        // Bytes beyond ASCII are negative as signed numbers.
         is_plain & (byte.cast_signed() >= 0x20) & (byte != b'"') & (byte != b'\\')
     })
 }
 
-/// Bytes of a long text that are looked at together: two vectors of the least processor.
+/// Bytes of a long text that are checked together: two vectors of the smallest supported processor.
 const PIECE_LEN: usize = 32;
 
-/// Looks at 64 bytes or more: what is odd is gathered by its place in a piece, and looked for once.
+/// Checks 64 bytes or more. Odd bytes are collected by their place in a piece, and tested for once at the end.
 fn is_plain_long(bytes: &[u8]) -> bool {
     let (pieces, rest) = bytes.as_chunks();
     let mut odd = [0; PIECE_LEN];
@@ -308,8 +307,8 @@ fn is_plain_long(bytes: &[u8]) -> bool {
 
 #[inline]
 fn gather_odd(odd: &mut [u8; PIECE_LEN], piece: &[u8; PIECE_LEN]) {
-    // Exchanges the quotation mark and the space: what is no plain text is then less, as a signed number, than all
-    // that is, or a backslash.
+    // Exchanges the quotation mark and the space. Afterwards every byte that needs an escape is at most 0x20 as a
+    // signed number, except the backslash.
     const EXCHANGE: u8 = b'"' ^ b' ';
     for at in 0..PIECE_LEN {
         let byte = piece[at];

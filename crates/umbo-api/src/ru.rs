@@ -1,8 +1,8 @@
 //! Request units in bodies: a JSON number, the exact decimal with up to six digits after the point.
 //!
-//! Owns that syntax alone; what a request costs is decided elsewhere. Kept as millionths, so that
-//! sums of what was read are exact. Numbers above 2⁵³ millionths (nine billion units) may be off by
-//! some millionths on the wire, as in any JSON.
+//! Owns only this syntax; the cost of requests is decided elsewhere. Values are kept as millionths, so that sums of
+//! parsed values are exact. Numbers above 2⁵³ millionths (nine billion units) may be off by some millionths on the
+//! wire, as in any JSON.
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use utoipa::openapi::schema::{Object, Type};
@@ -10,12 +10,12 @@ use utoipa::{PartialSchema, ToSchema};
 
 const MICROS: u64 = 1_000_000;
 
-/// Request units, counted in millionths. The default is none.
+/// Request units, counted in millionths. The default is 0.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Ru(u64);
 
 impl Ru {
-    /// Takes millionths of a unit.
+    /// Makes request units from millionths.
     pub const fn from_micros(micros: u64) -> Self {
         Self(micros)
     }

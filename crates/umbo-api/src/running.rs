@@ -6,9 +6,9 @@ use utoipa::ToSchema;
 /// A request that runs.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct RunningRequest {
-    /// Its id, as its answer tells it in `Umbo-Request-Id`.
+    /// Its id, sent in `Umbo-Request-Id` of its answer.
     pub id: String,
-    /// Who sent it; absent until the caller is known.
+    /// Its caller. Absent until the caller is known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub caller: Option<String>,
     /// Its operation.
@@ -16,7 +16,7 @@ pub struct RunningRequest {
     /// Its namespace.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespace: Option<String>,
-    /// The shard that alone it concerns.
+    /// Its shard, if it concerns only one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shard: Option<u16>,
     /// Its tier.
@@ -26,7 +26,7 @@ pub struct RunningRequest {
     pub age_ms: u64,
     /// `wait` while it waits for a permit of a shard or for the store, `encode` while its answer is streamed.
     pub phase: String,
-    /// Request units it is charged so far; while it waits, its estimate.
+    /// Request units charged so far; while it waits, the estimate.
     pub ru: f64,
     /// Name of its dispatcher; absent in the list of one dispatcher.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -36,6 +36,6 @@ pub struct RunningRequest {
 /// Requests that run on a server.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct RunningList {
-    /// In the order of their listing; at most `server.requests_in_flight_max`.
+    /// The requests, in the order of their listing; at most `server.requests_in_flight_max`.
     pub requests: Vec<RunningRequest>,
 }

@@ -1,12 +1,12 @@
-//! How overloaded a server is, shard by shard: what it sheds, why, and for how long.
+//! Overload of a server by shard, its requests shed, the reasons, and for how long.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// The overload state of the server that answers, with totals since its start. Requests that are rejected for
-/// a quota are not counted here.
+/// The overload state of the answering server, with totals since its start. Requests rejected for a quota are not
+/// counted here.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 #[schema(example = json!({
     "enabled": true,
@@ -33,15 +33,15 @@ use utoipa::ToSchema;
     "lag_ms": 0.1
 }))]
 pub struct ShedStatus {
-    /// Whether shards are watched at all; nothing else is known where they are not.
+    /// Whether shards are watched. If not, nothing else is known.
     pub enabled: bool,
-    /// All shards, in their order.
+    /// All shards, in order.
     pub shards: Vec<ShardOverload>,
-    /// Overloads since the start, with those under way.
+    /// Overloads since the start, including those under way.
     pub episodes_total: u64,
-    /// The last of them, newest first, those under way before all others.
+    /// The last overloads, newest first, those under way before all others.
     pub episodes: Vec<EpisodeInfo>,
-    /// By how much the server's own threads run late, in milliseconds.
+    /// How late the server's own threads run, in milliseconds.
     pub lag_ms: f64,
 }
 
@@ -52,33 +52,33 @@ pub struct ShardOverload {
     pub shard: u16,
     /// Whether it is under pressure, or its queue sheds requests.
     pub overloaded: bool,
-    /// Service times by class of operation; only classes that were asked for.
+    /// Service times by class of operation. Only classes with requests.
     pub classes: Vec<ClassLatency>,
-    /// What each tier pays and how it waits, the lowest tier first.
+    /// Price and queue of each tier, the lowest tier first.
     pub tiers: Vec<TierOverload>,
-    /// The requests that wait for it.
+    /// Its queue.
     pub queue: ShardQueue,
-    /// How its busy time is shared.
+    /// Shares of its busy time.
     #[serde(default)]
     pub busy: ShardBusy,
 }
 
-/// How the busy time of a shard is shared among its callers.
+/// Shares of callers in the busy time of a shard.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct ShardBusy {
-    /// Longest busy time of a second of late, in milliseconds.
+    /// Longest recent busy time of a second, in milliseconds.
     pub capacity_ms: f64,
-    /// Busy time of the second before, in milliseconds.
+    /// Busy time of the previous second, in milliseconds.
     pub busy_ms: f64,
-    /// Callers of the second before, by tier.
+    /// Callers of the previous second, by tier.
     pub callers: u64,
-    /// The capacity by callers: the fair share of each. Absent with fewer than two callers.
+    /// Fair share of each caller: the capacity divided by the callers. Absent with fewer than two callers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub share_ms: Option<f64>,
-    /// Least busy time of a heavy read, in milliseconds. Absent while nothing is heavy.
+    /// Minimum busy time of a heavy read, in milliseconds. Absent while no read is heavy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub heavy_read_ms: Option<f64>,
-    /// The same of writes.
+    /// The same for writes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub heavy_write_ms: Option<f64>,
 }
@@ -88,20 +88,18 @@ pub struct ShardBusy {
 pub struct ClassLatency {
     /// `point-read`, `multi-read`, `range`, `scan`, `point-write` or `bulk-write`.
     pub class: String,
-    /// Whether the latency ratio says that the class is overloaded.
+    /// Whether the class is overloaded by its latency ratio.
     pub overloaded: bool,
-    /// How overloaded the shard is for the class, from 0 to 1: the greatest of latency ratio, queue delay and
-    /// runtime lag.
+    /// Pressure of the shard for the class, from 0 to 1: the greatest of latency ratio, queue delay and runtime lag.
     #[serde(default)]
     pub pressure: f64,
-    /// The normal p95 over the p95 of the last moments: about 1 is healthy. Absent while either is
-    /// unknown.
+    /// The normal p95 divided by the p95 of the short window: about 1 is healthy. Absent while either is unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ratio: Option<f64>,
     /// p95 of the short window, in milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub p95_ms: Option<f64>,
-    /// Normal p95, of the last minutes without pressure, in milliseconds.
+    /// Normal p95: of the last minutes without pressure, in milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub normal_p95_ms: Option<f64>,
     /// Store calls in the short window.
@@ -117,17 +115,17 @@ pub struct TierOverload {
     pub tier: String,
     /// Whether its prices are multiplied.
     pub penalised: bool,
-    /// Factor on the price of callers with no more than their fair share of the shard's busy time; 1 is none.
+    /// Factor on the price of callers up to their fair share of the shard's busy time; 1 leaves the price.
     pub penalty: f64,
-    /// Factor on the price of callers with more than their fair share.
+    /// Factor on the price of callers above their fair share.
     pub penalty_above: f64,
-    /// Busy milliseconds of a second beyond which a caller with more than its fair share is refused, or any caller if no
-    /// caller has more. Absent while no caller is held.
+    /// Busy milliseconds of a second above which a caller is refused. It applies to callers above their fair share, or
+    /// to all if no caller is. Absent while no caller is held.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub held_to_ms: Option<f64>,
     /// Requests that wait for the shard.
     pub waiting: u64,
-    /// For how long the oldest of them has waited, in milliseconds.
+    /// Waiting time of the oldest of them, in milliseconds.
     pub oldest_ms: f64,
     /// Whether the queue of the tier is overloaded.
     pub overloaded: bool,
@@ -138,34 +136,34 @@ pub struct TierOverload {
 /// The queue of one shard.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct ShardQueue {
-    /// Requests that the store may hold at once.
+    /// Maximum requests at the store.
     pub limit: u32,
-    /// Requests that it holds.
+    /// Requests at the store.
     pub in_flight: u32,
     /// Requests that wait.
     pub waiting: u64,
-    /// What they are estimated to cost, in request units.
+    /// Their estimated cost, in request units.
     pub waiting_ru: f64,
 }
 
-/// One overload of one shard, from the tick that found pressure or a request shed, until there is neither and every
-/// price is the plain one again.
+/// One overload of one shard. It begins with the tick that finds pressure or a shed request, and ends once there is
+/// neither and all prices are plain again.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct EpisodeInfo {
     /// Number, from 1.
     pub number: u64,
     /// The shard.
     pub shard: u16,
-    /// The class of operation that was under pressure first.
+    /// The class of operation that was first under pressure.
     pub class: String,
-    /// What the pressure came from: `latency-ratio`, `queue-delay` or `lag`; `queue-delay` too where its queues shed
-    /// requests without any pressure.
+    /// Input of the pressure: `latency-ratio`, `queue-delay` or `lag`. Also `queue-delay` if its queues shed requests
+    /// without pressure.
     #[serde(default)]
     pub input: String,
     /// The highest pressure, from 0 to 1.
     #[serde(default)]
     pub pressure_max: f64,
-    /// The highest tier whose price was raised; absent where none was yet.
+    /// The highest tier with a raised price. Absent if no price was raised yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tier_max: Option<String>,
     /// The latency ratio of the class when it began.
@@ -178,12 +176,12 @@ pub struct EpisodeInfo {
     pub normal_p95_ms: f64,
     /// When it began, in milliseconds since the Unix epoch.
     pub started_at: u64,
-    /// For how long it lasted, or has lasted so far, in milliseconds.
+    /// Duration so far, in milliseconds.
     pub duration_ms: u64,
     /// Whether it goes on.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub under_way: bool,
-    /// Requests shed by the queues meanwhile, by tier; only tiers that were shed.
+    /// Requests shed by the queues meanwhile, by tier. Only tiers that were shed.
     pub shed: BTreeMap<String, u64>,
 }
 

@@ -21,8 +21,8 @@ pub enum EndReason {
     Deadline,
 }
 
-/// Why a page ended before its bounds were reached. Its `why` is then `limit`, which clients of earlier versions
-/// know: they go on with the cursor.
+/// Why a page ended before its bounds were reached. Its `why` is then `limit`: clients of earlier versions know this
+/// reason, and continue with the cursor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum EndCause {
@@ -35,7 +35,7 @@ pub enum EndCause {
 pub struct End {
     /// Whether more rows may follow.
     pub more: bool,
-    /// Where to continue; there if and only if `more`.
+    /// Where to continue. Present if and only if `more` is true.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cursor: Option<String>,
     /// Why the page ended.
@@ -45,14 +45,14 @@ pub struct End {
     pub cause: Option<EndCause>,
     /// Rows in this page.
     pub rows: u64,
-    /// Rows that had expired: they were read and charged, and are not in this page.
+    /// Expired rows: they were read and charged, and are not in this page.
     #[serde(default, skip_serializing_if = "is_zero")]
     #[schema(required = false)]
     pub expired: u64,
     /// Bytes of keys and values in this page.
     pub bytes: u64,
-    /// Request units charged for the whole page. `Umbo-RU` says so too, or, where the page is
-    /// longer than one chunk, what had been charged when the head of the answer left.
+    /// Request units charged for the whole page. If the page has more than one chunk, `Umbo-RU` holds only the units
+    /// charged before the head of the answer was sent.
     #[serde(default)]
     #[schema(required, value_type = f64, minimum = 0)]
     pub ru: Ru,

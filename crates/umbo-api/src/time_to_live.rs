@@ -1,7 +1,7 @@
-//! A time to live as requests, settings of rows and the command line write it: a number of seconds, or a
-//! duration with units (`60s`, `5m`, `1h 30m`, `30d`).
+//! A time to live in requests, settings of rows and the command line: a number of seconds, or a duration with units
+//! (`60s`, `5m`, `1h 30m`, `30d`).
 //!
-//! Owns the one reader of it and its bounds. Nothing below a second is kept: a part of one counts as a whole.
+//! Owns the only parser of this form, and its bounds. A fraction of a second is rounded up to a whole second.
 
 use std::fmt;
 use std::time::Duration;
@@ -15,11 +15,11 @@ use crate::whole_number;
 
 /// Longest time to live, in seconds: ten years.
 pub const SECONDS_MAX: u64 = 315_360_000;
-/// The form of a time to live, for refusals of what is none.
+/// Description of a valid time to live, for error texts.
 pub const EXPECTED: &str = "1 to 315360000 seconds, as a number or with units (60, 60s, 5m, 30d)";
 
-/// What an API document says of a text that is a time to live: nearly all that [`parse`] takes, and no more. It
-/// leaves out durations of more than one unit, and the largest.
+/// Pattern of a time to live as text, for the API document. It accepts only texts that [`parse`] accepts, but not all
+/// of them: durations of more than one unit, and the largest numbers, are missing.
 pub const PATTERN: &str =
     "^([1-9][0-9]{0,7}|[1-9][0-9]{0,7}s|[1-9][0-9]{0,5}m|[1-9][0-9]{0,3}h|[1-9][0-9]{0,2}d)$";
 
@@ -48,7 +48,7 @@ impl PartialSchema for TimeToLive {
 
 impl ToSchema for TimeToLive {}
 
-/// Reads a time to live, in seconds; none where it is no number or duration, or out of bounds.
+/// Parses a time to live, in seconds. Returns `None` if it is not a number or duration, or out of bounds.
 pub fn parse(text: &str) -> Option<u64> {
     let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     let seconds = if is_number {
@@ -64,8 +64,8 @@ pub fn parse(text: &str) -> Option<u64> {
     (1..=SECONDS_MAX).contains(&seconds).then_some(seconds)
 }
 
-/// Reads a time span like `50ms`, `5m` or `1h 30m`. Refuses the unit `M`: it stands for months, and who writes it mostly
-/// means minutes.
+/// Parses a time span like `50ms`, `5m` or `1h 30m`. Refuses the unit `M`: it stands for months, but authors mostly
+/// mean minutes.
 pub fn span(text: &str) -> Result<Duration, String> {
     let mut units = text.split(|letter: char| !letter.is_alphabetic());
     if units.any(|unit| unit == "M") {
@@ -130,7 +130,7 @@ pub(crate) fn nullable<'de, D: Deserializer<'de>>(
     deserializer.deserialize_option(Nullable)
 }
 
-/// Reads a field of which it matters whether it is absent: then this is not called.
+/// Reads a field that may be null, and marks it as present. Serde does not call this function for an absent field.
 #[expect(
     clippy::option_option,
     reason = "absent, null and a value are three things (RFC 7396)"

@@ -1,24 +1,24 @@
 //! Versions: the datasets of a namespace that loads of mode `replace` have built.
 //!
-//! Owns the bodies of `/v1/ns/{ns}/versions` in both directions. Reads see the live version; writes go to it and to all
-//! others that are kept or being built. Times are milliseconds since the Unix epoch.
+//! Owns the bodies of `/v1/ns/{ns}/versions` in both directions. Reads see the live version. Writes go to the live
+//! version and to all others that are kept or being built. Times are milliseconds since the Unix epoch.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// What a version is to its namespace.
+/// State of a version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum VersionState {
     /// A load builds it.
     Building,
-    /// It is built and was checked; it can be activated.
+    /// It is built and verified, and can be activated.
     Ready,
     /// Reads see it.
     Live,
-    /// It was the live one, and can be activated again.
+    /// It was live, and can be activated again.
     Kept,
 }
 
@@ -40,7 +40,7 @@ impl fmt::Display for VersionState {
     }
 }
 
-/// A version in one shard, as it was when its load had built it.
+/// A version in one shard, as its load had built it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct VersionShard {
@@ -50,38 +50,38 @@ pub struct VersionShard {
     pub rows: u64,
     /// Bytes of their keys and values.
     pub bytes: u64,
-    /// Digest of their keys, values, media types and expiries, in hexadecimal: equal rows have equal digests, whatever
-    /// their order.
+    /// Digest of their keys, values, media types and expiries, in hexadecimal. Equal rows have equal digests in any
+    /// order.
     pub digest: String,
 }
 
 /// A version of a namespace.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct VersionInfo {
-    /// Its number; never given twice in a namespace. The rows that were there before the first load of mode `replace`
-    /// are version 1.
+    /// Its number; never given twice in a namespace. Version 1 holds the rows from before the first load of mode
+    /// `replace`.
     pub number: u32,
-    /// What it is to its namespace.
+    /// Its state.
     pub state: VersionState,
-    /// Load that has built it; absent of version 1.
+    /// Load that built it. Absent for version 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub load: Option<String>,
-    /// Rows that it has now, as far as the shards tell.
+    /// Rows that it has now, in the shards that have reported.
     pub rows: u64,
     /// Bytes of their keys and values.
     pub bytes: u64,
-    /// When it was last activated; absent where it never was.
+    /// When it was last activated. Absent if never.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub activated_at: Option<u64>,
     /// When a kept version is dropped.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub keep_until: Option<u64>,
-    /// What was read back of it, by shard, when its load had built it.
+    /// The rows that were read back, by shard, when its load had built it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub shards: Vec<VersionShard>,
 }
 
-/// The versions of a namespace, by number: the oldest first. Empty where no load of mode `replace` was ever made.
+/// The versions of a namespace, by number: the oldest first. Empty if it never had a load of mode `replace`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct VersionList {
     /// Number of activations so far.
@@ -90,17 +90,17 @@ pub struct VersionList {
     pub versions: Vec<VersionInfo>,
 }
 
-/// What an activation, rollback or removal of a version changes.
+/// Effect of an activation, rollback or removal of a version.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct VersionChange {
-    /// Number of the version that was the live one.
+    /// Number of the live version before.
     pub before: u32,
-    /// Number of the version that is the live one now.
+    /// Number of the live version now.
     pub live: u32,
-    /// Numbers of the versions that are dropped by it.
+    /// Numbers of the versions that it drops.
     #[serde(default)]
     pub dropped: Vec<u32>,
-    /// Whether nothing was changed because it was a dry run; absent where it was none.
+    /// Whether nothing was changed because it was a dry run. Absent otherwise.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dry_run: Option<bool>,
 }

@@ -1,13 +1,13 @@
-//! Whole numbers in request bodies: to JSON Schema `60.0` is an integer, and some encoders write it so.
+//! Whole numbers in request bodies. `60.0` is an integer by JSON Schema, and some encoders write integers in this form.
 
 use std::fmt;
 
 use serde::de::{Deserializer, Error, Unexpected, Visitor};
 
-/// Above it, not every whole number is a double.
+/// Above this number, a double cannot hold every whole number.
 const EXACT_MAX: f64 = 9_007_199_254_740_992.0;
 
-/// Returns the whole number that a double is; none where it is another, negative or not exact.
+/// Returns a double as a whole number, or `None` if it is not whole, negative or too large to be exact.
 pub(crate) fn of_double(number: f64) -> Option<u64> {
     let is_whole = (0.0..=EXACT_MAX).contains(&number) && number.fract() == 0.0;
     #[expect(
@@ -65,7 +65,7 @@ pub(crate) fn optional<'de, D: Deserializer<'de>, T: TryFrom<u64>>(
         .transpose()
 }
 
-/// The same of a number that the document says to be of 64 bits with a sign.
+/// Reads a number like [`optional`], for fields that the document declares as signed 64-bit numbers.
 pub(crate) fn optional_int64<'de, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<Option<u64>, D::Error> {

@@ -5,8 +5,7 @@ use utoipa::ToSchema;
 
 use crate::quota::ExplainBreakdown;
 
-/// What a server recorded of a request. Every refused, failed or slow request leaves a record, and a sample of
-/// all others.
+/// Record of a request. Every refused, failed or slow request leaves a record, and so does a sample of all others.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 #[schema(example = json!({
     "id": "5f3a9c01000000000007", "at_ms": 1_790_000_000_000_u64, "operation": "get", "namespace": "demo",
@@ -25,21 +24,21 @@ pub struct RequestExplanation {
     pub id: String,
     /// When it ended, in milliseconds since the Unix epoch.
     pub at_ms: u64,
-    /// What it was to do.
+    /// Its operation.
     pub operation: String,
-    /// The namespace, where it was found.
+    /// The namespace, if it was found.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespace: Option<String>,
-    /// Who paid, or would have; absent where the caller was not known yet.
+    /// Caller who paid or would have paid. Absent if the caller was not known yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub caller: Option<String>,
-    /// Whose token it carried, where that is another caller.
+    /// Caller by its token, if another caller paid.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub called_by: Option<String>,
     /// The tier in effect.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub criticality: Option<String>,
-    /// Status of the answer; absent where the client left before.
+    /// Status of the answer. Absent if the client left before.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub status: Option<u16>,
     /// Error code of the answer.
@@ -49,54 +48,55 @@ pub struct RequestExplanation {
     pub outcome: String,
     /// Why there is a record: `refused`, `slow` or `sample`.
     pub kept_as: String,
-    /// The last phase that it came to.
+    /// The last phase that it reached.
     pub phase: String,
-    /// From its head to its end, in milliseconds; of a stream until the client had taken it.
+    /// Time from its head to its end, in milliseconds. A stream ends when the client has taken it.
     pub total_ms: f64,
-    /// Where the time went. Times of several shards add up, and may come to more than the whole.
+    /// Time by phase. Times of several shards add up, and may exceed the total.
     pub phases: Vec<PhaseTime>,
-    /// Estimate of its cost, in request units; cost and policies are not kept of a request that the queue of a shard shed.
+    /// Estimate of its cost, in request units. For a request that the queue of a shard shed, neither cost nor policies
+    /// are recorded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub estimate_ru: Option<f64>,
-    /// What was charged.
+    /// Request units charged.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub actual_ru: Option<f64>,
     /// Parts of the estimate.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ru_parts: Option<ExplainBreakdown>,
-    /// By how much an overload raised the price; absent for the plain price.
+    /// Factor on the price by an overload. Absent for the plain price.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub price_multiplier: Option<f64>,
-    /// Every policy that was asked, with its bucket at the end of the request.
+    /// Every policy that counted it, with its bucket at the end of the request.
     pub policies: Vec<AskedPolicy>,
     /// The queue of its shard at that moment.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub queue: Option<QueueMoment>,
-    /// How overloaded its shard was, from 0 to 1.
+    /// Pressure of its shard, from 0 to 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pressure: Option<f64>,
     /// How a read was answered: `hit`, `collapsed`, `miss` or `bypass`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cache: Option<String>,
-    /// Number of the shard, where it concerned one.
+    /// Number of the shard, if it concerned only one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shard: Option<u16>,
     /// The shard node that has this shard now.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node: Option<String>,
-    /// How often a shard node was asked; absent where no node was.
+    /// Number of attempts at the shard node. Absent if no node was asked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub attempts: Option<u8>,
-    /// What the client was told, at most 240 bytes of it; absent where it follows from the rest.
+    /// Detail of the answer, at most 240 bytes. Absent if the other fields tell it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub detail: Option<String>,
-    /// How many older requests with the same id are known; a client may choose its ids.
+    /// Number of older records with the same id; a client may choose its ids.
     pub older: u16,
     /// What happened, and what to do about it.
     pub text: String,
 }
 
-/// How long a part of a request took.
+/// Duration of a phase of a request.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct PhaseTime {
     /// `prepare` (until a shard was asked for), `wait` (for a permit), `fetch` (in the shard), `network` (to a
@@ -106,29 +106,29 @@ pub struct PhaseTime {
     pub ms: f64,
 }
 
-/// What a policy said of a request. Amounts are in its unit.
+/// Verdict of a policy on a request. Amounts are in its unit.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct AskedPolicy {
     /// Its name.
     pub policy: String,
     /// `pod`, or `shard` for a policy that counts by shard.
     pub scope: String,
-    /// What it counts: `ru`, `requests`, `reads`, `writes`, `read-bytes`, `write-bytes` or `bytes`.
+    /// Counted unit: `ru`, `requests`, `reads`, `writes`, `read-bytes`, `write-bytes` or `bytes`.
     pub unit: String,
     /// Refill a second.
     pub rate: f64,
-    /// What is left; negative in debt.
+    /// Units left; negative in debt.
     pub balance: f64,
-    /// What the request would take.
+    /// Units that the request would take.
     pub cost: f64,
-    /// `admitted`; `rejected`, also where another policy rejected first; `would-admit`: the balance covers the request, but
-    /// another policy rejected it or this one is not enforced; `would-reject`: the balance does not cover it, and the
-    /// policy is not enforced.
+    /// `admitted`; `rejected`, also if another policy rejected first; `would-admit`: the balance covers the request,
+    /// but another policy rejected it or this one is not enforced; `would-reject`: the balance does not cover it, and
+    /// the policy is not enforced.
     pub verdict: String,
-    /// What was asked for a second, of the policy that rejected.
+    /// Requested units a second. Only for the policy that rejected.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed: Option<f64>,
-    /// Time until the cost is covered, in milliseconds; absent where it is.
+    /// Time until the balance covers the cost, in milliseconds. Absent if it does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub wait_ms: Option<u32>,
 }
@@ -136,11 +136,11 @@ pub struct AskedPolicy {
 /// The queue of a shard, at most 100 ms before a request ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct QueueMoment {
-    /// Permits there were.
+    /// Permits in all.
     pub limit: u32,
-    /// Permits that were taken.
+    /// Permits in use.
     pub in_flight: u32,
-    /// Requests that waited for one.
+    /// Requests that waited for a permit.
     pub waiting: u32,
 }
 
@@ -156,21 +156,20 @@ pub struct QueueMoment {
 pub struct CallerRefusals {
     /// The caller that was asked for.
     pub caller: String,
-    /// The time that the counts cover, in milliseconds: whole minutes, the one under way included.
+    /// Period of the counts, in milliseconds: whole minutes, including the one under way.
     pub window_ms: u64,
-    /// Reasons, the most frequent first. Answers that nothing is stored, or that a condition was false, are no
-    /// refusals and not counted.
+    /// Reasons, the most frequent first. `key-not-found` and `precondition-failed` are not refusals and not counted.
     pub reasons: Vec<RefusalReason>,
-    /// For how long refusals are counted at most, in milliseconds.
+    /// Maximum period of the counts, in milliseconds.
     pub kept_for_ms: u64,
 }
 
-/// One reason for which a caller was refused.
+/// A reason for refusals of a caller.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct RefusalReason {
-    /// The error code; `client-left` where the client did not wait for the answer.
+    /// The error code; `client-left` if the client did not wait for the answer.
     pub code: String,
-    /// How often.
+    /// Number of refusals.
     pub count: u64,
     /// The policy that rejected.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -178,10 +177,10 @@ pub struct RefusalReason {
     /// The shard concerned.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shard: Option<u16>,
-    /// When it last was, in milliseconds since the Unix epoch.
+    /// When it last occurred, in milliseconds since the Unix epoch.
     pub last_at_ms: u64,
     /// Id of the last request.
     pub example: String,
-    /// What it means, and what to do about it.
+    /// Explanation, and advice.
     pub text: String,
 }
