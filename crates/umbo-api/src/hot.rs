@@ -202,7 +202,7 @@ pub struct HotKeyInfo {
     pub ru_rate: f64,
     /// For how long it has been hot, in milliseconds.
     pub hot_for_ms: u64,
-    /// Reads since it entered this list. For a blocked key: all refused reads.
+    /// Reads since it entered this list. For a blocked key: all refused requests.
     pub reads: u64,
     /// Reads answered from the local cache.
     pub hits: u64,
