@@ -166,7 +166,8 @@ pub struct LoadSpec {
         deserialize_with = "whole_number::optional_int64"
     )]
     pub expected_rows: Option<u64>,
-    /// Fraction of the rows, from 0 to 1, that may be unreadable. Above it, the load fails. Default: 0.
+    /// Fraction of the rows, from 0 to 1, that may be rejected, apart from blocked keys. Above it, the load fails.
+    /// Default: 0.
     #[serde(default)]
     #[schema(minimum = 0, maximum = 1)]
     pub max_reject_ratio: f64,
@@ -286,7 +287,7 @@ pub struct LoadInfo {
     /// Rows skipped because the namespace has newer data or because they had expired.
     #[serde(default)]
     pub rows_skipped: u64,
-    /// Rows rejected: unreadable, or with a blocked key.
+    /// Rows rejected: unreadable, impossible to store, or with a blocked key.
     #[serde(default)]
     pub rows_rejected: u64,
     /// Its progress in each shard that it has rows for.
@@ -298,7 +299,7 @@ pub struct LoadInfo {
     /// Expected number of rows of all parts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expected_rows: Option<u64>,
-    /// Fraction of the rows that may be unreadable.
+    /// Fraction of the rows that may be rejected.
     pub max_reject_ratio: f64,
     /// Columns of CSV and Parquet. Absent if the load was created without them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
