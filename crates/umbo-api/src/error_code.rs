@@ -234,7 +234,7 @@ error_codes! {
     UriTooLong "uri-too-long" 414 false Request "URI too long"
         "The request target is longer than any key needs.";
     ValueTooLarge "value-too-large" 413 false Request "Value too large"
-        "A value has at most 67,108,864 bytes, and one in a batch or a load at most 1,048,576: put a longer one by itself.";
+        "A value has at most 67,108,864 bytes, and one in a batch at most 1,048,576: put a longer one by itself, or load it.";
     VersionInUse "version-in-use" 409 false Namespace "Version in use"
         "The version is the live one, or is being built. Activate another version, or abort the load that builds it.";
     VersionNotFound "version-not-found" 404 false Namespace "Version not found"
