@@ -68,7 +68,7 @@ def test_a_key_from_blocking_to_unblocking(server, shell, ns):
     again = shell("hot", "block", ns.name, "a", "s", "--reason", "broken crawler")
     assert "blocked already" in again.stderr
     other = shell("hot", "block", ns.name, "a", "s", "--ttl", "1h", code=FAILED)
-    assert "Key is listed (409)" in other.stderr and "--update" in other.stderr
+    assert "Key already listed (409)" in other.stderr and "--update" in other.stderr
     # No two changes are of the same millisecond.
     server.clock.advance(1)
     shell("hot", "block", ns.name, "a", "s", "--ttl", "1h", "--update")

@@ -84,7 +84,7 @@ error_codes! {
     AbnormalUsageDetected "abnormal-usage-detected" 429 false Partition "Rejected: the key is blocked"
         "An operator has blocked this key because of how it was used. Other keys are served. Ask the operator, who lifts it with: umbo hot unblock.";
     AnswerMemoryFull "answer-memory-full" 503 true Pod "Shed: no memory for the answer"
-        "The memory limit for answers that clients have not taken is reached, in total or for this connection. Nothing was applied. Take what was answered, and back off.";
+        "The memory limit for answers that clients have not taken is reached, in total or for this connection. Nothing was applied. Read the pending answers, and back off.";
     BatchTooLarge "batch-too-large" 413 false Request "Batch too large"
         "The batch has more rows, keys or bytes than a batch may have. Split it.";
     BodyMemoryFull "body-memory-full" 503 true Pod "Shed: no memory for the body"
@@ -96,31 +96,31 @@ error_codes! {
     ClientClosed "client-closed" 400 true Request "Body cut off"
         "The connection ended before the request body did. Nothing was applied.";
     DataDamaged "data-damaged" 500 false Shard "Stored data is damaged"
-        "What the disk returned is not what was written; the checksum of the row says so. Restore the shard's file named in the server's log.";
+        "The checksum of a stored row is wrong. Restore the shard's file, which the server's log names.";
     DeadlineBeforeStore "deadline-before-store" 504 true Request "Deadline passed before the store began"
-        "The time the caller gave was used up before the store began the work. Nothing was applied.";
+        "The caller's timeout ran out before the store began the work. Nothing was applied.";
     DeadlineInStore "deadline-in-store" 504 true Request "Deadline passed in the store"
         "The store did not finish in the time the caller gave. A write may or may not have been applied: repeat it with the same Idempotency-Key, if it had one; otherwise read it back, or repeat it with a condition.";
     DigestMismatch "digest-mismatch" 422 true Request "Body differs from its digest"
-        "The body that arrived has another SHA-256 than Content-Digest names: it was changed on its way, or the digest is not of it. Nothing of it was applied or kept.";
+        "The SHA-256 of the body differs from Content-Digest: the body was changed on its way, or the digest is wrong. Nothing was applied or kept.";
     Forbidden "forbidden" 403 false Caller "Not allowed"
         "The credential is good but holds no grant for this permission on this namespace.";
-    ForeignHost "foreign-host" 403 false Request "Host is not of this server"
+    ForeignHost "foreign-host" 403 false Request "Unknown host name"
         "While there is no token, the server answers only under an address, localhost, a name without a dot, a .svc name or a name that server.hosts lists, because any other name may belong to another site. Nothing was applied. Use such a name, list this one in server.hosts, or create a token.";
-    ForeignOrigin "foreign-origin" 403 false Request "Change by a page of another origin"
-        "While there is no token, the page of another origin changes nothing. Nothing was applied. List its origin in `server.cors_origins` if it may use the data plane, or create a token. A proxy in front of the server has to pass the Host field on as it is.";
+    ForeignOrigin "foreign-origin" 403 false Request "Change from another origin"
+        "While there is no token, pages of other origins may change nothing. Nothing was applied. List the origin in `server.cors_origins` if it may use the data plane, or create a token. A proxy in front of the server has to pass the Host field on as it is.";
     HeadersTooLarge "headers-too-large" 431 false Request "Header fields too large"
         "The request's header fields are too many or too long.";
-    HotKeyListed "hot-key-listed" 409 false Request "Key is listed"
-        "The key is pinned, or blocked, already: for another reason or for another time. To replace that, send If-Match.";
+    HotKeyListed "hot-key-listed" 409 false Request "Key already listed"
+        "The key is already pinned or blocked, with another reason or duration. To replace the entry, send If-Match.";
     HotKeyNotListed "hot-key-not-listed" 404 false Request "Key not listed"
-        "No such key is pinned, or none is blocked; what ran out is not listed any more.";
+        "The key is not pinned or not blocked. Expired entries are no longer listed.";
     HotKeysDisabled "hot-keys-disabled" 409 false Pod "Hot keys are off"
-        "The server runs without the layer that knows hot keys: hotkey.enabled is false in its settings.";
+        "Hot keys are switched off: hotkey.enabled is false in the settings of the server.";
     HotListFull "hot-list-full" 409 false Request "List full"
-        "As many keys are pinned, or blocked, as may be. Take one off the list first.";
+        "The maximum number of keys is pinned or blocked. Take one off the list first.";
     IdempotencyFull "idempotency-full" 507 true Namespace "Idempotency records are full"
-        "The idempotency records of the namespace fill their part of the shard, and none is forgotten before its time. Nothing was applied. New keys are taken as records run out: wait, ask for a shorter Umbo-Idempotency-TTL, or send the write without a key.";
+        "The idempotency records of the namespace have reached their limit in the shard. Nothing was applied. Wait until records expire, use a shorter Umbo-Idempotency-TTL, or send the write without a key.";
     IdempotencyMismatch "idempotency-mismatch" 422 false Request "Idempotency key of another request"
         "The caller has used this Idempotency-Key for another request in the same partition: another method, row, body, condition or expiry. Nothing was applied. Make a new key for each request.";
     IncrementOverflow "increment-overflow" 409 false Request "Increment out of range"
@@ -128,7 +128,7 @@ error_codes! {
     Internal "internal" 500 true Request "Internal error"
         "A defect of the server. The request id finds it in the server's log.";
     InvalidBody "invalid-body" 400 false Request "Malformed body"
-        "The request body, or one row of it, is not what this route reads. The detail names the place.";
+        "The request body, or a row in it, is malformed. The detail names the place.";
     InvalidCursor "invalid-cursor" 400 false Request "Invalid cursor"
         "The cursor was not made by this server, was changed, or belongs to another request. Start again without one.";
     InvalidHeader "invalid-header" 400 false Request "Malformed header"
@@ -138,7 +138,7 @@ error_codes! {
     InvalidQuery "invalid-query" 400 false Request "Malformed query"
         "A query parameter is unknown, repeated or cannot be read. The detail names it.";
     InvalidRequest "invalid-request" 400 false Request "Malformed request"
-        "What arrived is not HTTP as this server reads it.";
+        "The request is not valid HTTP.";
     KeyNotFound "key-not-found" 404 false Request "Key not found"
         "The namespace exists, and no visible row has this key.";
     KeyTooLarge "key-too-large" 413 false Request "Key too large"
@@ -148,13 +148,13 @@ error_codes! {
     LoadBuilding "load-building" 409 false Namespace "Another load is building"
         "Another load of mode replace builds the next version of the namespace, or waits to be activated. The detail names it. Finish, activate or abort it first.";
     LoadLimit "load-limit" 409 false Namespace "Too many loads"
-        "The namespace has as many loads that have not ended as it may have. Finish or abort one of them first.";
+        "The namespace has the maximum number of unfinished loads. Finish or abort one of them first.";
     LoadNotFound "load-not-found" 404 false Request "Load not found"
         "The namespace has no load with this id. A load is forgotten some time after it has ended.";
     LoadState "load-state" 409 false Request "Load in another state"
         "The state of the load does not allow this: a sealed load takes no parts, and one that has ended does not change. The detail names the state.";
     MethodNotAllowed "method-not-allowed" 405 false Request "Method not allowed"
-        "The route exists and does not take this method. The Allow header names those it takes.";
+        "The route does not take this method. The Allow header lists the methods it takes.";
     NamespaceBeingRemoved "namespace-being-removed" 409 false Namespace "Namespace being removed"
         "A namespace of this name is being removed, and the name is free once every shard has confirmed that. The problem names the shards that have not. If one of them never comes back, an operator says so with: umbo ns rm NAME --abandon-shard SHARD.";
     NamespaceExists "namespace-exists" 409 false Namespace "Namespace exists"
@@ -165,46 +165,46 @@ error_codes! {
         "The value to be incremented is not the decimal text of a signed 64-bit number. The row stays as it is.";
     NotAcceptable "not-acceptable" 406 false Request "Not acceptable"
         "The value is stored in a content coding that Accept-Encoding does not accept, and that Umbo cannot decode.";
-    OffsetMismatch "offset-mismatch" 409 false Request "Upload continues elsewhere"
-        "The upload of this part is to continue where what is kept of it ends. The Upload-Offset header and the detail say where that is.";
+    OffsetMismatch "offset-mismatch" 409 false Request "Wrong upload offset"
+        "The piece does not begin where the stored bytes of the part end. Continue at the offset that Upload-Offset and the detail name.";
     Overloaded "overloaded" 503 true Shard "Shed: the shard is overloaded"
-        "The shard that owns the key cannot keep up, and work that matters less gives way first. The problem names tier, signal and wait. Nothing was applied.";
+        "The shard that owns the key cannot keep up, so requests of lower tiers are shed first. The problem names tier, signal and wait. Nothing was applied.";
     PartDiffers "part-differs" 409 false Request "Part differs"
-        "The load has a part of this number with other bytes, or one that was begun in another format. A part that is whole is never replaced; abort the load to begin again.";
+        "The load has a part of this number with other bytes or in another format. A complete part is never replaced; abort the load to begin again.";
     PartNotFound "part-not-found" 404 false Request "Part not found"
         "Nothing of this part was uploaded.";
     PartsMissing "parts-missing" 409 false Request "Parts are missing"
         "The load lacks parts below the number that the request names. The detail lists them. Upload them, and seal the load again.";
     PreconditionFailed "precondition-failed" 412 false Request "Precondition failed"
-        "The condition of If-Match or If-None-Match was false. The current tag, where there is one, is in the answer.";
+        "The condition of If-Match or If-None-Match was false. The answer has the current tag, if there is one.";
     QuotaExceeded "quota-exceeded" 429 true Caller "Rejected: quota spent"
-        "The caller has spent what a policy allows it, and the request was rejected before anything was done. The problem names the policy, its limit, what was asked of late and how long to wait.";
+        "The caller's quota under a policy is used up. Nothing was applied. The problem names the policy, its limit, the recent rate of requests and how long to wait.";
     QuotaExists "quota-exists" 409 false Request "Policy exists"
-        "A policy of this name is stored and is another one. To replace it, name its tag in If-Match.";
+        "A different policy of this name is stored. To replace it, send its tag in If-Match.";
     QuotaInvalid "quota-invalid" 400 false Request "Invalid policy"
-        "The policy contradicts itself, or has a value that cannot be read. The detail names the place and both values. What was in effect stays.";
+        "The policy contradicts itself, or has a value that cannot be read. The detail names the place and both values. Nothing was changed.";
     QuotaNotFound "quota-not-found" 404 false Request "Policy not found"
         "No policy has this name.";
     QuotaOfFile "quota-of-file" 409 false Request "Policy of the policy file"
-        "The policy stands in the server's policy file. Change it there; the file is read again by itself.";
+        "The policy is defined in the server's policy file. Change it there; the server reloads the file.";
     RangeNotSatisfiable "range-not-satisfiable" 416 false Request "Range not satisfiable"
-        "The value has no byte of the part that Range asks for. Content-Range names its length.";
+        "The value has no bytes in the requested range. Content-Range gives its length.";
     RecordNotFound "record-not-found" 404 false Request "Request not recorded"
-        "This server has no record of a request of this id. A record is left by each refused, failed or slow request, and by a sample of the others, until newer ones need its place; the detail says for how long they are kept now. Another server may have answered it.";
+        "This server has no record of a request with this id. It records refused, failed and slow requests and a sample of the others, until newer ones replace them; the detail says for how long. Another server may have answered the request.";
     RecordsStale "records-stale" 503 true Pod "Own records too old"
-        "For longer than its settings allow, this server could not confirm that its records (namespaces, tokens, policies) are the newest. Nothing was applied. Others may serve.";
+        "For longer than its settings allow, this server could not confirm that its records (namespaces, tokens, policies) are the newest. Nothing was applied. Other servers may serve.";
     RecordsUnavailable "records-unavailable" 503 true Shard "Own records cannot be changed"
-        "The shard in which Umbo's own records (namespaces, tokens, policies, lists) change is away. Nothing was applied; requests for rows are served by the last copy.";
+        "The shard that holds Umbo's own records (namespaces, tokens, policies, lists) is unavailable. Nothing was applied; requests for rows are served from the last copy.";
     RecordsUnreadable "records-unreadable" 503 true Pod "Own records cannot be read"
-        "The newest of Umbo's own records are not what this server reads: they are damaged, or a newer version wrote them. Nothing was applied. The server's log names the record; until it can be read, the last good records are in effect.";
+        "The server cannot read the newest of Umbo's own records: they are damaged, or a newer version wrote them. Nothing was applied. The server's log names the record; until it can be read, the last good records are in effect.";
     RequestKilled "request-killed" 409 false Request "Ended by an operator"
-        "An operator has ended the request: the detail says why. A stream goes on by its last cursor; a write may have been applied.";
-    RequestNotRunning "request-not-running" 404 false Request "Request does not run"
-        "No request of this id runs on this server, or not for long enough to be listed. Another server of the cluster may serve it: `umbo ps` asks all of them.";
+        "An operator has ended the request: the detail says why. Continue a stream with its last cursor; a write may have been applied.";
+    RequestNotRunning "request-not-running" 404 false Request "Request not running"
+        "No request with this id runs on this server, or it is too new to be listed. Another server of the cluster may serve it: `umbo ps` asks all of them.";
     RequestTimeout "request-timeout" 408 true Request "Request too slow"
         "The request did not arrive in time. Nothing of it was applied.";
     RouteNotFound "route-not-found" 404 false Request "Route not found"
-        "The path is none that this server answers.";
+        "This server has no route with this path.";
     ShardUnavailable "shard-unavailable" 503 true Shard "Shard unavailable"
         "The shard that owns this partition cannot serve now. Other partitions are served.";
     ShuttingDown "shutting-down" 503 true Pod "Shutting down"
@@ -216,7 +216,7 @@ error_codes! {
     TokenNotFound "token-not-found" 404 false Request "Token not found"
         "No token has this id.";
     TokenOfFile "token-of-file" 409 false Request "Token of the token file"
-        "The token stands in the server's token file. Remove it there; the file is read again by itself.";
+        "The token is defined in the server's token file. Remove it there; the server reloads the file.";
     TooManyReaders "too-many-readers" 503 true Partition "Shed: too many readers of one key"
         "Too many readers wait for this key, and this one was shed. Back off.";
     TooManyRequestsInFlight "too-many-in-flight" 503 true Pod "Shed: too many requests in flight"
@@ -224,13 +224,13 @@ error_codes! {
     Unauthenticated "unauthenticated" 401 false Caller "Not authenticated"
         "The request carries no token, or one that is malformed, unknown, expired or revoked.";
     UnboundedDelete "unbounded-delete" 400 false Request "Unbounded delete"
-        "A delete of a range names no bound, or one that is empty. Name start, end or prefix, or say all=true.";
+        "The delete of a range has no bound or an empty one. Name start, end or prefix, or send all=true.";
     UnsupportedCoding "unsupported-coding" 415 false Request "Unsupported content coding"
-        "The body is of a content coding that this route does not read. The Accept-Encoding header names those it does.";
+        "This route does not read the content coding of the body. The Accept-Encoding header lists the codings it reads.";
     UnsupportedFormat "unsupported-format" 415 false Request "Unsupported format"
-        "The rows are of a media type or content coding that is not read here. The detail names those that are.";
+        "This route does not read the media type or content coding of the rows. The detail lists those it reads.";
     UploadGone "upload-gone" 503 true Shard "Bytes of a large value are gone"
-        "The bytes of a large value were not all in the store when its row was to be put: the shard gave the upload up, because nothing came for long, or the namespace was replaced meanwhile. Nothing was applied. Send the value again.";
+        "Bytes of a large value were missing when its row was to be stored: the upload paused for too long, or the namespace was replaced meanwhile. Nothing was applied. Send the value again.";
     UriTooLong "uri-too-long" 414 false Request "URI too long"
         "The request target is longer than any key needs.";
     ValueTooLarge "value-too-large" 413 false Request "Value too large"
@@ -242,7 +242,7 @@ error_codes! {
     VersionNotReady "version-not-ready" 409 false Namespace "Version not ready"
         "The load that builds the version has not finished. The detail names its state.";
     VersionSuperseded "version-superseded" 409 false Namespace "Version dropped"
-        "The version was dropped: others were activated after it, its load ended without it, or it was removed. A namespace without a version to go back to has this answer to a rollback.";
+        "The version was dropped: later ones were activated, its load failed or was aborted, or it was removed. For a rollback: the namespace has no version to go back to.";
     WriteQueueFull "write-queue-full" 503 true Shard "Shed: write queue full"
         "The shard has too many writes waiting and shed this one. Nothing was applied. Back off.";
 }

@@ -18,11 +18,11 @@ const LENIENT: GeneralPurpose = GeneralPurpose::new(
 pub enum KeyTextError {
     /// Text after `0x` that is not an even number of hexadecimal digits.
     #[error(
-        "'{0}' is not 0x followed by an even number of hexadecimal digits; as text it is text:{0}"
+        "'{0}' is not 0x followed by an even number of hexadecimal digits; for a text write text:{0}"
     )]
     BadHex(String),
     /// Text after `b64:` that is not base64url.
-    #[error("'{0}' is not b64: followed by base64url; as text it is text:{0}")]
+    #[error("'{0}' is not b64: followed by base64url; for a text write text:{0}")]
     BadBase64(String),
 }
 
