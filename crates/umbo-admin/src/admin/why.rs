@@ -115,8 +115,8 @@ fn not_recorded(id: &str, retention: &Retention) -> RequestError {
     RequestError::NotRecorded {
         id: id.to_owned(),
         why: format!(
-            "refused, failed and slow requests leave one, and one in {SAMPLED_ONE_IN} of the others; {} are \
-             kept, the oldest of them for {}, and those of the caller that has the most for {}",
+            "refused, failed and slow requests are recorded, and one in {SAMPLED_ONE_IN} of the others; {} are \
+             kept, the oldest of them for {}, and those of the caller with the most for {}",
             retention.records,
             ago(retention.oldest),
             ago(retention.oldest_of_largest),

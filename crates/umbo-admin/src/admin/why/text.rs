@@ -77,9 +77,9 @@ pub(super) fn of_record(record: &RequestRecord, slow_from: Duration, older: u16)
         (Some(ErrorCode::Overloaded), _) => text.push_str(&overloaded(record)),
         (Some(code), _) => text.push_str(code.meaning()),
         (None, KeptAs::Slow) => text.push_str(&slow(record, slow_from)),
-        (None, _) if record.status == 0 => text.push_str(
-            "A client that leaves early gives the server less time than the answer takes: see its timeout.",
-        ),
+        (None, _) if record.status == 0 => {
+            text.push_str("The client closed the connection early: its timeout may be too short.");
+        }
         (None, _) => text.push_str("It is one of the sample of requests that were served in time."),
     }
     if older > 0 {
@@ -140,7 +140,7 @@ fn spent(policy: &PolicyRecord, record: &RequestRecord) -> String {
     if multiplier > 1.0 {
         let _ = write!(
             text,
-            "; an overload of its shard made it {multiplier} times as dear"
+            "; an overload of its shard multiplied the price by {multiplier}"
         );
     }
     let _ = write!(
@@ -166,11 +166,11 @@ fn overloaded(record: &RequestRecord) -> String {
         );
     }
     if let Some(tier) = record.criticality {
-        let _ = write!(text, "; tier '{}' had to give way", tier.as_str());
+        let _ = write!(text, "; tier '{}' was shed", tier.as_str());
     }
     text.push_str(
         ". Nothing was applied, and a later retry may succeed. To see who loads the shard: umbo shed status and \
-         umbo top; a caller above its fair share gives way first, and a quota keeps it from that.",
+         umbo top; requests of callers above their fair share are shed first, and a quota keeps a caller below it.",
     );
     text
 }
@@ -202,7 +202,7 @@ fn slow(record: &RequestRecord, slow_from: Duration) -> String {
         (
             times.answer_micros,
             "after the shard had answered",
-            "a stream takes as long as its client does to take it",
+            "a stream takes as long as its client takes to read it",
         ),
     ];
     let (most, place, advice) = parts
@@ -350,7 +350,7 @@ mod tests {
             waiting: 40,
         });
         let expected = "Shard 3 could not keep up: 40 requests waited for its 18 permits, and its pressure was 0.50; \
-                        tier 'sheddable' had to give way.";
+                        tier 'sheddable' was shed.";
         let said = text(&shed);
         assert!(said.contains(expected), "{said}");
     }
