@@ -25,7 +25,7 @@ pub(crate) enum HostError {
     #[error("the namespace was removed")]
     Gone,
     /// A later run of the load has written to the shard.
-    #[error("a later run of the load goes on")]
+    #[error("a later run of the load has taken over")]
     Overtaken,
     /// The operation can never be done.
     #[error("{0}")]
@@ -42,9 +42,9 @@ impl From<StoreError> for HostError {
         match &error {
             StoreError::NamespaceGone { .. } => Self::Gone,
             StoreError::Overtaken { .. } => Self::Overtaken,
-            StoreError::Corrupt { shard, .. } => Self::Never(format!(
-                "shard {shard} holds a row that is not what was written"
-            )),
+            StoreError::Corrupt { shard, .. } => {
+                Self::Never(format!("shard {shard} holds a damaged row"))
+            }
             StoreError::QuotaExceeded { retry_after, .. } => wait(*retry_after),
             StoreError::QueueFull { .. } | StoreError::NodeBusy { .. } => wait(BUSY_WAIT),
             StoreError::Unavailable { shard, .. } => Self::Wait {

@@ -137,7 +137,7 @@ impl LoadRequest<'_> {
         if self.plane.fields().idempotency_ttl.is_some() {
             return Err(RequestError::BadHeader {
                 name: header::IDEMPOTENCY_TTL,
-                expected: "none to create a load, whose key is known as long as the load is",
+                expected: "no such header to create a load: its Idempotency-Key is kept as long as the load",
             });
         }
         let text = self.plane.read_text(body, LOAD_BODY_LEN_MAX).await?;

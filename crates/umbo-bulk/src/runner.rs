@@ -137,7 +137,7 @@ impl LoadRunner {
         } = match ended {
             Ok(ended) => ended,
             Err(error) => {
-                tracing::error!(%error, "the run of a load ended by a defect");
+                tracing::error!(%error, "the run of a load failed because of a defect");
                 return false;
             }
         };
@@ -373,8 +373,8 @@ async fn advance(
     if journal.run.fruitless >= FRUITLESS_RUNS_MAX && !is_built {
         let (runs, part) = (journal.run.fruitless, journal.run.part);
         return Err(Stop::Failed(format!(
-            "{runs} runs in a row have ended without getting on, the last one at part {part}: rows of it may end the \
-             server that reads them"
+            "{runs} runs in a row made no progress, the last one at part {part}: a row of this part may \
+             crash the server"
         )));
     }
     let load = apply_until_sealed(host, id, journal, tries).await?;

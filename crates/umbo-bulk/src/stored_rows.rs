@@ -41,7 +41,7 @@ impl RowSource for OwnRows {
     }
 
     fn damaged(&self, what: &str) -> RequestError {
-        RequestError::Internal(format!("what is stored of a load cannot be read: {what}"))
+        RequestError::Internal(format!("a record of a load cannot be read: {what}"))
     }
 }
 

@@ -310,7 +310,7 @@ fn judge(pieces: Vec<ShardPiece>, answers: Result<WriteAnswers, HostError>) -> J
                             gone.extend(long_value(&mutation).map(|value| value.bytes.clone()));
                             HostError::Wait {
                                 after: BEAT,
-                                reason: "the bytes of a large value came long before its row"
+                                reason: "the shard has dropped the bytes of a large value: its row came too late"
                                     .to_owned(),
                             }
                         }

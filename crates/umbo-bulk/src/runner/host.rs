@@ -292,7 +292,7 @@ impl RowSource for Host {
     }
 
     fn damaged(&self, what: &str) -> HostError {
-        HostError::Never(format!("what is stored of the load cannot be read: {what}"))
+        HostError::Never(format!("a record of the load cannot be read: {what}"))
     }
 
     async fn inflated(&self, load: &LoadRecord, part: u16, len: u64) -> Result<(), HostError> {

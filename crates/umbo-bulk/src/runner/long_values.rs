@@ -60,8 +60,8 @@ impl LongValues {
                 let (partition, sort) = (row.key.partition.as_bytes(), row.key.sort.as_bytes());
                 let key = serde_json::to_string(&KeyFields::of(partition, sort));
                 return Err(format!(
-                    "row {} has a value of {} bytes, and its shard has given up the stored ones {GIVEN_UP_MAX} times, \
-                     as no more came for too long",
+                    "row {} has a value of {} bytes, and its shard has dropped the upload {GIVEN_UP_MAX} \
+                     times, because the next bytes came too late",
                     key.unwrap_or_default(),
                     value.bytes.len()
                 ));

@@ -183,7 +183,7 @@ impl RunReader {
 
     /// Reads the next row.
     async fn read(&mut self, host: &Host, load: &LoadRecord) -> Result<(), HostError> {
-        let damaged = || HostError::Never("a sorted run is not what was stored".to_owned());
+        let damaged = || HostError::Never("a stored sorted run is damaged".to_owned());
         loop {
             self.first_at = self.bytes.taken();
             self.first = self.bytes.take().map_err(|_| damaged())?;

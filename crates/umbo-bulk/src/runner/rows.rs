@@ -30,7 +30,7 @@ use crate::stored_rows::{RowSource, read_piece};
 /// Batches that wait while another one is applied.
 const BATCHES_AHEAD: usize = 1;
 /// Why the rows of a part cannot be read if no other reason is known.
-const DEFECT: &str = "the reader of its rows ended by a defect";
+const DEFECT: &str = "the reader of its rows failed because of a defect";
 
 /// Rows of a part as they were read, in order, each with its line.
 pub(crate) type NumberedRows = Vec<(u64, ReadRow)>;
@@ -250,7 +250,7 @@ async fn feed(
                 // More bytes may follow the compressed data.
                 digest.add_rest(&source, &bytes).await?;
                 if hex(&digest.digest.finish()) != bytes.sha256 {
-                    let differ = "the bytes that are stored are not those that were sent";
+                    let differ = "the stored bytes differ from those that were sent";
                     return Err(HostError::Never(differ.to_owned()));
                 }
                 return Ok(());
@@ -437,7 +437,7 @@ mod tests {
         part.sha256 = "00".repeat(32);
         let mut rows = PartRows::open(rows, &load(), 7, &part).unwrap();
         assert_eq!(rows.next().await.unwrap().unwrap().len(), 9);
-        let reason = "part 7: the bytes that are stored are not those that were sent";
+        let reason = "part 7: the stored bytes differ from those that were sent";
         assert_eq!(rows.next().await, Err(HostError::Never(reason.to_owned())));
     }
 

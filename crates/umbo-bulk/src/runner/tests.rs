@@ -271,7 +271,7 @@ async fn a_part_that_comes_while_the_load_is_sealed_without_it_is_in_no_version(
     host.run(i64::MAX, 1).await;
     assert_eq!(host.state(), LoadState::Failed);
     let reason = host.load.lock().unwrap().reason.clone().unwrap();
-    assert!(reason.starts_with("part 3 came"), "{reason}");
+    assert!(reason.starts_with("part 3 was uploaded"), "{reason}");
 }
 
 #[tokio::test]

@@ -90,10 +90,10 @@ impl Parts {
             .collect();
         let end = run.part + parts.len() as u32;
         match load.parts {
-            Some(count) if end < count => Err(Stop::Failed(format!("part {end} is not there"))),
+            Some(count) if end < count => Err(Stop::Failed(format!("part {end} is missing"))),
             // It became whole while the load was being sealed without it.
             Some(count) if run.begun > count => Err(Stop::Failed(format!(
-                "part {count} came while the load was being sealed with {count} parts, and rows of it may be applied"
+                "part {count} was uploaded while the load was being sealed with {count} parts; its rows may be applied"
             ))),
             _ => Ok(Self(parts)),
         }

@@ -240,7 +240,7 @@ fn upload(
     } else if headers.contains_key(UPLOAD_OFFSET) || is_complete(headers)? == Some(false) {
         return Err(RequestError::BadHeader {
             name: UPLOAD_OFFSET,
-            expected: "no such field on PUT, which uploads a whole part: PATCH uploads a piece of one",
+            expected: "no such header on PUT, which uploads a whole part; use PATCH for a piece",
         });
     } else {
         None
@@ -258,7 +258,7 @@ fn upload(
         None => None,
         Some(field) => content_digest(field.as_bytes()).map_err(|_| RequestError::BadHeader {
             name: CONTENT_DIGEST,
-            expected: "a digest as of RFC 9530: sha-256=:BASE64:",
+            expected: "a digest (RFC 9530): sha-256=:BASE64:",
         })?,
     };
     Ok(UploadAsk {
