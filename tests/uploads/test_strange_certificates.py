@@ -40,7 +40,7 @@ def test_a_self_signed_certificate_that_is_named_is_trusted(serve, folder):
     for host in ("127.0.0.1", "localhost"):
         assert namespaces(server, folder, "--ca-file", "cert.pem", host=host) == (0, "")
     code, said = namespaces(server, folder)
-    assert code == 1 and "not among those that are trusted" in said and "--ca-file" in said and "-k" in said, said
+    assert code == 1 and "not among the trusted ones" in said and "--ca-file" in said and "-k" in said, said
     assert "start a server" not in said
     assert namespaces(server, folder, "-k") == (0, "")
     assert namespaces(server, folder, "--insecure-skip-verify") == (0, "")
@@ -53,7 +53,7 @@ def test_a_self_signed_certificate_that_is_named_is_trusted(serve, folder):
 @pytest.mark.parametrize(
     "more, reason",
     [
-        ([], "it names no host in a subjectAltName"),
+        ([], "it has no host in a subjectAltName"),
         (["-addext", "subjectAltName=DNS:umbo.example.org"], "is for umbo.example.org, not for 127.0.0.1"),
     ],
     ids=("no name", "another name"),

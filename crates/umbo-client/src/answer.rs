@@ -44,7 +44,7 @@ fn without_body(status: u16) -> Problem {
         type_uri: String::new(),
         title: format!("Status {status}"),
         status,
-        ..Problem::new(code, "the answer to HEAD says no more")
+        ..Problem::new(code, "an answer to HEAD has no details")
     }
 }
 

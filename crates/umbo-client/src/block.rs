@@ -63,9 +63,7 @@ pub(crate) fn divide(mut block: Bytes) -> Result<(Bytes, u64, Option<LastLine>),
         let line = &block[start..end];
         if is_last(line) {
             if !block[end..].trim_ascii().is_empty() {
-                return Err(Error::Malformed(
-                    "it goes on after its last line".to_owned(),
-                ));
+                return Err(Error::Malformed("bytes follow its last line".to_owned()));
             }
             let last = parse_last(line)?;
             block.truncate(start);

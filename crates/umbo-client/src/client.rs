@@ -293,7 +293,7 @@ fn default_headers(options: &Options) -> Result<HeaderMap, Error> {
     let mut headers = HeaderMap::new();
     if let Some(token) = &options.token {
         let mut value = HeaderValue::try_from(format!("Bearer {token}"))
-            .map_err(|_| Error::BadOption("the token holds characters that no token has"))?;
+            .map_err(|_| Error::BadOption("the token has invalid characters"))?;
         value.set_sensitive(true);
         headers.insert(AUTHORIZATION, value);
     }

@@ -40,8 +40,8 @@ pub enum Error {
     /// Not sent, because the server lately rejected or shed too many requests. A later attempt may succeed; one
     /// request a second is sent in any case.
     #[error(
-        "given up here and not sent: the server took {accepts} of the last {requests} requests \
-         and answered the others with {status}"
+        "not sent: the server accepted {accepts} of the last {requests} requests and answered the others \
+         with {status}"
     )]
     GivenUp {
         /// Requests of the last 30 seconds, those given up here included.
@@ -52,7 +52,7 @@ pub enum Error {
         status: u16,
     },
     /// Not sent: the client was told to wait no longer.
-    #[error("given up while it waited to be sent")]
+    #[error("not sent: the client stopped waiting")]
     WaitEnded,
     /// The server was not reached; nothing was sent.
     #[error("cannot connect to {url}: {reason}")]
@@ -71,8 +71,8 @@ pub enum Error {
     /// The outcome of a write is unknown: one attempt got no answer that tells it, and the next attempt got this
     /// error. A condition may be false because of the write itself.
     #[error(
-        "it is unknown whether the write was applied: one attempt had no answer, and the next one \
-         had this: {last}"
+        "it is unknown whether the write was applied: one attempt had no answer, and the next one failed: \
+         {last}"
     )]
     Unconfirmed {
         /// The error of the last attempt; by itself it would mean that the write was not applied.

@@ -38,7 +38,7 @@ impl Condition {
             return Ok(request);
         };
         let value = HeaderValue::try_from(text)
-            .map_err(|_| Error::BadOption("a condition holds control characters"))?;
+            .map_err(|_| Error::BadOption("a condition has control characters"))?;
         Ok(request.with_header(name, value))
     }
 
@@ -227,7 +227,8 @@ impl Client {
         let number = std::str::from_utf8(&number).ok();
         let number = number.and_then(|number| number.parse().ok());
         Ok(Incremented {
-            number: number.ok_or_else(|| Error::Malformed("its new number is none".to_owned()))?,
+            number: number
+                .ok_or_else(|| Error::Malformed("its body is not a number".to_owned()))?,
             version: version(&headers)?,
         })
     }
@@ -289,7 +290,7 @@ pub(crate) fn put_request(
     ] {
         if let Some(field) = field {
             let value = HeaderValue::try_from(field).map_err(|_| {
-                Error::BadOption("a content type or encoding holds control characters")
+                Error::BadOption("a content type or encoding has control characters")
             })?;
             request = request.with_header(name, value);
         }
@@ -351,7 +352,7 @@ fn version(headers: &HeaderMap) -> Result<u64, Error> {
     version
         .unwrap_or_default()
         .parse()
-        .map_err(|_| Error::Malformed(format!("its ETag is '{tag}'")))
+        .map_err(|_| Error::Malformed(format!("its ETag '{tag}' has no version")))
 }
 
 /// Returns a put as a line of a batch; its time to live counts from now.

@@ -54,7 +54,7 @@ impl ValueStream {
                 if let (Some(sum), Some(expected)) = (sum, self.expected.take())
                     && sum.as_ref() != expected
                 {
-                    let reason = "its bytes are not those of its digest";
+                    let reason = "its bytes do not match its digest";
                     return Err(Error::Malformed(reason.to_owned()));
                 }
             }

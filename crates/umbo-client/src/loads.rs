@@ -134,7 +134,7 @@ impl Client {
         key: &str,
     ) -> Result<LoadInfo, Error> {
         let header = HeaderValue::try_from(key)
-            .map_err(|_| Error::BadOption("the idempotency key is no value of a header"))?;
+            .map_err(|_| Error::BadOption("the idempotency key cannot be a header value"))?;
         let request = RepeatableRequest::new(Method::POST, target(namespace, ""), Repeat::Always)
             .with_body("application/json", json(spec)?);
         self.send_for_json(&request.keyed(header)).await
@@ -202,7 +202,7 @@ impl Client {
     ) -> Result<PartOffset, Error> {
         let from = usize::try_from(offset).unwrap_or(usize::MAX);
         if from > part.body.len() {
-            return Err(Error::BadOption("a part is continued within its bytes"));
+            return Err(Error::BadOption("the offset is beyond the end of the part"));
         }
         let request = part
             .request(Method::PATCH, part_target(namespace, id, part.number))

@@ -210,7 +210,7 @@ impl PageReader {
         let is_stuck = rows == 0 && end.cursor == self.cursor && end.why != EndReason::Deadline;
         if end.cursor.is_none() || is_stuck {
             return Err(Error::Malformed(
-                "a page names no place to go on".to_owned(),
+                "a page says that more rows follow, but has no new cursor".to_owned(),
             ));
         }
         self.cursor = end.cursor;
@@ -267,9 +267,7 @@ impl OpenPage {
                 return Err(truncated(self));
             };
             if self.end.is_some() && !chunk.trim_ascii().is_empty() {
-                return Err(Error::Malformed(
-                    "it goes on after its last line".to_owned(),
-                ));
+                return Err(Error::Malformed("bytes follow its last line".to_owned()));
             }
             self.lines.push(&chunk)?;
             let Some(block) = self.lines.take() else {

@@ -29,7 +29,7 @@ impl Payer<'_> {
         ] {
             if let Some(value) = value {
                 let value = HeaderValue::from_str(value)
-                    .map_err(|_| Error::BadOption("who pays is named in visible ASCII"))?;
+                    .map_err(|_| Error::BadOption("a payer is named in visible ASCII"))?;
                 headers.insert(HeaderName::from_static(name), value);
             }
         }

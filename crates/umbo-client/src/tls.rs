@@ -181,9 +181,8 @@ pub(crate) fn failure(url: &str, error: &(dyn std::error::Error + 'static)) -> O
             return Some(match found {
                 rustls::Error::InvalidMessage(_) => Error::BadUrl {
                     url: url.to_owned(),
-                    reason:
-                        "what answers there does not speak TLS; if it is plain HTTP, write http://"
-                            .to_owned(),
+                    reason: "the server does not speak TLS; for plain HTTP, write http://"
+                        .to_owned(),
                 },
                 found => Error::Tls(describe(found)),
             });
@@ -206,11 +205,11 @@ fn describe(error: &rustls::Error) -> String {
     };
     let reason = match certificate {
         _ if is_of_authority(error) => {
-            "it is signed by itself, as an authority, and is not among those that are trusted"
+            "it is a self-signed authority, and not among the trusted ones"
         }
-        CertificateError::UnknownIssuer => "no authority that is trusted has signed it",
+        CertificateError::UnknownIssuer => "no trusted authority has signed it",
         CertificateError::NotValidForNameContext { presented, .. } if presented.is_empty() => {
-            "it names no host in a subjectAltName, and a common name does not count"
+            "it has no host in a subjectAltName, and a common name is not enough"
         }
         CertificateError::NotValidForNameContext {
             expected,
