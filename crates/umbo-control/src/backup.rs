@@ -15,7 +15,7 @@ use crate::versions::step_load;
 /// Why a load is not applied after a restore: the shards of a backup are not of one instant, so the backup may lack
 /// rows that the progress of the load counts as applied.
 const FAILED_BY_RESTORE: &str =
-    "it was under way when the backup was made that is restored: upload it again";
+    "it was unfinished when the restored backup was made: upload it again";
 
 impl ControlPlane {
     /// Returns the records as they are at home now.

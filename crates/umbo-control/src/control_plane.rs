@@ -130,8 +130,8 @@ impl ControlPlane {
         let mut believed = believed.unwrap_or_else(PoisonError::into_inner);
         if believed.observe(wall, now) {
             tracing::warn!(
-                "the time of day has jumped ahead: versions and loads are not dropped by it for ten minutes, or until \
-                 it goes back"
+                "the clock has jumped ahead: versions and loads are not dropped for ten minutes, or until it \
+                 goes back"
             );
         }
         believed.time(wall, now)

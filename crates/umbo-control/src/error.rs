@@ -58,7 +58,7 @@ pub enum ControlError {
     RecordsUnreadable(#[from] Unreadable),
     /// The copy of Umbo's own records is too old to serve by.
     #[error(
-        "Umbo's own records were last confirmed {} s ago, and may be {} s old (records.stale_max)",
+        "Umbo's own records were last confirmed {} s ago; the limit is {} s (records.stale_max)",
         .age.as_secs(), .max.as_secs()
     )]
     RecordsStale {
@@ -154,7 +154,7 @@ fn waiting_text(waiting_for: &[u16]) -> String {
         shards => {
             let shards: Vec<_> = shards.iter().map(u16::to_string).collect();
             format!(
-                "its name is free once shards {} have confirmed that",
+                "its name is free once shards {} have confirmed the removal",
                 shards.join(", ")
             )
         }

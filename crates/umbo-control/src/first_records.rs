@@ -22,7 +22,7 @@ pub(crate) fn secret(set: &RecordSet) -> Result<[u8; SECRET_LEN], Unreadable> {
     let content = set.get(Kind::Secret, SECRET_NAME);
     content
         .and_then(|bytes| <[u8; SECRET_LEN]>::try_from(&bytes[..]).ok())
-        .ok_or_else(|| unreadable(Kind::Secret, SECRET_NAME, &"it is not there or damaged"))
+        .ok_or_else(|| unreadable(Kind::Secret, SECRET_NAME, &"it is missing or damaged"))
 }
 
 /// Reads the records of a store for the first time: at home, or, while the home is away, from the newest
@@ -94,8 +94,8 @@ pub(crate) fn behind(
     HomeError::Away {
         shard: store.home().shard,
         reason: format!(
-            "it holds revision {} of epoch {}, and revision {} of epoch {} was seen; it was put back \
-             to an older state, or the map is older than another",
+            "it holds revision {} of epoch {}, but revision {} of epoch {} was seen before: it was restored \
+             to an older state, or this map is outdated",
             at_home.number, at_home.epoch, heard.number, heard.epoch
         ),
     }

@@ -141,7 +141,7 @@ impl ControlPlane {
             let next = Arc::new(set.changed(&edits));
             // A set that no dispatcher could read must not get there.
             if let Err(error) = InEffect::read(&next) {
-                tracing::error!(%error, "a change was refused that could not be read");
+                tracing::error!(%error, "refused a change that no dispatcher could read");
                 return Err(error.into());
             }
             let begun = self.clock.monotonic();

@@ -155,7 +155,7 @@ impl FollowedRecords {
             }) => {
                 tracing::error!(
                     reason = text,
-                    "newer records of Umbo's own are not taken up"
+                    "the newest of Umbo's own records cannot be used"
                 );
             }
             Some(RecordsProblem { text, .. }) => {

@@ -62,7 +62,7 @@ impl Lists {
             let unreadable = |why| unreadable(Kind::Hot, name, &why);
             // The reason is left out: it may quote the record.
             let entries = serde_json::from_slice(content)
-                .map_err(|_| unreadable("it is no list of this version"))?;
+                .map_err(|_| unreadable("this version cannot decode it"))?;
             let list = HotList::ALL.into_iter().find(|list| list.as_str() == name);
             match list.ok_or_else(|| unreadable("there is no such list"))? {
                 HotList::Pinned => lists.pinned = entries,

@@ -51,7 +51,7 @@ fn records(set: &RecordSet) -> impl Iterator<Item = Result<(&str, LoadRecord), U
         let load: LoadRecord = RecordSet::read_json(Kind::Load, id, content)?;
         let own = [load.namespace_id(), load.content_id(), load.report_id()];
         if own.contains(&NamespaceId::SYSTEM) {
-            return Err(unreadable(Kind::Load, id, &"0 is no id of a namespace"));
+            return Err(unreadable(Kind::Load, id, &"its namespace id is 0"));
         }
         Ok((id, load))
     })

@@ -61,7 +61,7 @@ impl NamespaceRecord {
     fn read(name: &str, content: &[u8]) -> Result<Self, Unreadable> {
         let record: Self = RecordSet::read_json(Kind::Namespace, name, content)?;
         if NamespaceId(record.id) == NamespaceId::SYSTEM {
-            return Err(unreadable(Kind::Namespace, name, &"0 is no id of one"));
+            return Err(unreadable(Kind::Namespace, name, &"its id is 0"));
         }
         Ok(record)
     }

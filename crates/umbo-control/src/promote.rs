@@ -32,7 +32,7 @@ pub async fn promote(
     if home.epoch <= copy.revision.epoch {
         let (shard, epoch) = (home.shard, copy.revision.epoch);
         let reason = format!(
-            "its epoch {} does not follow the {epoch} of the copy",
+            "its epoch {} does not follow epoch {epoch} of the copy",
             home.epoch
         );
         return Err(ControlError::RecordsAway { shard, reason });

@@ -131,7 +131,7 @@ pub enum PolicyFileProblem {
     #[error("{0}")]
     Policy(#[from] PolicyError),
     /// Two policies have one name.
-    #[error("two policies are named '{name}': this one, and that of line {first_line}")]
+    #[error("two policies are named '{name}': this one, and the one in line {first_line}")]
     Twice {
         /// The name.
         name: String,

@@ -82,7 +82,7 @@ impl RecordKey {
     fn parse(text: &[u8]) -> Result<Self, Unreadable> {
         let unknown = || Unreadable {
             record: String::from_utf8_lossy(text).into_owned(),
-            reason: "no record of this version is named so".to_owned(),
+            reason: "this version has no record of this name".to_owned(),
         };
         let name = std::str::from_utf8(text).map_err(|_| unknown())?;
         let (kind, name) = name.split_once('/').ok_or_else(unknown)?;

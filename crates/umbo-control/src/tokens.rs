@@ -12,11 +12,11 @@ pub(crate) fn read(set: &RecordSet) -> Result<Vec<TokenRecord>, Unreadable> {
         .map(|(id, content)| {
             // The reason is left out: it may quote the record.
             let record = TokenRecord::from_bytes(content)
-                .map_err(|_| unreadable(Kind::Token, id, &"it is no token of this version"))?;
+                .map_err(|_| unreadable(Kind::Token, id, &"this version cannot decode it"))?;
             if record.id() == id {
                 Ok(record)
             } else {
-                let why = "it is the token of another id";
+                let why = "it has the id of another token";
                 Err(unreadable(Kind::Token, id, &why))
             }
         })

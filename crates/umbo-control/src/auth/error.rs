@@ -9,7 +9,7 @@ pub enum AuthError {
     #[error("the request carries no token; send one as Authorization: Bearer umbo_…")]
     Missing,
     /// The `Authorization` is not `Bearer` and a token (`Unauthenticated`).
-    #[error("the Authorization header is not Bearer followed by a token of this server's form")]
+    #[error("the Authorization header is not 'Bearer' followed by an Umbo token (umbo_…)")]
     Malformed,
     /// No such token, or the wrong secret; which of both is not told (`Unauthenticated`).
     #[error("the token is unknown or revoked")]
@@ -24,19 +24,19 @@ pub enum AuthError {
         id: String,
     },
     /// The token is of the token file, which only its owner changes (`TokenOfFile`).
-    #[error("token {id} is of the token file; remove it there")]
+    #[error("token {id} is defined in the token file; remove it there")]
     OfFile {
         /// Id of the token.
         id: String,
     },
     /// No token that could manage tokens would be left (`LastAdmin`).
-    #[error("token {id} is the last that holds admin:*, and other tokens exist")]
+    #[error("token {id} is the last one with admin:*; create another with admin:* first")]
     LastAdmin {
         /// Id of the token.
         id: String,
     },
     /// The first token would lock the operator out (`LastAdmin`).
-    #[error("the first token must hold admin:*, or nobody could make a second one")]
+    #[error("the first token must have admin:*, or nobody could create a second one")]
     FirstIsNoAdmin,
     /// A field of a token to make, or of a token file, cannot be used (`InvalidBody`).
     #[error("{place}: {reason}")]
@@ -63,13 +63,13 @@ pub enum AuthError {
         reason: String,
     },
     /// Everybody may write the token file, so it proves nothing (`Internal`).
-    #[error("token file {} may be written by everybody; chmod 600 it", path.display())]
+    #[error("token file {} is writable by everyone; chmod 600 it", path.display())]
     WorldWritable {
         /// Which.
         path: PathBuf,
     },
     /// The system gave no randomness (`Internal`).
-    #[error("the system gives no randomness: {0}")]
+    #[error("the system's random number generator failed: {0}")]
     NoRandomness(getrandom::Error),
 }
 

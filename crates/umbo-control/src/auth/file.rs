@@ -40,7 +40,7 @@ pub fn read_tokens(path: &Path) -> Result<Vec<TokenRecord>, AuthError> {
         });
     }
     if mode & WORLD_READ != 0 {
-        tracing::warn!(path = %path.display(), "everybody may read the token file; chmod 600 it");
+        tracing::warn!(path = %path.display(), "the token file is readable by everyone; chmod 600 it");
     }
     parse(path, &fs::read_to_string(path).map_err(failed)?)
 }
@@ -65,7 +65,7 @@ fn parse(path: &Path, text: &str) -> Result<Vec<TokenRecord>, AuthError> {
         })?;
         if records.iter().any(|other| other.id == record.id) {
             return Err(wrong(format!(
-                "{place}: its id {} stands twice",
+                "{place}: its id {} appears twice",
                 record.id()
             )));
         }

@@ -14,12 +14,13 @@ pub enum HotKeyError {
     NotListed(HotList),
     /// The key is on the list already, for another reason or time (`HotKeyListed`).
     #[error(
-        "this key is {} already, for another reason or time; to replace that, send its ETag or * in If-Match",
+        "this key is already {}, with another reason or duration; to replace the entry, send its ETag or * \
+         in If-Match",
         .0.as_str()
     )]
     Listed(HotList),
     /// There is no room on the list (`HotListFull`).
-    #[error("{max} keys are {} already, and the list is full", .list.as_str())]
+    #[error("{max} keys are {}, the maximum; take one off the list first", .list.as_str())]
     TooMany {
         /// The list.
         list: HotList,
@@ -27,7 +28,7 @@ pub enum HotKeyError {
         max: usize,
     },
     /// The keys of the list are too long together (`HotListFull`).
-    #[error("the keys that are {} have more than {max} bytes together", .list.as_str())]
+    #[error("the keys that are {} have more than {max} bytes in all; take one off the list first", .list.as_str())]
     TooLong {
         /// The list.
         list: HotList,
@@ -35,7 +36,7 @@ pub enum HotKeyError {
         max: usize,
     },
     /// An id that no key has (`InvalidKey`).
-    #[error("the id is none that GET /admin/v1/hot has told")]
+    #[error("invalid key id; GET /admin/v1/hot lists the ids")]
     BadId,
     /// The namespace of an id is no more (`NamespaceNotFound`).
     #[error("the namespace of this key has been removed")]

@@ -22,7 +22,7 @@ use crate::records::{Kind, RecordSet, Unreadable, unreadable, version_of};
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 enum Unused {
     /// The policy file has one of its name.
-    #[error("a stored quota policy does not count: the policy file has one of its name")]
+    #[error("a stored quota policy is ignored: the policy file has a policy with its name")]
     OfFile,
     /// The others leave no room for it.
     #[error("{0}")]
@@ -182,7 +182,7 @@ impl EffectivePolicies {
             match why {
                 Unused::OfFile => tracing::warn!(name, "{why}"),
                 Unused::Misfit(_) => {
-                    tracing::error!(name, %why, "a stored quota policy does not count");
+                    tracing::error!(name, %why, "a stored quota policy is ignored");
                 }
             }
         }
@@ -201,7 +201,7 @@ fn read(name: &str, content: &Bytes) -> Result<Policy, String> {
     if *policy.name == *name {
         Ok(policy)
     } else {
-        Err(format!("it names itself '{}'", policy.name))
+        Err(format!("its record has the name '{}'", policy.name))
     }
 }
 

@@ -19,7 +19,7 @@ pub enum QuotaError {
         why: PolicySetError,
     },
     /// Path and body name different policies (`QuotaInvalid`).
-    #[error("policy '{path}' is named in the path and '{body}' in the body: name")]
+    #[error("the path names policy '{path}', but the body names '{body}': name")]
     OtherName {
         /// The name in the path.
         path: String,
@@ -34,22 +34,20 @@ pub enum QuotaError {
     },
     /// The policy is built in, so there is nothing to remove (`QuotaNotFound`).
     #[error(
-        "policy '{name}' is built in and no other is stored under its name; store one to replace it"
+        "policy '{name}' is built in and cannot be removed; store a policy with its name to replace it"
     )]
     BuiltIn {
         /// The name.
         name: String,
     },
     /// A policy of this name is stored and is another one (`QuotaExists`).
-    #[error(
-        "policy '{name}' is stored already and is another one; to replace it, send its ETag in If-Match"
-    )]
+    #[error("a different policy '{name}' is stored; to replace it, send its ETag in If-Match")]
     Exists {
         /// The name.
         name: String,
     },
     /// The policy is of the policy file, which only its owner changes (`QuotaOfFile`).
-    #[error("policy '{name}' stands in the policy file of this server; change it there")]
+    #[error("policy '{name}' is defined in the policy file of this server; change it there")]
     OfFile {
         /// The name.
         name: String,

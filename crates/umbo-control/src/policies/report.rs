@@ -78,11 +78,11 @@ fn notes(policy: &Policy, missed: u64) -> Vec<String> {
     let mut notes = Vec::new();
     if let Some(one) = unrecorded.into_iter().find(|one| is_named(*one)) {
         notes.push(format!(
-            "the record holds no {one} of any request, so none of it meets this policy"
+            "the recorded requests have no {one}, so this policy matches no request"
         ));
     }
     if policy.per.contains(Dimension::Shard) {
-        notes.push("the work is taken to be spread evenly over the shards".to_owned());
+        notes.push("the work is assumed to be spread evenly over the shards".to_owned());
     }
     if missed > 0 {
         notes.push(format!("the record had no room for {missed} requests"));

@@ -196,7 +196,7 @@ const WRONG: &[(&str, &str, &str)] = &[
     (
         "name = \"b\"",
         "name = \"a\"",
-        "line 6: two policies are named 'a': this one, and that of line 2",
+        "line 6: two policies are named 'a': this one, and the one in line 2",
     ),
     (
         "[[policy]]\nname = \"a\"",

@@ -42,10 +42,10 @@ impl RecordSet {
         let is_told =
             |(told, own): (&IdRange, &IdRange)| told.first == own.first && told.last <= own.last;
         if copy.fenced.len() != own.len() || !copy.fenced.iter().zip(&own).all(is_told) {
-            return Err(damaged("its fences are not those of its records"));
+            return Err(damaged("its fences do not match its records"));
         }
         if set.datasets()? != copy.datasets {
-            return Err(damaged("its datasets are not those of its records"));
+            return Err(damaged("its datasets do not match its records"));
         }
         Ok(set)
     }

@@ -19,7 +19,7 @@ const FOLDED_MAX: usize = 256;
 fn read(name: &str, content: &Bytes) -> Result<IdRange, Unreadable> {
     let bad = |why: &dyn std::fmt::Display| unreadable(Kind::Fence, name, why);
     let id = |text: &str| match text.parse().map(NamespaceId) {
-        Ok(NamespaceId::SYSTEM) => Err(bad(&"Umbo's own records stay")),
+        Ok(NamespaceId::SYSTEM) => Err(bad(&"Umbo's own records cannot be removed")),
         id => id.map_err(|error| bad(&error)),
     };
     let first = id(name)?;

@@ -143,7 +143,7 @@ impl Home {
         for _ in 0..READ_TRIES {
             let rows = self.rows(home, &partition, deadline).await?;
             let again = self.head(home, &partition, deadline).await?;
-            let again = again.ok_or_else(|| away(home, "its head is gone".to_owned()))?;
+            let again = again.ok_or_else(|| away(home, "its head is missing".to_owned()))?;
             if again.version == found.version {
                 let set = RecordSet {
                     revision: found.revision(),

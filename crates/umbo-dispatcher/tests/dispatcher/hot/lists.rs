@@ -224,7 +224,10 @@ async fn each_list_has_its_bound() {
     }
     let full = pod.list("pinned", ROW, "").await;
     let detail = full.refused(409, "hot-list-full");
-    assert_eq!(detail, "256 keys are pinned already, and the list is full");
+    assert_eq!(
+        detail,
+        "256 keys are pinned, the maximum; take one off the list first"
+    );
     // One that is listed is no more of them, and the other list is another one.
     assert_eq!(pod.list("pinned", "ns/shop/kv/key-7", "").await.status, 200);
     assert_eq!(pod.list("blocked", ROW, "").await.status, 201);
