@@ -55,7 +55,7 @@ impl LowPriority {
                 if let Err(error) = lower(niceness)
                     && refused.set(error.to_string()).is_ok()
                 {
-                    tracing::warn!(%error, threads = name, "these threads have the priority of short requests");
+                    tracing::warn!(%error, threads = name, "these threads could not be given a lower priority");
                 }
             })
             .enable_time()

@@ -290,7 +290,7 @@ impl Overload {
                 shard = episode.shard.0,
                 class = episode.class.as_str(),
                 input = episode.input.as_str(),
-                "a shard is overloaded; what can wait is shed, or costs more"
+                "a shard is overloaded; requests of lower tiers are shed, or cost more"
             );
         }
         for episode in changes.ended {

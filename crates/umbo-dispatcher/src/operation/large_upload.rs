@@ -217,7 +217,7 @@ impl ChunkWriter {
         }
         let giving_up = self.giving_up.take();
         let giving_up = giving_up.ok_or(RequestError::Body(BodyError::Aborted {
-            reason: "its upload was given up".to_owned(),
+            reason: "its upload was dropped".to_owned(),
         }))?;
         let large = LargeRef {
             upload: self.upload,

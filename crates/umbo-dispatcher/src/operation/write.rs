@@ -153,7 +153,7 @@ impl Operate for Write {
             // The sender of a touch with a value believes that the value is stored.
             let is_patch = matches!(self.ask.kind, WriteKind::Touch | WriteKind::Increment);
             if is_patch && body.size_hint().exact() != Some(0) {
-                let detail = "a touch or increment has no body: PUT stores another value";
+                let detail = "a touch or increment has no body; use PUT to store another value";
                 return Err(RequestError::BadBody(detail.to_owned()));
             }
             queue::turn_away(&located, shard)?;

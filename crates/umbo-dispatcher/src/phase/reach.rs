@@ -36,7 +36,7 @@ async fn wait(
     told.map_err(|_| {
         RequestError::Store(StoreError::Unavailable {
             shard,
-            reason: "its node is away, and was not back in time".to_owned(),
+            reason: "its node is not connected, and did not come back in time".to_owned(),
             outcome: Outcome::NotApplied,
         })
     })

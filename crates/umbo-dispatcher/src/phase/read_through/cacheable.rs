@@ -206,7 +206,7 @@ pub(super) fn shared_row(shared: SharedRead) -> Result<Option<Row>, RequestError
 
 /// The kind of a read is part of its key.
 pub(super) fn mixed_up() -> RequestError {
-    RequestError::Internal("a read was answered with one of another kind".to_owned())
+    RequestError::Internal("a read got an answer of another kind".to_owned())
 }
 
 /// Returns why a shared read has no result.
