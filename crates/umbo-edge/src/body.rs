@@ -48,13 +48,13 @@ pub enum BodyError {
         timeout: Duration,
     },
     /// There is no memory for it (`BodyMemoryFull`).
-    #[error("{}", held_up(*.0))]
+    #[error("{}", full_text(*.0))]
     NoRoom(Full),
     /// It came too slowly while others waited for its memory or place (`BodyMemoryFull`, or `TooManyRequestsInFlight`).
     #[error(
         "the body came at less than {} KiB/s while others waited: {}",
         CROWDED_RATE_MIN >> 10,
-        held_up(*.0)
+        full_text(*.0)
     )]
     GaveWay(Full),
     /// The connection ended, or broke its framing, before the body did (`ClientClosed`).
@@ -65,14 +65,14 @@ pub enum BodyError {
     },
 }
 
-const fn held_up(full: Full) -> &'static str {
+const fn full_text(full: Full) -> &'static str {
     match full {
         Full::Holder => {
-            "the request bodies of this caller hold as much memory as they leave to others"
+            "the request bodies of this caller have reached its share of the memory limit ('server.body_memory')"
         }
-        Full::Server => "request bodies hold all of the memory they may ('server.body_memory')",
+        Full::Server => "the memory limit for request bodies is reached ('server.body_memory')",
         Full::Requests => {
-            "as many requests are in flight as this pod takes ('server.requests_in_flight_max')"
+            "the limit of requests in flight is reached ('server.requests_in_flight_max')"
         }
     }
 }

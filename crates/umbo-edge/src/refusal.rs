@@ -27,7 +27,7 @@ pub(super) fn of_status(
         431 => (ErrorCode::HeadersTooLarge, headers_detail(limits)),
         _ => (
             ErrorCode::InvalidRequest,
-            format!("what arrived is not an HTTP/1.1 request: {reason}"),
+            format!("not an HTTP/1.1 request: {reason}"),
         ),
     }
 }
