@@ -313,7 +313,7 @@ def test_what_people_send_first_is_told_what_is_wrong(ns):
     answer = ns.write(['\ufeff{"pk":"a","v":"1"}', {"pk": "b", "v": "2"}])
     assert answer.status == 200 and ns.get("a", "").body == b"1"
     refused = ns.write(['[{"pk":"c","v":"1"}]']).problem(400, "invalid-body")
-    assert "one object a line" in refused["detail"]
+    assert "one JSON object per line" in refused["detail"]
     for line, words in [
         ('{"pk":"d","v":{"x":1}}', "'v' is an object, expected text"),
         ('{"pk":"d","v":5}', "'v' is a number, expected text"),

@@ -46,7 +46,7 @@ pub fn parse(
     let mut rows = Vec::new();
     let mut rest = body.strip_prefix(BYTE_ORDER_MARK).unwrap_or(body);
     if rest.trim_ascii_start().first() == Some(&b'[') {
-        let reason = "a batch is one object a line, without a list around them";
+        let reason = "a batch is one JSON object per line, not a JSON array";
         return Err(RequestError::BadBody(reason.to_owned()));
     }
     while !rest.is_empty() {

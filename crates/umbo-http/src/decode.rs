@@ -92,7 +92,7 @@ impl WriteAsk {
         if own.is_some_and(|at| at <= now) {
             return Err(RequestError::BadHeader {
                 name: header::EXPIRES_AT,
-                expected: "an instant to come: the row would have expired already",
+                expected: "an instant in the future: the row would have expired already",
             });
         }
         match &mut self.change {
@@ -193,7 +193,7 @@ pub fn get(route: &Route<'_>, uri: &Uri, fields: &Fields<'_>) -> Result<GetAsk, 
 }
 
 /// Required fields of a touch.
-const TOUCH_EXPECTED: &str = "it or Umbo-Expires-At on a touch, or Umbo-Increment";
+const TOUCH_EXPECTED: &str = "this header, Umbo-Expires-At or Umbo-Increment on a PATCH";
 
 /// Decodes a put, touch, increment or delete.
 pub fn write(route: &Route<'_>, uri: &Uri, fields: &Fields<'_>) -> Result<WriteAsk, RequestError> {
@@ -377,7 +377,7 @@ pub fn delete_range(
     if fields.idempotency_key.is_some() {
         return Err(RequestError::BadHeader {
             name: header::IDEMPOTENCY_KEY,
-            expected: "none on a delete of a range, which is repeated without one",
+            expected: "no such header on a delete of a range, which can be repeated without it",
         });
     }
     let encoding = query.key_encoding()?;
@@ -437,7 +437,7 @@ fn batch_format(fields: &Fields<'_>) -> Result<RowFormat, RequestError> {
     let reason = match RowFormat::from_content_type(sent, &Columns::default()) {
         Err(FormatError::UnknownMediaType(_)) => return Ok(RowFormat::Lines),
         Ok(RowFormat::Parquet(_)) => {
-            format!("'{sent}' is read by loads and by 'umbo kv import'")
+            format!("'{sent}' is accepted only by loads and by 'umbo kv import'")
         }
         Ok(format) => return Ok(format),
         Err(error) => error.to_string(),

@@ -159,7 +159,7 @@ impl<'a> Fields<'a> {
         match self.repeated {
             Some(name) => Err(RequestError::BadHeader {
                 name,
-                expected: "one line of this field",
+                expected: "this header only once",
             }),
             None => Ok(()),
         }
@@ -287,7 +287,7 @@ impl<'a> Fields<'a> {
             None => Ok(()),
             Some(_) => Err(RequestError::BadHeader {
                 name: header::INCREMENT,
-                expected: "PATCH of a row with it",
+                expected: "no such header except on PATCH of a row",
             }),
         }
     }

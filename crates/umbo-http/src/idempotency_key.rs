@@ -38,7 +38,7 @@ impl KeyedRequest {
                 None => Ok(None),
                 Some(_) => Err(RequestError::BadHeader {
                     name: header::IDEMPOTENCY_TTL,
-                    expected: "an Idempotency-Key beside it",
+                    expected: "an Idempotency-Key in the same request",
                 }),
             };
         };

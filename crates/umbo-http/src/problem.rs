@@ -147,7 +147,7 @@ fn store_detail(error: &StoreError) -> String {
         StoreError::Unavailable { shard, .. } => format!("shard {shard} is unavailable"),
         StoreError::Io { shard, .. } => format!("the disk of shard {shard} failed"),
         StoreError::Corrupt { shard, .. } => {
-            format!("shard {shard} holds a row that is not what was written")
+            format!("shard {shard} holds a damaged row")
         }
         other => other.to_string(),
     }

@@ -42,7 +42,7 @@ pub fn detail(rejection: &Rejection) -> String {
     let (name, unit) = (&policy.name, policy.unit.as_str());
     let rate = format_amount(policy.unit, rejection.limit.rate);
     let whom = match rejection.shard {
-        Some(shard) => format!("{}, this one of shard {shard}", whom(policy)),
+        Some(shard) => format!("{} (shard {shard})", whom(policy)),
         None => whom(policy),
     };
     let wait = wait_ms(rejection.wait);
@@ -54,7 +54,7 @@ pub fn detail(rejection: &Rejection) -> String {
             // One large request can spend more than a second allows, even if the observed rate is low.
             ..0 => {
                 let over = about(policy.unit, rejection.balance.unsigned_abs());
-                format!("{over} {unit} more than that were spent before")
+                format!("{over} {unit} more than that were already spent")
             }
             0 => "all of it is spent".to_owned(),
             1.. if !rejection.price_multiplier.is_none() => {
@@ -152,10 +152,10 @@ mod tests {
             shard: Some(umbo_types::ShardId(3)),
             ..rejection(&["shard"], 400_200_000, -5)
         };
-        let text = "policy 'p' allows 100 ru/s per shard, this one of shard 3; about 401 ru/s were asked for; come back in 350 ms";
+        let text = "policy 'p' allows 100 ru/s per shard (shard 3); about 401 ru/s were asked for; come back in 350 ms";
         assert_eq!(detail(&of_shard), text);
         let debt = rejection(&["caller", "user", "namespace"], 0, -1_234_567);
-        let text = "policy 'p' allows 100 ru/s per caller, user and namespace; 1.24 ru more than that were spent before; come back in 350 ms";
+        let text = "policy 'p' allows 100 ru/s per caller, user and namespace; 1.24 ru more than that were already spent; come back in 350 ms";
         assert_eq!(detail(&debt), text);
         let penalised = Rejection {
             price_multiplier: PriceMultiplier::from_hundredths(400),

@@ -62,7 +62,7 @@ pub enum RequestError {
     #[error("no route has this path; GET /openapi.json lists them")]
     RouteNotFound,
     /// The route does not take this method.
-    #[error("the route does not take this method; the Allow header names those it takes")]
+    #[error("the route does not take this method; the Allow header lists the methods it takes")]
     MethodNotAllowed {
         /// The methods it takes, as in `Allow`; empty if only the router knows them.
         allowed: &'static str,
@@ -93,7 +93,7 @@ pub enum RequestError {
         known: &'static str,
     },
     /// A query parameter that stands twice.
-    #[error("query parameter '{name}' stands twice")]
+    #[error("query parameter '{name}' is given twice")]
     RepeatedParameter {
         /// The parameter.
         name: String,
@@ -137,8 +137,8 @@ pub enum RequestError {
     BadCursor(#[from] crate::cursor::CursorError),
     /// A delete of a range without bounds.
     #[error(
-        "start, end and prefix bound nothing where they are empty or absent; name one that is not empty and \
-         leave out the others, or say all=true to delete without that bound"
+        "name start, end or prefix, each with a value that is not empty; or send all=true to delete without a \
+         bound"
     )]
     UnboundedDelete,
     /// The body is not in the form that the route reads.
@@ -189,7 +189,7 @@ pub enum RequestError {
     #[error("'content-digest': the body has another SHA-256")]
     DigestMismatch,
     /// The value has no byte of the part that is asked for.
-    #[error("'range': the value has {len} bytes, and none of the range")]
+    #[error("'range': the value has only {len} bytes, all outside of the range")]
     RangeNotSatisfiable {
         /// Length of the value, in bytes.
         len: u64,
@@ -208,12 +208,12 @@ pub enum RequestError {
     #[error("an operator has blocked this key for its abnormal usage")]
     KeyBlocked,
     /// The maximum number of readers waits for the key.
-    #[error("as many readers wait for this key as may")]
+    #[error("too many readers wait for this key; back off")]
     TooManyReaders,
     /// The name of the server in the request may belong to a foreign page, and no token is required.
     #[error(
-        "'host' is '{host}', which is no name of this server; use an address, localhost or a name without a \
-         dot, list this one in server.hosts, or create a token"
+        "'host' is '{host}', which is not a known name of this server; use an address, localhost or a name \
+         without a dot, list this name in server.hosts, or create a token"
     )]
     ForeignHost {
         /// The name.
@@ -292,13 +292,13 @@ pub enum RequestError {
     #[error("{0}")]
     Shed(ShedReport),
     /// The dispatcher's limit of requests in flight is reached.
-    #[error("{max} requests are in flight, as many as this pod takes")]
+    #[error("the limit of {max} requests in flight is reached ('server.requests_in_flight_max')")]
     TooManyInFlight {
         /// The bound.
         max: usize,
     },
     /// The memory limit for pending answers is reached, in total or for this connection.
-    #[error("{}", answers_hold(*.0))]
+    #[error("{}", answers_full_text(*.0))]
     AnswerMemoryFull(Full),
     /// The response would be larger than a multi-get may be.
     #[error("the rows before this one fill the answer; ask for this one again")]
@@ -331,7 +331,7 @@ fn known_text(known: &str) -> String {
 
 fn nearest_text(nearest: Option<&str>) -> String {
     nearest.map_or_else(
-        || "; GET /openapi.json lists those there are".to_owned(),
+        || "; GET /openapi.json lists the known headers".to_owned(),
         |nearest| format!("; did you mean '{nearest}'?"),
     )
 }
@@ -351,13 +351,14 @@ fn timeout_text(timeout: Duration) -> String {
     format!("{} ms given", timeout.as_millis())
 }
 
-const fn answers_hold(full: Full) -> &'static str {
+const fn answers_full_text(full: Full) -> &'static str {
     match full {
         Full::Holder => {
-            "the answers that this connection has not taken yet hold as much memory as they leave to others"
+            "the answers that this connection has not read have reached its share of the memory limit \
+             ('server.answer_memory')"
         }
         Full::Server | Full::Requests => {
-            "the answers that clients have not taken yet hold all of the memory they may ('server.answer_memory')"
+            "the memory limit for answers that clients have not read is reached ('server.answer_memory')"
         }
     }
 }

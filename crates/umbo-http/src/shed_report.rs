@@ -33,9 +33,7 @@ impl ShedReport {
             ShedReason::Length => "the queue is full",
             ShedReason::Work => "the queue holds too many request units",
             ShedReason::Displaced => "a higher tier took its place",
-            ShedReason::Share => {
-                "its caller has used the part of the shard's time that it is held to"
-            }
+            ShedReason::Share => "its caller has used up its share of the shard's time",
         });
     }
 }
