@@ -86,10 +86,10 @@ pub enum LoadError {
         expected: &'static str,
     },
     /// A number that no part has.
-    #[error("'{0}' is no number of a part, from 0 to {PART_NUMBER_MAX}")]
+    #[error("'{0}' is not a part number from 0 to {PART_NUMBER_MAX}")]
     PartNumber(String),
     /// The part was uploaded with other bytes.
-    #[error("part {number} has other bytes: those that are kept have the SHA-256 {kept}")]
+    #[error("part {number} is stored with other bytes, whose SHA-256 is {kept}")]
     PartDiffers {
         /// Number of the part.
         number: u16,
@@ -110,7 +110,7 @@ pub enum LoadError {
     #[error("a part has at most {PART_LEN_MAX} bytes as sent: divide it")]
     PartTooLong,
     /// The upload continues at another offset than the end of the stored bytes.
-    #[error("{kept} bytes of part {number} are kept: continue there")]
+    #[error("{kept} bytes of part {number} are stored: continue at this offset")]
     Offset {
         /// Number of the part.
         number: u16,
@@ -124,7 +124,7 @@ pub enum LoadError {
         missing: Vec<u16>,
     },
     /// A part has a number beyond the number of parts in the request.
-    #[error("part {number} was uploaded, and the load is to have {parts} parts, from number 0 on")]
+    #[error("part {number} was uploaded, but the load is to have {parts} parts, numbered from 0")]
     PartBeyond {
         /// Number of the part.
         number: u16,
@@ -132,7 +132,7 @@ pub enum LoadError {
         parts: u32,
     },
     /// The body does not match its digest.
-    #[error("the body has the SHA-256 {found}, and Content-Digest says {sent}")]
+    #[error("the body has the SHA-256 {found}, but Content-Digest says {sent}")]
     Digest {
         /// The digest in the request, in hexadecimal.
         sent: String,
@@ -143,7 +143,7 @@ pub enum LoadError {
     #[error("{0}")]
     Format(String),
     /// Another load was created with the idempotency key.
-    #[error("the key was sent before, to create load {id}, with another body")]
+    #[error("the Idempotency-Key was used to create load {id} with another body")]
     KeyReused {
         /// Id of that load.
         id: String,

@@ -434,7 +434,7 @@ fn target(
             let field = if spec.activate { "activate" } else { "guards" };
             return refused(
                 field,
-                "no such field in mode merge: a load of mode replace has it",
+                "no such field in mode merge; only mode replace has it",
             );
         }
         return Ok(None);
@@ -442,7 +442,7 @@ fn target(
     if spec.as_of.is_some_and(|as_of| as_of < created_at) {
         return refused(
             "as_of",
-            "none in mode replace: what was written before the load was created would be lost",
+            "no instant before the creation of the load in mode replace: later writes would be lost",
         );
     }
     if spec.force {
