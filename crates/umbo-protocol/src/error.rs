@@ -14,7 +14,7 @@ pub enum DecodeError {
     #[error("a frame of unknown kind {0}")]
     UnknownFrame(u8),
     /// The bytes end within a field, or a field cannot be decoded.
-    #[error("not a message: {0}")]
+    #[error("a message that cannot be decoded: {0}")]
     Malformed(&'static str),
     /// A frame or message exceeds its maximum length.
     #[error("a {what} of {len} bytes; at most {max} are allowed")]
@@ -27,7 +27,7 @@ pub enum DecodeError {
         max: usize,
     },
     /// The peer exceeded its credit.
-    #[error("the peer sent {len} bytes where {left} were left of its window")]
+    #[error("the peer sent {len} bytes, but its window had only {left} left")]
     WindowExceeded {
         /// Length of the frame.
         len: usize,

@@ -122,7 +122,7 @@ pub(super) fn form(code: u8) -> Result<StoredForm, DecodeError> {
 fn field<'a>(reader: &mut Reader<'a>, max: usize) -> Result<&'a [u8], DecodeError> {
     let bytes = reader.slice()?;
     if bytes.len() > max {
-        let found = format!("a length of {}, where {max} is the longest", bytes.len());
+        let found = format!("a length of {}, more than {max}", bytes.len());
         return Err(bad("rows", &found));
     }
     Ok(bytes)
