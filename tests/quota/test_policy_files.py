@@ -107,7 +107,7 @@ BAD_FILES = {
     "nan": (GOOD.replace("5", "nan"), "line 5: 'a': rate"),
     "contradiction": (
         GOOD.replace("5", "1000\nburst = 1"),
-        "line 6: 'a': burst: burst 1 is less than what one refill brings: rate 1000 brings 50 in 50ms",
+        "line 6: 'a': burst: burst 1 is less than one refill: rate 1000 adds 50 in 50ms",
     ),
     "twice": (GOOD * 2, "two policies are named 'a'"),
     "too many": ("".join(GOOD.replace('"a"', f'"p{n}"') for n in range(300)), "301"),

@@ -102,10 +102,10 @@ pub enum AmountError {
     #[error("{0}")]
     Decimal(#[from] DecimalError),
     /// The suffix is not a size.
-    #[error("'{0}' ends in no size; sizes are B, KiB, MiB, GiB and TiB")]
+    #[error("'{0}' does not end in a size unit: B, KiB, MiB, GiB or TiB")]
     UnknownSize(String),
     /// The amount is a size, but the unit does not count bytes.
-    #[error("'{text}' is a size, but {unit} have none")]
+    #[error("'{text}' is a size, but {unit} are not bytes")]
     SizeOfCount {
         /// As written.
         text: String,
@@ -217,7 +217,7 @@ mod tests {
             (
                 Unit::Requests,
                 "64KiB",
-                "'64KiB' is a size, but requests have none",
+                "'64KiB' is a size, but requests are not bytes",
             ),
             (
                 Unit::Requests,
@@ -233,7 +233,7 @@ mod tests {
             (
                 Unit::Bytes,
                 "64kb",
-                "'64kb' ends in no size; sizes are B, KiB, MiB, GiB and TiB",
+                "'64kb' does not end in a size unit: B, KiB, MiB, GiB or TiB",
             ),
             (Unit::Bytes, "1e3", "'1e3' is not a number like 1000 or 0.5"),
             (Unit::Bytes, "16777216TiB", "'16777216TiB' is too large"),

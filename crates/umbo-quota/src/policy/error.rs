@@ -41,7 +41,7 @@ pub enum PolicyProblem {
     #[error("{0}")]
     Unknown(#[from] UnknownName),
     /// The same name twice in a list.
-    #[error("'{0}' stands twice")]
+    #[error("'{0}' is listed twice")]
     Repeated(String),
     /// A text that is not an amount.
     #[error("{0}")]
@@ -53,7 +53,7 @@ pub enum PolicyProblem {
         min: String,
     },
     /// An amount above its limit.
-    #[error("'{value}' is more than the highest there is, {max} {unit}")]
+    #[error("'{value}' is more than the maximum, {max} {unit}")]
     TooHigh {
         /// As written.
         value: String,
@@ -63,7 +63,7 @@ pub enum PolicyProblem {
         unit: Unit,
     },
     /// A burst of less than one unit.
-    #[error("burst {burst} is less than 1 of {unit}, the least that can be told to anybody")]
+    #[error("burst {burst} is less than 1 of {unit}, the minimum")]
     BurstBelowOne {
         /// The burst.
         burst: String,
@@ -71,9 +71,7 @@ pub enum PolicyProblem {
         unit: Unit,
     },
     /// A burst that a single refill exceeds: the rate could never be reached.
-    #[error(
-        "burst {burst} is less than what one refill brings: rate {rate} brings {brings} in {refill}"
-    )]
+    #[error("burst {burst} is less than one refill: rate {rate} adds {brings} in {refill}")]
     BurstBelowRefill {
         /// The burst.
         burst: String,
@@ -86,7 +84,7 @@ pub enum PolicyProblem {
     },
     /// A burst that takes too long to gather.
     #[error(
-        "burst {burst} takes {seconds} s to gather at rate {rate}, and may take at most \
+        "burst {burst} takes {seconds} s to refill at rate {rate}, more than the maximum of \
          {FILL_SECONDS_MAX} s"
     )]
     BurstTooSlow {
@@ -98,7 +96,7 @@ pub enum PolicyProblem {
         seconds: u64,
     },
     /// A text that is not a refill.
-    #[error("'{0}' is no time like 50ms or 1s, in whole milliseconds")]
+    #[error("'{0}' is not a time in whole milliseconds like 50ms or 1s")]
     BadRefill(String),
     /// A refill that is too short or too long.
     #[error("'{value}' is not between {min} and {max}")]
@@ -118,7 +116,7 @@ pub enum PolicyProblem {
     Pattern(#[from] PatternError),
     /// A pattern that no namespace can match.
     #[error(
-        "'{0}' can match no namespace: their names are at most {NAMESPACE_LEN_MAX} of [a-z0-9._-]"
+        "'{0}' can match no namespace: a name has at most {NAMESPACE_LEN_MAX} characters of [a-z0-9._-]"
     )]
     NoNamespace(String),
     /// Scope `pod` on a policy that counts by shard.
@@ -136,13 +134,13 @@ pub enum PolicyProblem {
     #[error("a policy has at most {OVERRIDES_MAX} overrides, this one has {0}")]
     TooManyOverrides(usize),
     /// An override that names nothing.
-    #[error("an override has to say whom it is for; per is {per}")]
+    #[error("an override must match a dimension of the policy; per is {per}")]
     OverrideOfNobody {
         /// Dimensions that the policy counts by.
         per: Dimensions,
     },
     /// An override that names operations.
-    #[error("a bucket counts all operations of its policy; make another policy for some of them")]
+    #[error("an override cannot match operations; make another policy for them")]
     OverrideOfOperations,
     /// An override by something that the policy does not count by: one bucket would have two limits.
     #[error(
@@ -167,7 +165,7 @@ pub enum PolicyProblem {
     },
     /// An override for all that the policy matches.
     #[error(
-        "it matches all that the policy does, so that the policy's own rate {rate} never counts"
+        "it matches everything that the policy matches, so the policy's own rate {rate} is never used"
     )]
     OverrideOfAll {
         /// Rate of the policy.

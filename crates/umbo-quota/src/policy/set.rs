@@ -35,7 +35,7 @@ pub enum PolicySetError {
         second_source: Source,
     },
     /// More policies than there may be.
-    #[error("there are {0} policies, and may be at most {POLICIES_MAX}")]
+    #[error("there are {0} policies, more than the maximum of {POLICIES_MAX}")]
     TooMany(usize),
 }
 

@@ -24,7 +24,7 @@ const WRONG: [(Change, &str); 26] = [
     ),
     (
         |p| p.per.push("caller".into()),
-        "'p': per[1]: 'caller' stands twice",
+        "'p': per[1]: 'caller' is listed twice",
     ),
     (
         |p| p.rate = "0".into(),
@@ -42,7 +42,7 @@ const WRONG: [(Change, &str); 26] = [
     ),
     (
         |p| p.rate = "1000000000.000001".into(),
-        "'p': rate: '1000000000.000001' is more than the highest there is, 1000000000 requests",
+        "'p': rate: '1000000000.000001' is more than the maximum, 1000000000 requests",
     ),
     (
         |p| p.rate = "99999999999999999999".into(),
@@ -50,15 +50,15 @@ const WRONG: [(Change, &str); 26] = [
     ),
     (
         |p| p.burst = Some("50000000001".into()),
-        "'p': burst: '50000000001' is more than the highest there is, 50000000000 requests",
+        "'p': burst: '50000000001' is more than the maximum, 50000000000 requests",
     ),
     (
         |p| p.refill = Some("50".into()),
-        "'p': refill: '50' is no time like 50ms or 1s",
+        "'p': refill: '50' is not a time in whole milliseconds like 50ms",
     ),
     (
         |p| p.refill = Some("10.5ms".into()),
-        "'p': refill: '10.5ms' is no time",
+        "'p': refill: '10.5ms' is not a time",
     ),
     (
         |p| p.refill = Some("9ms".into()),
@@ -108,7 +108,7 @@ fn a_wrong_value_is_refused_with_its_place() {
 const CONTRADICTORY: [(Change, &str); 15] = [
     (
         |p| p.burst = Some("1".into()),
-        "'p': burst: burst 1 is less than what one refill brings: rate 1000 brings 50 in 50ms",
+        "'p': burst: burst 1 is less than one refill: rate 1000 adds 50 in 50ms",
     ),
     (
         |p| p.burst = Some("0.5".into()),
@@ -116,7 +116,7 @@ const CONTRADICTORY: [(Change, &str); 15] = [
     ),
     (
         |p| (p.rate, p.burst) = ("0.001".into(), Some("1001".into())),
-        "'p': burst: burst 1001 takes 1001000 s to gather at rate 0.001, and may take at most 1000000 s",
+        "'p': burst: burst 1001 takes 1001000 s to refill at rate 0.001, more than the maximum of 1000000 s",
     ),
     (
         |p| (p.per, p.scope) = (vec!["caller".into(), "shard".into()], Some("pod".into())),
@@ -135,11 +135,11 @@ const CONTRADICTORY: [(Change, &str); 15] = [
     ),
     (
         |p| p.matches.operations = vec!["get".into(), "get".into()],
-        "'p': match.operations[1]: 'get' stands twice",
+        "'p': match.operations[1]: 'get' is listed twice",
     ),
     (
         |p| p.overrides[0].matches.caller = None,
-        "'p': overrides[0].match: an override has to say whom it is for; per is [caller]",
+        "'p': overrides[0].match: an override must match a dimension of the policy; per is [caller]",
     ),
     (
         |p| p.overrides[0].matches.namespace = Some("listings".into()),
@@ -148,7 +148,7 @@ const CONTRADICTORY: [(Change, &str); 15] = [
     ),
     (
         |p| p.overrides[0].matches.operations = vec!["get".into()],
-        "'p': overrides[0].match.operations: a bucket counts all operations of its policy",
+        "'p': overrides[0].match.operations: an override cannot match operations",
     ),
     (
         |p| p.matches.caller = Some("geo-*".into()),
@@ -156,14 +156,14 @@ const CONTRADICTORY: [(Change, &str); 15] = [
     ),
     (
         |p| p.overrides[0].matches.caller = Some("*".into()),
-        "'p': overrides[0].match: it matches all that the policy does, so that the policy's own rate 1000 never counts",
+        "'p': overrides[0].match: it matches everything that the policy matches, so the policy's own rate 1000 is never used",
     ),
     (
         |p| {
             p.matches.caller = Some("s*".into());
             p.overrides[0].matches.caller = Some("s**".into());
         },
-        "'p': overrides[0].match: it matches all that the policy does",
+        "'p': overrides[0].match: it matches everything that the policy matches",
     ),
     (
         |p| p.overrides.push(over_caller("search", "7")),
