@@ -23,8 +23,8 @@ const ENDED_MAX: usize = 1_024;
 /// A request for a dataset that its sender has placed otherwise than the store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "dataset {dataset} is placed as {sent} by the sender of the request, and as {here} here: one of them has not learned \
-     of it yet"
+    "dataset {dataset} is placed as {sent} by the sender of the request, but as {here} here: one of the two \
+     does not know its newest placement yet"
 )]
 pub struct Misplaced {
     /// The dataset.
