@@ -196,7 +196,7 @@ def test_csv_of_a_batch_is_written_as_its_media_type_says(ns):
     ("text", "says"),
     [
         ("", "it is empty"),
-        ("pk,name\na,b\n", "column 'name' is no field"),
+        ("pk,name\na,b\n", "column 'name' is not a field"),
         ("pk;v\na;b\n", "semicolons"),
         ('pk,v\na,1\nb,"2\n', "is not closed"),
         ("pk,v\na,1\n".encode("utf-16"), "UTF-16"),

@@ -164,7 +164,7 @@ def test_rejects_are_listed_and_fail_the_load_above_their_ratio(server, folder):
     )
     (reject,) = [json.loads(line) for line in done.stdout.splitlines()]
     assert (reject["part"], reject["line"], reject["text"]) == (0, 3, "b"), reject
-    assert "it has 1 cell, and the header names 2 columns" in reject["reason"], reject
+    assert "it has 1 cell, but the header has 2 columns" in reject["reason"], reject
 
 
 def test_a_file_that_cannot_be_read_makes_no_load(server, folder):

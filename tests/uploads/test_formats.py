@@ -92,15 +92,15 @@ def test_wrong_rows_are_told_with_line_and_reason_and_the_others_are_written(ser
     failed = [json.loads(line) for line in (folder / "rows.csv.failed.ndjson").read_text().splitlines()]
     reasons = {one["failed"]["line"]: json.dumps(one) for one in failed}
     assert sorted(reasons) == [3, 6]
-    assert "it has 1 cell, and the header names 2 columns" in reasons[3] and "'pk' is not UTF-8" in reasons[6]
+    assert "it has 1 cell, but the header has 2 columns" in reasons[3] and "'pk' is not UTF-8" in reasons[6]
 
 
 @pytest.mark.parametrize(
     ("name", "content", "says"),
     [
         ("a.csv", b"", "it is empty"),
-        ("a.csv", b"pk,name\na,b\n", "column 'name' is no field of a row"),
-        ("a.csv", b"id,v\na,b\n", "column 'id' is no field"),
+        ("a.csv", b"pk,name\na,b\n", "column 'name' is not a field"),
+        ("a.csv", b"id,v\na,b\n", "column 'id' is not a field"),
         ("a.parquet", b"pk,v\na,b\nc,d\n", "it does not end as Parquet does"),
         ("a.parquet", b"", "it is too short"),
         ("a.ndjson", b"pk,v\na,b\n", "name its format with --format csv"),

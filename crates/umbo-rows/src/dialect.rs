@@ -6,14 +6,14 @@
 pub enum DialectError {
     /// A delimiter that cannot be distinguished from cells.
     #[error(
-        "the delimiter of CSV is '{0}', expected a character that is no letter, digit or quote, or tab or space"
+        "the delimiter of CSV is '{0}', expected tab, space or a character other than a letter, digit or quote"
     )]
     Delimiter(String),
     /// CSV in another character set.
-    #[error("CSV is read in UTF-8, and not in '{0}'")]
+    #[error("CSV is read in UTF-8, not in '{0}'")]
     Charset(String),
     /// A mark or name that no media type can have.
-    #[error("'{0}' is a mark or name with characters outside of ASCII")]
+    #[error("'{0}' has characters outside of ASCII")]
     NotAscii(String),
     /// CSV without a header and without names.
     #[error("CSV without a header line needs the names of its columns: text/csv; columns=\"pk,v\"")]

@@ -81,7 +81,7 @@ impl EndCheck {
     pub fn missing(&self) -> Option<String> {
         if self.rows > 0 && self.needs_end {
             return Some(
-                "there is no end line after its last row, which rows with a 'version' have"
+                "there is no end line after its last row; exported rows (with a 'version') end with one"
                     .to_owned(),
             );
         }

@@ -13,7 +13,7 @@ pub enum RowsError {
     #[error("{0}")]
     Read(#[source] io::Error),
     /// The file or part is not compressed with its coding, or is cut off.
-    #[error("it is not whole {coding}: {reason}")]
+    #[error("it is not {coding} or is cut off: {reason}")]
     Coding {
         /// The coding.
         coding: Coding,
@@ -28,7 +28,7 @@ pub enum RowsError {
     Header(#[source] RejectReason),
     /// The columns are not divided by the delimiter.
     #[error(
-        "its columns look divided by {0}, and are read as divided by another character: name it with --delimiter (over \
+        "its columns look divided by {0}, which is not the delimiter: name it with --delimiter (over \
          HTTP: text/csv; delimiter=…)"
     )]
     Delimiter(&'static str),
@@ -48,7 +48,7 @@ pub enum RowsError {
         kind: &'static str,
     },
     /// Rows are missing at the end of NDJSON or within.
-    #[error("it is not whole: {0}")]
+    #[error("it is incomplete: {0}")]
     CutOff(String),
     /// The header is not text.
     #[error("its first line is not UTF-8, and so names no columns")]
@@ -72,7 +72,7 @@ pub enum RowsError {
     #[error("it has two columns '{0}'")]
     ColumnTwice(String),
     /// A column that no field of a row takes.
-    #[error("column '{name}' is no field of a row ({FIELDS}): {}", meant_by(name))]
+    #[error("column '{name}' is not a field ({FIELDS}): {}", meant_by(name))]
     UnknownColumn {
         /// The name.
         name: String,
@@ -108,7 +108,7 @@ pub enum RowsError {
         expected: &'static str,
     },
     /// Parquet compressed as a whole.
-    #[error("Parquet is compressed within its columns, and read without a coding; this is {0}")]
+    #[error("Parquet is read without a content coding (its columns are compressed); this is {0}")]
     CodedParquet(Coding),
     /// Parquet from a source that cannot be read from its end.
     #[error("Parquet is read from a file, not from a stream")]
@@ -180,7 +180,7 @@ impl RowsError {
 
 /// A decoder has failed, and its source has not.
 #[derive(Debug, thiserror::Error)]
-#[error("it is not whole {coding}: {reason}")]
+#[error("it is not {coding} or is cut off: {reason}")]
 pub(crate) struct CodingError {
     pub(crate) coding: Coding,
     pub(crate) reason: String,

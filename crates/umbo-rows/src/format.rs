@@ -43,13 +43,13 @@ impl From<Columns> for Csv {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum FormatError {
     /// An unknown media type.
-    #[error("'{0}' is none of {MEDIA_TYPES}")]
+    #[error("'{0}' is not one of {MEDIA_TYPES}")]
     UnknownMediaType(String),
     /// An invalid dialect of CSV.
     #[error(transparent)]
     Dialect(#[from] DialectError),
     /// An unknown content coding.
-    #[error("'{0}' is none of gzip, zstd and identity")]
+    #[error("'{0}' is not one of gzip, zstd and identity")]
     UnknownCoding(String),
 }
 

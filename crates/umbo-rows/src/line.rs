@@ -87,7 +87,7 @@ pub(crate) fn read(line: &[u8]) -> Result<WriteLine<'_>, LineError> {
     if begin.first().is_some_and(|&byte| byte != b'{') {
         let kind = looks_like(begin);
         return Err(LineError::Json(format!(
-            "expected an object, and it looks like {kind}"
+            "expected an object, but it looks like {kind}"
         )));
     }
     serde_json::from_slice(line).map_err(|error| refusal(line, &error))
@@ -258,12 +258,12 @@ mod tests {
                 "cannot both",
             ),
             (r#"{"pk":"a","v":"x","content_type":" a"}"#, "visible ASCII"),
-            (r#"{"op":"inc","pk":"a"}"#, "a number 'by'"),
+            (r#"{"op":"inc","pk":"a"}"#, "an 'inc' needs 'by'"),
             (
                 r#"{"op":"inc","pk":"a","by":1,"v":"x"}"#,
                 "an 'inc' has no value",
             ),
-            (r#"{"pk":"a","v":"x","by":1}"#, "is of an 'inc' only"),
+            (r#"{"pk":"a","v":"x","by":1}"#, "only an 'inc' has 'by'"),
         ] {
             let error = parsed(line).unwrap_err().to_string();
             assert!(error.contains(says), "{line}: {error}");

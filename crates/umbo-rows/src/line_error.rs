@@ -50,15 +50,15 @@ pub enum LineError {
     #[error("a 'del' has no value and no expiry")]
     DeleteWithValue,
     /// A number to add in a line that adds nothing.
-    #[error("'by' is of an 'inc' only")]
+    #[error("only an 'inc' has 'by'")]
     ByWithoutIncrement,
     /// An increment that does not say by how much.
-    #[error("an 'inc' has a number 'by', which it adds")]
+    #[error("an 'inc' needs 'by', the number to add")]
     IncrementWithoutBy,
     /// An increment that also stores something.
     #[error("an 'inc' has no value, content type or encoding")]
     IncrementWithValue,
     /// An increment among rows that are stored as they are.
-    #[error("an 'inc' is no row of a file: sent twice, it would count twice; a batch takes it")]
+    #[error("an 'inc' cannot be in a file, which may be sent twice; send it in a batch")]
     IncrementAmongRows,
 }

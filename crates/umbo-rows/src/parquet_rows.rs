@@ -176,7 +176,7 @@ impl ParquetRows {
                 None => runs[0].flat_cells(cells),
             }
             if cells.len() != rows {
-                let message = "a column has another number of values than its row group has rows";
+                let message = "a column does not have as many values as its row group has rows";
                 return Err(ParquetError::General(message.to_owned()));
             }
         }

@@ -93,7 +93,7 @@ pub enum RejectReason {
     TooLong,
     /// A record that is not CSV as in RFC 4180.
     #[error(
-        "cell {cell} is not CSV: {what} (a cell with quotes stands in quotes, and each quote within is doubled)"
+        "cell {cell} is not CSV: {what} (put a cell with quotes in quotes, and double each quote within)"
     )]
     Quotes {
         /// Number of the cell, from 1.
@@ -102,10 +102,10 @@ pub enum RejectReason {
         what: &'static str,
     },
     /// A row with a condition.
-    #[error("a row of a load has no condition")]
+    #[error("a row of a load cannot have a condition")]
     Condition,
     /// A record of CSV that has another number of cells than the header.
-    #[error("it has {}, and the header names {}", counted(*found, "cell"), counted(*expected, "column"))]
+    #[error("it has {}, but the header has {}", counted(*found, "cell"), counted(*expected, "column"))]
     Ragged {
         /// Columns of the header.
         expected: usize,
@@ -113,9 +113,7 @@ pub enum RejectReason {
         found: usize,
     },
     /// A cell of CSV that is not UTF-8.
-    #[error(
-        "column '{0}' is not UTF-8 (bytes that are no text are written as base64url, in pk64, sk64 or v64)"
-    )]
+    #[error("column '{0}' is not UTF-8 (write other bytes as base64url, in pk64, sk64 or v64)")]
     NotText(String),
     /// A cell that is invalid in its column.
     #[error("column '{column}': expected {expected}")]

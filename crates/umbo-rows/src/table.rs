@@ -395,10 +395,10 @@ mod tests {
         for (names, says) in [
             ("sk,v", "no column 'pk'; its columns are 'sk', 'v'"),
             ("pk,sk", "no column 'v'"),
-            ("pk,v,name", "column 'name' is no field of a row"),
+            ("pk,v,name", "column 'name' is not a field"),
             ("pk,v,pk", "two columns 'pk'"),
             ("pk,v,name", "name the columns of keys and value, or"),
-            ("PK,v", "column 'PK' is no field"),
+            ("PK,v", "column 'PK' is not a field"),
             ("PK,v", "write 'pk', without"),
             ("pk, sk, v", "write 'sk', without"),
         ] {

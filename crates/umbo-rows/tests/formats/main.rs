@@ -107,9 +107,9 @@ fn lines_are_rows_rejects_and_nothing() {
         shown(&RowFormat::Lines, text.as_bytes()),
         [
             r#"{"pk":"a","sk":"","v":"1"}"#,
-            "4: expected an object, and it looks like text",
+            "4: expected an object, but it looks like text",
             r#"{"op":"del","pk":"a","sk":""}"#,
-            "6: a row of a load has no condition",
+            "6: a row of a load cannot have a condition",
             r#"{"ttl":300,"pk":"c","sk":"","v":"3"}"#,
             "9: unknown field `error`, expected one of `op`, `pk`, `pk64`, `sk`, `sk64`, `v`, `v64`, `ttl`, `expires_at`, \
              `content_type`, `content_encoding`, `by`, `if_match`, `if_none_match`, `version` at column 8",
@@ -168,8 +168,8 @@ fn columns_are_the_fields_of_a_row() {
             "11: column 'ttl': expected 1 to 315360000 seconds, as a number or with units (60, 60s, 5m, 30d)",
             "12: column 'expires_at': expected milliseconds since the Unix epoch, 1000000000000 or more (for a \
              number of seconds: times 1000)",
-            "13: it has 2 cells, and the header names 10 columns",
-            "14: column 'v' is not UTF-8 (bytes that are no text are written as base64url, in pk64, sk64 or v64)",
+            "13: it has 2 cells, but the header has 10 columns",
+            "14: column 'v' is not UTF-8 (write other bytes as base64url, in pk64, sk64 or v64)",
             r#"{"pk":"e","sk":"","v":"2"}"#,
         ]
     );

@@ -155,7 +155,7 @@ fn rows_without_a_key_or_value_are_rejected_by_their_number() {
             r#"{"pk":"a","sk":"","v":"1"}"#,
             "2: a row needs 'pk' or 'pk64'",
             "3: a row needs 'v' or 'v64'",
-            "4: column 'pk' is not UTF-8 (bytes that are no text are written as base64url, in pk64, sk64 or v64)",
+            "4: column 'pk' is not UTF-8 (write other bytes as base64url, in pk64, sk64 or v64)",
         ]
     );
 }
