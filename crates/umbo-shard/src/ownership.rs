@@ -111,8 +111,8 @@ impl Ownership {
         let is_unknown = sent.is_none() && here == dataset && dataset != NamespaceId::SYSTEM;
         if is_unknown && own < heard {
             return Err(format!(
-                "the node has revision {} of Umbo's own records and the dispatcher has heard of {}: dataset {dataset} \
-                 may be one that the node does not know",
+                "the node has revision {} of Umbo's own records, but the dispatcher knows of {}: the node \
+                 may not know dataset {dataset} yet",
                 own.number, heard.number
             ));
         }
@@ -132,7 +132,7 @@ impl Ownership {
             return Ok(shard);
         }
         Err(bad(
-            "it has rows of several shards, which only dispatchers of an older release ask for at once: upgrade them",
+            "it has rows of several shards, as only dispatchers of an older release send it: upgrade them",
         ))
     }
 
@@ -201,7 +201,7 @@ fn unopened(shard: ShardId) -> Refused {
 }
 
 /// Reason for a shard that a new map has assigned to a running node.
-pub(crate) const UNOPENED: &str = "the map has given it to this node, which has not opened it yet";
+pub(crate) const UNOPENED: &str = "the map assigns it to this node, which has not opened it yet";
 
 #[cfg(test)]
 mod tests {
