@@ -69,7 +69,7 @@ pub enum StoreError {
         shard: ShardId,
     },
     /// A quota of the shard as a whole, over all dispatchers, is exceeded.
-    #[error("policy {policy} of shard {shard} is used up")]
+    #[error("the quota of policy {policy} for shard {shard} is used up")]
     QuotaExceeded {
         /// The shard.
         shard: ShardId,
@@ -120,7 +120,7 @@ impl StoreError {
 
     /// Makes the refusal of a call of a shard for a row of another one.
     pub(crate) fn of_other_shard(shard: ShardId, owner: ShardId) -> Self {
-        Self::refused(shard, format!("it is asked for a row of shard {owner}"))
+        Self::refused(shard, format!("the request is for a row of shard {owner}"))
     }
 
     /// Makes the refusal of a call of a shard that is not in the map.
@@ -191,7 +191,7 @@ pub enum WriteError {
     },
     /// The upload of the mutation does not exist, has another length than the reference or the chunk says, or takes no
     /// more chunks. Send the value again.
-    #[error("the bytes of the large value are not there, or not all of them")]
+    #[error("bytes of the large value are missing")]
     UploadGone,
     /// An earlier request with the same idempotency key was refused with this error.
     #[error("{0}")]

@@ -168,7 +168,7 @@ pub trait Store: StoreReport + RecordsKeeper + Send + Sync + fmt::Debug {
     ) -> Result<Option<Bytes>, StoreError> {
         Err(StoreError::Unavailable {
             shard: request.shard,
-            reason: "its engine makes no backups".to_owned(),
+            reason: "its engine does not support backups".to_owned(),
             outcome: Outcome::NotApplied,
         })
     }
