@@ -72,7 +72,7 @@ impl EntryReader {
         match kind {
             ROW => Ok(Some(BackupEntry::Row(key, entry))),
             CHUNK => Ok(Some(BackupEntry::Chunk(key, entry))),
-            kind => Err(format!("no entry of a backup is of kind {kind}")),
+            kind => Err(format!("a backup has no entries of kind {kind}")),
         }
     }
 }

@@ -91,7 +91,7 @@ pub enum OpenError {
     },
     /// The number of shards differs from the folder's.
     #[error(
-        "the data folder {folder} was created with {found} shards, but the configuration has {configured}; the number of shards is fixed at creation: configure {found} or none"
+        "the data folder {folder} was created with {found} shards, but the configuration has {configured}; the number of shards is fixed at creation: configure {found} or leave it out"
     )]
     ShardCount {
         /// The folder.
@@ -188,7 +188,7 @@ pub enum OpenError {
     },
     /// The map gives the shards other slots than the folder.
     #[error(
-        "the data folder {folder} has {found} shards with slots of their own, the map divides the slots differently; the slots are fixed for the life of a cluster: restore its map"
+        "the data folder {folder} has {found} shards with other slots than the map; slots are fixed for the life of a cluster: restore the cluster's map"
     )]
     OtherSlots {
         /// The folder.
@@ -198,7 +198,7 @@ pub enum OpenError {
     },
     /// A folder without a manifest holds files that belong to something else.
     #[error(
-        "the data folder {} holds {}, which is no file of cluster '{cluster}': {reason}; choose another folder",
+        "the data folder {} holds {}, which is not a file of cluster '{cluster}': {reason}; choose another folder",
         path.parent().unwrap_or(path).display(),
         path.file_name().unwrap_or_default().display()
     )]

@@ -184,7 +184,7 @@ impl Manifest {
         let stored: StoredManifest =
             serde_json::from_slice(&text).map_err(|error| bad(error.to_string()))?;
         let store_id = u64::from_str_radix(&stored.store_id, 16)
-            .map_err(|_| bad(format!("store_id {:?} is no number", stored.store_id)))?;
+            .map_err(|_| bad(format!("store_id {:?} is not a number", stored.store_id)))?;
         check_cluster(&stored, store_id).map_err(|reason| bad(reason.to_owned()))?;
         let shard_map = checked_map(&stored, &path)?;
         Ok(Some(Self {
@@ -315,11 +315,11 @@ fn check_cluster(stored: &StoredManifest, store_id: u64) -> Result<(), &'static 
         None if stored.format == FORMAT_ALONE => Ok(()),
         Some(cluster) if stored.format == FORMAT_CLUSTER => {
             if cluster_store_id(&cluster.id) != store_id {
-                return Err("store_id is not that of the cluster");
+                return Err("store_id does not match the cluster");
             }
             Ok(())
         }
-        _ => Err("its format and 'cluster' do not go together"),
+        _ => Err("its format contradicts 'cluster'"),
     }
 }
 
@@ -340,7 +340,7 @@ fn checked_map(stored: &StoredManifest, path: &Path) -> Result<ShardMap, OpenErr
     };
     if stored.shards == 0 || stored.shards > SHARDS_MAX {
         return Err(bad(format!(
-            "it says {} shards, 1 to {SHARDS_MAX} are possible",
+            "it has {} shards, expected 1 to {SHARDS_MAX}",
             stored.shards
         )));
     }
@@ -448,7 +448,7 @@ mod tests {
             "{older}"
         );
         assert!(refused(|json| json["format"] = 2.into()).contains("format 2"));
-        assert!(refused(|json| json["format"] = 4.into()).contains("do not go together"));
+        assert!(refused(|json| json["format"] = 4.into()).contains("contradicts 'cluster'"));
         assert!(refused(|json| json["slots"][0]["last"] = 7.into()).contains("slot 8"));
         assert!(refused(|json| json["slots"][1]["shard"] = 4.into()).contains("shard 4"));
         assert!(refused(|json| json["shards"] = 0.into()).contains("0 shards"));

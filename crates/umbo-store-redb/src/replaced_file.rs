@@ -30,7 +30,7 @@ pub(crate) fn replace_file(folder: &Path, name: &str, content: &[u8]) -> io::Res
     if there < wanted
         && let Err(reason) = set_reserved(&spare, wanted)
     {
-        tracing::warn!(file = %spare.display(), %reason, "no bytes of the disk can be kept for later");
+        tracing::warn!(file = %spare.display(), %reason, "cannot reserve disk space for later changes");
     }
     replaced
 }

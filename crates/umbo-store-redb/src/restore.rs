@@ -48,7 +48,7 @@ pub enum RestoreError {
         reason: String,
     },
     /// The bytes are not a backup.
-    #[error("this is no backup of a shard: {0}")]
+    #[error("this is not a backup of a shard: {0}")]
     NoBackup(String),
 }
 
@@ -98,7 +98,7 @@ impl BackupReader {
                 (Some(BackupEntry::Chunk(key, chunk)), Some((row, large))) => {
                     let index = row.chunks.len() as u32;
                     if key[..] != chunk_key(large.upload, index)[..] {
-                        return Err("a chunk is not of the row before it".to_owned());
+                        return Err("a chunk does not belong to the row before it".to_owned());
                     }
                     let chunk = decode_chunk(&key, &chunk).map_err(|damage| damage.to_string())?;
                     row.chunks.push(chunk);

@@ -181,8 +181,8 @@ impl fmt::Display for StaleShardFile {
             Some(_) => {
                 write!(
                     f,
-                    "this folder has opened the shard as move {} before, so the file is an older copy of \
-                     the one that was here: restore that one",
+                    "this folder has opened the shard as move {} before, so the file is an older copy: \
+                     restore the newer one",
                     place.moves
                 )?;
                 accept_advice(*shard, f)
@@ -241,7 +241,7 @@ impl StaleShardFile {
         } else if *had == *moves && holder == node {
             write!(
                 f,
-                "this folder has given the shard away since, so the file is one from before: remove it, and \
+                "this folder has given the shard away since then, so the file is outdated: remove it, and \
                  use the newest map"
             )
         } else if had + 1 == *moves && holder == owner {
@@ -260,8 +260,8 @@ impl StaleShardFile {
         } else {
             write!(
                 f,
-                "it is a file that stayed behind: node '{holder}' had it when the shard had moved \
-                 {had} times, now it has moved {moves} times; copy the file of node '{owner}'"
+                "the file is outdated: node '{holder}' had it when the shard had moved {had} times, and now \
+                 it has moved {moves} times; copy the file of node '{owner}'"
             )
         }
     }
@@ -331,7 +331,7 @@ mod tests {
         moved.check(&given(("b", 0), ("b", 2))).unwrap();
         for (found, reason) in [
             (held("a", 1), "has not given this file away"),
-            (held("c", 1), "stayed behind"),
+            (held("c", 1), "the file is outdated"),
             (held("b", 0), "copy the file of node 'a'"),
             (held("a", 2), "counts no move"),
             (held("c", 3), "the map is too old"),

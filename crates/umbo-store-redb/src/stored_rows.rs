@@ -50,7 +50,7 @@ pub(crate) fn store_rows<'r>(
                 if !large.is_whole(&value)? {
                     let upload = value.upload;
                     return Err(FileError::Damaged(format!(
-                        "the bytes of large value {upload} are not whole"
+                        "large value {upload} is incomplete"
                     )));
                 }
             }

@@ -102,7 +102,7 @@ impl Committer {
                 tracing::error!(
                     file = %self.file.path.display(),
                     reason = %failure,
-                    "an asynchronous write is lost: it was not on the disk, and cannot be made again"
+                    "an asynchronous write is lost: it was not on the disk, and cannot be repeated"
                 );
                 self.unflushed.changes.remove(index);
                 self.shard

@@ -200,7 +200,7 @@ impl<'txn> LargeWriter<'txn> {
             let tables = self.tables()?;
             let Some(old) = tables.record(upload)? else {
                 // Only damage can remove the record of an upload that a row refers to.
-                tracing::error!(%upload, "a row refers to a large value that is not there");
+                tracing::error!(%upload, "a row refers to a large value that is missing");
                 continue;
             };
             let references = i64::from(old.state.references).saturating_add(change);

@@ -37,7 +37,7 @@ impl Committer {
         if self.believed_clock.observe(wall, now) {
             tracing::warn!(
                 file = %self.file.path.display(),
-                "the time of day has jumped ahead: nothing expired is reclaimed by it for ten minutes, or until it \
+                "the clock has jumped ahead: expired rows are not reclaimed for ten minutes, or until it \
                  goes back"
             );
         }

@@ -84,7 +84,7 @@ impl Committer {
             tracing::error!(
                 file = %self.file.path.display(),
                 reason = %failed.failure,
-                "asynchronous writes cannot be made again until the shard writes"
+                "asynchronous writes cannot be repeated until the shard writes again"
             );
             let mut snapshot = self.open_again()?;
             snapshot.show_beside(self.unflushed.lost());

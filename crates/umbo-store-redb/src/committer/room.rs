@@ -19,7 +19,7 @@ impl Committer {
         let reserve = &self.file.disk.reserve;
         reserve.refill()?;
         if !reserve.is_sufficient() {
-            return Err(FileError::Full("the reserve is used".to_owned()));
+            return Err(FileError::Full("the reserve is used up".to_owned()));
         }
         if let Some(FileError::Full(_)) = self.trouble
             && !self.has_freed

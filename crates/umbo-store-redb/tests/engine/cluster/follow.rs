@@ -109,7 +109,7 @@ async fn a_shard_that_was_away_between_two_maps_is_opened_anew() {
     drop(first);
     let b = cluster.open("b", &third);
     for shard in third.shards_of("b") {
-        assert!(reason(&b, shard).contains("stayed behind"));
+        assert!(reason(&b, shard).contains("the file is outdated"));
     }
 }
 
