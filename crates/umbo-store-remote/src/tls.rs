@@ -20,7 +20,7 @@ pub(crate) async fn connect(
     host: &str,
     stream: Box<dyn Io>,
 ) -> Result<TlsStream<Box<dyn Io>>, DialError> {
-    let bad_name = |_| DialError::Tls(format!("{host} is no name that a certificate can carry"));
+    let bad_name = |_| DialError::Tls(format!("{host} is not a name that a certificate can have"));
     let name = ServerName::try_from(host.to_owned()).map_err(bad_name)?;
     // A few small files; the task has nothing else to do.
     let config = config(&files)?;

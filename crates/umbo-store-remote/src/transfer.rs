@@ -340,7 +340,7 @@ fn given_up(reason: &str) -> TransferEnd {
 }
 
 fn garbage(error: &DecodeError) -> TransferEnd {
-    given_up(&format!("the node sent garbage: {error}"))
+    given_up(&format!("the node sent invalid bytes: {error}"))
 }
 
 /// An answer that cannot be decoded leaves the outcome unknown. Without an id, it ends the connection.
