@@ -25,7 +25,7 @@ pub enum NamespaceError {
     TooLong(usize),
     /// The character at this byte offset is not allowed there.
     #[error(
-        "a namespace name is made of a-z, 0-9 and, after the first character, '.', '_' and '-'; byte {0} is none of them"
+        "a namespace name is made of a-z, 0-9 and, after the first character, '.', '_' and '-'; byte {0} is not one of them"
     )]
     BadCharacter(usize),
 }

@@ -29,7 +29,7 @@ pub enum FormError {
     #[error("a compressed value does not begin with its length")]
     BadLength,
     /// The bytes are not a reference to a large value.
-    #[error("a large value is no reference to stored bytes")]
+    #[error("a large value is not a reference to stored bytes")]
     BadReference,
 }
 
