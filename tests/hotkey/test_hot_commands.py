@@ -16,8 +16,8 @@ from harness import binary, wait_until
 from hot import READS, WARM, blocked, heated, is_hit, keys_of, make_token, read
 
 OK, FAILED, USAGE, NOT_FOUND, NOT_ALLOWED = 0, 1, 2, 3, 8
-# Of `umbo top --once`: what it asks for a sample, how often the detector looks between two, and reads in that time.
-REQUESTS_OF_SAMPLE = 3
+# Seconds of a frame of `umbo top --once`, how often the detector looks meanwhile, and reads in that time.
+SECONDS_OF_FRAME = 4
 LOOKS_OF_FRAME = 10
 READS_OF_FRAME = LOOKS_OF_FRAME * READS
 
@@ -143,34 +143,37 @@ def test_with_the_layer_off_the_commands_say_so(new_server):
 
 
 def one_frame(server, *arguments, ask):
-    """What `umbo top --once` prints of a server that is asked READS_OF_FRAME times between the two samples that it
-    takes, a second apart by the clock of both."""
+    """What `umbo top --once` prints of an interval in which a server was asked READS_OF_FRAME times, by the clock of both.
 
-    def asked_by_top():
-        return server.metric('umbo_requests_total{operation="admin",status="200"}')
-
-    command = [binary(), "top", "--once", *arguments]
-    before = asked_by_top()
+    The interval ends with the last second that the history has, which is the one after the reads.
+    """
+    # What was read before is no part of the interval.
+    seconds_pass(server, SECONDS_OF_FRAME)
+    for _ in range(LOOKS_OF_FRAME):
+        read(ask, server)
+    seconds_pass(server, 2)
+    command = [binary(), "top", "--once", "--interval", f"{SECONDS_OF_FRAME}s", *arguments]
     seen = environment(server) | server.clock.environment()
-    top = subprocess.Popen(command, env=seen, stdout=subprocess.PIPE, text=True)
-    try:
-        wait_until(lambda: asked_by_top() == before + REQUESTS_OF_SAMPLE, "the first sample is taken")
-        for _ in range(LOOKS_OF_FRAME):
-            read(ask, server)
+    return subprocess.run(command, env=seen, stdout=subprocess.PIPE, text=True, check=True, timeout=60).stdout
 
-        def has_ended():
-            # It may have begun to wait after the first reads.
-            if top.poll() is None:
-                server.clock.advance(0.01)
-            return top.poll() is not None
 
-        wait_until(has_ended, "the frame is taken")
-        assert top.returncode == 0
-        return top.stdout.read()
-    finally:
-        top.kill()
-        top.wait()
-        top.stdout.close()
+def seconds_pass(server, seconds):
+    """Lets seconds pass by the server's clock, each recorded in its history."""
+
+    def end():
+        client = server.client()
+        report = client.get("/admin/v1/history?range=5m&series=connections").json()
+        client.close()
+        return report["start_ms"] + report["step_ms"] * max((len(one["values"]) for one in report["series"]), default=0)
+
+    for _ in range(seconds):
+        before = end()
+
+        def is_recorded():
+            server.clock.advance(0.1)
+            return end() > before
+
+        wait_until(is_recorded, "a second is recorded")
 
 
 def test_one_frame_shows_keys_callers_and_shards(server, ns):
@@ -179,10 +182,11 @@ def test_one_frame_shows_keys_callers_and_shards(server, ns):
     heated(server, ns, ask)
     frame = json.loads(one_frame(server, "-o", "json", ask=ask))
     text = one_frame(server, ask=ask)
-    assert 0.99 < frame["seconds"] < 30
+    assert frame["seconds"] == SECONDS_OF_FRAME
     pod = frame["pod"]
-    for rate in (pod["requests_rate"], pod["saved_rate"]):
-        assert rate * frame["seconds"] == pytest.approx(READS_OF_FRAME), frame
+    assert pod["requests_rate"] * frame["seconds"] == pytest.approx(READS_OF_FRAME), frame
+    # The key is hot again after the first of them.
+    assert READS_OF_FRAME / 2 < pod["saved_rate"] * frame["seconds"] <= READS_OF_FRAME, frame
     assert pod["rejected_rate"] == pod["shed_rate"] == 0
     assert 0 < pod["p50_ms"] <= pod["p99_ms"]
     assert pod["connections"] >= 1

@@ -9,12 +9,16 @@ use crate::request::RepeatableRequest;
 
 impl Client {
     /// Returns the values of series of the server that answers, over `range` (`5m`, `1h`, `24h` or `30d`); all series
-    /// if `series` is empty. Needs the grant `admin` on every namespace.
-    pub async fn history(&self, range: &str, series: &[&str]) -> Result<HistoryReport, Error> {
-        let mut target = format!(
-            "/admin/v1/history?range={}",
-            percent_encode(range.as_bytes())
-        );
+    /// if `series` is empty. Leaves out steps before the step of `since_ms` (milliseconds since the Unix epoch). Needs
+    /// the grant `observe` on every namespace.
+    pub async fn history(
+        &self,
+        range: &str,
+        series: &[&str],
+        since_ms: u64,
+    ) -> Result<HistoryReport, Error> {
+        let range = percent_encode(range.as_bytes());
+        let mut target = format!("/admin/v1/history?range={range}&since_ms={since_ms}");
         if !series.is_empty() {
             target = target + "&series=" + &percent_encode(series.join(",").as_bytes());
         }

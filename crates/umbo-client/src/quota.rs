@@ -3,8 +3,8 @@
 use reqwest::Method;
 use umbo_api::path::percent_encode;
 use umbo_api::quota::{
-    ExplainAnswer, ExplainBody, PolicyChange, PolicyInfo, PolicyList, PolicySpec, QuotaUsers,
-    SimulateAnswer, SimulateBody, UsageAnswer,
+    CallerList, ExplainAnswer, ExplainBody, PolicyChange, PolicyInfo, PolicyList, PolicySpec,
+    QuotaUsers, SimulateAnswer, SimulateBody, UsageAnswer,
 };
 
 use crate::admin::json;
@@ -19,6 +19,13 @@ impl Client {
     /// namespace.
     pub async fn quotas(&self) -> Result<PolicyList, Error> {
         self.send_for_json(&RepeatableRequest::read("/admin/v1/quotas".to_owned()))
+            .await
+    }
+
+    /// Returns what callers have spent over all namespaces since the start of the server that answers, in descending
+    /// order; a thousand callers at most. Needs the grant `observe` on every namespace.
+    pub async fn callers(&self) -> Result<CallerList, Error> {
+        self.send_for_json(&RepeatableRequest::read("/admin/v1/callers".to_owned()))
             .await
     }
 

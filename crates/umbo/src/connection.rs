@@ -184,6 +184,20 @@ pub(crate) async fn with_nearest(client: &Client, ns: &Namespace, mut error: Cli
     error
 }
 
+/// Returns an answer, or `None` if the caller may not have it.
+pub(crate) fn allowed<T>(answer: Result<T, Error>) -> Result<Option<T>, Error> {
+    match answer {
+        Err(error) if error.code() == Some(ErrorCode::Forbidden) => Ok(None),
+        answer => answer.map(Some),
+    }
+}
+
+/// Returns a value of the process in the text of its metrics, for the few that no route of the API has.
+pub(crate) fn process_metric(metrics: &str, name: &str) -> Option<f64> {
+    let value = |line: &str| line.strip_prefix(name)?.strip_prefix(' ')?.parse().ok();
+    metrics.lines().find_map(value)
+}
+
 /// Runs a command on the current thread, which is enough for one server.
 pub(crate) fn block_on<T>(
     future: impl Future<Output = Result<T, CliError>>,
@@ -198,6 +212,13 @@ pub(crate) fn block_on<T>(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_metric_of_the_process_has_its_whole_name() {
+        let text = "# TYPE a gauge\nab 1\na{b=\"c\"} 2\na 3.5\n";
+        assert_eq!(process_metric(text, "a"), Some(3.5));
+        assert_eq!(process_metric(text, "b"), None);
+    }
 
     #[test]
     fn a_host_with_a_port_needs_no_scheme() {

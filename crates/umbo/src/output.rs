@@ -67,19 +67,6 @@ pub(crate) fn write_list<T: Serialize>(
     }
 }
 
-/// Writes one item: as JSON, or as a table of one line.
-pub(crate) fn write_one<T: Serialize>(
-    format: Format,
-    item: &T,
-    header: &str,
-    cells: impl Fn(&T) -> Vec<String>,
-) -> Result<(), CliError> {
-    match format {
-        Format::Table => write_list(format, std::slice::from_ref(item), header, cells),
-        Format::Json | Format::Ndjson => write_json(item),
-    }
-}
-
 /// Writes a report: as JSON, or by a function as text for people.
 pub(crate) fn write_report(
     format: Format,
@@ -111,6 +98,15 @@ pub(crate) fn amount(amount: f64) -> String {
     let text = format!("{amount:.3}");
     let text = text.trim_end_matches('0').trim_end_matches('.');
     if text == "-0" { "0" } else { text }.to_owned()
+}
+
+/// Returns a rate with a suitable number of digits.
+pub(crate) fn rate(rate: f64) -> String {
+    if rate == 0.0 || rate >= 10.0 {
+        format!("{rate:.0}")
+    } else {
+        format!("{rate:.1}")
+    }
 }
 
 /// Returns a number of bytes with its unit: `1.5 MiB`.
@@ -158,6 +154,12 @@ mod tests {
     fn amounts_are_short() {
         let texts = [0.0, -0.0001, 1.5, 1_000.0, -2.123_456, 1e9].map(amount);
         assert_eq!(texts, ["0", "0", "1.5", "1000", "-2.123", "1000000000"]);
+    }
+
+    #[test]
+    fn rates_have_the_digits_they_deserve() {
+        let texts = [0.0, 0.04, 9.94, 10.0, 12_345.6].map(rate);
+        assert_eq!(texts, ["0", "0.0", "9.9", "10", "12346"]);
     }
 
     #[test]

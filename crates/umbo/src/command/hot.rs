@@ -7,10 +7,10 @@ use clap::{Args, Subcommand};
 use serde::Serialize;
 use umbo_api::ErrorCode;
 use umbo_api::hot::{
-    BusySourceInfo, HotCaller, HotKeyInfo, HotKind, HotList, HotListed, HotListingSpec,
+    BusySourceInfo, HotCaller, HotKeyInfo, HotList, HotListed, HotListingSpec, HotPod, HotStanding,
 };
-use umbo_api::hot::{HotKeyName, HotPod, HotStanding};
 use umbo_api::key_text;
+use umbo_api::row::RowFieldError;
 use umbo_api::time_to_live;
 use umbo_client::{Client, Condition, Error, HotKeyRef};
 use umbo_types::Namespace;
@@ -19,7 +19,7 @@ use super::kv::{Key, namespace, partition_key, ttl};
 use crate::cli_error::CliError;
 use crate::connection::{ChangeReason, ConnectionArgs, block_on};
 use crate::output::listing::Listing;
-use crate::output::{self, Format};
+use crate::output::{self, Format, rate};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
@@ -176,7 +176,12 @@ impl Put {
         let key = self.key.key()?;
         let (listed, is_new) = self.list(&client, list, key, &spec).await?;
         let format = connection.listing_format();
-        output::write_one(format, &listed, LISTED_HEADER, listed_cells)?;
+        Listing::new("NAMESPACE  PK  SK  KIND  STANDING  BY  SINCE  UNTIL  REASON")
+            .with("PK", |listed: &HotListed| key_cell(listed.key.partition()))
+            .with("SK", |listed| key_cell(listed.key.sort()))
+            .with("SINCE", |listed| output::instant(Some(listed.listing.at)))
+            .with("UNTIL", |listed| output::instant(listed.listing.until))
+            .write_one(format, &listed)?;
         if self.dry_run {
             output::note("nothing was changed: this was a dry run");
         } else if !is_new && !self.update {
@@ -231,20 +236,52 @@ async fn list(connection: &ConnectionArgs, listed: bool) -> Result<(), CliError>
         let is_listed = |key: &HotKeyInfo| key.pinned.is_some() || key.blocked.is_some();
         report.keys.retain(is_listed);
     }
-    match connection.listing_format() {
-        Format::Json => output::write_json(&report),
-        Format::Ndjson => output::write_list(Format::Ndjson, &report.keys, "", |_| Vec::new()),
-        Format::Table => {
-            let cells = report
-                .keys
-                .iter()
-                .map(cells)
-                .collect::<Result<Vec<_>, _>>()?;
-            output::write_list(Format::Table, &cells, HEADER, Vec::clone)?;
-            output::note(&summary(&report.pod));
-            Ok(())
-        }
+    let format = connection.listing_format();
+    if format == Format::Json {
+        return output::write_json(&report);
     }
+    listing("NAMESPACE  PK  SK  KIND  STANDING  RATE  ERROR  NOW  RU/S  FOR  READS  HITS  CALLERS  BY  UNTIL  REASON  ID")
+        .write(format, &report.keys)?;
+    if format == Format::Table {
+        output::note(&summary(&report.pod));
+    }
+    Ok(())
+}
+
+/// Returns the listing of keys that shows these columns.
+pub(super) fn listing(header: &'static str) -> Listing<HotKeyInfo> {
+    Listing::new(header)
+        .with("PK", |info: &HotKeyInfo| key_cell(info.key.partition()))
+        .with("SK", |info| key_cell(info.key.sort()))
+        .with("STANDING", |info| {
+            let standing = info.standing.as_str();
+            match info.standing {
+                HotStanding::Pinned | HotStanding::Blocked if info.is_hot => {
+                    format!("{standing},hot")
+                }
+                _ => standing.to_owned(),
+            }
+        })
+        .with("RATE", |info| rate(info.rate))
+        .with("ERROR", |info| rate(info.rate_error))
+        .with("NOW", |info| rate(info.rate_now))
+        .with("READS/S", |info| rate(info.rate_now))
+        .with("FOR", |info| {
+            let seconds = info.hot_for_ms / 1_000;
+            let span = output::span(Duration::from_secs(seconds));
+            if info.is_hot { span } else { String::new() }
+        })
+        .with("HITS", |info| format!("{:.1}%", info.hit_ratio * 100.0))
+        .with("CALLERS", |info| callers_text(&info.callers, 3))
+        .with("UNTIL", |info| {
+            let listing = info.blocked.as_ref().or(info.pinned.as_ref());
+            output::instant(listing.and_then(|listing| listing.until))
+        })
+}
+
+/// Returns a part of a key as text, empty if the server sent it in a form that cannot be read.
+fn key_cell(bytes: Result<Vec<u8>, RowFieldError>) -> String {
+    key_text::format(&bytes.unwrap_or_default())
 }
 
 /// Returns a summary of the hot-key layer in one line.
@@ -255,7 +292,10 @@ pub(super) fn summary(pod: &HotPod) -> String {
         pod.threshold_rate,
         percent(pod.hits, pod.reads),
         percent(pod.followers, pod.reads),
-        entries(pod.cache_entries),
+        match pod.cache_entries {
+            1 => "1 entry".to_owned(),
+            number => format!("{number} entries"),
+        },
         output::bytes(pod.cache_bytes),
     )
 }
@@ -278,110 +318,16 @@ pub(super) fn partition_of(source: &BusySourceInfo) -> String {
     }
 }
 
-fn entries(number: u64) -> String {
-    if number == 1 {
-        "1 entry".to_owned()
-    } else {
-        format!("{number} entries")
-    }
-}
-
-const HEADER: &str = "NAMESPACE  PK  SK  KIND  STANDING  RATE  ERROR  NOW  RU/S  FOR  READS  HITS  CALLERS  BY  UNTIL  REASON  ID";
-
-fn cells(info: &HotKeyInfo) -> Result<Vec<String>, CliError> {
-    let mut cells = key_cells(&info.key)?;
-    let listing = info.blocked.as_ref().or(info.pinned.as_ref());
-    let until = listing.and_then(|listing| listing.until);
-    cells.extend([
-        standing_text(info.standing, info.is_hot),
-        rate(info.rate),
-        rate(info.rate_error),
-        rate(info.rate_now),
-        rate(info.ru_rate),
-        if info.is_hot {
-            output::span(Duration::from_secs(info.hot_for_ms / 1_000))
-        } else {
-            String::new()
-        },
-        info.reads.to_string(),
-        format!("{:.1}%", info.hit_ratio * 100.0),
-        callers_text(&info.callers, 3),
-        listing.map_or_else(String::new, |listing| listing.by.clone()),
-        output::instant(until),
-        listing
-            .and_then(|listing| listing.reason.clone())
-            .unwrap_or_default(),
-        info.key.id.clone(),
-    ]);
-    Ok(cells)
-}
-
-/// Returns namespace, partition key, sort key and kind.
-pub(super) fn key_cells(key: &HotKeyName) -> Result<Vec<String>, CliError> {
-    let partition = key.partition().map_err(CliError::malformed)?;
-    let sort = key.sort().map_err(CliError::malformed)?;
-    let kind = match key.kind {
-        HotKind::Row => "row",
-        HotKind::Range => "range",
-    };
-    Ok(vec![
-        key.namespace.clone(),
-        key_text::format(&partition),
-        key_text::format(&sort),
-        kind.to_owned(),
-    ])
-}
-
-/// Returns the state of a key as text; for a listed key, whether it is hot too.
-pub(super) fn standing_text(standing: HotStanding, is_hot: bool) -> String {
-    match standing {
-        HotStanding::Pinned | HotStanding::Blocked if is_hot => {
-            format!("{},hot", standing.as_str())
-        }
-        _ => standing.as_str().to_owned(),
-    }
-}
-
 /// Returns the largest callers with their shares as text.
-pub(super) fn callers_text(callers: &[HotCaller], max: usize) -> String {
+fn callers_text(callers: &[HotCaller], max: usize) -> String {
     let shown = callers.iter().take(max);
     let shown = shown.map(|one| format!("{} {:.0}%", one.caller, one.share * 100.0));
     shown.collect::<Vec<_>>().join(", ")
 }
 
-/// Returns a rate with a suitable number of digits.
-pub(super) fn rate(rate: f64) -> String {
-    if rate == 0.0 || rate >= 10.0 {
-        format!("{rate:.0}")
-    } else {
-        format!("{rate:.1}")
-    }
-}
-
-const LISTED_HEADER: &str = "NAMESPACE  PK  SK  KIND  STANDING  BY  SINCE  UNTIL  REASON";
-
-fn listed_cells(listed: &HotListed) -> Vec<String> {
-    // A server that omits a key's name was refused before.
-    let mut cells = key_cells(&listed.key).unwrap_or_else(|_| vec![String::new(); 4]);
-    cells.extend([
-        standing_text(listed.standing, false),
-        listed.listing.by.clone(),
-        output::instant(Some(listed.listing.at)),
-        output::instant(listed.listing.until),
-        listed.listing.reason.clone().unwrap_or_default(),
-    ]);
-    cells
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn rates_have_the_digits_they_deserve() {
-        let texts = [0.0, 0.04, 9.94, 10.0, 12_345.6].map(rate);
-        assert_eq!(texts, ["0", "0.0", "9.9", "10", "12346"]);
-    }
 
     #[test]
     fn callers_are_named_with_their_shares() {

@@ -119,13 +119,10 @@ async fn list(connection: &ConnectionArgs, ns: Option<&Namespace>) -> Result<(),
             let further = counted(list.left_out, "further load");
             output::note(&format!("{further} not listed: name a namespace"));
         }
-        let header = format!("NAMESPACE  {}", report::HEADER);
-        return output::write_list(format, &list.loads, &header, |load| {
-            [vec![load.namespace.clone()], report::cells(load)].concat()
-        });
+        return report::listing(report::HEADER_OF_ALL).write(format, &list.loads);
     };
     let list = client.loads(ns.as_str()).await?;
-    output::write_list(format, &list.loads, report::HEADER, report::cells)
+    report::listing(report::HEADER).write(format, &list.loads)
 }
 
 async fn rejects(connection: &ConnectionArgs, load: &LoadName) -> Result<(), CliError> {

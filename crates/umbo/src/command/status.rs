@@ -10,22 +10,23 @@ use serde::Serialize;
 use umbo_api::admin::{NamespaceInfo, ShardInfo};
 use umbo_api::cluster::NodeInfo;
 use umbo_api::hot::BusyShardInfo;
+use umbo_api::quota::CallerTotals;
 use umbo_client::Client;
 
-use super::hot::{partition_of, percent_of, rate};
+use super::hot::{partition_of, percent_of};
 use super::ns::uncounted;
-use super::top::allowed;
 use crate::cli_error::CliError;
-use crate::connection::{ConnectionArgs, block_on};
-use crate::output::table;
-use crate::output::{self, counted};
-use crate::scrape::ScrapedSeries;
+use crate::connection::{ConnectionArgs, allowed, block_on};
+use crate::history::RecentHistory;
+use crate::output::{self, counted, rate, table};
 
 /// Most namespaces and most callers of the screen; the largest are shown.
 const LINES_MAX: usize = 8;
 /// Busy time of a shard over time from which on a source with more than half of it is shown: a processor that is busy with
 /// one shard for half of the time.
 const BUSY_MIN: f64 = 0.5;
+/// Interval whose requests are counted, and its words.
+const RECENT: (Duration, &str) = (Duration::from_mins(5), "five minutes");
 /// Words of a time that are shown, as in "3days 4h".
 const TIME_WORDS: usize = 2;
 
@@ -53,30 +54,25 @@ struct Inside {
     connections: u64,
     /// Whether requests without a token may do everything, because there is no token.
     is_open: bool,
+    /// Requests of the last five minutes.
     requests: RequestCounts,
     shards: Vec<ShardInfo>,
     /// Shards that are overloaded, or busy with the work of one source.
     busy: Vec<BusyShardInfo>,
     /// None where the shards are in the server's process.
     nodes: Vec<NodeInfo>,
-    /// Of those that use most now, those that have used most since the start first.
-    callers: Vec<CallerTotal>,
+    /// Since the start of the server, those that have used most first.
+    callers: Vec<CallerTotals>,
 }
 
-/// Requests since the start of the server.
+/// Requests of an interval.
 #[derive(Debug, Serialize)]
 struct RequestCounts {
+    /// All of them.
     served: u64,
     rejected: u64,
     shed: u64,
     failed: u64,
-}
-
-/// What a caller has used since the start of the server.
-#[derive(Debug, Serialize)]
-struct CallerTotal {
-    caller: String,
-    ru: f64,
 }
 
 /// Prints the status.
@@ -168,7 +164,10 @@ impl Inside {
         let nodes = client.cluster_status().await?.nodes;
         let shed = client.shed_status().await?;
         let tokens = client.tokens().await?.tokens;
-        let scrape = ScrapedSeries::parse(&client.metrics().await?);
+        let fleet = client.fleet().await?.processes;
+        let callers = client.callers().await?.callers;
+        let series = ["served", "rejected", "shed", "failed", "connections"];
+        let history = RecentHistory::ask(client, RECENT.0, &series, 0).await?;
         // The administrator's list has the reasons, which the public one has not.
         problems.retain(|problem| !problem.starts_with("shard "));
         problems.extend(shard_problems(&shards));
@@ -189,20 +188,15 @@ impl Inside {
             let first = one.sources.first().map_or(0.0, |source| source.share);
             is_overloaded(one.shard) || (one.busy >= BUSY_MIN && first > 0.5)
         });
-        let started = Duration::from_secs_f64(scrape.single("process_start_time_seconds").max(0.0));
+        let own = fleet.iter().find(|process| process.is_self);
+        let started = Duration::from_millis(own.map_or(0, |own| own.about.started_ms));
         let up = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH + started);
-        let by_caller = scrape.by("umbo_caller_request_units_total", "caller");
-        let mut callers: Vec<_> = by_caller
-            .into_iter()
-            .map(|(caller, ru)| CallerTotal { caller, ru })
-            .collect();
-        callers.sort_by(|one, other| other.ru.total_cmp(&one.ru));
         Ok(Some(Self {
             // The two machines' clocks may differ.
             uptime_s: up.unwrap_or_default().as_secs(),
             is_open: tokens.is_empty(),
-            connections: whole(scrape.single("umbo_connections")),
-            requests: RequestCounts::of(&scrape),
+            connections: whole(history.last("connections")),
+            requests: RequestCounts::of(&history),
             shards,
             busy,
             nodes,
@@ -222,8 +216,9 @@ impl Inside {
         let queued: u64 = sum(|shard| shard.queued);
         let mut lines = vec![
             format!(
-                "{} since the start; {rejected} rejected (quota), {shed} shed (overload), {failed} failed",
-                counted(served, "request")
+                "{} in the last {}; {rejected} rejected (quota), {shed} shed (overload), {failed} failed",
+                counted(served, "request"),
+                RECENT.1,
             ),
             format!(
                 "{}, {} available: {} in {} of files; {} queued",
@@ -250,15 +245,14 @@ impl Inside {
 }
 
 impl RequestCounts {
-    fn of(scrape: &ScrapedSeries) -> Self {
-        let refused = scrape.by("umbo_refused_total", "kind");
-        let refused = |kind: &str| whole(refused.get(kind).copied().unwrap_or_default());
-        let served = scrape.by("umbo_requests_total", "operation");
+    fn of(history: &RecentHistory) -> Self {
+        let total = |name| whole(history.sum(name) * history.seconds());
+        let [rejected, shed, failed] = ["rejected", "shed", "failed"].map(total);
         Self {
-            served: whole(served.into_values().sum()),
-            rejected: refused("rejected"),
-            shed: refused("shed"),
-            failed: refused("failed"),
+            served: total("served") + rejected + shed + failed,
+            rejected,
+            shed,
+            failed,
         }
     }
 }
@@ -307,10 +301,10 @@ fn duration_words(seconds: u64) -> String {
 
 #[expect(
     clippy::cast_sign_loss,
-    reason = "counters and gauges of a scrape are not negative"
+    reason = "counts of requests and connections are not negative"
 )]
 fn whole(number: f64) -> u64 {
-    number.max(0.0) as u64
+    number.round() as u64
 }
 
 #[cfg(test)]

@@ -1,8 +1,8 @@
 //! `umbo top`: the present load of a server in the terminal, once a second: hot keys, callers, shards, quotas,
 //! overload; of each dispatcher of a fleet in turn.
 //!
-//! Owns the loop. Rates are differences of two scrapes of the server's metrics; hot keys have rates of their
-//! own. The server keeps no state for it, and the terminal is restored however the program ends.
+//! Owns the loop. Rates are those of the server's history, which has a value for each second; hot keys have rates of
+//! their own. The server keeps no state for it, and the terminal is restored however the program ends.
 
 mod draw;
 mod frame;
@@ -11,21 +11,20 @@ mod view;
 
 use std::io::IsTerminal as _;
 use std::pin::pin;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use clap::Args;
 use tokio::signal::unix::{SignalKind, signal};
-use umbo_api::ErrorCode;
 use umbo_api::time_to_live;
-use umbo_client::{Client, Error};
+use umbo_client::Client;
 
-use self::frame::{Sample, ScreenFrame};
+use self::frame::ScreenFrame;
 use self::screen::Screen;
 use self::view::{Pressed, Tab, TableView};
 use crate::cli_error::CliError;
 use crate::connection::{ConnectionArgs, block_on};
+use crate::history::RecentHistory;
 use crate::output::{self, Format};
-use crate::scrape::ScrapedSeries;
 use crate::signals::Signals;
 
 const HELP: &str = "\
@@ -43,10 +42,10 @@ const INTERVAL_MAX: Duration = Duration::from_hours(1);
 #[derive(Debug, Args)]
 #[command(after_help = HELP)]
 pub(crate) struct Arguments {
-    /// Interval between two samples (like 500ms, 1s, 10s); all rates are averages over it
+    /// Interval between two frames (like 500ms, 1s, 10s); all rates are averages over it, of one second at least
     #[arg(long, value_name = "DURATION", default_value = "1s", value_parser = interval)]
     interval: Duration,
-    /// Print one frame after one interval, and end
+    /// Print one frame, of the interval that has ended, and end
     #[arg(long)]
     once: bool,
     /// Subject to begin with
@@ -80,7 +79,7 @@ impl Arguments {
             let client = connection.client()?;
             match connection.listing_format() {
                 Format::Table if self.once => {
-                    let (_, frame) = next(&client, &sample(&client).await?, self.interval).await?;
+                    let (frame, _) = self.frame(&client, &RecentHistory::default()).await?;
                     let view = TableView::new(self.tab, self.filter);
                     let lines = draw::lines(&frame, &view, draw::WIDE);
                     output::write_bytes((lines.join("\n") + "\n").as_bytes())
@@ -91,16 +90,25 @@ impl Arguments {
         })
     }
 
+    async fn frame(
+        &self,
+        client: &Client,
+        last: &RecentHistory,
+    ) -> Result<(ScreenFrame, RecentHistory), CliError> {
+        Ok(ScreenFrame::ask(client, self.interval, last).await?)
+    }
+
     /// Prints each frame as a line of JSON, repeatedly or once.
     async fn print(&self, client: &Client) -> Result<(), CliError> {
-        let mut last = sample(client).await?;
+        let mut last = RecentHistory::default();
         loop {
-            let (newer, frame) = next(client, &last, self.interval).await?;
+            let (frame, history) = self.frame(client, &last).await?;
             output::write_json(&frame)?;
             if self.once {
                 return Ok(());
             }
-            last = newer;
+            last = history;
+            tokio::time::sleep(self.interval).await;
         }
     }
 
@@ -117,7 +125,12 @@ impl Arguments {
             std::iter::once(connection.clone()).chain(others).collect();
         let mut view = TableView::new(self.tab, self.filter.clone());
         // A server that cannot be reached at all is reported before the screen is taken.
-        sample(&connection.client()?).await?;
+        ScreenFrame::ask(
+            &connection.client()?,
+            self.interval,
+            &RecentHistory::default(),
+        )
+        .await?;
         let mut screen = Screen::take().map_err(CliError::from_output)?;
         for server in servers.iter().cycle() {
             if self.watch_one(server, &mut view, &mut screen).await? == Pressed::Quit {
@@ -140,13 +153,17 @@ impl Arguments {
         let mut shown = Shown {
             server: server.server(),
             frame: None,
-            note: "waiting for the first interval to end".to_owned(),
+            note: "waiting for the server".to_owned(),
         };
-        let mut last = sample(&client).await;
+        let mut last = RecentHistory::default();
+        let mut wait = Duration::ZERO;
         shown.draw(view, screen)?;
         loop {
             let looked = {
-                let mut looking = pin!(look(&client, &last, self.interval));
+                let mut looking = pin!(async {
+                    tokio::time::sleep(wait).await;
+                    self.frame(&client, &last).await
+                });
                 loop {
                     tokio::select! {
                         biased;
@@ -164,15 +181,14 @@ impl Arguments {
                 }
             };
             match looked {
-                Ok((newer, frame)) => {
-                    (shown.frame, last) = (frame, Ok(newer));
-                }
+                Ok((frame, history)) => (shown.frame, last) = (Some(frame), history),
                 // A server that restarts may come back.
                 Err(failure) => {
                     shown.frame = None;
                     shown.note = format!("{failure}; trying again");
                 }
             }
+            wait = self.interval;
             shown.draw(view, screen)?;
         }
     }
@@ -197,58 +213,6 @@ impl Shown {
             None => lines.push(draw::cut(&self.note, size.columns)),
         }
         screen.show(&lines)
-    }
-}
-
-/// Takes the next sample one interval from now. There is no frame where the last one could not be taken.
-async fn look(
-    client: &Client,
-    last: &Result<Sample, CliError>,
-    interval: Duration,
-) -> Result<(Sample, Option<ScreenFrame>), CliError> {
-    if let Ok(last) = last {
-        let (newer, frame) = next(client, last, interval).await?;
-        return Ok((newer, Some(frame)));
-    }
-    tokio::time::sleep(interval).await;
-    Ok((sample(client).await?, None))
-}
-
-/// Takes the next sample one interval from now, and makes a frame of both.
-async fn next(
-    client: &Client,
-    last: &Sample,
-    interval: Duration,
-) -> Result<(Sample, ScreenFrame), CliError> {
-    tokio::time::sleep(interval).await;
-    let newer = sample(client).await?;
-    let frame = ScreenFrame::between(last, &newer);
-    Ok((newer, frame))
-}
-
-async fn sample(client: &Client) -> Result<Sample, CliError> {
-    let taken_at = Instant::now();
-    let hot = match client.hot().await {
-        Ok(report) => Some(report),
-        Err(error) if error.code() == Some(ErrorCode::HotKeysDisabled) => None,
-        Err(error) => return Err(error.into()),
-    };
-    // An admin of a namespace sees its hot keys, and nothing of the server.
-    let metrics = allowed(client.metrics().await)?.unwrap_or_default();
-    let shards = allowed(client.shards().await)?;
-    Ok(Sample {
-        taken_at,
-        scrape: ScrapedSeries::parse(&metrics),
-        hot,
-        shards: shards.map_or_else(Vec::new, |list| list.shards),
-    })
-}
-
-/// Returns an answer, none if the caller may not have it.
-pub(super) fn allowed<T>(answer: Result<T, Error>) -> Result<Option<T>, Error> {
-    match answer {
-        Err(error) if error.code() == Some(ErrorCode::Forbidden) => Ok(None),
-        answer => answer.map(Some),
     }
 }
 

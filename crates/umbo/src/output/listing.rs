@@ -1,13 +1,13 @@
 //! Listings: items as JSON, or as a table whose columns are named after the fields of that JSON.
 //!
 //! `FILE-BYTES` shows the field `file_bytes` of the item or of an object in it; `CREATED`, if there is no field
-//! `created`, the instant `created_at`. A number with a fraction has up to three digits after the point, a list has
-//! commas, an absent field is empty. A column that shows anything else has a function.
+//! `created`, the instant `created_at`; `RU/S` the rate `ru_rate`. A number with a fraction has up to three digits after
+//! the point, a list has commas, an absent field is empty. A column that shows anything else has a function.
 
 use serde::Serialize;
 use serde_json::Value;
 
-use super::{Format, amount, instant, table, write_list, write_one};
+use super::{Format, amount, instant, rate, table, write_json, write_list};
 use crate::cli_error::CliError;
 
 /// The columns of a listing, and what fills them.
@@ -42,12 +42,20 @@ impl<T: Serialize> Listing<T> {
 
     /// Writes one item: as JSON, or as a table of one line.
     pub(crate) fn write_one(&self, format: Format, item: &T) -> Result<(), CliError> {
-        write_one(format, item, self.header, |item| self.cells(item))
+        match format {
+            Format::Table => self.write(format, std::slice::from_ref(item)),
+            Format::Json | Format::Ndjson => write_json(item),
+        }
     }
 
     /// Returns a table of items.
     pub(crate) fn table(&self, items: &[T]) -> String {
         table::of(self.header, items, |item| self.cells(item))
+    }
+
+    /// Returns the cells of items.
+    pub(crate) fn rows(&self, items: &[T]) -> Vec<Vec<String>> {
+        items.iter().map(|item| self.cells(item)).collect()
     }
 
     /// Returns the cells of an item.
@@ -66,6 +74,10 @@ impl<T: Serialize> Listing<T> {
 /// Returns the text of the field that a column shows.
 fn field(item: &Value, column: &str) -> String {
     let name = column.to_lowercase().replace('-', "_");
+    if let Some(name) = name.strip_suffix("/s") {
+        let value = find(item, &format!("{name}_rate")).and_then(Value::as_f64);
+        return value.map_or_else(String::new, rate);
+    }
     if let Some(value) = find(item, &name) {
         return text(value);
     }
@@ -99,6 +111,7 @@ mod tests {
         created_at: u64,
         shards: [u16; 2],
         ratio: f64,
+        ru_rate: f64,
         reason: Option<&'static str>,
         size: Size,
     }
@@ -116,17 +129,20 @@ mod tests {
             created_at: 1_500,
             shards: [1, 2],
             ratio: 0.125,
+            ru_rate: 12.5,
             reason: None,
             size: Size { rows: 7 },
         };
-        let listing = Listing::new("NAME  FILE-BYTES  CREATED  SHARDS  RATIO  REASON  ROWS  FIRST")
-            .with("FIRST", |item: &Item| item.shards[0].to_string());
+        let listing =
+            Listing::new("NAME  FILE-BYTES  CREATED  SHARDS  RATIO  RU/S  REASON  ROWS  FIRST")
+                .with("FIRST", |item: &Item| item.shards[0].to_string());
         let expected = [
             "a",
             "18446744073709551615",
             "1970-01-01T00:00:01.500Z",
             "1,2",
             "0.125",
+            "12",
             "",
             "7",
             "1",

@@ -29,26 +29,31 @@ const BUSY: &str = r#"{"start_ms":5000,"step_ms":2000,"shards":[{"shard":3,"busy
     {"share":0.91,"caller":"crawler","operation":"range","namespace":"shop","pk":"listing:17"},
     {"share":0.05,"operation":"scan"}]},{"shard":4,"busy":0.01,"sources":[]}]}"#;
 
-fn scrape(scrapes: usize) -> String {
-    format!(
-        "umbo_requests_total{{operation=\"get\",status=\"200\"}} {}\n\
-         umbo_caller_request_units_total{{caller=\"crawler\"}} {}\n\
-         umbo_shard_requests_total{{shard=\"0\"}} {}\numbo_connections 3\n",
-        scrapes * 1_000,
-        scrapes * 10,
-        scrapes * 500,
-    )
-}
+const SHED: &str = r#"{"enabled":true,"shards":[{"shard":0,"overloaded":true,
+    "classes":[{"class":"point-read","overloaded":true,"pressure":0.5,"ratio":0.4,"samples":9,"window_ms":10},
+               {"class":"range","overloaded":false,"pressure":0.25,"ratio":0.8,"samples":9,"window_ms":10}],
+    "tiers":[{"tier":"sheddable","penalised":true,"penalty":2,"penalty_above":8,"waiting":7,"oldest_ms":7.5,
+              "overloaded":true,"shed":{}}],
+    "queue":{"limit":18,"in_flight":17,"waiting":7,"waiting_ru":12.6}}],
+    "episodes_total":0,"episodes":[],"lag_ms":0.1}"#;
 
-/// Answers as a server that has one hot row and one blocked range, and more requests each time.
+const HISTORY: &str = r#"{"now_ms":12500,"start_ms":9000,"step_ms":1000,"series":[
+    {"name":"served","labels":{"operation":"get"},"unit":"","values":[7,1000,2000]},
+    {"name":"served","labels":{"operation":"admin"},"unit":"","values":[null,5,5]},
+    {"name":"shed","labels":{"operation":"get"},"unit":"","values":[null,null,50]},
+    {"name":"latency_p50_ms","labels":{"operation":"get"},"unit":"","values":[9,0.25,0.5]},
+    {"name":"latency_p99_ms","labels":{"operation":"get"},"unit":"","values":[9,2.5,1.5]},
+    {"name":"connections","labels":{},"unit":"","values":[1,2,3]},
+    {"name":"caller_ru","labels":{"caller":"crawler"},"unit":"","values":[null,10,30]},
+    {"name":"shard_requests","labels":{"shard":"0"},"unit":"","values":[1,500,700]}]}"#;
+
+/// Answers as a server that has one hot row and one blocked range, and a history of three seconds.
 fn hot_server() -> Stub {
-    let mut scrapes = 0;
     stub(move |seen: &Seen| match &*seen.line {
         "GET /admin/v1/hot" => answer(200, REPORT),
-        "GET /admin/v1/metrics" => {
-            scrapes += 1;
-            answer(200, scrape(scrapes))
-        }
+        line if line.starts_with("GET /admin/v1/history?") => answer(200, HISTORY),
+        "GET /admin/v1/quotas" => answer(200, r#"{"policies":[]}"#),
+        "GET /admin/v1/shed" => answer(200, SHED),
         "GET /admin/v1/shards" => answer(
             200,
             r#"{"shards":[{"shard":0,"state":"read-only","reason":"full","slots":4096,"rows":7,
@@ -180,32 +185,30 @@ fn busy_shards_are_listed_with_their_sources() {
 }
 
 #[test]
-fn a_frame_is_what_happened_between_two_looks() {
+fn a_frame_is_the_interval_that_has_ended() {
     let (server, folder) = (hot_server(), tempfile::tempdir().unwrap());
-    let arguments = ["top", "--once", "--interval", "100ms"];
-    let frame = umbo(
-        &server,
-        folder.path(),
-        0,
-        &[&arguments[..], &["-o", "json"]].concat(),
-    )
-    .json();
-    let seconds = frame["seconds"].as_f64().unwrap();
-    let rates = [
-        (&frame["pod"]["requests_rate"], 1_000.0),
-        (&frame["callers"][0]["ru_rate"], 10.0),
-        (&frame["shards"][0]["requests_rate"], 500.0),
+    let arguments = ["top", "--once", "--interval", "1900ms"];
+    let json = [&arguments[..], &["-o", "json"]].concat();
+    let frame = umbo(&server, folder.path(), 0, &json).json();
+    let expected = [
+        (&frame["seconds"], 2.0),
+        (&frame["pod"]["requests_rate"], 1_525.0),
+        (&frame["pod"]["shed_rate"], 25.0),
+        (&frame["pod"]["p50_ms"], 0.5),
+        (&frame["pod"]["p99_ms"], 2.5),
+        (&frame["pod"]["connections"], 3.0),
+        (&frame["callers"][0]["ru_rate"], 20.0),
+        (&frame["shards"][0]["requests_rate"], 600.0),
+        (&frame["shards"][0]["overload"]["pressure"], 0.5),
+        (&frame["shards"][0]["overload"]["latency_ratio"], 0.4),
+        (&frame["shards"][0]["overload"]["oldest_ms"], 7.5),
     ];
-    for (rate, between) in rates {
-        let expected = between / seconds;
-        assert!(
-            (rate.as_f64().unwrap() / expected - 1.0).abs() < 0.01,
-            "{frame}"
-        );
+    for (at, (found, expected)) in expected.into_iter().enumerate() {
+        assert_eq!(found.as_f64(), Some(expected), "{at}: {frame}");
     }
+    assert_eq!(frame["pod"]["operation"], "get");
     assert_eq!(frame["shards"][0]["state"], "read-only");
     assert_eq!(frame["hot_keys"][0]["pk"], "listing:17");
-    assert_eq!(frame["pod"].get("p50_ms"), None);
     let drawn = umbo(&server, folder.path(), 0, &arguments);
     for part in [
         "listing:17",
@@ -213,6 +216,7 @@ fn a_frame_is_what_happened_between_two_looks() {
         "crawler 90%",
         "read-only",
         "connections 3",
+        "get p50 0.50 ms  p99 2.50 ms",
     ] {
         assert!(drawn.text().contains(part), "{part}: {}", drawn.text());
     }

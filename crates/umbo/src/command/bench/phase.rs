@@ -10,8 +10,7 @@ use umbo_client::{BatchOptions, Client, Error, PutOptions, RangeOptions};
 use umbo_telemetry::metrics::ProcessSample;
 
 use crate::cli_error::CliError;
-use crate::command::top::allowed;
-use crate::scrape::ScrapedSeries;
+use crate::connection::{allowed, process_metric};
 
 /// Partitions of the rows that are read; enough that none is hot.
 const PARTITIONS: u64 = 400;
@@ -188,10 +187,10 @@ struct CpuTimes {
 impl CpuTimes {
     async fn read(client: &Client) -> Result<Self, CliError> {
         let metrics = allowed(client.metrics().await)?;
-        let server = |text: String| ScrapedSeries::parse(&text).single("process_cpu_seconds_total");
+        let server = |text: String| process_metric(&text, "process_cpu_seconds_total");
         let machine = std::fs::read_to_string("/proc/stat");
         Ok(Self {
-            server: metrics.map(server),
+            server: metrics.and_then(server),
             client: ProcessSample::read().map_or(0.0, |sample| sample.cpu_seconds),
             machine: machine.map_or(0.0, |text| busy_seconds(&text)),
         })

@@ -6,9 +6,7 @@ use std::time::{Duration, SystemTime};
 use umbo_client::Client;
 
 use super::finding::Finding;
-use crate::command::top::allowed;
-use crate::connection::ConnectionArgs;
-use crate::scrape::ScrapedSeries;
+use crate::connection::{ConnectionArgs, allowed, process_metric};
 
 /// Difference of clocks that is as good as none: `Date` has whole seconds, and the answer takes its time.
 const CLOCK_CLOSE: Duration = Duration::from_secs(3);
@@ -101,7 +99,7 @@ async fn inside(client: &Client) -> Vec<Finding> {
             Err(error) => return skipped(error.to_string()),
         },
     };
-    let mut findings = vec![server_files(&ScrapedSeries::parse(&metrics))];
+    let mut findings = vec![server_files(&metrics)];
     if let Ok(shards) = client.shards().await {
         let bad = shards.shards.iter().filter(|one| one.state != "available");
         let bad: Vec<String> = bad
@@ -154,15 +152,12 @@ async fn inside(client: &Client) -> Vec<Finding> {
     findings
 }
 
-fn server_files(scrape: &ScrapedSeries) -> Finding {
+fn server_files(metrics: &str) -> Finding {
     const CHECK: &str = "server's files";
-    let (open, most) = (
-        scrape.single("process_open_fds"),
-        scrape.single("process_max_fds"),
-    );
-    if most <= 0.0 {
+    let files = ["process_open_fds", "process_max_fds"].map(|name| process_metric(metrics, name));
+    let [Some(open), Some(most)] = files else {
         return Finding::skipped(CHECK, "it does not tell");
-    }
+    };
     let found = format!("{open:.0} open of {most:.0}");
     if open * 100.0 > most * FILES_NEAR_PERCENT {
         let advice =

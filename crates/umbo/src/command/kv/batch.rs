@@ -13,6 +13,7 @@ use super::put::DurabilityOption;
 use crate::cli_error::CliError;
 use crate::connection::ConnectionArgs;
 use crate::output;
+use crate::output::listing::Listing;
 
 /// Arguments of `umbo kv batch`.
 #[derive(Debug, Args)]
@@ -43,8 +44,12 @@ impl Arguments {
             .client()?
             .batch_write(self.ns.as_str(), lines, options)
             .await?;
-        let header = "ROW  STATUS  VERSION  REASON";
-        output::write_list(connection.row_format(), &result.rows, header, cells)?;
+        Listing::new("ROW  STATUS  VERSION  REASON")
+            .with("ROW", |row: &WriteRow| row.i.to_string())
+            .with("REASON", |row| {
+                output::or_empty(row.error.as_ref().map(|error| &error.detail))
+            })
+            .write(connection.row_format(), &result.rows)?;
         match result.end.failed {
             0 => Ok(()),
             failed => Err(CliError::Partial {
@@ -54,16 +59,4 @@ impl Arguments {
             }),
         }
     }
-}
-
-fn cells(row: &WriteRow) -> Vec<String> {
-    vec![
-        row.i.to_string(),
-        row.status.to_string(),
-        row.version
-            .map_or_else(String::new, |version| version.to_string()),
-        row.error
-            .as_ref()
-            .map_or_else(String::new, |error| error.detail.clone()),
-    ]
 }

@@ -11,6 +11,7 @@ use super::put::DurabilityOption;
 use crate::cli_error::CliError;
 use crate::connection::ConnectionArgs;
 use crate::output;
+use crate::output::listing::Listing;
 
 /// Arguments of `umbo kv inc`.
 #[derive(Debug, Args)]
@@ -60,11 +61,6 @@ impl Arguments {
             number: done.number,
             version: done.version,
         };
-        output::write_one(
-            connection.listing_format(),
-            &answer,
-            "NUMBER  VERSION",
-            |answer| vec![answer.number.to_string(), answer.version.to_string()],
-        )
+        Listing::new("NUMBER  VERSION").write_one(connection.listing_format(), &answer)
     }
 }

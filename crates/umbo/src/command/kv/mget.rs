@@ -12,6 +12,7 @@ use super::argument::{Key, namespace, partition_key, read_file};
 use crate::cli_error::CliError;
 use crate::connection::ConnectionArgs;
 use crate::output;
+use crate::output::listing::Listing;
 use crate::output::rows::shown;
 
 /// Arguments of `umbo kv mget`.
@@ -48,8 +49,18 @@ impl Arguments {
                 row
             }));
         }
-        let header = "PK  SK  STATUS  VERSION  BYTES  VALUE";
-        output::write_list(connection.row_format(), &rows, header, cells)?;
+        Listing::new("PK  SK  STATUS  VERSION  BYTES  VALUE")
+            .with("PK", |row: &MultiGetRow| {
+                key_cell(row.row.partition().ok().flatten())
+            })
+            .with("SK", |row| key_cell(row.row.sort().ok()))
+            .with("BYTES", |row| {
+                output::or_empty(value(row).map(|value| value.len()))
+            })
+            .with("VALUE", |row| {
+                output::or_empty(value(row).as_deref().map(shown))
+            })
+            .write(connection.row_format(), &rows)?;
         let is_failed = |row: &&MultiGetRow| !matches!(row.status, 200 | 404);
         match rows.iter().filter(is_failed).count() {
             0 => Ok(()),
@@ -99,18 +110,10 @@ impl Arguments {
     }
 }
 
-fn cells(row: &MultiGetRow) -> Vec<String> {
-    let key = |bytes: Option<Vec<u8>>| bytes.as_deref().map_or_else(String::new, key_text::format);
-    let value = row.row.value().ok().flatten();
-    let len = value.as_ref().map(Vec::len);
-    vec![
-        key(row.row.partition().ok().flatten()),
-        key(row.row.sort().ok()),
-        row.status.to_string(),
-        row.row
-            .version
-            .map_or_else(String::new, |version| version.to_string()),
-        len.map_or_else(String::new, |len| len.to_string()),
-        value.as_deref().map_or_else(String::new, shown),
-    ]
+fn key_cell(bytes: Option<Vec<u8>>) -> String {
+    key_text::format(&bytes.unwrap_or_default())
+}
+
+fn value(row: &MultiGetRow) -> Option<Vec<u8>> {
+    row.row.value().ok().flatten()
 }

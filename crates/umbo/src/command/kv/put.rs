@@ -14,6 +14,7 @@ use super::argument::{RowKey, condition, read_file, ttl};
 use crate::cli_error::CliError;
 use crate::connection::ConnectionArgs;
 use crate::output;
+use crate::output::listing::Listing;
 
 /// Arguments of `umbo kv put`.
 #[derive(Debug, Args)]
@@ -114,16 +115,15 @@ impl Arguments {
             created: written.is_new,
             version: written.version,
         };
-        let what = if answer.created {
-            "created"
-        } else {
-            "replaced"
-        };
-        output::write_one(
-            connection.listing_format(),
-            &answer,
-            "DONE  VERSION",
-            |answer| vec![what.to_owned(), answer.version.to_string()],
-        )
+        Listing::new("DONE  VERSION")
+            .with("DONE", |answer: &PutResult| {
+                if answer.created {
+                    "created"
+                } else {
+                    "replaced"
+                }
+                .to_owned()
+            })
+            .write_one(connection.listing_format(), &answer)
     }
 }

@@ -1,7 +1,6 @@
 //! `umbo kv rm`: one row, or a range of rows of a partition.
 
 use clap::Args;
-use serde::Serialize;
 use umbo_api::batch::DeleteRangeAnswer;
 use umbo_api::key_text;
 use umbo_client::{Condition, DeleteSelection};
@@ -9,6 +8,7 @@ use umbo_client::{Condition, DeleteSelection};
 use super::argument::{Key, RowKey, condition};
 use crate::cli_error::CliError;
 use crate::connection::ConnectionArgs;
+use crate::output::listing::Listing;
 use crate::output::{self, Format};
 
 /// Arguments of `umbo kv rm`.
@@ -47,28 +47,16 @@ pub(super) struct Arguments {
 
 /// Prints how much was removed, or would be.
 fn print(connection: &ConnectionArgs, answer: &DeleteRangeAnswer) -> Result<(), CliError> {
-    let what = if answer.dry_run {
-        "would-remove"
-    } else {
-        "removed"
-    };
-    output::write_one(
-        connection.listing_format(),
-        answer,
-        "DONE  ROWS  BYTES",
-        |answer| {
-            vec![
-                what.to_owned(),
-                answer.rows.to_string(),
-                answer.bytes.to_string(),
-            ]
-        },
-    )
-}
-
-#[derive(Debug, Serialize)]
-struct RemovedTotals {
-    done: &'static str,
+    Listing::new("DONE  ROWS  BYTES")
+        .with("DONE", |answer: &DeleteRangeAnswer| {
+            let done = if answer.dry_run {
+                "would-remove"
+            } else {
+                "removed"
+            };
+            done.to_owned()
+        })
+        .write_one(connection.listing_format(), answer)
 }
 
 impl Arguments {
@@ -100,12 +88,8 @@ impl Arguments {
     }
 
     async fn remove_row(&self, connection: &ConnectionArgs) -> Result<(), CliError> {
-        let refusal = if self.range {
-            Some("name what to remove with --start, --end, --prefix or --all")
-        } else {
-            None
-        };
-        if let Some(message) = refusal {
+        if self.range {
+            let message = "name what to remove with --start, --end, --prefix or --all";
             return Err(CliError::Usage(message.to_owned()));
         }
         let condition = self.if_match.unwrap_or_default();
@@ -121,19 +105,20 @@ impl Arguments {
                 output::note(&self.removed(was_there));
                 Ok(())
             }
-            Format::Json | Format::Ndjson => output::write_json(&RemovedTotals { done: "removed" }),
+            Format::Json | Format::Ndjson => {
+                output::write_json(&serde_json::json!({"done": "removed"}))
+            }
         }
     }
     /// Prints what was removed, as far as it is known.
     fn removed(&self, was_there: Option<bool>) -> String {
         let pk = key_text::format(&self.key.pk.0);
-        let row = match &self.key.sk {
-            Some(sk) => format!("the row '{pk}' '{}'", key_text::format(&sk.0)),
-            None => format!("the row '{pk}' with an empty sort key"),
-        };
-        let others = match &self.key.sk {
-            Some(_) => "",
-            None => "; other rows of the partition stay, unless you say --all or --prefix",
+        let (row, others) = match &self.key.sk {
+            Some(sk) => (format!("the row '{pk}' '{}'", key_text::format(&sk.0)), ""),
+            None => (
+                format!("the row '{pk}' with an empty sort key"),
+                "; other rows of the partition stay, unless you say --all or --prefix",
+            ),
         };
         match was_there {
             Some(true) => format!("removed {row}{others}"),

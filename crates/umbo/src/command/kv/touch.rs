@@ -9,7 +9,7 @@ use umbo_client::Condition;
 use super::argument::{RowKey, condition, ttl};
 use crate::cli_error::CliError;
 use crate::connection::ConnectionArgs;
-use crate::output;
+use crate::output::listing::Listing;
 
 /// Arguments of `umbo kv touch`.
 #[derive(Debug, Args)]
@@ -39,11 +39,8 @@ impl Arguments {
         let Some(version) = version else {
             return Err(CliError::RowNotFound);
         };
-        output::write_one(
-            connection.listing_format(),
-            &TouchOutput { version },
-            "DONE  VERSION",
-            |answer| vec!["touched".to_owned(), answer.version.to_string()],
-        )
+        Listing::new("DONE  VERSION")
+            .with("DONE", |_| "touched".to_owned())
+            .write_one(connection.listing_format(), &TouchOutput { version })
     }
 }

@@ -5,35 +5,35 @@ use umbo_api::loads::{LoadInfo, LoadState};
 use crate::cli_error::CliError;
 use crate::connection::ConnectionArgs;
 use crate::output;
+use crate::output::listing::Listing;
+
+/// Returns the state of a load, and whether it is paused.
+pub(super) fn state(load: &LoadInfo) -> String {
+    let paused = if load.paused { " (paused)" } else { "" };
+    format!("{}{paused}", load.state)
+}
+
+/// Returns the listing of loads that shows these columns.
+pub(super) fn listing(header: &'static str) -> Listing<LoadInfo> {
+    Listing::new(header)
+        .with("STATE", state)
+        .with("PARTS", |load: &LoadInfo| match load.parts.len() {
+            0 => String::new(),
+            parts => parts.to_string(),
+        })
+        .with("ROWS", |load| output::or_empty(all_rows(load)))
+        .with("APPLIED", |load| load.rows_applied.to_string())
+        .with("SKIPPED", |load| load.rows_skipped.to_string())
+        .with("REJECTED", |load| load.rows_rejected.to_string())
+}
 
 /// The columns of a load.
 pub(super) const HEADER: &str =
     "ID  STATE  MODE  PARTS  ROWS  APPLIED  SKIPPED  REJECTED  CREATED  REASON";
 
-/// Returns the cells of a load.
-pub(super) fn cells(load: &LoadInfo) -> Vec<String> {
-    let state = if load.paused {
-        format!("{} (paused)", load.state)
-    } else {
-        load.state.to_string()
-    };
-    let parts = match load.parts.len() {
-        0 => "-".to_owned(),
-        parts => parts.to_string(),
-    };
-    vec![
-        load.id.clone(),
-        state,
-        format!("{:?}", load.mode).to_lowercase(),
-        parts,
-        all_rows(load).map_or_else(|| "-".to_owned(), |rows| rows.to_string()),
-        load.rows_applied.to_string(),
-        load.rows_skipped.to_string(),
-        load.rows_rejected.to_string(),
-        output::instant(Some(load.created_at)),
-        load.reason.clone().unwrap_or_default(),
-    ]
-}
+/// The columns of a load in a list of those of all namespaces.
+pub(super) const HEADER_OF_ALL: &str =
+    "NAMESPACE  ID  STATE  MODE  PARTS  ROWS  APPLIED  SKIPPED  REJECTED  CREATED  REASON";
 
 /// Returns how many rows a load has, as counted or as its creator expects; `None` if it is not known.
 pub(super) fn all_rows(load: &LoadInfo) -> Option<u64> {
@@ -42,7 +42,7 @@ pub(super) fn all_rows(load: &LoadInfo) -> Option<u64> {
 
 /// Prints a load.
 pub(super) fn write(connection: &ConnectionArgs, load: &LoadInfo) -> Result<(), CliError> {
-    output::write_one(connection.listing_format(), load, HEADER, cells)
+    listing(HEADER).write_one(connection.listing_format(), load)
 }
 
 /// Returns the error of a load that has ended otherwise than with all its rows.

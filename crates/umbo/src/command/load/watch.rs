@@ -143,9 +143,7 @@ fn total(load: &LoadInfo, lines: Option<u64>) -> Option<(u64, bool)> {
 
 /// Returns how far a load is, in a line; `lines` is about how many rows its parts have, if that is known.
 pub(super) fn describe(load: &LoadInfo, lines: Option<u64>) -> String {
-    let [_, state, ..] = &report::cells(load)[..] else {
-        return String::new();
-    };
+    let state = report::state(load);
     let rows = counted(load.rows_applied, "row");
     let of_all = match total(load, lines) {
         Some((all, is_exact)) if !load.state.is_ended() && all > load.rows_applied => {

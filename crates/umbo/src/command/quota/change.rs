@@ -4,14 +4,16 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use serde::Serialize;
 use umbo_api::ErrorCode;
 use umbo_api::quota::{PolicyChange, PolicyInfo, PolicySpec};
 use umbo_client::{Client, Condition};
 
-use super::policy::{self, PolicyArguments, read_policy_file};
+use super::policy::{PolicyArguments, matches_text, read_policy_file};
 use crate::cli_error::CliError;
 use crate::connection::{ChangeReason, ConnectionArgs};
-use crate::output;
+use crate::output::listing::Listing;
+use crate::output::{self, Format};
 
 const HELP: &str = "\
 The flags change the fields of an existing policy; a policy in a file replaces the whole existing one.
@@ -165,36 +167,47 @@ fn report(
     changes: &[PolicyChange],
     is_list: bool,
 ) -> Result<(), CliError> {
-    use crate::output::Format::{Json, Ndjson, Table};
     let format = connection.listing_format();
-    match (format, changes) {
-        (Json | Ndjson, [change]) if !is_list => return output::write_json(change),
-        (Json | Ndjson, _) => return output::write_list(format, changes, "", |_| Vec::new()),
-        (Table, _) => {}
+    match changes {
+        [change] if !is_list && format != Format::Table => return output::write_json(change),
+        _ if format != Format::Table => return Listing::new("").write(format, changes),
+        _ => {}
     }
-    let header =
-        "STATE  NAME  UNIT  RATE  BURST  PER  MATCH  SCOPE  MODE  STATUS  OVERRIDES  VERSION";
-    let mut lines = Vec::new();
-    for change in changes {
+    let states = changes.iter().flat_map(|change| {
         let after = if change.dry_run { "would-be" } else { "now" };
-        lines.push(cells(change, "before", change.before.as_ref(), None));
-        lines.push(cells(change, after, change.after.as_ref(), change.version));
-    }
-    output::write_list(Table, &lines, header, Vec::clone)
+        [
+            ("before", change.before.as_ref(), None),
+            (after, change.after.as_ref(), change.version),
+        ]
+        .map(|(state, policy, version)| PolicyState {
+            state,
+            name: &change.name,
+            policy,
+            version,
+        })
+    });
+    let states: Vec<_> = states.collect();
+    Listing::new(
+        "STATE  NAME  UNIT  RATE  BURST  PER  MATCH  SCOPE  MODE  STATUS  OVERRIDES  VERSION",
+    )
+    .with("UNIT", |of: &PolicyState<'_>| {
+        of.policy
+            .map_or_else(|| "none".to_owned(), |policy| policy.unit.clone())
+    })
+    .with("MATCH", |of| {
+        output::or_empty(of.policy.map(|policy| matches_text(&policy.matches)))
+    })
+    .with("OVERRIDES", |of| {
+        output::or_empty(of.policy.map(|policy| policy.overrides.len()))
+    })
+    .write(format, &states)
 }
 
-/// Returns the cells of a policy before or after its change.
-fn cells(
-    change: &PolicyChange,
-    state: &str,
-    policy: Option<&PolicySpec>,
+/// A policy before or after its change.
+#[derive(Serialize)]
+struct PolicyState<'a> {
+    state: &'static str,
+    name: &'a str,
+    policy: Option<&'a PolicySpec>,
     version: Option<u64>,
-) -> Vec<String> {
-    let mut cells = vec![state.to_owned(), change.name.clone()];
-    match policy {
-        Some(policy) => cells.extend(policy::cells(policy)),
-        None => cells.extend(std::iter::repeat_n("none".to_owned(), 9)),
-    }
-    cells.push(output::or_empty(version));
-    cells
 }

@@ -2,6 +2,7 @@
 //! it.
 
 use clap::Args;
+use serde_json::json;
 use umbo_api::batch::KeyFields;
 use umbo_api::quota::{ExplainAnswer, ExplainBody, ExplainPolicy};
 use umbo_types::Namespace;
@@ -88,8 +89,8 @@ fn report(answer: &ExplainAnswer) -> Result<(), CliError> {
         ("penalty", breakdown.penalty),
         ("estimate", answer.estimate_ru),
     ];
-    let lines = parts.map(|(part, ru)| vec![part.to_owned(), output::amount(ru)]);
-    output::write_list(Format::Table, &lines, "PART  RU", Vec::clone)?;
+    let lines = parts.map(|(part, ru)| json!({"part": part, "ru": ru}));
+    Listing::new("PART  RU").write(Format::Table, &lines)?;
     output::write_bytes(b"\n")?;
     Listing::new("SHARD  SHARE").write(Format::Table, &answer.shards)?;
     output::write_bytes(b"\n")?;

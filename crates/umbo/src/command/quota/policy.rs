@@ -12,7 +12,6 @@ use umbo_control::quota_spec::{read_policies, spec_of};
 
 use crate::cli_error::CliError;
 use crate::command::kv::read_file;
-use crate::output;
 
 /// Longest policy file.
 const FILE_LEN_MAX: usize = 1 << 20;
@@ -254,22 +253,6 @@ pub(super) fn to_toml(policy: &PolicySpec) -> Result<String, CliError> {
     }
     let text = toml::to_string(&PolicyFile { policy: [policy] });
     text.map_err(|error| CliError::Output(std::io::Error::other(error)))
-}
-
-/// Returns unit, rate, burst, per, match, scope, mode, status and overrides of a policy.
-pub(super) fn cells(policy: &PolicySpec) -> Vec<String> {
-    let text = |text: &Option<String>| text.clone().unwrap_or_default();
-    vec![
-        policy.unit.clone(),
-        policy.rate.to_string(),
-        output::or_empty(policy.burst.as_ref()),
-        policy.per.join(","),
-        matches_text(&policy.matches),
-        text(&policy.scope),
-        text(&policy.mode),
-        output::or_empty(policy.status),
-        policy.overrides.len().to_string(),
-    ]
 }
 
 pub(super) fn matches_text(matches: &MatchSpec) -> String {

@@ -3,12 +3,13 @@
 
 use std::cmp::Ordering;
 
-use umbo_api::hot::HotKeyInfo;
+use clap::ValueEnum as _;
 
 use super::frame::{CallerFrame, PolicyFrame, ScreenFrame, ServerFrame, ShardFrame};
 use super::view::{Tab, TableView};
-use crate::command::hot::{callers_text, key_cells, rate, standing_text, summary};
-use crate::output::{self, table};
+use crate::command::hot;
+use crate::output::listing::Listing;
+use crate::output::{self, rate, table};
 
 /// Columns and lines of a drawing area.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,8 +26,8 @@ pub(super) const WIDE: ScreenSize = ScreenSize {
 
 /// Most lines for hot keys and for callers on a screen; shards get the rest.
 const PART_LINES_MAX: usize = 10;
-/// Most characters of a key that are shown.
-const KEY_LEN_MAX: usize = 40;
+/// Most characters of a cell that are shown.
+const CELL_LEN_MAX: usize = 40;
 
 /// Draws a frame as a view looks at it: its tab, sorted and filtered.
 pub(super) fn lines(frame: &ScreenFrame, view: &TableView, size: ScreenSize) -> Vec<String> {
@@ -34,8 +35,9 @@ pub(super) fn lines(frame: &ScreenFrame, view: &TableView, size: ScreenSize) -> 
         overview(frame, size)
     } else {
         let mut lines = vec![server_line(&frame.pod), filter_line(view)];
-        let rest = size.lines.saturating_sub(lines.len());
-        lines.extend(tab(frame, view, rest));
+        // The header is a line too.
+        let rest = size.lines.saturating_sub(lines.len() + 1);
+        lines.extend(part(header(view.tab), &sorted(frame, view), rest));
         lines
     };
     lines.truncate(size.lines);
@@ -56,14 +58,18 @@ pub(super) fn tabs_line(view: &TableView, server: &str, columns: usize) -> Strin
 }
 
 fn whole_tabs_line(view: &TableView, server: &str) -> String {
-    let tabs = Tab::ALL.into_iter().zip(1..).map(|(tab, number)| {
-        let name = tab.as_str();
-        if tab == view.tab {
-            format!("[{number} {name}]")
-        } else {
-            format!(" {number} {name} ")
-        }
-    });
+    let tabs = Tab::value_variants()
+        .iter()
+        .copied()
+        .zip(1..)
+        .map(|(tab, number)| {
+            let name = tab.as_str();
+            if tab == view.tab {
+                format!("[{number} {name}]")
+            } else {
+                format!(" {number} {name} ")
+            }
+        });
     let tabs: String = tabs.collect();
     format!("{tabs} s sort  r reverse  / filter  d next server  q quit  {server}")
 }
@@ -91,22 +97,53 @@ pub(super) fn columns(tab: Tab) -> Vec<&'static str> {
 
 const fn header(tab: Tab) -> &'static str {
     match tab {
-        Tab::Overview | Tab::Hot => HOT_HEADER,
-        Tab::Callers => CALLER_HEADER,
-        Tab::Shards => SHARD_HEADER,
-        Tab::Quotas => POLICY_HEADER,
-        Tab::Overload => OVERLOAD_HEADER,
+        Tab::Overview | Tab::Hot => {
+            "NAMESPACE  PK  SK  KIND  STANDING  READS/S  ERROR  RU/S  HITS  CALLERS"
+        }
+        Tab::Callers => "CALLER  RU/S  REQUESTS/S  REJECTED/S",
+        Tab::Shards => "SHARD  STATE  REQUESTS/S  RU/S  QUEUED  ROWS  FILE",
+        Tab::Quotas => "POLICY  UTILISATION  REJECTED/S  WOULD-REJECT/S  BUCKETS",
+        Tab::Overload => {
+            "SHARD  STATE  PRESSURE  LATENCY-RATIO  WAITING  OLDEST-MS  IN-FLIGHT  LIMIT"
+        }
     }
 }
 
-fn tab(frame: &ScreenFrame, view: &TableView, lines_max: usize) -> Vec<String> {
-    let mut rows: Vec<Vec<String>> = match view.tab {
-        Tab::Overview | Tab::Hot => frame.hot_keys.iter().map(hot_cells).collect(),
-        Tab::Callers => frame.callers.iter().map(caller_cells).collect(),
-        Tab::Shards => frame.shards.iter().map(shard_cells).collect(),
-        Tab::Quotas => frame.policies.iter().map(policy_cells).collect(),
-        Tab::Overload => frame.shards.iter().filter_map(overload_cells).collect(),
+/// Returns the cells of a tab's rows.
+fn rows(frame: &ScreenFrame, tab: Tab) -> Vec<Vec<String>> {
+    let header = header(tab);
+    let mut rows = match tab {
+        Tab::Overview | Tab::Hot => hot::listing(header).rows(&frame.hot_keys),
+        Tab::Callers => Listing::<CallerFrame>::new(header).rows(&frame.callers),
+        Tab::Shards => Listing::new(header)
+            .with("FILE", |shard: &ShardFrame| {
+                output::bytes(shard.info.file_bytes)
+            })
+            .rows(&frame.shards),
+        Tab::Quotas => Listing::new(header)
+            .with("UTILISATION", |policy: &PolicyFrame| {
+                format!("{:.1}%", policy.counters.utilisation * 100.0)
+            })
+            .rows(&frame.policies),
+        Tab::Overload => {
+            let shards = frame.shards.iter().filter(|shard| shard.overload.is_some());
+            let shards: Vec<&ShardFrame> = shards.collect();
+            Listing::new(header)
+                .with("STATE", |shard: &&ShardFrame| match &shard.overload {
+                    Some(overload) if overload.is_overloaded => "overloaded".to_owned(),
+                    _ => "ok".to_owned(),
+                })
+                .rows(&shards)
+        }
     };
+    for cell in rows.iter_mut().flatten() {
+        *cell = cut(cell, CELL_LEN_MAX);
+    }
+    rows
+}
+
+fn sorted(frame: &ScreenFrame, view: &TableView) -> Vec<Vec<String>> {
+    let mut rows = rows(frame, view.tab);
     rows.retain(|cells| view.passes(cells));
     if let Some(at) = view.sort {
         rows.sort_by(|one, other| compare(&one[at], &other[at]).reverse());
@@ -114,13 +151,7 @@ fn tab(frame: &ScreenFrame, view: &TableView, lines_max: usize) -> Vec<String> {
     if view.is_ascending {
         rows.reverse();
     }
-    // The header is a line too.
-    part(
-        header(view.tab),
-        &rows,
-        lines_max.saturating_sub(1),
-        Vec::clone,
-    )
+    rows
 }
 
 /// Compares cells as numbers with their units where both are, else as texts.
@@ -148,37 +179,34 @@ fn number(cell: &str) -> Option<f64> {
 }
 
 fn overview(frame: &ScreenFrame, size: ScreenSize) -> Vec<String> {
-    let mut lines = vec![server_line(&frame.pod), hot_line(frame), String::new()];
-    let part_max = PART_LINES_MAX.min(size.lines.saturating_sub(lines.len()) / 3);
-    lines.extend(part(HOT_HEADER, &frame.hot_keys, part_max, hot_cells));
-    lines.push(String::new());
-    lines.extend(part(CALLER_HEADER, &frame.callers, part_max, caller_cells));
-    lines.push(String::new());
-    let rest = size.lines.saturating_sub(lines.len() + 1);
-    lines.extend(part(SHARD_HEADER, &frame.shards, rest, shard_cells));
+    let mut lines = vec![server_line(&frame.pod), hot_line(frame)];
+    let part_max = PART_LINES_MAX.min(size.lines.saturating_sub(lines.len() + 1) / 3);
+    for tab in [Tab::Hot, Tab::Callers, Tab::Shards] {
+        lines.push(String::new());
+        let is_last = tab == Tab::Shards;
+        let rest = size.lines.saturating_sub(lines.len() + 1);
+        let rows_max = if is_last { rest } else { part_max };
+        lines.extend(part(header(tab), &rows(frame, tab), rows_max));
+    }
     lines
 }
 
 /// Draws a table of at most this many rows, and the number of further ones.
-fn part<T>(
-    header: &str,
-    rows: &[T],
-    rows_max: usize,
-    cells: impl Fn(&T) -> Vec<String>,
-) -> Vec<String> {
+fn part(header: &str, rows: &[Vec<String>], rows_max: usize) -> Vec<String> {
     let shown = if rows.len() > rows_max {
         rows_max.saturating_sub(1)
     } else {
         rows.len()
     };
-    table::first(header, rows, shown, cells)
+    table::first(header, rows, shown, Vec::clone)
 }
 
 fn server_line(pod: &ServerFrame) -> String {
     let milliseconds =
         |time: Option<f64>| time.map_or_else(|| "-".to_owned(), |time| format!("{time:.2} ms"));
+    let operation = pod.operation.as_deref().unwrap_or_default();
     format!(
-        "requests {}/s  ru {}/s  rejected {}/s  shed {}/s  failed {}/s  p50 {}  p99 {}  connections {:.0}",
+        "requests {}/s  ru {}/s  rejected {}/s  shed {}/s  failed {}/s  {operation} p50 {}  p99 {}  connections {:.0}",
         rate(pod.requests_rate),
         rate(pod.ru_rate),
         rate(pod.rejected_rate),
@@ -195,83 +223,10 @@ fn hot_line(frame: &ScreenFrame) -> String {
         return "hot keys are off".to_owned();
     };
     format!(
-        "hot keys: {}; saved {}/s, led {}/s",
-        summary(hot),
+        "hot keys: {}; saved {}/s",
+        hot::summary(hot),
         rate(frame.pod.saved_rate),
-        rate(frame.pod.leaders_rate),
     )
-}
-
-const HOT_HEADER: &str = "NAMESPACE  PK  SK  KIND  STANDING  READS/S  ERROR  RU/S  HITS  CALLERS";
-
-fn hot_cells(info: &HotKeyInfo) -> Vec<String> {
-    let mut cells = key_cells(&info.key).unwrap_or_else(|_| vec![String::new(); 4]);
-    for cell in &mut cells {
-        *cell = cut(cell, KEY_LEN_MAX);
-    }
-    cells.extend([
-        standing_text(info.standing, info.is_hot),
-        rate(info.rate_now),
-        rate(info.rate_error),
-        rate(info.ru_rate),
-        format!("{:.1}%", info.hit_ratio * 100.0),
-        callers_text(&info.callers, 3),
-    ]);
-    cells
-}
-
-const CALLER_HEADER: &str = "CALLER  RU/S";
-
-fn caller_cells(caller: &CallerFrame) -> Vec<String> {
-    vec![cut(&caller.caller, KEY_LEN_MAX), rate(caller.ru_rate)]
-}
-
-const SHARD_HEADER: &str = "SHARD  STATE  REQUESTS/S  RU/S  QUEUED  ROWS  FILE";
-
-fn shard_cells(shard: &ShardFrame) -> Vec<String> {
-    vec![
-        shard.shard.to_string(),
-        shard.state.clone(),
-        rate(shard.requests_rate),
-        rate(shard.ru_rate),
-        shard.queued.to_string(),
-        shard.rows.to_string(),
-        output::bytes(shard.file_bytes),
-    ]
-}
-
-const POLICY_HEADER: &str = "POLICY  UTILISATION  REJECTED/S  WOULD-REJECT/S  BUCKETS";
-
-fn policy_cells(policy: &PolicyFrame) -> Vec<String> {
-    vec![
-        cut(&policy.policy, KEY_LEN_MAX),
-        format!("{:.1}%", policy.utilisation * 100.0),
-        rate(policy.rejected_rate),
-        rate(policy.would_reject_rate),
-        format!("{:.0}", policy.buckets),
-    ]
-}
-
-const OVERLOAD_HEADER: &str = "SHARD  STATE  PRESSURE  RATIO  WAITING  OLDEST-MS  IN-FLIGHT  LIMIT";
-
-fn overload_cells(shard: &ShardFrame) -> Option<Vec<String>> {
-    let overload = shard.overload.as_ref()?;
-    let state = if overload.is_overloaded {
-        "overloaded"
-    } else {
-        "ok"
-    };
-    let ratio = overload.latency_ratio;
-    Some(vec![
-        shard.shard.to_string(),
-        state.to_owned(),
-        format!("{:.2}", overload.pressure),
-        ratio.map_or_else(String::new, |ratio| format!("{ratio:.2}")),
-        format!("{:.0}", overload.waiting),
-        format!("{:.1}", overload.oldest_ms),
-        format!("{:.0}", overload.in_flight),
-        format!("{:.0}", overload.limit),
-    ])
 }
 
 /// Returns the part of a text that fits.
@@ -288,7 +243,9 @@ pub(super) fn cut(text: &str, columns: usize) -> String {
 mod tests {
     use super::super::frame::OverloadFrame;
     use super::*;
-    use umbo_api::hot::{HotKeyName, HotKind, HotPod, HotStanding};
+    use umbo_api::admin::ShardInfo;
+    use umbo_api::hot::{HotKeyInfo, HotKeyName, HotKind, HotPod, HotStanding};
+    use umbo_api::quota::PolicyCounters;
 
     fn frame(keys: usize, callers: usize, shards: u16) -> ScreenFrame {
         let key = |at: usize| HotKeyInfo {
@@ -319,31 +276,41 @@ mod tests {
         let caller = |at: usize| CallerFrame {
             caller: format!("caller-{at}"),
             ru_rate: 5.0,
+            requests_rate: 4.0,
+            rejected_rate: 0.0,
         };
         let shard = |shard: u16| ShardFrame {
-            shard,
-            state: "available".to_owned(),
+            info: ShardInfo {
+                shard,
+                node: None,
+                state: "available".to_owned(),
+                reason: None,
+                slots: 4_096,
+                rows: 7,
+                file_bytes: 1 << (20 + shard),
+                queued: 0,
+            },
             requests_rate: 10.0,
             ru_rate: 11.0,
-            queued: 0,
-            rows: 7,
-            file_bytes: 1 << (20 + shard),
             overload: Some(OverloadFrame {
                 is_overloaded: shard == 1,
                 pressure: f64::from(shard) / 4.0,
                 latency_ratio: None,
-                limit: 8.0,
-                in_flight: 3.0,
-                waiting: 0.0,
+                limit: 8,
+                in_flight: 3,
+                waiting: 0,
                 oldest_ms: 0.0,
             }),
         };
         let policy = |at: usize| PolicyFrame {
             policy: format!("policy-{at}"),
-            utilisation: 0.5,
+            counters: PolicyCounters {
+                utilisation: 0.5,
+                buckets: 3,
+                ..PolicyCounters::default()
+            },
             rejected_rate: 1.0,
             would_reject_rate: 0.0,
-            buckets: 3.0,
         };
         ScreenFrame {
             seconds: 1.0,
@@ -353,10 +320,10 @@ mod tests {
                 shed_rate: 0.0,
                 failed_rate: 0.0,
                 ru_rate: 1_100.0,
+                operation: Some("get".to_owned()),
                 p50_ms: Some(0.125),
                 p99_ms: None,
                 saved_rate: 900.0,
-                leaders_rate: 1.0,
                 connections: 4.0,
             },
             hot_keys: (0..keys).map(key).collect(),
@@ -384,9 +351,9 @@ mod tests {
         let text = lines.join("\n");
         for part in [
             "requests 1000/s  ru 1100/s  rejected 1.0/s",
-            "p50 0.12 ms  p99 -",
+            "get p50 0.12 ms  p99 -",
             "shop       listing:1  0xff  row   pinned,hot  1234",
-            "caller-0  5.0",
+            "caller-0  5.0   4.0         0",
             "1      available  10          11    0       7     2.0 MiB",
         ] {
             assert!(text.contains(part), "{part}\n{text}");
@@ -403,7 +370,7 @@ mod tests {
                 columns,
                 lines: lines_max,
             };
-            for tab in Tab::ALL {
+            for &tab in Tab::value_variants() {
                 let drawn = lines(&frame(50, 50, 40), &of(tab, Some(1), ""), size);
                 assert!(drawn.len() <= lines_max, "{lines_max}: {drawn:?}");
                 let widest = drawn.iter().map(|line| line.chars().count()).max();

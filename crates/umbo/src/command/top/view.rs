@@ -21,16 +21,6 @@ pub(super) enum Tab {
 }
 
 impl Tab {
-    /// All tabs, in the order of their keys.
-    pub(super) const ALL: [Self; 6] = [
-        Self::Overview,
-        Self::Callers,
-        Self::Hot,
-        Self::Shards,
-        Self::Quotas,
-        Self::Overload,
-    ];
-
     /// Returns the name of the tab.
     pub(super) const fn as_str(self) -> &'static str {
         match self {
@@ -44,8 +34,9 @@ impl Tab {
     }
 
     fn moved(self, steps: usize) -> Self {
-        let at = Self::ALL.iter().position(|tab| *tab == self);
-        Self::ALL[(at.unwrap_or_default() + steps) % Self::ALL.len()]
+        let all = Self::value_variants();
+        let at = all.iter().position(|tab| *tab == self);
+        all[(at.unwrap_or_default() + steps) % all.len()]
     }
 }
 
@@ -141,10 +132,10 @@ impl TableView {
             KeyPress::Char('r' | 'R') => self.is_ascending = !self.is_ascending,
             KeyPress::Char(digit @ '1'..='6') => {
                 let at = digit as usize - '1' as usize;
-                self.show(Tab::ALL[at]);
+                self.show(Tab::value_variants()[at]);
             }
             KeyPress::Tab | KeyPress::Right => self.show(self.tab.moved(1)),
-            KeyPress::Left => self.show(self.tab.moved(Tab::ALL.len() - 1)),
+            KeyPress::Left => self.show(self.tab.moved(Tab::value_variants().len() - 1)),
             KeyPress::Escape => self.filter.clear(),
             _ => return Pressed::Nothing,
         }

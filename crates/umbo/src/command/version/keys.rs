@@ -13,6 +13,7 @@ use umbo_types::Namespace;
 use crate::cli_error::CliError;
 use crate::connection::ConnectionArgs;
 use crate::output;
+use crate::output::listing::Listing;
 
 /// Rows of a segment, about.
 const SEGMENT_ROWS: u64 = 5_000;
@@ -54,20 +55,18 @@ pub(super) async fn list(
         }
     }
     different.truncate(max);
-    let header = "PK  SK  ONLY IN";
-    let format = connection.listing_format();
-    output::write_list(format, &different, header, |one| {
-        let text = |text: &Option<String>, base64: &Option<String>| match (text, base64) {
-            (Some(text), _) => text.clone(),
-            (None, Some(base64)) => format!("b64:{base64}"),
-            (None, None) => String::new(),
-        };
-        let (pk, sk) = (text(&one.pk, &one.pk64), text(&one.sk, &one.sk64));
-        let only_in = one
-            .only_in
-            .map_or_else(|| "-".to_owned(), |number| number.to_string());
-        vec![pk, sk, only_in]
-    })
+    Listing::new("PK  SK  ONLY IN")
+        .with("PK", |row: &DifferentRow| {
+            key_text(row.pk.as_ref(), row.pk64.as_ref())
+        })
+        .with("SK", |row| key_text(row.sk.as_ref(), row.sk64.as_ref()))
+        .with("ONLY IN", |row| output::or_empty(row.only_in))
+        .write(connection.listing_format(), &different)
+}
+
+fn key_text(text: Option<&String>, base64: Option<&String>) -> String {
+    let base64 = base64.map(|base64| format!("b64:{base64}"));
+    text.cloned().or(base64).unwrap_or_default()
 }
 
 /// Rows by partition key and sort key.
