@@ -36,11 +36,13 @@ pub(super) enum Pages {
 }
 
 /// What a call of a kind has cost.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize)]
 pub(super) struct Cost {
+    #[serde(flatten)]
     pub(super) step: CallKind,
     pub(super) pages: Pages,
     /// The work of a call; its service time is the time that is charged.
+    #[serde(skip)]
     pub(super) work: ActualUsage,
     /// Busy time of a call in milliseconds, which the price is held against.
     pub(super) busy_ms: f64,
@@ -79,11 +81,9 @@ impl Cost {
 
     /// Returns the request units of a busy millisecond, of calls that are charged by the very time that they took.
     fn units_of_ms(&self, weights: &Weights) -> f64 {
-        let work = ActualUsage {
-            service_time: Duration::from_secs_f64(self.busy_ms / 1e3),
-            ..self.work
-        };
-        weights.price(self.step.operation, &work).as_f64() / self.busy_ms
+        let mut charged = self.clone();
+        charged.work.service_time = Duration::from_secs_f64(self.busy_ms / 1e3);
+        charged.price(weights) / self.busy_ms
     }
 }
 

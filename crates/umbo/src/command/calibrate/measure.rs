@@ -34,6 +34,8 @@ const VISIT_TIME: Duration = Duration::from_millis(2);
 const FILL_BYTES: usize = 1 << 20;
 /// Partition of all rows: each length has a namespace, and so a shard.
 const PARTITION: &str = "calibrate";
+/// Bytes of a sort key: the digits of the number of its row.
+const SORT_KEY_LEN: usize = 8;
 /// Namespace of the rows of the first length; the other lengths follow.
 const FIRST_NAMESPACE: u32 = 1_000;
 
@@ -99,7 +101,7 @@ impl Bench {
             let batch = (FILL_BYTES / (len + 1)).clamp(1, 1_000);
             for at in (0..rows).step_by(batch) {
                 let request = self.request(len, at..rows.min(at + batch), Durability::Async)?;
-                write(&self.store, request).await?;
+                write(&self.store, request, len).await?;
             }
         }
         Ok(())
@@ -142,95 +144,87 @@ impl Bench {
             len,
             at_once,
         } = step;
-        if operation.is_write() {
-            let mut calls = JoinSet::new();
-            for _ in 0..at_once {
-                let first = self.random.usize(..=rows_of(len) - rows);
-                let request = self.request(len, first..first + rows, Durability::Sync)?;
-                let store = Arc::clone(&self.store);
-                calls.spawn(async move { write(&store, request).await });
-            }
-            return calls.join_all().await.into_iter().collect();
+        if !operation.is_write() {
+            return Ok(vec![self.read(operation, len, rows).await?]);
         }
-        let read = match operation {
-            Operation::Get | Operation::MultiGet => self.get(len, rows).await,
-            _ => self.walk(operation, len, rows).await,
-        };
-        Ok(vec![read?])
+        let mut calls = JoinSet::new();
+        for _ in 0..at_once {
+            let first = self.random.usize(..=rows_of(len) - rows);
+            let request = self.request(len, first..first + rows, Durability::Sync)?;
+            let store = Arc::clone(&self.store);
+            calls.spawn(async move { write(&store, request, len).await });
+        }
+        calls.join_all().await.into_iter().collect()
     }
 
-    /// Reads rows by their keys.
-    async fn get(&mut self, len: usize, rows: usize) -> Result<ActualUsage, CliError> {
-        let keys = (0..rows).map(|_| key(self.random.usize(..rows_of(len))));
-        let keys = keys.collect::<Result<Vec<_>, _>>()?;
-        let (call, namespace) = (CallContext::internal(), namespace(len));
-        let shard = shard_of(&self.store, namespace)?;
-        let began = Instant::now();
-        let found = match keys.as_slice() {
-            [key] => vec![self.store.get(&call, shard, namespace, key).await],
-            keys => self.store.multi_get(&call, shard, namespace, keys).await,
-        };
-        let busy = busy_time(&call, began);
-        let mut touched = Touched::default();
-        for (key, row) in keys.iter().zip(found) {
-            let bytes = row.map_err(failed)?.map_or(0, |row| row.value.bytes.len());
-            touched += Touched {
-                rows: 1,
-                bytes: (key.sort.as_bytes().len() + bytes) as u64,
-            };
-        }
-        Ok(read_work(touched, busy))
-    }
-
-    /// Reads rows in their order, by a range or a scan.
-    async fn walk(
+    /// Reads rows by their keys, or in their order by a range or a scan.
+    async fn read(
         &mut self,
         operation: Operation,
         len: usize,
         rows: usize,
     ) -> Result<ActualUsage, CliError> {
-        let (namespace, first) = (
-            namespace(len),
-            key(self.random.usize(..=rows_of(len) - rows))?,
-        );
-        let rows_max = u32::try_from(rows).unwrap_or(u32::MAX);
-        let (call, bytes_max, keys_only) = (CallContext::internal(), u32::MAX, false);
+        let namespace = namespace(len);
         let shard = shard_of(&self.store, namespace)?;
-        let began = Instant::now();
-        let touched = if operation == Operation::Range {
-            let range = SortRange {
+        let first = key(self.random.usize(..=rows_of(len) - rows))?;
+        let keys = (0..rows).map(|_| key(self.random.usize(..rows_of(len))));
+        let keys = keys.collect::<Result<Vec<_>, _>>()?;
+        let of_keys = Touched {
+            rows: rows as u64,
+            bytes: (rows * (SORT_KEY_LEN + len)) as u64,
+        };
+        let rows_max = u32::try_from(rows).unwrap_or(u32::MAX);
+        let (bytes_max, keys_only) = (u32::MAX, false);
+        let range = RangeRequest {
+            namespace,
+            range: SortRange {
                 start: first.sort.to_bytes(),
                 end: None,
-            };
-            let request = RangeRequest {
-                namespace,
-                partition: first.partition,
-                range,
-                reverse: false,
-                rows_max,
-                bytes_max,
-                keys_only,
-            };
-            self.store
-                .range(&call, shard, &request)
-                .await
-                .map(|page| page.touched)
-        } else {
-            let request = ScanRequest {
-                namespace,
-                slots: 0..=SLOTS - 1,
-                after: None,
-                rows_max,
-                bytes_max,
-                keys_only,
-            };
-            self.store
-                .scan(&call, shard, &request)
-                .await
-                .map(|page| page.touched)
+            },
+            partition: first.partition,
+            reverse: false,
+            rows_max,
+            bytes_max,
+            keys_only,
         };
-        let busy = busy_time(&call, began);
-        Ok(read_work(touched.map_err(failed)?, busy))
+        let scan = ScanRequest {
+            namespace,
+            slots: 0..=SLOTS - 1,
+            after: None,
+            rows_max,
+            bytes_max,
+            keys_only,
+        };
+        let (store, call) = (&self.store, CallContext::internal());
+        let began = Instant::now();
+        let read = match operation {
+            Operation::Get => {
+                let row = store.get(&call, shard, namespace, &keys[0]).await;
+                row.map(|_| of_keys)
+            }
+            Operation::MultiGet => {
+                let rows = store.multi_get(&call, shard, namespace, &keys).await;
+                let failure = rows.into_iter().find_map(Result::err);
+                failure.map_or(Ok(of_keys), Err)
+            }
+            Operation::Range => {
+                let page = store.range(&call, shard, &range).await;
+                page.map(|page| page.touched)
+            }
+            _ => {
+                let page = store.scan(&call, shard, &scan).await;
+                page.map(|page| page.touched)
+            }
+        };
+        let service_time = busy_time(&call, began);
+        let touched = read.map_err(failed)?;
+        Ok(ActualUsage {
+            rows: touched.rows,
+            read_bytes: touched.bytes,
+            reads: 1,
+            service_time,
+            ..ActualUsage::default()
+        })
     }
 
     fn request(
@@ -270,41 +264,28 @@ fn shard_of(store: &RedbStore, namespace: NamespaceId) -> Result<ShardId, CliErr
     Ok(store.shard_map().locate(namespace, &key(0)?.partition))
 }
 
-async fn write(store: &RedbStore, request: WriteRequest) -> Result<ActualUsage, CliError> {
-    let rows = request.mutations.len() as u64;
-    let bytes = request.mutations.iter().map(|mutation| {
-        let value = match &mutation.change {
-            Change::Put { value, .. } => value.bytes.len(),
-            _ => 0,
-        };
-        let Key { partition, sort } = &mutation.key;
-        partition.as_bytes().len() + sort.as_bytes().len() + value
-    });
-    let bytes = bytes.sum::<usize>() as u64;
+/// Writes rows with values of a length.
+async fn write(
+    store: &RedbStore,
+    request: WriteRequest,
+    len: usize,
+) -> Result<ActualUsage, CliError> {
+    let rows = request.mutations.len();
     let call = CallContext::internal();
     let shard = shard_of(store, request.namespace)?;
     let began = Instant::now();
     let written = store.write(&call, shard, request).await;
     let service_time = busy_time(&call, began);
-    let refused = written.into_iter().find_map(Result::err);
-    let work = ActualUsage {
-        rows,
-        write_bytes: bytes,
-        writes: rows,
-        service_time,
-        ..ActualUsage::default()
-    };
-    refused.map_or(Ok(work), |error| Err(failed(error)))
-}
-
-fn read_work(touched: Touched, service_time: Duration) -> ActualUsage {
-    ActualUsage {
-        rows: touched.rows,
-        read_bytes: touched.bytes,
-        reads: 1,
-        service_time,
-        ..ActualUsage::default()
+    if let Some(error) = written.into_iter().find_map(Result::err) {
+        return Err(failed(error));
     }
+    Ok(ActualUsage {
+        rows: rows as u64,
+        write_bytes: (rows * (PARTITION.len() + SORT_KEY_LEN + len)) as u64,
+        writes: rows as u64,
+        service_time,
+        ..ActualUsage::default()
+    })
 }
 
 /// Returns the cost of a step: every other call tells the time that is charged, those between the time that the price
@@ -340,7 +321,11 @@ fn namespace(len: usize) -> NamespaceId {
 }
 
 fn key(row: usize) -> Result<Key, CliError> {
-    Key::new(PARTITION.as_bytes(), format!("{row:08}").into_bytes()).map_err(failed)
+    Key::new(
+        PARTITION.as_bytes(),
+        format!("{row:0SORT_KEY_LEN$}").into_bytes(),
+    )
+    .map_err(failed)
 }
 
 fn failed(error: impl std::fmt::Display) -> CliError {

@@ -3,7 +3,7 @@
 use serde::Serialize;
 use umbo_quota::Weights;
 
-use super::fit::{self, Cost, FitQuality, Pages};
+use super::fit::{self, Cost, FitQuality};
 use crate::output::{counted, listing::Listing};
 
 /// Parts of a dispatcher's request units that are offered as the quota of a caller: half for the most important one, a
@@ -35,14 +35,8 @@ pub(super) struct CalibrationReport {
 
 #[derive(Debug, Serialize)]
 struct CostReport {
-    operation: &'static str,
-    rows: usize,
-    value_bytes: usize,
-    at_once: usize,
-    pages: Pages,
-    calls: usize,
-    is_held_out: bool,
-    busy_ms: f64,
+    #[serde(flatten)]
+    cost: Cost,
     /// The time that the fitted price stands for.
     fitted_ms: f64,
     /// Relative.
@@ -60,14 +54,7 @@ impl CalibrationReport {
             let ru_fitted = cost.price(weights);
             let fitted_ms = ru_fitted / fitted.units_of_ms;
             CostReport {
-                operation: cost.step.operation.as_str(),
-                rows: cost.step.rows,
-                value_bytes: cost.step.len,
-                at_once: cost.step.at_once,
-                pages: cost.pages,
-                calls: cost.calls,
-                is_held_out: cost.is_held_out,
-                busy_ms: cost.busy_ms,
+                cost: cost.clone(),
                 fitted_ms,
                 residual: fitted_ms / cost.busy_ms - 1.0,
                 ru_today: cost.price(today),
@@ -141,16 +128,17 @@ impl CalibrationReport {
 
     fn table(&self) -> String {
         Listing::new("OPERATION  ROWS  BYTES  AT-ONCE  PAGES  CALLS  FIT  BUSY-MS  FITTED-MS  RU-TODAY  RU-FITTED  RESIDUAL  TOO-CHEAP|TOO-DEAR")
-            .with("BYTES", |cost: &CostReport| cost.value_bytes.to_string())
-            .with("FIT", |cost| {
-                if cost.is_held_out { "held-out" } else { "fitted" }.to_owned()
+            .with("BYTES", |one: &CostReport| one.cost.step.len.to_string())
+            .with("FIT", |one| {
+                let is_held_out = one.cost.is_held_out;
+                if is_held_out { "held-out" } else { "fitted" }.to_owned()
             })
-            .with("BUSY-MS", |cost| figures(cost.busy_ms))
-            .with("FITTED-MS", |cost| figures(cost.fitted_ms))
-            .with("RU-TODAY", |cost| figures(cost.ru_today))
-            .with("RU-FITTED", |cost| figures(cost.ru_fitted))
-            .with("RESIDUAL", |cost| format!("{:+.0}%", cost.residual * 100.0))
-            .with("TOO-CHEAP|TOO-DEAR", |cost| bar(cost.residual))
+            .with("BUSY-MS", |one| figures(one.cost.busy_ms))
+            .with("FITTED-MS", |one| figures(one.fitted_ms))
+            .with("RU-TODAY", |one| figures(one.ru_today))
+            .with("RU-FITTED", |one| figures(one.ru_fitted))
+            .with("RESIDUAL", |one| format!("{:+.0}%", one.residual * 100.0))
+            .with("TOO-CHEAP|TOO-DEAR", |one| bar(one.residual))
             .table(&self.costs)
     }
 }

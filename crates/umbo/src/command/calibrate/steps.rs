@@ -1,5 +1,6 @@
 //! The operations and sizes that are measured.
 
+use serde::{Serialize, Serializer};
 use umbo_types::Operation;
 
 /// Bytes of the values that are stored, from none to a size that few values have.
@@ -9,48 +10,65 @@ const ROW_LENGTHS: [usize; 2] = [100, 1_000];
 /// Puts at the same time that a group commit can join: a few dozen clients are usual.
 const GROUP: usize = 16;
 /// The small get whose price stays.
-pub(super) const SMALL_GET: CallKind = one(Operation::Get, ROW_LENGTHS[0]);
+pub(super) const SMALL_GET: CallKind = CallKind {
+    operation: Operation::Get,
+    rows: 1,
+    len: ROW_LENGTHS[0],
+    at_once: 1,
+};
 
 /// One operation of a size.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub(super) struct CallKind {
     /// The operation.
+    #[serde(serialize_with = "name")]
     pub(super) operation: Operation,
     /// Keys or rows of a call.
     pub(super) rows: usize,
     /// Bytes of each value.
+    #[serde(rename = "value_bytes")]
     pub(super) len: usize,
     /// Calls at the same time.
     pub(super) at_once: usize,
 }
 
-const fn one(operation: Operation, len: usize) -> CallKind {
-    CallKind {
-        operation,
-        rows: 1,
-        len,
-        at_once: 1,
-    }
+#[expect(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "the signature that serde asks for"
+)]
+fn name<S: Serializer>(operation: &Operation, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(operation.as_str())
 }
 
-/// Returns all steps; every third in this order is held out. Ranges and scans are of one chunk at most.
+/// Operations with the bytes of their values, their rows, and the calls at the same time. Ranges and scans are of one
+/// chunk at most.
+const STEPS: [(Operation, &[usize], &[usize], usize); 7] = [
+    (Operation::Get, &LENGTHS, &[1], 1),
+    (Operation::MultiGet, &ROW_LENGTHS, &[1, 3, 10, 30, 100], 1),
+    (Operation::Range, &ROW_LENGTHS, &[1, 3, 10, 30, 100, 200], 1),
+    (Operation::Scan, &ROW_LENGTHS, &[1, 10, 100, 200], 1),
+    (
+        Operation::BatchWrite,
+        &ROW_LENGTHS,
+        &[10, 30, 100, 300, 1_000],
+        1,
+    ),
+    (Operation::Put, LENGTHS.split_at(1).1, &[1], 1),
+    (Operation::Put, LENGTHS.split_at(1).1, &[1], GROUP),
+];
+
+/// Returns all steps; every third in this order is held out.
 pub(super) fn steps() -> Vec<CallKind> {
-    let mut steps: Vec<_> = LENGTHS.map(|len| one(Operation::Get, len)).into();
-    let lists: [(Operation, &[usize]); 4] = [
-        (Operation::MultiGet, &[1, 3, 10, 30, 100]),
-        (Operation::Range, &[1, 3, 10, 30, 100, 200]),
-        (Operation::Scan, &[1, 10, 100, 200]),
-        (Operation::BatchWrite, &[10, 30, 100, 300, 1_000]),
-    ];
-    for (operation, counts) in lists {
-        for len in ROW_LENGTHS {
-            let step = one(operation, len);
-            steps.extend(counts.iter().map(|&rows| CallKind { rows, ..step }));
+    let mut steps = Vec::new();
+    for (operation, lengths, counts, at_once) in STEPS {
+        for &len in lengths {
+            steps.extend(counts.iter().map(|&rows| CallKind {
+                operation,
+                rows,
+                len,
+                at_once,
+            }));
         }
-    }
-    for at_once in [1, GROUP] {
-        let puts = LENGTHS[1..].iter().map(|&len| one(Operation::Put, len));
-        steps.extend(puts.map(|step| CallKind { at_once, ..step }));
     }
     steps
 }
