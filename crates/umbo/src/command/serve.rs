@@ -82,7 +82,7 @@ impl ServerArguments {
 /// Starts logging.
 pub(super) fn begin(loaded: &LoadedSettings) -> Result<LogHandle, CliError> {
     let log = logging::init(&LogSettings {
-        format: loaded.settings.log.format.into(),
+        format: loaded.settings.log.format,
         filter: loaded.settings.log.filter.clone(),
     })
     .map_err(CliError::start)?;

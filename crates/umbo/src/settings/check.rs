@@ -17,49 +17,38 @@ const OTLP_INTERVAL: &str = "metrics.otlp_interval";
 
 /// Checks all values; returns an error for the first invalid one.
 pub(super) fn check(settings: &Settings, layers: &Layers) -> Result<(), SettingsError> {
-    let out_of_bounds = |key: &'static str, value: String, bounds: String| {
-        let place = layers.place(key);
-        Err(SettingsError::OutOfBounds {
-            place,
-            key,
-            value,
-            bounds,
-        })
+    let out_of_bounds = |key: &'static str, value: &str, bounds: &str| {
+        let message = format!("{key} is {value}, and must be {bounds}");
+        Err(SettingsError::at(&layers.place(key), message))
     };
     let is_off = |key| key == OTLP_INTERVAL && settings.metrics.otlp_interval.0.is_zero();
     for &(key, low, high) in BOUNDS.iter().filter(|(key, ..)| !is_off(*key)) {
         if let Some(value) = outside(layers.value(key), low, high) {
-            return out_of_bounds(key, value, format!("{low} to {high}"));
+            return out_of_bounds(key, &value, &format!("{low} to {high}"));
         }
     }
     if settings.store.folder.is_empty() {
-        return out_of_bounds("store.folder", "empty".to_owned(), "a text".to_owned());
+        return out_of_bounds("store.folder", "empty", "a text");
     }
     if let Err(BadOrigin(origin)) = CorsPolicy::parse(&settings.server.cors_origins) {
         let bounds = "origins like https://app.example.org, or \"*\"";
-        return out_of_bounds("server.cors_origins", origin, bounds.to_owned());
+        return out_of_bounds("server.cors_origins", &origin, bounds);
     }
     if let Err(BadHostName(name)) = HostNames::parse(&settings.server.hosts) {
         let bounds = "names like kv.example.org or .example.org, or \"*\"";
-        return out_of_bounds("server.hosts", name, bounds.to_owned());
+        return out_of_bounds("server.hosts", &name, bounds);
     }
-    logging::check_filter(&settings.log.filter).map_err(|error| SettingsError::BadValue {
-        place: layers.place("log.filter"),
-        key: "log.filter".to_owned(),
-        message: error.to_string(),
+    logging::check_filter(&settings.log.filter).map_err(|error| {
+        let message = format!("log.filter: {error}");
+        SettingsError::at(&layers.place("log.filter"), message)
     })?;
-    let mut pairs = contradictions(settings)
-        .into_iter()
-        .chain(cluster_contradictions(settings));
+    let mut pairs = contradictions(settings).into_iter();
     let found = pairs.find(|(is_so, ..)| *is_so);
     found.map_or(Ok(()), |(_, first, second, reason)| {
-        Err(SettingsError::Relation {
-            first: layers.written(first),
-            first_place: layers.place(first),
-            second: layers.written(second),
-            second_place: layers.place(second),
-            reason,
-        })
+        let [one, other] =
+            [first, second].map(|key| format!("{} ({})", layers.written(key), layers.place(key)));
+        let places = format!("{one} and {other} contradict each other");
+        Err(SettingsError::at(&places, reason))
     })
 }
 
@@ -82,9 +71,15 @@ fn outside(value: &Value, low: &str, high: &str) -> Option<String> {
 /// What two settings contradict each other in: whether they do, both, and the reason.
 type Contradiction = (bool, &'static str, &'static str, &'static str);
 
-fn contradictions(settings: &Settings) -> [Contradiction; 5] {
+fn contradictions(settings: &Settings) -> [Contradiction; 10] {
     let Settings {
-        server, tls, trace, ..
+        server,
+        store,
+        tls,
+        cluster,
+        shard,
+        trace,
+        ..
     } = settings;
     [
         (
@@ -117,17 +112,6 @@ fn contradictions(settings: &Settings) -> [Contradiction; 5] {
             "trace.otlp_endpoint",
             "sampled spans have nowhere to go",
         ),
-    ]
-}
-
-fn cluster_contradictions(settings: &Settings) -> [Contradiction; 5] {
-    let Settings {
-        store,
-        cluster,
-        shard,
-        ..
-    } = settings;
-    [
         (
             cluster.node.is_some() && cluster.map.is_none(),
             "cluster.node",

@@ -1,5 +1,6 @@
 //! Errors in settings. Every message contains the place of the value and what to do.
 
+use std::fmt::Display;
 use std::io;
 use std::path::PathBuf;
 
@@ -22,71 +23,34 @@ pub(crate) enum SettingsError {
         /// The error, with its line.
         message: String,
     },
-    /// There is no such setting.
-    #[error("{place}: there is no setting '{key}'{}", suggestion(nearest.as_deref()))]
-    UnknownKey {
+    /// A key or a value cannot be used, or two values contradict each other.
+    #[error("{place}: {message}")]
+    Invalid {
         /// File and line, variable or flag.
         place: String,
-        /// As written.
-        key: String,
-        /// The setting that was probably meant.
-        nearest: Option<String>,
-    },
-    /// The value has the wrong type.
-    #[error("{place}: {key} is {expected}, but {found} was found")]
-    WrongType {
-        /// File and line, variable or flag.
-        place: String,
-        /// The setting.
-        key: String,
-        /// The type that is expected.
-        expected: &'static str,
-        /// The value that was found.
-        found: String,
-    },
-    /// The value has the right type and cannot be read.
-    #[error("{place}: {key}: {message}")]
-    BadValue {
-        /// File and line, variable or flag.
-        place: String,
-        /// The setting.
-        key: String,
-        /// The error, and the expected form.
+        /// The key, the error, and the expected form.
         message: String,
-    },
-    /// The value is outside its bounds.
-    #[error("{place}: {key} is {value}, and must be {bounds}")]
-    OutOfBounds {
-        /// File and line, variable or flag.
-        place: String,
-        /// The setting.
-        key: &'static str,
-        /// The value that was read.
-        value: String,
-        /// The allowed range.
-        bounds: String,
-    },
-    /// Two values contradict each other.
-    #[error(
-        "{first} ({first_place}) and {second} ({second_place}) contradict each other: {reason}"
-    )]
-    Relation {
-        /// One setting with its value.
-        first: String,
-        /// Place of the first setting.
-        first_place: String,
-        /// The other one.
-        second: String,
-        /// Place of the second setting.
-        second_place: String,
-        /// Why.
-        reason: &'static str,
     },
 }
 
-fn suggestion(nearest: Option<&str>) -> String {
-    nearest.map_or_else(
-        || " (umbo config show lists all)".to_owned(),
-        |nearest| format!("; did you mean '{nearest}'?"),
-    )
+impl SettingsError {
+    /// Makes an error of a place.
+    pub(super) fn at(place: &dyn Display, message: impl Into<String>) -> Self {
+        let (place, message) = (place.to_string(), message.into());
+        Self::Invalid { place, message }
+    }
+
+    /// Makes an error of a key that does not exist; `nearest` is the setting that was probably meant.
+    pub(super) fn unknown(place: &dyn Display, key: &str, nearest: Option<String>) -> Self {
+        let suggestion = nearest.map_or_else(
+            || " (umbo config show lists all)".to_owned(),
+            |nearest| format!("; did you mean '{nearest}'?"),
+        );
+        Self::at(place, format!("there is no setting '{key}'{suggestion}"))
+    }
+
+    /// Makes an error of a value of the wrong type.
+    pub(super) fn wrong_type(place: &dyn Display, key: &str, expected: &str, found: &str) -> Self {
+        Self::at(place, format!("{key} is {expected}, but {found} was found"))
+    }
 }

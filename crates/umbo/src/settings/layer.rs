@@ -119,12 +119,9 @@ impl Layers {
             let (Some(keys), Value::Table(table)) =
                 (spanned.get_ref().as_table(), &values[section])
             else {
-                return Err(SettingsError::WrongType {
-                    place: at.to_string(),
-                    key: section.to_owned(),
-                    expected: "a section ([name] and the keys under it)",
-                    found: describe(&values[section]),
-                });
+                let expected = "a section ([name] and the keys under it)";
+                let found = describe(&values[section]);
+                return Err(SettingsError::wrong_type(&at, section, expected, &found));
             };
             for key in keys.keys() {
                 let name = key.get_ref().as_ref();
@@ -149,11 +146,7 @@ impl Layers {
             let is_known = self.0.iter().any(|entry| entry.variable() == name);
             let Some(entry) = self.0.iter().find(|entry| is_known && entry.key() == key) else {
                 let nearest = self.nearest(&key).map(Effective::variable);
-                return Err(SettingsError::UnknownKey {
-                    place: "environment".to_owned(),
-                    key: name,
-                    nearest,
-                });
+                return Err(SettingsError::unknown(&"environment", &name, nearest));
             };
             let value = read_as(&entry.value, &text);
             self.set(&key, value, origin)?;
@@ -216,12 +209,7 @@ impl Layers {
                 }
                 message => message,
             };
-            let message = message.to_owned();
-            SettingsError::BadValue {
-                place: self.place(&key),
-                message,
-                key,
-            }
+            SettingsError::at(&self.place(&key), format!("{key}: {message}"))
         })
     }
 
@@ -260,12 +248,8 @@ impl Layers {
             (Value::Float(_), Value::Integer(whole)) => Value::Float(lossy(whole)),
             (default, value) if default.same_type(&value) => value,
             (default, value) => {
-                return Err(SettingsError::WrongType {
-                    place: origin.to_string(),
-                    key: key.to_owned(),
-                    expected: expected(default),
-                    found: describe(&value),
-                });
+                let (expected, found) = (expected(default), describe(&value));
+                return Err(SettingsError::wrong_type(&origin, key, expected, &found));
             }
         };
         entry.origin = origin;
@@ -279,11 +263,8 @@ impl Layers {
         let section = section.filter(|section| {
             !key.contains('.') && strsim::damerau_levenshtein(section, key) < EDITS_MAX
         });
-        SettingsError::UnknownKey {
-            place: origin.to_string(),
-            key: key.to_owned(),
-            nearest: section.map(|name| format!("[{name}]")).or(nearest),
-        }
+        let section = section.map(|name| format!("[{name}]"));
+        SettingsError::unknown(origin, key, section.or(nearest))
     }
 
     /// Returns the setting that a misspelt key most likely means: a similar name in the same section, or the

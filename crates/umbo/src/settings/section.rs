@@ -159,7 +159,8 @@ sections! {
         /// How long the wait must exceed the target before requests are shed.
         queue_interval: TimeSpan = TimeSpan(QueueSettings::default().codel.interval), "1ms" to "10s";
         /// The highest tier whose price an overload raises.
-        price_tier_max: TierName = TierName::SheddablePlus;
+        #[serde(with = "TierName")]
+        price_tier_max: Criticality = Criticality::SheddablePlus;
         /// Callers whose price it raises, separated by commas; empty for all, those above their fair share first.
         price_callers: String = String::new();
     }
@@ -216,7 +217,8 @@ sections! {
     /// `[log]`: the log.
     "log" struct LogSection {
         /// Format of the log.
-        format: LogFormatName = LogFormatName::Auto;
+        #[serde(with = "LogFormatName")]
+        format: LogFormat = LogFormat::Auto;
         /// What is logged.
         filter: String = "info".to_owned();
     }
@@ -241,28 +243,13 @@ sections! {
 }
 
 /// Names of the tiers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub(crate) enum TierName {
-    /// Work that can wait.
+#[derive(Serialize, Deserialize)]
+#[serde(remote = "Criticality", rename_all = "kebab-case")]
+enum TierName {
     Sheddable,
-    /// The usual tier.
     SheddablePlus,
-    /// Work that users wait for.
     Critical,
-    /// Work without which nothing goes on.
     CriticalPlus,
-}
-
-impl From<TierName> for Criticality {
-    fn from(name: TierName) -> Self {
-        match name {
-            TierName::Sheddable => Self::Sheddable,
-            TierName::SheddablePlus => Self::SheddablePlus,
-            TierName::Critical => Self::Critical,
-            TierName::CriticalPlus => Self::CriticalPlus,
-        }
-    }
 }
 
 impl OverloadSection {
@@ -270,7 +257,7 @@ impl OverloadSection {
         let names = self.price_callers.split(',').map(str::trim);
         let callers: Vec<_> = names.filter(|name| !name.is_empty()).map(hash_of).collect();
         let callers = (!callers.is_empty()).then_some(callers);
-        DesignatedClass::new(self.price_tier_max.into(), callers)
+        DesignatedClass::new(self.price_tier_max, callers)
     }
 }
 
@@ -304,23 +291,10 @@ impl From<&CostSection> for Weights {
 }
 
 /// Names of the log's formats.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub(crate) enum LogFormatName {
-    /// For people on a terminal, for machines elsewhere.
+#[derive(Serialize, Deserialize)]
+#[serde(remote = "LogFormat", rename_all = "lowercase")]
+enum LogFormatName {
     Auto,
-    /// For people.
     Human,
-    /// For machines.
     Json,
-}
-
-impl From<LogFormatName> for LogFormat {
-    fn from(name: LogFormatName) -> Self {
-        match name {
-            LogFormatName::Auto => Self::Auto,
-            LogFormatName::Human => Self::Human,
-            LogFormatName::Json => Self::Json,
-        }
-    }
 }

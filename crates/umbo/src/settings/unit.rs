@@ -114,33 +114,23 @@ macro_rules! serde_as_text {
 
 serde_as_text!(TimeSpan, ByteCount);
 
-/// Serializes an absent value as the empty text.
+/// Serializes an absent text as the empty one.
 pub(super) mod empty_is_none {
-    use std::fmt;
-    use std::str::FromStr;
-
-    use serde::{Deserialize, Deserializer, Serializer, de};
+    use serde::{Deserialize, Deserializer, Serializer};
 
     #[expect(clippy::ref_option, reason = "the signature that serde asks for")]
-    pub(in crate::settings) fn serialize<T: AsRef<str>, S: Serializer>(
-        value: &Option<T>,
+    pub(in crate::settings) fn serialize<S: Serializer>(
+        value: &Option<String>,
         serializer: S,
     ) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(value.as_ref().map_or("", AsRef::as_ref))
+        serializer.serialize_str(value.as_deref().unwrap_or_default())
     }
 
-    pub(in crate::settings) fn deserialize<'de, T, D>(
+    pub(in crate::settings) fn deserialize<'de, D: Deserializer<'de>>(
         deserializer: D,
-    ) -> Result<Option<T>, D::Error>
-    where
-        T: FromStr<Err: fmt::Display>,
-        D: Deserializer<'de>,
-    {
+    ) -> Result<Option<String>, D::Error> {
         let text = String::deserialize(deserializer)?;
-        if text.is_empty() {
-            return Ok(None);
-        }
-        text.parse().map(Some).map_err(de::Error::custom)
+        Ok(Some(text).filter(|text| !text.is_empty()))
     }
 }
 
