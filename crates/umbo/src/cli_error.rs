@@ -8,10 +8,7 @@ use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use umbo_api::loads::LoadState;
 use umbo_client::Error;
-use umbo_control::auth::AuthError;
-use umbo_routing::ClusterMapError;
 use umbo_store_redb::OpenError;
 
 use crate::settings::SettingsError;
@@ -43,14 +40,6 @@ pub(crate) enum CliError {
     /// There is no such row.
     #[error("no row has this key")]
     RowNotFound,
-    /// A file is not a valid map of a cluster.
-    #[error("{}: {error}", path.display())]
-    BadMap {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong with it.
-        error: Box<ClusterMapError>,
-    },
     /// Another node uses a newer map than the given one.
     #[error(
         "node '{node}' ({address}) uses version {version} of the cluster's map, and {file} is version {own}: a shard that has moved since must not be served here too"
@@ -90,25 +79,12 @@ pub(crate) enum CliError {
         /// Where to find them, with the separator before it.
         hint: String,
     },
-    /// A load has ended before all its rows were applied.
-    #[error("load {id} is {state}: {reason}")]
-    LoadEnded {
-        /// Id of the load.
-        id: String,
-        /// Failed or aborted.
-        state: LoadState,
-        /// Why.
-        reason: String,
-    },
     /// The input of an import has no rows.
     #[error("{0}")]
     NotRows(String),
     /// Rows are missing in the input of an import.
     #[error("{0}")]
     Incomplete(String),
-    /// A token file cannot take a token.
-    #[error(transparent)]
-    Tokens(AuthError),
     /// A file could not be read or written.
     #[error("cannot {verb} {}: {source}", path.display())]
     File {
@@ -194,10 +170,7 @@ impl CliError {
     }
 
     /// Makes an error of a file or folder that could not be read or written, to map the system's error with.
-    pub(crate) fn file(
-        verb: &'static str,
-        path: impl AsRef<Path>,
-    ) -> impl FnOnce(io::Error) -> Self {
+    pub(crate) fn file(verb: &'static str, path: impl AsRef<Path>) -> impl Fn(io::Error) -> Self {
         move |source| Self::File {
             verb,
             path: path.as_ref().to_owned(),
@@ -209,7 +182,7 @@ impl CliError {
     pub(crate) fn exit_code(&self) -> ExitCode {
         ExitCode::from(match self {
             Self::OutputClosed => 0,
-            Self::Usage(_) | Self::NotRows(_) | Self::Settings(_) | Self::BadMap { .. } => 2,
+            Self::Usage(_) | Self::NotRows(_) | Self::Settings(_) => 2,
             Self::RowNotFound => 3,
             Self::NewerMap { .. } => 4,
             Self::Partial { .. } | Self::Incomplete(_) => 7,
@@ -217,10 +190,8 @@ impl CliError {
             Self::Client(error) => client_exit_code(error),
             Self::Told { exit, .. } => *exit as u8,
             Self::Output(_)
-            | Self::LoadEnded { .. }
             | Self::File { .. }
             | Self::Start(_)
-            | Self::Tokens(_)
             | Self::Unwell { .. }
             | Self::DataFolder(_) => 1,
         })

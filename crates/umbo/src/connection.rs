@@ -4,8 +4,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
-use umbo_api::ErrorCode;
-use umbo_api::time_to_live;
+use umbo_api::admin::NamespaceSpec;
+use umbo_api::{ErrorCode, time_to_live};
 use umbo_client::{Client, Error, LocalLimit, Options, QuotaUnit};
 use umbo_types::{Criticality, Namespace};
 
@@ -182,6 +182,21 @@ pub(crate) async fn with_nearest(client: &Client, ns: &Namespace, mut error: Cli
         }
     }
     error
+}
+
+/// Creates a namespace with the usual settings, and notes it unless another client was faster.
+pub(crate) async fn create_namespace(
+    client: &Client,
+    name: &str,
+    note: impl FnOnce(&str),
+) -> Result<(), Error> {
+    let (_, is_new) = client
+        .put_namespace(name, &NamespaceSpec::default())
+        .await?;
+    if is_new {
+        note(&format!("created namespace '{name}'"));
+    }
+    Ok(())
 }
 
 /// Returns an answer, or `None` if the caller may not have it.

@@ -1,7 +1,7 @@
 //! What a server's history holds of an interval that ends now.
 //!
-//! The history has whole steps, of a second or more, so an interval is as long as the steps that cover it. Requests to
-//! the admin API are left out: those of the command that asks are among them.
+//! The history has whole steps, of a second or more, and an interval is extended to whole steps. Requests to the admin
+//! API are left out, because the command that asks sends some.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use umbo_types::Operation;
 /// Values of a series by its label.
 pub(crate) type ByLabel = BTreeMap<String, f64>;
 
-/// Longest interval of which the history has a value for each second.
+/// Longest interval with a value for each second in the history.
 const BY_SECOND_MAX: Duration = Duration::from_mins(5);
 /// Steps that are asked for in addition, because the last one may not be recorded yet.
 const STEPS_MORE: u64 = 2;
@@ -90,7 +90,10 @@ impl RecentHistory {
 
     /// Returns the sum of the means of a series over its labels.
     pub(crate) fn sum(&self, name: &str) -> f64 {
-        self.means(name).into_values().sum()
+        // The sum of an empty iterator is -0.
+        self.means(name)
+            .into_values()
+            .fold(0.0, |sum, mean| sum + mean)
     }
 
     fn fold(&self, name: &str, fold: impl Fn(&[f64]) -> f64) -> ByLabel {
@@ -137,10 +140,10 @@ mod tests {
     fn an_interval_has_its_last_steps_and_no_requests_of_operators() {
         let of_three = recent(Duration::from_millis(2_001));
         assert_eq!(format!("{:.1}", of_three.seconds()), "3.0");
-        assert_eq!(of_three.means("served")["get"].round(), 2.0);
-        assert_eq!(of_three.maxima("served")["get"].round(), 4.0);
-        assert_eq!(of_three.sum("served").round(), 2.0);
-        assert_eq!(of_three.sum("shed").round(), 0.0);
+        assert_eq!(format!("{:.1}", of_three.means("served")["get"]), "2.0");
+        assert_eq!(format!("{:.1}", of_three.maxima("served")["get"]), "4.0");
+        assert_eq!(format!("{:.1}", of_three.sum("served")), "2.0");
+        assert_eq!(format!("{:.1}", of_three.sum("shed")), "0.0");
         assert!(of_three.means("shed").is_empty() && of_three.means("ru").is_empty());
     }
 

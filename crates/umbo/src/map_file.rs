@@ -21,9 +21,9 @@ pub(crate) fn chosen(
 /// Reads a map. An invalid map is refused as a whole, with the file's name.
 pub(crate) fn read(path: &Path) -> Result<ClusterMap, CliError> {
     let text = std::fs::read_to_string(path).map_err(CliError::file("read", path))?;
-    ClusterMap::parse(&text).map_err(|error| CliError::BadMap {
-        path: path.to_owned(),
-        error: Box::new(error),
+    ClusterMap::parse(&text).map_err(|error| {
+        let message = format_args!("{}: {error}", path.display());
+        CliError::told(Exit::Usage, message)
     })
 }
 

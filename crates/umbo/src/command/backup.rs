@@ -19,7 +19,7 @@ use umbo_types::Clock as _;
 
 use self::manifest::{BackupFile, Manifest, ShardFiles};
 use crate::cli_error::CliError;
-use crate::command::kv::patience::{Patience, is_temporary};
+use crate::command::kv::patience::{SharedPatience, is_temporary};
 use crate::command::location::Location;
 use crate::connection::{ConnectionArgs, block_on};
 use crate::output::{self, listing::Listing};
@@ -39,8 +39,6 @@ const TRIES: u32 = 5;
 
 /// How long a server may be away, or a backup not be begun for another reason that passes, before it is given up.
 const PATIENCE: Duration = Duration::from_mins(2);
-/// How long to wait before a server that was away is asked again.
-const BEGIN_AGAIN_AFTER: Duration = Duration::from_millis(500);
 
 /// Arguments of `umbo backup`.
 #[derive(Debug, Args)]
@@ -133,27 +131,19 @@ struct ReadShard {
 
 impl<'a> Making<'a> {
     async fn begin(client: &'a Client, location: &'a Location) -> Result<Self, CliError> {
-        let mut patience = Patience::new(PATIENCE);
-        loop {
+        let patience = SharedPatience::new(PATIENCE);
+        let begun = patience.repeat(client, is_temporary, |_| async {
             let taken_ms = SystemClock.wall().as_millis();
-            match client.begin_backup().await {
-                Ok(begun) => {
-                    return Ok(Self {
-                        client,
-                        location,
-                        begun,
-                        taken_ms,
-                        began: Instant::now(),
-                    });
-                }
-                Err(error)
-                    if is_temporary(&error) && patience.goes_on(u32::MAX, None, Instant::now()) =>
-                {
-                    sleep(BEGIN_AGAIN_AFTER).await;
-                }
-                Err(error) => return Err(error.into()),
-            }
-        }
+            Ok((client.begin_backup().await?, taken_ms))
+        });
+        let (begun, taken_ms) = begun.await?;
+        Ok(Self {
+            client,
+            location,
+            begun,
+            taken_ms,
+            began: Instant::now(),
+        })
     }
 
     /// Reads the shards by turns, a piece of each, so that the state of none is forgotten meanwhile.

@@ -3,7 +3,7 @@
 pub(super) mod job;
 pub(super) mod progress;
 mod push;
-mod report;
+pub(super) mod report;
 mod upload;
 pub(super) mod watch;
 

@@ -98,11 +98,11 @@ fn report(status: &ShedStatus, is_all: bool) -> Result<(), CliError> {
     }
     let overloaded = status.shards.iter().filter(|shard| shard.overloaded);
     output::note(&format!(
-        "{} of {} overloaded; {} since the start; threads late by {}",
+        "{} of {} overloaded; {} since the start; threads late by {} ms",
         overloaded.count(),
         output::counted(status.shards.len() as u64, "shard"),
         output::counted(status.episodes_total, "overload"),
-        format!("{} ms", output::amount(status.lag_ms)),
+        output::amount(status.lag_ms),
     ));
     Ok(())
 }

@@ -61,7 +61,7 @@ struct Inside {
     busy: Vec<BusyShardInfo>,
     /// None where the shards are in the server's process.
     nodes: Vec<NodeInfo>,
-    /// Since the start of the server, those that have used most first.
+    /// Totals since the start of the server, in descending order.
     callers: Vec<CallerTotals>,
 }
 
@@ -258,7 +258,7 @@ impl RequestCounts {
 }
 
 /// Returns what is wrong with shards, those of one cause in one line.
-fn shard_problems(shards: &[ShardInfo]) -> Vec<String> {
+pub(super) fn shard_problems(shards: &[ShardInfo]) -> Vec<String> {
     let mut by_cause: BTreeMap<(&str, &str), Vec<String>> = BTreeMap::new();
     for shard in shards.iter().filter(|shard| shard.state != "available") {
         let reason = shard.reason.as_deref().unwrap_or("no reason is known");

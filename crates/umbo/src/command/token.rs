@@ -13,7 +13,7 @@ use umbo_types::{Clock as _, Criticality, Grant};
 
 use super::kv::ttl;
 use super::ns::whole_seconds;
-use crate::cli_error::CliError;
+use crate::cli_error::{CliError, Exit};
 use crate::connection::{ChangeReason, ConnectionArgs, block_on};
 use crate::output::listing::Listing;
 use crate::output::{self, Format};
@@ -109,12 +109,8 @@ impl Create {
 fn token_failure(error: AuthError) -> CliError {
     match error {
         AuthError::Invalid { .. } => CliError::Usage(error.to_string()),
-        AuthError::File { path, source } => CliError::File {
-            verb: "read or write",
-            path,
-            source,
-        },
-        other => CliError::Tokens(other),
+        AuthError::File { path, source } => CliError::file("read or write", path)(source),
+        other => CliError::told(Exit::Failed, other),
     }
 }
 

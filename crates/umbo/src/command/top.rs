@@ -1,8 +1,8 @@
 //! `umbo top`: the present load of a server in the terminal, once a second: hot keys, callers, shards, quotas,
 //! overload; of each dispatcher of a fleet in turn.
 //!
-//! Owns the loop. Rates are those of the server's history, which has a value for each second; hot keys have rates of
-//! their own. The server keeps no state for it, and the terminal is restored however the program ends.
+//! Owns the loop. Rates come from the server's history, which has a value for each second, and from its list of
+//! hot keys. The server keeps no state for it, and the terminal is restored however the program ends.
 
 mod draw;
 mod frame;

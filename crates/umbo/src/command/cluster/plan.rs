@@ -3,7 +3,6 @@
 //! Writes nothing but the file of `--out`, and only if that file is new or holds the map before this one, so
 //! that no map in use is lost.
 
-use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
@@ -12,6 +11,7 @@ use umbo_types::ShardId;
 
 use super::report;
 use crate::cli_error::CliError;
+use crate::command::kv::file_name::write_whole;
 use crate::map_file;
 use crate::output::{self, Format};
 
@@ -148,14 +148,5 @@ pub(super) fn write(path: &Path, map: &ClusterMap) -> Result<(), CliError> {
             .check_successor(map)
             .map_err(|error| map_file::no_successor(path, &error))?;
     }
-    let mut name = path.as_os_str().to_owned();
-    name.push(".new");
-    let new = PathBuf::from(name);
-    let write = || {
-        let mut file = std::fs::File::create(&new)?;
-        file.write_all(map.to_toml().as_bytes())?;
-        file.sync_all()?;
-        std::fs::rename(&new, path)
-    };
-    write().map_err(CliError::file("write", path))
+    write_whole(path, map.to_toml().as_bytes()).map_err(CliError::file("write", path))
 }

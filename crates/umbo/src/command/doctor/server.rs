@@ -6,6 +6,7 @@ use std::time::{Duration, SystemTime};
 use umbo_client::Client;
 
 use super::finding::Finding;
+use crate::command::status::shard_problems;
 use crate::connection::{ConnectionArgs, allowed, process_metric};
 
 /// Difference of clocks that is as good as none: `Date` has whole seconds, and the answer takes its time.
@@ -88,26 +89,17 @@ async fn readiness(client: &Client) -> Vec<Finding> {
 /// Checks what only an administrator or observer sees.
 async fn inside(client: &Client) -> Vec<Finding> {
     let skipped = |error: String| vec![Finding::skipped("inside", error)];
-    let metrics = match client.metrics().await {
-        Ok(metrics) => metrics,
-        Err(error) => match allowed::<String>(Err(error)) {
-            Ok(_) => {
-                let needed =
-                    "shards, nodes and files need a token that may observe every namespace";
-                return skipped(needed.to_owned());
-            }
-            Err(error) => return skipped(error.to_string()),
-        },
+    let metrics = match allowed(client.metrics().await) {
+        Ok(Some(metrics)) => metrics,
+        Ok(None) => {
+            let needed = "shards, nodes and files need a token that may observe every namespace";
+            return skipped(needed.to_owned());
+        }
+        Err(error) => return skipped(error.to_string()),
     };
     let mut findings = vec![server_files(&metrics)];
     if let Ok(shards) = client.shards().await {
-        let bad = shards.shards.iter().filter(|one| one.state != "available");
-        let bad: Vec<String> = bad
-            .map(|one| {
-                let reason = one.reason.as_deref().unwrap_or("no reason is known");
-                format!("{} is {}: {reason}", one.shard, one.state)
-            })
-            .collect();
+        let bad = shard_problems(&shards.shards);
         findings.push(if bad.is_empty() {
             Finding::ok("shards", format!("all {} are available", shards.shards.len()))
         } else {

@@ -81,11 +81,6 @@ pub(super) fn condition(text: &str) -> Result<Condition, String> {
 
 /// Reads a whole file, `-` for stdin, up to a bound.
 pub(in crate::command) fn read_file(path: &Path, len_max: usize) -> Result<Vec<u8>, CliError> {
-    let failed = |source| CliError::File {
-        verb: "read",
-        path: path.to_owned(),
-        source,
-    };
     let mut bytes = Vec::new();
     let bound = len_max as u64 + 1;
     let read = if path.as_os_str() == "-" {
@@ -93,7 +88,7 @@ pub(in crate::command) fn read_file(path: &Path, len_max: usize) -> Result<Vec<u
     } else {
         File::open(path).and_then(|file| file.take(bound).read_to_end(&mut bytes))
     };
-    read.map_err(failed)?;
+    read.map_err(CliError::file("read", path))?;
     if bytes.len() > len_max {
         let path = path.display();
         return Err(CliError::Usage(format!(

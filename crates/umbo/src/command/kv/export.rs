@@ -10,7 +10,7 @@ mod large_rows;
 mod writer;
 
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use clap::Args;
@@ -18,7 +18,7 @@ use serde::Serialize;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use umbo_api::time_to_live;
-use umbo_client::{Client, Error, PageReader, ScanOptions};
+use umbo_client::{Client, PageReader, ScanOptions};
 use umbo_types::Namespace;
 
 use self::writer::{ExportProgress, ExportWriter, FileCompression, SegmentPage, SegmentPlace};
@@ -26,7 +26,7 @@ use super::argument::namespace;
 use super::bar::bar;
 use super::file_name::check_new;
 use super::format::FileFormat;
-use super::patience::{Patience, is_temporary};
+use super::patience::{SharedPatience, is_temporary};
 use crate::cli_error::CliError;
 use crate::command::location::is_object;
 use crate::connection::ConnectionArgs;
@@ -35,8 +35,6 @@ use crate::signals::Interrupts;
 
 /// Bytes after which a page ends, apart from large values. A reader holds one page.
 const PAGE_BYTES: u64 = 1 << 20;
-/// Longest wait before a page is asked for again if the server gives no wait.
-const UNNAMED_WAIT: Duration = Duration::from_secs(1);
 
 const HELP: &str = "\
 The last line of NDJSON is {\"end\":…} with the number of rows; import insists on it. CSV and Parquet have the
@@ -91,7 +89,7 @@ impl Arguments {
         let source = ExportSource {
             client: connection.bulk_client()?,
             namespace: self.ns.clone(),
-            patience: Arc::new(Mutex::new(Patience::new(self.patience))),
+            patience: Arc::new(SharedPatience::new(self.patience)),
             leaves_out_large: self.without_large,
         };
         // A server that was there once is waited for.
@@ -237,7 +235,7 @@ fn nothing_to_resume(file: &Path) -> CliError {
 struct ExportSource {
     client: Client,
     namespace: Namespace,
-    patience: Arc<Mutex<Patience>>,
+    patience: Arc<SharedPatience>,
     leaves_out_large: bool,
 }
 
@@ -268,26 +266,24 @@ impl ExportSource {
         mut cursor: Option<String>,
         pages: mpsc::Sender<SegmentPage>,
     ) -> Result<(), CliError> {
-        let (mut page_bytes, mut attempts) = (PAGE_BYTES, 0);
+        let mut page_bytes = PAGE_BYTES;
         loop {
-            let mut reader = self.reader(of, cursor.as_ref(), page_bytes);
-            let Some(page) = self.judge(reader.next_page().await, &mut attempts).await? else {
-                continue;
-            };
-            let mut page = page.unwrap_or_default();
+            let (patience, client) = (&self.patience, &self.client);
+            let page = patience.repeat(client, is_temporary, |_| async {
+                let mut reader = self.reader(of, cursor.as_ref(), page_bytes);
+                reader.next_page().await
+            });
+            let page = page.await?.unwrap_or_default();
             let fewer = large_rows::fewer(&page)?.filter(|_| !self.leaves_out_large);
             if let Some(fewer) = fewer.filter(|_| page_bytes > 1) {
                 // The server may count the bytes of a page otherwise.
                 page_bytes = if fewer < page_bytes { fewer } else { 1 };
                 continue;
             }
-            let left_out = loop {
-                let (client, leaves_out) = (&self.client, self.leaves_out_large);
-                let filled = large_rows::fill(client, &self.namespace, &mut page, leaves_out).await;
-                if let Some(left_out) = self.judge(filled, &mut attempts).await? {
-                    break left_out;
-                }
-            };
+            let filled = patience.repeat(client, is_temporary, |_| {
+                large_rows::filled(client, &self.namespace, &page, self.leaves_out_large)
+            });
+            let (page, left_out) = filled.await?;
             (cursor, page_bytes) = (page.cursor.clone(), PAGE_BYTES);
             let segment = of.0;
             let filled = SegmentPage {
@@ -300,43 +296,6 @@ impl ExportSource {
                 return Ok(());
             }
         }
-    }
-
-    /// Returns an answer; `None` after the wait that a temporary failure asks for, while the patience lasts.
-    async fn judge<T>(
-        &self,
-        answered: Result<T, Error>,
-        attempts: &mut u32,
-    ) -> Result<Option<T>, CliError> {
-        let error = match answered {
-            Ok(answer) => {
-                *attempts = 0;
-                self.patience().progress();
-                return Ok(Some(answer));
-            }
-            Err(error) => error,
-        };
-        *attempts += 1;
-        let Some(wait) = self.wait(&error, *attempts) else {
-            return Err(error.into());
-        };
-        tokio::time::sleep(wait).await;
-        Ok(None)
-    }
-
-    /// Returns how long to wait before a page is asked for again; none if it is given up.
-    fn wait(&self, error: &Error, attempts: u32) -> Option<Duration> {
-        if !is_temporary(error) {
-            return None;
-        }
-        let named = error.retry_after();
-        self.patience()
-            .goes_on(attempts, named, Instant::now())
-            .then(|| named.unwrap_or_else(|| self.client.jitter(UNNAMED_WAIT)))
-    }
-
-    fn patience(&self) -> std::sync::MutexGuard<'_, Patience> {
-        self.patience.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

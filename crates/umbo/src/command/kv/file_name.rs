@@ -1,7 +1,12 @@
-//! Files of bulk work: names of those that stand beside another one, and the error of one that cannot be read.
+//! Files of bulk work: names and documents of the files that a command keeps next to another one, and errors of files
+//! that cannot be read.
 
+use std::fs::File;
+use std::io::{self, ErrorKind, Write as _};
 use std::path::{Path, PathBuf};
 
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 use umbo_rows::RowsError;
 
 use crate::cli_error::CliError;
@@ -26,7 +31,7 @@ pub(super) fn check_new(path: &Path, is_replaced: bool) -> Result<(), CliError> 
     if location::is_object(path) {
         match ObjectReader::open(path) {
             Ok(_) => {}
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
             Err(error) => return Err(read_failure(path, error)),
         }
     } else if !path.is_file() {
@@ -38,13 +43,52 @@ pub(super) fn check_new(path: &Path, is_replaced: bool) -> Result<(), CliError> 
     )))
 }
 
-/// Makes the error of a file that cannot be read.
-pub(in crate::command) fn read_failure(path: &Path, source: std::io::Error) -> CliError {
-    CliError::File {
-        verb: "read",
-        path: path.to_owned(),
-        source,
+/// Reads a document that a command keeps next to a file; `None` if the document does not exist. `what` is its name in
+/// words.
+pub(in crate::command) fn read_document<T: DeserializeOwned>(
+    path: &Path,
+    what: &str,
+) -> Result<Option<T>, CliError> {
+    let text = match std::fs::read(path) {
+        Ok(text) => text,
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(read_failure(path, error)),
+    };
+    serde_json::from_slice(&text).map(Some).map_err(|error| {
+        let path = path.display();
+        CliError::Usage(format!(
+            "{path} is not {what} ({error}); remove it to begin anew"
+        ))
+    })
+}
+
+/// Writes such a document.
+pub(in crate::command) fn write_document(path: &Path, document: &impl Serialize) -> io::Result<()> {
+    let mut text = serde_json::to_vec(document)?;
+    text.push(b'\n');
+    write_whole(path, &text)
+}
+
+/// Writes a file that has all of these bytes, or is as it was; it is on the disk when this returns.
+pub(in crate::command) fn write_whole(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let part = with_suffix(path, ".part");
+    let mut file = File::create(&part)?;
+    file.write_all(bytes)?;
+    file.sync_all()?;
+    std::fs::rename(part, path)
+}
+
+/// Removes a file, unless it is gone already.
+pub(in crate::command) fn remove_file(path: &Path) -> io::Result<()> {
+    match std::fs::remove_file(path) {
+        Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
     }
+}
+
+/// Makes the error of a file that cannot be read.
+pub(in crate::command) fn read_failure(path: &Path, source: io::Error) -> CliError {
+    CliError::file("read", path)(source)
 }
 
 /// Makes the error of a file whose rows cannot be read.

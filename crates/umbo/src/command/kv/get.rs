@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use umbo_api::batch::KeyFields;
-use umbo_api::path::base64url;
+use umbo_api::hot::text_or_base64;
 use umbo_api::row::JsonRow;
 use umbo_client::ValueStream;
 
@@ -50,10 +50,7 @@ impl Arguments {
             return Ok(());
         }
         let key = KeyFields::of(partition, sort);
-        let (v, v64) = match std::str::from_utf8(&value.bytes) {
-            Ok(text) => (Some(text.to_owned()), None),
-            Err(_) => (None, Some(base64url(&value.bytes))),
-        };
+        let (v, v64) = text_or_base64(&value.bytes);
         output::write_json(&JsonRow {
             pk: key.pk,
             pk64: key.pk64,
@@ -63,10 +60,9 @@ impl Arguments {
             expires_at: value.expires_at,
             content_type: value.content_type,
             content_encoding: value.content_encoding,
-            bytes: None,
-            large: None,
             v,
             v64,
+            ..JsonRow::default()
         })
     }
 }
@@ -92,17 +88,13 @@ impl Arguments {
 }
 
 async fn write_all(mut value: ValueStream, part: &Path, path: &Path) -> Result<(), CliError> {
-    let failed = |source| CliError::File {
-        verb: "write",
-        path: path.to_owned(),
-        source,
-    };
-    let mut file = File::create(part).map_err(failed)?;
+    let failed = CliError::file("write", path);
+    let mut file = File::create(part).map_err(&failed)?;
     while let Some(piece) = value.next().await? {
-        file.write_all(&piece).map_err(failed)?;
+        file.write_all(&piece).map_err(&failed)?;
     }
-    file.sync_all().map_err(failed)?;
-    fs::rename(part, path).map_err(failed)
+    file.sync_all().map_err(&failed)?;
+    fs::rename(part, path).map_err(&failed)
 }
 
 /// Returns whether a prompt that follows would stand on the last line of the value.

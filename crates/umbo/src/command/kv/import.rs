@@ -5,7 +5,6 @@
 //! a line in the file of failed rows ([`failed`]), which can be imported in turn.
 
 mod as_load;
-pub(in crate::command) mod end_lines;
 mod failed;
 mod lane;
 mod lines;

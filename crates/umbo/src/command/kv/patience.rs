@@ -2,15 +2,18 @@
 //!
 //! A quota that is used up, an overloaded shard, a shard that is away and a server that restarts are not errors
 //! of the rows: what failed is repeated, each time after the wait that the server asks for. It is given up only
-//! after nothing at all succeeded for a while. Pure: the time is a parameter.
+//! after nothing at all succeeded for a while.
 
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use umbo_api::ErrorCode;
-use umbo_client::Error;
+use umbo_client::{Client, Error};
 
 /// Fewest attempts before anything is given up.
 const ATTEMPTS_MIN: u32 = 3;
+/// Longest wait before something is tried again if the server gives no wait: it is asked about once a second.
+pub(in crate::command) const UNNAMED_WAIT: Duration = Duration::from_secs(1);
 
 /// Returns whether the same request may succeed later.
 pub(in crate::command) fn is_temporary(error: &Error) -> bool {
@@ -69,6 +72,51 @@ impl Patience {
         let stalled = now.saturating_duration_since(since);
         // The wait that the server asks for does not count.
         attempts < ATTEMPTS_MIN || stalled < self.limit.saturating_add(wait.unwrap_or_default())
+    }
+}
+
+/// Patience of tasks that work side by side: the success of one is progress for all.
+#[derive(Debug)]
+pub(in crate::command) struct SharedPatience(Mutex<Patience>);
+
+impl SharedPatience {
+    /// Gives up after nothing succeeded for this long.
+    pub(in crate::command) const fn new(limit: Duration) -> Self {
+        Self(Mutex::new(Patience::new(limit)))
+    }
+
+    /// Makes a call, which gets the number of attempts before it, until it succeeds. A failure that `may_pass` accepts is
+    /// tried again after the wait that the server asks for, while the patience lasts.
+    pub(in crate::command) async fn repeat<T, F>(
+        &self,
+        client: &Client,
+        may_pass: impl Fn(&Error) -> bool,
+        call: impl Fn(u32) -> F,
+    ) -> Result<T, Error>
+    where
+        F: Future<Output = Result<T, Error>>,
+    {
+        let mut attempts = 0;
+        loop {
+            let error = match call(attempts).await {
+                Ok(answer) => {
+                    self.lock().progress();
+                    return Ok(answer);
+                }
+                Err(error) => error,
+            };
+            attempts += 1;
+            let wait = error.retry_after();
+            if !may_pass(&error) || !self.lock().goes_on(attempts, wait, Instant::now()) {
+                return Err(error);
+            }
+            let unnamed = || client.jitter(UNNAMED_WAIT);
+            tokio::time::sleep(wait.unwrap_or_else(unnamed)).await;
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Patience> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

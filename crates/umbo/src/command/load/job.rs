@@ -9,7 +9,6 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use indicatif::HumanBytes;
-use umbo_api::admin::NamespaceSpec;
 use umbo_api::loads::LoadInfo;
 use umbo_api::{ErrorCode, Outcome};
 use umbo_client::{Client, Error};
@@ -24,7 +23,7 @@ use crate::command::kv::file_name::{read_failure, rows_failure};
 use crate::command::kv::format::FileFormat;
 use crate::command::kv::import::source;
 use crate::command::kv::progress_rate::ProgressRate;
-use crate::connection::with_nearest;
+use crate::connection::{create_namespace, with_nearest};
 use crate::output::{self, counted};
 use crate::signals::Interrupts;
 
@@ -130,11 +129,7 @@ impl LoadJob<'_> {
         let (ns, spec) = (self.ns.as_str(), &self.pushed.spec);
         match self.client.create_load(ns, spec, key).await {
             Err(error) if self.is_created && error.code() == Some(ErrorCode::NamespaceNotFound) => {
-                let spec_of = NamespaceSpec::default();
-                let (_, is_new) = self.client.put_namespace(ns, &spec_of).await?;
-                if is_new {
-                    output::note(&format!("created namespace '{ns}'"));
-                }
+                create_namespace(self.client, ns, output::note).await?;
                 self.client.create_load(ns, spec, key).await
             }
             created => created,

@@ -3,8 +3,6 @@
 //! The server knows which parts it has; this file says which load that is, and how the input is cut into parts. It
 //! is written before the load is created, and removed once the load is sealed and nothing is left to do.
 
-use std::fs::File;
-use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
@@ -12,7 +10,9 @@ use serde::{Deserialize, Serialize};
 use umbo_api::loads::LoadSpec;
 
 use crate::cli_error::CliError;
-use crate::command::kv::file_name::{read_failure, with_suffix};
+use crate::command::kv::file_name::{
+    read_document, read_failure, remove_file, with_suffix, write_document,
+};
 use crate::command::kv::format::FileFormat;
 use crate::command::location::{ObjectReader, is_object};
 
@@ -105,19 +105,7 @@ impl PushProgress {
     }
 
     fn read(file: &Path) -> Result<Option<Self>, CliError> {
-        let path = Self::path(file);
-        let name = path.display();
-        let text = match std::fs::read(&path) {
-            Ok(text) => text,
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-            Err(error) => return Err(read_failure(&path, error)),
-        };
-        let begun = serde_json::from_slice(&text).map_err(|error| {
-            CliError::Usage(format!(
-                "{name} is not the progress of a push ({error}); remove it to begin anew"
-            ))
-        })?;
-        Ok(Some(begun))
+        read_document(&Self::path(file), "the progress of a push")
     }
 
     /// Loads the progress of a push of the same; none if there is none. One of something else is refused.
@@ -156,33 +144,13 @@ impl PushProgress {
     /// Saves it. It is on the disk when this returns.
     pub(in crate::command) fn save(&self, file: &Path) -> Result<(), CliError> {
         let path = Self::path(file);
-        let part = with_suffix(&path, ".part");
-        let write = || {
-            let mut out = File::create(&part)?;
-            serde_json::to_writer(&mut out, self)?;
-            out.write_all(b"\n")?;
-            out.sync_all()?;
-            std::fs::rename(&part, &path)
-        };
-        let verb = "write";
-        write().map_err(|source| CliError::File {
-            verb,
-            path: path.clone(),
-            source,
-        })
+        write_document(&path, self).map_err(CliError::file("write", path))
     }
 
     /// Removes it.
     pub(in crate::command) fn remove(file: &Path) -> Result<(), CliError> {
         let path = Self::path(file);
-        match std::fs::remove_file(&path) {
-            Err(source) if source.kind() != std::io::ErrorKind::NotFound => Err(CliError::File {
-                verb: "remove",
-                path,
-                source,
-            }),
-            _ => Ok(()),
-        }
+        remove_file(&path).map_err(CliError::file("remove", path))
     }
 }
 

@@ -2,7 +2,7 @@
 
 use umbo_api::loads::{LoadInfo, LoadState};
 
-use crate::cli_error::CliError;
+use crate::cli_error::{CliError, Exit};
 use crate::connection::ConnectionArgs;
 use crate::output;
 use crate::output::listing::Listing;
@@ -31,7 +31,7 @@ pub(super) fn listing(header: &'static str) -> Listing<LoadInfo> {
 pub(super) const HEADER: &str =
     "ID  STATE  MODE  PARTS  ROWS  APPLIED  SKIPPED  REJECTED  CREATED  REASON";
 
-/// The columns of a load in a list of those of all namespaces.
+/// The columns of a load, with its namespace.
 pub(super) const HEADER_OF_ALL: &str =
     "NAMESPACE  ID  STATE  MODE  PARTS  ROWS  APPLIED  SKIPPED  REJECTED  CREATED  REASON";
 
@@ -45,15 +45,18 @@ pub(super) fn write(connection: &ConnectionArgs, load: &LoadInfo) -> Result<(), 
     listing(HEADER).write_one(connection.listing_format(), load)
 }
 
+/// Returns the error of a load that has ended before all its rows were applied.
+pub(in crate::command) fn ended(load: &LoadInfo) -> CliError {
+    let (id, state, reason) = (&load.id, load.state, load.reason.as_deref());
+    let reason = reason.unwrap_or_default();
+    CliError::told(Exit::Failed, format_args!("load {id} is {state}: {reason}"))
+}
+
 /// Returns the error of a load that has ended otherwise than with all its rows.
 pub(super) fn outcome(load: &LoadInfo) -> Result<(), CliError> {
     let (ns, id) = (&load.namespace, &load.id);
     match load.state {
-        LoadState::Failed | LoadState::Aborted => Err(CliError::LoadEnded {
-            id: id.clone(),
-            state: load.state,
-            reason: load.reason.clone().unwrap_or_default(),
-        }),
+        LoadState::Failed | LoadState::Aborted => Err(ended(load)),
         _ if load.rows_rejected > 0 => Err(CliError::Partial {
             failed: load.rows_rejected,
             rows: load.rows_applied + load.rows_skipped + load.rows_rejected,

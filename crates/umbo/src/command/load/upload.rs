@@ -8,7 +8,7 @@ use std::io::Read as _;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::Bytes;
 use tokio::sync::{Mutex as AsyncMutex, mpsc};
@@ -23,10 +23,8 @@ use crate::cli_error::CliError;
 use crate::command::kv::file_name::{read_failure, rows_failure};
 use crate::command::kv::format::FileFormat;
 use crate::command::kv::import::source;
-use crate::command::kv::patience::{Patience, is_temporary};
+use crate::command::kv::patience::{SharedPatience, is_temporary};
 
-/// Longest wait before a part is sent again if the server gives no wait.
-const UNNAMED_WAIT: Duration = Duration::from_secs(1);
 /// Level of zstd: faster than the first one by half, and several times as fast as a network.
 const ZSTD_LEVEL: i32 = -1;
 
@@ -57,7 +55,7 @@ pub(super) struct PartUploads {
     load: String,
     /// The parts that the server had when the push began.
     before: BTreeMap<u16, PartBefore>,
-    patience: Mutex<Patience>,
+    patience: SharedPatience,
     /// SHA-256 of the parts.
     sent: Mutex<BTreeMap<u16, String>>,
     /// Bytes of the input whose parts the server has.
@@ -87,7 +85,7 @@ impl PartUploads {
             namespace: load.namespace.clone(),
             load: load.id.clone(),
             before: before.collect(),
-            patience: Mutex::new(Patience::new(patience)),
+            patience: SharedPatience::new(patience),
             sent: Mutex::default(),
             done_bytes: AtomicU64::new(0),
             sent_bytes: AtomicU64::new(0),
@@ -140,28 +138,15 @@ impl PartUploads {
             self.is_sent(&part, input_bytes);
             return Ok(());
         }
-        let mut is_begun = before.is_some();
-        let mut attempts = 0;
-        loop {
-            let sent = self.send(&part, is_begun).await;
-            let error = match sent {
-                Ok(()) => {
-                    self.is_sent(&part, input_bytes);
-                    return Ok(());
-                }
-                Err(error) => error,
-            };
-            (is_begun, attempts) = (true, attempts + 1);
-            let wait = error.retry_after();
-            let is_temporary =
-                is_temporary(&error) || error.code() == Some(ErrorCode::OffsetMismatch);
-            let goes_on = || lock(&self.patience).goes_on(attempts, wait, Instant::now());
-            if !is_temporary || !goes_on() {
-                return Err(error.into());
-            }
-            let unnamed = || self.client.jitter(UNNAMED_WAIT);
-            tokio::time::sleep(wait.unwrap_or_else(unnamed)).await;
-        }
+        let is_begun = before.is_some();
+        let may_pass =
+            |error: &Error| is_temporary(error) || error.code() == Some(ErrorCode::OffsetMismatch);
+        let sent = self.patience.repeat(&self.client, may_pass, |attempts| {
+            self.send(&part, is_begun || attempts > 0)
+        });
+        sent.await?;
+        self.is_sent(&part, input_bytes);
+        Ok(())
     }
 
     async fn send(&self, part: &LoadPart, is_begun: bool) -> Result<(), Error> {
@@ -184,7 +169,6 @@ impl PartUploads {
     }
 
     fn is_sent(&self, part: &LoadPart, input_bytes: u64) {
-        lock(&self.patience).progress();
         lock(&self.sent).insert(part.number, part.sha256());
         let len = part.body.len() as u64;
         self.sent_bytes.fetch_add(len, Ordering::Relaxed);
@@ -208,21 +192,8 @@ impl PartUploads {
     where
         F: Future<Output = Result<T, Error>>,
     {
-        let mut attempts = 0;
-        loop {
-            let error = match call().await {
-                Ok(answer) => return Ok(answer),
-                Err(error) => error,
-            };
-            attempts += 1;
-            let wait = error.retry_after();
-            let goes_on = || lock(&self.patience).goes_on(attempts, wait, Instant::now());
-            if !is_temporary(&error) || !goes_on() {
-                return Err(error);
-            }
-            let unnamed = || self.client.jitter(UNNAMED_WAIT);
-            tokio::time::sleep(wait.unwrap_or_else(unnamed)).await;
-        }
+        let calls = self.patience.repeat(&self.client, is_temporary, |_| call());
+        calls.await
     }
 
     /// Checks that the server has the bytes of each part.

@@ -11,7 +11,7 @@ use umbo_types::Namespace;
 use super::report;
 use crate::cli_error::CliError;
 use crate::command::kv::bar::bar;
-use crate::command::kv::patience::{Patience, is_temporary};
+use crate::command::kv::patience::{SharedPatience, is_temporary};
 use crate::command::kv::progress_rate::ProgressRate;
 use crate::output::{self, Format, counted};
 use crate::signals::Interrupts;
@@ -32,77 +32,67 @@ pub(in crate::command) async fn until_ended(
     format: Format,
     rows: Option<u64>,
 ) -> Result<LoadInfo, CliError> {
-    let mut patience = Patience::new(PATIENCE);
-    let (mut attempts, mut shown, mut interval) = (0, None, FIRST_INTERVAL);
+    let bar = bar(None);
     let mut interrupts = Interrupts::begin()?;
-    let (bar, mut speed, mut state) = (bar(None), ProgressRate::default(), None);
-    // How many bytes there are says nothing here.
-    set_style(&bar, "{spinner} {msg}  {elapsed}");
-    let ended = loop {
-        let asked = tokio::select! {
-            biased;
-            asked = client.load(ns.as_str(), id) => asked,
-            () = interrupts.next() => {
-                bar.finish_and_clear();
-                output::note(&format!("load {id} goes on; to follow it: umbo load watch {ns} {id}"));
-                return Err(CliError::Interrupted);
-            }
-        };
-        let wait = match asked {
-            Ok(load) => {
-                attempts = 0;
-                patience.progress();
-                if load.state.is_ended() || load.state == LoadState::Ready && !load.activate {
-                    break load;
-                }
-                // Rows are checked, applied and read back at rates of their own.
-                if state.replace(load.state) != Some(load.state) {
-                    speed = ProgressRate::default();
-                }
-                let done = load.rows_applied + load.rows_skipped + load.rows_rejected;
-                speed.add(done, Instant::now());
-                let all = total(&load, rows).map(|(all, _)| all);
-                if let Some(all) = all.filter(|all| bar.length() != Some(*all)) {
-                    bar.set_length(all);
-                    set_style(&bar, "{wide_bar} {percent}%  {msg}");
-                }
-                let line = describe(&load, rows);
-                let rate = speed.text(all, |rows| counted(rows, "row"));
-                if bar.is_hidden() && shown.as_ref() != Some(&line) {
-                    show(format, &load, &format!("{line}{rate}"))?;
-                }
-                bar.set_message(format!("{line}{rate}"));
-                bar.set_position(done);
-                shown = Some(line);
-                interval = (interval * 3 / 2).min(INTERVAL);
-                interval
-            }
-            Err(error) => {
-                attempts += 1;
-                let wait = error.retry_after();
-                if !is_temporary(&error) || !patience.goes_on(attempts, wait, Instant::now()) {
-                    bar.finish_and_clear();
-                    return Err(error.into());
-                }
-                wait.unwrap_or_else(|| client.jitter(2 * INTERVAL))
-            }
-        };
-        tokio::select! {
-            biased;
-            () = tokio::time::sleep(wait) => {}
-            () = interrupts.next() => {
-                bar.finish_and_clear();
-                output::note(&format!("load {id} goes on; to follow it: umbo load watch {ns} {id}"));
-                return Err(CliError::Interrupted);
-            }
-        }
+    let ended = tokio::select! {
+        biased;
+        ended = follow(client, (ns, id), format, rows, &bar) => ended,
+        () = interrupts.next() => Err(CliError::Interrupted),
     };
     bar.finish_and_clear();
+    if matches!(ended, Err(CliError::Interrupted)) {
+        output::note(&format!(
+            "load {id} goes on; to follow it: umbo load watch {ns} {id}"
+        ));
+    }
+    let ended = ended?;
     match format {
         Format::Table => output::note(&describe(&ended, None)),
         Format::Json | Format::Ndjson => output::write_json(&ended)?,
     }
     Ok(ended)
+}
+
+async fn follow(
+    client: &Client,
+    (ns, id): (&Namespace, &str),
+    format: Format,
+    rows: Option<u64>,
+    bar: &ProgressBar,
+) -> Result<LoadInfo, CliError> {
+    let patience = SharedPatience::new(PATIENCE);
+    let (mut shown, mut interval) = (None, FIRST_INTERVAL);
+    let (mut speed, mut state) = (ProgressRate::default(), None);
+    // How many bytes there are says nothing here.
+    set_style(bar, "{spinner} {msg}  {elapsed}");
+    loop {
+        let asked = patience.repeat(client, is_temporary, |_| client.load(ns.as_str(), id));
+        let load = asked.await?;
+        if load.state.is_ended() || load.state == LoadState::Ready && !load.activate {
+            return Ok(load);
+        }
+        // Rows are checked, applied and read back at rates of their own.
+        if state.replace(load.state) != Some(load.state) {
+            speed = ProgressRate::default();
+        }
+        let done = load.rows_applied + load.rows_skipped + load.rows_rejected;
+        speed.add(done, Instant::now());
+        let all = total(&load, rows).map(|(all, _)| all);
+        if let Some(all) = all.filter(|all| bar.length() != Some(*all)) {
+            bar.set_length(all);
+            set_style(bar, "{wide_bar} {percent}%  {msg}");
+        }
+        let line = describe(&load, rows);
+        let rate = speed.text(all, |rows| counted(rows, "row"));
+        if bar.is_hidden() && shown.as_ref() != Some(&line) {
+            show(format, &load, &format!("{line}{rate}"))?;
+        }
+        bar.set_message(format!("{line}{rate}"));
+        bar.set_position(done);
+        shown = Some(line);
+        interval = (interval * 3 / 2).min(INTERVAL);
+        tokio::time::sleep(interval).await;
+    }
 }
 
 fn show(format: Format, load: &LoadInfo, line: &str) -> Result<(), CliError> {

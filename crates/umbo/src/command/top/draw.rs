@@ -247,8 +247,8 @@ mod tests {
     use umbo_api::hot::{HotKeyInfo, HotKeyName, HotKind, HotPod, HotStanding};
     use umbo_api::quota::PolicyCounters;
 
-    fn frame(keys: usize, callers: usize, shards: u16) -> ScreenFrame {
-        let key = |at: usize| HotKeyInfo {
+    fn key(at: usize) -> HotKeyInfo {
+        HotKeyInfo {
             key: HotKeyName {
                 id: "AQ".to_owned(),
                 hash: "00".to_owned(),
@@ -272,7 +272,10 @@ mod tests {
             callers: Vec::new(),
             pinned: None,
             blocked: None,
-        };
+        }
+    }
+
+    fn frame(keys: usize, callers: usize, shards: u16) -> ScreenFrame {
         let caller = |at: usize| CallerFrame {
             caller: format!("caller-{at}"),
             ru_rate: 5.0,

@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 
 use serde::Serialize;
+use umbo_api::batch::KeyFields;
 use umbo_api::row::JsonRow;
 use umbo_client::{Client, ScanOptions};
 use umbo_types::Namespace;
@@ -26,14 +27,8 @@ struct DifferentRow {
     /// Number of the version that alone has the row; absent where both have one.
     #[serde(skip_serializing_if = "Option::is_none")]
     only_in: Option<u32>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pk: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pk64: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    sk: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    sk64: Option<String>,
+    #[serde(flatten)]
+    key: KeyFields,
 }
 
 /// Lists up to `max` keys whose rows differ between two versions, of which the larger has so many rows.
@@ -57,9 +52,11 @@ pub(super) async fn list(
     different.truncate(max);
     Listing::new("PK  SK  ONLY IN")
         .with("PK", |row: &DifferentRow| {
-            key_text(row.pk.as_ref(), row.pk64.as_ref())
+            key_text(row.key.pk.as_ref(), row.key.pk64.as_ref())
         })
-        .with("SK", |row| key_text(row.sk.as_ref(), row.sk64.as_ref()))
+        .with("SK", |row| {
+            key_text(row.key.sk.as_ref(), row.key.sk64.as_ref())
+        })
         .with("ONLY IN", |row| output::or_empty(row.only_in))
         .write(connection.listing_format(), &different)
 }
@@ -100,12 +97,12 @@ async fn read(
 
 /// Returns the rows that are not the same in both, whatever their versions.
 fn differences(numbers: [u32; 2], one: RowsByKey, mut other: RowsByKey) -> Vec<DifferentRow> {
-    let key_of = |row: JsonRow, only_in| DifferentRow {
+    let key_of = |JsonRow {
+                      pk, pk64, sk, sk64, ..
+                  }: JsonRow,
+                  only_in| DifferentRow {
         only_in,
-        pk: row.pk,
-        pk64: row.pk64,
-        sk: row.sk,
-        sk64: row.sk64,
+        key: KeyFields { pk, pk64, sk, sk64 },
     };
     let mut different = Vec::new();
     for (key, row) in one {
@@ -152,7 +149,7 @@ mod tests {
         let found = differences([2, 3], one, other);
         let found: Vec<_> = found
             .iter()
-            .map(|row| (row.pk.as_deref(), row.only_in))
+            .map(|row| (row.key.pk.as_deref(), row.only_in))
             .collect();
         let expected = [
             (Some("b"), None),

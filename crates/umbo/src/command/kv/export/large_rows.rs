@@ -43,15 +43,16 @@ pub(super) fn fewer(page: &RowPage) -> Result<Option<u64>, Error> {
     Ok(None)
 }
 
-/// Puts the bytes of large values into the lines of a page, or leaves out their rows; returns how many were left out.
-pub(super) async fn fill(
+/// Returns a page with the bytes of large values in its lines, or without their rows, and how many rows were left out.
+pub(super) async fn filled(
     client: &Client,
     namespace: &Namespace,
-    page: &mut RowPage,
+    page: &RowPage,
     leaves_out: bool,
-) -> Result<u64, Error> {
+) -> Result<(RowPage, u64), Error> {
+    let mut filled = page.clone();
     if !text_of(page)?.contains(MARK) {
-        return Ok(0);
+        return Ok((filled, 0));
     }
     let (mut lines, mut left_out) = (BytesMut::new(), 0);
     for line in text_of(page)?.split_inclusive('\n') {
@@ -64,9 +65,9 @@ pub(super) async fn fill(
             },
         }
     }
-    page.rows = memchr::memchr_iter(b'\n', &lines).count() as u64;
-    page.lines = lines.freeze();
-    Ok(left_out)
+    filled.rows = memchr::memchr_iter(b'\n', &lines).count() as u64;
+    filled.lines = lines.freeze();
+    Ok((filled, left_out))
 }
 
 /// Returns the line of a row with the bytes of its value. The row may have been replaced since the scan; the line is empty

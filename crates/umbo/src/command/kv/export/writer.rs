@@ -21,7 +21,7 @@ use umbo_rows::{TableFormat, TableWriter};
 use umbo_types::Namespace;
 
 use crate::cli_error::CliError;
-use crate::command::kv::file_name::with_suffix;
+use crate::command::kv::file_name::{read_document, remove_file, with_suffix, write_document};
 use crate::command::kv::format::FileFormat;
 use crate::command::location::{ObjectWriter, is_object};
 
@@ -102,21 +102,7 @@ impl ExportProgress {
 
     /// Loads the progress of an export to a file; none if there is none.
     pub(super) fn load(file: &Path) -> Result<Option<Self>, CliError> {
-        let path = progress_path(file);
-        let text = match std::fs::read(&path) {
-            Ok(text) => text,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            Err(source) => {
-                let verb = "read";
-                return Err(CliError::File { verb, path, source });
-            }
-        };
-        serde_json::from_slice(&text).map(Some).map_err(|error| {
-            let path = path.display();
-            CliError::Usage(format!(
-                "{path} is not the progress of an export ({error}); remove it to begin anew"
-            ))
-        })
+        read_document(&progress_path(file), "the progress of an export")
     }
 
     /// Checks that it is the progress of the same export.
@@ -147,15 +133,6 @@ impl ExportProgress {
             return refuse("has lost a part of its rows");
         }
         Ok(())
-    }
-
-    fn save(&self, file: &Path) -> io::Result<()> {
-        let (path, new) = (progress_path(file), with_suffix(file, ".progress.new"));
-        let mut out = File::create(&new)?;
-        serde_json::to_writer(&mut out, self)?;
-        out.write_all(b"\n")?;
-        out.sync_all()?;
-        std::fs::rename(new, path)
     }
 
     /// Returns whether an export that was interrupted can be continued: Parquet has no rows without its end.
@@ -208,8 +185,10 @@ impl ExportWriter {
             .name("umbo-export-writer".to_owned())
             .spawn(move || {
                 let failed = |error| match &file {
-                    Some(file) if !is_object(file) => write_failure(&part_path(file), error),
-                    Some(file) => write_failure(file, error),
+                    Some(file) if !is_object(file) => {
+                        CliError::file("write", part_path(file))(error)
+                    }
+                    Some(file) => CliError::file("write", file)(error),
                     None => CliError::from_output(error),
                 };
                 let count = |progress: &ExportProgress| {
@@ -242,7 +221,7 @@ impl ExportWriter {
             output.keep()
         };
         ended.map_err(|error| match &self.file {
-            Some(file) => write_failure(file, error),
+            Some(file) => CliError::file("write", file)(error),
             None => CliError::from_output(error),
         })?;
         Ok(output.progress)
@@ -429,7 +408,7 @@ impl Output {
         };
         handle.sync_data()?;
         self.progress.file_bytes = handle.metadata()?.len();
-        self.progress.save(file)
+        write_document(&progress_path(file), &self.progress)
     }
 
     /// Keeps the rows for a later run; if there are none, leaves no file.
@@ -468,10 +447,7 @@ impl Output {
         };
         handle.sync_all()?;
         std::fs::rename(part_path(file), file)?;
-        match std::fs::remove_file(progress_path(file)) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-            _ => Ok(()),
-        }
+        remove_file(&progress_path(file))
     }
 }
 
@@ -481,12 +457,4 @@ fn part_path(file: &Path) -> PathBuf {
 
 fn progress_path(file: &Path) -> PathBuf {
     with_suffix(file, ".progress")
-}
-
-fn write_failure(path: &Path, source: io::Error) -> CliError {
-    CliError::File {
-        verb: "write",
-        path: path.to_owned(),
-        source,
-    }
 }

@@ -16,7 +16,7 @@ use super::summary::Totals;
 use crate::cli_error::CliError;
 use crate::command::load::job::{LoadJob, Uploaded};
 use crate::command::load::progress::{Pushed, PushedFile};
-use crate::command::load::watch;
+use crate::command::load::{report, watch};
 use crate::connection::ConnectionArgs;
 use crate::output::{self, Format};
 
@@ -93,15 +93,14 @@ impl LoadImport<'_> {
         job.forget()?;
         match ended.state {
             LoadState::Live => Ok((id, totals)),
-            state => {
+            _ => {
                 totals.report(
                     started.elapsed(),
                     failed,
                     Some(&id),
                     connection.listing_format(),
                 )?;
-                let reason = ended.reason.unwrap_or_default();
-                Err(CliError::LoadEnded { id, state, reason })
+                Err(report::ended(&ended))
             }
         }
     }

@@ -148,11 +148,7 @@ impl FailedFile {
     }
 
     fn failure(&self, source: io::Error) -> CliError {
-        CliError::File {
-            verb: "write",
-            path: self.path.clone(),
-            source,
-        }
+        CliError::file("write", &self.path)(source)
     }
 }
 

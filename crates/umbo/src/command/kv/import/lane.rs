@@ -13,7 +13,7 @@ use bytes::Bytes;
 use indicatif::ProgressBar;
 use tokio::sync::mpsc::Receiver;
 use tokio::time::{Instant, timeout_at};
-use umbo_api::admin::{DurabilitySetting, NamespaceSpec};
+use umbo_api::admin::DurabilitySetting;
 use umbo_api::batch::{BatchEnd, WriteRowError};
 use umbo_api::{ErrorCode, Outcome};
 use umbo_client::{BatchOptions, BatchResult, Client, DeadLetterReason, Error, PutOptions};
@@ -24,7 +24,8 @@ use super::failed::{FailedFile, LineFailure};
 use super::lines::{ImportLine, LongValue, ReadLine};
 use super::summary::Totals;
 use crate::cli_error::CliError;
-use crate::command::kv::patience::{Patience, is_temporary, is_temporary_problem};
+use crate::command::kv::patience::{Patience, UNNAMED_WAIT, is_temporary, is_temporary_problem};
+use crate::connection::create_namespace;
 use crate::output::{self, counted};
 
 /// Most rows of a batch: what a server answers in some milliseconds.
@@ -34,8 +35,6 @@ const BATCH_LEN_MAX: usize = 1 << 20;
 /// How long a batch waits for more rows after its first one, so that a file which has just been opened is not sent row by
 /// row.
 const GATHER_TIME: Duration = Duration::from_millis(5);
-/// Longest wait before rows are sent again if the server gives no wait.
-const UNNAMED_WAIT: Duration = Duration::from_secs(1);
 /// How long the server keeps the idempotency key of a batch: longer than the client repeats one.
 const KEY_TTL: Duration = Duration::from_mins(2);
 
@@ -152,9 +151,13 @@ impl ImportLane {
 
     /// Sends rows; creates the namespace if it is absent.
     async fn send(&self, client: &Client, lines: &[ImportLine]) -> Result<BatchResult, Error> {
+        let name = self.namespace.as_str();
         match self.send_once(client, lines).await {
             Err(error) if error.code() == Some(ErrorCode::NamespaceNotFound) && self.is_created => {
-                self.create().await?;
+                create_namespace(&self.client, name, |note| {
+                    self.bar.suspend(|| output::note(note));
+                })
+                .await?;
                 self.send_once(client, lines).await
             }
             sent => sent,
@@ -220,17 +223,6 @@ impl ImportLane {
         let (rows, end) = (Vec::new(), BatchEnd::default());
         let end = BatchEnd { rows: 1, ..end };
         Ok(BatchResult { rows, end })
-    }
-
-    async fn create(&self) -> Result<(), Error> {
-        let name = self.namespace.as_str();
-        let spec = NamespaceSpec::default();
-        let (_, is_new) = self.client.put_namespace(name, &spec).await?;
-        if is_new {
-            let note = format!("created namespace '{name}'");
-            self.bar.suspend(|| output::note(&note));
-        }
-        Ok(())
     }
 
     /// Counts the rows that are written, and records those that failed for good. Returns the others.

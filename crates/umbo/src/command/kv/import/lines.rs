@@ -12,11 +12,11 @@ use tokio::sync::mpsc::Sender;
 use tokio::sync::oneshot;
 use umbo_rows::source::BYTE_ORDER_MARK;
 use umbo_rows::{
-    Expiry, InputChange, LINE_LEN_MAX, LineChange, ParsedLine, RowReader, RowsError, line,
+    EndCheck, Expiry, LINE_LEN_MAX, LineChange, InputChange, ParsedLine, RowReader, RowsError,
+    StreamPart, line,
 };
 use umbo_types::{Key, Namespace, Value};
 
-use super::end_lines::{EndCheck, StreamPart};
 use super::source::{ImportInput, not_rows};
 use crate::cli_error::CliError;
 
