@@ -199,11 +199,17 @@ def stopped(new_server):
     server.clock.go()
 
 
+def in_small_steps(server, load):
+    """Lets time pass until a load is live. A chunk takes half a minute by its quota, and bytes that get none for two
+    minutes are given up: the steps leave the threads of loads, which are of the lowest priority, the time to write."""
+    return step_until(server.clock, lambda: load.reached("live"), "the load is live", step=0.5)
+
+
 def test_a_large_value_is_stored_once_under_a_quota_that_takes_minutes(stopped):
     server, ns, load, value = stopped
     with_a_quota(server, ns, 8_000)
     load.seal(1)
-    info = step_until(server.clock, lambda: load.reached("live"), "the load is live", step=2)
+    info = in_small_steps(server, load)
     assert (info["rows_applied"], info["rows_rejected"]) == (2, 0)
     assert ns.get("large").body == value
     spent = sum(row["write_bytes"] for row in ns.client.get("/v1/ns/low/usage").json()["rows"])
@@ -214,7 +220,7 @@ def test_a_large_value_that_a_quota_never_lets_through_is_rejected_by_name(stopp
     server, ns, load, value = stopped
     with_a_quota(server, ns, 1_000)
     load.seal(1)
-    info = step_until(server.clock, lambda: load.reached("live"), "the load is live", step=2)
+    info = in_small_steps(server, load)
     assert (info["rows_applied"], info["rows_rejected"]) == (1, 1)
     [reject] = load.rejects()
     assert (reject["part"], reject["line"]) == (0, 1) and json.loads(reject["text"])["pk"] == "large"

@@ -12,7 +12,7 @@ use tokio::sync::mpsc::Sender;
 use tokio::sync::oneshot;
 use umbo_rows::source::BYTE_ORDER_MARK;
 use umbo_rows::{
-    EndCheck, Expiry, LINE_LEN_MAX, LineChange, InputChange, ParsedLine, RowReader, RowsError,
+    EndCheck, Expiry, InputChange, LINE_LEN_MAX, LineChange, ParsedLine, RowReader, RowsError,
     StreamPart, line,
 };
 use umbo_types::{Key, Namespace, Value};
