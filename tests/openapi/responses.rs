@@ -14,6 +14,8 @@ use crate::source::{Operation, Shared};
 const ANY: &str = "Umbo-Request-Id Umbo-RU";
 /// Statuses that are answered before it is known who pays for what.
 const BEFORE_ADMISSION: [u16; 5] = [401, 403, 408, 414, 431];
+/// Statuses that are about a row that was read.
+const AFTER_READ: [u16; 4] = [404, 406, 412, 416];
 /// Status of a rejection by a policy that says so, instead of 429.
 const OTHER_STATUS: u16 = 419;
 
@@ -48,8 +50,11 @@ fn name(operation: &Operation, status: u16) -> String {
 pub(crate) fn of(operation: &Operation, shared: &Shared, problems: &mut Problems) -> Value {
     let mut responses = Map::new();
     for (status, answer) in &operation.answers {
-        let varies = answer.content.as_ref().map_or("", |_| "Vary");
-        let own = shared.words(&[&answer.headers, varies]);
+        let of_body = answer
+            .content
+            .as_ref()
+            .map_or("", |_| operation.bodies.as_str());
+        let own = shared.words(&[&answer.headers, of_body]);
         let headers = references(shared, operation.headers.iter().chain(&own));
         let mut response = json!({"description": answer.about, "headers": headers});
         if let Some(body) = &answer.content {
@@ -113,7 +118,16 @@ fn problem(operation: &Operation, shared: &Shared, status: u16, codes: &[ErrorCo
         status.to_string()
     };
     let of_status = shared.problems.get(&of_status).map_or("", String::as_str);
-    let own = shared.words(&[of_status, &shared.problems["any"]]);
+    let is_read = operation
+        .parameters
+        .iter()
+        .any(|one| one.name == "Cache-Control");
+    let of_read = if is_read && AFTER_READ.contains(&status) {
+        shared.problems["read"].as_str()
+    } else {
+        ""
+    };
+    let own = shared.words(&[of_status, of_read, &shared.problems["any"]]);
     let is_early = BEFORE_ADMISSION.contains(&status);
     let told = operation.headers.iter().filter(|_| !is_early);
     json!({

@@ -57,8 +57,12 @@ pub(crate) struct Shared {
 struct Plane {
     #[serde(default)]
     parameters: String,
+    /// Header fields of every answer.
     #[serde(default)]
     headers: String,
+    /// Header fields of an answer with a body.
+    #[serde(default)]
+    bodies: String,
     errors: String,
 }
 
@@ -118,6 +122,8 @@ pub(crate) struct Operation {
     pub(crate) errors: Vec<String>,
     /// Header fields of every answer.
     pub(crate) headers: Vec<String>,
+    /// Header fields of an answer with a body, beyond those of every one.
+    pub(crate) bodies: String,
 }
 
 /// The source as a whole.
@@ -264,6 +270,28 @@ fn operation(
         body: entry.body.clone(),
         answers: entry.answers.clone(),
         errors: shared.words(&[&plane.errors, &entry.errors]),
+        bodies: plane.bodies.clone(),
         headers: shared.words(&[entry.headers.as_ref().unwrap_or(&plane.headers)]),
     }
+}
+
+#[test]
+fn sets_and_parameters_of_all_subjects_are_used() {
+    let shared: Shared = table("shared").try_into().unwrap();
+    let path = folder().join("openapi");
+    let names = SUBJECTS.into_iter().chain(["shared"]);
+    let texts = names.map(|name| std::fs::read_to_string(path.join(format!("{name}.toml"))));
+    let texts: Vec<String> = texts.map(Result::unwrap).collect();
+    let is_of_word = |letter: char| letter.is_alphanumeric() || "-_".contains(letter);
+    let words = texts
+        .iter()
+        .flat_map(|text| text.split(|letter| !is_of_word(letter)));
+    let mut counts = BTreeMap::<&str, usize>::new();
+    for word in words {
+        *counts.entry(word).or_default() += 1;
+    }
+    // Each stands once where it is declared.
+    let declared = shared.sets.keys().chain(shared.parameters.keys());
+    let idle: Vec<_> = declared.filter(|name| counts[name.as_str()] < 2).collect();
+    assert!(idle.is_empty(), "nothing names {idle:?}");
 }
