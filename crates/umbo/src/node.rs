@@ -11,6 +11,7 @@ mod reload;
 use std::path::Path;
 use std::sync::Arc;
 
+use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use umbo_shard::{Node, admin, observe, server};
 use umbo_store::Store as _;
@@ -48,6 +49,25 @@ async fn give_away(store: &RedbStore, node: &Node, path: Option<&str>) {
     }
     if let Err(error) = store.give_away(&map).await {
         tracing::warn!(%error, "the shards that the new map moves could not be given away");
+    }
+}
+
+/// Waits until the port for dispatchers is closed; a second signal aborts the requests in flight.
+async fn close(mut serving: JoinHandle<server::Closed>, signals: &mut Signals) {
+    tokio::select! {
+        biased;
+        closed = &mut serving => match closed {
+            Ok(closed) => tracing::info!(
+                connections = closed.connections,
+                cut = closed.cut,
+                "the port for dispatchers is closed"
+            ),
+            Err(error) => tracing::error!(%error, "the port for dispatchers ended with an error"),
+        },
+        _ = signals.stop_requested() => {
+            tracing::warn!("second stop signal: requests in flight are aborted");
+            serving.abort();
+        }
     }
 }
 
@@ -101,25 +121,11 @@ pub(crate) async fn run(
         exporting.spawn_stoppable(|stop| metrics.run(visit, stop));
     }
     let serving = server::serve_tls(port, tls, Arc::clone(&node), stop.clone());
-    let mut serving = tokio::spawn(serving);
+    let serving = tokio::spawn(serving);
     signals.stop_requested().await;
     tracing::info!("stopping: /readyz fails from now on, and every dispatcher is notified");
     stop.cancel();
-    tokio::select! {
-        biased;
-        closed = &mut serving => match closed {
-            Ok(closed) => tracing::info!(
-                connections = closed.connections,
-                cut = closed.cut,
-                "the port for dispatchers is closed"
-            ),
-            Err(error) => tracing::error!(%error, "the port for dispatchers ended with an error"),
-        },
-        _ = signals.stop_requested() => {
-            tracing::warn!("second stop signal: requests in flight are aborted");
-            serving.abort();
-        }
-    }
+    close(serving, &mut signals).await;
     give_away(&store, &node, map_file.as_deref()).await;
     // Before the store closes: its shards have metrics.
     exporting.end().await;

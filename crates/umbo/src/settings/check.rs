@@ -42,8 +42,8 @@ pub(super) fn check(settings: &Settings, layers: &Layers) -> Result<(), Settings
         let message = format!("log.filter: {error}");
         SettingsError::at(&layers.place("log.filter"), message)
     })?;
-    let mut pairs = contradictions(settings).into_iter();
-    let found = pairs.find(|(is_so, ..)| *is_so);
+    let mut pairs = CONTRADICTIONS.into_iter();
+    let found = pairs.find(|(is_so, ..)| is_so(settings));
     found.map_or(Ok(()), |(_, first, second, reason)| {
         let [one, other] =
             [first, second].map(|key| format!("{} ({})", layers.written(key), layers.place(key)));
@@ -69,81 +69,75 @@ fn outside(value: &Value, low: &str, high: &str) -> Option<String> {
 }
 
 /// What two settings contradict each other in: whether they do, both, and the reason.
-type Contradiction = (bool, &'static str, &'static str, &'static str);
+type Contradiction = (
+    fn(&Settings) -> bool,
+    &'static str,
+    &'static str,
+    &'static str,
+);
 
-fn contradictions(settings: &Settings) -> [Contradiction; 10] {
-    let Settings {
-        server,
-        store,
-        tls,
-        cluster,
-        shard,
-        trace,
-        ..
-    } = settings;
-    [
-        (
-            server.listen == server.admin_listen && server.listen.port() != 0,
-            "server.listen",
-            "server.admin_listen",
-            "two servers cannot listen on one address",
-        ),
-        (
-            server.drain_timeout < server.default_timeout,
-            "server.drain_timeout",
-            "server.default_timeout",
-            "a request may take longer than a stopping server waits for it",
-        ),
-        (
-            tls.certificate.is_some() != tls.key.is_some(),
-            "tls.certificate",
-            "tls.key",
-            "a certificate needs its key and a key its certificate",
-        ),
-        (
-            tls.client_ca.is_some() && tls.certificate.is_none(),
-            "tls.client_ca",
-            "tls.certificate",
-            "clients can show a certificate only over TLS",
-        ),
-        (
-            trace.sample_ratio > 0.0 && trace.otlp_endpoint.is_none(),
-            "trace.sample_ratio",
-            "trace.otlp_endpoint",
-            "sampled spans have nowhere to go",
-        ),
-        (
-            cluster.node.is_some() && cluster.map.is_none(),
-            "cluster.node",
-            "cluster.map",
-            "a node needs the map of its cluster",
-        ),
-        (
-            cluster.node.is_some() && store.shards > 0,
-            "store.shards",
-            "cluster.node",
-            "in a cluster the map has the number of shards",
-        ),
-        (
-            cluster.certificate.is_some() != cluster.key.is_some(),
-            "cluster.certificate",
-            "cluster.key",
-            "a certificate needs its key and a key its certificate",
-        ),
-        (
-            cluster.certificate.is_some() != cluster.ca.is_some(),
-            "cluster.certificate",
-            "cluster.ca",
-            "a process that presents a certificate to the others needs the authorities of theirs",
-        ),
-        (
-            shard.listen == shard.admin_listen && shard.listen.port() != 0,
-            "shard.listen",
-            "shard.admin_listen",
-            "two servers cannot listen on one address",
-        ),
-    ]
-}
+const CONTRADICTIONS: [Contradiction; 10] = [
+    (
+        |of| of.server.listen == of.server.admin_listen && of.server.listen.port() != 0,
+        "server.listen",
+        "server.admin_listen",
+        "two servers cannot listen on one address",
+    ),
+    (
+        |of| of.server.drain_timeout < of.server.default_timeout,
+        "server.drain_timeout",
+        "server.default_timeout",
+        "a request may take longer than a stopping server waits for it",
+    ),
+    (
+        |of| of.tls.certificate.is_some() != of.tls.key.is_some(),
+        "tls.certificate",
+        "tls.key",
+        "a certificate needs its key and a key its certificate",
+    ),
+    (
+        |of| of.tls.client_ca.is_some() && of.tls.certificate.is_none(),
+        "tls.client_ca",
+        "tls.certificate",
+        "clients can show a certificate only over TLS",
+    ),
+    (
+        |of| of.trace.sample_ratio > 0.0 && of.trace.otlp_endpoint.is_none(),
+        "trace.sample_ratio",
+        "trace.otlp_endpoint",
+        "sampled spans have nowhere to go",
+    ),
+    (
+        |of| of.cluster.node.is_some() && of.cluster.map.is_none(),
+        "cluster.node",
+        "cluster.map",
+        "a node needs the map of its cluster",
+    ),
+    (
+        |of| of.cluster.node.is_some() && of.store.shards > 0,
+        "store.shards",
+        "cluster.node",
+        "in a cluster the map has the number of shards",
+    ),
+    (
+        |of| of.cluster.certificate.is_some() != of.cluster.key.is_some(),
+        "cluster.certificate",
+        "cluster.key",
+        "a certificate needs its key and a key its certificate",
+    ),
+    (
+        |of| of.cluster.certificate.is_some() != of.cluster.ca.is_some(),
+        "cluster.certificate",
+        "cluster.ca",
+        "a process that presents a certificate to the others needs the authorities of theirs",
+    ),
+    (
+        |of| of.shard.listen == of.shard.admin_listen && of.shard.listen.port() != 0,
+        "shard.listen",
+        "shard.admin_listen",
+        "two servers cannot listen on one address",
+    ),
+];
 
 #[cfg(test)]
 mod tests {

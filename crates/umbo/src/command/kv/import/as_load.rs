@@ -91,18 +91,12 @@ impl LoadImport<'_> {
             save_rejects(job.client, &ended, &uploaded, failed).await?;
         }
         job.forget()?;
-        match ended.state {
-            LoadState::Live => Ok((id, totals)),
-            _ => {
-                totals.report(
-                    started.elapsed(),
-                    failed,
-                    Some(&id),
-                    connection.listing_format(),
-                )?;
-                Err(report::ended(&ended))
-            }
+        if ended.state == LoadState::Live {
+            return Ok((id, totals));
         }
+        let format = connection.listing_format();
+        totals.report(started.elapsed(), failed, Some(&id), format)?;
+        Err(report::ended(&ended))
     }
 }
 
