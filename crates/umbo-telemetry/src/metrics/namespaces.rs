@@ -29,28 +29,19 @@ impl NamespaceErrors {
 
     /// Returns the name that a namespace has in series: its own, or [`OTHER_NAMESPACES`].
     pub(super) fn label<'a>(&self, namespace: &'a str) -> &'a str {
-        let mut known = self.known();
-        if known.contains_key(namespace) {
-            return namespace;
-        }
-        if known.len() >= NAMESPACES_MAX {
-            return OTHER_NAMESPACES;
-        }
-        known.insert(namespace.into(), Outcomes::default());
-        namespace
+        label_in(&mut self.known(), namespace)
     }
 
     /// Counts a request that was not served.
     pub(super) fn record(&self, namespace: &str, outcome: RequestOutcome) {
-        let label = self.label(namespace);
         let mut known = self.known();
+        let label = label_in(&mut known, namespace);
+        if !known.contains_key(label) {
+            known.insert(label.into(), Outcomes::default());
+        }
         if let Some(counts) = known.get_mut(label) {
             counts[outcome as usize] += 1;
-            return;
         }
-        let mut counts = Outcomes::default();
-        counts[outcome as usize] = 1;
-        known.insert(label.into(), counts);
     }
 
     pub(super) fn visit(&self, families: &mut Families<'_>) {
@@ -64,6 +55,16 @@ impl NamespaceErrors {
             }
         }
     }
+}
+
+fn label_in<'a>(known: &mut BTreeMap<Box<str>, Outcomes>, namespace: &'a str) -> &'a str {
+    if !known.contains_key(namespace) {
+        if known.len() >= NAMESPACES_MAX {
+            return OTHER_NAMESPACES;
+        }
+        known.insert(namespace.into(), Outcomes::default());
+    }
+    namespace
 }
 
 #[cfg(test)]
