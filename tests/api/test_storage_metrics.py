@@ -20,3 +20,30 @@ def test_syncs_and_the_row_cache_are_counted(server, ns):
         return syncs >= 1 and seconds > 0 and hits >= 40 and misses >= 20
 
     wait_until(grown, "all of them have grown")
+
+
+def of_namespace(server, name, *labels):
+    """The value of a series of a namespace; 0 without one."""
+    lines = server.admin().get("/metrics").body.decode().splitlines()
+    series = f"umbo_namespace_{name}{{{','.join(labels)}}} "
+    found = [line.removeprefix(series) for line in lines if line.startswith(series)]
+    return float(found[0]) if found else 0.0
+
+
+def test_the_use_of_a_namespace_is_counted(server, ns):
+    namespace = f'namespace="{ns.name}"'
+    totals = ("requests_total", "request_units_total", "rows_total", "read_bytes_total", "written_bytes_total")
+    count = lambda: [of_namespace(server, name, namespace) for name in totals]
+    refusals = lambda: of_namespace(server, "errors_total", namespace, 'outcome="refused"')
+    before, refused = count(), refusals()
+    assert ns.put("p", value=b"x" * 1_000).status == 201
+    assert ns.get("p").status == 200
+    # That a row is absent is an answer.
+    assert ns.get("absent").status == 404
+    assert ns.range("p", limit=0).status == 400
+
+    def grown():
+        requests, units, rows, read, written = (after - first for after, first in zip(count(), before))
+        return requests >= 3 and units > 6 and rows >= 2 and read >= 1_000 and written >= 1_000 and refusals() == refused + 1
+
+    wait_until(grown, "all of them have grown")
