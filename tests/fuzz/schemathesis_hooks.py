@@ -132,6 +132,10 @@ def keep_rules(case):
     if case.operation.path.endswith("/loads") and body:
         for name in ("as_of", "force", "import") if body.get("mode") == "replace" else ("guards", "activate"):
             body.pop(name, None)
+        # A value is of a column or of several.
+        columns = body.get("columns") or {}
+        if isinstance(columns.get("value"), dict):
+            columns["value"] = {"column": "v"}
     # A load is sealed with all the parts that were uploaded.
     if case.operation.path.endswith("/seal") and body:
         body["parts"] = 10_000
@@ -163,7 +167,7 @@ def one_key(fields):
 # What can be said of an operation beside its keys.
 EXPLAINED = {
     "get": (), "put": ("bytes",), "delete": (), "range": ("limit", "max_bytes"), "delete-range": ("limit",),
-    "multi-get": (), "batch-write": ("bytes",), "scan": ("limit", "max_bytes"),
+    "touch": (), "increment": (), "multi-get": (), "batch-write": ("bytes",), "scan": ("limit", "max_bytes"),
 }  # fmt: skip
 
 
