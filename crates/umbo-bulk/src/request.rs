@@ -9,8 +9,8 @@ mod identified;
 mod piece_writer;
 pub(crate) mod report;
 mod upload;
-mod versions;
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -21,6 +21,7 @@ use http::request::Parts;
 use http_body::Body;
 use umbo_api::header;
 use umbo_api::loads::{LoadList, LoadSpec, SealBody};
+use umbo_api::versions::VersionList;
 use umbo_control::ControlError;
 use umbo_dispatcher::Dispatcher;
 use umbo_dispatcher::plane::{OwnRows, PlaneRequest};
@@ -29,14 +30,15 @@ use umbo_edge::memory::ConnectionAnswers;
 use umbo_http::idempotency_key::KeyedRequest;
 use umbo_http::{Fields, RequestError, json_body};
 use umbo_loads::{CreationKey, LoadError, LoadRecord, LoadStep, PartRecord, layout};
-use umbo_store::{StoreError, VersionOrder};
+use umbo_store::{Store, StoreError, VersionOrder};
+use umbo_types::NamespaceId;
 
 use self::continuations::Continuations;
 use self::identified::{GIVEN_PARTS, LoadRequest};
 use crate::limits::LOAD_BODY_LEN_MAX;
 use crate::stored_rows::read_json_rows;
 use crate::waits::LoadWaits;
-use crate::wire::{BulkRoute, LoadAnswer, LoadAsk, answer, rejects_after};
+use crate::wire::{BulkRoute, LoadAnswer, LoadAsk, VersionAsk, answer, rejects_after};
 
 /// Most parts of a load.
 const PARTS_MAX: u32 = umbo_api::loads::PART_NUMBER_MAX as u32 + 1;
@@ -299,4 +301,68 @@ async fn note_creation(dispatcher: &Dispatcher, rows: &OwnRows, load: &LoadRecor
         Some(shard.0)
     });
     join_all(noting).await.into_iter().flatten().collect()
+}
+
+impl LoadRequest<'_> {
+    /// Answers a request about versions.
+    pub(super) async fn versions(&self, ask: VersionAsk) -> Result<LoadAnswer, RequestError> {
+        let namespace = Arc::clone(self.plane.namespace());
+        let (dispatcher, origin) = (Arc::clone(self.plane.dispatcher()), self.plane.origin()?);
+        let change = async move {
+            let control = &dispatcher.control;
+            match ask {
+                VersionAsk::List => Ok(None),
+                VersionAsk::Activate { number, dry_run } => {
+                    let number = Some(number);
+                    let change = control.activate_version(&namespace, number, dry_run, &origin);
+                    change.await.map(Some)
+                }
+                VersionAsk::Rollback { dry_run } => {
+                    let change = control.activate_version(&namespace, None, dry_run, &origin);
+                    change.await.map(Some)
+                }
+                VersionAsk::Remove { number, dry_run } => {
+                    let change = control.remove_version(&namespace, number, dry_run, &origin);
+                    change.await.map(Some)
+                }
+            }
+        };
+        let changed = self.control().run_to_end(change).await?;
+        Ok(match changed {
+            Some(change) => {
+                self.changed_records(change.dry_run.is_some());
+                LoadAnswer::VersionChange(change)
+            }
+            None => LoadAnswer::Versions(self.version_list()),
+        })
+    }
+
+    fn version_list(&self) -> VersionList {
+        let namespace = self.plane.namespace();
+        let sizes = sizes(&*self.plane.dispatcher().store);
+        let versions = namespace.versions().into_iter().map(|(id, mut info)| {
+            (info.rows, info.bytes) = sizes.get(&id).copied().unwrap_or_default();
+            info
+        });
+        VersionList {
+            activations: namespace.epoch,
+            versions: versions.collect(),
+        }
+    }
+}
+
+/// Returns the rows and bytes of each dataset, over the shards that tell them.
+fn sizes(store: &dyn Store) -> HashMap<NamespaceId, (u64, u64)> {
+    let mut sizes = HashMap::new();
+    for size in store
+        .status()
+        .into_iter()
+        .filter_map(|status| status.sizes)
+        .flatten()
+    {
+        let (rows, bytes): &mut (u64, u64) = sizes.entry(size.namespace).or_default();
+        *rows += size.rows;
+        *bytes += size.bytes;
+    }
+    sizes
 }

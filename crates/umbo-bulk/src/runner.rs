@@ -20,7 +20,6 @@ mod open_batches;
 mod part_bytes;
 mod parts;
 mod places;
-mod remove;
 mod rows;
 mod sort;
 mod sort_buffer;

@@ -9,9 +9,10 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use umbo_api::admin::NamespaceState;
 use umbo_api::versions::{VersionInfo, VersionShard, VersionState};
-use umbo_loads::LoadError;
 use umbo_store::DatasetGroup;
 use umbo_types::{NamespaceId, Timestamp};
+
+use crate::error::VersionError;
 
 /// Versions that are kept in addition to the live one. Each takes its space and every write once more.
 const KEPT_MAX: usize = 1;
@@ -134,9 +135,9 @@ impl Datasets {
     }
 
     /// Begins to build another version; returns its number.
-    pub(crate) fn begin(&mut self, id: u32, load: &str) -> Result<u32, LoadError> {
+    pub(crate) fn begin(&mut self, id: u32, load: &str) -> Result<u32, VersionError> {
         if let Some(building) = &self.building {
-            return Err(LoadError::Building {
+            return Err(VersionError::Building {
                 load: building.load.clone().unwrap_or_default(),
                 version: building.version,
             });
@@ -169,7 +170,7 @@ impl Datasets {
         version: u32,
         now: Timestamp,
         keep_time: Duration,
-    ) -> Result<Option<Activated>, LoadError> {
+    ) -> Result<Option<Activated>, VersionError> {
         if version == self.live.version {
             return Ok(None);
         }
@@ -201,32 +202,32 @@ impl Datasets {
         }))
     }
 
-    fn take_ready(&mut self, number: u32) -> Result<Dataset, LoadError> {
+    fn take_ready(&mut self, number: u32) -> Result<Dataset, VersionError> {
         let is_ready = |building: &mut Dataset| building.shards.is_some();
         if let Some(ready) = self.building.take_if(is_ready) {
             return Ok(ready);
         }
         let load = self.building.as_ref().and_then(|one| one.load.clone());
         let load = load.unwrap_or_default();
-        Err(LoadError::VersionNotReady { number, load })
+        Err(VersionError::NotReady { number, load })
     }
 
-    const fn absent(&self, number: u32) -> LoadError {
+    const fn absent(&self, number: u32) -> VersionError {
         if number == 0 || number > self.last_version {
-            return LoadError::VersionNotFound { number };
+            return VersionError::NotFound { number };
         }
-        LoadError::VersionSuperseded { number }
+        VersionError::Superseded { number }
     }
 
     /// Returns the number of the version that a rollback activates.
-    pub(crate) fn rollback_to(&self) -> Result<u32, LoadError> {
+    pub(crate) fn rollback_to(&self) -> Result<u32, VersionError> {
         let newest = self.kept.first().map(|kept| kept.version);
-        newest.ok_or(LoadError::NothingKept)
+        newest.ok_or(VersionError::NothingKept)
     }
 
     /// Drops a version that is kept.
-    pub(crate) fn remove(&mut self, number: u32) -> Result<Dropped, LoadError> {
-        let in_use = |state| LoadError::VersionInUse { number, state };
+    pub(crate) fn remove(&mut self, number: u32) -> Result<Dropped, VersionError> {
+        let in_use = |state| VersionError::InUse { number, state };
         if number == self.live.version {
             return Err(in_use(VersionState::Live));
         }
@@ -278,7 +279,7 @@ impl Datasets {
     }
 
     /// Returns the dataset id of a readable version: the live version, a kept version or the ready version.
-    pub(crate) fn readable(&self, version: u32) -> Result<NamespaceId, LoadError> {
+    pub(crate) fn readable(&self, version: u32) -> Result<NamespaceId, VersionError> {
         let all = [&self.live].into_iter().chain(&self.kept);
         let ready = self.building.iter().filter(|one| one.shards.is_some());
         let mut all = all.chain(ready);
@@ -286,7 +287,7 @@ impl Datasets {
         found.map(Dataset::id).ok_or_else(|| {
             let building = self.building.as_ref();
             match building.filter(|one| one.version == version) {
-                Some(building) => LoadError::VersionNotReady {
+                Some(building) => VersionError::NotReady {
                     number: version,
                     load: building.load.clone().unwrap_or_default(),
                 },
@@ -426,7 +427,7 @@ mod tests {
         assert!(datasets.overdue_since(later).is_some_and(|at| at > NOW));
         let mut other = datasets.clone();
         assert_eq!(datasets.drop_overdue(later)[0].id, NamespaceId(3));
-        assert_eq!(datasets.rollback_to(), Err(LoadError::NothingKept));
+        assert_eq!(datasets.rollback_to(), Err(VersionError::NothingKept));
         // The rows stay where the partitions of the namespace are, under another id than its own.
         assert!(datasets.group(NamespaceId(3)).is_some());
         assert_eq!(other.remove(1).unwrap().id, NamespaceId(3));

@@ -6,8 +6,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use umbo_api::Outcome;
 use umbo_api::admin::CreatedToken;
+use umbo_api::versions::VersionState;
+use umbo_api::{ErrorCode, Outcome};
 use umbo_loads::LoadError;
 use umbo_store::StoreError;
 use umbo_types::{ShardId, Version};
@@ -88,6 +89,9 @@ pub enum ControlError {
     /// A load cannot be changed like this.
     #[error("{0}")]
     Load(#[from] LoadError),
+    /// The dataset versions of the namespace do not allow it.
+    #[error("{0}")]
+    Version(#[from] VersionError),
     /// Shards have not confirmed that a version is being built, and would leave writes out of it; or they have not
     /// recorded the creation of the load, which holds their highest version at that time.
     #[error(
@@ -142,6 +146,7 @@ impl ControlError {
             | Self::Quota(_)
             | Self::HotKey(_)
             | Self::Load(_)
+            | Self::Version(_)
             | Self::ShardsUnconfirmed { .. }
             | Self::ConditionFailed { .. } => Outcome::NotApplied,
         }
@@ -197,6 +202,65 @@ impl From<ChangeError> for ControlError {
             ChangeError::Store(error) => Self::Store(error),
             ChangeError::NoAnswer { shard, timeout } => Self::NoAnswer { shard, timeout },
             ChangeError::Home(error) => error.into(),
+        }
+    }
+}
+
+/// Why a request about the dataset versions of a namespace was refused. Nothing was changed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum VersionError {
+    /// Another load builds a version of the namespace.
+    #[error(
+        "load {load} builds version {version} of the namespace; finish, activate or abort it first"
+    )]
+    Building {
+        /// Id of the other load.
+        load: String,
+        /// Number of its version.
+        version: u32,
+    },
+    /// The namespace never had such a version.
+    #[error("the namespace has no version {number}")]
+    NotFound {
+        /// Number in the request.
+        number: u32,
+    },
+    /// The version was dropped.
+    #[error("version {number} was dropped: it cannot be activated any more")]
+    Superseded {
+        /// Number in the request.
+        number: u32,
+    },
+    /// No version is kept.
+    #[error("the namespace has no version to go back to")]
+    NothingKept,
+    /// The version is still being built.
+    #[error("version {number} is being built by load {load}, which has not finished")]
+    NotReady {
+        /// Number in the request.
+        number: u32,
+        /// Id of the load that builds it.
+        load: String,
+    },
+    /// The version is the live one, or is being built.
+    #[error("version {number} is {state}, and cannot be removed")]
+    InUse {
+        /// Number in the request.
+        number: u32,
+        /// State of the version.
+        state: VersionState,
+    },
+}
+
+impl VersionError {
+    /// Returns the code under which a client hears of it.
+    pub const fn code(&self) -> ErrorCode {
+        match self {
+            Self::Building { .. } => ErrorCode::LoadBuilding,
+            Self::NotFound { .. } => ErrorCode::VersionNotFound,
+            Self::Superseded { .. } | Self::NothingKept => ErrorCode::VersionSuperseded,
+            Self::NotReady { .. } => ErrorCode::VersionNotReady,
+            Self::InUse { .. } => ErrorCode::VersionInUse,
         }
     }
 }

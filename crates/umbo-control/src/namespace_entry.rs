@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use umbo_api::admin::{CompressionSetting, DurabilitySetting, NamespaceInfo, NamespaceState};
 use umbo_api::versions::VersionInfo;
-use umbo_loads::LoadError;
 use umbo_store::Durability;
 use umbo_types::{NamespaceId, Timestamp};
 
 use crate::datasets::Datasets;
+use crate::error::VersionError;
 
 /// The path's view of a namespace.
 #[derive(Debug, Clone)]
@@ -53,7 +53,7 @@ impl NamespaceEntry {
     }
 
     /// Returns the id under which the rows of a version are stored, if it can be read.
-    pub fn version(&self, number: u32) -> Result<NamespaceId, LoadError> {
+    pub fn version(&self, number: u32) -> Result<NamespaceId, VersionError> {
         match &self.datasets {
             Some(datasets) => datasets.readable(number),
             None => Datasets::of_one(self.id).readable(number),

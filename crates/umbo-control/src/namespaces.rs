@@ -14,12 +14,11 @@ use umbo_api::admin::{
     CompressionSetting, DurabilitySetting, NamespaceChange, NamespaceInfo, NamespaceSettings,
     NamespaceSpec, NamespaceState,
 };
-use umbo_loads::LoadError;
 use umbo_store::{Condition, IdRange, RecordsRevision};
 use umbo_types::{NamespaceId, ShardId, Timestamp, Version};
 
 use crate::datasets::Datasets;
-use crate::error::ControlError;
+use crate::error::{ControlError, VersionError};
 use crate::loads::without_loads;
 use crate::namespace_entry::NamespaceEntry;
 use crate::records::{Edits, Kind, RecordSet, Unreadable, unreadable, version_of};
@@ -435,7 +434,7 @@ pub(crate) fn without_namespaces(set: &RecordSet, kept: &[String]) -> Result<Edi
 pub(crate) fn change_datasets<T>(
     set: &RecordSet,
     (name, id): (&str, NamespaceId),
-    change: impl FnOnce(&mut Datasets, NamespaceSettings) -> Result<T, LoadError>,
+    change: impl FnOnce(&mut Datasets, NamespaceSettings) -> Result<T, VersionError>,
 ) -> Result<Option<(Edits, T)>, ControlError> {
     let found = NamespaceRecord::find(set, name)?;
     let is_it =

@@ -2,7 +2,6 @@
 
 use umbo_api::ErrorCode;
 use umbo_api::loads::{LoadState, PART_LEN_MAX, PART_NUMBER_MAX};
-use umbo_api::versions::VersionState;
 
 /// Parts that are named in an error; further ones are counted.
 const NAMED_MAX: usize = 20;
@@ -29,47 +28,6 @@ pub enum LoadError {
         state: LoadState,
         /// The refused action.
         action: &'static str,
-    },
-    /// Another load builds a version of the namespace.
-    #[error(
-        "load {load} builds version {version} of the namespace; finish, activate or abort it first"
-    )]
-    Building {
-        /// Id of the other load.
-        load: String,
-        /// Number of its version.
-        version: u32,
-    },
-    /// The namespace never had such a version.
-    #[error("the namespace has no version {number}")]
-    VersionNotFound {
-        /// Number in the request.
-        number: u32,
-    },
-    /// The version was dropped.
-    #[error("version {number} was dropped: it cannot be activated any more")]
-    VersionSuperseded {
-        /// Number in the request.
-        number: u32,
-    },
-    /// No version is kept.
-    #[error("the namespace has no version to go back to")]
-    NothingKept,
-    /// The version is still being built.
-    #[error("version {number} is being built by load {load}, which has not finished")]
-    VersionNotReady {
-        /// Number in the request.
-        number: u32,
-        /// Id of the load that builds it.
-        load: String,
-    },
-    /// The version is the live one, or is being built.
-    #[error("version {number} is {state}, and cannot be removed")]
-    VersionInUse {
-        /// Number in the request.
-        number: u32,
-        /// State of the version.
-        state: VersionState,
     },
     /// The namespace has too many loads.
     #[error("the namespace has {max} loads that have not ended; finish or abort one first")]
@@ -166,11 +124,6 @@ impl LoadError {
             Self::NotFound { .. } => ErrorCode::LoadNotFound,
             Self::PartNotFound { .. } => ErrorCode::PartNotFound,
             Self::State { .. } => ErrorCode::LoadState,
-            Self::Building { .. } => ErrorCode::LoadBuilding,
-            Self::VersionNotFound { .. } => ErrorCode::VersionNotFound,
-            Self::VersionSuperseded { .. } | Self::NothingKept => ErrorCode::VersionSuperseded,
-            Self::VersionNotReady { .. } => ErrorCode::VersionNotReady,
-            Self::VersionInUse { .. } => ErrorCode::VersionInUse,
             Self::TooMany { .. } => ErrorCode::LoadLimit,
             Self::Field { .. } | Self::PartBeyond { .. } => ErrorCode::InvalidBody,
             Self::PartNumber(_) => ErrorCode::InvalidKey,

@@ -83,7 +83,9 @@ fn host_error(error: &RequestError) -> HostError {
 fn of_control(error: &ControlError) -> HostError {
     match error {
         // Another step came first.
-        ControlError::Load(_) | ControlError::NamespaceNotFound { .. } => HostError::Gone,
+        ControlError::Load(_)
+        | ControlError::Version(_)
+        | ControlError::NamespaceNotFound { .. } => HostError::Gone,
         other => HostError::Wait {
             after: RECORDS_WAIT,
             reason: other.to_string(),

@@ -15,10 +15,10 @@ use super::apply::{Batches, apply};
 use super::host::Host;
 use super::journal::{Journal, Stop};
 use super::open_batches::{Advance, Divided};
-use super::remove::remove_part;
 use super::rows::NumberedRows;
 use super::sort::Sorter;
 use super::take::{KeyOrder, NewestVersions, TakenRows, UntakenRows, newest_versions};
+use super::work::remove_part;
 use super::work::{Parts, continues};
 use crate::host_error::HostError;
 

@@ -1,16 +1,20 @@
-//! Shared by checking and applying: the parts of a load, whether to continue, and waiting.
+//! Shared by checking and applying: the parts of a load, whether to continue, waiting, and the removal of bytes that no
+//! run reads again.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::sleep;
 use umbo_loads::layout::{self, PartRecord, RunRecord};
+use umbo_loads::limits::SEGMENT_LEN;
 use umbo_loads::{LoadRecord, shortened};
+use umbo_store::{Change, Condition, Mutation, SortRange};
+use umbo_types::Key;
 
 use super::host::Host;
 use super::journal::{Journal, Stop};
 use crate::limits::BEAT;
-use crate::stored_rows::read_json_rows_from;
+use crate::stored_rows::{all_rows, read_json_rows_from, whole};
 
 /// Longest wait before something is tried again.
 const WAIT_MAX: Duration = Duration::from_secs(30);
@@ -108,5 +112,44 @@ impl Parts {
     pub(super) fn from(&self, number: u32) -> impl Iterator<Item = (u16, &PartRecord)> {
         let parts = self.0.iter().map(|(number, part)| (*number, part));
         parts.filter(move |(of, _)| u32::from(*of) >= number)
+    }
+}
+
+/// Removes the bytes of a part.
+pub(super) async fn remove_part(host: &Host, load: &LoadRecord, part: &PartRecord) {
+    remove_bytes(host, load, part.upload, part.len).await;
+}
+
+/// Removes the bytes of an upload. Bytes that a shard refuses to remove are reclaimed when the load
+/// ends.
+pub(super) async fn remove_bytes(host: &Host, load: &LoadRecord, upload: u64, len: u64) {
+    let mut at = 0;
+    while at < len {
+        let segment = layout::segment(upload, at);
+        let mut request = whole(load.content_id(), segment, SortRange::default());
+        request.keys_only = true;
+        let mut removals = Vec::new();
+        let listed = all_rows(host, request, |row| {
+            let bounds = layout::piece_bounds(row.sort);
+            let key = |(start, end)| layout::piece_key(upload, start, end - start);
+            removals.extend(bounds.map(key).map(removal));
+        });
+        let removed = match listed.await {
+            Ok(()) if removals.is_empty() => Ok(()),
+            Ok(()) => host.write(load.content_id(), removals).await.map(drop),
+            Err(error) => Err(error),
+        };
+        if let Err(error) = removed {
+            tracing::debug!(%error, "bytes of a load that are not needed are removed with it");
+        }
+        at += SEGMENT_LEN;
+    }
+}
+
+pub(super) fn removal(key: Key) -> Mutation {
+    Mutation {
+        key,
+        change: Change::Delete,
+        condition: Condition::Always,
     }
 }

@@ -44,6 +44,7 @@ pub(super) fn control_code(error: &ControlError) -> ErrorCode {
         ControlError::Quota(error) => error.code(),
         ControlError::HotKey(error) => error.code(),
         ControlError::Load(error) => error.code(),
+        ControlError::Version(error) => error.code(),
         ControlError::ShardsUnconfirmed { .. } => ErrorCode::ShardUnavailable,
         ControlError::ConditionFailed { .. } => ErrorCode::PreconditionFailed,
         ControlError::Store(error) => store_code(error),
@@ -69,6 +70,7 @@ pub(super) fn control_shard(error: &ControlError) -> Option<ShardId> {
         | ControlError::Quota(_)
         | ControlError::HotKey(_)
         | ControlError::Load(_)
+        | ControlError::Version(_)
         | ControlError::ConditionFailed { .. }
         | ControlError::Internal(_) => None,
     }

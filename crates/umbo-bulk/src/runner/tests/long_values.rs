@@ -4,7 +4,7 @@ use umbo_store::{ByKey as _, CallContext, ChunkRequest, Store as _, UPLOAD_IDLE}
 use umbo_types::{Key, limits::LARGE_CHUNK_LEN};
 
 use super::*;
-use crate::runner::remove::removal;
+use crate::runner::work::removal;
 
 /// Chunks of the long value.
 const CHUNKS: u32 = 13;
