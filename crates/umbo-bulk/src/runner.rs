@@ -111,17 +111,17 @@ impl LoadRunner {
         while !(runs.is_empty() && self.host.is_ending()) {
             tokio::select! {
                 biased;
-                _ = looks.tick() => self.look(&mut runs).await,
-                () = self.host.changed() => {
-                    self.has_changed = true;
-                    self.look(&mut runs).await;
-                }
                 Some(ended) = runs.join_next(), if !runs.is_empty() => {
                     let gave_way = self.ended(ended);
                     // It may have ended just before a part arrived.
                     if std::mem::take(&mut self.has_changed) || gave_way {
                         self.look(&mut runs).await;
                     }
+                }
+                _ = looks.tick() => self.look(&mut runs).await,
+                () = self.host.changed() => {
+                    self.has_changed = true;
+                    self.look(&mut runs).await;
                 }
             }
         }

@@ -107,9 +107,9 @@ pub async fn serve<H: Handler>(
     let accepting = edge.accept_all(&listener, &permits);
     tokio::select! {
         biased;
-        () = accepting => {}
-        () = edge.tick_all() => {}
         () = shutdown.cancelled() => {}
+        () = edge.tick_all() => {}
+        () = accepting => {}
     }
     drop(listener);
     edge.drain().await

@@ -4,7 +4,7 @@ use umbo_store::{FencingToken, FencingTokens};
 use umbo_types::NamespaceId;
 
 /// Name of the record of the latest runs; absent in files that no load has written to.
-pub(crate) const META_RUNS: &str = "fencing_tokens";
+pub(crate) const META_RUNS: &str = "load_runs";
 const FORMAT: u8 = 1;
 /// Bytes of a run.
 const RUN_LEN: usize = 8;

@@ -18,7 +18,7 @@ use crate::row_codec;
 use crate::tables::{META, ROWS};
 
 /// Name of the marker.
-const META_SIZES: &str = "sizes";
+pub(crate) const META_SIZES: &str = "sizes";
 /// Names of the records are this prefix and the id of the namespace in hexadecimal.
 const PREFIX: &str = "size/";
 /// First name beyond them.

@@ -188,8 +188,65 @@ pub(crate) fn namespace_max(
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use proptest::prelude::*;
+    use redb::TableHandle as _;
+
+    use super::*;
+    use crate::chunk_codec::CHUNKS;
+    use crate::dataset_groups::META_DATASETS;
+    use crate::fences::META_FENCES;
+    use crate::fencing_tokens::META_RUNS;
+    use crate::shard_ownership::{META_OWNER, META_STAMP};
+    use crate::sizes::META_SIZES;
+
+    #[test]
+    fn names_in_files_stay() {
+        // A file of an earlier version has its tables and records under these names.
+        let tables = [
+            ROWS.name(),
+            EXPIRY.name(),
+            IDEMPOTENCY.name(),
+            IDEMPOTENCY_EXPIRY.name(),
+            WRITTEN.name(),
+            META.name(),
+            CHUNKS.name(),
+        ];
+        assert_eq!(
+            tables,
+            [
+                "rows",
+                "expiry",
+                "idempotency",
+                "idempotency_expiry",
+                "written",
+                "meta",
+                "chunks"
+            ]
+        );
+        let records = [
+            META_IDENTITY,
+            META_PROGRESS,
+            META_DATASETS,
+            META_RUNS,
+            META_SIZES,
+            META_OWNER,
+            META_STAMP,
+            META_FENCES,
+        ];
+        assert_eq!(
+            records,
+            [
+                "identity",
+                "progress",
+                "datasets",
+                "load_runs",
+                "sizes",
+                "holder",
+                "given",
+                "fences"
+            ]
+        );
+    }
 
     proptest! {
         #[test]

@@ -3,7 +3,6 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use tokio::time::{Instant, interval_at};
 use umbo_api::loads::RejectLine;
 use umbo_loads::LoadRecord;
 use umbo_loads::layout::{self, PartProgress, PartRecord, RunRecord};
@@ -13,8 +12,8 @@ use umbo_store::{Condition, Mutation};
 use super::host::{Host, RowCounts};
 use super::journal::{Journal, Stop, json_row};
 use super::rows::PartRows;
-use super::work::{Parts, continues};
-use crate::limits::{BEAT, EXCERPT_LEN_MAX, REJECTS_MAX};
+use super::work::{Beats, Parts};
+use crate::limits::{EXCERPT_LEN_MAX, REJECTS_MAX};
 
 /// Checks the remaining parts.
 pub(super) async fn check_parts(
@@ -54,14 +53,13 @@ async fn check_rows(
     journal: &mut Journal,
 ) -> Result<PartProgress, Stop> {
     let mut rows = PartRows::open(host.clone(), load, number, part)?;
-    let mut beats = interval_at(Instant::now() + BEAT, BEAT);
+    let mut beats = Beats::begin();
     let mut progress = PartProgress::default();
     loop {
         let batch = tokio::select! {
             biased;
-            _ = beats.tick() => {
-                continues(host, id)?;
-                journal.write().await?;
+            () = beats.next() => {
+                beats.write(host, id, journal).await?;
                 continue;
             }
             batch = rows.next() => batch?,

@@ -8,7 +8,6 @@ use std::collections::BTreeMap;
 
 use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::task::{JoinError, JoinSet, block_in_place};
-use tokio::time::{Instant, interval_at};
 use umbo_loads::layout::{self, PartProgress, PartRecord, SortedRun};
 use umbo_loads::limits::PIECE_LEN;
 use umbo_store::Mutation;
@@ -22,10 +21,9 @@ use super::open_batches::RejectedRows;
 use super::rows::NumberedRows;
 use super::sort_buffer::{SortBuffer, SortedRows};
 use super::take::{TakenRows, UntakenRows};
-use super::work::remove_part;
-use super::work::{continues, wait};
+use super::work::{Beats, continues, remove_part, wait};
 use crate::host_error::HostError;
-use crate::limits::{BATCH_BYTES_MAX, BEAT, REJECTS_MAX, SORTED_RUN_LEN, SORTED_RUNS_MAX};
+use crate::limits::{BATCH_BYTES_MAX, REJECTS_MAX, SORTED_RUN_LEN, SORTED_RUNS_MAX};
 
 /// Pieces of a run that are stored at once: a commit of 1 MiB, as for rows.
 const PIECES_TOGETHER: usize = 4;
@@ -39,6 +37,8 @@ pub(super) struct Sorter {
     /// The run that is being stored.
     storing: JoinSet<(RunWriter, Result<(), HostError>)>,
     removals: JoinSet<()>,
+    /// Of all parts: a short part alone would end before its first beat.
+    beats: Beats,
 }
 
 /// The progress in the parts that the rows of a buffer stand for.
@@ -75,6 +75,7 @@ impl Sorter {
             },
             storing: JoinSet::new(),
             removals: JoinSet::new(),
+            beats: Beats::begin(),
         }
     }
 
@@ -87,7 +88,6 @@ impl Sorter {
         journal: &mut Journal,
         tries: &mut u32,
     ) -> Result<(), Stop> {
-        let mut beats = interval_at(Instant::now() + BEAT, BEAT);
         loop {
             let is_full = self.filling.len() >= SORTED_RUN_LEN;
             if is_full && self.storing.is_empty() {
@@ -103,15 +103,12 @@ impl Sorter {
             }
             tokio::select! {
                 biased;
+                () = self.beats.next() => self.beats.write(&self.host, &self.id, journal).await?,
                 Some(ended) = self.storing.join_next() => self.stored(ended, journal, tries).await?,
                 batch = rows.next(), if !is_full => match batch? {
                     Some(batch) => self.take(rows.part, batch)?,
                     None => break,
                 },
-                _ = beats.tick() => {
-                    continues(&self.host, &self.id)?;
-                    journal.write().await?;
-                }
             }
         }
         let progress = std::mem::take(&mut self.taken.of_part);
@@ -237,7 +234,6 @@ impl Sorter {
         journal: &mut Journal,
         tries: &mut u32,
     ) -> Result<(), Stop> {
-        let mut beats = interval_at(Instant::now() + BEAT, BEAT);
         loop {
             if self.storing.is_empty() {
                 if self.filling.is_empty() {
@@ -247,11 +243,8 @@ impl Sorter {
             }
             tokio::select! {
                 biased;
+                () = self.beats.next() => self.beats.write(&self.host, &self.id, journal).await?,
                 Some(ended) = self.storing.join_next() => self.stored(ended, journal, tries).await?,
-                _ = beats.tick() => {
-                    continues(&self.host, &self.id)?;
-                    journal.write().await?;
-                }
             }
         }
         let taken = std::mem::take(&mut self.taken);

@@ -5,7 +5,6 @@
 //! version that clients do not write to has the same digest each time.
 
 use tokio::task::{JoinSet, yield_now};
-use tokio::time::{Instant, interval_at};
 use umbo_api::loads::LoadGuards;
 use umbo_api::versions::VersionShard;
 use umbo_loads::digest::RowsDigest;
@@ -15,9 +14,8 @@ use umbo_types::{Key, NamespaceId, ShardId};
 
 use super::host::Host;
 use super::journal::{Journal, Stop};
-use super::work::{continues, wait};
+use super::work::{Beats, wait};
 use crate::host_error::HostError;
-use crate::limits::BEAT;
 
 /// Shards that are read at a time.
 const SHARDS_MAX: usize = 8;
@@ -47,13 +45,12 @@ pub(super) async fn verify(
         steps.spawn(reader.step());
     }
     let (mut shards, mut live_rows) = (Vec::new(), 0);
-    let mut beats = interval_at(Instant::now() + BEAT, BEAT);
+    let mut beats = Beats::begin();
     loop {
         let stepped = tokio::select! {
             biased;
-            _ = beats.tick() => {
-                continues(host, id)?;
-                journal.write().await?;
+            () = beats.next() => {
+                beats.write(host, id, journal).await?;
                 continue;
             }
             stepped = steps.join_next() => stepped,

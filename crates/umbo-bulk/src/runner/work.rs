@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::time::sleep;
+use tokio::time::{Instant, Interval, interval_at, sleep};
 use umbo_loads::layout::{self, PartRecord, RunRecord};
 use umbo_loads::limits::SEGMENT_LEN;
 use umbo_loads::{LoadRecord, shortened};
@@ -18,6 +18,35 @@ use crate::stored_rows::{all_rows, read_json_rows_from, whole};
 
 /// Longest wait before something is tried again.
 const WAIT_MAX: Duration = Duration::from_secs(30);
+
+/// The beats of a run between other writes of its row: they renew its lease.
+#[derive(Debug)]
+pub(super) struct Beats(Interval);
+
+impl Beats {
+    pub(super) fn begin() -> Self {
+        Self(interval_at(Instant::now() + BEAT, BEAT))
+    }
+
+    /// Waits for the next beat.
+    pub(super) async fn next(&mut self) {
+        self.0.tick().await;
+    }
+
+    /// Writes the beat, if the run is to continue. The next beat comes [`BEAT`] after the write has ended: slow writes
+    /// leave the run time for its work.
+    pub(super) async fn write(
+        &mut self,
+        host: &Host,
+        id: &str,
+        journal: &mut Journal,
+    ) -> Result<(), Stop> {
+        continues(host, id)?;
+        journal.write().await?;
+        self.0.reset();
+        Ok(())
+    }
+}
 
 /// Waits, and reports the reason.
 pub(super) async fn wait(
