@@ -1,4 +1,4 @@
-//! The facts of an X.509 certificate that logs and errors contain: its subject, and its validity.
+//! The facts of an X.509 certificate that logs and errors contain: its subject and its validity.
 //!
 //! Parses DER by position (RFC 5280, section 4.1). Decides nothing: rustls verifies certificates; a
 //! certificate that this file cannot parse merely has no subject and causes no warning.
@@ -20,7 +20,7 @@ const VERSION: u8 = 0xa0;
 const UTC_TIME: u8 = 0x17;
 const GENERALIZED_TIME: u8 = 0x18;
 
-/// Parses a certificate; none if it is not valid.
+/// Parses a certificate. Returns `None` if it is not valid.
 pub(super) fn read(der: &[u8]) -> Option<CertificateFacts> {
     let (_, certificate, _) = element(der)?;
     let (_, mut rest, _) = element(certificate)?;

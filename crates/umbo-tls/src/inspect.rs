@@ -1,5 +1,5 @@
-//! What operators ask of certificate files before a port uses them: whose they are, until when, and whether a
-//! peer would take them.
+//! Checks of certificate files for operators, before a port uses the files: subject, validity, and whether a peer would
+//! accept the chain.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use rustls_pki_types::{ServerName, UnixTime};
 use crate::certificate::CertificateFacts;
 use crate::{TlsError, certificate, certificates};
 
-/// Returns the facts of the certificates of a file, in their order. One that cannot be parsed is left out.
+/// Returns the facts of the certificates of a file, in their order. Leaves out certificates that cannot be parsed.
 pub fn describe(path: &Path) -> Result<Vec<CertificateFacts>, TlsError> {
     let chain = certificates(path)?;
     let facts = chain
@@ -21,8 +21,8 @@ pub fn describe(path: &Path) -> Result<Vec<CertificateFacts>, TlsError> {
     Ok(facts.collect())
 }
 
-/// Verifies a certificate chain as a peer does that trusts an authority and expects a host name or address: its
-/// signatures, its time and its names.
+/// Verifies the signatures, the validity and the names of a certificate chain, as a peer does that trusts an authority
+/// and expects a host name or address.
 pub fn verify(chain: &Path, authority: &Path, host: &str) -> Result<(), TlsError> {
     let unusable = |path: &Path, reason: String| TlsError::Unusable {
         path: path.to_owned(),

@@ -17,8 +17,8 @@ use crate::command::{
 use crate::connection::ConnectionArgs;
 use crate::output;
 
-/// Names the command to run where none is given. The project's cargo configuration sets it, so that `cargo run`
-/// serves.
+/// Variable with the command to run if the command line names none. The project's cargo configuration sets it, so that
+/// `cargo run` serves.
 const DEFAULT_COMMAND: &str = "UMBO_DEFAULT_COMMAND";
 
 const EXIT_CODES: &str = "\
@@ -51,22 +51,22 @@ enum Command {
     /// List the keys that are read most; pin or block keys
     #[command(subcommand)]
     Hot(hot::Command),
-    /// Show on one screen how a server is: version, namespaces, shards, callers, and what is wrong
+    /// Show a server on one screen: version, namespaces, shards, callers and problems
     Status,
-    /// Check this machine, its settings and the server, and say what is wrong
+    /// Check this machine, its settings and the server, and report problems
     Doctor(doctor::Arguments),
     /// Watch hot keys, callers and shards live
     Top(top::Arguments),
-    /// List what operators changed and what happened, and follow it
+    /// List changes by operators and other events, or follow them
     Events(events::Arguments),
-    /// Show how overloaded the server is and what it sheds
+    /// Show the overload of the server, and the requests that it sheds
     #[command(subcommand)]
     Shed(shed::Command),
     /// Show why a request was refused or slow, or why a caller is refused
     Why(why::Arguments),
-    /// List the requests that run now, on all dispatchers of the cluster
+    /// List the requests in flight, on all dispatchers of the cluster
     Ps,
-    /// End a request that runs: a stream ends with a cursor, a waiting request is refused
+    /// End a request in flight: a stream ends with a cursor, a waiting request is refused
     Kill(running::KillArguments),
     /// Measure this machine: gets, puts and ranges a second, and what limits them
     Bench(bench::Arguments),
@@ -103,7 +103,7 @@ enum Command {
 }
 
 impl Cli {
-    /// Parses the command line; ends the program where it asks for help or is wrong.
+    /// Parses the command line. Ends the program if the command line asks for help or is not valid.
     pub(crate) fn of_command_line() -> Self {
         let mut tree = Self::tree();
         let matches = tree.get_matches_mut();
@@ -155,7 +155,7 @@ impl Cli {
     }
 }
 
-/// Options that say how a server is called.
+/// Options for calls of a server.
 const CLIENT_OPTIONS: [&str; 6] = [
     "server",
     "token",
@@ -164,7 +164,7 @@ const CLIENT_OPTIONS: [&str; 6] = [
     "timeout",
     "criticality",
 ];
-/// Commands that call no server; `shard` and `version` are such where nothing follows them.
+/// Commands that call no server. `shard` and `version` call none only without a subcommand.
 const LOCAL: [&str; 9] = [
     "calibrate",
     "restore",
@@ -177,8 +177,8 @@ const LOCAL: [&str; 9] = [
     "man",
 ];
 
-/// Returns what to say of an option on the command line that the command would ignore; none if there is none.
-/// Variables of the environment may be meant for other commands.
+/// Returns an error text if an option on the command line would be ignored by the command, else `None`. Variables of
+/// the environment are not checked: they may be meant for other commands.
 fn ignored_option(matches: &ArgMatches) -> Option<String> {
     let (name, mut inner) = matches.subcommand()?;
     let is_of_both = matches!(name, "shard" | "version");
@@ -195,7 +195,7 @@ fn ignored_option(matches: &ArgMatches) -> Option<String> {
     ))
 }
 
-/// Runs what is run where no command is given: prints the help page, or serves if the environment says so.
+/// Runs without a command: prints the help page, or serves if [`DEFAULT_COMMAND`] says so.
 fn run_default() -> Result<(), CliError> {
     match std::env::var(DEFAULT_COMMAND) {
         Err(_) => output::write_bytes(Cli::tree().render_long_help().to_string().as_bytes()),

@@ -59,7 +59,7 @@ pub(crate) enum CliError {
     /// A data folder cannot be used.
     #[error(transparent)]
     DataFolder(#[from] OpenError),
-    /// A failure that one command knows, in its words.
+    /// A failure with the message of one command.
     #[error("{message}")]
     Told {
         /// The exit code.
@@ -88,17 +88,17 @@ pub(crate) enum CliError {
     /// A file could not be read or written.
     #[error("cannot {verb} {}: {source}", path.display())]
     File {
-        /// What was tried.
+        /// The action that failed, like `read`.
         verb: &'static str,
         /// Name of the file or folder; `-` for stdin.
         path: PathBuf,
         /// The system's error.
         source: io::Error,
     },
-    /// Checks have found something that has to be mended; it was reported.
+    /// Checks have found problems, and have reported them.
     #[error("problems: {problems}")]
     Unwell {
-        /// How many.
+        /// Number of problems.
         problems: usize,
     },
     /// Ctrl-C; the work done until then was reported.
@@ -106,14 +106,14 @@ pub(crate) enum CliError {
     Interrupted,
 }
 
-/// Exit codes of failures that commands tell in their own words.
+/// Exit codes of [`CliError::Told`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Exit {
     /// The command failed.
     Failed = 1,
-    /// The arguments make no sense.
+    /// The arguments are not valid.
     Usage = 2,
-    /// There is no such thing.
+    /// The named object does not exist.
     NotFound = 3,
     /// A precondition is false.
     Precondition = 4,
@@ -122,7 +122,7 @@ pub(crate) enum Exit {
 }
 
 impl CliError {
-    /// Makes an error that says what happened.
+    /// Makes an error with a message.
     pub(crate) fn told(exit: Exit, message: impl std::fmt::Display) -> Self {
         Self::Told {
             exit,
@@ -143,7 +143,7 @@ impl CliError {
         Self::told(Exit::NotFound, message)
     }
 
-    /// Adds what to do.
+    /// Adds advice to [`Self::Told`]; leaves other errors unchanged.
     pub(crate) fn advising(mut self, what_to_do: &'static str) -> Self {
         if let Self::Told { advice, .. } = &mut self {
             *advice = Some(what_to_do);
@@ -151,7 +151,7 @@ impl CliError {
         self
     }
 
-    /// Makes an error of an answer of the server that makes no sense.
+    /// Makes an error of an answer of the server that cannot be understood.
     pub(crate) fn malformed(reason: impl std::fmt::Display) -> Self {
         Self::Client(Error::Malformed(reason.to_string()))
     }
@@ -164,12 +164,13 @@ impl CliError {
         }
     }
 
-    /// Makes an error of something that keeps the server or a thread from starting.
+    /// Makes an error about a failure to start the server or a thread.
     pub(crate) fn start(error: impl std::fmt::Display) -> Self {
         Self::Start(error.to_string())
     }
 
-    /// Makes an error of a file or folder that could not be read or written, to map the system's error with.
+    /// Returns a function that turns the system's error into an error about a file or folder. `verb` is the action that
+    /// failed.
     pub(crate) fn file(verb: &'static str, path: impl AsRef<Path>) -> impl Fn(io::Error) -> Self {
         move |source| Self::File {
             verb,

@@ -13,9 +13,9 @@ use crate::cli_error::CliError;
 use crate::output::Format;
 use crate::run_to_end::run_to_end;
 
-/// So many requests for each that is taken that none is held back.
+/// Requests per accepted request, so many that no request is held back.
 const NO_RESTRAINT: f64 = 1e12;
-/// Timeout of one request where none is given.
+/// Default timeout of one request.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Address and credentials of the server, and the form of the output.
@@ -52,8 +52,7 @@ pub(crate) struct ConnectionArgs {
     /// Importance of the requests: critical-plus, critical, sheddable-plus or sheddable
     #[arg(long, global = true, value_name = "TIER")]
     criticality: Option<Criticality>,
-    /// Form of the output: table, json or ndjson; where not given, a table, but NDJSON for rows that go into a
-    /// pipe or file
+    /// Form of the output: table, json or ndjson [default: a table, but NDJSON for rows that go into a pipe or file]
     #[arg(
         short,
         long,
@@ -94,7 +93,7 @@ impl ConnectionArgs {
         self.writing_client(None)
     }
 
-    /// Makes a client for bulk work that writes so many rows a second at most.
+    /// Makes a client for bulk work that writes at most this many rows a second.
     pub(crate) fn writing_client(&self, rows_per_second: Option<u32>) -> Result<Client, CliError> {
         let mut options = self.options().for_bulk();
         options.local_limit = rows_per_second.map(|rate| LocalLimit {
@@ -104,7 +103,7 @@ impl ConnectionArgs {
         Ok(Client::new(&options)?)
     }
 
-    /// Makes a client that sends each request once and holds none back, for measuring.
+    /// Makes a client for measuring: it sends each request once, and holds none back.
     pub(crate) fn single_attempt_client(&self) -> Result<Client, CliError> {
         let mut options = self.options();
         options.retry.attempts_max = 1;
@@ -112,7 +111,7 @@ impl ConnectionArgs {
         Ok(Client::new(&options)?)
     }
 
-    /// Names another server, and nothing else.
+    /// Returns options that name a server, and nothing else.
     pub(crate) fn to(server: &str) -> Self {
         Self {
             server: server.to_owned(),
@@ -125,7 +124,7 @@ impl ConnectionArgs {
         }
     }
 
-    /// Names another server of the same fleet: credentials and the rest stay.
+    /// Returns the same options for another server of the same fleet.
     pub(crate) fn with_server(&self, server: &str) -> Self {
         Self {
             server: server.to_owned(),
@@ -184,7 +183,7 @@ pub(crate) async fn with_nearest(client: &Client, ns: &Namespace, mut error: Cli
     error
 }
 
-/// Creates a namespace with the usual settings, and notes it unless another client was faster.
+/// Creates a namespace with default settings, and notes it unless another client was faster.
 pub(crate) async fn create_namespace(
     client: &Client,
     name: &str,
@@ -199,7 +198,7 @@ pub(crate) async fn create_namespace(
     Ok(())
 }
 
-/// Returns an answer, or `None` if the caller may not have it.
+/// Returns an answer, or `None` if the caller lacks the permission.
 pub(crate) fn allowed<T>(answer: Result<T, Error>) -> Result<Option<T>, Error> {
     match answer {
         Err(error) if error.code() == Some(ErrorCode::Forbidden) => Ok(None),

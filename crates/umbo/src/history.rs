@@ -1,4 +1,4 @@
-//! What a server's history holds of an interval that ends now.
+//! The part of a server's history for an interval that ends now.
 //!
 //! The history has whole steps, of a second or more, and an interval is extended to whole steps. Requests to the admin
 //! API are left out, because the command that asks sends some.
@@ -58,7 +58,7 @@ impl RecentHistory {
         }
     }
 
-    /// Returns from when on an interval of the same length is to be asked for next.
+    /// Returns the start of the next request for an interval of the same length, in milliseconds since the Unix epoch.
     pub(crate) fn next_since_ms(&self) -> u64 {
         let before = (self.steps + STEPS_MORE) * self.step_ms;
         self.now_ms.saturating_sub(before)

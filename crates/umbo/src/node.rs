@@ -1,7 +1,8 @@
-//! A shard node: the parts of `umbo shard` wired together, and the order in which they stop.
+//! A shard node: wires the parts of `umbo shard` together, and stops them in order.
 //!
-//! A stop loses nothing: readiness turns false, every dispatcher is notified, pending requests are answered,
-//! the last metrics are exported, the store writes all acknowledged rows to the disk, the last spans are exported. The admin port closes last.
+//! A stop loses nothing: readiness turns false, every dispatcher is notified, pending requests are answered, the last
+//! metrics are exported, the store writes all acknowledged rows to the disk, the last spans are exported. The admin
+//! port closes last.
 
 mod open;
 mod peers;
@@ -31,8 +32,8 @@ use crate::settings::{LoadedSettings, SettingsSources};
 use crate::signals::Signals;
 use crate::tasks::Tasks;
 
-/// Gives away the shards that the map's file has given to other nodes since it was read last: an operator who
-/// stops a node under a plan copies its files next.
+/// Gives away the shards that a newer map in the file assigns to other nodes: an operator who stops a node to follow a
+/// plan copies its files next.
 async fn give_away(store: &RedbStore, node: &Node, path: Option<&str>) {
     let Some(path) = path else {
         return;

@@ -17,11 +17,11 @@ use crate::settings::Settings;
 /// Timeout for the export of the last spans, and of the last metrics.
 const LAST_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// What leaves a process over OTLP.
+/// The spans and metrics that a process exports over OTLP.
 pub(crate) struct Otlp {
     /// The spans.
     pub(crate) tracer: Arc<Tracer>,
-    /// The metrics, where the settings name a collector and an interval.
+    /// The metrics, if the settings name a collector and an interval.
     pub(crate) metrics: Option<MetricsExport>,
 }
 

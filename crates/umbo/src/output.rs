@@ -14,7 +14,7 @@ use umbo_api::json_line;
 
 use crate::cli_error::CliError;
 
-/// Form of what a command prints.
+/// Form of the output of a command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Format {
     /// Columns for people and awk: a header line, then fields separated by two or more spaces

@@ -1,4 +1,4 @@
-//! The server: the parts of `umbo serve` and `umbo dispatcher` wired together, and the order in which they stop.
+//! The server: wires the parts of `umbo serve` and `umbo dispatcher` together, and stops them in order.
 //!
 //! A stop loses nothing: readiness turns false, requests in flight finish, the store writes all acknowledged
 //! rows to the disk, the last metrics and spans are exported. The admin port closes last, so that operators can watch.
@@ -50,8 +50,8 @@ const TICK_INTERVAL: Duration = Duration::from_millis(100);
 const FOLLOW_INTERVAL: Duration = Duration::from_millis(500);
 /// How often the clock is checked.
 const CLOCK_INTERVAL: Duration = Duration::from_secs(30);
-/// How long a stop waits for runs to let their loads go, beside the drain: they look every second. Other servers wait for the
-/// end of the lease of a run that has not.
+/// How long a stop waits, in addition to the drain, until runs release their loads; runs look for a stop every second.
+/// If a run has not released its load, other servers wait for the end of its lease.
 const LET_GO_TIME_MAX: Duration = Duration::from_secs(2);
 
 /// A running server.
@@ -66,9 +66,9 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// Opens everything and begins to serve. A server with its store in this process fails if any part fails.
-    /// A dispatcher waits for its shard nodes, and is not ready meanwhile; none is returned if a signal
-    /// stopped it before it reached any.
+    /// Opens everything and begins to serve. A server with its store in this process fails if any part fails. A
+    /// dispatcher waits for its shard nodes, and is not ready meanwhile. Returns `None` if a signal stopped it before
+    /// it reached any node.
     pub(crate) async fn start(
         role: Role,
         sources: SettingsSources,

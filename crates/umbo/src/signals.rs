@@ -29,7 +29,7 @@ impl Signals {
     }
 }
 
-/// Ctrl-C, heard from the creation on: one that comes while the command does something else is not lost.
+/// Ctrl-C. A signal is not lost that comes after the creation while the command does something else.
 pub(crate) struct Interrupts(Signal);
 
 impl Interrupts {

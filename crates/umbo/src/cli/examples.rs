@@ -1,11 +1,11 @@
-//! The common part of the help pages: the examples of all commands, which `examples.txt` lists, and the rule that options of
-//! every command are described on the first page only.
+//! Shared parts of the help pages: the examples of all commands, from `examples.txt`. Options of every command are
+//! described on the first page only.
 
 use clap::Command;
 
 const COMMON: &str = "Options of every command (--server, --token, -o, …): umbo --help";
 
-/// Examples by the names of commands, each after the names of the commands above it; `umbo` for the first page.
+/// Examples by command. A command is named by its path, like `kv get`, and the first page is named `umbo`.
 const EXAMPLES: &str = include_str!("examples.txt");
 
 /// Returns the examples of the command at a path: the lines between its name and the next empty line.
@@ -15,8 +15,8 @@ fn of(path: &str) -> impl Iterator<Item = &'static str> {
     own.skip(1).take_while(|line| !line.is_empty())
 }
 
-/// Adds the examples to the help pages of a command tree, and takes the options of every command from all pages
-/// but the first.
+/// Adds the examples to the help pages of a command tree, and hides the options of every command on all pages but the
+/// first.
 pub(super) fn add_to(mut tree: Command) -> Command {
     // Gives the options of every command to each of them.
     tree.build();

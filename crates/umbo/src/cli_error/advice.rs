@@ -4,12 +4,12 @@ use umbo_api::ErrorCode;
 
 const ADVICE: &str = include_str!("advice.txt");
 
-/// Returns the advice for an error code; none if there is no remedy.
+/// Returns the advice for an error code, or `None` if there is no remedy.
 pub(super) fn of_code(code: ErrorCode) -> Option<&'static str> {
     listed(code).next().filter(|advice| *advice != "-")
 }
 
-/// Returns what the list has for a code.
+/// Returns the entries of the list for a code.
 fn listed(code: ErrorCode) -> impl Iterator<Item = &'static str> {
     let pairs = ADVICE.lines().filter_map(|line| line.split_once(": "));
     let own = pairs.filter(move |(codes, _)| codes.split(' ').any(|one| one == code.as_str()));

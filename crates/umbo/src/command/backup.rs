@@ -1,5 +1,5 @@
-//! `umbo backup`: reads the state of all shards of a server that serves, with Umbo's own records, into a folder or an
-//! object store; `umbo backup verify` reads a backup and says which of its files are damaged.
+//! `umbo backup`: copies the state of all shards of a running server, and Umbo's own records, to a folder or an object
+//! store. `umbo backup verify` reads a backup and reports its damaged parts.
 
 pub(super) mod manifest;
 
@@ -25,19 +25,20 @@ use crate::connection::{ConnectionArgs, block_on};
 use crate::output::{self, listing::Listing};
 use crate::server::SystemClock;
 
-/// Bytes of a file of a backup: one request of an object store, held in memory for each shard while it is filled. A
-/// larger one keeps the commits of a server on the same disk waiting for longer. Of many shards the files are smaller, so that
-/// all of them together take [`MEMORY_MAX`].
+/// Bytes of a file of a backup: one request to an object store. The file of each shard is held in memory while it is
+/// filled. Longer files would delay the commits of a server on the same disk for longer. With many shards the files are
+/// shorter, so that all of them together take at most [`MEMORY_MAX`].
 const FILE_LEN: usize = 8 << 20;
 const MEMORY_MAX: usize = 512 << 20;
-/// Priority of the command: a busy process of the usual one gets ten times as much of a core.
+/// Niceness of the command: a busy process with the default niceness gets ten times as much of a core.
 const NICENESS: i32 = 10;
-/// Status of a piece of a backup that is gone.
+/// HTTP status of a piece of a backup that the server no longer has.
 const NOT_FOUND: u16 = 404;
-/// How often a backup is begun again whose state is gone, because a shard was opened again meanwhile.
+/// Most attempts of a backup. It begins again if the server has lost its state, because a shard was opened again, or
+/// was away.
 const TRIES: u32 = 5;
 
-/// How long a server may be away, or a backup not be begun for another reason that passes, before it is given up.
+/// How long to repeat the begin of a backup while the server is away or refuses it for a temporary reason.
 const PATIENCE: Duration = Duration::from_mins(2);
 
 /// Arguments of `umbo backup`.
@@ -46,11 +47,11 @@ const PATIENCE: Duration = Duration::from_mins(2);
 pub(crate) struct Arguments {
     #[command(subcommand)]
     command: Option<Command>,
-    /// Folder or address (s3://, gs://, az://) of the backup, which must have none yet; credentials are taken from the
-    /// environment, as the tools of the provider name them
+    /// Folder or address (s3://, gs://, az://) for the backup, which must not hold one yet; credentials come from the
+    /// provider's environment variables
     #[arg(long, value_name = "LOCATION", required = true)]
     to: Option<String>,
-    /// Part of the time that the server is asked for rows, in percent; the rest is left to others
+    /// Percentage of the time to spend on reading from the server, 1 to 100; the rest is left to others
     #[arg(long, value_name = "PERCENT", default_value_t = 25, value_parser = clap::value_parser!(u32).range(1..=100))]
     share: u32,
 }
@@ -72,7 +73,7 @@ impl Arguments {
 }
 
 async fn make(connection: &ConnectionArgs, to: &str, share: u32) -> Result<(), CliError> {
-    // Beside a server on the same machine; where the system refuses it, the pauses have to do.
+    // Yields the CPU to a server on the same machine. If the system refuses the priority, the pauses have to suffice.
     let _refused = rustix::process::setpriority_process(None, NICENESS);
     let location = Location::open(to)?;
     if location.find(manifest::NAME).await?.is_some() {
@@ -94,7 +95,7 @@ async fn make(connection: &ConnectionArgs, to: &str, share: u32) -> Result<(), C
             Err(error) => return Err(error),
         }
     };
-    // The last of its files: what has a manifest is whole.
+    // The manifest is the last file: a backup with a manifest is complete.
     location.put(manifest::NAME, manifest.to_bytes()?).await?;
     let (rows, bytes) = (manifest.rows(), manifest.bytes());
     output::note(&format!(
@@ -105,7 +106,7 @@ async fn make(connection: &ConnectionArgs, to: &str, share: u32) -> Result<(), C
     Ok(())
 }
 
-/// Returns whether a backup that failed so is made anew: its state is gone, or the server was away.
+/// Returns whether the backup may begin again after this failure: its state is gone, or the server was away.
 fn may_be_made_anew(error: &Error) -> bool {
     is_temporary(error)
         || matches!(error, Error::Problem { problem } if problem.status == NOT_FOUND)
@@ -146,7 +147,7 @@ impl<'a> Making<'a> {
         })
     }
 
-    /// Reads the shards by turns, a piece of each, so that the state of none is forgotten meanwhile.
+    /// Reads one piece of each shard in turn, so that the server does not forget the state of any shard meanwhile.
     async fn read_all(self, share: u32) -> Result<Manifest, CliError> {
         let mut shards: Vec<_> = (0..self.begun.shards).map(ReadShard::new).collect();
         let file_len = FILE_LEN.min(MEMORY_MAX / shards.len().max(1));
@@ -240,7 +241,7 @@ struct Verify {
     from: String,
 }
 
-/// What is wrong with a part of a backup.
+/// A part of a backup that was checked, with the reason if it is damaged.
 #[derive(Debug, Serialize)]
 struct CheckedPart {
     part: String,

@@ -1,9 +1,9 @@
 //! `umbo bench`: a short self-test: how many gets, puts and ranges a second a server takes, and what limits them.
 //!
-//! Owns the order: rows, puts one at a time, puts, gets, ranges, and then everything is removed, however it
-//! ends. By default the server is one of its own, in a new folder below the working folder, because the disk of a
-//! folder in memory tells nothing. The client is the one of `umbo-client`, on the same machine: its CPU time is
-//! measured too, and said. `umbo-loadtest bench` compares Umbo with other servers.
+//! Owns the order: rows, puts one at a time, puts, gets, ranges. Everything is removed at the end, after a failure too.
+//! By default a temporary server is started with a new folder below the working folder: a folder in memory would say
+//! nothing about the disk. The client is `umbo-client` on the same machine, so its CPU time is measured and reported
+//! too. `umbo-loadtest bench` compares Umbo with other servers.
 
 pub(crate) mod disk;
 mod phase;
@@ -35,25 +35,25 @@ process, and cost about as much CPU as the server's part: on few cores a server 
 
 /// Shortest and longest phase, in seconds.
 const PHASE_SECONDS: std::ops::RangeInclusive<u64> = 1..=60;
-/// Most connections.
+/// Fewest and most connections.
 const CONNECTIONS: std::ops::RangeInclusive<u64> = 1..=512;
-/// Share of all cores from which on the CPU is used up.
+/// Lowest share of all cores at which the CPU counts as used up.
 const BUSY_SHARE_MIN: f64 = 0.85;
-/// Most syncs in the median time of a put that the disk limits: a commit takes one to three, and a put that
-/// comes while one is under way waits for the next.
+/// Most syncs in the median time of a put that the disk limits: a commit takes one to three, and a put that arrives
+/// during a commit waits for the next one.
 const SYNCS_MAX: f64 = 8.0;
 
 /// Arguments of `umbo bench`.
 #[derive(Debug, Args)]
 #[command(after_help = HELP)]
 pub(crate) struct Arguments {
-    /// Measure the server that --server names, which has to be on this machine
+    /// Measure the server of --server, which must be on this machine
     #[arg(long)]
     running: bool,
-    /// With --running, also a server on another machine
+    /// With --running: allow a server on another machine
     #[arg(long, requires = "running")]
     anywhere: bool,
-    /// Folder for the temporary server's data: on the disk that is to be measured
+    /// Folder for the temporary server's data, on the disk to measure
     #[arg(
         long,
         value_name = "DIR",
@@ -61,10 +61,10 @@ pub(crate) struct Arguments {
         conflicts_with = "running"
     )]
     dir: PathBuf,
-    /// Seconds of each of the four phases
+    /// Seconds of each of the four phases, 1 to 60
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u64).range(PHASE_SECONDS))]
     seconds: u64,
-    /// Requests in flight
+    /// Requests in flight, 1 to 512
     #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u64).range(CONNECTIONS))]
     connections: u64,
 }
@@ -77,7 +77,7 @@ struct BenchReport {
     version: String,
     /// CPU cores of this machine that the program may use.
     cores: usize,
-    /// Absent for a server that ran before: its folder is not known.
+    /// Absent for a server that was running before: its folder is not known.
     #[serde(skip_serializing_if = "Option::is_none")]
     disk: Option<DiskSample>,
     phases: Vec<PhaseResult>,
@@ -86,7 +86,7 @@ struct BenchReport {
 impl Arguments {
     /// Runs the command.
     pub(crate) fn run(self, connection: &ConnectionArgs) -> Result<(), CliError> {
-        // Several threads: the requests are to keep the server busy.
+        // Several threads, so that the requests keep the server busy.
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .enable_all()
             .build()
@@ -188,9 +188,9 @@ impl BenchReport {
         Ok(())
     }
 
-    /// Returns what limited a phase, by rules that are simple enough to state. Refusals come first, because nothing
-    /// else counts then. Then CPU: if nearly all cores of the machine were busy, it was the CPU, and the largest user of
-    /// it is named. Then the disk, for puts whose time is a few syncs. Otherwise nothing was used up.
+    /// Returns the limit of a phase as text, by simple rules. Refusals come first, because nothing else counts then.
+    /// Then CPU: if nearly all cores of the machine were busy, the CPU was the limit, and its largest user is named.
+    /// Then the disk, for puts that take a few syncs. Otherwise nothing was used up.
     #[expect(clippy::cast_precision_loss, reason = "a number of CPU cores")]
     fn limit_of(&self, result: &PhaseResult) -> String {
         if let Some(failure) = &result.failure {

@@ -1,7 +1,7 @@
 //! `umbo calibrate`: measures what operations cost on this machine, and fits the weights of `[cost]` to it.
 //!
 //! Owns the order: rows are stored in a temporary folder, operations of many sizes are measured on hot and cold pages,
-//! the folder is removed however that ends, and then the weights are fitted and shown. Changes no setting.
+//! the folder is removed, after a failure too, and then the weights are fitted and shown. Changes no setting.
 
 mod fit;
 mod measure;
@@ -37,13 +37,13 @@ pub(crate) struct Arguments {
     /// Settings file; else the file in `UMBO_CONFIG`, else `umbo.toml` if it exists
     #[arg(short, long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Folder for the temporary data; else the one that the system has for it
+    /// Folder for the temporary data [default: the system's temporary folder]
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
-    /// Seconds to measure for; at least four passes over all operations are made
+    /// Seconds to measure for, 1 to 3600; at least four passes over all operations are made
     #[arg(long, value_name = "N", default_value_t = 60, value_parser = clap::value_parser!(u64).range(SECONDS))]
     seconds: u64,
-    /// Write the block of `[cost]` to this new file, too
+    /// Also write the `[cost]` block to this new file
     #[arg(long, value_name = "FILE")]
     write: Option<PathBuf>,
 }

@@ -1,8 +1,8 @@
 //! `umbo doctor`: checks on one screen whether a machine and its settings are fit to run a server, and whether the
-//! server is well. Changes nothing, but for a file in the data folder that it syncs and removes again.
+//! server is healthy. Syncs a file in the data folder and removes it again; changes nothing else.
 //!
-//! Checks of this machine are in `machine`, those that ask the server in `server`. Each says what it found, and
-//! what to do where that is not well. The exit code is 1 if anything has to be mended.
+//! The module `machine` checks this machine, the module `server` asks the server. Each check reports its finding, with
+//! advice if something should be done. The exit code is 1 if there is a problem.
 
 mod finding;
 mod machine;
@@ -31,7 +31,7 @@ pub(crate) struct Arguments {
     offline: bool,
 }
 
-/// All that was found.
+/// All findings.
 #[derive(Debug, Serialize)]
 struct DoctorReport {
     version: &'static str,

@@ -1,5 +1,5 @@
-//! `umbo events`: what operators changed and what happened, once or as it happens. Needs the `admin` permission on
-//! every namespace.
+//! `umbo events`: lists changes by operators and other events, or follows them. Needs the `admin` permission on every
+//! namespace.
 
 use std::time::Duration;
 
@@ -20,10 +20,10 @@ const WAIT_SECONDS: u64 = 20;
 /// Arguments of `umbo events`.
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
-    /// Only those of the last so long (like 10m, 1h, 7d); all that are kept where not given
+    /// Only events of the last time span (like 10m, 1h, 7d) [default: all that are kept]
     #[arg(long, value_name = "DURATION", value_parser = time_to_live::span)]
     since: Option<Duration>,
-    /// Go on with each new event, until interrupted
+    /// Go on with new events, until interrupted
     #[arg(long, short)]
     follow: bool,
 }
@@ -61,7 +61,7 @@ impl Arguments {
     }
 }
 
-/// Writes an event on a line of its own, as soon as it is known.
+/// Writes an event as one line, as soon as it arrives.
 fn write_line(format: Format, event: &Event) -> Result<(), CliError> {
     output::write_report(format, event, || {
         let line = listing().cells(event).join("  ") + "\n";

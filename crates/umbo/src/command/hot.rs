@@ -46,7 +46,7 @@ pub(crate) struct Busy {
     /// Only this shard
     #[arg(long, value_name = "SHARD")]
     shard: Option<u16>,
-    /// How long ago (like 10m, 2h), at most 30 days; now where not given
+    /// How long ago (like 10m, 2h), at most 30 days [default: now]
     #[arg(long, value_name = "DURATION", value_parser = time_to_live::span)]
     ago: Option<Duration>,
 }
@@ -67,13 +67,13 @@ pub(crate) struct Put {
     /// Reason to show in the list
     #[arg(long, value_name = "TEXT")]
     reason: Option<String>,
-    /// How long (like 30m, 2h, 7d); without limit where not given
+    /// How long to list the key (like 30m, 2h, 7d) [default: without limit]
     #[arg(long, value_name = "DURATION", value_parser = ttl)]
     ttl: Option<Duration>,
-    /// Replace how a listed key stands on the list: its reason and how long
+    /// Replace the reason and the time of a listed key
     #[arg(long)]
     update: bool,
-    /// Only show how the key would stand on the list
+    /// Only show the resulting entry of the list
     #[arg(long)]
     dry_run: bool,
 }
@@ -94,7 +94,7 @@ struct KeyArguments {
     /// Partition key
     #[arg(value_parser = partition_key, required_unless_present = "id")]
     pk: Option<Key>,
-    /// Sort key; empty where not given
+    /// Sort key [default: empty]
     sk: Option<Key>,
     /// Id of the key, as 'umbo hot ls' shows it; a range has no other name
     #[arg(long, conflicts_with_all = ["ns", "pk", "sk"])]
@@ -200,7 +200,8 @@ impl Put {
 }
 
 impl Put {
-    /// Puts a key on a list; with `--update` also one that is there. Returns whether it is new.
+    /// Puts a key on a list; with `--update`, replaces the entry of a listed key. Returns the entry, and whether it is
+    /// new.
     async fn list(
         &self,
         client: &Client,

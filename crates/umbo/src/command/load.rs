@@ -31,15 +31,15 @@ pub(crate) struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Upload files as one load; run again after an interruption, it goes on
+    /// Upload files as one load; to continue after an interruption, run it again
     Push(Box<push::Arguments>),
     /// List the loads of a namespace, or of all of them
     Ls {
-        /// Namespace; without it all, which needs the permission observe on every namespace
+        /// Namespace [default: all, which needs the permission observe on every namespace]
         #[arg(value_parser = namespace)]
         ns: Option<Namespace>,
     },
-    /// Show how far a load is
+    /// Show the progress of a load
     Status(LoadName),
     /// Follow a load until it has ended
     Watch(LoadName),

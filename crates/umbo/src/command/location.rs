@@ -1,8 +1,8 @@
-//! Where files are that a command reads or writes: a folder, or a place in an object store.
+//! The location of the files that a command reads or writes: a folder, or a place in an object store.
 //!
 //! A backup has a [`Location`], with many small files. The file of an import, load or export may be an object
-//! ([`is_object`]): one is read in chunks from any place ([`ObjectReader`]), and one appears when it is complete
-//! ([`ObjectWriter`]).
+//! ([`is_object`]). [`ObjectReader`] reads an object in chunks from any place. [`ObjectWriter`] writes an object, which
+//! appears when it is complete.
 
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::absolute;
@@ -19,14 +19,14 @@ use tokio::runtime::{Builder, Runtime};
 
 use crate::cli_error::CliError;
 
-/// Variables of the environment that say how an object store is reached begin with these.
+/// Prefixes of the environment variables that configure access to object stores.
 const PREFIXES: [&str; 3] = ["AWS_", "GOOGLE_", "AZURE_"];
-/// Bytes that are read of an object at once: a request takes much longer to begin than to read fewer.
+/// Bytes of one read of an object: a request takes much longer to begin than to read this many bytes.
 const CHUNK_LEN: u64 = 8 << 20;
-/// Bytes of a part of an object, all but the last: stores take up to 10,000 parts, so 312 GiB.
+/// Bytes of each part of an object but the last: stores accept up to 10,000 parts, which are 312 GiB.
 const PART_LEN: usize = 32 << 20;
 
-/// Where a backup is.
+/// The location of a backup.
 pub(super) struct Location {
     store: Arc<dyn ObjectStore>,
     path: Path,
@@ -51,7 +51,7 @@ impl Location {
         format!("{}/{file}", self.text)
     }
 
-    /// Returns a file, `None` if it is absent.
+    /// Returns the content of a file, or `None` if it is absent.
     pub(super) async fn find(&self, file: &str) -> Result<Option<Bytes>, CliError> {
         let failed = |error| self.failed(file, &error);
         match self.store.get(&self.path.clone().join(file)).await {
@@ -73,11 +73,12 @@ impl Location {
     }
 }
 
-/// Opens the store of a folder, which is created if it is absent, or of an address; returns the place in it.
+/// Opens the store of a folder, which is created if it is absent, or of an address. Also returns the place in the
+/// store.
 fn open_store(text: &str) -> io::Result<(Arc<dyn ObjectStore>, Path)> {
     match text.parse() {
         Ok(url) if text.contains("://") => {
-            // Another may be there: either does.
+            // Another provider may be installed already; either one works.
             drop(rustls::crypto::ring::default_provider().install_default());
             let variables = std::env::vars()
                 .filter(|(name, _)| PREFIXES.iter().any(|prefix| name.starts_with(prefix)));
@@ -94,7 +95,7 @@ fn open_store(text: &str) -> io::Result<(Arc<dyn ObjectStore>, Path)> {
     }
 }
 
-/// Says in the words of commands why a store has failed; the store's own words follow.
+/// Describes why a store has failed, in the terms of the commands, followed by the store's message.
 fn named(error: &Error) -> io::Error {
     let (kind, said) = match error {
         Error::NotFound { .. } => (
@@ -146,7 +147,7 @@ fn open_object(file: &std::path::Path) -> io::Result<(Arc<dyn ObjectStore>, Path
     Ok((store, path))
 }
 
-/// An object that is read from any place. Holds a chunk of it. All of its bytes are of the object that was opened.
+/// Reads an object from any place, and holds one chunk. All bytes are from the version of the object that was opened.
 pub(super) struct ObjectReader {
     store: Arc<dyn ObjectStore>,
     /// The object as it was opened: its length, its tag and when it was stored.
@@ -209,7 +210,7 @@ impl Seek for ObjectReader {
 
 /// An object that is written in parts. It appears with [`Self::appear`]; dropped before that, its upload is aborted.
 pub(super) struct ObjectWriter {
-    /// None once it is complete.
+    /// `None` once the object is complete.
     upload: Option<Box<dyn MultipartUpload>>,
     part: BytesMut,
 }
@@ -271,14 +272,14 @@ impl Write for ObjectWriter {
 impl Drop for ObjectWriter {
     fn drop(&mut self) {
         if let Some(mut upload) = self.upload.take() {
-            // The object is absent in any case; a store forgets parts that are left by its own rules.
+            // The object is absent in any case; the store removes remaining parts by its own rules.
             let _ = wait(async move { upload.abort().await });
         }
     }
 }
 
-/// Returns the files in a folder, or the objects directly below an address, in the order of their names. Names that begin
-/// with `.` or `_` are left out: other programs keep notes under them.
+/// Returns the files in a folder, or the objects directly below an address, in the order of their names. Leaves out
+/// names that begin with `.` or `_`: other programs keep notes under them.
 pub(super) fn files_in(folder: &std::path::Path) -> io::Result<Vec<std::path::PathBuf>> {
     let text = folder.to_string_lossy();
     let (store, path) = open_store(&text)?;
@@ -289,7 +290,7 @@ pub(super) fn files_in(folder: &std::path::Path) -> io::Result<Vec<std::path::Pa
         .filter_map(|object| object.location.filename());
     let names = names.filter(|name| !name.starts_with(['.', '_']));
     let mut files: Vec<_> = if is_object(folder) {
-        // As in an address, which is decoded when it is opened.
+        // Encoded as in an address, because opening an address decodes it.
         let encoded = |name: &str| {
             let name = name.replace('%', "%25");
             name.replace('?', "%3F").replace('#', "%23")

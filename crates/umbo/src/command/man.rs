@@ -1,5 +1,5 @@
-//! `umbo man DIR`: the help pages as manual pages, one file a command. For those who make packages, so it is on no
-//! help page.
+//! `umbo man DIR`: the help pages as manual pages, one file per command. It is for makers of packages, so no help page
+//! lists it.
 
 use std::path::PathBuf;
 
@@ -10,7 +10,7 @@ use crate::cli_error::CliError;
 /// Arguments of `umbo man`.
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
-    /// Folder of section 1, made where it is missing
+    /// Folder of section 1, created if it is absent
     dir: PathBuf,
 }
 

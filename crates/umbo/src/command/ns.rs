@@ -33,7 +33,7 @@ pub(crate) enum Command {
         #[arg(value_parser = namespace)]
         name: Namespace,
     },
-    /// List the partitions that have most rows
+    /// List the largest partitions, by rows
     Partitions(partitions::Arguments),
     /// Remove a namespace with all its rows
     Rm(Remove),
@@ -47,13 +47,13 @@ pub(crate) struct Create {
     /// Time to live of rows that are written without one (like 90s, 10m, 30d)
     #[arg(long, value_name = "DURATION", value_parser = ttl)]
     default_ttl: Option<Duration>,
-    /// When writes without a durability of their own are acknowledged
+    /// When writes that name no durability are acknowledged
     #[arg(long, value_enum, default_value_t = DurabilityOption::Sync)]
     durability: DurabilityOption,
-    /// How values that are written from now on are kept
+    /// Compression of values that are written from now on
     #[arg(long, value_enum, default_value_t = ValueCompression::Off)]
     compression: ValueCompression,
-    /// How long the version before is kept after an activation (like 1h, 7d); a day unless said
+    /// How long the previous version is kept after an activation (like 1h, 7d) [default: 1d]
     #[arg(long, value_name = "DURATION", value_parser = ttl)]
     versions_kept_for: Option<Duration>,
     /// If the namespace exists, change its settings to these
@@ -68,7 +68,7 @@ pub(crate) struct Create {
 enum ValueCompression {
     /// As they were sent
     Off,
-    /// As zstd, where that saves a tenth or more; clients see what they stored
+    /// As zstd, if that saves a tenth or more; clients get the bytes that they stored
     Zstd,
 }
 
@@ -92,8 +92,8 @@ pub(crate) struct Remove {
     /// Do not ask
     #[arg(long, short)]
     yes: bool,
-    /// Do without the confirmation of this shard, which will never come back. If it does come back, it learns
-    /// of the removal before it serves
+    /// Do not wait for this shard, which will never come back. If it does come back, it learns of the removal before it
+    /// serves
     #[arg(long, value_name = "SHARD", conflicts_with = "dry_run")]
     abandon_shard: Option<u16>,
     #[command(flatten)]
@@ -134,7 +134,7 @@ fn listing() -> Listing<NamespaceInfo> {
     })
 }
 
-/// Returns a note on the shards whose rows are in no size; none if there are none.
+/// Returns a note on the shards that are not in the counts, or `None` if all shards are.
 pub(super) fn uncounted(namespaces: &[NamespaceInfo]) -> Option<String> {
     let size = namespaces.first()?.size.as_ref()?;
     let shards: Vec<_> = size.without_shards.iter().map(u16::to_string).collect();
@@ -228,7 +228,7 @@ impl Remove {
     }
 }
 
-/// Returns the seconds of a time, a part of one counted as a whole one.
+/// Returns a time in seconds, rounded up.
 pub(super) fn whole_seconds(time: Duration) -> u64 {
     time.as_secs() + u64::from(time.subsec_nanos() > 0)
 }

@@ -25,7 +25,7 @@ pub(crate) enum Command {
     Get {
         /// Name
         name: String,
-        /// As an entry of a policy file, which 'umbo quota set --file' takes
+        /// Print an entry of a policy file, for 'umbo quota set --file'
         #[arg(long, conflicts_with = "output")]
         toml: bool,
     },
@@ -37,15 +37,15 @@ pub(crate) enum Command {
     Users {
         /// Name of the policy
         name: String,
-        /// Most callers to list
+        /// Most callers to list, 1 to 10000
         #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..=10_000))]
         limit: u64,
     },
-    /// Replay recorded requests against a policy and show what it would have rejected; changes nothing
+    /// Replay recorded requests against a policy and show the rejections; changes nothing
     Simulate(simulate::Arguments),
     /// Show what a request would cost and which policies apply to it; does not run it
     Explain(explain::Arguments),
-    /// Show what was used in a namespace, by caller and operation
+    /// Show the usage of a namespace, by caller and operation
     Usage {
         /// Namespace
         #[arg(value_parser = namespace)]

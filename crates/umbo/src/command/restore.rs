@@ -19,9 +19,9 @@ use crate::map_file;
 use crate::output;
 use crate::server::SystemClock;
 
-/// Folder within the data folder in which a restore works.
+/// Folder within the data folder, for the files of an unfinished restore.
 const UNFINISHED: &str = "restoring";
-/// The file without which no server opens the others of a folder.
+/// The manifest of a data folder: without it, no server opens the other files of the folder.
 const MANIFEST: &str = "umbo.json";
 
 /// Arguments of `umbo restore`.
@@ -30,19 +30,19 @@ pub(crate) struct Arguments {
     /// Folder or address of the backup
     #[arg(long, value_name = "LOCATION")]
     from: String,
-    /// Data folder to be made, which must be empty or absent
+    /// New data folder, which must be empty or absent
     #[arg(long, value_name = "DIR")]
     data: PathBuf,
-    /// Number of shards; where not given, as 'umbo serve' would choose it
+    /// Number of shards [default: as 'umbo serve' chooses it]
     #[arg(long, conflicts_with = "map")]
     shards: Option<u16>,
-    /// Map of a new cluster, to restore the shards of one node of it
+    /// Map of a new cluster, to restore the shards of one of its nodes
     #[arg(long, value_name = "FILE", requires = "node")]
     map: Option<PathBuf>,
     /// Node of the map
     #[arg(long, requires = "map")]
     node: Option<String>,
-    /// Namespace to restore, where not all; may be given again
+    /// Namespace to restore; may be repeated [default: all]
     #[arg(long = "namespace", value_name = "NAME")]
     namespaces: Vec<String>,
 }
@@ -64,7 +64,7 @@ impl Arguments {
             let text = format!("{folder} is not empty: a backup is restored into a new folder");
             return Err(CliError::Usage(text));
         }
-        // Not where a server looks for it: what is not whole must not be served.
+        // A server does not look into this folder: an unfinished restore must not be served.
         let within = self.data.join(UNFINISHED);
         let config = Config {
             folder: within.clone(),
@@ -120,8 +120,8 @@ impl Arguments {
     }
 }
 
-/// Moves the files of a folder into the one around it, and removes it. The manifest comes last: a folder without it is not
-/// served.
+/// Moves the files of a folder into its parent, and removes the folder. The manifest comes last: a folder without it is
+/// not served.
 fn move_up(from: &Path, to: &Path) -> io::Result<()> {
     let mut names = Vec::new();
     for entry in std::fs::read_dir(from)? {
@@ -136,7 +136,7 @@ fn move_up(from: &Path, to: &Path) -> io::Result<()> {
     File::open(to)?.sync_all()
 }
 
-/// Writes the records where they are at home, and the copy that every folder keeps.
+/// Writes the records into their home, if its shard is in this folder, and a copy into every shard.
 async fn put_records(
     config: Config,
     clock: &Arc<dyn Clock>,

@@ -1,5 +1,5 @@
-//! `umbo ps` and `umbo kill`: the requests that run now, and the end of one. `ps` asks every dispatcher of the cluster and
-//! needs the `observe` permission on every namespace; `kill` asks the server it is told, and needs `admin`.
+//! `umbo ps` and `umbo kill`. `ps` lists the requests in flight on every dispatcher of the cluster, and needs the
+//! `observe` permission on every namespace. `kill` ends one request of the server that it calls, and needs `admin`.
 
 use clap::Args;
 use umbo_api::running::RunningRequest;

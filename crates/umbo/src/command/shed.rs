@@ -1,5 +1,5 @@
-//! `umbo shed …`: how overloaded the server that answers is, what it sheds, and its past overloads. Needs the
-//! `admin` permission on every namespace.
+//! `umbo shed …`: the overload of the server that answers, the requests that it sheds, and its past overloads. Needs
+//! the `admin` permission on every namespace.
 
 use clap::Subcommand;
 use serde::Serialize;
@@ -12,9 +12,9 @@ use crate::output::{self, Format};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Show which shards are overloaded, which tiers are penalised, what waits, and what was shed since the start
+    /// Show overloaded shards, penalised tiers, waiting requests, and requests shed since the start
     Status {
-        /// Include healthy shards and tiers of which nothing was shed
+        /// Include healthy shards, and tiers without shed requests
         #[arg(long)]
         all: bool,
     },

@@ -1,4 +1,4 @@
-//! `umbo status`: one screen of how a server is. Asks what other commands ask, once, and keeps nothing.
+//! `umbo status`: the state of a server on one screen. Sends the requests of other commands, once, and keeps nothing.
 //!
 //! Shards, nodes, callers and counters need the `admin` permission on every namespace. Without it the screen
 //! has the server and the namespaces of the token.
@@ -22,22 +22,22 @@ use crate::output::{self, counted, rate, table};
 
 /// Most namespaces and most callers of the screen; the largest are shown.
 const LINES_MAX: usize = 8;
-/// Busy time of a shard over time from which on a source with more than half of it is shown: a processor that is busy with
-/// one shard for half of the time.
+/// Lowest part of the time that a shard is busy at which a source with more than half of it is shown: one processor
+/// works for the shard half of the time.
 const BUSY_MIN: f64 = 0.5;
 /// Interval whose requests are counted, and its words.
 const RECENT: (Duration, &str) = (Duration::from_mins(5), "five minutes");
 /// Words of a time that are shown, as in "3days 4h".
 const TIME_WORDS: usize = 2;
 
-/// How a server is.
+/// The state of a server.
 #[derive(Debug, Serialize)]
 struct StatusReport {
     server: String,
     version: String,
     /// `ok`, `degraded`, `draining` or `unavailable`.
     status: String,
-    /// What is wrong, one line each.
+    /// Problems, one line each.
     problems: Vec<String>,
     /// The largest first.
     namespaces: Vec<NamespaceInfo>,
@@ -46,7 +46,7 @@ struct StatusReport {
     inside: Option<Inside>,
 }
 
-/// What only an administrator sees.
+/// The parts that only an administrator may see.
 #[derive(Debug, Serialize)]
 struct Inside {
     /// Seconds since the start of the process.
@@ -59,7 +59,7 @@ struct Inside {
     shards: Vec<ShardInfo>,
     /// Shards that are overloaded, or busy with the work of one source.
     busy: Vec<BusyShardInfo>,
-    /// None where the shards are in the server's process.
+    /// Empty if the shards are in the server's process.
     nodes: Vec<NodeInfo>,
     /// Totals since the start of the server, in descending order.
     callers: Vec<CallerTotals>,
@@ -155,7 +155,7 @@ impl StatusReport {
 }
 
 impl Inside {
-    /// Gathers what an administrator sees, and adds what is wrong there; none without the permission.
+    /// Gathers the parts for an administrator, and adds their problems. Returns `None` without the permission.
     async fn gather(client: &Client, problems: &mut Vec<String>) -> Result<Option<Self>, CliError> {
         let Some(shards) = allowed(client.shards().await)? else {
             return Ok(None);
@@ -168,7 +168,7 @@ impl Inside {
         let callers = client.callers().await?.callers;
         let series = ["served", "rejected", "shed", "failed", "connections"];
         let history = RecentHistory::ask(client, RECENT.0, &series, 0).await?;
-        // The administrator's list has the reasons, which the public one has not.
+        // The administrator's list has the reasons, the public one does not.
         problems.retain(|problem| !problem.starts_with("shard "));
         problems.extend(shard_problems(&shards));
         for node in nodes.iter().filter(|node| !node.reachable) {
@@ -257,7 +257,7 @@ impl RequestCounts {
     }
 }
 
-/// Returns what is wrong with shards, those of one cause in one line.
+/// Returns the problems of shards. Shards with the same cause share a line.
 pub(super) fn shard_problems(shards: &[ShardInfo]) -> Vec<String> {
     let mut by_cause: BTreeMap<(&str, &str), Vec<String>> = BTreeMap::new();
     for shard in shards.iter().filter(|shard| shard.state != "available") {
@@ -272,7 +272,7 @@ pub(super) fn shard_problems(shards: &[ShardInfo]) -> Vec<String> {
     by_cause.into_iter().map(line).collect()
 }
 
-/// Returns who is behind a busy shard, in one line.
+/// Returns the largest source of a busy shard, in one line.
 fn busy_line(shard: &BusyShardInfo) -> Option<String> {
     let first = shard.sources.first()?;
     let or_dash = |name: &Option<String>| name.clone().unwrap_or_else(|| "-".to_owned());

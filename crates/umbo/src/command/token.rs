@@ -48,7 +48,7 @@ pub(crate) struct Create {
     /// Highest criticality it may claim
     #[arg(long, value_name = "TIER")]
     criticality_max: Option<Criticality>,
-    /// Life of the token (like 12h, 90d); unlimited where not given
+    /// Life of the token (like 12h, 90d) [default: unlimited]
     #[arg(long, value_name = "DURATION", value_parser = ttl)]
     ttl: Option<Duration>,
     /// Add the token to this file (for `umbo serve --token-file`) instead of asking a server
@@ -133,7 +133,8 @@ async fn revoke(
     }
 }
 
-/// Returns the id of a token by its id or its name. Several tokens may bear one name: then only an id will do.
+/// Returns the id of a token that is given by its id or its name. If several tokens have the name, only an id is
+/// accepted.
 async fn id_of(client: &Client, text: &str) -> Result<String, CliError> {
     let tokens = client.tokens().await?.tokens;
     let named = tokens.iter().filter(|token| token.name == text);

@@ -1,8 +1,8 @@
 //! `umbo top`: the present load of a server in the terminal, once a second: hot keys, callers, shards, quotas,
 //! overload; of each dispatcher of a fleet in turn.
 //!
-//! Owns the loop. Rates come from the server's history, which has a value for each second, and from its list of
-//! hot keys. The server keeps no state for it, and the terminal is restored however the program ends.
+//! Owns the loop. Rates come from the server's history, which has a value for each second, and from its list of hot
+//! keys. The server keeps no state for it. The terminal is restored however the program ends.
 
 mod draw;
 mod frame;
@@ -42,10 +42,10 @@ const INTERVAL_MAX: Duration = Duration::from_hours(1);
 #[derive(Debug, Args)]
 #[command(after_help = HELP)]
 pub(crate) struct Arguments {
-    /// Interval between two frames (like 500ms, 1s, 10s); all rates are averages over it, of one second at least
+    /// Interval between two frames, 100ms to 1h; all rates are averages over it, or over 1s if it is shorter
     #[arg(long, value_name = "DURATION", default_value = "1s", value_parser = interval)]
     interval: Duration,
-    /// Print one frame, of the interval that has ended, and end
+    /// Print one frame of the last interval, and exit
     #[arg(long)]
     once: bool,
     /// Subject to begin with
@@ -198,7 +198,7 @@ impl Arguments {
 struct Shown {
     server: String,
     frame: Option<ScreenFrame>,
-    /// Shown where there is no frame.
+    /// Text to show without a frame.
     note: String,
 }
 

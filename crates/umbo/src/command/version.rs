@@ -60,7 +60,7 @@ const DIFF_HELP: &str = "\
 What is compared was read back when the load of each version had built it, so it holds for no writes since; ROWS NOW in
 'umbo version ls' counts those too. Version 1, which no load has built, was never read back.";
 
-/// What is asked for.
+/// The subcommands of `umbo version`.
 #[derive(Debug, Subcommand)]
 enum Command {
     /// List the versions with their rows and bytes, as the shards count them now
@@ -79,13 +79,13 @@ enum Command {
         one: u32,
         /// Number of the other version
         other: u32,
-        /// List up to this many keys whose rows differ now instead: reads both versions
+        /// List up to this many keys whose rows differ now, instead: reads both versions
         #[arg(long, value_name = "N")]
         keys: Option<usize>,
     },
     /// Make a version the live one
     Activate(VersionArgs),
-    /// Make the version the live one again that was it before
+    /// Make the previous live version live again
     Rollback {
         /// Namespace
         #[arg(value_parser = namespace)]
@@ -156,7 +156,7 @@ impl Command {
                 }
             };
             tell(connection, &change)?;
-            // Done is done, whether or not they can be listed now.
+            // The change is made, even if the versions cannot be listed now.
             if let Ok(versions) = client.versions(ns.as_str()).await {
                 warn_of_no_rows(&versions, &change);
             }
@@ -165,7 +165,7 @@ impl Command {
     }
 }
 
-/// Says that a version which is live now has no rows where the one before it has some.
+/// Warns if the version that is live now has no rows, but the previous one has.
 fn warn_of_no_rows(versions: &VersionList, change: &VersionChange) {
     let (live, before) = (change.live, change.before);
     let rows = |number| find(versions, number).map_or(0, |version| version.rows);
@@ -190,13 +190,13 @@ fn list(connection: &ConnectionArgs, list: &VersionList) -> Result<(), CliError>
         .write(format, &list.versions)
 }
 
-/// Two versions in one shard; none where it was not read back.
+/// Two versions in one shard; `None` for a version that was not read back.
 #[derive(Debug, Serialize)]
 struct ShardDiff {
     shard: u16,
     one: Option<VersionShard>,
     other: Option<VersionShard>,
-    /// Absent where one was not read back.
+    /// Absent if a version was not read back.
     #[serde(skip_serializing_if = "Option::is_none")]
     is_equal: Option<bool>,
 }

@@ -1,6 +1,6 @@
-//! `umbo why …`: why a request was refused, failed or slow, and why a caller is refused lately. Needs the `observe`
-//! permission on every namespace, but for the caller's own requests, and asks all dispatchers of the cluster: one of
-//! them answered the request.
+//! `umbo why …`: why a request was refused, failed or slow, and why a caller was refused lately. Needs the `observe`
+//! permission on every namespace, except for the caller's own requests. Asks all dispatchers of the cluster, because
+//! one of them answered the request.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ const NAME_WIDTH: usize = 12;
 /// Arguments of `umbo why`.
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
-    /// Id of the request, as its answer told it in the header Umbo-Request-Id
+    /// Id of the request, from the header Umbo-Request-Id of its answer
     #[arg(
         value_name = "REQUEST-ID",
         allow_hyphen_values = true,

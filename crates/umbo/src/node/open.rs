@@ -21,12 +21,12 @@ use crate::parts;
 use crate::server::SystemClock;
 use crate::settings::{ClusterSection, Settings};
 
-/// Shards for which an operator allows an exception.
+/// Shards that an operator makes an exception for.
 #[derive(Debug, Default)]
 pub(crate) struct ShardExceptions {
     /// Created empty if their files are missing.
     pub(crate) create: Vec<ShardId>,
-    /// Opened whichever node had their files last.
+    /// Opened even if another node had their files last.
     pub(crate) accept: Vec<ShardId>,
 }
 
@@ -96,7 +96,7 @@ impl OpenedNode {
         })
     }
 
-    /// Logs what was opened and the addresses that it serves.
+    /// Logs the data folder and the addresses of the node.
     pub(super) fn announce(&self) {
         parts::announce_folder(&self.store, &*self.clock);
         let map = self.node.cluster_map();

@@ -42,8 +42,8 @@ pub(super) async fn refuse_older_map(
     Err(newer_map(peer, version, map, settings))
 }
 
-/// Refuses to start under an older map than another node has, and records in the data folder that there is a
-/// newer one, so that the next start is refused too, whichever nodes answer then.
+/// Refuses to start under an older map than another node has, and records in the data folder that there is a newer one.
+/// The next start is then refused too, even if other nodes answer.
 pub(super) async fn refuse_to_start(
     settings: &Settings,
     map: &Arc<ClusterMap>,

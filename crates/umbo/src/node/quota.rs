@@ -77,7 +77,7 @@ impl ShardQuotaReloader {
         self.read().await
     }
 
-    /// Reads them once, from the copy of Umbo's own records that this node keeps. A copy that cannot be read
+    /// Reads the policies once, from the copy of Umbo's own records that this node keeps. A copy that cannot be read
     /// changes nothing.
     async fn read(&self) -> Result<(), CliError> {
         let file = FilePolicies::clone(&self.file.load());
@@ -91,7 +91,7 @@ impl ShardQuotaReloader {
         Ok(())
     }
 
-    /// Reads them at each new revision of the records, and maintains the buckets, in an endless loop.
+    /// Reads the policies at each new revision of the records, and maintains the buckets, in an endless loop.
     pub(super) async fn run(self: Arc<Self>) {
         let mut read: Option<RecordsRevision> = None;
         let mut look = tokio::time::interval(LOOK_INTERVAL);
@@ -184,11 +184,11 @@ struct PartialCharge {
     kind: WorkKind,
 }
 
-/// What is needed to compute the work of a request.
+/// The facts that determine the work of a request.
 #[derive(Debug, Clone, Copy)]
 struct WorkKind {
     operation: Operation,
-    /// Number of reads that it counts as.
+    /// Number of reads that the request counts as.
     reads: u64,
 }
 

@@ -1,8 +1,8 @@
 //! Listings: items as JSON, or as a table whose columns are named after the fields of that JSON.
 //!
 //! `FILE-BYTES` shows the field `file_bytes` of the item or of an object in it; `CREATED`, if there is no field
-//! `created`, the instant `created_at`; `RU/S` the rate `ru_rate`. A number with a fraction has up to three digits after
-//! the point, a list has commas, an absent field is empty. A column that shows anything else has a function.
+//! `created`, the instant `created_at`; `RU/S` the rate `ru_rate`. A number with a fraction has up to three digits
+//! after the point, a list has commas, an absent field is empty. A column that shows anything else has a function.
 
 use serde::Serialize;
 use serde_json::Value;
@@ -60,7 +60,7 @@ impl<T: Serialize> Listing<T> {
 
     /// Returns the cells of an item.
     pub(crate) fn cells(&self, item: &T) -> Vec<String> {
-        // What cannot be JSON has no fields.
+        // An item that cannot be JSON has no fields.
         let fields = serde_json::to_value(item).unwrap_or_default();
         let cell = |column: &str| match self.own.iter().find(|(name, _)| *name == column) {
             Some((_, cell)) => cell(item),

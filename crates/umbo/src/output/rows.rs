@@ -1,5 +1,5 @@
-//! Rows of a range or scan, printed as they arrive, in constant memory. NDJSON rows are those of the wire
-//! with their partition key, so that `umbo kv import` accepts them unchanged.
+//! Rows of a range or scan, printed as they arrive, in constant memory. NDJSON rows are the rows of the wire with their
+//! partition key, so that `umbo kv import` accepts them unchanged.
 
 use std::io::{BufWriter, Stdout, Write as _};
 
@@ -28,7 +28,7 @@ pub(crate) struct RowPrinter {
 }
 
 impl RowPrinter {
-    /// Prints the rows of a namespace, or those of one partition, which do not contain its key.
+    /// Makes a printer for the rows of a namespace, or of one partition, whose rows do not contain its key.
     pub(crate) fn new(format: Format, partition: Option<&[u8]>) -> Self {
         let prefix = partition.map(partition_prefix).unwrap_or_default();
         Self {

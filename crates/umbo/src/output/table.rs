@@ -1,5 +1,5 @@
-//! Plain tables: a header line, then one line per row, fields separated by at least two spaces. Widths are
-//! those of the rows at hand when the first line is written; later rows never change them.
+//! Plain tables: a header line, then one line per row, fields separated by at least two spaces. The rows at hand when
+//! the first line is written determine the widths; later rows never change them.
 
 /// A table in progress.
 #[derive(Debug)]

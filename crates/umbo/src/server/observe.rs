@@ -1,4 +1,4 @@
-//! What a server tells operators of itself: its history, and what it does as events.
+//! The history of a server and its events, for operators.
 
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;

@@ -177,7 +177,7 @@ impl OpenedServer {
         }
     }
 
-    /// Logs the addresses that the server serves, and that of the operators' page.
+    /// Logs the addresses of the server and of the operators' page.
     pub(super) fn announce(&self) {
         let [data, admin] = self.urls();
         let page = format!("{admin}/");
@@ -202,7 +202,7 @@ fn load_tokens(settings: &Settings) -> Result<TokenRegistry, CliError> {
     Ok(tokens)
 }
 
-/// Returns the settings of the hot-key layer; none if it is turned off.
+/// Returns the settings of the hot-key layer, or `None` if it is turned off.
 fn hot_keys(settings: &Settings, workers: usize) -> Result<Option<ShieldSettings>, CliError> {
     let hotkey = &settings.hotkey;
     if !hotkey.enabled {

@@ -66,7 +66,7 @@ impl OpenStore {
         }
     }
 
-    /// Logs what was opened.
+    /// Logs the opened store.
     pub(super) fn announce(&self, clock: &dyn Clock) {
         match self {
             Self::Embedded(store) => announce_folder(store, clock),

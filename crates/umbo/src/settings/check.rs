@@ -68,7 +68,7 @@ fn outside(value: &Value, low: &str, high: &str) -> Option<String> {
     }
 }
 
-/// What two settings contradict each other in: whether they do, both, and the reason.
+/// A contradiction between two settings: a test for it, the keys of both, and the reason.
 type Contradiction = (
     fn(&Settings) -> bool,
     &'static str,

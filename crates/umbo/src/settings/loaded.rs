@@ -1,5 +1,5 @@
-//! Reading the layers of settings: the values in effect, and the origin of each; and both as TOML, a valid settings file
-//! but for hidden values.
+//! Reads the layers of settings: the values in effect, and the origin of each. Writes both as TOML, which is a valid
+//! settings file except for hidden values.
 
 use std::env;
 use std::fmt::Write as _;
@@ -17,7 +17,7 @@ const FILE_VARIABLE: &str = "UMBO_CONFIG";
 /// Replaces a hidden value.
 const HIDDEN: &str = "***";
 
-/// Origins of settings, besides the defaults and the environment.
+/// Origins of settings, in addition to the defaults and the environment.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct SettingsSources {
     /// The file of `--config`. Without it `UMBO_CONFIG` may name one, and `umbo.toml` of the working folder
@@ -50,7 +50,7 @@ impl LoadedSettings {
         Self::from_layers(file, variables, &sources.flags)
     }
 
-    /// Reads the layers of a command whose settings file is all that its flags say of them.
+    /// Reads the layers for a command that has only one flag for settings: the file.
     pub(crate) fn of_file(file: Option<PathBuf>) -> Result<Settings, SettingsError> {
         let flags = Vec::new();
         Ok(Self::read(&SettingsSources { file, flags })?.settings)

@@ -57,9 +57,9 @@ sections! {
         insecure: bool = false;
         /// Origins whose pages may use the data plane: separated by commas, or `*`.
         cors_origins: String = String::new();
-        /// Names in `Host` by which the server is reached while there is no token: separated by commas, or `*`.
+        /// Names in `Host` that are served while there is no token: separated by commas, or `*`.
         hosts: String = String::new();
-        /// Most open connections; for one more an idle one is closed.
+        /// Most open connections; one more closes an idle one.
         connections_max: u32 = 10_000, "1" to "1000000";
         /// Most open connections of one address; 0 for no separate bound.
         connections_per_address_max: u32 = 0, "0" to "1000000";
@@ -71,7 +71,7 @@ sections! {
         body_timeout: TimeSpan = TimeSpan::seconds(30), "100ms" to "1h";
         /// Timeout of a connection without a request.
         idle_timeout: TimeSpan = TimeSpan::seconds(75), "100ms" to "1h";
-        /// For a client to take 1 KiB a second of an answer that waits for it.
+        /// A client must take 1 KiB for each second of this time, while an answer waits for it.
         write_timeout: TimeSpan = TimeSpan::seconds(30), "100ms" to "1h";
         /// Wait before the server stops, so that load balancers notice.
         drain_delay: TimeSpan = TimeSpan::seconds(1), "0s" to "1h";
@@ -112,7 +112,7 @@ sections! {
         /// Private key of the certificate, PEM.
         #[serde(with = "empty_is_none")]
         key: Option<String> = None;
-        /// Certificate authorities, PEM, one of which must have signed each client's certificate.
+        /// Certificate authorities, PEM; one of them must have signed each client's certificate.
         #[serde(with = "empty_is_none")]
         client_ca: Option<String> = None;
     }
@@ -197,7 +197,7 @@ sections! {
         /// Private key of the certificate, PEM.
         #[serde(with = "empty_is_none")]
         key: Option<String> = None;
-        /// Certificate authorities, PEM, one of which must have signed the certificates of the other processes.
+        /// Certificate authorities, PEM; one of them must have signed the certificates of the other processes.
         #[serde(with = "empty_is_none")]
         ca: Option<String> = None;
     }
@@ -219,14 +219,14 @@ sections! {
         /// Format of the log.
         #[serde(with = "LogFormatName")]
         format: LogFormat = LogFormat::Auto;
-        /// What is logged.
+        /// Filter of the log.
         filter: String = "info".to_owned();
     }
 
     /// `[metrics]`: metrics that are sent to a collector.
     "metrics" struct MetricsSection {
-        /// How often metrics are sent to the collector of `[trace]`; never at zero. The default is that of OpenTelemetry's own
-        /// exporters.
+        /// Interval of the export of metrics to the collector of `[trace]`; zero turns the export off. OpenTelemetry's
+        /// own exporters have the same default.
         otlp_interval: TimeSpan = TimeSpan::seconds(60), "1s" to "1h";
     }
 

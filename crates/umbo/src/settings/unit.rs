@@ -84,8 +84,8 @@ impl Serialize for RequestUnitPrice {
 
 impl<'de> Deserialize<'de> for RequestUnitPrice {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        // The shortest decimal that parses to this number is the one that was written, up to fifteen digits,
-        // so that 0.05 is exactly 50,000 micro-units and not the nearest binary fraction.
+        // The shortest decimal that parses to this number equals the written one, up to fifteen digits, so that 0.05 is
+        // exactly 50,000 micro-units and not the nearest binary fraction.
         let written = f64::deserialize(deserializer)?.to_string();
         written.parse().map(Self).map_err(|_| {
             de::Error::custom(format!(

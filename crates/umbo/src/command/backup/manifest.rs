@@ -12,13 +12,13 @@ pub(super) const NAME: &str = "manifest.json";
 /// The only format so far.
 pub(super) const FORMAT: u32 = 1;
 
-/// What a backup is made of.
+/// The content of a backup.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(in crate::command) struct Manifest {
     pub(super) format: u32,
     /// Version of the command that made it.
     pub(super) umbo: String,
-    /// Before which no state of a shard was taken, in milliseconds since 1970.
+    /// When the backup began, in milliseconds since 1970. The state of each shard is from this time or later.
     pub(super) taken_ms: u64,
     /// How long it took.
     pub(super) seconds: u64,
@@ -94,7 +94,7 @@ impl BackupFile {
         }
     }
 
-    /// Reads the file. One that is not what the manifest says is an error that names it.
+    /// Reads the file. If its content does not match the manifest, the error names the file.
     pub(in crate::command) async fn read(&self, location: &Location) -> Result<Bytes, CliError> {
         let bad = |reason: String| {
             CliError::backup(format_args!("{}: {reason}", location.name_of(&self.name)))

@@ -10,9 +10,9 @@ use serde::Serialize;
 use super::phase::quantile_ms;
 use crate::cli_error::CliError;
 
-/// Time that is spent, at most.
+/// Longest time of the measurement.
 const TIME_MAX: Duration = Duration::from_millis(500);
-/// Syncs, at most.
+/// Most syncs of the measurement.
 const SYNCS_MAX: usize = 200;
 /// A page of the store, and of most disks.
 const BLOCK_LEN: usize = 4 << 10;

@@ -12,15 +12,15 @@ use umbo_telemetry::metrics::ProcessSample;
 use crate::cli_error::CliError;
 use crate::connection::{allowed, process_metric};
 
-/// Partitions of the rows that are read; enough that none is hot.
+/// Number of partitions that are read, high enough to keep every key below the threshold of hot keys.
 const PARTITIONS: u64 = 400;
-/// Rows of each, and of a range.
+/// Rows of a partition, and of a range.
 const PARTITION_ROWS: u64 = 100;
-/// From one read to the next; a prime, so that all rows and all partitions are read before one is read again.
+/// Distance between two reads. A prime, so that all rows and all partitions are read before one is read again.
 const STRIDE: u64 = 7_919;
 /// Bytes of a value.
 const VALUE_LEN: usize = 256;
-/// Rows in a request that fills.
+/// Rows of a batch that stores the rows to read.
 const BATCH_ROWS: u64 = 1_000;
 
 /// Fields of `/proc/stat` that add up to all time: user, nice, system, idle, iowait, irq, softirq, steal.
@@ -30,7 +30,7 @@ const IDLE_FIELD: usize = 3;
 /// The kernel's unit of time in `/proc`, fixed at 100 a second for programs on Linux.
 const TICKS_PER_SECOND: f64 = 100.0;
 
-/// What is requested.
+/// The kind of the requests of a phase.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum BenchRequest {
@@ -62,7 +62,7 @@ pub(super) struct PhaseResult {
     pub(super) client_cores: f64,
     /// CPU cores that other programs of this machine were busy on.
     pub(super) other_cores: f64,
-    /// What limited it, in words.
+    /// The limit of the phase, in words.
     pub(super) limit: String,
 }
 
@@ -92,7 +92,7 @@ pub(super) async fn fill(client: &Client, namespace: &str) -> Result<(), CliErro
     Ok(())
 }
 
-/// Sends requests for a time, each connection one after the other.
+/// Sends requests for a time. Each connection sends one request after the other.
 pub(super) async fn run(
     client: &Client,
     namespace: &str,
@@ -210,7 +210,7 @@ fn busy_seconds(text: &str) -> f64 {
     (ticks.iter().sum::<f64>() - idle) / TICKS_PER_SECOND
 }
 
-/// Returns a quantile of sorted times in milliseconds, by its part of a thousand; 0 of none.
+/// Returns a quantile of sorted times in milliseconds, by its part of a thousand; 0 if there are no times.
 pub(super) fn quantile_ms(sorted: &[Duration], per_mille: usize) -> f64 {
     let at = sorted.len().saturating_sub(1) * per_mille / 1_000;
     sorted

@@ -1,4 +1,4 @@
-//! A server of the self-test's own: a process of this program in a new folder, which goes with it.
+//! The temporary server of the self-test: a process of this program in a new folder, which is removed with it.
 
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::path::Path;
@@ -8,7 +8,7 @@ use tempfile::TempDir;
 
 use crate::cli_error::CliError;
 
-/// A running server; killed, and its folder removed, when it is dropped.
+/// A running server. Dropping it kills the process and removes the folder.
 #[derive(Debug)]
 pub(super) struct TemporaryServer {
     child: Child,

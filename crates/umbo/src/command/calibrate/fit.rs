@@ -1,9 +1,10 @@
 //! The fit: weights of the cost model by non-negative least squares with relative errors.
 //!
-//! A busy millisecond is to cost the same whatever the operation. The busy time of a call is known once it has
-//! ended, and its call, rows and bytes mostly before; these do not tell whether pages are in memory. Most of a price is
-//! therefore the measured time, and the rest is fitted to the work of all calls, hot and cold. When prices are judged,
-//! the time that is charged is the median of every other call, and is held against the median of the calls between.
+//! A busy millisecond should cost the same for every operation. The busy time of a call is known only at its end. The
+//! operation, the rows and the bytes are mostly known before, but do not tell whether pages are in memory. Most of a
+//! price is therefore the measured time, and the rest is fitted to the work of all calls, hot and cold. To judge
+//! prices, the median of every other call is the charged time, and the median of the calls between is the time to
+//! compare with.
 
 use std::time::Duration;
 
@@ -13,14 +14,14 @@ use umbo_types::RequestUnits;
 
 use super::steps::{CallKind, SMALL_GET};
 
-/// Part of a price that is measured time. The rest is known before the work is done, so that no request is free to
-/// begin and estimates hold; an error of the rest by 4 times leaves prices within 3-fold.
+/// Part of a price that is measured time. The rest is known before the work is done, so that beginning a request is
+/// never free and estimates are useful. If the rest is wrong by a factor of 4, prices stay within a factor of 3.
 const TIME_SHARE: f64 = 0.8;
 /// Weights of the work: a read, a write, a row, 4,096 bytes read and 4,096 bytes written.
 const WORK_WEIGHTS: usize = 5;
-/// Bytes of the weights of bytes.
+/// Number of bytes that a weight of bytes is for.
 const BYTES: f64 = 4_096.0;
-/// Sweeps of the descent, which usually ends within some hundreds.
+/// Most sweeps of the descent, which usually ends within some hundreds.
 const SWEEPS: usize = 20_000;
 /// Relative change of a weight at which the descent has ended.
 const SETTLED: f64 = 1e-12;
@@ -35,7 +36,7 @@ pub(super) enum Pages {
     Cold,
 }
 
-/// What a call of a kind has cost.
+/// The measured cost of a kind of call.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct Cost {
     #[serde(flatten)]
@@ -44,11 +45,11 @@ pub(super) struct Cost {
     /// The work of a call; its service time is the time that is charged.
     #[serde(skip)]
     pub(super) work: ActualUsage,
-    /// Busy time of a call in milliseconds, which the price is held against.
+    /// Busy time of a call in milliseconds, to compare the price with.
     pub(super) busy_ms: f64,
     /// Calls measured.
     pub(super) calls: usize,
-    /// Whether it takes no part in the fit.
+    /// Whether the fit leaves this cost out.
     pub(super) is_held_out: bool,
 }
 
@@ -79,7 +80,7 @@ impl Cost {
         weights.price(self.step.operation, &self.work).as_f64()
     }
 
-    /// Returns the request units of a busy millisecond, of calls that are charged by the very time that they took.
+    /// Returns the request units of a busy millisecond, if each call is charged for its own busy time.
     fn units_of_ms(&self, weights: &Weights) -> f64 {
         let mut charged = self.clone();
         charged.work.service_time = Duration::from_secs_f64(self.busy_ms / 1e3);
@@ -87,7 +88,7 @@ impl Cost {
     }
 }
 
-/// How well times of held-out calls are met.
+/// How well prices match the times of held-out calls.
 #[derive(Debug, Serialize)]
 pub(super) struct FitQuality {
     /// `memory` or `disk`.
@@ -108,7 +109,7 @@ pub(super) struct Fitted {
     pub(super) quality: [FitQuality; 2],
 }
 
-/// Fits all weights; a small get from memory costs as much as `today`.
+/// Fits all weights. A small get from memory keeps its price under the weights `today`.
 pub(super) fn fit(costs: &[Cost], today: &Weights) -> Fitted {
     let fitted: Vec<&Cost> = costs.iter().filter(|cost| !cost.is_held_out).collect();
     let reference = |cost: &&Cost| cost.step == SMALL_GET && cost.pages == Pages::Hot;
@@ -140,7 +141,7 @@ pub(super) fn fit(costs: &[Cost], today: &Weights) -> Fitted {
     }
 }
 
-/// Returns how much more a busy millisecond costs for the dearest kind of call than for the cheapest one.
+/// Returns the price of a busy millisecond of the dearest kind of call, divided by the price for the cheapest kind.
 pub(super) fn spread(costs: &[Cost], weights: &Weights) -> f64 {
     let units = costs.iter().map(|cost| cost.units_of_ms(weights));
     let (least, most) = units.fold((f64::MAX, 0.0_f64), |(least, most), units| {
@@ -149,7 +150,7 @@ pub(super) fn spread(costs: &[Cost], weights: &Weights) -> f64 {
     most / least
 }
 
-/// Returns a price as the settings can have it.
+/// Returns a price within the bounds of the settings.
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // neither negative nor above the highest
 fn units(price: f64) -> RequestUnits {
     let highest = Weights::HIGHEST.as_f64();
@@ -220,7 +221,7 @@ fn judge(of: &'static str, costs: &[&Cost], price_ms: impl Fn(&Cost) -> f64) -> 
     }
 }
 
-/// Returns the median, the upper one of two; 0 of nothing.
+/// Returns the median, the upper one of two; 0 if there are no values.
 pub(super) fn median(values: &mut [f64]) -> f64 {
     values.sort_unstable_by(f64::total_cmp);
     values.get(values.len() / 2).copied().unwrap_or(0.0)

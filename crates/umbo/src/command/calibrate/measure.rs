@@ -25,12 +25,12 @@ use crate::settings::StoreSettings;
 
 /// Memory of the store for cold pages: a small part of the rows of the steps.
 const COLD_CACHE: usize = 256 << 10;
-/// Fewest passes over the steps: a median of two calls or more for either half.
+/// Fewest passes over the steps, so that each half of the calls has at least two.
 const PASSES_MIN: usize = 4;
-/// Most calls of a step in a pass, and the time after which no other follows.
+/// Most calls of a step in a pass, and the time after which no further call begins.
 const VISIT_CALLS: usize = 8;
 const VISIT_TIME: Duration = Duration::from_millis(2);
-/// Bytes of a batch that fills the store: small, of all bytes that may wait for a commit.
+/// Bytes of a batch that fills the store: a small part of the bytes that may wait for a commit.
 const FILL_BYTES: usize = 1 << 20;
 /// Partition of all rows: each length has a namespace, and so a shard.
 const PARTITION: &str = "calibrate";
@@ -39,7 +39,7 @@ const SORT_KEY_LEN: usize = 8;
 /// Namespace of the rows of the first length; the other lengths follow.
 const FIRST_NAMESPACE: u32 = 1_000;
 
-/// Seconds of a call that a clock cannot tell from none.
+/// Lowest time of a call, in seconds, for a clock that cannot tell it from zero.
 const SHORTEST: f64 = 1e-9;
 
 /// An open store and its rows.
@@ -50,7 +50,8 @@ struct Bench {
     random: fastrand::Rng,
     /// Files that are dropped from the page cache before each call.
     evicted: Vec<File>,
-    /// Calls before which all pages were dropped, less those before which some stayed: pages of a recent write may.
+    /// Number of calls with all pages dropped before, minus the calls with pages that stayed: pages of a recent write
+    /// may stay.
     cold_calls: i64,
 }
 
@@ -107,14 +108,14 @@ impl Bench {
         Ok(())
     }
 
-    /// Measures all steps in turn, so that whatever disturbs the machine meets all of them.
+    /// Measures all steps in turn, so that a disturbance of the machine affects all of them.
     async fn pass(&mut self, pages: Pages, end: Instant) -> Result<Vec<Cost>, CliError> {
         let mut steps: Vec<_> = steps().into_iter().map(|step| (step, Vec::new())).collect();
         let mut passes = 0;
         while passes < PASSES_MIN || Instant::now() < end {
             for (step, calls) in &mut steps {
                 if pages == Pages::Hot && !step.operation.is_write() {
-                    // Other steps were measured since: the processor's caches have their data.
+                    // This call brings the data back into the processor's caches, which other steps have used since.
                     self.call(step).await?;
                 }
                 let began = Instant::now();
@@ -288,8 +289,8 @@ async fn write(
     })
 }
 
-/// Returns the cost of a step: every other call tells the time that is charged, those between the time that the price
-/// is held against.
+/// Returns the cost of a step. Every other call gives the charged time, and the calls between give the time to compare
+/// the price with.
 fn cost(step: CallKind, pages: Pages, is_held_out: bool, calls: &[ActualUsage]) -> Cost {
     let half = |from: usize| {
         let times = calls.iter().skip(from).step_by(2);

@@ -1,4 +1,4 @@
-//! What a calibration has found, as text and as JSON.
+//! The result of a calibration, as text and as JSON.
 
 use serde::Serialize;
 use umbo_quota::Weights;
@@ -81,7 +81,7 @@ impl CalibrationReport {
         }
     }
 
-    /// Returns it as text. The block is last, so that it is at hand.
+    /// Returns the report as text, with the block at the end.
     pub(super) fn screen(&self) -> String {
         let mut lines = vec![self.table()];
         for one in &self.quality {

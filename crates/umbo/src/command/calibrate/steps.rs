@@ -7,7 +7,7 @@ use umbo_types::Operation;
 pub(super) const LENGTHS: [usize; 7] = [0, 100, 1_000, 4 << 10, 16 << 10, 64 << 10, 256 << 10];
 /// Bytes of the values of ranges, scans and batches: a small row, and one of ten times its size.
 const ROW_LENGTHS: [usize; 2] = [100, 1_000];
-/// Puts at the same time that a group commit can join: a few dozen clients are usual.
+/// Concurrent puts for a group commit: a few dozen clients are usual.
 const GROUP: usize = 16;
 /// The small get whose price stays.
 pub(super) const SMALL_GET: CallKind = CallKind {

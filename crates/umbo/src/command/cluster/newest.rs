@@ -18,10 +18,10 @@ use crate::settings::LoadedSettings;
 /// Arguments of `umbo cluster map`.
 #[derive(Debug, Args)]
 pub(crate) struct Newest {
-    /// A map of the cluster, however old: its nodes are asked [default: the one in the settings]
+    /// Any map of the cluster, old or new, whose nodes are asked [default: the map in the settings]
     #[arg(long, value_name = "FILE")]
     map: Option<PathBuf>,
-    /// Writes the newest map to this file, or to standard output where it is '-'
+    /// Write the newest map to this file, or to standard output if it is '-'
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
 }

@@ -18,13 +18,13 @@ use crate::output::{self, Format};
 /// Default number of shards of each node in a new cluster: enough to divide a cluster of several times its
 /// size evenly.
 const SHARDS_PER_NODE: usize = 8;
-/// Stands for standard output.
+/// Name that stands for standard output.
 const STDOUT: &str = "-";
 
 /// Arguments of `umbo cluster plan`.
 #[derive(Debug, Args)]
 pub(crate) struct PlanArgs {
-    /// The map in effect; without it the first map of a new cluster is proposed
+    /// Map in effect; without it, the first map of a new cluster is proposed
     #[arg(long, value_name = "FILE")]
     map: Option<PathBuf>,
     /// All nodes of the next map, like a=shard-a:7411,b=shard-b:7411; a node of the current map needs no
@@ -36,7 +36,7 @@ pub(crate) struct PlanArgs {
         value_delimiter = ','
     )]
     nodes: Vec<String>,
-    /// Moves only these shards, like 3=b,7=a, and balances nothing
+    /// Move only these shards, like 3=b,7=a, and balance nothing
     #[arg(
         long = "move",
         value_name = "SHARD=NODE",
@@ -50,7 +50,7 @@ pub(crate) struct PlanArgs {
     /// Name of a new cluster, fixed for its life [default: one drawn at random]
     #[arg(long, value_name = "NAME", conflicts_with = "map")]
     cluster_id: Option<String>,
-    /// Writes the map to this file, or to standard output where it is '-'
+    /// Write the map to this file, or to standard output if it is '-'
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
 }
@@ -127,7 +127,7 @@ fn usage(error: impl std::fmt::Display) -> CliError {
     CliError::Usage(error.to_string())
 }
 
-/// Writes a map where `--out` says; returns whether that is standard output.
+/// Writes a map to the target of `--out`. Returns whether the target is standard output.
 pub(super) fn write_out(out: Option<&Path>, map: &ClusterMap) -> Result<bool, CliError> {
     match out {
         Some(path) if path == Path::new(STDOUT) => {

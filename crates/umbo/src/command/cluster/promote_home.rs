@@ -1,9 +1,9 @@
 //! `umbo cluster promote-home`: makes another shard the home of Umbo's own records, after the current one is
 //! lost.
 //!
-//! Takes the newest copy that any node keeps, writes the next map, in which the shard is the home under the
-//! next epoch, and founds the home there once its node uses that map. The order is safe to interrupt: a home
-//! that was not founded is refused by every dispatcher, and founding it again changes nothing.
+//! Takes the newest copy of the records that any node keeps. Writes the next map: the shard is its home under the next
+//! epoch. Founds the home there once the shard's node uses that map. The order is safe to interrupt: every dispatcher
+//! refuses a home that was not founded, and founding it again changes nothing.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -35,22 +35,22 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(200);
 /// Arguments of `umbo cluster promote-home`.
 #[derive(Debug, Args)]
 pub(crate) struct PromoteHome {
-    /// The newest map
+    /// Newest map
     #[arg(long, value_name = "FILE")]
     map: PathBuf,
-    /// The shard that becomes the home; a shard that was created empty may be the current one
+    /// Shard that becomes the home; the current home is allowed if it was created empty
     #[arg(long, value_name = "SHARD", required_unless_present = "resume")]
     shard: Option<u16>,
-    /// Writes the next map to this file, for all nodes and dispatchers
+    /// Write the next map to this file, for all nodes and dispatchers
     #[arg(long, value_name = "FILE", required_unless_present_any = ["dry_run", "resume"])]
     out: Option<PathBuf>,
-    /// Continues without these nodes, whose copies of the records may be newer than all others
+    /// Continue without these nodes, whose copies of the records may be newer than all others
     #[arg(long, value_name = "NODES", value_delimiter = ',')]
     without: Vec<String>,
-    /// Prints what would be done, and does nothing
+    /// Only show what would be done
     #[arg(long)]
     dry_run: bool,
-    /// The map already names the new home: only founds it, after an earlier run was interrupted
+    /// Only found the home that the map already names, after an interrupted run
     #[arg(long, conflicts_with_all = ["shard", "out", "dry_run"])]
     resume: bool,
     /// How long to wait for the node of the new home to use the next map (like 30s, 10m)

@@ -1,4 +1,4 @@
-//! A plan for an operator: the shards and slots of each node, and which files to copy where in which order.
+//! A plan for an operator: the shards and slots of each node, and the files to copy, in their order.
 
 use std::path::Path;
 
@@ -14,7 +14,7 @@ use crate::output::{self, Format};
 #[derive(Debug, Serialize)]
 pub(super) struct Proposal {
     cluster_id: String,
-    /// None for a new cluster.
+    /// Absent for a new cluster.
     #[serde(skip_serializing_if = "Option::is_none")]
     version_before: Option<u64>,
     version: u64,

@@ -1,22 +1,22 @@
-//! What a check has found, and what to do about it.
+//! The finding of a check.
 
 use serde::Serialize;
 
-/// How a thing is.
+/// The severity of a finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Severity {
-    /// What was checked is well.
+    /// The check found nothing wrong.
     Ok,
-    /// What was checked works, and should be looked at.
+    /// The checked part works, but needs attention.
     Warning,
-    /// What was checked has to be mended.
+    /// The checked part has to be repaired.
     Problem,
     /// The check could not be made, or there is nothing to check.
     Skipped,
 }
 
-/// What a check has found.
+/// The finding of a check.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(super) struct Finding {
     pub(super) check: &'static str,

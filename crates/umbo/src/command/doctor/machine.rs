@@ -19,14 +19,14 @@ use crate::parts;
 use crate::server::{SystemClock, remote_settings};
 use crate::settings::Settings;
 
-/// Descriptors that a process needs beside its connections: files of shards, logs, listeners, nodes.
+/// Descriptors that a process needs in addition to its connections: files of shards, logs, listeners, nodes.
 const OTHER_FILES: u64 = 1_100;
 /// Free space below which a disk is nearly full: this part of it, and this many bytes.
 const FREE_SHARE_MIN: u64 = 10;
 const FREE_BYTES_MIN: u64 = 1 << 30;
 /// Time of a sync of 4 KiB above which each commit is slow, in milliseconds.
 const SYNC_SLOW_MS: f64 = 50.0;
-/// Time before the end of a certificate at which a new one should be there.
+/// Time before the end of a certificate at which its successor should exist.
 const CERTIFICATE_SOON: Duration = Duration::from_hours(14 * 24);
 
 /// Checks this machine.
@@ -159,7 +159,7 @@ fn certificates(settings: &Settings) -> Vec<Finding> {
     findings
 }
 
-/// Checks that files can be used together, and until when.
+/// Checks that certificate files can be used together, and when they expire.
 fn certificate_of(check: &'static str, files: ListenerTlsFiles) -> Finding {
     let path = files.certificate.clone();
     if let Err(error) = TlsSource::load(files) {

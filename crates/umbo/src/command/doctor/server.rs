@@ -1,4 +1,4 @@
-//! What the server says of itself: whether it answers, its version, its clock, its shards and nodes, its files.
+//! Checks that ask the server: whether it answers, its version, its clock, its shards and nodes, its files.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, SystemTime};
@@ -9,11 +9,11 @@ use super::finding::Finding;
 use crate::command::status::shard_problems;
 use crate::connection::{ConnectionArgs, allowed, process_metric};
 
-/// Difference of clocks that is as good as none: `Date` has whole seconds, and the answer takes its time.
+/// Largest difference of clocks that is ignored: `Date` has whole seconds, and the answer takes time.
 const CLOCK_CLOSE: Duration = Duration::from_secs(3);
-/// Difference from which times to live, tokens and certificates go wrong noticeably.
+/// Difference of clocks above which times to live, tokens and certificates go wrong noticeably.
 const CLOCK_FAR: Duration = Duration::from_secs(30);
-/// Part of the files that may be open above which a limit is near, in percent.
+/// Percentage of the permitted open files above which the limit is near.
 const FILES_NEAR_PERCENT: f64 = 90.0;
 
 /// Checks the server that the connection names.
@@ -86,7 +86,7 @@ async fn readiness(client: &Client) -> Vec<Finding> {
     vec![Finding::problem("ready", found, ADVICE)]
 }
 
-/// Checks what only an administrator or observer sees.
+/// Checks the parts that only an administrator or observer may see.
 async fn inside(client: &Client) -> Vec<Finding> {
     let skipped = |error: String| vec![Finding::skipped("inside", error)];
     let metrics = match allowed(client.metrics().await) {

@@ -1,4 +1,4 @@
-//! Arguments that several commands have, and how they are read.
+//! Arguments of several commands, and their parsers.
 
 use std::fs::File;
 use std::io::Read as _;
@@ -35,7 +35,7 @@ pub(super) struct RowKey {
     /// Partition key
     #[arg(value_parser = partition_key)]
     pub(super) pk: Key,
-    /// Sort key; empty where not given
+    /// Sort key [default: empty]
     pub(super) sk: Option<Key>,
 }
 

@@ -23,7 +23,7 @@ pub(super) struct Arguments {
     ns: Namespace,
     /// File of writes, one {"op":"put"|"del"|"inc","pk":…,"sk":…,"v":…,"by":…} a line; - for stdin
     file: PathBuf,
-    /// All rows of a partition, or none of them
+    /// Write the rows of each partition completely or not at all
     #[arg(long)]
     atomic: bool,
     /// When the batch is acknowledged

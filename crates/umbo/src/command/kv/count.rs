@@ -1,5 +1,4 @@
-//! `umbo kv count`: the number of rows of a namespace or partition. Reads every key, so it takes as long as a
-//! scan without values.
+//! `umbo kv count`: the number of rows of a namespace or partition. Reads every key, like a scan without values.
 
 use clap::Args;
 use serde::Serialize;
@@ -21,7 +20,7 @@ pub(super) struct Arguments {
     /// Namespace
     #[arg(value_parser = namespace)]
     ns: Namespace,
-    /// Partition key; the whole namespace where not given
+    /// Partition key [default: the whole namespace]
     #[arg(value_parser = partition_key)]
     pk: Option<Key>,
     /// Only sort keys of the partition that begin with this

@@ -1,10 +1,10 @@
 //! `umbo kv export`: all rows of a namespace as NDJSON, CSV or Parquet for import, in constant memory.
 //!
-//! Segments are read in parallel, page by page; a page counts only when it is whole, so a page that was refused
-//! or cut off is read again from its cursor, for as long as anything is read. One thread compresses, writes and
-//! makes checkpoints ([`writer`]). Large values are read by themselves ([`large_rows`]). The last line of NDJSON is an
-//! `end` line with the number of rows, without which import takes no export for whole. A file appears under its name
-//! only when it is complete.
+//! Segments are read in parallel, page by page. A page counts only when it is complete: a page that was refused or cut
+//! off is read again from its cursor, while any page of the export succeeds. One thread compresses, writes and makes
+//! checkpoints ([`writer`]). Large values are read separately ([`large_rows`]). The last line of NDJSON is an `end`
+//! line with the number of rows; without this line, import takes the export for incomplete. A file appears under its
+//! name only when it is complete.
 
 mod large_rows;
 mod writer;
@@ -55,7 +55,7 @@ pub(super) struct Arguments {
     /// Namespace
     #[arg(value_parser = namespace)]
     ns: Namespace,
-    /// File to write, or address of an object (s3://, gs://, az://, file://); stdout where not given
+    /// File to write, or address of an object (s3://, gs://, az://, file://) [default: stdout]
     #[arg(short, long, value_name = "FILE")]
     file: Option<PathBuf>,
     /// Replace the file if it exists
@@ -64,13 +64,13 @@ pub(super) struct Arguments {
     /// Continue an export to the same file that was interrupted
     #[arg(long, requires = "file")]
     resume: bool,
-    /// Segments of the namespace that are read in parallel
+    /// Segments of the namespace to read in parallel, 1 to 64
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=64))]
     segments: u32,
-    /// Format; where not given, by the name of the file (.csv, .parquet, otherwise NDJSON)
+    /// Format [default: by the name of the file: .csv, .parquet, otherwise NDJSON]
     #[arg(long, value_enum)]
     format: Option<FileFormat>,
-    /// Compression; where not given, by the extension of the file (.gz, .zst)
+    /// Compression [default: by the extension of the file: .gz, .zst]
     #[arg(long, value_enum)]
     compress: Option<FileCompression>,
     /// Leave out rows with large values (more than 1 MiB)
@@ -92,7 +92,7 @@ impl Arguments {
             patience: Arc::new(SharedPatience::new(self.patience)),
             leaves_out_large: self.without_large,
         };
-        // A server that was there once is waited for.
+        // Fails at once if the server is not there. Later, an absent server is waited for.
         source.client.reach().await?;
         let (pages, receiver) = mpsc::channel(2 * progress.places.len());
         let mut segments = JoinSet::new();
@@ -110,7 +110,7 @@ impl Arguments {
         let read = finish(&mut segments, &writer).await;
         segments.abort_all();
         while segments.join_next().await.is_some() {}
-        // The writer ends when all readers have: it keeps what came until then.
+        // The writer ends after all readers, and keeps the pages that they have sent.
         let done = writer.finish(read.is_ok()).await;
         let progress = match (read, done) {
             (Ok(()), Ok(progress)) => progress,
@@ -172,7 +172,7 @@ impl Arguments {
         Ok(anew())
     }
 
-    /// Returns the format. Parquet is refused with what it cannot have.
+    /// Returns the format. Refuses Parquet together with a compression or `--resume`.
     fn format(&self) -> Result<FileFormat, CliError> {
         let by_name = || {
             self.file
@@ -276,7 +276,7 @@ impl ExportSource {
             let page = page.await?.unwrap_or_default();
             let fewer = large_rows::fewer(&page)?.filter(|_| !self.leaves_out_large);
             if let Some(fewer) = fewer.filter(|_| page_bytes > 1) {
-                // The server may count the bytes of a page otherwise.
+                // The server may count the bytes of a page differently.
                 page_bytes = if fewer < page_bytes { fewer } else { 1 };
                 continue;
             }

@@ -12,7 +12,8 @@ use umbo_rows::RowsError;
 use crate::cli_error::CliError;
 use crate::command::location::{self, ObjectReader};
 
-/// Appends to the name of a file. An object has its files in the working folder, under its address in one word.
+/// Appends a suffix to the name of a file. The files of an object are in the working folder, and their names begin with
+/// its address as one word.
 pub(in crate::command) fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
     let mut path = path.to_owned().into_os_string();
     if location::is_object(Path::new(&path)) {
@@ -62,14 +63,14 @@ pub(in crate::command) fn read_document<T: DeserializeOwned>(
     })
 }
 
-/// Writes such a document.
+/// Writes a document that a command keeps next to a file.
 pub(in crate::command) fn write_document(path: &Path, document: &impl Serialize) -> io::Result<()> {
     let mut text = serde_json::to_vec(document)?;
     text.push(b'\n');
     write_whole(path, &text)
 }
 
-/// Writes a file that has all of these bytes, or is as it was; it is on the disk when this returns.
+/// Replaces a file atomically. The file is on the disk when this returns.
 pub(in crate::command) fn write_whole(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let part = with_suffix(path, ".part");
     let mut file = File::create(&part)?;

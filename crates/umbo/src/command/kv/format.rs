@@ -1,5 +1,5 @@
-//! Formats of files of rows, and the options that say which columns are what. By the name of the file where nothing
-//! is said.
+//! Formats of files of rows, and the options that assign their columns. By default the name of a file determines its
+//! format.
 
 use std::path::Path;
 
@@ -14,7 +14,7 @@ use crate::cli_error::CliError;
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub(in crate::command) enum FileFormat {
-    /// A row a line, as JSON
+    /// One row per line, as JSON
     #[default]
     Ndjson,
     /// CSV with a header line
@@ -24,7 +24,7 @@ pub(in crate::command) enum FileFormat {
 }
 
 impl FileFormat {
-    /// Returns the format that the name of a file says, besides its compression; NDJSON for every other.
+    /// Returns the format by the name of a file, regardless of an extension for its compression. NDJSON is the default.
     pub(in crate::command) fn of_name(path: &Path) -> Self {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         let name = name.to_ascii_lowercase();
@@ -49,31 +49,31 @@ impl FileFormat {
     }
 }
 
-/// The format of a file, and which of its columns are what.
+/// The format of a file, and the use of its columns.
 #[derive(Debug, Clone, Args)]
 pub(in crate::command) struct FormatOptions {
-    /// Format of the file; by its name where not given (.csv, .parquet, otherwise NDJSON)
+    /// Format of the file [default: by its name: .csv, .parquet, otherwise NDJSON]
     #[arg(long, value_enum)]
     format: Option<FileFormat>,
-    /// Column of the partition key, in CSV and Parquet; pk where not given
+    /// Column of the partition key, in CSV and Parquet [default: pk]
     #[arg(long, value_name = "COLUMN")]
     pk: Option<String>,
-    /// Column of the sort key; sk where not given, and empty keys where there is none
+    /// Column of the sort key [default: sk, or empty keys without this column]
     #[arg(long, value_name = "COLUMN")]
     sk: Option<String>,
-    /// Column of the value; v where not given
+    /// Column of the value [default: v]
     #[arg(long, value_name = "COLUMN")]
     value: Option<String>,
-    /// Make the value a JSON object of all columns but those of the keys
+    /// Make the value a JSON object of all columns but the keys
     #[arg(long, conflicts_with = "value")]
     value_rest: bool,
     /// Make the value a JSON object of these columns
     #[arg(long, value_name = "NAMES", value_delimiter = ',', conflicts_with_all = ["value", "value_rest"])]
     value_columns: Option<Vec<String>>,
-    /// What divides the cells of CSV: a character, tab or space; a comma where not given
+    /// Separator of cells in CSV: a character, tab or space [default: a comma]
     #[arg(long, value_name = "CHARACTER")]
     delimiter: Option<String>,
-    /// The cell without quotes that stands for no value in CSV, like NULL
+    /// Unquoted cell that stands for no value in CSV, like NULL
     #[arg(long, value_name = "TEXT")]
     null: Option<String>,
     /// Names of the columns of CSV without a header line, like pk,sk,v
@@ -82,7 +82,7 @@ pub(in crate::command) struct FormatOptions {
 }
 
 impl FormatOptions {
-    /// Returns the format of a file. Columns that are named for NDJSON are refused.
+    /// Returns the format of a file. Named columns are refused for NDJSON.
     pub(in crate::command) fn of_file(&self, path: &Path) -> Result<FileFormat, CliError> {
         let format = self.format.unwrap_or_else(|| FileFormat::of_name(path));
         if format == FileFormat::Ndjson && self.columns().is_some() {
@@ -100,7 +100,7 @@ impl FormatOptions {
         Ok(format)
     }
 
-    /// Returns the columns; none where none are named.
+    /// Returns the named columns, or `None` if no column is named.
     pub(in crate::command) fn columns(&self) -> Option<TableColumns> {
         let value = match &self.value {
             _ if self.value_rest => Some(TableValue::Rest),
@@ -126,7 +126,7 @@ impl FormatOptions {
             .map_err(|error| CliError::Usage(error.to_string()))
     }
 
-    /// Returns how CSV is read.
+    /// Returns the options for reading CSV.
     pub(in crate::command) fn csv(&self) -> Result<Csv, CliError> {
         Ok(Csv {
             columns: Columns::from(self.columns()),
@@ -134,7 +134,7 @@ impl FormatOptions {
         })
     }
 
-    /// Returns how a file is read.
+    /// Returns the options for reading a file.
     pub(in crate::command) fn row_format(&self, path: &Path) -> Result<RowFormat, CliError> {
         let columns = Columns::from(self.columns());
         match self.of_file(path)? {

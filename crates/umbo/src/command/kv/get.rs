@@ -22,7 +22,7 @@ use crate::output::{self, Format};
 pub(super) struct Arguments {
     #[command(flatten)]
     key: RowKey,
-    /// File that gets the bytes, for values of any length; it is there only once it is whole
+    /// File for the value, of any length; it appears once it is complete
     #[arg(long, value_name = "FILE")]
     file: Option<PathBuf>,
     /// Replace the file if it exists
@@ -68,7 +68,7 @@ impl Arguments {
 }
 
 impl Arguments {
-    /// Writes the value to a file. What is not whole stands beside it, and is removed.
+    /// Writes the value to a file. An incomplete value is in `FILE.part`, which a failure removes.
     async fn save(&self, connection: &ConnectionArgs, path: &Path) -> Result<(), CliError> {
         check_new(path, self.overwrite)?;
         let (partition, sort) = (&*self.key.pk.0, self.key.sort());
@@ -80,7 +80,7 @@ impl Arguments {
         let part = PathBuf::from(name);
         let saved = write_all(value, &part, path).await;
         if saved.is_err() {
-            // The error of the value says more than that of the removal.
+            // The error of the value says more than an error of the removal.
             let _ = fs::remove_file(&part);
         }
         saved

@@ -41,7 +41,8 @@ use crate::connection::{ConnectionArgs, with_nearest};
 use crate::output::{self, counted};
 use crate::signals::Interrupts;
 
-/// Bytes of the longest file whose rows are written by the lane. It takes less than a load takes to begin and end.
+/// Bytes of the longest file whose rows the lane writes. Writing them takes less time than a load takes to begin and
+/// end.
 const LANE_FILE_LEN_MAX: u64 = 8 << 20;
 /// Lines that are read ahead of the lane: two batches.
 const LINES_AHEAD: usize = 4_096;
@@ -76,7 +77,7 @@ pub(super) struct Arguments {
     ns: Namespace,
     /// File to read, or address of an object (s3://, gs://, az://, file://); - for stdin
     file: PathBuf,
-    /// Take an export without its end line, as a part of it
+    /// Accept a part of an export, without its end line
     #[arg(long)]
     no_end: bool,
     /// Create the namespace if it is absent
@@ -84,28 +85,28 @@ pub(super) struct Arguments {
     create: bool,
     #[command(flatten)]
     format: FormatOptions,
-    /// Where failed rows go; FILE.failed.ndjson where not given
+    /// File for failed rows [default: FILE.failed.ndjson]
     #[arg(long, value_name = "FILE")]
     failed: Option<PathBuf>,
-    /// Parts of a larger file sent in parallel
+    /// Parts of a larger file to send in parallel, 1 to 32
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u8).range(1..=32))]
     connections: u8,
-    /// Bytes of a part of a larger file before compression, in MiB
+    /// Length of a part of a larger file before compression, in MiB, 1 to 256
     #[arg(long, value_name = "MIB", default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=256))]
     part_mib: u32,
-    /// Write so many rows a second at most, in batches; the server's quotas hold in any case
+    /// Write at most this many rows a second, in batches; the server's quotas hold in any case
     #[arg(long, value_name = "ROWS", value_parser = clap::value_parser!(u32).range(1..))]
     rate: Option<u32>,
     /// How long to go on while nothing at all is taken, in addition to the wait that the server asks for
     #[arg(long, value_name = "DURATION", default_value = "1m", value_parser = time_to_live::span)]
     patience: Duration,
-    /// When the writes of a batch are acknowledged; rows are written in batches then
+    /// When writes are acknowledged; rows are then written in batches
     #[arg(long, value_enum)]
     durability: Option<DurabilityOption>,
 }
 
 impl Arguments {
-    /// Imports, reports, and fails if any row did.
+    /// Imports, and reports the result. Fails if any row failed.
     pub(super) async fn run(self, connection: &ConnectionArgs) -> Result<(), CliError> {
         let started = Instant::now();
         let mut failed = FailedFile::new(self.failed_path()?);
@@ -123,7 +124,7 @@ impl Arguments {
                 connections: self.connections,
                 patience: self.patience,
             };
-            // A server that was there once is waited for.
+            // Fails at once if the server is not there. Later, an absent server is waited for.
             client.reach().await?;
             let (load, totals) = import.run(connection, &mut failed, started).await?;
             let format = connection.listing_format();

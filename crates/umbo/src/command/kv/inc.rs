@@ -18,10 +18,10 @@ use crate::output::listing::Listing;
 pub(super) struct Arguments {
     #[command(flatten)]
     key: RowKey,
-    /// What to add, 1 where not given; negative to subtract
+    /// Number to add, negative to subtract [default: 1]
     #[arg(long, value_name = "NUMBER", allow_negative_numbers = true)]
     by: Option<i64>,
-    /// Time to live from now on (like 90s, 10m, 30d); where not given the row keeps its expiry
+    /// Time to live from now on (like 90s, 10m, 30d) [default: keep the expiry of the row]
     #[arg(long, value_name = "DURATION", value_parser = ttl)]
     ttl: Option<Duration>,
     /// Increment only if the row has this version ('*': any)
@@ -39,7 +39,7 @@ struct IncrementOutput {
 }
 
 impl Arguments {
-    /// Increments the number and prints the new one. It is applied once, also where the connection breaks.
+    /// Increments the number and prints the new one. The increment is applied only once, even if the connection breaks.
     pub(super) async fn run(&self, connection: &ConnectionArgs) -> Result<(), CliError> {
         let (ns, pk, sk) = (self.key.ns.as_str(), &*self.key.pk.0, self.key.sort());
         let options = IncrementOptions {

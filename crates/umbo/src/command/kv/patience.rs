@@ -1,8 +1,8 @@
-//! How long bulk work is repeated: as long as any of it succeeds.
+//! How long bulk work is repeated: while any of it succeeds.
 //!
-//! A quota that is used up, an overloaded shard, a shard that is away and a server that restarts are not errors
-//! of the rows: what failed is repeated, each time after the wait that the server asks for. It is given up only
-//! after nothing at all succeeded for a while.
+//! A quota that is used up, an overloaded shard, a shard that is away and a server that restarts are not errors of the
+//! rows. Failed work is repeated, each time after the wait that the server asks for. It is given up only after nothing
+//! at all succeeded for a while.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -12,7 +12,7 @@ use umbo_client::{Client, Error};
 
 /// Fewest attempts before anything is given up.
 const ATTEMPTS_MIN: u32 = 3;
-/// Longest wait before something is tried again if the server gives no wait: it is asked about once a second.
+/// Longest wait before an attempt if the server names no wait: about one attempt a second.
 pub(in crate::command) const UNNAMED_WAIT: Duration = Duration::from_secs(1);
 
 /// Returns whether the same request may succeed later.
@@ -31,7 +31,7 @@ pub(in crate::command) fn is_temporary(error: &Error) -> bool {
     }
 }
 
-/// The same for the status and the type of a problem.
+/// Returns whether a request may succeed later that was answered with this status and problem type.
 pub(in crate::command) fn is_temporary_problem(status: u16, type_uri: &str) -> bool {
     match type_uri.parse() {
         Ok(code) => ErrorCode::is_retryable(code),
@@ -43,7 +43,7 @@ pub(in crate::command) fn is_temporary_problem(status: u16, type_uri: &str) -> b
 #[derive(Debug)]
 pub(in crate::command) struct Patience {
     limit: Duration,
-    /// When something first failed since anything succeeded.
+    /// Time of the first failure after the last success.
     stalled_since: Option<Instant>,
 }
 
@@ -61,7 +61,8 @@ impl Patience {
         self.stalled_since = None;
     }
 
-    /// Returns whether what failed in `attempts` attempts is repeated, after `wait`, if the server gave one.
+    /// Returns whether to repeat work that has failed `attempts` times. `wait` is the wait that the server asked for,
+    /// if any.
     pub(in crate::command) fn goes_on(
         &mut self,
         attempts: u32,
@@ -85,8 +86,8 @@ impl SharedPatience {
         Self(Mutex::new(Patience::new(limit)))
     }
 
-    /// Makes a call, which gets the number of attempts before it, until it succeeds. A failure that `may_pass` accepts is
-    /// tried again after the wait that the server asks for, while the patience lasts.
+    /// Makes a call until it succeeds; the call gets the number of attempts before it. A failure that `may_pass`
+    /// accepts is tried again after the wait that the server asks for, while the patience lasts.
     pub(in crate::command) async fn repeat<T, F>(
         &self,
         client: &Client,

@@ -4,27 +4,27 @@ use std::collections::VecDeque;
 use std::fmt::Write as _;
 use std::time::{Duration, Instant};
 
-/// A rate is taken over this time.
+/// Time that a rate is taken over.
 const OVER: Duration = Duration::from_secs(10);
-/// There is no rate before so much of it has passed.
+/// Shortest time that a rate is taken over.
 const OVER_MIN: Duration = Duration::from_secs(1);
 
-/// How much was done when.
+/// Amounts of finished work, each with its time.
 #[derive(Debug, Default)]
 pub(crate) struct ProgressRate(VecDeque<(Instant, u64)>);
 
 impl ProgressRate {
     /// Records how much is done.
     pub(crate) fn add(&mut self, done: u64, now: Instant) {
-        // The first one stays until another is as old as the time that a rate is taken over.
+        // Keeps one entry that is as old as the time that a rate is taken over.
         while self.0.get(1).is_some_and(|(at, _)| now - *at >= OVER) {
             self.0.pop_front();
         }
         self.0.push_back((now, done));
     }
 
-    /// Returns the rate a second and the time left at this rate as text: `, 1200 rows/s, 40s left`. Empty before there is
-    /// a rate, and while nothing gets on.
+    /// Returns the rate a second and the time left at this rate as text: `, 1200 rows/s, 40s left`. Empty while there
+    /// is no rate or no progress.
     pub(crate) fn text(&self, all: Option<u64>, unit: impl Fn(u64) -> String) -> String {
         let (Some((since, first)), Some((until, last))) = (self.0.front(), self.0.back()) else {
             return String::new();

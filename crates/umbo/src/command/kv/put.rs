@@ -21,13 +21,13 @@ use crate::output::listing::Listing;
 pub(super) struct Arguments {
     #[command(flatten)]
     key: RowKey,
-    /// Value as text; where neither this nor --file is given, the value is read from stdin
+    /// Value as text; without it and --file, the value is read from stdin
     #[arg(long, value_name = "TEXT", conflicts_with = "file")]
     value: Option<String>,
     /// File that holds the value, of up to 64 MiB
     #[arg(long, value_name = "FILE")]
     file: Option<PathBuf>,
-    /// Time to live (like 90s, 10m, 30d); the namespace's default where not given
+    /// Time to live (like 90s, 10m, 30d) [default: the namespace's default]
     #[arg(long, value_name = "DURATION", value_parser = ttl)]
     ttl: Option<Duration>,
     /// Media type to store with the value
@@ -71,7 +71,8 @@ struct PutResult {
     version: u64,
 }
 
-/// Returns the length of a file that is better sent in pieces; none of stdin, which can be read once, and of others.
+/// Returns the length of a file with a large value, which is sent in pieces. Returns `None` for other files, and for
+/// stdin, which can be read only once.
 fn large_len(file: &Path) -> Option<u64> {
     let metadata = std::fs::metadata(file).ok()?;
     let is_large = file.as_os_str() != "-" && metadata.is_file();

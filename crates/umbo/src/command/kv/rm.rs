@@ -110,7 +110,7 @@ impl Arguments {
             }
         }
     }
-    /// Prints what was removed, as far as it is known.
+    /// Describes the removal. `was_there` is `None` if it is not known whether there was a row.
     fn removed(&self, was_there: Option<bool>) -> String {
         let pk = key_text::format(&self.key.pk.0);
         let (row, others) = match &self.key.sk {

@@ -21,7 +21,7 @@ pub(super) struct Arguments {
     /// Leave the values out
     #[arg(long)]
     keys_only: bool,
-    /// Divide the namespace into this many segments and read only one of them
+    /// Divide the namespace into this many segments, 1 to 4096, and read only one of them
     #[arg(long, value_name = "N", requires = "segment", value_parser = clap::value_parser!(u32).range(1..=4096))]
     segments: Option<u32>,
     /// Which segment to read, from 0

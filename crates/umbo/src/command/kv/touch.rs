@@ -1,4 +1,4 @@
-//! `umbo kv touch`: another expiry for a row, whose value stays where it is.
+//! `umbo kv touch`: sets the expiry of a row, and keeps its value.
 
 use std::time::Duration;
 

@@ -1,7 +1,7 @@
-//! A load that a command feeds: it is found or created, its parts are uploaded, and it is sealed.
+//! A load that a command feeds: it finds or creates the load, uploads its parts, and seals it.
 //!
-//! Files are looked at before a load of them is created; a load that cannot be fed, because a file of it cannot be
-//! read or is cut off, is aborted. One that was broken off otherwise is continued by the same command.
+//! Files are checked before their load is created. If a file cannot be read or is cut off later, the load is aborted.
+//! After another interruption, the same command continues the load.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -45,18 +45,18 @@ pub(in crate::command) struct LoadJob<'a> {
     pub(in crate::command) is_created: bool,
 }
 
-/// A load whose parts are there.
+/// A load whose parts are uploaded.
 pub(in crate::command) struct Uploaded {
-    /// The load as it was then.
+    /// The load after the upload.
     pub(in crate::command) load: LoadInfo,
-    /// Lines of the files, about as many as they have rows; none if that is not known.
+    /// Number of lines in the files, close to the number of rows. `None` if it is not known.
     pub(in crate::command) rows: Option<u64>,
-    /// Lines of its file before each part; empty if they are not known.
+    /// Number of lines of the file before each part; empty if not known.
     lines_before: BTreeMap<u16, u64>,
 }
 
 impl Uploaded {
-    /// Makes one of a load whose parts an earlier run has sent.
+    /// Describes a load whose parts an earlier run has sent.
     pub(in crate::command) const fn before(load: LoadInfo) -> Self {
         Self {
             load,
@@ -65,7 +65,8 @@ impl Uploaded {
         }
     }
 
-    /// Returns the line of a file that is a line of a part; where that is not known, the latter.
+    /// Returns the number in the file of a line of a part. If the lines before the part are not known, returns the
+    /// number in the part.
     pub(in crate::command) fn line_of(&self, part: u16, line: u64) -> u64 {
         line + self.lines_before.get(&part).copied().unwrap_or_default()
     }
@@ -121,7 +122,7 @@ impl LoadJob<'_> {
             return Ok(load);
         }
         output::note(&format!("going on with load {}", load.id));
-        // With its parts.
+        // This answer lists the parts.
         Ok(self.client.load(ns, &load.id).await?)
     }
 
@@ -136,7 +137,7 @@ impl LoadJob<'_> {
         }
     }
 
-    /// Reads the first row of each file, so that no load is created of one that has none.
+    /// Reads the first row of each file, so that no load is created for a file that does not contain rows.
     fn look_at_files(&self) -> Result<(), CliError> {
         for file in &self.pushed.files {
             let path = &file.path;
@@ -145,7 +146,7 @@ impl LoadJob<'_> {
                 FileFormat::Ndjson => RowFormat::Lines,
                 FileFormat::Csv => RowFormat::from_content_type(&self.pushed.csv, &columns)
                     .map_err(|error| CliError::Usage(error.to_string()))?,
-                // Read from its end, and by the server as a whole.
+                // Parquet is read from its end, and checked by the server as a whole.
                 FileFormat::Parquet => continue,
             };
             let source = source::open(path).map_err(|error| read_failure(path, error))?;
@@ -164,7 +165,7 @@ impl LoadJob<'_> {
         Ok(())
     }
 
-    /// Uploads and seals.
+    /// Uploads the parts and seals the load.
     pub(in crate::command) async fn upload(
         &self,
         load: &LoadInfo,
@@ -206,11 +207,11 @@ impl LoadJob<'_> {
         })
     }
 
-    /// Returns the load if it has ended meanwhile. Otherwise aborts one that cannot be fed, and says how to go on with
-    /// another one.
+    /// Ends an upload that failed with `error`. Returns the load if it has ended meanwhile. Otherwise aborts the load
+    /// if its files cannot be read, or says how to continue it.
     async fn broken_off(&self, load: &LoadInfo, error: CliError) -> Result<Uploaded, CliError> {
         let (ns, id) = (self.ns.as_str(), &load.id);
-        // Parts are read while others are sent, and one of them may not be readable.
+        // The server reads parts while others are sent, and may have ended the load because of one of them.
         if let CliError::Client(refused) = &error
             && refused.code() == Some(ErrorCode::LoadState)
             && let Ok(ended) = self.client.load(ns, id).await
@@ -236,7 +237,7 @@ impl LoadJob<'_> {
         Err(error)
     }
 
-    /// Forgets the load: nothing is left to go on with.
+    /// Forgets the load: nothing is left to continue.
     pub(in crate::command) fn forget(&self) -> Result<(), CliError> {
         PushProgress::remove(&self.pushed.files[0].path)
     }

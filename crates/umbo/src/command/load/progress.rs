@@ -1,6 +1,6 @@
-//! Which load a push is of, in a file beside its first input: `FILE.load`, one JSON object.
+//! The load that a push feeds, in a file next to its first input: `FILE.load`, one JSON object.
 //!
-//! The server knows which parts it has; this file says which load that is, and how the input is cut into parts. It
+//! The server knows which parts it has; this file has the identity of the load, and how the input is cut into parts. It
 //! is written before the load is created, and removed once the load is sealed and nothing is left to do.
 
 use std::path::{Path, PathBuf};
@@ -16,19 +16,19 @@ use crate::command::kv::file_name::{
 use crate::command::kv::format::FileFormat;
 use crate::command::location::{ObjectReader, is_object};
 
-/// What is pushed: the same in each run that goes on with a load.
+/// The input and the options of a push. They are the same in each run that continues a load.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(in crate::command) struct Pushed {
     /// Namespace.
     pub(in crate::command) namespace: String,
-    /// What is asked of the server.
+    /// The load as it is requested from the server.
     pub(in crate::command) spec: LoadSpec,
     /// The files, in the order of their parts.
     pub(in crate::command) files: Vec<PushedFile>,
     /// Bytes of a part before compression, of NDJSON and CSV.
     pub(in crate::command) part_bytes: u64,
-    /// Media type of CSV, with how it is written.
+    /// Media type of CSV, with the parameters of its dialect.
     #[serde(default = "plain_csv")]
     pub(in crate::command) csv: String,
 }
@@ -55,7 +55,7 @@ pub(in crate::command) struct PushedFile {
 }
 
 impl PushedFile {
-    /// Looks at a file or object.
+    /// Describes a file or object.
     pub(in crate::command) fn of(path: &Path, format: FileFormat) -> Result<Self, CliError> {
         let failed = |error| read_failure(path, error);
         if is_object(path) {
@@ -94,12 +94,12 @@ impl PushedFile {
 pub(in crate::command) struct PushProgress {
     /// The idempotency key that its load is created with: a push that was broken off finds the load by it.
     pub(in crate::command) key: String,
-    /// What is pushed.
+    /// The input and the options of the push.
     pub(in crate::command) pushed: Pushed,
 }
 
 impl PushProgress {
-    /// Returns the name of the file.
+    /// Returns the name of the file for an input.
     pub(in crate::command) fn path(file: &Path) -> PathBuf {
         with_suffix(file, ".load")
     }
@@ -108,7 +108,8 @@ impl PushProgress {
         read_document(&Self::path(file), "the progress of a push")
     }
 
-    /// Loads the progress of a push of the same; none if there is none. One of something else is refused.
+    /// Loads the progress of the same push, or returns `None` if the file does not exist. The progress of another push
+    /// is refused.
     pub(in crate::command) fn load(file: &Path, pushed: &Pushed) -> Result<Option<Self>, CliError> {
         let Some(begun) = Self::read(file)? else {
             return Ok(None);
@@ -132,7 +133,7 @@ impl PushProgress {
         Ok(Some(begun))
     }
 
-    /// Loads the progress of a push of something else; none if there is none.
+    /// Loads the progress of a different push, or returns `None` if the file does not exist or is about the same push.
     pub(in crate::command) fn other(
         file: &Path,
         pushed: &Pushed,
@@ -141,13 +142,13 @@ impl PushProgress {
         Ok(begun.filter(|begun| begun.pushed != *pushed))
     }
 
-    /// Saves it. It is on the disk when this returns.
+    /// Saves the progress. It is on the disk when this returns.
     pub(in crate::command) fn save(&self, file: &Path) -> Result<(), CliError> {
         let path = Self::path(file);
         write_document(&path, self).map_err(CliError::file("write", path))
     }
 
-    /// Removes it.
+    /// Removes the progress.
     pub(in crate::command) fn remove(file: &Path) -> Result<(), CliError> {
         let path = Self::path(file);
         remove_file(&path).map_err(CliError::file("remove", path))

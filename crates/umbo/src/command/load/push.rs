@@ -1,5 +1,5 @@
-//! `umbo load push`: files into a load. Creates it, uploads its parts, seals it and, if asked to, waits for its end.
-//! Each step comes to the same when it is repeated, so a push that is run again goes on.
+//! `umbo load push`: uploads files as a load. Creates the load, uploads its parts, seals it and, if asked to, waits for
+//! its end. Each step has the same effect when it is repeated, so a push that is run again continues.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -38,12 +38,12 @@ the load fails where they are more than --max-reject-ratio of all; 'umbo load re
 
 A file that is to be merged and waited for, and rows from a pipe, are the business of 'umbo kv import'.";
 
-/// What a load makes of the rows that are there.
+/// The effect of a load on the rows that exist.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum ModeOption {
-    /// Add to them and replace those with the same keys, row by row
+    /// Add rows, and replace rows with the same keys, one by one
     Merge,
-    /// Replace all of them at once
+    /// Replace all rows at once
     Replace,
 }
 
@@ -54,17 +54,16 @@ pub(super) struct Arguments {
     /// Namespace
     #[arg(value_parser = namespace)]
     ns: Namespace,
-    /// Files to upload; of a folder, or an address that ends in /, all that are in it
+    /// Files to upload; a folder, or an address that ends in /, stands for all files in it
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
-    /// What becomes of the rows that are there
+    /// Effect on the rows that exist
     #[arg(long, value_enum, default_value = "merge")]
     mode: ModeOption,
-    /// Instant of the data (like 2026-11-23T02:00:00Z, or milliseconds since 1970); the creation of the load where
-    /// not given
+    /// Instant of the data (like 2026-11-23T02:00:00Z, or milliseconds since 1970) [default: the creation of the load]
     #[arg(long, value_name = "TIME", value_parser = instant)]
     as_of: Option<u64>,
-    /// Fail before any row is applied where the files hold another number of rows
+    /// Fail before any row is applied if the files hold another number of rows
     #[arg(long, value_name = "ROWS")]
     expected_rows: Option<u64>,
     /// Part of the rows, from 0 to 1, that may be rejected
@@ -76,8 +75,8 @@ pub(super) struct Arguments {
     /// With --mode replace: make the rows the live ones as soon as they are ready, without 'umbo version activate'
     #[arg(long)]
     activate: bool,
-    /// With --mode replace: fail where the number of rows differs from that of the live ones by more than this part
-    /// of it; 0.3 where not given
+    /// With --mode replace: fail if the number of rows differs from the live rows by more than this part of it
+    /// [default: 0.3]
     #[arg(long, value_name = "RATIO", value_parser = change)]
     rows_change_max: Option<f64>,
     #[command(flatten)]
@@ -85,10 +84,10 @@ pub(super) struct Arguments {
     /// Wait until the load has ended
     #[arg(long)]
     wait: bool,
-    /// Parts sent in parallel
+    /// Parts to send in parallel, 1 to 32
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u8).range(1..=32))]
     connections: u8,
-    /// Bytes of a part before compression, in MiB; more for files of hundreds of GiB
+    /// Length of a part before compression, in MiB, 1 to 256; more for files of hundreds of GiB
     #[arg(long, value_name = "MIB", default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=256))]
     part_mib: u32,
     /// How long to go on while nothing at all is taken, in addition to the wait that the server asks for
@@ -132,7 +131,7 @@ impl Arguments {
             is_part: false,
             is_created: false,
         };
-        // A server that was there once is waited for.
+        // Fails at once if the server is not there. Later, an absent server is waited for.
         client.reach().await?;
         let mut load = job.begin().await?;
         let mut rows = None;

@@ -1,4 +1,4 @@
-//! A load for people, and the exit code that its end has.
+//! Loads as text for people, and the exit code of a load that has ended.
 
 use umbo_api::loads::{LoadInfo, LoadState};
 
@@ -52,7 +52,7 @@ pub(in crate::command) fn ended(load: &LoadInfo) -> CliError {
     CliError::told(Exit::Failed, format_args!("load {id} is {state}: {reason}"))
 }
 
-/// Returns the error of a load that has ended otherwise than with all its rows.
+/// Returns an error if a load has failed, was aborted or has rejected rows.
 pub(super) fn outcome(load: &LoadInfo) -> Result<(), CliError> {
     let (ns, id) = (&load.namespace, &load.id);
     match load.state {

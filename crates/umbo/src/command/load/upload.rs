@@ -1,7 +1,7 @@
 //! Uploads the parts of a load: one thread reads and cuts, each connection compresses and sends.
 //!
-//! Holds a part for each connection and two more. The server keeps what has come of a part; what is missing of it
-//! is all that is sent again.
+//! Holds one part for each connection, and two more. The server keeps the received bytes of a part, so only the missing
+//! bytes are sent again.
 
 use std::collections::BTreeMap;
 use std::io::Read as _;
@@ -25,7 +25,7 @@ use crate::command::kv::format::FileFormat;
 use crate::command::kv::import::source;
 use crate::command::kv::patience::{SharedPatience, is_temporary};
 
-/// Level of zstd: faster than the first one by half, and several times as fast as a network.
+/// Level of zstd: faster than level 1 by half, and several times as fast as a network.
 const ZSTD_LEVEL: i32 = -1;
 
 /// A part as it was cut.
@@ -37,18 +37,18 @@ struct CutPart {
     input_bytes: u64,
 }
 
-/// How files were cut.
+/// The result of cutting files.
 #[derive(Debug, Default)]
 pub(super) struct CutFiles {
     /// Number of parts.
     pub(super) parts: u32,
-    /// Lines of rows, headers apart; none where a file is Parquet.
+    /// Number of lines with rows, without headers. `None` if a file is Parquet.
     pub(super) rows: Option<u64>,
-    /// Lines of its file before each part, less a header that was put before it.
+    /// Number of lines of the file before each part, minus the header that the part begins with.
     pub(super) lines_before: BTreeMap<u16, u64>,
 }
 
-/// What the connections share.
+/// The state that the connections share.
 pub(super) struct PartUploads {
     client: Client,
     namespace: String,
@@ -60,7 +60,7 @@ pub(super) struct PartUploads {
     sent: Mutex<BTreeMap<u16, String>>,
     /// Bytes of the input whose parts the server has.
     pub(super) done_bytes: AtomicU64,
-    /// Bytes that were sent, in parts that are whole.
+    /// Bytes of the parts that were sent completely.
     pub(super) sent_bytes: AtomicU64,
 }
 
@@ -71,7 +71,7 @@ struct PartBefore {
 }
 
 impl PartUploads {
-    /// Begins, or goes on with a load.
+    /// Begins or continues the upload of a load.
     pub(super) fn new(client: Client, load: &LoadInfo, patience: Duration) -> Self {
         let before = load.parts.iter().map(|part| {
             let before = PartBefore {
@@ -92,7 +92,7 @@ impl PartUploads {
         }
     }
 
-    /// Uploads all parts; an export without its end line is refused unless it is a part of one.
+    /// Uploads all parts. Refuses an export without its end line unless `is_part` is set.
     pub(super) async fn run(
         self: &Arc<Self>,
         pushed: &Pushed,
@@ -131,7 +131,7 @@ impl PartUploads {
         let part = part.await.map_err(CliError::start)?;
         let before = self.before.get(&part.number);
         if let Some(before) = before.filter(|before| before.is_complete) {
-            // Which bytes the server has is checked in the end too; here it spares the rest.
+            // The bytes are also checked at the end; this check saves the rest of the upload.
             if before.sha256.is_some() && before.sha256 != Some(part.sha256()) {
                 return Err(self.differs(part.number));
             }
@@ -175,7 +175,7 @@ impl PartUploads {
         self.done_bytes.fetch_add(input_bytes, Ordering::Relaxed);
     }
 
-    /// Seals the load; one that a call or run before has sealed, whose answer was lost, stays as it is.
+    /// Seals the load. If an earlier call or run has sealed it already, returns the load as it is.
     pub(super) async fn seal(&self, parts: u32) -> Result<LoadInfo, Error> {
         let (client, ns, load) = (&self.client, &self.namespace, &self.load);
         let sealed = self.patiently(|| client.seal_load(ns, load, parts)).await;
@@ -226,9 +226,9 @@ impl PartUploads {
     }
 }
 
-/// Compresses a part where that makes it shorter, and takes its digest.
+/// Compresses a part if that makes it shorter, and computes its digest.
 fn prepare(cut: CutPart) -> LoadPart {
-    // Parquet is compressed within.
+    // Parquet is compressed internally.
     let is_plain = cut.content_type != FileFormat::Parquet.content_type();
     let compressed = is_plain.then(|| zstd::bulk::compress(&cut.bytes, ZSTD_LEVEL).ok());
     let shorter = compressed
@@ -241,7 +241,7 @@ fn prepare(cut: CutPart) -> LoadPart {
     LoadPart::new(cut.number, &cut.content_type, coding, bytes)
 }
 
-/// Reads the files and cuts them. Ends early where no connection takes parts.
+/// Reads the files and cuts them. Ends early if no connection takes parts.
 fn cut(
     pushed: &Pushed,
     is_part: bool,
@@ -254,7 +254,7 @@ fn cut(
     let csv = RowFormat::from_content_type(&pushed.csv, &Columns::default());
     let csv = csv.map_err(|error| CliError::Usage(error.to_string()))?;
     for file in &pushed.files {
-        // Parts of before have come of the file as it was then.
+        // Parts of an earlier run were cut from the file as it was then.
         if PushedFile::of(&file.path, file.format)? != *file {
             let path = file.path.display();
             return Err(CliError::Incomplete(format!(

@@ -1,4 +1,5 @@
-//! Follows a load until it has ended, or its version can be activated: a bar on a terminal, a line for each change elsewhere.
+//! Follows a load until it has ended, or its version can be activated: with a bar on a terminal, and a line for each
+//! change elsewhere.
 
 use std::fmt::Write as _;
 use std::time::{Duration, Instant};
@@ -18,13 +19,13 @@ use crate::signals::Interrupts;
 
 /// Longest time between two looks at a load.
 const INTERVAL: Duration = Duration::from_millis(500);
-/// Time to the second look: a short load ends within it. Each time is half as long again as the one before.
+/// Time to the second look: a short load ends within it. Each later interval is longer by half.
 const FIRST_INTERVAL: Duration = Duration::from_millis(20);
 /// How long a server that does not answer is asked again.
 const PATIENCE: Duration = Duration::from_mins(1);
 
-/// Returns the load as it is once nothing more happens to it by itself. Ctrl-C leaves it to the server. `rows` is about
-/// how many rows its parts have, if that is known.
+/// Waits until the load has ended or waits for its activation, and returns it. After Ctrl-C the server continues the
+/// load. `rows` is the approximate number of rows in the parts, if known.
 pub(in crate::command) async fn until_ended(
     client: &Client,
     ns: &Namespace,
@@ -63,7 +64,7 @@ async fn follow(
     let patience = SharedPatience::new(PATIENCE);
     let (mut shown, mut interval) = (None, FIRST_INTERVAL);
     let (mut speed, mut state) = (ProgressRate::default(), None);
-    // How many bytes there are says nothing here.
+    // This style shows no bytes, which mean nothing here.
     set_style(bar, "{spinner} {msg}  {elapsed}");
     loop {
         let asked = patience.repeat(client, is_temporary, |_| client.load(ns.as_str(), id));
@@ -71,7 +72,7 @@ async fn follow(
         if load.state.is_ended() || load.state == LoadState::Ready && !load.activate {
             return Ok(load);
         }
-        // Rows are checked, applied and read back at rates of their own.
+        // Checking, applying and reading back have different rates.
         if state.replace(load.state) != Some(load.state) {
             speed = ProgressRate::default();
         }
@@ -99,7 +100,7 @@ fn show(format: Format, load: &LoadInfo, line: &str) -> Result<(), CliError> {
     match format {
         Format::Table => output::note(line),
         Format::Ndjson => output::write_json(load)?,
-        // One document: the last.
+        // Only the last state is printed, as one document.
         Format::Json => {}
     }
     Ok(())
@@ -110,8 +111,8 @@ fn set_style(bar: &ProgressBar, template: &str) {
     bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_spinner()));
 }
 
-/// Returns how many rows a load has, and whether that is exact: the count of the server, or else about the lines of its
-/// files, the number that its creator expects, or an estimate by the bytes of the parts that are counted.
+/// Returns the number of rows of a load, and whether it is exact: the count of the server, or else approximately the
+/// lines of its files, the number that its creator expects, or an estimate by the bytes of the counted parts.
 fn total(load: &LoadInfo, lines: Option<u64>) -> Option<(u64, bool)> {
     if let Some(counted) = load.rows_total {
         return Some((counted, true));
@@ -131,7 +132,7 @@ fn total(load: &LoadInfo, lines: Option<u64>) -> Option<(u64, bool)> {
     is_sealed.then(|| (u64::try_from(rows).unwrap_or(u64::MAX), of_counted == all))
 }
 
-/// Returns how far a load is, in a line; `lines` is about how many rows its parts have, if that is known.
+/// Returns the progress of a load as one line. `lines` is the approximate number of rows in the parts, if known.
 pub(super) fn describe(load: &LoadInfo, lines: Option<u64>) -> String {
     let state = report::state(load);
     let rows = counted(load.rows_applied, "row");

@@ -1,8 +1,8 @@
 //! `umbo ns partitions`: the largest partitions of a namespace, by rows.
 //!
-//! Reads keys by a scan in pages, as `umbo kv count` does: no request is longer than a page, each is charged and
-//! is the first to be shed. The rows of a partition come one after the other in one segment, so that the counts
-//! are exact, and the memory is that of the partitions shown.
+//! Reads keys by a scan in pages, like `umbo kv count`. Each request reads one page, is charged, and is among the first
+//! to be shed. The rows of a partition come one after the other in one segment. So the counts are exact, and only the
+//! largest partitions are held in memory.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -37,10 +37,10 @@ pub(crate) struct Arguments {
     /// Namespace
     #[arg(value_parser = namespace)]
     ns: Namespace,
-    /// How many partitions to show
+    /// Most partitions to show, 1 to 100000
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=100_000))]
     limit: u64,
-    /// Stop after this many rows; all rows where not given
+    /// Stop after this many rows [default: read all rows]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     rows_max: Option<u64>,
 }
@@ -53,7 +53,7 @@ struct PartitionSize {
     pk: String,
 }
 
-/// The largest partitions of a segment, and the one that is being counted.
+/// The largest partitions of a segment, and the partition that is being counted.
 #[derive(Debug)]
 struct Largest {
     limit: usize,
@@ -61,12 +61,12 @@ struct Largest {
     current: Option<PartitionSize>,
 }
 
-/// What was read of a segment.
+/// The result of reading a segment.
 #[derive(Debug)]
 struct ReadSegment {
     largest: Largest,
     rows: u64,
-    /// Whether it ended before the segment.
+    /// Whether reading ended before the end of the segment.
     is_cut: bool,
 }
 
@@ -79,7 +79,7 @@ impl Largest {
         }
     }
 
-    /// Counts a row of a partition; those of one partition come one after the other.
+    /// Counts a row of a partition. The rows of a partition have to come one after the other.
     fn count(&mut self, pk: String) {
         match &mut self.current {
             Some(current) if current.pk == pk => current.rows += 1,

@@ -30,7 +30,7 @@ pub(crate) struct Set {
     /// Name of the policy
     #[arg(required_unless_present = "file", conflicts_with = "file")]
     name: Option<String>,
-    /// Policy file ([[policy]] entries in TOML), all of which are stored; - for stdin
+    /// Policy file with [[policy]] entries in TOML, which are all stored; - for stdin
     #[arg(long, value_name = "FILE")]
     file: Option<PathBuf>,
     #[command(flatten)]
@@ -53,7 +53,7 @@ struct ChangeOptions {
     /// Only show what would change
     #[arg(long)]
     dry_run: bool,
-    /// Only if the stored policy has this version; the one in effect now where not given
+    /// Change only if the stored policy has this version [default: the version in effect]
     #[arg(long, value_name = "VERSION")]
     if_match: Option<u64>,
     #[command(flatten)]

@@ -21,9 +21,9 @@ pub(crate) struct Arguments {
     ns: Namespace,
     /// get, put, touch, increment, delete, range, delete-range, multi-get, batch-write or scan
     operation: String,
-    /// Partition key; of a multi-get or batch-write all of its keys
+    /// Partition key; for a multi-get or batch-write, the first one
     pk: Option<Key>,
-    /// Sort key; of a multi-get or batch-write more partition keys
+    /// Sort key; for a multi-get or batch-write, more partition keys
     sk: Vec<Key>,
     /// Most rows; of a range, delete-range or scan
     #[arg(long, value_name = "ROWS", value_parser = clap::value_parser!(u64).range(1..))]

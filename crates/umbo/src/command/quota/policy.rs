@@ -19,13 +19,13 @@ const FILE_LEN_MAX: usize = 1 << 20;
 /// The fields of a policy. A field that is not given keeps its value, or has the default in a new policy.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Args)]
 pub(super) struct PolicyArguments {
-    /// What is counted: ru, requests, reads, writes, read-bytes, write-bytes or bytes
+    /// Unit to count: ru, requests, reads, writes, read-bytes, write-bytes or bytes
     #[arg(long, value_name = "UNIT")]
     unit: Option<String>,
     /// Units a second (like 1000, 0.5; of bytes also 64KiB, 2MiB)
     #[arg(long, value_name = "AMOUNT")]
     rate: Option<String>,
-    /// Most units at once after idle time; one second of the rate where not given
+    /// Most units at once after idle time [default: one second of the rate]
     #[arg(long, value_name = "AMOUNT")]
     burst: Option<String>,
     /// How often buckets are refilled (10ms to 10s)

@@ -18,13 +18,13 @@ use crate::output::{self, Format};
 /// Arguments of `umbo quota simulate`.
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
-    /// Name of the policy, as it is or as the flags change it; a new one if there is none of this name
+    /// Name of a policy, as stored or as the flags change it, or of a new policy
     #[arg(required_unless_present = "file", conflicts_with = "file")]
     name: Option<String>,
     /// Policy file with the one policy to simulate; - for stdin
     #[arg(long, value_name = "FILE")]
     file: Option<PathBuf>,
-    /// How far to go back (like 10m); the whole record where not given
+    /// How far to go back, at least 1s (like 10m) [default: the whole record]
     #[arg(long, value_name = "DURATION", value_parser = seconds)]
     last: Option<Duration>,
     #[command(flatten)]

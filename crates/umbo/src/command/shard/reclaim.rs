@@ -29,7 +29,7 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
 /// Arguments of `umbo shard reclaim`.
 #[derive(Debug, Args)]
 pub(super) struct Reclaim {
-    /// The newest map, in which the shards are on this node again: 'umbo cluster plan --move' makes it
+    /// Newest map, which has the shards on this node again; 'umbo cluster plan --move' makes it
     #[arg(long, value_name = "FILE")]
     map: PathBuf,
     /// Data folder of the node that gave the shards away, which must not be running
@@ -38,7 +38,7 @@ pub(super) struct Reclaim {
     /// The shards to take back
     #[arg(long, value_name = "SHARDS", required = true, value_delimiter = ',')]
     shards: Vec<u16>,
-    /// Confirms that no other node has opened the files, and that their copies there are removed
+    /// Confirm that no other node has opened the files, and that their copies there are removed
     #[arg(long)]
     never_opened: bool,
 }
@@ -113,8 +113,7 @@ impl Reclaim {
     }
 }
 
-/// Asks the node that a shard was given to whether it serves the shard: reads a row that does not exist, in
-/// the first namespace.
+/// Asks the node that a shard was given to whether it serves the shard, by a scan of the first namespace for one row.
 async fn ask(given: &GivenShard, map: &ClusterMap) -> Result<Successor, CliError> {
     let Some(alone) = map_of_successor(given, map) else {
         return Ok(Successor::Silent);
@@ -144,8 +143,8 @@ async fn ask(given: &GivenShard, map: &ClusterMap) -> Result<Successor, CliError
     })
 }
 
-/// Returns a map in which the node that a shard was given to has every slot, so that it is asked whatever the
-/// map in effect contains; none if its address is not known.
+/// Returns a map that gives every slot to the node that the shard was given to, so that the node is asked regardless of
+/// the map in effect. Returns `None` if its address is not known.
 fn map_of_successor(given: &GivenShard, map: &ClusterMap) -> Option<ClusterMap> {
     let known = map.node(&given.node);
     let address = known.map_or(&*given.address, ClusterNode::address);

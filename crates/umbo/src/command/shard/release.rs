@@ -26,7 +26,7 @@ pub(super) struct Release {
     /// Only these shards [default: all that the map has given to other nodes]
     #[arg(long, value_name = "SHARDS", value_delimiter = ',')]
     shards: Vec<u16>,
-    /// The files are the newest of their shards, although the map counts more moves than they have made
+    /// Accept the files as the newest of their shards, although the map counts more moves than they have made
     #[arg(long)]
     accept: bool,
 }

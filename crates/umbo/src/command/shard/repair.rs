@@ -69,8 +69,8 @@ impl Repair {
     }
 }
 
-/// Counts the rows of a folder that are in the wrong shard, for `umbo shard verify`: by shard, those that cannot be read
-/// left out.
+/// Returns the number of rows in the wrong shard, for each shard of a folder, for `umbo shard verify`. Leaves out
+/// shards that cannot be read.
 pub(super) fn misplaced(folder: &Path) -> Result<Vec<(u16, u64)>, CliError> {
     let counted = count_misplaced(folder)?.into_iter();
     let read = counted.filter(|one| one.failure.is_none());

@@ -40,7 +40,7 @@ pub(crate) struct Run {
     /// Create these shards empty if their files are missing, even if they may have had rows
     #[arg(long, value_name = "SHARDS", value_delimiter = ',')]
     create_shards: Vec<u16>,
-    /// Open the files of these shards whichever node had them last
+    /// Open the files of these shards, even if another node had them last
     #[arg(long, value_name = "SHARDS", value_delimiter = ',')]
     accept_shards: Vec<u16>,
 }

@@ -16,7 +16,7 @@ use crate::output::listing::Listing;
 use crate::output::{self, Format};
 use crate::settings::LoadedSettings;
 
-/// What is to be known of a file that was not closed. It need not be checked yet, so that it is not called good.
+/// Note on a file that was not closed. It cannot be checked yet, so it is not reported as good.
 const UNCLOSED: &str =
     "it was not closed: the node recovers it, and checks whose it is, when it opens it";
 
@@ -26,7 +26,7 @@ pub(super) struct Verify {
     /// The map [default: the one in the settings]
     #[arg(long, value_name = "FILE")]
     map: Option<PathBuf>,
-    /// The map in effect, whose successor the other one must be
+    /// Map in effect; the other map must be its successor
     #[arg(long, value_name = "FILE")]
     before: Option<PathBuf>,
     /// Data folder of a node

@@ -1,4 +1,4 @@
-//! A frame as lines of text. Owns the layout of each tab, the order of its rows, and what is omitted on a small
+//! A frame as lines of text. Owns the layout of each tab, the order of its rows, and the choice of lines for a small
 //! screen.
 
 use std::cmp::Ordering;
@@ -158,9 +158,9 @@ fn sorted(frame: &ScreenFrame, view: &TableView) -> Vec<Vec<String>> {
 fn compare(one: &str, other: &str) -> Ordering {
     match (number(one), number(other)) {
         (Some(one), Some(other)) => one.total_cmp(&other),
-        // What has no number is less than what has one.
+        // A cell without a number is less than a cell with one.
         (one, other) if one.is_some() != other.is_some() => one.is_some().cmp(&other.is_some()),
-        // Texts are in the order of the alphabet where the largest number comes first.
+        // Texts are compared in reverse, so that they are in alphabetical order if the largest number comes first.
         _ => other.cmp(one),
     }
 }

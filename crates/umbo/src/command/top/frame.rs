@@ -1,4 +1,4 @@
-//! One frame of `umbo top`: what a server tells of one interval, as data.
+//! One frame of `umbo top`: the state of a server in one interval, as data.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use umbo_client::{Client, Error};
 use crate::connection::allowed;
 use crate::history::{ByLabel, RecentHistory};
 
-/// The series that a frame has values of.
+/// Series of the history that a frame shows.
 const SERIES: [&str; 17] = [
     "served",
     "rejected",
@@ -90,18 +90,18 @@ pub(super) struct ShardFrame {
     pub(super) info: ShardInfo,
     pub(super) requests_rate: f64,
     pub(super) ru_rate: f64,
-    /// How overloaded it is; absent where overload control is off.
+    /// Overload of the shard; absent if overload control is off.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) overload: Option<OverloadFrame>,
 }
 
-/// How overloaded a shard is.
+/// The overload of a shard.
 #[derive(Debug, Serialize)]
 pub(super) struct OverloadFrame {
     pub(super) is_overloaded: bool,
-    /// From 0 to 1, of the class that it is greatest for.
+    /// From 0 to 1, of the class with the greatest pressure.
     pub(super) pressure: f64,
-    /// Usual p95 over the p95 of the moment, of the class that it is least for; absent while nothing is known.
+    /// Normal p95 over the p95 of the moment, of the class with the lowest ratio; absent while it is not known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) latency_ratio: Option<f64>,
     pub(super) limit: u32,

@@ -28,7 +28,7 @@ const KEY_LEN_MAX: usize = 16;
 /// The terminal in use.
 #[derive(Debug)]
 pub(super) struct Screen {
-    /// The key mode before; none if stdin is not a terminal.
+    /// The key mode before; `None` if stdin is not a terminal.
     before: Option<Termios>,
     out: io::Stdout,
     keys: mpsc::Receiver<KeyPress>,

@@ -1,9 +1,9 @@
-//! What the user of `umbo top` looks at: the tab, how it is sorted, what it is filtered by, which server; and what
-//! keys change of that. Knows no terminal: a test presses keys and looks at the view.
+//! The view of a user of `umbo top`: the tab, its order and its filter, and the effect of keys on them. Knows no
+//! terminal: a test presses keys and checks the view.
 
 use clap::ValueEnum;
 
-/// A subject, on a screen of its own.
+/// A tab: one subject on a separate screen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(super) enum Tab {
     /// A little of everything.
@@ -54,7 +54,7 @@ pub(super) enum KeyPress {
 }
 
 impl KeyPress {
-    /// Reads what a terminal sends at once; none of what is no key here.
+    /// Parses the bytes that a terminal sends at once. Returns `None` if they are not a key with a use here.
     pub(super) fn parse(bytes: &[u8]) -> Option<Self> {
         Some(match bytes {
             b"\x1b" => Self::Escape,
@@ -71,7 +71,7 @@ impl KeyPress {
     }
 }
 
-/// What a key press asks for.
+/// The effect of a key press.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Pressed {
     /// To draw again.
@@ -84,15 +84,15 @@ pub(super) enum Pressed {
     Nothing,
 }
 
-/// What is looked at.
+/// The tab, its order and its filter.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct TableView {
     pub(super) tab: Tab,
-    /// Column by which the rows of the tab are sorted; none for the order that it has by itself.
+    /// Column that the rows of the tab are sorted by; `None` for the default order of the tab.
     pub(super) sort: Option<usize>,
     /// Whether the smallest comes first.
     pub(super) is_ascending: bool,
-    /// Only rows with this text in a cell, whatever its case.
+    /// Only rows with this text in a cell are shown; upper and lower case are the same.
     pub(super) filter: String,
     /// Whether the filter is being typed.
     pub(super) is_typing: bool,
@@ -113,7 +113,7 @@ impl TableView {
         }
     }
 
-    /// Changes the view by a key; `columns` is how many the tab has.
+    /// Changes the view by a key. `columns` is the number of columns of the tab.
     pub(super) fn press(&mut self, key: KeyPress, columns: usize) -> Pressed {
         if self.is_typing {
             return self.type_key(key);

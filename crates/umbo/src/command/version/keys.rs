@@ -1,7 +1,7 @@
 //! Keys whose rows differ between two versions.
 //!
-//! Both versions have each partition in the same slot, so a segment of the one is compared with the same segment of the
-//! other, whatever the order of their rows. The segments are so small that a few thousand rows are held at a time.
+//! Both versions have each partition in the same slot, so the same segment of both is compared; the order of their rows
+//! does not matter. Segments are so small that a few thousand rows are held at a time.
 
 use std::collections::BTreeMap;
 
@@ -24,14 +24,14 @@ const SEGMENTS_MAX: u64 = 4_096;
 /// A key whose rows differ.
 #[derive(Debug, PartialEq, Serialize)]
 struct DifferentRow {
-    /// Number of the version that alone has the row; absent where both have one.
+    /// Number of the only version with the row; absent if both have one.
     #[serde(skip_serializing_if = "Option::is_none")]
     only_in: Option<u32>,
     #[serde(flatten)]
     key: KeyFields,
 }
 
-/// Lists up to `max` keys whose rows differ between two versions, of which the larger has so many rows.
+/// Lists up to `max` keys whose rows differ between two versions. `rows` is the number of rows of the larger version.
 pub(super) async fn list(
     connection: &ConnectionArgs,
     ns: &Namespace,
@@ -95,7 +95,7 @@ async fn read(
     Ok(rows)
 }
 
-/// Returns the rows that are not the same in both, whatever their versions.
+/// Returns the rows that differ between both; the versions of rows are ignored.
 fn differences(numbers: [u32; 2], one: RowsByKey, mut other: RowsByKey) -> Vec<DifferentRow> {
     let key_of = |JsonRow {
                       pk, pk64, sk, sk64, ..
@@ -117,7 +117,7 @@ fn differences(numbers: [u32; 2], one: RowsByKey, mut other: RowsByKey) -> Vec<D
     different
 }
 
-/// Returns a row but for its version.
+/// Returns a row without its version.
 fn content(row: &JsonRow) -> JsonRow {
     JsonRow {
         version: None,

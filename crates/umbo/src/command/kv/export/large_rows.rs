@@ -1,5 +1,6 @@
-//! Rows with large values in the pages of an export: a scan has no bytes of them, so each is read by itself, and its line
-//! has them as every other one. A row that makes a longer line than import takes is left out by name.
+//! Rows with large values in the pages of an export. A scan does not contain the bytes of large values, so each value
+//! is read separately and put into its line. A row whose line would be longer than import accepts is left out and
+//! named.
 
 use bytes::BytesMut;
 use umbo_api::batch::KeyFields;
@@ -11,9 +12,9 @@ use umbo_types::Namespace;
 
 use crate::output;
 
-/// What stands in the line of a row with a large value, and in no other: within a text the quotes would be escaped.
+/// Text that only the line of a row with a large value contains: within a JSON string, the quotes would be escaped.
 const MARK: &str = ",\"large\":\"";
-/// Bytes of large values that the rows of a page have together, unless it is a single row: an export holds some pages.
+/// Most bytes of large values in the rows of a page, unless the page has a single row. An export holds several pages.
 const TOGETHER_LEN_MAX: u64 = 4 << 20;
 
 fn malformed(error: impl std::fmt::Display) -> Error {
@@ -30,7 +31,8 @@ fn large_row(line: &str) -> Result<Option<JsonRow>, Error> {
     row.transpose().map_err(malformed)
 }
 
-/// Returns the bytes of the first lines of a page whose large values are read together; `None` if those are all.
+/// Returns the bytes of the first lines of a page whose large values may be read together, or `None` if the whole page
+/// may be.
 pub(super) fn fewer(page: &RowPage) -> Result<Option<u64>, Error> {
     let (mut lines_len, mut together) = (0, 0);
     for line in text_of(page)?.split_inclusive('\n') {
@@ -43,7 +45,8 @@ pub(super) fn fewer(page: &RowPage) -> Result<Option<u64>, Error> {
     Ok(None)
 }
 
-/// Returns a page with the bytes of large values in its lines, or without their rows, and how many rows were left out.
+/// Returns a page with the bytes of large values in its lines, or without their rows, and the number of rows that were
+/// left out.
 pub(super) async fn filled(
     client: &Client,
     namespace: &Namespace,
@@ -70,8 +73,8 @@ pub(super) async fn filled(
     Ok((filled, left_out))
 }
 
-/// Returns the line of a row with the bytes of its value. The row may have been replaced since the scan; the line is empty
-/// if it was removed. Returns `None` for a line that is longer than import takes, and names its row.
+/// Returns the line of a row with the bytes of its value. The row may have been replaced since the scan; the line is
+/// empty if the row was removed. If the line is longer than import accepts, names the row and returns `None`.
 async fn whole_line(
     client: &Client,
     namespace: &Namespace,

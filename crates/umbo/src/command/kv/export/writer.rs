@@ -1,8 +1,8 @@
 //! The thread that writes an export, and its checkpoints.
 //!
-//! The invariant of a checkpoint: the first `file_bytes` bytes of the part file are whole, in complete frames of
-//! its compression, and hold exactly the rows before the recorded places of all segments. What comes after them
-//! is cut off when the export is continued.
+//! The invariant of a checkpoint: the first `file_bytes` bytes of the part file are complete frames of its compression,
+//! and hold exactly the rows before the recorded places of all segments. Later bytes are cut off when the export is
+//! continued.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufWriter, Seek as _, SeekFrom, Write};
@@ -59,7 +59,7 @@ pub(super) enum SegmentPlace {
     Done,
 }
 
-/// Progress of an export, in a file beside its own: `FILE.progress`, one JSON object.
+/// Progress of an export, in a file next to the exported one: `FILE.progress`, one JSON object.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct ExportProgress {
@@ -67,7 +67,7 @@ pub(super) struct ExportProgress {
     #[serde(default)]
     format: FileFormat,
     compression: Option<FileCompression>,
-    /// Of each segment.
+    /// Place of each segment.
     pub(super) places: Vec<SegmentPlace>,
     /// Rows written.
     pub(super) rows: u64,
@@ -100,7 +100,7 @@ impl ExportProgress {
         }
     }
 
-    /// Loads the progress of an export to a file; none if there is none.
+    /// Loads the progress of an export to a file, or returns `None` if the progress does not exist.
     pub(super) fn load(file: &Path) -> Result<Option<Self>, CliError> {
         read_document(&progress_path(file), "the progress of an export")
     }
@@ -157,7 +157,7 @@ impl ExportProgress {
     }
 }
 
-/// The thread.
+/// The writing thread.
 pub(super) struct ExportWriter {
     written: oneshot::Receiver<Result<Output, CliError>>,
     rows: Arc<AtomicU64>,
@@ -167,7 +167,7 @@ pub(super) struct ExportWriter {
 }
 
 impl ExportWriter {
-    /// Starts it. It ends when no sender of pages is left.
+    /// Starts the thread, which ends when no sender of pages is left.
     pub(super) fn start(
         file: Option<PathBuf>,
         progress: ExportProgress,
@@ -210,8 +210,8 @@ impl ExportWriter {
         (load(&self.rows), load(&self.bytes))
     }
 
-    /// Waits for the thread. If everything was read, ends the file and gives it its name; otherwise keeps what
-    /// there is for a later run.
+    /// Waits for the thread. If everything was read, ends the file and gives it its name; otherwise keeps the written
+    /// rows for a later run.
     pub(super) async fn finish(self, is_whole: bool) -> Result<ExportProgress, CliError> {
         let output = self.written.await;
         let mut output = output.map_err(|_| CliError::start("the writing thread has ended"))??;
@@ -230,7 +230,7 @@ impl ExportWriter {
 
 type Out = BufWriter<Box<dyn Sink>>;
 
-/// Where the bytes go.
+/// The target of the written bytes.
 trait Sink: Write + Send {
     /// Ends the output once all bytes are written.
     fn complete(&mut self) -> io::Result<()> {
@@ -281,7 +281,7 @@ impl OutputFrame {
         }
     }
 
-    /// Ends the frame; everything has left for the file.
+    /// Ends the frame, and flushes it to the file.
     fn finish(self) -> io::Result<Out> {
         let mut out = match self {
             Self::Plain(out) => out,
@@ -304,7 +304,7 @@ fn write_lines<W: Write + Send>(writer: &mut TableWriter<W>, lines: &[u8]) -> io
     Ok(())
 }
 
-/// What is written, and how far it is.
+/// The output of an export, and its progress.
 struct Output {
     /// The file that has checkpoints: stdout has no file, and an object is complete or absent.
     file: Option<PathBuf>,
@@ -363,7 +363,7 @@ impl Output {
         self.write(&text)
     }
 
-    /// Writes pages until no more can come.
+    /// Writes pages until all senders are gone.
     fn take_all(
         mut self,
         mut pages: mpsc::Receiver<SegmentPage>,
@@ -411,7 +411,7 @@ impl Output {
         write_document(&progress_path(file), &self.progress)
     }
 
-    /// Keeps the rows for a later run; if there are none, leaves no file.
+    /// Keeps the rows for a later run. Leaves no file if there are no rows, or if the export cannot be continued.
     fn keep(&mut self) -> io::Result<()> {
         let Some(file) = self.file.clone() else {
             return self.end_frame();

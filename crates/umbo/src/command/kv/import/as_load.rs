@@ -1,9 +1,9 @@
 //! A larger file as a load: its parts are sent over several connections and applied by the server while others are
 //! sent, and the command waits for the end.
 //!
-//! The load is the progress of the import: run again after any kind of death, the command finds it by the file beside
-//! the input, and sends what the server lacks. A load of another file, or of one that has changed, is aborted. What
-//! the server rejects is written to the file of failed rows.
+//! The load keeps the progress of the import. If the command is run again after an interruption, it finds the load by
+//! the file next to the input, and sends the parts that the server lacks. If the input is another file or has changed,
+//! the old load is aborted. Rows that the server rejects are written to the file of failed rows.
 
 use std::time::{Duration, Instant};
 

@@ -2,7 +2,8 @@
 //! failure, the namespace, and the line itself:
 //!
 //! ```text
-//! {"failed":{"namespace":"a","at":1795259286247,"line":3,"status":400,"type":"/v1/errors/invalid-body","detail":"…"},"row":{…}}
+//! {"failed":{"namespace":"a","at":1795259286247,"line":3,"status":400,"type":"/v1/errors/invalid-body","detail":"…"},
+//!  "row":{…}}
 //! {"failed":{"namespace":"a","line":9,"status":429,"type":"/v1/errors/quota-exceeded","detail":"…",
 //!  "attempts":7},"row":{…}}
 //! {"failed":{"namespace":"a","line":12,"status":400,"type":"/v1/errors/invalid-body","detail":"…"},"text":"{\"pk"}
@@ -36,7 +37,7 @@ pub(super) struct LineFailure {
     pub(super) type_uri: String,
     /// What happened.
     pub(super) detail: String,
-    /// Who gave the row up.
+    /// Why the row was given up.
     #[serde(rename = "reason")]
     pub(super) given_up: DeadLetterReason,
     /// How often the row was sent; 0 if it was not.
@@ -102,7 +103,7 @@ struct FailedEntry<'a> {
     reason: &'a LineFailure,
 }
 
-/// The file, created with the first failed row; one that is there is replaced then.
+/// The file of failed rows. The first failed row creates the file, or replaces an existing one.
 #[derive(Debug)]
 pub(super) struct FailedFile {
     path: PathBuf,

@@ -1,8 +1,8 @@
 //! The lane of an import: the rows of a pipe or of a small file, written by one batch after the other, as they come.
 //!
-//! A batch takes the rows that have come by then, so each row is visible soon after it was read. No batch has two
-//! rows with one key, and the next batch is sent once every row of this one is written or has failed; so of two lines
-//! with one key the later one wins. Each batch has an idempotency key: one whose answer was lost is not applied twice.
+//! A batch takes the rows that have arrived, so each row is visible soon after it was read. No batch has two rows with
+//! one key. The next batch is sent once every row of this one is written or has failed, so the later of two lines with
+//! one key wins. Each batch has an idempotency key: it is not applied twice if its answer was lost.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -28,14 +28,14 @@ use crate::command::kv::patience::{Patience, UNNAMED_WAIT, is_temporary, is_temp
 use crate::connection::create_namespace;
 use crate::output::{self, counted};
 
-/// Most rows of a batch: what a server answers in some milliseconds.
+/// Most rows of a batch: a server answers it within some milliseconds.
 pub(super) const BATCH_ROWS_MAX: usize = 2_000;
 /// Most bytes of a batch, unless it is a single row.
 const BATCH_LEN_MAX: usize = 1 << 20;
-/// How long a batch waits for more rows after its first one, so that a file which has just been opened is not sent row by
+/// How long a batch waits for more rows after its first one, so that a file which was just opened is not sent row by
 /// row.
 const GATHER_TIME: Duration = Duration::from_millis(5);
-/// How long the server keeps the idempotency key of a batch: longer than the client repeats one.
+/// How long the server keeps the idempotency key of a batch: longer than the client repeats the batch.
 const KEY_TTL: Duration = Duration::from_mins(2);
 
 /// Writes rows.
@@ -48,7 +48,7 @@ pub(super) struct ImportLane {
     /// Whether to create the namespace if it is absent.
     pub(super) is_created: bool,
     pub(super) patience: Patience,
-    /// Whether the rows can be read again: then none of them is given up because the server is away.
+    /// Whether the rows can be read again. If so, an absent server ends the import, and no row is given up for it.
     pub(super) is_file: bool,
     pub(super) failed: FailedFile,
     pub(super) totals: Totals,
@@ -76,7 +76,7 @@ impl ImportLane {
         }
     }
 
-    /// Returns the rows that have come, as many as one batch takes; none at the end.
+    /// Returns the rows that have arrived, within the bounds of one batch. Empty at the end of the input.
     async fn next_batch(
         &mut self,
         lines: &mut Receiver<ReadLine>,
@@ -195,7 +195,7 @@ impl ImportLane {
         )))
     }
 
-    /// Sends a row whose value is too long for a batch. The answer is that of a batch of one row.
+    /// Sends a row whose value is too long for a batch. Returns the result as for a batch of one row.
     async fn put(
         &self,
         client: &Client,
@@ -225,7 +225,8 @@ impl ImportLane {
         Ok(BatchResult { rows, end })
     }
 
-    /// Counts the rows that are written, and records those that failed for good. Returns the others.
+    /// Counts the written rows, and records the rows that failed for good. Returns the rows to send again, and the wait
+    /// before.
     fn sort_out(
         &mut self,
         lines: Vec<ImportLine>,
@@ -266,7 +267,8 @@ impl ImportLane {
         Ok((again, wait))
     }
 
-    /// Records the rows of a request that failed as a whole, for good. Returns the others.
+    /// Records the rows of a failed request that cannot be repeated. Returns the rows to send again, and the wait
+    /// before.
     fn leave(
         &mut self,
         lines: Vec<ImportLine>,

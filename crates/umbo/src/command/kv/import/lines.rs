@@ -1,7 +1,7 @@
 //! The rows of a pipe or file as lines of NDJSON, for the lane. Read on a separate thread.
 //!
-//! Lines that are no rows are refused here, with their number and the reason. Of a file of failed rows the rows of the
-//! namespace are read. End lines of exports are no rows; they say whether the input is whole.
+//! Lines that are not rows are refused here, with their number and the reason. From a file of failed rows, only the
+//! rows of the namespace are read. End lines of exports are not rows; they tell whether the input is complete.
 
 use std::io::{BufRead, BufReader, Read};
 
@@ -20,7 +20,7 @@ use umbo_types::{Key, Namespace, Value};
 use super::source::{ImportInput, not_rows};
 use crate::cli_error::CliError;
 
-/// Bytes of a longer line that are kept; such a line cannot be sent.
+/// Bytes that are kept of a line that is too long to be sent.
 const EXCERPT_LEN: usize = 4 << 10;
 /// Bytes that are read at a time.
 const BUFFER_LEN: usize = 256 << 10;
@@ -53,14 +53,14 @@ pub(super) struct LongValue {
     pub(super) expiry: Option<Expiry>,
 }
 
-/// A line that is no row.
+/// A line that is not a row.
 #[derive(Debug)]
 pub(super) struct RefusedLine {
     /// Number of the line in its file, from 1.
     pub(super) number: u64,
     /// The line, or its first bytes.
     pub(super) text: Bytes,
-    /// Why it is no row.
+    /// Why it is not a row.
     pub(super) detail: String,
 }
 
@@ -71,7 +71,7 @@ pub(super) type ReadLine = Result<ImportLine, RefusedLine>;
 pub(super) enum ReadEnd {
     /// The lane takes no more lines.
     Stopped,
-    /// The source is at fault.
+    /// Reading the source failed.
     Source(RowsError),
     /// The source has no rows.
     Failed(CliError),
@@ -99,10 +99,10 @@ pub(super) struct LineReader {
     read: ReadInput,
 }
 
-/// What was found out of an input that was read to its end.
+/// Findings about an input that was read to its end.
 #[derive(Debug, Default)]
 pub(super) struct ReadInput {
-    /// How the input says that it is not whole.
+    /// Why the input is incomplete, if it is.
     pub(super) incomplete: Option<String>,
     /// Rows that failed in other namespaces, which are left out.
     pub(super) others: u64,
@@ -215,7 +215,7 @@ impl LineReader {
                 self.send(&inner, key, change, has_condition)
             }
             Ok(_) => self.refuse(inner, INCREMENT.to_owned()),
-            // The line, not the entry, which would otherwise grow with every attempt.
+            // Refuses the line and not the entry, which would grow with every attempt.
             Err(error) => self.refuse(inner, error.to_string()),
         }
     }
@@ -247,7 +247,7 @@ impl LineReader {
             long,
             waiting,
         }))?;
-        // The other end is only ever dropped, at once for other lines.
+        // Waits until the lane drops the other end. Without a long value, the other end is already dropped.
         let _ = taken.blocking_recv();
         Ok(())
     }
@@ -286,7 +286,7 @@ fn starts_as_entry(text: &[u8]) -> bool {
     inside.is_some_and(|inside| inside.starts_with(b"\"failed\""))
 }
 
-/// Returns the row of an entry of a file of failed rows, `None` for one of another namespace.
+/// Returns the row of an entry of a file of failed rows, or `None` if the row belongs to another namespace.
 fn entry_row(text: &[u8], namespace: &Namespace) -> Result<Option<Bytes>, String> {
     let entry: FailedLineEntry<'_> =
         serde_json::from_slice(text).map_err(|error| error.to_string())?;

@@ -12,7 +12,7 @@ use umbo_rows::{ReadSeek, RowReader, RowsError};
 use crate::cli_error::CliError;
 use crate::command::location::{ObjectReader, is_object};
 
-/// What is read.
+/// The input of an import.
 pub(super) enum ImportInput {
     /// Lines of NDJSON.
     Lines(Box<dyn Read + Send>),
@@ -24,13 +24,13 @@ pub(super) enum ImportInput {
 pub(in crate::command) struct LineSource {
     /// The lines, decompressed.
     pub(in crate::command) reader: Box<dyn Read + Send>,
-    /// Size of the file before decompression; none for stdin and other sources without a size.
+    /// Size of the file before decompression; `None` for stdin and other sources without a size.
     pub(in crate::command) size: Option<u64>,
     /// Bytes of it read so far.
     pub(in crate::command) read: Arc<AtomicU64>,
 }
 
-/// Returns the size of a file or object; none for a pipe and other sources without a size.
+/// Returns the size of a file or object, or `None` for a pipe and other sources without a size.
 pub(super) fn size(path: &Path) -> io::Result<Option<u64>> {
     if is_object(path) {
         return Ok(Some(ObjectReader::open(path)?.meta.size));

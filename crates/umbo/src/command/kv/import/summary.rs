@@ -1,4 +1,4 @@
-//! What an import has done, in its last line and as JSON.
+//! The summary of an import, as its last line and as JSON.
 
 use std::io::Write as _;
 use std::time::Duration;
@@ -17,11 +17,11 @@ pub(super) struct Totals {
     pub(super) rows: u64,
     /// Rows that failed.
     pub(super) failed: u64,
-    /// Rows that had expired already, or are older than those that are there.
+    /// Rows that had expired, or were older than the stored rows.
     pub(super) skipped: u64,
-    /// Bytes of the rows that were written; of a load, of its file.
+    /// Bytes of the written rows; for a load, the bytes of its file.
     pub(super) bytes: u64,
-    /// What the server has charged, in millionths of a request unit; of a load it is not told.
+    /// Charge of the server, in millionths of a request unit; not known for a load.
     pub(super) charged_micros: u64,
 }
 
@@ -82,7 +82,7 @@ impl Totals {
         }
     }
 
-    /// Returns the error of an import some rows of which have failed.
+    /// Returns an error if rows of the import have failed.
     pub(super) fn outcome(&self, failed: &FailedFile) -> Result<(), CliError> {
         if self.failed == 0 {
             return Ok(());
