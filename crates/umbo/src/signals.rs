@@ -29,7 +29,7 @@ impl Signals {
     }
 }
 
-/// Ctrl-C. A signal is not lost that comes after the creation while the command does something else.
+/// Listens for Ctrl-C from its creation on: a signal that comes while the command does something else is not lost.
 pub(crate) struct Interrupts(Signal);
 
 impl Interrupts {

@@ -11,7 +11,7 @@ use crate::connection::{ConnectionArgs, allowed, process_metric};
 
 /// Largest difference of clocks that is ignored: `Date` has whole seconds, and the answer takes time.
 const CLOCK_CLOSE: Duration = Duration::from_secs(3);
-/// Difference of clocks above which times to live, tokens and certificates go wrong noticeably.
+/// Difference of clocks at which times to live, tokens and certificates go wrong noticeably.
 const CLOCK_FAR: Duration = Duration::from_secs(30);
 /// Percentage of the permitted open files above which the limit is near.
 const FILES_NEAR_PERCENT: f64 = 90.0;

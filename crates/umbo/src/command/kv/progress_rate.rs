@@ -16,7 +16,7 @@ pub(crate) struct ProgressRate(VecDeque<(Instant, u64)>);
 impl ProgressRate {
     /// Records how much is done.
     pub(crate) fn add(&mut self, done: u64, now: Instant) {
-        // Keeps one entry that is as old as the time that a rate is taken over.
+        // Keeps one entry that is at least as old as the time that a rate is taken over.
         while self.0.get(1).is_some_and(|(at, _)| now - *at >= OVER) {
             self.0.pop_front();
         }

@@ -1,4 +1,4 @@
-//! A load that a command feeds: it finds or creates the load, uploads its parts, and seals it.
+//! Feeds a load: finds or creates it, uploads its parts, and seals it.
 //!
 //! Files are checked before their load is created. If a file cannot be read or is cut off later, the load is aborted.
 //! After another interruption, the same command continues the load.
