@@ -1,9 +1,9 @@
 //! `umbo cluster promote-home`: makes another shard the home of Umbo's own records, after the current one is
 //! lost.
 //!
-//! Takes the newest copy of the records that any node keeps. Writes the next map: the shard is its home under the next
-//! epoch. Founds the home there once the shard's node uses that map. The order is safe to interrupt: every dispatcher
-//! refuses a home that was not founded, and founding it again changes nothing.
+//! Takes the newest copy of the records that any node keeps. Writes the next map, with the shard as the home under the
+//! next epoch. Founds the home there once the shard's node uses that map. The order is safe to interrupt: every
+//! dispatcher refuses a home that was not founded, and founding it again changes nothing.
 
 use std::path::PathBuf;
 use std::sync::Arc;
