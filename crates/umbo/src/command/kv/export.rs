@@ -92,7 +92,7 @@ impl Arguments {
             patience: Arc::new(SharedPatience::new(self.patience)),
             leaves_out_large: self.without_large,
         };
-        // Fails at once if the server is not there. Later, an absent server is waited for.
+        // Fails early if the server does not answer. Later, an absent server is waited for.
         source.client.reach().await?;
         let (pages, receiver) = mpsc::channel(2 * progress.places.len());
         let mut segments = JoinSet::new();

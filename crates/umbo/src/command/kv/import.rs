@@ -124,7 +124,7 @@ impl Arguments {
                 connections: self.connections,
                 patience: self.patience,
             };
-            // Fails at once if the server is not there. Later, an absent server is waited for.
+            // Fails early if the server does not answer. Later, an absent server is waited for.
             client.reach().await?;
             let (load, totals) = import.run(connection, &mut failed, started).await?;
             let format = connection.listing_format();

@@ -131,7 +131,7 @@ impl Arguments {
             is_part: false,
             is_created: false,
         };
-        // Fails at once if the server is not there. Later, an absent server is waited for.
+        // Fails early if the server does not answer. Later, an absent server is waited for.
         client.reach().await?;
         let mut load = job.begin().await?;
         let mut rows = None;
