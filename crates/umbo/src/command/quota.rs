@@ -71,7 +71,9 @@ impl Command {
 
 fn listing() -> Listing<PolicyInfo> {
     Listing::new("NAME  SOURCE  VERSION  UNIT  RATE  BURST  PER  MATCH  SCOPE  MODE  STATUS  OVERRIDES  REJECTED  USED")
-        .with("MATCH", |info: &PolicyInfo| policy::matches_text(&info.policy.matches))
+        .with("RATE", |info: &PolicyInfo| info.policy.rate.to_string())
+        .with("BURST", |info| output::or_empty(info.policy.burst.as_ref()))
+        .with("MATCH", |info| policy::matches_text(&info.policy.matches))
         .with("OVERRIDES", |info| info.policy.overrides.len().to_string())
         // A shadow policy counts requests without rejecting them; its mode shows that.
         .with("REJECTED", |info| {
@@ -99,6 +101,8 @@ async fn users(connection: &ConnectionArgs, name: &str, limit: u64) -> Result<()
     let (shown, total) = (users.users.len() as u64, users.total);
     Listing::new("USER  UNIT  RATE  BURST  BALANCE  OBSERVED  REJECTED")
         .with("USER", |user: &QuotaUser| user.label.clone())
+        .with("RATE", |user| user.limit.rate.to_string())
+        .with("BURST", |user| user.limit.burst.to_string())
         .write(connection.listing_format(), &users.users)?;
     if shown < total {
         output::note(&format!("{shown} of {total}; --limit shows more"));

@@ -118,6 +118,16 @@ fn a_policy_is_made_where_there_is_none_and_changed_where_it_was_seen() {
 }
 
 #[test]
+fn a_small_rate_is_shown_as_it_is() {
+    let (server, folder) = (stub(quotas), tempfile::tempdir().unwrap());
+    let set = ["set", "reads", "--rate", "0.000001", "--burst", "1.000001"];
+    let ran = umbo(&server, folder.path(), 0, &set);
+    let now = ran.text().lines().nth(2).unwrap().split_whitespace();
+    let shown: Vec<_> = now.skip(3).take(2).collect();
+    assert_eq!(shown, ["0.000001", "1.000001"], "{}", ran.text());
+}
+
+#[test]
 fn a_dry_run_changes_nothing() {
     let (server, folder) = (stub(quotas), tempfile::tempdir().unwrap());
     let ran = umbo(

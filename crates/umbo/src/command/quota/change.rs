@@ -194,6 +194,12 @@ fn report(
         of.policy
             .map_or_else(|| "none".to_owned(), |policy| policy.unit.clone())
     })
+    .with("RATE", |of| {
+        output::or_empty(of.policy.map(|policy| &policy.rate))
+    })
+    .with("BURST", |of| {
+        output::or_empty(of.policy.and_then(|policy| policy.burst.as_ref()))
+    })
     .with("MATCH", |of| {
         output::or_empty(of.policy.map(|policy| matches_text(&policy.matches)))
     })
