@@ -21,6 +21,7 @@ use crate::connection::ConnectionArgs;
 use crate::output;
 use crate::run_to_end::run_to_end;
 use crate::settings::LoadedSettings;
+use crate::signals::Interrupts;
 
 const HELP: &str = "\
 It stores some 35 MB in a new folder below --data, on the disk that is to be measured, and removes them again. It asks
@@ -56,22 +57,24 @@ impl Arguments {
             let error = ErrorKind::AlreadyExists.into();
             return Err(CliError::file("create", path)(error));
         }
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .enable_all()
+            .build()
+            .map_err(CliError::start)?;
+        // Ctrl-C is heard before there is a folder that it would leave behind.
+        let mut interrupts = run_to_end(&runtime, async { Interrupts::begin() })?;
         let parent = self.data.unwrap_or_else(std::env::temp_dir);
         let folder = tempfile::Builder::new()
             .prefix(".umbo-calibrate-")
             .tempdir_in(&parent);
         let folder = folder.map_err(CliError::file("use", &parent))?;
-        let runtime = tokio::runtime::Builder::new_multi_thread()
-            .enable_all()
-            .build()
-            .map_err(CliError::start)?;
         let data = folder.path().join("data");
         let end = Instant::now() + Duration::from_secs(self.seconds);
         let measured = run_to_end(&runtime, async {
             tokio::select! {
                 biased;
                 measured = measure::measure(&settings.store, &data, end) => measured,
-                _ = tokio::signal::ctrl_c() => Err(CliError::Interrupted),
+                () = interrupts.next() => Err(CliError::Interrupted),
             }
         });
         // Calls that were given up still hold the store, and end with the runtime.

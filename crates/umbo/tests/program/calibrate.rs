@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::server::{Ran, run};
+use crate::server::{Ran, checked, command, interrupt, run};
 
 /// Runs the program in a folder; no server is asked.
 fn umbo(folder: &Path, code: i32, arguments: &[&str]) -> Ran {
@@ -98,6 +98,21 @@ fn the_report_is_json_too() {
     let processors = report["processors"].as_f64().unwrap();
     assert!(shard > 0.0);
     assert!((report["dispatcher_ru_per_s"].as_f64().unwrap() / shard - processors).abs() < 1e-6);
+}
+
+#[test]
+fn an_interrupted_calibration_leaves_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let arguments = ["calibrate", "--data", "."];
+    let mut child = command("http://127.0.0.1:1", folder.path(), &arguments)
+        .spawn()
+        .unwrap();
+    while names(folder.path()).is_empty() {
+        assert!(child.try_wait().unwrap().is_none(), "it has ended");
+    }
+    interrupt(&child);
+    checked(130, &arguments, child.wait_with_output().unwrap());
+    assert!(names(folder.path()).is_empty());
 }
 
 #[test]

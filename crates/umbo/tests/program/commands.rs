@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 use std::io::{Read as _, Write as _};
 use std::time::{Duration, Instant};
 
-use crate::server::{Server, checked, command};
+use crate::server::{Server, checked, command, interrupt};
 
 /// Rows of every kind: text, any bytes, an expiry, a content type, an empty value.
 fn rows() -> String {
@@ -445,12 +445,7 @@ fn an_interrupted_import_sums_up_and_says_so() {
     while server.run(0, &["kv", "count", "n"]).text() == "0\n" {
         assert!(child.try_wait().unwrap().is_none(), "the import has ended");
     }
-    let pid = child.id().to_string();
-    let killed = std::process::Command::new("kill")
-        .args(["-INT", &pid])
-        .status()
-        .unwrap();
-    assert!(killed.success());
+    interrupt(&child);
     let ran = checked(130, &arguments, child.wait_with_output().unwrap());
     assert!(ran.err.contains("1 row written"), "{}", ran.err);
     drop(stdin);

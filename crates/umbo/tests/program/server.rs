@@ -117,6 +117,13 @@ pub(crate) fn command(url: &str, folder: &Path, arguments: &[&str]) -> Command {
     command
 }
 
+/// Sends Ctrl-C to the program.
+pub(crate) fn interrupt(child: &Child) {
+    let pid = child.id().to_string();
+    let sent = Command::new("kill").args(["-INT", &pid]).status().unwrap();
+    assert!(sent.success());
+}
+
 pub(crate) fn run(url: &str, folder: &Path, code: i32, arguments: &[&str], input: &[u8]) -> Ran {
     let mut child = command(url, folder, arguments).spawn().unwrap();
     let mut stdin = child.stdin.take().unwrap();
