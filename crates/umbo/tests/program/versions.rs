@@ -2,8 +2,8 @@
 
 use serde_json::json;
 
-use crate::server::run;
-use crate::stub::{answer, serve};
+use crate::server::{checked, command, interrupt, run};
+use crate::stub::{answer, serve, stub};
 
 /// The versions of a namespace: the first with no row, the others with a digest each.
 fn versions() -> String {
@@ -26,6 +26,10 @@ fn said(live: u32, arguments: &[&str]) -> [String; 2] {
     let ran = run(&url, folder.path(), 0, arguments, b"");
     [ran.text().to_owned(), ran.err]
 }
+
+const PART: &str = r#"{"number":0,"bytes":21,"content_type":"application/x-ndjson","complete":true}"#;
+const LOAD: &str = r#"{"id":"l","namespace":"n","mode":"upsert","state":"created","as_of":1,"created_at":1,
+    "created_by":"c","max_reject_ratio":0,"paused":false}"#;
 
 #[test]
 fn each_column_of_two_versions_says_what_and_of_which_it_is() {
@@ -131,4 +135,26 @@ fn a_load_that_is_watched_tells_its_rate_and_the_time_left_once_there_is_a_rate(
         !paced.is_empty() && paced.iter().all(|line| line.ends_with(" left")),
         "{notes}"
     );
+}
+
+#[test]
+fn a_push_is_interrupted_while_its_load_is_sealed() {
+    let server = stub(|seen| match seen.line.split_once("/loads").unwrap().1 {
+        "/l/seal" => answer(503, ""),
+        "/l/parts/0" => answer(201, PART),
+        _ => answer(200, LOAD),
+    });
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("rows.ndjson"), "{\"pk\":\"a\",\"v\":\"1\"}\n").unwrap();
+    let arguments = ["load", "push", "n", "rows.ndjson", "--patience", "10m"];
+    let mut child = command(&server.url, folder.path(), &arguments)
+        .spawn()
+        .unwrap();
+    while !server.lines().iter().any(|line| line.ends_with("/seal")) {
+        assert!(child.try_wait().unwrap().is_none(), "the push has ended");
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    interrupt(&child);
+    let ran = checked(130, &arguments, child.wait_with_output().unwrap());
+    assert!(ran.err.contains("run the same command again"), "{}", ran.err);
 }

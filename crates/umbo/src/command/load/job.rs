@@ -200,8 +200,13 @@ impl LoadJob<'_> {
         let (sent, parts) = (counted(sent, "byte"), counted(cut.parts.into(), "part"));
         let seconds = started.elapsed().as_secs_f64();
         output::note(&format!("{parts} uploaded, {sent} in {seconds:.1} s"));
+        let sealed = tokio::select! {
+            biased;
+            sealed = upload.seal(cut.parts) => sealed?,
+            () = interrupts.next() => return self.broken_off(load, CliError::Interrupted).await,
+        };
         Ok(Uploaded {
-            load: upload.seal(cut.parts).await?,
+            load: sealed,
             rows: cut.rows,
             lines_before: cut.lines_before,
         })
