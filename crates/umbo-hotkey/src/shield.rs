@@ -89,7 +89,7 @@ pub enum WriteScope<'a> {
 
 /// A list of an operator has too many keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("at most {LISTED_KEYS_MAX} keys may be pinned or blocked, this list has {0}")]
+#[error("at most {LISTED_KEYS_MAX} keys may be pinned, and as many blocked; this list has {0}")]
 pub struct TooManyListed(pub usize);
 
 /// State that is locked while the hot set changes; never on the path.
