@@ -23,10 +23,10 @@ impl Client {
     }
 
     /// Returns what callers have spent over all namespaces since the start of the server that answers, in descending
-    /// order; a thousand callers at most. Needs the grant `observe` on every namespace.
-    pub async fn callers(&self) -> Result<CallerList, Error> {
-        self.send_for_json(&RepeatableRequest::read("/admin/v1/callers".to_owned()))
-            .await
+    /// order; `limit` callers at most, which is 1 to 10,000. Needs the grant `observe` on every namespace.
+    pub async fn callers(&self, limit: u64) -> Result<CallerList, Error> {
+        let target = format!("/admin/v1/callers?limit={limit}");
+        self.send_for_json(&RepeatableRequest::read(target)).await
     }
 
     /// Describes a policy.

@@ -10,8 +10,9 @@ use serde::Serialize;
 use umbo_api::admin::{NamespaceInfo, ShardInfo};
 use umbo_api::cluster::NodeInfo;
 use umbo_api::hot::BusyShardInfo;
-use umbo_api::quota::CallerTotals;
+use umbo_api::quota::{CallerList, CallerTotals};
 use umbo_client::Client;
+use umbo_quota::OTHERS;
 
 use super::hot::{partition_of, percent_of};
 use super::ns::uncounted;
@@ -61,8 +62,10 @@ struct Inside {
     busy: Vec<BusyShardInfo>,
     /// Empty if the shards are in the server's process.
     nodes: Vec<NodeInfo>,
-    /// Totals since the start of the server, in descending order.
+    /// Totals since the start of the server, in descending order, of as many as the screen has.
     callers: Vec<CallerTotals>,
+    /// Number of all callers.
+    callers_total: u64,
 }
 
 /// Requests of an interval.
@@ -144,6 +147,12 @@ impl StatusReport {
                 lines.extend(part("CALLER  RU", &inside.callers, |one| {
                     vec![one.caller.clone(), rate(one.ru)]
                 }));
+                let more = inside
+                    .callers_total
+                    .saturating_sub(inside.callers.len() as u64);
+                if more > 0 {
+                    lines.push(format!("and {more} more"));
+                }
             }
             None => lines.push(
                 "shards, callers and counters need the admin permission on every namespace"
@@ -165,7 +174,7 @@ impl Inside {
         let shed = client.shed_status().await?;
         let tokens = client.tokens().await?.tokens;
         let fleet = client.fleet().await?.processes;
-        let callers = client.callers().await?.callers;
+        let (callers, callers_total) = callers(client).await?;
         let series = ["served", "rejected", "shed", "failed", "connections"];
         let history = RecentHistory::ask(client, RECENT.0, &series, 0).await?;
         // The administrator's list has the reasons, the public one does not.
@@ -201,6 +210,7 @@ impl Inside {
             busy,
             nodes,
             callers,
+            callers_total,
         }))
     }
 
@@ -255,6 +265,17 @@ impl RequestCounts {
             failed,
         }
     }
+}
+
+/// Returns the callers that have used most, and the number of all of them.
+async fn callers(client: &Client) -> Result<(Vec<CallerTotals>, u64), CliError> {
+    // One more, because the sum of idle callers may be among them.
+    let CallerList { mut callers, total } = client.callers(LINES_MAX as u64 + 1).await?;
+    let asked = callers.len();
+    callers.retain(|one| one.caller != OTHERS);
+    let total = total.saturating_sub((asked - callers.len()) as u64);
+    callers.truncate(LINES_MAX);
+    Ok((callers, total))
 }
 
 /// Returns the problems of shards. Shards with the same cause share a line.

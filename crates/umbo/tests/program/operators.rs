@@ -1,7 +1,8 @@
 //! What an operator asks first: how is the server, how large is what, how fast is this machine.
 
-use crate::server::Server;
-use serde_json::Value;
+use crate::server::{Ran, Server, run};
+use crate::stub::{answer, serve};
+use serde_json::{Value, json};
 
 /// Makes a namespace with partitions of 1, 2, … rows.
 fn fill(server: &Server, partitions: usize) {
@@ -69,6 +70,46 @@ fn the_status_is_one_screen_of_what_counts() {
     ];
     assert!(names.iter().all(|name| json[name] != Value::Null), "{json}");
     assert_eq!(json["is_open"], true);
+}
+
+/// Runs a command beside a server with 1,500 callers, one of which is the sum of others, and a history of one second.
+fn beside_many_callers(arguments: &[&str]) -> Ran {
+    let url = serve(|line, _| {
+        let limit = line.split_once("callers?limit=");
+        let limit = limit.map_or(0, |(_, limit)| limit.parse().unwrap());
+        let name = |at| match at {
+            1 => "(all others)".to_owned(),
+            _ => format!("caller-{at}"),
+        };
+        let caller = |at| {
+            json!({"caller": name(at), "requests": 1, "rejected": 0, "ru": 2000 - at, "penalty": 0,
+                "read_bytes": 0, "write_bytes": 0})
+        };
+        let callers: Vec<_> = (0..limit).map(caller).collect();
+        // Each route reads its part.
+        let all = json!({
+            "name": "umbo", "version": "1", "about": "", "openapi": "", "contract": "", "page": "", "status": "ok",
+            "namespaces": [], "shards": [], "nodes": [], "tokens": [], "processes": [], "callers": callers,
+            "total": 1500, "enabled": true, "episodes_total": 0, "episodes": [], "lag_ms": 0, "now_ms": 1000,
+            "start_ms": 0, "step_ms": 1000, "series": [],
+        });
+        answer(200, all.to_string())
+    });
+    let folder = tempfile::tempdir().unwrap();
+    run(&url, folder.path(), 0, arguments, b"")
+}
+
+#[test]
+fn the_status_counts_the_callers_that_it_leaves_out() {
+    let ran = beside_many_callers(&["status"]);
+    let lines: Vec<_> = ran.text().lines().collect();
+    let callers = lines.iter().filter(|line| line.starts_with("caller-"));
+    assert_eq!(callers.count(), 8, "{lines:?}");
+    assert_eq!(lines.last(), Some(&"and 1491 more"));
+    assert!(!ran.text().contains("(all others)"), "{lines:?}");
+    let json = beside_many_callers(&["status", "-o", "json"]).json();
+    assert_eq!(json["callers"].as_array().unwrap().len(), 8);
+    assert_eq!(json["callers_total"], 1499);
 }
 
 #[test]

@@ -27,8 +27,9 @@ fn said(live: u32, arguments: &[&str]) -> [String; 2] {
     [ran.text().to_owned(), ran.err]
 }
 
-const PART: &str = r#"{"number":0,"bytes":21,"content_type":"application/x-ndjson","complete":true}"#;
-const LOAD: &str = r#"{"id":"l","namespace":"n","mode":"upsert","state":"created","as_of":1,"created_at":1,
+const PART: &str =
+    r#"{"number":0,"bytes":21,"content_type":"application/x-ndjson","complete":true}"#;
+const LOAD: &str = r#"{"id":"l","namespace":"n","mode":"merge","state":"created","as_of":1,"created_at":1,
     "created_by":"c","max_reject_ratio":0,"paused":false}"#;
 
 #[test]
@@ -145,7 +146,11 @@ fn a_push_is_interrupted_while_its_load_is_sealed() {
         _ => answer(200, LOAD),
     });
     let folder = tempfile::tempdir().unwrap();
-    std::fs::write(folder.path().join("rows.ndjson"), "{\"pk\":\"a\",\"v\":\"1\"}\n").unwrap();
+    std::fs::write(
+        folder.path().join("rows.ndjson"),
+        "{\"pk\":\"a\",\"v\":\"1\"}\n",
+    )
+    .unwrap();
     let arguments = ["load", "push", "n", "rows.ndjson", "--patience", "10m"];
     let mut child = command(&server.url, folder.path(), &arguments)
         .spawn()
@@ -156,5 +161,9 @@ fn a_push_is_interrupted_while_its_load_is_sealed() {
     }
     interrupt(&child);
     let ran = checked(130, &arguments, child.wait_with_output().unwrap());
-    assert!(ran.err.contains("run the same command again"), "{}", ran.err);
+    assert!(
+        ran.err.contains("run the same command again"),
+        "{}",
+        ran.err
+    );
 }
