@@ -51,7 +51,7 @@ enum Command {
     /// List the keys that are read most; pin or block keys
     #[command(subcommand)]
     Hot(hot::Command),
-    /// Show a server on one screen: version, namespaces, shards, callers and problems
+    /// Show a server on one screen: version, requests of the last five minutes, namespaces, shards, callers and problems
     Status,
     /// Check this machine, its settings and the server, and report problems
     Doctor(doctor::Arguments),

@@ -71,6 +71,8 @@ struct Inside {
 /// Requests of an interval.
 #[derive(Debug, Serialize)]
 struct RequestCounts {
+    /// Length of the interval.
+    seconds: u64,
     /// All of them.
     served: u64,
     rejected: u64,
@@ -220,6 +222,7 @@ impl Inside {
             rejected,
             shed,
             failed,
+            ..
         } = self.requests;
         let available = |shard: &&ShardInfo| shard.state == "available";
         let sum = |part: fn(&ShardInfo) -> u64| self.shards.iter().map(part).sum();
@@ -259,6 +262,7 @@ impl RequestCounts {
         let total = |name| whole(history.sum(name) * history.seconds());
         let [rejected, shed, failed] = ["rejected", "shed", "failed"].map(total);
         Self {
+            seconds: whole(history.seconds()),
             served: total("served") + rejected + shed + failed,
             rejected,
             shed,

@@ -110,6 +110,7 @@ fn the_status_counts_the_callers_that_it_leaves_out() {
     let json = beside_many_callers(&["status", "-o", "json"]).json();
     assert_eq!(json["callers"].as_array().unwrap().len(), 8);
     assert_eq!(json["callers_total"], 1499);
+    assert_eq!(json["requests"]["seconds"], 300);
 }
 
 #[test]
