@@ -1,6 +1,6 @@
 //! `umbo status`: the state of a server on one screen. Sends the requests of other commands, once, and keeps nothing.
 //!
-//! Shards, nodes, callers and counters need the `admin` permission on every namespace. Without it the screen
+//! Shards, nodes, callers and counters need the permission `observe` on every namespace. Without it the screen
 //! has the server and the namespaces of the token.
 
 use std::collections::BTreeMap;
@@ -157,7 +157,7 @@ impl StatusReport {
                 }
             }
             None => lines.push(
-                "shards, callers and counters need the admin permission on every namespace"
+                "shards, callers and counters need the permission observe on every namespace"
                     .to_owned(),
             ),
         }

@@ -121,7 +121,7 @@ fn an_admin_of_a_namespace_sees_its_part() {
     let text = server.run(0, &["status", "--token", &demo_admin]);
     let text = text.text();
     assert!(
-        text.contains("need the admin permission on every namespace"),
+        text.contains("need the permission observe on every namespace"),
         "{text}"
     );
     assert!(text.contains("demo       3 "), "{text}");
