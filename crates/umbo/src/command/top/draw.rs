@@ -26,7 +26,7 @@ pub(super) const WIDE: ScreenSize = ScreenSize {
 
 /// Most lines for hot keys and for callers on a screen; shards get the rest.
 const PART_LINES_MAX: usize = 10;
-/// Most characters of a cell that are shown.
+/// Most characters of a cell that are shown; rows are sorted and filtered by all of it.
 const CELL_LEN_MAX: usize = 40;
 
 /// Draws a frame as a view looks at it: its tab, sorted and filtered.
@@ -112,7 +112,7 @@ const fn header(tab: Tab) -> &'static str {
 /// Returns the cells of a tab's rows.
 fn rows(frame: &ScreenFrame, tab: Tab) -> Vec<Vec<String>> {
     let header = header(tab);
-    let mut rows = match tab {
+    match tab {
         Tab::Overview | Tab::Hot => hot::listing(header).rows(&frame.hot_keys),
         Tab::Callers => Listing::<CallerFrame>::new(header).rows(&frame.callers),
         Tab::Shards => Listing::new(header)
@@ -135,11 +135,7 @@ fn rows(frame: &ScreenFrame, tab: Tab) -> Vec<Vec<String>> {
                 })
                 .rows(&shards)
         }
-    };
-    for cell in rows.iter_mut().flatten() {
-        *cell = cut(cell, CELL_LEN_MAX);
     }
-    rows
 }
 
 fn sorted(frame: &ScreenFrame, view: &TableView) -> Vec<Vec<String>> {
@@ -198,7 +194,16 @@ fn part(header: &str, rows: &[Vec<String>], rows_max: usize) -> Vec<String> {
     } else {
         rows.len()
     };
-    table::first(header, rows, shown, Vec::clone)
+    let columns = table::columns(header);
+    table::first(header, rows, shown, |cells| {
+        let cells = columns.iter().zip(cells);
+        let shortened = cells.map(|(&column, cell)| match column {
+            // A list whose parts are short.
+            "CALLERS" => cell.clone(),
+            _ => cut(cell, CELL_LEN_MAX),
+        });
+        shortened.collect()
+    })
 }
 
 fn server_line(pod: &ServerFrame) -> String {
@@ -244,7 +249,7 @@ mod tests {
     use super::super::frame::OverloadFrame;
     use super::*;
     use umbo_api::admin::ShardInfo;
-    use umbo_api::hot::{HotKeyInfo, HotKeyName, HotKind, HotPod, HotStanding};
+    use umbo_api::hot::{HotCaller, HotKeyInfo, HotKeyName, HotKind, HotPod, HotStanding};
     use umbo_api::quota::PolicyCounters;
 
     fn key(at: usize) -> HotKeyInfo {
@@ -416,6 +421,30 @@ mod tests {
         assert_eq!(first(&of(Tab::Hot, None, "listing:2")), "shop");
         let none = lines(&frame, &of(Tab::Shards, None, "no such"), WIDE);
         assert_eq!((none.len(), none[1].as_str()), (3, "filter: no such"));
+    }
+
+    #[test]
+    fn long_cells_are_cut_after_rows_were_chosen_by_them() {
+        let mut frame = frame(1, 2, 0);
+        let long = "c".repeat(CELL_LEN_MAX);
+        for (caller, end) in frame.callers.iter_mut().zip(["1", "2"]) {
+            caller.caller = long.clone() + end;
+        }
+        let drawn = lines(&frame, &of(Tab::Callers, None, "C2"), WIDE);
+        assert_eq!(drawn.len(), 4, "{drawn:?}");
+        assert!(
+            drawn[3].starts_with(&(long[1..].to_owned() + "…  ")),
+            "{drawn:?}"
+        );
+        let share = |caller: &str| HotCaller {
+            caller: caller.to_owned(),
+            share: 0.25,
+        };
+        frame.hot_keys[0].callers = ["first-caller", "second-caller", "third-caller"]
+            .map(share)
+            .to_vec();
+        let drawn = lines(&frame, &of(Tab::Hot, None, ""), WIDE);
+        assert!(drawn[3].ends_with("third-caller 25%"), "{drawn:?}");
     }
 
     #[test]
