@@ -149,6 +149,10 @@ fn an_admin_of_a_namespace_sees_its_part() {
         ),
         (0, 0)
     );
+    assert_eq!(
+        (&own["seconds"], &whole["seconds"]),
+        (&Value::Null, &json!(1.0))
+    );
     assert_eq!(whole["shards"].as_array().unwrap().len(), 4);
     assert!(
         own["hot_keys"].is_array() && own["hot"].is_object(),

@@ -321,7 +321,7 @@ mod tests {
             would_reject_rate: 0.0,
         };
         ScreenFrame {
-            seconds: 1.0,
+            seconds: Some(1.0),
             pod: ServerFrame {
                 requests_rate: 1_000.0,
                 rejected_rate: 1.0,

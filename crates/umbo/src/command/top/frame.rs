@@ -37,8 +37,9 @@ const SERIES: [&str; 17] = [
 /// Content of the screen. Rates are per second.
 #[derive(Debug, Serialize)]
 pub(super) struct ScreenFrame {
-    /// Seconds of the interval.
-    pub(super) seconds: f64,
+    /// Seconds of the interval; absent without the permission to see the history.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) seconds: Option<f64>,
     pub(super) pod: ServerFrame,
     /// Keys that are hot, pinned or blocked, most read first.
     pub(super) hot_keys: Vec<HotKeyInfo>,
@@ -141,7 +142,9 @@ impl ScreenFrame {
             Err(error) => return Err(error),
         };
         let history = RecentHistory::ask(client, interval, &SERIES, last.next_since_ms()).await;
-        let history = allowed(history)?.unwrap_or_default();
+        let history = allowed(history)?;
+        let seconds = history.as_ref().map(RecentHistory::seconds);
+        let history = history.unwrap_or_default();
         let shards = allowed(client.shards().await)?.unwrap_or_default().shards;
         let shed = allowed(client.shed_status().await)?.unwrap_or_default();
         let policies = allowed(client.quotas().await)?.unwrap_or_default().policies;
@@ -158,7 +161,7 @@ impl ScreenFrame {
         policies.sort_by(|one, other| utilisation(other).total_cmp(&utilisation(one)));
         let (hot_keys, hot) = hot.map_or_else(Default::default, |hot| (hot.keys, Some(hot.pod)));
         let frame = Self {
-            seconds: history.seconds(),
+            seconds,
             pod: ServerFrame::of(&history),
             hot_keys,
             hot,
