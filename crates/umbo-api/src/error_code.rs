@@ -178,7 +178,7 @@ error_codes! {
     PreconditionFailed "precondition-failed" 412 false Request "Precondition failed"
         "The condition of If-Match or If-None-Match was false. The answer has the current tag, if there is one.";
     QuotaExceeded "quota-exceeded" 429 true Caller "Rejected: quota spent"
-        "The caller's quota under a policy is used up. Nothing was applied. The problem names the policy, its limit, the recent rate of requests and how long to wait.";
+        "The caller's quota under a policy is used up. Nothing was applied. The problem names the policy, its limit, the recent rate in its unit, and how long to wait.";
     QuotaExists "quota-exists" 409 false Request "Policy exists"
         "A different policy of this name is stored. To replace it, send its tag in If-Match.";
     QuotaInvalid "quota-invalid" 400 false Request "Invalid policy"
