@@ -14,6 +14,7 @@ use crate::operation_usage::OperationUsage;
 use crate::policy::{Limit, Policy};
 use crate::price_memory::PriceKeys;
 use crate::pricing::Pricing;
+use crate::report::Tally;
 use crate::schedule::Schedule;
 use crate::subject::Subject;
 use crate::unit::Unit;
@@ -312,6 +313,14 @@ impl CallerNamespaceUsage {
     pub(crate) fn cell(&self, operation: Operation) -> &OperationUsage {
         let index = operation.price_index();
         &self.cells[index.expect("a limiter is asked about operations that have a price")]
+    }
+
+    /// Returns the usage of all operations together.
+    pub(crate) fn sum(&self) -> Tally {
+        let tallies = Operation::PRICED.map(|operation| self.cell(operation).tally(operation));
+        tallies
+            .iter()
+            .fold(Tally::default(), |sum, one| sum.plus(one))
     }
 
     /// Adds the counts of another record.

@@ -1,6 +1,6 @@
 //! Reports of a limiter: usage, policies, buckets, explanations, replays.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
@@ -46,13 +46,7 @@ impl Limiter {
     /// Returns the usage since the start.
     pub fn usage(&self) -> UsageReport {
         let mut report = UsageReport::default();
-        let mut add = |record: &CallerNamespaceUsage| {
-            report.rows.extend(rows(record));
-        };
-        self.accounts.for_each(|entry| add(&entry.account.record));
-        let others = self.others.lock().unwrap_or_else(PoisonError::into_inner);
-        others.values().for_each(|record| add(record));
-        drop(others);
+        self.visit_records(|record| report.rows.extend(rows(record)));
         report.rows.sort_by(|one, other| {
             let key =
                 |row: &UsageLine| (row.namespace_id.0, Arc::clone(&row.caller), row.operation);
@@ -66,17 +60,33 @@ impl Limiter {
         report
     }
 
+    /// Returns the usage of each namespace since the start, by name: the sum of all callers and operations. Lacks
+    /// accounts that are evicted meanwhile, and counts nothing twice.
+    pub fn namespace_usage(&self) -> BTreeMap<Arc<str>, Tally> {
+        let mut sums = BTreeMap::<_, Tally>::new();
+        self.visit_records(|record| {
+            let sum = sums.entry(Arc::clone(&record.namespace)).or_default();
+            *sum = sum.plus(&record.sum());
+        });
+        sums
+    }
+
+    /// Shows all records. Those of evicted accounts come first: an account that is evicted meanwhile is then not seen
+    /// twice.
+    fn visit_records(&self, mut see: impl FnMut(&CallerNamespaceUsage)) {
+        let others = self.others.lock().unwrap_or_else(PoisonError::into_inner);
+        let gone: Vec<_> = others.values().cloned().collect();
+        drop(others);
+        gone.iter().for_each(|record| see(record));
+        self.accounts.for_each(|entry| see(&entry.account.record));
+    }
+
     /// Shows the usage of each namespace by each caller since its account was made, summed over the operations. One
     /// pass over the accounts, without an allocation: for once a second.
     pub fn visit_callers(&self, mut see: impl FnMut(&Arc<str>, &Tally)) {
         self.accounts.for_each(|entry| {
             let record = &entry.account.record;
-            let tallies =
-                Operation::PRICED.map(|operation| record.cell(operation).tally(operation));
-            let sum = tallies
-                .iter()
-                .fold(Tally::default(), |sum, one| sum.plus(one));
-            see(&record.caller, &sum);
+            see(&record.caller, &record.sum());
         });
     }
 
@@ -336,4 +346,56 @@ fn met<'a>(
 #[expect(clippy::cast_precision_loss)] // a share for a graph
 fn share(observed: u64, rate: u64) -> f64 {
     observed as f64 / rate.max(1) as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use umbo_types::{Attributes, NamespaceId};
+
+    use super::*;
+    use crate::cost::Weights;
+    use crate::limiter::LimiterSettings;
+    use crate::policy::PolicySet;
+    use crate::report::OTHERS;
+
+    #[test]
+    fn an_account_that_is_evicted_during_a_report_does_not_count_twice() {
+        let settings = LimiterSettings {
+            weights: Weights::default(),
+            // Two stripes.
+            accounts_max: 32,
+            buckets_max: 32,
+            shards: 1,
+            seed: 7,
+        };
+        let origin = Instant::now();
+        let limiter = Limiter::new(settings, PolicySet::built_in(), origin);
+        let account = |caller: String| {
+            let subject = Subject {
+                caller: &caller,
+                namespace: "n",
+                namespace_id: NamespaceId(1),
+                attributes: Attributes::NONE,
+                operation: Operation::Get,
+            };
+            limiter.account(&subject, limiter.pricing.millis(origin))
+        };
+        for at in 0..100 {
+            let account = account(format!("c{at}"));
+            account.record.cell(Operation::Get).count_rejected();
+        }
+        assert_eq!(limiter.namespace_usage()["n"].rejected, 100);
+        let (mut rejected, mut late) = (0, 0);
+        limiter.visit_records(|record| {
+            rejected += record.sum().rejected;
+            if &*record.caller != OTHERS {
+                for at in late..late + 100 {
+                    account(format!("late{at}"));
+                }
+                late += 100;
+            }
+        });
+        assert!(late > 0 && rejected <= 100, "{rejected}");
+        assert_eq!(limiter.namespace_usage()["n"].rejected, 100);
+    }
 }
