@@ -31,6 +31,12 @@ pub(crate) async fn render(bulk: &Arc<Bulk>) -> Result<String, RequestError> {
 
 /// Shows the metrics of a process to a visitor.
 pub fn visit(bulk: &Bulk, visitor: &mut dyn MetricVisitor) {
+    visit_sampled(bulk, visitor);
+    quota::visit_namespaces(&mut Families::new(visitor), bulk.dispatcher());
+}
+
+/// Shows the metrics, without the families that the history keeps nothing of and that take time to add up.
+pub(crate) fn visit_sampled(bulk: &Bulk, visitor: &mut dyn MetricVisitor) {
     let dispatcher = bulk.dispatcher();
     let (now, store) = (dispatcher.clock.monotonic(), &dispatcher.store);
     let shards = store.status();

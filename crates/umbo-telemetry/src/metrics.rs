@@ -22,16 +22,17 @@ mod text;
 mod thread_slot;
 mod visit;
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use umbo_types::{Criticality, Operation, RequestUnits};
 
 use self::counters::{Access, CounterSlot, NO_TIER};
-use self::namespaces::NamespaceErrors;
+use self::namespaces::NamespaceCounts;
 use self::statuses::status_index;
 
-pub use self::namespaces::{NAMESPACES_MAX, OTHER_NAMESPACES};
+pub use self::namespaces::{NAMESPACES_MAX, NamespaceUse};
 pub use self::node::{NodeMetrics, NodeTally};
 pub(crate) use self::otlp::{Starts, attribute, unix_nanos};
 pub use self::outcome::RequestOutcome;
@@ -48,7 +49,7 @@ pub struct RequestMetrics {
     /// The last slot is shared by all threads that own none.
     slots: Box<[CounterSlot]>,
     codes: Box<[Code]>,
-    namespaces: NamespaceErrors,
+    namespaces: NamespaceCounts,
     connections_accepted: AtomicU64,
     connections_closed: AtomicU64,
     connections_evicted: AtomicU64,
@@ -82,7 +83,7 @@ impl RequestMetrics {
                 .map(|_| CounterSlot::new(codes.len()))
                 .collect(),
             codes,
-            namespaces: NamespaceErrors::default(),
+            namespaces: NamespaceCounts::default(),
             connections_accepted: AtomicU64::new(0),
             connections_closed: AtomicU64::new(0),
             connections_evicted: AtomicU64::new(0),
@@ -147,10 +148,10 @@ impl RequestMetrics {
         self.namespaces.record(namespace, outcome);
     }
 
-    /// Returns the name that a namespace has in series: its own, or [`OTHER_NAMESPACES`] once the first
-    /// [`NAMESPACES_MAX`] have theirs.
-    pub fn namespace_label<'a>(&self, namespace: &'a str) -> &'a str {
-        self.namespaces.label(namespace)
+    /// Shows what was used of namespaces, by name, and their requests that were not served. The first
+    /// [`NAMESPACES_MAX`] names have series until the process ends, at figures that never fall.
+    pub fn visit_namespaces(&self, families: &mut Families<'_>, used: &[(Arc<str>, NamespaceUse)]) {
+        self.namespaces.visit(families, used);
     }
 
     /// Records the service time of one store call.

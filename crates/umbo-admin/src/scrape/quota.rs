@@ -13,7 +13,7 @@ use umbo_quota::{
 use umbo_store::ShardStatus;
 use umbo_telemetry::metric::Metric;
 use umbo_telemetry::metric_names as names;
-use umbo_telemetry::metrics::{Families, MetricValue};
+use umbo_telemetry::metrics::{Families, MetricValue, NAMESPACES_MAX, NamespaceUse};
 use umbo_types::RequestUnits;
 
 /// Upper bounds of the limiter's classes of actual over estimate: odd powers of the root of two.
@@ -32,8 +32,6 @@ pub(super) fn visit(families: &mut Families<'_>, dispatcher: &Dispatcher, shards
     visit_policies(families, &dispatcher.quota.policy_report(now));
     visit_callers(families, &usage.rows, &top);
     visit_shards(families, &usage.shards, shards);
-    let metrics = &dispatcher.metrics;
-    visit_namespaces(families, &usage.rows, |name| metrics.namespace_label(name));
 }
 
 pub(super) fn visit_estimates(families: &mut Families<'_>, residuals: &[Residual]) {
@@ -120,31 +118,35 @@ fn visit_shards(
     families.family(&names::SHARD_REQUEST_UNITS, charged);
 }
 
-/// Shows the use of namespaces, by the name that `label` gives a namespace in series.
-pub(super) fn visit_namespaces<'a>(
-    families: &mut Families<'_>,
-    rows: &'a [UsageLine],
-    label: impl Fn(&'a str) -> &'a str,
-) {
-    type Pick = fn(&Tally) -> MetricValue;
-    let mut sums: BTreeMap<&str, Tally> = BTreeMap::new();
-    for row in rows {
-        let sum = sums.entry(label(&row.namespace)).or_default();
-        *sum = sum.plus(&row.tally);
+/// Shows the use of namespaces.
+pub(super) fn visit_namespaces(families: &mut Families<'_>, dispatcher: &Dispatcher) {
+    let usage = dispatcher.quota.namespace_usage();
+    let live = dispatcher.control.namespaces.live().into_iter();
+    let used = figures(usage, live.map(|info| info.name));
+    dispatcher.metrics.visit_namespaces(families, &used);
+}
+
+/// Returns the figures of namespaces. Series begin at zero, before the first request, if all `live` can have some.
+fn figures(
+    usage: BTreeMap<Arc<str>, Tally>,
+    live: impl ExactSizeIterator<Item = String>,
+) -> Vec<(Arc<str>, NamespaceUse)> {
+    let of = |sum: &Tally| {
+        let charged = sum.charged.as_micros();
+        [
+            sum.requests,
+            charged,
+            sum.rows,
+            sum.read_bytes,
+            sum.write_bytes,
+        ]
+    };
+    let used = usage.into_iter().map(|(name, sum)| (name, of(&sum)));
+    let mut used: Vec<_> = used.collect();
+    if live.len() <= NAMESPACES_MAX {
+        used.extend(live.map(|name| (name.into(), NamespaceUse::default())));
     }
-    let metrics: [(&'static Metric, Pick); 5] = [
-        (&names::NAMESPACE_REQUESTS, |sum| sum.requests.into()),
-        (&names::NAMESPACE_REQUEST_UNITS, |sum| sum.charged.into()),
-        (&names::NAMESPACE_ROWS, |sum| sum.rows.into()),
-        (&names::NAMESPACE_READ_BYTES, |sum| sum.read_bytes.into()),
-        (&names::NAMESPACE_WRITTEN_BYTES, |sum| {
-            sum.write_bytes.into()
-        }),
-    ];
-    for (metric, value) in metrics {
-        let samples = sums.iter().map(|(name, sum)| ([*name], value(sum)));
-        families.family(metric, samples);
-    }
+    used
 }
 
 #[cfg(test)]
@@ -160,5 +162,29 @@ mod tests {
         assert_eq!(chosen.len(), TOP_CALLERS);
         let names: Vec<&str> = chosen.iter().map(|(caller, _)| &**caller).collect();
         assert_eq!(names[..4], ["c3", "c1", "c49", "c48"]);
+    }
+
+    #[test]
+    fn namespaces_have_figures_before_they_are_used_while_there_is_room() {
+        let tally = Tally {
+            requests: 2,
+            rejected: 1,
+            charged: RequestUnits::from_micros(1_500_000),
+            rows: 3,
+            read_bytes: 40,
+            write_bytes: 5,
+            ..Tally::default()
+        };
+        let of = |live: usize| {
+            let usage = BTreeMap::from([("removed".into(), tally)]);
+            figures(usage, (0..live).map(|at| format!("n{at}")))
+        };
+        let used = ("removed".into(), [2, 1_500_000, 3, 40, 5]);
+        assert_eq!(
+            of(1),
+            [used.clone(), ("n0".into(), NamespaceUse::default())]
+        );
+        assert_eq!(of(NAMESPACES_MAX).len(), NAMESPACES_MAX + 1);
+        assert_eq!(of(NAMESPACES_MAX + 1), [used]);
     }
 }

@@ -8,9 +8,8 @@ use umbo_overload::{
     Class, ClassReport, OverloadEpisode, OverloadReport, PressureInput, PriceReport, QueueStatus,
     ShardReport, ShareReport, TierCounts, TierStatus,
 };
-use umbo_quota::{PolicyReport, PolicySet, Residual, Tally, UsageLine};
-use umbo_telemetry::metrics::OTHER_NAMESPACES;
-use umbo_types::{Criticality, NamespaceId, Operation, PriceMultiplier, RequestUnits, ShardId};
+use umbo_quota::{PolicyReport, PolicySet, Residual};
+use umbo_types::{Criticality, Operation, PriceMultiplier, RequestUnits, ShardId};
 
 use super::*;
 
@@ -59,53 +58,6 @@ fn quotas_show_their_policies_and_how_good_estimates_are() {
     ] {
         assert!(text.contains(line), "{line} in\n{text}");
     }
-}
-
-#[test]
-fn namespaces_show_the_use_of_all_their_callers() {
-    let row = |namespace: &str, id, caller: &str| UsageLine {
-        caller: Arc::from(caller),
-        namespace: Arc::from(namespace),
-        namespace_id: NamespaceId(id),
-        operation: Operation::Get,
-        tally: Tally {
-            requests: 2,
-            rejected: 1,
-            charged: RequestUnits::from_micros(1_500_000),
-            rows: 3,
-            read_bytes: 40,
-            write_bytes: 5,
-            ..Tally::default()
-        },
-    };
-    let rows = [
-        row("listings", 1, "a"),
-        row("listings", 1, "b"),
-        row("late", 2, "a"),
-        row("later", 3, "a"),
-    ];
-    let label = |name| {
-        if name == "listings" {
-            name
-        } else {
-            OTHER_NAMESPACES
-        }
-    };
-    assert_lines(
-        |families| quota::visit_namespaces(families, &rows, label),
-        &[
-            "umbo_namespace_requests_total{namespace=\"(all others)\"} 4",
-            "umbo_namespace_requests_total{namespace=\"listings\"} 4",
-            "umbo_namespace_request_units_total{namespace=\"(all others)\"} 3",
-            "umbo_namespace_request_units_total{namespace=\"listings\"} 3",
-            "umbo_namespace_rows_total{namespace=\"(all others)\"} 6",
-            "umbo_namespace_rows_total{namespace=\"listings\"} 6",
-            "umbo_namespace_read_bytes_total{namespace=\"(all others)\"} 80",
-            "umbo_namespace_read_bytes_total{namespace=\"listings\"} 80",
-            "umbo_namespace_written_bytes_total{namespace=\"(all others)\"} 10",
-            "umbo_namespace_written_bytes_total{namespace=\"listings\"} 10",
-        ],
-    );
 }
 
 fn overloaded(shard: ShardId) -> ShardReport {

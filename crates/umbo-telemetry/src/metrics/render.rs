@@ -22,7 +22,6 @@ impl RequestMetrics {
         self.visit_operations(families);
         self.visit_charges(families);
         self.visit_refusals(families);
-        self.namespaces.visit(families);
         self.visit_connections(families);
     }
 

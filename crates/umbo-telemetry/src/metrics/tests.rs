@@ -288,6 +288,7 @@ fn a_scrape_reads_as_written_down() {
     let text = MetricsText::render(|visitor| {
         let families = &mut Families::new(visitor);
         metrics.visit(families);
+        metrics.visit_namespaces(families, &[("n".into(), [2, 1_500_000, 3, 40, 5])]);
         visit_shards(families, &shards(), &[(ShardId(0), 1)]);
         let (size, free) = (1 << 30, 1 << 29);
         visit_disk(families, DiskSpace { size, free });
