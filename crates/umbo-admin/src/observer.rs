@@ -56,7 +56,7 @@ impl DispatcherObserver {
         self.recorder.record(
             &dispatcher.history,
             (dispatcher.clock.monotonic(), dispatcher.clock.wall()),
-            |visitor| scrape::visit(&self.bulk, visitor),
+            |visitor| scrape::visit_sampled(&self.bulk, visitor),
             |elapsed| callers(dispatcher, elapsed),
             || dispatcher.control.events.happenings_since(0),
         );
