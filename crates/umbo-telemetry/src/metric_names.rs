@@ -186,9 +186,9 @@ metrics! { ALL
         ranked("caller_rejected", "requests/s"),
         ranked("caller_bytes", "bytes/s");
     NAMESPACE_REQUESTS "umbo_namespace_requests_total" Counter [NAMESPACE] "umbo.namespace.requests" "{request}"
-        "Requests of the namespace that were admitted. Only a bounded number of namespaces has series; all others share one.";
+        "Requests of the namespace that were admitted, batches of loads too. Only a bounded number of namespaces has series; all others share one.";
     NAMESPACE_ERRORS "umbo_namespace_errors_total" Counter [NAMESPACE, OUTCOME] "umbo.namespace.errors" "{request}"
-        "Requests of the namespace that were not served: refused as invalid, rejected, shed or failed.";
+        "Requests of the namespace that were not served: refused as invalid, rejected, shed or failed. Lacks batches of loads, and requests refused for their token, grants or headers or because too many were in flight.";
     NAMESPACE_REQUEST_UNITS "umbo_namespace_request_units_total" Counter [NAMESPACE] "umbo.namespace.cost" "{RU}"
         "Request units charged for the namespace.";
     NAMESPACE_ROWS "umbo_namespace_rows_total" Counter [NAMESPACE] "umbo.namespace.rows" "{row}"
