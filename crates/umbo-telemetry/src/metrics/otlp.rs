@@ -18,7 +18,7 @@ use opentelemetry_proto::tonic::metrics::v1::{
 
 use super::visit::{DurationHistogram, MetricValue, MetricVisitor};
 use crate::metric::{Metric, MetricKind};
-use crate::metric_names::{SHARD, STATUS, otlp_attribute};
+use crate::metric_names::{PROCESS_CPU, SHARD, STATUS, otlp_attribute};
 
 /// Most points of one message: at about 100 bytes a point it stays far under the 4 MiB that receivers of gRPC take
 /// by default.
@@ -85,6 +85,8 @@ impl Starts {
             Some(before) if before.value <= value => before.start,
             // The counter was reset after the last export.
             Some(_) => self.last,
+            // The kernel counts from the start of this process, too.
+            None if *metric == PROCESS_CPU => self.began,
             // The begin of the counter is unknown; a point says so by beginning when it is taken.
             None if metric.kind == MetricKind::OlderCounter => now,
             None => self.began,
@@ -249,7 +251,7 @@ mod tests {
     use super::*;
     use crate::metric_names as names;
     use crate::metrics::tests::shard_status;
-    use crate::metrics::{Code, Families, RequestMetrics, visit_shards};
+    use crate::metrics::{Code, Families, ProcessSample, RequestMetrics, visit_shards};
 
     fn find<'a>(messages: &'a [Vec<OtlpMetric>], metric: &Metric) -> Vec<&'a OtlpMetric> {
         let all = messages.iter().flatten();
@@ -278,6 +280,7 @@ mod tests {
             let families = &mut Families::new(visitor);
             metrics.visit(families);
             visit_shards(families, &[shard_status(3, commits)], &[]);
+            ProcessSample::default().visit(families);
         })
     }
 
@@ -300,6 +303,8 @@ mod tests {
             point.attributes,
             [attribute("umbo.shard", Any::IntValue(3))]
         );
+        let (point, _) = sum(&first, &PROCESS_CPU);
+        assert_eq!(point.start_time_unix_nano, 1_000);
         let (point, is_monotonic) = sum(&first, &names::SHARD_ROWS);
         assert!(!is_monotonic);
         assert_eq!(point.start_time_unix_nano, 1_000);
