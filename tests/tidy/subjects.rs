@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use crate::tree::files;
 
 /// Files and crates that name loads. What only names them stays small if one crate, `umbo-bulk`, has what they do.
-const LOADS: (usize, usize) = (64, 7);
+const LOADS: (usize, usize) = (60, 7);
 
 /// Returns whether a line names loads: their crates, a module of that name, or a type whose name begins so.
 fn names_loads(line: &str) -> bool {

@@ -12,8 +12,6 @@ use umbo_api::versions::{VersionInfo, VersionShard, VersionState};
 use umbo_store::DatasetGroup;
 use umbo_types::{NamespaceId, Timestamp};
 
-use crate::error::VersionError;
-
 /// Versions that are kept in addition to the live one. Each takes its space and every write once more.
 const KEPT_MAX: usize = 1;
 /// How long a version is kept after another one was activated, unless the namespace has a setting: one day, to notice a
@@ -347,6 +345,52 @@ pub(crate) fn group_of(record: &[u8]) -> Result<Option<DatasetGroup>, serde_json
     } = serde_json::from_slice(record)?;
     let datasets = datasets.filter(|_| state == NamespaceState::Live);
     Ok(datasets.and_then(|datasets| datasets.group(NamespaceId(id))))
+}
+
+/// Why a request about the dataset versions of a namespace was refused. Nothing was changed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum VersionError {
+    /// Another load builds a version of the namespace.
+    #[error(
+        "load {load} builds version {version} of the namespace; finish, activate or abort it first"
+    )]
+    Building {
+        /// Id of the other load.
+        load: String,
+        /// Number of its version.
+        version: u32,
+    },
+    /// The namespace never had such a version.
+    #[error("the namespace has no version {number}")]
+    NotFound {
+        /// Number in the request.
+        number: u32,
+    },
+    /// The version was dropped.
+    #[error("version {number} was dropped: it cannot be activated any more")]
+    Superseded {
+        /// Number in the request.
+        number: u32,
+    },
+    /// No version is kept.
+    #[error("the namespace has no version to go back to")]
+    NothingKept,
+    /// The version is still being built.
+    #[error("version {number} is being built by load {load}, which has not finished")]
+    NotReady {
+        /// Number in the request.
+        number: u32,
+        /// Id of the load that builds it.
+        load: String,
+    },
+    /// The version is the live one, or is being built.
+    #[error("version {number} is {state}, and cannot be removed")]
+    InUse {
+        /// Number in the request.
+        number: u32,
+        /// State of the version.
+        state: VersionState,
+    },
 }
 
 #[cfg(test)]

@@ -7,13 +7,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use umbo_api::admin::CreatedToken;
-use umbo_api::versions::VersionState;
 use umbo_api::{ErrorCode, Outcome};
 use umbo_loads::LoadError;
 use umbo_store::StoreError;
 use umbo_types::{ShardId, Version};
 
 use crate::auth::AuthError;
+use crate::datasets::VersionError;
 use crate::hot_lists::error::HotKeyError;
 use crate::policies::error::QuotaError;
 use crate::records::Unreadable;
@@ -204,52 +204,6 @@ impl From<ChangeError> for ControlError {
             ChangeError::Home(error) => error.into(),
         }
     }
-}
-
-/// Why a request about the dataset versions of a namespace was refused. Nothing was changed.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum VersionError {
-    /// Another load builds a version of the namespace.
-    #[error(
-        "load {load} builds version {version} of the namespace; finish, activate or abort it first"
-    )]
-    Building {
-        /// Id of the other load.
-        load: String,
-        /// Number of its version.
-        version: u32,
-    },
-    /// The namespace never had such a version.
-    #[error("the namespace has no version {number}")]
-    NotFound {
-        /// Number in the request.
-        number: u32,
-    },
-    /// The version was dropped.
-    #[error("version {number} was dropped: it cannot be activated any more")]
-    Superseded {
-        /// Number in the request.
-        number: u32,
-    },
-    /// No version is kept.
-    #[error("the namespace has no version to go back to")]
-    NothingKept,
-    /// The version is still being built.
-    #[error("version {number} is being built by load {load}, which has not finished")]
-    NotReady {
-        /// Number in the request.
-        number: u32,
-        /// Id of the load that builds it.
-        load: String,
-    },
-    /// The version is the live one, or is being built.
-    #[error("version {number} is {state}, and cannot be removed")]
-    InUse {
-        /// Number in the request.
-        number: u32,
-        /// State of the version.
-        state: VersionState,
-    },
 }
 
 impl VersionError {

@@ -30,7 +30,8 @@ mod versions;
 
 pub use backup::restored_records;
 pub use control_plane::{ControlParts, ControlPlane};
-pub use error::{ControlError, VersionError};
+pub use datasets::VersionError;
+pub use error::ControlError;
 pub use followed_records::RecordsReport;
 pub use namespace_entry::NamespaceEntry;
 pub use namespaces::Namespaces;

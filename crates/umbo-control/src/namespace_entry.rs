@@ -8,8 +8,7 @@ use umbo_api::versions::VersionInfo;
 use umbo_store::Durability;
 use umbo_types::{NamespaceId, Timestamp};
 
-use crate::datasets::Datasets;
-use crate::error::VersionError;
+use crate::datasets::{Datasets, VersionError};
 
 /// The path's view of a namespace.
 #[derive(Debug, Clone)]

@@ -17,8 +17,8 @@ use umbo_api::admin::{
 use umbo_store::{Condition, IdRange, RecordsRevision};
 use umbo_types::{NamespaceId, ShardId, Timestamp, Version};
 
-use crate::datasets::Datasets;
-use crate::error::{ControlError, VersionError};
+use crate::datasets::{Datasets, VersionError};
+use crate::error::ControlError;
 use crate::loads::without_loads;
 use crate::namespace_entry::NamespaceEntry;
 use crate::records::{Edits, Kind, RecordSet, Unreadable, unreadable, version_of};

@@ -77,7 +77,9 @@ impl Limiter {
         let others = self.others.lock().unwrap_or_else(PoisonError::into_inner);
         let gone: Vec<_> = others.values().cloned().collect();
         drop(others);
-        gone.iter().for_each(|record| see(record));
+        for record in &gone {
+            see(record);
+        }
         self.accounts.for_each(|entry| see(&entry.account.record));
     }
 

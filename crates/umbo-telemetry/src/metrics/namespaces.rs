@@ -43,21 +43,21 @@ struct NamespaceSeries {
     used: NamespaceUse,
 }
 
-type Known = BTreeMap<Box<str>, NamespaceSeries>;
+type KnownNamespaces = BTreeMap<Box<str>, NamespaceSeries>;
 
 /// The namespaces that have series, and [`OTHER_NAMESPACES`].
 #[derive(Debug)]
-pub(super) struct NamespaceCounts(Mutex<Known>);
+pub(super) struct NamespaceCounts(Mutex<KnownNamespaces>);
 
 impl Default for NamespaceCounts {
     fn default() -> Self {
         let others = (OTHER_NAMESPACES.into(), NamespaceSeries::default());
-        Self(Mutex::new(Known::from([others])))
+        Self(Mutex::new(KnownNamespaces::from([others])))
     }
 }
 
 impl NamespaceCounts {
-    fn known(&self) -> MutexGuard<'_, Known> {
+    fn known(&self) -> MutexGuard<'_, KnownNamespaces> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -91,7 +91,7 @@ impl NamespaceCounts {
     }
 
     /// Raises the figures of the series to the sums of `used`, and returns all series. Sums without the lock.
-    fn raised(&self, used: &[(Arc<str>, NamespaceUse)]) -> Known {
+    fn raised(&self, used: &[(Arc<str>, NamespaceUse)]) -> KnownNamespaces {
         let mut known = self.known();
         for (name, _) in used {
             if label_in(&mut known, name) == OTHER_NAMESPACES {
@@ -124,7 +124,7 @@ impl NamespaceCounts {
 }
 
 /// Returns the name that a namespace has in series: its own, or [`OTHER_NAMESPACES`].
-fn label_in<'a>(known: &mut Known, namespace: &'a str) -> &'a str {
+fn label_in<'a>(known: &mut KnownNamespaces, namespace: &'a str) -> &'a str {
     if !known.contains_key(namespace) {
         if known.len() > NAMESPACES_MAX {
             return OTHER_NAMESPACES;

@@ -140,11 +140,17 @@ fn a_load_that_is_watched_tells_its_rate_and_the_time_left_once_there_is_a_rate(
 
 #[test]
 fn a_push_is_interrupted_while_its_load_is_sealed() {
-    let server = stub(|seen| match seen.line.split_once("/loads").unwrap().1 {
-        "/l/seal" => answer(503, ""),
-        "/l/parts/0" => answer(201, PART),
-        _ => answer(200, LOAD),
-    });
+    let (say, sealing) = std::sync::mpsc::channel();
+    let server = stub(
+        move |seen| match seen.line.split_once("/loads").unwrap().1 {
+            "/l/seal" => {
+                say.send(()).unwrap_or_default();
+                answer(503, "")
+            }
+            "/l/parts/0" => answer(201, PART),
+            _ => answer(200, LOAD),
+        },
+    );
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(
         folder.path().join("rows.ndjson"),
@@ -152,13 +158,12 @@ fn a_push_is_interrupted_while_its_load_is_sealed() {
     )
     .unwrap();
     let arguments = ["load", "push", "n", "rows.ndjson", "--patience", "10m"];
-    let mut child = command(&server.url, folder.path(), &arguments)
+    let child = command(&server.url, folder.path(), &arguments)
         .spawn()
         .unwrap();
-    while !server.lines().iter().any(|line| line.ends_with("/seal")) {
-        assert!(child.try_wait().unwrap().is_none(), "the push has ended");
-        std::thread::sleep(std::time::Duration::from_millis(10));
-    }
+    sealing
+        .recv_timeout(std::time::Duration::from_mins(1))
+        .unwrap();
     interrupt(&child);
     let ran = checked(130, &arguments, child.wait_with_output().unwrap());
     assert!(
