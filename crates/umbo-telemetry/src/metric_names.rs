@@ -132,11 +132,13 @@ metrics! { ALL
         rate("served", "requests/s").by(OPERATION).of(&["served"]),
         rate("rejected", "requests/s").by(OPERATION).of(&["rejected"]),
         rate("shed", "requests/s").by(OPERATION).of(&["shed"]),
-        rate("failed", "requests/s").by(OPERATION).of(&["refused", "failed"]),
+        rate("refused", "requests/s").by(OPERATION).of(&["refused"]),
+        rate("failed", "requests/s").by(OPERATION).of(&["failed"]),
         rate("served_by_tier", "requests/s").by(TIER).of(&["served"]),
         rate("rejected_by_tier", "requests/s").by(TIER).of(&["rejected"]),
         rate("shed_by_tier", "requests/s").by(TIER).of(&["shed"]),
-        rate("failed_by_tier", "requests/s").by(TIER).of(&["refused", "failed"]);
+        rate("refused_by_tier", "requests/s").by(TIER).of(&["refused"]),
+        rate("failed_by_tier", "requests/s").by(TIER).of(&["failed"]);
     REQUEST_DURATION "umbo_request_duration_seconds" Histogram [OPERATION] "http.server.request.duration" "s"
         "Time from the request's head to the end of the answer."
         quantile("latency_p50_ms", 0.5).by(OPERATION),
@@ -544,7 +546,7 @@ mod tests {
 
     #[test]
     fn every_series_has_one_form_whatever_it_is_made_of() {
-        assert_eq!(series_names().len(), 43);
+        assert_eq!(series_names().len(), 45);
         for metric in [ALL, NODE, REMOTE].into_iter().flatten() {
             for series in metric.history {
                 let by = series.by.is_none_or(|by| metric.labels.contains(&by));

@@ -13,9 +13,9 @@ const RENEWED = 3;
 /** Fewest steps of a chart. */
 const STEPS_MIN = 60;
 
-export const OUTCOMES = ["served", "rejected", "shed", "failed"];
+export const OUTCOMES = ["served", "rejected", "shed", "refused", "failed"];
 
-/** The names of the series of all four outcomes, with a suffix. */
+/** The names of the series of all outcomes, with a suffix. */
 export const outcomes = (suffix = "") => OUTCOMES.map((name) => name + suffix);
 
 /** Operations that are no requests for rows. */
@@ -23,7 +23,8 @@ const NOT_OF_SERVICES = ["admin", "service"];
 
 /** What an outcome is called where there is room. */
 export const OUTCOME_TEXT = {
-  served: "served", rejected: "rejected (quota)", shed: "shed (overload)", failed: "failed",
+  served: "served", rejected: "rejected (quota)", shed: "shed (overload)",
+  refused: "refused (invalid)", failed: "failed",
 };
 
 export class History {

@@ -253,7 +253,9 @@ mod tests {
         let rate = |series, label| find(&next, series, label);
         assert_eq!(rate("served", "get"), Some(50.0));
         assert_eq!(rate("served_by_tier", "critical"), Some(50.0));
-        assert_eq!(rate("failed_by_tier", "unknown"), Some(0.5));
+        assert_eq!(rate("refused", "get"), Some(0.5));
+        assert_eq!(rate("refused_by_tier", "unknown"), Some(0.5));
+        assert_ne!(rate("failed_by_tier", "unknown"), Some(0.5));
         assert_eq!(rate("shard_ru", "3"), Some(2.0));
         assert_eq!(rate("shard_rows", "3"), Some(7.0));
         assert_eq!(rate("in_flight", ""), Some(100.0));

@@ -77,6 +77,8 @@ struct RequestCounts {
     served: u64,
     rejected: u64,
     shed: u64,
+    /// Mistakes of clients: bodies, keys, tokens or conditions that are not accepted.
+    refused: u64,
     failed: u64,
 }
 
@@ -177,7 +179,14 @@ impl Inside {
         let tokens = client.tokens().await?.tokens;
         let fleet = client.fleet().await?.processes;
         let (callers, callers_total) = callers(client).await?;
-        let series = ["served", "rejected", "shed", "failed", "connections"];
+        let series = [
+            "served",
+            "rejected",
+            "shed",
+            "refused",
+            "failed",
+            "connections",
+        ];
         let history = RecentHistory::ask(client, RECENT.0, &series, 0).await?;
         // The administrator's list has the reasons, the public one does not.
         problems.retain(|problem| !problem.starts_with("shard "));
@@ -221,6 +230,7 @@ impl Inside {
             served,
             rejected,
             shed,
+            refused,
             failed,
             ..
         } = self.requests;
@@ -229,7 +239,7 @@ impl Inside {
         let queued: u64 = sum(|shard| shard.queued);
         let mut lines = vec![
             format!(
-                "{} in the last {}; {rejected} rejected (quota), {shed} shed (overload), {failed} failed",
+                "{} in the last {}; {rejected} rejected (quota), {shed} shed (overload), {refused} refused (invalid), {failed} failed",
                 counted(served, "request"),
                 RECENT.1,
             ),
@@ -260,12 +270,14 @@ impl Inside {
 impl RequestCounts {
     fn of(history: &RecentHistory) -> Self {
         let total = |name| whole(history.sum(name) * history.seconds());
-        let [rejected, shed, failed] = ["rejected", "shed", "failed"].map(total);
+        let [rejected, shed, refused, failed] =
+            ["rejected", "shed", "refused", "failed"].map(total);
         Self {
             seconds: whole(history.seconds()),
-            served: total("served") + rejected + shed + failed,
+            served: total("served") + rejected + shed + refused + failed,
             rejected,
             shed,
+            refused,
             failed,
         }
     }

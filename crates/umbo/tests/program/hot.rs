@@ -41,6 +41,7 @@ const HISTORY: &str = r#"{"now_ms":12500,"start_ms":9000,"step_ms":1000,"series"
     {"name":"served","labels":{"operation":"get"},"unit":"","values":[7,1000,2000]},
     {"name":"served","labels":{"operation":"admin"},"unit":"","values":[null,5,5]},
     {"name":"shed","labels":{"operation":"get"},"unit":"","values":[null,null,50]},
+    {"name":"refused","labels":{"operation":"get"},"unit":"","values":[null,4,null]},
     {"name":"latency_p50_ms","labels":{"operation":"get"},"unit":"","values":[9,0.25,0.5]},
     {"name":"latency_p99_ms","labels":{"operation":"get"},"unit":"","values":[9,2.5,1.5]},
     {"name":"connections","labels":{},"unit":"","values":[1,2,3]},
@@ -192,7 +193,9 @@ fn a_frame_is_the_interval_that_has_ended() {
     let frame = umbo(&server, folder.path(), 0, &json).json();
     let expected = [
         (&frame["seconds"], 2.0),
-        (&frame["pod"]["requests_rate"], 1_525.0),
+        (&frame["pod"]["requests_rate"], 1_527.0),
+        (&frame["pod"]["refused_rate"], 2.0),
+        (&frame["pod"]["failed_rate"], 0.0),
         (&frame["pod"]["shed_rate"], 25.0),
         (&frame["pod"]["p50_ms"], 0.5),
         (&frame["pod"]["p99_ms"], 2.5),

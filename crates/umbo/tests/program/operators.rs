@@ -50,7 +50,7 @@ fn the_status_is_one_screen_of_what_counts() {
         ),
         "nothing is wrong",
         "no token yet: every client that reaches the server may do everything",
-        " 0 rejected (quota), 0 shed (overload), 0 failed",
+        " 0 rejected (quota), 0 shed (overload), 0 refused (invalid), 0 failed",
         "4 shards, 4 available: ",
         "demo       10 ",
         "anonymous",

@@ -77,7 +77,9 @@ export function overview(page) {
     const at = marks(page.events());
     const show = (chart, series) => chart.update(history.chart(series), at);
     const now = (name, labels) => last(history.sum(name, labels));
-    for (const name of OUTCOMES) tiles[name].show(parts(last(history.outcome(name)), "/s"));
+    const refused = parts(last(history.outcome("refused")), "/s");
+    for (const name of ["served", "rejected", "shed"]) tiles[name].show(parts(last(history.outcome(name)), "/s"));
+    tiles.failed.show(parts(last(history.outcome("failed")), "/s"), `${refused.number}${refused.unit} refused (invalid)`);
     const isGet = history.all("latency_p99_ms", { operation: "get" }).length > 0;
     tiles.latency.show(parts(last(isGet ? history.one("latency_p99_ms", { operation: "get" }) : history.slowest("latency_p99_ms")), "ms"));
     tiles.ru.show(parts(now("ru"), "RU/s"));

@@ -211,11 +211,12 @@ fn server_line(pod: &ServerFrame) -> String {
         |time: Option<f64>| time.map_or_else(|| "-".to_owned(), |time| format!("{time:.2} ms"));
     let operation = pod.operation.as_deref().unwrap_or_default();
     format!(
-        "requests {}/s  ru {}/s  rejected {}/s  shed {}/s  failed {}/s  {operation} p50 {}  p99 {}  connections {:.0}",
+        "requests {}/s  ru {}/s  rejected {}/s  shed {}/s  refused {}/s  failed {}/s  {operation} p50 {}  p99 {}  connections {:.0}",
         rate(pod.requests_rate),
         rate(pod.ru_rate),
         rate(pod.rejected_rate),
         rate(pod.shed_rate),
+        rate(pod.refused_rate),
         rate(pod.failed_rate),
         milliseconds(pod.p50_ms),
         milliseconds(pod.p99_ms),
@@ -326,6 +327,7 @@ mod tests {
                 requests_rate: 1_000.0,
                 rejected_rate: 1.0,
                 shed_rate: 0.0,
+                refused_rate: 0.0,
                 failed_rate: 0.0,
                 ru_rate: 1_100.0,
                 operation: Some("get".to_owned()),

@@ -14,10 +14,11 @@ use crate::connection::allowed;
 use crate::history::{ByLabel, RecentHistory};
 
 /// Series of the history that a frame shows.
-const SERIES: [&str; 17] = [
+const SERIES: [&str; 18] = [
     "served",
     "rejected",
     "shed",
+    "refused",
     "failed",
     "latency_p50_ms",
     "latency_p99_ms",
@@ -60,6 +61,8 @@ pub(super) struct ServerFrame {
     pub(super) requests_rate: f64,
     pub(super) rejected_rate: f64,
     pub(super) shed_rate: f64,
+    /// Mistakes of clients.
+    pub(super) refused_rate: f64,
     pub(super) failed_rate: f64,
     pub(super) ru_rate: f64,
     /// The operation of most requests that were served, whose times follow; absent if there was no request.
@@ -175,7 +178,8 @@ impl ScreenFrame {
 
 impl ServerFrame {
     fn of(history: &RecentHistory) -> Self {
-        let outcomes = ["served", "rejected", "shed", "failed"].map(|name| history.sum(name));
+        let outcomes = ["served", "rejected", "shed", "refused", "failed"];
+        let outcomes = outcomes.map(|name| history.sum(name));
         let times = ["latency_p50_ms", "latency_p99_ms"].map(|name| history.maxima(name));
         let served = history.means("served").into_iter();
         let with_times = served.filter(|(operation, _)| times[0].contains_key(operation));
@@ -186,7 +190,8 @@ impl ServerFrame {
             requests_rate: outcomes.iter().sum(),
             rejected_rate: outcomes[1],
             shed_rate: outcomes[2],
-            failed_rate: outcomes[3],
+            refused_rate: outcomes[3],
+            failed_rate: outcomes[4],
             ru_rate: history.sum("ru"),
             operation,
             p50_ms,
