@@ -62,7 +62,7 @@ struct Inside {
     busy: Vec<BusyShardInfo>,
     /// Empty if the shards are in the server's process.
     nodes: Vec<NodeInfo>,
-    /// Totals since the start of the server, in descending order, of as many as the screen has.
+    /// Totals since the start of the server, in descending order; [`LINES_MAX`] of them at most.
     callers: Vec<CallerTotals>,
     /// Number of all callers.
     callers_total: u64,
