@@ -71,14 +71,14 @@ impl Limiter {
         sums
     }
 
-    /// Shows all records. Those of evicted accounts come first: an account that is evicted meanwhile is then not seen
+    /// Shows all records. Records of evicted accounts come first: an account that is evicted meanwhile is then not seen
     /// twice.
     fn visit_records(&self, mut see: impl FnMut(&CallerNamespaceUsage)) {
         let others = self.others.lock().unwrap_or_else(PoisonError::into_inner);
         let gone: Vec<_> = others.values().cloned().collect();
         drop(others);
-        for record in &gone {
-            see(record);
+        for record in gone {
+            see(&record);
         }
         self.accounts.for_each(|entry| see(&entry.account.record));
     }

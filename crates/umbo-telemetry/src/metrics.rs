@@ -148,7 +148,7 @@ impl RequestMetrics {
         self.namespaces.record(namespace, outcome);
     }
 
-    /// Shows what was used of namespaces, by name, and their requests that were not served. The first
+    /// Shows the use of namespaces, by name, and their requests that were not served. The first
     /// [`NAMESPACES_MAX`] names have series until the process ends, at figures that never fall.
     pub fn visit_namespaces(&self, families: &mut Families<'_>, used: &[(Arc<str>, NamespaceUse)]) {
         self.namespaces.visit(families, used);

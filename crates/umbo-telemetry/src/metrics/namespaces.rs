@@ -1,4 +1,4 @@
-//! Which namespaces have series, what each has used, and its requests that were not served.
+//! The series of namespaces: their use, and their requests that were not served.
 //!
 //! The first [`NAMESPACES_MAX`] namespaces that are known have series until the process ends, and all others share one:
 //! a shared sum that loses a namespace would look like a restart. A served request touches nothing here, and a request
@@ -19,7 +19,7 @@ pub const NAMESPACES_MAX: usize = 50;
 /// Stands for all other namespaces. It holds a space, so that no namespace can be named so.
 const OTHER_NAMESPACES: &str = "(all others)";
 
-/// What was used of a namespace since the start: requests admitted, micro-RU charged, rows, bytes read and bytes
+/// Use of a namespace since the start: requests admitted, micro-RU charged, rows, bytes read and bytes
 /// written.
 pub type NamespaceUse = [u64; 5];
 
@@ -37,27 +37,27 @@ const METRICS: [(&Metric, fn(u64) -> MetricValue); 5] = [
 /// The figures of a series.
 #[derive(Debug, Clone, Copy, Default)]
 struct NamespaceSeries {
-    /// Requests by what became of them.
+    /// Requests by outcome.
     outcomes: [u64; RequestOutcome::ALL.len()],
     /// The highest figures so far: a report may lack an account that moves meanwhile, and no counter may fall.
     used: NamespaceUse,
 }
 
-type KnownNamespaces = BTreeMap<Box<str>, NamespaceSeries>;
+type AllSeries = BTreeMap<Box<str>, NamespaceSeries>;
 
 /// The namespaces that have series, and [`OTHER_NAMESPACES`].
 #[derive(Debug)]
-pub(super) struct NamespaceCounts(Mutex<KnownNamespaces>);
+pub(super) struct NamespaceCounts(Mutex<AllSeries>);
 
 impl Default for NamespaceCounts {
     fn default() -> Self {
         let others = (OTHER_NAMESPACES.into(), NamespaceSeries::default());
-        Self(Mutex::new(KnownNamespaces::from([others])))
+        Self(Mutex::new(AllSeries::from([others])))
     }
 }
 
 impl NamespaceCounts {
-    fn known(&self) -> MutexGuard<'_, KnownNamespaces> {
+    fn known(&self) -> MutexGuard<'_, AllSeries> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -91,7 +91,7 @@ impl NamespaceCounts {
     }
 
     /// Raises the figures of the series to the sums of `used`, and returns all series. Sums without the lock.
-    fn raised(&self, used: &[(Arc<str>, NamespaceUse)]) -> KnownNamespaces {
+    fn raised(&self, used: &[(Arc<str>, NamespaceUse)]) -> AllSeries {
         let mut known = self.known();
         for (name, _) in used {
             if label_in(&mut known, name) == OTHER_NAMESPACES {
@@ -124,7 +124,7 @@ impl NamespaceCounts {
 }
 
 /// Returns the name that a namespace has in series: its own, or [`OTHER_NAMESPACES`].
-fn label_in<'a>(known: &mut KnownNamespaces, namespace: &'a str) -> &'a str {
+fn label_in<'a>(known: &mut AllSeries, namespace: &'a str) -> &'a str {
     if !known.contains_key(namespace) {
         if known.len() > NAMESPACES_MAX {
             return OTHER_NAMESPACES;
