@@ -23,8 +23,11 @@ const OTHER_NAMESPACES: &str = "(all others)";
 /// written.
 pub type NamespaceUse = [u64; 5];
 
+/// Makes the value of a figure.
+type AsValue = fn(u64) -> MetricValue;
+
 /// The metric of each figure of a [`NamespaceUse`].
-const METRICS: [(&Metric, fn(u64) -> MetricValue); 5] = [
+const METRICS: [(&Metric, AsValue); 5] = [
     (&names::NAMESPACE_REQUESTS, MetricValue::Count),
     (&names::NAMESPACE_REQUEST_UNITS, |micros| {
         RequestUnits::from_micros(micros).into()
