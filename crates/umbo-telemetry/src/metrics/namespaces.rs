@@ -14,7 +14,7 @@ use super::visit::{Families, MetricValue};
 use crate::metric::Metric;
 use crate::metric_names as names;
 
-/// Most namespaces with series of their own.
+/// Most namespaces with series, without the series that all others share.
 pub const NAMESPACES_MAX: usize = 50;
 /// Stands for all other namespaces. It holds a space, so that no namespace can be named so.
 const OTHER_NAMESPACES: &str = "(all others)";
