@@ -4,9 +4,11 @@
 use crate::tree::{report, root};
 
 /// Crates with a page about their mechanism.
-const CRATES: [&str; 8] = [
+const CRATES: [&str; 10] = [
     "umbo-admin",
     "umbo-bulk",
+    "umbo-control",
+    "umbo-dispatcher",
     "umbo-hotkey",
     "umbo-overload",
     "umbo-protocol",
