@@ -1,6 +1,6 @@
 //! The path's view of a namespace: its settings, and the ids of its datasets.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use umbo_api::admin::{CompressionSetting, DurabilitySetting, NamespaceInfo, NamespaceState};
@@ -23,6 +23,8 @@ pub struct NamespaceEntry {
     /// Number of activations so far. A shard compares it to see whether this dispatcher knows a newer live
     /// dataset.
     pub epoch: u32,
+    /// Its place among the counters of the process, from its first use on.
+    pub place: OnceLock<usize>,
     /// The datasets, or `None` if all rows are under `id`.
     datasets: Option<Arc<Datasets>>,
 }
@@ -35,6 +37,7 @@ impl NamespaceEntry {
             id,
             dataset: datasets.as_ref().map_or(id, Datasets::live),
             epoch: datasets.as_ref().map_or(0, Datasets::epoch),
+            place: OnceLock::new(),
             datasets: datasets.map(Arc::new),
         }
     }

@@ -439,7 +439,11 @@ impl Drop for RequestLog {
         if outcome != RequestOutcome::Served
             && let Some(namespace) = &self.namespace
         {
-            metrics.record_namespace_error(&namespace.info.name, outcome);
+            let name = &namespace.info.name;
+            let place = *namespace
+                .place
+                .get_or_init(|| metrics.namespace_place(name));
+            metrics.record_namespace_error(place, outcome);
         }
         metrics.record(
             self.operation,

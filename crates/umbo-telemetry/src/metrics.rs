@@ -143,9 +143,14 @@ impl RequestMetrics {
         slot.operation(operation).outcomes[tier][outcome as usize].add(access, 1);
     }
 
-    /// Counts one request of a namespace that was not served. Takes a lock.
-    pub fn record_namespace_error(&self, namespace: &str, outcome: RequestOutcome) {
-        self.namespaces.record(namespace, outcome);
+    /// Returns the place of a namespace among those that requests are counted for, the same for each call. Takes a lock.
+    pub fn namespace_place(&self, namespace: &str) -> usize {
+        self.namespaces.place(namespace)
+    }
+
+    /// Counts one request that was not served, at the place of its namespace.
+    pub fn record_namespace_error(&self, place: usize, outcome: RequestOutcome) {
+        self.namespaces.record(place, outcome);
     }
 
     /// Shows the use of namespaces, by name, and their requests that were not served. The first

@@ -5,6 +5,7 @@
 //! that was not served waits for no exporter.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use umbo_types::RequestUnits;
@@ -40,8 +41,8 @@ const METRICS: [(&Metric, AsValue); 5] = [
 /// The figures of a series.
 #[derive(Debug, Clone, Copy, Default)]
 struct NamespaceSeries {
-    /// Requests by outcome.
-    outcomes: [u64; RequestOutcome::ALL.len()],
+    /// Its place among the counters of outcomes; 0 is that of [`OTHER_NAMESPACES`].
+    place: usize,
     /// The highest figures so far: a report may lack an account that moves meanwhile, and no counter may fall.
     used: NamespaceUse,
 }
@@ -50,26 +51,39 @@ type AllSeries = BTreeMap<Box<str>, NamespaceSeries>;
 
 /// The namespaces that have series, and [`OTHER_NAMESPACES`].
 #[derive(Debug)]
-pub(super) struct NamespaceCounts(Mutex<AllSeries>);
+pub(super) struct NamespaceCounts {
+    known: Mutex<AllSeries>,
+    /// Requests by place and outcome.
+    outcomes: Box<[[AtomicU64; RequestOutcome::ALL.len()]]>,
+}
 
 impl Default for NamespaceCounts {
     fn default() -> Self {
         let others = (OTHER_NAMESPACES.into(), NamespaceSeries::default());
-        Self(Mutex::new(AllSeries::from([others])))
+        let places = 0..=NAMESPACES_MAX;
+        Self {
+            known: Mutex::new(AllSeries::from([others])),
+            outcomes: places.map(|_| Default::default()).collect(),
+        }
     }
 }
 
 impl NamespaceCounts {
     fn known(&self) -> MutexGuard<'_, AllSeries> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Counts a request that was not served.
-    pub(super) fn record(&self, namespace: &str, outcome: RequestOutcome) {
+    /// Returns the place of a namespace, which has a series from now on if there is room.
+    pub(super) fn place(&self, namespace: &str) -> usize {
         let mut known = self.known();
         let label = label_in(&mut known, namespace);
-        if let Some(series) = known.get_mut(label) {
-            series.outcomes[outcome as usize] += 1;
+        known.get(label).map_or(0, |series| series.place)
+    }
+
+    /// Counts a request that was not served, at the place of its namespace.
+    pub(super) fn record(&self, place: usize, outcome: RequestOutcome) {
+        if let Some(outcomes) = self.outcomes.get(place) {
+            outcomes[outcome as usize].fetch_add(1, Relaxed);
         }
     }
 
@@ -81,7 +95,7 @@ impl NamespaceCounts {
             for outcome in RequestOutcome::ALL {
                 if outcome != RequestOutcome::Served {
                     let labels = [&**namespace, outcome.as_str()];
-                    let count = series.outcomes[outcome as usize];
+                    let count = self.outcomes[series.place][outcome as usize].load(Relaxed);
                     families.sample(&names::NAMESPACE_ERRORS, &labels, count);
                 }
             }
@@ -132,7 +146,11 @@ fn label_in<'a>(known: &mut AllSeries, namespace: &'a str) -> &'a str {
         if known.len() > NAMESPACES_MAX {
             return OTHER_NAMESPACES;
         }
-        known.insert(namespace.into(), NamespaceSeries::default());
+        let series = NamespaceSeries {
+            place: known.len(),
+            used: NamespaceUse::default(),
+        };
+        known.insert(namespace.into(), series);
     }
     namespace
 }
@@ -180,9 +198,9 @@ mod tests {
             "written_bytes_total{namespace=\"(all others)\"} 10",
         ];
         assert_has(&shown, &lines);
-        counts.record("late", RequestOutcome::Shed);
-        counts.record("later", RequestOutcome::Shed);
-        counts.record("n49", RequestOutcome::Rejected);
+        counts.record(counts.place("late"), RequestOutcome::Shed);
+        counts.record(counts.place("later"), RequestOutcome::Shed);
+        counts.record(counts.place("n49"), RequestOutcome::Rejected);
         let lines = [
             "errors_total{namespace=\"(all others)\",outcome=\"shed\"} 2",
             "errors_total{namespace=\"n49\",outcome=\"rejected\"} 1",
