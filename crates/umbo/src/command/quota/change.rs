@@ -30,7 +30,7 @@ pub(crate) struct Set {
     /// Name of the policy
     #[arg(required_unless_present = "file", conflicts_with = "file")]
     name: Option<String>,
-    /// Policy file with [[policy]] entries in TOML, which are all stored; - for stdin
+    /// TOML file with policies (tables named policy), which are all stored; - for stdin
     #[arg(long, value_name = "FILE")]
     file: Option<PathBuf>,
     #[command(flatten)]
