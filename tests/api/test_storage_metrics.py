@@ -20,6 +20,10 @@ def test_syncs_and_the_row_cache_are_counted(server, ns):
         return syncs >= 1 and seconds > 0 and hits >= 40 and misses >= 20
 
     wait_until(grown, "all of them have grown")
+    # A change of its settings makes no other namespace of it.
+    assert server.client().put(f"/admin/v1/namespaces/{ns.name}", {"default_ttl": 3_600}).status in (200, 201)
+    assert ns.range("p", limit=0).status == 400
+    wait_until(lambda: refusals() == refused + 2, "the refusal is counted with the others")
 
 
 def of_namespace(server, name, *labels):

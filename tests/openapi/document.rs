@@ -104,7 +104,7 @@ fn parameter(one: &Parameter, shared: &mut Map<String, Value>) -> Value {
     }
 }
 
-/// How deep the text of the document has lines of its own: down to an operation and a component.
+/// Depth down to which the text of the document has a line for each field: an operation, a component.
 const LINES_DEPTH: usize = 3;
 
 /// Appends a value as text, with a line for each field of its objects to a depth.

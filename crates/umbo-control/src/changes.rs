@@ -164,8 +164,8 @@ impl ControlPlane {
         }
     }
 
-    /// Makes a token. If it is not known whether the token was made, the error holds it: otherwise a token that
-    /// nobody has could lock all callers out.
+    /// Makes a token. If it is not known whether the token was made, the error holds it: without it, an unknown
+    /// token could lock all callers out.
     pub async fn create_token(
         &self,
         asked: &AskedToken,

@@ -68,7 +68,7 @@ pub enum ControlError {
         /// How old they may be.
         max: Duration,
     },
-    /// It is not known whether a token was made. The client is told the token, so that a token that nobody has cannot
+    /// It is not known whether a token was made. The error tells the client the token, so that a lost token cannot
     /// lock it out.
     #[error("it is not known whether token '{}' was made: {source}", .token.info.id)]
     TokenUnknown {

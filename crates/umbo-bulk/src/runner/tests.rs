@@ -428,6 +428,22 @@ async fn a_dispatcher_that_is_alone_goes_on_at_once_with_what_the_process_before
     }
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_beat_that_takes_long_leaves_the_run_time_for_its_work() {
+    let host = FakeHost::with_load(NONE).await;
+    let load = host.load(ID).unwrap();
+    let host = Host::new(host);
+    let mut journal = Journal::take_over(&host, &load, 1).await.unwrap();
+    let mut beats = work::Beats::begin();
+    beats.next().await;
+    // The write of the first beat takes until two further ones would be due.
+    tokio::time::advance(2 * BEAT).await;
+    beats.write(&host, ID, &mut journal).await.unwrap();
+    let next = timeout(BEAT / 2, beats.next()).await;
+    assert!(next.is_err(), "the next beat comes at once");
+    timeout(BEAT, beats.next()).await.unwrap();
+}
+
 /// Rows a second of a quota that is far below what the shards take.
 const ROWS_A_SECOND: u32 = 1_000;
 

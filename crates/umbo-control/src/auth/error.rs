@@ -36,7 +36,7 @@ pub enum AuthError {
         id: String,
     },
     /// The first token would lock the operator out (`LastAdmin`).
-    #[error("the first token must have admin:*, or nobody could create a second one")]
+    #[error("the first token must have admin:*: without it no second one can be created")]
     FirstIsNoAdmin,
     /// A field of a token to make, or of a token file, cannot be used (`InvalidBody`).
     #[error("{place}: {reason}")]
