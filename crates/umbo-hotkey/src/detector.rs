@@ -183,7 +183,9 @@ impl Detector {
         self.seconds = self.seconds * self.decay + length.as_secs_f64();
         self.decay = self.rule.decay(length);
         self.copy_sketches(counts);
-        let reads = |of: fn(&Sketch) -> f64| self.sketches.iter().map(of).sum::<f64>();
+        // The sum of an empty iterator is -0.
+        let sum = |sum: f64, reads: f64| sum + reads;
+        let reads = |of: fn(&Sketch) -> f64| self.sketches.iter().map(of).fold(0.0, sum);
         self.reads_rate = reads(Sketch::total) / self.seconds;
         self.threshold = self.rule.threshold(self.reads_rate);
         let interval = Interval {

@@ -347,6 +347,15 @@ fn there_are_never_more_hot_keys_than_may_be_and_the_hottest_stay() {
 }
 
 #[test]
+fn no_reads_are_a_rate_of_zero_and_not_of_its_negative() {
+    let now = Instant::now();
+    let mut detector = Detector::new(HotRule::default(), now);
+    // No thread has counted anything.
+    detector.run(&ReadCounts::new(2), &HotSet::default(), now + TICK);
+    assert_eq!(detector.rates().0.to_string(), "0");
+}
+
+#[test]
 fn a_detector_that_was_not_run_for_long_goes_on() {
     let mut pod = TestDispatcher::new();
     for _ in 0..1_000 {
