@@ -363,7 +363,7 @@ pub(crate) async fn remove_namespace(
 async fn count(dispatcher: &Dispatcher, name: &str) -> Result<(u64, u64), RequestError> {
     let mut request = ScanRequest {
         namespace: dispatcher.control.namespaces.find(name)?.id,
-        slots: 0..=umbo_routing::SLOTS - 1,
+        slots: 0..=limits::SLOTS - 1,
         after: None,
         rows_max: limits::CHUNK_ROWS_MAX,
         bytes_max: limits::CHUNK_BYTES_MAX,

@@ -52,6 +52,12 @@ impl Quantity {
     }
 }
 
+impl From<&str> for Quantity {
+    fn from(text: &str) -> Self {
+        Self::text(text)
+    }
+}
+
 impl fmt::Display for Quantity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.text)

@@ -77,6 +77,29 @@ pub struct PolicySpec {
     pub overrides: Vec<OverrideSpec>,
 }
 
+impl PolicySpec {
+    /// Names the unit and the limit of a policy; all else has its default.
+    pub fn new(
+        name: impl Into<String>,
+        unit: impl Into<String>,
+        rate: impl Into<Quantity>,
+    ) -> Self {
+        Self {
+            name: name.into(),
+            unit: unit.into(),
+            rate: rate.into(),
+            matches: MatchSpec::default(),
+            per: Vec::new(),
+            burst: None,
+            refill: None,
+            scope: None,
+            mode: None,
+            status: None,
+            overrides: Vec::new(),
+        }
+    }
+}
+
 /// The requests of a policy. Every field that is present must match; an absent field matches anything.
 ///
 /// In a pattern, each `*` matches any run of characters. A pattern over `user`, `session` or `org` matches no request
@@ -160,6 +183,17 @@ pub enum PolicySource {
     File,
     /// The store, written with the admin API.
     Stored,
+}
+
+impl PolicySource {
+    /// Returns the name used on the wire and in messages.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::BuiltIn => "built-in",
+            Self::File => "file",
+            Self::Stored => "stored",
+        }
+    }
 }
 
 /// A policy in effect.

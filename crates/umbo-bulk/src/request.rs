@@ -292,7 +292,7 @@ async fn note_creation(dispatcher: &Dispatcher, rows: &OwnRows, load: &LoadRecor
         return Vec::new();
     }
     let (map, report) = (&dispatcher.shard_map, load.report_id());
-    let shards = map.owners_of(0..=umbo_routing::SLOTS - 1);
+    let shards = map.owners_of(0..=umbo_types::limits::SLOTS - 1);
     let keys = layout::creation_keys(&shards, |partition| map.locate(report, partition));
     let noting = keys.into_iter().map(async |(shard, key)| {
         let noted = rows.write_one(report, layout::creation_row(key)).await;

@@ -15,9 +15,10 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use bytes::Bytes;
 use umbo_api::quota::{
-    PolicyChange, PolicyInfo, PolicyList, PolicySpec, QuotaUsers, SimulateAnswer, SimulateBody,
+    PolicyChange, PolicyInfo, PolicyList, PolicySource, PolicySpec, QuotaUsers, SimulateAnswer,
+    SimulateBody,
 };
-use umbo_quota::{Limiter, Policy, PolicyReport, Source};
+use umbo_quota::{Limiter, Policy, PolicyReport};
 use umbo_store::Condition;
 use umbo_types::Clock;
 
@@ -27,7 +28,6 @@ pub use self::error::QuotaError;
 pub use self::file::{FilePolicies, PolicyFileError};
 pub use self::of_shard::ShardPolicies;
 use crate::error::ControlError;
-use crate::quota_spec::{policy_of, spec_of};
 use crate::records::{Edits, Kind, RecordSet, version_of};
 
 /// The policies of a dispatcher.
@@ -114,7 +114,7 @@ impl Policies {
         spec: &PolicySpec,
         condition: &Condition,
     ) -> Result<(Edits, (PolicyChange, bool)), ControlError> {
-        let policy = policy_of(spec, Source::Stored).map_err(QuotaError::from)?;
+        let policy = Policy::parse(spec, PolicySource::Stored).map_err(QuotaError::from)?;
         let name = policy.name.to_string();
         let content = effective::content_of(&policy);
         let before = self.of(set)?;
@@ -167,7 +167,7 @@ impl Policies {
 
     /// Simulates a policy on the recent requests. Takes a while.
     pub fn simulate(&self, asked: &SimulateBody) -> Result<SimulateAnswer, QuotaError> {
-        let policy = policy_of(&asked.policy, Source::Stored)?;
+        let policy = Policy::parse(&asked.policy, PolicySource::Stored)?;
         let last = asked
             .last_seconds
             .map_or(Duration::MAX, Duration::from_secs);
@@ -209,7 +209,7 @@ fn not_found(name: &str) -> QuotaError {
 
 /// Returns the change of the effective policy of a name.
 fn change(name: &str, before: &EffectivePolicies, after: &EffectivePolicies) -> PolicyChange {
-    let spec_of = |effective: &EffectivePolicies| effective.set().get(name).map(|it| spec_of(it));
+    let spec_of = |effective: &EffectivePolicies| effective.set().get(name).map(|it| it.spec());
     PolicyChange {
         name: name.to_owned(),
         before: spec_of(before),

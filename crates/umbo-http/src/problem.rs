@@ -10,7 +10,6 @@ use std::sync::Arc;
 use http::HeaderValue;
 use umbo_api::{ErrorCode, Outcome, Problem, Scope};
 use umbo_control::ControlError;
-use umbo_control::quota_spec::limit_of;
 use umbo_edge::body::BodyError;
 use umbo_edge::memory::Full;
 use umbo_quota::{Limit, Policy};
@@ -63,7 +62,7 @@ pub fn of_part(failure: &RequestError, spent_at_node: Option<&(Arc<Policy>, Limi
         && let Some((policy, limit)) = spent_at_node
     {
         problem.status = policy.status;
-        problem.limit = Some(limit_of(policy.unit, *limit));
+        problem.limit = Some(limit.written(policy.unit));
         problem.observed = observed.map(|atoms| rejection::observed(policy.unit, atoms));
     }
     problem

@@ -266,20 +266,17 @@ fn value(text: &[u8]) -> HeaderValue {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
-    use umbo_quota::{PolicyDraft, Source};
+    use umbo_api::quota::{PolicySource, PolicySpec};
 
     use super::*;
 
     fn policy(name: &str) -> Arc<Policy> {
-        let draft = PolicyDraft {
-            name: name.to_owned(),
+        let spec = PolicySpec {
             per: vec!["caller".to_owned()],
-            unit: "ru".to_owned(),
-            rate: "10".to_owned(),
-            burst: Some("25".to_owned()),
-            ..PolicyDraft::default()
+            burst: Some("25".into()),
+            ..PolicySpec::new(name, "ru", "10")
         };
-        Arc::new(Policy::parse(&draft, Source::File).unwrap())
+        Arc::new(Policy::parse(&spec, PolicySource::File).unwrap())
     }
 
     fn written(policy: &Arc<Policy>, left: u64, reset: Duration) -> [String; 2] {

@@ -8,7 +8,6 @@ use std::time::Duration;
 
 use umbo_api::quantity::Quantity;
 use umbo_api::{Problem, Scope};
-use umbo_control::quota_spec::limit_of;
 use umbo_quota::{Dimension, Policy, Rejection, Unit, format_amount};
 use umbo_types::RequestUnits;
 
@@ -18,7 +17,7 @@ pub fn describe(rejection: &Rejection, problem: &mut Problem) {
     problem.status = policy.status;
     problem.scope = Some(scope(policy));
     problem.policy = Some(policy.name.to_string());
-    problem.limit = Some(limit_of(policy.unit, rejection.limit));
+    problem.limit = Some(rejection.limit.written(policy.unit));
     problem.observed = Some(observed(policy.unit, rejection.observed));
     problem.penalty = (rejection.penalty > RequestUnits::ZERO)
         .then(|| Quantity::number(rejection.penalty.to_string()));
@@ -114,20 +113,17 @@ mod tests {
     use std::sync::Arc;
 
     use umbo_api::ErrorCode;
-    use umbo_quota::{PolicyDraft, Source};
+    use umbo_api::quota::{PolicySource, PolicySpec};
     use umbo_types::PriceMultiplier;
 
     use super::*;
 
     fn rejection(per: &[&str], observed: u64, balance: i64) -> Rejection {
-        let draft = PolicyDraft {
-            name: "p".to_owned(),
+        let spec = PolicySpec {
             per: per.iter().map(|&one| one.to_owned()).collect(),
-            unit: "ru".to_owned(),
-            rate: "100".to_owned(),
-            ..PolicyDraft::default()
+            ..PolicySpec::new("p", "ru", "100")
         };
-        let policy = Policy::parse(&draft, Source::File).unwrap();
+        let policy = Policy::parse(&spec, PolicySource::File).unwrap();
         Rejection {
             limit: policy.limit,
             policy: Arc::new(policy),

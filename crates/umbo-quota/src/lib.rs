@@ -48,9 +48,8 @@ pub use known_name::{UnknownName, nearest};
 pub use limiter::{Limiter, LimiterSettings};
 pub use pattern::{Pattern, PatternError};
 pub use policy::{
-    DEFAULT_CALLER, Limit, MatchDraft, Matcher, Mode, Operations, Override, OverrideDraft, Policy,
-    PolicyDraft, PolicyError, PolicyProblem, PolicyScope, PolicySet, PolicySetError, Source,
-    Specificity,
+    DEFAULT_CALLER, Limit, Matcher, Mode, Operations, Override, Policy, PolicyError, PolicyProblem,
+    PolicyScope, PolicySet, PolicySetError, Specificity,
 };
 pub use replay::{Replay, ReplayRow};
 pub use report::{

@@ -18,6 +18,7 @@ use std::time::Instant;
 
 use arc_swap::ArcSwap;
 use smallvec::SmallVec;
+use umbo_api::quota::PolicySource;
 use umbo_types::{Key, NamespaceId, Operation, ShardId};
 
 use crate::admission::AdmissionAttempt;
@@ -30,7 +31,7 @@ use crate::cost::{ActualUsage, CostHint, Weights, is_counted};
 use crate::dimension::Dimension;
 use crate::history::DemandHistory;
 use crate::identity::{Identities, label};
-use crate::policy::{Mode, Policy, PolicySet, Source};
+use crate::policy::{Mode, Policy, PolicySet};
 use crate::price_memory::PriceMemory;
 use crate::pricing::Pricing;
 use crate::refusals::Refusals;
@@ -377,7 +378,7 @@ impl Limiter {
             operations: counted(policy),
             unit: policy.unit,
             is_enforced: policy.mode == Mode::Enforce,
-            is_told: policy.mode == Mode::Enforce && policy.source != Source::BuiltIn,
+            is_told: policy.mode == Mode::Enforce && policy.source != PolicySource::BuiltIn,
             active,
             bound,
         }

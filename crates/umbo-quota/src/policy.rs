@@ -1,27 +1,28 @@
 //! Policies: each counts some requests by its dimensions in its unit, and limits their buckets.
 //!
-//! Owns the type of a policy, and which requests it counts. The files under this one own its text form, the
+//! Owns the type of a policy, and which requests it counts. The files under this one read and write its wire form, and own, the
 //! contradictions that are refused, and the set of policies in effect. Deliberately counts nothing itself. Invariant of
 //! every parsed policy: its limits are exact and within [`crate::limits`], a bucket has one limit, and `scope` is
 //! `shard` exactly if `per` holds the shard.
 
 mod contradiction;
-mod draft;
 mod error;
 mod matcher;
 mod parse;
 mod refill;
 mod set;
+mod written;
 
 use std::sync::Arc;
 use std::time::Duration;
+
+use umbo_api::quota::PolicySource;
 
 use crate::dimension::{Dimension, Dimensions};
 use crate::known_name::{self, UnknownName};
 use crate::subject::Subject;
 use crate::unit::Unit;
 
-pub use draft::{MatchDraft, OverrideDraft, PolicyDraft};
 pub use error::{PolicyError, PolicyProblem};
 pub use matcher::{Matcher, Operations, Specificity};
 pub use set::{DEFAULT_CALLER, PolicySet, PolicySetError};
@@ -87,28 +88,6 @@ impl PolicyScope {
     }
 }
 
-/// Origin of a policy. A policy of the file or the store replaces a built-in policy of the same name.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Source {
-    /// In the program.
-    BuiltIn,
-    /// In the policy file.
-    File,
-    /// In the store.
-    Stored,
-}
-
-impl Source {
-    /// Returns the name used in messages.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::BuiltIn => "built-in",
-            Self::File => "file",
-            Self::Stored => "stored",
-        }
-    }
-}
-
 /// Another limit for the buckets that it matches.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Override {
@@ -141,8 +120,8 @@ pub struct Policy {
     pub status: u16,
     /// Other limits for some of the buckets, in their written order.
     pub overrides: Vec<Override>,
-    /// Origin of the policy.
-    pub source: Source,
+    /// Origin of the policy. A policy of the file or the store replaces a built-in policy of the same name.
+    pub source: PolicySource,
 }
 
 impl Policy {

@@ -17,4 +17,4 @@ pub use cluster_map::{
 pub use home::RecordsHome;
 pub use placements::{Misplaced, Placements};
 pub use shard_map::{ShardMap, ShardMapError, SlotRange};
-pub use slot::{SLOTS, Slot};
+pub use slot::Slot;

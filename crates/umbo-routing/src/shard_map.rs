@@ -3,10 +3,11 @@
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
+use umbo_types::limits::SLOTS;
 use umbo_types::{NamespaceId, PartitionKey, ShardId};
 
 use crate::placements::{Misplaced, Placements};
-use crate::slot::{SLOTS, Slot};
+use crate::slot::Slot;
 
 /// Slots `first..=last` owned by one shard.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

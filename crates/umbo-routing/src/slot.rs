@@ -3,9 +3,6 @@
 use umbo_types::{NamespaceId, PartitionKey};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-/// Number of slots. Fixed permanently: it is part of the stored format.
-pub const SLOTS: u16 = 4_096;
-
 /// One of the 4,096 slots.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Slot(u16);
@@ -18,7 +15,7 @@ impl Slot {
         Self((hash >> 52) as u16)
     }
 
-    /// Returns the slot's number, below [`SLOTS`].
+    /// Returns the slot's number, below [`SLOTS`](umbo_types::limits::SLOTS).
     pub const fn index(self) -> u16 {
         self.0
     }
@@ -51,7 +48,7 @@ mod tests {
 
     #[test]
     fn keys_spread_evenly() {
-        let mut counts = vec![0_u32; usize::from(SLOTS)];
+        let mut counts = vec![0_u32; usize::from(umbo_types::limits::SLOTS)];
         for n in 0..409_600 {
             counts[usize::from(slot(7, &format!("key-{n}")))] += 1;
         }

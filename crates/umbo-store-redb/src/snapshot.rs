@@ -564,7 +564,7 @@ mod tests {
         for (namespace, is_read) in [(NAMESPACE, false), (NamespaceId(8), true)] {
             let request = ScanRequest {
                 namespace,
-                slots: 0..=umbo_routing::SLOTS - 1,
+                slots: 0..=umbo_types::limits::SLOTS - 1,
                 after: None,
                 rows_max: 10,
                 bytes_max: 1_000,

@@ -4,6 +4,8 @@
 //! one Umbo works with all. Limits that an operator may change are in the configuration instead. Units are at
 //! the end of each name.
 
+/// Hash slots of all partition keys. Fixed permanently: it is part of the stored format.
+pub const SLOTS: u16 = 4_096;
 /// Longest namespace name, in bytes.
 pub const NAMESPACE_LEN_MAX: usize = 64;
 /// Longest partition key, in bytes. The shortest is 1.
@@ -36,7 +38,7 @@ pub const PAGE_BYTES_MAX: u64 = 1 << 30;
 /// Most rows of a range or scan that is answered as one JSON array.
 pub const JSON_ARRAY_ROWS_MAX: u64 = 1_000;
 /// Most segments a scan may be divided into: one per slot.
-pub const SCAN_SEGMENTS_MAX: u32 = 4_096;
+pub const SCAN_SEGMENTS_MAX: u32 = SLOTS as u32;
 /// Longest time to live, in seconds: ten years.
 pub const TTL_SECONDS_MAX: u64 = 315_360_000;
 /// Most rows a store returns in one chunk of a range or scan.

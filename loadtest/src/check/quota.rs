@@ -1,7 +1,6 @@
 //! The checks of quotas: what a limiter must hold, and under which circumstances.
 
 mod attack;
-mod bad_input;
 mod conservation;
 mod cost;
 mod full_use;
@@ -15,7 +14,7 @@ mod truth;
 
 use super::plan::Check;
 
-pub(super) const CHECKS: [Check; 11] = [
+pub(super) const CHECKS: [Check; 10] = [
     Check {
         name: "truth",
         about: "admitted of the quota over 60 s: 0.98 to 1.01; in any second: burst + 1.05 x rate",
@@ -50,11 +49,6 @@ pub(super) const CHECKS: [Check; 11] = [
         name: "attack",
         about: "a million strangers: memory within its bound, known balances exactly kept",
         run: |plan| Ok(attack::attack(plan)),
-    },
-    Check {
-        name: "bad-input",
-        about: "policies that cannot be meant: refused with place and value",
-        run: |plan| Ok(bad_input::bad_input(plan)),
     },
     Check {
         name: "throughput",

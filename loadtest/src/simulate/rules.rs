@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use umbo_quota::{Mode, Policy, PolicyDraft, PolicySet, Source, Unit, format_amount};
+use umbo_api::Quantity;
+use umbo_api::quota::{PolicySource, PolicySpec};
+use umbo_quota::{Mode, Policy, PolicySet, Unit, format_amount};
 
 use super::ideal::Quota;
 
@@ -17,17 +19,15 @@ pub(crate) fn per_caller(
     refill: Duration,
     mode: Mode,
 ) -> Policy {
-    let draft = PolicyDraft {
-        name: name.to_owned(),
+    let amount = |atoms| Quantity::number(format_amount(unit, atoms));
+    let spec = PolicySpec {
         per: vec!["caller".to_owned()],
-        unit: unit.as_str().to_owned(),
-        rate: format_amount(unit, quota.rate),
-        burst: Some(format_amount(unit, quota.burst)),
+        burst: Some(amount(quota.burst)),
         refill: Some(format!("{}ms", refill.as_millis())),
         mode: Some(mode.as_str().to_owned()),
-        ..PolicyDraft::default()
+        ..PolicySpec::new(name, unit.as_str(), amount(quota.rate))
     };
-    Policy::parse(&draft, Source::File).expect("a simulated policy is one that can be written")
+    Policy::parse(&spec, PolicySource::File).expect("a simulated policy is one that can be written")
 }
 
 /// Returns a set of one enforced policy: each caller has this quota.

@@ -16,7 +16,7 @@ use umbo_api::quota::{
     PolicyChange, PolicyInfo, PolicyList, PolicySpec, QuotaUsers, SimulateAnswer, SimulateBody,
 };
 use umbo_control::policies::QuotaError;
-use umbo_control::quota_spec::with_nearest;
+use umbo_control::policy_file::with_nearest;
 use umbo_dispatcher::bounds::POLICY_BODY_LEN_MAX;
 use umbo_http::query::Query;
 use umbo_http::{RequestError, encode};

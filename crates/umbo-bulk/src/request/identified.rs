@@ -6,7 +6,7 @@ use umbo_control::ControlPlane;
 use umbo_dispatcher::plane::PlaneRequest;
 use umbo_http::RequestError;
 use umbo_loads::{LoadRecord, LoadStep};
-use umbo_routing::SLOTS;
+use umbo_types::limits::SLOTS;
 
 use super::continuations::Continuations;
 use super::report;

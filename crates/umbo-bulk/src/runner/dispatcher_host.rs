@@ -208,7 +208,7 @@ impl LoadHost for RunnerHost {
 
     fn shards(&self) -> Vec<ShardId> {
         let map = &self.dispatcher.shard_map;
-        map.owners_of(0..=umbo_routing::SLOTS - 1)
+        map.owners_of(0..=limits::SLOTS - 1)
     }
 
     async fn scan(
@@ -219,7 +219,7 @@ impl LoadHost for RunnerHost {
     ) -> Result<ScanPage, HostError> {
         let request = ScanRequest {
             namespace: dataset,
-            slots: 0..=umbo_routing::SLOTS - 1,
+            slots: 0..=limits::SLOTS - 1,
             after: after.cloned(),
             rows_max: limits::CHUNK_ROWS_MAX,
             bytes_max: limits::CHUNK_BYTES_MAX,

@@ -9,13 +9,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use umbo_api::quota::PolicySpec;
-use umbo_quota::{Policy, PolicySet, PolicySetError, Source};
+use umbo_api::quota::{PolicySource, PolicySpec};
+use umbo_quota::{Policy, PolicySet, PolicySetError};
 use umbo_types::Version;
 
 use super::error::QuotaError;
 use super::file::FilePolicies;
-use crate::quota_spec::{policy_of, spec_of};
 use crate::records::{Kind, RecordSet, Unreadable, unreadable, version_of};
 
 /// Why a stored policy does not count.
@@ -191,13 +190,13 @@ impl EffectivePolicies {
 
 /// Serializes a policy with all its defaults, so that equal policies have equal records.
 pub(super) fn content_of(policy: &Policy) -> Bytes {
-    let text = serde_json::to_vec(&spec_of(policy));
+    let text = serde_json::to_vec(&policy.spec());
     text.expect("a policy is made of texts and numbers").into()
 }
 
 fn read(name: &str, content: &Bytes) -> Result<Policy, String> {
     let spec: PolicySpec = serde_json::from_slice(content).map_err(|error| error.to_string())?;
-    let policy = policy_of(&spec, Source::Stored).map_err(|error| error.to_string())?;
+    let policy = Policy::parse(&spec, PolicySource::Stored).map_err(|error| error.to_string())?;
     if *policy.name == *name {
         Ok(policy)
     } else {

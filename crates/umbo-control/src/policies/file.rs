@@ -11,7 +11,7 @@ use std::sync::Arc;
 use umbo_quota::{Policy, PolicySet, PolicySetError};
 
 use super::error::QuotaError;
-use crate::quota_spec::{self, read_policies};
+use crate::policy_file::{self, read_policies};
 
 /// Why a policy file cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -30,7 +30,7 @@ pub enum PolicyFileError {
         /// Which.
         path: PathBuf,
         /// The line and its problem.
-        error: quota_spec::PolicyFileError,
+        error: policy_file::PolicyFileError,
     },
     /// The policies of the file and those built in cannot be in effect together.
     #[error("policy file {}: {error}", path.display())]

@@ -6,8 +6,6 @@ use umbo_api::quota::{PolicyCounters, PolicyInfo, QuotaUser, SimulateAnswer, Sim
 use umbo_quota::{BucketReport, Dimension, Policy, PolicyReport, Replay, ReplayRow, Unit};
 use umbo_types::{Attribute, Version};
 
-use crate::quota_spec::{limit_of, source_of, spec_of};
-
 /// Rows of a simulation that are shown; the sums are over all of them.
 const ROWS_MAX: usize = 1_000;
 
@@ -24,8 +22,8 @@ pub(super) fn info(
         utilisation: report.utilisation,
     });
     PolicyInfo {
-        policy: spec_of(policy),
-        source: source_of(policy.source),
+        policy: policy.spec(),
+        source: policy.source,
         version: version.map(|version| version.0),
         counters: counters.unwrap_or_default(),
     }
@@ -35,7 +33,7 @@ pub(super) fn user(unit: Unit, bucket: BucketReport) -> QuotaUser {
     let balance = unit.as_f64(bucket.balance.unsigned_abs());
     QuotaUser {
         label: bucket.label,
-        limit: limit_of(unit, bucket.limit),
+        limit: bucket.limit.written(unit),
         balance: if bucket.balance < 0 {
             -balance
         } else {
@@ -61,7 +59,7 @@ pub(super) fn simulated(policy: &Policy, replay: Replay) -> SimulateAnswer {
         rejected_amount: policy.unit.as_f64(row.refused_amount),
     };
     SimulateAnswer {
-        policy: spec_of(policy),
+        policy: policy.spec(),
         seconds: replay.reach.as_secs_f64(),
         requests: sum(|row| row.requests),
         rejected: sum(|row| row.refused),

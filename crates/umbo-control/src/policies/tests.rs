@@ -19,7 +19,7 @@ fn spec(burst: u64) -> PolicySpec {
 }
 
 fn stored(burst: u64) -> StoredPolicies {
-    let policy = policy_of(&spec(burst), Source::Stored).unwrap();
+    let policy = Policy::parse(&spec(burst), PolicySource::Stored).unwrap();
     let edits = Edits::none().put(Kind::Quota, "reads", effective::content_of(&policy));
     StoredPolicies::read(&RecordSet::default().changed(&edits)).unwrap()
 }
@@ -44,7 +44,7 @@ fn a_policy_is_shown_with_its_own_version_while_it_changes() {
                 let listed = policies.list().policies;
                 let listed = listed.into_iter().find(|info| info.policy.name == "reads");
                 for info in [policies.describe("reads").unwrap(), listed.unwrap()] {
-                    let policy = policy_of(&info.policy, Source::Stored).unwrap();
+                    let policy = Policy::parse(&info.policy, PolicySource::Stored).unwrap();
                     let of_shown = version_of(&effective::content_of(&policy));
                     assert_eq!(info.version, Some(of_shown.0), "{:?}", info.policy);
                 }

@@ -11,7 +11,6 @@ use http_body::Body;
 use umbo_api::admin::CompressionSetting;
 use umbo_api::batch::KeyFields;
 use umbo_api::quota::{ExplainAnswer, ExplainBody, ExplainBreakdown, ExplainPolicy, ExplainShard};
-use umbo_control::quota_spec::limit_of;
 use umbo_http::decode::{self, Route};
 use umbo_http::{Answer, Fields, RequestError, json_body, rejection};
 use umbo_quota::{
@@ -210,7 +209,7 @@ fn shards(
         Operation::MultiGet | Operation::BatchWrite => {
             Ok(shares::by_keys(map, namespace, keys(ask)?.iter()))
         }
-        Operation::Scan => Ok(shares::by_slots(map, 0..=umbo_routing::SLOTS - 1, None)),
+        Operation::Scan => Ok(shares::by_slots(map, 0..=limits::SLOTS - 1, None)),
         _ => {
             let shard = map.locate(namespace, &key(ask)?.partition);
             Ok(vec![ShardShare { shard, parts: 1 }])
@@ -287,7 +286,7 @@ fn shards_of(shares: &[ShardShare]) -> Vec<ExplainShard> {
 
 fn policy(meeting: &Meeting) -> ExplainPolicy {
     let Meeting { policy, limit, .. } = meeting;
-    let limit = limit_of(policy.unit, *limit);
+    let limit = limit.written(policy.unit);
     ExplainPolicy {
         name: policy.name.to_string(),
         mode: policy.mode.as_str().to_owned(),

@@ -141,7 +141,7 @@ impl Selection {
     fn whole(layout: Layout) -> Self {
         Self {
             bounds: page_bounds(None, None, false, layout),
-            slots: 0..=umbo_routing::SLOTS - 1,
+            slots: 0..=limits::SLOTS - 1,
             segments: 1,
             segment: 0,
             position: None,

@@ -5,11 +5,11 @@
 
 use std::sync::Arc;
 
-use umbo_routing::SLOTS;
 use umbo_store::{
     Atomicity, Change, Condition, DeleteRangeRequest, Durability, Mutation, RangeRequest,
     ScanRequest, WriteRequest,
 };
+use umbo_types::limits::SLOTS;
 use umbo_types::{
     Criticality, Key, NamespaceId, PartitionKey, RequestUnits, ShardId, Timestamp, Version, limits,
 };

@@ -110,7 +110,7 @@ pub enum PolicyProblem {
     },
     /// A status other than 429 and 419.
     #[error("'{0}' is neither 429 nor 419")]
-    BadStatus(String),
+    BadStatus(u16),
     /// A text that is not a pattern.
     #[error("{0}")]
     Pattern(#[from] PatternError),

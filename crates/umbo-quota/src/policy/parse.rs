@@ -4,15 +4,14 @@
 
 use std::time::Duration;
 
+use umbo_api::Quantity;
+use umbo_api::quota::{MatchSpec, OverrideSpec, PolicySource, PolicySpec};
 use umbo_types::{Attributes, NamespacePattern, Operation};
 
 use super::contradiction;
 use super::error::{FieldProblem, PolicyError, PolicyProblem, at};
 use super::refill::{read_refill, refill_brings};
-use super::{
-    Limit, MatchDraft, Matcher, Mode, Operations, Override, OverrideDraft, Policy, PolicyDraft,
-    PolicyScope, Source,
-};
+use super::{Limit, Matcher, Mode, Operations, Override, Policy, PolicyScope};
 use crate::dimension::{Dimension, Dimensions};
 use crate::limits::{POLICY_NAME_LEN_MAX, REFILL_DEFAULT};
 use crate::pattern::Pattern;
@@ -22,43 +21,42 @@ impl Policy {
     /// Reads a policy and checks its values against each other.
     ///
     /// The error is the first problem, in the order of the fields.
-    pub fn parse(draft: &PolicyDraft, source: Source) -> Result<Self, PolicyError> {
-        read(draft, source).map_err(|(place, problem)| PolicyError {
-            policy: draft.name.clone(),
+    pub fn parse(spec: &PolicySpec, source: PolicySource) -> Result<Self, PolicyError> {
+        read(spec, source).map_err(|(place, problem)| PolicyError {
+            policy: spec.name.clone(),
             place,
             problem: Box::new(problem),
         })
     }
 }
 
-fn read(draft: &PolicyDraft, source: Source) -> Result<Policy, FieldProblem> {
-    if !is_name(&draft.name) {
-        return Err(at("name", PolicyProblem::BadName(draft.name.clone())));
+fn read(spec: &PolicySpec, source: PolicySource) -> Result<Policy, FieldProblem> {
+    if !is_name(&spec.name) {
+        return Err(at("name", PolicyProblem::BadName(spec.name.clone())));
     }
-    let matches = read_matcher(&draft.matches, "match")?;
-    let per = read_dimensions(&draft.per)?;
-    let unit: Unit = draft.unit.parse().map_err(|error| at("unit", error))?;
-    let refill = draft.refill.as_deref().map(read_refill).transpose();
+    let matches = read_matcher(&spec.matches, "match")?;
+    let per = read_dimensions(&spec.per)?;
+    let unit: Unit = spec.unit.parse().map_err(|error| at("unit", error))?;
+    let refill = spec.refill.as_deref().map(read_refill).transpose();
     let refill = refill
         .map_err(|problem| at("refill", problem))?
         .unwrap_or(REFILL_DEFAULT);
-    let limit = read_limit(unit, refill, &draft.rate, draft.burst.as_deref(), "")?;
-    let scope = draft.scope.as_deref().map(PolicyScope::parse).transpose();
+    let limit = read_limit(unit, refill, (&spec.rate, spec.burst.as_ref()), "")?;
+    let scope = spec.scope.as_deref().map(PolicyScope::parse).transpose();
     let (scope, per) = scope
         .map_err(PolicyProblem::from)
         .and_then(|scope| settle_scope(scope, per))
         .map_err(|problem| at("scope", problem))?;
-    let mode = draft.mode.as_deref().map(Mode::parse).transpose();
+    let mode = spec.mode.as_deref().map(Mode::parse).transpose();
     let mode = mode
         .map_err(|error| at("mode", error))?
         .unwrap_or(Mode::Enforce);
-    let status = match draft.status.as_deref() {
-        None | Some("429") => 429,
-        Some("419") => 419,
-        Some(other) => return Err(at("status", PolicyProblem::BadStatus(other.to_owned()))),
-    };
+    let status = spec.status.unwrap_or(429);
+    if !matches!(status, 419 | 429) {
+        return Err(at("status", PolicyProblem::BadStatus(status)));
+    }
     let mut policy = Policy {
-        name: draft.name.as_str().into(),
+        name: spec.name.as_str().into(),
         matches,
         per,
         unit,
@@ -71,8 +69,8 @@ fn read(draft: &PolicyDraft, source: Source) -> Result<Policy, FieldProblem> {
         source,
     };
     contradiction::check_policy(&policy)?;
-    contradiction::check_override_count(draft.overrides.len())?;
-    for (index, one) in draft.overrides.iter().enumerate() {
+    contradiction::check_override_count(spec.overrides.len())?;
+    for (index, one) in spec.overrides.iter().enumerate() {
         let place = format!("overrides[{index}]");
         let one = read_override(&policy, one, &place)?;
         contradiction::check_override(&policy, &one, &place)?;
@@ -117,9 +115,11 @@ fn settle_scope(
     }
 }
 
-fn read_matcher(draft: &MatchDraft, place: &str) -> Result<Matcher, FieldProblem> {
+fn read_matcher(spec: &MatchSpec, place: &str) -> Result<Matcher, FieldProblem> {
     let read = |dimension: Dimension| {
-        let Some(text) = draft.pattern(dimension) else {
+        let mut patterns = spec.patterns().into_iter();
+        let of_it = patterns.find(|(name, _)| *name == dimension.as_str());
+        let Some(text) = of_it.and_then(|(_, pattern)| pattern.as_deref()) else {
             return Ok(None);
         };
         let place = || format!("{place}.{dimension}");
@@ -133,7 +133,7 @@ fn read_matcher(draft: &MatchDraft, place: &str) -> Result<Matcher, FieldProblem
         caller: read(Dimension::Caller)?,
         namespace: read(Dimension::Namespace)?,
         attributes: Attributes::try_from_fn(|one| read(Dimension::Attribute(one)))?,
-        operations: read_operations(&draft.operations, place)?,
+        operations: read_operations(&spec.operations, place)?,
     })
 }
 
@@ -157,18 +157,12 @@ fn read_operations(names: &[String], place: &str) -> Result<Operations, FieldPro
 
 fn read_override(
     policy: &Policy,
-    draft: &OverrideDraft,
+    spec: &OverrideSpec,
     place: &str,
 ) -> Result<Override, FieldProblem> {
-    let matches = read_matcher(&draft.matches, &format!("{place}.match"))?;
-    let (rate, burst) = (draft.rate.as_str(), draft.burst.as_deref());
-    let limit = read_limit(
-        policy.unit,
-        policy.refill,
-        rate,
-        burst,
-        &format!("{place}."),
-    )?;
+    let matches = read_matcher(&spec.matches, &format!("{place}.match"))?;
+    let amounts = (&spec.rate, spec.burst.as_ref());
+    let limit = read_limit(policy.unit, policy.refill, amounts, &format!("{place}."))?;
     Ok(Override { matches, limit })
 }
 
@@ -176,8 +170,7 @@ fn read_override(
 fn read_limit(
     unit: Unit,
     refill: Duration,
-    rate: &str,
-    burst: Option<&str>,
+    (rate, burst): (&Quantity, Option<&Quantity>),
     prefix: &str,
 ) -> Result<Limit, FieldProblem> {
     let read = |field: &str, text: &str, max: u64| {
@@ -189,13 +182,13 @@ fn read_limit(
         }
         Ok(atoms)
     };
-    let rate = read("rate", rate, unit.rate_max())?;
+    let rate = read("rate", rate.as_str(), unit.rate_max())?;
     if rate == 0 {
         let min = format_amount(unit, 1);
         return Err(at(format!("{prefix}rate"), PolicyProblem::Zero { min }));
     }
     let burst = match burst {
-        Some(text) => read("burst", text, unit.burst_max())?,
+        Some(burst) => read("burst", burst.as_str(), unit.burst_max())?,
         None => rate
             .max(unit.atoms_per_unit())
             .max(refill_brings(rate, refill)),

@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::sync::Arc;
 
-use super::{Policy, PolicyDraft, Source};
+use umbo_api::quota::{PolicySource, PolicySpec};
+
+use super::Policy;
 use crate::limits::POLICIES_MAX;
 
 /// Name of the built-in policy, which limits every caller separately.
@@ -28,11 +30,11 @@ pub enum PolicySetError {
         /// Index of the first policy, from 0.
         first: usize,
         /// Origin of the first policy.
-        first_source: Source,
+        first_source: PolicySource,
         /// Index of the second policy, from 0.
         second: usize,
         /// Origin of the second policy.
-        second_source: Source,
+        second_source: PolicySource,
     },
     /// More policies than there may be.
     #[error("there are {0} policies, more than the maximum of {POLICIES_MAX}")]
@@ -56,10 +58,10 @@ impl PolicySet {
                 Entry::Occupied(mut place) => {
                     let (first, other) = place.get();
                     match (other.source, policy.source) {
-                        (Source::BuiltIn, Source::File | Source::Stored) => {
+                        (PolicySource::BuiltIn, PolicySource::File | PolicySource::Stored) => {
                             place.insert((second, policy));
                         }
-                        (Source::File | Source::Stored, Source::BuiltIn) => {}
+                        (PolicySource::File | PolicySource::Stored, PolicySource::BuiltIn) => {}
                         (first_source, second_source) => {
                             return Err(PolicySetError::Twice {
                                 name: policy.name.clone(),
@@ -82,14 +84,11 @@ impl PolicySet {
 
     /// Returns the built-in policies: a limit for every caller.
     pub fn built_in() -> Self {
-        let draft = PolicyDraft {
-            name: DEFAULT_CALLER.to_owned(),
+        let spec = PolicySpec {
             per: vec!["caller".to_owned()],
-            unit: "ru".to_owned(),
-            rate: DEFAULT_CALLER_RATE.to_owned(),
-            ..PolicyDraft::default()
+            ..PolicySpec::new(DEFAULT_CALLER, "ru", DEFAULT_CALLER_RATE)
         };
-        let policy = Policy::parse(&draft, Source::BuiltIn).expect("a test reads this policy");
+        let policy = Policy::parse(&spec, PolicySource::BuiltIn).expect("a test reads this policy");
         Self(vec![Arc::new(policy)])
     }
 

@@ -3,39 +3,39 @@
 mod properties;
 mod refusals;
 
+use umbo_api::quota::{MatchSpec, OverrideSpec, PolicySpec};
 use umbo_types::{Attribute, Attributes, NamespaceId, Operation};
 
 use super::*;
 use crate::limits::POLICIES_MAX;
 
-/// Changes a draft in one field.
-type Change = fn(&mut PolicyDraft);
+/// Changes a policy in one field.
+type Change = fn(&mut PolicySpec);
 
-fn draft(name: &str, per: &[&str], unit: &str, rate: &str) -> PolicyDraft {
-    PolicyDraft {
-        name: name.to_owned(),
+fn spec(name: &str, per: &[&str], unit: &str, rate: &str) -> PolicySpec {
+    PolicySpec {
         per: per.iter().map(|&name| name.to_owned()).collect(),
-        unit: unit.to_owned(),
-        rate: rate.to_owned(),
-        ..PolicyDraft::default()
+        ..PolicySpec::new(name, unit, rate)
     }
 }
 
-fn parse(draft: &PolicyDraft) -> Policy {
-    Policy::parse(draft, Source::File).unwrap()
+fn parse(spec: &PolicySpec) -> Policy {
+    Policy::parse(spec, PolicySource::File).unwrap()
 }
 
-fn refusal(draft: &PolicyDraft) -> String {
-    Policy::parse(draft, Source::File).unwrap_err().to_string()
+fn refusal(spec: &PolicySpec) -> String {
+    Policy::parse(spec, PolicySource::File)
+        .unwrap_err()
+        .to_string()
 }
 
-fn over_caller(caller: &str, rate: &str) -> OverrideDraft {
-    OverrideDraft {
-        matches: MatchDraft {
+fn over_caller(caller: &str, rate: &str) -> OverrideSpec {
+    OverrideSpec {
+        matches: MatchSpec {
             caller: Some(caller.to_owned()),
-            ..MatchDraft::default()
+            ..MatchSpec::default()
         },
-        rate: rate.to_owned(),
+        rate: rate.into(),
         burst: None,
     }
 }
@@ -52,7 +52,7 @@ const SUBJECT: Subject<'_> = Subject {
 
 #[test]
 fn rates_are_exact_and_defaults_are_those_of_the_contract() {
-    let policy = parse(&draft("p", &["caller"], "requests", "0.1"));
+    let policy = parse(&spec("p", &["caller"], "requests", "0.1"));
     assert_eq!(
         policy.limit,
         Limit {
@@ -65,10 +65,10 @@ fn rates_are_exact_and_defaults_are_those_of_the_contract() {
         (policy.scope, policy.mode),
         (PolicyScope::Pod, Mode::Enforce)
     );
-    assert_eq!((policy.status, policy.source), (429, Source::File));
+    assert_eq!((policy.status, policy.source), (429, PolicySource::File));
     assert!(policy.matches.dimensions().is_empty() && policy.overrides.is_empty());
 
-    let second = parse(&draft("p", &[], "ru", "2.5"));
+    let second = parse(&spec("p", &[], "ru", "2.5"));
     assert_eq!(
         second.limit,
         Limit {
@@ -76,9 +76,9 @@ fn rates_are_exact_and_defaults_are_those_of_the_contract() {
             burst: 2_500_000
         }
     );
-    let slow = PolicyDraft {
+    let slow = PolicySpec {
         refill: Some("10s".into()),
-        ..draft("p", &[], "bytes", "64KiB")
+        ..spec("p", &[], "bytes", "64KiB")
     };
     let slow = parse(&slow);
     assert_eq!(
@@ -88,7 +88,7 @@ fn rates_are_exact_and_defaults_are_those_of_the_contract() {
             burst: 655_360
         }
     );
-    let slowest = parse(&draft("p", &[], "ru", "0.000001"));
+    let slowest = parse(&spec("p", &[], "ru", "0.000001"));
     assert_eq!(
         slowest.limit,
         Limit {
@@ -107,15 +107,15 @@ fn the_ends_of_what_is_allowed_are_allowed() {
         ("bytes", "1", "1000000"),
     ] {
         for refill in ["10ms", "10s"] {
-            let mut draft = draft("p", &[], unit, rate);
-            draft.burst = Some(burst.to_owned());
-            draft.refill = Some(refill.to_owned());
-            let limit = parse(&draft).limit;
+            let mut spec = spec("p", &[], unit, rate);
+            spec.burst = Some(burst.into());
+            spec.refill = Some(refill.to_owned());
+            let limit = parse(&spec).limit;
             assert!(limit.rate > 0 && limit.burst < 1 << 56, "{unit} {rate}");
         }
     }
     let long = format!("a{}", ".".repeat(63));
-    assert_eq!(*parse(&draft(&long, &[], "ru", "1")).name, *long);
+    assert_eq!(*parse(&spec(&long, &[], "ru", "1")).name, *long);
 }
 
 #[test]
@@ -124,11 +124,11 @@ fn scope_and_per_say_the_same_of_the_shard() {
         (Some("shard"), &["caller"][..]),
         (None, &["caller", "shard"]),
     ] {
-        let draft = PolicyDraft {
+        let spec = PolicySpec {
             scope: scope.map(str::to_owned),
-            ..draft("p", per, "ru", "1")
+            ..spec("p", per, "ru", "1")
         };
-        let policy = parse(&draft);
+        let policy = parse(&spec);
         assert_eq!(policy.scope, PolicyScope::Shard);
         assert_eq!(policy.per.to_string(), "[caller, shard]");
     }
@@ -136,11 +136,11 @@ fn scope_and_per_say_the_same_of_the_shard() {
 
 #[test]
 fn a_policy_counts_what_matches_and_can_be_counted_by() {
-    let mut draft = draft("p", &["caller", "user"], "ru", "1000");
-    draft.matches.caller = Some("search-*".into());
-    draft.matches.attributes[Attribute::Org] = Some("acme".into());
-    draft.matches.operations = vec!["get".into(), "range".into()];
-    let policy = parse(&draft);
+    let mut spec = spec("p", &["caller", "user"], "ru", "1000");
+    spec.matches.caller = Some("search-*".into());
+    spec.matches.org = Some("acme".into());
+    spec.matches.operations = vec!["get".into(), "range".into()];
+    let policy = parse(&spec);
     assert!(policy.applies_to(&SUBJECT));
     for subject in [
         Subject {
@@ -166,7 +166,7 @@ fn a_policy_counts_what_matches_and_can_be_counted_by() {
     ] {
         assert!(!policy.applies_to(&subject), "{subject:?}");
     }
-    let per_shard = parse(&self::draft("p", &["shard"], "ru", "1"));
+    let per_shard = parse(&self::spec("p", &["shard"], "ru", "1"));
     assert!(per_shard.applies_to(&SUBJECT), "the shard is not known yet");
     assert!(!per_shard.applies_to(&Subject {
         operation: Operation::Admin,
@@ -177,33 +177,31 @@ fn a_policy_counts_what_matches_and_can_be_counted_by() {
 #[test]
 fn what_the_account_does_not_settle_is_looked_at_for_each_request() {
     let is_settled = |change: Change| {
-        let mut draft = draft("p", &["caller", "namespace"], "ru", "1");
-        change(&mut draft);
-        parse(&draft).is_settled_by_account()
+        let mut spec = spec("p", &["caller", "namespace"], "ru", "1");
+        change(&mut spec);
+        parse(&spec).is_settled_by_account()
     };
     assert!(is_settled(|_| {}));
     assert!(is_settled(|p| p.matches.operations = vec!["get".into()]));
     assert!(is_settled(|p| p.overrides.push(over_caller("a", "2"))));
     assert!(!is_settled(|p| p.per.push("user".into())));
     assert!(!is_settled(|p| p.per.push("shard".into())));
-    assert!(!is_settled(
-        |p| p.matches.attributes[Attribute::Session] = Some("*".into())
-    ));
+    assert!(!is_settled(|p| p.matches.session = Some("*".into())));
 }
 
 #[test]
 fn the_most_specific_override_counts() {
-    let mut draft = draft("p", &["caller", "namespace"], "requests", "1");
-    let over = |caller: Option<&str>, namespace: Option<&str>, rate: &str| OverrideDraft {
-        matches: MatchDraft {
+    let mut spec = spec("p", &["caller", "namespace"], "requests", "1");
+    let over = |caller: Option<&str>, namespace: Option<&str>, rate: &str| OverrideSpec {
+        matches: MatchSpec {
             caller: caller.map(str::to_owned),
             namespace: namespace.map(str::to_owned),
-            ..MatchDraft::default()
+            ..MatchSpec::default()
         },
-        rate: rate.to_owned(),
+        rate: rate.into(),
         burst: None,
     };
-    draft.overrides = vec![
+    spec.overrides = vec![
         over(Some("s*"), None, "2"),
         over(Some("search-*"), Some("list*"), "3"),
         over(Some("search-web"), None, "4"),
@@ -211,7 +209,7 @@ fn the_most_specific_override_counts() {
         over(Some("*-web"), None, "6"),
         over(Some("web-*"), None, "7"),
     ];
-    let policy = parse(&draft);
+    let policy = parse(&spec);
     let rate = |caller, namespace| {
         let subject = Subject {
             caller,
@@ -235,24 +233,28 @@ fn the_most_specific_override_counts() {
 #[test]
 fn a_set_is_in_order_and_has_each_name_once() {
     let policy =
-        |name: &str, source| Policy::parse(&draft(name, &["caller"], "ru", "5"), source).unwrap();
-    let set = PolicySet::new(vec![policy("b", Source::File), policy("a", Source::Stored)]).unwrap();
+        |name: &str, source| Policy::parse(&spec(name, &["caller"], "ru", "5"), source).unwrap();
+    let set = PolicySet::new(vec![
+        policy("b", PolicySource::File),
+        policy("a", PolicySource::Stored),
+    ])
+    .unwrap();
     let names: Vec<&str> = set.iter().map(|policy| &*policy.name).collect();
     assert_eq!(names, ["a", "b"]);
-    assert_eq!(set.get("b").unwrap().source, Source::File);
+    assert_eq!(set.get("b").unwrap().source, PolicySource::File);
     assert!(set.get("c").is_none() && set.len() == 2 && !set.is_empty());
 
     let twice = vec![
-        policy("a", Source::File),
-        policy("b", Source::File),
-        policy("a", Source::Stored),
+        policy("a", PolicySource::File),
+        policy("b", PolicySource::File),
+        policy("a", PolicySource::Stored),
     ];
     assert_eq!(
         PolicySet::new(twice).unwrap_err().to_string(),
         "two policies are named 'a': policies[0] (file) and policies[2] (stored)"
     );
     let many = (0..=POLICIES_MAX)
-        .map(|n| policy(&format!("p{n}"), Source::File))
+        .map(|n| policy(&format!("p{n}"), PolicySource::File))
         .collect();
     assert_eq!(PolicySet::new(many), Err(PolicySetError::TooMany(257)));
 }
@@ -270,11 +272,15 @@ fn a_built_in_policy_gives_way() {
     );
     assert_eq!(
         (default.source, default.mode),
-        (Source::BuiltIn, Mode::Enforce)
+        (PolicySource::BuiltIn, Mode::Enforce)
     );
     assert!(default.applies_to(&SUBJECT) && default.per.contains(Dimension::Caller));
 
-    let ours = Policy::parse(&draft(DEFAULT_CALLER, &["caller"], "ru", "5"), Source::File).unwrap();
+    let ours = Policy::parse(
+        &spec(DEFAULT_CALLER, &["caller"], "ru", "5"),
+        PolicySource::File,
+    )
+    .unwrap();
     for both in [
         vec![(**default).clone(), ours.clone()],
         vec![ours.clone(), (**default).clone()],

@@ -2,10 +2,10 @@
 
 use std::time::{Duration, Instant};
 
+use umbo_api::quota::PolicySource;
 use umbo_quota::{
     ActualUsage, BroughtTicket, CostHint, Dimension, Limit, Limiter, LimiterSettings, Matcher,
-    Mode, Policy, PolicyScope, PolicySet, QuotaRequest, RetryTicket, Source, Subject, Unit,
-    Weights,
+    Mode, Policy, PolicyScope, PolicySet, QuotaRequest, RetryTicket, Subject, Unit, Weights,
 };
 use umbo_types::{Attributes, NamespaceId, Operation, PriceMultiplier};
 
@@ -26,7 +26,7 @@ pub(crate) fn policy(name: &str, per: &[Dimension], rate: u64, burst: u64) -> Po
         },
         mode: Mode::Enforce,
         status: 429,
-        source: Source::Stored,
+        source: PolicySource::Stored,
         overrides: vec![],
     }
 }

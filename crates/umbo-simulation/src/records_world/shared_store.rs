@@ -169,7 +169,7 @@ impl SharedStore {
     async fn rows_of(&self, namespace: NamespaceId, shard: Option<ShardId>) -> Vec<Key> {
         let request = ScanRequest {
             namespace,
-            slots: 0..=umbo_routing::SLOTS - 1,
+            slots: 0..=umbo_types::limits::SLOTS - 1,
             after: None,
             rows_max: 10_000,
             bytes_max: 1 << 20,

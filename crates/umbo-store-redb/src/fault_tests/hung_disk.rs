@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::task::JoinSet;
-use umbo_routing::SLOTS;
 use umbo_store::{
     ByKey as _, CallContext, RowBatch, RowRef, RowSink, ScanRequest, ShardState, Store, StoreError,
     StoreReport,
 };
+use umbo_types::limits::SLOTS;
 use umbo_types::{Key, ShardId};
 
 use super::{NAMESPACE, Rig};

@@ -97,7 +97,7 @@ pub(super) fn whole(partition: impl AsRef<[u8]>) -> RangeRequest {
 pub(super) fn everything(namespace: NamespaceId) -> ScanRequest {
     ScanRequest {
         namespace,
-        slots: 0..=umbo_routing::SLOTS - 1,
+        slots: 0..=umbo_types::limits::SLOTS - 1,
         after: None,
         rows_max: u32::MAX,
         bytes_max: u32::MAX,

@@ -2,9 +2,11 @@
 
 use std::time::{Duration, Instant};
 
+use umbo_api::Quantity;
+use umbo_api::quota::{PolicySource, PolicySpec};
 use umbo_quota::{
-    ActualUsage, CostHint, Limiter, LimiterSettings, Policy, PolicyDraft, PolicySet, QuotaRequest,
-    Source, Subject, Weights,
+    ActualUsage, CostHint, Limiter, LimiterSettings, Policy, PolicySet, QuotaRequest, Subject,
+    Weights,
 };
 use umbo_types::{Attributes, NamespaceId, Operation, PriceMultiplier};
 
@@ -41,22 +43,21 @@ pub(super) const USUAL: CheckedPolicy = CheckedPolicy {
 };
 
 impl CheckedPolicy {
-    pub(super) fn draft(&self) -> PolicyDraft {
-        PolicyDraft {
-            name: self.name.to_owned(),
+    fn spec(&self) -> PolicySpec {
+        let amount = |amount: u64| Quantity::number(amount.to_string());
+        PolicySpec {
             per: self.per.iter().map(|&one| one.to_owned()).collect(),
-            unit: self.unit.to_owned(),
-            rate: self.rate.to_string(),
-            burst: Some(self.burst.to_string()),
+            burst: Some(amount(self.burst)),
             refill: Some(format!("{}ms", self.refill_ms)),
             scope: Some(self.scope.to_owned()),
             mode: Some(self.mode.to_owned()),
-            ..PolicyDraft::default()
+            ..PolicySpec::new(self.name, self.unit, amount(self.rate))
         }
     }
 
     pub(super) fn policy(&self) -> Policy {
-        Policy::parse(&self.draft(), Source::File).expect("the rules of the checks can be written")
+        Policy::parse(&self.spec(), PolicySource::File)
+            .expect("the rules of the checks can be written")
     }
 }
 

@@ -75,7 +75,7 @@ async fn a_rejection_says_which_policy_and_when_to_come_back() {
 #[tokio::test]
 async fn a_policy_may_say_419() {
     let mut policy = by_caller("mussel", "10", "20");
-    policy.status = Some("419".to_owned());
+    policy.status = Some(419);
     let pod = TestDispatcher::open(&[policy]).await;
     let calls = pod.store.calls();
     let mut applied = 0;
@@ -199,7 +199,7 @@ async fn a_batch_is_admitted_or_rejected_as_a_whole() {
 async fn what_a_node_rejects_is_told_with_the_limit_known_here() {
     let mut ceiling = by_caller("ceiling", "1000", "2500");
     ceiling.per = vec!["namespace".to_owned(), "shard".to_owned()];
-    ceiling.status = Some("419".to_owned());
+    ceiling.status = Some(419);
     let pod = TestDispatcher::open(&[by_caller("wide", "5000", "9000"), ceiling]).await;
     let spent = |policy: &str| StoreError::QuotaExceeded {
         shard: ShardId(1),

@@ -8,6 +8,7 @@ use http::{HeaderMap, Request, Response, StatusCode};
 use http_body_util::{BodyExt as _, Full};
 use serde_json::Value;
 use umbo_admin::Service;
+use umbo_api::quota::{PolicySource, PolicySpec};
 use umbo_api::{ErrorCode, Problem};
 use umbo_bulk::Bulk;
 use umbo_control::auth::TokenRegistry;
@@ -15,9 +16,7 @@ use umbo_control::policies::FilePolicies;
 use umbo_dispatcher::overload::OverloadSettings;
 use umbo_dispatcher::{Dispatcher, DispatcherLimits, DispatcherParts, LowPriority};
 use umbo_edge::body::ReplyBody;
-use umbo_quota::{
-    Limiter, LimiterSettings, Policy, PolicyDraft, PolicySet, Source, UsageReport, Weights,
-};
+use umbo_quota::{Limiter, LimiterSettings, Policy, PolicySet, UsageReport, Weights};
 use umbo_store::ManualClock;
 use umbo_telemetry::metrics::{Code, RequestMetrics};
 use umbo_telemetry::trace::Tracer;
@@ -48,13 +47,13 @@ pub(crate) struct Reply {
 
 impl TestDispatcher {
     /// Opens a pod with these policies beside those built in.
-    pub(crate) async fn open(drafts: &[PolicyDraft]) -> Self {
-        Self::open_with(drafts, None).await
+    pub(crate) async fn open(specs: &[PolicySpec]) -> Self {
+        Self::open_with(specs, None).await
     }
 
     /// Opens one that also keeps its shards from overload.
     pub(crate) async fn open_with(
-        drafts: &[PolicyDraft],
+        specs: &[PolicySpec],
         overload: Option<OverloadSettings>,
     ) -> Self {
         let clock = Arc::new(ManualClock::new(Timestamp::from_millis(1_800_000_000_000)));
@@ -96,7 +95,7 @@ impl TestDispatcher {
             config_text: String::new(),
         });
         let pod = pod.await.unwrap();
-        quota.replace(policies(drafts));
+        quota.replace(policies(specs));
         let pod = Self {
             data: Service::data(&Bulk::new(&pod)),
             admin: Service::admin(&Bulk::new(&pod)),
@@ -177,24 +176,20 @@ pub(crate) fn charged(usage: &UsageReport) -> RequestUnits {
 }
 
 /// Makes a policy by callers that counts request units.
-pub(crate) fn by_caller(name: &str, rate: &str, burst: &str) -> PolicyDraft {
-    PolicyDraft {
-        name: name.to_owned(),
+pub(crate) fn by_caller(name: &str, rate: &str, burst: &str) -> PolicySpec {
+    PolicySpec {
         per: vec!["caller".to_owned()],
-        unit: "ru".to_owned(),
-        rate: rate.to_owned(),
-        burst: Some(burst.to_owned()),
-        ..PolicyDraft::default()
+        burst: Some(burst.into()),
+        ..PolicySpec::new(name, "ru", rate)
     }
 }
 
-fn policies(drafts: &[PolicyDraft]) -> PolicySet {
+fn policies(specs: &[PolicySpec]) -> PolicySet {
     let built_in = PolicySet::built_in();
-    let drafted = drafts
-        .iter()
-        .map(|draft| Policy::parse(draft, Source::File).unwrap());
+    let written = specs.iter();
+    let written = written.map(|spec| Policy::parse(spec, PolicySource::File).unwrap());
     let built_in = built_in.iter().map(|policy| (**policy).clone());
-    PolicySet::new(built_in.chain(drafted).collect()).unwrap()
+    PolicySet::new(built_in.chain(written).collect()).unwrap()
 }
 
 fn request(

@@ -155,7 +155,7 @@ impl Site {
     pub(crate) async fn records(&self) -> Vec<(Key, Bytes)> {
         let request = ScanRequest {
             namespace: NamespaceId::SYSTEM,
-            slots: 0..=umbo_routing::SLOTS - 1,
+            slots: 0..=umbo_types::limits::SLOTS - 1,
             after: None,
             rows_max: 10_000,
             bytes_max: 1 << 20,

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use proptest::prelude::*;
 use proptest::strategy::ValueTree as _;
+use umbo_api::Quantity;
 use umbo_types::{Attribute, Attributes};
 
 use super::*;
@@ -14,7 +15,7 @@ fn pattern(probability: f64) -> impl Strategy<Value = Option<String>> {
     prop::option::weighted(probability, text)
 }
 
-fn any_match(is_override: bool) -> impl Strategy<Value = MatchDraft> {
+fn any_match(is_override: bool) -> impl Strategy<Value = MatchSpec> {
     let operations: Vec<String> = Operations::all()
         .map(|one| one.as_str().to_owned())
         .collect();
@@ -30,26 +31,29 @@ fn any_match(is_override: bool) -> impl Strategy<Value = MatchDraft> {
         operations,
     )
         .prop_map(
-            |(caller, namespace, user, session, org, operations)| MatchDraft {
+            |(caller, namespace, user, session, org, operations)| MatchSpec {
                 caller,
                 namespace,
-                attributes: Attributes::new([user, session, org]),
+                user,
+                session,
+                org,
                 operations,
             },
         )
 }
 
-fn any_amount() -> impl Strategy<Value = String> {
+fn any_amount() -> impl Strategy<Value = Quantity> {
     prop_oneof![
         (1..2_000_u32).prop_map(|whole| whole.to_string()),
         (0..5_u32, 1..1_000_000_u32).prop_map(|(whole, part)| format!("{whole}.{part:06}")),
         (1..64_u32, prop::sample::select(vec!["B", "KiB", "MiB"]))
             .prop_map(|(number, size)| format!("{number}{size}")),
     ]
+    .prop_map(Quantity::text)
 }
 
 prop_compose! {
-    fn any_draft()(
+    fn any_spec()(
         matches in any_match(false),
         per in prop::sample::subsequence(Dimension::ALL.map(Dimension::as_str).to_vec(), 0..=6),
         unit in prop::sample::select(Unit::ALL.to_vec()),
@@ -57,9 +61,9 @@ prop_compose! {
         refill in prop::option::of(10..10_000_u32),
         (scope, mode, status) in (prop::option::of(0..2_usize), 0..2_usize, 0..2_usize),
         overrides in prop::collection::vec((any_match(true), any_amount()), 0..6),
-    ) -> PolicyDraft {
-        let overrides = overrides.into_iter().map(|(matches, rate)| OverrideDraft { matches, rate, burst: None });
-        PolicyDraft {
+    ) -> PolicySpec {
+        let overrides = overrides.into_iter().map(|(matches, rate)| OverrideSpec { matches, rate, burst: None });
+        PolicySpec {
             name: "p".to_owned(),
             matches,
             per: per.into_iter().map(str::to_owned).collect(),
@@ -69,30 +73,27 @@ prop_compose! {
             refill: refill.map(|ms| format!("{ms}ms")),
             scope: scope.map(|at| PolicyScope::ALL[at].as_str().to_owned()),
             mode: Some(Mode::ALL[mode].as_str().to_owned()),
-            status: Some(["429", "419"][status].to_owned()),
+            status: Some([429, 419][status]),
             overrides: overrides.collect(),
         }
     }
 }
 
-/// Leaves out of a draft what is refused of its overrides, so that most drafts can be read.
-fn readable(mut draft: PolicyDraft) -> Option<Policy> {
+/// Leaves out of a spec what is refused of its overrides, so that most specs can be read.
+fn readable(mut spec: PolicySpec) -> Option<Policy> {
     loop {
-        let error = match Policy::parse(&draft, Source::Stored) {
+        let error = match Policy::parse(&spec, PolicySource::Stored) {
             Ok(policy) => return Some(policy),
             Err(error) => error,
         };
         let index = error.place.strip_prefix("overrides[")?.split(']').next()?;
         let index: usize = index.parse().ok()?;
-        let matches = &mut draft.overrides[index].matches;
+        let matches = &mut spec.overrides[index].matches;
         match *error.problem {
-            PolicyProblem::OverrideOutsidePer { dimension, .. } => match dimension {
-                Dimension::Caller => matches.caller = None,
-                Dimension::Namespace => matches.namespace = None,
-                Dimension::Attribute(attribute) => matches.attributes[attribute] = None,
-                Dimension::Shard => return None,
-            },
-            _ => drop(draft.overrides.remove(index)),
+            PolicyProblem::OverrideOutsidePer { dimension, .. } => {
+                *matches.pattern_mut(dimension.as_str())? = None;
+            }
+            _ => drop(spec.overrides.remove(index)),
         }
     }
 }
@@ -148,17 +149,17 @@ fn slow_limit(policy: &Policy, subject: &Subject<'_>) -> Limit {
 
 proptest! {
     #[test]
-    fn a_policy_written_out_reads_back_the_same(draft in any_draft()) {
-        if let Some(policy) = readable(draft) {
-            let written = PolicyDraft::of(&policy);
+    fn a_policy_written_out_reads_back_the_same(spec in any_spec()) {
+        if let Some(policy) = readable(spec) {
+            let written = policy.spec();
             prop_assert_eq!(&Policy::parse(&written, policy.source).unwrap(), &policy);
-            prop_assert_eq!(PolicyDraft::of(&policy), written);
+            prop_assert_eq!(policy.spec(), written);
         }
     }
 
     #[test]
-    fn what_was_read_keeps_the_invariants(draft in any_draft()) {
-        if let Some(policy) = readable(draft) {
+    fn what_was_read_keeps_the_invariants(spec in any_spec()) {
+        if let Some(policy) = readable(spec) {
             let limits = policy.overrides.iter().map(|one| one.limit).chain([policy.limit]);
             for Limit { rate, burst } in limits {
                 prop_assert!(rate >= 1 && rate <= policy.unit.rate_max());
@@ -175,10 +176,10 @@ proptest! {
 
     #[test]
     fn the_limit_is_that_of_the_slow_twin(
-        draft in any_draft(),
+        spec in any_spec(),
         subjects in prop::collection::vec(prop::array::uniform5(prop::option::weighted(0.9, "[ab]{0,4}")), 1..8),
     ) {
-        let Some(policy) = readable(draft) else { return Ok(()) };
+        let Some(policy) = readable(spec) else { return Ok(()) };
         for names in &subjects {
             let Some(subject) = any_subject(names) else { continue };
             prop_assert_eq!(policy.limit_for(&subject), slow_limit(&policy, &subject));
@@ -188,11 +189,11 @@ proptest! {
     /// One bucket has one limit, whichever request asks.
     #[test]
     fn the_limit_is_that_of_the_bucket(
-        draft in any_draft(),
+        spec in any_spec(),
         one in prop::array::uniform5("[ab]{1,3}"),
         other in prop::array::uniform5("[ab]{1,3}"),
     ) {
-        let Some(policy) = readable(draft) else { return Ok(()) };
+        let Some(policy) = readable(spec) else { return Ok(()) };
         let order = [
             Dimension::Caller,
             Dimension::Namespace,
@@ -215,13 +216,13 @@ proptest! {
 
     #[test]
     fn what_is_bound_is_all_that_can_apply(
-        drafts in prop::collection::vec(any_draft(), 1..6),
+        specs in prop::collection::vec(any_spec(), 1..6),
         names in prop::array::uniform5("[ab]{0,3}"),
     ) {
-        let named = |(index, draft): (usize, PolicyDraft)| {
-            readable(PolicyDraft { name: format!("p{index}"), ..draft })
+        let named = |(index, spec): (usize, PolicySpec)| {
+            readable(PolicySpec { name: format!("p{index}"), ..spec })
         };
-        let policies: Vec<Policy> = drafts.into_iter().enumerate().filter_map(named).collect();
+        let policies: Vec<Policy> = specs.into_iter().enumerate().filter_map(named).collect();
         let names = names.map(Some);
         let subject = any_subject(&names).unwrap();
         let set = PolicySet::new(policies).unwrap();
@@ -239,14 +240,14 @@ proptest! {
     }
 }
 
-/// The drafts above are no use where hardly any of them can be read.
+/// The specs above are no use where hardly any of them can be read.
 #[test]
-fn most_random_drafts_are_readable() {
+fn most_random_specs_are_readable() {
     let mut runner = proptest::test_runner::TestRunner::deterministic();
     let (mut read, mut overrides) = (0, 0);
     for _ in 0..300 {
-        let draft = any_draft().new_tree(&mut runner).unwrap().current();
-        if let Some(policy) = readable(draft) {
+        let spec = any_spec().new_tree(&mut runner).unwrap().current();
+        if let Some(policy) = readable(spec) {
             read += 1;
             overrides += policy.overrides.len();
         }

@@ -1,7 +1,5 @@
 //! What is refused of a policy: each wrong value, and each pair that contradicts itself.
 
-use umbo_types::Attribute;
-
 use super::*;
 use crate::limits::OVERRIDES_MAX;
 
@@ -77,7 +75,7 @@ const WRONG: [(Change, &str); 26] = [
         "'p': mode: no such mode: 'Shadow'; did you mean 'shadow'?",
     ),
     (
-        |p| p.status = Some("503".into()),
+        |p| p.status = Some(503),
         "'p': status: '503' is neither 429 nor 419",
     ),
     (
@@ -97,10 +95,10 @@ const WRONG: [(Change, &str); 26] = [
 #[test]
 fn a_wrong_value_is_refused_with_its_place() {
     for (change, expected) in WRONG {
-        let mut draft = draft("p", &["caller"], "requests", "100");
-        parse(&draft);
-        change(&mut draft);
-        let message = refusal(&draft);
+        let mut spec = spec("p", &["caller"], "requests", "100");
+        parse(&spec);
+        change(&mut spec);
+        let message = refusal(&spec);
         assert!(message.contains(expected), "{message}\n{expected}");
     }
 }
@@ -178,32 +176,32 @@ const CONTRADICTORY: [(Change, &str); 15] = [
 #[test]
 fn a_contradiction_is_refused_with_both_values() {
     for (change, expected) in CONTRADICTORY {
-        let mut draft = draft("p", &["caller"], "requests", "1000");
-        draft.overrides.push(over_caller("search", "5"));
-        parse(&draft);
-        change(&mut draft);
-        let message = refusal(&draft);
+        let mut spec = spec("p", &["caller"], "requests", "1000");
+        spec.overrides.push(over_caller("search", "5"));
+        parse(&spec);
+        change(&mut spec);
+        let message = refusal(&spec);
         assert!(message.contains(expected), "{message}\n{expected}");
     }
 }
 
 #[test]
 fn a_star_alone_makes_no_other_override() {
-    let mut draft = draft("p", &["caller", "user"], "ru", "1000");
-    draft.overrides.push(over_caller("search", "5"));
-    draft.overrides.push(over_caller("search", "7"));
-    draft.overrides[1].matches.attributes[Attribute::User] = Some("*".into());
-    assert!(refusal(&draft).contains("overrides[1].match: it matches the same as overrides[0]"));
+    let mut spec = spec("p", &["caller", "user"], "ru", "1000");
+    spec.overrides.push(over_caller("search", "5"));
+    spec.overrides.push(over_caller("search", "7"));
+    spec.overrides[1].matches.user = Some("*".into());
+    assert!(refusal(&spec).contains("overrides[1].match: it matches the same as overrides[0]"));
 }
 
 #[test]
 fn there_is_an_end_to_overrides() {
-    let mut draft = draft("p", &["caller"], "ru", "1000");
-    draft.overrides = (0..OVERRIDES_MAX)
+    let mut spec = spec("p", &["caller"], "ru", "1000");
+    spec.overrides = (0..OVERRIDES_MAX)
         .map(|n| over_caller(&format!("c{n}"), "5"))
         .collect();
-    assert_eq!(parse(&draft).overrides.len(), OVERRIDES_MAX);
-    draft.overrides.push(over_caller("one-more", "5"));
+    assert_eq!(parse(&spec).overrides.len(), OVERRIDES_MAX);
+    spec.overrides.push(over_caller("one-more", "5"));
     let expected = "'p': overrides: a policy has at most 256 overrides, this one has 257";
-    assert_eq!(refusal(&draft), expected);
+    assert_eq!(refusal(&spec), expected);
 }

@@ -83,7 +83,7 @@ async fn check_stored(world: &LoadsWorld) {
 async fn partitions(world: &LoadsWorld, id: NamespaceId) -> Vec<Vec<u8>> {
     let request = ScanRequest {
         namespace: id,
-        slots: 0..=umbo_routing::SLOTS - 1,
+        slots: 0..=umbo_types::limits::SLOTS - 1,
         after: None,
         rows_max: 10_000,
         bytes_max: 1 << 20,

@@ -6,13 +6,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use umbo_routing::SLOTS;
 use umbo_store::{
     Atomicity, ByKey as _, CallContext, DatasetGroup, Durability, Mutation, RecordsCopy,
     RecordsKeeper as _, RecordsRevision, ScanRequest, Store as _, StoreReport as _, WriteError,
     WriteRequest, Written,
 };
 use umbo_store_redb::{RedbStore, ShardRepair, count_misplaced, repair_shards};
+use umbo_types::limits::SLOTS;
 use umbo_types::{Clock, NamespaceId, Version};
 
 use super::{Cluster, ROWS, first_map, planned};

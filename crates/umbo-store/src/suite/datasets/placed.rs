@@ -1,6 +1,6 @@
 //! Calls for a dataset that caller and store have placed otherwise.
 
-use umbo_routing::SLOTS;
+use umbo_types::limits::SLOTS;
 use umbo_types::{Key, NamespaceId};
 
 use super::DatasetSubject;

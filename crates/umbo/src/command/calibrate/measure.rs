@@ -9,12 +9,12 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use tokio::task::JoinSet;
 use umbo_quota::ActualUsage;
-use umbo_routing::SLOTS;
 use umbo_store::{
     Atomicity, CallContext, Change, Condition, Durability, Mutation, RangeRequest, ScanRequest,
     SortRange, Store as _, Touched, WriteRequest,
 };
 use umbo_store_redb::{Config, RedbStore};
+use umbo_types::limits::SLOTS;
 use umbo_types::{Clock, Key, NamespaceId, Operation, ShardId, Value, Version};
 
 use super::fit::{Cost, Pages, median};

@@ -3,8 +3,9 @@
 use std::path::Path;
 
 use serde::Serialize;
-use umbo_routing::{ClusterMap, Move, SLOTS};
+use umbo_routing::{ClusterMap, Move};
 use umbo_store_redb::shard_file_name;
+use umbo_types::limits::SLOTS;
 
 use crate::cli_error::CliError;
 use crate::output::listing::Listing;

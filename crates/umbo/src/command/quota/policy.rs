@@ -8,7 +8,8 @@ use clap::Args;
 use serde::Serialize;
 use umbo_api::Quantity;
 use umbo_api::quota::{MatchSpec, OverrideSpec, PolicySpec};
-use umbo_control::quota_spec::{read_policies, spec_of};
+use umbo_control::policy_file::read_policies;
+use umbo_quota::Policy;
 
 use crate::cli_error::CliError;
 use crate::command::kv::read_file;
@@ -200,19 +201,7 @@ impl PolicyArguments {
                 "there is no policy '{name}'; a new one needs --unit and --rate"
             )));
         };
-        Ok(PolicySpec {
-            name: name.to_owned(),
-            matches: MatchSpec::default(),
-            per: Vec::new(),
-            unit: unit.clone(),
-            rate: quantity(rate),
-            burst: None,
-            refill: None,
-            scope: None,
-            mode: None,
-            status: None,
-            overrides: Vec::new(),
-        })
+        Ok(PolicySpec::new(name, unit, quantity(rate)))
     }
 }
 
@@ -229,7 +218,7 @@ pub(super) fn read_policy_file(path: &Path) -> Result<Vec<PolicySpec>, CliError>
         .map_err(|_| CliError::Usage(format!("{name} is not a policy file: it is not text")))?;
     let policies =
         read_policies(&text).map_err(|error| CliError::Usage(format!("{name}: {error}")))?;
-    Ok(policies.iter().map(spec_of).collect())
+    Ok(policies.iter().map(Policy::spec).collect())
 }
 
 /// Reads a policy file that holds one policy.

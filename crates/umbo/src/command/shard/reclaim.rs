@@ -10,10 +10,11 @@ use std::time::Duration;
 
 use clap::Args;
 use tokio::time::timeout;
-use umbo_routing::{ClusterMap, ClusterNode, SLOTS};
+use umbo_routing::{ClusterMap, ClusterNode};
 use umbo_store::{CallContext, ScanRequest, Store as _, StoreError, StoreReport};
 use umbo_store_redb::{GivenShard, given_shards, reclaim_shard};
 use umbo_store_remote::RemoteStore;
+use umbo_types::limits::SLOTS;
 use umbo_types::{Clock as _, Deadline, NamespaceId, ShardId};
 
 use crate::cli_error::{CliError, Exit};

@@ -1,112 +1,13 @@
-//! Policies between wire and limiter: a text becomes a policy, and a policy becomes a text.
+//! The policy file: `[[policy]]` entries in TOML, each of the shape that the admin API takes as JSON.
 //!
-//! Owns the policy file, too: `[[policy]]` entries in TOML, each of the shape that the admin API
-//! takes as JSON. Deliberately decides nothing about values; `umbo-quota` decides which values go
-//! together. Invariant: a file is read as a whole or refused with the line that is wrong.
+//! Deliberately decides nothing about values; `umbo-quota` decides which values go together. Invariant: a file is read
+//! as a whole or refused with the line that is wrong.
 
 use serde::Deserialize;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
-use umbo_api::Quantity;
-use umbo_api::problem::QuotaLimit;
-use umbo_api::quota::{MatchSpec, OverrideSpec, PolicySource, PolicySpec};
-use umbo_quota::{
-    Limit, MatchDraft, OverrideDraft, Policy, PolicyDraft, PolicyError, Source, Unit,
-    format_amount, nearest,
-};
-use umbo_types::Attributes;
-
-/// Reads a policy as it stands in a body or file.
-pub fn policy_of(spec: &PolicySpec, source: Source) -> Result<Policy, PolicyError> {
-    let overrides = spec.overrides.iter().map(|one| OverrideDraft {
-        matches: match_draft(&one.matches),
-        rate: one.rate.to_string(),
-        burst: one.burst.as_ref().map(Quantity::to_string),
-    });
-    let draft = PolicyDraft {
-        name: spec.name.clone(),
-        matches: match_draft(&spec.matches),
-        per: spec.per.clone(),
-        unit: spec.unit.clone(),
-        rate: spec.rate.to_string(),
-        burst: spec.burst.as_ref().map(Quantity::to_string),
-        refill: spec.refill.clone(),
-        scope: spec.scope.clone(),
-        mode: spec.mode.clone(),
-        status: spec.status.map(|status| status.to_string()),
-        overrides: overrides.collect(),
-    };
-    Policy::parse(&draft, source)
-}
-
-fn match_draft(spec: &MatchSpec) -> MatchDraft {
-    MatchDraft {
-        caller: spec.caller.clone(),
-        namespace: spec.namespace.clone(),
-        attributes: Attributes::from_fn(|one| {
-            let mut patterns = spec.patterns().into_iter();
-            let named = patterns.find(|(dimension, _)| *dimension == one.as_str());
-            named.and_then(|(_, pattern)| pattern.clone())
-        }),
-        operations: spec.operations.clone(),
-    }
-}
-
-/// Writes a policy out with all its defaults; [`policy_of`] reads the same from it.
-pub fn spec_of(policy: &Policy) -> PolicySpec {
-    let draft = PolicyDraft::of(policy);
-    let overrides = draft.overrides.into_iter().map(|one| OverrideSpec {
-        matches: match_spec(one.matches),
-        rate: Quantity::number(one.rate),
-        burst: one.burst.map(Quantity::number),
-    });
-    PolicySpec {
-        name: draft.name,
-        matches: match_spec(draft.matches),
-        per: draft.per,
-        unit: draft.unit,
-        rate: Quantity::number(draft.rate),
-        burst: draft.burst.map(Quantity::number),
-        refill: draft.refill,
-        scope: draft.scope,
-        mode: draft.mode,
-        status: Some(policy.status),
-        overrides: overrides.collect(),
-    }
-}
-
-fn match_spec(draft: MatchDraft) -> MatchSpec {
-    let mut spec = MatchSpec {
-        caller: draft.caller,
-        namespace: draft.namespace,
-        operations: draft.operations,
-        ..MatchSpec::default()
-    };
-    for (attribute, pattern) in draft.attributes.iter() {
-        if let Some(place) = spec.pattern_mut(attribute.as_str()) {
-            place.clone_from(pattern);
-        }
-    }
-    spec
-}
-
-/// Returns the source of a policy, for the wire.
-pub const fn source_of(source: Source) -> PolicySource {
-    match source {
-        Source::BuiltIn => PolicySource::BuiltIn,
-        Source::File => PolicySource::File,
-        Source::Stored => PolicySource::Stored,
-    }
-}
-
-/// Returns a limit as it is written in bodies.
-pub fn limit_of(unit: Unit, limit: Limit) -> QuotaLimit {
-    QuotaLimit {
-        rate: Quantity::number(format_amount(unit, limit.rate)),
-        burst: Quantity::number(format_amount(unit, limit.burst)),
-        unit: unit.as_str().to_owned(),
-    }
-}
+use umbo_api::quota::{PolicySource, PolicySpec};
+use umbo_quota::{Policy, PolicyError, nearest};
 
 /// The line of a policy file that is wrong, and why.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -172,7 +73,7 @@ pub fn read_policies(text: &str) -> Result<Vec<Policy>, PolicyFileError> {
     let place = |index: usize| written.and_then(|list| list.get_ref().get(index));
     let start = |index: usize| place(index).map_or(0, |entry| entry.span().start);
     for (index, spec) in entries.policy.iter().enumerate() {
-        let policy = policy_of(spec, Source::File).map_err(|cause| {
+        let policy = Policy::parse(spec, PolicySource::File).map_err(|cause| {
             let at = place(index).map_or(0, |entry| start_of(entry, &cause.place));
             error(at, cause.into())
         })?;

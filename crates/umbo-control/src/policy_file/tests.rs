@@ -33,7 +33,7 @@ fn the_example_begins_with_the_built_in_policy() {
     let first = read_policies(EXAMPLE).unwrap().swap_remove(0);
     let built_in = PolicySet::built_in();
     let expected = Policy {
-        source: Source::File,
+        source: PolicySource::File,
         ..(**built_in.get(DEFAULT_CALLER).unwrap()).clone()
     };
     assert_eq!(first, expected);
@@ -55,7 +55,7 @@ fn the_example_begins_with_the_built_in_policy() {
 
 #[test]
 fn the_example_names_all_that_can_be_said() {
-    let spec = spec_of(&read_policies(EXAMPLE).unwrap()[0]);
+    let spec = read_policies(EXAMPLE).unwrap()[0].spec();
     let fields = serde_json::to_value(spec).unwrap();
     for field in fields.as_object().unwrap().keys() {
         assert!(EXAMPLE.contains(&format!("\n{field} = ")), "{field}");
@@ -226,8 +226,11 @@ fn a_wrong_file_is_refused_with_its_line() {
 #[test]
 fn a_policy_written_out_is_the_same_policy() {
     for policy in read_policies(EXAMPLE).unwrap() {
-        let spec = spec_of(&policy);
-        assert_eq!(policy_of(&spec, Source::File).as_ref(), Ok(&policy));
+        let spec = policy.spec();
+        assert_eq!(
+            Policy::parse(&spec, PolicySource::File).as_ref(),
+            Ok(&policy)
+        );
         let json = serde_json::to_string(&spec).unwrap();
         assert_eq!(serde_json::from_str::<PolicySpec>(&json).unwrap(), spec);
         let file = toml::to_string(&serde_json::json!({"policy": [spec]})).unwrap();
@@ -237,8 +240,12 @@ fn a_policy_written_out_is_the_same_policy() {
 
 #[test]
 fn the_source_has_one_name() {
-    for source in [Source::BuiltIn, Source::File, Source::Stored] {
-        let wire = serde_json::to_value(source_of(source)).unwrap();
+    for source in [
+        PolicySource::BuiltIn,
+        PolicySource::File,
+        PolicySource::Stored,
+    ] {
+        let wire = serde_json::to_value(source).unwrap();
         assert_eq!(wire, source.as_str());
     }
 }
@@ -248,8 +255,8 @@ proptest! {
     fn any_amount_comes_through_json_as_it_is(rate in 1..=1_000_000_000_000_000_u64, burst in 1_000_000..=50_000_000_000_000_000_u64) {
         let mut policy = read_policies("[[policy]]\nname = \"p\"\nunit = \"ru\"\nrate = 1\n").unwrap().swap_remove(0);
         policy.limit = Limit { rate, burst: burst.max(rate).min(rate.saturating_mul(1_000_000)) };
-        let json = serde_json::to_string(&spec_of(&policy)).unwrap();
-        let read = policy_of(&serde_json::from_str(&json).unwrap(), Source::File);
+        let json = serde_json::to_string(&policy.spec()).unwrap();
+        let read = Policy::parse(&serde_json::from_str(&json).unwrap(), PolicySource::File);
         prop_assert_eq!(read, Ok(policy));
     }
 
