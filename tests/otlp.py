@@ -1,6 +1,6 @@
-"""A collector of spans and metrics: OTLP over gRPC, as far as a test needs it.
+"""A collector of spans, metrics and log lines: OTLP over gRPC, as far as a test needs it.
 
-Speaks HTTP/2 just well enough to be sent both by the binary: it answers each request with an empty
+Speaks HTTP/2 just well enough to be sent all of them by the binary: it answers each request with an empty
 message and keeps what it was sent. Reads protobuf by field numbers, those of opentelemetry-proto.
 """
 
@@ -43,6 +43,17 @@ class Point:
     value: object
     is_cumulative: bool = False
     is_monotonic: bool = False
+    resource: dict = field(default_factory=dict)
+
+
+@dataclass
+class Line:
+    """A line of a log."""
+
+    message: str
+    severity: str
+    attributes: dict
+    time: int
     resource: dict = field(default_factory=dict)
 
 
@@ -109,8 +120,24 @@ def is_span(data):
     return len(within(data, 1)[0]) == 16 and isinstance(dict(fields(data)).get(7), int)
 
 
+def is_line(data):
+    """Whether this is a line of a log: only that has an instant in field 11, when it was observed."""
+    return isinstance(dict(fields(data)).get(11), int)
+
+
+def line_of(resource, data):
+    one = dict(fields(data))
+    return Line(
+        message=dict(fields(one[5]))[1].decode(),
+        severity=one[3].decode(),
+        attributes=dict(attribute(pair) for pair in within(data, 6)),
+        time=one[11],
+        resource=resource,
+    )
+
+
 def messages_of(request):
-    """Spans or metrics of an export request, each with its resource."""
+    """Spans, metrics or log lines of an export request, each with its resource."""
     for data in within(request, 1):
         for scope in within(data, 2):
             for one in within(scope, 2):
@@ -177,7 +204,8 @@ class Collector:
         self.port = port
 
     def __enter__(self):
-        self.spans, self.points, self.lock, self.sockets = [], [], threading.Lock(), []
+        self.spans, self.points, self.lines = [], [], []
+        self.lock, self.sockets = threading.Lock(), []
         self.listener = socket.create_server(("127.0.0.1", self.port))
         self.port = self.listener.getsockname()[1]
         self.endpoint = f"http://127.0.0.1:{self.port}"
@@ -241,7 +269,9 @@ class Collector:
         assert body[0] == 0 and int.from_bytes(body[1:5], "big") == len(body) - 5
         with self.lock:
             for resource, one in messages_of(body[5:]):
-                if is_span(one):
+                if is_line(one):
+                    self.lines.append(line_of(resource, one))
+                elif is_span(one):
                     self.spans.append(span_of(one))
                 else:
                     self.points += points_of(resource, one)

@@ -2,7 +2,7 @@
 //!
 //! Owns the set-up of `tracing`; the table of metrics with the hot-path counters, their Prometheus text and their
 //! **history** at three resolutions, in memory of a fixed bound and in files; and the spans of sampled, slow and
-//! failed requests that are exported over OTLP, as metrics are. Depends on no Umbo crate but the vocabulary
+//! failed requests. Spans, metrics and the log are exported over OTLP. Depends on no Umbo crate but the vocabulary
 //! and the reports of stores, and not on HTTP: the server decides where the text is served.
 //!
 //! Start with [`metric_names`], [`metrics::RequestMetrics`], [`history::History`], [`trace::Tracer`] and
@@ -10,6 +10,7 @@
 
 pub mod history;
 mod history_files;
+mod log_export;
 pub mod logging;
 pub mod metric;
 pub mod metric_names;

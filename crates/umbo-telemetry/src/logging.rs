@@ -1,19 +1,27 @@
-//! The log of the process: on standard error, for people or for machines.
+//! The log of the process: on standard error, for people or for machines, and at a collector.
 //!
 //! Owns the set-up of `tracing` and the filter, which can be changed while the process runs. The code that
 //! logs decides the level; nothing logs once per request at `info`.
 
+use std::fmt;
 use std::io::{self, IsTerminal};
+use std::sync::{Arc, OnceLock};
 use std::time::SystemTime;
 
-use tracing::Subscriber;
+use tracing::{Event, Subscriber};
 use tracing_subscriber::filter::Targets;
 use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::time::FormatTime;
-use tracing_subscriber::layer::{Layer, SubscriberExt};
-use tracing_subscriber::registry::Registry;
+use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
+use tracing_subscriber::registry::{LookupSpan, Registry};
 use tracing_subscriber::reload;
+
+use crate::log_export::Bridge;
+pub use crate::log_export::LogExport;
+
+/// Parts of the program that send lines to a collector. Their own lines are not sent, because each would cause another.
+const EXPORT_TARGETS: [&str; 5] = ["h2", "hyper", "opentelemetry", "tonic", "tower"];
 
 /// Format of the log.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -59,6 +67,7 @@ pub enum LogError {
 #[derive(Debug, Clone)]
 pub struct LogHandle {
     filter: reload::Handle<Targets, Registry>,
+    collector: Collector,
 }
 
 impl LogHandle {
@@ -68,6 +77,33 @@ impl LogHandle {
         // Fails only after the log itself is gone.
         let _ = self.filter.reload(filter);
         Ok(())
+    }
+
+    /// Sends the lines from now on to a collector too. Only the first call has an effect.
+    pub fn export(&self, export: &LogExport) {
+        let _ = self.collector.0.set(export.bridge());
+    }
+}
+
+/// Passes lines on to a collector, once there is one.
+#[derive(Clone, Default)]
+struct Collector(Arc<OnceLock<Bridge>>);
+
+impl fmt::Debug for Collector {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let is_set = self.0.get().is_some();
+        f.debug_tuple("Collector").field(&is_set).finish()
+    }
+}
+
+impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Collector {
+    fn on_event(&self, event: &Event<'_>, context: Context<'_, S>) {
+        let of_export = |target: &&str| event.metadata().target().starts_with(target);
+        if let Some(bridge) = self.0.get()
+            && !EXPORT_TARGETS.iter().any(of_export)
+        {
+            bridge.on_event(event, context);
+        }
     }
 }
 
@@ -122,15 +158,20 @@ where
             .compact()
             .boxed()
     };
-    let subscriber = Registry::default().with(filter).with(lines);
-    Ok((subscriber, LogHandle { filter: handle }))
+    let collector = Collector::default();
+    let subscriber = Registry::default()
+        .with(filter)
+        .with(collector.clone())
+        .with(lines);
+    let filter = handle;
+    Ok((subscriber, LogHandle { filter, collector }))
 }
 
 /// Time of day in UTC with milliseconds.
 struct Milliseconds;
 
 impl FormatTime for Milliseconds {
-    fn format_time(&self, writer: &mut Writer<'_>) -> std::fmt::Result {
+    fn format_time(&self, writer: &mut Writer<'_>) -> fmt::Result {
         write!(
             writer,
             "{}",

@@ -1,11 +1,35 @@
-//! What spans and metrics of a process have in common when they leave over OTLP: the resource, and time-outs.
+//! The export over OTLP of spans, logs and metrics: the resource, the timeout, and how failures are logged.
 
-use std::time::Duration;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
+use opentelemetry::KeyValue;
+use opentelemetry_otlp::ExporterBuildError;
+use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::trace::{IdGenerator as _, RandomIdGenerator};
 
 /// Longest wait for the collector's answer.
 pub(crate) const EXPORT_TIMEOUT: Duration = Duration::from_secs(5);
+/// Shortest interval between two log lines about failing exports.
+const COMPLAINT_INTERVAL: Duration = Duration::from_mins(1);
+
+/// The address of the collector is not valid.
+#[derive(Debug, thiserror::Error)]
+#[error("nothing can be sent to '{endpoint}' (expected like http://127.0.0.1:4317)")]
+pub struct ExporterError {
+    /// The address as configured.
+    pub endpoint: String,
+    /// The error.
+    source: ExporterBuildError,
+}
+
+impl ExporterError {
+    pub(crate) fn new(endpoint: &str, source: ExporterBuildError) -> Self {
+        let endpoint = endpoint.to_owned();
+        Self { endpoint, source }
+    }
+}
 
 /// A process as its collector sees it: the attributes of its resource.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -39,5 +63,50 @@ impl OtlpResource {
         let node = self.node.iter();
         attributes.extend(node.map(|name| ("umbo.node", name.clone())));
         attributes
+    }
+
+    /// Returns the resource for exporters of the SDK.
+    pub(crate) fn sdk(&self) -> Resource {
+        let attributes = self.attributes().into_iter();
+        let attributes = attributes.map(|(name, value)| KeyValue::new(name, value));
+        Resource::builder_empty()
+            .with_attributes(attributes)
+            .build()
+    }
+}
+
+/// Adds up losses between two log lines.
+#[derive(Debug, Default)]
+pub(crate) struct Complaints {
+    lost: AtomicU64,
+    last: Mutex<Option<Instant>>,
+}
+
+impl Complaints {
+    /// Counts losses; returns all since the last log line if the next one is due.
+    pub(crate) fn add(&self, count: u64, now: Instant) -> Option<u64> {
+        self.lost.fetch_add(count, Relaxed);
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_due = last.is_none_or(|at| now.duration_since(at) >= COMPLAINT_INTERVAL);
+        is_due.then(|| {
+            *last = Some(now);
+            self.lost.swap(0, Relaxed)
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn failures_are_told_once_a_minute_with_all_that_was_lost() {
+        let (complaints, start) = (Complaints::default(), Instant::now());
+        let at = |seconds| start + Duration::from_secs(seconds);
+        assert_eq!(complaints.add(3, at(0)), Some(3));
+        assert_eq!(complaints.add(4, at(1)), None);
+        assert_eq!(complaints.add(5, at(59)), None);
+        assert_eq!(complaints.add(6, at(60)), Some(15));
+        assert_eq!(complaints.add(7, at(61)), None);
     }
 }

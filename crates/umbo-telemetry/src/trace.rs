@@ -22,9 +22,8 @@ use opentelemetry_sdk::trace::{IdGenerator, RandomIdGenerator, SpanData, SpanEve
 use umbo_types::Clock;
 
 use self::export::Exporter;
-use crate::otlp::OtlpResource;
+use crate::otlp::{ExporterError, OtlpResource};
 
-pub use self::export::TraceError;
 pub use self::node::NodeSummary;
 pub use self::phase::Phase;
 pub use self::summary::Summary;
@@ -107,7 +106,7 @@ impl Tracer {
     pub fn from_settings(
         settings: &TraceSettings,
         clock: Arc<dyn Clock>,
-    ) -> Result<Self, TraceError> {
+    ) -> Result<Self, ExporterError> {
         let Some(endpoint) = &settings.otlp_endpoint else {
             return Ok(Self::disabled(clock));
         };

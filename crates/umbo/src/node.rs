@@ -84,12 +84,16 @@ pub(crate) async fn run(
     let (map, name) = open::read_map(&loaded.settings.cluster)?;
     peers::refuse_to_start(&loaded.settings, &map, &name).await?;
     let opened = OpenedNode::open(&loaded.settings, (map, name), exceptions)?;
+    if let Some(export) = &opened.log_export {
+        log.export(export);
+    }
     opened.announce();
     let OpenedNode {
         node,
         shard_quotas,
         tracer,
         metrics_export,
+        log_export,
         store,
         tls,
         port,
@@ -131,7 +135,7 @@ pub(crate) async fn run(
     // Before the store closes: its shards have metrics.
     exporting.end().await;
     store.close().await;
-    otlp::end(tracer).await;
+    otlp::end(tracer, log_export).await;
     background.end().await;
     Ok(())
 }

@@ -1,10 +1,11 @@
-//! Export over OTLP: the tracer and the metrics of a process, from its settings, and their shutdown.
+//! Export over OTLP: the tracer, the log and the metrics of a process, from its settings, and their shutdown.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
+use umbo_telemetry::logging::LogExport;
 use umbo_telemetry::metrics::MetricVisitor;
 use umbo_telemetry::metrics_export::MetricsExporter;
 use umbo_telemetry::otlp::OtlpResource;
@@ -14,13 +15,15 @@ use umbo_types::Clock;
 use crate::cli_error::CliError;
 use crate::settings::Settings;
 
-/// Timeout for the export of the last spans, and of the last metrics.
+/// Timeout for the export of the last spans, of the last lines of the log, and of the last metrics.
 const LAST_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// The spans and metrics that a process exports over OTLP.
+/// The spans, lines and metrics that a process exports over OTLP.
 pub(crate) struct Otlp {
     /// The spans.
     pub(crate) tracer: Arc<Tracer>,
+    /// The log, if the settings say so.
+    pub(crate) log: Option<LogExport>,
     /// The metrics, if the settings name a collector and an interval.
     pub(crate) metrics: Option<MetricsExport>,
 }
@@ -43,6 +46,8 @@ impl Otlp {
             seed: clock.wall().0,
         };
         let tracer = Tracer::from_settings(&tracer, Arc::clone(clock)).map_err(CliError::start)?;
+        let log = endpoint.as_deref().filter(|_| settings.log.otlp);
+        let log = log.map(|endpoint| LogExport::connect(endpoint, &resource));
         let metrics = endpoint.filter(|_| !interval.is_zero()).map(|endpoint| {
             let exporter = MetricsExporter::connect(&endpoint, &resource, clock.wall());
             exporter.map(|exporter| MetricsExport {
@@ -53,6 +58,7 @@ impl Otlp {
         });
         Ok(Self {
             tracer: Arc::new(tracer),
+            log: log.transpose().map_err(CliError::start)?,
             metrics: metrics.transpose().map_err(CliError::start)?,
         })
     }
@@ -107,10 +113,15 @@ impl MetricsExport {
     }
 }
 
-/// Exports the last spans.
-pub(crate) async fn end(tracer: Arc<Tracer>) {
-    let spans = tokio::task::spawn_blocking(move || tracer.shutdown(LAST_TIMEOUT));
-    if spans.await.is_err() {
-        tracing::warn!("the last spans did not leave");
+/// Exports the last spans and the last lines of the log.
+pub(crate) async fn end(tracer: Arc<Tracer>, log: Option<LogExport>) {
+    let last = tokio::task::spawn_blocking(move || {
+        tracer.shutdown(LAST_TIMEOUT);
+        if let Some(log) = log {
+            log.shutdown(LAST_TIMEOUT);
+        }
+    });
+    if last.await.is_err() {
+        tracing::warn!("the last spans and lines did not leave");
     }
 }

@@ -19,7 +19,7 @@ use umbo_api::observe::EventKind;
 use umbo_bulk::Bulk;
 use umbo_dispatcher::{Dispatcher, LowPriority};
 use umbo_store::Store;
-use umbo_telemetry::logging::LogHandle;
+use umbo_telemetry::logging::{LogExport, LogHandle};
 use umbo_telemetry::metrics::MetricVisitor;
 use umbo_telemetry::trace::Tracer;
 use umbo_types::Clock;
@@ -59,6 +59,7 @@ pub(crate) struct Server {
     dispatcher: Arc<Dispatcher>,
     store: Arc<dyn Store>,
     tracer: Arc<Tracer>,
+    log_export: Option<LogExport>,
     ports: Ports,
     background: Background,
     signals: Signals,
@@ -79,6 +80,9 @@ impl Server {
         let mut signals = Signals::begin()?;
         let watch = ReloadWatch::begin(sources).await?;
         let (opened, listeners) = OpenedServer::open(role, settings)?;
+        if let Some(export) = &opened.log_export {
+            log.export(export);
+        }
         opened.store.announce(&*opened.clock);
         let doors = Doors::default();
         let begin = || Ports::begin(listeners, &opened, &doors, &settings.server);
@@ -135,6 +139,7 @@ impl Server {
             dispatcher,
             store: opened.store.store(),
             tracer: opened.tracer,
+            log_export: opened.log_export,
             ports,
             background,
             signals,
@@ -151,6 +156,7 @@ impl Server {
             background,
             mut signals,
             drain_delay,
+            log_export,
             ..
         } = self;
         let is_patient = signals.stop_requested().await;
@@ -174,7 +180,7 @@ impl Server {
             }
         }
         store.close().await;
-        otlp::end(tracer).await;
+        otlp::end(tracer, log_export).await;
         Ok(())
     }
 }

@@ -3,11 +3,10 @@
 //! Owns the batch processor and its bounds. If a collector is down, spans are lost and one line a minute is
 //! logged; there is no other effect.
 
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-use opentelemetry::{InstrumentationScope, KeyValue};
+use opentelemetry::InstrumentationScope;
 use opentelemetry_otlp::{SpanExporter as OtlpExporter, WithExportConfig};
 use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::error::OTelSdkResult;
@@ -15,7 +14,7 @@ use opentelemetry_sdk::trace::{
     BatchConfigBuilder, BatchSpanProcessor, SpanData, SpanExporter, SpanProcessor,
 };
 
-use crate::otlp::{EXPORT_TIMEOUT, OtlpResource};
+use crate::otlp::{Complaints, EXPORT_TIMEOUT, ExporterError, OtlpResource};
 
 /// Most spans in the queue; more are dropped.
 const QUEUE_SPANS_MAX: usize = 8_192;
@@ -23,21 +22,6 @@ const QUEUE_SPANS_MAX: usize = 8_192;
 const BATCH_SPANS_MAX: usize = 512;
 /// Longest wait of a span for its batch to fill.
 const BATCH_DELAY: Duration = Duration::from_secs(1);
-/// Shortest interval between two log lines about failing exports.
-const COMPLAINT_INTERVAL: Duration = Duration::from_mins(1);
-
-/// Why tracing cannot be set up.
-#[derive(Debug, thiserror::Error)]
-pub enum TraceError {
-    /// The endpoint is not a valid address.
-    #[error("spans cannot be sent to '{endpoint}' (expected like http://127.0.0.1:4317)")]
-    Endpoint {
-        /// The address as configured.
-        endpoint: String,
-        /// The error.
-        source: opentelemetry_otlp::ExporterBuildError,
-    },
-}
 
 /// Queue and thread of the export.
 #[derive(Debug)]
@@ -46,16 +30,13 @@ pub(super) struct Exporter {
 }
 
 impl Exporter {
-    pub(super) fn connect(endpoint: &str, resource: &OtlpResource) -> Result<Self, TraceError> {
+    pub(super) fn connect(endpoint: &str, resource: &OtlpResource) -> Result<Self, ExporterError> {
         let otlp = OtlpExporter::builder()
             .with_tonic()
             .with_endpoint(endpoint)
             .with_timeout(EXPORT_TIMEOUT)
             .build()
-            .map_err(|source| TraceError::Endpoint {
-                endpoint: endpoint.to_owned(),
-                source,
-            })?;
+            .map_err(|source| ExporterError::new(endpoint, source))?;
         let config = BatchConfigBuilder::default()
             .with_max_queue_size(QUEUE_SPANS_MAX)
             .with_max_export_batch_size(BATCH_SPANS_MAX)
@@ -64,11 +45,7 @@ impl Exporter {
         let mut processor = BatchSpanProcessor::builder(Quiet::new(otlp))
             .with_batch_config(config)
             .build();
-        let attributes = resource.attributes().into_iter();
-        let resource = Resource::builder_empty()
-            .with_attributes(attributes.map(|(name, value)| KeyValue::new(name, value)))
-            .build();
-        processor.set_resource(&resource);
+        processor.set_resource(&resource.sdk());
         Ok(Self { processor })
     }
 
@@ -128,41 +105,5 @@ impl<E: SpanExporter> SpanExporter for Quiet<E> {
 
     fn set_resource(&mut self, resource: &Resource) {
         self.inner.set_resource(resource);
-    }
-}
-
-/// Adds up losses between two log lines.
-#[derive(Debug, Default)]
-struct Complaints {
-    lost: AtomicU64,
-    last: Mutex<Option<Instant>>,
-}
-
-impl Complaints {
-    /// Counts losses; returns all since the last log line if the next one is due.
-    fn add(&self, spans: u64, now: Instant) -> Option<u64> {
-        self.lost.fetch_add(spans, Relaxed);
-        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_due = last.is_none_or(|at| now.duration_since(at) >= COMPLAINT_INTERVAL);
-        is_due.then(|| {
-            *last = Some(now);
-            self.lost.swap(0, Relaxed)
-        })
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn failures_are_told_once_a_minute_with_all_that_was_lost() {
-        let (complaints, start) = (Complaints::default(), Instant::now());
-        let at = |seconds| start + Duration::from_secs(seconds);
-        assert_eq!(complaints.add(3, at(0)), Some(3));
-        assert_eq!(complaints.add(4, at(1)), None);
-        assert_eq!(complaints.add(5, at(59)), None);
-        assert_eq!(complaints.add(6, at(60)), Some(15));
-        assert_eq!(complaints.add(7, at(61)), None);
     }
 }

@@ -9,6 +9,7 @@ use umbo_routing::ClusterMap;
 use umbo_shard::{Node, NodeLimits, NodeParts, server};
 use umbo_store::Store;
 use umbo_store_redb::{ClusterMember, Config, RedbStore};
+use umbo_telemetry::logging::LogExport;
 use umbo_telemetry::trace::Tracer;
 use umbo_tls::TlsSource;
 use umbo_types::{Clock, ShardId};
@@ -40,6 +41,7 @@ pub(super) struct OpenedNode {
     pub(super) shard_quotas: Arc<ShardQuotaReloader>,
     pub(super) tracer: Arc<Tracer>,
     pub(super) metrics_export: Option<MetricsExport>,
+    pub(super) log_export: Option<LogExport>,
     clock: Arc<dyn Clock>,
 }
 
@@ -88,6 +90,7 @@ impl OpenedNode {
             shard_quotas,
             tracer: otlp.tracer,
             metrics_export: otlp.metrics,
+            log_export: otlp.log,
             store,
             tls,
             port,

@@ -16,6 +16,7 @@ use umbo_control::policies::FilePolicies;
 use umbo_dispatcher::{Dispatcher, DispatcherLimits, DispatcherParts, LowPriority};
 use umbo_hotkey::{KeySeed, ShieldSettings};
 use umbo_quota::{Limiter, PolicySet};
+use umbo_telemetry::logging::LogExport;
 use umbo_telemetry::metrics::{Code, RequestMetrics};
 use umbo_telemetry::trace::Tracer;
 use umbo_tls::TlsSource;
@@ -47,6 +48,7 @@ pub(super) struct OpenedServer {
     pub(super) store: OpenStore,
     pub(super) tracer: Arc<Tracer>,
     pub(super) metrics_export: Option<MetricsExport>,
+    pub(super) log_export: Option<LogExport>,
     pub(super) metrics: Arc<RequestMetrics>,
     pub(super) clock: Arc<dyn Clock>,
     policies: FilePolicies,
@@ -82,6 +84,7 @@ impl OpenedServer {
             store,
             tracer: otlp.tracer,
             metrics_export: otlp.metrics,
+            log_export: otlp.log,
             metrics,
             clock,
             policies,

@@ -76,7 +76,7 @@ type Contradiction = (
     &'static str,
 );
 
-const CONTRADICTIONS: [Contradiction; 10] = [
+const CONTRADICTIONS: [Contradiction; 11] = [
     (
         |of| of.server.listen == of.server.admin_listen && of.server.listen.port() != 0,
         "server.listen",
@@ -106,6 +106,12 @@ const CONTRADICTIONS: [Contradiction; 10] = [
         "trace.sample_ratio",
         "trace.otlp_endpoint",
         "sampled spans have nowhere to go",
+    ),
+    (
+        |of| of.log.otlp && of.trace.otlp_endpoint.is_none(),
+        "log.otlp",
+        "trace.otlp_endpoint",
+        "the log has nowhere to go",
     ),
     (
         |of| of.cluster.node.is_some() && of.cluster.map.is_none(),

@@ -221,6 +221,8 @@ sections! {
         format: LogFormat = LogFormat::Auto;
         /// Filter of the log.
         filter: String = "info".to_owned();
+        /// Whether its lines go to the collector of `[trace]` too.
+        otlp: bool = false;
     }
 
     /// `[metrics]`: metrics that are sent to a collector.

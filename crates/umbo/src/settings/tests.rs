@@ -409,6 +409,7 @@ fn values_that_do_not_go_together_are_both_named() {
         ("[tls]\ncertificate = \"a.pem\"\n", "tls.key"),
         ("[tls]\nclient_ca = \"a.pem\"\n", "tls.certificate"),
         ("[trace]\nsample_ratio = 0.5\n", "trace.otlp_endpoint"),
+        ("[log]\notlp = true\n", "trace.otlp_endpoint"),
         ("[cluster]\nnode = \"a\"\n", "cluster.map"),
         (
             "[cluster]\nmap = \"m\"\nnode = \"a\"\n[store]\nshards = 4\n",
