@@ -79,9 +79,11 @@ impl LogHandle {
         Ok(())
     }
 
-    /// Sends the lines from now on to a collector too. Only the first call has an effect.
-    pub fn export(&self, export: &LogExport) {
-        let _ = self.collector.0.set(export.bridge());
+    /// Sends the lines from now on to a collector too, if there is one. Only the first call with one has an effect.
+    pub fn export(&self, export: Option<&LogExport>) {
+        if let Some(export) = export {
+            let _ = self.collector.0.set(export.bridge());
+        }
     }
 }
 

@@ -84,9 +84,7 @@ pub(crate) async fn run(
     let (map, name) = open::read_map(&loaded.settings.cluster)?;
     peers::refuse_to_start(&loaded.settings, &map, &name).await?;
     let opened = OpenedNode::open(&loaded.settings, (map, name), exceptions)?;
-    if let Some(export) = &opened.log_export {
-        log.export(export);
-    }
+    log.export(opened.log_export.as_ref());
     opened.announce();
     let OpenedNode {
         node,

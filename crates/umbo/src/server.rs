@@ -66,6 +66,9 @@ pub(crate) struct Server {
     drain_delay: Duration,
 }
 
+/// What the event of a start says.
+const STARTED: &str = concat!("the server serves, version ", env!("CARGO_PKG_VERSION"));
+
 impl Server {
     /// Opens everything and begins to serve. A server with its store in this process fails if any part fails. A
     /// dispatcher waits for its shard nodes, and is not ready meanwhile. Returns `None` if a signal stopped it before
@@ -80,9 +83,7 @@ impl Server {
         let mut signals = Signals::begin()?;
         let watch = ReloadWatch::begin(sources).await?;
         let (opened, listeners) = OpenedServer::open(role, settings)?;
-        if let Some(export) = &opened.log_export {
-            log.export(export);
-        }
+        log.export(opened.log_export.as_ref());
         opened.store.announce(&*opened.clock);
         let doors = Doors::default();
         let begin = || Ports::begin(listeners, &opened, &doors, &settings.server);
@@ -110,8 +111,7 @@ impl Server {
             }
         };
         let dispatcher = Arc::clone(bulk.dispatcher());
-        let text = concat!("the server serves, version ", env!("CARGO_PKG_VERSION"));
-        happened(&dispatcher, EventKind::Started, text);
+        happened(&dispatcher, EventKind::Started, STARTED);
         opened.announce();
         let reload = Reload {
             watch,
@@ -122,10 +122,9 @@ impl Server {
             dispatcher: Arc::clone(&dispatcher),
             remote: opened.store.remote().cloned(),
         };
-        let clock = Arc::clone(&opened.clock);
         let load_threads =
             LowPriority::for_background("loads", cores()).map_err(CliError::start)?;
-        let background = Background::begin(&bulk, clock, reload, load_threads);
+        let background = Background::begin(&bulk, opened.clock, reload, load_threads);
         // Records the history until the end, and then writes the rest of it.
         let tasks = &background.tasks;
         tasks.spawn_stoppable(|stop| observe(observer, stop));
