@@ -87,7 +87,7 @@ fn totals(report: &Report) -> HotPod {
         negative_hits: report.negative_hits,
         leaders: flights.leaders,
         followers: flights.followers,
-        elections: flights.elections,
+        elections: flights.orphans,
         crowded: flights.crowded,
         overtaken: flights.overtaken,
         stale: flights.stale,

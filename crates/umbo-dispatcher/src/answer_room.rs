@@ -86,32 +86,29 @@ impl AnswerRoom {
 
     /// Holds the memory of an answer that is made, `len` bytes; or sheds it.
     pub(crate) fn hold(&mut self, memory: &Arc<Memory>, len: usize) -> Result<(), RequestError> {
-        if len <= FREE_LEN {
-            if self.permit.take().is_some() {
-                self.answers.learn(len);
-            }
-            return Ok(());
+        if let Some(mut permit) = self.permit_of(memory, len) {
+            let resized = permit.try_resize(len);
+            resized.map_err(RequestError::AnswerMemoryFull)?;
+            self.permit = Some(permit);
         }
-        self.answers.learn(len);
-        let mut permit = self.take_permit(memory);
-        let resized = permit.try_resize(len);
-        resized.map_err(RequestError::AnswerMemoryFull)?;
-        self.permit = Some(permit);
         Ok(())
     }
 
     /// Holds the memory of an answer that is given whether or not there is room for it.
     pub(crate) fn hold_in_any_case(&mut self, memory: &Arc<Memory>, len: usize) {
-        if len <= FREE_LEN {
-            if self.permit.take().is_some() {
-                self.answers.learn(len);
-            }
-            return;
+        if let Some(mut permit) = self.permit_of(memory, len) {
+            permit.resize(len);
+            self.permit = Some(permit);
         }
-        self.answers.learn(len);
-        let mut permit = self.take_permit(memory);
-        permit.resize(len);
-        self.permit = Some(permit);
+    }
+
+    /// Learns the length of an answer that is made, and takes its permit out. A small answer has none.
+    fn permit_of(&mut self, memory: &Arc<Memory>, len: usize) -> Option<MemoryPermit> {
+        let is_small = len <= FREE_LEN;
+        if !is_small || self.permit.take().is_some() {
+            self.answers.learn(len);
+        }
+        (!is_small).then(|| self.take_permit(memory))
     }
 
     /// Ties the memory that a piece of a stream holds to its bytes.

@@ -11,7 +11,6 @@ use std::time::{Duration, Instant};
 use tokio_util::task::TaskTracker;
 use umbo_control::hot_lists::{KeyId, ListedKeys};
 use umbo_hotkey::{ReadKey, Report, Shield, ShieldSettings};
-use umbo_http::RequestError;
 use umbo_store::Page;
 use umbo_types::{NamespaceId, Row};
 
@@ -37,7 +36,7 @@ impl SharedRead {
 }
 
 /// The shield of a dispatcher.
-pub(crate) type HotShield = Shield<Timed<SharedRead>, RequestError>;
+pub(crate) type HotShield = Shield<Timed<SharedRead>>;
 
 /// The hot keys of a dispatcher.
 pub struct HotKeys {

@@ -25,25 +25,24 @@ pub struct Memory {
     /// A holder may have one of this many parts of the memory that it leaves free.
     parts: usize,
     held_bytes: AtomicUsize,
-    room: Room,
+    /// Waits at the bound of all.
+    waiting: AtomicUsize,
+    /// Notified when memory is given back: each share of the budget grows then.
+    given_back: Notify,
+    /// Notified when a wait begins, at any bound.
+    is_wanted: Notify,
 }
 
 /// The memory of one connection or caller, of a budget.
 #[derive(Debug, Default)]
 pub struct MemoryHolder {
     held_bytes: AtomicUsize,
-    room: Room,
-}
-
-/// The waits for room.
-#[derive(Debug, Default)]
-struct Room {
-    /// Notified when there is room.
-    is_there: Notify,
-    /// Notified when a wait begins.
-    is_wanted: Notify,
+    /// Waits at the share of the holder.
     waiting: AtomicUsize,
 }
+
+/// A wait for memory, until it is dropped.
+struct Wait<'a>(&'a AtomicUsize);
 
 /// The memory of one connection, of the budget of answers.
 #[derive(Debug, Default)]
@@ -124,7 +123,9 @@ impl Memory {
             budget_bytes,
             parts,
             held_bytes: AtomicUsize::new(0),
-            room: Room::default(),
+            waiting: AtomicUsize::new(0),
+            given_back: Notify::new(),
+            is_wanted: Notify::new(),
         })
     }
 
@@ -155,22 +156,7 @@ impl ConnectionAnswers {
     }
 }
 
-impl Room {
-    /// Counts a wait until the guard is dropped, and tells holders that are slow to use their memory.
-    fn wait(&self) -> RoomWait<'_> {
-        self.waiting.fetch_add(1, Relaxed);
-        self.is_wanted.notify_waiters();
-        RoomWait(&self.waiting)
-    }
-
-    fn is_wanted(&self) -> bool {
-        self.waiting.load(Relaxed) > 0
-    }
-}
-
-struct RoomWait<'a>(&'a AtomicUsize);
-
-impl Drop for RoomWait<'_> {
+impl Drop for Wait<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Relaxed);
     }
@@ -202,45 +188,40 @@ impl MemoryPermit {
         let (holder, memory) = (Arc::clone(&self.holder), Arc::clone(&self.memory));
         loop {
             // Memory that is given back from here on is noticed.
-            let of_holder = holder.room.is_there.notified();
-            let of_server = memory.room.is_there.notified();
+            let given_back = memory.given_back.notified();
             let Err(full) = self.grow(len) else {
                 return Ok(());
             };
-            let room = match full {
-                Full::Holder => &holder.room,
-                Full::Server | Full::Requests => &memory.room,
+            let waiting = match full {
+                Full::Holder => &holder.waiting,
+                Full::Server | Full::Requests => &memory.waiting,
             };
-            let _waiting = room.wait();
-            // A share grows when others give memory back.
-            let given = async {
-                tokio::select! {
-                    biased;
-                    () = of_holder => {}
-                    () = of_server => {}
-                }
-            };
-            timeout_at(until, given).await.map_err(|_| full)?;
+            waiting.fetch_add(1, Relaxed);
+            let _wait = Wait(waiting);
+            memory.is_wanted.notify_waiters();
+            timeout_at(until, given_back).await.map_err(|_| full)?;
         }
     }
 
     /// Returns the bound at which others wait for memory that this permit holds.
     pub fn wanted(&self) -> Option<Full> {
-        let of_holder = self.holder.room.is_wanted().then_some(Full::Holder);
-        of_holder.or_else(|| self.memory.room.is_wanted().then_some(Full::Server))
+        let bounds = [
+            (Full::Holder, &self.holder.waiting),
+            (Full::Server, &self.memory.waiting),
+        ];
+        let mut wanted = bounds.into_iter();
+        let wanted = wanted.find(|(_, waiting)| waiting.load(Relaxed) > 0);
+        wanted.map(|(full, _)| full)
     }
 
     /// Waits until [`Self::wanted`] returns a bound.
     pub async fn until_wanted(&self) {
-        let (holder, memory) = (&self.holder.room, &self.memory.room);
-        let told = (holder.is_wanted.notified(), memory.is_wanted.notified());
-        if self.wanted().is_some() {
-            return;
-        }
-        tokio::select! {
-            biased;
-            () = told.0 => {}
-            () = told.1 => {}
+        loop {
+            let told = self.memory.is_wanted.notified();
+            if self.wanted().is_some() {
+                return;
+            }
+            told.await;
         }
     }
 
@@ -292,7 +273,10 @@ impl MemoryPermit {
         };
         if !take(&memory.held_bytes, more, budget) {
             holder.held_bytes.fetch_sub(more, Relaxed);
-            holder.room.is_there.notify_waiters();
+            // Others of the holder may have met its share meanwhile.
+            if holder.waiting.load(Relaxed) > 0 {
+                memory.given_back.notify_waiters();
+            }
             return Err(Full::Server);
         }
         self.len = len;
@@ -304,8 +288,7 @@ impl MemoryPermit {
         if less > 0 {
             self.holder.held_bytes.fetch_sub(less, Relaxed);
             self.memory.held_bytes.fetch_sub(less, Relaxed);
-            self.holder.room.is_there.notify_waiters();
-            self.memory.room.is_there.notify_waiters();
+            self.memory.given_back.notify_waiters();
             self.len = len;
         }
     }

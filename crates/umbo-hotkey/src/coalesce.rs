@@ -5,11 +5,8 @@
 //! simulated ones and walks through the interleavings (`tests/interleavings`).
 
 pub(crate) mod fetched;
-pub(crate) mod flight;
-pub(crate) mod follower;
 pub(crate) mod generation;
 pub(crate) mod in_flight;
-pub(crate) mod leader;
 pub(crate) mod local_cache;
 pub(crate) mod shared_reads;
 pub(crate) mod single_flight;

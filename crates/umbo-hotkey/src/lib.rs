@@ -13,8 +13,8 @@
 //! What always holds:
 //! - keys are compared whole, never by hash alone ([`KeyRef`]);
 //! - a result that was read before a write through this dispatcher ended is never served after it;
-//! - a flight asks the store once for each leader; a leader that fails, panics or is ended is replaced once, by one
-//!   follower, and no follower waits for a read that no task makes;
+//! - a flight asks the store once; if its leader fails, panics or is ended, each follower is told to ask the store
+//!   itself, and no follower waits for a read that no task makes;
 //! - errors are not cached, and nothing is served beyond its time to live;
 //! - every table, queue and buffer has a bound.
 //!
@@ -27,10 +27,10 @@
 //! # use std::time::Instant;
 //! # use bytes::Bytes;
 //! # use umbo_hotkey::{
-//! #     Fetched, KeySeed, KeyKind, LeaderToken, Lookup, ReadContext, ShieldSettings, Shield, Standing,
+//! #     Fetched, FlightError, KeySeed, KeyKind, Lookup, ReadContext, ShieldSettings, Shield, Standing,
 //! #     StoreRead, WriteScope,
 //! # };
-//! # use umbo_types::{CallerId, Criticality, Key, NamespaceId, PartitionKey, RequestUnits};
+//! # use umbo_types::{CallerId, Key, NamespaceId, PartitionKey, RequestUnits};
 //! # #[derive(Clone)]
 //! # struct Failed;
 //! # async fn store_get(_: NamespaceId, _: Key) -> Result<Option<Bytes>, Failed> {
@@ -49,17 +49,17 @@
 //! let spawner = Box::new(|task| drop(tokio::spawn(task)));
 //! let random = Box::new(|| 4); // a random number
 //! type Value = Option<Bytes>;
-//! let shield = Shield::<Value, Failed>::new(ShieldSettings::new(2, seed), spawner, random, now);
+//! let shield = Shield::<Value>::new(ShieldSettings::new(2, seed), spawner, random, now);
 //!
 //! // A point get. A block is checked before anything is charged, everything else after.
 //! let row = Key::new("listing:17", "").unwrap();
 //! let key = shield.seed().row(namespace, &row);
 //! assert_ne!(shield.standing(&key), Some(Standing::Blocked));
 //! shield.count(&key);
-//! // Called only to lead. The read lives on when the client leaves, and so owns its data. It asks with
-//! // `token.criticality()`, and ends after `shield.leader_timeout()`.
+//! // Called only to lead. The read lives on when the client leaves, and so owns its data. It ends after
+//! // `shield.leader_timeout()`.
 //! let fetch = |row: Key| {
-//!     move |_token: LeaderToken| -> StoreRead<Value, Failed> {
+//!     move || -> StoreRead<Value, Failed> {
 //!         Box::pin(async move {
 //!             let value = store_get(namespace, row).await?;
 //!             Ok(Fetched {
@@ -72,7 +72,7 @@
 //!         })
 //!     }
 //! };
-//! let context = ReadContext { now, criticality: Criticality::Critical, price, age_max: None };
+//! let context = ReadContext { now, price, age_max: None };
 //! // `Cache-Control: no-cache` does not come here: it reads the store; `max-age` is `age_max`.
 //! let value = match shield.lookup(&key, &context, caller.as_str()) {
 //!     Lookup::Hit { served, is_refresh_due } => {
@@ -84,8 +84,11 @@
 //!     // The read is nearly over: no other read has to be waited for.
 //!     Lookup::Cold if store_answers_at_once => store_get(namespace, row.clone()).await.ok().flatten(),
 //!     Lookup::Cold | Lookup::Miss => {
-//!         let served = shield.read(&key, &context, fetch(row.clone())).await;
-//!         served.ok().expect("the store answers").value
+//!         match shield.read(&key, &context, fetch(row.clone())).await {
+//!             Ok(served) => served.value,
+//!             Err(FlightError::LeaderFailed) => store_get(namespace, row.clone()).await.ok().flatten(),
+//!             Err(_) => panic!("the store fails, or too many requests wait"),
+//!         }
 //!     }
 //!     Lookup::Blocked => None,
 //! };
@@ -126,7 +129,6 @@ mod source;
 pub use busy::BusySources;
 pub use busy::past::{BusyShard, BusySlot, BusySource};
 pub use coalesce::fetched::{AnswerSource, Fetched, FlightError, Payload, Served};
-pub use coalesce::flight::LeaderToken;
 pub use coalesce::generation::WriteGuard;
 pub use coalesce::in_flight::{FlightSettings, FlightTotals, ReadContext};
 pub use coalesce::local_cache::CacheSettings;

@@ -65,7 +65,10 @@ impl Report {
     /// Returns the share of all reads that did not go to the store, of 1; zero before the first.
     #[expect(clippy::cast_precision_loss)] // a share for people to look at
     pub fn saved_share(&self) -> f64 {
-        let saved = self.hits + self.flight_totals.followers;
+        let FlightTotals {
+            followers, orphans, ..
+        } = self.flight_totals;
+        let saved = self.hits + followers.saturating_sub(orphans);
         (saved as f64 / self.reads.max(1) as f64).min(1.0)
     }
 }

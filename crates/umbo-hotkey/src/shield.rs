@@ -13,7 +13,6 @@ use umbo_types::{Key, NamespaceId, PartitionKey, RequestUnits};
 
 use crate::callers::Callers;
 use crate::coalesce::fetched::{FlightError, Payload, Served};
-use crate::coalesce::flight::LeaderToken;
 use crate::coalesce::generation::WriteGuard;
 use crate::coalesce::in_flight::{FlightSettings, ReadContext};
 use crate::coalesce::local_cache::CacheSettings;
@@ -103,24 +102,24 @@ struct HotSetControl {
 
 /// Keeps a stampede on one key away from its shard. One a dispatcher.
 ///
-/// `V` is a result, cheap to clone; `E` is why the store failed.
-pub struct Shield<V, E> {
+/// `V` is a result, cheap to clone.
+pub struct Shield<V> {
     seed: KeySeed,
     timeout: Duration,
     counts: ReadCounts,
     filter: HotFilter,
     hot: ArcSwap<HotSet>,
-    reads: Arc<SharedReads<V, E>>,
+    reads: Arc<SharedReads<V>>,
     control: Mutex<HotSetControl>,
 }
 
-impl<V, E> fmt::Debug for Shield<V, E> {
+impl<V> fmt::Debug for Shield<V> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Shield").finish_non_exhaustive()
     }
 }
 
-impl<V: Payload, E: Payload> Shield<V, E> {
+impl<V: Payload> Shield<V> {
     /// Makes a shield. `spawner` starts the tasks of leaders on the runtime; `random` spreads times to
     /// live.
     pub fn new(
@@ -224,20 +223,16 @@ impl<V: Payload, E: Payload> Shield<V, E> {
 
     /// Reads with others: follows the in-flight read of the key, or leads one.
     ///
-    /// `fetch` makes the read of the store; it is called at most once, and only to lead: at once, or
-    /// after the first leader has failed. The read bounds itself by [`Self::leader_timeout`], not by
-    /// the request's own deadline, because others wait for it; it is not ended when the request is.
-    /// The caller bounds its wait by its own deadline; dropping the future gives up the wait and
-    /// nothing else.
-    pub fn read<F>(
+    /// `fetch` makes the read of the store; it is called at most once, and only to lead. The read bounds itself by
+    /// [`Self::leader_timeout`], not by the request's own deadline, because others wait for it; it is not ended when
+    /// the request is. The caller bounds its wait by its own deadline; dropping the future gives up the wait and
+    /// nothing else. A follower whose leader has failed gets [`FlightError::LeaderFailed`], and asks the store itself.
+    pub fn read<E: 'static>(
         &self,
         key: &KeyRef<'_>,
         context: &ReadContext,
-        fetch: F,
-    ) -> impl Future<Output = Result<Served<V>, FlightError<E>>>
-    where
-        F: FnOnce(LeaderToken) -> StoreRead<V, E>,
-    {
+        fetch: impl FnOnce() -> StoreRead<V, E>,
+    ) -> impl Future<Output = Result<Served<V>, FlightError<E>>> {
         let is_hot = self.is_cached(key);
         self.reads.read(key, is_hot, context, fetch)
     }
@@ -248,10 +243,12 @@ impl<V: Payload, E: Payload> Shield<V, E> {
     }
 
     /// Reads in a separate task to replace a cached result, unless the key is being read already.
-    pub fn refresh<F>(&self, key: &KeyRef<'_>, context: &ReadContext, fetch: F)
-    where
-        F: FnOnce(LeaderToken) -> StoreRead<V, E>,
-    {
+    pub fn refresh<E: 'static>(
+        &self,
+        key: &KeyRef<'_>,
+        context: &ReadContext,
+        fetch: impl FnOnce() -> StoreRead<V, E>,
+    ) {
         self.reads.refresh(key, context, fetch);
     }
 

@@ -83,7 +83,7 @@ struct Batch {
 impl Batch {
     fn next_with<T>(
         &mut self,
-        read: impl FnOnce(&mut Reader<'_>, u64) -> Result<T, DecodeError>,
+        read: impl FnOnce(&mut Reader<'_>) -> Result<T, DecodeError>,
     ) -> Option<Result<T, Refused>> {
         let mut reader = Reader::from(&self.frame, self.at);
         if reader.is_empty() {
@@ -109,12 +109,12 @@ fn entry<'a>(reader: &mut Reader<'a>) -> Result<Reader<'a>, DecodeError> {
 
 fn decode<T>(
     mut message: Reader<'_>,
-    read: impl FnOnce(&mut Reader<'_>, u64) -> Result<T, DecodeError>,
+    read: impl FnOnce(&mut Reader<'_>) -> Result<T, DecodeError>,
 ) -> Result<T, Refused> {
     let id = message.varint();
-    let id = id.map_err(|error| Refused { id: None, error })?;
-    read(&mut message, id).map_err(|error| Refused {
-        id: Some(id),
+    message.id = id.map_err(|error| Refused { id: None, error })?;
+    read(&mut message).map_err(|error| Refused {
+        id: Some(message.id),
         error,
     })
 }

@@ -5,6 +5,7 @@ use std::marker::PhantomData;
 use bytes::{Buf, Bytes, BytesMut};
 
 use crate::batch::{AnswerBatch, RequestBatch};
+use crate::codec::field::Field;
 use crate::codec::greetings;
 use crate::error::DecodeError;
 use crate::frame::{
@@ -121,7 +122,7 @@ impl Body for DispatcherFrame {
                 }
                 Self::Cancel(ids)
             }
-            CREDIT => Self::Credit(reader.u32("credit")?),
+            CREDIT => Self::Credit(Field::read(&mut reader, "credit")?),
             PING => Self::Ping,
             kind if kind >= OPTIONAL => Self::Skipped,
             kind => return Err(DecodeError::UnknownFrame(kind)),
@@ -133,7 +134,7 @@ impl Body for (NodeStamp, NodeFrame) {
     fn decode(frame: Bytes) -> Result<Self, DecodeError> {
         let mut reader = Reader::new(&frame);
         let kind = reader.byte()?;
-        let stamp = greetings::stamp(&mut reader)?;
+        let stamp = Field::read(&mut reader, "stamp")?;
         let body = match kind {
             WELCOME => NodeFrame::Welcome(greetings::welcome(&mut reader)?),
             BATCH => {
@@ -141,7 +142,7 @@ impl Body for (NodeStamp, NodeFrame) {
                 NodeFrame::Answers(AnswerBatch::new(frame, at))
             }
             CHUNK => NodeFrame::Chunk(chunk(reader)?),
-            CREDIT => NodeFrame::Credit(reader.u32("credit")?),
+            CREDIT => NodeFrame::Credit(Field::read(&mut reader, "credit")?),
             PONG => NodeFrame::Pong,
             DRAINING => NodeFrame::Draining,
             MAIL => NodeFrame::Mail,

@@ -8,7 +8,7 @@
 use std::collections::{HashMap, VecDeque};
 
 use crate::batch::ENTRY_LENGTH_LEN;
-use crate::codec::greetings::put_stamp;
+use crate::codec::field::Field as _;
 use crate::credit::SendWindow;
 use crate::decoder::IS_LAST;
 use crate::error::DecodeError;
@@ -392,7 +392,7 @@ pub(crate) fn put_frame(
     out.extend_from_slice(&[0; LENGTH_LEN]);
     out.push(kind);
     if let Some(stamp) = stamp {
-        put_stamp(out, stamp);
+        stamp.put(out);
     }
     write(out);
     let len = out.len() - begun;

@@ -71,6 +71,8 @@ pub(crate) struct Reader<'a> {
     frame: &'a Bytes,
     at: usize,
     end: usize,
+    /// Id of the message that is read, for errors; 0 in a frame that is no message.
+    pub(crate) id: u64,
 }
 
 impl<'a> Reader<'a> {
@@ -79,6 +81,7 @@ impl<'a> Reader<'a> {
             frame,
             at: 0,
             end: frame.len(),
+            id: 0,
         }
     }
 
@@ -99,9 +102,8 @@ impl<'a> Reader<'a> {
     /// Returns a reader of the same frame at another position.
     pub(crate) fn from(frame: &'a Bytes, at: usize) -> Self {
         Self {
-            frame,
             at,
-            end: frame.len(),
+            ..Self::new(frame)
         }
     }
 
@@ -129,16 +131,6 @@ impl<'a> Reader<'a> {
             }
         }
         Err(SHORT)
-    }
-
-    pub(crate) fn u32(&mut self, field: &'static str) -> Result<u32, DecodeError> {
-        let number = self.varint()?;
-        u32::try_from(number).map_err(|_| bad(field, &number))
-    }
-
-    pub(crate) fn u16(&mut self, field: &'static str) -> Result<u16, DecodeError> {
-        let number = self.varint()?;
-        u16::try_from(number).map_err(|_| bad(field, &number))
     }
 
     /// Reads a number of items. Each takes at least `each` bytes, and these bytes must be present for all items.
@@ -206,12 +198,6 @@ impl<'a> Reader<'a> {
         self.frame.slice(self.at..self.end)
     }
 
-    pub(crate) fn text(&mut self, field: &'static str) -> Result<String, DecodeError> {
-        let bytes = self.slice()?;
-        let text = std::str::from_utf8(bytes).map_err(|error| bad(field, &error))?;
-        Ok(text.to_owned())
-    }
-
     /// Reads a nested message.
     pub(crate) fn nested(&mut self) -> Result<Self, DecodeError> {
         let len = self.len()?;
@@ -222,8 +208,11 @@ impl<'a> Reader<'a> {
     pub(crate) fn part(&mut self, len: usize) -> Result<Self, DecodeError> {
         let at = self.at;
         self.raw(len)?;
-        let (frame, end) = (self.frame, self.at);
-        Ok(Self { frame, at, end })
+        Ok(Self {
+            at,
+            end: self.at,
+            ..*self
+        })
     }
 
     /// Returns the next optional field, or `None` at the end of the message. A caller that does not know its tag
@@ -237,11 +226,24 @@ impl<'a> Reader<'a> {
     }
 
     /// Skips the optional fields of a message that has none in this version.
-    pub(crate) fn finish(mut self, id: u64) -> Result<(), DecodeError> {
-        while let Some((tag, _)) = self.optional()? {
-            ignored(tag, id)?;
+    pub(crate) fn finish(mut self) -> Result<(), DecodeError> {
+        while let Some((tag, field)) = self.optional()? {
+            field.ignored(tag)?;
         }
         Ok(())
+    }
+
+    /// Fails if this field, which this version does not know, must not be ignored.
+    pub(crate) const fn ignored(&self, tag: u8) -> Result<(), DecodeError> {
+        if tag >= REQUIRED_TAG {
+            return Err(self.unknown_kind());
+        }
+        Ok(())
+    }
+
+    /// Returns that the message is of a kind that this version does not know.
+    pub(crate) const fn unknown_kind(&self) -> DecodeError {
+        DecodeError::UnknownKind { id: self.id }
     }
 
     fn len(&mut self) -> Result<usize, DecodeError> {
@@ -250,14 +252,6 @@ impl<'a> Reader<'a> {
 }
 
 const SHORT: DecodeError = DecodeError::Malformed("it ends within a field");
-
-/// Fails if a field that this version does not know must not be ignored.
-pub(crate) fn ignored(tag: u8, id: u64) -> Result<(), DecodeError> {
-    if tag >= REQUIRED_TAG {
-        return Err(DecodeError::UnknownKind { id });
-    }
-    Ok(())
-}
 
 pub(crate) fn bad(field: &'static str, found: &dyn std::fmt::Display) -> DecodeError {
     DecodeError::BadField {

@@ -5,6 +5,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use umbo_types::{NamespaceId, PartitionKey};
 
 use crate::answer::Answer;
+use crate::codec::field::Field as _;
 use crate::codec::{answers, greetings, requests};
 use crate::credit::SendWindow;
 use crate::error::DecodeError;
@@ -23,7 +24,7 @@ impl RequestWriter {
     /// Writes the preface and the hello.
     pub fn hello(out: &mut Vec<u8>, hello: &Hello) {
         out.extend_from_slice(&PREFACE);
-        put_frame(out, HELLO, None, |out| greetings::put_hello(out, hello));
+        put_frame(out, HELLO, None, |out| hello.put(out));
     }
 
     /// Begins with the window in the welcome.

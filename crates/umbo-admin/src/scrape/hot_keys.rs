@@ -41,7 +41,7 @@ pub(super) fn visit_totals(families: &mut Families<'_>, report: &Report) {
     families.single(&names::HOTKEY_NEGATIVE_HITS, report.negative_hits);
     families.single(&names::HOTKEY_LEADERS, flights.leaders);
     families.single(&names::HOTKEY_FOLLOWERS, flights.followers);
-    families.single(&names::HOTKEY_ELECTIONS, flights.elections);
+    families.single(&names::HOTKEY_ELECTIONS, flights.orphans);
     families.single(&names::HOTKEY_CROWDED, flights.crowded);
     families.single(&names::HOTKEY_OVERTAKEN, flights.overtaken);
     families.single(&names::HOTKEY_STALE, flights.stale);

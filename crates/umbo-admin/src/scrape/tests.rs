@@ -190,7 +190,7 @@ fn hot_keys_show_their_totals() {
         flight_totals: FlightTotals {
             leaders: 20,
             followers: 40,
-            elections: 1,
+            orphans: 1,
             crowded: 2,
             overtaken: 4,
             stale: 5,

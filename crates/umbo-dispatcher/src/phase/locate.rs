@@ -142,7 +142,6 @@ impl<'a> Located<'a> {
         let identified = self.identified();
         ReadContext {
             now: identified.started,
-            criticality: identified.criticality,
             price: self.charge.charged(),
             age_max: identified.context.freshness.age_max,
         }

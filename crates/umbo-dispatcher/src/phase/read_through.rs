@@ -11,13 +11,13 @@ mod rows;
 use std::pin::pin;
 use std::sync::Arc;
 
-use umbo_hotkey::{AnswerSource, KeyRef, LeaderToken, Lookup, Served, StoreRead};
+use umbo_hotkey::{AnswerSource, KeyRef, Lookup, Served, StoreRead};
 use umbo_http::{CacheStatus, RequestError};
 use umbo_store::{Page, RangeRequest, RowBatch, RowSink};
 use umbo_telemetry::trace::Phase;
 use umbo_types::{Key, NamespaceId, Operation, Row, ShardId};
 
-use self::cacheable::{CacheableRead, ReadLocation, ReadTime, flight_error, mixed_up, shared_row};
+use self::cacheable::{CacheableRead, ReadLocation, ReadTime, mixed_up, shared, shared_row};
 pub(crate) use self::rows::{CostedRow, RequestRows};
 use crate::dispatcher::Dispatcher;
 use crate::hot_keys::{HotShield, SharedRead};
@@ -119,7 +119,7 @@ async fn read(
             if is_refresh_due {
                 let (operation, call) = (located.log.operation(), located.call());
                 let time = ReadTime::of(located);
-                let fetch = |_: LeaderToken| {
+                let fetch = || {
                     timed(
                         dispatcher,
                         operation,
@@ -162,24 +162,24 @@ async fn join_or_lead(
     let sharing = async {
         // The deadline of this request counts here; a leader has a separate one.
         reach::wait_until_reachable(dispatcher, shard, call.entry.deadline).await?;
-        let fetch = |token: LeaderToken| {
-            let mut call = call.clone();
-            call.entry.criticality = token.criticality();
-            cacheable.lead(dispatcher, shard, time, call)
-        };
+        let fetch = || cacheable.lead(dispatcher, shard, time, call);
         let served = shield.read(key, &read_context, fetch).await;
-        let served = served.map_err(flight_error)?;
+        let Some(served) = shared(served)? else {
+            return Ok(Timed::untimed(None));
+        };
         let status = cache_status(dispatcher, &served);
-        Ok(served.value.map(|result| (result, status)))
+        Ok(served.value.map(|result| Some((result, status))))
     };
-    let (result, status) = queue::ask(located, pin!(sharing)).await?;
-    if result.dataset() != cacheable.dataset() {
-        // The leader reads another version. Boxed, because that is rare and makes the future large.
-        let result = Box::pin(direct(located, cacheable, shard, rows)).await?;
-        located.served_by(CacheStatus::Miss);
+    let answer = queue::ask(located, pin!(sharing)).await?;
+    if let Some((result, status)) = answer
+        && result.dataset() == cacheable.dataset()
+    {
+        located.served_by(status);
         return Ok(result);
     }
-    located.served_by(status);
+    // The leader failed, or it reads another version. Boxed, because that is rare and makes the future large.
+    let result = Box::pin(direct(located, cacheable, shard, rows)).await?;
+    located.served_by(CacheStatus::Miss);
     Ok(result)
 }
 

@@ -64,12 +64,15 @@ impl<V> Served<V> {
 /// Why a flight has no result for a reader.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum FlightError<E> {
-    /// The store failed. If the flight had a second leader, this is the failure of the second read.
+    /// The store failed. Only the leader gets its failure.
     #[error("{0}")]
     Failed(E),
-    /// The leader panicked, or its task was ended from outside.
-    #[error("the leader of the read was lost")]
-    LeaderLost,
+    /// The reader's own read panicked.
+    #[error("the read of the store panicked")]
+    Panicked,
+    /// The leader failed, panicked, or was ended with its task. The follower is to ask the store itself.
+    #[error("the leader of the read failed")]
+    LeaderFailed,
     /// The limit of followers, of in-flight reads or of bytes is reached. Nothing was read.
     #[error("too many requests wait for this key")]
     Full,

@@ -1,10 +1,11 @@
 //! The reads in flight, by key.
 //!
 //! Divided into stripes by hash, each with a lock that is held for a few comparisons. A read is entered before it asks
-//! the store and removed when it is over. The flight, where others wait, is made with the first follower, so that a
-//! read without followers costs two short locks. The invariants: a key has at most one read that others join; others no
-//! longer join a read that a write or its deadline has overtaken; a read is removed when it has completed or failed for
-//! good, and not before.
+//! the store and removed when it is over. The channel on which followers wait is made with the first of them, so that a
+//! read without followers costs two short locks. Removing a read without a result closes its channel: that tells the
+//! followers that the leader has failed. The invariants: a key has at most one read that others join; others no longer
+//! join a read that a write or its deadline has overtaken; a read is removed when it has completed or failed, and not
+//! before.
 
 use std::sync::Arc;
 use std::sync::PoisonError;
@@ -12,10 +13,10 @@ use std::sync::atomic::AtomicU64 as Gauge;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
-use umbo_types::{Criticality, RequestUnits};
+use tokio::sync::broadcast;
+use umbo_types::RequestUnits;
 
-use super::fetched::FlightError;
-use super::flight::{Flight, LeaderToken, NextLeader};
+use super::fetched::Fetched;
 use super::generation::Stamp;
 use super::key::{KeyRef, ReadKey};
 use super::sync::{Mutex, MutexGuard};
@@ -50,12 +51,13 @@ impl Default for FlightSettings {
 /// Counts of single-flight since the start.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct FlightTotals {
-    /// Reads of the store that others could join, second leaders and refreshes included.
+    /// Reads of the store that others could join, refreshes included.
     pub leaders: u64,
     /// Reads that joined one in flight.
     pub followers: u64,
-    /// Followers that replaced a failed leader.
-    pub elections: u64,
+    /// Followers whose leader failed; each of them was told to ask the store itself. The report and the metric call
+    /// them elections, because earlier versions elected one of them to lead.
+    pub orphans: u64,
     /// Reads refused because a limit was reached.
     pub crowded: u64,
     /// In-flight reads that readers stopped joining because of a write or their deadline.
@@ -68,7 +70,7 @@ impl FlightTotals {
     fn add(&mut self, other: &Self) {
         self.leaders += other.leaders;
         self.followers += other.followers;
-        self.elections += other.elections;
+        self.orphans += other.orphans;
         self.crowded += other.crowded;
         self.overtaken += other.overtaken;
         self.stale += other.stale;
@@ -80,17 +82,32 @@ impl FlightTotals {
 pub struct ReadContext {
     /// Now.
     pub now: Instant,
-    /// Criticality of the request.
-    pub criticality: Criticality,
     /// Estimated cost of the read if it asks the store.
     pub price: RequestUnits,
     /// Age of the oldest result that the client takes (`Cache-Control: max-age`); `None` for any age.
     pub age_max: Option<Duration>,
 }
 
+/// A result for followers.
+#[derive(Debug)]
+pub(crate) struct HeldResult<V> {
+    pub(crate) fetched: Fetched<V>,
+    /// Counts the bytes of the result until the last follower has it.
+    gauge: Arc<Gauge>,
+}
+
+impl<V> Drop for HeldResult<V> {
+    fn drop(&mut self) {
+        self.gauge.fetch_sub(self.fetched.bytes as u64, Relaxed);
+    }
+}
+
+/// Sends the followers of a read its result.
+type Followers<V> = broadcast::Sender<Arc<HeldResult<V>>>;
+
 /// A read of the store that others may join.
 #[derive(Debug)]
-pub(crate) struct InFlightRead<V, E> {
+pub(crate) struct InFlightRead<V> {
     id: u64,
     pub(crate) key: ReadKey,
     /// State of the writes when it began.
@@ -100,57 +117,58 @@ pub(crate) struct InFlightRead<V, E> {
     pub(crate) is_hot: bool,
     /// Whether a newer read has taken its place.
     is_overtaken: bool,
-    /// Highest criticality of all requests that have joined.
-    criticality: Criticality,
-    pub(crate) flight: Option<Arc<Flight<V, E>>>,
+    /// The channel of the followers; `None` before the first.
+    pub(crate) followers: Option<Followers<V>>,
+}
+
+impl<V> InFlightRead<V> {
+    /// Returns the number of followers that still wait.
+    pub(crate) fn followers_count(&self) -> usize {
+        let followers = self.followers.as_ref();
+        followers.map_or(0, Followers::receiver_count)
+    }
 }
 
 /// Reads in flight whose hashes have some bits in common.
 #[derive(Debug)]
-pub(crate) struct FlightStripe<V, E> {
-    reads: Vec<InFlightRead<V, E>>,
+pub(crate) struct FlightStripe<V> {
+    reads: Vec<InFlightRead<V>>,
     next_id: u64,
     pub(crate) totals: FlightTotals,
 }
 
-impl<V, E> FlightStripe<V, E> {
+impl<V> FlightStripe<V> {
     /// Returns the in-flight read of a key that others may join.
-    pub(crate) fn find(&mut self, key: &KeyRef<'_>) -> Option<&mut InFlightRead<V, E>> {
+    pub(crate) fn find(&mut self, key: &KeyRef<'_>) -> Option<&mut InFlightRead<V>> {
         let mut reads = self.reads.iter_mut();
         reads.find(|read| !read.is_overtaken && read.key.borrow() == *key)
     }
 
-    fn of(&mut self, token: &LeaderToken) -> Option<&mut InFlightRead<V, E>> {
-        self.reads.iter_mut().find(|read| read.id == token.id)
-    }
-
-    /// Removes a read that is over.
-    pub(crate) fn remove(&mut self, token: &LeaderToken) -> Option<InFlightRead<V, E>> {
-        let at = self.reads.iter().position(|read| read.id == token.id)?;
+    /// Removes a read that is over. To be dropped without the lock: its followers are woken if they have no result.
+    pub(crate) fn remove(&mut self, id: u64) -> Option<InFlightRead<V>> {
+        let at = self.reads.iter().position(|read| read.id == id)?;
         Some(self.reads.swap_remove(at))
     }
 }
 
 /// The part of a reader in the in-flight read of its key.
-pub(crate) enum FlightRole<V, E> {
-    /// The reader leads: there is no flight of the key.
-    Leader(LeaderToken),
-    /// The reader follows this leader, with this id in the flight.
-    Follower(Arc<Flight<V, E>>, LeaderToken, u64),
-    /// A limit is reached.
-    Refused,
+pub(crate) enum FlightRole<V> {
+    /// The reader leads the read of this id: there was none of the key.
+    Leader(u64),
+    /// The reader waits here for the result of a read that began at this instant.
+    Follower(broadcast::Receiver<Arc<HeldResult<V>>>, Instant),
 }
 
 /// All reads in flight of a dispatcher.
 #[derive(Debug)]
-pub(crate) struct InFlightReads<V, E> {
-    stripes: Box<[Mutex<FlightStripe<V, E>>]>,
+pub(crate) struct InFlightReads<V> {
+    stripes: Box<[Mutex<FlightStripe<V>>]>,
     settings: FlightSettings,
     /// Bytes of results that followers have still to pick up.
     pub(crate) held_bytes: Arc<Gauge>,
 }
 
-impl<V: Clone, E: Clone> InFlightReads<V, E> {
+impl<V: Clone> InFlightReads<V> {
     pub(crate) fn new(settings: FlightSettings) -> Self {
         let stripe = |_| {
             Mutex::new(FlightStripe {
@@ -169,27 +187,27 @@ impl<V: Clone, E: Clone> InFlightReads<V, E> {
 
     /// Locks the stripe of a hash. A panic leaves the stripe whole, because nothing calls foreign code while it
     /// changes.
-    pub(crate) fn stripe(&self, hash: u64) -> MutexGuard<'_, FlightStripe<V, E>> {
+    pub(crate) fn stripe(&self, hash: u64) -> MutexGuard<'_, FlightStripe<V>> {
         let at = (hash >> 40) as usize & (self.stripes.len() - 1);
         let stripe = self.stripes[at].lock();
         stripe.unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Joins the in-flight read of a key, or enters one.
+    /// Joins the in-flight read of a key, or enters one. Returns `None` if a limit is reached.
     pub(crate) fn join_or_lead(
         &self,
-        stripe: &mut FlightStripe<V, E>,
+        stripe: &mut FlightStripe<V>,
         key: &KeyRef<'_>,
         stamp: Stamp,
         is_hot: bool,
         context: &ReadContext,
-    ) -> FlightRole<V, E> {
+    ) -> Option<FlightRole<V>> {
         if let Some(read) = stripe.find(key) {
             if self.is_joinable(read, stamp, context) {
-                let role = self.join(read, context);
-                match role {
-                    FlightRole::Follower(..) => stripe.totals.followers += 1,
-                    _ => stripe.totals.crowded += 1,
+                let role = self.follow(read);
+                match &role {
+                    Some(_) => stripe.totals.followers += 1,
+                    None => stripe.totals.crowded += 1,
                 }
                 return role;
             }
@@ -199,7 +217,7 @@ impl<V: Clone, E: Clone> InFlightReads<V, E> {
         }
         if stripe.reads.len() >= (self.settings.flights_max / self.stripes.len()).max(1) {
             stripe.totals.crowded += 1;
-            return FlightRole::Refused;
+            return None;
         }
         let id = stripe.next_id;
         stripe.next_id += 1;
@@ -210,80 +228,40 @@ impl<V: Clone, E: Clone> InFlightReads<V, E> {
             started: context.now,
             is_hot,
             is_overtaken: false,
-            criticality: context.criticality,
-            flight: None,
+            followers: None,
         });
         stripe.totals.leaders += 1;
-        FlightRole::Leader(LeaderToken {
-            hash: key.hash(),
-            id,
-            attempt: 1,
-            criticality: context.criticality,
-            started: context.now,
-        })
+        Some(FlightRole::Leader(id))
     }
 
-    fn is_joinable(&self, read: &InFlightRead<V, E>, stamp: Stamp, context: &ReadContext) -> bool {
+    fn is_joinable(&self, read: &InFlightRead<V>, stamp: Stamp, context: &ReadContext) -> bool {
         let age = context.now.saturating_duration_since(read.started);
-        let attempt = read.flight.as_ref().map_or(1, |flight| flight.attempt());
         read.stamp == stamp
-            && age < self.settings.timeout * u32::from(attempt)
+            && age < self.settings.timeout
             && context.age_max.is_none_or(|age_max| age <= age_max)
     }
 
-    fn join(&self, read: &mut InFlightRead<V, E>, context: &ReadContext) -> FlightRole<V, E> {
-        if self.held_bytes.load(Relaxed) > self.settings.held_bytes_max {
-            return FlightRole::Refused;
+    /// Adds a follower to a read. Returns `None` if the followers or the bytes that they hold are at their limit.
+    fn follow(&self, read: &mut InFlightRead<V>) -> Option<FlightRole<V>> {
+        if self.held_bytes.load(Relaxed) > self.settings.held_bytes_max
+            || read.followers_count() + 1 >= self.settings.readers_max
+        {
+            return None;
         }
-        let flight = read.flight.get_or_insert_with(Arc::default);
-        let Some(follower) = flight.follow(self.settings.readers_max) else {
-            return FlightRole::Refused;
-        };
-        read.criticality = read.criticality.max(context.criticality);
-        let token = LeaderToken {
-            hash: read.key.borrow().hash(),
-            id: read.id,
-            attempt: flight.attempt(),
-            criticality: read.criticality,
-            started: read.started,
-        };
-        FlightRole::Follower(Arc::clone(flight), token, follower)
+        // One result, sent once.
+        let followers = read.followers.get_or_insert_with(|| Followers::new(1));
+        Some(FlightRole::Follower(followers.subscribe(), read.started))
     }
 
-    /// Ends the attempt of a leader; without a successor the read is over.
-    pub(crate) fn fail(&self, token: &LeaderToken, error: FlightError<E>) {
-        self.succeed(token, |flight| flight.fail(token.attempt, error));
-    }
-
-    /// Replaces an elected follower that has left.
-    pub(crate) fn pass_on(&self, token: &LeaderToken) {
-        self.succeed(token, Flight::pass_on);
-    }
-
-    fn succeed(&self, token: &LeaderToken, next: impl FnOnce(&Flight<V, E>) -> NextLeader) {
-        let mut stripe = self.stripe(token.hash);
-        let flight = stripe.of(token).and_then(|read| read.flight.clone());
-        let succession = flight.map(|flight| next(&flight));
-        if succession.as_ref().is_none_or(|next| next.is_over) {
-            stripe.remove(token);
-        }
-        drop(stripe);
-        if let Some(succession) = succession {
-            succession.wakeups.wake();
-        }
-    }
-
-    /// Counts a follower that leads from now on, and returns its token.
-    pub(crate) fn elected(&self, followed: &LeaderToken, attempt: u8) -> LeaderToken {
-        let mut stripe = self.stripe(followed.hash);
-        stripe.totals.elections += 1;
-        stripe.totals.leaders += 1;
-        let read = stripe.of(followed);
-        let criticality = read.map_or(followed.criticality, |read| read.criticality);
-        LeaderToken {
-            attempt,
-            criticality,
-            ..*followed
+    /// Gives the followers of a read its result. Its bytes count as held until all of them have it.
+    pub(crate) fn share(&self, followers: Option<Followers<V>>, fetched: &Fetched<V>) {
+        if let Some(followers) = followers {
+            self.held_bytes.fetch_add(fetched.bytes as u64, Relaxed);
+            // Without followers that still wait, the result comes back and is dropped.
+            let _ = followers.send(Arc::new(HeldResult {
+                fetched: fetched.clone(),
+                gauge: Arc::clone(&self.held_bytes),
+            }));
         }
     }
 

@@ -10,9 +10,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::fetched::{Fetched, Payload};
-use super::flight::LeaderToken;
 use super::generation::{Generations, WriteGuard};
-use super::in_flight::{FlightSettings, FlightTotals, InFlightReads, ReadContext};
+use super::in_flight::{FlightRole, FlightSettings, FlightTotals, InFlightReads, ReadContext};
 use super::key::KeyRef;
 use super::local_cache::{CacheSettings, Cached, LocalCache};
 
@@ -26,21 +25,21 @@ pub type Spawner = Box<dyn Fn(Task) + Send + Sync>;
 pub type RandomSource = Box<dyn Fn() -> u64 + Send + Sync>;
 
 /// Reads of a dispatcher that share.
-pub(crate) struct SharedReads<V, E> {
+pub(crate) struct SharedReads<V> {
     pub(super) generations: Arc<Generations>,
-    pub(super) in_flight: InFlightReads<V, E>,
+    pub(super) in_flight: InFlightReads<V>,
     cache: LocalCache<V>,
     pub(super) spawner: Spawner,
     random: RandomSource,
 }
 
-impl<V, E> fmt::Debug for SharedReads<V, E> {
+impl<V> fmt::Debug for SharedReads<V> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("SharedReads").finish_non_exhaustive()
     }
 }
 
-impl<V: Payload, E: Payload> SharedReads<V, E> {
+impl<V: Payload> SharedReads<V> {
     pub(crate) fn new(
         generations: usize,
         flights: FlightSettings,
@@ -68,18 +67,28 @@ impl<V: Payload, E: Payload> SharedReads<V, E> {
         self.in_flight.stripe(key.hash()).find(key).is_some()
     }
 
+    /// Joins the in-flight read of a key, or enters one. Returns `None` if a limit is reached.
+    pub(super) fn join_or_lead(
+        &self,
+        key: &KeyRef<'_>,
+        is_hot: bool,
+        context: &ReadContext,
+    ) -> Option<FlightRole<V>> {
+        let in_flight = &self.in_flight;
+        let mut stripe = in_flight.stripe(key.hash());
+        let stamp = self.generations.stamp(key);
+        in_flight.join_or_lead(&mut stripe, key, stamp, is_hot, context)
+    }
+
     /// Ends an in-flight read with its result: removes it, caches the result of a hot key if nothing was written
-    /// meanwhile, and wakes the followers.
-    pub(super) fn complete(&self, token: &LeaderToken, fetched: &Fetched<V>) {
-        let mut stripe = self.in_flight.stripe(token.hash);
-        let Some(read) = stripe.remove(token) else {
+    /// meanwhile, and gives it to the followers.
+    pub(super) fn complete(&self, hash: u64, id: u64, fetched: &Fetched<V>) {
+        let mut stripe = self.in_flight.stripe(hash);
+        let Some(read) = stripe.remove(id) else {
             return;
         };
-        let flight = read.flight.as_ref();
-        let completed = flight.map(|flight| flight.complete(fetched, &self.in_flight.held_bytes));
-        let (has_followers, wakeups) = completed.unwrap_or_default();
         if read.stamp != self.generations.stamp(&read.key.borrow()) {
-            stripe.totals.stale += u64::from(read.is_hot || has_followers);
+            stripe.totals.stale += u64::from(read.is_hot || read.followers_count() > 0);
         } else if read.is_hot && self.cache.fits(fetched.bytes) {
             self.cache.insert(
                 read.key,
@@ -90,7 +99,7 @@ impl<V: Payload, E: Payload> SharedReads<V, E> {
             );
         }
         drop(stripe);
-        wakeups.wake();
+        self.in_flight.share(read.followers, fetched);
     }
 
     /// Begins a write; its rows are added to the guard.

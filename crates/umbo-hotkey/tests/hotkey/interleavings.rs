@@ -41,7 +41,7 @@ fn random_programs_keep_the_promises() {
         tally.followers,
         tally.failed,
         tally.cancelled,
-        tally.elections,
+        tally.orphans,
         tally.overtaken,
         tally.stale,
     ] {

@@ -10,22 +10,16 @@
 //!
 //! Promises: nobody waits for ever (shuttle reports a deadlock), nobody is told a value of another
 //! key, nobody reads what is older than a write acknowledged before the read began, a leader asks
-//! the store once, one follower is elected for a failed leader, and nothing stays behind.
+//! the store once, its failure is told to its own client and to its followers only, and nothing stays behind.
 
 #[path = "proof/cases.rs"]
 mod cases;
 #[path = "../../src/coalesce/fetched.rs"]
 mod fetched;
-#[path = "../../src/coalesce/flight.rs"]
-mod flight;
-#[path = "../../src/coalesce/follower.rs"]
-mod follower;
 #[path = "../../src/coalesce/generation.rs"]
 mod generation;
 #[path = "../../src/coalesce/in_flight.rs"]
 mod in_flight;
-#[path = "../../src/coalesce/leader.rs"]
-mod leader;
 #[path = "../../src/coalesce/local_cache.rs"]
 mod local_cache;
 #[path = "proof/preemption.rs"]

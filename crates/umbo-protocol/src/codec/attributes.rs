@@ -3,7 +3,7 @@
 use umbo_types::{Attribute, OwnedAttributes};
 
 use crate::error::DecodeError;
-use crate::wire::{Reader, bad, ignored, put_optional};
+use crate::wire::{Reader, bad, put_optional};
 
 /// Longest name of a user, session or organisation, in bytes.
 const NAME_LEN_MAX: usize = 1_024;
@@ -21,12 +21,12 @@ const fn tag_of(attribute: Attribute) -> u8 {
     1 + attribute as u8
 }
 
-pub(super) fn attributes(mut reader: Reader<'_>, id: u64) -> Result<OwnedAttributes, DecodeError> {
+pub(super) fn attributes(mut reader: Reader<'_>) -> Result<OwnedAttributes, DecodeError> {
     let mut attributes = OwnedAttributes::default();
     while let Some((tag, mut field)) = reader.optional()? {
         let mut known = Attribute::ALL.into_iter();
         let Some(attribute) = known.find(|one| tag_of(*one) == tag) else {
-            ignored(tag, id)?;
+            field.ignored(tag)?;
             continue;
         };
         let len = field.left();

@@ -6,8 +6,9 @@ use std::time::Duration;
 use umbo_store::{Outcome, StoreError};
 use umbo_types::{NamespaceId, ShardId};
 
+use super::field::Field;
 use crate::error::{DecodeError, NodeError};
-use crate::wire::{Reader, ignored, put_bytes, put_nested, put_optional_varint, put_varint};
+use crate::wire::{Reader, put_bytes, put_nested, put_optional_varint};
 
 const UNAVAILABLE: u8 = 1;
 const FULL: u8 = 2;
@@ -31,25 +32,6 @@ const RETRY_AFTER_US: u8 = 1;
 const OBSERVED: u8 = 2;
 const MAP_VERSION: u8 = 3;
 const NAMESPACE: u8 = 4;
-
-pub(super) fn put_error(out: &mut Vec<u8>, error: &NodeError) {
-    match error {
-        NodeError::Store(error) => put_store_error(out, error),
-        NodeError::NotOwner { shard, map_version } => put_nested(out, |out| {
-            put_head(out, NOT_OWNER, *shard, Outcome::NotApplied, "");
-            put_optional_varint(out, MAP_VERSION, *map_version);
-        }),
-        NodeError::Misplaced { shard, reason } => put_nested(out, |out| {
-            put_head(out, MISPLACED, *shard, Outcome::NotApplied, reason);
-        }),
-        NodeError::BadRequest(reason) => put_nested(out, |out| {
-            put_head(out, BAD_REQUEST, ShardId(0), Outcome::NotApplied, reason);
-        }),
-        NodeError::Unsupported => put_nested(out, |out| {
-            put_head(out, UNSUPPORTED, ShardId(0), Outcome::NotApplied, "");
-        }),
-    }
-}
 
 pub(super) fn put_store_error(out: &mut Vec<u8>, error: &StoreError) {
     let (kind, shard, reason) = match error {
@@ -90,7 +72,7 @@ pub(super) fn put_store_error(out: &mut Vec<u8>, error: &StoreError) {
 
 fn put_head(out: &mut Vec<u8>, kind: u8, shard: ShardId, outcome: Outcome, reason: &str) {
     out.push(kind);
-    put_varint(out, shard.0.into());
+    shard.put(out);
     out.push(match outcome {
         Outcome::Unknown => 0,
         Outcome::NotApplied => 1,
@@ -99,57 +81,75 @@ fn put_head(out: &mut Vec<u8>, kind: u8, shard: ShardId, outcome: Outcome, reaso
     put_bytes(out, reason.as_bytes());
 }
 
-pub(super) fn error(reader: &mut Reader<'_>, id: u64) -> Result<NodeError, DecodeError> {
-    let mut reader = reader.nested()?;
-    let kind = reader.byte()?;
-    let shard = ShardId(reader.u16("shard")?);
-    let outcome = match reader.byte()? {
-        1 => Outcome::NotApplied,
-        2 => Outcome::Applied,
-        _ => Outcome::Unknown,
-    };
-    let reason = reader.text("reason")?;
-    let (mut retry_after, mut observed) = (Duration::ZERO, None);
-    let (mut map_version, mut namespace) = (0, NamespaceId::SYSTEM);
-    while let Some((tag, mut field)) = reader.optional()? {
-        match tag {
-            RETRY_AFTER_US => retry_after = Duration::from_micros(field.varint()?),
-            OBSERVED => observed = Some(field.varint()?),
-            MAP_VERSION => map_version = field.varint()?,
-            NAMESPACE => namespace = NamespaceId(field.u32("namespace")?),
-            tag => ignored(tag, id)?,
-        }
+impl Field for NodeError {
+    fn put(&self, out: &mut Vec<u8>) {
+        let (kind, shard, reason) = match self {
+            Self::Store(error) => return put_store_error(out, error),
+            Self::NotOwner { shard, .. } => (NOT_OWNER, *shard, ""),
+            Self::Misplaced { shard, reason } => (MISPLACED, *shard, reason.as_str()),
+            Self::BadRequest(reason) => (BAD_REQUEST, ShardId(0), reason.as_str()),
+            Self::Unsupported => (UNSUPPORTED, ShardId(0), ""),
+        };
+        put_nested(out, |out| {
+            put_head(out, kind, shard, Outcome::NotApplied, reason);
+            if let Self::NotOwner { map_version, .. } = self {
+                put_optional_varint(out, MAP_VERSION, *map_version);
+            }
+        });
     }
-    let store = match kind {
-        FULL => StoreError::Full { shard, outcome },
-        IO => StoreError::Io {
-            shard,
-            reason,
-            outcome,
-        },
-        CORRUPT => StoreError::Corrupt { shard, reason },
-        QUEUE_FULL => StoreError::QueueFull { shard },
-        NODE_BUSY => StoreError::NodeBusy { shard },
-        QUOTA_EXCEEDED => StoreError::QuotaExceeded {
-            shard,
-            policy: reason,
-            retry_after,
-            observed,
-        },
-        DEADLINE_PASSED => StoreError::DeadlinePassed { shard },
-        NAMESPACE_GONE => StoreError::NamespaceGone { shard, namespace },
-        TOO_EARLY => StoreError::TooEarly { shard },
-        OVERTAKEN => StoreError::Overtaken { shard },
-        CLOSING => StoreError::Closing,
-        NOT_OWNER => return Ok(NodeError::NotOwner { shard, map_version }),
-        MISPLACED => return Ok(NodeError::Misplaced { shard, reason }),
-        BAD_REQUEST => return Ok(NodeError::BadRequest(reason)),
-        UNSUPPORTED => return Ok(NodeError::Unsupported),
-        _ => StoreError::Unavailable {
-            shard,
-            reason,
-            outcome,
-        },
-    };
-    Ok(NodeError::Store(store))
+
+    fn read(reader: &mut Reader<'_>, _: &'static str) -> Result<Self, DecodeError> {
+        let mut reader = reader.nested()?;
+        let kind = reader.byte()?;
+        let shard = ShardId::read(&mut reader, "shard")?;
+        let outcome = match reader.byte()? {
+            1 => Outcome::NotApplied,
+            2 => Outcome::Applied,
+            _ => Outcome::Unknown,
+        };
+        let reason = String::read(&mut reader, "reason")?;
+        let (mut retry_after, mut observed) = (Duration::ZERO, None);
+        let (mut map_version, mut namespace) = (0, NamespaceId::SYSTEM);
+        while let Some((tag, mut field)) = reader.optional()? {
+            match tag {
+                RETRY_AFTER_US => retry_after = Duration::from_micros(field.varint()?),
+                OBSERVED => observed = Some(field.varint()?),
+                MAP_VERSION => map_version = field.varint()?,
+                NAMESPACE => namespace = Field::read(&mut field, "namespace")?,
+                tag => field.ignored(tag)?,
+            }
+        }
+        let store = match kind {
+            FULL => StoreError::Full { shard, outcome },
+            IO => StoreError::Io {
+                shard,
+                reason,
+                outcome,
+            },
+            CORRUPT => StoreError::Corrupt { shard, reason },
+            QUEUE_FULL => StoreError::QueueFull { shard },
+            NODE_BUSY => StoreError::NodeBusy { shard },
+            QUOTA_EXCEEDED => StoreError::QuotaExceeded {
+                shard,
+                policy: reason,
+                retry_after,
+                observed,
+            },
+            DEADLINE_PASSED => StoreError::DeadlinePassed { shard },
+            NAMESPACE_GONE => StoreError::NamespaceGone { shard, namespace },
+            TOO_EARLY => StoreError::TooEarly { shard },
+            OVERTAKEN => StoreError::Overtaken { shard },
+            CLOSING => StoreError::Closing,
+            NOT_OWNER => return Ok(Self::NotOwner { shard, map_version }),
+            MISPLACED => return Ok(Self::Misplaced { shard, reason }),
+            BAD_REQUEST => return Ok(Self::BadRequest(reason)),
+            UNSUPPORTED => return Ok(Self::Unsupported),
+            _ => StoreError::Unavailable {
+                shard,
+                reason,
+                outcome,
+            },
+        };
+        Ok(Self::Store(store))
+    }
 }

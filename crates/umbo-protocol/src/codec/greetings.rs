@@ -1,123 +1,100 @@
 //! Hello, welcome, and the stamp of a node's frames.
 
-use umbo_types::Timestamp;
-
-use super::records::{put_revision, revision};
+use super::field::{Field, OptionalFields as _, fields, optional_fields};
 use crate::error::DecodeError;
 use crate::frame::{FRAME_LEN_MAX, NodeStamp};
-use crate::version::{Hello, ProtocolVersion, Refusal, Welcome};
-use crate::wire::{
-    Reader, bad, ignored, put_bytes, put_fixed, put_optional, put_optional_varint, put_varint,
-};
+use crate::version::{Hello, Refusal, Welcome};
+use crate::wire::{Reader, bad, put_bytes, put_optional};
 
 /// Smallest window that a peer may offer, in bytes: credit is granted in sixteenths, and two of the longest
 /// frames must fit in addition.
 const WINDOW_LEN_MIN: u32 = 512 << 10;
 const _: () = assert!(WINDOW_LEN_MIN as usize / 16 * 15 > 2 * FRAME_LEN_MAX);
 
-/// Tag of the refusal in a welcome: its kind, then the reason.
-const REFUSAL: u8 = 1;
-/// Tag of the node's time of day in a welcome.
-const WALL: u8 = 2;
+fields!(NodeStamp {
+    stamp_ns as fixed,
+    map_version,
+    records
+});
+fields!(Hello {
+    version_min,
+    version_max,
+    cluster_id,
+    node,
+    map_version,
+    records,
+    incarnation as fixed,
+    window,
+    software
+});
+fields!(Welcome {
+    version,
+    cluster_id,
+    node,
+    map_version,
+    window;
+    wall: None,
+    refusal: None
+});
+optional_fields!(Welcome {
+    2 => wall as option,
+    1 => refusal as option,
+});
 
-pub(crate) fn put_stamp(out: &mut Vec<u8>, stamp: &NodeStamp) {
-    put_fixed(out, stamp.stamp_ns);
-    put_varint(out, stamp.map_version);
-    put_revision(out, stamp.records);
-}
-
-pub(crate) fn stamp(reader: &mut Reader<'_>) -> Result<NodeStamp, DecodeError> {
-    Ok(NodeStamp {
-        stamp_ns: reader.fixed()?,
-        map_version: reader.varint()?,
-        records: revision(reader)?,
-    })
-}
-
-/// Decodes a window. With a window smaller than a frame, nothing could be sent.
-fn window(reader: &mut Reader<'_>) -> Result<u32, DecodeError> {
-    let window = reader.u32("window")?;
-    if window < WINDOW_LEN_MIN {
-        return Err(bad("window", &window));
+/// Its kind, then the reason. A kind that this version does not know is still a refusal.
+impl Field for Refusal {
+    fn put(&self, out: &mut Vec<u8>) {
+        let (kind, reason) = match self {
+            Self::Other(reason) => (1, reason),
+            Self::NoCommonVersion(reason) => (2, reason),
+            Self::OtherCluster(reason) => (3, reason),
+            Self::OtherNode(reason) => (4, reason),
+        };
+        out.push(kind);
+        put_bytes(out, reason.as_bytes());
     }
-    Ok(window)
-}
 
-pub(crate) fn put_hello(out: &mut Vec<u8>, hello: &Hello) {
-    put_varint(out, hello.version_min.0.into());
-    put_varint(out, hello.version_max.0.into());
-    put_bytes(out, hello.cluster_id.as_bytes());
-    put_bytes(out, hello.node.as_bytes());
-    put_varint(out, hello.map_version);
-    put_revision(out, hello.records);
-    put_fixed(out, hello.incarnation);
-    put_varint(out, hello.window.into());
-    put_bytes(out, hello.software.as_bytes());
+    fn read(reader: &mut Reader<'_>, name: &'static str) -> Result<Self, DecodeError> {
+        let kind = reader.byte()?;
+        let reason = String::read(reader, name)?;
+        Ok(match kind {
+            2 => Self::NoCommonVersion(reason),
+            3 => Self::OtherCluster(reason),
+            4 => Self::OtherNode(reason),
+            _ => Self::Other(reason),
+        })
+    }
+
+    fn put_tagged(&self, out: &mut Vec<u8>, tag: u8) {
+        let mut refusal = Vec::new();
+        self.put(&mut refusal);
+        put_optional(out, tag, &refusal);
+    }
 }
 
 pub(crate) fn hello(reader: &mut Reader<'_>) -> Result<Hello, DecodeError> {
-    let hello = Hello {
-        version_min: ProtocolVersion(reader.u32("version_min")?),
-        version_max: ProtocolVersion(reader.u32("version_max")?),
-        cluster_id: reader.text("cluster_id")?,
-        node: reader.text("node")?,
-        map_version: reader.varint()?,
-        records: revision(reader)?,
-        incarnation: reader.fixed()?,
-        window: window(reader)?,
-        software: reader.text("software")?,
-    };
-    reader.clone().finish(0)?;
+    let hello = Hello::read(reader, "hello")?;
+    check_window(hello.window)?;
+    reader.clone().finish()?;
     Ok(hello)
 }
 
 pub(crate) fn put_welcome(out: &mut Vec<u8>, welcome: &Welcome) {
-    put_varint(out, welcome.version.0.into());
-    put_bytes(out, welcome.cluster_id.as_bytes());
-    put_bytes(out, welcome.node.as_bytes());
-    put_varint(out, welcome.map_version);
-    put_varint(out, welcome.window.into());
-    if let Some(wall) = welcome.wall {
-        put_optional_varint(out, WALL, wall.0);
-    }
-    let (kind, reason) = match &welcome.refusal {
-        None => return,
-        Some(Refusal::Other(reason)) => (1, reason),
-        Some(Refusal::NoCommonVersion(reason)) => (2, reason),
-        Some(Refusal::OtherCluster(reason)) => (3, reason),
-        Some(Refusal::OtherNode(reason)) => (4, reason),
-    };
-    let mut refusal = vec![kind];
-    put_bytes(&mut refusal, reason.as_bytes());
-    put_optional(out, REFUSAL, &refusal);
+    welcome.put(out);
+    welcome.put_optional_fields(out);
 }
 
 pub(crate) fn welcome(reader: &mut Reader<'_>) -> Result<Welcome, DecodeError> {
-    let mut welcome = Welcome {
-        version: ProtocolVersion(reader.u32("version")?),
-        cluster_id: reader.text("cluster_id")?,
-        node: reader.text("node")?,
-        map_version: reader.varint()?,
-        window: window(reader)?,
-        wall: None,
-        refusal: None,
-    };
-    while let Some((tag, mut field)) = reader.optional()? {
-        match tag {
-            REFUSAL => {
-                let kind = field.byte()?;
-                let reason = field.text("refusal")?;
-                // A reason that this version does not know is still a refusal.
-                welcome.refusal = Some(match kind {
-                    2 => Refusal::NoCommonVersion(reason),
-                    3 => Refusal::OtherCluster(reason),
-                    4 => Refusal::OtherNode(reason),
-                    _ => Refusal::Other(reason),
-                });
-            }
-            WALL => welcome.wall = Some(Timestamp(field.varint()?)),
-            tag => ignored(tag, 0)?,
-        }
-    }
+    let mut welcome = Welcome::read(reader, "welcome")?;
+    check_window(welcome.window)?;
+    welcome.read_optional_fields(reader)?;
     Ok(welcome)
+}
+
+/// Checks a window. With a window smaller than a frame, nothing could be sent.
+fn check_window(window: u32) -> Result<(), DecodeError> {
+    if window < WINDOW_LEN_MIN {
+        return Err(bad("window", &window));
+    }
+    Ok(())
 }

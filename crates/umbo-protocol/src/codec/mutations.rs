@@ -1,15 +1,12 @@
 //! Mutations of a write. Decoded values share their frame's memory.
 
 use umbo_store::{Change, Condition, FencingToken, Mutation, UploadStep};
-use umbo_types::{NamespaceId, StoredForm, Timestamp, UploadId, Value, Version, limits};
+use umbo_types::{StoredForm, Timestamp, UploadId, Value, limits};
 
+use super::field::{Field, fields, put_maybe};
 use super::rows::form;
-use super::{put_key, shared_key};
 use crate::error::DecodeError;
-use crate::wire::{
-    REQUIRED_TAG, Reader, bad, ignored, put_bytes, put_fixed, put_nested, put_optional,
-    put_optional_varint, put_varint,
-};
+use crate::wire::{REQUIRED_TAG, Reader, bad, put_fixed, put_nested, put_optional};
 
 /// Optional fields of a mutation. A node that does not know forms must not store the bytes as a plain value.
 const EXPIRES_AT: u8 = 1;
@@ -27,8 +24,27 @@ const ABANDON: u8 = REQUIRED_TAG | 4;
 const IS_PUT: u8 = 1;
 const CONDITION_SHIFT: u8 = 1;
 
-pub(super) fn put_mutation(out: &mut Vec<u8>, mutation: &Mutation) {
-    put_key(out, &mutation.key);
+/// Fewest bytes of a mutation.
+const MUTATION_LEN_MIN: usize = 5;
+
+fields!(FencingToken { load, number });
+
+/// A mutation is a message within the write.
+impl Field for Mutation {
+    const LEN_MIN: usize = MUTATION_LEN_MIN;
+    const COUNT_MAX: usize = limits::BATCH_ROWS_MAX;
+
+    fn put(&self, out: &mut Vec<u8>) {
+        put_nested(out, |out| put_mutation(out, self));
+    }
+
+    fn read(reader: &mut Reader<'_>, _: &'static str) -> Result<Self, DecodeError> {
+        mutation(reader.nested()?)
+    }
+}
+
+fn put_mutation(out: &mut Vec<u8>, mutation: &Mutation) {
+    mutation.key.put(out);
     let condition: u8 = match mutation.condition {
         Condition::Always => 0,
         Condition::Absent => 1,
@@ -43,27 +59,22 @@ pub(super) fn put_mutation(out: &mut Vec<u8>, mutation: &Mutation) {
         Change::Delete | Change::Increment { .. } | Change::Upload(_) => 0,
     };
     out.push(is_put | condition << CONDITION_SHIFT);
-    if let Condition::VersionIn(versions) = &mutation.condition {
-        put_varint(out, versions.len() as u64);
-        for version in versions {
-            put_fixed(out, version.0);
-        }
-    }
-    if let Condition::NotNewerThan(at) = &mutation.condition {
-        put_fixed(out, at.0);
-    }
-    if let Change::Put { value, expires_at } = &mutation.change {
-        put_bytes(out, &value.bytes);
-        put_bytes(out, &value.content_type);
-        put_bytes(out, &value.content_encoding);
-        if let Some(at) = expires_at {
-            put_optional_varint(out, EXPIRES_AT, at.0);
-        }
-        if value.form != StoredForm::Plain {
-            put_optional(out, FORM, &[value.form.code()]);
-        }
+    match &mutation.condition {
+        Condition::VersionIn(versions) => versions.put(out),
+        Condition::NotNewerThan(at) => put_fixed(out, at.0),
+        _ => {}
     }
     match &mutation.change {
+        Change::Delete => {}
+        Change::Put { value, expires_at } => {
+            value.bytes.put(out);
+            value.content_type.put(out);
+            value.content_encoding.put(out);
+            put_maybe(out, EXPIRES_AT, expires_at.as_ref());
+            if value.form != StoredForm::Plain {
+                put_optional(out, FORM, &[value.form.code()]);
+            }
+        }
         Change::Upload(UploadStep::Append {
             upload,
             index,
@@ -72,40 +83,31 @@ pub(super) fn put_mutation(out: &mut Vec<u8>, mutation: &Mutation) {
             out.push(APPEND);
             put_nested(out, |out| {
                 out.extend_from_slice(&upload.0);
-                put_varint(out, (*index).into());
-                put_bytes(out, bytes);
+                index.put(out);
+                bytes.put(out);
             });
         }
         Change::Upload(UploadStep::Abandon(upload)) => put_optional(out, ABANDON, &upload.0),
-        Change::Put { .. } | Change::Delete | Change::Increment { .. } => {}
-    }
-    if let Change::Increment {
-        by,
-        expires_at,
-        default_expiry,
-    } = &mutation.change
-    {
-        put_optional(out, INCREMENT, &by.to_le_bytes());
-        for (tag, at) in [(EXPIRES_AT, expires_at), (DEFAULT_EXPIRY, default_expiry)] {
-            if let Some(at) = at {
-                put_optional_varint(out, tag, at.0);
-            }
+        Change::Increment {
+            by,
+            expires_at,
+            default_expiry,
+        } => {
+            put_optional(out, INCREMENT, &by.to_le_bytes());
+            put_maybe(out, EXPIRES_AT, expires_at.as_ref());
+            put_maybe(out, DEFAULT_EXPIRY, default_expiry.as_ref());
         }
     }
 }
 
-pub(super) fn mutation(mut reader: Reader<'_>, id: u64) -> Result<Mutation, DecodeError> {
-    let key = shared_key(&mut reader)?;
+fn mutation(mut reader: Reader<'_>) -> Result<Mutation, DecodeError> {
+    let key = Field::read(&mut reader, "key")?;
     let flags = reader.byte()?;
     let condition = match flags >> CONDITION_SHIFT {
         0 => Condition::Always,
         1 => Condition::Absent,
         2 => Condition::Present,
-        3 => {
-            let count = reader.count("versions", 8)?;
-            let versions = (0..count).map(|_| reader.fixed().map(Version));
-            Condition::VersionIn(versions.collect::<Result<_, _>>()?)
-        }
+        3 => Condition::VersionIn(Field::read(&mut reader, "versions")?),
         4 => Condition::NotNewerThan(Timestamp(reader.fixed()?)),
         5 => Condition::Unwritten,
         other => return Err(bad("condition", &other)),
@@ -130,8 +132,11 @@ pub(super) fn mutation(mut reader: Reader<'_>, id: u64) -> Result<Mutation, Deco
                 };
             }
             (APPEND, Change::Delete) => {
-                let (upload, index, bytes) =
-                    (upload(&mut field)?, field.u32("index")?, field.shared()?);
+                let (upload, index, bytes) = (
+                    upload(&mut field)?,
+                    Field::read(&mut field, "index")?,
+                    field.shared()?,
+                );
                 if bytes.len() > limits::LARGE_CHUNK_LEN {
                     return Err(bad("chunk", &bytes.len()));
                 }
@@ -155,7 +160,7 @@ pub(super) fn mutation(mut reader: Reader<'_>, id: u64) -> Result<Mutation, Deco
                 let stored = std::mem::take(value).in_form(form);
                 *value = stored.map_err(|error| bad("value", &error))?;
             }
-            (tag, _) => ignored(tag, id)?,
+            (tag, _) => field.ignored(tag)?,
         }
     }
     Ok(Mutation {
@@ -166,20 +171,8 @@ pub(super) fn mutation(mut reader: Reader<'_>, id: u64) -> Result<Mutation, Deco
 }
 
 /// Reads the id of an upload.
-pub(super) fn upload(reader: &mut Reader<'_>) -> Result<UploadId, DecodeError> {
+fn upload(reader: &mut Reader<'_>) -> Result<UploadId, DecodeError> {
     let id = reader.raw(UploadId::LEN)?;
     let id = id.try_into().map_err(|_| bad("upload", &id.len()))?;
     Ok(UploadId(id))
-}
-
-pub(super) fn put_run(out: &mut Vec<u8>, run: FencingToken) {
-    put_varint(out, run.load.0.into());
-    put_varint(out, run.number.into());
-}
-
-pub(super) fn run(reader: &mut Reader<'_>) -> Result<FencingToken, DecodeError> {
-    Ok(FencingToken {
-        load: NamespaceId(reader.u32("load")?),
-        number: reader.u32("run")?,
-    })
 }

@@ -10,42 +10,41 @@ use umbo_store::{
     ScanRequest, WriteRequest,
 };
 use umbo_types::limits::SLOTS;
-use umbo_types::{
-    Criticality, Key, NamespaceId, PartitionKey, RequestUnits, ShardId, Timestamp, Version, limits,
-};
+use umbo_types::{Criticality, Key, RequestUnits, ShardId, Version};
 
 use super::attributes::{attributes, put_attributes};
-use super::chunks::{backup, chunk, put_backup, put_chunk};
+use super::chunks::{chunk, put_chunk};
+use super::field::{
+    Field, OptionalFields, fields, kinds, option, optional_fields, put_maybe, put_option,
+    read_positive,
+};
 use super::idempotency::{idempotency, put_idempotency};
 use super::mail::{letters_len, mail, put_mail, put_question, question};
-use super::mutations::{mutation, put_mutation, put_run, run};
-use super::records::{
-    DATASETS_LEN, copy, datasets, has_ranges, put_copy, put_datasets, put_ranges, ranges,
-};
-use super::sort_range::{put_sort_range, sort_range};
-use super::{put_key, shared_key};
+use super::records::{DATASETS_LEN, OF_REQUEST, put_parts, set_part};
 use crate::error::DecodeError;
 use crate::request::{Ask, Request, RequestRef};
-use crate::wire::{
-    REQUIRED_TAG, Reader, bad, ignored, put_bytes, put_fixed, put_nested, put_optional,
-    put_optional_varint, put_varint,
-};
+use crate::wire::{REQUIRED_TAG, Reader, bad, put_bytes, put_nested, put_optional, put_varint};
 
-const GET: u8 = 1;
-const MULTI_GET: u8 = 2;
-const RANGE: u8 = 3;
+kinds!(
+    Ask {
+        1 => Get(namespace, key),
+        2 => MultiGet(namespace, keys),
+        3 => Range(request),
+        5 => Write(request),
+        6 => DeleteRange(request),
+        7 => Probe,
+        8 => ClusterMap,
+        9 => KeepRecords(copy),
+        10 => KeptRecords,
+        11 => Members,
+        15 => Backup(request),
+    }
+    by hand { 4 => Scan, 12 => Mail, 13 => Question, 14 => Chunk }
+);
 const SCAN: u8 = 4;
-const WRITE: u8 = 5;
-const DELETE_RANGE: u8 = 6;
-const PROBE: u8 = 7;
-const CLUSTER_MAP: u8 = 8;
-const KEEP_RECORDS: u8 = 9;
-const KEPT_RECORDS: u8 = 10;
-const MEMBERS: u8 = 11;
 const MAIL: u8 = 12;
 const QUESTION: u8 = 13;
 const CHUNK: u8 = 14;
-const BACKUP: u8 = 15;
 
 /// Optional fields of a request.
 const TRACEPARENT: u8 = 1;
@@ -57,12 +56,6 @@ const IDEMPOTENCY: u8 = REQUIRED_TAG | 4;
 /// Optional field of a write and of a removal: the epoch of its group. A node that does not know this field does not
 /// know the group either, and would make the change in one dataset alone.
 const EPOCH: u8 = REQUIRED_TAG | 5;
-/// Optional field of a copy of the records: its dataset groups. A node that does not know them would keep a part of
-/// the copy.
-const DATASETS: u8 = REQUIRED_TAG | 6;
-/// Optional field of a copy of the records: its fenced ranges. A node that does not know this field has heard of all
-/// ids of a range already.
-const RANGES: u8 = 10;
 /// Optional field of a request for a dataset: the namespace that the dispatcher used to place it. A node that does not
 /// know this field places the dataset by its own knowledge, as before.
 const PLACED_AS: u8 = 7;
@@ -72,8 +65,6 @@ const NOT_BEFORE: u8 = REQUIRED_TAG | 9;
 /// Optional field of a write: the run of a load that makes it. A node that does not know this field begins the writes
 /// of all runs, as before.
 const RUN: u8 = 8;
-/// Optional field of a scan.
-const AFTER: u8 = 1;
 
 /// Bits of ranges and scans.
 const REVERSE: u8 = 1;
@@ -81,13 +72,10 @@ const KEYS_ONLY: u8 = 2;
 /// Bits of writes.
 const IS_ATOMIC: u8 = 1;
 const IS_ASYNC: u8 = 2;
-/// Fewest bytes of a key and of a mutation.
-const KEY_LEN_MIN: usize = 3;
-const MUTATION_LEN_MIN: usize = 5;
 
 pub(crate) fn put_request(out: &mut Vec<u8>, request: &RequestRef<'_>) {
     put_varint(out, request.id);
-    out.push(kind(request.ask));
+    out.push(request.ask.kind());
     out.push(match request.criticality {
         Criticality::SheddablePlus => 0,
         Criticality::Sheddable => 1,
@@ -100,53 +88,21 @@ pub(crate) fn put_request(out: &mut Vec<u8>, request: &RequestRef<'_>) {
     );
     put_varint(out, request.price.as_micros());
     put_bytes(out, request.caller);
-    put_ask(out, request.ask);
+    match request.ask {
+        Ask::Scan(shard, scan) => put_scan(out, *shard, scan),
+        Ask::Chunk(key, chunk) => put_chunk(out, key, chunk),
+        Ask::Mail(request) => put_mail(out, request),
+        Ask::Question(request) => put_question(out, request),
+        ask => ask.put_fields(out),
+    }
     if !request.traceparent.is_empty() {
         put_optional(out, TRACEPARENT, request.traceparent);
     }
     if request.is_continued {
         put_optional(out, IS_CONTINUED, &[]);
     }
-    if let Ask::Write(WriteRequest {
-        idempotency: Some(idempotency),
-        ..
-    }) = request.ask
-    {
-        out.push(IDEMPOTENCY);
-        put_nested(out, |out| put_idempotency(out, idempotency));
-    }
-    if let Ask::Write(write) = request.ask
-        && let Some(not_before) = write.not_before
-    {
-        put_optional_varint(out, NOT_BEFORE, not_before.0);
-    }
-    let epoch = match request.ask {
-        Ask::Write(request) => request.epoch,
-        Ask::DeleteRange(request) => request.epoch,
-        _ => 0,
-    };
-    if epoch > 0 {
-        put_optional_varint(out, EPOCH, epoch.into());
-    }
-    if let Ask::KeepRecords(copy) = request.ask
-        && !copy.datasets.is_empty()
-    {
-        out.push(DATASETS);
-        put_nested(out, |out| put_datasets(out, &copy.datasets));
-    }
-    if let Ask::KeepRecords(copy) = request.ask
-        && has_ranges(copy)
-    {
-        out.push(RANGES);
-        put_nested(out, |out| put_ranges(out, copy));
-    }
-    if let Ask::Write(WriteRequest { run: Some(run), .. }) = request.ask {
-        out.push(RUN);
-        put_nested(out, |out| put_run(out, *run));
-    }
-    if let Some(placed_as) = request.placed_as {
-        put_optional_varint(out, PLACED_AS, placed_as.0.into());
-    }
+    request.ask.put_optional_fields(out);
+    put_maybe(out, PLACED_AS, request.placed_as.as_ref());
     if let Some(attributes) = request.attributes {
         out.push(ATTRIBUTES);
         put_nested(out, |out| put_attributes(out, attributes));
@@ -196,7 +152,7 @@ pub(crate) fn len_hint(ask: &Ask) -> usize {
 }
 
 /// Decodes the part after the id.
-pub(crate) fn request(reader: &mut Reader<'_>, id: u64) -> Result<Request, DecodeError> {
+pub(crate) fn request(reader: &mut Reader<'_>) -> Result<Request, DecodeError> {
     let kind = reader.byte()?;
     let criticality = match reader.byte()? {
         0 => Criticality::SheddablePlus,
@@ -206,279 +162,193 @@ pub(crate) fn request(reader: &mut Reader<'_>, id: u64) -> Result<Request, Decod
         other => return Err(bad("criticality", &other)),
     };
     let mut request = Request {
-        id,
+        id: reader.id,
         deadline_ns: reader.varint()?.checked_sub(1),
         criticality,
         price: RequestUnits::from_micros(reader.varint()?),
         caller: reader.shared()?,
-        ask: ask(kind, reader, id)?,
+        ask: match kind {
+            SCAN => scan(reader)?,
+            CHUNK => chunk(reader)?,
+            MAIL => Ask::Mail(mail(reader)?),
+            QUESTION => Ask::Question(question(reader)?),
+            kind => Ask::read_fields(kind, reader)?,
+        },
         traceparent: bytes::Bytes::new(),
         is_continued: false,
         attributes: None,
         placed_as: None,
     };
-    while let Some((tag, mut field)) = reader.optional()? {
+    while let Some((tag, field)) = reader.optional()? {
         match tag {
-            TRACEPARENT => {
-                let len = field.left();
-                request.traceparent = bytes::Bytes::copy_from_slice(field.raw(len)?);
-            }
+            TRACEPARENT => request.traceparent = Field::read_tagged(field, "traceparent")?,
             IS_CONTINUED => request.is_continued = true,
-            IDEMPOTENCY => match &mut request.ask {
-                Ask::Write(write) => {
-                    write.idempotency = Some(idempotency(field, write.mutations.len())?);
-                }
-                _ => ignored(tag, id)?,
-            },
-            EPOCH => match &mut request.ask {
-                Ask::Write(write) => write.epoch = field.u32("epoch")?,
-                Ask::DeleteRange(removal) => removal.epoch = field.u32("epoch")?,
-                _ => ignored(tag, id)?,
-            },
-            NOT_BEFORE => match &mut request.ask {
-                Ask::Write(write) => write.not_before = Some(Timestamp(field.varint()?)),
-                _ => ignored(tag, id)?,
-            },
-            DATASETS => match &mut request.ask {
-                Ask::KeepRecords(copy) => {
-                    Arc::make_mut(copy).datasets = datasets(field)?;
-                }
-                _ => ignored(tag, id)?,
-            },
-            RANGES => match &mut request.ask {
-                Ask::KeepRecords(copy) => ranges(field, Arc::make_mut(copy))?,
-                _ => ignored(tag, id)?,
-            },
-            PLACED_AS => request.placed_as = Some(NamespaceId(field.u32("placed_as")?)),
-            RUN => match &mut request.ask {
-                Ask::Write(write) => write.run = Some(run(&mut field)?),
-                _ => ignored(tag, id)?,
-            },
-            ATTRIBUTES => request.attributes = Some(Arc::new(attributes(field, id)?)),
-            tag => ignored(tag, id)?,
+            PLACED_AS => request.placed_as = Some(Field::read_tagged(field, "placed_as")?),
+            ATTRIBUTES => request.attributes = Some(Arc::new(attributes(field)?)),
+            tag => request.ask.set_optional(tag, field)?,
         }
     }
     Ok(request)
 }
 
-const fn kind(ask: &Ask) -> u8 {
-    match ask {
-        Ask::Get(..) => GET,
-        Ask::Chunk(..) => CHUNK,
-        Ask::Backup(_) => BACKUP,
-        Ask::MultiGet(..) => MULTI_GET,
-        Ask::Range(_) => RANGE,
-        Ask::Scan(..) => SCAN,
-        Ask::Write(_) => WRITE,
-        Ask::DeleteRange(_) => DELETE_RANGE,
-        Ask::Probe => PROBE,
-        Ask::ClusterMap => CLUSTER_MAP,
-        Ask::KeepRecords(_) => KEEP_RECORDS,
-        Ask::KeptRecords => KEPT_RECORDS,
-        Ask::Members => MEMBERS,
-        Ask::Mail(_) => MAIL,
-        Ask::Question(_) => QUESTION,
-    }
-}
-
-fn put_ask(out: &mut Vec<u8>, ask: &Ask) {
-    match ask {
-        Ask::Get(namespace, key) => {
-            put_varint(out, namespace.0.into());
-            put_key(out, key);
-        }
-        Ask::Chunk(key, request) => put_chunk(out, key, request),
-        Ask::Backup(request) => put_backup(out, request),
-        Ask::MultiGet(namespace, keys) => {
-            put_varint(out, namespace.0.into());
-            put_varint(out, keys.len() as u64);
-            for key in keys {
-                put_key(out, key);
-            }
-        }
-        Ask::Range(request) => {
-            put_varint(out, request.namespace.0.into());
-            put_bytes(out, request.partition.as_bytes());
-            put_sort_range(out, &request.range);
-            let reverse = if request.reverse { REVERSE } else { 0 };
-            out.push(reverse | keys_only(request.keys_only));
-            put_varint(out, request.rows_max.into());
-            put_varint(out, request.bytes_max.into());
-        }
-        Ask::Scan(shard, request) => {
-            put_varint(out, request.namespace.0.into());
-            put_varint(out, (*request.slots.start()).into());
-            put_varint(out, (*request.slots.end()).into());
-            put_varint(out, shard.0.into());
-            out.push(keys_only(request.keys_only));
-            put_varint(out, request.rows_max.into());
-            put_varint(out, request.bytes_max.into());
-            put_nested(out, |out| {
-                if let Some(after) = &request.after {
-                    out.push(AFTER);
-                    put_nested(out, |out| put_key(out, after));
+impl OptionalFields for Ask {
+    fn put_optional_fields(&self, out: &mut Vec<u8>) {
+        match self {
+            Self::Write(write) => {
+                if let Some(idempotency) = &write.idempotency {
+                    out.push(IDEMPOTENCY);
+                    put_nested(out, |out| put_idempotency(out, idempotency));
                 }
-            });
-        }
-        Ask::Write(request) => put_write(out, request),
-        Ask::DeleteRange(request) => {
-            put_varint(out, request.namespace.0.into());
-            put_bytes(out, request.partition.as_bytes());
-            put_sort_range(out, &request.range);
-            put_varint(out, request.rows_max.into());
-            out.push(is_async(request.durability));
-        }
-        Ask::Probe | Ask::ClusterMap | Ask::KeptRecords | Ask::Members => {}
-        Ask::Mail(request) => put_mail(out, request),
-        Ask::Question(request) => put_question(out, request),
-        Ask::KeepRecords(copy) => put_copy(out, copy),
-    }
-}
-
-fn ask(kind: u8, reader: &mut Reader<'_>, id: u64) -> Result<Ask, DecodeError> {
-    Ok(match kind {
-        GET => Ask::Get(namespace(reader)?, shared_key(reader)?),
-        CHUNK => chunk(reader)?,
-        BACKUP => Ask::Backup(backup(reader)?),
-        MULTI_GET => {
-            let namespace = namespace(reader)?;
-            let count = reader.count("keys", KEY_LEN_MIN)?;
-            if count > limits::MULTI_GET_KEYS_MAX {
-                return Err(bad("keys", &count));
+                write.put_optional_fields(out);
             }
-            let keys = (0..count).map(|_| shared_key(reader));
-            Ask::MultiGet(namespace, keys.collect::<Result<_, _>>()?)
+            Self::DeleteRange(removal) => removal.put_optional_fields(out),
+            Self::KeepRecords(copy) => put_parts(out, OF_REQUEST, copy),
+            _ => {}
         }
-        RANGE => {
-            let (namespace, partition) = (namespace(reader)?, partition(reader)?);
-            let range = sort_range(reader, id)?;
-            let flags = reader.byte()?;
-            Ask::Range(RangeRequest {
-                namespace,
-                partition,
-                range,
-                reverse: flags & REVERSE > 0,
-                keys_only: flags & KEYS_ONLY > 0,
-                rows_max: rows_max(reader)?,
-                bytes_max: reader.u32("bytes_max")?,
-            })
+    }
+
+    fn set_optional(&mut self, tag: u8, field: Reader<'_>) -> Result<(), DecodeError> {
+        match (self, tag) {
+            (Self::Write(write), IDEMPOTENCY) => {
+                write.idempotency = Some(idempotency(field, write.mutations.len())?);
+                Ok(())
+            }
+            (Self::Write(write), tag) => write.set_optional(tag, field),
+            (Self::DeleteRange(removal), tag) => removal.set_optional(tag, field),
+            (Self::KeepRecords(copy), tag) => set_part(Arc::make_mut(copy), OF_REQUEST, tag, field),
+            (_, tag) => field.ignored(tag),
         }
-        SCAN => scan(reader, id)?,
-        WRITE => Ask::Write(write(reader, id)?),
-        DELETE_RANGE => Ask::DeleteRange(DeleteRangeRequest {
-            namespace: namespace(reader)?,
+    }
+}
+
+optional_fields!(WriteRequest {
+    NOT_BEFORE => not_before as option,
+    EPOCH => epoch,
+    RUN => run as option,
+});
+optional_fields!(DeleteRangeRequest {
+    EPOCH => epoch,
+});
+fields!(DeleteRangeRequest {
+    namespace,
+    partition,
+    range,
+    rows_max as positive,
+    durability;
+    epoch: 0
+});
+
+impl Field for WriteRequest {
+    fn put(&self, out: &mut Vec<u8>) {
+        self.namespace.put(out);
+        let is_atomic = self.atomicity == Atomicity::Partition;
+        out.push(bit(is_atomic, IS_ATOMIC) | is_async(self.durability));
+        self.proposed.put(out);
+        self.mutations.put(out);
+    }
+
+    fn read(reader: &mut Reader<'_>, _: &'static str) -> Result<Self, DecodeError> {
+        let namespace = Field::read(reader, "namespace")?;
+        let flags = reader.byte()?;
+        let proposed = Version::read(reader, "proposed")?;
+        let mutations = Vec::<Mutation>::read(reader, "mutations")?;
+        if mutations.is_empty() {
+            return Err(bad("mutations", &0));
+        }
+        Ok(Self {
+            namespace,
             epoch: 0,
-            partition: partition(reader)?,
-            range: sort_range(reader, id)?,
-            rows_max: rows_max(reader)?,
-            durability: durability(reader.byte()?),
-        }),
-        PROBE => Ask::Probe,
-        CLUSTER_MAP => Ask::ClusterMap,
-        KEEP_RECORDS => Ask::KeepRecords(Arc::new(copy(reader)?)),
-        KEPT_RECORDS => Ask::KeptRecords,
-        MEMBERS => Ask::Members,
-        MAIL => Ask::Mail(mail(reader)?),
-        QUESTION => Ask::Question(question(reader)?),
-        _ => return Err(DecodeError::UnknownKind { id }),
-    })
-}
-
-fn put_write(out: &mut Vec<u8>, request: &WriteRequest) {
-    put_varint(out, request.namespace.0.into());
-    let is_atomic = match request.atomicity {
-        Atomicity::None => 0,
-        Atomicity::Partition => IS_ATOMIC,
-    };
-    out.push(is_atomic | is_async(request.durability));
-    put_fixed(out, request.proposed.0);
-    put_varint(out, request.mutations.len() as u64);
-    for mutation in &request.mutations {
-        put_nested(out, |out| put_mutation(out, mutation));
+            mutations,
+            atomicity: if flags & IS_ATOMIC > 0 {
+                Atomicity::Partition
+            } else {
+                Atomicity::None
+            },
+            durability: durability(flags),
+            proposed,
+            idempotency: None,
+            not_before: None,
+            run: None,
+        })
     }
 }
 
-fn write(reader: &mut Reader<'_>, id: u64) -> Result<WriteRequest, DecodeError> {
-    let namespace = namespace(reader)?;
-    let flags = reader.byte()?;
-    let proposed = Version(reader.fixed()?);
-    let count = reader.count("mutations", MUTATION_LEN_MIN)?;
-    if count == 0 || count > limits::BATCH_ROWS_MAX {
-        return Err(bad("mutations", &count));
+impl Field for RangeRequest {
+    fn put(&self, out: &mut Vec<u8>) {
+        self.namespace.put(out);
+        self.partition.put(out);
+        self.range.put(out);
+        out.push(bit(self.reverse, REVERSE) | bit(self.keys_only, KEYS_ONLY));
+        self.rows_max.put(out);
+        self.bytes_max.put(out);
     }
-    let mutations = (0..count).map(|_| mutation(reader.nested()?, id));
-    Ok(WriteRequest {
-        namespace,
-        epoch: 0,
-        mutations: mutations.collect::<Result<_, _>>()?,
-        atomicity: if flags & IS_ATOMIC > 0 {
-            Atomicity::Partition
-        } else {
-            Atomicity::None
-        },
-        durability: durability(flags),
-        proposed,
-        idempotency: None,
-        not_before: None,
-        run: None,
-    })
+
+    fn read(reader: &mut Reader<'_>, _: &'static str) -> Result<Self, DecodeError> {
+        let namespace = Field::read(reader, "namespace")?;
+        let partition = Field::read(reader, "partition")?;
+        let range = Field::read(reader, "range")?;
+        let flags = reader.byte()?;
+        Ok(Self {
+            namespace,
+            partition,
+            range,
+            reverse: flags & REVERSE > 0,
+            keys_only: flags & KEYS_ONLY > 0,
+            rows_max: read_positive(reader, "rows_max")?,
+            bytes_max: Field::read(reader, "bytes_max")?,
+        })
+    }
 }
 
-fn scan(reader: &mut Reader<'_>, id: u64) -> Result<Ask, DecodeError> {
-    let slot = |reader: &mut Reader<'_>| {
-        let slot = reader.u16("slot")?;
-        if slot >= SLOTS {
-            return Err(bad("slot", &slot));
-        }
-        Ok(slot)
+/// The shard is among the fields of the scan.
+fn put_scan(out: &mut Vec<u8>, shard: ShardId, request: &ScanRequest) {
+    request.namespace.put(out);
+    request.slots.start().put(out);
+    request.slots.end().put(out);
+    shard.put(out);
+    out.push(bit(request.keys_only, KEYS_ONLY));
+    request.rows_max.put(out);
+    request.bytes_max.put(out);
+    put_option(out, request.after.as_ref());
+}
+
+fn scan(reader: &mut Reader<'_>) -> Result<Ask, DecodeError> {
+    let slot = |reader: &mut Reader<'_>| match u16::read(reader, "slot")? {
+        slot if slot >= SLOTS => Err(bad("slot", &slot)),
+        slot => Ok(slot),
     };
-    let namespace = namespace(reader)?;
+    let namespace = Field::read(reader, "namespace")?;
     let slots = slot(reader)?..=slot(reader)?;
-    let shard = ShardId(reader.u16("shard")?);
-    let flags = reader.byte()?;
-    let (rows_max, bytes_max) = (rows_max(reader)?, reader.u32("bytes_max")?);
-    let (mut fields, mut after) = (reader.nested()?, None);
-    while let Some((tag, mut field)) = fields.optional()? {
-        match tag {
-            AFTER => after = Some(shared_key(&mut field)?),
-            tag => ignored(tag, id)?,
-        }
-    }
+    let shard = Field::read(reader, "shard")?;
+    let keys_only = reader.byte()? & KEYS_ONLY > 0;
     let request = ScanRequest {
         namespace,
         slots,
-        after,
-        rows_max,
-        bytes_max,
-        keys_only: flags & KEYS_ONLY > 0,
+        rows_max: read_positive(reader, "rows_max")?,
+        bytes_max: Field::read(reader, "bytes_max")?,
+        after: option(reader, "after")?,
+        keys_only,
     };
     Ok(Ask::Scan(shard, request))
 }
 
-fn namespace(reader: &mut Reader<'_>) -> Result<NamespaceId, DecodeError> {
-    reader.u32("namespace").map(NamespaceId)
-}
+impl Field for Durability {
+    fn put(&self, out: &mut Vec<u8>) {
+        out.push(is_async(*self));
+    }
 
-fn partition(reader: &mut Reader<'_>) -> Result<PartitionKey, DecodeError> {
-    PartitionKey::new(reader.shared()?).map_err(|error| bad("partition", &error))
-}
-
-fn rows_max(reader: &mut Reader<'_>) -> Result<u32, DecodeError> {
-    match reader.u32("rows_max")? {
-        0 => Err(bad("rows_max", &0)),
-        rows => Ok(rows),
+    fn read(reader: &mut Reader<'_>, _: &'static str) -> Result<Self, DecodeError> {
+        reader.byte().map(durability)
     }
 }
 
-const fn keys_only(keys_only: bool) -> u8 {
-    if keys_only { KEYS_ONLY } else { 0 }
+/// Returns the bit if it is set.
+const fn bit(is_set: bool, bit: u8) -> u8 {
+    if is_set { bit } else { 0 }
 }
 
 const fn is_async(durability: Durability) -> u8 {
-    match durability {
-        Durability::Sync => 0,
-        Durability::Async => IS_ASYNC,
-    }
+    bit(matches!(durability, Durability::Async), IS_ASYNC)
 }
 
 const fn durability(flags: u8) -> Durability {

@@ -1,15 +1,13 @@
 //! Results of mutations, and of shards that records were kept in: one after the other in the answer.
 
 use umbo_store::{WriteError, Written};
-use umbo_types::{ShardId, Version};
+use umbo_types::limits;
 
-use super::errors::{error, put_error, put_store_error};
+use super::errors::put_store_error;
+use super::field::{Field, option, put_option};
 use crate::answer::{ShardResult, WriteAnswer};
-use crate::error::DecodeError;
-use crate::wire::{Reader, bad, ignored, put_fixed, put_nested, put_optional, put_varint};
-
-/// Optional field of a failed condition.
-const CURRENT: u8 = 1;
+use crate::error::{DecodeError, NodeError};
+use crate::wire::{Reader, bad, put_fixed, put_varint};
 
 const APPLIED: u8 = 1;
 const CONDITION_FAILED: u8 = 2;
@@ -24,147 +22,144 @@ const IDEMPOTENCY_FULL: u8 = 9;
 const COUNTED: u8 = 10;
 const UPLOAD_GONE: u8 = 11;
 
-/// Fewest bytes of a result of a write.
-pub(super) const RESULT_LEN_MIN: usize = 2;
+impl Field for WriteAnswer {
+    const LEN_MIN: usize = 2;
+    const COUNT_MAX: usize = limits::BATCH_ROWS_MAX;
 
-pub(super) fn put_written(out: &mut Vec<u8>, result: &WriteAnswer) {
-    match result {
-        Ok(Ok(written)) => {
-            if written.is_replayed {
-                out.push(REPLAYED);
-            }
-            out.push(if written.number.is_some() {
-                COUNTED
-            } else {
-                APPLIED
-            });
-            put_fixed(out, written.version.0);
-            out.push(written.existed.into());
-            if let Some(number) = written.number {
-                put_fixed(out, number.cast_unsigned());
+    fn put(&self, out: &mut Vec<u8>) {
+        match self {
+            Ok(Ok(written)) => put_written(out, written),
+            Ok(Err(error)) => put_refused(out, error),
+            Err(error) => {
+                out.push(NOT_WRITTEN);
+                error.put(out);
             }
         }
-        Ok(Err(WriteError::Replayed(error))) => {
+    }
+
+    fn read(reader: &mut Reader<'_>, _: &'static str) -> Result<Self, DecodeError> {
+        let kind = reader.byte()?;
+        if kind != REPLAYED {
+            return decided(kind, reader);
+        }
+        // A result is marked once: a longer run of marks is no result.
+        let kind = reader.byte()?;
+        Ok(match decided(kind, reader)? {
+            Ok(Ok(written)) => Ok(Ok(Written {
+                is_replayed: true,
+                ..written
+            })),
+            Ok(Err(error)) => Ok(Err(WriteError::Replayed(Box::new(error)))),
+            Err(_) => return Err(bad("result", &kind)),
+        })
+    }
+}
+
+fn put_written(out: &mut Vec<u8>, written: &Written) {
+    if written.is_replayed {
+        out.push(REPLAYED);
+    }
+    out.push(written.number.map_or(APPLIED, |_| COUNTED));
+    written.version.put(out);
+    written.existed.put(out);
+    if let Some(number) = written.number {
+        put_fixed(out, number.cast_unsigned());
+    }
+}
+
+fn put_refused(out: &mut Vec<u8>, error: &WriteError) {
+    match error {
+        WriteError::Replayed(error) => {
             out.push(REPLAYED);
-            put_written(out, &Ok(Err(*error.clone())));
+            put_refused(out, error);
         }
-        Ok(Err(WriteError::NotANumber)) => {
-            out.extend_from_slice(&[NOT_A_NUMBER, 0]);
-        }
-        Ok(Err(WriteError::UploadGone)) => out.extend_from_slice(&[UPLOAD_GONE, 0]),
-        Ok(Err(WriteError::IncrementOverflow { current })) => {
+        // A result has two bytes at least.
+        WriteError::NotANumber => out.extend_from_slice(&[NOT_A_NUMBER, 0]),
+        WriteError::UploadGone => out.extend_from_slice(&[UPLOAD_GONE, 0]),
+        WriteError::IdempotencyMismatch => out.extend_from_slice(&[IDEMPOTENCY_MISMATCH, 0]),
+        WriteError::IncrementOverflow { current } => {
             out.push(INCREMENT_OVERFLOW);
             put_fixed(out, current.cast_unsigned());
         }
-        Ok(Err(WriteError::IdempotencyMismatch)) => {
-            out.extend_from_slice(&[IDEMPOTENCY_MISMATCH, 0]);
-        }
-        Ok(Err(WriteError::IdempotencyFull { bytes_max })) => {
+        WriteError::IdempotencyFull { bytes_max } => {
             out.push(IDEMPOTENCY_FULL);
             put_varint(out, *bytes_max);
         }
-        Ok(Err(WriteError::ConditionFailed { current })) => {
+        WriteError::ConditionFailed { current } => {
             out.push(CONDITION_FAILED);
-            put_nested(out, |out| {
-                if let Some(version) = current {
-                    put_optional(out, CURRENT, &version.0.to_le_bytes());
-                }
-            });
+            put_option(out, current.as_ref());
         }
-        Ok(Err(WriteError::GroupAborted { index })) => {
+        WriteError::GroupAborted { index } => {
             out.push(GROUP_ABORTED);
             put_varint(out, *index as u64);
         }
-        Ok(Err(WriteError::Store(error))) => {
+        WriteError::Store(error) => {
             out.push(NOT_WRITTEN);
             put_store_error(out, error);
         }
-        Err(error) => {
-            out.push(NOT_WRITTEN);
-            put_error(out, error);
-        }
     }
 }
 
-pub(super) fn written(reader: &mut Reader<'_>, id: u64) -> Result<WriteAnswer, DecodeError> {
-    let kind = reader.byte()?;
-    if kind != REPLAYED {
-        return decided(kind, reader, id);
-    }
-    // A result is marked once: a longer run of marks is no result.
-    let kind = reader.byte()?;
-    Ok(match decided(kind, reader, id)? {
-        Ok(Ok(written)) => Ok(Ok(Written {
-            is_replayed: true,
-            ..written
-        })),
-        Ok(Err(error)) => Ok(Err(WriteError::Replayed(Box::new(error)))),
-        Err(_) => return Err(bad("result", &kind)),
-    })
-}
-
-fn decided(kind: u8, reader: &mut Reader<'_>, id: u64) -> Result<WriteAnswer, DecodeError> {
-    Ok(match kind {
+fn decided(kind: u8, reader: &mut Reader<'_>) -> Result<WriteAnswer, DecodeError> {
+    let refused = match kind {
         APPLIED | COUNTED => {
-            let version = Version(reader.fixed()?);
-            let existed = reader.byte()? > 0;
-            let number = match kind {
-                COUNTED => Some(reader.fixed()?.cast_signed()),
-                _ => None,
-            };
-            Ok(Ok(Written {
-                number,
-                ..Written::new(version, existed)
-            }))
+            let version = Field::read(reader, "version")?;
+            let written = Written::new(version, Field::read(reader, "existed")?);
+            let number = (kind == COUNTED).then(|| reader.fixed()).transpose()?;
+            return Ok(Ok(Ok(Written {
+                number: number.map(u64::cast_signed),
+                ..written
+            })));
         }
-        // A result has two bytes at least.
-        NOT_A_NUMBER => reader.byte().map(|_| Ok(Err(WriteError::NotANumber)))?,
-        IDEMPOTENCY_MISMATCH => reader
-            .byte()
-            .map(|_| Ok(Err(WriteError::IdempotencyMismatch)))?,
-        UPLOAD_GONE => reader.byte().map(|_| Ok(Err(WriteError::UploadGone)))?,
-        INCREMENT_OVERFLOW => Ok(Err(WriteError::IncrementOverflow {
-            current: reader.fixed()?.cast_signed(),
-        })),
-        IDEMPOTENCY_FULL => Ok(Err(WriteError::IdempotencyFull {
-            bytes_max: reader.varint()?,
-        })),
-        CONDITION_FAILED => {
-            let (mut fields, mut current) = (reader.nested()?, None);
-            while let Some((tag, mut field)) = fields.optional()? {
-                match tag {
-                    CURRENT => current = Some(Version(field.fixed()?)),
-                    tag => ignored(tag, id)?,
-                }
+        NOT_WRITTEN => return NodeError::read(reader, "error").map(Err),
+        NOT_A_NUMBER | IDEMPOTENCY_MISMATCH | UPLOAD_GONE => {
+            reader.byte()?;
+            match kind {
+                NOT_A_NUMBER => WriteError::NotANumber,
+                IDEMPOTENCY_MISMATCH => WriteError::IdempotencyMismatch,
+                _ => WriteError::UploadGone,
             }
-            Ok(Err(WriteError::ConditionFailed { current }))
         }
+        INCREMENT_OVERFLOW => WriteError::IncrementOverflow {
+            current: reader.fixed()?.cast_signed(),
+        },
+        IDEMPOTENCY_FULL => WriteError::IdempotencyFull {
+            bytes_max: reader.varint()?,
+        },
+        CONDITION_FAILED => WriteError::ConditionFailed {
+            current: option(reader, "current")?,
+        },
         GROUP_ABORTED => {
             let index = reader.varint()?;
             let index = usize::try_from(index).map_err(|_| bad("index", &index))?;
-            Ok(Err(WriteError::GroupAborted { index }))
+            WriteError::GroupAborted { index }
         }
-        NOT_WRITTEN => Err(error(reader, id)?),
         other => return Err(bad("result", &other)),
-    })
+    };
+    Ok(Ok(Err(refused)))
 }
 
-pub(super) fn put_shard_result(out: &mut Vec<u8>, (shard, result): &ShardResult) {
-    put_varint(out, shard.0.into());
-    match result {
-        Ok(()) => out.push(APPLIED),
-        Err(error) => {
-            out.push(NOT_WRITTEN);
-            put_error(out, error);
+impl Field for ShardResult {
+    const LEN_MIN: usize = 2;
+
+    fn put(&self, out: &mut Vec<u8>) {
+        let (shard, result) = self;
+        shard.put(out);
+        match result {
+            Ok(()) => out.push(APPLIED),
+            Err(error) => {
+                out.push(NOT_WRITTEN);
+                error.put(out);
+            }
         }
     }
-}
 
-pub(super) fn shard_result(reader: &mut Reader<'_>, id: u64) -> Result<ShardResult, DecodeError> {
-    let shard = ShardId(reader.u16("shard")?);
-    Ok(match reader.byte()? {
-        APPLIED => (shard, Ok(())),
-        NOT_WRITTEN => (shard, Err(error(reader, id)?)),
-        other => return Err(bad("result", &other)),
-    })
+    fn read(reader: &mut Reader<'_>, name: &'static str) -> Result<Self, DecodeError> {
+        let shard = Field::read(reader, "shard")?;
+        Ok(match reader.byte()? {
+            APPLIED => (shard, Ok(())),
+            NOT_WRITTEN => (shard, Err(NodeError::read(reader, name)?)),
+            other => return Err(bad("result", &other)),
+        })
+    }
 }

@@ -3,11 +3,11 @@
 use umbo_store::{RowBatch, RowRef};
 use umbo_types::{Row, StoredForm, Timestamp, Value, Version, limits};
 
-use super::{instant, instant_number};
+use super::field::Field;
 use crate::error::DecodeError;
 use crate::wire::{
-    REQUIRED_TAG, Reader, bad, ignored, put_bytes, put_fixed, put_nested, put_optional,
-    put_optional_varint, put_varint,
+    REQUIRED_TAG, Reader, bad, put_bytes, put_fixed, put_nested, put_optional, put_optional_varint,
+    put_varint,
 };
 
 /// Optional fields of a row. A dispatcher that does not know forms must not take the bytes for a plain value.
@@ -16,82 +16,88 @@ const FORM: u8 = REQUIRED_TAG | 1;
 /// Fewest bytes of a row of a batch: five lengths, length of the stored value, version, expiry.
 const ROW_LEN_MIN: usize = 5 + 1 + 8 + 1;
 
-pub(super) fn put_row(out: &mut Vec<u8>, row: &Row) {
-    put_nested(out, |out| {
-        put_fixed(out, row.version.0);
-        put_bytes(out, &row.value.bytes);
-        put_bytes(out, &row.value.content_type);
-        put_bytes(out, &row.value.content_encoding);
-        if let Some(at) = row.expires_at {
-            put_optional_varint(out, EXPIRES_AT, at.0);
-        }
-        if row.value.form != StoredForm::Plain {
-            put_optional(out, FORM, &[row.value.form.code()]);
-        }
-    });
-}
-
-pub(super) fn row(reader: &mut Reader<'_>, id: u64) -> Result<Row, DecodeError> {
-    let mut reader = reader.nested()?;
-    let version = Version(reader.fixed()?);
-    let (bytes, content_type) = (reader.owned()?, reader.owned()?);
-    let value = Value::new(bytes, content_type, reader.owned()?);
-    let mut value = value.map_err(|error| bad("value", &error))?;
-    let mut expires_at = None;
-    while let Some((tag, mut field)) = reader.optional()? {
-        match tag {
-            EXPIRES_AT => expires_at = Some(Timestamp(field.varint()?)),
-            FORM => {
-                let stored = value.in_form(form(field.byte()?)?);
-                value = stored.map_err(|error| bad("value", &error))?;
+impl Field for Row {
+    fn put(&self, out: &mut Vec<u8>) {
+        put_nested(out, |out| {
+            put_fixed(out, self.version.0);
+            put_bytes(out, &self.value.bytes);
+            put_bytes(out, &self.value.content_type);
+            put_bytes(out, &self.value.content_encoding);
+            if let Some(at) = self.expires_at {
+                put_optional_varint(out, EXPIRES_AT, at.0);
             }
-            tag => ignored(tag, id)?,
-        }
-    }
-    Ok(Row {
-        value,
-        version,
-        expires_at,
-    })
-}
-
-pub(super) fn put_batch(out: &mut Vec<u8>, rows: &RowBatch) {
-    put_varint(out, rows.len() as u64);
-    // The total length, so that the receiver allocates once.
-    put_varint(out, rows.bytes() as u64);
-    out.reserve(rows.bytes() + rows.len() * 2 * ROW_LEN_MIN);
-    for row in rows.iter() {
-        put_bytes(out, row.partition);
-        put_bytes(out, row.sort);
-        put_bytes(out, row.content_type);
-        put_bytes(out, row.content_encoding);
-        put_bytes(out, row.value);
-        put_varint(out, row.value_len.into());
-        put_fixed(out, row.version.0);
-        put_varint(out, instant_number(row.expires_at));
-    }
-}
-
-pub(super) fn batch(reader: &mut Reader<'_>) -> Result<RowBatch, DecodeError> {
-    let count = reader.count("rows", ROW_LEN_MIN)?;
-    let bytes = reader.varint()?;
-    let bytes = usize::try_from(bytes).map_or(usize::MAX, |bytes| bytes);
-    let mut rows = RowBatch::default();
-    rows.reserve(count, bytes.min(reader.left()));
-    for _ in 0..count {
-        rows.push(RowRef {
-            partition: field(reader, limits::PARTITION_KEY_LEN_MAX)?,
-            sort: field(reader, limits::SORT_KEY_LEN_MAX)?,
-            content_type: field(reader, limits::CONTENT_FIELD_LEN_MAX)?,
-            content_encoding: field(reader, limits::CONTENT_FIELD_LEN_MAX)?,
-            value: field(reader, limits::VALUE_LEN_MAX)?,
-            form: StoredForm::Plain,
-            value_len: reader.u32("value_len")?,
-            version: Version(reader.fixed()?),
-            expires_at: instant(reader.varint()?),
+            if self.value.form != StoredForm::Plain {
+                put_optional(out, FORM, &[self.value.form.code()]);
+            }
         });
     }
-    Ok(rows)
+
+    fn read(reader: &mut Reader<'_>, _: &'static str) -> Result<Self, DecodeError> {
+        let mut reader = reader.nested()?;
+        let version = Version(reader.fixed()?);
+        let (bytes, content_type) = (reader.owned()?, reader.owned()?);
+        let value = Value::new(bytes, content_type, reader.owned()?);
+        let mut value = value.map_err(|error| bad("value", &error))?;
+        let mut expires_at = None;
+        while let Some((tag, mut field)) = reader.optional()? {
+            match tag {
+                EXPIRES_AT => expires_at = Some(Timestamp(field.varint()?)),
+                FORM => {
+                    let stored = value.in_form(form(field.byte()?)?);
+                    value = stored.map_err(|error| bad("value", &error))?;
+                }
+                tag => field.ignored(tag)?,
+            }
+        }
+        Ok(Self {
+            value,
+            version,
+            expires_at,
+        })
+    }
+}
+
+impl Field for RowBatch {
+    fn put(&self, out: &mut Vec<u8>) {
+        put_varint(out, self.len() as u64);
+        // The total length, so that the receiver allocates once.
+        put_varint(out, self.bytes() as u64);
+        out.reserve(self.bytes() + self.len() * 2 * ROW_LEN_MIN);
+        for row in self.iter() {
+            put_bytes(out, row.partition);
+            put_bytes(out, row.sort);
+            put_bytes(out, row.content_type);
+            put_bytes(out, row.content_encoding);
+            put_bytes(out, row.value);
+            put_varint(out, row.value_len.into());
+            put_fixed(out, row.version.0);
+            // The instant plus one; 0 for none.
+            let expiry = row.expires_at.map_or(0, |at| at.0.saturating_add(1));
+            put_varint(out, expiry);
+        }
+    }
+
+    fn read(reader: &mut Reader<'_>, _: &'static str) -> Result<Self, DecodeError> {
+        let count = reader.count("rows", ROW_LEN_MIN)?;
+        let bytes = reader.varint()?;
+        let bytes = usize::try_from(bytes).map_or(usize::MAX, |bytes| bytes);
+        let mut rows = Self::default();
+        rows.reserve(count, bytes.min(reader.left()));
+        for _ in 0..count {
+            rows.push(RowRef {
+                partition: field(reader, limits::PARTITION_KEY_LEN_MAX)?,
+                sort: field(reader, limits::SORT_KEY_LEN_MAX)?,
+                content_type: field(reader, limits::CONTENT_FIELD_LEN_MAX)?,
+                content_encoding: field(reader, limits::CONTENT_FIELD_LEN_MAX)?,
+                value: field(reader, limits::VALUE_LEN_MAX)?,
+                form: StoredForm::Plain,
+                value_len: Field::read(reader, "value_len")?,
+                version: Version(reader.fixed()?),
+                expires_at: reader.varint()?.checked_sub(1).map(Timestamp),
+            });
+        }
+        Ok(rows)
+    }
 }
 
 /// Writes the forms of the rows of a batch: place and form of each row that is not plain.

@@ -5,10 +5,10 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use umbo_hotkey::{
-    Fetched, KeyKind, KeyRef, KeySeed, LeaderToken, Lookup, ReadContext, Shield, ShieldSettings,
+    Fetched, KeyKind, KeyRef, KeySeed, Lookup, ReadContext, Shield, ShieldSettings,
     StoreRead,
 };
-use umbo_types::{CallerId, Criticality, NamespaceId, RequestUnits};
+use umbo_types::{CallerId, NamespaceId, RequestUnits};
 
 use super::runner::{Agenda, Runner};
 use crate::random::Random;
@@ -157,12 +157,11 @@ impl SimulatedDispatcher {
         self.shield.count(&key);
         let context = ReadContext {
             now: self.instant(now_ns),
-            criticality: Criticality::default(),
             price: RequestUnits::from_micros(1_000_000),
             age_max: None,
         };
         let pod = Arc::clone(&self);
-        let fetch = move |_token: LeaderToken| -> StoreRead<u64, ()> {
+        let fetch = move || -> StoreRead<u64, ()> {
             Box::pin(async move { Ok(pod.fetch(number, random).await) })
         };
         let answers_at_once = self.stampede.store_ns == 0;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use smallvec::SmallVec;
-use umbo_hotkey::{Fetched, FlightError, KeyKind, KeyRef, KeySeed, StoreRead, WriteScope};
+use umbo_hotkey::{Fetched, FlightError, KeyKind, KeyRef, KeySeed, Served, StoreRead, WriteScope};
 use umbo_http::RequestError;
 use umbo_store::RangeRequest;
 use umbo_types::{Key, NamespaceId, Row, ShardId, Timestamp, Value};
@@ -209,11 +209,19 @@ pub(super) fn mixed_up() -> RequestError {
     RequestError::Internal("a read got an answer of another kind".to_owned())
 }
 
-/// Returns why a shared read has no result.
-pub(super) fn flight_error(error: FlightError<RequestError>) -> RequestError {
-    match error {
-        FlightError::Failed(failure) => failure,
-        FlightError::LeaderLost => RequestError::Internal("a shared read was abandoned".to_owned()),
-        FlightError::Full => RequestError::TooManyReaders,
+/// Returns the result of a shared read, or `None` if its leader has failed, so that the request is to ask the store
+/// itself.
+pub(super) fn shared(
+    served: Result<Served<Timed<SharedRead>>, FlightError<RequestError>>,
+) -> Result<Option<Served<Timed<SharedRead>>>, RequestError> {
+    match served {
+        Ok(served) => Ok(Some(served)),
+        Err(FlightError::LeaderFailed) => Ok(None),
+        Err(FlightError::Failed(failure)) => Err(failure),
+        Err(FlightError::Panicked) => {
+            let detail = "a read of the store panicked".to_owned();
+            Err(RequestError::Internal(detail))
+        }
+        Err(FlightError::Full) => Err(RequestError::TooManyReaders),
     }
 }

@@ -9,10 +9,10 @@ use umbo_hotkey::{Lookup, ReadContext, majority};
 use umbo_http::RequestError;
 use umbo_types::{CallerId, Key, RequestUnits, Row, ShardId};
 
-use super::cacheable::{CacheableRead, ReadLocation, ReadTime, flight_error, shared_row};
+use super::cacheable::{CacheableRead, ReadLocation, ReadTime, shared, shared_row};
 use crate::deadline_budget::DeadlineBudget;
 use crate::dispatcher::Dispatcher;
-use crate::hot_keys::{HotShield, SharedRead};
+use crate::hot_keys::HotShield;
 use crate::phase::fetch;
 use crate::phase::locate::Located;
 use crate::store_call::{StoreCall, StoreTime, Timed};
@@ -124,7 +124,7 @@ impl<'a> RequestRows<'a> {
             return shield.is_blocked(&named, self.payer.as_str()).then(blocked);
         }
         let cacheable = CacheableRead::Row(self.place, key);
-        let fetch = |_| cacheable.lead(self.dispatcher, shard, self.time, self.call.clone());
+        let fetch = || cacheable.lead(self.dispatcher, shard, self.time, self.call.clone());
         match shield.lookup(&named, &self.read_context, self.payer.as_str()) {
             // Another version was activated since it was cached.
             Lookup::Hit { served, .. } if served.value.answer.dataset() != self.place.dataset => {
@@ -142,17 +142,21 @@ impl<'a> RequestRows<'a> {
             }
             Lookup::Miss => {
                 let served = shield.read(&named, &self.read_context, fetch).await;
-                let of_other =
-                    |timed: &Timed<SharedRead>| timed.answer.dataset() != self.place.dataset;
-                if served.as_ref().is_ok_and(|served| of_other(&served.value)) {
-                    return None;
-                }
-                let served = served.map_err(flight_error).map(|served| served.value);
-                let time = served.as_ref().ok().map(|timed| timed.time);
+                let (row, time) = match shared(served) {
+                    Ok(served) => {
+                        // The leader failed, or it reads another version.
+                        let Timed { answer, time } = served?.value;
+                        if answer.dataset() != self.place.dataset {
+                            return None;
+                        }
+                        (shared_row(answer), time)
+                    }
+                    Err(failure) => (Err(failure), StoreTime::default()),
+                };
                 Some(CostedRow {
-                    row: served.and_then(|timed| shared_row(timed.answer)),
+                    row,
                     is_hit: false,
-                    time: time.unwrap_or_default(),
+                    time,
                 })
             }
             Lookup::Blocked => Some(blocked()),

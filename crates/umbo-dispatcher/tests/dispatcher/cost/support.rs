@@ -16,6 +16,7 @@ use umbo_control::policies::FilePolicies;
 use umbo_dispatcher::overload::OverloadSettings;
 use umbo_dispatcher::{Dispatcher, DispatcherLimits, DispatcherParts, LowPriority};
 use umbo_edge::body::ReplyBody;
+use umbo_hotkey::ShieldSettings;
 use umbo_quota::{Limiter, LimiterSettings, Policy, PolicySet, UsageReport, Weights};
 use umbo_store::ManualClock;
 use umbo_telemetry::metrics::{Code, RequestMetrics};
@@ -56,6 +57,15 @@ impl TestDispatcher {
         specs: &[PolicySpec],
         overload: Option<OverloadSettings>,
     ) -> Self {
+        Self::open_all(specs, overload, None).await
+    }
+
+    /// Opens one that also shares reads of one key.
+    pub(crate) async fn open_all(
+        specs: &[PolicySpec],
+        overload: Option<OverloadSettings>,
+        hot_keys: Option<ShieldSettings>,
+    ) -> Self {
         let clock = Arc::new(ManualClock::new(Timestamp::from_millis(1_800_000_000_000)));
         let store = Arc::new(TestStore::new(SHARDS, clock.clone()));
         let settings = LimiterSettings {
@@ -78,7 +88,7 @@ impl TestDispatcher {
             tokens: Arc::new(TokenRegistry::new().unwrap()),
             quota: quota.clone(),
             policies: FilePolicies::default(),
-            hot_keys: None,
+            hot_keys,
             overload,
             metrics: Arc::new(RequestMetrics::new(codes, 2)),
             tracer: Arc::new(Tracer::disabled(clock.clone())),

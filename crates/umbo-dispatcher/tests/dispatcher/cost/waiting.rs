@@ -6,7 +6,10 @@ use std::time::Duration;
 use futures_util::poll;
 use umbo_api::Outcome;
 use umbo_dispatcher::overload::OverloadSettings;
+use umbo_hotkey::{KeySeed, ShieldSettings};
 use umbo_overload::{LimitSettings, QueueSettings};
+use umbo_store::StoreError;
+use umbo_types::ShardId;
 
 use crate::cost::support::{Reply, SHARDS, TestDispatcher};
 
@@ -136,6 +139,115 @@ async fn a_higher_tier_goes_first_however_late_it_came() {
     assert_eq!(late.await.status, 201);
     assert_eq!(early.await.status, 204);
     assert_eq!(pod.ask("GET", SECOND, &[], "").await.body, "early");
+}
+
+/// Opens a pod whose reads share, and makes the row at `FIRST`.
+async fn sharing_pod(gate: QueueSettings) -> TestDispatcher {
+    let overload = OverloadSettings {
+        queue: gate,
+        ..OverloadSettings::default()
+    };
+    let hot_keys = ShieldSettings::new(2, KeySeed::new(1));
+    let pod = TestDispatcher::open_all(&[], Some(overload), Some(hot_keys)).await;
+    assert_eq!(pod.ask("PUT", FIRST, &[], "kept").await.status, 201);
+    pod
+}
+
+fn unavailable() -> StoreError {
+    StoreError::Unavailable {
+        shard: ShardId(0),
+        reason: "on purpose".to_owned(),
+        outcome: umbo_store::Outcome::NotApplied,
+    }
+}
+
+#[tokio::test]
+async fn each_follower_of_a_failed_leader_asks_once_and_pays_for_it() {
+    let pod = sharing_pod(QueueSettings::default()).await;
+    let price = pod.ask("GET", FIRST, &[], "").await.units();
+    let before = pod.store.calls();
+    pod.store.set_held(true);
+    let mut leader = pin!(pod.ask("GET", FIRST, &[], ""));
+    assert!(poll!(&mut leader).is_pending());
+    let followers = std::iter::repeat_with(|| Box::pin(pod.ask("GET", FIRST, &[], "")));
+    let mut followers: Vec<_> = followers.take(3).collect();
+    for follower in &mut followers {
+        assert!(poll!(follower).is_pending());
+    }
+    assert_eq!(pod.store.calls() - before, 1);
+    pod.store.set_error(Some(unavailable()));
+    pod.store.set_held(false);
+    assert_eq!(leader.await.status, 503);
+    pod.store.set_error(None);
+    for follower in followers {
+        let reply = follower.await;
+        assert_eq!((reply.status, &reply.body[..]), (200, &b"kept"[..]));
+        assert_eq!(reply.header("cache-status"), Some("umbo; fwd=miss"));
+        assert_eq!(reply.units(), price);
+    }
+    assert_eq!(pod.store.calls() - before, 4);
+}
+
+#[tokio::test]
+async fn followers_of_a_failed_leader_wait_in_the_queue_until_their_own_deadline() {
+    let pod = sharing_pod(narrow()).await;
+    pod.store.set_held(true);
+    let before = pod.store.calls();
+    let mut leader = pin!(pod.ask("GET", FIRST, &[], ""));
+    assert!(poll!(&mut leader).is_pending());
+    let mut patient = pin!(pod.ask("GET", FIRST, &[("umbo-timeout-ms", "60000")], ""));
+    assert!(poll!(&mut patient).is_pending());
+    let mut hasty = pin!(pod.ask("GET", FIRST, &[("umbo-timeout-ms", "1000")], ""));
+    assert!(poll!(&mut hasty).is_pending());
+    // The leader fails while the store still answers nobody else.
+    pod.store.set_error(Some(unavailable()));
+    pod.store.set_held(false);
+    assert_eq!(leader.await.status, 503);
+    pod.store.set_error(None);
+    pod.store.set_held(true);
+    assert!(poll!(&mut patient).is_pending());
+    assert!(poll!(&mut hasty).is_pending());
+    // One has the only slot, the other waits for it.
+    assert_eq!(pod.store.calls() - before, 2);
+    pod.clock.advance(Duration::from_secs(1));
+    pod.store.set_held(false);
+    assert_eq!(patient.await.body, "kept");
+    let late = hasty.await;
+    assert_eq!(late.status, 504, "{late:?}");
+    let refused = late.problem();
+    assert_eq!(refused.type_uri, "/v1/errors/deadline-before-store");
+    assert_eq!(pod.store.calls() - before, 2);
+}
+
+#[tokio::test]
+async fn a_multi_get_asks_for_a_hot_row_whose_leader_failed() {
+    let pod = sharing_pod(QueueSettings::default()).await;
+    for _ in 0..1_000 {
+        assert_eq!(pod.ask("GET", FIRST, &[], "").await.status, 200);
+    }
+    pod.clock.advance(Duration::from_millis(100));
+    pod.dispatcher.tick();
+    // Ends what is cached.
+    assert_eq!(pod.ask("PUT", FIRST, &[], "kept").await.status, 204);
+    let before = pod.store.calls();
+    pod.store.set_held(true);
+    let mut leader = pin!(pod.ask("GET", FIRST, &[], ""));
+    assert!(poll!(&mut leader).is_pending());
+    let body = r#"{"keys":[{"pk":"p","sk":"first"}]}"#;
+    let mut batch = pin!(pod.ask("POST", "/v1/ns/listings/batch/get", &[], body));
+    assert!(poll!(&mut batch).is_pending());
+    assert_eq!(pod.store.calls() - before, 1);
+    pod.store.set_error(Some(unavailable()));
+    pod.store.set_held(false);
+    assert_eq!(leader.await.status, 503);
+    pod.store.set_error(None);
+    let reply = batch.await;
+    assert_eq!(reply.status, 200, "{reply:?}");
+    assert!(
+        String::from_utf8_lossy(&reply.body).contains("kept"),
+        "{reply:?}"
+    );
+    assert_eq!(pod.store.calls() - before, 2);
 }
 
 #[tokio::test]

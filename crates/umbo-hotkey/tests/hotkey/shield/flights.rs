@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use umbo_hotkey::{AnswerSource, FlightError, FlightSettings, ReadContext, ShieldSettings};
-use umbo_types::Criticality;
 
 use super::lab::{Lab, Mood, settings, settle};
 
@@ -69,88 +68,66 @@ async fn a_read_goes_on_when_all_have_left_and_newcomers_join_it() {
 }
 
 #[tokio::test]
-async fn a_leader_that_fails_is_replaced_once_and_only_its_own_client_is_told() {
+async fn a_failure_is_told_to_its_own_client_and_each_follower_asks_once() {
     for mood in [Mood::Failing, Mood::Panicking] {
         let lab = Lab::new();
         lab.put("a", "1");
-        let gate = lab.moods(&[mood, Mood::Waiting]);
+        let gate = lab.moods(&[mood]);
         let first = lab.client("a").await;
         let mut followers = Vec::new();
         for _ in 0..20 {
             followers.push(lab.client("a").await);
         }
         gate.add_permits(1);
-        settle().await;
-        assert!(first.await.unwrap().is_err());
-        assert_eq!(lab.reads(), 2);
-        gate.add_permits(1);
+        let failed = first.await.unwrap().unwrap_err();
+        let own = [
+            FlightError::Failed("the store failed"),
+            FlightError::Panicked,
+        ];
+        assert!(own.contains(&failed), "{failed:?}");
         for follower in followers {
-            assert!(follower.await.unwrap().is_ok());
+            assert_eq!(follower.await.unwrap(), Err(FlightError::LeaderFailed));
         }
+        // None of them has asked the store in the name of the others.
         let report = lab.shield.report(lab.now);
-        assert_eq!((lab.reads(), report.flight_totals.elections), (2, 1));
+        assert_eq!((lab.reads(), report.flight_totals.orphans), (1, 20));
         assert_eq!((report.flights, report.held_bytes), (0, 0));
+        // The next reader leads again.
+        assert_eq!(lab.get("a").await.unwrap().source, AnswerSource::Leader);
     }
 }
 
 #[tokio::test]
-async fn a_second_failure_is_told_to_all() {
-    let lab = Lab::new();
-    let gate = lab.moods(&[Mood::Panicking, Mood::Failing]);
-    let first = lab.client("a").await;
-    let mut followers = Vec::new();
-    for _ in 0..20 {
-        followers.push(lab.client("a").await);
+async fn a_read_that_fails_after_its_client_has_left_is_told_to_its_followers() {
+    for mood in [Mood::Failing, Mood::Panicking] {
+        let lab = Lab::new();
+        let gate = lab.moods(&[mood]);
+        let first = lab.client("a").await;
+        let follower = lab.client("a").await;
+        first.abort();
+        settle().await;
+        gate.add_permits(1);
+        assert_eq!(follower.await.unwrap(), Err(FlightError::LeaderFailed));
+        assert_eq!(lab.shield.report(lab.now).flights, 0);
     }
-    gate.add_permits(2);
-    assert_eq!(first.await.unwrap(), Err(FlightError::LeaderLost));
-    for follower in followers {
-        let failed = Err(FlightError::Failed("the store failed"));
-        assert_eq!(follower.await.unwrap(), failed);
-    }
-    assert_eq!((lab.reads(), lab.shield.report(lab.now).flights), (2, 0));
 }
 
 #[tokio::test]
-async fn an_elected_follower_that_leaves_passes_the_duty_on() {
-    let lab = Lab::new();
+async fn a_follower_that_leaves_frees_its_place_and_holds_no_result() {
+    let lab = bounded(|flights| flights.readers_max = 2);
     lab.put("a", "1");
-    let gate = lab.moods(&[Mood::Failing]);
+    let gate = lab.moods(&[Mood::Waiting]);
     let first = lab.client("a").await;
-    let elected = lab.client("a").await;
-    let last = lab.client("a").await;
-    // The follower is ended in the same moment in which it is elected.
+    let left = lab.client("a").await;
+    left.abort();
+    settle().await;
+    let follower = lab.client("a").await;
+    follower.abort();
+    settle().await;
     gate.add_permits(1);
-    elected.abort();
-    assert!(first.await.unwrap().is_err());
-    assert!(last.await.unwrap().is_ok());
-    assert_eq!(lab.reads(), 2);
-}
-
-#[tokio::test]
-async fn a_second_leader_has_the_highest_criticality_of_those_who_wait() {
-    let lab = Lab::new();
-    let gate = lab.moods(&[Mood::Failing]);
-    let mut clients = Vec::new();
-    for criticality in [
-        Criticality::Sheddable,
-        Criticality::Critical,
-        Criticality::CriticalPlus,
-    ] {
-        let context = ReadContext {
-            criticality,
-            ..lab.context()
-        };
-        clients.push(lab.client_on("a", context).await);
-    }
-    gate.add_permits(1);
-    for (at, client) in clients.into_iter().enumerate() {
-        assert_eq!(client.await.unwrap().is_ok(), at > 0);
-    }
-    assert_eq!(
-        *lab.store.criticality.lock().unwrap(),
-        [Criticality::Sheddable, Criticality::CriticalPlus]
-    );
+    assert!(first.await.unwrap().is_ok());
+    let report = lab.shield.report(lab.now);
+    assert_eq!((report.flight_totals.followers, report.held_bytes), (2, 0));
 }
 
 fn bounded(change: impl FnOnce(&mut FlightSettings)) -> Lab {

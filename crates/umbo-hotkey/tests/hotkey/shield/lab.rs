@@ -10,10 +10,10 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use tokio::sync::Semaphore;
 use umbo_hotkey::{
-    Fetched, FlightError, KeyKind, KeyRef, KeySeed, LeaderToken, Lookup, ReadContext, Served,
-    Shield, ShieldSettings, StoreRead,
+    Fetched, FlightError, KeyKind, KeyRef, KeySeed, Lookup, ReadContext, Served, Shield,
+    ShieldSettings, StoreRead,
 };
-use umbo_types::{CallerId, Criticality, Key, NamespaceId, RequestUnits};
+use umbo_types::{CallerId, Key, NamespaceId, RequestUnits};
 
 pub(crate) const NAMESPACE: NamespaceId = NamespaceId(1);
 
@@ -42,12 +42,10 @@ pub(crate) struct Store {
     pub(crate) moods: Mutex<Vec<Mood>>,
     /// When all rows expire.
     pub(crate) expires_at: Mutex<Option<Instant>>,
-    /// Criticality of the leaders.
-    pub(crate) criticality: Mutex<Vec<Criticality>>,
 }
 
 pub(crate) struct Lab {
-    pub(crate) shield: Arc<Shield<Option<Bytes>, Fault>>,
+    pub(crate) shield: Arc<Shield<Option<Bytes>>>,
     pub(crate) store: Arc<Store>,
     pub(crate) now: Instant,
     pub(crate) caller: CallerId,
@@ -111,7 +109,6 @@ impl Lab {
     pub(crate) fn context(&self) -> ReadContext {
         ReadContext {
             now: self.now,
-            criticality: Criticality::default(),
             price: RequestUnits::from_micros(1_000_000),
             age_max: None,
         }
@@ -188,11 +185,11 @@ impl Lab {
 
 /// Reads as a dispatcher before a store that does not answer at once.
 pub(crate) async fn read_through(
-    shield: &Shield<Option<Bytes>, Fault>,
+    shield: &Shield<Option<Bytes>>,
     key: &KeyRef<'_>,
     context: &ReadContext,
     caller: &CallerId,
-    fetch: impl FnOnce(LeaderToken) -> StoreRead<Option<Bytes>, Fault>,
+    fetch: impl FnOnce() -> StoreRead<Option<Bytes>, Fault>,
 ) -> Answer {
     if let Lookup::Hit {
         served,
@@ -218,12 +215,11 @@ pub(crate) async fn settle() {
 pub(crate) fn read(
     store: &Arc<Store>,
     row: Key,
-) -> impl FnOnce(LeaderToken) -> StoreRead<Option<Bytes>, Fault> + Send + 'static {
+) -> impl FnOnce() -> StoreRead<Option<Bytes>, Fault> + Send + 'static {
     let store = Arc::clone(store);
-    move |token| {
+    move || {
         Box::pin(async move {
             store.reads.fetch_add(1, Ordering::Relaxed);
-            { store.criticality.lock().unwrap() }.push(token.criticality());
             let mood = {
                 let mut moods = store.moods.lock().unwrap();
                 if moods.is_empty() {

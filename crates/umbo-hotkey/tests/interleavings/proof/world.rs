@@ -10,7 +10,7 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use shuttle::future::JoinHandle;
-use umbo_types::{Criticality, NamespaceId, RequestUnits};
+use umbo_types::{NamespaceId, RequestUnits};
 
 use super::fetched::{AnswerSource, Fetched, Served};
 use super::in_flight::{FlightSettings, ReadContext};
@@ -58,7 +58,7 @@ pub(crate) struct Tally {
     pub(crate) followers: u64,
     pub(crate) failed: u64,
     pub(crate) cancelled: u64,
-    pub(crate) elections: u64,
+    pub(crate) orphans: u64,
     pub(crate) overtaken: u64,
     pub(crate) stale: u64,
     pub(crate) leaders: u64,
@@ -75,7 +75,7 @@ impl Tally {
         self.followers += other.followers;
         self.failed += other.failed;
         self.cancelled += other.cancelled;
-        self.elections += other.elections;
+        self.orphans += other.orphans;
         self.overtaken += other.overtaken;
         self.stale += other.stale;
         self.leaders += other.leaders;
@@ -84,7 +84,7 @@ impl Tally {
 }
 
 pub(crate) struct World {
-    pub(crate) reads: Arc<SharedReads<Seen, Fault>>,
+    pub(crate) reads: Arc<SharedReads<Seen>>,
     /// Versions in the store; simulated, so that others run between.
     rows: [AtomicU64; 2],
     /// Versions whose writers have been told.
@@ -100,7 +100,6 @@ pub(crate) struct World {
     pub(crate) direct: Plain,
     /// Leaders that have failed in any way.
     pub(crate) failures: Plain,
-    pub(crate) has_aborts: bool,
     tasks: Arc<PlainMutex<Vec<JoinHandle<()>>>>,
     tally: PlainMutex<Tally>,
 }
@@ -169,7 +168,6 @@ impl World {
             at_once: Default::default(),
             direct: Plain::new(0),
             failures: Plain::new(aborted as u64),
-            has_aborts: aborted > 0,
             tasks,
             tally: PlainMutex::default(),
         })
@@ -191,7 +189,6 @@ impl World {
     pub(crate) fn context(&self) -> ReadContext {
         ReadContext {
             now: self.now(),
-            criticality: Criticality::default(),
             price: RequestUnits::ZERO,
             age_max: None,
         }
@@ -306,7 +303,10 @@ impl World {
             store_reads <= totals.leaders + self.direct.load(Relaxed),
             "a leader has asked the store more than once"
         );
-        assert!(totals.elections <= self.failures.load(Relaxed));
+        assert!(
+            totals.orphans == 0 || self.failures.load(Relaxed) > 0,
+            "a follower was left without a failure"
+        );
         for (_, most) in &self.at_once {
             let most = most.load(Relaxed);
             // Direct reads do not see each other.
@@ -314,7 +314,7 @@ impl World {
             assert!(most <= 1 + others, "{most} leaders of one key");
         }
         let mut tally = self.tally();
-        tally.elections = totals.elections;
+        tally.orphans = totals.orphans;
         tally.overtaken = totals.overtaken;
         tally.stale = totals.stale;
         tally.direct = self.direct.load(Relaxed);
