@@ -98,6 +98,18 @@ def test_uploads_go_on_where_they_were(ns):
     assert rows_of(ns) == {(row["pk"], ""): row["v"] for row in rows}
 
 
+def test_a_piece_is_in_the_coding_of_its_part(ns):
+    load = Load.create(ns.client, ns.name)
+    body = lines([{"pk": "a", "v": "1"}, {"pk": "b", "v": "2"}])
+    assert load.patch(0, body[:10], 0).status == 204
+    for content_type in (None, NDJSON):
+        wrong = load.patch(0, gzip.compress(body[10:]), 10, content_type=content_type, Content_Encoding="gzip")
+        assert "gzip" in wrong.problem(409, "part-type-differs")["detail"]
+    assert load.patch(0, body[10:], 10, True, content_type=None).status == 204
+    load.seal(1)
+    assert load.wait_for("live")["rows_applied"] == 2
+
+
 def test_a_cut_connection_leaves_what_can_be_continued(server, ns):
     load = Load.create(ns.client, ns.name)
     rows = [{"pk": f"k{n:05}", "v": "x" * 1_000} for n in range(3_000)]

@@ -8,6 +8,8 @@ use crate::quantity::Quantity;
 
 /// Media type of every error body.
 pub const CONTENT_TYPE: &str = "application/problem+json";
+/// Longest detail of a problem, in bytes: a refusal that quotes its request must not be as long as that.
+pub const DETAIL_LEN_MAX: usize = 1_024;
 
 /// Whether a failed write took effect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -118,7 +120,7 @@ impl Problem {
             type_uri: code.type_uri(),
             title: code.title().to_owned(),
             status: code.status(),
-            detail: detail.into(),
+            detail: shortened(detail.into()),
             scope: None,
             policy: None,
             limit: None,
@@ -142,5 +144,38 @@ impl Problem {
     /// Returns the code, or `None` if this version of the library does not know it.
     pub fn code(&self) -> Option<ErrorCode> {
         self.type_uri.parse().ok()
+    }
+}
+
+/// Cuts the middle out of a text that is longer than [`DETAIL_LEN_MAX`]: a message about a value begins before it and
+/// ends behind it.
+pub fn shortened(text: String) -> String {
+    if text.len() <= DETAIL_LEN_MAX {
+        return text;
+    }
+    let half = (DETAIL_LEN_MAX - '…'.len_utf8()) / 2;
+    let head = text.floor_char_boundary(half);
+    let tail = text.ceil_char_boundary(text.len() - half);
+    format!("{}…{}", &text[..head], &text[tail..])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_detail_keeps_its_ends() {
+        for letter in ["k", "é", "…"] {
+            let long = format!("unknown field `{}`, expected `pk`", letter.repeat(10_000));
+            let cut = Problem::new(ErrorCode::InvalidRequest, long).detail;
+            assert!(
+                cut.len() <= DETAIL_LEN_MAX && cut.len() > DETAIL_LEN_MAX - 8,
+                "{}",
+                cut.len()
+            );
+            assert!(cut.starts_with("unknown field `") && cut.ends_with("`, expected `pk`"));
+        }
+        let whole = "x".repeat(DETAIL_LEN_MAX);
+        assert_eq!(shortened(whole.clone()), whole);
     }
 }

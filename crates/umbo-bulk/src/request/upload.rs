@@ -206,16 +206,17 @@ where
     })
 }
 
-/// Refuses a piece of another type than the first piece of the part. A piece that names no type has the type of its
-/// part.
+/// Refuses a piece of another type or coding than the first piece of the part. A piece that names neither has those of
+/// its part.
 fn check_type(
     ask: &UploadAsk,
     load: &LoadRecord,
     begun: &UploadRecord,
 ) -> Result<(), RequestError> {
-    let Some(content_type) = &ask.content_type else {
+    if ask.content_type.is_none() && ask.coding.is_empty() {
         return Ok(());
-    };
+    }
+    let content_type = ask.content_type.as_ref().unwrap_or(&begun.content_type);
     let sent = check_format(load, content_type, &ask.coding).map_err(ControlError::from)?;
     if (&sent.0, &sent.1) == (&begun.content_type, &begun.coding) {
         return Ok(());

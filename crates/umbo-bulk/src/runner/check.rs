@@ -4,6 +4,7 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use umbo_api::loads::RejectLine;
+use umbo_api::problem::shortened;
 use umbo_loads::LoadRecord;
 use umbo_loads::layout::{self, PartProgress, PartRecord, RunRecord};
 use umbo_rows::RejectedRow;
@@ -88,10 +89,11 @@ pub(super) fn progress_row(part: u16, progress: &PartProgress) -> Mutation {
 /// Returns the row of the report about a row that cannot be read.
 pub(super) fn reject(part: u16, row: &RejectedRow) -> Mutation {
     let bytes = &row.bytes[..row.bytes.len().min(EXCERPT_LEN_MAX)];
-    // A character may have been cut.
+    let is_cut = bytes.len() < row.bytes.len();
     let text = match std::str::from_utf8(bytes) {
         Ok(text) => Some(text),
-        Err(error) if error.error_len().is_none() => {
+        // A character was cut.
+        Err(error) if is_cut && error.error_len().is_none() => {
             std::str::from_utf8(&bytes[..error.valid_up_to()]).ok()
         }
         Err(_) => None,
@@ -99,7 +101,7 @@ pub(super) fn reject(part: u16, row: &RejectedRow) -> Mutation {
     let line = RejectLine {
         part,
         line: row.line,
-        reason: row.reason.to_string(),
+        reason: shortened(row.reason.to_string()),
         text: text.map(str::to_owned),
         b64: text.is_none().then(|| URL_SAFE_NO_PAD.encode(bytes)),
     };
@@ -182,7 +184,15 @@ mod tests {
             serde_json::from_slice::<RejectLine>(&value.bytes).unwrap()
         };
         assert_eq!(line(b"a\tb").text.as_deref(), Some("a\tb"));
-        assert_eq!(line(b"caf\xc3").text.as_deref(), Some("caf"));
+        // Whoever sends the row again gets its last byte.
+        let unfinished = line(b"caf\xc3");
+        let b64 = URL_SAFE_NO_PAD.encode(b"caf\xc3");
+        assert_eq!((unfinished.text, unfinished.b64), (None, Some(b64)));
+        let long = format!("{}é", "x".repeat(EXCERPT_LEN_MAX - 1));
+        assert_eq!(
+            line(long.as_bytes()).text.unwrap().len(),
+            EXCERPT_LEN_MAX - 1
+        );
         let bytes = line(b"\xff\xfe");
         assert_eq!((bytes.text, bytes.b64.as_deref()), (None, Some("__4")));
     }

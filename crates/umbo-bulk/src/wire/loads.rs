@@ -4,14 +4,14 @@
 //! `loads/{id}/parts/{n}`. Parts are uploaded whole (PUT) or piece by piece (HEAD, PATCH), after the draft of the IETF
 //! on resumable uploads, with one difference: the name of a part is the client's, so no request makes it.
 
-use http::header::CONTENT_TYPE;
-use http::{HeaderMap, HeaderName, HeaderValue, Method, Uri};
+use http::{HeaderMap, HeaderValue, Method, Uri};
 use umbo_api::loads::{
     CONTENT_DIGEST, PART_NUMBER_MAX, REJECTS_LISTED_MAX, UPLOAD_COMPLETE, UPLOAD_OFFSET,
 };
 use umbo_control::ControlError;
 use umbo_http::RequestError;
 use umbo_http::cursor::CursorError;
+use umbo_http::fields::parse_number;
 use umbo_http::query::Query;
 use umbo_loads::LoadError;
 use umbo_loads::digest::{Sha256, content_digest};
@@ -190,10 +190,10 @@ pub(crate) fn decode(
             dry_run: query.flag("dry_run")?,
         },
         (_, Some(text)) => {
-            let number = text
-                .parse()
-                .ok()
-                .filter(|number| *number <= PART_NUMBER_MAX);
+            let number = text.parse::<u16>().ok();
+            // A part has one path.
+            let number =
+                number.filter(|number| *number <= PART_NUMBER_MAX && number.to_string() == text);
             let number = number.ok_or_else(|| {
                 let text = text.chars().take(16).collect();
                 ControlError::from(LoadError::PartNumber(text))
@@ -212,7 +212,12 @@ pub(crate) fn decode(
 fn after(cursor: &[u8]) -> Result<(u16, u64), RequestError> {
     let text = std::str::from_utf8(cursor).ok();
     let row = text.and_then(|text| text.split_once('-'));
-    let row = row.and_then(|(part, line)| Some((part.parse().ok()?, line.parse().ok()?)));
+    let row = row.and_then(|(part, line)| {
+        Some((
+            u16::try_from(parse_number(part)?).ok()?,
+            parse_number(line)?,
+        ))
+    });
     row.ok_or(RequestError::BadCursor(CursorError::Forged))
 }
 
@@ -237,7 +242,7 @@ fn upload(
             offset: offset(headers)?,
             is_last: is_complete(headers)?.unwrap_or(false),
         })
-    } else if headers.contains_key(UPLOAD_OFFSET) || is_complete(headers)? == Some(false) {
+    } else if once(headers, UPLOAD_OFFSET)?.is_some() || is_complete(headers)? == Some(false) {
         return Err(RequestError::BadHeader {
             name: UPLOAD_OFFSET,
             expected: "no such header on PUT, which uploads a whole part; use PATCH for a piece",
@@ -245,14 +250,14 @@ fn upload(
     } else {
         None
     };
-    let text = |name: HeaderName| {
-        let value = headers.get(&name).map(HeaderValue::to_str).transpose();
+    let text = |name: &'static str| {
+        let value = headers.get(name).map(HeaderValue::to_str).transpose();
         value.map_err(|_| RequestError::BadHeader {
-            name: "content-type",
+            name,
             expected: "visible ASCII",
         })
     };
-    let content_type = text(CONTENT_TYPE)?
+    let content_type = text("content-type")?
         .filter(|sent| !(piece.is_some() && sent.eq_ignore_ascii_case(PARTIAL_UPLOAD)));
     let digest = match headers.get(CONTENT_DIGEST) {
         None => None,
@@ -266,27 +271,36 @@ fn upload(
         number,
         piece,
         content_type: content_type.map(str::to_owned),
-        coding: text(http::header::CONTENT_ENCODING)?
-            .unwrap_or_default()
-            .to_owned(),
+        coding: text("content-encoding")?.unwrap_or_default().to_owned(),
         digest,
     })
 }
 
+/// Returns a header that may stand once.
+fn once<'a>(
+    headers: &'a HeaderMap,
+    name: &'static str,
+) -> Result<Option<&'a HeaderValue>, RequestError> {
+    let mut values = headers.get_all(name).iter();
+    match (values.next(), values.next()) {
+        (_, Some(_)) => Err(RequestError::BadHeader {
+            name,
+            expected: "this header only once",
+        }),
+        (value, None) => Ok(value),
+    }
+}
+
 fn offset(headers: &HeaderMap) -> Result<u64, RequestError> {
-    let value = headers
-        .get(UPLOAD_OFFSET)
-        .and_then(|value| value.to_str().ok());
-    let offset = value.filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()));
-    let offset = offset.and_then(|text| text.parse().ok());
-    offset.ok_or(RequestError::BadHeader {
+    let value = once(headers, UPLOAD_OFFSET)?.and_then(|value| value.to_str().ok());
+    value.and_then(parse_number).ok_or(RequestError::BadHeader {
         name: UPLOAD_OFFSET,
         expected: "the number of bytes of the part before this piece",
     })
 }
 
 fn is_complete(headers: &HeaderMap) -> Result<Option<bool>, RequestError> {
-    match headers.get(UPLOAD_COMPLETE).map(HeaderValue::as_bytes) {
+    match once(headers, UPLOAD_COMPLETE)?.map(HeaderValue::as_bytes) {
         None => Ok(None),
         Some(b"?1") => Ok(Some(true)),
         Some(b"?0") => Ok(Some(false)),
@@ -362,6 +376,8 @@ mod tests {
             ("10000", false),
             ("-1", false),
             ("x", false),
+            ("+7", false),
+            ("07", false),
         ] {
             let asked = decoded(&Method::HEAD, &format!("i/parts/{number}"), &[]);
             assert_eq!(asked.is_ok(), is_good, "{number}: {asked:?}");
@@ -401,6 +417,22 @@ mod tests {
             piece(&[("upload-offset", "1"), ("upload-complete", "1")]),
             Err("invalid-header")
         );
+        let uri = Uri::from_static("/v1/ns/a/loads/i/parts/3");
+        for name in [UPLOAD_OFFSET, UPLOAD_COMPLETE] {
+            let mut headers = HeaderMap::new();
+            headers.insert(UPLOAD_OFFSET, HeaderValue::from_static("0"));
+            headers.insert(UPLOAD_COMPLETE, HeaderValue::from_static("?1"));
+            headers.append(name, HeaderValue::from_static("5"));
+            let twice = decode("i/parts/3", &Method::PATCH, &uri, &headers);
+            let expected = format!("header '{name}'");
+            assert!(twice.unwrap_err().to_string().starts_with(&expected));
+        }
+        let mut headers = HeaderMap::new();
+        let coding = HeaderValue::from_bytes(b"\xff").unwrap();
+        headers.insert("content-encoding", coding);
+        let bad = decode("i/parts/3", &Method::PUT, &uri, &headers);
+        let text = bad.unwrap_err().to_string();
+        assert!(text.starts_with("header 'content-encoding'"), "{text}");
         let put = decoded(&Method::PUT, "i/parts/3", &[("upload-offset", "12")]);
         assert_eq!(put.unwrap_err().code().as_str(), "invalid-header");
         let put = decoded(

@@ -5,8 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use umbo_hotkey::{
-    Fetched, KeyKind, KeyRef, KeySeed, Lookup, ReadContext, Shield, ShieldSettings,
-    StoreRead,
+    Fetched, KeyKind, KeyRef, KeySeed, Lookup, ReadContext, Shield, ShieldSettings, StoreRead,
 };
 use umbo_types::{CallerId, NamespaceId, RequestUnits};
 
