@@ -175,7 +175,10 @@ fn verdicts(walks: &[Case<Walk>], walked: &[Walked]) -> Vec<Verdict> {
         random.overtaken, random.stale
     );
     let reads = |tally: &Tally| tally.store_reads as f64 / tally.leaders as f64;
-    let orphans = format!("{} followers of failed leaders", all.orphans + random.orphans);
+    let orphans = format!(
+        "{} followers of failed leaders",
+        all.orphans + random.orphans
+    );
     preemptions.sort_by(|one, other| one.0.total_cmp(&other.0));
     let fewest = preemptions.first().map_or("", |fewest| fewest.1);
     vec![

@@ -5,8 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use umbo_hotkey::{
-    Fetched, KeyKind, KeyRef, KeySeed, Lookup, ReadContext, Shield, ShieldSettings,
-    StoreRead,
+    Fetched, KeyKind, KeyRef, KeySeed, Lookup, ReadContext, Shield, ShieldSettings, StoreRead,
 };
 use umbo_types::{CallerId, NamespaceId, RequestUnits};
 
@@ -57,7 +56,7 @@ pub(super) struct Outcome {
 
 /// What a read needs.
 struct SimulatedDispatcher {
-    shield: Shield<u64, ()>,
+    shield: Shield<u64>,
     agenda: Agenda,
     caller: CallerId,
     origin: Instant,
