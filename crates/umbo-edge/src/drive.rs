@@ -170,12 +170,8 @@ where
         },
     };
     observer.refused(code);
-    let written = timeout(
-        limits.linger_timeout,
-        refusal::write(&mut socket, code, detail),
-    )
-    .await;
-    match written {
+    let refusal = refusal::write(&mut socket, code, detail);
+    match timeout(limits.linger_timeout, refusal).await {
         Ok(Ok(())) => close(socket, &signals, &limits).await,
         Ok(Err(_)) => (Ending::Closed, None),
         Err(_) => (Ending::Stalled, Some(socket)),

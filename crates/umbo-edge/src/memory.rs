@@ -42,7 +42,7 @@ pub struct MemoryHolder {
 }
 
 /// A wait for memory, until it is dropped.
-struct Wait<'a>(&'a AtomicUsize);
+struct MemoryWait<'a>(&'a AtomicUsize);
 
 /// The memory of one connection, of the budget of answers.
 #[derive(Debug, Default)]
@@ -156,7 +156,7 @@ impl ConnectionAnswers {
     }
 }
 
-impl Drop for Wait<'_> {
+impl Drop for MemoryWait<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Relaxed);
     }
@@ -197,7 +197,7 @@ impl MemoryPermit {
                 Full::Server | Full::Requests => &memory.waiting,
             };
             waiting.fetch_add(1, Relaxed);
-            let _wait = Wait(waiting);
+            let _wait = MemoryWait(waiting);
             memory.is_wanted.notify_waiters();
             timeout_at(until, given_back).await.map_err(|_| full)?;
         }

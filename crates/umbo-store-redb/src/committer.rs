@@ -36,7 +36,7 @@ use redb::{Database, ReadableDatabase};
 use umbo_store::{DatasetGroups, FencingTokens};
 use umbo_types::{BelievedClock, Clock, Timestamp, Version, VersionClock};
 
-use crate::committer::attempt::{CommitInput, Prepared, Unprepared, prepare};
+use crate::committer::attempt::{Unprepared, prepare};
 use crate::committer::datasets::CommitterDatasets;
 use crate::committer::limits::{
     COMMIT_MAX, FLUSH_AFTER, IDLE_WAKE, RESERVED_VERSIONS, RETRY_AFTER,
@@ -341,27 +341,9 @@ impl Committer {
         let Some(database) = &self.database else {
             return Err(FailedCommit::before_commit(not_open()));
         };
-        let chores = (!left_out.are_chores).then(|| self.chores(work.is_empty()));
-        let chores = chores.unwrap_or_default();
         let trace = CommitTrace::default();
-        let order = CommitInput {
-            shard: self.file.shard(),
-            work,
-            replay: self.unflushed.lost(),
-            fences: &self.fences,
-            datasets: &self.datasets,
-            runs: &self.runs,
-            is_behind: self.is_behind,
-            is_durable,
-            chores,
-            now,
-            next_upload_due: self.next_upload_due,
-            idempotency_bytes_max: self.file.idempotency_bytes_max,
-            unreadable: &left_out.rows,
-            may_pack: !self.file.disk.has_bad_ranges(),
-            spared: &self.spared,
-            trace: &trace,
-        };
+        let order = self.commit_input(work, now, is_durable, left_out, &trace);
+        let chores = order.chores;
         let is_all_sync = self.unflushed.since.is_none() && work.iter().all(QueuedWork::is_sync);
         let is_all_sync = is_durable.then_some(is_all_sync);
         let (sequence, durable) = (self.progress.sequence + 1, self.durable_ceiling);
@@ -375,36 +357,29 @@ impl Committer {
             newest_stamp: stamps.newest(),
         };
         self.file.disk.written.clear();
-        let prepared = prepare(database, &order, &mut self.versions, record);
-        let Prepared {
-            transaction,
-            answers,
-            mutations,
-            is_long,
-            log,
-            changed,
-            sizes,
-            swept,
-            purged,
-        } = prepared.map_err(|unprepared| FailedCommit::unprepared(unprepared, &trace))?;
+        let mut versions = self.versions;
+        let prepared = prepare(database, &order, &mut versions, record);
+        self.versions = versions;
+        let prepared = prepared.map_err(|unprepared| FailedCommit::unprepared(unprepared, &trace));
+        let (transaction, changes) = prepared?;
         let disk_now = self.disk_now();
-        let committed = guarded(|| Ok(committing(is_long, || transaction.commit())?));
+        let committed = guarded(|| Ok(committing(changes.is_long, || transaction.commit())?));
         let committed = committed.and_then(|()| {
             if is_durable {
                 let counters = &self.shard.counters;
                 counters.note_sync(self.file.opener.runner().now() - disk_now);
             }
             let unflushed = &mut self.unflushed;
-            unflushed.note_commit(is_durable, sequence, log, disk_now);
+            unflushed.note_commit(is_durable, sequence, changes.log, disk_now);
             // After a loss the file was opened again, and may hold a commit that failed.
             let snapshot = guarded(|| ShardSnapshot::of(&database.begin_read()?, &self.fences))?;
-            (self.shard).publish(snapshot, (!was_lost).then_some(&changed[..]));
+            (self.shard).publish(snapshot, (!was_lost).then_some(&changes.changed[..]));
             Ok(())
         });
         if let Err(failure) = committed {
             return Err(FailedCommit {
                 begun: Some(sequence),
-                answers,
+                answers: changes.answers,
                 ..FailedCommit::before_commit(failure)
             });
         }
@@ -412,12 +387,14 @@ impl Committer {
         if is_durable {
             self.note_durable(sequence);
         }
-        self.note_freed(!changed.is_empty() || swept.next_upload_due != self.next_upload_due);
-        self.note_next_expiry(chores, &swept, now);
+        let (swept, purged) = (&changes.swept, &changes.purged);
+        let is_upload_due = swept.next_upload_due != self.next_upload_due;
+        self.note_freed(!changes.changed.is_empty() || is_upload_due);
+        self.note_next_expiry(chores, swept, now);
         self.fences.note_purged(&purged.done);
-        self.datasets.note_reclaimed(&purged);
-        self.count_commit(work, mutations, (&swept, &purged), sizes);
-        Ok(answers)
+        self.datasets.note_reclaimed(purged);
+        self.count_commit(work, changes.mutations, (swept, purged), changes.sizes);
+        Ok(changes.answers)
     }
 
     /// Records that the commit of this number and all earlier ones are on the disk.

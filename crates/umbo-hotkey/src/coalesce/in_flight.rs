@@ -153,7 +153,7 @@ impl<V> FlightStripe<V> {
 
 /// The part of a reader in the in-flight read of its key.
 pub(crate) enum FlightRole<V> {
-    /// The reader leads the read of this id: there was none of the key.
+    /// The reader leads the read of this id.
     Leader(u64),
     /// The reader waits here for the result of a read that began at this instant.
     Follower(broadcast::Receiver<Arc<HeldResult<V>>>, Instant),

@@ -33,10 +33,11 @@ impl Field for Option<NamespaceId> {
 /// Optional field of kept records: the copy.
 const COPY: u8 = 1;
 
-/// The optional fields of a copy in a request to keep it: its dataset groups, and its fenced ranges. A peer that does
-/// not know groups would keep or pass on a part of the copy; one that does not know ranges has heard of all ids already.
+/// Tags of the optional fields of a copy in a request: its dataset groups and its fenced ranges. A peer that does not
+/// know the groups would keep or pass on a part of the copy. A peer that does not know the ranges has heard of all their
+/// ids already.
 pub(super) const OF_REQUEST: [u8; 2] = [REQUIRED_TAG | 6, 10];
-/// Those of a copy in an answer.
+/// The same tags in an answer.
 const OF_ANSWER: [u8; 2] = [REQUIRED_TAG | 1, 2];
 
 /// Appends the optional fields of a copy.

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use redb::{Database, Durability, WriteTransaction};
+use redb::{Database, Durability, Table, WriteTransaction};
 use umbo_store::{DatasetGroups, FencingTokens, NamespaceSize, StoreError};
 use umbo_types::{NamespaceId, ShardId, Timestamp, VersionClock};
 
@@ -67,9 +67,22 @@ pub(crate) struct CommitInput<'a> {
     pub(crate) trace: &'a CommitTrace,
 }
 
-/// A transaction that is ready to be committed.
-pub(crate) struct Prepared {
-    pub(crate) transaction: WriteTransaction,
+/// A failure before the commit, after which there is nothing to commit.
+pub(crate) struct Unprepared {
+    pub(crate) failure: FileError,
+    /// Whether the transaction was aborted properly; the database is still usable then.
+    pub(crate) is_aborted: bool,
+}
+
+impl Unprepared {
+    /// Returns whether one part of the file could not be read while the rest can be.
+    pub(crate) fn is_unreadable(&self) -> bool {
+        matches!(self.failure, FileError::Unreadable(_))
+    }
+}
+
+/// The changes of a transaction that is ready to be committed.
+pub(crate) struct AppliedChanges {
     /// Answers in the order of the work.
     pub(crate) answers: Vec<WorkAnswer>,
     /// Mutations that take effect.
@@ -86,32 +99,6 @@ pub(crate) struct Prepared {
     pub(crate) purged: Purged,
 }
 
-/// A failure before the commit, after which there is nothing to commit.
-pub(crate) struct Unprepared {
-    pub(crate) failure: FileError,
-    /// Whether the transaction was aborted properly; the database is still usable then.
-    pub(crate) is_aborted: bool,
-}
-
-impl Unprepared {
-    /// Returns whether one part of the file could not be read while the rest can be.
-    pub(crate) fn is_unreadable(&self) -> bool {
-        matches!(self.failure, FileError::Unreadable(_))
-    }
-}
-
-/// The result of the changes of a transaction.
-struct AppliedChanges {
-    answers: Vec<WorkAnswer>,
-    mutations: u64,
-    is_long: bool,
-    log: Vec<LoggedChange>,
-    changed: Vec<u64>,
-    sizes: Vec<NamespaceSize>,
-    swept: Swept,
-    purged: Purged,
-}
-
 /// Applies all changes of a commit in a transaction, or aborts it. `progress` returns the progress record to
 /// store with them, once the versions are known.
 pub(crate) fn prepare(
@@ -119,7 +106,7 @@ pub(crate) fn prepare(
     order: &CommitInput<'_>,
     versions: &mut VersionClock,
     progress: impl FnOnce(&VersionClock) -> ShardProgress,
-) -> Result<Prepared, Unprepared> {
+) -> Result<(WriteTransaction, AppliedChanges), Unprepared> {
     let durability = if order.is_durable {
         Durability::Immediate
     } else {
@@ -133,26 +120,7 @@ pub(crate) fn prepare(
     // The transaction outlives an unwinding, so that it is aborted and not merely abandoned: after an
     // abandoned one redb would walk the whole file at the next opening.
     match isolated(|| change(&transaction, order, versions, progress)) {
-        Ok(AppliedChanges {
-            answers,
-            mutations,
-            is_long,
-            log,
-            changed,
-            sizes,
-            swept,
-            purged,
-        }) => Ok(Prepared {
-            transaction,
-            answers,
-            mutations,
-            is_long,
-            log,
-            changed,
-            sizes,
-            swept,
-            purged,
-        }),
+        Ok(changes) => Ok((transaction, changes)),
         Err(failure) => Err(Unprepared {
             failure,
             is_aborted: guarded(|| Ok(transaction.abort()?)).is_ok(),
@@ -170,23 +138,7 @@ fn change(
     let mut writer = RowWriter::of(transaction, !order.is_durable, trace)?;
     let mut records = RowWriter::of_records(transaction, !order.is_durable, trace)?;
     let mut large = LargeWriter::new(transaction, order.next_upload_due);
-    for (index, change) in order.replay.iter().enumerate() {
-        // Changes that were acknowledged before their namespace was fenced are dropped with the namespace.
-        if !key_codec::namespace_of(&change.key).is_some_and(|id| order.fences.holds(id)) {
-            trace.replay(index);
-            let tables = if key_codec::is_idempotency_key(&change.key) {
-                &mut records
-            } else {
-                &mut writer
-            };
-            tables.replay(change)?;
-            tables.settle_index()?;
-            // The rows of a load are never among them.
-            if is_of_building(&order.datasets.groups, &change.key) {
-                WrittenKeys::of(transaction)?.note_row(&change.key)?;
-            }
-        }
-    }
+    replay(transaction, order, &mut writer, &mut records)?;
     // The work must not give up an upload that such a row refers to.
     large.settle(&writer.take_references(), order.now)?;
     let mut answers = Vec::with_capacity(order.work.len());
@@ -221,20 +173,7 @@ fn change(
     log.extend(log_of_records);
     let rows = mutations + (changed.len() + changed_records.len()) as u64;
     let mut meta = unisolated(|| transaction.open_table(META))?;
-    if order.is_behind || !purged.done.is_empty() {
-        let mut fences = order.fences.clone();
-        fences.note_purged(&purged.done);
-        meta.insert(META_FENCES, &fences.encode()[..])?;
-    }
-    if order.is_behind && order.datasets.groups != DatasetGroups::default() {
-        meta.insert(
-            META_DATASETS,
-            &dataset_groups::encode(&order.datasets.groups)[..],
-        )?;
-    }
-    if order.is_behind && !order.runs.is_empty() {
-        meta.insert(META_RUNS, &fencing_tokens::encode(order.runs)[..])?;
-    }
+    record_fences(&mut meta, order, &purged)?;
     sizes_of_records.record_idempotency(&mut meta)?;
     let sizes = sizes.record(&mut meta)?;
     progress(versions).write(&mut meta)?;
@@ -249,6 +188,55 @@ fn change(
         swept,
         purged,
     })
+}
+
+/// Applies the changes again that an earlier failure has undone.
+fn replay<'txn>(
+    transaction: &WriteTransaction,
+    order: &CommitInput<'_>,
+    writer: &mut RowWriter<'txn>,
+    records: &mut RowWriter<'txn>,
+) -> Result<(), FileError> {
+    for (index, change) in order.replay.iter().enumerate() {
+        // Changes that were acknowledged before their namespace was fenced are dropped with the namespace.
+        if key_codec::namespace_of(&change.key).is_some_and(|id| order.fences.holds(id)) {
+            continue;
+        }
+        order.trace.replay(index);
+        let tables = if key_codec::is_idempotency_key(&change.key) {
+            &mut *records
+        } else {
+            &mut *writer
+        };
+        tables.replay(change)?;
+        tables.settle_index()?;
+        // The rows of a load are never among them.
+        if is_of_building(&order.datasets.groups, &change.key) {
+            WrittenKeys::of(transaction)?.note_row(&change.key)?;
+        }
+    }
+    Ok(())
+}
+
+/// Records fences, groups and runs, if they have changed.
+fn record_fences(
+    meta: &mut Table<'_, &'static str, &'static [u8]>,
+    order: &CommitInput<'_>,
+    purged: &Purged,
+) -> Result<(), FileError> {
+    if order.is_behind || !purged.done.is_empty() {
+        let mut fences = order.fences.clone();
+        fences.note_purged(&purged.done);
+        meta.insert(META_FENCES, &fences.encode()[..])?;
+    }
+    if order.is_behind && order.datasets.groups != DatasetGroups::default() {
+        let groups = dataset_groups::encode(&order.datasets.groups);
+        meta.insert(META_DATASETS, &groups[..])?;
+    }
+    if order.is_behind && !order.runs.is_empty() {
+        meta.insert(META_RUNS, &fencing_tokens::encode(order.runs)[..])?;
+    }
+    Ok(())
 }
 
 /// Returns whether a physical key belongs to a row of a dataset that is being built.

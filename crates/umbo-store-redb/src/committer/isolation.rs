@@ -12,14 +12,45 @@ use umbo_store::Outcome;
 use umbo_types::Timestamp;
 
 use super::{Committer, FailedCommit};
+use crate::committer::attempt::CommitInput;
 use crate::committer::spared::LeftOut;
-use crate::committer::trace::Culprit;
+use crate::committer::trace::{CommitTrace, Culprit};
 use crate::file_error::FileError;
 use crate::work::{QueuedWork, answer_all};
 
 /// Most attempts at a commit before it is divided in halves. Each attempt costs the time to prepare the commit.
 const ATTEMPTS_MAX: usize = 8;
 impl Committer {
+    /// Returns the input of a commit of this work, without the rows that are left out.
+    pub(super) fn commit_input<'a>(
+        &'a self,
+        work: &'a [QueuedWork],
+        now: Timestamp,
+        is_durable: bool,
+        left_out: &'a LeftOut,
+        trace: &'a CommitTrace,
+    ) -> CommitInput<'a> {
+        let chores = (!left_out.are_chores).then(|| self.chores(work.is_empty()));
+        CommitInput {
+            shard: self.file.shard(),
+            work,
+            replay: self.unflushed.lost(),
+            fences: &self.fences,
+            datasets: &self.datasets,
+            runs: &self.runs,
+            is_behind: self.is_behind,
+            is_durable,
+            chores: chores.unwrap_or_default(),
+            now,
+            next_upload_due: self.next_upload_due,
+            idempotency_bytes_max: self.file.idempotency_bytes_max,
+            unreadable: &left_out.rows,
+            may_pack: !self.file.disk.has_bad_ranges(),
+            spared: &self.spared,
+            trace,
+        }
+    }
+
     /// Commits work, except work that needs an unreadable part of the file, and answers all of it.
     pub(super) fn commit_readable(&mut self, mut work: Vec<QueuedWork>, now: Timestamp) {
         let mut left_out = LeftOut::default();

@@ -43,7 +43,7 @@ pub(super) fn cost(plan: &Plan) -> Vec<Verdict> {
         })
         .collect();
     let order: Vec<usize> = (0..reads).map(|_| random.below(KEYS) as usize).collect();
-    let shield = Shield::<(), ()>::new(
+    let shield = Shield::<()>::new(
         ShieldSettings::new(4, seed),
         Box::new(drop),
         Box::new(|| 0),

@@ -56,7 +56,7 @@ pub(super) struct Outcome {
 
 /// What a read needs.
 struct SimulatedDispatcher {
-    shield: Shield<u64, ()>,
+    shield: Shield<u64>,
     agenda: Agenda,
     caller: CallerId,
     origin: Instant,

@@ -218,10 +218,7 @@ pub(super) fn shared(
         Ok(served) => Ok(Some(served)),
         Err(FlightError::LeaderFailed) => Ok(None),
         Err(FlightError::Failed(failure)) => Err(failure),
-        Err(FlightError::Panicked) => {
-            let detail = "a read of the store panicked".to_owned();
-            Err(RequestError::Internal(detail))
-        }
+        Err(FlightError::Panicked) => Err(RequestError::Internal("a read panicked".to_owned())),
         Err(FlightError::Full) => Err(RequestError::TooManyReaders),
     }
 }

@@ -14,7 +14,7 @@ pub(super) const THREADS: usize = 4;
 
 /// A pod's detection.
 pub(super) struct SimulatedDispatcher {
-    pub(super) shield: Shield<(), ()>,
+    pub(super) shield: Shield<()>,
     threads: usize,
     pub(super) now: Instant,
 }
