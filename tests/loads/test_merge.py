@@ -104,7 +104,7 @@ def test_a_piece_is_in_the_coding_of_its_part(ns):
     assert load.patch(0, body[:10], 0).status == 204
     for content_type in (None, NDJSON):
         wrong = load.patch(0, gzip.compress(body[10:]), 10, content_type=content_type, Content_Encoding="gzip")
-        assert "gzip" in wrong.problem(409, "part-type-differs")["detail"]
+        assert "gzip" in wrong.problem(409, "part-differs")["detail"]
     assert load.patch(0, body[10:], 10, True, content_type=None).status == 204
     load.seal(1)
     assert load.wait_for("live")["rows_applied"] == 2

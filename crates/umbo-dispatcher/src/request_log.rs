@@ -205,6 +205,12 @@ impl RequestLog {
         }
     }
 
+    /// Takes back that the store has answered: other requests were to ask it for this one, and failed.
+    pub(crate) fn not_stored(&mut self) {
+        self.store_time = None;
+        self.phase = Phase::Wait;
+    }
+
     /// Returns the charged time of the store.
     pub(crate) fn charged_time(&self) -> Duration {
         self.store_time.unwrap_or_default().charged

@@ -186,6 +186,7 @@ impl MemoryPermit {
         }
         let until = Instant::now() + patience;
         let (holder, memory) = (Arc::clone(&self.holder), Arc::clone(&self.memory));
+        let mut wait: Option<MemoryWait<'_>> = None;
         loop {
             // Memory that is given back from here on is noticed.
             let given_back = memory.given_back.notified();
@@ -196,9 +197,15 @@ impl MemoryPermit {
                 Full::Holder => &holder.waiting,
                 Full::Server | Full::Requests => &memory.waiting,
             };
-            waiting.fetch_add(1, Relaxed);
-            let _wait = MemoryWait(waiting);
-            memory.is_wanted.notify_waiters();
+            // Holders that are slow to use their memory are told once of each wait at a bound.
+            if wait
+                .as_ref()
+                .is_none_or(|wait| !std::ptr::eq(wait.0, waiting))
+            {
+                waiting.fetch_add(1, Relaxed);
+                wait = Some(MemoryWait(waiting));
+                memory.is_wanted.notify_waiters();
+            }
             timeout_at(until, given_back).await.map_err(|_| full)?;
         }
     }
@@ -273,10 +280,8 @@ impl MemoryPermit {
         };
         if !take(&memory.held_bytes, more, budget) {
             holder.held_bytes.fetch_sub(more, Relaxed);
-            // Others of the holder may have met its share meanwhile.
-            if holder.waiting.load(Relaxed) > 0 {
-                memory.given_back.notify_waiters();
-            }
+            // Others of the holder may have met its share meanwhile, and not have counted their wait yet.
+            memory.given_back.notify_waiters();
             return Err(Full::Server);
         }
         self.len = len;

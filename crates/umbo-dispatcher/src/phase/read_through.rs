@@ -162,22 +162,25 @@ async fn join_or_lead(
     let sharing = async {
         // The deadline of this request counts here; a leader has a separate one.
         reach::wait_until_reachable(dispatcher, shard, call.entry.deadline).await?;
-        let fetch = || cacheable.lead(dispatcher, shard, time, call);
-        let served = shield.read(key, &read_context, fetch).await;
-        let Some(served) = shared(served)? else {
+        let lead = || cacheable.lead(dispatcher, shard, time, call.clone());
+        let served = shared(dispatcher, (shield, key), &read_context, lead);
+        let Some(served) = served.await? else {
             return Ok(Timed::untimed(None));
         };
         let status = cache_status(dispatcher, &served);
         Ok(served.value.map(|result| Some((result, status))))
     };
     let answer = queue::ask(located, pin!(sharing)).await?;
-    if let Some((result, status)) = answer
-        && result.dataset() == cacheable.dataset()
-    {
-        located.served_by(status);
-        return Ok(result);
+    match answer {
+        Some((result, status)) if result.dataset() == cacheable.dataset() => {
+            located.served_by(status);
+            return Ok(result);
+        }
+        // The leader reads another version.
+        Some(_) => {}
+        None => located.log.not_stored(),
     }
-    // The leader failed, or it reads another version. Boxed, because that is rare and makes the future large.
+    // Boxed, because that is rare and makes the future large.
     let result = Box::pin(direct(located, cacheable, shard, rows)).await?;
     located.served_by(CacheStatus::Miss);
     Ok(result)

@@ -4,13 +4,15 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use smallvec::SmallVec;
-use umbo_hotkey::{Fetched, FlightError, KeyKind, KeyRef, KeySeed, Served, StoreRead, WriteScope};
+use umbo_hotkey::{
+    Fetched, FlightError, KeyKind, KeyRef, KeySeed, ReadContext, Served, StoreRead, WriteScope,
+};
 use umbo_http::RequestError;
 use umbo_store::RangeRequest;
 use umbo_types::{Key, NamespaceId, Row, ShardId, Timestamp, Value};
 
 use crate::dispatcher::Dispatcher;
-use crate::hot_keys::SharedRead;
+use crate::hot_keys::{HotShield, SharedRead};
 use crate::phase::fetch::{self, CallPlace};
 use crate::phase::leader_bound::LeaderBound;
 use crate::phase::locate::Located;
@@ -209,11 +211,20 @@ pub(super) fn mixed_up() -> RequestError {
     RequestError::Internal("a read got an answer of another kind".to_owned())
 }
 
-/// Returns the result of a shared read, or `None` if its leader has failed, so that the request is to ask the store
-/// itself.
-pub(super) fn shared(
-    served: Result<Served<Timed<SharedRead>>, FlightError<RequestError>>,
+/// Reads with all requests that want the same. If their leader fails, one of them leads once more, so that they do not
+/// all come to the shard. Returns `None` if that one has failed too: the request is to ask the store itself.
+pub(super) async fn shared(
+    dispatcher: &Dispatcher,
+    (shield, key): (&HotShield, &KeyRef<'_>),
+    context: &ReadContext,
+    lead: impl Fn() -> StoreRead<Timed<SharedRead>, RequestError>,
 ) -> Result<Option<Served<Timed<SharedRead>>>, RequestError> {
+    let mut served = shield.read(key, context, &lead).await;
+    if matches!(served, Err(FlightError::LeaderFailed)) {
+        let now = dispatcher.clock.monotonic();
+        let context = ReadContext { now, ..*context };
+        served = shield.read(key, &context, &lead).await;
+    }
     match served {
         Ok(served) => Ok(Some(served)),
         Err(FlightError::LeaderFailed) => Ok(None),

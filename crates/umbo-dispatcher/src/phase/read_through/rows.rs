@@ -141,10 +141,11 @@ impl<'a> RequestRows<'a> {
                 Some(CostedRow::hit(shared_row(served.value.answer)))
             }
             Lookup::Miss => {
-                let served = shield.read(&named, &self.read_context, fetch).await;
-                let (row, time) = match shared(served) {
+                let place = (shield, &named);
+                let served = shared(self.dispatcher, place, &self.read_context, fetch);
+                let (row, time) = match served.await {
                     Ok(served) => {
-                        // The leader failed, or it reads another version.
+                        // Two leaders failed, or the leader reads another version.
                         let Timed { answer, time } = served?.value;
                         if answer.dataset() != self.place.dataset {
                             return None;

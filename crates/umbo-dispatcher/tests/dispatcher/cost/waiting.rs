@@ -161,54 +161,95 @@ fn unavailable() -> StoreError {
     }
 }
 
-#[tokio::test]
-async fn each_follower_of_a_failed_leader_asks_once_and_pays_for_it() {
-    let pod = sharing_pod(QueueSettings::default()).await;
-    let price = pod.ask("GET", FIRST, &[], "").await.units();
+/// Lets the leader of some requests fail, and after it as many others that lead as are to. Returns the answers of the
+/// rest, and the calls of the store for all of them.
+async fn after_failed_leaders(pod: &TestDispatcher, failures: usize) -> (Vec<Reply>, u64) {
     let before = pod.store.calls();
     pod.store.set_held(true);
-    let mut leader = pin!(pod.ask("GET", FIRST, &[], ""));
-    assert!(poll!(&mut leader).is_pending());
-    let followers = std::iter::repeat_with(|| Box::pin(pod.ask("GET", FIRST, &[], "")));
-    let mut followers: Vec<_> = followers.take(3).collect();
-    for follower in &mut followers {
-        assert!(poll!(follower).is_pending());
+    let requests = std::iter::repeat_with(|| Box::pin(pod.ask("GET", FIRST, &[], "")));
+    let mut requests: Vec<_> = requests.take(5).collect();
+    for failure in 0..failures {
+        for request in &mut requests {
+            assert!(poll!(request).is_pending());
+        }
+        assert_eq!(pod.store.calls() - before, failure as u64 + 1, "one leads");
+        pod.store.set_error(Some(unavailable()));
+        pod.store.set_held(false);
+        assert_eq!(requests.remove(0).await.status, 503);
+        pod.store.set_error(None);
+        pod.store.set_held(true);
     }
-    assert_eq!(pod.store.calls() - before, 1);
-    pod.store.set_error(Some(unavailable()));
+    for request in &mut requests {
+        assert!(poll!(request).is_pending());
+    }
     pod.store.set_held(false);
-    assert_eq!(leader.await.status, 503);
-    pod.store.set_error(None);
-    for follower in followers {
-        let reply = follower.await;
+    let replies = futures_util::future::join_all(requests).await;
+    (replies, pod.store.calls() - before)
+}
+
+#[tokio::test]
+async fn one_follower_of_a_failed_leader_leads_once_more() {
+    let pod = sharing_pod(QueueSettings::default()).await;
+    let price = pod.ask("GET", FIRST, &[], "").await.units();
+    let (replies, calls) = after_failed_leaders(&pod, 1).await;
+    assert_eq!(calls, 2, "no stampede follows a failure");
+    for (at, reply) in replies.iter().enumerate() {
+        assert_eq!((reply.status, &reply.body[..]), (200, &b"kept"[..]));
+        let status = if at == 0 {
+            "umbo; fwd=miss"
+        } else {
+            "umbo; fwd=miss; collapsed"
+        };
+        assert_eq!(reply.header("cache-status"), Some(status));
+    }
+    assert_eq!(replies[0].units(), price);
+}
+
+#[tokio::test]
+async fn each_follower_of_two_failed_leaders_asks_once_and_pays_for_it() {
+    let pod = sharing_pod(QueueSettings::default()).await;
+    let price = pod.ask("GET", FIRST, &[], "").await.units();
+    let (replies, calls) = after_failed_leaders(&pod, 2).await;
+    assert_eq!(calls, 5);
+    for reply in replies {
         assert_eq!((reply.status, &reply.body[..]), (200, &b"kept"[..]));
         assert_eq!(reply.header("cache-status"), Some("umbo; fwd=miss"));
         assert_eq!(reply.units(), price);
     }
-    assert_eq!(pod.store.calls() - before, 4);
 }
 
 #[tokio::test]
-async fn followers_of_a_failed_leader_wait_in_the_queue_until_their_own_deadline() {
+async fn followers_of_two_failed_leaders_wait_in_the_queue_until_their_own_deadline() {
     let pod = sharing_pod(narrow()).await;
     pod.store.set_held(true);
     let before = pod.store.calls();
     let mut leader = pin!(pod.ask("GET", FIRST, &[], ""));
     assert!(poll!(&mut leader).is_pending());
+    let mut second = pin!(pod.ask("GET", FIRST, &[], ""));
+    assert!(poll!(&mut second).is_pending());
     let mut patient = pin!(pod.ask("GET", FIRST, &[("umbo-timeout-ms", "60000")], ""));
     assert!(poll!(&mut patient).is_pending());
     let mut hasty = pin!(pod.ask("GET", FIRST, &[("umbo-timeout-ms", "1000")], ""));
     assert!(poll!(&mut hasty).is_pending());
-    // The leader fails while the store still answers nobody else.
+    // The leaders fail while the store still answers nobody else.
     pod.store.set_error(Some(unavailable()));
     pod.store.set_held(false);
     assert_eq!(leader.await.status, 503);
+    pod.store.set_held(true);
+    pod.store.set_error(None);
+    assert!(poll!(&mut second).is_pending());
+    assert!(poll!(&mut patient).is_pending());
+    assert!(poll!(&mut hasty).is_pending());
+    assert_eq!(pod.store.calls() - before, 2, "one leads");
+    pod.store.set_error(Some(unavailable()));
+    pod.store.set_held(false);
+    assert_eq!(second.await.status, 503);
     pod.store.set_error(None);
     pod.store.set_held(true);
     assert!(poll!(&mut patient).is_pending());
     assert!(poll!(&mut hasty).is_pending());
     // One has the only slot, the other waits for it.
-    assert_eq!(pod.store.calls() - before, 2);
+    assert_eq!(pod.store.calls() - before, 3);
     pod.clock.advance(Duration::from_secs(1));
     pod.store.set_held(false);
     assert_eq!(patient.await.body, "kept");
@@ -216,7 +257,7 @@ async fn followers_of_a_failed_leader_wait_in_the_queue_until_their_own_deadline
     assert_eq!(late.status, 504, "{late:?}");
     let refused = late.problem();
     assert_eq!(refused.type_uri, "/v1/errors/deadline-before-store");
-    assert_eq!(pod.store.calls() - before, 2);
+    assert_eq!(pod.store.calls() - before, 3);
 }
 
 #[tokio::test]
