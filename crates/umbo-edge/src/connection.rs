@@ -11,6 +11,7 @@ use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use futures_util::task::AtomicWaker;
+use umbo_tls::ClientCertificate;
 
 use super::memory::ConnectionAnswers;
 
@@ -32,9 +33,8 @@ pub struct Connection {
     pub is_tls: bool,
     /// HTTP version.
     pub protocol: Protocol,
-    /// Subject of the client's certificate like `CN=shard-1,O=Umbo`, if one was asked for; it has been
-    /// verified against the client authority.
-    pub client_subject: Option<String>,
+    /// The certificate of the client, if one was asked for.
+    pub client: Option<ClientCertificate>,
     /// Its part of the memory of answers.
     pub answers: Arc<ConnectionAnswers>,
 }

@@ -42,6 +42,7 @@ use umbo_tls::{self as tls, TlsSource};
 pub use connection::{Connection, Protocol};
 pub use handler::{Handler, NoObserver, Observer};
 pub use limits::EdgeLimits;
+pub use umbo_tls::ClientCertificate;
 
 /// Shortest and longest wait after a failed accept.
 const ACCEPT_BACKOFF: (Duration, Duration) = (Duration::from_millis(10), Duration::from_secs(1));
@@ -232,7 +233,7 @@ impl<H: Handler> Edge<H> {
             peer,
             is_tls: self.tls.is_some(),
             protocol: Protocol::Http1,
-            client_subject: None,
+            client: None,
             answers: Arc::default(),
         };
         let ending = if let Some(tls) = &self.tls {
@@ -302,7 +303,7 @@ impl<H: Handler> Edge<H> {
         if session.alpn_protocol() == Some(tls::ALPN_HTTP2) {
             connection.protocol = Protocol::Http2;
         }
-        connection.client_subject = tls::client_subject(session);
+        connection.client = ClientCertificate::of(session);
         let (ending, socket) = self
             .run_http(socket, Bytes::new(), connection, signals, Instant::now())
             .await;
