@@ -11,7 +11,6 @@ use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use futures_util::task::AtomicWaker;
-use umbo_tls::ClientCertificate;
 
 use super::memory::ConnectionAnswers;
 
@@ -34,7 +33,7 @@ pub struct Connection {
     /// HTTP version.
     pub protocol: Protocol,
     /// The certificate of the client, if one was asked for.
-    pub client: Option<ClientCertificate>,
+    pub client: Option<umbo_tls::ClientCertificate>,
     /// Its part of the memory of answers.
     pub answers: Arc<ConnectionAnswers>,
 }

@@ -42,7 +42,6 @@ use umbo_tls::{self as tls, TlsSource};
 pub use connection::{Connection, Protocol};
 pub use handler::{Handler, NoObserver, Observer};
 pub use limits::EdgeLimits;
-pub use umbo_tls::ClientCertificate;
 
 /// Shortest and longest wait after a failed accept.
 const ACCEPT_BACKOFF: (Duration, Duration) = (Duration::from_millis(10), Duration::from_secs(1));
@@ -303,7 +302,7 @@ impl<H: Handler> Edge<H> {
         if session.alpn_protocol() == Some(tls::ALPN_HTTP2) {
             connection.protocol = Protocol::Http2;
         }
-        connection.client = ClientCertificate::of(session);
+        connection.client = tls::ClientCertificate::of(session);
         let (ending, socket) = self
             .run_http(socket, Bytes::new(), connection, signals, Instant::now())
             .await;

@@ -135,8 +135,7 @@ pub(super) mod empty_is_none {
         deserializer: D,
     ) -> Result<Option<T>, D::Error> {
         let text = String::deserialize(deserializer)?;
-        let present = Some(text).filter(|text| !text.is_empty());
-        let parsed = present.map(|text| text.parse().map_err(D::Error::custom));
+        let parsed = (!text.is_empty()).then(|| text.parse().map_err(D::Error::custom));
         parsed.transpose()
     }
 }
