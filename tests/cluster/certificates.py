@@ -22,11 +22,13 @@ class Authority:
         assert done.returncode == 0, done.stderr
 
     def settings(self, name="node", first="20200101000000Z", last="20991231235959Z"):
-        """Makes a certificate of loopback, valid from first to last; as the settings of `[cluster]`."""
+        """Makes a certificate of loopback, valid from first to last, for dispatchers with the name of their role; as the
+        settings of `[cluster]`."""
         self.count += 1
+        role = ",DNS:umbo-dispatcher" if name == "dispatcher" else ""
         stem = f"{name}-{self.count}"
         (self.folder / f"{stem}.ext").write_text(
-            "subjectAltName=IP:127.0.0.1,DNS:localhost\nextendedKeyUsage=serverAuth,clientAuth\n"
+            f"subjectAltName=IP:127.0.0.1,DNS:localhost{role}\nextendedKeyUsage=serverAuth,clientAuth\n"
         )
         self.openssl("req", "-newkey", "rsa:2048", "-nodes", "-keyout", f"{stem}.key", "-subj", f"/CN={stem}",
                      "-out", f"{stem}.csr")  # fmt: skip

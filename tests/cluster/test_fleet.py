@@ -1,5 +1,6 @@
 """Through any dispatcher operators see all of them."""
 
+import signal
 import subprocess
 
 import pytest
@@ -10,6 +11,8 @@ from processes import binary, wait_until
 
 # Time that all have to answer a question.
 ANSWER_SECONDS = 3
+# For as long a dispatcher that is gone without a word is taken for live.
+PRESENCE_SECONDS = 20
 
 
 def fleet_of(dispatcher, count):
@@ -140,6 +143,7 @@ def test_one_that_is_away_is_shown_with_its_last_answer(new_cluster):
     fleet_of(first, 2)
     before = ask(first, "shed")
     second.kill()
+    first.clock.advance(PRESENCE_SECONDS)
     away = [one for one in fleet_of(first, 1) if one["state"] == "away"]
     assert len(away) == 1 and away[0]["about"]["admin_url"].endswith(f":{second.admin_port}")
     after = ask(first, "shed")
@@ -151,6 +155,39 @@ def test_one_that_is_away_is_shown_with_its_last_answer(new_cluster):
     again = fleet_of(first, 2)
     assert len(again) == 3 and again[1]["id"] != again[2]["id"]
     cluster.stop()
+
+
+def test_one_that_stops_in_order_is_away_at_once(new_cluster):
+    cluster = new_cluster(2).start()
+    first, second = cluster.dispatchers
+    fleet_of(first, 2)
+    with standing_still(first.clock):
+        second.process.send_signal(signal.SIGTERM)
+        step_until(first.clock, lambda: not second.is_running(), "it has stopped", step=0.1)
+        second.wait_for_good_end()
+        assert [one["state"] for one in fleet_of(first, 1)] == ["live", "away"]
+    cluster.stop()
+
+
+def test_while_the_home_is_away_the_last_known_ones_are_asked(new_cluster):
+    cluster = new_cluster(2).start()
+    first, second = cluster.dispatchers
+    for dispatcher in cluster.dispatchers:
+        fleet_of(dispatcher, 2)
+    home = cluster.nodes[cluster.tier.owner(0)]
+    home.kill()
+    first.clock.advance(2 * PRESENCE_SECONDS)
+    for dispatcher in cluster.dispatchers:
+        answers = ask(dispatcher, "shed")
+        assert [(one["process"]["state"], one["status"]) for one in answers] == [("live", 200)] * 2
+        assert "error" not in answers[1] and answers[1]["answered_ms"] == answers[0]["answered_ms"]
+    home.start()
+    fleet_of(first, 2)
+    second.kill()
+    # It is in the list yet, and says nothing.
+    assert "refused" in ask(first, "shed")[1]["error"]
+    first.stop()
+    cluster.tier.stop()
 
 
 def token(folder, name, grant):

@@ -1,37 +1,57 @@
 //! The fleet: a question to the admin API, put to every dispatcher of the cluster.
 //!
-//! Owns which of them are known, and their last answers. A question is a path of the admin API and who asks: the
-//! permissions of the caller, never its token. Each dispatcher answers as it would answer that caller itself.
+//! Owns which of them are known, and their last answers. The members are the presence rows at the home of Umbo's own
+//! records; a question goes to the port that a member names in its row. It is a path of the admin API and who asks: the
+//! permissions of the caller, never its token. Each dispatcher answers as it would answer that caller itself. The port
+//! serves HTTP, so that dispatchers may say more than questions over the same connections.
 
 mod answer;
 mod known;
+mod peers;
+mod presence;
 mod question;
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use async_trait::async_trait;
 use axum::Router;
 use bytes::Bytes;
+use http::request::Parts;
+use http::{Method, Response};
 use http_body_util::{BodyExt as _, Limited};
+use hyper::body::Incoming;
 use serde_json::value::RawValue;
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tower::ServiceExt as _;
 use umbo_api::fleet::{FleetAnswer, FleetAnswers, FleetList, FleetProcess, ProcessInfo};
 use umbo_dispatcher::Dispatcher;
+use umbo_edge::body::ReplyBody;
+use umbo_edge::{Connection, Handler};
 use umbo_http::{RequestError, problem};
-use umbo_store::{AnswerQuestion, Fleet, FleetMember};
-use umbo_types::Caller;
+use umbo_types::{Caller, Timestamp};
 
 use self::answer::ServerAnswer;
 use self::known::KnownProcesses;
-use self::question::Question;
+use self::peers::{ANSWER_LEN_MAX, Peers};
+pub use self::peers::{Connecting, PeerConnector, PeerIo};
+pub use self::presence::PRESENCE_INTERVAL;
+use self::presence::{Presence, PresenceRows};
+use self::question::{BUSY, NOT_A_QUESTION, QuestionKey, QuestionRefusal, WRONG_ROLE};
 use crate::asker::as_asker;
 
+/// Name that the certificate of a dispatcher carries towards other dispatchers, whatever its address.
+pub const DISPATCHER_ROLE: &str = "umbo-dispatcher";
 /// Time that the other dispatchers have to answer.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(3);
-/// Longest answer to another dispatcher, in bytes.
-const ANSWER_LEN_MAX: usize = 3 << 20;
+/// Longest wait for the home to say which dispatchers there are.
+const MEMBERS_TIMEOUT: Duration = Duration::from_secs(1);
+/// Most questions of other dispatchers that are answered at once.
+const OPEN_MAX: usize = 256;
+/// Longest refusal that is passed on, in bytes.
+const REFUSAL_LEN_MAX: usize = 300;
 /// Id of a server that has no fleet.
 const ALONE: u64 = 0;
 
@@ -39,81 +59,126 @@ const ALONE: u64 = 0;
 #[derive(Debug)]
 pub struct FleetView {
     dispatcher: Arc<Dispatcher>,
-    fleet: Option<Arc<dyn Fleet>>,
     about: ProcessInfo,
-    answers: Arc<Answers>,
+    /// The routes that answer questions.
+    routes: Router,
+    /// `None` for a server with its store in this process.
+    membership: Option<Membership>,
     known: Mutex<KnownProcesses>,
 }
 
-/// Answers questions with the routes of the admin API.
+/// How other dispatchers reach this one, and this one reaches them.
 #[derive(Debug)]
-struct Answers(Router);
+pub struct FleetPlace {
+    /// Identifies this process; random, and not 0.
+    pub id: u64,
+    /// `host:port` at which others reach its port for dispatchers.
+    pub address: String,
+    /// Makes connections to the others.
+    pub connector: Arc<dyn PeerConnector>,
+}
+
+/// A dispatcher among others.
+#[derive(Debug)]
+struct Membership {
+    id: u64,
+    presence: Presence,
+    rows: PresenceRows,
+    peers: Peers,
+    key: QuestionKey,
+    /// Permits are questions that are being answered.
+    open: Semaphore,
+    /// The members when the home last told them, and the time of this process then.
+    last: Mutex<(u64, Vec<(u64, Presence)>)>,
+}
+
+/// The answer of a dispatcher to a question, or the reason why it did not answer.
+type PeerReply = Result<ServerAnswer, String>;
 
 impl FleetView {
-    /// Makes the view of a dispatcher, which joins its fleet; a server with its store in this process has none.
+    /// Makes the view of a dispatcher.
     pub(crate) fn new(
         dispatcher: &Arc<Dispatcher>,
-        fleet: Option<Arc<dyn Fleet>>,
+        place: Option<FleetPlace>,
         about: ProcessInfo,
         routes: Router,
     ) -> Arc<Self> {
-        let answers = Arc::new(Answers(routes));
-        if let Some(fleet) = &fleet {
-            let told = serde_json::to_vec(&about).unwrap_or_default();
-            fleet.join(told.into(), Arc::clone(&answers) as Arc<dyn AnswerQuestion>);
-        }
+        let membership = place.map(|place| Membership {
+            id: place.id,
+            presence: Presence {
+                about: about.clone(),
+                address: place.address,
+            },
+            rows: PresenceRows::new(dispatcher),
+            peers: Peers::new(place.connector),
+            key: QuestionKey::new(&dispatcher.control.secret()),
+            open: Semaphore::new(OPEN_MAX),
+            last: Mutex::default(),
+        });
         Arc::new(Self {
             dispatcher: Arc::clone(dispatcher),
-            fleet,
             about,
-            answers,
+            routes,
+            membership,
             known: Mutex::default(),
         })
     }
 
+    /// Writes the presence row of this dispatcher, and takes notice of the others. Due each [`PRESENCE_INTERVAL`]. A
+    /// failure harms nobody: the next call writes the row again.
+    pub async fn announce(&self) {
+        let Some(own) = &self.membership else {
+            return;
+        };
+        let writing = own.rows.write(own.id, Some(&own.presence));
+        let written = timeout(PRESENCE_INTERVAL, writing).await;
+        if let Ok(Err(error)) = written {
+            let reason = problem::detail(&error);
+            tracing::debug!(reason, "the presence of this dispatcher was not written");
+        }
+        self.list().await;
+    }
+
+    /// Removes the presence row. If that fails, the row expires.
+    pub async fn leave(&self) {
+        if let Some(own) = &self.membership {
+            let _ = timeout(MEMBERS_TIMEOUT, own.rows.write(own.id, None)).await;
+        }
+    }
+
     /// Lists the fleet.
     pub(crate) async fn list(&self) -> FleetList {
-        let members = match &self.fleet {
-            Some(fleet) => fleet.members().await,
-            None => Vec::new(),
-        };
-        let now_ms = self.dispatcher.clock.wall().as_millis();
-        let live = self.live(members, now_ms);
-        let processes = self.known().update(live, now_ms);
+        let members = self.members().await;
+        let now_ms = self.now_ms();
+        let processes = self.known().update(self.live(members), now_ms);
         FleetList {
             processes: processes.into_iter().map(|(_, process)| process).collect(),
         }
     }
 
     /// Asks every dispatcher for a path, on behalf of a caller.
-    pub(crate) async fn ask(&self, caller: &Caller, path: &str) -> FleetAnswers {
-        let question = Question::new(caller, path);
+    pub(crate) async fn ask(self: &Arc<Self>, caller: &Arc<Caller>, path: &str) -> FleetAnswers {
         // One time for all: the others lose their answers when it is over.
-        let own = timeout(ANSWER_TIMEOUT, self.answers.answer_to(&question));
-        let asked = async {
-            match &self.fleet {
-                Some(fleet) => fleet.ask(question.to_bytes(), ANSWER_TIMEOUT).await,
-                None => Vec::new(),
-            }
-        };
-        let (own, asked) = tokio::join!(own, asked);
-        let now_ms = self.dispatcher.clock.wall().as_millis();
-        let (members, replies): (Vec<_>, Vec<_>) = asked.into_iter().unzip();
-        let replies: Vec<(u64, Bytes)> = members
-            .iter()
-            .zip(replies)
-            .filter_map(|(member, reply)| Some((member.incarnation, reply?)))
-            .collect();
-        let live = self.live(members, now_ms);
+        let own = timeout(ANSWER_TIMEOUT, self.answer(Arc::clone(caller), path));
+        let (own, (members, replies)) = tokio::join!(own, self.ask_others(caller, path));
+        let now_ms = self.now_ms();
+        let mut live = self.live(members);
+        let mut replies: Vec<(u64, PeerReply)> = replies;
+        let self_id = self.membership.as_ref().map_or(ALONE, |own| own.id);
+        replies.extend(own.ok().map(|own| (self_id, Ok(own))));
+        let mut errors = BTreeMap::new();
         let mut known = self.known();
-        for (id, process) in &live {
-            if let (true, Ok(own)) = (process.is_self, &own) {
-                known.answered(*id, path, now_ms, own.clone());
-            }
-        }
         for (id, reply) in replies {
-            if let Some(answer) = question::read_reply(&reply) {
-                known.answered(id, path, now_ms, answer);
+            match reply {
+                Ok(answer) => {
+                    known.answered(id, path, now_ms, answer);
+                    if let Some((_, process)) = live.iter_mut().find(|(other, _)| *other == id) {
+                        process.seen_ms = now_ms;
+                    }
+                }
+                Err(error) => {
+                    errors.insert(id, error);
+                }
             }
         }
         let processes = known.update(live, now_ms);
@@ -121,6 +186,7 @@ impl FleetView {
             let last = known.last_answer(id, path);
             FleetAnswer {
                 process,
+                error: errors.remove(&id),
                 status: last.as_ref().map(|last| last.answer.0),
                 answered_ms: last.as_ref().map(|last| last.at_ms),
                 answer: last.and_then(|last| as_json(&last.answer.1)),
@@ -131,39 +197,104 @@ impl FleetView {
         }
     }
 
-    /// Describes the dispatchers that are connected now, by incarnation; this one is always among them.
-    fn live(&self, members: Vec<FleetMember>, now_ms: u64) -> Vec<(u64, FleetProcess)> {
-        let mut live: Vec<_> = members
-            .into_iter()
-            .map(|member| {
-                let about = if member.is_self {
-                    self.about.clone()
-                } else {
-                    serde_json::from_slice(&member.about).unwrap_or_default()
-                };
-                let id = member.incarnation;
-                (id, known::live(id, about, member.is_self, now_ms))
-            })
-            .collect();
-        if !live.iter().any(|(_, process)| process.is_self) {
-            live.push((ALONE, known::live(ALONE, self.about.clone(), true, now_ms)));
+    /// Asks the members, and returns them with their replies. A member that does not reply in time is left out of those.
+    async fn ask_others(
+        self: &Arc<Self>,
+        caller: &Arc<Caller>,
+        path: &str,
+    ) -> (Vec<(u64, Presence)>, Vec<(u64, PeerReply)>) {
+        let members = self.members().await;
+        let mut asking = JoinSet::new();
+        for (id, member) in &members {
+            let (id, address) = (*id, member.address.clone());
+            let (view, caller, path) = (Arc::clone(self), Arc::clone(caller), path.to_owned());
+            asking.spawn(async move { (id, view.ask_one(id, &address, &caller, &path).await) });
         }
-        live
+        let mut replies = Vec::new();
+        let collecting = async {
+            while let Some(replied) = asking.join_next().await {
+                replies.extend(replied);
+            }
+        };
+        let _ = timeout(ANSWER_TIMEOUT, collecting).await;
+        (members, replies)
     }
 
-    fn known(&self) -> MutexGuard<'_, KnownProcesses> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    async fn ask_one(&self, id: u64, address: &str, caller: &Caller, path: &str) -> PeerReply {
+        let none = || "this server has no fleet".to_owned();
+        let own = self.membership.as_ref().ok_or_else(none)?;
+        let question = own.key.ask(caller, path, id, self.home_time());
+        let (request, signature) = question.ok_or("the question cannot be written")?;
+        let (head, body) = own.peers.send(id, address, request).await?;
+        if own.key.is_answer(&signature, &head, &body) {
+            return Ok((head.status.as_u16(), body));
+        }
+        let told = String::from_utf8_lossy(&body[..body.len().min(REFUSAL_LEN_MAX)]);
+        Err(format!(
+            "{address} refused the question ({}): {told}",
+            head.status
+        ))
     }
-}
 
-impl Answers {
+    /// Returns the members but for this dispatcher, as the home tells them now or told them last.
+    async fn members(&self) -> Vec<(u64, Presence)> {
+        let Some(own) = &self.membership else {
+            return Vec::new();
+        };
+        let found = timeout(MEMBERS_TIMEOUT, own.rows.read()).await;
+        let mut last = own.last.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Ok(Ok(mut members)) = found {
+            members.retain(|(id, _)| *id != own.id);
+            own.peers
+                .keep(|id| members.iter().any(|(member, _)| *member == id));
+            *last = (self.now_ms(), members);
+        }
+        last.1.clone()
+    }
+
+    /// Describes this dispatcher, and the members as they were last told.
+    fn live(&self, members: Vec<(u64, Presence)>) -> Vec<(u64, FleetProcess)> {
+        let (id, told_ms) = match &self.membership {
+            None => (ALONE, 0),
+            Some(own) => (
+                own.id,
+                own.last.lock().unwrap_or_else(PoisonError::into_inner).0,
+            ),
+        };
+        let others = members.into_iter();
+        let others = others.map(|(id, one)| (id, known::live(id, one.about, false, told_ms)));
+        let own = known::live(id, self.about.clone(), true, self.now_ms());
+        others.chain([(id, own)]).collect()
+    }
+
+    /// Answers a question of another dispatcher.
+    async fn hear(
+        &self,
+        head: &Parts,
+        from: &Connection,
+    ) -> Result<Response<ReplyBody>, QuestionRefusal> {
+        let own = self.membership.as_ref().ok_or(NOT_A_QUESTION)?;
+        let client = from.client.as_ref();
+        if from.is_tls && !client.is_some_and(|client| client.has_name(DISPATCHER_ROLE)) {
+            return Err(WRONG_ROLE);
+        }
+        if head.method != Method::GET {
+            return Err(NOT_A_QUESTION);
+        }
+        let (caller, target, question) = own.key.open(head, own.id, self.home_time())?;
+        let _open = own.open.try_acquire().map_err(|_| BUSY)?;
+        let (status, body) = self.answer(caller, &target).await;
+        let (name, value) = own.key.seal(&question, status, &body);
+        let response = Response::builder().status(status).header(name, value);
+        Ok(response.body(body.into()).unwrap_or_default())
+    }
+
     /// Answers a question as the routes of this dispatcher do.
-    async fn answer_to(&self, question: &Question) -> ServerAnswer {
-        let Some((caller, request)) = question.request() else {
+    async fn answer(&self, caller: Arc<Caller>, target: &str) -> ServerAnswer {
+        let Ok(request) = http::Request::get(target).body(axum::body::Body::empty()) else {
             return refused(&RequestError::RouteNotFound);
         };
-        let routed = as_asker(caller, self.0.clone().oneshot(request)).await;
-        let response = match routed {
+        let response = match as_asker(caller, self.routes.clone().oneshot(request)).await {
             Ok(response) => response,
             Err(never) => match never {},
         };
@@ -176,16 +307,36 @@ impl Answers {
             Err(error) => refused(&RequestError::Internal(error.to_string())),
         }
     }
+
+    /// Returns the time of day of the home, which all dispatchers know about alike.
+    fn home_time(&self) -> Timestamp {
+        let Dispatcher { store, clock, .. } = &*self.dispatcher;
+        store.time_at(store.home().shard, clock.wall())
+    }
+
+    fn now_ms(&self) -> u64 {
+        self.dispatcher.clock.wall().as_millis()
+    }
+
+    fn known(&self) -> MutexGuard<'_, KnownProcesses> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
-#[async_trait]
-impl AnswerQuestion for Answers {
-    async fn answer(&self, question: Bytes) -> Bytes {
-        let answer = match Question::read(&question) {
-            Some(question) => self.answer_to(&question).await,
-            None => refused(&RequestError::RouteNotFound),
-        };
-        question::reply(&answer)
+/// The port for other dispatchers.
+impl Handler for FleetView {
+    async fn call(
+        &self,
+        head: &Parts,
+        _body: Incoming,
+        connection: &Arc<Connection>,
+    ) -> Response<ReplyBody> {
+        let answered = self.hear(head, connection).await;
+        answered.unwrap_or_else(|QuestionRefusal(status, reason)| {
+            let response = Response::builder().status(status);
+            let body = Bytes::from_static(reason.as_bytes());
+            response.body(body.into()).unwrap_or_default()
+        })
     }
 }
 

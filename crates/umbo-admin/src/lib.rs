@@ -20,7 +20,9 @@ mod service;
 mod startup_responder;
 
 pub use cors::{BadOrigin, CorsPolicy};
-pub use fleet::FleetView;
+pub use fleet::{
+    Connecting, DISPATCHER_ROLE, FleetPlace, FleetView, PRESENCE_INTERVAL, PeerConnector, PeerIo,
+};
 pub use foreign_page::{BadHostName, HostNames};
 pub use observer::DispatcherObserver;
 pub use scrape::visit as visit_metrics;

@@ -29,11 +29,10 @@ use umbo_edge::memory::ConnectionAnswers;
 use umbo_edge::unread_body::{Lent, drain_request_body};
 use umbo_edge::{Connection, Handler};
 use umbo_http::{Fields, RequestError, decode};
-use umbo_store::Fleet;
 use umbo_types::Operation;
 
 use crate::cors::{self, CorsPolicy};
-use crate::fleet::FleetView;
+use crate::fleet::{FleetPlace, FleetView};
 use crate::foreign_page::{self, HostNames};
 
 /// Answers from this length on are compressed, in bytes: a shorter one fits into a packet as it is.
@@ -86,15 +85,15 @@ impl Service {
         self
     }
 
-    /// Returns the view of the fleet of a dispatcher, which joins it; a server with its store in this process has
-    /// none. `about` is what others are told of it.
+    /// Returns the view of the fleet of a dispatcher; a server with its store in this process has no place in one.
+    /// `about` is what others are told of it.
     pub fn join_fleet(
         bulk: &Arc<Bulk>,
-        fleet: Option<Arc<dyn Fleet>>,
+        place: Option<FleetPlace>,
         about: ProcessInfo,
     ) -> Arc<FleetView> {
         let routes = crate::router::admin(bulk);
-        FleetView::new(bulk.dispatcher(), fleet, about, routes)
+        FleetView::new(bulk.dispatcher(), place, about, routes)
     }
 
     /// Allows pages of other origins to use the data plane.

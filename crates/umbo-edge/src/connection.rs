@@ -32,9 +32,8 @@ pub struct Connection {
     pub is_tls: bool,
     /// HTTP version.
     pub protocol: Protocol,
-    /// Subject of the client's certificate like `CN=shard-1,O=Umbo`, if one was asked for; it has been
-    /// verified against the client authority.
-    pub client_subject: Option<String>,
+    /// The certificate of the client, if one was asked for.
+    pub client: Option<umbo_tls::ClientCertificate>,
     /// Its part of the memory of answers.
     pub answers: Arc<ConnectionAnswers>,
 }

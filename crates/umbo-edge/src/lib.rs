@@ -232,7 +232,7 @@ impl<H: Handler> Edge<H> {
             peer,
             is_tls: self.tls.is_some(),
             protocol: Protocol::Http1,
-            client_subject: None,
+            client: None,
             answers: Arc::default(),
         };
         let ending = if let Some(tls) = &self.tls {
@@ -302,7 +302,7 @@ impl<H: Handler> Edge<H> {
         if session.alpn_protocol() == Some(tls::ALPN_HTTP2) {
             connection.protocol = Protocol::Http2;
         }
-        connection.client_subject = tls::client_subject(session);
+        connection.client = tls::ClientCertificate::of(session);
         let (ending, socket) = self
             .run_http(socket, Bytes::new(), connection, signals, Instant::now())
             .await;

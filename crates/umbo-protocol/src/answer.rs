@@ -7,7 +7,6 @@ use umbo_store::{Deleted, Page, RecordsCopy, ScanPage, ShardStatus, WriteError, 
 use umbo_types::{Row, ShardId, Timestamp};
 
 use crate::error::NodeError;
-use crate::mail::Letter;
 
 /// One answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -69,8 +68,6 @@ pub enum Outcome {
     RecordsKept(Vec<ShardResult>),
     /// The newest copy of Umbo's own records that the node keeps, or `None` if it never received one.
     KeptRecords(Option<Arc<RecordsCopy>>),
-    /// Letters: the descriptions of dispatchers, the questions to one, or the replies to a question.
-    Letters(Vec<Letter>),
     /// The whole request failed.
     Failed(NodeError),
 }

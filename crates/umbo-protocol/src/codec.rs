@@ -7,7 +7,6 @@ mod errors;
 pub(crate) mod field;
 pub(crate) mod greetings;
 mod idempotency;
-mod mail;
 mod mutations;
 mod records;
 pub(crate) mod requests;

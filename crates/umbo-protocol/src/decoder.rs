@@ -10,7 +10,7 @@ use crate::codec::greetings;
 use crate::error::DecodeError;
 use crate::frame::{
     BATCH, CANCEL, CHUNK, CREDIT, Chunk, DRAINING, DispatcherFrame, FRAME_LEN_MAX, Frame, HELLO,
-    LENGTH_LEN, MAIL, NodeFrame, NodeStamp, OPTIONAL, PING, PONG, PREFACE, WELCOME,
+    LENGTH_LEN, NodeFrame, NodeStamp, OPTIONAL, PING, PONG, PREFACE, WELCOME,
 };
 use crate::wire::Reader;
 
@@ -145,7 +145,6 @@ impl Body for (NodeStamp, NodeFrame) {
             CREDIT => NodeFrame::Credit(Field::read(&mut reader, "credit")?),
             PONG => NodeFrame::Pong,
             DRAINING => NodeFrame::Draining,
-            MAIL => NodeFrame::Mail,
             kind if kind >= OPTIONAL => NodeFrame::Skipped,
             kind => return Err(DecodeError::UnknownFrame(kind)),
         };

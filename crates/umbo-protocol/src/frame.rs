@@ -41,9 +41,8 @@ pub(crate) const CREDIT: u8 = 5;
 pub(crate) const PING: u8 = 6;
 pub(crate) const PONG: u8 = 6;
 pub(crate) const DRAINING: u8 = 7;
-/// Unknown kinds from here up are skipped.
+/// Unknown kinds from here up are skipped. A node of an earlier release sends 0x80 for mail.
 pub(crate) const OPTIONAL: u8 = 0x80;
-pub(crate) const MAIL: u8 = 0x80;
 
 /// The beginning of every frame of a node.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -100,8 +99,6 @@ pub enum NodeFrame {
     Pong,
     /// The node stops: sent requests are answered, no more may be sent.
     Draining,
-    /// Questions of other dispatchers wait for this one.
-    Mail,
     /// A frame of an unknown kind that may be ignored.
     Skipped,
 }

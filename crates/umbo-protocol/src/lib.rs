@@ -18,7 +18,6 @@ mod credit;
 mod decoder;
 mod error;
 mod frame;
-mod mail;
 mod order;
 mod request;
 mod send_queue;
@@ -35,10 +34,6 @@ pub use error::{DecodeError, NodeError};
 pub use frame::{
     ASSEMBLY_LEN_MAX, CHUNK_AT, CHUNK_LEN_MAX, Chunk, DispatcherFrame, FRAME_LEN_MAX, Frame,
     MESSAGE_LEN_MAX, NodeFrame, NodeStamp, PREFACE,
-};
-pub use mail::{
-    ABOUT_LEN_MAX, LETTERS_MAX, Letter, MailRequest, QUESTION_LEN_MAX, QuestionRequest,
-    REPLY_LEN_MAX,
 };
 pub use request::{Ask, Request, RequestRef};
 pub use send_queue::{Encoded, Placed};

@@ -9,8 +9,6 @@ use umbo_store::{
 };
 use umbo_types::{Criticality, Key, NamespaceId, OwnedAttributes, RequestUnits, ShardId};
 
-use crate::mail::{MailRequest, QuestionRequest};
-
 /// One request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Request {
@@ -107,12 +105,8 @@ pub enum Ask {
     KeepRecords(Arc<RecordsCopy>),
     /// The newest copy of Umbo's own records that the node keeps.
     KeptRecords,
-    /// The dispatchers that are connected to the node.
-    Members,
-    /// The dispatcher's mail.
-    Mail(MailRequest),
-    /// A question to other dispatchers; answered when all of them have replied, or at its deadline.
-    Question(QuestionRequest),
+    /// Mail of a dispatcher of an earlier release, without its content. A node refuses it.
+    Mail,
 }
 
 impl Ask {
@@ -130,9 +124,7 @@ impl Ask {
             | Self::ClusterMap
             | Self::KeepRecords(_)
             | Self::KeptRecords
-            | Self::Members
-            | Self::Mail(_)
-            | Self::Question(_) => None,
+            | Self::Mail => None,
         }
     }
 }

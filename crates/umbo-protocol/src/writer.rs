@@ -9,7 +9,7 @@ use crate::codec::field::Field as _;
 use crate::codec::{answers, greetings, requests};
 use crate::credit::SendWindow;
 use crate::error::DecodeError;
-use crate::frame::{CHUNK_AT, DRAINING, HELLO, MAIL, NodeStamp, PING, PONG, PREFACE, WELCOME};
+use crate::frame::{CHUNK_AT, DRAINING, HELLO, NodeStamp, PING, PONG, PREFACE, WELCOME};
 use crate::request::{Ask, RequestRef};
 use crate::send_queue::{Encoded, Placed, SendQueue, put_frame};
 use crate::version::{Hello, Welcome};
@@ -149,11 +149,6 @@ impl AnswerWriter {
     /// Announces that the node stops and accepts no more requests.
     pub fn draining(&mut self) {
         self.queue.control(DRAINING);
-    }
-
-    /// Announces that questions of other dispatchers wait for this one.
-    pub fn mail(&mut self) {
-        self.queue.control(MAIL);
     }
 
     /// Grants the dispatcher credit, as [`crate::ReceiveWindow::taken_over`] returned it.

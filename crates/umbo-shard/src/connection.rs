@@ -34,8 +34,6 @@ mod charge;
 mod hand_over;
 mod handshake;
 mod input;
-mod mail;
-mod mailbox;
 mod pending;
 mod serve;
 mod stream;
@@ -44,7 +42,6 @@ mod watch;
 
 use self::handshake::Greeted;
 use self::input::Input;
-use self::mailbox::Mailbox;
 use self::stream::ShardStream;
 use self::watch::{ConnectionProgress, ProgressWatch};
 
@@ -62,7 +59,7 @@ pub async fn serve_connection(
     let greeting = handshake::greet(&node, &place, io);
     let ending = match drain.run_until_cancelled(greeting).await {
         Some(Ok(greeted)) => {
-            DispatcherConnection::new(&node, &place, greeted)
+            DispatcherConnection::new(&node, greeted)
                 .serve(&place, &drain)
                 .await
         }
@@ -98,12 +95,11 @@ struct Sending {
 }
 
 impl<Io: AsyncRead + AsyncWrite + Unpin> DispatcherConnection<Io> {
-    fn new(node: &Arc<Node>, place: &OpenConnection, greeted: Greeted<Io>) -> Self {
-        let mailbox = Mailbox::new(greeted.incarnation, place);
+    fn new(node: &Arc<Node>, greeted: Greeted<Io>) -> Self {
         Self {
             io: greeted.io,
             input: Input::new(node, greeted.decoder, greeted.window),
-            stream: ShardStream::new(Arc::clone(node), mailbox, greeted.answers, greeted.terms),
+            stream: ShardStream::new(Arc::clone(node), greeted.answers, greeted.terms),
             sending: Sending::default(),
             watch: ProgressWatch::new(node.limits()),
             progress: ConnectionProgress::default(),
@@ -123,9 +119,6 @@ impl<Io: AsyncRead + AsyncWrite + Unpin> DispatcherConnection<Io> {
             place.signals().register(context.waker());
             if place.signals().is_superseded() {
                 return Poll::Ready(ConnectionEnd::Superseded);
-            }
-            if place.signals().take_mail() {
-                self.stream.answers.mail();
             }
             if !self.is_draining && drain.as_mut().poll(context).is_ready() {
                 self.is_draining = true;

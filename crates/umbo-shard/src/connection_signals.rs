@@ -10,7 +10,6 @@ use futures_util::task::AtomicWaker;
 pub(crate) struct ConnectionSignals {
     waker: AtomicWaker,
     is_superseded: AtomicBool,
-    has_mail: AtomicBool,
 }
 
 impl ConnectionSignals {
@@ -28,16 +27,5 @@ impl ConnectionSignals {
     pub(crate) fn supersede(&self) {
         self.is_superseded.store(true, Ordering::Release);
         self.waker.wake();
-    }
-
-    /// Makes the connection tell its dispatcher that questions wait for it.
-    pub(crate) fn bring_mail(&self) {
-        self.has_mail.store(true, Ordering::Release);
-        self.waker.wake();
-    }
-
-    /// Returns whether questions have come since the last call.
-    pub(crate) fn take_mail(&self) -> bool {
-        self.has_mail.load(Ordering::Relaxed) && self.has_mail.swap(false, Ordering::Acquire)
     }
 }

@@ -9,13 +9,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio_util::sync::CancellationToken;
 
 use crate::connection_signals::ConnectionSignals;
-use crate::post_office::PostOffice;
 
 /// The open connections, by number. Bounded by the limit on connections.
 #[derive(Debug, Default)]
 pub(crate) struct Connections {
     open: Mutex<OpenTable>,
-    post_office: Arc<PostOffice>,
 }
 
 #[derive(Debug, Default)]
@@ -61,11 +59,6 @@ impl Connections {
         }
     }
 
-    /// Returns the mail of their dispatchers.
-    pub(crate) fn post_office(&self) -> &Arc<PostOffice> {
-        &self.post_office
-    }
-
     /// Returns the number of open connections.
     pub(crate) fn len(&self) -> usize {
         self.lock().by_number.len()
@@ -80,11 +73,6 @@ impl OpenConnection {
     /// Returns the signals to the connection.
     pub(crate) fn signals(&self) -> &Arc<ConnectionSignals> {
         &self.signals
-    }
-
-    /// Returns its number.
-    pub(crate) const fn number(&self) -> u64 {
-        self.number
     }
 
     /// Sets the incarnation of the dispatcher, ends every older connection of it, and waits until they have
@@ -114,7 +102,6 @@ impl OpenConnection {
 
 impl Drop for OpenConnection {
     fn drop(&mut self) {
-        self.connections.post_office.leave(self.number);
         let entry = self.connections.lock().by_number.remove(&self.number);
         if let Some(entry) = entry {
             entry.ended.cancel();

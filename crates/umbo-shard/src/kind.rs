@@ -30,9 +30,7 @@ impl RequestKind {
             Ask::Write(_) => Self::Write,
             Ask::DeleteRange(_) => Self::DeleteRange,
             Ask::KeepRecords(_) | Ask::KeptRecords => Self::Records,
-            Ask::Probe | Ask::ClusterMap | Ask::Members | Ask::Mail(_) | Ask::Question(_) => {
-                Self::Status
-            }
+            Ask::Probe | Ask::ClusterMap | Ask::Mail => Self::Status,
         }
     }
 }

@@ -20,7 +20,6 @@ mod limits;
 mod node;
 mod observer;
 mod ownership;
-mod post_office;
 pub mod quota;
 mod reads;
 mod refusals;

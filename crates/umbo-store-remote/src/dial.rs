@@ -51,7 +51,7 @@ pub(crate) async fn dial(
     let greeted = async {
         let io = match &settings.tls {
             None => io,
-            Some(files) => Box::new(tls::connect(files.clone(), host, io).await?),
+            Some(files) => Box::new(tls::connect(files.clone(), host, None, io).await?),
         };
         greet(io, hello, clock).await
     };

@@ -7,7 +7,7 @@
 //! A request goes through these files: `contract` names its shard, `attempt` sends it and handles its
 //! failure, `connection` queues it and is the wait for it, `in_flight` keeps the table of pending requests,
 //! `transfer` moves the bytes. `records` copies Umbo's own records; `link`, `dial`, `connector`, `tls` and `watch` keep a node connected;
-//! `fleet` and `mail` carry questions between dispatchers; `clock_offset` estimates the monotonic clock of a node,
+//! `peer` connects dispatchers with one another; `clock_offset` estimates the monotonic clock of a node,
 //! `told_time` its time of day; `topology` and `map_keeper` find the node of a shard.
 
 mod attempt;
@@ -20,13 +20,11 @@ mod contract;
 mod counters;
 mod dial;
 mod dial_error;
-mod fleet;
 mod in_flight;
 mod link;
-mod mail;
 mod map_keeper;
-mod membership;
 mod node;
+mod peer;
 mod peer_maps;
 mod records;
 mod seeded_random;

@@ -8,7 +8,6 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use tokio::task::JoinSet;
 use umbo_protocol::Hello;
 
 use crate::clock_offset::ClockOffset;
@@ -103,12 +102,8 @@ async fn exchange(node: &Arc<Node>, dialled: NewConnection) {
     if node.is_retired() {
         connection.drain();
     }
-    // Ends with the connection.
-    let mut mail = JoinSet::new();
-    mail.spawn(crate::mail::keep(Arc::clone(node), Arc::clone(&connection)));
     let transfer = ConnectionTransfer::new(Arc::clone(node), Arc::clone(&connection), dialled);
     transfer.run().await;
-    drop(mail);
     let Some(ending) = connection.ended() else {
         return;
     };

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwapOption;
-use tokio::sync::{Notify, SetOnce};
+use tokio::sync::Notify;
 use tokio::time::timeout;
 use umbo_protocol::{NodeStamp, StatusOfNode};
 use umbo_routing::ClusterNode;
@@ -17,7 +17,6 @@ use umbo_types::{CLOCK_OFFSET_MAX, Clock, Timestamp};
 use crate::budget::Budget;
 use crate::connection::NodeConnection;
 use crate::counters::HopCounters;
-use crate::membership::Membership;
 use crate::seeded_random::SeededRandom;
 use crate::settings::RemoteSettings;
 use crate::told_time::ToldTime;
@@ -39,8 +38,6 @@ pub(crate) struct StoreContext {
     pub(crate) newer_map: Notify,
     /// Highest revision of Umbo's own records that a node has reported.
     pub(crate) records: Mutex<RecordsRevision>,
-    /// Description of this dispatcher in the fleet, once it has joined.
-    pub(crate) membership: SetOnce<Membership>,
 }
 
 impl StoreContext {
@@ -67,8 +64,6 @@ pub(crate) struct Node {
     /// Notified when the node is no longer used.
     retired: Notify,
     is_retired: AtomicBool,
-    /// Notified when questions of other dispatchers wait at the node.
-    pub(crate) has_mail: Notify,
     /// Version of the map that the node uses; 0 until the node has reported it.
     map_version: AtomicU64,
     told: Mutex<ToldStatus>,
@@ -114,7 +109,6 @@ impl Node {
             changed: Notify::new(),
             retired: Notify::new(),
             is_retired: AtomicBool::new(false),
-            has_mail: Notify::new(),
             map_version: AtomicU64::new(0),
             told: Mutex::default(),
             time: ArcSwapOption::empty(),

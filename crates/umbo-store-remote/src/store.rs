@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use arc_swap::{ArcSwap, ArcSwapOption, Guard};
 use tokio::runtime::Handle;
-use tokio::sync::{Notify, SetOnce};
+use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 use umbo_routing::{ClusterMap, ShardMap, Succession, SuccessionError};
@@ -65,7 +65,6 @@ impl RemoteStore {
             map_version: AtomicU64::new(map.version()),
             newer_map: Notify::new(),
             records: Mutex::default(),
-            membership: SetOnce::new(),
         });
         let shard_map = Arc::clone(map.shard_map());
         let topology = Topology::new(map, &[], &common);

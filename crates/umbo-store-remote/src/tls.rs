@@ -1,4 +1,4 @@
-//! TLS towards nodes: authority and identity from PEM files, read for every connection, so that a
+//! TLS towards other processes: authority and identity from PEM files, read for every connection, so that a
 //! renewed certificate is used without a restart.
 
 use std::path::Path;
@@ -14,16 +14,19 @@ use crate::connector::Io;
 use crate::dial_error::DialError;
 use crate::settings::TlsFiles;
 
-/// Speaks TLS on a connection to `host`, whose name the node's certificate must carry.
+/// Speaks TLS on a connection to a process whose certificate must carry a name. Offers `protocol`, or no protocol
+/// by name to shard nodes.
 pub(crate) async fn connect(
     files: TlsFiles,
-    host: &str,
+    name: &str,
+    protocol: Option<&[u8]>,
     stream: Box<dyn Io>,
 ) -> Result<TlsStream<Box<dyn Io>>, DialError> {
-    let bad_name = |_| DialError::Tls(format!("{host} is not a name that a certificate can have"));
-    let name = ServerName::try_from(host.to_owned()).map_err(bad_name)?;
+    let bad_name = |_| DialError::Tls(format!("{name} is not a name that a certificate can have"));
+    let name = ServerName::try_from(name.to_owned()).map_err(bad_name)?;
     // A few small files; the task has nothing else to do.
-    let config = config(&files)?;
+    let mut config = config(&files)?;
+    config.alpn_protocols = protocol.into_iter().map(<[u8]>::to_vec).collect();
     let connector = TlsConnector::from(Arc::new(config));
     let spoken = connector.connect(name, stream).await;
     spoken.map_err(|error| DialError::Tls(error.to_string()))

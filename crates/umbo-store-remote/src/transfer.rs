@@ -248,10 +248,6 @@ impl ConnectionTransfer {
                 self.node.is_leaving();
                 Ok(())
             }
-            NodeFrame::Mail => {
-                self.node.has_mail.notify_one();
-                Ok(())
-            }
             NodeFrame::Pong | NodeFrame::Skipped => Ok(()),
             NodeFrame::Welcome(_) => Err(given_up("the node sent a second welcome")),
         }

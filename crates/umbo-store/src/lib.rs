@@ -17,7 +17,6 @@ mod dataset_group;
 mod dataset_groups;
 mod error;
 mod fencing_tokens;
-mod fleet;
 mod give_way;
 mod id_range;
 mod idempotency;
@@ -50,7 +49,6 @@ pub use dataset_group::DatasetGroup;
 pub use dataset_groups::DatasetGroups;
 pub use error::{Outcome, StoreError, WriteError};
 pub use fencing_tokens::{FencingToken, FencingTokens};
-pub use fleet::{AnswerQuestion, Fleet, FleetMember};
 pub use give_way::{GIVES_WAY_EVERY, give_way};
 pub use id_range::IdRange;
 pub use idempotency::{DIGEST_LEN, Idempotency};
@@ -61,7 +59,7 @@ pub use large::{ChunkRequest, READ_GRACE, UPLOAD_IDLE, UploadState, UploadStep};
 pub use manual_clock::ManualClock;
 #[cfg(feature = "testing")]
 pub use memory::MemoryStore;
-pub use records::{RecordsCopy, RecordsKeeper, RecordsRevision, place_datasets};
+pub use records::{RecordsCopy, RecordsKeeper, RecordsRevision, home_partition, place_datasets};
 pub use report::{
     DiskSpace, NamespaceSize, NodeStatus, RemoteStats, ShardState, ShardStatus, StoreReport,
 };

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use bytes::Bytes;
 use umbo_routing::{RecordsHome, ShardMap};
-use umbo_types::{NamespaceId, ShardId};
+use umbo_types::{NamespaceId, PartitionKey, ShardId};
 
 use crate::dataset_group::DatasetGroup;
 use crate::error::StoreError;
@@ -39,6 +39,19 @@ pub trait RecordsKeeper {
 
     /// Returns the highest revision of a copy that the store has received or heard of, at no cost.
     fn records_revision(&self) -> RecordsRevision;
+}
+
+/// Names that are tried for a partition of the home shard. A shard with one slot of 4,096 is missed by all
+/// of them once in 10^13 maps.
+const PARTITION_TRIES: u32 = 1 << 17;
+
+/// Returns the first of the partitions `NAME-0`, `NAME-1` and so on that falls into the home shard, or `None` if the
+/// shard map gives the shard no slots. Umbo's own rows are in such partitions of [`NamespaceId::SYSTEM`].
+pub fn home_partition(map: &ShardMap, home: RecordsHome, name: &str) -> Option<PartitionKey> {
+    let named =
+        |n: u32| PartitionKey::new(format!("{name}-{n}")).expect("a short text is a partition key");
+    let mut tried = (0..PARTITION_TRIES).map(named);
+    tried.find(|key| map.locate(NamespaceId::SYSTEM, key) == home.shard)
 }
 
 /// Position of a copy in the order of all copies: by epoch, then by number.

@@ -4,42 +4,27 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use rustls::RootCertStore;
 use rustls::client::WebPkiServerVerifier;
 use rustls::client::danger::ServerCertVerifier as _;
 use rustls_pki_types::{ServerName, UnixTime};
 
 use crate::certificate::CertificateFacts;
-use crate::{TlsError, certificate, certificates};
+use crate::{TlsError, certificates, facts_of, roots, unusable};
 
 /// Returns the facts of the certificates of a file, in their order. Leaves out certificates that cannot be parsed.
 pub fn describe(path: &Path) -> Result<Vec<CertificateFacts>, TlsError> {
-    let chain = certificates(path)?;
-    let facts = chain
-        .iter()
-        .filter_map(|der| certificate::read(der.as_ref()));
-    Ok(facts.collect())
+    Ok(facts_of(&certificates(path)?))
 }
 
 /// Verifies the signatures, the validity and the names of a certificate chain, as a peer does that trusts an authority
 /// and expects a host name or address.
 pub fn verify(chain: &Path, authority: &Path, host: &str) -> Result<(), TlsError> {
-    let unusable = |path: &Path, reason: String| TlsError::Unusable {
-        path: path.to_owned(),
-        reason,
-    };
-    let mut roots = RootCertStore::empty();
-    for one in certificates(authority)? {
-        roots
-            .add(one)
-            .map_err(|error| unusable(authority, error.to_string()))?;
-    }
     let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let verifier = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider)
+    let verifier = WebPkiServerVerifier::builder_with_provider(roots(authority)?, provider)
         .build()
-        .map_err(|error| unusable(authority, error.to_string()))?;
+        .map_err(|error| unusable(authority, &error))?;
     let name = ServerName::try_from(host.to_owned())
-        .map_err(|error| unusable(chain, format!("'{host}': {error}")))?;
+        .map_err(|error| unusable(chain, &format_args!("'{host}': {error}")))?;
     let certificates = certificates(chain)?;
     let (leaf, intermediates) = certificates.split_first().ok_or(TlsError::NotPem {
         path: chain.to_owned(),
@@ -48,7 +33,7 @@ pub fn verify(chain: &Path, authority: &Path, host: &str) -> Result<(), TlsError
     })?;
     verifier
         .verify_server_cert(leaf, intermediates, &name, &[], UnixTime::now())
-        .map_err(|error| unusable(chain, error.to_string()))?;
+        .map_err(|error| unusable(chain, &error))?;
     Ok(())
 }
 

@@ -11,10 +11,11 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use arc_swap::ArcSwap;
-use rustls::server::WebPkiClientVerifier;
+use rustls::client::verify_server_name;
+use rustls::server::{ParsedCertificate, WebPkiClientVerifier};
 use rustls::{RootCertStore, ServerConfig, ServerConnection};
 use rustls_pki_types::pem::PemObject as _;
-use rustls_pki_types::{CertificateDer, PrivateKeyDer};
+use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use tokio_rustls::TlsAcceptor;
 
 pub use self::certificate::CertificateFacts;
@@ -120,10 +121,22 @@ impl TlsSource {
     }
 }
 
-/// Returns the subject of the client's certificate, if it sent one.
-pub fn client_subject(session: &ServerConnection) -> Option<String> {
-    let leaf = session.peer_certificates()?.first()?;
-    certificate::read(leaf.as_ref()).map(|facts| facts.subject)
+/// The certificate of a client, verified against the client authority.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ClientCertificate(CertificateDer<'static>);
+
+impl ClientCertificate {
+    /// Returns the certificate that the client of a session sent.
+    pub fn of(session: &ServerConnection) -> Option<Self> {
+        session.peer_certificates()?.first().cloned().map(Self)
+    }
+
+    /// Returns whether the certificate carries a host name, as the certificate of a server does.
+    pub fn has_name(&self, name: &str) -> bool {
+        let parsed = ParsedCertificate::try_from(&self.0);
+        let name = ServerName::try_from(name);
+        parsed.is_ok_and(|own| name.is_ok_and(|name| verify_server_name(&own, &name).is_ok()))
+    }
 }
 
 fn load(files: &ListenerTlsFiles, protocols: &[&[u8]]) -> Result<ServerConfig, TlsError> {
@@ -132,25 +145,15 @@ fn load(files: &ListenerTlsFiles, protocols: &[&[u8]]) -> Result<ServerConfig, T
     let key = PrivateKeyDer::from_pem_slice(&read(&files.key)?)
         .map_err(|error| not_pem(&files.key, "private key", &error))?;
     let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let unusable = |path: &Path, reason: String| TlsError::Unusable {
-        path: path.to_owned(),
-        reason,
-    };
     let builder = ServerConfig::builder_with_provider(provider.clone())
         .with_safe_default_protocol_versions()
-        .map_err(|error| unusable(&files.certificate, error.to_string()))?;
+        .map_err(|error| unusable(&files.certificate, &error))?;
     let builder = match &files.client_authority {
         None => builder.with_no_client_auth(),
         Some(path) => {
-            let mut roots = RootCertStore::empty();
-            for authority in certificates(path)? {
-                roots
-                    .add(authority)
-                    .map_err(|error| unusable(path, error.to_string()))?;
-            }
-            let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider)
+            let verifier = WebPkiClientVerifier::builder_with_provider(roots(path)?, provider)
                 .build()
-                .map_err(|error| unusable(path, error.to_string()))?;
+                .map_err(|error| unusable(path, &error))?;
             builder.with_client_cert_verifier(verifier)
         }
     };
@@ -161,7 +164,7 @@ fn load(files: &ListenerTlsFiles, protocols: &[&[u8]]) -> Result<ServerConfig, T
                 certificate: files.certificate.clone(),
                 key: files.key.clone(),
             },
-            error => unusable(&files.certificate, error.to_string()),
+            error => unusable(&files.certificate, &error),
         })?;
     config.alpn_protocols = protocols.iter().map(|name| name.to_vec()).collect();
     Ok(config)
@@ -188,6 +191,24 @@ fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
     Ok(chain)
 }
 
+/// Reads the authorities of a file.
+fn roots(path: &Path) -> Result<Arc<RootCertStore>, TlsError> {
+    let mut roots = RootCertStore::empty();
+    for authority in certificates(path)? {
+        roots
+            .add(authority)
+            .map_err(|error| unusable(path, &error))?;
+    }
+    Ok(Arc::new(roots))
+}
+
+fn unusable(path: &Path, reason: &dyn std::fmt::Display) -> TlsError {
+    TlsError::Unusable {
+        path: path.to_owned(),
+        reason: reason.to_string(),
+    }
+}
+
 fn not_pem(path: &Path, wanted: &'static str, error: &rustls_pki_types::pem::Error) -> TlsError {
     let is_absent = matches!(error, rustls_pki_types::pem::Error::NoItemsFound);
     TlsError::NotPem {
@@ -197,13 +218,15 @@ fn not_pem(path: &Path, wanted: &'static str, error: &rustls_pki_types::pem::Err
     }
 }
 
+fn facts_of(chain: &[CertificateDer<'_>]) -> Vec<CertificateFacts> {
+    let facts = chain.iter().map(|der| certificate::read(der.as_ref()));
+    facts.flatten().collect()
+}
+
 fn warn_if_out_of_time(path: &Path, chain: &[CertificateDer<'_>]) {
     let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH);
     let now = since_epoch.unwrap_or(Duration::ZERO).as_secs();
-    for facts in chain
-        .iter()
-        .filter_map(|der| certificate::read(der.as_ref()))
-    {
+    for facts in facts_of(chain) {
         let (path, subject) = (path.display(), facts.subject);
         if facts.not_after < now {
             tracing::warn!(%path, subject, "the certificate has expired; clients will refuse it");

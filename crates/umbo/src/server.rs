@@ -3,6 +3,7 @@
 //! A stop loses nothing: readiness turns false, requests in flight finish, the store writes all acknowledged
 //! rows to the disk, the last metrics and spans are exported. The admin port closes last, so that operators can watch.
 
+mod cluster_port;
 mod observe;
 mod open;
 mod ports;
@@ -31,6 +32,7 @@ use crate::settings::{LoadedSettings, SettingsSources};
 use crate::signals::Signals;
 use crate::tasks::Tasks;
 
+use self::cluster_port::keep_present;
 pub(crate) use self::observe::HISTORY_FOLDER;
 use self::observe::{happened, observe};
 use self::open::{OpenedServer, cores};
@@ -87,16 +89,16 @@ impl Server {
         opened.store.announce(&*opened.clock);
         let doors = Doors::default();
         let begin = || Ports::begin(listeners, &opened, &doors, &settings.server);
-        let (bulk, observer, ports) = match role {
+        let (bulk, (observer, fleet), ports) = match role {
             Role::Serve => {
                 let bulk = Bulk::new(&opened.dispatcher(&loaded).await?);
                 // Before the ports open: early connections are served and not refused.
-                let observer = doors.open(&bulk, &opened, &settings.server)?;
-                (bulk, observer, begin())
+                let opened = doors.open(&bulk, &opened, &settings.server, None)?;
+                (bulk, opened, begin())
             }
             Role::Dispatcher => {
-                let ports = begin();
-                let dispatcher = tokio::select! {
+                let mut ports = begin();
+                let bulk = Bulk::new(&tokio::select! {
                     biased;
                     dispatcher = startup::dispatcher(&opened, &loaded) => dispatcher,
                     _ = signals.stop_requested() => {
@@ -104,10 +106,9 @@ impl Server {
                         opened.store.store().close().await;
                         return Ok(None);
                     }
-                };
-                let bulk = Bulk::new(&dispatcher);
-                let observer = doors.open(&bulk, &opened, &settings.server)?;
-                (bulk, observer, ports)
+                });
+                let opened = doors.join(&bulk, &opened, settings, &mut ports).await?;
+                (bulk, opened, ports)
             }
         };
         let dispatcher = Arc::clone(bulk.dispatcher());
@@ -117,7 +118,7 @@ impl Server {
             watch,
             started_with: settings.clone(),
             log,
-            tls: opened.tls,
+            tls: ports.peer_tls.iter().cloned().chain(opened.tls).collect(),
             tokens: opened.tokens,
             dispatcher: Arc::clone(&dispatcher),
             remote: opened.store.remote().cloned(),
@@ -128,6 +129,7 @@ impl Server {
         // Records the history until the end, and then writes the rest of it.
         let tasks = &background.tasks;
         tasks.spawn_stoppable(|stop| observe(observer, stop));
+        tasks.spawn_stoppable(|stop| keep_present(fleet, stop));
         if let Some(metrics) = opened.metrics_export {
             background.export(metrics, &bulk);
         }

@@ -1,97 +1,287 @@
-//! Questions and replies as bytes.
+//! Questions and answers on the wire, and their signatures.
 //!
-//! The permissions of a caller travel as its grants. A dispatcher believes another one of its cluster: both are known
-//! to the nodes between them, by their certificates where these are required.
+//! A question is an HTTP request for a route of the admin API. Two fields say who asks whom, and when. The permissions
+//! of the caller travel as its grants, its token never does. A question and its answer are signed with keyed BLAKE3 and a
+//! key that all dispatchers of a cluster derive from their shared secret. So the question of a stranger is refused
+//! without certificates too. A signature is valid for one dispatcher and for half a minute by the clock of the home.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use axum::body::Body;
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use blake3::Hash;
 use bytes::Bytes;
-use http::Request;
+use http::request::Parts;
+use http::{HeaderMap, HeaderValue, Method, Request};
 use serde::{Deserialize, Serialize};
-use umbo_types::{Caller, CallerId, Criticality, Grant};
+use umbo_types::{Caller, CallerId, Criticality, Grant, Timestamp};
 
-use super::answer::ServerAnswer;
+/// Field with the [`Asker`] of a question.
+const QUESTION: &str = "umbo-fleet-question";
+/// Field with the signature of a question or an answer.
+const SIGNATURE: &str = "umbo-fleet-signature";
+/// Greatest difference between the time of a question and now. Clocks differ by less, because all of them are estimates
+/// of the clock of the home; a recorded question is worthless after it.
+const AGE_MAX: Duration = Duration::from_secs(30);
 
-/// A route of the admin API, and who asks.
+/// Why a question is not answered: a status, and the reason in words.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct QuestionRefusal(pub(super) u16, pub(super) &'static str);
+
+pub(super) const WRONG_ROLE: QuestionRefusal = QuestionRefusal(
+    403,
+    "the certificate of the asker does not carry the name umbo-dispatcher",
+);
+pub(super) const NOT_A_QUESTION: QuestionRefusal =
+    QuestionRefusal(405, "dispatchers ask one another with GET only");
+pub(super) const BUSY: QuestionRefusal = QuestionRefusal(503, "too many questions are open");
+const UNSIGNED: QuestionRefusal =
+    QuestionRefusal(401, "no signature: clients are served at server.listen");
+const WRONG_SIGNATURE: QuestionRefusal =
+    QuestionRefusal(401, "wrong signature: the asker is of another cluster");
+const WRONG_TIME: QuestionRefusal =
+    QuestionRefusal(401, "its time is more than 30 s from that of the home");
+const OTHER_PROCESS: QuestionRefusal =
+    QuestionRefusal(421, "it is for a process that had this address before");
+const UNREADABLE: QuestionRefusal =
+    QuestionRefusal(400, "it cannot be read: the asker is of a newer version");
+
+/// Who asks whom, and when.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Question {
-    path: String,
+struct Asker {
+    /// Id of the dispatcher that is asked.
+    to: u64,
+    at_ms: u64,
     caller: String,
     grants: Vec<String>,
 }
 
-impl Question {
-    pub(super) fn new(caller: &Caller, path: &str) -> Self {
-        Self {
-            path: path.to_owned(),
+/// Key of the signatures.
+pub(super) struct QuestionKey([u8; 32]);
+
+impl std::fmt::Debug for QuestionKey {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("QuestionKey(hidden)")
+    }
+}
+
+impl QuestionKey {
+    /// Derives the key from the secret that all dispatchers of a store share.
+    pub(super) fn new(secret: &[u8; 32]) -> Self {
+        Self(blake3::derive_key(
+            "umbo 2026 questions of dispatchers",
+            secret,
+        ))
+    }
+
+    /// Makes a question to a dispatcher, on behalf of a caller, and returns its signature too.
+    pub(super) fn ask(
+        &self,
+        caller: &Caller,
+        target: &str,
+        to: u64,
+        now: Timestamp,
+    ) -> Option<(Request<Bytes>, Hash)> {
+        let asker = Asker {
+            to,
+            at_ms: now.as_millis(),
             caller: caller.id.as_str().to_owned(),
             grants: caller.grants.iter().map(Grant::to_string).collect(),
+        };
+        let asker = URL_SAFE_NO_PAD.encode(serde_json::to_vec(&asker).ok()?);
+        let signature = self.sign_question(&Method::GET, target, asker.as_bytes());
+        // HTTP/2 names the scheme and the authority; nobody reads them.
+        let request = Request::get(format!("http://umbo-dispatcher{target}"))
+            .header(QUESTION, asker)
+            .header(SIGNATURE, signature.to_hex().as_str())
+            .body(Bytes::new());
+        Some((request.ok()?, signature))
+    }
+
+    /// Checks a question to this dispatcher. Returns its caller, its target and its signature.
+    pub(super) fn open(
+        &self,
+        head: &Parts,
+        to: u64,
+        now: Timestamp,
+    ) -> Result<(Arc<Caller>, String, Hash), QuestionRefusal> {
+        let target = head.uri.path_and_query();
+        let target = target.map_or("/", |target| target.as_str()).to_owned();
+        let asker = head.headers.get(QUESTION).ok_or(UNSIGNED)?;
+        let brought = signature_of(&head.headers).ok_or(UNSIGNED)?;
+        // Hashes are compared in constant time.
+        if brought != self.sign_question(&head.method, &target, asker.as_bytes()) {
+            return Err(WRONG_SIGNATURE);
         }
-    }
-
-    /// Reads a question, or returns `None` if this version does not know it.
-    pub(super) fn read(bytes: &[u8]) -> Option<Self> {
-        serde_json::from_slice(bytes).ok()
-    }
-
-    pub(super) fn to_bytes(&self) -> Bytes {
-        serde_json::to_vec(self).unwrap_or_default().into()
-    }
-
-    /// Returns the caller and the request, or `None` if a grant or the path cannot be read: a caller with fewer grants
-    /// would get another answer.
-    pub(super) fn request(&self) -> Option<(Arc<Caller>, Request<Body>)> {
-        let grants = self.grants.iter().map(|grant| grant.parse());
+        let bytes = URL_SAFE_NO_PAD.decode(asker).unwrap_or_default();
+        let asker: Asker = serde_json::from_slice(&bytes).map_err(|_| UNREADABLE)?;
+        if asker.at_ms.abs_diff(now.as_millis()) > AGE_MAX.as_millis() as u64 {
+            return Err(WRONG_TIME);
+        }
+        if asker.to != to {
+            return Err(OTHER_PROCESS);
+        }
+        // A caller with fewer grants would get another answer.
+        let grants = asker.grants.iter().map(|grant| grant.parse());
+        let grants: Result<_, _> = grants.collect();
         let caller = Caller {
-            id: CallerId::new(&self.caller),
-            grants: grants.collect::<Result<_, _>>().ok()?,
+            id: CallerId::new(&asker.caller),
+            grants: grants.map_err(|_| UNREADABLE)?,
             criticality_max: Criticality::Sheddable,
         };
-        let request = Request::get(&self.path).body(Body::empty()).ok()?;
-        Some((Arc::new(caller), request))
+        Ok((Arc::new(caller), target, brought))
+    }
+
+    /// Returns the field of an answer to a question.
+    pub(super) fn seal(
+        &self,
+        question: &Hash,
+        status: u16,
+        body: &[u8],
+    ) -> (&'static str, HeaderValue) {
+        let signature = self.sign_answer(question, status, body).to_hex();
+        let value = HeaderValue::from_str(&signature).expect("hexadecimal digits are visible");
+        (SIGNATURE, value)
+    }
+
+    /// Returns whether an answer is of a dispatcher that has the key, and to this question.
+    pub(super) fn is_answer(
+        &self,
+        question: &Hash,
+        head: &http::response::Parts,
+        body: &[u8],
+    ) -> bool {
+        signature_of(&head.headers) == Some(self.sign_answer(question, head.status.as_u16(), body))
+    }
+
+    fn sign_question(&self, method: &Method, target: &str, asker: &[u8]) -> Hash {
+        self.sign([
+            b"question",
+            method.as_str().as_bytes(),
+            target.as_bytes(),
+            asker,
+        ])
+    }
+
+    fn sign_answer(&self, question: &Hash, status: u16, body: &[u8]) -> Hash {
+        self.sign([b"answer", question.as_bytes(), &status.to_be_bytes(), body])
+    }
+
+    /// Signs parts, each with its length, so that no byte can pass from one part into the next.
+    fn sign(&self, parts: [&[u8]; 4]) -> Hash {
+        let mut hasher = blake3::Hasher::new_keyed(&self.0);
+        for part in parts {
+            hasher
+                .update(&(part.len() as u64).to_be_bytes())
+                .update(part);
+        }
+        hasher.finalize()
     }
 }
 
-/// Writes a reply: its status and a space, then its body.
-pub(super) fn reply((status, body): &ServerAnswer) -> Bytes {
-    [format!("{status} ").as_bytes(), body].concat().into()
-}
-
-/// Reads a reply, or returns `None` if it is empty or invalid.
-pub(super) fn read_reply(reply: &Bytes) -> Option<ServerAnswer> {
-    let end = reply.iter().position(|byte| *byte == b' ')?;
-    let status = std::str::from_utf8(&reply[..end]).ok()?.parse().ok()?;
-    Some((status, reply.slice(end + 1..)))
+fn signature_of(headers: &HeaderMap) -> Option<Hash> {
+    Hash::from_hex(headers.get(SIGNATURE)?).ok()
 }
 
 #[cfg(test)]
 mod tests {
+    use http::StatusCode;
+
     use super::*;
 
-    #[test]
-    fn questions_and_replies_read_back() {
-        let caller = Caller {
+    const NOW: Timestamp = Timestamp::from_millis(1_800_000_000_000);
+
+    fn caller() -> Caller {
+        Caller {
             grants: vec!["observe:*".parse().unwrap(), "read:a-*".parse().unwrap()],
             ..Caller::anonymous()
-        };
-        let question = Question::new(&caller, "/admin/v1/why/a%20b?x=1");
-        assert_eq!(Question::read(&question.to_bytes()), Some(question.clone()));
-        let (asker, request) = question.request().unwrap();
-        assert_eq!((&asker.id, &asker.grants), (&caller.id, &caller.grants));
-        assert_eq!(request.uri(), "/admin/v1/why/a%20b?x=1");
-        let answer = (404, Bytes::from_static(b"{\"a\": 1}"));
-        assert_eq!(read_reply(&reply(&answer)), Some(answer));
-        for garbage in ["", "200", "x {}", "-1 {}"] {
-            assert_eq!(read_reply(&Bytes::from_static(garbage.as_bytes())), None);
+        }
+    }
+
+    fn key() -> QuestionKey {
+        QuestionKey::new(&[7; 32])
+    }
+
+    fn asked(target: &str) -> (Parts, Hash) {
+        let (request, signature) = key().ask(&caller(), target, 5, NOW).unwrap();
+        (request.into_parts().0, signature)
+    }
+
+    #[test]
+    fn a_question_is_heard_by_its_dispatcher_in_time() {
+        let target = "/admin/v1/why/a%20b?x=1";
+        let (head, signature) = asked(target);
+        let (asker, path, brought) = key().open(&head, 5, NOW).unwrap();
+        assert_eq!((&asker.id, &asker.grants), (&caller().id, &caller().grants));
+        assert_eq!((path.as_str(), brought), (target, signature));
+        let at = |ms: u64| Timestamp::from_millis(NOW.as_millis() + ms);
+        assert!(key().open(&head, 5, at(30_000)).is_ok());
+        let early = Timestamp::from_millis(NOW.as_millis() - 30_001);
+        for late in [at(30_001), early] {
+            assert_eq!(key().open(&head, 5, late).unwrap_err(), WRONG_TIME);
+        }
+        assert_eq!(key().open(&head, 6, NOW).unwrap_err(), OTHER_PROCESS);
+    }
+
+    #[test]
+    fn a_question_that_was_changed_or_made_by_a_stranger_is_refused() {
+        let (head, _) = asked("/admin/v1/hot");
+        let refused = |head: &Parts| key().open(head, 5, NOW).unwrap_err();
+        let other = QuestionKey::new(&[8; 32]);
+        assert_eq!(other.open(&head, 5, NOW).unwrap_err(), WRONG_SIGNATURE);
+        let mut changed = head.clone();
+        changed.uri = "/admin/v1/tokens".parse().unwrap();
+        assert_eq!(refused(&changed), WRONG_SIGNATURE);
+        changed = head.clone();
+        changed.method = Method::DELETE;
+        assert_eq!(refused(&changed), WRONG_SIGNATURE);
+        changed = head.clone();
+        let rich = URL_SAFE_NO_PAD.encode(br#"{"to":5,"at_ms":0,"caller":"x","grants":["*:*"]}"#);
+        changed.headers.insert(QUESTION, rich.parse().unwrap());
+        assert_eq!(refused(&changed), WRONG_SIGNATURE);
+        for name in [QUESTION, SIGNATURE] {
+            changed = head.clone();
+            changed.headers.remove(name);
+            assert_eq!(refused(&changed), UNSIGNED);
+            changed.headers.insert(name, HeaderValue::from_static("?"));
+            assert_ne!(refused(&changed), UNREADABLE);
         }
     }
 
     #[test]
     fn a_question_with_a_grant_that_cannot_be_read_is_not_answered() {
-        let mut question = Question::new(&Caller::anonymous(), "/admin/v1/hot");
-        question.grants.push("fly:*".to_owned());
-        assert!(question.request().is_none());
-        assert!(Question::read(b"{}").is_none() && Question::read(b"\xff").is_none());
+        let (mut head, _) = asked("/admin/v1/hot");
+        for asker in [
+            format!(
+                r#"{{"to":5,"at_ms":{},"caller":"x","grants":["fly:*"]}}"#,
+                NOW.as_millis()
+            ),
+            "{}".to_owned(),
+        ] {
+            let asker = URL_SAFE_NO_PAD.encode(asker);
+            let signed = key().sign_question(&head.method, "/admin/v1/hot", asker.as_bytes());
+            head.headers.insert(QUESTION, asker.parse().unwrap());
+            head.headers
+                .insert(SIGNATURE, signed.to_hex().parse().unwrap());
+            assert_eq!(key().open(&head, 5, NOW).unwrap_err(), UNREADABLE);
+        }
+    }
+
+    #[test]
+    fn an_answer_is_of_its_question_and_whole() {
+        let (_, question) = asked("/admin/v1/hot");
+        let (name, value) = key().seal(&question, 200, b"{}");
+        let response = http::Response::builder()
+            .header(name, value)
+            .body(())
+            .unwrap();
+        let (head, ()) = response.into_parts();
+        assert!(key().is_answer(&question, &head, b"{}"));
+        assert!(!key().is_answer(&question, &head, b"{ }"));
+        assert!(!key().is_answer(&asked("/admin/v1/shed").1, &head, b"{}"));
+        let mut other = head.clone();
+        other.status = StatusCode::NOT_FOUND;
+        assert!(!key().is_answer(&question, &other, b"{}"));
     }
 }

@@ -216,7 +216,7 @@ export class Fleet {
 
 /** The answer of one server, or what it refused. */
 function answerOf(one) {
-  if (one?.status === undefined) throw new ApiError(0, "This server is away and has not answered this before", "");
+  if (one?.status === undefined) throw new ApiError(0, "This server is away and has not answered this before", one?.error ?? "");
   if (one.status === 200) return one.answer;
   const { title, detail } = one.answer ?? {};
   throw new ApiError(one.status, title ?? `Status ${one.status}`, detail ?? "", one.answer ?? {});

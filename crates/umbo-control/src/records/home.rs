@@ -16,7 +16,7 @@ use tokio::time;
 use umbo_routing::RecordsHome;
 use umbo_store::{
     Atomicity, CallContext, Change, Condition, Durability, Mutation, RangeRequest, RecordsRevision,
-    SortRange, Store, StoreError, WriteError, WriteRequest,
+    SortRange, Store, StoreError, WriteError, WriteRequest, home_partition,
 };
 use umbo_types::{
     Clock, Deadline, Key, NamespaceId, PartitionKey, ShardId, SortKey, Timestamp, Value, Version,
@@ -31,9 +31,6 @@ const HEAD: &str = "head";
 const READ_TRIES: usize = 16;
 /// Rows that a promoted home is given in one write.
 const PREPARED_ROWS: usize = 256;
-/// Names that are tried for a partition of the home shard. A shard with one slot of 4,096 is missed by all
-/// of them once in 10^13 maps.
-const PARTITION_TRIES: u32 = 1 << 17;
 
 /// Why the home could not be read.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -333,14 +330,8 @@ impl Home {
         {
             return Ok(partition.clone());
         }
-        let map = self.store.shard_map();
-        let named = |n: u32| {
-            let name = format!("umbo-records-{}-{n}", home.epoch);
-            PartitionKey::new(name).expect("a short text is a partition key")
-        };
-        let found = (0..PARTITION_TRIES)
-            .map(named)
-            .find(|key| map.locate(NamespaceId::SYSTEM, key) == home.shard);
+        let name = format!("umbo-records-{}", home.epoch);
+        let found = home_partition(&self.store.shard_map(), home, &name);
         let partition =
             found.ok_or_else(|| away(home, "the shard map gives it no slots".to_owned()))?;
         *cached = Some((home, partition.clone()));

@@ -65,7 +65,18 @@ impl Handler for Routes {
     ) -> Response<ReplyBody> {
         let mut counter = DropCounter(self.dropped.clone(), false);
         let response = match head.uri.path() {
-            "/who" => Response::new(ReplyBody::from(Bytes::from(format!("{connection:?}")))),
+            "/who" => {
+                let named = |name| {
+                    connection
+                        .client
+                        .as_ref()
+                        .is_some_and(|one| one.has_name(name))
+                };
+                let who =
+                    ["shard-7", "shard-8"].map(|name| format!("named {name}: {}", named(name)));
+                let who = format!("{connection:?} {}", who.join(", "));
+                Response::new(ReplyBody::from(Bytes::from(who)))
+            }
             "/echo" => echo(body, PATIENCE).await,
             "/hasty" => echo(body, Duration::from_millis(50)).await,
             "/wait" => {

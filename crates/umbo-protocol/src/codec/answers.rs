@@ -9,7 +9,6 @@ use umbo_store::{Deleted, Page, RowBatch, ScanPage, ShardStatus, Touched};
 use umbo_types::{Row, limits};
 
 use super::field::{Field, fields, kinds, put_maybe};
-use super::mail::{letters, letters_len, put_letters};
 use super::rows::{forms, put_forms};
 use crate::answer::{Answer, AnswerPart, Outcome, StatusOfNode};
 use crate::error::{DecodeError, NodeError};
@@ -28,11 +27,11 @@ kinds!(
         11 => RecordsKept(shards),
         12 => KeptRecords(kept),
     }
-    by hand { 2 => Row, 13 => Letters }
+    // 13 was for letters of dispatchers.
+    by hand { 2 => Row }
 );
 const ABSENT: u8 = 1;
 const ROW: u8 = 2;
-const LETTERS: u8 = 13;
 
 fields!(Page { rows, resume_after as option; touched: Touched::default() });
 fields!(ScanPage { rows, resume_after as option; touched: Touched::default() });
@@ -64,10 +63,6 @@ pub(crate) fn put_answer(out: &mut Vec<u8>, answer: &Answer) {
         Outcome::Row(Some(row)) => {
             out.push(ROW);
             row.put(out);
-        }
-        Outcome::Letters(letters) => {
-            out.push(LETTERS);
-            put_letters(out, letters);
         }
         outcome => {
             out.push(outcome.kind());
@@ -126,7 +121,6 @@ pub(crate) fn len_hint(outcome: &Outcome) -> usize {
         Outcome::ClusterMap(text) => text.len(),
         Outcome::RecordsKept(results) => results.len() * 4,
         Outcome::KeptRecords(kept) => kept.as_ref().map_or(0, |copy| copy.content.len()),
-        Outcome::Letters(letters) => letters_len(letters),
         Outcome::Deleted(_) | Outcome::Failed(_) => 0,
     }
 }
@@ -175,7 +169,6 @@ fn outcome(reader: &mut Reader<'_>) -> Result<Outcome, DecodeError> {
     Ok(match reader.byte()? {
         ABSENT => Outcome::Row(None),
         ROW => Outcome::Row(Some(Field::read(reader, "row")?)),
-        LETTERS => Outcome::Letters(letters(reader)?),
         kind => Outcome::read_fields(kind, reader)?,
     })
 }

@@ -8,8 +8,7 @@ use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
 use umbo_protocol::{
-    Answer, AnswerPart, Ask, Letter, MailRequest, NodeError, NodeStamp, Outcome, QuestionRequest,
-    Request, StatusOfNode, WriteAnswer,
+    Answer, AnswerPart, Ask, NodeError, NodeStamp, Outcome, Request, StatusOfNode, WriteAnswer,
 };
 use umbo_store::{
     Atomicity, Change, Condition, DeleteRangeRequest, Deleted, Durability, FencingToken,
@@ -225,16 +224,8 @@ fn ask() -> impl Strategy<Value = Ask> {
         Just(Ask::ClusterMap),
         copy().prop_map(|copy| Ask::KeepRecords(Arc::new(copy))),
         Just(Ask::KeptRecords),
-        Just(Ask::Members),
-        (bytes(200), letters())
-            .prop_map(|(about, replies)| Ask::Mail(MailRequest { about, replies })),
-        (vec(any::<u64>(), 0..5), bytes(200))
-            .prop_map(|(to, question)| Ask::Question(QuestionRequest { to, question })),
+        Just(Ask::Mail),
     ]
-}
-
-fn letters() -> impl Strategy<Value = Vec<Letter>> {
-    vec((any::<u64>(), bytes(200)), 0..5)
 }
 
 fn attributes() -> impl Strategy<Value = OwnedAttributes> {
@@ -454,7 +445,6 @@ fn outcome() -> impl Strategy<Value = Outcome> {
             })
         }),
         ".{0,60}".prop_map(Outcome::ClusterMap),
-        letters().prop_map(Outcome::Letters),
         node_error().prop_map(Outcome::Failed),
     ]
 }

@@ -19,8 +19,6 @@ pub(super) struct Greeted<Io> {
     pub(super) answers: AnswerWriter,
     /// Bytes that the dispatcher may send before it is granted more.
     pub(super) window: u32,
-    /// Identifies the process of the dispatcher.
-    pub(super) incarnation: u64,
     /// The version in use, and the revision of Umbo's own records that the dispatcher has heard of.
     pub(super) terms: (ProtocolVersion, RecordsRevision),
 }
@@ -58,7 +56,6 @@ pub(super) async fn greet<Io: AsyncRead + AsyncWrite + Unpin>(
         decoder,
         answers: AnswerWriter::new(hello.window),
         window: welcome.window,
-        incarnation: hello.incarnation,
         terms: (welcome.version, hello.records),
     })
 }

@@ -19,6 +19,13 @@ use crate::ownership::Ownership;
 use crate::quota::ChargeHandle;
 use crate::reads::{Read, since};
 
+/// Told to a dispatcher of an earlier release.
+const MAIL_REFUSED: &str = concat!(
+    "dispatchers ask one another without their shard nodes since version ",
+    env!("CARGO_PKG_VERSION"),
+    ": upgrade the dispatcher to it"
+);
+
 /// The resources of a request that waits for the store.
 pub(super) struct RequestResources {
     _place: AdmittedRequest,
@@ -87,15 +94,7 @@ impl ShardStream {
                     &Answer::without_rows(call.id, Duration::ZERO, outcome),
                 );
             }
-            Err(Ask::Members) => {
-                let outcome = Outcome::Letters(node.connections().post_office().members());
-                self.answer(
-                    kind,
-                    &Answer::without_rows(call.id, Duration::ZERO, outcome),
-                );
-            }
-            Err(Ask::Mail(mail)) => self.exchange_mail(&call, mail),
-            Err(Ask::Question(question)) => return self.question(&call, question, context),
+            Err(Ask::Mail) => return Err(NodeError::BadRequest(MAIL_REFUSED.to_owned())),
             Err(
                 Ask::Get(..)
                 | Ask::Chunk(..)

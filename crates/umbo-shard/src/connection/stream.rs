@@ -19,7 +19,6 @@ use umbo_telemetry::metrics::NodeTally;
 use umbo_types::ShardId;
 
 use super::callers::CallerCache;
-use super::mailbox::Mailbox;
 use super::pending::PendingReplies;
 use super::traces::RequestTraces;
 use crate::admission::{ArrivalMemory, FrameMemory};
@@ -37,7 +36,6 @@ pub(super) struct ShardStream {
     pub(super) arrival: CurrentRequests,
     pub(super) pending: PendingReplies,
     pub(super) answers: AnswerWriter,
-    pub(super) mailbox: Mailbox,
     pub(super) tally: NodeTally,
     /// Revision of Umbo's own records that the dispatcher had heard of when it greeted.
     pub(super) records_heard: RecordsRevision,
@@ -95,7 +93,6 @@ impl Requests {
 impl ShardStream {
     pub(super) fn new(
         node: Arc<Node>,
-        mailbox: Mailbox,
         answers: AnswerWriter,
         (version, records_heard): (ProtocolVersion, RecordsRevision),
     ) -> Self {
@@ -112,7 +109,6 @@ impl ShardStream {
             traces: RequestTraces::default(),
             pending: PendingReplies::default(),
             answers,
-            mailbox,
             tally: NodeTally::default(),
             records_heard,
             takes_short: version >= ProtocolVersion::WHOLE_ANSWERS,

@@ -157,12 +157,6 @@ pub(super) fn shard_of(node: &Node, ask: &Ask) -> Option<ShardId> {
             let first = request.mutations.first()?;
             Some(map.locate(request.namespace, &first.key.partition))
         }
-        Ask::KeepRecords(_)
-        | Ask::KeptRecords
-        | Ask::Members
-        | Ask::Mail(_)
-        | Ask::Question(_)
-        | Ask::Probe
-        | Ask::ClusterMap => None,
+        Ask::KeepRecords(_) | Ask::KeptRecords | Ask::Mail | Ask::Probe | Ask::ClusterMap => None,
     }
 }

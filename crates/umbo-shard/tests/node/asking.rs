@@ -1,8 +1,6 @@
 //! Requests are answered, in any order, with their actual work.
 
-use umbo_protocol::{
-    Ask, Hello, MailRequest, NodeError, Outcome, ProtocolVersion, QuestionRequest, StatusOfNode,
-};
+use umbo_protocol::{Ask, Hello, NodeError, Outcome, ProtocolVersion, StatusOfNode};
 use umbo_store::{RangeRequest, ScanRequest, SortRange};
 use umbo_telemetry::metric_names as names;
 use umbo_telemetry::metrics::MetricsText;
@@ -223,37 +221,18 @@ async fn a_node_tells_its_state_and_its_map() {
     );
 }
 
-/// A dispatcher is told that it has mail, takes it, and its reply answers the question of the other one.
+/// A dispatcher of an earlier release, which asks others through the node, is told to be upgraded.
 #[tokio::test]
-async fn a_question_passes_from_one_dispatcher_to_another() {
+async fn mail_of_earlier_releases_is_refused_by_name() {
     let node = Started::new();
-    let (mut asking, mut asked) = (node.peer().await, node.peer().await);
-    let mail = |about: &'static str, replies| {
-        let about = about.into();
-        Ask::Mail(MailRequest { about, replies })
+    let mut peer = node.peer().await;
+    let answer = peer.ask(Ask::Mail).await;
+    let Outcome::Failed(NodeError::BadRequest(reason)) = &answer.outcome else {
+        panic!("{answer:?}")
     };
-    let letters = |outcome: Outcome| match outcome {
-        Outcome::Letters(letters) => letters,
-        other => panic!("{other:?}"),
-    };
-    assert!(letters(asked.ask(mail("b", Vec::new())).await.outcome).is_empty());
-    let members = letters(asking.ask(Ask::Members).await.outcome);
-    assert_eq!((members.len(), &members[0].1[..]), (1, &b"b"[..]));
-    let to = vec![members[0].0, 12_345];
-    let question = QuestionRequest {
-        to,
-        question: "?".into(),
-    };
-    asking.send(vec![Ask::Question(question)]).await;
-    while asked.mails == 0 {
-        asked.read().await;
-    }
-    let questions = letters(asked.ask(mail("b", Vec::new())).await.outcome);
-    let number = questions[0].0;
-    assert_eq!(questions, [(number, "?".into())]);
-    asked.ask(mail("b", vec![(number, "reply".into())])).await;
-    let answer = asking.answers(1).await.remove(0);
-    assert_eq!(letters(answer.outcome), [(members[0].0, "reply".into())]);
-    drop(asked);
-    while !letters(asking.ask(Ask::Members).await.outcome).is_empty() {}
+    assert!(reason.contains(env!("CARGO_PKG_VERSION")), "{reason}");
+    assert!(matches!(
+        peer.ask(Ask::Probe).await.outcome,
+        Outcome::Status(_)
+    ));
 }

@@ -143,7 +143,6 @@ pub(crate) struct Peer {
     /// Whether what was taken over is granted back.
     pub(crate) grants: bool,
     pub(crate) pongs: usize,
-    pub(crate) mails: usize,
     /// Frames with answers that have come in, and the stamp of the last frame of all.
     pub(crate) batches: usize,
     pub(crate) stamp: NodeStamp,
@@ -164,7 +163,6 @@ impl Peer {
             is_draining: false,
             grants: true,
             pongs: 0,
-            mails: 0,
             batches: 0,
             stamp: NodeStamp::default(),
             next_id: 1,
@@ -287,7 +285,6 @@ impl Peer {
                 NodeFrame::Credit(len) => self.writer.granted(len)?,
                 NodeFrame::Pong => self.pongs += 1,
                 NodeFrame::Draining => self.is_draining = true,
-                NodeFrame::Mail => self.mails += 1,
                 NodeFrame::Skipped => {}
             }
             if self.grants

@@ -1,6 +1,6 @@
 //! A dispatcher as a process: start, loops, end, and requests to it.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -10,7 +10,8 @@ use http::{Request, StatusCode};
 use http_body_util::{BodyExt as _, Full};
 use serde_json::Value;
 use tokio::task::JoinHandle;
-use umbo_admin::Service;
+use umbo_admin::{Connecting, FleetPlace, FleetView, PRESENCE_INTERVAL, PeerConnector, Service};
+use umbo_api::fleet::ProcessInfo;
 use umbo_bulk::Bulk;
 use umbo_control::auth::TokenRegistry;
 use umbo_control::policies::FilePolicies;
@@ -38,12 +39,25 @@ struct Running {
     is_dead: Arc<AtomicBool>,
     following: JoinHandle<()>,
     loading: JoinHandle<()>,
+    announcing: JoinHandle<()>,
+}
+
+/// Dispatchers ask one another nothing: they only tell that they are there.
+#[derive(Debug)]
+struct NoWay;
+
+impl PeerConnector for NoWay {
+    fn connect<'a>(&'a self, _address: &'a str) -> Connecting<'a> {
+        Box::pin(async { Err("dispatchers of this world are not connected".to_owned()) })
+    }
 }
 
 /// A dispatcher that is started again when it ends.
 #[derive(Debug, Default)]
 pub(crate) struct Process {
     running: RefCell<Option<Running>>,
+    /// How often it was opened.
+    opened: Cell<u64>,
 }
 
 /// An answer to a client.
@@ -95,13 +109,13 @@ impl ProcessAnswer {
 }
 
 impl Process {
-    /// Opens the dispatcher on a store. Returns whether it serves.
+    /// Opens the dispatcher of a number on a store. Returns whether it serves.
     pub(crate) async fn open(
         &self,
         store: Arc<dyn Store>,
         clock: Arc<dyn Clock>,
         is_dead: Arc<AtomicBool>,
-        refresh: Duration,
+        (number, refresh): (usize, Duration),
     ) -> bool {
         self.kill();
         let opening = Dispatcher::open(parts(store, clock));
@@ -113,8 +127,16 @@ impl Process {
         };
         let bulk = Bulk::new(&dispatcher);
         let (following, loading) = loops(&bulk, refresh);
+        self.opened.set(self.opened.get() + 1);
+        let place = FleetPlace {
+            id: (number as u64 + 1) << 32 | self.opened.get(),
+            address: "nowhere:1".to_owned(),
+            connector: Arc::new(NoWay),
+        };
+        let fleet = Service::join_fleet(&bulk, Some(place), ProcessInfo::default());
         self.running.replace(Some(Running {
-            service: Service::data(&bulk),
+            service: Service::data(&bulk).with_fleet(&fleet),
+            announcing: tokio::spawn(announce(fleet)),
             dispatcher,
             is_dead,
             following,
@@ -149,6 +171,7 @@ impl Process {
             running.is_dead.store(true, Ordering::Relaxed);
             running.following.abort();
             running.loading.abort();
+            running.announcing.abort();
         }
     }
 
@@ -216,6 +239,14 @@ fn loops(bulk: &Arc<Bulk>, follow: Duration) -> (JoinHandle<()>, JoinHandle<()>)
         }),
         tokio::spawn(async move { loading.run(&LowPriority::default()).await }),
     )
+}
+
+/// Keeps the presence of a dispatcher, as a server does.
+async fn announce(fleet: Arc<FleetView>) {
+    loop {
+        fleet.announce().await;
+        tokio::time::sleep(PRESENCE_INTERVAL).await;
+    }
 }
 
 fn parts(store: Arc<dyn Store>, clock: Arc<dyn Clock>) -> DispatcherParts {

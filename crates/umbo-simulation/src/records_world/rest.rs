@@ -48,6 +48,28 @@ pub(super) async fn check(world: &Rc<World>) {
     }
     tokio::time::sleep(HEALING).await;
     check_stored(world).await;
+    check_fleet(world).await;
+}
+
+/// Checks that each dispatcher lists all of them as live, and none of the processes that were killed.
+async fn check_fleet(world: &Rc<World>) {
+    for number in 0..world.plan.dispatchers {
+        let answer = world
+            .ask(number, "GET", "/admin/v1/fleet", Vec::new())
+            .await;
+        let list = answer.map_or_else(Default::default, |answer| answer.json());
+        let processes = list["processes"].as_array().cloned().unwrap_or_default();
+        let live = processes
+            .iter()
+            .filter(|one| one["state"] == "live")
+            .count();
+        if live != world.plan.dispatchers {
+            let (found, wanted) = (live, world.plan.dispatchers);
+            violated(&format!(
+                "dispatcher {number} lists {found} live dispatchers at rest instead of {wanted}: {list}"
+            ));
+        }
+    }
 }
 
 async fn show_everywhere(world: &Rc<World>, name: usize) {

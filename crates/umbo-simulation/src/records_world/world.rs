@@ -85,7 +85,7 @@ impl World {
         let refresh = self.plan.refresh[number];
         let clock = Arc::clone(&self.clock);
         let is_open = self.dispatchers[number]
-            .open(store, clock, is_dead, refresh)
+            .open(store, clock, is_dead, (number, refresh))
             .await;
         note!("dispatcher {number} is started: {is_open}");
         is_open

@@ -7,7 +7,6 @@ mod clocks;
 mod cluster;
 mod contract;
 mod faults;
-mod fleet;
 mod held;
 mod maps;
 mod network;

@@ -31,7 +31,7 @@ use crate::parts;
 use crate::settings::{LoadedSettings, Settings};
 
 /// Length of the kernel's queue of connections that wait to be accepted.
-const BACKLOG: u32 = 1_024;
+pub(super) const BACKLOG: u32 = 1_024;
 
 /// Bound sockets.
 pub(super) struct Listeners {

@@ -3,18 +3,25 @@
 use std::io;
 use std::sync::Arc;
 
+use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
-use umbo_admin::{CorsPolicy, DispatcherObserver, HostNames, Service, StartupResponder};
+use umbo_admin::{
+    CorsPolicy, DispatcherObserver, FleetPlace, FleetView, HostNames, Service, StartupResponder,
+};
 use umbo_api::ErrorCode;
 use umbo_bulk::Bulk;
-use umbo_edge::{DrainStats, EdgeLimits, Observer};
-use umbo_store::Fleet;
+use umbo_edge::{DrainStats, EdgeLimits, Handler, NoObserver, Observer};
 use umbo_telemetry::metrics::RequestMetrics;
+use umbo_tls::TlsSource;
 
+use super::cluster_port;
 use super::open::{Listeners, OpenedServer};
 use crate::cli_error::CliError;
-use crate::settings::ServerSettings;
+use crate::settings::{ServerSettings, Settings};
+
+/// Most connections of other dispatchers: one of each in the largest fleet.
+const CLUSTER_CONNECTIONS_MAX: usize = 1_024;
 
 /// The services of the ports.
 #[derive(Default)]
@@ -25,20 +32,18 @@ pub(super) struct Doors {
 
 impl Doors {
     /// Passes requests on to a dispatcher from now on, unless its address is public and no token is required. Returns the
-    /// observer of the dispatcher.
+    /// observer of the dispatcher and its view of its fleet.
     pub(super) fn open(
         &self,
         bulk: &Arc<Bulk>,
         opened: &OpenedServer,
         settings: &ServerSettings,
-    ) -> Result<DispatcherObserver, CliError> {
+        place: Option<FleetPlace>,
+    ) -> Result<(DispatcherObserver, Arc<FleetView>), CliError> {
         // The first request sees the history.
         let observer = opened.observer(bulk);
         opened.refuse_unauthenticated(settings.insecure)?;
-        let about = opened.process_info();
-        let store = opened.store.remote();
-        let fleet = store.map(|store| Arc::clone(store) as Arc<dyn Fleet>);
-        let fleet = Service::join_fleet(bulk, fleet, about);
+        let fleet = Service::join_fleet(bulk, place, opened.process_info());
         // The check of the settings has refused texts that cannot be read.
         let cors = CorsPolicy::parse(&settings.cors_origins).unwrap_or_default();
         let hosts = Arc::new(HostNames::parse(&settings.hosts).unwrap_or_default());
@@ -47,7 +52,29 @@ impl Doors {
         };
         open(&self.data, Service::data(bulk).with_cors(cors));
         open(&self.admin, Service::admin(bulk));
-        Ok(observer)
+        Ok((observer, fleet))
+    }
+
+    /// Passes requests on as [`Self::open`] does, and opens the port for other dispatchers.
+    pub(super) async fn join(
+        &self,
+        bulk: &Arc<Bulk>,
+        opened: &OpenedServer,
+        settings: &Settings,
+        ports: &mut Ports,
+    ) -> Result<(DispatcherObserver, Arc<FleetView>), CliError> {
+        let store = opened.store.remote();
+        let store = store.expect("a dispatcher has no store of its own");
+        let (listener, tls, place) = cluster_port::bind(&settings.cluster, store).await?;
+        let entered = self.open(bulk, opened, &settings.server, Some(place))?;
+        let limits = EdgeLimits {
+            connections_max: CLUSTER_CONNECTIONS_MAX,
+            ..edge_limits(&settings.server)
+        };
+        ports.peer_tls.clone_from(&tls);
+        let (fleet, observer) = (Arc::clone(&entered.1), Arc::new(NoObserver));
+        ports.cluster = Some(Port::serve(listener, tls, fleet, limits, observer));
+        Ok(entered)
     }
 }
 
@@ -55,6 +82,9 @@ impl Doors {
 pub(super) struct Ports {
     data: Port,
     admin: Port,
+    /// The port for other dispatchers, from the time when there is a fleet.
+    cluster: Option<Port>,
+    pub(super) peer_tls: Option<Arc<TlsSource>>,
 }
 
 struct Port {
@@ -74,20 +104,14 @@ impl Ports {
         });
         let limits = edge_limits(settings);
         let serve = |listener, door: &Arc<StartupResponder>| {
-            let stop = CancellationToken::new();
-            let task = tokio::spawn(umbo_edge::serve(
-                listener,
-                opened.tls.clone(),
-                Arc::clone(door),
-                limits.clone(),
-                stop.clone(),
-                watcher.clone(),
-            ));
-            Port { stop, task }
+            let (tls, door) = (opened.tls.clone(), Arc::clone(door));
+            Port::serve(listener, tls, door, limits.clone(), watcher.clone())
         };
         Self {
             data: serve(listeners.data, &doors.data),
             admin: serve(listeners.admin, &doors.admin),
+            cluster: None,
+            peer_tls: None,
         }
     }
 
@@ -95,10 +119,26 @@ impl Ports {
     pub(super) async fn close(self) {
         self.data.close("data").await;
         self.admin.close("admin").await;
+        if let Some(cluster) = self.cluster {
+            cluster.close("cluster").await;
+        }
     }
 }
 
 impl Port {
+    fn serve<H: Handler>(
+        listener: TcpListener,
+        tls: Option<Arc<TlsSource>>,
+        handler: Arc<H>,
+        limits: EdgeLimits,
+        observer: Arc<dyn Observer>,
+    ) -> Self {
+        let stop = CancellationToken::new();
+        let serving = umbo_edge::serve(listener, tls, handler, limits, stop.clone(), observer);
+        let task = tokio::spawn(serving);
+        Self { stop, task }
+    }
+
     async fn close(self, name: &str) {
         self.stop.cancel();
         match self.task.await {

@@ -27,7 +27,8 @@ pub(super) struct Reload {
     pub(super) watch: ReloadWatch,
     pub(super) started_with: Settings,
     pub(super) log: LogHandle,
-    pub(super) tls: Option<Arc<TlsSource>>,
+    /// Of the ports for clients, and of the port for other dispatchers.
+    pub(super) tls: Vec<Arc<TlsSource>>,
     pub(super) tokens: Arc<TokenRegistry>,
     pub(super) dispatcher: Arc<Dispatcher>,
     /// The remote store, if the shards are on nodes of a cluster.
@@ -48,7 +49,9 @@ impl Reload {
             "log filter",
             Some(self.log.set_filter(&settings.log.filter)),
         );
-        note("certificates", self.tls.as_ref().map(|tls| tls.reload()));
+        for tls in &self.tls {
+            note("certificates", Some(tls.reload()));
+        }
         let tokens = settings.auth.token_file.as_deref().map(|path| {
             let records = read_tokens(Path::new(path))?;
             self.tokens.replace(TokenSource::File, records);

@@ -5,6 +5,7 @@ use std::str::FromStr;
 
 use toml::Value;
 use umbo_admin::{BadHostName, BadOrigin, CorsPolicy, HostNames};
+use umbo_routing::ClusterNode;
 use umbo_telemetry::logging;
 
 use super::layer::Layers;
@@ -37,6 +38,12 @@ pub(super) fn check(settings: &Settings, layers: &Layers) -> Result<(), Settings
     if let Err(BadHostName(name)) = HostNames::parse(&settings.server.hosts) {
         let bounds = "names like kv.example.org or .example.org, or \"*\"";
         return out_of_bounds("server.hosts", &name, bounds);
+    }
+    if let Some(address) = &settings.cluster.advertise
+        && ClusterNode::new("dispatcher", address).is_err()
+    {
+        let bounds = "host:port, of a name or an address (IPv6 in brackets) and a port";
+        return out_of_bounds("cluster.advertise", address, bounds);
     }
     logging::check_filter(&settings.log.filter).map_err(|error| {
         let message = format!("log.filter: {error}");

@@ -200,6 +200,13 @@ sections! {
         /// Certificate authorities, PEM; one of them must have signed the certificates of the other processes.
         #[serde(with = "empty_is_none")]
         ca: Option<String> = None;
+        /// Address of a dispatcher for the other dispatchers; none for a free port of its address on the way to the
+        /// home.
+        #[serde(with = "empty_is_none")]
+        listen: Option<SocketAddr> = None;
+        /// `host:port` that the others connect to; none for `listen`.
+        #[serde(with = "empty_is_none")]
+        advertise: Option<String> = None;
     }
 
     /// `[shard]`: a shard node.

@@ -428,6 +428,17 @@ fn values_that_do_not_go_together_are_both_named() {
     ] {
         assert!(refusal(text, &[]).contains(second), "{text}");
     }
+    let named = "[cluster]\nlisten = \"0.0.0.0:7410\"\nadvertise = \"[::1]:7410\"\n";
+    let cluster = load(named, &[], &[]).unwrap().settings.cluster;
+    assert_eq!(cluster.listen, "0.0.0.0:7410".parse().ok());
+    assert_eq!(cluster.advertise.as_deref(), Some("[::1]:7410"));
+    for (text, expected) in [
+        ("listen = \"7410\"", "cluster.listen"),
+        ("advertise = \"here:0\"", "cluster.advertise is here:0"),
+    ] {
+        let text = format!("[cluster]\n{text}\n");
+        assert!(refusal(&text, &[]).contains(expected), "{text}");
+    }
     let any_port = "[server]\nlisten = \"127.0.0.1:0\"\nadmin_listen = \"127.0.0.1:0\"\n";
     assert!(load(any_port, &[], &[]).is_ok());
 }

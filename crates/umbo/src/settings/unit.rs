@@ -114,23 +114,29 @@ macro_rules! serde_as_text {
 
 serde_as_text!(TimeSpan, ByteCount);
 
-/// Serializes an absent text as the empty one.
+/// Serializes an absent value as the empty text.
 pub(super) mod empty_is_none {
+    use std::fmt::Display;
+    use std::str::FromStr;
+
+    use serde::de::Error as _;
     use serde::{Deserialize, Deserializer, Serializer};
 
     #[expect(clippy::ref_option, reason = "the signature that serde asks for")]
-    pub(in crate::settings) fn serialize<S: Serializer>(
-        value: &Option<String>,
+    pub(in crate::settings) fn serialize<T: Display, S: Serializer>(
+        value: &Option<T>,
         serializer: S,
     ) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(value.as_deref().unwrap_or_default())
+        let text = value.as_ref().map(T::to_string);
+        serializer.serialize_str(&text.unwrap_or_default())
     }
 
-    pub(in crate::settings) fn deserialize<'de, D: Deserializer<'de>>(
+    pub(in crate::settings) fn deserialize<'de, T: FromStr<Err: Display>, D: Deserializer<'de>>(
         deserializer: D,
-    ) -> Result<Option<String>, D::Error> {
+    ) -> Result<Option<T>, D::Error> {
         let text = String::deserialize(deserializer)?;
-        Ok(Some(text).filter(|text| !text.is_empty()))
+        let parsed = (!text.is_empty()).then(|| text.parse().map_err(D::Error::custom));
+        parsed.transpose()
     }
 }
 

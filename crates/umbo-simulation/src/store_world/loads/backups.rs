@@ -164,7 +164,7 @@ async fn check(
 ) -> Result<(), String> {
     let process = Process::default();
     let is_dead = Arc::new(AtomicBool::new(false));
-    if !process.open(store, clock, is_dead, REFRESH).await {
+    if !process.open(store, clock, is_dead, (0, REFRESH)).await {
         return Err("no server opens it".to_owned());
     }
     let checked = check_served(world, backup, &process).await;

@@ -75,7 +75,9 @@ async fn start(world: &LoadsWorld, number: usize) -> bool {
     let store: Arc<dyn Store> = Arc::new(store);
     world.stores.endpoints[number].begin(Arc::clone(&store));
     let refresh = dispatcher.refresh;
-    let is_open = dispatcher.process.open(store, clock, is_dead, refresh);
+    let is_open = dispatcher
+        .process
+        .open(store, clock, is_dead, (number, refresh));
     let is_open = is_open.await;
     note!("dispatcher {number} is started: {is_open}");
     if !is_open {

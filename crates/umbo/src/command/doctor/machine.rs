@@ -5,8 +5,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use umbo_admin::DISPATCHER_ROLE;
 use umbo_control::policies::FilePolicies;
-use umbo_routing::ClusterMap;
+use umbo_routing::{ClusterMap, ClusterNode};
 use umbo_store_remote::ask_map_versions;
 use umbo_tls::{ListenerTlsFiles, TlsSource};
 use umbo_types::Clock as _;
@@ -137,22 +138,22 @@ fn certificates(settings: &Settings) -> Vec<Finding> {
     ] {
         findings.extend(files.map(|files| certificate_of(check, files)));
     }
-    if let (Some(certificate), Some(ca), Some(node), Some(map)) = (
-        &cluster.certificate,
-        &cluster.ca,
-        &cluster.node,
-        &cluster.map,
-    ) && let Ok(map) = map_file::read(Path::new(map))
-        && let Some(node) = map.node(node)
+    if let (Some(certificate), Some(ca), Some(map)) =
+        (&cluster.certificate, &cluster.ca, &cluster.map)
+        && let Ok(map) = map_file::read(Path::new(map))
+        && let Some(host) = match &cluster.node {
+            Some(node) => map.node(node).map(ClusterNode::host),
+            None => Some(DISPATCHER_ROLE),
+        }
     {
         let (chain, ca) = (Path::new(certificate), Path::new(ca));
-        let host = node.host();
         findings.push(match umbo_tls::verify(chain, ca, host) {
             Ok(()) => Finding::ok("cluster names", format!("peers take it for '{host}'")),
             Err(error) => Finding::problem(
                 "cluster names",
                 error.to_string(),
-                "make a certificate with the host of the node's address in the map among its names, signed by cluster.ca",
+                "make a certificate with that name among its names, signed by cluster.ca: a node has the host of its \
+                 address in the map, a dispatcher umbo-dispatcher",
             ),
         });
     }

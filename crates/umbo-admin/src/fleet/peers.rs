@@ -1,0 +1,209 @@
+//! Connections to the other dispatchers: one of HTTP/2 to each, kept until it fails.
+//!
+//! Requests share the connection of their peer, so a question that waits delays no other request. A connection that is
+//! found broken is made once more.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use bytes::Bytes;
+use http::{Request, response};
+use http_body_util::{BodyExt as _, Full, Limited};
+use hyper::client::conn::http2::{self, SendRequest};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::sync;
+use tokio::task::JoinSet;
+
+/// Longest answer of a dispatcher, in bytes.
+pub(super) const ANSWER_LEN_MAX: usize = 3 << 20;
+
+/// A connection as a byte stream.
+pub trait PeerIo: AsyncRead + AsyncWrite + Send + Unpin {}
+
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> PeerIo for T {}
+
+/// A connection in the making; the error is in words.
+pub type Connecting<'a> =
+    Pin<Box<dyn Future<Output = Result<Box<dyn PeerIo>, String>> + Send + 'a>>;
+
+/// Makes connections to other dispatchers.
+pub trait PeerConnector: Send + Sync + fmt::Debug {
+    /// Connects to a dispatcher within a bounded time, and checks that its certificate is of a dispatcher. `address` is
+    /// `host:port`.
+    fn connect<'a>(&'a self, address: &'a str) -> Connecting<'a>;
+}
+
+/// The connections to other dispatchers.
+#[derive(Debug)]
+pub(super) struct Peers {
+    connector: Arc<dyn PeerConnector>,
+    by_id: Mutex<BTreeMap<u64, Arc<Peer>>>,
+}
+
+#[derive(Debug, Default)]
+struct Peer {
+    /// Locked while the connection is made: all requests wait for the same one.
+    connection: sync::Mutex<Option<PeerConnection>>,
+}
+
+#[derive(Debug)]
+struct PeerConnection {
+    sender: SendRequest<Full<Bytes>>,
+    /// Moves the bytes, and ends with the connection.
+    _task: JoinSet<()>,
+}
+
+impl Peers {
+    pub(super) fn new(connector: Arc<dyn PeerConnector>) -> Self {
+        Self {
+            connector,
+            by_id: Mutex::default(),
+        }
+    }
+
+    /// Sends a request to a dispatcher, and returns its answer. The error names the address and the reason.
+    pub(super) async fn send(
+        &self,
+        id: u64,
+        address: &str,
+        request: Request<Bytes>,
+    ) -> Result<(response::Parts, Bytes), String> {
+        let peer = Arc::clone(self.lock().entry(id).or_default());
+        let request = request.map(Full::new);
+        let named = |error: String| format!("{address}: {error}");
+        let connected = peer.connection(&*self.connector, address).await;
+        let (mut sender, is_new) = connected.map_err(named)?;
+        let mut response = sender.send_request(request.clone()).await;
+        if response.is_err() && !is_new {
+            // The connection was lost since its last request.
+            let connected = peer.connection(&*self.connector, address).await;
+            (sender, _) = connected.map_err(named)?;
+            response = sender.send_request(request).await;
+        }
+        let (head, body) = response
+            .map_err(|error| named(in_words(&error)))?
+            .into_parts();
+        let body = Limited::new(body, ANSWER_LEN_MAX).collect().await;
+        let body = body.map_err(|error| named(in_words(&*error)))?;
+        Ok((head, body.to_bytes()))
+    }
+
+    /// Closes the connections to dispatchers that have left.
+    pub(super) fn keep(&self, is_member: impl Fn(u64) -> bool) {
+        self.lock().retain(|id, _| is_member(*id));
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<u64, Arc<Peer>>> {
+        self.by_id.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Peer {
+    /// Returns the open connection, or a new one, and whether it is new.
+    async fn connection(
+        &self,
+        connector: &dyn PeerConnector,
+        address: &str,
+    ) -> Result<(SendRequest<Full<Bytes>>, bool), String> {
+        let mut connection = self.connection.lock().await;
+        if let Some(open) = connection.as_ref().filter(|one| !one.sender.is_closed()) {
+            return Ok((open.sender.clone(), false));
+        }
+        let io = TokioIo::new(connector.connect(address).await?);
+        let handshake = http2::handshake(TokioExecutor::new(), io).await;
+        let (sender, driving) = handshake.map_err(|error| in_words(&error))?;
+        let mut task = JoinSet::new();
+        task.spawn(async move {
+            // Its requests are told the error too.
+            let _ = driving.await;
+        });
+        let made = connection.insert(PeerConnection {
+            sender,
+            _task: task,
+        });
+        Ok((made.sender.clone(), true))
+    }
+}
+
+/// Returns an error with all its causes.
+fn in_words(error: &dyn std::error::Error) -> String {
+    let causes = std::iter::successors(Some(error), |error| error.source());
+    let texts: Vec<_> = causes.map(ToString::to_string).collect();
+    texts.join(": ")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use http::Response;
+    use hyper::body::Incoming;
+    use hyper::server::conn::http2 as server;
+    use hyper::service::service_fn;
+    use tokio::task::AbortHandle;
+
+    use super::*;
+
+    /// A dispatcher that answers each request with its path.
+    #[derive(Debug, Default)]
+    struct Echo {
+        connected: AtomicUsize,
+        serving: Mutex<Option<AbortHandle>>,
+        is_away: std::sync::atomic::AtomicBool,
+    }
+
+    impl PeerConnector for Echo {
+        fn connect<'a>(&'a self, address: &'a str) -> Connecting<'a> {
+            Box::pin(async move {
+                if self.is_away.load(Ordering::SeqCst) {
+                    return Err(format!("no way to {address}"));
+                }
+                self.connected.fetch_add(1, Ordering::SeqCst);
+                let (near, far) = tokio::io::duplex(1 << 16);
+                let echo = service_fn(|request: Request<Incoming>| async move {
+                    let path = request.uri().path().to_owned();
+                    Ok::<_, Infallible>(Response::new(Full::new(Bytes::from(path))))
+                });
+                let builder = server::Builder::new(TokioExecutor::new());
+                let task = tokio::spawn(builder.serve_connection(TokioIo::new(far), echo));
+                *self.serving.lock().unwrap() = Some(task.abort_handle());
+                Ok(Box::new(near) as Box<dyn PeerIo>)
+            })
+        }
+    }
+
+    async fn ask(peers: &Peers, id: u64) -> Result<Bytes, String> {
+        let request = Request::get("http://umbo-dispatcher/x").body(Bytes::new());
+        let answer = peers.send(id, "there:1", request.unwrap()).await;
+        answer.map(|(_, body)| body)
+    }
+
+    #[tokio::test]
+    async fn a_connection_is_kept_and_made_again_when_it_is_lost() {
+        let echo = Arc::new(Echo::default());
+        let peers = Peers::new(Arc::clone(&echo) as Arc<dyn PeerConnector>);
+        let connected = || echo.connected.load(Ordering::SeqCst);
+        let (one, other) = tokio::join!(ask(&peers, 1), ask(&peers, 1));
+        assert_eq!((one, other), (Ok("/x".into()), Ok("/x".into())));
+        ask(&peers, 1).await.unwrap();
+        assert_eq!(connected(), 1);
+        ask(&peers, 2).await.unwrap();
+        assert_eq!(connected(), 2, "each peer has its own");
+        echo.serving.lock().unwrap().take().unwrap().abort();
+        ask(&peers, 2).await.unwrap();
+        assert_eq!(connected(), 3);
+        peers.keep(|id| id == 1);
+        ask(&peers, 2).await.unwrap();
+        assert_eq!(connected(), 4, "it had left");
+        peers.keep(|_| false);
+        echo.is_away.store(true, Ordering::SeqCst);
+        assert_eq!(
+            ask(&peers, 1).await,
+            Err("there:1: no way to there:1".to_owned())
+        );
+    }
+}

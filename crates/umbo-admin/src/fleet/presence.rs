@@ -1,0 +1,114 @@
+//! The presence rows of dispatchers: one row each, in the SYSTEM namespace, at the home of Umbo's own records.
+//!
+//! The rows are outside the records, which are copied whole at each change. A row expires unless its dispatcher writes
+//! it again, so the rows are the members of the fleet. Nothing on the path of a request reads or writes them.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use umbo_api::fleet::ProcessInfo;
+use umbo_dispatcher::Dispatcher;
+use umbo_dispatcher::plane::OwnRows;
+use umbo_http::RequestError;
+use umbo_store::{Change, Condition, Mutation, RangeRequest, RowRef, SortRange, home_partition};
+use umbo_types::{Key, NamespaceId, PartitionKey, SortKey, Value, limits};
+
+/// How often a dispatcher writes its row: one small commit of the home each time.
+pub const PRESENCE_INTERVAL: Duration = Duration::from_secs(5);
+/// How long a row lasts after its last write: three writes may fail, or a home may restart.
+const PRESENCE_TTL: Duration = Duration::from_secs(20);
+/// Most members of a fleet; rows of further ones are not read.
+const MEMBERS_MAX: u32 = 1_024;
+/// Name of the partition.
+const PARTITION: &str = "umbo-presence";
+
+/// A dispatcher, as its row describes it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Presence {
+    pub(super) about: ProcessInfo,
+    /// `host:port` of its port for other dispatchers.
+    pub(super) address: String,
+}
+
+/// The rows, as this dispatcher reads and writes them.
+#[derive(Debug)]
+pub(super) struct PresenceRows {
+    dispatcher: Arc<Dispatcher>,
+    rows: OwnRows,
+}
+
+impl PresenceRows {
+    pub(super) fn new(dispatcher: &Arc<Dispatcher>) -> Self {
+        Self {
+            dispatcher: Arc::clone(dispatcher),
+            rows: OwnRows::of_operator(dispatcher, 0),
+        }
+    }
+
+    /// Writes the row of a dispatcher, or removes it.
+    pub(super) async fn write(
+        &self,
+        id: u64,
+        presence: Option<&Presence>,
+    ) -> Result<(), RequestError> {
+        let shard = self.dispatcher.store.home().shard;
+        let expires_at = self
+            .dispatcher
+            .lives_from(shard)
+            .saturating_add(PRESENCE_TTL);
+        let change = presence.map_or(Change::Delete, |presence| Change::Put {
+            value: Value {
+                bytes: serde_json::to_vec(presence).unwrap_or_default().into(),
+                ..Value::default()
+            },
+            expires_at: Some(expires_at),
+        });
+        let mutation = Mutation {
+            key: Key {
+                partition: self.partition()?,
+                sort: SortKey::new(format!("{id:016x}")).expect("it is short"),
+            },
+            change,
+            condition: Condition::Always,
+        };
+        let written = self.rows.write_one(NamespaceId::SYSTEM, mutation).await;
+        written.map(drop)
+    }
+
+    /// Reads the members of the fleet, by id.
+    pub(super) async fn read(&self) -> Result<Vec<(u64, Presence)>, RequestError> {
+        let mut request = RangeRequest {
+            namespace: NamespaceId::SYSTEM,
+            partition: self.partition()?,
+            range: SortRange::default(),
+            reverse: false,
+            rows_max: MEMBERS_MAX,
+            bytes_max: limits::CHUNK_BYTES_MAX,
+            keys_only: false,
+        };
+        let mut members = Vec::new();
+        loop {
+            let page = self.rows.range(&request).await?;
+            members.extend(page.rows.iter().filter_map(member));
+            match page.resume_after {
+                Some(last) if members.len() < MEMBERS_MAX as usize => {
+                    request.range = request.range.beyond(&last, false);
+                }
+                _ => return Ok(members),
+            }
+        }
+    }
+
+    fn partition(&self) -> Result<PartitionKey, RequestError> {
+        let home = self.dispatcher.store.home();
+        let found = home_partition(&self.dispatcher.shard_map, home, PARTITION);
+        found.ok_or_else(|| RequestError::Internal("the home has no slots".to_owned()))
+    }
+}
+
+/// Reads a row, or returns `None` for a row that this version cannot read.
+fn member(row: RowRef<'_>) -> Option<(u64, Presence)> {
+    let id = u64::from_str_radix(std::str::from_utf8(row.sort).ok()?, 16).ok()?;
+    Some((id, serde_json::from_slice(row.value).ok()?))
+}
