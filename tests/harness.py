@@ -110,8 +110,8 @@ class Answer:
 class Client:
     """A keep-alive connection. Paths go out as they are."""
 
-    def __init__(self, port, token=None, context=None):
-        self.token, self.port, self.context = token, port, context
+    def __init__(self, port, token=None, context=None, host="127.0.0.1"):
+        self.token, self.host, self.port, self.context = token, host, port, context
         self.connection = None
 
     def request(self, method, path, body=None, headers=None, **more):
@@ -126,7 +126,7 @@ class Client:
             kind = {}
             if self.context:
                 make, kind = http.client.HTTPSConnection, {"context": self.context}
-            self.connection = make("127.0.0.1", self.port, timeout=WAIT_SECONDS, **kind)
+            self.connection = make(self.host, self.port, timeout=WAIT_SECONDS, **kind)
         sock = self.connection.sock
         # A server closes what has been idle for long; so do all clients look before they use it again.
         if sock and select.select([sock], [], [], 0)[0]:
@@ -227,6 +227,9 @@ class Server(Process):
     given one that others have too. It lives by `clock`, with all of its tier.
     """
 
+    # Where it is reached, for a server on another host.
+    host = "127.0.0.1"
+
     def __init__(self, folder, settings=None, arguments=(), environment=None, tier=None, clock=None):
         super().__init__(folder)
         self.clock = clock or (tier.clock if tier else Clock())
@@ -300,10 +303,10 @@ class Server(Process):
         self.discard()
 
     def client(self, **more):
-        return Client(self.port, **more)
+        return Client(self.port, host=self.host, **more)
 
     def admin(self, **more):
-        return Client(self.admin_port, **more)
+        return Client(self.admin_port, host=self.host, **more)
 
     def namespace(self, name="demo", body=b"", **more):
         """Makes sure that a namespace is there."""
@@ -327,7 +330,7 @@ class Server(Process):
 
     def raw(self, head, timeout=WAIT_SECONDS):
         """Opens a socket, sends bytes, and leaves the rest to the caller."""
-        sock = socket.create_connection(("127.0.0.1", self.port), timeout)
+        sock = socket.create_connection((self.host, self.port), timeout)
         sock.sendall(head)
         return sock
 

@@ -1,10 +1,9 @@
 """A bad wire between a dispatcher and one of its nodes: late, lossy, cut.
 
-The node runs in a network namespace; link.py is the wire. That needs root, `ip` (iproute2) and
+The node runs in a network namespace; network.py is the wire. That needs root, `ip` (iproute2) and
 /dev/net/tun; where they cannot be had, UMBO_TESTS_NO_NETNS=1 skips these tests, which the report counts.
 """
 
-import os
 import re
 import subprocess
 
@@ -13,7 +12,7 @@ import pytest
 from bulk import step_until
 from deadline import answers_at_deadline, by_node, standing_still
 from harness import Namespace, wait_until
-from link import Link
+from network import Network, may_be_made
 from tier import SHARDS, Tier, free_port, map_text, spread
 from writers import ACKNOWLEDGED, PATIENT_MS, Writer, check, total
 
@@ -22,23 +21,22 @@ FAR = "c"
 
 
 @pytest.fixture
-def link():
-    if os.environ.get("UMBO_TESTS_NO_NETNS") == "1":
-        pytest.skip("told to make no network namespaces (UMBO_TESTS_NO_NETNS)")
-    with Link() as made:
+def network():
+    may_be_made()
+    with Network(FAR) as made:
         yield made
 
 
 @pytest.fixture
-def cluster(new_cluster, folder, link):
+def cluster(new_cluster, folder, network):
     """Three nodes, the last of them at the other end of the wire."""
     here = {name: f"127.0.0.1:{free_port()}" for name in ("a", "b")}
-    addresses = here | {FAR: f"{link.host}:7411"}
+    addresses = here | {FAR: f"{network.address(FAR)}:7411"}
     (folder / "tier").mkdir()
     (folder / "tier/cluster.toml").write_text(map_text(addresses, spread(SHARDS, list(addresses))))
     # The wire is not loopback, and nobody else is on it.
     tier = Tier(folder / "tier", node_settings={"server": {"drain_delay": "0s", "insecure": True}})
-    tier.nodes[FAR].prefix = link.prefix()
+    tier.nodes[FAR].prefix = network.prefix(FAR)
     return new_cluster(tier=tier).start()
 
 
@@ -73,9 +71,9 @@ def finish(cluster, writers):
     return counts
 
 
-def test_a_late_wire_makes_its_own_shards_late_and_nothing_else(cluster, link):
+def test_a_late_wire_makes_its_own_shards_late_and_nothing_else(cluster, network):
     ns, writers = begin(cluster)
-    link.delay_seconds = 0.04
+    network.delay_seconds = 0.04
     before, near = total(writers[FAR]), total(writers["a"])
     wait_until(lambda: total(writers[FAR]) >= before + 60, "the far ones go on")
     assert total(writers["a"]) > near
@@ -86,13 +84,13 @@ def test_a_late_wire_makes_its_own_shards_late_and_nothing_else(cluster, link):
     finish(cluster, writers)
 
 
-def test_a_lossy_wire_loses_no_acknowledged_write(cluster, link):
+def test_a_lossy_wire_loses_no_acknowledged_write(cluster, network):
     ns, writers = begin(cluster)
-    link.delay_seconds, link.loss_ratio = 0.005, 0.05
+    network.delay_seconds, network.loss_ratio = 0.005, 0.05
     before = total(writers[FAR])
     wait_until(lambda: total(writers[FAR]) >= before + 100, "the far ones go on", 120)
-    assert link.lost > 0
-    link.delay_seconds, link.loss_ratio = 0, 0
+    assert network.lost > 0
+    network.delay_seconds, network.loss_ratio = 0, 0
     before = total(writers[FAR])
     wait_until(lambda: total(writers[FAR]) >= before + 60, "and better so")
     assert finish(cluster, writers)[ACKNOWLEDGED] > 100
@@ -105,10 +103,10 @@ def connections_of(node):
     return int(re.search(r"^umbo_node_connections (\d+)$", done.stdout, re.M).group(1))
 
 
-def test_a_cut_wire_is_noticed_and_mends_by_itself(cluster, link):
+def test_a_cut_wire_is_noticed_and_mends_by_itself(cluster, network):
     (dispatcher,) = cluster.dispatchers
     ns, writers = begin(cluster, TIMEOUT_MS)
-    link.is_cut = True
+    network.cut(FAR)
     far = writers[FAR][0].partition
 
     def is_named():
@@ -124,24 +122,24 @@ def test_a_cut_wire_is_noticed_and_mends_by_itself(cluster, link):
     node = cluster.nodes[FAR]
     is_given_up = lambda: connections_of(node) == 0
     step_until(dispatcher.clock, is_given_up, "the far node has given the dispatcher up", step=0.5)
-    link.is_cut = False
+    network.mend()
     before = total(writers[FAR])
     wait_until(lambda: total(writers[FAR]) >= before + 60, "it is found again by itself")
     finish(cluster, writers)
 
 
-def test_a_request_that_meets_a_cut_wire_is_answered_at_its_deadline(cluster, link):
+def test_a_request_that_meets_a_cut_wire_is_answered_at_its_deadline(cluster, network):
     (dispatcher,) = cluster.dispatchers
     far = cluster.partitions(dispatcher.namespace("net"), 1)[FAR][0]
     new = lambda: Namespace(dispatcher.client(), "net")
     headers = {"Umbo-Timeout-Ms": str(TIMEOUT_MS), "Cache-Control": "no-cache"}
     with standing_still(dispatcher.clock):
         wait_until(lambda: dispatcher.in_flight() == 0, "nobody asks")
-        link.is_cut = True
+        network.cut(FAR)
         read, written = answers_at_deadline(
             dispatcher, TIMEOUT_MS, *(lambda ask=ask: ask(far, **headers) for ask in (new().get, new().put))
         )
-        link.is_cut = False
+        network.mend()
     read.problem(504, "deadline-in-store")
     assert written.problem(504, "deadline-in-store")["outcome"] == "unknown"
     wait_until(lambda: new().put(far, value=b"x").status in (201, 204), "it goes on")
