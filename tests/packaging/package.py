@@ -15,6 +15,8 @@ from processes import PROJECT, binary
 CONFIG = PROJECT / "config"
 KUBERNETES = CONFIG / "kubernetes"
 IMAGE = "umbo"
+# For the roles that may reach a port.
+FOR_ALL = "all"
 
 
 def umbo(*arguments, environment=None):
@@ -106,3 +108,20 @@ def container_of(workload):
 def config_map():
     (one,) = of_kind("ConfigMap")
     return one["data"]
+
+
+def names_in(certificate):
+    """Names of hosts that a certificate is for."""
+    show = ["openssl", "x509", "-in", certificate, "-noout", "-ext", "subjectAltName"]
+    return set(re.findall(r"DNS:([^,\s]+)", subprocess.run(show, capture_output=True, text=True, check=True).stdout))
+
+
+def reached_by(policy):
+    """The roles that a policy lets reach each port."""
+    found = {}
+    for rule in policy["spec"]["ingress"]:
+        roles = {one["podSelector"]["matchLabels"]["app"] for one in rule["from"]} if "from" in rule else FOR_ALL
+        for port in rule["ports"]:
+            assert port["port"] not in found and port.get("protocol", "TCP") == "TCP"
+            found[port["port"]] = roles
+    return found

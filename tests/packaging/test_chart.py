@@ -9,7 +9,7 @@ import tomllib
 import pytest
 import yaml
 
-from package import CONFIG, container_of, manifests, pod_of, umbo
+from package import CONFIG, KUBERNETES, container_of, manifests, names_in, pod_of, reached_by, umbo
 from processes import PROJECT
 
 CHART = CONFIG / "helm/umbo"
@@ -63,13 +63,16 @@ def test_other_values_fit_together_too(tmp_path, nodes, shards):
     hosts = [f"store-shard-{at}.store-shards.data.svc.cluster.local:7411" for at in range(nodes)]
     assert sorted(cluster["nodes"].values()) == sorted(hosts)
     assert len(cluster["shards"]) == shards and {one["node"] for one in cluster["shards"]} <= set(cluster["nodes"])
+    policies = {name: reached_by(one) for (kind, name), one in parts.items() if kind == "NetworkPolicy"}
+    assert policies["store-dispatcher"][7410] == {"store-dispatcher"}
+    assert policies["store-shard"][7411] == {"store-dispatcher", "store-shard"}
     workloads = [parts["StatefulSet", "store-shard"], parts["Deployment", "store-dispatcher"]]
     assert workloads[0]["spec"]["replicas"] == nodes
     for workload in workloads:
         assert container_of(workload)["image"] == "umbo:1.2"
         for volume in pod_of(workload)["volumes"]:
             name = volume.get("configMap", {}).get("name") or volume["secret"]["secretName"]
-            assert name in ("store-config", "store-tokens", "store-cluster-tls")
+            assert name in ("store-config", "store-tokens", f"{workload['metadata']['name']}-tls")
 
 
 def test_a_map_of_ones_own_is_taken(tmp_path):
@@ -82,3 +85,16 @@ def test_a_map_of_ones_own_is_taken(tmp_path):
     assert ran.returncode == 0, ran.stderr
     (config,) = [one for one in yaml.safe_load_all(ran.stdout) if one and one["kind"] == "ConfigMap"]
     assert tomllib.loads(config["data"]["cluster.toml"]) == tomllib.loads(text)
+
+
+def test_policies_can_be_left_out():
+    assert not [name for kind, name in rendered(networkPolicies="false") if kind == "NetworkPolicy"]
+
+
+def test_certificates_are_made_for_another_release_too(tmp_path):
+    parts = rendered("store", "data", shardNodes__replicas=5)
+    nodes = tomllib.loads(parts["ConfigMap", "store-config"]["data"]["cluster.toml"])["nodes"]
+    made = [KUBERNETES / "certificates.sh", tmp_path, "store", "data", "5"]
+    assert subprocess.run(made, capture_output=True).returncode == 0
+    assert names_in(tmp_path / "shard/tls.crt") == {address.rsplit(":", 1)[0] for address in nodes.values()}
+    assert names_in(tmp_path / "dispatcher/tls.crt") == {"umbo-dispatcher"}

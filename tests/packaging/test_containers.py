@@ -138,6 +138,16 @@ def test_only_this_machine_reaches_what_is_published(services):
         assert all(port.startswith("127.0.0.1:") for port in ports)
 
 
+def test_dispatchers_ask_one_another_on_a_port_of_their_containers(services, ours):
+    for name in DISPATCHERS:
+        host, port = ours[name]["environment"]["UMBO__CLUSTER__LISTEN"].rsplit(":", 1)
+        assert host == "0.0.0.0" and int(port) == 7410
+        # Containers have addresses of their own, which dispatchers find out.
+        assert "UMBO__CLUSTER__ADVERTISE" not in ours[name]["environment"]
+    assert not any("networks" in service or "network_mode" in service for service in services.values())
+    assert not any("UMBO__CLUSTER__LISTEN" in ours[name]["environment"] for name in SHARDS)
+
+
 def test_nobody_may_more_than_needed(ours):
     for service in ours.values():
         assert service["read_only"] is True and service["cap_drop"] == ["ALL"]

@@ -7,21 +7,30 @@ import tomllib
 import pytest
 
 from package import (
+    FOR_ALL,
     IMAGE,
     KUBERNETES,
     config_map,
     container_of,
     manifests,
+    names_in,
     of_kind,
     pod_of,
+    reached_by,
     umbo,
     workloads,
 )
 
 NAMESPACE = "umbo"
 ROLES = {"umbo-shard": "shard", "umbo-dispatcher": "dispatcher"}
+CERTIFICATE = {"tls.crt", "tls.key", "ca.crt"}
 # Made by the operator, from what README.md says; with the files in them.
-SECRETS = {"umbo-cluster-tls": {"tls.crt", "tls.key", "ca.crt"}, "umbo-tokens": {"tokens.toml"}}
+SECRETS = {"umbo-shard-tls": CERTIFICATE, "umbo-dispatcher-tls": CERTIFICATE, "umbo-tokens": {"tokens.toml"}}
+# Who may reach a port, by the name of the port.
+REACHED_BY = {
+    "umbo-dispatcher": {"data": FOR_ALL, "admin": FOR_ALL, "cluster": {"umbo-dispatcher"}},
+    "umbo-shard": {"admin": FOR_ALL, "shard": {"umbo-dispatcher", "umbo-shard"}},
+}
 
 
 @pytest.fixture
@@ -42,9 +51,15 @@ def cluster_map():
 
 def test_the_kinds_are_those_that_are_needed():
     kinds = [one["kind"] for one in manifests()]
-    expected = {"Namespace": 1, "ConfigMap": 1, "Service": 3, "StatefulSet": 1, "Deployment": 1, "PodDisruptionBudget": 2}
+    parts = {"Namespace": 1, "ConfigMap": 1, "Service": 3, "StatefulSet": 1, "Deployment": 1}
+    expected = parts | {"PodDisruptionBudget": 2, "NetworkPolicy": 2}
     assert {kind: kinds.count(kind) for kind in kinds} == expected
-    versions = {"StatefulSet": "apps/v1", "Deployment": "apps/v1", "PodDisruptionBudget": "policy/v1"}
+    versions = {
+        "StatefulSet": "apps/v1",
+        "Deployment": "apps/v1",
+        "PodDisruptionBudget": "policy/v1",
+        "NetworkPolicy": "networking.k8s.io/v1",
+    }
     for one in manifests():
         assert one["apiVersion"] == versions.get(one["kind"], "v1")
         inside = one["metadata"]["name"] if one["kind"] == "Namespace" else one["metadata"]["namespace"]
@@ -136,7 +151,11 @@ def test_the_data_lies_on_a_volume_of_its_own():
 def test_ports_agree():
     listens = {
         "umbo-shard": {"shard": values()["shard"]["listen"], "admin": values()["shard"]["admin_listen"]},
-        "umbo-dispatcher": {"data": values()["server"]["listen"], "admin": values()["server"]["admin_listen"]},
+        "umbo-dispatcher": {
+            "data": values()["server"]["listen"],
+            "admin": values()["server"]["admin_listen"],
+            "cluster": values()["cluster"]["listen"],
+        },
     }
     for name, workload in workloads().items():
         ports = {port["name"]: port["containerPort"] for port in container_of(workload)["ports"]}
@@ -190,16 +209,47 @@ def test_pods_ask_for_what_they_need_and_may_no_more():
         assert "memory" in container["resources"]["limits"]
 
 
-def test_the_certificates_are_for_the_names_in_the_map(tmp_path):
+def test_a_certificate_has_the_names_of_its_role_and_of_no_other(tmp_path):
     made = subprocess.run([KUBERNETES / "certificates.sh", tmp_path / "made"], capture_output=True, text=True)
     assert made.returncode == 0, made.stderr
-    assert {file.name for file in (tmp_path / "made").iterdir()} == SECRETS["umbo-cluster-tls"]
-    show = ["openssl", "x509", "-in", tmp_path / "made/tls.crt", "-noout", "-ext", "subjectAltName"]
-    names = re.findall(r"DNS:([^,\s]+)", subprocess.run(show, capture_output=True, text=True, check=True).stdout)
     hosts = {address.rsplit(":", 1)[0] for address in cluster_map()["nodes"].values()}
-    assert hosts < set(names)
-    verify = ["openssl", "verify", "-CAfile", tmp_path / "made/ca.crt", tmp_path / "made/tls.crt"]
-    assert subprocess.run(verify, capture_output=True).returncode == 0
+    names = {"shard": hosts, "dispatcher": {"umbo-dispatcher"}}
+    assert {folder.name for folder in (tmp_path / "made").iterdir()} == set(names)
+    authorities = set()
+    for role, expected in names.items():
+        folder = tmp_path / "made" / role
+        assert {file.name for file in folder.iterdir()} == SECRETS[f"umbo-{role}-tls"]
+        assert all(file.stat().st_mode & 0o077 == 0 for file in folder.iterdir())
+        assert names_in(folder / "tls.crt") == expected
+        for purpose in ("sslserver", "sslclient"):
+            verify = ["openssl", "verify", "-purpose", purpose, "-CAfile", folder / "ca.crt", folder / "tls.crt"]
+            assert subprocess.run(verify, capture_output=True).returncode == 0, (role, purpose)
+        authorities.add((folder / "ca.crt").read_text())
+    assert len(authorities) == 1
+
+
+def test_each_role_shows_its_own_certificate():
+    for name, workload in workloads().items():
+        mounted = {volume["secret"]["secretName"] for volume in pod_of(workload)["volumes"] if "secret" in volume}
+        assert {secret for secret in mounted if secret.endswith("-tls")} == {f"{name}-tls"}
+
+
+def test_a_port_is_open_to_the_roles_that_need_it():
+    policies = {one["metadata"]["name"]: one for one in of_kind("NetworkPolicy")}
+    assert sorted(policies) == sorted(workloads())
+    for name, workload in workloads().items():
+        policy = policies[name]["spec"]
+        assert policy["podSelector"] == workload["spec"]["selector"]
+        # Any other port is closed. What a pod asks for is left to the operator.
+        assert policy["policyTypes"] == ["Ingress"]
+        ports = {port["name"]: port["containerPort"] for port in container_of(workload)["ports"]}
+        assert reached_by(policies[name]) == {ports[port]: roles for port, roles in REACHED_BY[name].items()}
+
+
+def test_no_service_leads_to_the_port_of_the_fleet():
+    port = int(values()["cluster"]["listen"].rsplit(":", 1)[1])
+    # Dispatchers find one another by the address of each pod.
+    assert all(one["port"] != port for service in of_kind("Service") for one in service["spec"]["ports"])
 
 
 def test_the_readme_makes_what_the_pods_mount():
