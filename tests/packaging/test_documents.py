@@ -3,10 +3,11 @@
 import functools
 import re
 import shlex
+import tomllib
 
 import pytest
 
-from package import KUBERNETES, umbo
+from package import KUBERNETES, manifests, umbo
 from processes import PROJECT
 
 DOCUMENTS = [
@@ -90,6 +91,36 @@ def test_every_link_leads_somewhere(document):
             heads = re.findall(r"^#+ (.*)$", found.read_text(), re.M)
             anchors = [re.sub(r"[^\w\- ]", "", head.lower()).replace(" ", "-") for head in heads]
             assert anchor in anchors, f"{target}: there is no such heading"
+
+
+def test_every_setting_that_is_shown_exists(tmp_path):
+    shown = [block for document in DOCUMENTS for block in re.findall(r"^```toml\n(.*?)^```$", document.read_text(), re.M | re.S)]
+    assert len(shown) >= 2
+    for at, block in enumerate(shown):
+        file = tmp_path / f"{at}.toml"
+        file.write_text(block)
+        # The files that they name are on other machines.
+        read = umbo("config", "show", "--config", str(file))
+        assert read.returncode == 0, (block, read.stderr)
+
+
+def test_the_ports_that_are_to_be_open_are_those_of_the_settings():
+    table = (PROJECT / "config/README.md").read_text().partition("### Ports\n")[2].partition("\n#")[0]
+    ports = {key: int(port) for port, key in re.findall(r"^\| (\d+) of [a-z ]+ \| `([a-z_.]+)` \|", table, re.M)}
+    shown = umbo("config", "show").stdout
+    for key, port in ports.items():
+        section, name = key.split(".")
+        if key != "cluster.listen":
+            # By default any free port: a firewall needs one to be named.
+            assert re.search(rf'^\[{section}\]\n(?:[^\[].*\n)*{name} = "127.0.0.1:{port}"', shown, re.M), key
+    (config,) = [one for one in manifests() if one["kind"] == "ConfigMap"]
+    listens = tomllib.loads(config["data"]["umbo.toml"])
+    assert ports == {
+        f"{section}.{name}": int(listens[section][name].rsplit(":", 1)[1])
+        for section in listens
+        for name in listens[section]
+        if name.endswith("listen")
+    }
 
 
 def test_the_readme_is_short():
