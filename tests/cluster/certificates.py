@@ -2,9 +2,13 @@
 
 import subprocess
 
+LOOPBACK = "IP:127.0.0.1,DNS:localhost"
+# By this name dispatchers know one another, wherever they are.
+OF_DISPATCHERS = "DNS:umbo-dispatcher"
+
 
 class Authority:
-    """Signs certificates of processes on loopback, for both ends of a connection."""
+    """Signs certificates of processes, for both ends of a connection."""
 
     def __init__(self, folder):
         self.folder, self.count = folder, 0
@@ -21,14 +25,14 @@ class Authority:
         done = subprocess.run(["openssl", *arguments], cwd=self.folder, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
 
-    def settings(self, name="node", first="20200101000000Z", last="20991231235959Z"):
-        """Makes a certificate of loopback, valid from first to last, for dispatchers with the name of their role; as the
-        settings of `[cluster]`."""
+    def settings(self, name="node", first="20200101000000Z", last="20991231235959Z", names=None):
+        """Makes a certificate valid from first to last; as the settings of `[cluster]`. Its names are those of
+        loopback, or of the role where `name` is `dispatcher`."""
         self.count += 1
-        role = ",DNS:umbo-dispatcher" if name == "dispatcher" else ""
+        names = names or (OF_DISPATCHERS if name == "dispatcher" else LOOPBACK)
         stem = f"{name}-{self.count}"
         (self.folder / f"{stem}.ext").write_text(
-            f"subjectAltName=IP:127.0.0.1,DNS:localhost{role}\nextendedKeyUsage=serverAuth,clientAuth\n"
+            f"subjectAltName={names}\nextendedKeyUsage=serverAuth,clientAuth\n"
         )
         self.openssl("req", "-newkey", "rsa:2048", "-nodes", "-keyout", f"{stem}.key", "-subj", f"/CN={stem}",
                      "-out", f"{stem}.csr")  # fmt: skip

@@ -9,8 +9,11 @@ import fcntl
 import heapq
 import itertools
 import os
+import pathlib
 import random
 import select
+import shutil
+import socket
 import struct
 import subprocess
 import threading
@@ -20,6 +23,7 @@ import pytest
 
 TUNSETIFF = 0x400454CA
 IFF_TAP, IFF_NO_PI = 0x0002, 0x1000
+TCP_SYN = 0x02
 NUMBERS = itertools.count(os.getpid() % 200)
 # This machine, among the hosts.
 HERE = "here"
@@ -43,6 +47,28 @@ def may_be_made():
         pytest.skip("told to make no network namespaces (UMBO_TESTS_NO_NETNS)")
 
 
+def sent_to(address, port, frames):
+    """The bytes of the first TCP connection to a port (IPv4) that is begun in these frames."""
+    pieces, begun = {}, None
+    for frame in frames:
+        packet = frame[14:]
+        if frame[12:14] != b"\x08\x00" or packet[9] != socket.IPPROTO_TCP:
+            continue
+        segment = packet[(packet[0] & 15) * 4 : int.from_bytes(packet[2:4])]
+        source, destination, sequence = struct.unpack_from("!HHI", segment)
+        if (packet[16:20], destination) != (socket.inet_aton(address), port):
+            continue
+        if segment[13] & TCP_SYN and begun is None:
+            begun = (source, sequence + 1)
+        elif begun and begun[0] == source:
+            pieces[sequence - begun[1]] = segment[(segment[12] >> 4) * 4 :]
+    # A piece may have been sent twice.
+    sent = b""
+    for at, piece in sorted(pieces.items()):
+        sent += piece[max(len(sent) - at, 0) :]
+    return sent
+
+
 class Network:
     """Hosts of these names, each reached by all others and from here."""
 
@@ -52,6 +78,8 @@ class Network:
         self.delay_seconds, self.loss_ratio, self.cuts = 0.0, 0.0, frozenset()
         self.random = random.Random(seed)
         self.carried = self.lost = 0
+        # Frames since somebody wants to know them.
+        self.recorded = None
         self.ends, self.wake, self.thread = [], os.pipe(), None
 
     def address(self, name):
@@ -63,6 +91,19 @@ class Network:
     def prefix(self, name):
         """What makes a command run on a host."""
         return ("ip", "netns", "exec", self.namespace(name))
+
+    def tell(self, name, names):
+        """Tells a host the addresses of names; it knows no others. To be called before something runs there, too."""
+        file = self.settings(name) / "hosts"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        # In place: the file is mounted over that of this machine.
+        with file.open("r+" if file.exists() else "w") as written:
+            written.truncate()
+            written.writelines(f"{address} {known}\n" for known, address in names.items())
+
+    def settings(self, name):
+        """The folder whose files a command on the host sees in /etc."""
+        return pathlib.Path("/etc/netns") / self.namespace(name)
 
     def cut(self, name, *others):
         """Lets nothing pass between a host and these others, or any other, until `mend`."""
@@ -106,6 +147,7 @@ class Network:
             os.close(end)
         for name in self.names[1:]:
             subprocess.run(["ip", "netns", "del", self.namespace(name)], capture_output=True)
+            shutil.rmtree(self.settings(name), ignore_errors=True)
 
     def ways(self, at, frame):
         """Where a frame of a host goes: to the one that it names, or to all."""
@@ -129,6 +171,8 @@ class Network:
             for end in readable:
                 with contextlib.suppress(BlockingIOError):
                     while frame := os.read(end, 1 << 16):
+                        if self.recorded is not None:
+                            self.recorded.append(frame)
                         for way in self.ways(self.ends.index(end), frame):
                             heapq.heappush(waiting, (now + self.delay_seconds, next(order), way, frame))
             while waiting and waiting[0][0] <= now:

@@ -174,6 +174,21 @@ def test_every_dispatcher_has_its_part_of_the_requests(topology, client):
             assert gets and int(gets.group(1)) > 0, name
 
 
+def test_dispatchers_find_one_another_on_the_port_that_is_named(topology):
+    names = [name for name in topology.services if name.startswith("dispatcher-")]
+    for name in names:
+        listens = topology.addresses[f"{name}:7410"]
+        assert listens in topology.processes[name].log_text()
+        admin = Client(topology.admin_port(name))
+
+        def answers():
+            found = admin.get("/admin/v1/fleet/shards").json()["processes"]
+            return found if len(found) == len(names) else None
+
+        found = wait_until(answers, "all are known")
+        assert [one["status"] for one in found] == [200] * len(names) and not any("error" in one for one in found)
+
+
 def test_prometheus_is_answered_wherever_it_asks(topology):
     scraped = yaml.safe_load((CONFIG / "prometheus.yml").read_text())
     named = {"umbo-dispatcher": "umbo_requests_total", "umbo-shard": "umbo_", "load-balancer": "haproxy_"}
