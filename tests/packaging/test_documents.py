@@ -144,14 +144,18 @@ LIMITS = {
     "`Idempotency-Key`": ["IDEMPOTENCY_KEY_LEN_MAX", "IDEMPOTENCY_SECONDS_DEFAULT", "IDEMPOTENCY_SECONDS_MAX"],
     "idempotency records of a namespace": ["IDEMPOTENCY_BYTES_MAX"],
 }
-# Bounds of the store's own steps, which no client meets.
-INTERNAL = {"CHUNK_ROWS_MAX", "CHUNK_BYTES_MAX", "LARGE_CHUNK_LEN"}
+# Slots, and bounds of the store's own steps, which no client meets.
+INTERNAL = {"SLOTS", "CHUNK_ROWS_MAX", "CHUNK_BYTES_MAX", "LARGE_CHUNK_LEN"}
 
 
 def constants(file):
-    found = re.findall(r"^pub const (\w+): \w+ = ([\d_ <]+);", (PROJECT / file).read_text(), re.M)
-    # Numbers and shifts, by the pattern.
-    return {name: eval(value.replace("_", "")) for name, value in found}  # noqa: S307
+    found = re.findall(r"^pub const (\w+): \w+ = ([\d_ <]+|[A-Z_]+ as u\d+);", (PROJECT / file).read_text(), re.M)
+    values = {}
+    for name, value in found:
+        other = value.split(" ")[0]
+        # Numbers and shifts, by the pattern, or another constant.
+        values[name] = values[other] if other in values else eval(value.replace("_", ""))  # noqa: S307
+    return values
 
 
 def written(number, name):
