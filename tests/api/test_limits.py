@@ -39,14 +39,15 @@ def test_413_from_content_length_without_the_body(server, ns):
 def test_a_refusal_is_not_as_long_as_what_it_refuses(server, ns):
     """Its text keeps both ends: the beginning says what is wrong, and the end what is expected."""
     long = "k" * MIB
-    detail = ns.post("batch/get", {long: 1}).problem(400, "invalid-body")["detail"]
+    post = lambda path, body: ns.client.request("POST", f"{ns.base}/{path}", body)
+    detail = post("batch/get", json.dumps({long: 1})).problem(400, "invalid-body")["detail"]
     assert len(detail.encode()) <= 1_024 and detail.startswith("unknown field `kkk") and "expected" in detail
     lines = b"".join(json.dumps({long: number}).encode() + b"\n" for number in range(8))
-    refused = ns.post("batch/write", lines)
+    refused = post("batch/write", lines)
     assert len(refused.body) < 16 << 10 and b"kkk" in refused.body, refused
     policy = {"name": long, "unit": "ru", "rate": 1}
     for path, body in [("/admin/v1/quotas/q", policy), ("/admin/v1/namespaces", {"name": long})]:
-        refused = server.request("PUT" if path.endswith("q") else "POST", path, json.dumps(body).encode())
+        refused = ns.client.request("PUT" if path.endswith("q") else "POST", path, json.dumps(body))
         assert 400 <= refused.status < 500 and len(refused.body) < 4 << 10, refused
     refused = ns.client.get(ns.path("a") + "?" + "p" * 5_000 + "=1")
     assert refused.status == 400 and len(refused.body) < 4 << 10, refused

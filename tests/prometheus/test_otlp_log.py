@@ -8,13 +8,16 @@ from harness import IS_CLUSTER, Cluster, Server, memory_folder
 from otlp import Collector
 from processes import wait_until
 
+# The first line that is exported for certain, of a process with shards and of one without.
+OPENED = ("the store is open", "the shards are on the nodes of a cluster")
+
 OF_EXPORT = ("h2", "hyper", "opentelemetry", "tonic", "tower")
 
 
 def written(process):
-    """Lines of standard error since the process serves, in order, but the last: it comes after the last export."""
+    """Lines of standard error since the store was opened, in order, but the last: it comes after the last export."""
     lines = [json.loads(line) for line in process.log_text().splitlines() if line.startswith("{")]
-    first = next(at for at, line in enumerate(lines) if line["message"] in ("umbo serves", "umbo serves shards"))
+    first = next(at for at, line in enumerate(lines) if line["message"] in OPENED)
     assert lines[-1]["message"] == "umbo has stopped"
     return [line for line in lines[first:-1] if not line["target"].startswith(OF_EXPORT)]
 

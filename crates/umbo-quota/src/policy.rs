@@ -1,9 +1,9 @@
 //! Policies: each counts some requests by its dimensions in its unit, and limits their buckets.
 //!
-//! Owns the type of a policy, and which requests it counts. The files under this one read and write its wire form, and own, the
-//! contradictions that are refused, and the set of policies in effect. Deliberately counts nothing itself. Invariant of
-//! every parsed policy: its limits are exact and within [`crate::limits`], a bucket has one limit, and `scope` is
-//! `shard` exactly if `per` holds the shard.
+//! Owns the type of a policy, and which requests it counts. The files under this one read and write its wire form, and
+//! own the contradictions that are refused and the set of policies in effect. Deliberately counts nothing itself.
+//! Invariant of every parsed policy: its limits are exact and within [`crate::limits`], a bucket has one limit, and
+//! `scope` is `shard` exactly if `per` holds the shard.
 
 mod contradiction;
 mod error;

@@ -1,7 +1,7 @@
 //! Export of the log over OTLP (gRPC): a bounded queue, one thread, and quiet failure.
 //!
 //! Owns the queue and its bounds. If a collector is down, its lines are lost and standard error says so once a minute;
-//! there is no other effect.
+//! lines that find the queue full are lost without a word. Standard error has all of them.
 
 use std::time::{Duration, Instant};
 
@@ -21,11 +21,13 @@ const QUEUE_LINES_MAX: usize = 8_192;
 const BATCH_LINES_MAX: usize = 512;
 /// Longest wait of a line for its batch to fill.
 const BATCH_DELAY: Duration = Duration::from_secs(1);
+/// Timeout for the export of the last lines, as of the last spans.
+const LAST_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Makes log records of events.
 pub(crate) type Bridge = OpenTelemetryTracingBridge<SdkLoggerProvider, SdkLogger>;
 
-/// Queue and thread of the export of the log.
+/// Queue and thread of the export of the log. Whichever way the process ends, its last lines leave when this is dropped.
 #[derive(Debug)]
 pub struct LogExport(SdkLoggerProvider);
 
@@ -60,10 +62,12 @@ impl LogExport {
     pub(crate) fn bridge(&self) -> Bridge {
         Bridge::new(&self.0)
     }
+}
 
-    /// Exports the last lines, within the timeout. Blocks.
-    pub fn shutdown(&self, timeout: Duration) {
-        if let Err(error) = self.0.shutdown_with_timeout(timeout) {
+/// Exports the last lines, for [`LAST_TIMEOUT`] at most. Blocks.
+impl Drop for LogExport {
+    fn drop(&mut self) {
+        if let Err(error) = self.0.shutdown_with_timeout(LAST_TIMEOUT) {
             tracing::warn!(%error, "log lines that waited for their export were dropped");
         }
     }

@@ -20,7 +20,7 @@ use tracing_subscriber::reload;
 use crate::log_export::Bridge;
 pub use crate::log_export::LogExport;
 
-/// Parts of the program that send lines to a collector. Their own lines are not sent, because each would cause another.
+/// Libraries that send lines to a collector. Their lines are not sent, because each could cause another.
 const EXPORT_TARGETS: [&str; 5] = ["h2", "hyper", "opentelemetry", "tonic", "tower"];
 
 /// Format of the log.

@@ -83,8 +83,7 @@ pub(crate) async fn run(
     let watch = ReloadWatch::begin(sources).await?;
     let (map, name) = open::read_map(&loaded.settings.cluster)?;
     peers::refuse_to_start(&loaded.settings, &map, &name).await?;
-    let opened = OpenedNode::open(&loaded.settings, (map, name), exceptions)?;
-    log.export(opened.log_export.as_ref());
+    let opened = OpenedNode::open(&loaded.settings, (map, name), exceptions, &log)?;
     opened.announce();
     let OpenedNode {
         node,
@@ -133,7 +132,7 @@ pub(crate) async fn run(
     // Before the store closes: its shards have metrics.
     exporting.end().await;
     store.close().await;
-    otlp::end(tracer, log_export).await;
     background.end().await;
+    otlp::end(tracer, log_export).await;
     Ok(())
 }

@@ -117,9 +117,7 @@ impl MetricsExport {
 pub(crate) async fn end(tracer: Arc<Tracer>, log: Option<LogExport>) {
     let last = tokio::task::spawn_blocking(move || {
         tracer.shutdown(LAST_TIMEOUT);
-        if let Some(log) = log {
-            log.shutdown(LAST_TIMEOUT);
-        }
+        drop(log);
     });
     if last.await.is_err() {
         tracing::warn!("the last spans and lines did not leave");

@@ -1,7 +1,7 @@
 //! The server: wires the parts of `umbo serve` and `umbo dispatcher` together, and stops them in order.
 //!
 //! A stop loses nothing: readiness turns false, requests in flight finish, the store writes all acknowledged
-//! rows to the disk, the last metrics and spans are exported. The admin port closes last, so that operators can watch.
+//! rows to the disk, the last metrics, spans and lines of the log are exported. The admin port closes last, so that operators can watch.
 
 mod cluster_port;
 mod observe;
@@ -84,8 +84,7 @@ impl Server {
         let settings = &loaded.settings;
         let mut signals = Signals::begin()?;
         let watch = ReloadWatch::begin(sources).await?;
-        let (opened, listeners) = OpenedServer::open(role, settings)?;
-        log.export(opened.log_export.as_ref());
+        let (opened, listeners) = OpenedServer::open(role, settings, &log)?;
         opened.store.announce(&*opened.clock);
         let doors = Doors::default();
         let begin = || Ports::begin(listeners, &opened, &doors, &settings.server);

@@ -9,7 +9,7 @@ use umbo_routing::ClusterMap;
 use umbo_shard::{Node, NodeLimits, NodeParts, server};
 use umbo_store::Store;
 use umbo_store_redb::{ClusterMember, Config, RedbStore};
-use umbo_telemetry::logging::LogExport;
+use umbo_telemetry::logging::{LogExport, LogHandle};
 use umbo_telemetry::trace::Tracer;
 use umbo_tls::TlsSource;
 use umbo_types::{Clock, ShardId};
@@ -50,6 +50,7 @@ impl OpenedNode {
         settings: &Settings,
         (map, name): (Arc<ClusterMap>, String),
         exceptions: ShardExceptions,
+        log: &LogHandle,
     ) -> Result<Self, CliError> {
         let clock: Arc<dyn Clock> = Arc::new(SystemClock);
         // Clients of shard nodes offer no protocol name in TLS.
@@ -70,6 +71,9 @@ impl OpenedNode {
             cluster: Some(member),
             ..parts::store_config(settings)
         };
+        let otlp = Otlp::begin(settings, &clock, Some(name.clone()))?;
+        // Before the store: how its shards open is worth a line.
+        log.export(otlp.log.as_ref());
         let store = RedbStore::open(config, Arc::clone(&clock)).map_err(CliError::start)?;
         let store = Arc::new(store);
         let shared: Arc<dyn Store> = store.clone();
@@ -83,7 +87,6 @@ impl OpenedNode {
         };
         let node = Node::new(parts).map_err(CliError::start)?;
         node.keep_quota(shard_quotas.shard_quotas.clone());
-        let otlp = Otlp::begin(settings, &clock, Some(node.name().to_owned()))?;
         node.trace(Arc::clone(&otlp.tracer));
         Ok(Self {
             node: Arc::new(node),

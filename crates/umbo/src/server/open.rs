@@ -16,7 +16,7 @@ use umbo_control::policies::FilePolicies;
 use umbo_dispatcher::{Dispatcher, DispatcherLimits, DispatcherParts, LowPriority};
 use umbo_hotkey::{KeySeed, ShieldSettings};
 use umbo_quota::{Limiter, PolicySet};
-use umbo_telemetry::logging::LogExport;
+use umbo_telemetry::logging::{LogExport, LogHandle};
 use umbo_telemetry::metrics::{Code, RequestMetrics};
 use umbo_telemetry::trace::Tracer;
 use umbo_tls::TlsSource;
@@ -57,7 +57,11 @@ pub(super) struct OpenedServer {
 }
 
 impl OpenedServer {
-    pub(super) fn open(role: Role, settings: &Settings) -> Result<(Self, Listeners), CliError> {
+    pub(super) fn open(
+        role: Role,
+        settings: &Settings,
+        log: &LogHandle,
+    ) -> Result<(Self, Listeners), CliError> {
         let clock: Arc<dyn Clock> = Arc::new(SystemClock);
         let bind =
             |key, address| parts::bind(key, address, |address| umbo_edge::bind(address, BACKLOG));
@@ -71,10 +75,12 @@ impl OpenedServer {
         let tls = tls.transpose().map_err(CliError::start)?.map(Arc::new);
         let tokens = Arc::new(load_tokens(settings)?);
         let policies = parts::read_policies(settings).map_err(CliError::start)?;
+        let otlp = Otlp::begin(settings, &clock, None)?;
+        // Before the store: how its shards open is worth a line.
+        log.export(otlp.log.as_ref());
         let store = OpenStore::open(role, settings, &clock)?;
         let built_in = PolicySet::built_in();
         let quota = parts::limiter(settings, built_in, &*store.store(), &*clock)?;
-        let otlp = Otlp::begin(settings, &clock, None)?;
         let cores = cores();
         let metrics = Arc::new(RequestMetrics::new(codes(), cores + 1));
         let opened = Self {
