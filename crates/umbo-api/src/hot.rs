@@ -237,7 +237,7 @@ pub struct HotPod {
     pub leaders: u64,
     /// Reads that joined a store read in flight.
     pub followers: u64,
-    /// Reads whose leader failed, so that they began anew: one of them leads, the others follow it.
+    /// Reads whose leader failed. Each of them was made again.
     pub elections: u64,
     /// Reads refused because too many waited.
     pub crowded: u64,

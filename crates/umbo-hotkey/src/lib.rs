@@ -13,8 +13,8 @@
 //! What always holds:
 //! - keys are compared whole, never by hash alone ([`KeyRef`]);
 //! - a result that was read before a write through this dispatcher ended is never served after it;
-//! - a flight asks the store once; if its leader fails, panics or is ended, each follower is told to ask the store
-//!   itself, and no follower waits for a read that no task makes;
+//! - a flight asks the store once; if its leader fails, panics or is ended, each follower is told to read again, and no
+//!   follower waits for a read that no task makes;
 //! - errors are not cached, and nothing is served beyond its time to live;
 //! - every table, queue and buffer has a bound.
 //!

@@ -226,7 +226,8 @@ impl<V: Payload> Shield<V> {
     /// `fetch` makes the read of the store; it is called at most once, and only to lead. The read bounds itself by
     /// [`Self::leader_timeout`], not by the request's own deadline, because others wait for it; it is not ended when
     /// the request is. The caller bounds its wait by its own deadline; dropping the future gives up the wait and
-    /// nothing else. A follower whose leader has failed gets [`FlightError::LeaderFailed`], and asks the store itself.
+    /// nothing else. A follower whose leader has failed gets [`FlightError::LeaderFailed`], and is to read again, with
+    /// others or alone.
     pub fn read<E: 'static>(
         &self,
         key: &KeyRef<'_>,

@@ -212,7 +212,7 @@ metrics! { ALL
         "Reads that joined one in flight."
         rate("hot_collapsed", "reads/s");
     HOTKEY_ELECTIONS "umbo_hotkey_elections_total" Counter [] "umbo.hotkey.elections" "{read}"
-        "Reads whose leader failed, so that they began anew: one of them leads, the others follow it.";
+        "Reads whose leader failed, and that were made again.";
     HOTKEY_CROWDED "umbo_hotkey_crowded_total" Counter [] "umbo.hotkey.crowded" "{read}"
         "Reads refused because too many waited.";
     HOTKEY_OVERTAKEN "umbo_hotkey_overtaken_total" Counter [] "umbo.hotkey.overtaken" "{read}"

@@ -70,7 +70,8 @@ pub enum FlightError<E> {
     /// The reader's own read panicked.
     #[error("the read of the store panicked")]
     Panicked,
-    /// The leader failed, panicked, or was ended with its task. The follower is to ask the store itself.
+    /// The leader failed, panicked, or was ended with its task. The follower is to read again, with
+    /// others or alone.
     #[error("the leader of the read failed")]
     LeaderFailed,
     /// The limit of followers, of in-flight reads or of bytes is reached. Nothing was read.

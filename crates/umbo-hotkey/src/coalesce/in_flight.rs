@@ -55,8 +55,8 @@ pub struct FlightTotals {
     pub leaders: u64,
     /// Reads that joined one in flight.
     pub followers: u64,
-    /// Followers whose leader failed; each of them was told to ask the store itself. The report and the metric call
-    /// them elections, because earlier versions elected one of them to lead.
+    /// Followers whose leader failed; each of them was told to read again. The report and the metric call them
+    /// elections, because earlier versions elected one of them to lead.
     pub orphans: u64,
     /// Reads refused because a limit was reached.
     pub crowded: u64,

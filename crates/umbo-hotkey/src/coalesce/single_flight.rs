@@ -3,7 +3,7 @@
 //! Owns the protocol of leader and follower. The *leader* asks the store, the *followers* wait for its result. The
 //! request that asked for the leader's read polls it, so that no other task is woken. If its client leaves, the read
 //! goes on in a task, so that no client can cancel a read that others wait for. A leader that fails, panics or is
-//! ended with its task tells its followers; each of them then asks the store itself.
+//! ended with its task tells its followers; each of them then reads again, with others or alone.
 
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};

@@ -68,7 +68,7 @@ async fn a_read_goes_on_when_all_have_left_and_newcomers_join_it() {
 }
 
 #[tokio::test]
-async fn a_failure_is_told_to_its_own_client_and_each_follower_asks_once() {
+async fn a_failure_is_told_to_its_own_client_and_each_follower_is_sent_on() {
     for mood in [Mood::Failing, Mood::Panicking] {
         let lab = Lab::new();
         lab.put("a", "1");
