@@ -280,11 +280,10 @@ def terminal(server):
     terminal.close()
 
 
-@pytest.mark.parametrize("end", [b"q", b"Q", b"\x03", signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("end", [b"\x03", signal.SIGTERM, signal.SIGHUP])
 def test_the_terminal_is_given_back_however_it_ends(terminal, end):
     wait_until(lambda: terminal.read().count(b"SHARD") >= 3, "frames are drawn")
     assert terminal.seen.startswith(b"\x1b[?1049h\x1b[?25l")
-    assert termios.tcgetattr(terminal.slave) != terminal.before
     if isinstance(end, bytes):
         terminal.type(end)
     else:
@@ -292,7 +291,7 @@ def test_the_terminal_is_given_back_however_it_ends(terminal, end):
     terminal.ended()
 
 
-def test_other_keys_do_nothing_and_no_line_is_wider_than_the_terminal(terminal):
+def test_keys_do_nothing_and_no_line_is_wider_than_the_terminal(terminal):
     wait_until(lambda: b"SHARD" in terminal.read(), "a frame is drawn")
     terminal.type(b"xyz\r\n")
     seen = len(terminal.read())
@@ -301,7 +300,7 @@ def test_other_keys_do_nothing_and_no_line_is_wider_than_the_terminal(terminal):
     frame = terminal.seen.split(b"\x1b[H")[-2].decode()
     lines = [line.split("\x1b")[0] for line in frame.split("\r\n")]
     assert len(lines) <= 24 and all(len(line) <= 80 for line in lines), lines
-    terminal.type(b"q")
+    terminal.type(b"\x03")
     terminal.ended()
 
 
@@ -317,7 +316,7 @@ def test_a_server_that_restarts_is_waited_for(new_server):
         server.start()
         seen = len(terminal.read())
         wait_until(lambda: b"SHARD" in terminal.read()[seen:], "it goes on")
-        terminal.type(b"q")
+        terminal.type(b"\x03")
         terminal.ended()
     finally:
         terminal.close()

@@ -132,7 +132,7 @@ def test_every_command_has_a_page(tmp_path):
     assert umbo("man", str(tmp_path)).returncode == 0
     every = sorted(tmp_path.iterdir())
     pages = {page.name for page in every}
-    assert {"umbo.1", "umbo-serve.1", "umbo-kv-import.1", "umbo-status.1", "umbo-bench.1"} <= pages
+    assert {"umbo.1", "umbo-serve.1", "umbo-kv-import.1", "umbo-status.1", "umbo-doctor.1"} <= pages
     assert not any("help" in page for page in pages)
     # Once for all of them, as man runs it, because a start takes longer than a page.
     shown = shown_by(found("groff", "apt-get install groff-base"), "-K", "utf8", "-ww", "-man", "-T", "utf8", *every)

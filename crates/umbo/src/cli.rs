@@ -10,9 +10,8 @@ use clap::{ArgMatches, CommandFactory as _, FromArgMatches as _, Parser, Subcomm
 
 use crate::cli_error::CliError;
 use crate::command::{
-    backup, bench, calibrate, cluster, completion, config, dispatcher, doctor, events, fleet, hot,
-    kv, load, man, ns, quota, restore, running, serve, shard, shed, status, token, top, version,
-    why,
+    backup, calibrate, cluster, completion, config, dispatcher, doctor, events, fleet, hot, kv,
+    load, man, ns, quota, restore, running, serve, shard, shed, status, token, top, version, why,
 };
 use crate::connection::ConnectionArgs;
 use crate::output;
@@ -68,8 +67,6 @@ enum Command {
     Ps,
     /// End a request in flight: a stream ends with a cursor, a waiting request is refused
     Kill(running::KillArguments),
-    /// Measure this machine: gets, puts and ranges a second, and what limits them
-    Bench(bench::Arguments),
     /// Measure what operations cost on this machine, and fit the weights of `[cost]`
     Calibrate(calibrate::Arguments),
     /// Plan the map of a cluster, and show its nodes
@@ -136,7 +133,6 @@ impl Cli {
             Some(Command::Why(arguments)) => arguments.run(connection),
             Some(Command::Ps) => running::ps(connection),
             Some(Command::Kill(arguments)) => arguments.run(connection),
-            Some(Command::Bench(arguments)) => arguments.run(connection),
             Some(Command::Calibrate(arguments)) => arguments.run(connection),
             Some(Command::Cluster(command)) => command.run(connection),
             Some(Command::Shard(arguments)) => arguments.run(connection),

@@ -1,7 +1,6 @@
 //! The commands, one module each. A command owns its arguments and its work.
 
 pub(crate) mod backup;
-pub(crate) mod bench;
 pub(crate) mod calibrate;
 pub(crate) mod cluster;
 pub(crate) mod completion;

@@ -13,11 +13,6 @@ use crate::cli_error::CliError;
 use crate::output::Format;
 use crate::run_to_end::run_to_end;
 
-/// Requests per accepted request, so many that no request is held back.
-const NO_RESTRAINT: f64 = 1e12;
-/// Default timeout of one request.
-const TIMEOUT: Duration = Duration::from_secs(30);
-
 /// Address and credentials of the server, and the form of the output.
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Connection")]
@@ -101,27 +96,6 @@ impl ConnectionArgs {
             rate: rate.into(),
         });
         Ok(Client::new(&options)?)
-    }
-
-    /// Makes a client for measuring: it sends each request once, and holds none back.
-    pub(crate) fn single_attempt_client(&self) -> Result<Client, CliError> {
-        let mut options = self.options();
-        options.retry.attempts_max = 1;
-        options.restraint_factor = NO_RESTRAINT;
-        Ok(Client::new(&options)?)
-    }
-
-    /// Returns options that name a server, and nothing else.
-    pub(crate) fn to(server: &str) -> Self {
-        Self {
-            server: server.to_owned(),
-            token: None,
-            ca_file: None,
-            insecure_skip_verify: false,
-            timeout: TIMEOUT,
-            criticality: None,
-            output: None,
-        }
     }
 
     /// Returns the same options for another server of the same fleet.

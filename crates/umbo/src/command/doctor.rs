@@ -4,6 +4,7 @@
 //! The module `machine` checks this machine, the module `server` asks the server. Each check reports its finding, with
 //! advice if something should be done. The exit code is 1 if there is a problem.
 
+mod disk;
 mod finding;
 mod machine;
 mod server;

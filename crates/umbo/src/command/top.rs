@@ -1,42 +1,48 @@
 //! `umbo top`: the present load of a server in the terminal, once a second: hot keys, callers, shards, quotas,
-//! overload; of each dispatcher of a fleet in turn.
+//! overload; of several dispatchers of a fleet below each other.
 //!
 //! Owns the loop. Rates come from the server's history, which has a value for each second, and from its list of hot
-//! keys. The server keeps no state for it. The terminal is restored however the program ends.
+//! keys. The server keeps no state for it. Options choose what is shown, so no key is read and the terminal keeps its
+//! mode; a screen that is given back when the program ends shows the frames.
 
 mod draw;
 mod frame;
-mod screen;
-mod view;
 
 use std::io::IsTerminal as _;
-use std::pin::pin;
 use std::time::Duration;
 
 use clap::Args;
+use rustix::termios::tcgetwinsize;
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::time::sleep;
 use umbo_api::time_to_live;
-use umbo_client::Client;
+use umbo_client::{Client, Error};
 
+use self::draw::{ScreenSize, TopView, WIDE};
 use self::frame::ScreenFrame;
-use self::screen::Screen;
-use self::view::{Pressed, Tab, TableView};
 use crate::cli_error::CliError;
 use crate::connection::{ConnectionArgs, block_on};
 use crate::history::RecentHistory;
-use crate::output::{self, Format};
+use crate::output::{self, Format, table};
 use crate::signals::Signals;
 
 const HELP: &str = "\
-Keys: 1 to 6, Tab and the arrows choose a tab; s and S the column to sort by, r turns the order round; / filters
-(Enter keeps the filter, Esc drops it); d shows the next server of those that --dispatcher names; q or Ctrl-C ends
-it. Callers, shards, quotas and totals need the permission observe on every namespace; the hot keys of a namespace
-need it on that namespace. Callers are the twenty that use most now; 'umbo quota usage' has all of them.";
+Ctrl-C ends it. Callers, shards, quotas and totals need the permission observe on every namespace; the hot keys of a
+namespace need it on that namespace. Callers are the twenty that use most now; 'umbo quota usage' has all of them.";
 
 /// Shortest interval.
 const INTERVAL_MIN: Duration = Duration::from_millis(100);
 /// Longest interval.
 const INTERVAL_MAX: Duration = Duration::from_hours(1);
+/// Switches to the alternate screen and hides the cursor.
+const TAKE: &[u8] = b"\x1b[?1049h\x1b[?25l";
+/// Shows the cursor and the previous screen.
+const GIVE_BACK: &[u8] = b"\x1b[?25h\x1b[?1049l";
+/// Size for a terminal that does not report its own.
+const USUAL: ScreenSize = ScreenSize {
+    columns: 80,
+    lines: 24,
+};
 
 /// Arguments of `umbo top`.
 #[derive(Debug, Args)]
@@ -48,18 +54,9 @@ pub(crate) struct Arguments {
     /// Print one frame of the last interval, and exit
     #[arg(long)]
     once: bool,
-    /// Subject to begin with
-    #[arg(long, value_enum, value_name = "TAB", default_value = "overview")]
-    tab: Tab,
-    /// Show only rows that contain this text
-    #[arg(
-        long,
-        value_name = "TEXT",
-        default_value = "",
-        hide_default_value = true
-    )]
-    filter: String,
-    /// Another dispatcher of the same fleet, which the key d shows; can be repeated
+    #[command(flatten)]
+    view: TopView,
+    /// Another dispatcher of the same fleet, to show below the server; can be repeated
     #[arg(long = "dispatcher", value_name = "ADDRESS")]
     dispatchers: Vec<String>,
 }
@@ -75,157 +72,135 @@ fn interval(text: &str) -> Result<Duration, String> {
 impl Arguments {
     /// Runs the command.
     pub(crate) fn run(self, connection: &ConnectionArgs) -> Result<(), CliError> {
-        block_on(async {
-            let client = connection.client()?;
-            match connection.listing_format() {
-                Format::Table if self.once => {
-                    let (frame, _) = self.frame(&client, &RecentHistory::default()).await?;
-                    let view = TableView::new(self.tab, self.filter);
-                    let lines = draw::lines(&frame, &view, draw::WIDE);
-                    output::write_bytes((lines.join("\n") + "\n").as_bytes())
-                }
-                Format::Table => self.watch(connection).await,
-                Format::Json | Format::Ndjson => self.print(&client).await,
-            }
-        })
-    }
-
-    async fn frame(
-        &self,
-        client: &Client,
-        last: &RecentHistory,
-    ) -> Result<(ScreenFrame, RecentHistory), CliError> {
-        Ok(ScreenFrame::ask(client, self.interval, last).await?)
-    }
-
-    /// Prints each frame as a line of JSON, repeatedly or once.
-    async fn print(&self, client: &Client) -> Result<(), CliError> {
-        let mut last = RecentHistory::default();
-        loop {
-            let (frame, history) = self.frame(client, &last).await?;
-            output::write_json(&frame)?;
-            if self.once {
-                return Ok(());
-            }
-            last = history;
-            tokio::time::sleep(self.interval).await;
-        }
-    }
-
-    /// Shows frame after frame, until the user ends it.
-    async fn watch(&self, connection: &ConnectionArgs) -> Result<(), CliError> {
-        if !std::io::stdout().is_terminal() {
+        self.view.check()?;
+        let format = connection.listing_format();
+        let is_watched = format == Format::Table && !self.once;
+        if is_watched && !std::io::stdout().is_terminal() {
             let message =
                 "stdout is not a terminal; add --once, or -o ndjson for one line per interval";
             return Err(CliError::Usage(message.to_owned()));
         }
+        block_on(async {
+            let mut server = WatchedServer::new(connection)?;
+            // A server that cannot be reached at all is reported before the screen is taken.
+            let mut frame = server.frame(self.interval).await?;
+            if is_watched {
+                return self.watch(connection).await;
+            }
+            loop {
+                output::write_report(format, &frame, || {
+                    let lines = self.view.lines(&frame, WIDE).join("\n") + "\n";
+                    output::write_bytes(lines.as_bytes())
+                })?;
+                if self.once {
+                    return Ok(());
+                }
+                sleep(self.interval).await;
+                frame = server.frame(self.interval).await?;
+            }
+        })
+    }
+
+    /// Shows frame after frame, until a signal ends it.
+    async fn watch(&self, connection: &ConnectionArgs) -> Result<(), CliError> {
         let others = self.dispatchers.iter();
         let others = others.map(|address| connection.with_server(address));
-        let servers: Vec<ConnectionArgs> =
-            std::iter::once(connection.clone()).chain(others).collect();
-        let mut view = TableView::new(self.tab, self.filter.clone());
-        // A server that cannot be reached at all is reported before the screen is taken.
-        ScreenFrame::ask(
-            &connection.client()?,
-            self.interval,
-            &RecentHistory::default(),
-        )
-        .await?;
-        let mut screen = Screen::take().map_err(CliError::from_output)?;
-        for server in servers.iter().cycle() {
-            if self.watch_one(server, &mut view, &mut screen).await? == Pressed::Quit {
-                break;
-            }
-        }
-        Ok(())
-    }
-
-    /// Shows a server, until the user wants another one or ends it.
-    async fn watch_one(
-        &self,
-        server: &ConnectionArgs,
-        view: &mut TableView,
-        screen: &mut Screen,
-    ) -> Result<Pressed, CliError> {
-        let client = server.client()?;
+        let servers = std::iter::once(connection.clone()).chain(others);
+        let servers = servers.map(|connection| WatchedServer::new(&connection));
+        let mut servers = servers.collect::<Result<Vec<_>, _>>()?;
         let mut signals = Signals::begin()?;
         let mut hang_ups = signal(SignalKind::hangup()).map_err(CliError::start)?;
-        let mut shown = Shown {
-            server: server.server(),
-            frame: None,
-            note: "waiting for the server".to_owned(),
-        };
-        let mut last = RecentHistory::default();
-        let mut wait = Duration::ZERO;
-        shown.draw(view, screen)?;
+        let screen = Screen::take()?;
         loop {
-            let looked = {
-                let mut looking = pin!(async {
-                    tokio::time::sleep(wait).await;
-                    self.frame(&client, &last).await
-                });
-                loop {
-                    tokio::select! {
-                        biased;
-                        looked = &mut looking => break looked,
-                        key = screen.key() => {
-                            match view.press(key, draw::columns(view.tab).len()) {
-                                Pressed::Nothing => {}
-                                Pressed::Redraw => shown.draw(view, screen)?,
-                                end => return Ok(end),
-                            }
-                        }
-                        _ = signals.stop_requested() => return Ok(Pressed::Quit),
-                        _ = hang_ups.recv() => return Ok(Pressed::Quit),
-                    }
+            let shown = async {
+                let mut size = screen.size();
+                size.lines /= servers.len();
+                let mut lines = Vec::new();
+                for server in &mut servers {
+                    lines.extend(server.lines(self, size).await);
                 }
+                screen.show(&lines)?;
+                sleep(self.interval).await;
+                Ok::<(), CliError>(())
             };
-            match looked {
-                Ok((frame, history)) => (shown.frame, last) = (Some(frame), history),
-                // A server that restarts may come back.
-                Err(failure) => {
-                    shown.frame = None;
-                    shown.note = format!("{failure}; trying again");
-                }
+            tokio::select! {
+                biased;
+                shown = shown => shown?,
+                _ = signals.stop_requested() => return Ok(()),
+                _ = hang_ups.recv() => return Ok(()),
             }
-            wait = self.interval;
-            shown.draw(view, screen)?;
         }
     }
 }
 
-/// What the screen shows of one server.
-struct Shown {
-    server: String,
-    frame: Option<ScreenFrame>,
-    /// Text to show without a frame.
-    note: String,
+/// A server that is asked for each frame.
+struct WatchedServer {
+    address: String,
+    client: Client,
+    /// The history of the last frame.
+    last: RecentHistory,
 }
 
-impl Shown {
-    fn draw(&self, view: &TableView, screen: &mut Screen) -> Result<(), CliError> {
-        let mut size = screen.size();
-        let tabs = draw::tabs_line(view, &self.server, size.columns);
+impl WatchedServer {
+    fn new(connection: &ConnectionArgs) -> Result<Self, CliError> {
+        Ok(Self {
+            address: connection.server(),
+            client: connection.client()?,
+            last: RecentHistory::default(),
+        })
+    }
+
+    async fn frame(&mut self, interval: Duration) -> Result<ScreenFrame, Error> {
+        let (frame, history) = ScreenFrame::ask(&self.client, interval, &self.last).await?;
+        self.last = history;
+        Ok(frame)
+    }
+
+    /// Returns the lines of the next frame. A server that restarts may come back, so a failure is a line.
+    async fn lines(&mut self, arguments: &Arguments, mut size: ScreenSize) -> Vec<String> {
+        let frame = self.frame(arguments.interval).await;
         size.lines = size.lines.saturating_sub(1);
-        let mut lines = vec![tabs];
-        match &self.frame {
-            Some(frame) => lines.extend(draw::lines(frame, view, size)),
-            None => lines.push(draw::cut(&self.note, size.columns)),
-        }
-        screen.show(&lines)
+        let (state, lines) = match frame {
+            Ok(frame) => (String::new(), arguments.view.lines(&frame, size)),
+            Err(failure) => (format!(": {failure}; trying again"), Vec::new()),
+        };
+        let heading = table::cut(&format!("{}{state}", self.address), size.columns);
+        std::iter::once(heading).chain(lines).collect()
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+/// The alternate screen of the terminal. Dropping it gives the screen back, also on a panic.
+struct Screen;
 
-    #[test]
-    fn an_interval_has_two_ends() {
-        assert_eq!(interval("100ms"), Ok(INTERVAL_MIN));
-        assert_eq!(interval("1h"), Ok(INTERVAL_MAX));
-        for text in ["99ms", "61m", "0s", "soon"] {
-            assert!(interval(text).is_err(), "{text}");
+impl Screen {
+    fn take() -> Result<Self, CliError> {
+        output::write_bytes(TAKE).map(|()| Self)
+    }
+
+    /// Returns the current size of the terminal.
+    #[expect(clippy::unused_self, reason = "only a screen in use is measured")]
+    fn size(&self) -> ScreenSize {
+        match tcgetwinsize(std::io::stdout()) {
+            Ok(size) if size.ws_col > 0 && size.ws_row > 0 => ScreenSize {
+                columns: usize::from(size.ws_col),
+                lines: usize::from(size.ws_row),
+            },
+            _ => USUAL,
         }
+    }
+
+    /// Replaces the shown lines.
+    #[expect(clippy::unused_self, reason = "only a screen in use is drawn")]
+    fn show(&self, lines: &[String]) -> Result<(), CliError> {
+        // Each line clears the rest of its old content, the last one everything below.
+        let text = lines.join("\x1b[K\r\n");
+        output::write_bytes(format!("\x1b[H{text}\x1b[K\x1b[J").as_bytes())
+    }
+}
+
+impl Drop for Screen {
+    fn drop(&mut self) {
+        // If the terminal is gone there is nothing to restore.
+        let _ = output::write_bytes(GIVE_BACK);
     }
 }

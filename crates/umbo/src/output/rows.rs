@@ -9,10 +9,10 @@ use umbo_api::row::{JsonRow, RowFieldError, RowFields};
 use umbo_client::PageReader;
 
 use crate::cli_error::CliError;
-use crate::output::table::TextTable;
+use crate::output::table::{self, TextTable};
 use crate::output::{Format, instant, or_empty};
 
-/// Characters of a value that a table shows.
+/// Columns of a value that a table shows, before the mark of a cut.
 const SHOWN_MAX: usize = 60;
 /// Rows that a table collects before it fixes its column widths.
 const WIDTH_ROWS: usize = 200;
@@ -143,12 +143,7 @@ pub(crate) fn shown(value: &[u8]) -> String {
     } else {
         text
     };
-    if text.chars().count() <= SHOWN_MAX {
-        return text;
-    }
-    let mut text: String = text.chars().take(SHOWN_MAX).collect();
-    text.push('…');
-    text
+    table::cut(&text, SHOWN_MAX + 1)
 }
 
 #[cfg(test)]

@@ -1,5 +1,7 @@
-//! Plain tables: a header line, then one line per row, fields separated by at least two spaces. The rows at hand when
+//! Plain tables for terminals: a header line, then one line per row, fields separated by at least two spaces. The rows at hand when
 //! the first line is written determine the widths; later rows never change them.
+
+use unicode_width::{UnicodeWidthChar as _, UnicodeWidthStr as _};
 
 /// A table in progress.
 #[derive(Debug)]
@@ -47,7 +49,7 @@ impl TextTable {
                 text.push_str(cell);
                 if at < last {
                     let width = self.widths.get(at).copied().unwrap_or_default();
-                    let spaces = width.saturating_sub(cell.chars().count()) + 2;
+                    let spaces = width.saturating_sub(cell.width()) + 2;
                     text.extend(std::iter::repeat_n(' ', spaces));
                 }
             }
@@ -95,9 +97,23 @@ fn widths(rows: &[Vec<String>]) -> Vec<usize> {
     let columns = rows.iter().map(Vec::len).max().unwrap_or_default();
     let width = |column: usize| {
         let cells = rows.iter().filter_map(|row| row.get(column));
-        cells.map(|cell| cell.chars().count()).max().unwrap_or(0)
+        cells.map(|cell| cell.width()).max().unwrap_or(0)
     };
     (0..columns).map(width).collect()
+}
+
+/// Returns the part of a text that fits into so many columns of a terminal; wide characters take two.
+pub(crate) fn cut(text: &str, columns: usize) -> String {
+    if text.width() <= columns {
+        return text.to_owned();
+    }
+    let mut rest = columns.saturating_sub(1);
+    let fits = |letter: &char| {
+        let left = rest.checked_sub(letter.width().unwrap_or(0));
+        rest = left.unwrap_or(0);
+        left.is_some()
+    };
+    text.chars().take_while(fits).chain(['…']).collect()
 }
 
 #[cfg(test)]
@@ -112,5 +128,19 @@ mod tests {
         assert_eq!(table.take(), "NAME     ROWS\nlisting  1\né        -\n");
         table.push(vec!["longer than any".to_owned(), "2".to_owned()]);
         assert_eq!(table.finish(), "longer than any  2\n");
+    }
+
+    #[test]
+    fn wide_characters_take_two_columns() {
+        let mut table = TextTable::new(&["NAME", "ROWS"]);
+        table.push(vec!["東京都".to_owned(), "1".to_owned()]);
+        table.push(vec!["e\u{301}".to_owned(), "2".to_owned()]);
+        assert_eq!(
+            table.finish(),
+            "NAME    ROWS\n東京都  1\ne\u{301}       2\n"
+        );
+        for (columns, shown) in [(6, "東京都"), (5, "東京…"), (4, "東…"), (1, "…")] {
+            assert_eq!(cut("東京都", columns), shown);
+        }
     }
 }

@@ -12,8 +12,9 @@ use umbo_store_remote::ask_map_versions;
 use umbo_tls::{ListenerTlsFiles, TlsSource};
 use umbo_types::Clock as _;
 
+use super::disk;
 use super::finding::Finding;
-use crate::command::bench::disk;
+use crate::cli_error::CliError;
 use crate::map_file;
 use crate::output::bytes;
 use crate::parts;
@@ -97,18 +98,17 @@ fn space(folder: &Path) -> Finding {
 
 fn sync(folder: &Path) -> Finding {
     const CHECK: &str = "disk sync";
-    match disk::measure(folder) {
+    match disk::sync_ms(folder).map_err(CliError::file("write", folder)) {
         Err(error) => Finding::problem(
             CHECK,
             error.to_string(),
             "run this as the user of the server, and look whether the folder may be written",
         ),
-        Ok(sample) => {
+        Ok([p50, p99]) => {
             let found = format!(
-                "{:.2} ms, p99 {:.2} ms for 4 KiB: the least that a durable write takes",
-                sample.sync_p50_ms, sample.sync_p99_ms
+                "{p50:.2} ms, p99 {p99:.2} ms for 4 KiB: the least that a durable write takes"
             );
-            if sample.sync_p50_ms > SYNC_SLOW_MS {
+            if p50 > SYNC_SLOW_MS {
                 let advice = "use a faster disk, or asynchronous durability where losing the last writes is no harm";
                 return Finding::warning(CHECK, found, advice);
             }

@@ -1,12 +1,13 @@
-//! A frame as lines of text. Owns the layout of each tab, the order of its rows, and the choice of lines for a small
+//! A frame as lines of text. Owns the tables of each tab, the order of their rows, and the choice of lines for a small
 //! screen.
 
-use std::cmp::Ordering;
+use std::cmp::{Ordering, Reverse};
 
-use clap::ValueEnum as _;
+use bytesize::ByteSize;
+use clap::{Args, ValueEnum};
 
 use super::frame::{CallerFrame, PolicyFrame, ScreenFrame, ServerFrame, ShardFrame};
-use super::view::{Tab, TableView};
+use crate::cli_error::CliError;
 use crate::command::hot;
 use crate::output::listing::Listing;
 use crate::output::{self, rate, table};
@@ -24,75 +25,126 @@ pub(super) const WIDE: ScreenSize = ScreenSize {
     lines: usize::MAX,
 };
 
-/// Most lines for hot keys and for callers on a screen; shards get the rest.
+/// Most lines for hot keys and for callers in the overview; shards get the rest.
 const PART_LINES_MAX: usize = 10;
-/// Most characters of a cell that are shown; rows are sorted and filtered by all of it.
-const CELL_LEN_MAX: usize = 40;
+/// Columns of a cell that are shown at most; rows are sorted and filtered by all of it.
+const CELL_WIDTH_MAX: usize = 40;
 
-/// Draws a frame as a view looks at it: its tab, sorted and filtered.
-pub(super) fn lines(frame: &ScreenFrame, view: &TableView, size: ScreenSize) -> Vec<String> {
-    let mut lines = if view.tab == Tab::Overview && view.filter.is_empty() && !view.is_typing {
-        overview(frame, size)
-    } else {
-        let mut lines = vec![server_line(&frame.pod), filter_line(view)];
-        // The header is a line too.
-        let rest = size.lines.saturating_sub(lines.len() + 1);
-        lines.extend(part(header(view.tab), &sorted(frame, view), rest));
-        lines
-    };
-    lines.truncate(size.lines);
-    for line in &mut lines {
-        *line = cut(line, size.columns);
+/// A tab: one subject.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(super) enum Tab {
+    /// A little of everything.
+    Overview,
+    /// Callers by request units.
+    Callers,
+    /// Keys that are hot, pinned or blocked.
+    Hot,
+    /// Shards: load and files.
+    Shards,
+    /// Policies: utilisation and rejections.
+    Quotas,
+    /// Shards: pressure and queues.
+    Overload,
+}
+
+/// What is shown of each frame.
+#[derive(Debug, Clone, Args)]
+pub(super) struct TopView {
+    /// Subject to show
+    #[arg(long, value_enum, value_name = "TAB", default_value = "overview")]
+    tab: Tab,
+    /// Column to sort by, the largest first [default: hot keys by reads, callers by units, quotas by use]
+    #[arg(long, value_name = "COLUMN")]
+    sort: Option<String>,
+    /// Turn the order round
+    #[arg(long)]
+    reverse: bool,
+    /// Show only rows that contain this text
+    #[arg(
+        long,
+        value_name = "TEXT",
+        default_value = "",
+        hide_default_value = true
+    )]
+    filter: String,
+}
+
+impl TopView {
+    /// Refuses a column that no table of the tab has.
+    pub(super) fn check(&self) -> Result<(), CliError> {
+        let tabs = self.tables().iter();
+        let columns: Vec<_> = tabs.flat_map(|&tab| table::columns(header(tab))).collect();
+        match &self.sort {
+            Some(sort) if position(&columns, sort).is_none() => Err(CliError::Usage(format!(
+                "there is no column '{sort}' to sort by; the columns are {}",
+                columns.join(", ")
+            ))),
+            _ => Ok(()),
+        }
     }
-    lines
-}
 
-/// Draws the line that names tabs, keys and the server; the tab in view stands in brackets.
-pub(super) fn tabs_line(view: &TableView, server: &str, columns: usize) -> String {
-    let whole = whole_tabs_line(view, server);
-    if whole.chars().count() <= columns {
-        return whole;
+    /// Draws a frame.
+    pub(super) fn lines(&self, frame: &ScreenFrame, size: ScreenSize) -> Vec<String> {
+        let mut lines = vec![server_line(&frame.pod)];
+        if self.tab == Tab::Overview {
+            lines.push(hot_line(frame));
+        }
+        let part_max = PART_LINES_MAX.min(size.lines.saturating_sub(lines.len() + 1) / 3);
+        for &tab in self.tables() {
+            lines.push(String::new());
+            // The header is a line too.
+            let rest = size.lines.saturating_sub(lines.len() + 1);
+            let is_last = Some(&tab) == self.tables().last();
+            let rows_max = if is_last { rest } else { part_max };
+            lines.extend(part(header(tab), &self.rows(frame, tab), rows_max));
+        }
+        lines.truncate(size.lines);
+        let fitting = lines.iter().map(|line| table::cut(line, size.columns));
+        fitting.collect()
     }
-    let tab = view.tab.as_str();
-    cut(&format!("[{tab}] 1-6 tabs  q quit  {server}"), columns)
-}
 
-fn whole_tabs_line(view: &TableView, server: &str) -> String {
-    let tabs = Tab::value_variants()
-        .iter()
-        .copied()
-        .zip(1..)
-        .map(|(tab, number)| {
-            let name = tab.as_str();
-            if tab == view.tab {
-                format!("[{number} {name}]")
-            } else {
-                format!(" {number} {name} ")
-            }
-        });
-    let tabs: String = tabs.collect();
-    format!("{tabs} s sort  r reverse  / filter  d next server  q quit  {server}")
-}
+    /// Returns the tabs whose tables are shown.
+    fn tables(&self) -> &[Tab] {
+        match self.tab {
+            Tab::Overview => &[Tab::Hot, Tab::Callers, Tab::Shards],
+            _ => std::slice::from_ref(&self.tab),
+        }
+    }
 
-fn filter_line(view: &TableView) -> String {
-    let header = columns(view.tab);
-    let sorted = view.sort.and_then(|at| header.get(at));
-    let order = if view.is_ascending {
-        "smallest first"
-    } else {
-        "largest first"
-    };
-    let sorted = sorted.map_or_else(String::new, |column| format!("by {column}, {order}  "));
-    match (view.filter.as_str(), view.is_typing) {
-        (filter, true) => format!("{sorted}filter: {filter}_"),
-        ("", false) => sorted,
-        (filter, false) => format!("{sorted}filter: {filter}"),
+    /// Returns the cells of the rows to show, in their order.
+    fn rows(&self, frame: &ScreenFrame, tab: Tab) -> Vec<Vec<String>> {
+        let mut rows = rows(frame, tab);
+        let wanted = self.filter.to_lowercase();
+        let is_wanted = |cell: &String| cell.to_lowercase().contains(&wanted);
+        rows.retain(|cells| cells.iter().any(is_wanted));
+        let sort = self.sort.as_deref();
+        if let Some(at) = sort.and_then(|sort| position(&table::columns(header(tab)), sort)) {
+            // A cell without a number is less than a cell with one. Texts are in the order of the alphabet.
+            let key = |cells: &[String]| (number(&cells[at]), Reverse(cells[at].clone()));
+            rows.sort_by(|one, other| {
+                let order = key(other).partial_cmp(&key(one));
+                order.unwrap_or(Ordering::Equal)
+            });
+        }
+        if self.reverse {
+            rows.reverse();
+        }
+        rows
     }
 }
 
-/// Returns the columns of a tab.
-pub(super) fn columns(tab: Tab) -> Vec<&'static str> {
-    table::columns(header(tab))
+/// Returns the position of a column, in upper or lower case.
+fn position(columns: &[&str], name: &str) -> Option<usize> {
+    let mut columns = columns.iter();
+    columns.position(|column| column.eq_ignore_ascii_case(name))
+}
+
+/// Reads a cell as a number: plain, in percent, or a size like `1.0 MiB`.
+#[expect(clippy::cast_precision_loss)] // a size to sort by
+fn number(cell: &str) -> Option<f64> {
+    let plain = cell.trim_end_matches('%').parse().ok();
+    let size = || Some(cell.parse::<ByteSize>().ok()?.as_u64() as f64);
+    plain.or_else(size)
 }
 
 const fn header(tab: Tab) -> &'static str {
@@ -138,55 +190,6 @@ fn rows(frame: &ScreenFrame, tab: Tab) -> Vec<Vec<String>> {
     }
 }
 
-fn sorted(frame: &ScreenFrame, view: &TableView) -> Vec<Vec<String>> {
-    let mut rows = rows(frame, view.tab);
-    rows.retain(|cells| view.passes(cells));
-    if let Some(at) = view.sort {
-        rows.sort_by(|one, other| compare(&one[at], &other[at]).reverse());
-    }
-    if view.is_ascending {
-        rows.reverse();
-    }
-    rows
-}
-
-/// Compares cells as numbers with their units where both are, else as texts.
-fn compare(one: &str, other: &str) -> Ordering {
-    match (number(one), number(other)) {
-        (Some(one), Some(other)) => one.total_cmp(&other),
-        // A cell without a number is less than a cell with one.
-        (one, other) if one.is_some() != other.is_some() => one.is_some().cmp(&other.is_some()),
-        // Texts are compared in reverse, so that they are in alphabetical order if the largest number comes first.
-        _ => other.cmp(one),
-    }
-}
-
-/// Reads a cell as a number: plain, in percent, or a size like `1.0 MiB`.
-fn number(cell: &str) -> Option<f64> {
-    let cell = cell.trim_end_matches('%');
-    cell.parse().ok().or_else(|| {
-        let (number, unit) = cell.split_once(' ')?;
-        let number: f64 = number.parse().ok()?;
-        let power = ["B", "KiB", "MiB", "GiB", "TiB"]
-            .iter()
-            .position(|known| *known == unit)?;
-        Some(number * 1_024_f64.powi(i32::try_from(power).ok()?))
-    })
-}
-
-fn overview(frame: &ScreenFrame, size: ScreenSize) -> Vec<String> {
-    let mut lines = vec![server_line(&frame.pod), hot_line(frame)];
-    let part_max = PART_LINES_MAX.min(size.lines.saturating_sub(lines.len() + 1) / 3);
-    for tab in [Tab::Hot, Tab::Callers, Tab::Shards] {
-        lines.push(String::new());
-        let is_last = tab == Tab::Shards;
-        let rest = size.lines.saturating_sub(lines.len() + 1);
-        let rows_max = if is_last { rest } else { part_max };
-        lines.extend(part(header(tab), &rows(frame, tab), rows_max));
-    }
-    lines
-}
-
 /// Draws a table of at most this many rows, and the number of further ones.
 fn part(header: &str, rows: &[Vec<String>], rows_max: usize) -> Vec<String> {
     let shown = if rows.len() > rows_max {
@@ -200,7 +203,7 @@ fn part(header: &str, rows: &[Vec<String>], rows_max: usize) -> Vec<String> {
         let shortened = cells.map(|(&column, cell)| match column {
             // A list whose parts are short.
             "CALLERS" => cell.clone(),
-            _ => cut(cell, CELL_LEN_MAX),
+            _ => table::cut(cell, CELL_WIDTH_MAX),
         });
         shortened.collect()
     })
@@ -233,16 +236,6 @@ fn hot_line(frame: &ScreenFrame) -> String {
         hot::summary(hot),
         rate(frame.pod.saved_rate),
     )
-}
-
-/// Returns the part of a text that fits.
-pub(super) fn cut(text: &str, columns: usize) -> String {
-    if text.chars().count() <= columns {
-        return text.to_owned();
-    }
-    let mut short: String = text.chars().take(columns.saturating_sub(1)).collect();
-    short.push('…');
-    short
 }
 
 #[cfg(test)]
@@ -344,20 +337,22 @@ mod tests {
         }
     }
 
-    fn all() -> TableView {
-        TableView::new(Tab::Overview, String::new())
+    fn of(tab: Tab, sort: Option<&str>, filter: &str) -> TopView {
+        TopView {
+            tab,
+            sort: sort.map(str::to_owned),
+            reverse: false,
+            filter: filter.to_owned(),
+        }
     }
 
-    fn of(tab: Tab, sort: Option<usize>, filter: &str) -> TableView {
-        TableView {
-            sort,
-            ..TableView::new(tab, filter.to_owned())
-        }
+    fn all() -> TopView {
+        of(Tab::Overview, None, "")
     }
 
     #[test]
     fn everything_is_shown_where_there_is_room() {
-        let lines = lines(&frame(2, 1, 2), &all(), WIDE);
+        let lines = all().lines(&frame(2, 1, 2), WIDE);
         let text = lines.join("\n");
         for part in [
             "requests 1000/s  ru 1100/s  rejected 1.0/s",
@@ -370,7 +365,7 @@ mod tests {
         }
         let mut off = frame(0, 0, 1);
         off.hot = None;
-        assert_eq!(super::lines(&off, &all(), WIDE)[1], "hot keys are off");
+        assert_eq!(all().lines(&off, WIDE)[1], "hot keys are off");
     }
 
     #[test]
@@ -381,29 +376,27 @@ mod tests {
                 lines: lines_max,
             };
             for &tab in Tab::value_variants() {
-                let drawn = lines(&frame(50, 50, 40), &of(tab, Some(1), ""), size);
+                let drawn = of(tab, Some("SHARD"), "").lines(&frame(50, 50, 40), size);
                 assert!(drawn.len() <= lines_max, "{lines_max}: {drawn:?}");
                 let widest = drawn.iter().map(|line| line.chars().count()).max();
                 assert!(widest.unwrap_or(0) <= columns.max(1), "{columns}");
             }
         }
-        let drawn = lines(
-            &frame(50, 2, 2),
-            &all(),
-            ScreenSize {
-                columns: 200,
-                lines: 40,
-            },
-        );
+        let size = ScreenSize {
+            columns: 200,
+            lines: 40,
+        };
+        let drawn = all().lines(&frame(50, 2, 2), size);
         assert!(drawn.contains(&"and 41 more".to_owned()), "{drawn:?}");
     }
 
     #[test]
     fn every_tab_has_its_rows_in_the_order_asked_for() {
         let frame = frame(3, 12, 3);
-        let first = |view: &TableView| {
-            let drawn = lines(&frame, view, WIDE);
-            assert!(drawn[2].starts_with(columns(view.tab)[0]), "{drawn:?}");
+        let first = |view: &TopView| {
+            let drawn = view.lines(&frame, WIDE);
+            let header = table::columns(header(view.tab));
+            assert!(drawn[2].starts_with(header[0]), "{drawn:?}");
             drawn[3]
                 .split_whitespace()
                 .next()
@@ -412,27 +405,27 @@ mod tests {
         };
         assert_eq!(first(&of(Tab::Callers, None, "")), "caller-0");
         assert_eq!(first(&of(Tab::Callers, None, "R-11")), "caller-11");
-        assert_eq!(first(&of(Tab::Quotas, Some(0), "")), "policy-0");
+        assert_eq!(first(&of(Tab::Quotas, Some("policy"), "")), "policy-0");
         // Sizes are compared as what they are, not as texts.
-        assert_eq!(first(&of(Tab::Shards, Some(6), "")), "2");
-        assert_eq!(first(&of(Tab::Overload, Some(2), "")), "2");
+        assert_eq!(first(&of(Tab::Shards, Some("FILE"), "")), "2");
+        assert_eq!(first(&of(Tab::Overload, Some("PRESSURE"), "")), "2");
         assert_eq!(first(&of(Tab::Overload, None, "overloaded")), "1");
-        let mut smallest = of(Tab::Overload, Some(2), "");
-        smallest.is_ascending = true;
+        let mut smallest = of(Tab::Overload, Some("PRESSURE"), "");
+        smallest.reverse = true;
         assert_eq!(first(&smallest), "0");
         assert_eq!(first(&of(Tab::Hot, None, "listing:2")), "shop");
-        let none = lines(&frame, &of(Tab::Shards, None, "no such"), WIDE);
-        assert_eq!((none.len(), none[1].as_str()), (3, "filter: no such"));
+        let none = of(Tab::Shards, None, "no such").lines(&frame, WIDE);
+        assert_eq!(none.len(), 3, "{none:?}");
     }
 
     #[test]
     fn long_cells_are_cut_after_rows_were_chosen_by_them() {
         let mut frame = frame(1, 2, 0);
-        let long = "c".repeat(CELL_LEN_MAX);
+        let long = "c".repeat(CELL_WIDTH_MAX);
         for (caller, end) in frame.callers.iter_mut().zip(["1", "2"]) {
             caller.caller = long.clone() + end;
         }
-        let drawn = lines(&frame, &of(Tab::Callers, None, "C2"), WIDE);
+        let drawn = of(Tab::Callers, None, "C2").lines(&frame, WIDE);
         assert_eq!(drawn.len(), 4, "{drawn:?}");
         assert!(
             drawn[3].starts_with(&(long[1..].to_owned() + "…  ")),
@@ -445,24 +438,16 @@ mod tests {
         frame.hot_keys[0].callers = ["first-caller", "second-caller", "third-caller"]
             .map(share)
             .to_vec();
-        let drawn = lines(&frame, &of(Tab::Hot, None, ""), WIDE);
+        let drawn = of(Tab::Hot, None, "").lines(&frame, WIDE);
         assert!(drawn[3].ends_with("third-caller 25%"), "{drawn:?}");
     }
 
     #[test]
-    fn the_tab_in_view_is_marked() {
-        let line = tabs_line(&of(Tab::Quotas, None, ""), "http://a:1", 200);
-        assert!(
-            line.contains("[5 quotas]") && line.contains(" 1 overview "),
-            "{line}"
-        );
-        let narrow = tabs_line(&of(Tab::Quotas, None, ""), "http://a:1", 20);
-        assert_eq!(narrow, "[quotas] 1-6 tabs  …");
-        let mut typing = of(Tab::Quotas, Some(1), "ab");
-        typing.is_typing = true;
-        assert_eq!(
-            filter_line(&typing),
-            "by UTILISATION, largest first  filter: ab_"
-        );
+    fn a_column_is_named_in_any_case_and_has_to_be_there() {
+        of(Tab::Quotas, Some("would-reject/s"), "").check().unwrap();
+        of(Tab::Overview, Some("QUEUED"), "").check().unwrap();
+        let refused = of(Tab::Quotas, Some("QUEUED"), "").check().unwrap_err();
+        let text = refused.to_string();
+        assert!(text.contains("POLICY, UTILISATION, "), "{text}");
     }
 }

@@ -14,26 +14,8 @@ use crate::connection::allowed;
 use crate::history::{ByLabel, RecentHistory};
 
 /// Series of the history that a frame shows.
-const SERIES: [&str; 18] = [
-    "served",
-    "rejected",
-    "shed",
-    "refused",
-    "failed",
-    "latency_p50_ms",
-    "latency_p99_ms",
-    "ru",
-    "hot_hits",
-    "hot_collapsed",
-    "connections",
-    "policy_rejected",
-    "policy_would_reject",
-    "caller_ru",
-    "caller_requests",
-    "caller_rejected",
-    "shard_ru",
-    "shard_requests",
-];
+const SERIES: &str = "served rejected shed refused failed latency_p50_ms latency_p99_ms ru hot_hits hot_collapsed connections \
+    policy_rejected policy_would_reject caller_ru caller_requests caller_rejected shard_ru shard_requests";
 
 /// Content of the screen. Rates are per second.
 #[derive(Debug, Serialize)]
@@ -144,7 +126,8 @@ impl ScreenFrame {
             Err(error) if error.code() == Some(ErrorCode::HotKeysDisabled) => None,
             Err(error) => return Err(error),
         };
-        let history = RecentHistory::ask(client, interval, &SERIES, last.next_since_ms()).await;
+        let names: Vec<_> = SERIES.split(' ').collect();
+        let history = RecentHistory::ask(client, interval, &names, last.next_since_ms()).await;
         let history = allowed(history)?;
         let seconds = history.as_ref().map(RecentHistory::seconds);
         let history = history.unwrap_or_default();

@@ -5,11 +5,6 @@ use std::io::{self, Write as _};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use serde::Serialize;
-
-use super::phase::quantile_ms;
-use crate::cli_error::CliError;
-
 /// Longest time of the measurement.
 const TIME_MAX: Duration = Duration::from_millis(500);
 /// Most syncs of the measurement.
@@ -17,26 +12,11 @@ const SYNCS_MAX: usize = 200;
 /// A page of the store, and of most disks.
 const BLOCK_LEN: usize = 4 << 10;
 
-/// Times of a sync of 4 KiB, in milliseconds.
-#[derive(Debug, Serialize)]
-pub(crate) struct DiskSample {
-    pub(crate) sync_p50_ms: f64,
-    pub(crate) sync_p99_ms: f64,
-}
-
-/// Appends small blocks to a file in the folder, and syncs each.
-pub(crate) fn measure(folder: &Path) -> Result<DiskSample, CliError> {
+/// Appends small blocks to a file in the folder and syncs each. Returns the median time of a sync and the time that 99
+/// of 100 syncs take at most, in milliseconds.
+pub(super) fn sync_ms(folder: &Path) -> io::Result<[f64; 2]> {
     let path = folder.join("sync-probe");
-    let mut times = probe(&path).map_err(CliError::file("write", &path))?;
-    times.sort_unstable();
-    Ok(DiskSample {
-        sync_p50_ms: quantile_ms(&times, 500),
-        sync_p99_ms: quantile_ms(&times, 990),
-    })
-}
-
-fn probe(path: &Path) -> io::Result<Vec<Duration>> {
-    let mut file = File::create(path)?;
+    let mut file = File::create(&path)?;
     let (begun, mut times) = (Instant::now(), Vec::new());
     while times.len() < SYNCS_MAX && begun.elapsed() < TIME_MAX {
         let at = Instant::now();
@@ -45,5 +25,8 @@ fn probe(path: &Path) -> io::Result<Vec<Duration>> {
         times.push(at.elapsed());
     }
     std::fs::remove_file(path)?;
-    Ok(times)
+    times.sort_unstable();
+    // There is at least one time.
+    let part = |percent: usize| times[(times.len() - 1) * percent / 100].as_secs_f64() * 1e3;
+    Ok([part(50), part(99)])
 }
