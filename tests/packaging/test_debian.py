@@ -182,7 +182,7 @@ def test_it_installs_and_starts(system):
         with urllib.request.urlopen(f"{url}/readyz", timeout=10) as answer:
             assert answer.status == 200
         assert umbo("ns", "create", "demo", "--server", url).returncode == 0
-        assert umbo("kv", "put", "demo", "user-7", "name", "--value", "Ada", "--server", url).returncode == 0
+        assert umbo("kv", "put", "demo", "user-7", "name", "Ada", "--server", url).returncode == 0
         assert umbo("kv", "get", "demo", "user-7", "name", "--server", url).stdout == "Ada"
         assert (data / "shard-000.redb").stat().st_uid == NOBODY
     finally:

@@ -53,19 +53,7 @@ fn rows_and_their_exit_codes() {
             .contains("--update")
     );
     server.run(0, &["ns", "create", "n", "--update"]);
-    server.run(
-        0,
-        &[
-            "kv",
-            "put",
-            "n",
-            "k",
-            "--value",
-            "v",
-            "--content-type",
-            "a/b",
-        ],
-    );
+    server.run(0, &["kv", "put", "n", "k", "v", "--content-type", "a/b"]);
     assert_eq!(server.run(0, &["kv", "get", "n", "k"]).out, b"v");
     let row = server.run(0, &["kv", "get", "n", "k", "-o", "json"]).json();
     assert_eq!(row["content_type"], "a/b");
@@ -105,11 +93,47 @@ fn rows_and_their_exit_codes() {
 }
 
 #[test]
+fn a_value_is_put_as_people_type_it() {
+    let server = Server::start();
+    server.run(0, &["ns", "create", "n"]);
+    let put = |words: &[&str], input: &[u8]| {
+        let command = [&["kv", "put", "n", "k"], words].concat();
+        server.run_with_input(0, &command, input).err
+    };
+    let got = |sort: &str| server.run(0, &["kv", "get", "n", "k", sort]).out;
+    for (words, sort, value) in [
+        (&["Ada"][..], "", "Ada"),
+        (&["name", "Ada"], "name", "Ada"),
+        (&["--sk", "mail", "a@b"], "mail", "a@b"),
+        (&["-5"], "", "-5"),
+        (&["-"], "", "of stdin"),
+        (&["0xff", "-"], "0xff", "of stdin"),
+        (&[], "", "of stdin"),
+        // The spelling of earlier versions.
+        (&["old", "--value", "-x"], "old", "-x"),
+    ] {
+        put(words, b"of stdin");
+        assert_eq!(got(sort), value.as_bytes(), "{words:?}");
+    }
+    let said = put(&["Ada"], b"");
+    assert!(said.contains("stdin is not read"), "{said}");
+    for words in [
+        &["a", "b", "c"][..],
+        &["a", "b", "--value", "c"],
+        &["a", "b", "--sk", "c"],
+        &["a", "--sk", "c", "--value", "d"],
+        &["0x0", "a"],
+    ] {
+        server.run(2, &[&["kv", "put", "n", "k"], words].concat());
+    }
+}
+
+#[test]
 fn any_bytes_go_in_and_come_out() {
     let server = Server::start();
     server.run(0, &["ns", "create", "n"]);
     let value: Vec<u8> = (0..=255).cycle().take(10_000).collect();
-    server.run_with_input(0, &["kv", "put", "n", "0x00ff", "b64:_w"], &value);
+    server.run_with_input(0, &["kv", "put", "n", "0x00ff", "b64:_w", "-"], &value);
     assert_eq!(
         server.run(0, &["kv", "get", "n", "0x00ff", "0xff"]).out,
         value

@@ -15,7 +15,7 @@ use umbo_types::{Namespace, NamespaceError, PartitionKey};
 use crate::cli_error::CliError;
 
 /// A key of the command line, in any of its forms.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(in crate::command) struct Key(pub(in crate::command) Vec<u8>);
 
 impl FromStr for Key {

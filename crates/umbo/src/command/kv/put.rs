@@ -5,12 +5,15 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
+use rustix::fs::FileType;
 use serde::Serialize;
 use umbo_api::admin::DurabilitySetting;
+use umbo_api::key_text::KeyTextError;
 use umbo_client::{Condition, PutOptions, ValueSource};
+use umbo_types::Namespace;
 use umbo_types::limits::{LARGE_VALUE_LEN_MAX, VALUE_LEN_MAX};
 
-use super::argument::{RowKey, condition, read_file, ttl};
+use super::argument::{Key, condition, namespace, partition_key, read_file, ttl};
 use crate::cli_error::CliError;
 use crate::connection::ConnectionArgs;
 use crate::output;
@@ -19,10 +22,25 @@ use crate::output::listing::Listing;
 /// Arguments of `umbo kv put`.
 #[derive(Debug, Args)]
 pub(super) struct Arguments {
-    #[command(flatten)]
-    key: RowKey,
-    /// Value as text; without it and --file, the value is read from stdin
-    #[arg(long, value_name = "TEXT", conflicts_with = "file")]
+    /// Namespace
+    #[arg(value_parser = namespace)]
+    ns: Namespace,
+    /// Partition key
+    #[arg(value_parser = partition_key)]
+    pk: Key,
+    /// Sort key [default: empty] and value as text; the value is read from stdin if it is - or absent
+    #[arg(value_name = "[SK] VALUE", num_args = 0..=2, allow_negative_numbers = true)]
+    words: Vec<String>,
+    /// Sort key, in place of the one before the value
+    #[arg(long, value_name = "SK")]
+    sk: Option<Key>,
+    /// Value as text, also one that is - or begins with -
+    #[arg(
+        long,
+        value_name = "TEXT",
+        allow_hyphen_values = true,
+        conflicts_with = "file"
+    )]
     value: Option<String>,
     /// File that holds the value, of up to 64 MiB
     #[arg(long, value_name = "FILE")]
@@ -79,7 +97,46 @@ fn large_len(file: &Path) -> Option<u64> {
     Some(metadata.len()).filter(|len| is_large && *len > VALUE_LEN_MAX as u64)
 }
 
+/// Returns whether stdin is a file or a pipe. Earlier versions read the value there if one word follows the partition
+/// key.
+fn is_redirected() -> bool {
+    let stat = rustix::fs::fstat(std::io::stdin());
+    let kind = stat.map(|stat| FileType::from_raw_mode(stat.st_mode));
+    matches!(kind, Ok(FileType::RegularFile | FileType::Fifo))
+}
+
 impl Arguments {
+    /// Returns the sort key, and the value if the command line has it as text.
+    fn sort_and_text(&self) -> Result<(Key, Option<String>), CliError> {
+        let is_named = self.value.is_some() || self.file.is_some();
+        let (sort, value) = match &self.words[..] {
+            // As in earlier versions: a value that has an option of its own follows the sort key.
+            [sort] if is_named => (Some(sort), None),
+            [value] => {
+                if value != "-" && is_redirected() {
+                    output::note(&format!(
+                        "the value is '{value}', and stdin is not read; - is the value of stdin: NS PK [SK] -"
+                    ));
+                }
+                (None, Some(value))
+            }
+            [sort, value] => (Some(sort), Some(value)),
+            _ => (None, None),
+        };
+        if (is_named && value.is_some()) || (self.sk.is_some() && sort.is_some()) {
+            let message = "the value and the sort key can be given once: NS PK [SK] VALUE, or --sk, --value and --file";
+            return Err(CliError::Usage(message.to_owned()));
+        }
+        let sort = sort.map(|sort| sort.parse()).transpose();
+        let sort = sort.map_err(|error: KeyTextError| CliError::Usage(error.to_string()))?;
+        let sort = sort.or_else(|| self.sk.clone()).unwrap_or_default();
+        let text = self.value.clone();
+        Ok((
+            sort,
+            text.or_else(|| value.filter(|text| *text != "-").cloned()),
+        ))
+    }
+
     /// Stores the row and prints its version.
     pub(super) async fn run(&self, connection: &ConnectionArgs) -> Result<(), CliError> {
         let file = self.file.as_deref().unwrap_or(Path::new("-"));
@@ -96,18 +153,16 @@ impl Arguments {
             condition,
             durability: self.durability.map(Into::into),
         };
-        let key = &self.key;
-        let (client, ns, pk, sk) = (connection.client()?, key.ns.as_str(), &key.pk.0, key.sort());
-        let written = if let Some(text) = &self.value {
-            client.put(ns, pk, sk, text.clone(), &options).await?
+        let (sort, text) = self.sort_and_text()?;
+        let (client, ns, pk, sk) = (connection.client()?, self.ns.as_str(), &self.pk.0, &sort.0);
+        let written = if let Some(text) = text {
+            client.put(ns, pk, sk, text, &options).await?
         } else if let Some(len) = large_len(file) {
             let source = ValueSource::file(file.to_owned(), len);
             client.put_stream(ns, pk, sk, &source, &options).await?
         } else {
             if self.file.is_none() && std::io::stdin().is_terminal() {
-                output::note(
-                    "the value is read from here, up to Ctrl-D; --value TEXT names it instead",
-                );
+                output::note("the value is read from here, up to Ctrl-D");
             }
             let value = read_file(file, LARGE_VALUE_LEN_MAX as usize)?;
             client.put(ns, pk, sk, value, &options).await?
