@@ -8,7 +8,7 @@ use clap::error::ErrorKind;
 use clap::parser::ValueSource;
 use clap::{ArgMatches, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 
-use crate::cli_error::CliError;
+use crate::cli_error::{CliError, usage};
 use crate::command::{
     backup, calibrate, cluster, completion, config, dispatcher, doctor, events, fleet, hot, kv,
     load, man, ns, quota, restore, running, serve, shard, shed, status, token, top, version, why,
@@ -196,9 +196,9 @@ fn run_default() -> Result<(), CliError> {
     match std::env::var(DEFAULT_COMMAND) {
         Err(_) => output::write_bytes(Cli::tree().render_long_help().to_string().as_bytes()),
         Ok(name) if name == "serve" => serve::Arguments::default().run(),
-        Ok(name) => Err(CliError::Usage(format!(
+        Ok(name) => Err(usage!(
             "{DEFAULT_COMMAND} is '{name}'; the only default command is serve"
-        ))),
+        )),
     }
 }
 

@@ -16,6 +16,14 @@ use crate::settings::SettingsError;
 /// Exit code after Ctrl-C.
 const INTERRUPTED: u8 = 130;
 
+/// Makes an error of arguments that cannot be used, with a text as for `format!`.
+macro_rules! usage {
+    ($($text:tt)+) => {
+        $crate::cli_error::CliError::Usage(format!($($text)+))
+    };
+}
+pub(crate) use usage;
+
 /// Why a command failed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum CliError {

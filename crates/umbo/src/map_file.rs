@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use umbo_routing::{ClusterMap, SuccessionError};
 
-use crate::cli_error::{CliError, Exit};
+use crate::cli_error::{CliError, Exit, usage};
 use crate::settings::ClusterSection;
 
 /// Returns the file of the map: the given one, or the one in the settings.
@@ -13,9 +13,7 @@ pub(crate) fn chosen(
     settings: &ClusterSection,
 ) -> Result<PathBuf, CliError> {
     let path = given.or_else(|| settings.map.as_ref().map(PathBuf::from));
-    path.ok_or_else(|| {
-        CliError::Usage("there is no map: name one with --map, or in the settings".to_owned())
-    })
+    path.ok_or_else(|| usage!("there is no map: name one with --map, or in the settings"))
 }
 
 /// Reads a map. An invalid map is refused as a whole, with the file's name.

@@ -87,8 +87,16 @@ pub(crate) fn json_line(document: &impl Serialize) -> Result<Vec<u8>, CliError> 
     Ok(line)
 }
 
+/// Prints a note for people on stderr, with a text as for `format!`.
+macro_rules! note {
+    ($($text:tt)+) => {
+        $crate::output::print_note(&format!($($text)+))
+    };
+}
+pub(crate) use note;
+
 /// Prints a note for people on stderr.
-pub(crate) fn note(line: &str) {
+pub(crate) fn print_note(line: &str) {
     // Without stderr there is nowhere to report an error.
     let _ = writeln!(std::io::stderr(), "{line}");
 }

@@ -22,7 +22,7 @@ use crate::cli_error::CliError;
 use crate::command::kv::patience::{SharedPatience, is_temporary};
 use crate::command::location::Location;
 use crate::connection::{ConnectionArgs, block_on};
-use crate::output::{self, listing::Listing};
+use crate::output::{self, listing::Listing, note};
 use crate::server::SystemClock;
 
 /// Bytes of a file of a backup: one request to an object store. The file of each shard is held in memory while it is
@@ -87,9 +87,7 @@ async fn make(connection: &ConnectionArgs, to: &str, share: u32) -> Result<(), C
         match making.read_all(share).await {
             Ok(manifest) => break manifest,
             Err(CliError::Client(error)) if tries < TRIES && may_be_made_anew(&error) => {
-                output::note(&format!(
-                    "the state of a shard is gone ({error}); beginning again"
-                ));
+                note!("the state of a shard is gone ({error}); beginning again");
                 tries += 1;
             }
             Err(error) => return Err(error),
@@ -98,11 +96,11 @@ async fn make(connection: &ConnectionArgs, to: &str, share: u32) -> Result<(), C
     // The manifest is the last file: a backup with a manifest is complete.
     location.put(manifest::NAME, manifest.to_bytes()?).await?;
     let (rows, bytes) = (manifest.rows(), manifest.bytes());
-    output::note(&format!(
+    note!(
         "{} of {}, {bytes} bytes, at {to}",
         output::counted(rows, "row"),
-        output::counted(manifest.shards.len() as u64, "shard"),
-    ));
+        output::counted(manifest.shards.len() as u64, "shard")
+    );
     Ok(())
 }
 

@@ -60,7 +60,7 @@ async fn status(connection: &ConnectionArgs) -> Result<(), CliError> {
         })
         .write(format, &nodes)?;
     if format == Format::Table {
-        output::note(&summary(&nodes));
+        output::print_note(&summary(&nodes));
     }
     Ok(())
 }

@@ -37,7 +37,7 @@ impl Command {
                     flags: Vec::new(),
                 })?;
                 if let Some(warning) = loaded.warning() {
-                    output::note(&warning);
+                    output::print_note(&warning);
                 }
                 let text = format!("# {}\n\n{}", loaded.source(), loaded.to_toml());
                 output::write_bytes(text.as_bytes())

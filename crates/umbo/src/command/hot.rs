@@ -16,10 +16,10 @@ use umbo_client::{Client, Condition, Error, HotKeyRef};
 use umbo_types::Namespace;
 
 use super::kv::{Key, namespace, partition_key, ttl};
-use crate::cli_error::CliError;
+use crate::cli_error::{CliError, usage};
 use crate::connection::{ChangeReason, ConnectionArgs, block_on};
 use crate::output::listing::Listing;
-use crate::output::{self, Format, rate};
+use crate::output::{self, Format, note, rate};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
@@ -109,7 +109,7 @@ impl KeyArguments {
                 let sort = self.sk.as_ref().map_or(&[][..], |key| &key.0);
                 Ok(HotKeyRef::Row(ns.as_str(), &pk.0, sort))
             }
-            _ => Err(CliError::Usage("name a key: NS PK [SK] or --id".to_owned())),
+            _ => Err(usage!("name a key: NS PK [SK] or --id")),
         }
     }
 }
@@ -159,9 +159,7 @@ impl Busy {
             output::instant(Some(report.start_ms)),
             report.step_ms / 1_000,
         );
-        output::note(&format!(
-            "busy time of the {seconds} s from {start} on, of requests to this server"
-        ));
+        note!("busy time of the {seconds} s from {start} on, of requests to this server");
         Ok(())
     }
 }
@@ -183,17 +181,15 @@ impl Put {
             .with("UNTIL", |listed| output::instant(listed.listing.until))
             .write_one(format, &listed)?;
         if self.dry_run {
-            output::note("nothing was changed: this was a dry run");
+            note!("nothing was changed: this was a dry run");
         } else if !is_new && !self.update {
-            output::note(&format!(
+            note!(
                 "it was {} already, and stays as it was; --update begins its time anew",
                 list.as_str()
-            ));
+            );
         }
         if listed.standing != list.standing() {
-            output::note(
-                "the key is also blocked, so requests for it are refused until it is unblocked",
-            );
+            note!("the key is also blocked, so requests for it are refused until it is unblocked");
         }
         Ok(())
     }
@@ -226,7 +222,7 @@ impl Remove {
     async fn run(&self, connection: &ConnectionArgs, list: HotList) -> Result<(), CliError> {
         let client = connection.changing_client(&self.reason)?;
         client.unlist_hot(list, self.key.key()?).await?;
-        output::note(&format!("the key is not {} any more", list.as_str()));
+        note!("the key is not {} any more", list.as_str());
         Ok(())
     }
 }
@@ -244,7 +240,7 @@ async fn list(connection: &ConnectionArgs, listed: bool) -> Result<(), CliError>
     listing("NAMESPACE  PK  SK  KIND  STANDING  RATE  ERROR  NOW  RU/S  FOR  READS  HITS  CALLERS  BY  UNTIL  REASON  ID")
         .write(format, &report.keys)?;
     if format == Format::Table {
-        output::note(&summary(&report.pod));
+        output::print_note(&summary(&report.pod));
     }
     Ok(())
 }

@@ -13,7 +13,7 @@ use umbo_types::Namespace;
 use super::kv::namespace;
 use crate::cli_error::CliError;
 use crate::connection::{ConnectionArgs, block_on};
-use crate::output::{self, Format, counted};
+use crate::output::{self, Format, counted, note};
 
 const HELP: &str = "\
 A load is a dataset that is uploaded in parts and applied by the server. Mode merge: each row becomes visible as
@@ -117,7 +117,7 @@ async fn list(connection: &ConnectionArgs, ns: Option<&Namespace>) -> Result<(),
         let list = client.all_loads().await?;
         if list.left_out > 0 {
             let further = counted(list.left_out, "further load");
-            output::note(&format!("{further} not listed: name a namespace"));
+            note!("{further} not listed: name a namespace");
         }
         return report::listing(report::HEADER_OF_ALL).write(format, &list.loads);
     };
@@ -146,10 +146,10 @@ async fn abort(
     if dry_run && connection.listing_format() == Format::Table {
         let (parts, rows) = (ended.parts.len() as u64, ended.rows_applied);
         let (parts, rows) = (counted(parts, "part"), counted(rows, "row"));
-        output::note(&format!(
+        note!(
             "would end load {}: {parts} uploaded, {rows} applied that stay",
             ended.id
-        ));
+        );
     }
     report::write(connection, &ended)
 }

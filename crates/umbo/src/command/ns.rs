@@ -15,7 +15,7 @@ use umbo_api::admin::{
 use umbo_types::Namespace;
 
 use super::kv::{DurabilityOption, namespace, ttl};
-use crate::cli_error::{CliError, Exit};
+use crate::cli_error::{CliError, Exit, usage};
 use crate::connection::{ChangeReason, ConnectionArgs, block_on};
 use crate::output::listing::Listing;
 use crate::output::{self, Format};
@@ -166,7 +166,7 @@ async fn list(connection: &ConnectionArgs) -> Result<(), CliError> {
     if format == Format::Table
         && let Some(note) = uncounted(&list.namespaces)
     {
-        output::note(&note);
+        output::print_note(&note);
     }
     Ok(())
 }
@@ -247,8 +247,9 @@ struct RemovedNamespace<'a> {
 fn confirm(removal: &NamespaceRemoval) -> Result<(), CliError> {
     let stdin = std::io::stdin();
     if !stdin.is_terminal() {
-        let message = "removing a namespace needs a confirmation; without a terminal use --yes";
-        return Err(CliError::Usage(message.to_owned()));
+        return Err(usage!(
+            "removing a namespace needs a confirmation; without a terminal use --yes"
+        ));
     }
     let name = &removal.name;
     let rows = output::counted(removal.rows, "row");
@@ -262,7 +263,5 @@ fn confirm(removal: &NamespaceRemoval) -> Result<(), CliError> {
     if answer.trim() == name {
         return Ok(());
     }
-    Err(CliError::Usage(
-        "not the name; nothing was removed".to_owned(),
-    ))
+    Err(usage!("not the name; nothing was removed"))
 }

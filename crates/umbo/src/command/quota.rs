@@ -15,7 +15,7 @@ use super::kv::namespace;
 use crate::cli_error::CliError;
 use crate::connection::{ConnectionArgs, block_on};
 use crate::output::listing::Listing;
-use crate::output::{self, Format};
+use crate::output::{self, Format, note};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
@@ -105,7 +105,7 @@ async fn users(connection: &ConnectionArgs, name: &str, limit: u64) -> Result<()
         .with("BURST", |user| user.limit.burst.to_string())
         .write(connection.listing_format(), &users.users)?;
     if shown < total {
-        output::note(&format!("{shown} of {total}; --limit shows more"));
+        note!("{shown} of {total}; --limit shows more");
     }
     Ok(())
 }
@@ -120,7 +120,7 @@ async fn usage(connection: &ConnectionArgs, ns: &Namespace) -> Result<(), CliErr
         output::write_bytes(b"\n")?;
         Listing::new("SHARD  REQUESTS  RU").write(Format::Table, &usage.shards)?;
         let ru = output::amount(usage.ru);
-        output::note(&format!("{ru} RU in all, through the server that answered"));
+        note!("{ru} RU in all, through the server that answered");
         Ok(())
     })
 }

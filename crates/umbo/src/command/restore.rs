@@ -13,10 +13,10 @@ use umbo_types::{Clock, NamespaceId};
 
 use super::backup::manifest::Manifest;
 use super::location::Location;
-use crate::cli_error::CliError;
+use crate::cli_error::{CliError, usage};
 use crate::connection::block_on;
 use crate::map_file;
-use crate::output;
+use crate::output::{self, note};
 use crate::server::SystemClock;
 
 /// Folder within the data folder, for the files of an unfinished restore.
@@ -61,8 +61,9 @@ impl Arguments {
         let is_used = std::fs::read_dir(&self.data).is_ok_and(|mut files| files.next().is_some());
         if is_used {
             let folder = self.data.display();
-            let text = format!("{folder} is not empty: a backup is restored into a new folder");
-            return Err(CliError::Usage(text));
+            return Err(usage!(
+                "{folder} is not empty: a backup is restored into a new folder"
+            ));
         }
         // A server does not look into this folder: an unfinished restore must not be served.
         let within = self.data.join(UNFINISHED);
@@ -85,12 +86,12 @@ impl Arguments {
         put_records(config, &clock, records).await?;
         let moved = move_up(&within, &self.data);
         moved.map_err(CliError::file("move the restored files into", &self.data))?;
-        output::note(&format!(
+        note!(
             "{} restored to {}, {} of other nodes or namespaces left out",
             output::counted(restored.rows, "row"),
             self.data.display(),
-            restored.left_out,
-        ));
+            restored.left_out
+        );
         Ok(())
     }
 

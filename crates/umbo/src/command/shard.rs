@@ -13,7 +13,7 @@ use umbo_api::admin::{ShardInfo, ShardList};
 use crate::cli_error::CliError;
 use crate::connection::{ConnectionArgs, block_on};
 use crate::output::listing::Listing;
-use crate::output::{self, Format};
+use crate::output::{self, Format, note};
 
 /// Arguments of `umbo shard`.
 #[derive(Debug, Args)]
@@ -74,7 +74,7 @@ async fn list(connection: &ConnectionArgs) -> Result<(), CliError> {
         let is_down = |shard: &&ShardInfo| shard.state != "available";
         let down = shards.iter().filter(is_down).count();
         let all = output::counted(shards.len() as u64, "shard");
-        output::note(&format!("{} of {all} available", shards.len() - down));
+        note!("{} of {all} available", shards.len() - down);
     }
     Ok(())
 }

@@ -8,7 +8,7 @@ use umbo_api::shed::{ClassLatency, EpisodeInfo, ShardOverload, ShedStatus, TierO
 use crate::cli_error::CliError;
 use crate::connection::{ConnectionArgs, block_on};
 use crate::output::listing::Listing;
-use crate::output::{self, Format};
+use crate::output::{self, Format, note};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
@@ -93,17 +93,17 @@ fn report(status: &ShedStatus, is_all: bool) -> Result<(), CliError> {
         })
         .write(Format::Table, &tiers.collect::<Vec<_>>())?;
     if !status.enabled {
-        output::note("overload control is off: nothing is shed because of a shard");
+        note!("overload control is off: nothing is shed because of a shard");
         return Ok(());
     }
     let overloaded = status.shards.iter().filter(|shard| shard.overloaded);
-    output::note(&format!(
+    note!(
         "{} of {} overloaded; {} since the start; threads late by {} ms",
         overloaded.count(),
         output::counted(status.shards.len() as u64, "shard"),
         output::counted(status.episodes_total, "overload"),
-        output::amount(status.lag_ms),
-    ));
+        output::amount(status.lag_ms)
+    );
     Ok(())
 }
 

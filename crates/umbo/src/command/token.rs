@@ -13,10 +13,10 @@ use umbo_types::{Clock as _, Criticality, Grant};
 
 use super::kv::ttl;
 use super::ns::whole_seconds;
-use crate::cli_error::{CliError, Exit};
+use crate::cli_error::{CliError, Exit, usage};
 use crate::connection::{ChangeReason, ConnectionArgs, block_on};
 use crate::output::listing::Listing;
-use crate::output::{self, Format};
+use crate::output::{self, Format, note};
 use crate::server::SystemClock;
 
 #[derive(Debug, Subcommand)]
@@ -95,7 +95,7 @@ impl Create {
             Format::Table => {
                 output::write_bytes(format!("{}\n", created.token).as_bytes())?;
                 let id = &created.info.id;
-                output::note(&match &self.file {
+                output::print_note(&match &self.file {
                     None => format!("id {id}; to revoke it: umbo token revoke {id}"),
                     Some(path) => format!("id {id}, in {}", path.display()),
                 });
@@ -108,7 +108,7 @@ impl Create {
 
 fn token_failure(error: AuthError) -> CliError {
     match error {
-        AuthError::Invalid { .. } => CliError::Usage(error.to_string()),
+        AuthError::Invalid { .. } => usage!("{error}"),
         AuthError::File { path, source } => CliError::file("read or write", path)(source),
         other => CliError::told(Exit::Failed, other),
     }
@@ -142,11 +142,11 @@ async fn id_of(client: &Client, text: &str) -> Result<String, CliError> {
     let is_id = tokens.iter().any(|token| token.id == text);
     match &named[..] {
         [id] if !is_id => Ok((*id).to_owned()),
-        ids @ [_, _, ..] if !is_id => Err(CliError::Usage(format!(
+        ids @ [_, _, ..] if !is_id => Err(usage!(
             "{} tokens have the name '{text}'; name one by its id: {}",
             ids.len(),
             ids.join(", ")
-        ))),
+        )),
         _ => Ok(text.to_owned()),
     }
 }
@@ -156,7 +156,7 @@ async fn would_revoke(connection: &ConnectionArgs, id: &str) -> Result<(), CliEr
     let id = id_of(&client, id).await?;
     let token = client.revoke_token_dry_run(&id).await?;
     listing().write_one(connection.listing_format(), &token)?;
-    output::note("nothing was changed: this was a dry run");
+    note!("nothing was changed: this was a dry run");
     Ok(())
 }
 

@@ -20,7 +20,7 @@ use umbo_client::{Client, Error};
 
 use self::draw::{ScreenSize, TopView, WIDE};
 use self::frame::ScreenFrame;
-use crate::cli_error::CliError;
+use crate::cli_error::{CliError, usage};
 use crate::connection::{ConnectionArgs, block_on};
 use crate::history::RecentHistory;
 use crate::output::{self, Format, table};
@@ -76,9 +76,9 @@ impl Arguments {
         let format = connection.listing_format();
         let is_watched = format == Format::Table && !self.once;
         if is_watched && !std::io::stdout().is_terminal() {
-            let message =
-                "stdout is not a terminal; add --once, or -o ndjson for one line per interval";
-            return Err(CliError::Usage(message.to_owned()));
+            return Err(usage!(
+                "stdout is not a terminal; add --once, or -o ndjson for one line per interval"
+            ));
         }
         block_on(async {
             let mut server = WatchedServer::new(connection)?;

@@ -10,11 +10,11 @@ use serde::Serialize;
 use umbo_api::versions::{VersionChange, VersionInfo, VersionList, VersionShard};
 use umbo_types::Namespace;
 
-use crate::cli_error::CliError;
+use crate::cli_error::{CliError, usage};
 use crate::command::kv::namespace;
 use crate::connection::{ConnectionArgs, block_on};
 use crate::output::listing::Listing;
-use crate::output::{self, Format};
+use crate::output::{self, Format, note};
 
 const HELP: &str = "\
 Without a command: the version of this program. With one: the versions of a namespace, which loads of mode replace
@@ -171,9 +171,9 @@ fn warn_of_no_rows(versions: &VersionList, change: &VersionChange) {
     let rows = |number| find(versions, number).map_or(0, |version| version.rows);
     if rows(live) == 0 && rows(before) > 0 {
         let rows = output::counted(rows(before), "row");
-        output::note(&format!(
+        note!(
             "version {live} has no rows: reads find nothing while it is live, and version {before} has {rows}"
-        ));
+        );
     }
 }
 
@@ -212,7 +212,7 @@ fn diff(
         if version.shards.is_empty() {
             let (number, rows) = (version.number, version.rows);
             let note = format!("version {number} was never read back; it has {rows} rows now");
-            output::note(&note);
+            output::print_note(&note);
         }
     }
     let of_both = |what| [one, other].map(|version| format!("{what} OF {}", version.number));
@@ -248,7 +248,7 @@ fn diff(
 fn find(list: &VersionList, number: u32) -> Result<&VersionInfo, CliError> {
     let mut versions = list.versions.iter();
     let found = versions.find(|version| version.number == number);
-    found.ok_or_else(|| CliError::Usage(format!("the namespace has no version {number} now")))
+    found.ok_or_else(|| usage!("the namespace has no version {number} now"))
 }
 
 fn by_shard(one: &VersionInfo, other: &VersionInfo) -> Vec<ShardDiff> {

@@ -11,7 +11,7 @@ use umbo_api::why::{AskedPolicy, RefusalReason, RequestExplanation};
 use crate::cli_error::CliError;
 use crate::connection::{ConnectionArgs, block_on};
 use crate::output::listing::Listing;
-use crate::output::{self, Format};
+use crate::output::{self, Format, note};
 
 /// Width of the names in a list of facts.
 const NAME_WIDTH: usize = 12;
@@ -134,13 +134,13 @@ async fn refusals(
         })
         .write(format, &found.reasons)?;
     for reason in &found.reasons {
-        output::note(&format!("{}: {}", reason.code, reason.text));
+        note!("{}: {}", reason.code, reason.text);
     }
     if found.reasons.is_empty() {
         let minutes = found.window_ms / 60_000;
-        output::note(&format!(
+        note!(
             "caller '{caller}' was not refused in the last {minutes} minutes by the server that answers"
-        ));
+        );
     }
     Ok(())
 }

@@ -11,7 +11,7 @@ use super::plan::write_out;
 use crate::cli_error::{CliError, Exit};
 use crate::map_file;
 use crate::output::listing::Listing;
-use crate::output::{self, Format};
+use crate::output::{Format, note};
 use crate::server::{SystemClock, remote_settings};
 use crate::settings::LoadedSettings;
 
@@ -53,13 +53,13 @@ impl Newest {
                 })
                 .write(format, &said)?;
         }
-        output::note(&format!(
+        note!(
             "cluster '{}': the newest map that was found has version {}, {} has version {}",
             newest.cluster_id(),
             newest.version(),
             path.display(),
             map.version()
-        ));
+        );
         match highest {
             Some(version) if version > newest.version() => {
                 let message = format!(

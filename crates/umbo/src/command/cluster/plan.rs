@@ -10,7 +10,7 @@ use umbo_routing::{ClusterMap, ClusterMapError, ClusterNode, SHARDS_MAX};
 use umbo_types::ShardId;
 
 use super::report;
-use crate::cli_error::CliError;
+use crate::cli_error::{CliError, usage};
 use crate::command::kv::file_name::write_whole;
 use crate::map_file;
 use crate::output::{self, Format};
@@ -84,9 +84,9 @@ impl PlanArgs {
             let parsed = text.split_once('=');
             let parsed = parsed.and_then(|(shard, node)| Some((shard.trim().parse().ok()?, node)));
             let Some((shard, node)) = parsed else {
-                return Err(CliError::Usage(format!(
+                return Err(usage!(
                     "'{text}' is not a move like 3=b: a shard and its new node"
-                )));
+                ));
             };
             if shard >= map.shards() {
                 return Err(CliError::shard_not_found(shard, map.shards().into()));
@@ -124,7 +124,7 @@ impl PlanArgs {
 }
 
 fn usage(error: impl std::fmt::Display) -> CliError {
-    CliError::Usage(error.to_string())
+    usage!("{error}")
 }
 
 /// Writes a map to the target of `--out`. Returns whether the target is standard output.

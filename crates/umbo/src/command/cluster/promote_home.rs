@@ -21,9 +21,9 @@ use umbo_store_remote::RemoteStore;
 use umbo_types::{Clock, NamespaceId, ShardId};
 
 use super::plan::write;
-use crate::cli_error::{CliError, Exit};
+use crate::cli_error::{CliError, Exit, usage};
 use crate::map_file;
-use crate::output;
+use crate::output::note;
 use crate::server::{SystemClock, remote_settings};
 use crate::settings::{ClusterSection, LoadedSettings};
 
@@ -79,49 +79,52 @@ impl PromoteHome {
         let promoted = match self.shard {
             Some(shard) => map
                 .promote_home(ShardId(shard))
-                .map_err(|error| CliError::Usage(error.to_string()))?,
+                .map_err(|error| usage!("{error}"))?,
             None => map.clone(),
         };
         let found = self.gather(&cluster, &map).await?;
         let (home, revision) = (promoted.home(), found.copy.revision);
-        output::note(&format!(
+        note!(
             "the newest copy of the records has revision {} of epoch {}; no id of a namespace up to {} is \
              given again",
-            revision.number, revision.epoch, found.namespace_max.0
-        ));
+            revision.number,
+            revision.epoch,
+            found.namespace_max.0
+        );
         if !found.silent_shards.is_empty() {
             let shards: Vec<_> = found
                 .silent_shards
                 .iter()
                 .map(ToString::to_string)
                 .collect();
-            output::note(&format!(
+            note!(
                 "shards that did not report their namespaces: {}",
                 shards.join(", ")
-            ));
+            );
         }
         let node = promoted.node_of(home.shard).map_or("", |node| node.name());
-        output::note(&format!(
+        note!(
             "shard {} on node '{node}' becomes the home of the records in epoch {}, by version {} of the map",
             home.shard,
             home.epoch,
             promoted.version()
-        ));
+        );
         if self.dry_run {
             return Ok(());
         }
         if let Some(out) = &self.out {
             write(out, &promoted)?;
-            output::note(&format!(
+            note!(
                 "give {} to all nodes and dispatchers now; waiting for node '{node}'",
                 out.display()
-            ));
+            );
         }
         let revision = self.found(&cluster, &promoted, &found).await?;
-        output::note(&format!(
+        note!(
             "shard {} is the home of the records, at revision {revision} of epoch {}",
-            home.shard, home.epoch
-        ));
+            home.shard,
+            home.epoch
+        );
         Ok(())
     }
 

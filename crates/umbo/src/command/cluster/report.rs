@@ -111,7 +111,7 @@ impl Proposal {
             copies.write(format, &self.moves)?;
         }
         for line in self.notes(out) {
-            output::note(&line);
+            output::print_note(&line);
         }
         Ok(())
     }

@@ -12,7 +12,7 @@ use umbo_api::time_to_live;
 use umbo_client::Condition;
 use umbo_types::{Namespace, NamespaceError, PartitionKey};
 
-use crate::cli_error::CliError;
+use crate::cli_error::{CliError, usage};
 
 /// A key of the command line, in any of its forms.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -91,9 +91,7 @@ pub(in crate::command) fn read_file(path: &Path, len_max: usize) -> Result<Vec<u
     read.map_err(CliError::file("read", path))?;
     if bytes.len() > len_max {
         let path = path.display();
-        return Err(CliError::Usage(format!(
-            "{path} has more than {len_max} bytes"
-        )));
+        return Err(usage!("{path} has more than {len_max} bytes"));
     }
     Ok(bytes)
 }

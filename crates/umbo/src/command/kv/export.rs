@@ -27,10 +27,10 @@ use super::bar::bar;
 use super::file_name::check_new;
 use super::format::FileFormat;
 use super::patience::{SharedPatience, is_temporary};
-use crate::cli_error::CliError;
+use crate::cli_error::{CliError, usage};
 use crate::command::location::is_object;
 use crate::connection::ConnectionArgs;
-use crate::output::{self, Format, counted};
+use crate::output::{self, Format, counted, note};
 use crate::signals::Interrupts;
 
 /// Bytes after which a page ends, apart from large values. A reader holds one page.
@@ -133,7 +133,7 @@ impl Arguments {
         match progress.left_out {
             0 => Ok(()),
             _ if self.without_large => {
-                output::note(&left_out);
+                output::print_note(&left_out);
                 Ok(())
             }
             _ => Err(CliError::Incomplete(left_out)),
@@ -149,8 +149,8 @@ impl Arguments {
         };
         if is_object(file) {
             if self.resume {
-                return Err(CliError::Usage(
-                    "an export to an object begins anew; leave out --resume".to_owned(),
+                return Err(usage!(
+                    "an export to an object begins anew; leave out --resume"
                 ));
             }
             check_new(file, self.overwrite)?;
@@ -164,10 +164,10 @@ impl Arguments {
         }
         check_new(file, self.overwrite)?;
         if let Some(before) = before {
-            output::note(&format!(
+            note!(
                 "beginning anew; --resume would have continued after {}",
                 counted(before.rows, "row")
-            ));
+            );
         }
         Ok(anew())
     }
@@ -212,22 +212,20 @@ impl Arguments {
             Some(file) if progress.rows == 0 || !progress.is_resumable() || is_object(file) => {}
             Some(file) => {
                 let (ns, file) = (&self.ns, file.display());
-                output::note(&format!(
+                note!(
                     "{rows} are in {file}.part; to continue: umbo kv export {ns} -f {file} --resume"
-                ));
+                );
             }
-            None => output::note(&format!(
-                "{rows} read, without an end line: not all of them"
-            )),
+            None => note!("{rows} read, without an end line: not all of them"),
         }
     }
 }
 
 fn nothing_to_resume(file: &Path) -> CliError {
     let file = file.display();
-    CliError::Usage(format!(
+    usage!(
         "there is no {file}.progress, so no export to {file} was interrupted; leave out --resume"
-    ))
+    )
 }
 
 /// Where rows come from, and how long to go on without any. Clones share their patience.
@@ -344,10 +342,10 @@ impl ExportSummary {
             Format::Json | Format::Ndjson if !is_stdout_taken => return output::write_json(self),
             Format::Json | Format::Ndjson => {
                 let line = output::json_line(self)?;
-                output::note(String::from_utf8_lossy(&line).trim_end());
+                output::print_note(String::from_utf8_lossy(&line).trim_end());
             }
             Format::Table => {
-                output::note(&format!("{rows} read, {bytes} in {:.1} s", self.seconds));
+                note!("{rows} read, {bytes} in {:.1} s", self.seconds);
             }
         }
         Ok(())

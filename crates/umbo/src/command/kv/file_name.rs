@@ -9,7 +9,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use umbo_rows::RowsError;
 
-use crate::cli_error::CliError;
+use crate::cli_error::{CliError, usage};
 use crate::command::location::{self, ObjectReader};
 
 /// Appends a suffix to the name of a file. The files of an object are in the working folder, and their names begin with
@@ -39,9 +39,7 @@ pub(super) fn check_new(path: &Path, is_replaced: bool) -> Result<(), CliError> 
         return Ok(());
     }
     let name = path.display();
-    Err(CliError::Usage(format!(
-        "{name} exists already; --overwrite replaces it"
-    )))
+    Err(usage!("{name} exists already; --overwrite replaces it"))
 }
 
 /// Reads a document that a command keeps next to a file; `None` if the document does not exist. `what` is its name in
@@ -57,9 +55,7 @@ pub(in crate::command) fn read_document<T: DeserializeOwned>(
     };
     serde_json::from_slice(&text).map(Some).map_err(|error| {
         let path = path.display();
-        CliError::Usage(format!(
-            "{path} is not {what} ({error}); remove it to begin anew"
-        ))
+        usage!("{path} is not {what} ({error}); remove it to begin anew")
     })
 }
 

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use umbo_api::columns::{TableColumns, TableValue};
 use umbo_rows::{Columns, Csv, Dialect, RowFormat};
 
-use crate::cli_error::CliError;
+use crate::cli_error::{CliError, usage};
 
 /// A format of a file.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
@@ -87,15 +87,15 @@ impl FormatOptions {
         let format = self.format.unwrap_or_else(|| FileFormat::of_name(path));
         if format == FileFormat::Ndjson && self.columns().is_some() {
             let path = path.display();
-            return Err(CliError::Usage(format!(
+            return Err(usage!(
                 "{path} is NDJSON, which has fields and no columns; name its format with --format"
-            )));
+            ));
         }
         if format != FileFormat::Csv && self.dialect()? != Dialect::default() {
             let path = path.display();
-            return Err(CliError::Usage(format!(
+            return Err(usage!(
                 "{path} is no CSV, whose --delimiter, --null and --columns are; name its format with --format csv"
-            )));
+            ));
         }
         Ok(format)
     }
@@ -123,7 +123,7 @@ impl FormatOptions {
     fn dialect(&self) -> Result<Dialect, CliError> {
         let columns = self.columns.clone();
         Dialect::new(self.delimiter.as_deref(), self.null.clone(), columns)
-            .map_err(|error| CliError::Usage(error.to_string()))
+            .map_err(|error| usage!("{error}"))
     }
 
     /// Returns the options for reading CSV.

@@ -35,10 +35,10 @@ use super::file_name::{read_failure, rows_failure, with_suffix};
 use super::format::FormatOptions;
 use super::patience::Patience;
 use super::put::DurabilityOption;
-use crate::cli_error::CliError;
+use crate::cli_error::{CliError, usage};
 use crate::command::load::progress::PushedFile;
 use crate::connection::{ConnectionArgs, with_nearest};
-use crate::output::{self, counted};
+use crate::output::{counted, note};
 use crate::signals::Interrupts;
 
 /// Bytes of the longest file whose rows the lane writes. Writing them takes less time than a load takes to begin and
@@ -186,9 +186,7 @@ impl Arguments {
         if let Err(failure) = outcome {
             if totals.rows > 0 {
                 let file = self.file.display();
-                output::note(&format!(
-                    "import {file} again: rows that are there are written again"
-                ));
+                note!("import {file} again: rows that are there are written again");
             }
             return Err(with_nearest(&lane.client, &self.ns, failure).await);
         }
@@ -201,7 +199,7 @@ impl Arguments {
         };
         if read.others > 0 {
             let rows = counted(read.others, "row");
-            output::note(&format!("{rows} left out that failed in other namespaces"));
+            note!("{rows} left out that failed in other namespaces");
         }
         if let Some(how) = read.incomplete.filter(|_| !self.no_end) {
             return Err(CliError::Incomplete(format!(
@@ -253,8 +251,9 @@ impl Arguments {
             None => with_suffix(&self.file, ".failed.ndjson"),
         };
         if path == self.file {
-            let message = "failed rows cannot go to the file they are read from";
-            return Err(CliError::Usage(message.to_owned()));
+            return Err(usage!(
+                "failed rows cannot go to the file they are read from"
+            ));
         }
         Ok(path)
     }

@@ -10,8 +10,8 @@ use super::argument::{RowKey, condition, ttl};
 use super::put::DurabilityOption;
 use crate::cli_error::CliError;
 use crate::connection::ConnectionArgs;
-use crate::output;
 use crate::output::listing::Listing;
+use crate::output::note;
 
 /// Arguments of `umbo kv inc`.
 #[derive(Debug, Args)]
@@ -53,9 +53,7 @@ impl Arguments {
         if self.by.is_none()
             && let Ok(number) = String::from_utf8_lossy(sk).parse::<i64>()
         {
-            output::note(&format!(
-                "1 was added to the row of sort key {number}; --by {number} adds {number}"
-            ));
+            note!("1 was added to the row of sort key {number}; --by {number} adds {number}");
         }
         let answer = IncrementOutput {
             number: done.number,

@@ -9,7 +9,7 @@ use umbo_types::limits::{BATCH_BODY_LEN_MAX, MULTI_GET_KEYS_MAX};
 use umbo_types::{KeyError, Namespace};
 
 use super::argument::{Key, namespace, partition_key, read_file};
-use crate::cli_error::CliError;
+use crate::cli_error::{CliError, usage};
 use crate::connection::ConnectionArgs;
 use crate::output;
 use crate::output::listing::Listing;
@@ -103,8 +103,7 @@ impl Arguments {
         lines
             .filter(|(_, line)| !line.trim_ascii().is_empty())
             .map(|(at, line)| {
-                serde_json::from_slice(line)
-                    .map_err(|error| CliError::Usage(format!("line {}: {error}", at + 1)))
+                serde_json::from_slice(line).map_err(|error| usage!("line {}: {error}", at + 1))
             })
             .collect()
     }

@@ -14,10 +14,10 @@ use umbo_types::Namespace;
 use umbo_types::limits::{LARGE_VALUE_LEN_MAX, VALUE_LEN_MAX};
 
 use super::argument::{Key, condition, namespace, partition_key, read_file, ttl};
-use crate::cli_error::CliError;
+use crate::cli_error::{CliError, usage};
 use crate::connection::ConnectionArgs;
-use crate::output;
 use crate::output::listing::Listing;
+use crate::output::note;
 
 /// Arguments of `umbo kv put`.
 #[derive(Debug, Args)]
@@ -114,9 +114,9 @@ impl Arguments {
             [sort] if is_named => (Some(sort), None),
             [value] => {
                 if value != "-" && is_redirected() {
-                    output::note(&format!(
+                    note!(
                         "the value is '{value}', and stdin is not read; - is the value of stdin: NS PK [SK] -"
-                    ));
+                    );
                 }
                 (None, Some(value))
             }
@@ -124,11 +124,12 @@ impl Arguments {
             _ => (None, None),
         };
         if (is_named && value.is_some()) || (self.sk.is_some() && sort.is_some()) {
-            let message = "the value and the sort key can be given once: NS PK [SK] VALUE, or --sk, --value and --file";
-            return Err(CliError::Usage(message.to_owned()));
+            return Err(usage!(
+                "the value and the sort key can be given once: NS PK [SK] VALUE, or --sk, --value and --file"
+            ));
         }
         let sort = sort.map(|sort| sort.parse()).transpose();
-        let sort = sort.map_err(|error: KeyTextError| CliError::Usage(error.to_string()))?;
+        let sort = sort.map_err(|error: KeyTextError| usage!("{error}"))?;
         let sort = sort.or_else(|| self.sk.clone()).unwrap_or_default();
         let text = self.value.clone();
         Ok((
@@ -162,7 +163,7 @@ impl Arguments {
             client.put_stream(ns, pk, sk, &source, &options).await?
         } else {
             if self.file.is_none() && std::io::stdin().is_terminal() {
-                output::note("the value is read from here, up to Ctrl-D");
+                note!("the value is read from here, up to Ctrl-D");
             }
             let value = read_file(file, LARGE_VALUE_LEN_MAX as usize)?;
             client.put(ns, pk, sk, value, &options).await?

@@ -6,7 +6,7 @@ use umbo_api::key_text;
 use umbo_client::{Condition, DeleteSelection};
 
 use super::argument::{Key, RowKey, condition};
-use crate::cli_error::CliError;
+use crate::cli_error::{CliError, usage};
 use crate::connection::ConnectionArgs;
 use crate::output::listing::Listing;
 use crate::output::{self, Format};
@@ -89,8 +89,9 @@ impl Arguments {
 
     async fn remove_row(&self, connection: &ConnectionArgs) -> Result<(), CliError> {
         if self.range {
-            let message = "name what to remove with --start, --end, --prefix or --all";
-            return Err(CliError::Usage(message.to_owned()));
+            return Err(usage!(
+                "name what to remove with --start, --end, --prefix or --all"
+            ));
         }
         let condition = self.if_match.unwrap_or_default();
         let (ns, pk, sk) = (self.key.ns.as_str(), &*self.key.pk.0, self.key.sort());
@@ -102,7 +103,7 @@ impl Arguments {
         let was_there = client.delete(ns, pk, sk, condition).await?;
         match connection.listing_format() {
             Format::Table => {
-                output::note(&self.removed(was_there));
+                output::print_note(&self.removed(was_there));
                 Ok(())
             }
             Format::Json | Format::Ndjson => {

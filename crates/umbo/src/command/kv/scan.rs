@@ -5,7 +5,7 @@ use umbo_client::ScanOptions;
 use umbo_types::Namespace;
 
 use super::argument::namespace;
-use crate::cli_error::CliError;
+use crate::cli_error::{CliError, usage};
 use crate::connection::ConnectionArgs;
 use crate::output::rows::RowPrinter;
 
@@ -36,8 +36,9 @@ impl Arguments {
         if let Some((segment, segments)) = segment
             && segment >= segments
         {
-            let message = format!("--segment {segment} is none of {segments}: they count from 0");
-            return Err(CliError::Usage(message));
+            return Err(usage!(
+                "--segment {segment} is none of {segments}: they count from 0"
+            ));
         }
         let options = ScanOptions {
             segment,

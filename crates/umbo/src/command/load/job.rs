@@ -17,14 +17,14 @@ use umbo_types::Namespace;
 
 use super::progress::{PushProgress, Pushed};
 use super::upload::PartUploads;
-use crate::cli_error::CliError;
+use crate::cli_error::{CliError, usage};
 use crate::command::kv::bar::bar;
 use crate::command::kv::file_name::{read_failure, rows_failure};
 use crate::command::kv::format::FileFormat;
 use crate::command::kv::import::source;
 use crate::command::kv::progress_rate::ProgressRate;
 use crate::connection::{create_namespace, with_nearest};
-use crate::output::{self, counted};
+use crate::output::{self, counted, note};
 use crate::signals::Interrupts;
 
 /// How often the bar is drawn.
@@ -83,10 +83,7 @@ impl LoadJob<'_> {
         match self.client.create_load(ns, &other.pushed.spec, key).await {
             Ok(load) if load.state.is_ended() => {}
             Ok(load) => {
-                output::note(&format!(
-                    "aborting load {}: its file was another one",
-                    load.id
-                ));
+                note!("aborting load {}: its file was another one", load.id);
                 self.client.abort_load(ns, &load.id, false).await?;
             }
             Err(error) if error.code() == Some(ErrorCode::NamespaceNotFound) => {}
@@ -121,7 +118,7 @@ impl LoadJob<'_> {
         if !goes_on {
             return Ok(load);
         }
-        output::note(&format!("going on with load {}", load.id));
+        note!("going on with load {}", load.id);
         // This answer lists the parts.
         Ok(self.client.load(ns, &load.id).await?)
     }
@@ -130,7 +127,7 @@ impl LoadJob<'_> {
         let (ns, spec) = (self.ns.as_str(), &self.pushed.spec);
         match self.client.create_load(ns, spec, key).await {
             Err(error) if self.is_created && error.code() == Some(ErrorCode::NamespaceNotFound) => {
-                create_namespace(self.client, ns, output::note).await?;
+                create_namespace(self.client, ns, output::print_note).await?;
                 self.client.create_load(ns, spec, key).await
             }
             created => created,
@@ -145,7 +142,7 @@ impl LoadJob<'_> {
             let format = match file.format {
                 FileFormat::Ndjson => RowFormat::Lines,
                 FileFormat::Csv => RowFormat::from_content_type(&self.pushed.csv, &columns)
-                    .map_err(|error| CliError::Usage(error.to_string()))?,
+                    .map_err(|error| usage!("{error}"))?,
                 // Parquet is read from its end, and checked by the server as a whole.
                 FileFormat::Parquet => continue,
             };
@@ -199,7 +196,7 @@ impl LoadJob<'_> {
         let sent = upload.sent_bytes.load(Ordering::Relaxed);
         let (sent, parts) = (counted(sent, "byte"), counted(cut.parts.into(), "part"));
         let seconds = started.elapsed().as_secs_f64();
-        output::note(&format!("{parts} uploaded, {sent} in {seconds:.1} s"));
+        note!("{parts} uploaded, {sent} in {seconds:.1} s");
         let sealed = tokio::select! {
             biased;
             sealed = upload.seal(cut.parts) => sealed?,
@@ -232,13 +229,11 @@ impl LoadJob<'_> {
                 | CliError::Usage(_)
         );
         if cannot_be_fed && self.client.abort_load(ns, id, false).await.is_ok() {
-            output::note(&format!("load {id} is aborted: its files cannot be read"));
+            note!("load {id} is aborted: its files cannot be read");
             self.forget()?;
             return Err(error);
         }
-        output::note(&format!(
-            "load {id} is not sealed; to go on, run the same command again"
-        ));
+        note!("load {id} is not sealed; to go on, run the same command again");
         Err(error)
     }
 

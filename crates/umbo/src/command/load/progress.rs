@@ -9,7 +9,7 @@ use std::time::SystemTime;
 use serde::{Deserialize, Serialize};
 use umbo_api::loads::LoadSpec;
 
-use crate::cli_error::CliError;
+use crate::cli_error::{CliError, usage};
 use crate::command::kv::file_name::{
     read_document, read_failure, remove_file, with_suffix, write_document,
 };
@@ -70,10 +70,10 @@ impl PushedFile {
         }
         let metadata = std::fs::metadata(path).map_err(failed)?;
         if !metadata.is_file() {
-            return Err(CliError::Usage(format!(
+            return Err(usage!(
                 "{} is no file that can be read twice; 'umbo kv import' reads pipes",
                 path.display()
-            )));
+            ));
         }
         let modified = metadata.modified().map_err(failed)?;
         let modified = modified.duration_since(SystemTime::UNIX_EPOCH);
@@ -117,9 +117,9 @@ impl PushProgress {
         let path = Self::path(file);
         let name = path.display();
         let refuse = |reason: &str| {
-            Err(CliError::Usage(format!(
+            Err(usage!(
                 "a load was begun {reason}; name the same again, or abort it and remove {name}"
-            )))
+            ))
         };
         if begun.pushed.namespace != pushed.namespace {
             return refuse("in another namespace");

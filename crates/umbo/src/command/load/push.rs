@@ -19,7 +19,7 @@ use crate::command::kv::format::FormatOptions;
 use crate::command::kv::namespace;
 use crate::command::location::{files_in, is_object};
 use crate::connection::ConnectionArgs;
-use crate::output::{self, Format};
+use crate::output::{self, Format, note};
 
 const HELP: &str = "\
 Files are NDJSON, CSV or Parquet, plain, gzip or zstd; several files are one load. They may be objects, as
@@ -139,7 +139,7 @@ impl Arguments {
             let uploaded = job.upload(&load, started).await?;
             (load, rows) = (uploaded.load, uploaded.rows);
         } else {
-            output::note(&watch::describe(&load, None));
+            output::print_note(&watch::describe(&load, None));
         }
         let (ns, id) = (&self.ns, load.id.clone());
         if !load.state.is_ended() && self.wait {
@@ -148,7 +148,7 @@ impl Arguments {
         } else {
             report::write(connection, &load)?;
             if !load.state.is_ended() && connection.listing_format() == Format::Table {
-                output::note(&format!("to follow it: umbo load watch {ns} {id}"));
+                note!("to follow it: umbo load watch {ns} {id}");
             }
         }
         // From here on the server needs nothing of the file.

@@ -19,7 +19,7 @@ use umbo_client::{Client, Error, LoadPart, PartOffset};
 use umbo_rows::{Columns, PartCutter, RowFormat};
 
 use super::progress::{Pushed, PushedFile};
-use crate::cli_error::CliError;
+use crate::cli_error::{CliError, usage};
 use crate::command::kv::file_name::{read_failure, rows_failure};
 use crate::command::kv::format::FileFormat;
 use crate::command::kv::import::source;
@@ -252,7 +252,7 @@ fn cut(
         ..CutFiles::default()
     };
     let csv = RowFormat::from_content_type(&pushed.csv, &Columns::default());
-    let csv = csv.map_err(|error| CliError::Usage(error.to_string()))?;
+    let csv = csv.map_err(|error| usage!("{error}"))?;
     for file in &pushed.files {
         // Parts of an earlier run were cut from the file as it was then.
         if PushedFile::of(&file.path, file.format)? != *file {
@@ -263,10 +263,10 @@ fn cut(
         }
         let mut push = |bytes: Bytes, input_bytes: u64, lines: Option<Range<u64>>| {
             if cut.parts > u32::from(PART_NUMBER_MAX) {
-                return Err(CliError::Usage(format!(
+                return Err(usage!(
                     "a load has at most {} parts; make them longer with --part-mib",
                     u32::from(PART_NUMBER_MAX) + 1
-                )));
+                ));
             }
             let number = cut.parts as u16;
             cut.parts += 1;
@@ -303,9 +303,9 @@ fn read_whole(file: &PushedFile) -> Result<Bytes, CliError> {
     let path = &file.path;
     if file.bytes > PART_LEN_MAX {
         let (path, mib) = (path.display(), PART_LEN_MAX >> 20);
-        return Err(CliError::Usage(format!(
+        return Err(usage!(
             "{path} is longer than {mib} MiB, and Parquet cannot be cut: write it as several files"
-        )));
+        ));
     }
     let mut bytes = Vec::with_capacity(file.bytes as usize);
     let read = source::open_counted(path, &Arc::default())

@@ -14,7 +14,7 @@ use crate::cli_error::CliError;
 use crate::command::kv::bar::bar;
 use crate::command::kv::patience::{SharedPatience, is_temporary};
 use crate::command::kv::progress_rate::ProgressRate;
-use crate::output::{self, Format, counted};
+use crate::output::{self, Format, counted, note};
 use crate::signals::Interrupts;
 
 /// Longest time between two looks at a load.
@@ -42,13 +42,11 @@ pub(in crate::command) async fn until_ended(
     };
     bar.finish_and_clear();
     if matches!(ended, Err(CliError::Interrupted)) {
-        output::note(&format!(
-            "load {id} goes on; to follow it: umbo load watch {ns} {id}"
-        ));
+        note!("load {id} goes on; to follow it: umbo load watch {ns} {id}");
     }
     let ended = ended?;
     match format {
-        Format::Table => output::note(&describe(&ended, None)),
+        Format::Table => output::print_note(&describe(&ended, None)),
         Format::Json | Format::Ndjson => output::write_json(&ended)?,
     }
     Ok(ended)
@@ -98,7 +96,7 @@ async fn follow(
 
 fn show(format: Format, load: &LoadInfo, line: &str) -> Result<(), CliError> {
     match format {
-        Format::Table => output::note(line),
+        Format::Table => output::print_note(line),
         Format::Ndjson => output::write_json(load)?,
         // Only the last state is printed, as one document.
         Format::Json => {}

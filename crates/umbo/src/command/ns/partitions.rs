@@ -21,7 +21,7 @@ use crate::cli_error::CliError;
 use crate::command::kv::namespace;
 use crate::connection::ConnectionArgs;
 use crate::output::listing::Listing;
-use crate::output::{self, Format};
+use crate::output::{self, Format, note};
 
 const HELP: &str = "\
 It reads every key, in pages of 2 MiB that are charged as scans are; a million rows take some seconds. With
@@ -137,12 +137,12 @@ impl Arguments {
         let format = connection.listing_format();
         Listing::new("PK  ROWS").write(format, &all)?;
         if is_cut {
-            output::note(&format!(
+            note!(
                 "stopped after {} (--rows-max); larger partitions may be among the others",
                 output::counted(rows, "row")
-            ));
+            );
         } else if format == Format::Table {
-            output::note(&format!("of {}", output::counted(rows, "row")));
+            note!("of {}", output::counted(rows, "row"));
         }
         Ok(())
     }

@@ -10,7 +10,7 @@ use umbo_api::quota::{PolicyChange, PolicyInfo, PolicySpec};
 use umbo_client::{Client, Condition};
 
 use super::policy::{PolicyArguments, matches_text, read_policy_file};
-use crate::cli_error::CliError;
+use crate::cli_error::{CliError, usage};
 use crate::connection::{ChangeReason, ConnectionArgs};
 use crate::output::listing::Listing;
 use crate::output::{self, Format};
@@ -78,7 +78,7 @@ impl Set {
                 let before = before.map(|before| before.policy);
                 puts.push((self.policy.policy(name, before)?, condition));
             }
-            (None, None) => return Err(CliError::Usage("name a policy or a file".to_owned())),
+            (None, None) => return Err(usage!("name a policy or a file")),
         }
         let changes = put_all(&client, &puts, self.common.dry_run).await;
         let (changes, failure) = match changes {
@@ -96,9 +96,9 @@ impl Set {
         if self.policy.is_empty() && self.common.if_match.is_none() {
             return Ok(());
         }
-        let message =
-            "with --file the policies are those of the file; give no other flags for them";
-        Err(CliError::Usage(message.to_owned()))
+        Err(usage!(
+            "with --file the policies are those of the file; give no other flags for them"
+        ))
     }
 }
 

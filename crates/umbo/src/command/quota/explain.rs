@@ -7,11 +7,11 @@ use umbo_api::batch::KeyFields;
 use umbo_api::quota::{ExplainAnswer, ExplainBody, ExplainPolicy};
 use umbo_types::Namespace;
 
-use crate::cli_error::CliError;
+use crate::cli_error::{CliError, usage};
 use crate::command::kv::{Key, namespace};
 use crate::connection::ConnectionArgs;
 use crate::output::listing::Listing;
-use crate::output::{self, Format};
+use crate::output::{self, Format, note};
 
 /// Arguments of `umbo quota explain`.
 #[derive(Debug, Args)]
@@ -67,7 +67,7 @@ impl Arguments {
         let sort = match self.sk.as_slice() {
             [] => &[][..],
             [sort] => &sort.0,
-            _ => return Err(CliError::Usage("a row has one sort key".to_owned())),
+            _ => return Err(usage!("a row has one sort key")),
         };
         let KeyFields { pk, pk64, sk, sk64 } = KeyFields::of(&partition.0, sort);
         (body.pk, body.pk64) = (pk, pk64);
@@ -101,11 +101,11 @@ fn report(answer: &ExplainAnswer) -> Result<(), CliError> {
     .with("USER", |policy| policy.label.clone())
     .write(Format::Table, &answer.policies)?;
     match answer.samples {
-        0 => output::note("the estimate uses the request alone"),
-        samples => output::note(&format!(
+        0 => note!("the estimate uses the request alone"),
+        samples => note!(
             "the estimate uses past requests: {}",
             output::counted(samples, "request")
-        )),
+        ),
     }
     Ok(())
 }

@@ -11,7 +11,7 @@ use umbo_api::quota::{MatchSpec, OverrideSpec, PolicySpec};
 use umbo_control::policy_file::read_policies;
 use umbo_quota::Policy;
 
-use crate::cli_error::CliError;
+use crate::cli_error::{CliError, usage};
 use crate::command::kv::read_file;
 
 /// Longest policy file.
@@ -197,9 +197,9 @@ impl PolicyArguments {
 
     fn new_policy(&self, name: &str) -> Result<PolicySpec, CliError> {
         let (Some(unit), Some(rate)) = (&self.unit, &self.rate) else {
-            return Err(CliError::Usage(format!(
+            return Err(usage!(
                 "there is no policy '{name}'; a new one needs --unit and --rate"
-            )));
+            ));
         };
         Ok(PolicySpec::new(name, unit, quantity(rate)))
     }
@@ -215,9 +215,8 @@ pub(super) fn read_policy_file(path: &Path) -> Result<Vec<PolicySpec>, CliError>
     let name = path.display();
     let bytes = read_file(path, FILE_LEN_MAX)?;
     let text = String::from_utf8(bytes)
-        .map_err(|_| CliError::Usage(format!("{name} is not a policy file: it is not text")))?;
-    let policies =
-        read_policies(&text).map_err(|error| CliError::Usage(format!("{name}: {error}")))?;
+        .map_err(|_| usage!("{name} is not a policy file: it is not text"))?;
+    let policies = read_policies(&text).map_err(|error| usage!("{name}: {error}"))?;
     Ok(policies.iter().map(Policy::spec).collect())
 }
 
@@ -226,11 +225,11 @@ pub(super) fn read_one_policy(path: &Path) -> Result<PolicySpec, CliError> {
     let mut policies = read_policy_file(path)?;
     match (policies.pop(), policies.len()) {
         (Some(policy), 0) => Ok(policy),
-        (_, others) => Err(CliError::Usage(format!(
+        (_, others) => Err(usage!(
             "{} holds {} policies; expected one",
             path.display(),
-            if others == 0 { 0 } else { others + 1 },
-        ))),
+            if others == 0 { 0 } else { others + 1 }
+        )),
     }
 }
 

@@ -10,10 +10,10 @@ use umbo_client::Client;
 
 use super::change;
 use super::policy::{PolicyArguments, read_one_policy};
-use crate::cli_error::CliError;
+use crate::cli_error::{CliError, usage};
 use crate::connection::ConnectionArgs;
 use crate::output::listing::Listing;
-use crate::output::{self, Format};
+use crate::output::{self, Format, note};
 
 /// Arguments of `umbo quota simulate`.
 #[derive(Debug, Args)]
@@ -52,11 +52,11 @@ impl Arguments {
                 .with("USER", |row: &SimulateRow| row.label.clone())
                 .write(Format::Table, &answer.rows)?;
             let (rejected, requests) = (answer.rejected, answer.requests);
-            output::note(&format!(
+            note!(
                 "{rejected} of {requests} requests of the last {} s would have been rejected (amounts in {})",
                 output::amount(answer.seconds),
-                answer.policy.unit,
-            ));
+                answer.policy.unit
+            );
             Ok(())
         })
     }
@@ -71,7 +71,7 @@ impl Arguments {
                 let before = change::find(client, name).await?;
                 (name.clone(), before.map(|info| info.policy))
             }
-            (None, None) => return Err(CliError::Usage("name a policy or a file".to_owned())),
+            (None, None) => return Err(usage!("name a policy or a file")),
         };
         self.policy.policy(&name, before)
     }

@@ -17,10 +17,10 @@ use umbo_store_remote::RemoteStore;
 use umbo_types::limits::SLOTS;
 use umbo_types::{Clock as _, Deadline, NamespaceId, ShardId};
 
-use crate::cli_error::{CliError, Exit};
+use crate::cli_error::{CliError, Exit, usage};
 use crate::connection::block_on;
 use crate::map_file;
-use crate::output;
+use crate::output::note;
 use crate::server::{SystemClock, remote_settings};
 use crate::settings::LoadedSettings;
 
@@ -61,10 +61,7 @@ impl Reclaim {
         let find = |&shard: &u16| {
             let found = given.iter().find(|one| one.shard == ShardId(shard));
             found.ok_or_else(|| {
-                CliError::Usage(format!(
-                    "shard {shard} was not given away: its file in {} has no stamp, or there is none",
-                    self.data.display()
-                ))
+                usage!("shard {shard} was not given away: its file in {} has no stamp, or there is none", self.data.display())
             })
         };
         let meant: Vec<_> = self.shards.iter().map(find).collect::<Result<_, _>>()?;
@@ -76,9 +73,9 @@ impl Reclaim {
                 map_version,
                 ..
             } = one;
-            output::note(&format!(
+            note!(
                 "shard {shard} was given to node '{node}' as move {moves}, by version {map_version} of the map"
-            ));
+            );
             match block_on(ask(one, &map))? {
                 Successor::Serves => {
                     let message = format!(
@@ -89,9 +86,9 @@ impl Reclaim {
                     ));
                 }
                 Successor::DoesNotServe(reason) => {
-                    output::note(&format!("node '{node}' does not serve it now: {reason}"));
+                    note!("node '{node}' does not serve it now: {reason}");
                 }
-                Successor::Silent => output::note(&format!("node '{node}' does not answer")),
+                Successor::Silent => note!("node '{node}' does not answer"),
             }
         }
         if !self.never_opened {
@@ -104,11 +101,11 @@ impl Reclaim {
         }
         for one in meant {
             reclaim_shard(&self.data, &map, one.shard)?;
-            output::note(&format!(
+            note!(
                 "shard {} belongs to this node again under version {} of the map",
                 one.shard,
                 map.version()
-            ));
+            );
         }
         Ok(())
     }

@@ -12,7 +12,7 @@ use umbo_types::ShardId;
 use crate::cli_error::{CliError, Exit};
 use crate::map_file;
 use crate::output::listing::Listing;
-use crate::output::{self, Format};
+use crate::output::{self, Format, note};
 
 /// Arguments of `umbo shard release`.
 #[derive(Debug, Args)]
@@ -63,11 +63,11 @@ impl Release {
             ));
         }
         if format == Format::Table {
-            output::note(&format!(
+            note!(
                 "{} may be copied to the new nodes, and {} nowhere else",
                 output::counted(files, "file"),
                 if files == 1 { "opens" } else { "open" }
-            ));
+            );
         }
         Ok(())
     }

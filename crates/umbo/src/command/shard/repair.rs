@@ -9,7 +9,7 @@ use umbo_types::Clock as _;
 
 use crate::cli_error::{CliError, Exit};
 use crate::output::listing::Listing;
-use crate::output::{self, Format};
+use crate::output::{self, Format, note};
 use crate::server::SystemClock;
 
 /// Arguments of `umbo shard repair`.
@@ -60,10 +60,7 @@ impl Repair {
         }
         if format == Format::Table {
             let rows = repaired.iter().map(|one| one.misplaced).sum();
-            output::note(&format!(
-                "{} in the wrong shard",
-                output::counted(rows, "row")
-            ));
+            note!("{} in the wrong shard", output::counted(rows, "row"));
         }
         Ok(())
     }

@@ -13,7 +13,7 @@ use super::repair::misplaced;
 use crate::cli_error::{CliError, Exit};
 use crate::map_file;
 use crate::output::listing::Listing;
-use crate::output::{self, Format};
+use crate::output::{self, Format, note};
 use crate::settings::LoadedSettings;
 
 /// Note on a file that was not closed. It cannot be checked yet, so it is not reported as good.
@@ -162,19 +162,19 @@ impl VerifyResult {
             let files = output::counted(self.files.len() as u64, "shard");
             format!(", node '{node}' with {files}")
         });
-        output::note(&format!(
+        note!(
             "cluster '{}', version {}: {}, {}{}",
             self.cluster_id,
             self.version,
             output::counted(self.nodes as u64, "node"),
             output::counted(self.shards.into(), "shard"),
-            whose.unwrap_or_default(),
-        ));
+            whose.unwrap_or_default()
+        );
         if !self.others.is_empty() {
-            output::note(&format!(
+            note!(
                 "{} of shards that the node does not have",
                 output::counted(self.others.len() as u64, "file")
-            ));
+            );
         }
         Ok(())
     }

@@ -7,7 +7,7 @@ use bytesize::ByteSize;
 use clap::{Args, ValueEnum};
 
 use super::frame::{CallerFrame, PolicyFrame, ScreenFrame, ServerFrame, ShardFrame};
-use crate::cli_error::CliError;
+use crate::cli_error::{CliError, usage};
 use crate::command::hot;
 use crate::output::listing::Listing;
 use crate::output::{self, rate, table};
@@ -75,10 +75,10 @@ impl TopView {
         let tabs = self.tables().iter();
         let columns: Vec<_> = tabs.flat_map(|&tab| table::columns(header(tab))).collect();
         match &self.sort {
-            Some(sort) if position(&columns, sort).is_none() => Err(CliError::Usage(format!(
+            Some(sort) if position(&columns, sort).is_none() => Err(usage!(
                 "there is no column '{sort}' to sort by; the columns are {}",
                 columns.join(", ")
-            ))),
+            )),
             _ => Ok(()),
         }
     }

@@ -10,7 +10,7 @@ use umbo_client::{Client, Error, RowPage};
 use umbo_rows::LINE_LEN_MAX;
 use umbo_types::Namespace;
 
-use crate::output;
+use crate::output::note;
 
 /// Text that only the line of a row with a large value contains: within a JSON string, the quotes would be escaped.
 const MARK: &str = ",\"large\":\"";
@@ -105,10 +105,10 @@ async fn whole_line(
         }
     }
     let key = serde_json::to_string(&KeyFields::of(&partition, &sort)).map_err(malformed)?;
-    output::note(&format!(
+    note!(
         "row {key} is left out: its line is longer than {} MiB. Copy it with 'umbo kv get --file' and 'umbo kv put --file'",
         (LINE_LEN_MAX + 1) >> 20
-    ));
+    );
     Ok(None)
 }
 

@@ -20,7 +20,7 @@ use umbo_client::RowPage;
 use umbo_rows::{TableFormat, TableWriter};
 use umbo_types::Namespace;
 
-use crate::cli_error::CliError;
+use crate::cli_error::{CliError, usage};
 use crate::command::kv::file_name::{read_document, remove_file, with_suffix, write_document};
 use crate::command::kv::format::FileFormat;
 use crate::command::location::{ObjectWriter, is_object};
@@ -115,9 +115,9 @@ impl ExportProgress {
     ) -> Result<(), CliError> {
         let refuse = |reason: &str| {
             let file = file.display();
-            Err(CliError::Usage(format!(
+            Err(usage!(
                 "the export to {file} that was interrupted {reason}; leave out --resume to begin anew"
-            )))
+            ))
         };
         if self.namespace != ns.as_str() {
             return refuse("was of another namespace");

@@ -18,7 +18,7 @@ use crate::command::load::job::{LoadJob, Uploaded};
 use crate::command::load::progress::{Pushed, PushedFile};
 use crate::command::load::{report, watch};
 use crate::connection::ConnectionArgs;
-use crate::output::{self, Format};
+use crate::output::{Format, note};
 
 /// An import as a load.
 pub(super) struct LoadImport<'a> {
@@ -126,10 +126,10 @@ async fn save_rejects(
     }
     failed.flush()?;
     if listed < load.rows_rejected {
-        output::note(&format!(
+        note!(
             "the server lists the first {listed} of {} rejected rows",
             load.rows_rejected
-        ));
+        );
     }
     Ok(())
 }

@@ -155,7 +155,7 @@ impl ImportLane {
         match self.send_once(client, lines).await {
             Err(error) if error.code() == Some(ErrorCode::NamespaceNotFound) && self.is_created => {
                 create_namespace(&self.client, name, |note| {
-                    self.bar.suspend(|| output::note(note));
+                    self.bar.suspend(|| output::print_note(note));
                 })
                 .await?;
                 self.send_once(client, lines).await
