@@ -4,6 +4,7 @@
 //! behind the decoder checks it again.
 
 use std::fmt;
+use std::str::FromStr;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -28,6 +29,14 @@ pub enum NamespaceError {
         "a namespace name is made of a-z, 0-9 and, after the first character, '.', '_' and '-'; byte {0} is not one of them"
     )]
     BadCharacter(usize),
+}
+
+impl FromStr for Namespace {
+    type Err = NamespaceError;
+
+    fn from_str(name: &str) -> Result<Self, Self::Err> {
+        Self::new(name)
+    }
 }
 
 impl Namespace {

@@ -8,6 +8,7 @@ use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use umbo_api::Outcome;
 use umbo_client::Error;
 use umbo_store_redb::OpenError;
 
@@ -219,74 +220,47 @@ impl CliError {
     }
 
     fn block(&self) -> String {
-        let mut block = String::from("umbo: ");
-        match self {
-            Self::Client(Error::Problem { problem }) => {
-                let _ = writeln!(block, "{} ({})", problem.title, problem.status);
-                let _ = writeln!(block, "  {}", problem.detail);
-            }
-            other => {
-                let _ = writeln!(block, "{other}");
-            }
-        }
-        if let Some(advice) = self.advice() {
-            let _ = writeln!(block, "  What to do: {advice}");
-        }
+        let problem = match self {
+            Self::Client(Error::Problem { problem }) => Some(problem),
+            _ => None,
+        };
+        let mut block = match problem {
+            Some(of) => format!("umbo: {} ({})\n  {}\n", of.title, of.status, of.detail),
+            None => format!("umbo: {self}\n"),
+        };
+        let mut say = |name: &str, value: Option<&str>| {
+            // Writing to a String cannot fail.
+            let _ = value.map(|value| writeln!(block, "  {name}{value}"));
+        };
+        say("What to do: ", self.advice());
         if let Self::Client(error @ Error::Unconfirmed { .. }) = self {
-            let _ = writeln!(
-                block,
-                "  Outcome of the write: {}",
-                error.outcome().as_str()
-            );
+            say("Outcome of the write: ", Some(error.outcome().as_str()));
         }
-        if let Self::Client(Error::Problem { problem }) = self {
-            if let Some(etag) = &problem.etag {
-                let _ = writeln!(block, "  Current version: {}", etag.trim_matches('"'));
-            }
-            if let Some(token) = &problem.token {
-                let _ = writeln!(block, "  The token, if it was created: {token}");
-            }
-            if let Some(outcome) = problem.outcome {
-                let _ = writeln!(block, "  Outcome of the write: {}", outcome.as_str());
-            }
-            if let Some(after_ms) = problem.retry.after_ms {
-                let _ = writeln!(block, "  Try again in {after_ms} ms");
-            }
-            if !problem.request_id.is_empty() {
-                let _ = writeln!(block, "  Request id: {}", problem.request_id);
-            }
+        if let Some(of) = problem {
+            let etag = of.etag.as_deref().map(|etag| etag.trim_matches('"'));
+            let wait = of.retry.after_ms.map(|after_ms| format!("{after_ms} ms"));
+            let id = Some(&*of.request_id).filter(|id| !id.is_empty());
+            say("Current version: ", etag);
+            say("The token, if it was created: ", of.token.as_deref());
+            say("Outcome of the write: ", of.outcome.map(Outcome::as_str));
+            say("Try again in ", wait.as_deref());
+            say("Request id: ", id);
         }
         block
     }
 
     fn advice(&self) -> Option<&'static str> {
         match self {
-            Self::NewerMap { .. } => Some(
-                "fetch the newest map from the nodes with 'umbo cluster map --map FILE --out FILE', and \
-                 start again",
-            ),
+            Self::NewerMap { .. } => advice::of("newer-map"),
             Self::Told { advice, .. } => *advice,
-            Self::Client(Error::Unreachable { .. }) => Some(
-                "start a server with 'umbo serve', or name another with --server or UMBO_SERVER",
-            ),
-            Self::Client(Error::Tls(_)) => Some(
-                "name the certificate to trust with --ca-file or UMBO_CA_FILE, or accept any with -k",
-            ),
-            Self::Client(Error::Timeout(_)) => Some("give it more time with --timeout"),
-            Self::Client(Error::Foreign { .. }) => {
-                Some("check that --server names an Umbo server and not something else")
-            }
-            Self::Client(Error::Transport(_)) => {
-                Some("try again; if it was a write, read first whether it was applied")
-            }
-            Self::Client(Error::Unconfirmed { .. }) => Some(
-                "read the row: if it holds what you wrote, the write was applied or another one \
-                 wrote the same",
-            ),
-            Self::Client(Error::TruncatedStream { .. }) => {
-                Some("run the command again; the output so far is incomplete")
-            }
-            Self::Client(error) => error.code().and_then(advice::of_code),
+            Self::Client(Error::Unreachable { .. }) => advice::of("unreachable"),
+            Self::Client(Error::Tls(_)) => advice::of("tls"),
+            Self::Client(Error::Timeout(_)) => advice::of("timeout"),
+            Self::Client(Error::Foreign { .. }) => advice::of("foreign"),
+            Self::Client(Error::Transport(_)) => advice::of("transport"),
+            Self::Client(Error::Unconfirmed { .. }) => advice::of("unconfirmed"),
+            Self::Client(Error::TruncatedStream { .. }) => advice::of("truncated-stream"),
+            Self::Client(error) => error.code().and_then(|code| advice::of(code.as_str())),
             _ => None,
         }
     }

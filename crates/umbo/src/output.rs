@@ -1,7 +1,7 @@
 //! Output of commands on stdout. A reader that closes the pipe (`| head`) ends the program quietly: every
 //! write goes through this module, and a broken pipe is a [`CliError`] that is not reported.
 
-pub(crate) mod listing;
+mod listing;
 pub(crate) mod rows;
 pub(crate) mod table;
 
@@ -12,6 +12,7 @@ use clap::ValueEnum;
 use serde::Serialize;
 use umbo_api::json_line;
 
+pub(crate) use self::listing::Listing;
 use crate::cli_error::CliError;
 
 /// Form of the output of a command.

@@ -22,7 +22,7 @@ use crate::cli_error::CliError;
 use crate::command::kv::patience::{SharedPatience, is_temporary};
 use crate::command::location::Location;
 use crate::connection::{ConnectionArgs, block_on};
-use crate::output::{self, listing::Listing, note};
+use crate::output::{self, Listing, note};
 use crate::server::SystemClock;
 
 /// Bytes of a file of a backup: one request to an object store. The file of each shard is held in memory while it is

@@ -11,8 +11,7 @@ use umbo_api::cluster::{ClusterStatus, NodeInfo};
 
 use crate::cli_error::CliError;
 use crate::connection::{ConnectionArgs, block_on};
-use crate::output::listing::Listing;
-use crate::output::{self, Format};
+use crate::output::{self, Format, Listing};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {

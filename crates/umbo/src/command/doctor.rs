@@ -17,8 +17,7 @@ use serde::Serialize;
 use self::finding::{Finding, Severity};
 use crate::cli_error::CliError;
 use crate::connection::{ConnectionArgs, block_on};
-use crate::output::listing::Listing;
-use crate::output::{self, counted};
+use crate::output::{self, Listing, counted};
 use crate::settings::{LoadedSettings, SettingsSources};
 
 /// Arguments of `umbo doctor`.

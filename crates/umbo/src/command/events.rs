@@ -10,8 +10,7 @@ use umbo_types::Clock as _;
 
 use crate::cli_error::CliError;
 use crate::connection::{ConnectionArgs, block_on};
-use crate::output::listing::Listing;
-use crate::output::{self, Format};
+use crate::output::{self, Format, Listing};
 use crate::server::SystemClock;
 
 /// How long one request waits for an event, in seconds.

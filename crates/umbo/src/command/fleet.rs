@@ -4,7 +4,7 @@ use umbo_api::fleet::{FleetProcess, ProcessState};
 
 use crate::cli_error::CliError;
 use crate::connection::{ConnectionArgs, block_on};
-use crate::output::{self, listing::Listing};
+use crate::output::{self, Listing};
 
 /// Runs the command.
 pub(crate) fn run(connection: &ConnectionArgs) -> Result<(), CliError> {

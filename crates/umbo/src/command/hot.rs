@@ -15,11 +15,10 @@ use umbo_api::time_to_live;
 use umbo_client::{Client, Condition, Error, HotKeyRef};
 use umbo_types::Namespace;
 
-use super::kv::{Key, namespace, partition_key, ttl};
+use super::kv::{Key, partition_key, ttl};
 use crate::cli_error::{CliError, usage};
 use crate::connection::{ChangeReason, ConnectionArgs, block_on};
-use crate::output::listing::Listing;
-use crate::output::{self, Format, note, rate};
+use crate::output::{self, Format, Listing, note, rate};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
@@ -89,7 +88,7 @@ pub(crate) struct Remove {
 #[derive(Debug, Args)]
 struct KeyArguments {
     /// Namespace
-    #[arg(value_parser = namespace, required_unless_present = "id")]
+    #[arg(required_unless_present = "id")]
     ns: Option<Namespace>,
     /// Partition key
     #[arg(value_parser = partition_key, required_unless_present = "id")]

@@ -25,7 +25,7 @@ use clap::{Args, Subcommand};
 use crate::cli_error::CliError;
 use crate::connection::{ConnectionArgs, block_on};
 
-pub(super) use argument::{Key, namespace, partition_key, read_file, ttl};
+pub(super) use argument::{Key, partition_key, read_file, ttl};
 pub(crate) use put::DurabilityOption;
 
 const KEYS: &str = "\

@@ -10,7 +10,6 @@ pub(super) mod watch;
 use clap::{Args, Subcommand};
 use umbo_types::Namespace;
 
-use super::kv::namespace;
 use crate::cli_error::CliError;
 use crate::connection::{ConnectionArgs, block_on};
 use crate::output::{self, Format, counted, note};
@@ -36,7 +35,6 @@ enum Command {
     /// List the loads of a namespace, or of all of them
     Ls {
         /// Namespace [default: all, which needs the permission observe on every namespace]
-        #[arg(value_parser = namespace)]
         ns: Option<Namespace>,
     },
     /// Show the progress of a load
@@ -63,7 +61,6 @@ enum Command {
 #[derive(Debug, Args)]
 struct LoadName {
     /// Namespace
-    #[arg(value_parser = namespace)]
     ns: Namespace,
     /// Id, as 'umbo load ls' shows it
     id: String,

@@ -14,11 +14,10 @@ use umbo_api::admin::{
 };
 use umbo_types::Namespace;
 
-use super::kv::{DurabilityOption, namespace, ttl};
+use super::kv::{DurabilityOption, ttl};
 use crate::cli_error::{CliError, Exit, usage};
 use crate::connection::{ChangeReason, ConnectionArgs, block_on};
-use crate::output::listing::Listing;
-use crate::output::{self, Format};
+use crate::output::{self, Format, Listing};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
@@ -30,7 +29,6 @@ pub(crate) enum Command {
     /// Describe a namespace
     Describe {
         /// Name
-        #[arg(value_parser = namespace)]
         name: Namespace,
     },
     /// List the largest partitions, by rows
@@ -42,7 +40,6 @@ pub(crate) enum Command {
 #[derive(Debug, Args)]
 pub(crate) struct Create {
     /// Name: a-z, 0-9 and, after the first character, '.', '_' and '-'; 64 characters at most
-    #[arg(value_parser = namespace)]
     name: Namespace,
     /// Time to live of rows that are written without one (like 90s, 10m, 30d)
     #[arg(long, value_name = "DURATION", value_parser = ttl)]
@@ -84,7 +81,6 @@ impl From<ValueCompression> for CompressionSetting {
 #[derive(Debug, Args)]
 pub(crate) struct Remove {
     /// Name
-    #[arg(value_parser = namespace)]
     name: Namespace,
     /// Only show what would be removed
     #[arg(long)]

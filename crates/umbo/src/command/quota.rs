@@ -11,11 +11,9 @@ use umbo_api::quota::{PolicyInfo, QuotaUser};
 use umbo_types::Namespace;
 
 use super::hot::percent_of;
-use super::kv::namespace;
 use crate::cli_error::CliError;
 use crate::connection::{ConnectionArgs, block_on};
-use crate::output::listing::Listing;
-use crate::output::{self, Format, note};
+use crate::output::{self, Format, Listing, note};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
@@ -48,7 +46,6 @@ pub(crate) enum Command {
     /// Show the usage of a namespace, by caller and operation
     Usage {
         /// Namespace
-        #[arg(value_parser = namespace)]
         ns: Namespace,
     },
 }
@@ -73,7 +70,6 @@ fn listing() -> Listing<PolicyInfo> {
     Listing::new("NAME  SOURCE  VERSION  UNIT  RATE  BURST  PER  MATCH  SCOPE  MODE  STATUS  OVERRIDES  REJECTED  USED")
         .with("RATE", |info: &PolicyInfo| info.policy.rate.to_string())
         .with("BURST", |info| output::or_empty(info.policy.burst.as_ref()))
-        .with("MATCH", |info| policy::matches_text(&info.policy.matches))
         .with("OVERRIDES", |info| info.policy.overrides.len().to_string())
         // A shadow policy counts requests without rejecting them; its mode shows that.
         .with("REJECTED", |info| {

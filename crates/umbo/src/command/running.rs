@@ -6,7 +6,7 @@ use umbo_api::running::RunningRequest;
 
 use crate::cli_error::CliError;
 use crate::connection::{ChangeReason, ConnectionArgs, block_on};
-use crate::output::listing::Listing;
+use crate::output::Listing;
 
 /// Arguments of `umbo kill`.
 #[derive(Debug, Args)]

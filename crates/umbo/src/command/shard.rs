@@ -12,8 +12,7 @@ use umbo_api::admin::{ShardInfo, ShardList};
 
 use crate::cli_error::CliError;
 use crate::connection::{ConnectionArgs, block_on};
-use crate::output::listing::Listing;
-use crate::output::{self, Format, note};
+use crate::output::{self, Format, Listing, note};
 
 /// Arguments of `umbo shard`.
 #[derive(Debug, Args)]

@@ -7,8 +7,7 @@ use umbo_api::shed::{ClassLatency, EpisodeInfo, ShardOverload, ShedStatus, TierO
 
 use crate::cli_error::CliError;
 use crate::connection::{ConnectionArgs, block_on};
-use crate::output::listing::Listing;
-use crate::output::{self, Format, note};
+use crate::output::{self, Format, Listing, note};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
@@ -86,11 +85,6 @@ fn report(status: &ShedStatus, is_all: bool) -> Result<(), CliError> {
             factor(tier.part, tier.part.penalty_above)
         })
         .with("QUEUE", |tier| state(tier.part.overloaded))
-        .with("SHED", |tier| {
-            let shed = tier.part.shed.iter();
-            let shed = shed.map(|(signal, count)| format!("{signal}={count}"));
-            shed.collect::<Vec<_>>().join(",")
-        })
         .write(Format::Table, &tiers.collect::<Vec<_>>())?;
     if !status.enabled {
         note!("overload control is off: nothing is shed because of a shard");

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
-use serde::Serialize;
+use serde_json::json;
 use umbo_api::admin::{NewToken, TokenInfo};
 use umbo_client::Client;
 use umbo_control::auth::{self, AuthError, file::append_token};
@@ -15,8 +15,7 @@ use super::kv::ttl;
 use super::ns::whole_seconds;
 use crate::cli_error::{CliError, Exit, usage};
 use crate::connection::{ChangeReason, ConnectionArgs, block_on};
-use crate::output::listing::Listing;
-use crate::output::{self, Format, note};
+use crate::output::{self, Listing, note};
 use crate::server::SystemClock;
 
 #[derive(Debug, Subcommand)]
@@ -90,19 +89,16 @@ impl Create {
                 append_token(path, &checked, SystemClock.wall()).map_err(token_failure)?
             }
         };
-        match connection.listing_format() {
+        output::write_report(connection.listing_format(), &created, || {
             // Only the token, so that a shell can assign it to a variable.
-            Format::Table => {
-                output::write_bytes(format!("{}\n", created.token).as_bytes())?;
-                let id = &created.info.id;
-                output::print_note(&match &self.file {
-                    None => format!("id {id}; to revoke it: umbo token revoke {id}"),
-                    Some(path) => format!("id {id}, in {}", path.display()),
-                });
-                Ok(())
+            output::write_bytes(format!("{}\n", created.token).as_bytes())?;
+            let id = &created.info.id;
+            match &self.file {
+                None => note!("id {id}; to revoke it: umbo token revoke {id}"),
+                Some(path) => note!("id {id}, in {}", path.display()),
             }
-            Format::Json | Format::Ndjson => output::write_json(&created),
-        }
+            Ok(())
+        })
     }
 }
 
@@ -114,11 +110,6 @@ fn token_failure(error: AuthError) -> CliError {
     }
 }
 
-#[derive(Debug, Serialize)]
-struct Revoked<'a> {
-    id: &'a str,
-}
-
 async fn revoke(
     connection: &ConnectionArgs,
     id: &str,
@@ -127,10 +118,7 @@ async fn revoke(
     let client = connection.changing_client(reason)?;
     let id = &id_of(&client, id).await?;
     client.revoke_token(id).await?;
-    match connection.listing_format() {
-        Format::Table => Ok(()),
-        Format::Json | Format::Ndjson => output::write_json(&Revoked { id }),
-    }
+    output::write_report(connection.listing_format(), &json!({"id": id}), || Ok(()))
 }
 
 /// Returns the id of a token that is given by its id or its name. If several tokens have the name, only an id is

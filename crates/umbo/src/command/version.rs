@@ -11,10 +11,8 @@ use umbo_api::versions::{VersionChange, VersionInfo, VersionList, VersionShard};
 use umbo_types::Namespace;
 
 use crate::cli_error::{CliError, usage};
-use crate::command::kv::namespace;
 use crate::connection::{ConnectionArgs, block_on};
-use crate::output::listing::Listing;
-use crate::output::{self, Format, note};
+use crate::output::{self, Format, Listing, note};
 
 const HELP: &str = "\
 Without a command: the version of this program. With one: the versions of a namespace, which loads of mode replace
@@ -66,14 +64,12 @@ enum Command {
     /// List the versions with their rows and bytes, as the shards count them now
     Ls {
         /// Namespace
-        #[arg(value_parser = namespace)]
         ns: Namespace,
     },
     /// Compare two versions by shard: rows, bytes and digests
     #[command(after_help = DIFF_HELP)]
     Diff {
         /// Namespace
-        #[arg(value_parser = namespace)]
         ns: Namespace,
         /// Number of the one version
         one: u32,
@@ -88,7 +84,6 @@ enum Command {
     /// Make the previous live version live again
     Rollback {
         /// Namespace
-        #[arg(value_parser = namespace)]
         ns: Namespace,
         /// Only show what would be changed
         #[arg(long)]
@@ -102,7 +97,6 @@ enum Command {
 #[derive(Debug, Args)]
 struct VersionArgs {
     /// Namespace
-    #[arg(value_parser = namespace)]
     ns: Namespace,
     /// Number, as 'umbo version ls' shows it
     number: u32,

@@ -10,8 +10,7 @@ use umbo_api::why::{AskedPolicy, RefusalReason, RequestExplanation};
 
 use crate::cli_error::CliError;
 use crate::connection::{ConnectionArgs, block_on};
-use crate::output::listing::Listing;
-use crate::output::{self, Format, note};
+use crate::output::{self, Format, Listing, note};
 
 /// Width of the names in a list of facts.
 const NAME_WIDTH: usize = 12;

@@ -2,7 +2,7 @@
 //!
 //! `FILE-BYTES` shows the field `file_bytes` of the item or of an object in it; `CREATED`, if there is no field
 //! `created`, the instant `created_at`; `RU/S` the rate `ru_rate`. A number with a fraction has up to three digits
-//! after the point, a list has commas, an absent field is empty. A column that shows anything else has a function.
+//! after the point, a list has commas, an object `name=value` pairs, an absent field is empty. A column that shows anything else has a function.
 
 use serde::Serialize;
 use serde_json::Value;
@@ -96,7 +96,12 @@ fn text(value: &Value) -> String {
         Value::String(text) => text.clone(),
         Value::Array(items) => items.iter().map(text).collect::<Vec<_>>().join(","),
         Value::Number(number) if number.is_f64() => amount(number.as_f64().unwrap_or_default()),
-        other => other.to_string(),
+        Value::Object(fields) => {
+            let pairs = fields.iter();
+            let pairs = pairs.map(|(name, value)| format!("{name}={}", text(value)));
+            pairs.collect::<Vec<_>>().join(" ")
+        }
+        Value::Number(number) => number.to_string(),
     }
 }
 

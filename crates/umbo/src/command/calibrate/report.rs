@@ -4,7 +4,7 @@ use serde::Serialize;
 use umbo_quota::Weights;
 
 use super::fit::{self, Cost, FitQuality};
-use crate::output::{counted, listing::Listing};
+use crate::output::{Listing, counted};
 
 /// Parts of a dispatcher's request units that are offered as the quota of a caller: half for the most important one, a
 /// tenth for one of many.

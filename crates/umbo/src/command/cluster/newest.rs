@@ -10,8 +10,7 @@ use umbo_store_remote::{PeerMap, fetch_newest_map};
 use super::plan::write_out;
 use crate::cli_error::{CliError, Exit};
 use crate::map_file;
-use crate::output::listing::Listing;
-use crate::output::{Format, note};
+use crate::output::{Format, Listing, note};
 use crate::server::{SystemClock, remote_settings};
 use crate::settings::LoadedSettings;
 

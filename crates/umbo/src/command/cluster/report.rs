@@ -8,8 +8,7 @@ use umbo_store_redb::shard_file_name;
 use umbo_types::limits::SLOTS;
 
 use crate::cli_error::CliError;
-use crate::output::listing::Listing;
-use crate::output::{self, Format};
+use crate::output::{self, Format, Listing};
 
 /// A proposed map, and the steps to put it into effect.
 #[derive(Debug, Serialize)]

@@ -10,7 +10,7 @@ use clap::Args;
 use umbo_api::key_text::{self, KeyTextError};
 use umbo_api::time_to_live;
 use umbo_client::Condition;
-use umbo_types::{Namespace, NamespaceError, PartitionKey};
+use umbo_types::{Namespace, PartitionKey};
 
 use crate::cli_error::{CliError, usage};
 
@@ -30,7 +30,6 @@ impl FromStr for Key {
 #[derive(Debug, Args)]
 pub(super) struct RowKey {
     /// Namespace
-    #[arg(value_parser = namespace)]
     pub(super) ns: Namespace,
     /// Partition key
     #[arg(value_parser = partition_key)]
@@ -43,11 +42,6 @@ impl RowKey {
     pub(super) fn sort(&self) -> &[u8] {
         self.sk.as_ref().map_or(&[], |key| &key.0)
     }
-}
-
-/// Reads a namespace name.
-pub(crate) fn namespace(text: &str) -> Result<Namespace, NamespaceError> {
-    Namespace::new(text)
 }
 
 /// Reads a partition key, which unlike other keys must not be empty.

@@ -8,18 +8,16 @@ use umbo_client::BatchOptions;
 use umbo_types::Namespace;
 use umbo_types::limits::BATCH_BODY_LEN_MAX;
 
-use super::argument::{namespace, read_file};
+use super::argument::read_file;
 use super::put::DurabilityOption;
 use crate::cli_error::CliError;
 use crate::connection::ConnectionArgs;
-use crate::output;
-use crate::output::listing::Listing;
+use crate::output::{self, Listing};
 
 /// Arguments of `umbo kv batch`.
 #[derive(Debug, Args)]
 pub(super) struct Arguments {
     /// Namespace
-    #[arg(value_parser = namespace)]
     ns: Namespace,
     /// File of writes, one {"op":"put"|"del"|"inc","pk":…,"sk":…,"v":…,"by":…} a line; - for stdin
     file: PathBuf,

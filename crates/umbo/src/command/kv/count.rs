@@ -1,15 +1,15 @@
 //! `umbo kv count`: the number of rows of a namespace or partition. Reads every key, like a scan without values.
 
 use clap::Args;
-use serde::Serialize;
+use serde_json::json;
 use tokio::task::JoinSet;
 use umbo_client::{PageReader, RangeOptions, ScanOptions};
 use umbo_types::Namespace;
 
-use super::argument::{Key, namespace, partition_key};
+use super::argument::{Key, partition_key};
 use crate::cli_error::CliError;
 use crate::connection::ConnectionArgs;
-use crate::output::{self, Format};
+use crate::output;
 
 /// Segments read in parallel.
 const SEGMENTS: u32 = 4;
@@ -18,7 +18,6 @@ const SEGMENTS: u32 = 4;
 #[derive(Debug, Args)]
 pub(super) struct Arguments {
     /// Namespace
-    #[arg(value_parser = namespace)]
     ns: Namespace,
     /// Partition key [default: the whole namespace]
     #[arg(value_parser = partition_key)]
@@ -26,11 +25,6 @@ pub(super) struct Arguments {
     /// Only sort keys of the partition that begin with this
     #[arg(long, value_name = "SK", requires = "pk")]
     prefix: Option<Key>,
-}
-
-#[derive(Debug, Serialize)]
-struct CountResult {
-    rows: u64,
 }
 
 impl Arguments {
@@ -48,10 +42,9 @@ impl Arguments {
             }
             None => count_namespace(connection, &self.ns).await?,
         };
-        match connection.listing_format() {
-            Format::Table => output::write_bytes(format!("{rows}\n").as_bytes()),
-            Format::Json | Format::Ndjson => output::write_json(&CountResult { rows }),
-        }
+        output::write_report(connection.listing_format(), &json!({"rows": rows}), || {
+            output::write_bytes(format!("{rows}\n").as_bytes())
+        })
     }
 }
 

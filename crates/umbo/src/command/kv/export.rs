@@ -22,8 +22,7 @@ use umbo_client::{Client, PageReader, ScanOptions};
 use umbo_types::Namespace;
 
 use self::writer::{ExportProgress, ExportWriter, FileCompression, SegmentPage, SegmentPlace};
-use super::argument::namespace;
-use super::bar::bar;
+use super::bar::{bar, with_bar};
 use super::file_name::check_new;
 use super::format::FileFormat;
 use super::patience::{SharedPatience, is_temporary};
@@ -31,7 +30,6 @@ use crate::cli_error::{CliError, usage};
 use crate::command::location::is_object;
 use crate::connection::ConnectionArgs;
 use crate::output::{self, Format, counted, note};
-use crate::signals::Interrupts;
 
 /// Bytes after which a page ends, apart from large values. A reader holds one page.
 const PAGE_BYTES: u64 = 1 << 20;
@@ -53,7 +51,6 @@ stdout.";
 #[command(after_help = HELP)]
 pub(super) struct Arguments {
     /// Namespace
-    #[arg(value_parser = namespace)]
     ns: Namespace,
     /// File to write, or address of an object (s3://, gs://, az://, file://) [default: stdout]
     #[arg(short, long, value_name = "FILE")]
@@ -303,27 +300,18 @@ async fn finish(
     writer: &ExportWriter,
 ) -> Result<(), CliError> {
     let bar = bar(None);
-    let mut ticks = tokio::time::interval(Duration::from_millis(100));
-    let mut interrupts = Interrupts::begin()?;
-    let result = loop {
-        tokio::select! {
-            biased;
-            segment = segments.join_next() => match segment {
-                None => break Ok(()),
-                Some(Ok(Ok(()))) => {}
-                Some(Ok(Err(failure))) => break Err(failure),
-                Some(Err(failure)) => break Err(CliError::start(failure)),
-            },
-            () = interrupts.next() => break Err(CliError::Interrupted),
-            _ = ticks.tick() => {
-                let (rows, bytes) = writer.counts();
-                bar.set_position(bytes);
-                bar.set_message(counted(rows, "row"));
-            }
+    let all = async {
+        while let Some(segment) = segments.join_next().await {
+            segment.map_err(CliError::start)??;
         }
+        Ok(())
     };
-    bar.finish_and_clear();
-    result
+    let draw = || {
+        let (rows, bytes) = writer.counts();
+        bar.set_position(bytes);
+        bar.set_message(counted(rows, "row"));
+    };
+    with_bar(&bar, all, draw).await
 }
 
 /// Result of an export.

@@ -29,8 +29,7 @@ use self::lane::{BATCH_ROWS_MAX, ImportLane};
 use self::lines::{LineReader, ReadEnd, ReadInput};
 use self::source::{ImportInput, LineSource};
 use self::summary::Totals;
-use super::argument::namespace;
-use super::bar::bar;
+use super::bar::{bar, with_bar};
 use super::file_name::{read_failure, rows_failure, with_suffix};
 use super::format::FormatOptions;
 use super::patience::Patience;
@@ -39,7 +38,6 @@ use crate::cli_error::{CliError, usage};
 use crate::command::load::progress::PushedFile;
 use crate::connection::{ConnectionArgs, with_nearest};
 use crate::output::{counted, note};
-use crate::signals::Interrupts;
 
 /// Bytes of the longest file whose rows the lane writes. Writing them takes less time than a load takes to begin and
 /// end.
@@ -73,7 +71,6 @@ in \"row\" (in \"text\" if it is not JSON). Correct the rows there, and import t
 #[command(after_help = HELP)]
 pub(super) struct Arguments {
     /// Namespace
-    #[arg(value_parser = namespace)]
     ns: Namespace,
     /// File to read, or address of an object (s3://, gs://, az://, file://); - for stdin
     file: PathBuf,
@@ -153,7 +150,7 @@ impl Arguments {
         let source = source::open(&self.file).map_err(|error| read_failure(&self.file, error))?;
         let (size, position) = (source.size, Arc::clone(&source.read));
         let input = self.input(source)?;
-        let client = connection.writing_client(self.rate)?;
+        let (client, bar) = (connection.writing_client(self.rate)?, bar(size));
         let mut lane = ImportLane {
             client,
             namespace: self.ns.clone(),
@@ -167,19 +164,13 @@ impl Arguments {
             is_file: size.is_some(),
             failed,
             totals: Totals::default(),
-            bar: bar(size),
+            bar: bar.clone(),
             position: Arc::clone(&position),
             next: None,
         };
         lane.client.reach().await?;
         let (lines, reading) = self.start_reader(input)?;
-        let mut interrupts = Interrupts::begin()?;
-        let outcome = tokio::select! {
-            biased;
-            outcome = lane.run(lines) => outcome,
-            () = interrupts.next() => Err(CliError::Interrupted),
-        };
-        lane.bar.finish_and_clear();
+        let outcome = with_bar(&bar, lane.run(lines), || {}).await;
         lane.failed.flush()?;
         let (totals, failed) = (&lane.totals, &lane.failed);
         totals.report(started.elapsed(), failed, None, connection.listing_format())?;

@@ -3,15 +3,14 @@
 use std::time::Duration;
 
 use clap::Args;
-use serde::Serialize;
+use serde_json::json;
 use umbo_client::{Condition, IncrementOptions};
 
 use super::argument::{RowKey, condition, ttl};
 use super::put::DurabilityOption;
 use crate::cli_error::CliError;
 use crate::connection::ConnectionArgs;
-use crate::output::listing::Listing;
-use crate::output::note;
+use crate::output::{Listing, note};
 
 /// Arguments of `umbo kv inc`.
 #[derive(Debug, Args)]
@@ -32,12 +31,6 @@ pub(super) struct Arguments {
     durability: Option<DurabilityOption>,
 }
 
-#[derive(Debug, Serialize)]
-struct IncrementOutput {
-    number: i64,
-    version: u64,
-}
-
 impl Arguments {
     /// Increments the number and prints the new one. The increment is applied only once, even if the connection breaks.
     pub(super) async fn run(&self, connection: &ConnectionArgs) -> Result<(), CliError> {
@@ -55,10 +48,7 @@ impl Arguments {
         {
             note!("1 was added to the row of sort key {number}; --by {number} adds {number}");
         }
-        let answer = IncrementOutput {
-            number: done.number,
-            version: done.version,
-        };
+        let answer = json!({"number": done.number, "version": done.version});
         Listing::new("NUMBER  VERSION").write_one(connection.listing_format(), &answer)
     }
 }

@@ -8,18 +8,16 @@ use umbo_api::key_text;
 use umbo_types::limits::{BATCH_BODY_LEN_MAX, MULTI_GET_KEYS_MAX};
 use umbo_types::{KeyError, Namespace};
 
-use super::argument::{Key, namespace, partition_key, read_file};
+use super::argument::{Key, partition_key, read_file};
 use crate::cli_error::{CliError, usage};
 use crate::connection::ConnectionArgs;
-use crate::output;
-use crate::output::listing::Listing;
 use crate::output::rows::shown;
+use crate::output::{self, Listing};
 
 /// Arguments of `umbo kv mget`.
 #[derive(Debug, Args)]
 pub(super) struct Arguments {
     /// Namespace
-    #[arg(value_parser = namespace)]
     ns: Namespace,
     /// Partition keys (of rows without sort key), or with --partition sort keys
     #[arg(required_unless_present_any = ["file", "row"])]

@@ -6,24 +6,22 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use rustix::fs::FileType;
-use serde::Serialize;
+use serde_json::{Value, json};
 use umbo_api::admin::DurabilitySetting;
 use umbo_api::key_text::KeyTextError;
 use umbo_client::{Condition, PutOptions, ValueSource};
 use umbo_types::Namespace;
 use umbo_types::limits::{LARGE_VALUE_LEN_MAX, VALUE_LEN_MAX};
 
-use super::argument::{Key, condition, namespace, partition_key, read_file, ttl};
+use super::argument::{Key, condition, partition_key, read_file, ttl};
 use crate::cli_error::{CliError, usage};
 use crate::connection::ConnectionArgs;
-use crate::output::listing::Listing;
-use crate::output::note;
+use crate::output::{Listing, note};
 
 /// Arguments of `umbo kv put`.
 #[derive(Debug, Args)]
 pub(super) struct Arguments {
     /// Namespace
-    #[arg(value_parser = namespace)]
     ns: Namespace,
     /// Partition key
     #[arg(value_parser = partition_key)]
@@ -81,12 +79,6 @@ impl From<DurabilityOption> for DurabilitySetting {
             DurabilityOption::Async => Self::Async,
         }
     }
-}
-
-#[derive(Debug, Serialize)]
-struct PutResult {
-    created: bool,
-    version: u64,
 }
 
 /// Returns the length of a file with a large value, which is sent in pieces. Returns `None` for other files, and for
@@ -168,18 +160,11 @@ impl Arguments {
             let value = read_file(file, LARGE_VALUE_LEN_MAX as usize)?;
             client.put(ns, pk, sk, value, &options).await?
         };
-        let answer = PutResult {
-            created: written.is_new,
-            version: written.version,
-        };
+        let answer = json!({"created": written.is_new, "version": written.version});
         Listing::new("DONE  VERSION")
-            .with("DONE", |answer: &PutResult| {
-                if answer.created {
-                    "created"
-                } else {
-                    "replaced"
-                }
-                .to_owned()
+            .with("DONE", |answer: &Value| {
+                let is_new = answer["created"] == true;
+                if is_new { "created" } else { "replaced" }.to_owned()
             })
             .write_one(connection.listing_format(), &answer)
     }

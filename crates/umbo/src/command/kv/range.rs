@@ -4,7 +4,7 @@ use clap::Args;
 use umbo_client::RangeOptions;
 use umbo_types::Namespace;
 
-use super::argument::{Key, namespace, partition_key};
+use super::argument::{Key, partition_key};
 use crate::cli_error::CliError;
 use crate::connection::ConnectionArgs;
 use crate::output::rows::RowPrinter;
@@ -13,7 +13,6 @@ use crate::output::rows::RowPrinter;
 #[derive(Debug, Args)]
 pub(super) struct Arguments {
     /// Namespace
-    #[arg(value_parser = namespace)]
     ns: Namespace,
     /// Partition key
     #[arg(value_parser = partition_key)]

@@ -1,6 +1,7 @@
 //! `umbo kv rm`: one row, or a range of rows of a partition.
 
 use clap::Args;
+use serde_json::json;
 use umbo_api::batch::DeleteRangeAnswer;
 use umbo_api::key_text;
 use umbo_client::{Condition, DeleteSelection};
@@ -8,8 +9,7 @@ use umbo_client::{Condition, DeleteSelection};
 use super::argument::{Key, RowKey, condition};
 use crate::cli_error::{CliError, usage};
 use crate::connection::ConnectionArgs;
-use crate::output::listing::Listing;
-use crate::output::{self, Format};
+use crate::output::{self, Listing};
 
 /// Arguments of `umbo kv rm`.
 #[derive(Debug, Args)]
@@ -101,15 +101,14 @@ impl Arguments {
             return print(connection, &answer);
         }
         let was_there = client.delete(ns, pk, sk, condition).await?;
-        match connection.listing_format() {
-            Format::Table => {
+        output::write_report(
+            connection.listing_format(),
+            &json!({"done": "removed"}),
+            || {
                 output::print_note(&self.removed(was_there));
                 Ok(())
-            }
-            Format::Json | Format::Ndjson => {
-                output::write_json(&serde_json::json!({"done": "removed"}))
-            }
-        }
+            },
+        )
     }
     /// Describes the removal. `was_there` is `None` if it is not known whether there was a row.
     fn removed(&self, was_there: Option<bool>) -> String {

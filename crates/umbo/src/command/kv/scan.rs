@@ -4,7 +4,6 @@ use clap::Args;
 use umbo_client::ScanOptions;
 use umbo_types::Namespace;
 
-use super::argument::namespace;
 use crate::cli_error::{CliError, usage};
 use crate::connection::ConnectionArgs;
 use crate::output::rows::RowPrinter;
@@ -13,7 +12,6 @@ use crate::output::rows::RowPrinter;
 #[derive(Debug, Args)]
 pub(super) struct Arguments {
     /// Namespace
-    #[arg(value_parser = namespace)]
     ns: Namespace,
     /// Most rows
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]

@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 use clap::Args;
-use serde::Serialize;
+use serde_json::json;
 use umbo_client::Condition;
 
 use super::argument::{RowKey, condition, ttl};
 use crate::cli_error::CliError;
 use crate::connection::ConnectionArgs;
-use crate::output::listing::Listing;
+use crate::output::Listing;
 
 /// Arguments of `umbo kv touch`.
 #[derive(Debug, Args)]
@@ -24,23 +24,16 @@ pub(super) struct Arguments {
     if_match: Option<Condition>,
 }
 
-#[derive(Debug, Serialize)]
-struct TouchOutput {
-    version: u64,
-}
-
 impl Arguments {
     /// Touches the row and prints its new version.
     pub(super) async fn run(&self, connection: &ConnectionArgs) -> Result<(), CliError> {
         let (ns, pk, sk) = (self.key.ns.as_str(), &*self.key.pk.0, self.key.sort());
         let condition = self.if_match.unwrap_or_default();
         let client = connection.client()?;
-        let version = client.touch(ns, pk, sk, self.ttl, condition).await?;
-        let Some(version) = version else {
-            return Err(CliError::RowNotFound);
-        };
+        let touched = client.touch(ns, pk, sk, self.ttl, condition).await?;
+        let version = touched.ok_or(CliError::RowNotFound)?;
         Listing::new("DONE  VERSION")
             .with("DONE", |_| "touched".to_owned())
-            .write_one(connection.listing_format(), &TouchOutput { version })
+            .write_one(connection.listing_format(), &json!({"version": version}))
     }
 }

@@ -18,17 +18,13 @@ use umbo_types::Namespace;
 use super::progress::{PushProgress, Pushed};
 use super::upload::PartUploads;
 use crate::cli_error::{CliError, usage};
-use crate::command::kv::bar::bar;
+use crate::command::kv::bar::{bar, with_bar};
 use crate::command::kv::file_name::{read_failure, rows_failure};
 use crate::command::kv::format::FileFormat;
 use crate::command::kv::import::source;
 use crate::command::kv::progress_rate::ProgressRate;
 use crate::connection::{create_namespace, with_nearest};
 use crate::output::{self, counted, note};
-use crate::signals::Interrupts;
-
-/// How often the bar is drawn.
-const TICK: Duration = Duration::from_millis(100);
 
 /// A load to feed.
 pub(in crate::command) struct LoadJob<'a> {
@@ -170,43 +166,33 @@ impl LoadJob<'_> {
     ) -> Result<Uploaded, CliError> {
         let upload = Arc::new(PartUploads::new(self.client.clone(), load, self.patience));
         let total = self.pushed.files.iter().map(|file| file.bytes).sum();
-        let bar = bar(Some(total));
-        let (mut ticks, mut speed) = (tokio::time::interval(TICK), ProgressRate::default());
-        let mut interrupts = Interrupts::begin()?;
-        let mut work = std::pin::pin!(upload.run(&self.pushed, self.connections, self.is_part));
-        let uploaded = loop {
-            tokio::select! {
-                biased;
-                done = &mut work => break done,
-                () = interrupts.next() => break Err(CliError::Interrupted),
-                _ = ticks.tick() => {
-                    let done = upload.done_bytes.load(Ordering::Relaxed);
-                    speed.add(done, Instant::now());
-                    let rate = speed.text(Some(total), |bytes| HumanBytes(bytes).to_string());
-                    bar.set_position(done);
-                    bar.set_message(format!("load {}{rate}", load.id));
-                }
-            }
+        let (bar, mut speed) = (bar(Some(total)), ProgressRate::default());
+        let work = async {
+            let cut = upload
+                .run(&self.pushed, self.connections, self.is_part)
+                .await?;
+            bar.finish_and_clear();
+            let sent = upload.sent_bytes.load(Ordering::Relaxed);
+            let (sent, parts) = (counted(sent, "byte"), counted(cut.parts.into(), "part"));
+            let seconds = started.elapsed().as_secs_f64();
+            note!("{parts} uploaded, {sent} in {seconds:.1} s");
+            Ok(Uploaded {
+                load: upload.seal(cut.parts).await?,
+                rows: cut.rows,
+                lines_before: cut.lines_before,
+            })
         };
-        bar.finish_and_clear();
-        let cut = match uploaded {
-            Ok(cut) => cut,
-            Err(error) => return self.broken_off(load, error).await,
+        let draw = || {
+            let done = upload.done_bytes.load(Ordering::Relaxed);
+            speed.add(done, Instant::now());
+            let rate = speed.text(Some(total), |bytes| HumanBytes(bytes).to_string());
+            bar.set_position(done);
+            bar.set_message(format!("load {}{rate}", load.id));
         };
-        let sent = upload.sent_bytes.load(Ordering::Relaxed);
-        let (sent, parts) = (counted(sent, "byte"), counted(cut.parts.into(), "part"));
-        let seconds = started.elapsed().as_secs_f64();
-        note!("{parts} uploaded, {sent} in {seconds:.1} s");
-        let sealed = tokio::select! {
-            biased;
-            sealed = upload.seal(cut.parts) => sealed?,
-            () = interrupts.next() => return self.broken_off(load, CliError::Interrupted).await,
-        };
-        Ok(Uploaded {
-            load: sealed,
-            rows: cut.rows,
-            lines_before: cut.lines_before,
-        })
+        match with_bar(&bar, work, draw).await {
+            Err(error) => self.broken_off(load, error).await,
+            uploaded => uploaded,
+        }
     }
 
     /// Ends an upload that failed with `error`. Returns the load if it has ended meanwhile. Otherwise aborts the load

@@ -16,7 +16,6 @@ use super::{report, watch};
 use crate::cli_error::CliError;
 use crate::command::kv::file_name::read_failure;
 use crate::command::kv::format::FormatOptions;
-use crate::command::kv::namespace;
 use crate::command::location::{files_in, is_object};
 use crate::connection::ConnectionArgs;
 use crate::output::{self, Format, note};
@@ -52,7 +51,6 @@ enum ModeOption {
 #[command(after_help = HELP)]
 pub(super) struct Arguments {
     /// Namespace
-    #[arg(value_parser = namespace)]
     ns: Namespace,
     /// Files to upload; a folder, or an address that ends in /, stands for all files in it
     #[arg(required = true, value_name = "FILE")]

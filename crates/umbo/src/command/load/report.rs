@@ -4,8 +4,7 @@ use umbo_api::loads::{LoadInfo, LoadState};
 
 use crate::cli_error::{CliError, Exit};
 use crate::connection::ConnectionArgs;
-use crate::output;
-use crate::output::listing::Listing;
+use crate::output::{self, Listing};
 
 /// Returns the state of a load, and whether it is paused.
 pub(super) fn state(load: &LoadInfo) -> String {

@@ -11,11 +11,10 @@ use umbo_types::Namespace;
 
 use super::report;
 use crate::cli_error::CliError;
-use crate::command::kv::bar::bar;
+use crate::command::kv::bar::{bar, with_bar};
 use crate::command::kv::patience::{SharedPatience, is_temporary};
 use crate::command::kv::progress_rate::ProgressRate;
 use crate::output::{self, Format, counted, note};
-use crate::signals::Interrupts;
 
 /// Longest time between two looks at a load.
 const INTERVAL: Duration = Duration::from_millis(500);
@@ -34,13 +33,8 @@ pub(in crate::command) async fn until_ended(
     rows: Option<u64>,
 ) -> Result<LoadInfo, CliError> {
     let bar = bar(None);
-    let mut interrupts = Interrupts::begin()?;
-    let ended = tokio::select! {
-        biased;
-        ended = follow(client, (ns, id), format, rows, &bar) => ended,
-        () = interrupts.next() => Err(CliError::Interrupted),
-    };
-    bar.finish_and_clear();
+    let followed = follow(client, (ns, id), format, rows, &bar);
+    let ended = with_bar(&bar, followed, || {}).await;
     if matches!(ended, Err(CliError::Interrupted)) {
         note!("load {id} goes on; to follow it: umbo load watch {ns} {id}");
     }

@@ -18,10 +18,8 @@ use umbo_client::{PageReader, ScanOptions};
 use umbo_types::Namespace;
 
 use crate::cli_error::CliError;
-use crate::command::kv::namespace;
 use crate::connection::ConnectionArgs;
-use crate::output::listing::Listing;
-use crate::output::{self, Format, note};
+use crate::output::{self, Format, Listing, note};
 
 const HELP: &str = "\
 It reads every key, in pages of 2 MiB that are charged as scans are; a million rows take some seconds. With
@@ -35,7 +33,6 @@ const SEGMENTS: u32 = 4;
 #[command(after_help = HELP)]
 pub(crate) struct Arguments {
     /// Namespace
-    #[arg(value_parser = namespace)]
     ns: Namespace,
     /// Most partitions to show, 1 to 100000
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=100_000))]

@@ -9,11 +9,10 @@ use umbo_api::ErrorCode;
 use umbo_api::quota::{PolicyChange, PolicyInfo, PolicySpec};
 use umbo_client::{Client, Condition};
 
-use super::policy::{PolicyArguments, matches_text, read_policy_file};
+use super::policy::{PolicyArguments, read_policy_file};
 use crate::cli_error::{CliError, usage};
 use crate::connection::{ChangeReason, ConnectionArgs};
-use crate::output::listing::Listing;
-use crate::output::{self, Format};
+use crate::output::{self, Format, Listing};
 
 const HELP: &str = "\
 The flags change the fields of an existing policy; a policy in a file replaces the whole existing one.
@@ -80,16 +79,12 @@ impl Set {
             }
             (None, None) => return Err(usage!("name a policy or a file")),
         }
-        let changes = put_all(&client, &puts, self.common.dry_run).await;
-        let (changes, failure) = match changes {
-            Ok(changes) => (changes, None),
-            Err((changes, failure)) => (changes, Some(failure)),
-        };
-        if failure.is_none() || !changes.is_empty() {
-            let is_list = self.file.is_some();
-            report(connection, &changes, is_list)?;
+        let mut changes = Vec::new();
+        let done = put_all(&client, &puts, self.common.dry_run, &mut changes).await;
+        if done.is_ok() || !changes.is_empty() {
+            report(connection, &changes, self.file.is_some())?;
         }
-        failure.map_or(Ok(()), Err)
+        done
     }
 
     fn check_file_alone(&self) -> Result<(), CliError> {
@@ -102,32 +97,27 @@ impl Set {
     }
 }
 
-/// Checks all policies, then stores them; on failure reports those already stored.
+/// Checks all policies, then stores them. `changes` are those that were made, or would be; also after a failure.
 async fn put_all(
     client: &Client,
     puts: &[(PolicySpec, Condition)],
     dry_run: bool,
-) -> Result<Vec<PolicyChange>, (Vec<PolicyChange>, CliError)> {
-    let mut changes = Vec::new();
+    changes: &mut Vec<PolicyChange>,
+) -> Result<(), CliError> {
+    let mut checked = Vec::new();
     if dry_run || puts.len() > 1 {
         for (policy, condition) in puts {
-            match client.put_quota(policy, *condition, true).await {
-                Ok(change) => changes.push(change),
-                Err(error) => return Err((Vec::new(), error.into())),
-            }
+            checked.push(client.put_quota(policy, *condition, true).await?);
         }
     }
     if dry_run {
-        return Ok(changes);
+        *changes = checked;
+        return Ok(());
     }
-    changes.clear();
     for (policy, condition) in puts {
-        match client.put_quota(policy, *condition, false).await {
-            Ok(change) => changes.push(change),
-            Err(error) => return Err((changes, error.into())),
-        }
+        changes.push(client.put_quota(policy, *condition, false).await?);
     }
-    Ok(changes)
+    Ok(())
 }
 
 impl Remove {
@@ -190,18 +180,11 @@ fn report(
     Listing::new(
         "STATE  NAME  UNIT  RATE  BURST  PER  MATCH  SCOPE  MODE  STATUS  OVERRIDES  VERSION",
     )
-    .with("UNIT", |of: &PolicyState<'_>| {
-        of.policy
-            .map_or_else(|| "none".to_owned(), |policy| policy.unit.clone())
-    })
-    .with("RATE", |of| {
+    .with("RATE", |of: &PolicyState<'_>| {
         output::or_empty(of.policy.map(|policy| &policy.rate))
     })
     .with("BURST", |of| {
         output::or_empty(of.policy.and_then(|policy| policy.burst.as_ref()))
-    })
-    .with("MATCH", |of| {
-        output::or_empty(of.policy.map(|policy| matches_text(&policy.matches)))
     })
     .with("OVERRIDES", |of| {
         output::or_empty(of.policy.map(|policy| policy.overrides.len()))

@@ -8,16 +8,14 @@ use umbo_api::quota::{ExplainAnswer, ExplainBody, ExplainPolicy};
 use umbo_types::Namespace;
 
 use crate::cli_error::{CliError, usage};
-use crate::command::kv::{Key, namespace};
+use crate::command::kv::Key;
 use crate::connection::ConnectionArgs;
-use crate::output::listing::Listing;
-use crate::output::{self, Format, note};
+use crate::output::{self, Format, Listing, note};
 
 /// Arguments of `umbo quota explain`.
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
     /// Namespace
-    #[arg(value_parser = namespace)]
     ns: Namespace,
     /// get, put, touch, increment, delete, range, delete-range, multi-get, batch-write or scan
     operation: String,

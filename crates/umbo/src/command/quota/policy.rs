@@ -153,44 +153,36 @@ impl PolicyArguments {
         if let Some(rate) = &self.rate {
             // A burst of one second of the rate is the default, not a chosen one.
             policy.burst.take_if(|burst| *burst == policy.rate);
-            policy.rate = quantity(rate);
+            policy.rate = Quantity::number(rate);
         }
-        if let Some(burst) = &self.burst {
-            policy.burst = Some(quantity(burst));
-        }
-        if let Some(unit) = &self.unit {
-            policy.unit.clone_from(unit);
-        }
+        let burst = self.burst.as_deref().map(Quantity::number);
+        policy.burst = burst.or(policy.burst);
+        policy.unit = self.unit.clone().unwrap_or(policy.unit);
         if let Some(per) = &self.per {
             let dimensions = per.iter().filter(|dimension| !dimension.is_empty());
             policy.per = dimensions.cloned().collect();
         }
-        for (given, place) in [
-            (&self.refill, &mut policy.refill),
-            (&self.scope, &mut policy.scope),
-            (&self.mode, &mut policy.mode),
-        ] {
-            if given.is_some() {
-                place.clone_from(given);
-            }
-        }
+        policy.refill = self.refill.clone().or(policy.refill);
+        policy.scope = self.scope.clone().or(policy.scope);
+        policy.mode = self.mode.clone().or(policy.mode);
         policy.status = self.status.or(policy.status);
         for argument in &self.matches {
-            argument
-                .apply(&mut policy.matches)
-                .map_err(CliError::Usage)?;
+            let applied = argument.apply(&mut policy.matches);
+            applied.map_err(CliError::Usage)?;
         }
         for argument in &self.overrides {
-            policy
-                .overrides
-                .retain(|one| one.matches != argument.matches);
-            if let Some(rate) = &argument.rate {
-                policy.overrides.push(OverrideSpec {
-                    matches: argument.matches.clone(),
-                    rate: quantity(rate),
-                    burst: argument.burst.as_deref().map(quantity),
-                });
-            }
+            let is_other = |one: &OverrideSpec| one.matches != argument.matches;
+            policy.overrides.retain(is_other);
+            let OverrideArgument {
+                matches,
+                rate,
+                burst,
+            } = argument.clone();
+            policy.overrides.extend(rate.map(|rate| OverrideSpec {
+                matches,
+                rate: Quantity::number(rate),
+                burst: burst.map(Quantity::number),
+            }));
         }
         Ok(policy)
     }
@@ -201,13 +193,8 @@ impl PolicyArguments {
                 "there is no policy '{name}'; a new one needs --unit and --rate"
             ));
         };
-        Ok(PolicySpec::new(name, unit, quantity(rate)))
+        Ok(PolicySpec::new(name, unit, Quantity::number(rate)))
     }
-}
-
-/// Keeps an amount as it was typed: a number as a number, anything else as text.
-fn quantity(text: &str) -> Quantity {
-    Quantity::number(text)
 }
 
 /// Reads a policy file; `-` is stdin.
@@ -241,17 +228,6 @@ pub(super) fn to_toml(policy: &PolicySpec) -> Result<String, CliError> {
     }
     let text = toml::to_string(&PolicyFile { policy: [policy] });
     text.map_err(|error| CliError::Output(std::io::Error::other(error)))
-}
-
-pub(super) fn matches_text(matches: &MatchSpec) -> String {
-    let operations = matches.operations.join(",");
-    let operations = Some(operations.as_str()).filter(|list| !list.is_empty());
-    let patterns = matches.patterns().into_iter();
-    let pairs = patterns
-        .map(|(name, pattern)| (name, pattern.as_deref()))
-        .chain([("operations", operations)]);
-    let given = pairs.filter_map(|(name, pattern)| Some(format!("{name}={}", pattern?)));
-    given.collect::<Vec<_>>().join(" ")
 }
 
 #[cfg(test)]

@@ -12,8 +12,7 @@ use super::change;
 use super::policy::{PolicyArguments, read_one_policy};
 use crate::cli_error::{CliError, usage};
 use crate::connection::ConnectionArgs;
-use crate::output::listing::Listing;
-use crate::output::{self, Format, note};
+use crate::output::{self, Format, Listing, note};
 
 /// Arguments of `umbo quota simulate`.
 #[derive(Debug, Args)]

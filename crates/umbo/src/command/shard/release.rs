@@ -11,8 +11,7 @@ use umbo_types::ShardId;
 
 use crate::cli_error::{CliError, Exit};
 use crate::map_file;
-use crate::output::listing::Listing;
-use crate::output::{self, Format, note};
+use crate::output::{self, Format, Listing, note};
 
 /// Arguments of `umbo shard release`.
 #[derive(Debug, Args)]

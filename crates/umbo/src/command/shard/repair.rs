@@ -8,8 +8,7 @@ use umbo_store_redb::{ShardRepair, count_misplaced, repair_shards};
 use umbo_types::Clock as _;
 
 use crate::cli_error::{CliError, Exit};
-use crate::output::listing::Listing;
-use crate::output::{self, Format, note};
+use crate::output::{self, Format, Listing, note};
 use crate::server::SystemClock;
 
 /// Arguments of `umbo shard repair`.

@@ -12,8 +12,7 @@ use umbo_store_redb::{FileCheck, FileState, verify_folder};
 use super::repair::misplaced;
 use crate::cli_error::{CliError, Exit};
 use crate::map_file;
-use crate::output::listing::Listing;
-use crate::output::{self, Format, note};
+use crate::output::{self, Format, Listing, note};
 use crate::settings::LoadedSettings;
 
 /// Note on a file that was not closed. It cannot be checked yet, so it is not reported as good.

@@ -9,8 +9,7 @@ use clap::{Args, ValueEnum};
 use super::frame::{CallerFrame, PolicyFrame, ScreenFrame, ServerFrame, ShardFrame};
 use crate::cli_error::{CliError, usage};
 use crate::command::hot;
-use crate::output::listing::Listing;
-use crate::output::{self, rate, table};
+use crate::output::{self, Listing, rate, table};
 
 /// Columns and lines of a drawing area.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

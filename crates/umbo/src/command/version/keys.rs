@@ -13,8 +13,7 @@ use umbo_types::Namespace;
 
 use crate::cli_error::CliError;
 use crate::connection::ConnectionArgs;
-use crate::output;
-use crate::output::listing::Listing;
+use crate::output::{self, Listing};
 
 /// Rows of a segment, about.
 const SEGMENT_ROWS: u64 = 5_000;
