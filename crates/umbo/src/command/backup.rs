@@ -120,6 +120,7 @@ struct Making<'a> {
 }
 
 /// A shard that is being read.
+#[derive(Default)]
 struct ReadShard {
     files: ShardFiles,
     check: BackupCheck,
@@ -220,13 +221,10 @@ impl ReadShard {
         Self {
             files: ShardFiles {
                 shard,
-                rows: 0,
-                files: Vec::new(),
+                ..ShardFiles::default()
             },
-            check: BackupCheck::default(),
             next_piece: 1,
-            buffer: BytesMut::new(),
-            is_over: false,
+            ..Self::default()
         }
     }
 }

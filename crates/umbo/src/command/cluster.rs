@@ -46,12 +46,8 @@ async fn status(connection: &ConnectionArgs) -> Result<(), CliError> {
     Listing::new("NODE  ADDRESS  STATE  MAP-VERSION  SHARDS  IN-FLIGHT  CLOCK-MS  REASON")
         .with("NODE", |node: &NodeInfo| node.name.clone())
         .with("STATE", |node| {
-            let state = if node.reachable {
-                "reachable"
-            } else {
-                "unreachable"
-            };
-            state.to_owned()
+            let is_up = node.reachable;
+            if is_up { "reachable" } else { "unreachable" }.to_owned()
         })
         .with("CLOCK-MS", |node| {
             let ahead = node.clock_ahead_ms.map(|ahead| format!("{ahead:+}"));

@@ -192,9 +192,7 @@ impl Put {
         }
         Ok(())
     }
-}
 
-impl Put {
     /// Puts a key on a list; with `--update`, replaces the entry of a listed key. Returns the entry, and whether it is
     /// new.
     async fn list(

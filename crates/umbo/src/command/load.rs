@@ -8,6 +8,7 @@ mod upload;
 pub(super) mod watch;
 
 use clap::{Args, Subcommand};
+use umbo_api::loads::LoadInfo;
 use umbo_types::Namespace;
 
 use crate::cli_error::CliError;
@@ -70,39 +71,22 @@ impl Arguments {
     /// Runs the command.
     pub(crate) fn run(self, connection: &ConnectionArgs) -> Result<(), CliError> {
         block_on(async {
-            match self.command {
-                Command::Push(arguments) => arguments.run(connection).await,
-                Command::Ls { ns } => list(connection, ns.as_ref()).await,
-                Command::Status(load) => {
-                    let client = connection.client()?;
-                    let load = client.load(load.ns.as_str(), &load.id).await?;
-                    report::write(connection, &load)
+            let client = || connection.client();
+            let load = match self.command {
+                Command::Push(arguments) => return arguments.run(connection).await,
+                Command::Ls { ns } => return list(connection, ns.as_ref()).await,
+                Command::Status(of) => client()?.load(of.ns.as_str(), &of.id).await?,
+                Command::Watch(of) => {
+                    let (client, format) = (client()?, connection.listing_format());
+                    let ended = watch::until_ended(&client, &of.ns, &of.id, format, None);
+                    return report::outcome(&ended.await?);
                 }
-                Command::Watch(load) => {
-                    let client = connection.client()?;
-                    watch::until_ended(
-                        &client,
-                        &load.ns,
-                        &load.id,
-                        connection.listing_format(),
-                        None,
-                    )
-                    .await
-                    .and_then(|load| report::outcome(&load))
-                }
-                Command::Rejects(load) => rejects(connection, &load).await,
-                Command::Pause(load) => {
-                    let client = connection.client()?;
-                    let load = client.pause_load(load.ns.as_str(), &load.id).await?;
-                    report::write(connection, &load)
-                }
-                Command::Resume(load) => {
-                    let client = connection.client()?;
-                    let load = client.resume_load(load.ns.as_str(), &load.id).await?;
-                    report::write(connection, &load)
-                }
-                Command::Abort { load, dry_run } => abort(connection, &load, dry_run).await,
-            }
+                Command::Rejects(load) => return rejects(connection, &load).await,
+                Command::Pause(of) => client()?.pause_load(of.ns.as_str(), &of.id).await?,
+                Command::Resume(of) => client()?.resume_load(of.ns.as_str(), &of.id).await?,
+                Command::Abort { load, dry_run } => abort(connection, &load, dry_run).await?,
+            };
+            report::write(connection, &load)
         })
     }
 }
@@ -135,11 +119,10 @@ async fn abort(
     connection: &ConnectionArgs,
     load: &LoadName,
     dry_run: bool,
-) -> Result<(), CliError> {
+) -> Result<LoadInfo, CliError> {
     let client = connection.client()?;
-    let ended = client
-        .abort_load(load.ns.as_str(), &load.id, dry_run)
-        .await?;
+    let ended = client.abort_load(load.ns.as_str(), &load.id, dry_run);
+    let ended = ended.await?;
     if dry_run && connection.listing_format() == Format::Table {
         let (parts, rows) = (ended.parts.len() as u64, ended.rows_applied);
         let (parts, rows) = (counted(parts, "part"), counted(rows, "row"));
@@ -148,5 +131,5 @@ async fn abort(
             ended.id
         );
     }
-    report::write(connection, &ended)
+    Ok(ended)
 }

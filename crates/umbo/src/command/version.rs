@@ -127,25 +127,17 @@ impl Command {
                         None => diff(connection, &versions, one, other),
                     };
                 }
-                Self::Activate(VersionArgs {
-                    ns,
-                    number,
-                    dry_run,
-                }) => {
-                    let change = client.activate_version(ns.as_str(), number, dry_run);
+                Self::Activate(of) => {
+                    let change = client.activate_version(of.ns.as_str(), of.number, of.dry_run);
                     let change = change.await?;
-                    (ns, change)
+                    (of.ns, change)
                 }
                 Self::Rollback { ns, dry_run } => {
                     let change = client.roll_back(ns.as_str(), dry_run).await?;
                     (ns, change)
                 }
-                Self::Rm(VersionArgs {
-                    ns,
-                    number,
-                    dry_run,
-                }) => {
-                    let change = client.remove_version(ns.as_str(), number, dry_run);
+                Self::Rm(of) => {
+                    let change = client.remove_version(of.ns.as_str(), of.number, of.dry_run);
                     return tell(connection, &change.await?);
                 }
             };
@@ -213,27 +205,19 @@ fn diff(
     let pairs = ["ROWS", "BYTES", "DIGEST"].map(of_both).concat();
     let header = format!("SHARD  {}  EQUAL", pairs.join("  "));
     let cells = |diff: &ShardDiff| {
-        let text = |of: fn(&VersionShard) -> String| {
+        let of_both = |of: fn(&VersionShard) -> String| {
             [&diff.one, &diff.other].map(|shard| shard.as_ref().map_or_else(|| "-".to_owned(), of))
         };
-        let [rows, rows_of_other] = text(|shard| shard.rows.to_string());
-        let [bytes, bytes_of_other] = text(|shard| shard.bytes.to_string());
-        let [digest, digest_of_other] = text(|shard| shard.digest.chars().take(12).collect());
-        let equal = match diff.is_equal {
-            Some(true) => "yes",
-            Some(false) => "no",
-            None => "-",
-        };
-        vec![
-            diff.shard.to_string(),
-            rows,
-            rows_of_other,
-            bytes,
-            bytes_of_other,
-            digest,
-            digest_of_other,
-            equal.to_owned(),
-        ]
+        let pairs = [
+            of_both(|shard| shard.rows.to_string()),
+            of_both(|shard| shard.bytes.to_string()),
+            of_both(|shard| shard.digest.chars().take(12).collect()),
+        ];
+        let equal = diff.is_equal.map(|is| if is { "yes" } else { "no" });
+        let mut cells = vec![diff.shard.to_string()];
+        cells.extend(pairs.concat());
+        cells.push(equal.unwrap_or("-").to_owned());
+        cells
     };
     let format = connection.listing_format();
     output::write_list(format, &by_shard(one, other), &header, cells)

@@ -31,7 +31,7 @@ pub(in crate::command) struct Manifest {
 }
 
 /// The files of a shard, in order: together they are its stream.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(in crate::command) struct ShardFiles {
     pub(in crate::command) shard: u16,
     pub(super) rows: u64,

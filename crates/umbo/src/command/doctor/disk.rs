@@ -12,11 +12,10 @@ const SYNCS_MAX: usize = 200;
 /// A page of the store, and of most disks.
 const BLOCK_LEN: usize = 4 << 10;
 
-/// Appends small blocks to a file in the folder and syncs each. Returns the median time of a sync and the time that 99
-/// of 100 syncs take at most, in milliseconds.
-pub(super) fn sync_ms(folder: &Path) -> io::Result<[f64; 2]> {
-    let path = folder.join("sync-probe");
-    let mut file = File::create(&path)?;
+/// Appends small blocks to a new file and syncs each, and removes the file. Returns the median time of a sync and the
+/// time that 99 of 100 syncs take at most, in milliseconds.
+pub(super) fn sync_ms(path: &Path) -> io::Result<[f64; 2]> {
+    let mut file = File::create(path)?;
     let (begun, mut times) = (Instant::now(), Vec::new());
     while times.len() < SYNCS_MAX && begun.elapsed() < TIME_MAX {
         let at = Instant::now();

@@ -98,7 +98,8 @@ fn space(folder: &Path) -> Finding {
 
 fn sync(folder: &Path) -> Finding {
     const CHECK: &str = "disk sync";
-    match disk::sync_ms(folder).map_err(CliError::file("write", folder)) {
+    let probe = folder.join("sync-probe");
+    match disk::sync_ms(&probe).map_err(CliError::file("write", &probe)) {
         Err(error) => Finding::problem(
             CHECK,
             error.to_string(),

@@ -156,7 +156,7 @@ impl Arguments {
         let before = ExportProgress::load(file)?;
         if self.resume {
             let resumed = before.ok_or_else(|| nothing_to_resume(file))?;
-            resumed.check(file, &self.ns, format, compression)?;
+            resumed.check(file, &anew())?;
             return Ok(resumed);
         }
         check_new(file, self.overwrite)?;

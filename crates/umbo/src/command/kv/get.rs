@@ -12,7 +12,7 @@ use umbo_api::row::JsonRow;
 use umbo_client::ValueStream;
 
 use super::argument::RowKey;
-use super::file_name::check_new;
+use super::file_name::{check_new, with_suffix};
 use crate::cli_error::CliError;
 use crate::connection::ConnectionArgs;
 use crate::output::{self, Format};
@@ -75,9 +75,7 @@ impl Arguments {
         let client = connection.client()?;
         let value = client.get_stream(self.key.ns.as_str(), partition, sort);
         let value = value.await?.ok_or(CliError::RowNotFound)?;
-        let mut name = path.as_os_str().to_owned();
-        name.push(".part");
-        let part = PathBuf::from(name);
+        let part = with_suffix(path, ".part");
         let saved = write_all(value, &part, path).await;
         if saved.is_err() {
             // The error of the value says more than an error of the removal.

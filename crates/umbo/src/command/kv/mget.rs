@@ -76,34 +76,27 @@ impl Arguments {
     }
 
     fn key_fields(&self) -> Result<Vec<KeyFields>, CliError> {
-        if !self.row.is_empty() {
-            if self.row.iter().step_by(2).any(|key| key.0.is_empty()) {
-                return Err(CliError::Usage(KeyError::PartitionEmpty.to_string()));
-            }
-            let pairs = self.row.chunks_exact(2);
-            return Ok(pairs
-                .map(|pair| KeyFields::of(&pair[0].0, &pair[1].0))
-                .collect());
-        }
-        let Some(file) = &self.file else {
-            let fields = |key: &Key| match &self.partition {
-                Some(partition) => KeyFields::of(&partition.0, &key.0),
-                None => KeyFields::of(&key.0, b""),
-            };
-            let partitions = self.partition.is_none().then_some(&self.keys);
-            if partitions.is_some_and(|keys| keys.iter().any(|key| key.0.is_empty())) {
-                return Err(CliError::Usage(KeyError::PartitionEmpty.to_string()));
-            }
-            return Ok(self.keys.iter().map(fields).collect());
-        };
-        let text = read_file(file, BATCH_BODY_LEN_MAX)?;
-        let lines = text.split(|&byte| byte == b'\n').enumerate();
-        lines
-            .filter(|(_, line)| !line.trim_ascii().is_empty())
-            .map(|(at, line)| {
+        if let Some(file) = &self.file {
+            let text = read_file(file, BATCH_BODY_LEN_MAX)?;
+            let lines = text.split(|&byte| byte == b'\n').enumerate();
+            let lines = lines.filter(|(_, line)| !line.trim_ascii().is_empty());
+            let fields = lines.map(|(at, line)| {
                 serde_json::from_slice(line).map_err(|error| usage!("line {}: {error}", at + 1))
-            })
-            .collect()
+            });
+            return fields.collect();
+        }
+        let key = |key: &Key| match &self.partition {
+            Some(partition) => (partition.0.clone(), key.0.clone()),
+            None => (key.0.clone(), Vec::new()),
+        };
+        let pairs = self.row.chunks_exact(2);
+        let pairs = pairs.map(|pair| (pair[0].0.clone(), pair[1].0.clone()));
+        let keys: Vec<_> = pairs.chain(self.keys.iter().map(key)).collect();
+        if keys.iter().any(|(partition, _)| partition.is_empty()) {
+            return Err(usage!("{}", KeyError::PartitionEmpty));
+        }
+        let keys = keys.iter();
+        Ok(keys.map(|(pk, sk)| KeyFields::of(pk, sk)).collect())
     }
 }
 

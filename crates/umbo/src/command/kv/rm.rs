@@ -49,12 +49,8 @@ pub(super) struct Arguments {
 fn print(connection: &ConnectionArgs, answer: &DeleteRangeAnswer) -> Result<(), CliError> {
     Listing::new("DONE  ROWS  BYTES")
         .with("DONE", |answer: &DeleteRangeAnswer| {
-            let done = if answer.dry_run {
-                "would-remove"
-            } else {
-                "removed"
-            };
-            done.to_owned()
+            let is_dry = answer.dry_run;
+            if is_dry { "would-remove" } else { "removed" }.to_owned()
         })
         .write_one(connection.listing_format(), answer)
 }

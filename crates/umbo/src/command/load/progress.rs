@@ -114,23 +114,23 @@ impl PushProgress {
         let Some(begun) = Self::read(file)? else {
             return Ok(None);
         };
-        let path = Self::path(file);
-        let name = path.display();
-        let refuse = |reason: &str| {
-            Err(usage!(
-                "a load was begun {reason}; name the same again, or abort it and remove {name}"
-            ))
-        };
-        if begun.pushed.namespace != pushed.namespace {
-            return refuse("in another namespace");
+        let of = &begun.pushed;
+        let differences = [
+            (of.namespace != pushed.namespace, "in another namespace"),
+            (
+                of.files != pushed.files,
+                "with other files, or one of them has changed since",
+            ),
+            (of != pushed, "with other options"),
+        ];
+        let name = Self::path(file);
+        match differences.into_iter().find(|(is_so, _)| *is_so) {
+            None => Ok(Some(begun)),
+            Some((_, how)) => Err(usage!(
+                "a load was begun {how}; name the same again, or abort it and remove {}",
+                name.display()
+            )),
         }
-        if begun.pushed.files != pushed.files {
-            return refuse("with other files, or one of them has changed since");
-        }
-        if begun.pushed != *pushed {
-            return refuse("with other options");
-        }
-        Ok(Some(begun))
     }
 
     /// Loads the progress of a different push, or returns `None` if the file does not exist or is about the same push.

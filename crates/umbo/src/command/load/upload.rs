@@ -14,7 +14,7 @@ use bytes::Bytes;
 use tokio::sync::{Mutex as AsyncMutex, mpsc};
 use tokio::task::JoinSet;
 use umbo_api::ErrorCode;
-use umbo_api::loads::{LoadInfo, PART_LEN_MAX, PART_NUMBER_MAX};
+use umbo_api::loads::{LoadInfo, PART_LEN_MAX, PART_NUMBER_MAX, PartInfo};
 use umbo_client::{Client, Error, LoadPart, PartOffset};
 use umbo_rows::{Columns, PartCutter, RowFormat};
 
@@ -54,7 +54,7 @@ pub(super) struct PartUploads {
     namespace: String,
     load: String,
     /// The parts that the server had when the push began.
-    before: BTreeMap<u16, PartBefore>,
+    before: BTreeMap<u16, PartInfo>,
     patience: SharedPatience,
     /// SHA-256 of the parts.
     sent: Mutex<BTreeMap<u16, String>>,
@@ -64,22 +64,10 @@ pub(super) struct PartUploads {
     pub(super) sent_bytes: AtomicU64,
 }
 
-/// A part that the server had.
-struct PartBefore {
-    is_complete: bool,
-    sha256: Option<String>,
-}
-
 impl PartUploads {
     /// Begins or continues the upload of a load.
     pub(super) fn new(client: Client, load: &LoadInfo, patience: Duration) -> Self {
-        let before = load.parts.iter().map(|part| {
-            let before = PartBefore {
-                is_complete: part.complete,
-                sha256: part.sha256.clone(),
-            };
-            (part.number, before)
-        });
+        let before = load.parts.iter().map(|part| (part.number, part.clone()));
         Self {
             client,
             namespace: load.namespace.clone(),
@@ -130,7 +118,7 @@ impl PartUploads {
         let part = tokio::task::spawn_blocking(move || prepare(cut));
         let part = part.await.map_err(CliError::start)?;
         let before = self.before.get(&part.number);
-        if let Some(before) = before.filter(|before| before.is_complete) {
+        if let Some(before) = before.filter(|before| before.complete) {
             // The bytes are also checked at the end; this check saves the rest of the upload.
             if before.sha256.is_some() && before.sha256 != Some(part.sha256()) {
                 return Err(self.differs(part.number));
@@ -204,17 +192,12 @@ impl PartUploads {
             return Ok(());
         }
         let sent = lock(&self.sent);
-        for part in load
-            .parts
-            .iter()
-            .filter(|part| u32::from(part.number) < parts)
-        {
-            let expected = sent.get(&part.number);
-            if part.sha256.is_some() && part.sha256.as_ref() != expected {
-                return Err(self.differs(part.number));
-            }
-        }
-        Ok(())
+        let differs = |part: &&PartInfo| {
+            let is_known = u32::from(part.number) < parts && part.sha256.is_some();
+            is_known && part.sha256.as_ref() != sent.get(&part.number)
+        };
+        let found = load.parts.iter().find(differs);
+        found.map_or(Ok(()), |part| Err(self.differs(part.number)))
     }
 
     fn differs(&self, number: u16) -> CliError {

@@ -4,8 +4,6 @@
 //! to be shed. The rows of a partition come one after the other in one segment. So the counts are exact, and only the
 //! largest partitions are held in memory.
 
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -43,19 +41,18 @@ pub(crate) struct Arguments {
 }
 
 /// A partition and its rows.
-#[derive(Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Debug, Serialize)]
 struct PartitionSize {
     rows: u64,
     /// As the command line writes keys.
     pk: String,
 }
 
-/// The largest partitions of a segment, and the partition that is being counted.
+/// The largest partitions of a segment. The last one is the partition that is being counted.
 #[derive(Debug)]
 struct Largest {
     limit: usize,
-    held: BinaryHeap<Reverse<PartitionSize>>,
-    current: Option<PartitionSize>,
+    held: Vec<PartitionSize>,
 }
 
 /// The result of reading a segment.
@@ -68,37 +65,24 @@ struct ReadSegment {
 }
 
 impl Largest {
-    fn new(limit: usize) -> Self {
-        Self {
-            limit,
-            held: BinaryHeap::new(),
-            current: None,
-        }
-    }
-
     /// Counts a row of a partition. The rows of a partition have to come one after the other.
     fn count(&mut self, pk: String) {
-        match &mut self.current {
-            Some(current) if current.pk == pk => current.rows += 1,
-            _ => {
-                let before = self.current.replace(PartitionSize { rows: 1, pk });
-                self.keep(before);
-            }
+        if let Some(last) = self.held.last_mut().filter(|last| last.pk == pk) {
+            last.rows += 1;
+            return;
         }
-    }
-
-    fn keep(&mut self, partition: Option<PartitionSize>) {
-        self.held.extend(partition.map(Reverse));
-        if self.held.len() > self.limit {
-            self.held.pop();
+        // Sorting is rare: at least `limit` partitions are counted between two times.
+        if self.held.len() >= 2 * self.limit {
+            keep_largest(&mut self.held, self.limit);
         }
+        self.held.push(PartitionSize { rows: 1, pk });
     }
+}
 
-    fn finish(mut self) -> impl Iterator<Item = PartitionSize> {
-        let last = self.current.take();
-        self.keep(last);
-        self.held.into_iter().map(|Reverse(partition)| partition)
-    }
+/// Puts the largest partitions first, and drops all others.
+fn keep_largest(partitions: &mut Vec<PartitionSize>, limit: usize) {
+    partitions.sort_by(|one, other| (other.rows, &one.pk).cmp(&(one.rows, &other.pk)));
+    partitions.truncate(limit);
 }
 
 impl Arguments {
@@ -122,15 +106,9 @@ impl Arguments {
             let segment = segment.map_err(CliError::start)??;
             rows += segment.rows;
             is_cut |= segment.is_cut;
-            all.extend(segment.largest.finish());
+            all.extend(segment.largest.held);
         }
-        all.sort_by(|one, other| {
-            other
-                .rows
-                .cmp(&one.rows)
-                .then_with(|| one.pk.cmp(&other.pk))
-        });
-        all.truncate(limit);
+        keep_largest(&mut all, limit);
         let format = connection.listing_format();
         Listing::new("PK  ROWS").write(format, &all)?;
         if is_cut {
@@ -152,7 +130,10 @@ async fn largest_of(
     left: Arc<AtomicU64>,
 ) -> Result<ReadSegment, CliError> {
     let mut read = ReadSegment {
-        largest: Largest::new(limit),
+        largest: Largest {
+            limit,
+            held: Vec::new(),
+        },
         rows: 0,
         is_cut: false,
     };
@@ -189,17 +170,23 @@ mod tests {
 
     #[test]
     fn the_largest_are_held_and_no_more() {
-        let mut largest = Largest::new(2);
+        let mut largest = Largest {
+            limit: 2,
+            held: Vec::new(),
+        };
         for (pk, rows) in [("a", 3), ("b", 1), ("c", 5), ("d", 2), ("e", 4)] {
             for _ in 0..rows {
                 largest.count(pk.to_owned());
             }
-            assert!(largest.held.len() <= 2);
+            assert!(largest.held.len() <= 4);
         }
-        let mut found: Vec<_> = largest.finish().map(|one| (one.rows, one.pk)).collect();
-        found.sort();
-        assert_eq!(found, [(4, "e".to_owned()), (5, "c".to_owned())]);
-        assert_eq!(Largest::new(2).finish().count(), 0);
+        keep_largest(&mut largest.held, 2);
+        let found: Vec<_> = largest
+            .held
+            .iter()
+            .map(|one| (one.rows, &*one.pk))
+            .collect();
+        assert_eq!(found, [(5, "c"), (4, "e")]);
     }
 
     #[test]

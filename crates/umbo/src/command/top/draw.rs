@@ -59,13 +59,8 @@ pub(super) struct TopView {
     #[arg(long)]
     reverse: bool,
     /// Show only rows that contain this text
-    #[arg(
-        long,
-        value_name = "TEXT",
-        default_value = "",
-        hide_default_value = true
-    )]
-    filter: String,
+    #[arg(long, value_name = "TEXT")]
+    filter: Option<String>,
 }
 
 impl TopView {
@@ -113,7 +108,8 @@ impl TopView {
     /// Returns the cells of the rows to show, in their order.
     fn rows(&self, frame: &ScreenFrame, tab: Tab) -> Vec<Vec<String>> {
         let mut rows = rows(frame, tab);
-        let wanted = self.filter.to_lowercase();
+        let wanted = self.filter.as_deref().unwrap_or_default();
+        let wanted = wanted.to_lowercase();
         let is_wanted = |cell: &String| cell.to_lowercase().contains(&wanted);
         rows.retain(|cells| cells.iter().any(is_wanted));
         let sort = self.sort.as_deref();
@@ -341,7 +337,7 @@ mod tests {
             tab,
             sort: sort.map(str::to_owned),
             reverse: false,
-            filter: filter.to_owned(),
+            filter: Some(filter.to_owned()),
         }
     }
 

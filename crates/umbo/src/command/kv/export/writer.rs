@@ -60,7 +60,7 @@ pub(super) enum SegmentPlace {
 }
 
 /// Progress of an export, in a file next to the exported one: `FILE.progress`, one JSON object.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct ExportProgress {
     namespace: String,
@@ -93,10 +93,7 @@ impl ExportProgress {
             format,
             compression,
             places: vec![SegmentPlace::Start; segments as usize],
-            rows: 0,
-            left_out: 0,
-            text_bytes: 0,
-            file_bytes: 0,
+            ..Self::default()
         }
     }
 
@@ -105,34 +102,25 @@ impl ExportProgress {
         read_document(&progress_path(file), "the progress of an export")
     }
 
-    /// Checks that it is the progress of the same export.
-    pub(super) fn check(
-        &self,
-        file: &Path,
-        ns: &Namespace,
-        format: FileFormat,
-        compression: Option<FileCompression>,
-    ) -> Result<(), CliError> {
-        let refuse = |reason: &str| {
-            let file = file.display();
+    /// Checks that it is the progress of the same export to a file as the one that would begin now.
+    pub(super) fn check(&self, file: &Path, anew: &Self) -> Result<(), CliError> {
+        let len = std::fs::metadata(part_path(file)).map_or(0, |metadata| metadata.len());
+        let differences = [
+            (self.namespace != anew.namespace, "was of another namespace"),
+            (self.format != anew.format, "was in another format"),
+            (
+                self.compression != anew.compression,
+                "was compressed in another way",
+            ),
+            (len < self.file_bytes, "has lost a part of its rows"),
+        ];
+        let file = file.display();
+        let found = differences.into_iter().find(|(is_so, _)| *is_so);
+        found.map_or(Ok(()), |(_, reason)| {
             Err(usage!(
                 "the export to {file} that was interrupted {reason}; leave out --resume to begin anew"
             ))
-        };
-        if self.namespace != ns.as_str() {
-            return refuse("was of another namespace");
-        }
-        if self.format != format {
-            return refuse("was in another format");
-        }
-        if self.compression != compression {
-            return refuse("was compressed in another way");
-        }
-        let len = std::fs::metadata(part_path(file)).map_or(0, |metadata| metadata.len());
-        if len < self.file_bytes {
-            return refuse("has lost a part of its rows");
-        }
-        Ok(())
+        })
     }
 
     /// Returns whether an export that was interrupted can be continued: Parquet has no rows without its end.
@@ -140,20 +128,11 @@ impl ExportProgress {
         self.format != FileFormat::Parquet
     }
 
-    fn take(
-        &mut self,
-        SegmentPage {
-            segment,
-            page,
-            left_out,
-        }: &SegmentPage,
-    ) {
-        self.rows += page.rows;
-        self.left_out += left_out;
-        self.places[*segment] = match &page.cursor {
-            Some(cursor) => SegmentPlace::At(cursor.clone()),
-            None => SegmentPlace::Done,
-        };
+    fn take(&mut self, of: SegmentPage) {
+        self.rows += of.page.rows;
+        self.left_out += of.left_out;
+        let place = of.page.cursor.map(SegmentPlace::At);
+        self.places[of.segment] = place.unwrap_or(SegmentPlace::Done);
     }
 }
 
@@ -184,21 +163,18 @@ impl ExportWriter {
         std::thread::Builder::new()
             .name("umbo-export-writer".to_owned())
             .spawn(move || {
-                let failed = |error| match &file {
-                    Some(file) if !is_object(file) => {
-                        CliError::file("write", part_path(file))(error)
-                    }
-                    Some(file) => CliError::file("write", file)(error),
-                    None => CliError::from_output(error),
-                };
                 let count = |progress: &ExportProgress| {
                     rows.store(progress.rows, Ordering::Relaxed);
                     bytes.store(progress.text_bytes, Ordering::Relaxed);
                 };
                 let output = Output::open(file.clone(), progress);
                 let result = output.and_then(|output| output.take_all(pages, count));
+                let part = file.map(|file| match is_object(&file) {
+                    true => file,
+                    false => part_path(&file),
+                });
                 // If the receiver is gone, the program ends.
-                let _ = done.send(result.map_err(failed));
+                let _ = done.send(result.map_err(|error| failure(part.as_deref(), error)));
             })
             .map_err(CliError::start)?;
         Ok(writer)
@@ -220,11 +196,15 @@ impl ExportWriter {
         } else {
             output.keep()
         };
-        ended.map_err(|error| match &self.file {
-            Some(file) => CliError::file("write", file)(error),
-            None => CliError::from_output(error),
-        })?;
+        ended.map_err(|error| failure(self.file.as_deref(), error))?;
         Ok(output.progress)
+    }
+}
+
+fn failure(file: Option<&Path>, error: io::Error) -> CliError {
+    match file {
+        Some(file) => CliError::file("write", file)(error),
+        None => CliError::from_output(error),
     }
 }
 
@@ -320,17 +300,15 @@ impl Output {
             Some(name) if is_object(&name) => (Some(ObjectWriter::create(&name)?), None),
             file => (None, file),
         };
-        let handle = match &file {
-            None => None,
-            Some(file) => {
-                let mut options = OpenOptions::new();
-                let options = options.write(true).create(true).truncate(false);
-                let mut part = options.open(part_path(file))?;
-                part.set_len(progress.file_bytes)?;
-                part.seek(SeekFrom::End(0))?;
-                Some(part)
-            }
+        let open = |file: &PathBuf| {
+            let mut options = OpenOptions::new();
+            let options = options.write(true).create(true).truncate(false);
+            let mut part = options.open(part_path(file))?;
+            part.set_len(progress.file_bytes)?;
+            part.seek(SeekFrom::End(0))?;
+            Ok::<File, io::Error>(part)
         };
+        let handle = file.as_ref().map(open).transpose()?;
         let out: Box<dyn Sink> = match (&handle, object) {
             (Some(part), _) => Box::new(part.try_clone()?),
             (None, Some(object)) => Box::new(object),
@@ -372,7 +350,7 @@ impl Output {
         let mut checkpoint_at = Instant::now() + CHECKPOINT_INTERVAL;
         while let Some(page) = pages.blocking_recv() {
             self.write_rows(&page.page.lines)?;
-            self.progress.take(&page);
+            self.progress.take(page);
             count(&self.progress);
             if self.file.is_none() || !self.progress.is_resumable() {
                 // A reader of a pipe gets whole pages as they come.
@@ -424,20 +402,19 @@ impl Output {
 
     /// Writes the end line of NDJSON, and gives the file its name.
     fn complete(&mut self) -> io::Result<()> {
-        let end = End {
-            more: false,
-            cursor: None,
-            why: EndReason::Done,
-            cause: None,
-            rows: self.progress.rows,
-            expired: 0,
-            bytes: self.progress.text_bytes,
-            ru: Ru::default(),
-        };
         if self.progress.format == FileFormat::Ndjson {
-            let mut line = serde_json::to_vec(&EndLine { end })?;
-            line.push(b'\n');
-            self.write(&line)?;
+            let end = End {
+                more: false,
+                cursor: None,
+                why: EndReason::Done,
+                cause: None,
+                rows: self.progress.rows,
+                expired: 0,
+                bytes: self.progress.text_bytes,
+                ru: Ru::default(),
+            };
+            self.write(&serde_json::to_vec(&EndLine { end })?)?;
+            self.write(b"\n")?;
         }
         if let Some(frame) = self.frame.take() {
             frame.finish()?.get_mut().complete()?;

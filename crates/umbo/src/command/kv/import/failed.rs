@@ -13,13 +13,14 @@
 //! of times that it was sent, if more than once. Such a file can be imported: correct the content of `row` (or
 //! replace `text` by a `row`). It is created with the first failed row.
 
+use std::borrow::Cow;
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde::Serialize;
-use serde::de::IgnoredAny;
+use serde_json::value::RawValue;
 use umbo_api::ErrorCode;
 use umbo_client::{DeadLetterReason, Error};
 
@@ -90,8 +91,12 @@ impl LineFailure {
 }
 
 #[derive(Serialize)]
-struct EntryHead<'a> {
+struct Entry<'a> {
     failed: FailedEntry<'a>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    row: Option<&'a RawValue>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    text: Option<Cow<'a, str>>,
 }
 
 #[derive(Serialize)]
@@ -161,18 +166,12 @@ fn entry(namespace: &str, line: &[u8], reason: &LineFailure) -> io::Result<Vec<u
         at,
         reason,
     };
-    let mut entry = serde_json::to_vec(&EntryHead { failed })?;
-    entry.pop();
     let line = line.trim_ascii();
-    let is_object = line.starts_with(b"{") && serde_json::from_slice::<IgnoredAny>(line).is_ok();
-    if is_object {
-        entry.extend_from_slice(b",\"row\":");
-        entry.extend_from_slice(line);
-    } else {
-        entry.extend_from_slice(b",\"text\":");
-        serde_json::to_writer(&mut entry, &String::from_utf8_lossy(line))?;
-    }
-    entry.extend_from_slice(b"}\n");
+    let object = line.starts_with(b"{").then(|| serde_json::from_slice(line));
+    let row = object.and_then(Result::ok);
+    let text = row.is_none().then(|| String::from_utf8_lossy(line));
+    let mut entry = serde_json::to_vec(&Entry { failed, row, text })?;
+    entry.push(b'\n');
     Ok(entry)
 }
 
