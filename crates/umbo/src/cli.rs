@@ -152,40 +152,24 @@ impl Cli {
 }
 
 /// Options for calls of a server.
-const CLIENT_OPTIONS: [&str; 6] = [
-    "server",
-    "token",
-    "ca_file",
-    "insecure_skip_verify",
-    "timeout",
-    "criticality",
-];
+const CLIENT_OPTIONS: &str = "server token ca_file insecure_skip_verify timeout criticality";
 /// Commands that call no server. `shard` and `version` call none only without a subcommand.
-const LOCAL: [&str; 9] = [
-    "calibrate",
-    "restore",
-    "serve",
-    "dispatcher",
-    "shard",
-    "config",
-    "completion",
-    "version",
-    "man",
-];
+const LOCAL: &str = "calibrate restore serve dispatcher shard config completion version man";
 
 /// Returns an error text if an option on the command line would be ignored by the command, else `None`. Variables of
 /// the environment are not checked: they may be meant for other commands.
 fn ignored_option(matches: &ArgMatches) -> Option<String> {
     let (name, mut inner) = matches.subcommand()?;
     let is_of_both = matches!(name, "shard" | "version");
-    if !LOCAL.contains(&name) || (is_of_both && inner.subcommand_name().is_some()) {
+    if !LOCAL.split(' ').any(|one| one == name) || (is_of_both && inner.subcommand_name().is_some())
+    {
         return None;
     }
     while let Some((_, below)) = inner.subcommand() {
         inner = below;
     }
-    let is_given = |option: &&&str| inner.value_source(option) == Some(ValueSource::CommandLine);
-    let option = CLIENT_OPTIONS.iter().find(is_given)?.replace('_', "-");
+    let is_given = |option: &&str| inner.value_source(option) == Some(ValueSource::CommandLine);
+    let option = CLIENT_OPTIONS.split(' ').find(is_given)?.replace('_', "-");
     Some(format!(
         "--{option} is for commands that call a server, and 'umbo {name}' calls none"
     ))

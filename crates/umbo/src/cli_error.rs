@@ -120,8 +120,6 @@ pub(crate) enum CliError {
 pub(crate) enum Exit {
     /// The command failed.
     Failed = 1,
-    /// The arguments are not valid.
-    Usage = 2,
     /// The named object does not exist.
     NotFound = 3,
     /// A precondition is false.
@@ -152,10 +150,10 @@ impl CliError {
         Self::told(Exit::NotFound, message)
     }
 
-    /// Adds advice to [`Self::Told`]; leaves other errors unchanged.
-    pub(crate) fn advising(mut self, what_to_do: &'static str) -> Self {
+    /// Adds the advice of a name in the list to [`Self::Told`]; leaves other errors unchanged.
+    pub(crate) fn advising(mut self, name: &str) -> Self {
         if let Self::Told { advice, .. } = &mut self {
-            *advice = Some(what_to_do);
+            *advice = advice::of(name);
         }
         self
     }

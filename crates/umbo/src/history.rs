@@ -31,12 +31,12 @@ pub(crate) struct RecentHistory {
 }
 
 impl RecentHistory {
-    /// Asks for series from `since_ms` on (milliseconds since the Unix epoch), which is 0 or what
+    /// Asks for series, whose names have a space between them, from `since_ms` on (milliseconds since the Unix epoch), which is 0 or what
     /// [`Self::next_since_ms`] has returned for the same interval.
     pub(crate) async fn ask(
         client: &Client,
         interval: Duration,
-        names: &[&str],
+        names: &str,
         since_ms: u64,
     ) -> Result<Self, Error> {
         let range = if interval <= BY_SECOND_MAX {
@@ -44,7 +44,8 @@ impl RecentHistory {
         } else {
             "1h"
         };
-        let report = client.history(range, names, since_ms).await?;
+        let names: Vec<_> = names.split(' ').collect();
+        let report = client.history(range, &names, since_ms).await?;
         Ok(Self::new(report, interval))
     }
 

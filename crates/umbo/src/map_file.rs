@@ -19,10 +19,7 @@ pub(crate) fn chosen(
 /// Reads a map. An invalid map is refused as a whole, with the file's name.
 pub(crate) fn read(path: &Path) -> Result<ClusterMap, CliError> {
     let text = std::fs::read_to_string(path).map_err(CliError::file("read", path))?;
-    ClusterMap::parse(&text).map_err(|error| {
-        let message = format_args!("{}: {error}", path.display());
-        CliError::told(Exit::Usage, message)
-    })
+    ClusterMap::parse(&text).map_err(|error| usage!("{}: {error}", path.display()))
 }
 
 /// Makes an error of a map that does not follow the one in a file.

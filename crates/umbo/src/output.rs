@@ -128,6 +128,12 @@ pub(crate) fn or_empty(value: Option<impl ToString>) -> String {
     value.map_or_else(String::new, |value| value.to_string())
 }
 
+/// Returns items as text with commas between them.
+pub(crate) fn joined(items: &[impl ToString]) -> String {
+    let items: Vec<_> = items.iter().map(ToString::to_string).collect();
+    items.join(",")
+}
+
 /// Returns a time span in one word: `1h30m`.
 pub(crate) fn span(span: Duration) -> String {
     humantime::format_duration(span)

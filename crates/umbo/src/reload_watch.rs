@@ -97,6 +97,17 @@ async fn seen(sources: &SettingsSources) -> ChangeTimes {
     seen
 }
 
+/// Warns if settings have changed since the start that no reload changes.
+pub(crate) fn warn_of_others(new: &Settings, started_with: &Settings) {
+    let mut new = new.clone();
+    new.log.filter.clone_from(&started_with.log.filter);
+    let file = &started_with.quota.policy_file;
+    new.quota.policy_file.clone_from(file);
+    if new != *started_with {
+        tracing::warn!("settings have changed that take effect at the next start");
+    }
+}
+
 /// Logs the result of reloading one part; nothing if there is no such part.
 pub(crate) fn note<E: std::fmt::Display>(what: &str, outcome: Option<Result<(), E>>) {
     match outcome {

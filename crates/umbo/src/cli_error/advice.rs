@@ -46,4 +46,29 @@ mod tests {
             assert!(of(code.as_str()).is_some(), "{code}");
         }
     }
+
+    #[test]
+    fn every_name_in_the_code_is_listed() {
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/src");
+        let mut names = 0;
+        let mut folders = vec![std::path::PathBuf::from(folder)];
+        while let Some(folder) = folders.pop() {
+            for entry in std::fs::read_dir(folder).unwrap() {
+                let path = entry.unwrap().path();
+                if path.is_dir() {
+                    folders.push(path);
+                    continue;
+                }
+                let text = std::fs::read_to_string(path).unwrap();
+                for begin in [concat!(".advis", "ing(\""), concat!("advice::", "of(\"")] {
+                    for rest in text.split(begin).skip(1) {
+                        let name = rest.split('"').next().unwrap();
+                        assert_eq!(listed(name).count(), 1, "{name}");
+                        names += 1;
+                    }
+                }
+            }
+        }
+        assert!(names > 15, "{names}");
+    }
 }

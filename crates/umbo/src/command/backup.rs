@@ -161,29 +161,26 @@ impl<'a> Making<'a> {
             CliError::backup(format_args!("the server's records cannot be read: {error}"))
         })?;
         let records = self.put("records".to_owned(), records.into()).await?;
-        let manifest = Manifest {
+        let end = |shard: ReadShard| {
+            let number = shard.files.shard;
+            let ended = shard.check.end();
+            let rows =
+                ended.map_err(|error| CliError::backup(format_args!("shard {number}: {error}")))?;
+            Ok(ShardFiles {
+                rows,
+                ..shard.files
+            })
+        };
+        let shards = shards.into_iter().map(end);
+        Ok(Manifest {
             format: manifest::FORMAT,
             umbo: env!("CARGO_PKG_VERSION").to_owned(),
             taken_ms: self.taken_ms,
             seconds: self.began.elapsed().as_secs(),
             revision: self.begun.revision,
             records,
-            shards: Vec::new(),
-        };
-        let end = |shard: ReadShard| {
-            let of_shard =
-                |error| CliError::backup(format_args!("shard {}: {error}", shard.files.shard));
-            let rows = shard.check.end().map_err(of_shard)?;
-            Ok(ShardFiles {
-                rows,
-                ..shard.files
-            })
-        };
-        let shards = shards
-            .into_iter()
-            .map(end)
-            .collect::<Result<_, CliError>>()?;
-        Ok(Manifest { shards, ..manifest })
+            shards: shards.collect::<Result<_, CliError>>()?,
+        })
     }
 
     async fn read(&self, shard: &mut ReadShard, file_len: usize) -> Result<(), CliError> {

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Subcommand;
 
-use crate::cli_error::{CliError, Exit};
+use crate::cli_error::{CliError, usage};
 use crate::map_file;
 use crate::output;
 use crate::parts::read_policies;
@@ -72,8 +72,7 @@ fn check_cluster(cluster: &ClusterSection) -> Result<Option<String>, CliError> {
     if let Some(node) = &cluster.node
         && map.node(node).is_none()
     {
-        let message = format!("{} has no node '{node}'", path.display());
-        return Err(CliError::told(Exit::Usage, message));
+        return Err(usage!("{} has no node '{node}'", path.display()));
     }
     let (id, version) = (map.cluster_id(), map.version());
     Ok(Some(format!(", cluster: {id}, version {version}")))

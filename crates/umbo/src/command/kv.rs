@@ -26,6 +26,7 @@ use crate::cli_error::CliError;
 use crate::connection::{ConnectionArgs, block_on};
 
 pub(super) use argument::{Key, partition_key, read_file, ttl};
+pub(super) use count::key_scans;
 pub(crate) use put::DurabilityOption;
 
 const KEYS: &str = "\

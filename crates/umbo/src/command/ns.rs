@@ -133,22 +133,17 @@ fn listing() -> Listing<NamespaceInfo> {
 /// Returns a note on the shards that are not in the counts, or `None` if all shards are.
 pub(super) fn uncounted(namespaces: &[NamespaceInfo]) -> Option<String> {
     let size = namespaces.first()?.size.as_ref()?;
-    let shards: Vec<_> = size.without_shards.iter().map(u16::to_string).collect();
-    (!shards.is_empty()).then(|| {
-        format!(
-            "rows and bytes are without those of shards {}, which do not tell",
-            shards.join(",")
-        )
-    })
+    let shards = output::joined(&size.without_shards);
+    (!shards.is_empty())
+        .then(|| format!("rows and bytes are without those of shards {shards}, which do not tell"))
 }
 
 /// Returns the shards that a removal waits for, as text.
 fn waiting(shards: &[u16]) -> String {
-    if shards.is_empty() {
-        return String::new();
+    match output::joined(shards) {
+        none if none.is_empty() => none,
+        shards => format!(" (waiting for shards {shards})"),
     }
-    let shards: Vec<_> = shards.iter().map(u16::to_string).collect();
-    format!(" (waiting for shards {})", shards.join(","))
 }
 
 fn print(connection: &ConnectionArgs, info: &NamespaceInfo) -> Result<(), CliError> {
@@ -185,8 +180,7 @@ impl Create {
             Err(_) if self.update => client.change_namespace(name, &spec).await?,
             Ok(_) | Err(_) => {
                 let message = format!("namespace '{name}' exists already");
-                return Err(CliError::told(Exit::Precondition, message)
-                    .advising("add --update to set its settings"));
+                return Err(CliError::told(Exit::Precondition, message).advising("namespace-there"));
             }
         };
         print(connection, &info)
@@ -207,13 +201,10 @@ impl Remove {
             confirm(&client.count_namespace(name).await?)?;
         }
         let removing = client.delete_namespace(name, self.abandon_shard).await?;
+        let is_gone = removing.is_none();
         let removed = RemovedNamespace {
             name,
-            state: if removing.is_none() {
-                "gone"
-            } else {
-                "removing"
-            },
+            state: if is_gone { "gone" } else { "removing" },
             waiting_for: removing.map_or_else(Vec::new, |removing| removing.waiting_for),
         };
         Listing::new("DONE  NAME")

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use clap::Args;
 use umbo_control::{promote, restored_records};
 use umbo_store::{RecordsCopy, RecordsKeeper as _, RecordsRevision, Store};
-use umbo_store_redb::{ClusterMember, Config, RedbStore, Restore, RestoreError};
+use umbo_store_redb::{ClusterMember, Config, RedbStore, Restore};
 use umbo_types::{Clock, NamespaceId};
 
 use super::backup::manifest::Manifest;
@@ -75,14 +75,16 @@ impl Arguments {
         let made = RedbStore::open(config.clone(), Arc::clone(&clock))?;
         made.close().await;
         drop(made);
-        let mut restore = Restore::begin(&within, records.clone(), clock.wall())?;
+        let restore = Restore::begin(&within, records.clone(), clock.wall());
+        let mut restore = restore.map_err(CliError::backup)?;
         for shard in &manifest.shards {
             for file in &shard.files {
-                restore.read(&file.read(&location).await?)?;
+                let read = restore.read(&file.read(&location).await?);
+                read.map_err(CliError::backup)?;
             }
-            restore.end_shard()?;
+            restore.end_shard().map_err(CliError::backup)?;
         }
-        let restored = restore.end()?;
+        let restored = restore.end().map_err(CliError::backup)?;
         put_records(config, &clock, records).await?;
         let moved = move_up(&within, &self.data);
         moved.map_err(CliError::file("move the restored files into", &self.data))?;
@@ -166,10 +168,4 @@ async fn put_records(
     }
     store.close().await;
     Ok(())
-}
-
-impl From<RestoreError> for CliError {
-    fn from(error: RestoreError) -> Self {
-        Self::backup(error)
-    }
 }

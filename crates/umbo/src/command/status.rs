@@ -102,9 +102,8 @@ impl StatusReport {
         let inside = Inside::gather(&client, &mut problems).await?;
         problems.extend(uncounted(&namespaces));
         for info in &namespaces {
-            let shards: Vec<_> = info.waiting_for.iter().map(u16::to_string).collect();
+            let (name, shards) = (&info.name, output::joined(&info.waiting_for));
             if !shards.is_empty() {
-                let (name, shards) = (&info.name, shards.join(","));
                 problems.push(format!("the removal of '{name}' waits for shards {shards}"));
             }
         }
@@ -137,20 +136,28 @@ impl StatusReport {
             lines.extend(inside.lines());
         }
         lines.push(String::new());
-        lines.extend(part("NAMESPACE  ROWS  BYTES", &self.namespaces, |info| {
-            let size = info.size.as_ref();
-            vec![
-                info.name.clone(),
-                size.map_or_else(String::new, |size| size.rows.to_string()),
-                size.map_or_else(String::new, |size| output::bytes(size.bytes)),
-            ]
-        }));
+        lines.extend(table::first(
+            "NAMESPACE  ROWS  BYTES",
+            &self.namespaces,
+            LINES_MAX,
+            |info| {
+                let size = info.size.as_ref();
+                vec![
+                    info.name.clone(),
+                    output::or_empty(size.map(|size| size.rows)),
+                    output::or_empty(size.map(|size| output::bytes(size.bytes))),
+                ]
+            },
+        ));
         match &self.inside {
             Some(inside) => {
                 lines.push(String::new());
-                lines.extend(part("CALLER  RU", &inside.callers, |one| {
-                    vec![one.caller.clone(), rate(one.ru)]
-                }));
+                lines.extend(table::first(
+                    "CALLER  RU",
+                    &inside.callers,
+                    LINES_MAX,
+                    |one| vec![one.caller.clone(), rate(one.ru)],
+                ));
                 let more = inside
                     .callers_total
                     .saturating_sub(inside.callers.len() as u64);
@@ -179,15 +186,8 @@ impl Inside {
         let tokens = client.tokens().await?.tokens;
         let fleet = client.fleet().await?.processes;
         let (callers, callers_total) = callers(client).await?;
-        let series = [
-            "served",
-            "rejected",
-            "shed",
-            "refused",
-            "failed",
-            "connections",
-        ];
-        let history = RecentHistory::ask(client, RECENT.0, &series, 0).await?;
+        let series = "served rejected shed refused failed connections";
+        let history = RecentHistory::ask(client, RECENT.0, series, 0).await?;
         // The administrator's list has the reasons, the public one does not.
         problems.retain(|problem| !problem.starts_with("shard "));
         problems.extend(shard_problems(&shards));
@@ -226,22 +226,19 @@ impl Inside {
     }
 
     fn lines(&self) -> Vec<String> {
-        let RequestCounts {
-            served,
-            rejected,
-            shed,
-            refused,
-            failed,
-            ..
-        } = self.requests;
+        let of = &self.requests;
         let available = |shard: &&ShardInfo| shard.state == "available";
         let sum = |part: fn(&ShardInfo) -> u64| self.shards.iter().map(part).sum();
         let queued: u64 = sum(|shard| shard.queued);
         let mut lines = vec![
             format!(
-                "{} in the last {}; {rejected} rejected (quota), {shed} shed (overload), {refused} refused (invalid), {failed} failed",
-                counted(served, "request"),
+                "{} in the last {}; {} rejected (quota), {} shed (overload), {} refused (invalid), {} failed",
+                counted(of.served, "request"),
                 RECENT.1,
+                of.rejected,
+                of.shed,
+                of.refused,
+                of.failed,
             ),
             format!(
                 "{}, {} available: {} in {} of files; {} queued",
@@ -325,11 +322,6 @@ fn busy_line(shard: &BusyShardInfo) -> Option<String> {
     ))
 }
 
-/// Returns a table of the first items, and the number of further ones.
-fn part<T>(header: &str, items: &[T], cells: impl Fn(&T) -> Vec<String>) -> Vec<String> {
-    table::first(header, items, LINES_MAX, cells)
-}
-
 fn duration_words(seconds: u64) -> String {
     let text = humantime::format_duration(Duration::from_secs(seconds)).to_string();
     let words: Vec<_> = text.split(' ').take(TIME_WORDS).collect();
@@ -403,7 +395,7 @@ mod tests {
 
     #[test]
     fn a_long_list_says_how_much_it_leaves_out() {
-        let lines = part("N", &[0; 11], |n| vec![n.to_string()]);
+        let lines = table::first("N", &[0; 11], LINES_MAX, |n| vec![n.to_string()]);
         assert_eq!((lines.len(), lines[9].as_str()), (10, "and 3 more"));
     }
 }

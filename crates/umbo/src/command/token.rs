@@ -64,9 +64,10 @@ impl Command {
             Self::Create(create) => block_on(create.run(connection)),
             Self::Ls => block_on(list(connection)),
             Self::Revoke {
-                id, dry_run: true, ..
-            } => block_on(would_revoke(connection, &id)),
-            Self::Revoke { id, reason, .. } => block_on(revoke(connection, &id, &reason)),
+                id,
+                dry_run,
+                reason,
+            } => block_on(revoke(connection, &id, dry_run, &reason)),
         }
     }
 }
@@ -113,12 +114,22 @@ fn token_failure(error: AuthError) -> CliError {
 async fn revoke(
     connection: &ConnectionArgs,
     id: &str,
+    dry_run: bool,
     reason: &ChangeReason,
 ) -> Result<(), CliError> {
-    let client = connection.changing_client(reason)?;
+    let (client, format) = (
+        connection.changing_client(reason)?,
+        connection.listing_format(),
+    );
     let id = &id_of(&client, id).await?;
+    if dry_run {
+        let token = client.revoke_token_dry_run(id).await?;
+        listing().write_one(format, &token)?;
+        note!("nothing was changed: this was a dry run");
+        return Ok(());
+    }
     client.revoke_token(id).await?;
-    output::write_report(connection.listing_format(), &json!({"id": id}), || Ok(()))
+    output::write_report(format, &json!({"id": id}), || Ok(()))
 }
 
 /// Returns the id of a token that is given by its id or its name. If several tokens have the name, only an id is
@@ -137,15 +148,6 @@ async fn id_of(client: &Client, text: &str) -> Result<String, CliError> {
         )),
         _ => Ok(text.to_owned()),
     }
-}
-
-async fn would_revoke(connection: &ConnectionArgs, id: &str) -> Result<(), CliError> {
-    let client = connection.client()?;
-    let id = id_of(&client, id).await?;
-    let token = client.revoke_token_dry_run(&id).await?;
-    listing().write_one(connection.listing_format(), &token)?;
-    note!("nothing was changed: this was a dry run");
-    Ok(())
 }
 
 fn listing() -> Listing<TokenInfo> {

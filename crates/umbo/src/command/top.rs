@@ -2,8 +2,8 @@
 //! overload; of several dispatchers of a fleet below each other.
 //!
 //! Owns the loop. Rates come from the server's history, which has a value for each second, and from its list of hot
-//! keys. The server keeps no state for it. Options choose what is shown, so no key is read and the terminal keeps its
-//! mode; a screen that is given back when the program ends shows the frames.
+//! keys. The server keeps no state for it. Options choose the tables and their order. No key is read, so the terminal
+//! keeps its mode. The alternate screen shows the frames until the program ends.
 
 mod draw;
 mod frame;
@@ -110,16 +110,16 @@ impl Arguments {
         let mut servers = servers.collect::<Result<Vec<_>, _>>()?;
         let mut signals = Signals::begin()?;
         let mut hang_ups = signal(SignalKind::hangup()).map_err(CliError::start)?;
-        let screen = Screen::take()?;
+        let _screen = Screen::take()?;
         loop {
             let shown = async {
-                let mut size = screen.size();
+                let mut size = Screen::size();
                 size.lines /= servers.len();
                 let mut lines = Vec::new();
                 for server in &mut servers {
                     lines.extend(server.lines(self, size).await);
                 }
-                screen.show(&lines)?;
+                Screen::show(&lines)?;
                 sleep(self.interval).await;
                 Ok::<(), CliError>(())
             };
@@ -178,8 +178,7 @@ impl Screen {
     }
 
     /// Returns the current size of the terminal.
-    #[expect(clippy::unused_self, reason = "only a screen in use is measured")]
-    fn size(&self) -> ScreenSize {
+    fn size() -> ScreenSize {
         match tcgetwinsize(std::io::stdout()) {
             Ok(size) if size.ws_col > 0 && size.ws_row > 0 => ScreenSize {
                 columns: usize::from(size.ws_col),
@@ -190,8 +189,7 @@ impl Screen {
     }
 
     /// Replaces the shown lines.
-    #[expect(clippy::unused_self, reason = "only a screen in use is drawn")]
-    fn show(&self, lines: &[String]) -> Result<(), CliError> {
+    fn show(lines: &[String]) -> Result<(), CliError> {
         // Each line clears the rest of its old content, the last one everything below.
         let text = lines.join("\x1b[K\r\n");
         output::write_bytes(format!("\x1b[H{text}\x1b[K\x1b[J").as_bytes())

@@ -15,7 +15,7 @@ use super::peers;
 use super::quota::ShardQuotaReloader;
 use crate::cli_error::CliError;
 use crate::map_file;
-use crate::reload_watch::{ReloadWatch, note};
+use crate::reload_watch::{ReloadWatch, note, warn_of_others};
 use crate::settings::Settings;
 
 /// What a reload replaces.
@@ -53,13 +53,7 @@ impl Reload {
                 Some(self.shard_quotas.replace_file(settings).await),
             );
         }
-        let mut new = settings.clone();
-        let old = &self.started_with.quota.policy_file;
-        new.quota.policy_file.clone_from(old);
-        new.log.filter.clone_from(&self.started_with.log.filter);
-        if new != self.started_with {
-            tracing::warn!("settings have changed that take effect at the next start");
-        }
+        warn_of_others(settings, &self.started_with);
     }
 
     /// Uses the map in a file from now on. The store is first, so that the version is on the disk, and the

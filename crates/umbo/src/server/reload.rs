@@ -19,7 +19,7 @@ use super::observe::happened;
 use crate::cli_error::CliError;
 use crate::map_file;
 use crate::parts::read_policies;
-use crate::reload_watch::{ReloadWatch, note};
+use crate::reload_watch::{ReloadWatch, note, warn_of_others};
 use crate::settings::Settings;
 
 /// What a reload replaces.
@@ -69,9 +69,7 @@ impl Reload {
             .or(self.started_with.quota.policy_file.as_deref())
             .is_some();
         note("policy file", is_named.then_some(policies));
-        if !is_same_otherwise(settings, &self.started_with) {
-            tracing::warn!("settings have changed that take effect at the next start");
-        }
+        warn_of_others(settings, &self.started_with);
         let text = "settings, certificates, tokens, policies and the map were read again";
         happened(&self.dispatcher, EventKind::SettingsReloaded, text);
     }
@@ -81,12 +79,4 @@ impl Reload {
 fn replace_map(store: &RemoteStore, path: &Path) -> Result<(), CliError> {
     let map = map_file::read(path)?;
     store.set_map(map).map(|_| ()).map_err(CliError::start)
-}
-
-/// Returns whether two settings differ only in what a reload can change.
-fn is_same_otherwise(new: &Settings, old: &Settings) -> bool {
-    let mut new = new.clone();
-    new.log.filter.clone_from(&old.log.filter);
-    new.quota.policy_file.clone_from(&old.quota.policy_file);
-    new == *old
 }

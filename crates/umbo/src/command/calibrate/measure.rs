@@ -335,11 +335,9 @@ fn failed(error: impl std::fmt::Display) -> CliError {
 
 /// Opens the files of all shards of a folder of data.
 fn open_files(folder: &Path) -> std::io::Result<Vec<File>> {
-    let paths = std::fs::read_dir(folder)?.map(|entry| entry.map(|entry| entry.path()));
-    let paths: Vec<_> = paths.collect::<Result<_, _>>()?;
-    let files = paths
-        .iter()
-        .filter(|path| path.extension().is_some_and(|end| end == "redb"));
+    let paths = std::fs::read_dir(folder)?.map(|entry| Ok(entry?.path()));
+    let paths = paths.collect::<std::io::Result<Vec<_>>>()?.into_iter();
+    let files = paths.filter(|path| path.extension().is_some_and(|end| end == "redb"));
     files.map(File::open).collect()
 }
 

@@ -44,7 +44,12 @@ impl Newest {
         let (newest, said) = asked.await;
         let highest = said.iter().filter_map(|peer| peer.version).max();
         if !write_out(self.out.as_deref(), &newest)? {
-            let said: Vec<NodeMapVersion> = said.into_iter().map(Into::into).collect();
+            let of = |peer: PeerMap| NodeMapVersion {
+                node: peer.node,
+                address: peer.address,
+                map_version: peer.version,
+            };
+            let said: Vec<NodeMapVersion> = said.into_iter().map(of).collect();
             Listing::new("NODE  ADDRESS  MAP-VERSION")
                 .with("MAP-VERSION", |said: &NodeMapVersion| {
                     let version = said.map_version.map(|version| version.to_string());
@@ -64,24 +69,13 @@ impl Newest {
                 let message = format!(
                     "a node uses version {version} of the map, and did not send it in time"
                 );
-                Err(CliError::told(Exit::Unreachable, message)
-                    .advising("try again; 'umbo cluster map' shows which node has it"))
+                Err(CliError::told(Exit::Unreachable, message).advising("map-not-sent"))
             }
             Some(_) => Ok(()),
-            None => Err(
-                CliError::told(Exit::Unreachable, "no node of the map answers")
-                    .advising("name a map whose nodes run, with --map"),
-            ),
-        }
-    }
-}
-
-impl From<PeerMap> for NodeMapVersion {
-    fn from(peer: PeerMap) -> Self {
-        Self {
-            node: peer.node,
-            address: peer.address,
-            map_version: peer.version,
+            None => {
+                let message = "no node of the map answers";
+                Err(CliError::told(Exit::Unreachable, message).advising("no-node"))
+            }
         }
     }
 }

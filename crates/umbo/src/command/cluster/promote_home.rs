@@ -23,7 +23,7 @@ use umbo_types::{Clock, NamespaceId, ShardId};
 use super::plan::write;
 use crate::cli_error::{CliError, Exit, usage};
 use crate::map_file;
-use crate::output::note;
+use crate::output::{joined, note};
 use crate::server::{SystemClock, remote_settings};
 use crate::settings::{ClusterSection, LoadedSettings};
 
@@ -92,15 +92,8 @@ impl PromoteHome {
             found.namespace_max.0
         );
         if !found.silent_shards.is_empty() {
-            let shards: Vec<_> = found
-                .silent_shards
-                .iter()
-                .map(ToString::to_string)
-                .collect();
-            note!(
-                "shards that did not report their namespaces: {}",
-                shards.join(", ")
-            );
+            let shards = joined(&found.silent_shards);
+            note!("shards that did not report their namespaces: {shards}");
         }
         let node = promoted.node_of(home.shard).map_or("", |node| node.name());
         note!(
@@ -182,8 +175,7 @@ impl PromoteHome {
             "no answer from {}: records that only they keep would be lost",
             silent.join(", ")
         );
-        Err(CliError::told(Exit::Unreachable, message)
-            .advising("start them, or continue without them with --without"))
+        Err(CliError::told(Exit::Unreachable, message).advising("silent-nodes"))
     }
 
     /// Writes the records into the new home, as soon as its node uses the map.
@@ -207,9 +199,9 @@ impl PromoteHome {
                 Err(error) if Instant::now() >= end => {
                     store.close().await;
                     let message = format!("the new home of the records is not founded: {error}");
-                    return Err(CliError::told(Exit::Unreachable, message).advising(
-                        "give the new map to the node of the home, and run the command again with --resume and that map",
-                    ));
+                    return Err(
+                        CliError::told(Exit::Unreachable, message).advising("home-not-founded")
+                    );
                 }
                 Err(_) => sleep(LOOK_INTERVAL).await,
             }

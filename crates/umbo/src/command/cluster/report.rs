@@ -135,25 +135,19 @@ impl Proposal {
             || "the new map (--out FILE writes it)".to_owned(),
             |path| path.display().to_string(),
         );
-        if moves > 0 {
-            notes.push(format!("1. give {map} to all nodes and dispatchers"));
-            notes.push(format!(
-                "2. stop the nodes {}: each stamps the files that it gives away (for one that is down \
-                 already: umbo shard release)",
-                self.concerned().join(", ")
-            ));
-            notes.push(
-                "3. copy each file from the data folder of the one node to that of the other, which refuses \
-                 one without the stamp"
-                    .to_owned(),
-            );
-            notes.push(
-                "4. start the nodes; the original files do not open anywhere any more, and may be removed"
-                    .to_owned(),
-            );
+        notes.push(if moves == 0 {
+            format!("give {map} to all nodes and dispatchers")
         } else {
-            notes.push(format!("give {map} to all nodes and dispatchers"));
-        }
+            let stopped = self.concerned().join(", ");
+            format!(
+                "1. give {map} to all nodes and dispatchers\n\
+                 2. stop the nodes {stopped}: each stamps the files that it gives away (for one that is down already: \
+                 umbo shard release)\n\
+                 3. copy each file from the data folder of the one node to that of the other, which refuses one \
+                 without the stamp\n\
+                 4. start the nodes; the original files do not open anywhere any more, and may be removed"
+            )
+        });
         notes
     }
 

@@ -58,4 +58,18 @@ impl Finding {
             ..Self::warning(check, found, advice)
         }
     }
+
+    /// Makes a finding that is a problem, else a warning, else ok.
+    pub(super) fn judged(
+        check: &'static str,
+        found: String,
+        [is_problem, is_warning]: [bool; 2],
+        advice: &str,
+    ) -> Self {
+        match (is_problem, is_warning) {
+            (true, _) => Self::problem(check, found, advice),
+            (_, true) => Self::warning(check, found, advice),
+            _ => Self::ok(check, found),
+        }
+    }
 }

@@ -52,10 +52,8 @@ fn open_files(settings: &Settings) -> Finding {
     let found = format!(
         "{limit} may be open here, for {connections} connections and {OTHER_FILES} other files"
     );
-    if limit < connections + OTHER_FILES {
-        return Finding::problem(CHECK, found, ADVICE);
-    }
-    Finding::ok(CHECK, found)
+    let is_low = limit < connections + OTHER_FILES;
+    Finding::judged(CHECK, found, [is_low, false], ADVICE)
 }
 
 fn check_disk(settings: &Settings) -> Vec<Finding> {
@@ -87,17 +85,14 @@ fn space(folder: &Path) -> Finding {
         bytes(size),
         folder.display()
     );
-    if free < FREE_BYTES_MIN {
-        Finding::problem("disk", found, ADVICE)
-    } else if free < size / FREE_SHARE_MIN {
-        Finding::warning("disk", found, ADVICE)
-    } else {
-        Finding::ok("disk", found)
-    }
+    let is_low = [free < FREE_BYTES_MIN, free < size / FREE_SHARE_MIN];
+    Finding::judged("disk", found, is_low, ADVICE)
 }
 
 fn sync(folder: &Path) -> Finding {
     const CHECK: &str = "disk sync";
+    const ADVICE: &str =
+        "use a faster disk, or asynchronous durability where losing the last writes is no harm";
     let probe = folder.join("sync-probe");
     match disk::sync_ms(&probe).map_err(CliError::file("write", &probe)) {
         Err(error) => Finding::problem(
@@ -109,11 +104,7 @@ fn sync(folder: &Path) -> Finding {
             let found = format!(
                 "{p50:.2} ms, p99 {p99:.2} ms for 4 KiB: the least that a durable write takes"
             );
-            if p50 > SYNC_SLOW_MS {
-                let advice = "use a faster disk, or asynchronous durability where losing the last writes is no harm";
-                return Finding::warning(CHECK, found, advice);
-            }
-            Finding::ok(CHECK, found)
+            Finding::judged(CHECK, found, [false, p50 > SYNC_SLOW_MS], ADVICE)
         }
     }
 }

@@ -39,15 +39,14 @@ pub(super) async fn check(connection: &ConnectionArgs) -> Vec<Finding> {
 
 fn version(server: &str, version: &str) -> Finding {
     let own = env!("CARGO_PKG_VERSION");
-    let found = format!("{server} runs umbo {version}");
-    if version == own {
-        return Finding::ok("server", found);
-    }
-    Finding::warning(
-        "server",
-        format!("{found}, this program is {own}"),
-        "use the program of the server's version: newer commands may not be known to it",
-    )
+    let is_other = version != own;
+    let found = if is_other {
+        format!("{server} runs umbo {version}, this program is {own}")
+    } else {
+        format!("{server} runs umbo {version}")
+    };
+    let advice = "use the program of the server's version: newer commands may not be known to it";
+    Finding::judged("server", found, [false, is_other], advice)
 }
 
 fn clock(time: Option<SystemTime>) -> Finding {
@@ -60,17 +59,12 @@ fn clock(time: Option<SystemTime>) -> Finding {
     let apart = now
         .duration_since(time)
         .unwrap_or_else(|error| error.duration());
-    let found = format!("{} s from the server's", apart.as_secs());
     if apart <= CLOCK_CLOSE {
-        Finding::ok(
-            "clock",
-            "as the server's, to the seconds that can be compared",
-        )
-    } else if apart < CLOCK_FAR {
-        Finding::warning("clock", found, ADVICE)
-    } else {
-        Finding::problem("clock", found, ADVICE)
+        let found = "as the server's, to the seconds that can be compared";
+        return Finding::ok("clock", found);
     }
+    let found = format!("{} s from the server's", apart.as_secs());
+    Finding::judged("clock", found, [apart >= CLOCK_FAR, true], ADVICE)
 }
 
 async fn readiness(client: &Client) -> Vec<Finding> {
@@ -110,21 +104,14 @@ async fn inside(client: &Client) -> Vec<Finding> {
     if let Ok(status) = client.cluster_status().await
         && !status.nodes.is_empty()
     {
-        let versions: BTreeSet<_> = status
-            .nodes
-            .iter()
-            .filter_map(|node| node.map_version)
-            .collect();
+        let versions = status.nodes.iter().filter_map(|node| node.map_version);
+        let versions: BTreeSet<_> = versions.collect();
         let away = status.nodes.iter().filter(|node| !node.reachable);
-        let away: Vec<String> = away
-            .map(|node| {
-                format!(
-                    "{}: {}",
-                    node.name,
-                    node.reason.as_deref().unwrap_or("away")
-                )
-            })
-            .collect();
+        let away = away.map(|node| {
+            let reason = node.reason.as_deref().unwrap_or("away");
+            format!("{}: {reason}", node.name)
+        });
+        let away: Vec<String> = away.collect();
         findings.push(if !away.is_empty() {
             Finding::problem(
                 "server's nodes",
@@ -151,10 +138,7 @@ fn server_files(metrics: &str) -> Finding {
         return Finding::skipped(CHECK, "it does not tell");
     };
     let found = format!("{open:.0} open of {most:.0}");
-    if open * 100.0 > most * FILES_NEAR_PERCENT {
-        let advice =
-            "raise its limit (LimitNOFILE), or look for clients that open many connections";
-        return Finding::problem(CHECK, found, advice);
-    }
-    Finding::ok(CHECK, found)
+    let is_near = open * 100.0 > most * FILES_NEAR_PERCENT;
+    let advice = "raise its limit (LimitNOFILE), or look for clients that open many connections";
+    Finding::judged(CHECK, found, [is_near, false], advice)
 }

@@ -3,7 +3,7 @@
 use clap::Args;
 use serde_json::json;
 use tokio::task::JoinSet;
-use umbo_client::{PageReader, RangeOptions, ScanOptions};
+use umbo_client::{Client, PageReader, RangeOptions, ScanOptions};
 use umbo_types::Namespace;
 
 use super::argument::{Key, partition_key};
@@ -48,16 +48,24 @@ impl Arguments {
     }
 }
 
-async fn count_namespace(connection: &ConnectionArgs, ns: &Namespace) -> Result<u64, CliError> {
-    let client = connection.bulk_client()?;
-    let mut counts = JoinSet::new();
-    for segment in 0..SEGMENTS {
+/// Returns readers of all keys of a namespace, to be read in parallel.
+pub(in crate::command) fn key_scans(client: &Client, ns: &Namespace) -> Vec<PageReader> {
+    let reader = |segment| {
         let options = ScanOptions {
             segment: Some((segment, SEGMENTS)),
             keys_only: true,
             ..ScanOptions::default()
         };
-        counts.spawn(rows_of(client.scan(ns.as_str(), options)));
+        client.scan(ns.as_str(), options)
+    };
+    (0..SEGMENTS).map(reader).collect()
+}
+
+async fn count_namespace(connection: &ConnectionArgs, ns: &Namespace) -> Result<u64, CliError> {
+    let client = connection.bulk_client()?;
+    let mut counts = JoinSet::new();
+    for keys in key_scans(&client, ns) {
+        counts.spawn(rows_of(keys));
     }
     let counts: Result<Vec<u64>, CliError> = counts.join_all().await.into_iter().collect();
     Ok(counts?.into_iter().sum())

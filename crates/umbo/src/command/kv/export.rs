@@ -171,25 +171,19 @@ impl Arguments {
 
     /// Returns the format. Refuses Parquet together with a compression or `--resume`.
     fn format(&self) -> Result<FileFormat, CliError> {
-        let by_name = || {
-            self.file
-                .as_deref()
-                .map_or_else(FileFormat::default, FileFormat::of_name)
-        };
+        let file = self.file.as_deref();
+        let by_name = || file.map_or_else(FileFormat::default, FileFormat::of_name);
         let format = self.format.unwrap_or_else(by_name);
-        if format != FileFormat::Parquet {
-            return Ok(format);
+        let is_parquet = format == FileFormat::Parquet;
+        if is_parquet && self.compression().is_some() {
+            return Err(usage!(
+                "Parquet is compressed within its columns; leave out --compress, .gz and .zst"
+            ));
         }
-        let refuse = |reason: &str| Err(CliError::Usage(reason.to_owned()));
-        if self.compression().is_some() {
-            return refuse(
-                "Parquet is compressed within its columns; leave out --compress, .gz and .zst",
-            );
-        }
-        if self.resume {
-            return refuse(
-                "an export to Parquet cannot be continued: it has no rows without its end; leave out --resume",
-            );
+        if is_parquet && self.resume {
+            return Err(usage!(
+                "an export to Parquet cannot be continued: it has no rows without its end; leave out --resume"
+            ));
         }
         Ok(format)
     }

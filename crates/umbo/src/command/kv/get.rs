@@ -65,9 +65,7 @@ impl Arguments {
             ..JsonRow::default()
         })
     }
-}
 
-impl Arguments {
     /// Writes the value to a file. An incomplete value is in `FILE.part`, which a failure removes.
     async fn save(&self, connection: &ConnectionArgs, path: &Path) -> Result<(), CliError> {
         check_new(path, self.overwrite)?;

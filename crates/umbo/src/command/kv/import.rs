@@ -18,12 +18,12 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use tokio::sync::{mpsc, oneshot};
+use umbo_api::loads::LoadSpec;
 use umbo_api::time_to_live;
 use umbo_rows::{Coding, RowsError};
 use umbo_rows::{RowFormat, RowReader};
 use umbo_types::Namespace;
 
-use self::as_load::LoadImport;
 use self::failed::FailedFile;
 use self::lane::{BATCH_ROWS_MAX, ImportLane};
 use self::lines::{LineReader, ReadEnd, ReadInput};
@@ -35,7 +35,8 @@ use super::format::FormatOptions;
 use super::patience::Patience;
 use super::put::DurabilityOption;
 use crate::cli_error::{CliError, usage};
-use crate::command::load::progress::PushedFile;
+use crate::command::load::job::LoadJob;
+use crate::command::load::progress::{Pushed, PushedFile};
 use crate::connection::{ConnectionArgs, with_nearest};
 use crate::output::{counted, note};
 
@@ -109,26 +110,33 @@ impl Arguments {
         let mut failed = FailedFile::new(self.failed_path()?);
         if self.is_load()? {
             let client = connection.bulk_client()?;
-            let import = LoadImport {
+            let job = LoadJob {
                 client: &client,
                 ns: &self.ns,
-                file: PushedFile::of(&self.file, self.format.of_file(&self.file)?)?,
-                columns: self.format.columns(),
-                csv: RowFormat::Csv(self.format.csv()?).content_type(),
-                is_created: self.create,
-                is_part: self.no_end,
-                part_bytes: u64::from(self.part_mib) << 20,
+                pushed: self.pushed()?,
                 connections: self.connections,
                 patience: self.patience,
+                is_part: self.no_end,
+                is_created: self.create,
             };
             // Fails early if the server does not answer. Later, an absent server is waited for.
             client.reach().await?;
-            let (load, totals) = import.run(connection, &mut failed, started).await?;
+            let (load, totals) = as_load::run(job, connection, &mut failed, started).await?;
             let format = connection.listing_format();
             totals.report(started.elapsed(), &failed, Some(&load), format)?;
             return totals.outcome(&failed);
         }
         self.run_lane(connection, failed, started).await
+    }
+
+    fn pushed(&self) -> Result<Pushed, CliError> {
+        let spec = LoadSpec {
+            import: true,
+            columns: self.format.columns(),
+            ..LoadSpec::default()
+        };
+        let file = PushedFile::of(&self.file, self.format.of_file(&self.file)?)?;
+        Pushed::new(&self.ns, spec, vec![file], (self.part_mib, &self.format))
     }
 
     /// Returns whether the file is sent as a load.
@@ -181,12 +189,10 @@ impl Arguments {
             }
             return Err(with_nearest(&lane.client, &self.ns, failure).await);
         }
-        let read = reading.await.unwrap_or(Err(ReadEnd::Stopped));
-        let read = match read {
+        let read = match reading.await.unwrap_or(Err(None)) {
             Ok(read) => read,
-            Err(ReadEnd::Stopped) => ReadInput::default(),
-            Err(ReadEnd::Failed(failure)) => return Err(failure),
-            Err(ReadEnd::Source(error)) => return Err(rows_failure(&self.file, error)),
+            Err(None) => ReadInput::default(),
+            Err(Some(failure)) => return Err(failure),
         };
         if read.others > 0 {
             let rows = counted(read.others, "row");
@@ -208,7 +214,7 @@ impl Arguments {
     fn start_reader(&self, input: ImportInput) -> Result<(ImportLines, ImportReading), CliError> {
         let (sender, lines) = mpsc::channel(LINES_AHEAD);
         let (done, reading) = oneshot::channel();
-        let reader = LineReader::new(self.ns.clone(), sender);
+        let reader = LineReader::new(self.ns.clone(), self.file.clone(), sender);
         std::thread::Builder::new()
             .name("umbo-import-reader".to_owned())
             .spawn(move || drop(done.send(reader.run(input))))

@@ -32,7 +32,7 @@ pub(super) struct Arguments {
     /// Sort key, in place of the one before the value
     #[arg(long, value_name = "SK")]
     sk: Option<Key>,
-    /// Value as text, also one that is - or begins with -
+    /// Value as text; it may be - or begin with -
     #[arg(
         long,
         value_name = "TEXT",
@@ -102,7 +102,7 @@ impl Arguments {
     fn sort_and_text(&self) -> Result<(Key, Option<String>), CliError> {
         let is_named = self.value.is_some() || self.file.is_some();
         let (sort, value) = match &self.words[..] {
-            // As in earlier versions: a value that has an option of its own follows the sort key.
+            // As in earlier versions: with --value or --file, the word is the sort key.
             [sort] if is_named => (Some(sort), None),
             [value] => {
                 if value != "-" && is_redirected() {
@@ -133,11 +133,8 @@ impl Arguments {
     /// Stores the row and prints its version.
     pub(super) async fn run(&self, connection: &ConnectionArgs) -> Result<(), CliError> {
         let file = self.file.as_deref().unwrap_or(Path::new("-"));
-        let condition = match self.if_match {
-            Some(condition) => condition,
-            None if self.if_absent => Condition::Absent,
-            None => Condition::None,
-        };
+        let absent = self.if_absent.then_some(Condition::Absent);
+        let condition = self.if_match.or(absent).unwrap_or_default();
         let options = PutOptions {
             ttl: self.ttl,
             expires_at: None,

@@ -8,12 +8,14 @@ use std::time::SystemTime;
 
 use serde::{Deserialize, Serialize};
 use umbo_api::loads::LoadSpec;
+use umbo_rows::RowFormat;
+use umbo_types::Namespace;
 
 use crate::cli_error::{CliError, usage};
 use crate::command::kv::file_name::{
     read_document, read_failure, remove_file, with_suffix, write_document,
 };
-use crate::command::kv::format::FileFormat;
+use crate::command::kv::format::{FileFormat, FormatOptions};
 use crate::command::location::{ObjectReader, is_object};
 
 /// The input and the options of a push. They are the same in each run that continues a load.
@@ -31,6 +33,24 @@ pub(in crate::command) struct Pushed {
     /// Media type of CSV, with the parameters of its dialect.
     #[serde(default = "plain_csv")]
     pub(in crate::command) csv: String,
+}
+
+impl Pushed {
+    /// Describes a push, with the length of its parts in MiB and the options of its files.
+    pub(in crate::command) fn new(
+        ns: &Namespace,
+        spec: LoadSpec,
+        files: Vec<PushedFile>,
+        (part_mib, format): (u32, &FormatOptions),
+    ) -> Result<Self, CliError> {
+        Ok(Self {
+            namespace: ns.as_str().to_owned(),
+            spec,
+            files,
+            part_bytes: u64::from(part_mib) << 20,
+            csv: RowFormat::Csv(format.csv()?).content_type(),
+        })
+    }
 }
 
 fn plain_csv() -> String {

@@ -1,13 +1,13 @@
 //! `umbo load push`: uploads files as a load. Creates the load, uploads its parts, seals it and, if asked to, waits for
 //! its end. Each step has the same effect when it is repeated, so a push that is run again continues.
 
+use std::ffi::OsStr;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use clap::{Args, ValueEnum};
 use umbo_api::loads::{LoadGuards, LoadMode, LoadSpec};
 use umbo_api::time_to_live;
-use umbo_rows::RowFormat;
 use umbo_types::Namespace;
 
 use super::job::LoadJob;
@@ -157,50 +157,41 @@ impl Arguments {
     fn pushed(&self) -> Result<Pushed, CliError> {
         let mut files = Vec::new();
         for path in &self.files {
-            let paths =
-                if path.is_dir() || (is_object(path) && path.to_string_lossy().ends_with('/')) {
-                    files_in(path).map_err(|error| read_failure(path, error))?
-                } else {
-                    vec![path.clone()]
-                };
-            for path in &paths {
+            let is_address = is_object(path) && path.to_string_lossy().ends_with('/');
+            let mut paths = vec![path.clone()];
+            if path.is_dir() || is_address {
+                paths = files_in(path).map_err(|error| read_failure(path, error))?;
+            }
+            if paths.len() > 1 {
                 // Progress of a push and the unfinished file of an export.
-                if paths.len() > 1
-                    && path
-                        .extension()
-                        .is_some_and(|end| end == "load" || end == "part")
-                {
-                    continue;
-                }
+                let is_other = |end: &OsStr| end == "load" || end == "part";
+                paths.retain(|path| !path.extension().is_some_and(is_other));
+            }
+            for path in &paths {
                 files.push(PushedFile::of(path, self.format.of_file(path)?)?);
             }
         }
         if files.is_empty() {
             return Err(CliError::NotRows("there are no files to upload".to_owned()));
         }
-        Ok(Pushed {
-            namespace: self.ns.as_str().to_owned(),
-            spec: LoadSpec {
-                mode: match self.mode {
-                    ModeOption::Merge => LoadMode::Merge,
-                    ModeOption::Replace => LoadMode::Replace,
-                },
-                as_of: self.as_of,
-                expected_rows: self.expected_rows,
-                max_reject_ratio: self.max_reject_ratio,
-                columns: self.format.columns(),
-                force: self.force,
-                guards: self.rows_change_max.map(|max| LoadGuards {
-                    rows_change_max: Some(max),
-                    rows_min: None,
-                }),
-                activate: self.activate,
-                import: false,
+        let spec = LoadSpec {
+            mode: match self.mode {
+                ModeOption::Merge => LoadMode::Merge,
+                ModeOption::Replace => LoadMode::Replace,
             },
-            files,
-            part_bytes: u64::from(self.part_mib) << 20,
-            csv: RowFormat::Csv(self.format.csv()?).content_type(),
-        })
+            as_of: self.as_of,
+            expected_rows: self.expected_rows,
+            max_reject_ratio: self.max_reject_ratio,
+            columns: self.format.columns(),
+            force: self.force,
+            guards: self.rows_change_max.map(|max| LoadGuards {
+                rows_change_max: Some(max),
+                rows_min: None,
+            }),
+            activate: self.activate,
+            import: false,
+        };
+        Pushed::new(&self.ns, spec, files, (self.part_mib, &self.format))
     }
 }
 

@@ -12,19 +12,17 @@ use serde::Serialize;
 use tokio::task::JoinSet;
 use umbo_api::key_text;
 use umbo_api::row::JsonRow;
-use umbo_client::{PageReader, ScanOptions};
+use umbo_client::PageReader;
 use umbo_types::Namespace;
 
 use crate::cli_error::CliError;
+use crate::command::kv::key_scans;
 use crate::connection::ConnectionArgs;
 use crate::output::{self, Format, Listing, note};
 
 const HELP: &str = "\
 It reads every key, in pages of 2 MiB that are charged as scans are; a million rows take some seconds. With
 --rows-max it stops after that many rows, and says so: a larger partition may be among those that it has not read.";
-
-/// Segments read in parallel.
-const SEGMENTS: u32 = 4;
 
 /// Arguments of `umbo ns partitions`.
 #[derive(Debug, Args)]
@@ -92,14 +90,8 @@ impl Arguments {
         let left = Arc::new(AtomicU64::new(self.rows_max.unwrap_or(u64::MAX)));
         let limit = usize::try_from(self.limit).unwrap_or(usize::MAX);
         let mut segments = JoinSet::new();
-        for segment in 0..SEGMENTS {
-            let options = ScanOptions {
-                segment: Some((segment, SEGMENTS)),
-                keys_only: true,
-                ..ScanOptions::default()
-            };
-            let reader = client.scan(self.ns.as_str(), options);
-            segments.spawn(largest_of(reader, limit, Arc::clone(&left)));
+        for keys in key_scans(&client, &self.ns) {
+            segments.spawn(largest_of(keys, limit, Arc::clone(&left)));
         }
         let (mut all, mut rows, mut is_cut) = (Vec::new(), 0, false);
         while let Some(segment) = segments.join_next().await {

@@ -97,7 +97,7 @@ impl Set {
     }
 }
 
-/// Checks all policies, then stores them. `changes` are those that were made, or would be; also after a failure.
+/// Checks all policies, then stores them. Adds the changes that were made, or would be made, also before a failure.
 async fn put_all(
     client: &Client,
     puts: &[(PolicySpec, Condition)],
@@ -123,10 +123,8 @@ async fn put_all(
 impl Remove {
     pub(super) async fn run(&self, connection: &ConnectionArgs) -> Result<(), CliError> {
         let client = connection.changing_client(&self.common.reason)?;
-        let condition = match self.common.if_match {
-            Some(version) => Condition::Version(version),
-            None => Condition::None,
-        };
+        let version = self.common.if_match;
+        let condition = version.map_or(Condition::None, Condition::Version);
         let change = client.delete_quota(&self.name, condition, self.common.dry_run);
         report(connection, &[change.await?], false)
     }
@@ -136,10 +134,8 @@ impl ChangeOptions {
     /// Returns the condition under which no concurrent change is overwritten.
     fn condition(&self, before: Option<&PolicyInfo>) -> Condition {
         let seen = before.and_then(|before| before.version);
-        match self.if_match.or(seen) {
-            Some(version) => Condition::Version(version),
-            None => Condition::Absent,
-        }
+        let version = self.if_match.or(seen);
+        version.map_or(Condition::Absent, Condition::Version)
     }
 }
 

@@ -81,9 +81,9 @@ impl Reclaim {
                     let message = format!(
                         "node '{node}' serves shard {shard}, so its file there is the newest and this one is not"
                     );
-                    return Err(CliError::told(Exit::Precondition, message).advising(
-                        "leave the shard there, or move it back with 'umbo cluster plan --move'",
-                    ));
+                    return Err(
+                        CliError::told(Exit::Precondition, message).advising("served-there")
+                    );
                 }
                 Successor::DoesNotServe(reason) => {
                     note!("node '{node}' does not serve it now: {reason}");
@@ -94,10 +94,7 @@ impl Reclaim {
         if !self.never_opened {
             let message = "nothing was taken back: if another node opens its copy later, two nodes would serve \
                            the shard";
-            return Err(CliError::told(Exit::Precondition, message).advising(
-                "remove the copies of the files from the other node's data folder, give it the new map, and \
-                 add --never-opened",
-            ));
+            return Err(CliError::told(Exit::Precondition, message).advising("not-reclaimed"));
         }
         for one in meant {
             reclaim_shard(&self.data, &map, one.shard)?;

@@ -56,10 +56,7 @@ impl Release {
         if kept > 0 {
             let message =
                 format!("{kept} of {files} files are not given away, and must not be copied");
-            return Err(CliError::told(Exit::Failed, message).advising(
-                "see REASON; a file that another node had last is given away there, and with --accept one that \
-                 you know to be the last",
-            ));
+            return Err(CliError::told(Exit::Failed, message).advising("not-released"));
         }
         if format == Format::Table {
             note!(

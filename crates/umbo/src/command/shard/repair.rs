@@ -41,7 +41,15 @@ impl Repair {
         } else {
             repair_shards(&self.data, SystemClock.wall())?
         };
-        let repaired: Vec<RepairResult> = repaired.into_iter().map(Into::into).collect();
+        let of = |one: ShardRepair| RepairResult {
+            shard: one.shard,
+            misplaced: one.misplaced,
+            moved: one.moved,
+            outdated: one.outdated,
+            file: one.file,
+            reason: one.failure,
+        };
+        let repaired: Vec<_> = repaired.into_iter().map(of).collect();
         Listing::new("SHARD  MISPLACED  MOVED  OUTDATED  FILE  REASON").write(format, &repaired)?;
         let left = |one: &&RepairResult| {
             one.reason.is_some() || (!self.dry_run && one.misplaced > one.moved + one.outdated)
@@ -52,10 +60,7 @@ impl Repair {
             let message = format!(
                 "{left} of {files} files were not read, or have rows of other shards still"
             );
-            return Err(CliError::told(Exit::Failed, message).advising(
-                "see REASON; stop the server or node in order first. If the shard of a row is on another node, move it \
-                 here (umbo cluster plan --move), and repair this folder again",
-            ));
+            return Err(CliError::told(Exit::Failed, message).advising("not-repaired"));
         }
         if format == Format::Table {
             let rows = repaired.iter().map(|one| one.misplaced).sum();
@@ -71,17 +76,4 @@ pub(super) fn misplaced(folder: &Path) -> Result<Vec<(u16, u64)>, CliError> {
     let counted = count_misplaced(folder)?.into_iter();
     let read = counted.filter(|one| one.failure.is_none());
     Ok(read.map(|one| (one.shard, one.misplaced)).collect())
-}
-
-impl From<ShardRepair> for RepairResult {
-    fn from(one: ShardRepair) -> Self {
-        Self {
-            shard: one.shard,
-            misplaced: one.misplaced,
-            moved: one.moved,
-            outdated: one.outdated,
-            file: one.file,
-            reason: one.failure,
-        }
-    }
 }

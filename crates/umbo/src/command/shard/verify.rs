@@ -93,16 +93,13 @@ impl Verify {
             }
         }
         verified.print(format)?;
-        let bad = verified.files.iter().filter(|file| file.state == "bad");
-        match bad.count() {
+        let (all, bad) = (verified.files.len(), verified.files.iter());
+        match bad.filter(|file| file.state == "bad").count() {
             0 => Ok(()),
-            bad => Err(CliError::told(
-                Exit::Failed,
-                format_args!(
-                    "{bad} of {} shards would not be served",
-                    verified.files.len()
-                ),
-            )),
+            bad => {
+                let message = format!("{bad} of {all} shards would not be served");
+                Err(CliError::told(Exit::Failed, message))
+            }
         }
     }
 }

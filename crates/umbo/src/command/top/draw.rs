@@ -46,7 +46,7 @@ pub(super) enum Tab {
     Overload,
 }
 
-/// What is shown of each frame.
+/// The choice of tables and rows.
 #[derive(Debug, Clone, Args)]
 pub(super) struct TopView {
     /// Subject to show

@@ -126,8 +126,7 @@ impl ScreenFrame {
             Err(error) if error.code() == Some(ErrorCode::HotKeysDisabled) => None,
             Err(error) => return Err(error),
         };
-        let names: Vec<_> = SERIES.split(' ').collect();
-        let history = RecentHistory::ask(client, interval, &names, last.next_since_ms()).await;
+        let history = RecentHistory::ask(client, interval, SERIES, last.next_since_ms()).await;
         let history = allowed(history)?;
         let seconds = history.as_ref().map(RecentHistory::seconds);
         let history = history.unwrap_or_default();

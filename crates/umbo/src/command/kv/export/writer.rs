@@ -102,7 +102,7 @@ impl ExportProgress {
         read_document(&progress_path(file), "the progress of an export")
     }
 
-    /// Checks that it is the progress of the same export to a file as the one that would begin now.
+    /// Checks that it is the progress of the same export as `anew`, which would begin now.
     pub(super) fn check(&self, file: &Path, anew: &Self) -> Result<(), CliError> {
         let len = std::fs::metadata(part_path(file)).map_or(0, |metadata| metadata.len());
         let differences = [
@@ -169,10 +169,14 @@ impl ExportWriter {
                 };
                 let output = Output::open(file.clone(), progress);
                 let result = output.and_then(|output| output.take_all(pages, count));
-                let part = file.map(|file| match is_object(&file) {
-                    true => file,
-                    false => part_path(&file),
-                });
+                let part = |file: PathBuf| {
+                    if is_object(&file) {
+                        file
+                    } else {
+                        part_path(&file)
+                    }
+                };
+                let part = file.map(part);
                 // If the receiver is gone, the program ends.
                 let _ = done.send(result.map_err(|error| failure(part.as_deref(), error)));
             })

@@ -5,99 +5,57 @@
 //! the file next to the input, and sends the parts that the server lacks. If the input is another file or has changed,
 //! the old load is aborted. Rows that the server rejects are written to the file of failed rows.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use umbo_api::loads::{LoadInfo, LoadSpec, LoadState, RejectLine};
+use umbo_api::loads::{LoadInfo, LoadState, RejectLine};
 use umbo_client::Client;
-use umbo_types::Namespace;
 
 use super::failed::{FailedFile, LineFailure};
 use super::summary::Totals;
 use crate::cli_error::CliError;
 use crate::command::load::job::{LoadJob, Uploaded};
-use crate::command::load::progress::{Pushed, PushedFile};
 use crate::command::load::{report, watch};
 use crate::connection::ConnectionArgs;
 use crate::output::{Format, note};
 
-/// An import as a load.
-pub(super) struct LoadImport<'a> {
-    pub(super) client: &'a Client,
-    pub(super) ns: &'a Namespace,
-    pub(super) file: PushedFile,
-    pub(super) columns: Option<umbo_api::columns::TableColumns>,
-    /// Media type of CSV, with how it is written.
-    pub(super) csv: String,
-    /// Whether to create the namespace if it is absent.
-    pub(super) is_created: bool,
-    /// Whether an export may lack its end line.
-    pub(super) is_part: bool,
-    /// Bytes of a part before compression.
-    pub(super) part_bytes: u64,
-    pub(super) connections: u8,
-    pub(super) patience: Duration,
-}
-
-impl LoadImport<'_> {
-    /// Imports. Rows that were rejected are in the file of failed rows then.
-    pub(super) async fn run(
-        self,
-        connection: &ConnectionArgs,
-        failed: &mut FailedFile,
-        started: Instant,
-    ) -> Result<(String, Totals), CliError> {
-        let bytes = self.file.bytes;
-        let job = LoadJob {
-            client: self.client,
-            ns: self.ns,
-            pushed: Pushed {
-                namespace: self.ns.as_str().to_owned(),
-                spec: LoadSpec {
-                    import: true,
-                    columns: self.columns.clone(),
-                    ..LoadSpec::default()
-                },
-                files: vec![self.file],
-                part_bytes: self.part_bytes,
-                csv: self.csv,
-            },
-            connections: self.connections,
-            patience: self.patience,
-            is_part: self.is_part,
-            is_created: self.is_created,
-        };
-        job.abort_other().await?;
-        let load = job.begin().await?;
-        let uploaded = if load.state.takes_parts() {
-            job.upload(&load, started).await?
-        } else {
-            Uploaded::before(load)
-        };
-        let id = uploaded.load.id.clone();
-        let ended = if uploaded.load.state.is_ended() {
-            uploaded.load.clone()
-        } else {
-            // One document on stdout: the summary.
-            watch::until_ended(job.client, job.ns, &id, Format::Table, uploaded.rows).await?
-        };
-        let totals = Totals {
-            rows: ended.rows_applied,
-            failed: ended.rows_rejected,
-            skipped: ended.rows_skipped,
-            bytes,
-            charged_micros: 0,
-        };
-        if ended.rows_rejected > 0 {
-            save_rejects(job.client, &ended, &uploaded, failed).await?;
-        }
-        job.forget()?;
-        if ended.state == LoadState::Live {
-            return Ok((id, totals));
-        }
-        let format = connection.listing_format();
-        totals.report(started.elapsed(), failed, Some(&id), format)?;
-        Err(report::ended(&ended))
+/// Imports the file of a job. Rows that were rejected are in the file of failed rows then.
+pub(super) async fn run(
+    job: LoadJob<'_>,
+    connection: &ConnectionArgs,
+    failed: &mut FailedFile,
+    started: Instant,
+) -> Result<(String, Totals), CliError> {
+    job.abort_other().await?;
+    let load = job.begin().await?;
+    let uploaded = if load.state.takes_parts() {
+        job.upload(&load, started).await?
+    } else {
+        Uploaded::before(load)
+    };
+    let id = uploaded.load.id.clone();
+    let ended = if uploaded.load.state.is_ended() {
+        uploaded.load.clone()
+    } else {
+        // One document on stdout: the summary.
+        watch::until_ended(job.client, job.ns, &id, Format::Table, uploaded.rows).await?
+    };
+    let totals = Totals {
+        rows: ended.rows_applied,
+        failed: ended.rows_rejected,
+        skipped: ended.rows_skipped,
+        bytes: job.pushed.files[0].bytes,
+        charged_micros: 0,
+    };
+    if ended.rows_rejected > 0 {
+        save_rejects(job.client, &ended, &uploaded, failed).await?;
     }
+    job.forget()?;
+    if ended.state == LoadState::Live {
+        return Ok((id, totals));
+    }
+    let format = connection.listing_format();
+    totals.report(started.elapsed(), failed, Some(&id), format)?;
+    Err(report::ended(&ended))
 }
 
 /// Writes the rows that a load has rejected to the file of failed rows, with their lines in the file.

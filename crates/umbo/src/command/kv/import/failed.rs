@@ -91,7 +91,7 @@ impl LineFailure {
 }
 
 #[derive(Serialize)]
-struct Entry<'a> {
+struct FailedRow<'a> {
     failed: FailedEntry<'a>,
     #[serde(skip_serializing_if = "Option::is_none")]
     row: Option<&'a RawValue>,
@@ -170,7 +170,7 @@ fn entry(namespace: &str, line: &[u8], reason: &LineFailure) -> io::Result<Vec<u
     let object = line.starts_with(b"{").then(|| serde_json::from_slice(line));
     let row = object.and_then(Result::ok);
     let text = row.is_none().then(|| String::from_utf8_lossy(line));
-    let mut entry = serde_json::to_vec(&Entry { failed, row, text })?;
+    let mut entry = serde_json::to_vec(&FailedRow { failed, row, text })?;
     entry.push(b'\n');
     Ok(entry)
 }

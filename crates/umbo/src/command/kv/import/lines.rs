@@ -4,6 +4,7 @@
 //! rows of the namespace are read. End lines of exports are not rows; they tell whether the input is complete.
 
 use std::io::{BufRead, BufReader, Read};
+use std::path::PathBuf;
 
 use bytes::{Bytes, BytesMut};
 use serde::Deserialize;
@@ -19,6 +20,7 @@ use umbo_types::{Key, Namespace, Value};
 
 use super::source::{ImportInput, not_rows};
 use crate::cli_error::CliError;
+use crate::command::kv::file_name::rows_failure;
 
 /// Bytes that are kept of a line that is too long to be sent.
 const EXCERPT_LEN: usize = 4 << 10;
@@ -67,31 +69,14 @@ pub(super) struct RefusedLine {
 /// A line that was read.
 pub(super) type ReadLine = Result<ImportLine, RefusedLine>;
 
-/// Why reading has ended early.
-pub(super) enum ReadEnd {
-    /// The lane takes no more lines.
-    Stopped,
-    /// Reading the source failed.
-    Source(RowsError),
-    /// The source has no rows.
-    Failed(CliError),
-}
-
-impl From<RowsError> for ReadEnd {
-    fn from(error: RowsError) -> Self {
-        Self::Source(error)
-    }
-}
-
-impl From<std::io::Error> for ReadEnd {
-    fn from(error: std::io::Error) -> Self {
-        Self::Source(error.into())
-    }
-}
+/// Why reading has ended early; `None` if the lane takes no more lines.
+pub(super) type ReadEnd = Option<CliError>;
 
 /// Reads lines.
 pub(super) struct LineReader {
     namespace: Namespace,
+    /// Name of the file, for errors.
+    path: PathBuf,
     lines: Sender<ReadLine>,
     number: u64,
     has_row: bool,
@@ -109,10 +94,11 @@ pub(super) struct ReadInput {
 }
 
 impl LineReader {
-    /// Makes a reader of rows of a namespace.
-    pub(super) fn new(namespace: Namespace, lines: Sender<ReadLine>) -> Self {
+    /// Makes a reader of rows of a namespace from a file.
+    pub(super) fn new(namespace: Namespace, path: PathBuf, lines: Sender<ReadLine>) -> Self {
         Self {
             namespace,
+            path,
             lines,
             number: 0,
             has_row: false,
@@ -136,12 +122,14 @@ impl LineReader {
         loop {
             let mut line = Vec::new();
             let mut bounded = (&mut source).take(LINE_LEN_MAX as u64 + 1);
-            if bounded.read_until(b'\n', &mut line)? == 0 {
+            let read = bounded.read_until(b'\n', &mut line);
+            if read.map_err(|error| self.failure(error))? == 0 {
                 return Ok(());
             }
             self.number += 1;
             if line.len() > LINE_LEN_MAX && !line.ends_with(b"\n") {
-                source.skip_until(b'\n')?;
+                let skipped = source.skip_until(b'\n');
+                skipped.map_err(|error| self.failure(error))?;
                 line.truncate(EXCERPT_LEN);
                 let max_mib = (LINE_LEN_MAX + 1) >> 20;
                 let detail = format!("with its newline, the line is longer than {max_mib} MiB");
@@ -156,7 +144,7 @@ impl LineReader {
         let mut text = BytesMut::new();
         while let Some(row) = rows.next() {
             self.number = rows.line();
-            match row? {
+            match row.map_err(|error| self.failure(error))? {
                 Ok(row) => {
                     line::write(&row, &mut text);
                     let text = text.split().freeze();
@@ -179,7 +167,7 @@ impl LineReader {
             return Ok(());
         }
         if !std::mem::replace(&mut self.has_row, true) && !line.starts_with(b"{") {
-            return Err(ReadEnd::Failed(not_rows(self.number, &line)));
+            return Err(Some(not_rows(self.number, &line)));
         }
         match self.end.take(self.number, &line) {
             StreamPart::Row => self.row(&line),
@@ -262,8 +250,11 @@ impl LineReader {
     }
 
     fn pass(&self, line: ReadLine) -> Result<(), ReadEnd> {
-        let passed = self.lines.blocking_send(line);
-        passed.map_err(|_| ReadEnd::Stopped)
+        self.lines.blocking_send(line).map_err(|_| None)
+    }
+
+    fn failure(&self, error: impl Into<RowsError>) -> CliError {
+        rows_failure(&self.path, error.into())
     }
 }
 
@@ -307,7 +298,7 @@ mod tests {
 
     fn read(text: &str) -> (Vec<ReadLine>, ReadInput) {
         let (sender, mut lines) = tokio::sync::mpsc::channel(100);
-        let reader = LineReader::new(Namespace::new("n").unwrap(), sender);
+        let reader = LineReader::new(Namespace::new("n").unwrap(), "f".into(), sender);
         let source = Box::new(std::io::Cursor::new(text.to_owned().into_bytes()));
         let read = reader.run(ImportInput::Lines(source)).ok().unwrap();
         (std::iter::from_fn(|| lines.try_recv().ok()).collect(), read)

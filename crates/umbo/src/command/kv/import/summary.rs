@@ -1,6 +1,5 @@
 //! The summary of an import, as its last line and as JSON.
 
-use std::io::Write as _;
 use std::time::Duration;
 
 use serde::Serialize;
@@ -8,10 +7,10 @@ use umbo_api::ru::Ru;
 
 use super::failed::FailedFile;
 use crate::cli_error::CliError;
-use crate::output::{self, Format, counted};
+use crate::output::{self, Format, counted, note};
 
 /// Rows and bytes of an import.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Serialize)]
 pub(super) struct Totals {
     /// Rows written.
     pub(super) rows: u64,
@@ -22,20 +21,19 @@ pub(super) struct Totals {
     /// Bytes of the written rows; for a load, the bytes of its file.
     pub(super) bytes: u64,
     /// Charge of the server, in millionths of a request unit; not known for a load.
+    #[serde(skip)]
     pub(super) charged_micros: u64,
 }
 
 /// The summary of an import.
 #[derive(Debug, Serialize)]
 struct ImportSummary<'a> {
-    rows: u64,
-    failed: u64,
-    skipped: u64,
-    bytes: u64,
+    #[serde(flatten)]
+    totals: &'a Totals,
     seconds: f64,
     rows_per_second: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
-    failed_file: Option<&'a str>,
+    failed_file: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     ru: Option<Ru>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -53,16 +51,12 @@ impl Totals {
     ) -> Result<(), CliError> {
         let millis = elapsed.as_millis().max(1);
         let rows_per_second = (u128::from(self.rows) * 1_000 / millis) as u64;
-        let file = (self.failed > 0).then(|| failed.path().display().to_string());
         let charged = (load.is_none()).then_some(self.charged_micros);
         let summary = ImportSummary {
-            rows: self.rows,
-            failed: self.failed,
-            skipped: self.skipped,
-            bytes: self.bytes,
+            totals: self,
             seconds: elapsed.as_secs_f64(),
             rows_per_second,
-            failed_file: file.as_deref(),
+            failed_file: (self.failed > 0).then(|| failed.path().display().to_string()),
             ru: charged.map(Ru::from_micros),
             load,
         };
@@ -72,14 +66,10 @@ impl Totals {
             rows => format!("{rows} skipped that are newer or had expired already, "),
         };
         let (failed, seconds) = (self.failed, summary.seconds);
-        let _ = writeln!(
-            std::io::stderr(),
+        note!(
             "{rows} written, {failed} failed, {skipped}{bytes} in {seconds:.1} s ({rows_per_second} rows/s)"
         );
-        match format {
-            Format::Table => Ok(()),
-            Format::Json | Format::Ndjson => output::write_json(&summary),
-        }
+        output::write_report(format, &summary, || Ok(()))
     }
 
     /// Returns an error if rows of the import have failed.
