@@ -28,6 +28,12 @@ impl Clock for SystemClock {
     }
 }
 
+/// Returns when a time span began that ends now, in milliseconds since the Unix epoch.
+pub(crate) fn millis_ago(span: Duration) -> u64 {
+    let span = u64::try_from(span.as_millis()).unwrap_or(u64::MAX);
+    SystemClock.wall().as_millis().saturating_sub(span)
+}
+
 /// Warns if the clock is behind the versions that were assigned before the server started.
 pub(crate) fn warn_if_behind(clock: &dyn Clock, version_ceiling: Version) {
     let behind = Duration::from_micros(version_ceiling.0.saturating_sub(clock.wall().0));

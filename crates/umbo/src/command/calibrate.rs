@@ -52,7 +52,7 @@ pub(crate) struct Arguments {
 impl Arguments {
     /// Runs the command.
     pub(crate) fn run(self, connection: &ConnectionArgs) -> Result<(), CliError> {
-        let settings = LoadedSettings::of_file(self.config)?;
+        let settings = LoadedSettings::of_file(self.config)?.settings;
         if let Some(path) = self.write.as_ref().filter(|path| path.exists()) {
             let error = ErrorKind::AlreadyExists.into();
             return Err(CliError::file("create", path)(error));

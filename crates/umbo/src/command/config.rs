@@ -9,7 +9,7 @@ use crate::cli_error::{CliError, usage};
 use crate::map_file;
 use crate::output;
 use crate::parts::read_policies;
-use crate::settings::{ClusterSection, LoadedSettings, SettingsSources};
+use crate::settings::{ClusterSection, LoadedSettings};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
@@ -32,10 +32,7 @@ impl Command {
     pub(crate) fn run(&self) -> Result<(), CliError> {
         match self {
             Self::Show { config } => {
-                let loaded = LoadedSettings::read(&SettingsSources {
-                    file: config.clone(),
-                    flags: Vec::new(),
-                })?;
+                let loaded = LoadedSettings::of_file(config.clone())?;
                 if let Some(warning) = loaded.warning() {
                     output::print_note(&warning);
                 }

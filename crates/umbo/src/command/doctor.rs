@@ -18,7 +18,7 @@ use self::finding::{Finding, Severity};
 use crate::cli_error::CliError;
 use crate::connection::{ConnectionArgs, block_on};
 use crate::output::{self, Listing, counted};
-use crate::settings::{LoadedSettings, SettingsSources};
+use crate::settings::LoadedSettings;
 
 /// Arguments of `umbo doctor`.
 #[derive(Debug, Args)]
@@ -61,10 +61,7 @@ impl Arguments {
     }
 
     async fn check(&self, connection: &ConnectionArgs) -> Vec<Finding> {
-        let loaded = LoadedSettings::read(&SettingsSources {
-            file: self.config.clone(),
-            ..SettingsSources::default()
-        });
+        let loaded = LoadedSettings::of_file(self.config.clone());
         let mut findings = Vec::new();
         match &loaded {
             Ok(loaded) => {

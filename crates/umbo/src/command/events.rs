@@ -6,12 +6,11 @@ use std::time::Duration;
 use clap::Args;
 use umbo_api::observe::Event;
 use umbo_api::time_to_live;
-use umbo_types::Clock as _;
 
 use crate::cli_error::CliError;
+use crate::clock::millis_ago;
 use crate::connection::{ConnectionArgs, block_on};
 use crate::output::{self, Format, Listing};
-use crate::server::SystemClock;
 
 /// How long one request waits for an event, in seconds.
 const WAIT_SECONDS: u64 = 20;
@@ -39,10 +38,7 @@ impl Arguments {
             let client = connection.client()?;
             let format = connection.listing_format();
             let list = client.events("0", 0).await?;
-            let begin = self.since.map_or(0, |since| {
-                let since = u64::try_from(since.as_millis()).unwrap_or(u64::MAX);
-                SystemClock.wall().as_millis().saturating_sub(since)
-            });
+            let begin = self.since.map_or(0, millis_ago);
             let mut events = list.events;
             events.retain(|event| event.at_ms >= begin);
             if !self.follow {

@@ -1,7 +1,7 @@
 //! `umbo hot …`: the keys that are read most, and the lists of keys that operators keep. A key is named as on
 //! every other command line, or by the id that `umbo hot ls` shows, which ranges have too.
 
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use serde::Serialize;
@@ -17,6 +17,7 @@ use umbo_types::Namespace;
 
 use super::kv::{Key, partition_key, ttl};
 use crate::cli_error::{CliError, usage};
+use crate::clock::millis_ago;
 use crate::connection::{ChangeReason, ConnectionArgs, block_on};
 use crate::output::{self, Format, Listing, note, rate};
 
@@ -129,11 +130,7 @@ impl Command {
 
 impl Busy {
     async fn run(&self, connection: &ConnectionArgs) -> Result<(), CliError> {
-        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-        let now = now.unwrap_or_default();
-        let at = self
-            .ago
-            .map(|ago| now.saturating_sub(ago).as_millis() as u64);
+        let at = self.ago.map(millis_ago);
         let report = connection.client()?.busy(self.shard, at).await?;
         let format = connection.listing_format();
         if format == Format::Json {

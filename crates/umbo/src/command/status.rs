@@ -4,7 +4,7 @@
 //! has the server and the namespaces of the token.
 
 use std::collections::BTreeMap;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use serde::Serialize;
 use umbo_api::admin::{NamespaceInfo, ShardInfo};
@@ -17,6 +17,7 @@ use umbo_quota::OTHERS;
 use super::hot::{partition_of, percent_of};
 use super::ns::uncounted;
 use crate::cli_error::CliError;
+use crate::clock::millis_ago;
 use crate::connection::{ConnectionArgs, allowed, block_on};
 use crate::history::RecentHistory;
 use crate::output::{self, counted, rate, table};
@@ -210,10 +211,9 @@ impl Inside {
         });
         let own = fleet.iter().find(|process| process.is_self);
         let started = Duration::from_millis(own.map_or(0, |own| own.about.started_ms));
-        let up = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH + started);
         Ok(Some(Self {
             // The two machines' clocks may differ.
-            uptime_s: up.unwrap_or_default().as_secs(),
+            uptime_s: millis_ago(started) / 1_000,
             is_open: tokens.is_empty(),
             connections: whole(history.last("connections")),
             requests: RequestCounts::of(&history),

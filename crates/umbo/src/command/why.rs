@@ -74,47 +74,43 @@ async fn request(connection: &ConnectionArgs, id: &str) -> Result<(), CliError> 
 }
 
 fn facts(found: &RequestExplanation) -> String {
-    let mut lines = vec![found.text.clone(), String::new()];
-    let mut say = |name: &str, value: Option<String>| {
-        if let Some(value) = value {
-            lines.push(format!("{name:NAME_WIDTH$} {value}"));
-        }
+    let with = |value: Option<String>, more: Option<String>| {
+        value.map(|value| value + &more.unwrap_or_default())
     };
-    say("ended", Some(output::instant(Some(found.at_ms))));
-    let status = found.status.map(|status| status.to_string());
-    let code = found.code.as_ref().map(|code| format!(" {code}"));
-    let status = status.map(|status| status + &code.unwrap_or_default());
-    say("outcome", Some(found.outcome.clone()));
-    say("status", status);
-    say("tier", found.criticality.clone());
     let phases = found.phases.iter();
     let phases = phases.map(|phase| format!("{} {} ms", phase.phase, phase.ms));
     let phases = phases.collect::<Vec<_>>().join(", ");
-    say("time", Some(format!("{} ms: {phases}", found.total_ms)));
     let cost = found.estimate_ru.zip(found.actual_ru);
-    say(
-        "cost",
-        cost.map(|(estimate, actual)| format!("{actual} RU, estimated {estimate}")),
-    );
-    say("cache", found.cache.clone());
-    let node = found.node.as_ref().map(|node| format!(" on {node}"));
-    let shard = found.shard.map(|shard| shard.to_string());
-    say(
-        "shard",
-        shard.map(|shard| shard + &node.unwrap_or_default()),
-    );
-    say("attempts", found.attempts.map(|times| times.to_string()));
     let queue = found.queue.map(|queue| {
         let (waiting, taken, limit) = (queue.waiting, queue.in_flight, queue.limit);
         format!("{waiting} waited, {taken} of {limit} permits taken")
     });
-    say("queue", queue);
-    say(
-        "pressure",
-        found.pressure.map(|pressure| format!("{pressure:.2}")),
-    );
-    lines.push(String::new());
-    lines.join("\n")
+    let status = found.status.map(|status| status.to_string());
+    let code = found.code.as_ref().map(|code| format!(" {code}"));
+    let shard = found.shard.map(|shard| shard.to_string());
+    let node = found.node.as_ref().map(|node| format!(" on {node}"));
+    let facts = [
+        ("ended", Some(output::instant(Some(found.at_ms)))),
+        ("outcome", Some(found.outcome.clone())),
+        ("status", with(status, code)),
+        ("tier", found.criticality.clone()),
+        ("time", Some(format!("{} ms: {phases}", found.total_ms))),
+        (
+            "cost",
+            cost.map(|(estimate, actual)| format!("{actual} RU, estimated {estimate}")),
+        ),
+        ("cache", found.cache.clone()),
+        ("shard", with(shard, node)),
+        ("attempts", found.attempts.map(|times| times.to_string())),
+        ("queue", queue),
+        (
+            "pressure",
+            found.pressure.map(|pressure| format!("{pressure:.2}")),
+        ),
+    ];
+    let facts = facts.into_iter();
+    let lines = facts.filter_map(|(name, value)| Some(format!("{name:NAME_WIDTH$} {}\n", value?)));
+    format!("{}\n\n{}", found.text, lines.collect::<String>())
 }
 
 async fn refusals(

@@ -152,8 +152,8 @@ impl ShardQuota for ShardQuotas {
         let shares = [ShardShare { shard, parts }];
         let kind = WorkKind::of(charge);
         if charge.is_continued {
-            let part = self.limiter.go_on(&request, &shares, now);
-            return Ok(Box::new(PartialCharge { part, kind }));
+            let charge = self.limiter.go_on(&request, &shares, now);
+            return Ok(Box::new(NodeCharge { charge, kind }));
         }
         let random = self.random.fetch_add(STEP, Relaxed);
         let admitted = self.limiter.admit(&request, now, random);
@@ -162,25 +162,19 @@ impl ShardQuota for ShardQuotas {
             limiter.admit_shards(&mut reservation, &request, &shares, now, random)?;
             Ok(reservation)
         });
-        let mut reservation = admitted.map_err(|rejection| QuotaExceeded {
+        let mut charge = admitted.map_err(|rejection| QuotaExceeded {
             policy: rejection.policy.name.to_string(),
             retry_after: rejection.wait,
             observed: rejection.observed,
         })?;
-        reservation.sent();
-        Ok(Box::new(WholeCharge { reservation, kind }))
+        charge.sent();
+        Ok(Box::new(NodeCharge { charge, kind }))
     }
 }
 
-/// A request that was charged by an estimate.
-struct WholeCharge {
-    reservation: Reservation,
-    kind: WorkKind,
-}
-
-/// A part of a request, which is charged by its actual work afterwards.
-struct PartialCharge {
-    part: Continuation,
+/// A charge: of a whole request by an estimate, or of a part, which is charged by its actual work afterwards.
+struct NodeCharge<C> {
+    charge: C,
     kind: WorkKind,
 }
 
@@ -192,19 +186,19 @@ struct WorkKind {
     reads: u64,
 }
 
-impl ChargeHandle for WholeCharge {
+impl ChargeHandle for NodeCharge<Reservation> {
     fn settle(mut self: Box<Self>, done: ActualWork) {
-        self.reservation.settle(&self.kind.work(done));
+        self.charge.settle(&self.kind.work(done));
     }
 
     fn release(mut self: Box<Self>) {
-        self.reservation.release();
+        self.charge.release();
     }
 }
 
-impl ChargeHandle for PartialCharge {
+impl ChargeHandle for NodeCharge<Continuation> {
     fn settle(self: Box<Self>, done: ActualWork) {
-        self.part.settle(&self.kind.work(done));
+        self.charge.settle(&self.kind.work(done));
     }
 
     fn release(self: Box<Self>) {

@@ -51,9 +51,9 @@ impl LoadedSettings {
     }
 
     /// Reads the layers for a command that has only one flag for settings: the file.
-    pub(crate) fn of_file(file: Option<PathBuf>) -> Result<Settings, SettingsError> {
+    pub(crate) fn of_file(file: Option<PathBuf>) -> Result<Self, SettingsError> {
         let flags = Vec::new();
-        Ok(Self::read(&SettingsSources { file, flags })?.settings)
+        Self::read(&SettingsSources { file, flags })
     }
 
     /// Reads one file over the defaults, without the environment.

@@ -37,7 +37,7 @@ struct NodeMapVersion {
 
 impl Newest {
     pub(super) async fn run(self, format: Format) -> Result<(), CliError> {
-        let cluster = LoadedSettings::of_file(None)?.cluster;
+        let cluster = LoadedSettings::of_file(None)?.settings.cluster;
         let path = map_file::chosen(self.map, &cluster)?;
         let map = map_file::read(&path)?;
         let asked = fetch_newest_map(remote_settings(&cluster), &map, Arc::new(SystemClock));

@@ -74,7 +74,7 @@ struct GatheredRecords {
 
 impl PromoteHome {
     pub(super) async fn run(self) -> Result<(), CliError> {
-        let cluster = LoadedSettings::of_file(None)?.cluster;
+        let cluster = LoadedSettings::of_file(None)?.settings.cluster;
         let map = map_file::read(&self.map)?;
         let promoted = match self.shard {
             Some(shard) => map

@@ -321,13 +321,11 @@ impl ExportSummary {
     fn report(&self, format: Format, is_stdout_taken: bool) -> Result<(), CliError> {
         let (rows, bytes) = (counted(self.rows, "row"), counted(self.bytes, "byte"));
         match format {
+            Format::Table => note!("{rows} read, {bytes} in {:.1} s", self.seconds),
             Format::Json | Format::Ndjson if !is_stdout_taken => return output::write_json(self),
             Format::Json | Format::Ndjson => {
                 let line = output::json_line(self)?;
                 output::print_note(String::from_utf8_lossy(&line).trim_end());
-            }
-            Format::Table => {
-                note!("{rows} read, {bytes} in {:.1} s", self.seconds);
             }
         }
         Ok(())

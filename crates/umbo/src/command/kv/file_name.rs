@@ -33,7 +33,7 @@ pub(super) fn check_new(path: &Path, is_replaced: bool) -> Result<(), CliError> 
         match ObjectReader::open(path) {
             Ok(_) => {}
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
-            Err(error) => return Err(read_failure(path, error)),
+            Err(error) => return Err(CliError::file("read", path)(error)),
         }
     } else if !path.is_file() {
         return Ok(());
@@ -51,7 +51,7 @@ pub(in crate::command) fn read_document<T: DeserializeOwned>(
     let text = match std::fs::read(path) {
         Ok(text) => text,
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(read_failure(path, error)),
+        Err(error) => return Err(CliError::file("read", path)(error)),
     };
     serde_json::from_slice(&text).map(Some).map_err(|error| {
         let path = path.display();
@@ -83,15 +83,10 @@ pub(in crate::command) fn remove_file(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Makes the error of a file that cannot be read.
-pub(in crate::command) fn read_failure(path: &Path, source: io::Error) -> CliError {
-    CliError::file("read", path)(source)
-}
-
 /// Makes the error of a file whose rows cannot be read.
 pub(in crate::command) fn rows_failure(path: &Path, error: RowsError) -> CliError {
     match error {
-        RowsError::Read(source) => read_failure(path, source),
+        RowsError::Read(source) => CliError::file("read", path)(source),
         error @ RowsError::CutOff(_) => {
             CliError::Incomplete(format!("{}: {error}", path.display()))
         }

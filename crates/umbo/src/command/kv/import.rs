@@ -30,7 +30,7 @@ use self::lines::{LineReader, ReadEnd, ReadInput};
 use self::source::{ImportInput, LineSource};
 use self::summary::Totals;
 use super::bar::{bar, with_bar};
-use super::file_name::{read_failure, rows_failure, with_suffix};
+use super::file_name::{rows_failure, with_suffix};
 use super::format::FormatOptions;
 use super::patience::Patience;
 use super::put::DurabilityOption;
@@ -145,7 +145,7 @@ impl Arguments {
             return Ok(false);
         }
         let size = source::size(&self.file);
-        let size = size.map_err(|error| read_failure(&self.file, error))?;
+        let size = size.map_err(CliError::file("read", &self.file))?;
         Ok(size.is_some_and(|size| size > LANE_FILE_LEN_MAX))
     }
 
@@ -155,7 +155,7 @@ impl Arguments {
         failed: FailedFile,
         started: Instant,
     ) -> Result<(), CliError> {
-        let source = source::open(&self.file).map_err(|error| read_failure(&self.file, error))?;
+        let source = source::open(&self.file).map_err(CliError::file("read", &self.file))?;
         let (size, position) = (source.size, Arc::clone(&source.read));
         let input = self.input(source)?;
         let (client, bar) = (connection.writing_client(self.rate)?, bar(size));
@@ -233,7 +233,7 @@ impl Arguments {
                     return Err(CliError::Usage(RowsError::NeedsSeek.to_string()));
                 }
                 let file = source::open_counted(&self.file, &source.read);
-                let file = file.map_err(|error| read_failure(&self.file, error))?;
+                let file = file.map_err(CliError::file("read", &self.file))?;
                 RowReader::open(&format, Coding::Identity, file)
             }
         };

@@ -19,7 +19,7 @@ use super::progress::{PushProgress, Pushed};
 use super::upload::PartUploads;
 use crate::cli_error::{CliError, usage};
 use crate::command::kv::bar::{bar, with_bar};
-use crate::command::kv::file_name::{read_failure, rows_failure};
+use crate::command::kv::file_name::rows_failure;
 use crate::command::kv::format::FileFormat;
 use crate::command::kv::import::source;
 use crate::command::kv::progress_rate::ProgressRate;
@@ -142,7 +142,7 @@ impl LoadJob<'_> {
                 // Parquet is read from its end, and checked by the server as a whole.
                 FileFormat::Parquet => continue,
             };
-            let source = source::open(path).map_err(|error| read_failure(path, error))?;
+            let source = source::open(path).map_err(CliError::file("read", path))?;
             let rows = RowReader::decoded(&format, source.reader);
             let mut rows = rows.map_err(|error| rows_failure(path, error))?;
             match rows.next() {

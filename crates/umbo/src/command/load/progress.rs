@@ -12,9 +12,7 @@ use umbo_rows::RowFormat;
 use umbo_types::Namespace;
 
 use crate::cli_error::{CliError, usage};
-use crate::command::kv::file_name::{
-    read_document, read_failure, remove_file, with_suffix, write_document,
-};
+use crate::command::kv::file_name::{read_document, remove_file, with_suffix, write_document};
 use crate::command::kv::format::{FileFormat, FormatOptions};
 use crate::command::location::{ObjectReader, is_object};
 
@@ -77,9 +75,9 @@ pub(in crate::command) struct PushedFile {
 impl PushedFile {
     /// Describes a file or object.
     pub(in crate::command) fn of(path: &Path, format: FileFormat) -> Result<Self, CliError> {
-        let failed = |error| read_failure(path, error);
+        let failed = CliError::file("read", path);
         if is_object(path) {
-            let meta = ObjectReader::open(path).map_err(failed)?.meta;
+            let meta = ObjectReader::open(path).map_err(&failed)?.meta;
             return Ok(Self {
                 path: path.to_owned(),
                 format,
@@ -88,14 +86,14 @@ impl PushedFile {
                 etag: meta.e_tag,
             });
         }
-        let metadata = std::fs::metadata(path).map_err(failed)?;
+        let metadata = std::fs::metadata(path).map_err(&failed)?;
         if !metadata.is_file() {
             return Err(usage!(
                 "{} is no file that can be read twice; 'umbo kv import' reads pipes",
                 path.display()
             ));
         }
-        let modified = metadata.modified().map_err(failed)?;
+        let modified = metadata.modified().map_err(&failed)?;
         let modified = modified.duration_since(SystemTime::UNIX_EPOCH);
         let modified_ms = modified.unwrap_or_default().as_millis();
         Ok(Self {

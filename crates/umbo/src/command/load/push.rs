@@ -14,7 +14,6 @@ use super::job::LoadJob;
 use super::progress::{Pushed, PushedFile};
 use super::{report, watch};
 use crate::cli_error::CliError;
-use crate::command::kv::file_name::read_failure;
 use crate::command::kv::format::FormatOptions;
 use crate::command::location::{files_in, is_object};
 use crate::connection::ConnectionArgs;
@@ -160,7 +159,7 @@ impl Arguments {
             let is_address = is_object(path) && path.to_string_lossy().ends_with('/');
             let mut paths = vec![path.clone()];
             if path.is_dir() || is_address {
-                paths = files_in(path).map_err(|error| read_failure(path, error))?;
+                paths = files_in(path).map_err(CliError::file("read", path))?;
             }
             if paths.len() > 1 {
                 // Progress of a push and the unfinished file of an export.

@@ -20,7 +20,7 @@ use umbo_rows::{Columns, PartCutter, RowFormat};
 
 use super::progress::{Pushed, PushedFile};
 use crate::cli_error::{CliError, usage};
-use crate::command::kv::file_name::{read_failure, rows_failure};
+use crate::command::kv::file_name::rows_failure;
 use crate::command::kv::format::FileFormat;
 use crate::command::kv::import::source;
 use crate::command::kv::patience::{SharedPatience, is_temporary};
@@ -293,7 +293,7 @@ fn read_whole(file: &PushedFile) -> Result<Bytes, CliError> {
     let mut bytes = Vec::with_capacity(file.bytes as usize);
     let read = source::open_counted(path, &Arc::default())
         .and_then(|mut source| source.read_to_end(&mut bytes));
-    read.map_err(|error| read_failure(path, error))?;
+    read.map_err(CliError::file("read", path))?;
     Ok(bytes.into())
 }
 
@@ -305,7 +305,7 @@ fn cut_text(
 ) -> Result<bool, CliError> {
     let path = &file.path;
     let failed = |error| rows_failure(path, error);
-    let source = source::open(path).map_err(|error| read_failure(path, error))?;
+    let source = source::open(path).map_err(CliError::file("read", path))?;
     let read = Arc::clone(&source.read);
     let mut cutter = PartCutter::new(format, source.reader).map_err(failed)?;
     if is_part {

@@ -113,7 +113,7 @@ async fn ask(given: &GivenShard, map: &ClusterMap) -> Result<Successor, CliError
     let Some(alone) = map_of_successor(given, map) else {
         return Ok(Successor::Silent);
     };
-    let cluster = LoadedSettings::of_file(None)?.cluster;
+    let cluster = LoadedSettings::of_file(None)?.settings.cluster;
     let clock = Arc::new(SystemClock);
     let store = RemoteStore::connect(remote_settings(&cluster), alone, clock.clone());
     let deadline = Deadline::after(clock.monotonic(), ANSWER_TIMEOUT);

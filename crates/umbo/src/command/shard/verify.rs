@@ -69,7 +69,7 @@ struct VerifyFileResult {
 
 impl Verify {
     pub(super) fn run(self, format: Format) -> Result<(), CliError> {
-        let cluster = LoadedSettings::of_file(None)?.cluster;
+        let cluster = LoadedSettings::of_file(None)?.settings.cluster;
         let map = Arc::new(map_file::read(&map_file::chosen(self.map, &cluster)?)?);
         if let Some(before) = &self.before {
             follows(before, &map)?;

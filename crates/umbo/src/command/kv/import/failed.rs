@@ -17,7 +17,7 @@ use std::borrow::Cow;
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use serde::Serialize;
 use serde_json::value::RawValue;
@@ -25,6 +25,7 @@ use umbo_api::ErrorCode;
 use umbo_client::{DeadLetterReason, Error};
 
 use crate::cli_error::CliError;
+use crate::clock::millis_ago;
 
 /// Why a line failed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -159,8 +160,7 @@ impl FailedFile {
 }
 
 fn entry(namespace: &str, line: &[u8], reason: &LineFailure) -> io::Result<Vec<u8>> {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH);
-    let at = since.map_or(0, |since| since.as_millis() as u64);
+    let at = millis_ago(Duration::ZERO);
     let failed = FailedEntry {
         namespace,
         at,
