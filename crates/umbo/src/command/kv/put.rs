@@ -27,7 +27,7 @@ pub(super) struct Arguments {
     #[arg(value_parser = partition_key)]
     pk: Key,
     /// Sort key [default: empty] and value as text; the value is read from stdin if it is - or absent
-    #[arg(value_name = "[SK] VALUE", num_args = 0..=2, allow_negative_numbers = true)]
+    #[arg(value_names = ["SK", "VALUE"], num_args = 0..=2, allow_negative_numbers = true)]
     words: Vec<String>,
     /// Sort key, in place of the one before the value
     #[arg(long, value_name = "SK")]
