@@ -247,20 +247,16 @@ impl Verify {
     async fn run(self, connection: &ConnectionArgs) -> Result<(), CliError> {
         let location = Location::open(&self.from)?;
         let manifest = Manifest::read(&location).await?;
+        let part = |part: String, checked: Result<u64, CliError>| CheckedPart {
+            part,
+            rows: *checked.as_ref().unwrap_or(&0),
+            reason: checked.err().map(|error| error.to_string()),
+        };
         let records = check_records(&location, &manifest).await;
-        let mut parts = vec![CheckedPart {
-            part: "records".to_owned(),
-            rows: 0,
-            reason: records.err().map(|error| error.to_string()),
-        }];
+        let mut parts = vec![part("records".to_owned(), records.map(|()| 0))];
         for shard in &manifest.shards {
             let checked = check_shard(&location, shard).await;
-            let number = shard.shard;
-            parts.push(CheckedPart {
-                part: format!("shard {number}"),
-                rows: *checked.as_ref().unwrap_or(&0),
-                reason: checked.err().map(|error| error.to_string()),
-            });
+            parts.push(part(format!("shard {}", shard.shard), checked));
         }
         Listing::new("PART  ROWS  REASON").write(connection.listing_format(), &parts)?;
         let bad = parts.iter().filter(|part| part.reason.is_some()).count();

@@ -181,19 +181,17 @@ fn certificate_of(check: &'static str, files: ListenerTlsFiles) -> Finding {
     let begins = facts.iter().map(|facts| facts.not_before).max();
     if first_to_end.not_after < now {
         let found = format!("{} ({}) has expired", path.display(), first_to_end.subject);
-        Finding::problem(
-            check,
-            found,
-            "put a new one in its place; the server reads it again by itself, or on SIGHUP",
-        )
-    } else if begins.is_some_and(|begins| begins > now) {
-        let found = format!("{} is not valid yet", path.display());
-        Finding::problem(check, found, "compare this machine's clock, or wait")
-    } else if first_to_end.not_after < now + CERTIFICATE_SOON.as_secs() {
-        Finding::warning(check, found, "put a new one in its place before that")
-    } else {
-        Finding::ok(check, found)
+        let advice =
+            "put a new one in its place; the server reads it again by itself, or on SIGHUP";
+        return Finding::problem(check, found, advice);
     }
+    if begins.is_some_and(|begins| begins > now) {
+        let found = format!("{} is not valid yet", path.display());
+        return Finding::problem(check, found, "compare this machine's clock, or wait");
+    }
+    let is_soon = first_to_end.not_after < now + CERTIFICATE_SOON.as_secs();
+    let advice = "put a new one in its place before that";
+    Finding::judged(check, found, [false, is_soon], advice)
 }
 
 /// Asks the nodes of the cluster map for their maps.
