@@ -197,7 +197,7 @@ impl FleetView {
         }
     }
 
-    /// Asks the members, and returns them with their replies. A member that does not reply in time is left out of those.
+    /// Asks the members, and returns them with their replies.
     async fn ask_others(
         self: &Arc<Self>,
         caller: &Arc<Caller>,
@@ -211,12 +211,9 @@ impl FleetView {
             asking.spawn(async move { (id, view.ask_one(id, &address, &caller, &path).await) });
         }
         let mut replies = Vec::new();
-        let collecting = async {
-            while let Some(replied) = asking.join_next().await {
-                replies.extend(replied);
-            }
-        };
-        let _ = timeout(ANSWER_TIMEOUT, collecting).await;
+        while let Some(replied) = asking.join_next().await {
+            replies.extend(replied);
+        }
         (members, replies)
     }
 
@@ -225,15 +222,21 @@ impl FleetView {
         let own = self.membership.as_ref().ok_or_else(none)?;
         let question = own.key.ask(caller, path, id, self.home_time());
         let (request, signature) = question.ok_or("the question cannot be written")?;
-        let (head, body) = own.peers.send(id, address, request).await?;
-        if own.key.is_answer(&signature, &head, &body) {
-            return Ok((head.status.as_u16(), body));
-        }
-        let told = String::from_utf8_lossy(&body[..body.len().min(REFUSAL_LEN_MAX)]);
-        Err(format!(
-            "{address} refused the question ({}): {told}",
-            head.status
-        ))
+        let replied = timeout(ANSWER_TIMEOUT, own.peers.send(id, address, request)).await;
+        let late = |_| format!("{address}: no answer within {} s", ANSWER_TIMEOUT.as_secs());
+        let error = match replied.map_err(late).flatten() {
+            Ok((head, body)) if own.key.is_answer(&signature, &head, &body) => {
+                return Ok((head.status.as_u16(), body));
+            }
+            Ok((head, body)) => {
+                let told = String::from_utf8_lossy(&body[..body.len().min(REFUSAL_LEN_MAX)]);
+                format!("{address} refused the question ({}): {told}", head.status)
+            }
+            Err(error) => error,
+        };
+        // The connection may be cut, or was begun with another certificate: the next question makes a new one.
+        own.peers.forget(id);
+        Err(error)
     }
 
     /// Returns the members but for this dispatcher, as the home tells them now or told them last.

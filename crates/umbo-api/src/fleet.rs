@@ -75,8 +75,8 @@ pub struct FleetList {
 pub struct FleetAnswer {
     /// The server.
     pub process: FleetProcess,
-    /// Why it did not answer now: it cannot be reached, a certificate was refused, or it refused the question. Absent if
-    /// it answered, or was not heard in time.
+    /// Why it did not answer now: it cannot be reached, a certificate was refused, it refused the question, or it was not
+    /// heard in time. Absent if it answered.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
     /// HTTP status of its answer. Absent if it has never answered this question.

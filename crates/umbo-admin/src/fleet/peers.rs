@@ -91,6 +91,11 @@ impl Peers {
         Ok((head, body.to_bytes()))
     }
 
+    /// Closes the connection to a dispatcher, once the requests that share it have ended.
+    pub(super) fn forget(&self, id: u64) {
+        self.lock().remove(&id);
+    }
+
     /// Closes the connections to dispatchers that have left.
     pub(super) fn keep(&self, is_member: impl Fn(u64) -> bool) {
         self.lock().retain(|id, _| is_member(*id));
@@ -199,6 +204,9 @@ mod tests {
         peers.keep(|id| id == 1);
         ask(&peers, 2).await.unwrap();
         assert_eq!(connected(), 4, "it had left");
+        peers.forget(2);
+        ask(&peers, 2).await.unwrap();
+        assert_eq!(connected(), 5, "it was forgotten");
         peers.keep(|_| false);
         echo.is_away.store(true, Ordering::SeqCst);
         assert_eq!(
