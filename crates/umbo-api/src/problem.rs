@@ -8,7 +8,7 @@ use crate::quantity::Quantity;
 
 /// Media type of every error body.
 pub const CONTENT_TYPE: &str = "application/problem+json";
-/// Longest detail of a problem, in bytes: a refusal that quotes its request must not be as long as that.
+/// Longest detail of a problem, in bytes. A refusal quotes its request, and stays short.
 pub const DETAIL_LEN_MAX: usize = 1_024;
 
 /// Whether a failed write took effect.

@@ -206,8 +206,8 @@ where
     })
 }
 
-/// Refuses a piece of another type or coding than the first piece of the part. A piece that names neither has those of
-/// its part.
+/// Refuses a piece of another type or coding than the first piece of the part. A piece without both has the type and
+/// the coding of its part.
 fn check_type(
     ask: &UploadAsk,
     load: &LoadRecord,

@@ -184,7 +184,7 @@ mod tests {
             serde_json::from_slice::<RejectLine>(&value.bytes).unwrap()
         };
         assert_eq!(line(b"a\tb").text.as_deref(), Some("a\tb"));
-        // Whoever sends the row again gets its last byte.
+        // A client that sends the row again sends its last byte too.
         let unfinished = line(b"caf\xc3");
         let b64 = URL_SAFE_NO_PAD.encode(b"caf\xc3");
         assert_eq!((unfinished.text, unfinished.b64), (None, Some(b64)));
