@@ -241,23 +241,7 @@ pub fn write(route: &Route<'_>, uri: &Uri, fields: &Fields<'_>) -> Result<WriteA
     } else {
         Change::Delete
     };
-    let mut keyed = KeyedRequest::read(fields)?.filter(|_| kind != WriteKind::DeleteDryRun);
-    if let Some(keyed) = &mut keyed {
-        let kind = match kind {
-            WriteKind::Put => "put",
-            WriteKind::Touch => "touch",
-            WriteKind::Increment => "increment",
-            WriteKind::Delete | WriteKind::DeleteDryRun => "delete",
-        };
-        for part in [
-            kind.as_bytes(),
-            key.partition.as_bytes(),
-            key.sort.as_bytes(),
-        ] {
-            keyed.add(Some(part));
-        }
-        keyed.add_fields(fields);
-    }
+    let keyed = keyed_write(fields, &key, kind)?;
     Ok(WriteAsk {
         key,
         kind,
@@ -267,6 +251,33 @@ pub fn write(route: &Route<'_>, uri: &Uri, fields: &Fields<'_>) -> Result<WriteA
         durability: fields.durability()?,
         keyed,
     })
+}
+
+/// Returns the identity of a write with an idempotency key. A dry run has none.
+fn keyed_write(
+    fields: &Fields<'_>,
+    key: &Key,
+    kind: WriteKind,
+) -> Result<Option<KeyedRequest>, RequestError> {
+    let kind = match kind {
+        WriteKind::Put => "put",
+        WriteKind::Touch => "touch",
+        WriteKind::Increment => "increment",
+        WriteKind::Delete => "delete",
+        WriteKind::DeleteDryRun => return Ok(None),
+    };
+    let Some(mut keyed) = KeyedRequest::read(fields)? else {
+        return Ok(None);
+    };
+    for part in [
+        kind.as_bytes(),
+        key.partition.as_bytes(),
+        key.sort.as_bytes(),
+    ] {
+        keyed.add(Some(part));
+    }
+    keyed.add_fields(fields);
+    Ok(Some(keyed))
 }
 
 /// Decodes the layout of a scan; its selection follows in the body.

@@ -93,19 +93,13 @@ impl ColumnKind {
         logical: Option<&LogicalType>,
         converted: ConvertedType,
     ) -> Option<Self> {
-        let timestamp = |unit: TimeUnit, is_utc| {
-            let digits = digits(unit);
-            Self::Timestamp { digits, is_utc }
-        };
-        let time = |unit: TimeUnit| Self::Time {
-            digits: digits(unit),
-        };
         Some(match (physical, logical, converted) {
-            (PhysicalType::INT32 | PhysicalType::INT64, Some(LogicalType::Time(of)), _) => {
-                time(of.unit)
+            (PhysicalType::INT32 | PhysicalType::INT64, Some(logical), _) => {
+                return Self::of_logical_integer(physical, logical);
             }
-            (PhysicalType::INT32, None, ConvertedType::TIME_MILLIS) => time(TimeUnit::MILLIS),
-            (PhysicalType::INT64, None, ConvertedType::TIME_MICROS) => time(TimeUnit::MICROS),
+            (PhysicalType::INT32 | PhysicalType::INT64, None, converted) => {
+                return Self::of_converted_integer(physical, converted);
+            }
             (PhysicalType::BOOLEAN | PhysicalType::FLOAT | PhysicalType::DOUBLE, None, _) => {
                 Self::Plain
             }
@@ -119,40 +113,49 @@ impl ColumnKind {
                 None,
                 ConvertedType::UTF8 | ConvertedType::ENUM | ConvertedType::JSON,
             ) => Self::Text,
-            (PhysicalType::INT96, _, _) => timestamp(TimeUnit::NANOS, true),
+            (PhysicalType::INT96, _, _) => Self::timestamp(TimeUnit::NANOS, true),
             (PhysicalType::BYTE_ARRAY, Some(LogicalType::Bson), _)
             | (PhysicalType::BYTE_ARRAY, None, ConvertedType::NONE | ConvertedType::BSON)
             | (PhysicalType::FIXED_LEN_BYTE_ARRAY, None, ConvertedType::NONE) => Self::Binary,
             (PhysicalType::FIXED_LEN_BYTE_ARRAY, Some(LogicalType::Uuid), _) => Self::Uuid,
-            (PhysicalType::INT32, Some(LogicalType::Date), _)
-            | (PhysicalType::INT32, None, ConvertedType::DATE) => Self::Date,
-            (PhysicalType::INT64, Some(LogicalType::Timestamp(time)), _) => {
-                timestamp(time.unit, time.is_adjusted_to_u_t_c)
+            _ => return None,
+        })
+    }
+
+    fn of_logical_integer(physical: PhysicalType, logical: &LogicalType) -> Option<Self> {
+        Some(match (physical, logical) {
+            (_, LogicalType::Time(of)) => Self::time(of.unit),
+            (_, LogicalType::Integer(int)) if int.is_signed => Self::Plain,
+            (_, LogicalType::Integer(_)) => Self::Unsigned,
+            (PhysicalType::INT32, LogicalType::Date) => Self::Date,
+            (PhysicalType::INT64, LogicalType::Timestamp(time)) => {
+                Self::timestamp(time.unit, time.is_adjusted_to_u_t_c)
             }
-            (PhysicalType::INT64, None, ConvertedType::TIMESTAMP_MILLIS) => {
-                timestamp(TimeUnit::MILLIS, true)
+            _ => return None,
+        })
+    }
+
+    /// Returns the kind of a column of a file that names only types of earlier versions of the format.
+    fn of_converted_integer(physical: PhysicalType, converted: ConvertedType) -> Option<Self> {
+        Some(match (physical, converted) {
+            (PhysicalType::INT32, ConvertedType::TIME_MILLIS) => Self::time(TimeUnit::MILLIS),
+            (PhysicalType::INT32, ConvertedType::DATE) => Self::Date,
+            (PhysicalType::INT64, ConvertedType::TIME_MICROS) => Self::time(TimeUnit::MICROS),
+            (PhysicalType::INT64, ConvertedType::TIMESTAMP_MILLIS) => {
+                Self::timestamp(TimeUnit::MILLIS, true)
             }
-            (PhysicalType::INT64, None, ConvertedType::TIMESTAMP_MICROS) => {
-                timestamp(TimeUnit::MICROS, true)
-            }
-            (PhysicalType::INT32 | PhysicalType::INT64, Some(LogicalType::Integer(int)), _) => {
-                if int.is_signed {
-                    Self::Plain
-                } else {
-                    Self::Unsigned
-                }
+            (PhysicalType::INT64, ConvertedType::TIMESTAMP_MICROS) => {
+                Self::timestamp(TimeUnit::MICROS, true)
             }
             (
-                PhysicalType::INT32 | PhysicalType::INT64,
-                None,
+                _,
                 ConvertedType::UINT_8
                 | ConvertedType::UINT_16
                 | ConvertedType::UINT_32
                 | ConvertedType::UINT_64,
             ) => Self::Unsigned,
             (
-                PhysicalType::INT32 | PhysicalType::INT64,
-                None,
+                _,
                 ConvertedType::NONE
                 | ConvertedType::INT_8
                 | ConvertedType::INT_16
@@ -161,6 +164,16 @@ impl ColumnKind {
             ) => Self::Plain,
             _ => return None,
         })
+    }
+
+    const fn time(unit: TimeUnit) -> Self {
+        let digits = digits(unit);
+        Self::Time { digits }
+    }
+
+    const fn timestamp(unit: TimeUnit, is_utc: bool) -> Self {
+        let digits = digits(unit);
+        Self::Timestamp { digits, is_utc }
     }
 }
 
