@@ -103,15 +103,17 @@ fn instant(text: &str) -> Result<u64, String> {
 }
 
 fn change(text: &str) -> Result<f64, String> {
-    let ratio: Option<f64> = text.parse().ok();
-    let ratio = ratio.filter(|ratio| ratio.is_finite() && *ratio >= 0.0);
-    ratio.ok_or_else(|| "a ratio is a number that is not negative, like 0.3".to_owned())
+    ratio_up_to(f64::MAX, text)
+        .ok_or_else(|| "a ratio is a number that is not negative, like 0.3".to_owned())
 }
 
 fn ratio(text: &str) -> Result<f64, String> {
-    let ratio: Option<f64> = text.parse().ok();
-    let ratio = ratio.filter(|ratio| (0.0..=1.0).contains(ratio));
-    ratio.ok_or_else(|| "a ratio is a number from 0 to 1".to_owned())
+    ratio_up_to(1.0, text).ok_or_else(|| "a ratio is a number from 0 to 1".to_owned())
+}
+
+fn ratio_up_to(max: f64, text: &str) -> Option<f64> {
+    let ratio = text.parse().ok();
+    ratio.filter(|ratio| (0.0..=max).contains(ratio))
 }
 
 impl Arguments {
