@@ -20,14 +20,9 @@ use crate::output;
 /// `cargo run` serves.
 const DEFAULT_COMMAND: &str = "UMBO_DEFAULT_COMMAND";
 
-const EXIT_CODES: &str = "\
-Exit codes: 0 ok, 1 failed, 2 usage, 3 not found, 4 precondition false, 5 rejected (quota),
-6 overload, timeout, or server unreachable, 7 partly done, 8 not authenticated or not allowed,
-130 interrupted.";
-
 /// Umbo, a sharded key-value store.
 #[derive(Debug, Parser)]
-#[command(name = "umbo", version, propagate_version = true, after_help = EXIT_CODES)]
+#[command(name = "umbo", version, propagate_version = true)]
 pub(crate) struct Cli {
     #[command(flatten)]
     connection: ConnectionArgs,

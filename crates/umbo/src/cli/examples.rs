@@ -1,18 +1,26 @@
-//! Shared parts of the help pages: the examples of all commands, from `examples.txt`. Options of every command are
-//! described on the first page only.
+//! Shared parts of the help pages: the texts and the examples of all commands, from `help.txt` and `examples.txt`.
+//! Options of every command are described on the first page only.
 
 use clap::Command;
 
 const COMMON: &str = "Options of every command (--server, --token, -o, …): umbo --help";
 
+/// Texts below the options, by command. A command is named as in the examples.
+const TEXTS: &str = include_str!("help.txt");
+
 /// Examples by command. A command is named by its path, like `kv get`, and the first page is named `umbo`.
 const EXAMPLES: &str = include_str!("examples.txt");
 
-/// Returns the examples of the command at a path: the lines between its name and the next empty line.
-fn of(path: &str) -> impl Iterator<Item = &'static str> {
+/// Returns the lines of a list for the command at a path: those between its name and the next name.
+fn section(list: &'static str, path: &str) -> impl Iterator<Item = &'static str> {
     let name = format!("[{}]", if path.is_empty() { "umbo" } else { path });
-    let own = EXAMPLES.lines().skip_while(move |line| *line != name);
-    own.skip(1).take_while(|line| !line.is_empty())
+    let own = list.lines().skip_while(move |line| *line != name);
+    own.skip(1).take_while(|line| !line.starts_with('['))
+}
+
+/// Returns the examples of the command at a path.
+fn of(path: &str) -> impl Iterator<Item = &'static str> {
+    section(EXAMPLES, path).filter(|line| !line.is_empty())
 }
 
 /// Adds the examples to the help pages of a command tree, and hides the options of every command on all pages but the
@@ -24,10 +32,11 @@ pub(super) fn add_to(mut tree: Command) -> Command {
 }
 
 fn add(mut command: Command, path: &str) -> Command {
-    let before = command.get_after_help().map(ToString::to_string);
+    let text = section(TEXTS, path).collect::<Vec<_>>().join("\n");
+    let text = Some(text.trim_end().to_owned()).filter(|text| !text.is_empty());
     let examples = of(path).map(|example| format!("\n  {example}"));
     let examples = format!("Examples:{}", examples.collect::<String>());
-    let mut parts: Vec<String> = before.into_iter().chain([examples]).collect();
+    let mut parts: Vec<String> = text.into_iter().chain([examples]).collect();
     if !path.is_empty() {
         parts.push(COMMON.to_owned());
         command = command.mut_args(|arg| {
@@ -91,6 +100,19 @@ mod tests {
             }
         }
         assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    }
+
+    #[test]
+    fn every_text_is_of_a_command() {
+        let (tree, mut found) = (Cli::command(), vec!["umbo".to_owned()]);
+        pages(&tree, "", &mut found);
+        let names = TEXTS.lines().filter_map(|line| line.strip_prefix('['));
+        let names: Vec<_> = names.map(|line| line.trim_end_matches(']')).collect();
+        assert!(names.len() > 10, "{names:?}");
+        for name in names {
+            assert!(found.iter().any(|path| path == name), "{name}");
+            assert!(section(TEXTS, name).next().is_some(), "{name}");
+        }
     }
 
     #[test]

@@ -23,17 +23,11 @@ use crate::run_to_end::run_to_end;
 use crate::settings::LoadedSettings;
 use crate::signals::Interrupts;
 
-const HELP: &str = "\
-It stores some 35 MB in a new folder below --data, on the disk that is to be measured, and removes them again. It asks
-no server and changes no setting: the [cost] block that it prints is for the settings file. Run it on a machine that
-does nothing else, with the optimized program. The section \"Sizing\" of the operator's guide explains the output.";
-
 /// Shortest and longest calibration, in seconds.
 const SECONDS: std::ops::RangeInclusive<u64> = 1..=3_600;
 
 /// Arguments of `umbo calibrate`.
 #[derive(Debug, Args)]
-#[command(after_help = HELP)]
 pub(crate) struct Arguments {
     /// Settings file; else the file in `UMBO_CONFIG`, else `umbo.toml` if it exists
     #[arg(short, long, value_name = "FILE")]

@@ -29,12 +29,8 @@ pub(super) use argument::{Key, partition_key, read_file, ttl};
 pub(super) use count::key_scans;
 pub(crate) use put::DurabilityOption;
 
-const KEYS: &str = "\
-Keys are written as text, as 0x… (hexadecimal) or as b64:… (base64url), in and out. Text that begins like one of these\nstands after text:, as in text:0x42.";
-
 /// Arguments of `umbo kv`.
 #[derive(Debug, Args)]
-#[command(after_help = KEYS)]
 pub(crate) struct Arguments {
     #[command(subcommand)]
     command: Command,

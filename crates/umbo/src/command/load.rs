@@ -15,15 +15,8 @@ use crate::cli_error::CliError;
 use crate::connection::{ConnectionArgs, block_on};
 use crate::output::{self, Format, counted, note};
 
-const HELP: &str = "\
-A load is a dataset that is uploaded in parts and applied by the server. Mode merge: each row becomes visible as
-it is applied, and never replaces a row that was written after --as-of. Mode replace: its rows are built beside
-those that are live and replace them all at once; see 'umbo version'. What the server cannot read is in the rejects,
-with line and reason.";
-
 /// Arguments of `umbo load`.
 #[derive(Debug, Args)]
-#[command(after_help = HELP)]
 pub(crate) struct Arguments {
     #[command(subcommand)]
     command: Command,

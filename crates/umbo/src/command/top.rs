@@ -26,10 +26,6 @@ use crate::history::RecentHistory;
 use crate::output::{self, Format, table};
 use crate::signals::Signals;
 
-const HELP: &str = "\
-Ctrl-C ends it. Callers, shards, quotas and totals need the permission observe on every namespace; the hot keys of a
-namespace need it on that namespace. Callers are the twenty that use most now; 'umbo quota usage' has all of them.";
-
 /// Shortest interval.
 const INTERVAL_MIN: Duration = Duration::from_millis(100);
 /// Longest interval.
@@ -46,7 +42,6 @@ const USUAL: ScreenSize = ScreenSize {
 
 /// Arguments of `umbo top`.
 #[derive(Debug, Args)]
-#[command(after_help = HELP)]
 pub(crate) struct Arguments {
     /// Interval between two frames, 100ms to 1h; all rates are averages over it, or over 1s if it is shorter
     #[arg(long, value_name = "DURATION", default_value = "1s", value_parser = interval)]

@@ -14,13 +14,8 @@ use crate::cli_error::{CliError, usage};
 use crate::connection::{ConnectionArgs, block_on};
 use crate::output::{self, Format, Listing, note};
 
-const HELP: &str = "\
-Without a command: the version of this program. With one: the versions of a namespace, which loads of mode replace
-have built. Reads see the live one. Writes go to all of them, so that going back loses none.";
-
 /// Arguments of `umbo version`.
 #[derive(Debug, Args)]
-#[command(after_help = HELP)]
 pub(crate) struct Arguments {
     #[command(subcommand)]
     command: Option<Command>,
@@ -54,10 +49,6 @@ fn print_build(format: Format) -> Result<(), CliError> {
     })
 }
 
-const DIFF_HELP: &str = "\
-What is compared was read back when the load of each version had built it, so it holds for no writes since; ROWS NOW in
-'umbo version ls' counts those too. Version 1, which no load has built, was never read back.";
-
 /// The subcommands of `umbo version`.
 #[derive(Debug, Subcommand)]
 enum Command {
@@ -67,7 +58,6 @@ enum Command {
         ns: Namespace,
     },
     /// Compare two versions by shard: rows, bytes and digests
-    #[command(after_help = DIFF_HELP)]
     Diff {
         /// Namespace
         ns: Namespace,

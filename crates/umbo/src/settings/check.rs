@@ -50,13 +50,14 @@ pub(super) fn check(settings: &Settings, layers: &Layers) -> Result<(), Settings
         SettingsError::at(&layers.place("log.filter"), message)
     })?;
     let mut pairs = CONTRADICTIONS.into_iter();
-    let found = pairs.find(|(is_so, ..)| is_so(settings));
-    found.map_or(Ok(()), |(_, first, second, reason)| {
-        let [one, other] =
-            [first, second].map(|key| format!("{} ({})", layers.written(key), layers.place(key)));
-        let places = format!("{one} and {other} contradict each other");
-        Err(SettingsError::at(&places, reason))
-    })
+    let found = pairs.find(|(is_so, _)| is_so(settings));
+    let Some((keys, reason)) = found.and_then(|(_, text)| text.split_once(": ")) else {
+        return Ok(());
+    };
+    let written = |key| format!("{} ({})", layers.written(key), layers.place(key));
+    let both: Vec<_> = keys.split(' ').map(written).collect();
+    let places = format!("{} contradict each other", both.join(" and "));
+    Err(SettingsError::at(&places, reason))
 }
 
 /// Returns a value that is outside its bounds, as text.
@@ -75,80 +76,53 @@ fn outside(value: &Value, low: &str, high: &str) -> Option<String> {
     }
 }
 
-/// A contradiction between two settings: a test for it, the keys of both, and the reason.
-type Contradiction = (
-    fn(&Settings) -> bool,
-    &'static str,
-    &'static str,
-    &'static str,
-);
+/// A contradiction between two settings: a test for it, and the keys of both with the reason after a colon.
+type Contradiction = (fn(&Settings) -> bool, &'static str);
 
 const CONTRADICTIONS: [Contradiction; 11] = [
     (
         |of| of.server.listen == of.server.admin_listen && of.server.listen.port() != 0,
-        "server.listen",
-        "server.admin_listen",
-        "two servers cannot listen on one address",
+        "server.listen server.admin_listen: two servers cannot listen on one address",
     ),
     (
         |of| of.server.drain_timeout < of.server.default_timeout,
-        "server.drain_timeout",
-        "server.default_timeout",
-        "a request may take longer than a stopping server waits for it",
+        "server.drain_timeout server.default_timeout: a request may take longer than a stopping server waits for it",
     ),
     (
         |of| of.tls.certificate.is_some() != of.tls.key.is_some(),
-        "tls.certificate",
-        "tls.key",
-        "a certificate needs its key and a key its certificate",
+        "tls.certificate tls.key: a certificate needs its key and a key its certificate",
     ),
     (
         |of| of.tls.client_ca.is_some() && of.tls.certificate.is_none(),
-        "tls.client_ca",
-        "tls.certificate",
-        "clients can show a certificate only over TLS",
+        "tls.client_ca tls.certificate: clients can show a certificate only over TLS",
     ),
     (
         |of| of.trace.sample_ratio > 0.0 && of.trace.otlp_endpoint.is_none(),
-        "trace.sample_ratio",
-        "trace.otlp_endpoint",
-        "sampled spans have nowhere to go",
+        "trace.sample_ratio trace.otlp_endpoint: sampled spans have nowhere to go",
     ),
     (
         |of| of.log.otlp && of.trace.otlp_endpoint.is_none(),
-        "log.otlp",
-        "trace.otlp_endpoint",
-        "the log has nowhere to go",
+        "log.otlp trace.otlp_endpoint: the log has nowhere to go",
     ),
     (
         |of| of.cluster.node.is_some() && of.cluster.map.is_none(),
-        "cluster.node",
-        "cluster.map",
-        "a node needs the map of its cluster",
+        "cluster.node cluster.map: a node needs the map of its cluster",
     ),
     (
         |of| of.cluster.node.is_some() && of.store.shards > 0,
-        "store.shards",
-        "cluster.node",
-        "in a cluster the map has the number of shards",
+        "store.shards cluster.node: in a cluster the map has the number of shards",
     ),
     (
         |of| of.cluster.certificate.is_some() != of.cluster.key.is_some(),
-        "cluster.certificate",
-        "cluster.key",
-        "a certificate needs its key and a key its certificate",
+        "cluster.certificate cluster.key: a certificate needs its key and a key its certificate",
     ),
     (
         |of| of.cluster.certificate.is_some() != of.cluster.ca.is_some(),
-        "cluster.certificate",
-        "cluster.ca",
-        "a process that presents a certificate to the others needs the authorities of theirs",
+        "cluster.certificate cluster.ca: a process that presents a certificate to the others needs the authorities of theirs",
     ),
     (
         |of| of.shard.listen == of.shard.admin_listen && of.shard.listen.port() != 0,
-        "shard.listen",
-        "shard.admin_listen",
-        "two servers cannot listen on one address",
+        "shard.listen shard.admin_listen: two servers cannot listen on one address",
     ),
 ];
 

@@ -34,21 +34,8 @@ use crate::output::{self, Format, counted, note};
 /// Bytes after which a page ends, apart from large values. A reader holds one page.
 const PAGE_BYTES: u64 = 1 << 20;
 
-const HELP: &str = "\
-The last line of NDJSON is {\"end\":…} with the number of rows; import insists on it. CSV and Parquet have the
-columns pk, sk, v, version, expires_at, content_type and content_encoding; keys and values that are no text
-are in pk64, sk64 and v64. Large values are written as others, if their line has at most 16 MiB: up to 12 MiB of
-any bytes, and more of text. A row with a longer one is named on stderr, and the command fails once all others are
-written. What is refused or fails is read
-again from its cursor, as long as anything is read. After an interruption, FILE.part holds the rows so far and
-FILE.progress records how far it got; --resume continues there. An object appears once it is complete: an export to
-one begins anew. It is reached with the credentials of the environment, as by 'umbo backup', and has at most 312 GiB.
-With -o json or -o ndjson the summary is a JSON object, on stdout, or on stderr if the rows are on
-stdout.";
-
 /// Arguments of `umbo kv export`.
 #[derive(Debug, Args)]
-#[command(after_help = HELP)]
 pub(super) struct Arguments {
     /// Namespace
     ns: Namespace,

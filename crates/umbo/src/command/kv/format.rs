@@ -102,13 +102,10 @@ impl FormatOptions {
 
     /// Returns the named columns, or `None` if no column is named.
     pub(in crate::command) fn columns(&self) -> Option<TableColumns> {
-        let value = match &self.value {
-            _ if self.value_rest => Some(TableValue::Rest),
-            None if self.value_columns.is_some() => {
-                self.value_columns.clone().map(TableValue::Columns)
-            }
-            value => value.clone().map(TableValue::Column),
-        };
+        let rest = self.value_rest.then_some(TableValue::Rest);
+        let columns = self.value_columns.clone().map(TableValue::Columns);
+        let value = self.value.clone().map(TableValue::Column);
+        let value = rest.or(columns).or(value);
         if self.pk.is_none() && self.sk.is_none() && value.is_none() {
             return None;
         }

@@ -46,30 +46,8 @@ const LANE_FILE_LEN_MAX: u64 = 8 << 20;
 /// Lines that are read ahead of the lane: two batches.
 const LINES_AHEAD: usize = 4_096;
 
-const HELP: &str = "\
-The file has one row a line, {\"pk\":…,\"sk\":…,\"v\":…}, as 'umbo kv export' writes them; plain, or
-compressed with gzip or zstd. A line may say \"op\":\"del\", \"ttl\", \"expires_at\" and \"content_type\".
-Of two lines with the same key the later one wins. Rows with a \"version\" are an export, and must end with
-its end line. CSV has a header line, whose columns are named as the fields of a row, or named here with --pk,
---sk and --value; so have the columns of Parquet.
-
-Rows from a pipe, and of a file of up to 8 MiB, are written in batches as they come. A larger file becomes a load
-('umbo load ls'): its parts are sent over several connections and applied by the server while others are sent, or, from
-the first row on that is not in the order of the keys, once they are sorted. They do not replace rows that are written
-meanwhile. After Ctrl-C, a crash or a lost server, run the same
-command again, and what the server lacks is sent; FILE.load records which load it is.
-
-An object is reached with the credentials of the environment, as by 'umbo backup'. FILE.load and FILE.failed.ndjson
-are in the working folder then, as s3-bucket-rows.ndjson.load. A load goes on while the object has the same ETag.
-
-Under a quota rows are written at the rate that the server allows. When rows are rejected or shed, the import
-waits as long as the server asks; when the server restarts, until it is back. It gives up only after nothing at all
-was taken for --patience. Lines that fail go to FILE.failed.ndjson, one JSON object each: the reason, and the line
-in \"row\" (in \"text\" if it is not JSON). Correct the rows there, and import that file.";
-
 /// Arguments of `umbo kv import`.
 #[derive(Debug, Args)]
-#[command(after_help = HELP)]
 pub(super) struct Arguments {
     /// Namespace
     ns: Namespace,

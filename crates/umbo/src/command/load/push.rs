@@ -19,23 +19,6 @@ use crate::command::location::{files_in, is_object};
 use crate::connection::ConnectionArgs;
 use crate::output::{self, Format, note};
 
-const HELP: &str = "\
-Files are NDJSON, CSV or Parquet, plain, gzip or zstd; several files are one load. They may be objects, as
-'s3://bucket/rows.ndjson', and those of a folder, as 's3://bucket/rows/' ('umbo kv import --help'). NDJSON and CSV are cut into
-parts between rows, and compressed on the way. FILE.load records which load it is: run the same command again
-after an interruption, and only what the server lacks is sent. Without --wait the command ends once the load is
-sealed; 'umbo load watch' follows it.
-
-With --mode replace the rows become the next version of the namespace, which replaces the live one at once:
-with --activate as soon as it is ready, else with 'umbo version activate'. Rows that are written or removed after
-the load was created, which is before the first byte is sent, win over those of the load; so read the data after
-that, or write it meanwhile to Umbo, too.
-
-In mode merge a row does not replace one that was written after --as-of. Rows that the server cannot read are rejected, and
-the load fails where they are more than --max-reject-ratio of all; 'umbo load rejects' lists them.
-
-A file that is to be merged and waited for, and rows from a pipe, are the business of 'umbo kv import'.";
-
 /// The effect of a load on the rows that exist.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum ModeOption {
@@ -47,7 +30,6 @@ enum ModeOption {
 
 /// Arguments of `umbo load push`.
 #[derive(Debug, Args)]
-#[command(after_help = HELP)]
 pub(super) struct Arguments {
     /// Namespace
     ns: Namespace,
@@ -103,15 +85,17 @@ fn instant(text: &str) -> Result<u64, String> {
 }
 
 fn change(text: &str) -> Result<f64, String> {
-    let ratio: Option<f64> = text.parse().ok();
-    let ratio = ratio.filter(|ratio| ratio.is_finite() && *ratio >= 0.0);
-    ratio.ok_or_else(|| "a ratio is a number that is not negative, like 0.3".to_owned())
+    ratio_up_to(f64::MAX, text)
+        .ok_or_else(|| "a ratio is a number that is not negative, like 0.3".to_owned())
 }
 
 fn ratio(text: &str) -> Result<f64, String> {
-    let ratio: Option<f64> = text.parse().ok();
-    let ratio = ratio.filter(|ratio| (0.0..=1.0).contains(ratio));
-    ratio.ok_or_else(|| "a ratio is a number from 0 to 1".to_owned())
+    ratio_up_to(1.0, text).ok_or_else(|| "a ratio is a number from 0 to 1".to_owned())
+}
+
+fn ratio_up_to(max: f64, text: &str) -> Option<f64> {
+    let ratio = text.parse().ok();
+    ratio.filter(|ratio| (0.0..=max).contains(ratio))
 }
 
 impl Arguments {

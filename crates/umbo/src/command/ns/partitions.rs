@@ -20,13 +20,8 @@ use crate::command::kv::key_scans;
 use crate::connection::ConnectionArgs;
 use crate::output::{self, Format, Listing, note};
 
-const HELP: &str = "\
-It reads every key, in pages of 2 MiB that are charged as scans are; a million rows take some seconds. With
---rows-max it stops after that many rows, and says so: a larger partition may be among those that it has not read.";
-
 /// Arguments of `umbo ns partitions`.
 #[derive(Debug, Args)]
-#[command(after_help = HELP)]
 pub(crate) struct Arguments {
     /// Namespace
     ns: Namespace,

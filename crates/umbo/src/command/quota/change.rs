@@ -14,17 +14,8 @@ use crate::cli_error::{CliError, usage};
 use crate::connection::{ChangeReason, ConnectionArgs};
 use crate::output::{self, Format, Listing};
 
-const HELP: &str = "\
-The flags change the fields of an existing policy; a policy in a file replaces the whole existing one.
-With --file all policies are checked before the first is stored.
-
-  umbo quota set default-caller --rate 5000
-  umbo quota set listing-reads --unit ru --rate 1000 --per caller --match namespace=listing-* --mode shadow
-  umbo quota get listing-reads --toml > policies.toml; umbo quota set --file policies.toml --dry-run";
-
 /// Arguments of `umbo quota set`.
 #[derive(Debug, Args)]
-#[command(after_help = HELP)]
 pub(crate) struct Set {
     /// Name of the policy
     #[arg(required_unless_present = "file", conflicts_with = "file")]
