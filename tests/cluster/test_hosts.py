@@ -177,25 +177,37 @@ def test_a_process_with_the_certificate_of_another_role_is_no_dispatcher(hosts, 
             assert "umbo-dispatcher" in answers[name]["error"], answers[name]
 
 
+def names_shown(address, files):
+    """Names in the certificate that a dispatcher shows to another one."""
+    tls = ssl.create_default_context(cafile=files["ca"])
+    tls.check_hostname = False
+    tls.load_cert_chain(files["certificate"], files["key"])
+    with socket.create_connection(address, 30) as raw, tls.wrap_socket(raw) as read:
+        return {name for _, name in read.getpeercert()["subjectAltName"]}
+
+
 @WITH_CERTIFICATES
 def test_a_renewed_certificate_is_used_without_a_restart(hosts, authority):
-    right = hosts.by_name["right"]
+    right, own = hosts.by_name["right"], hosts.by_name["left"].settings["cluster"]
     files = {key: pathlib.Path(right.settings["cluster"][key]) for key in ("certificate", "key")}
     before = {key: path.read_bytes() for key, path in files.items()}
 
-    def replace(content):
+    def replace(content, name):
         for key, path in files.items():
             path.write_bytes(content[key])
         right.process.send_signal(signal.SIGHUP)
+        wait_until(lambda: names_shown(hosts.listens(right), own) == {name}, "the certificate is read again")
 
     other = authority.settings("node", names=f"IP:{right.host}")["cluster"]
     # Connections that are there keep the certificate that they began with: somebody new sees the other one.
     with another(hosts) as fresh:
-        replace({key: pathlib.Path(other[key]).read_bytes() for key in files})
-        is_named = lambda answers: "umbo-dispatcher" in answers["right"].get("error", "")  # noqa: E731
-        asked_until(hosts, fresh, is_named, "the certificate is another one")
-        assert "umbo-dispatcher" in hosts.ask(right, "shards")[STRANGER]["error"]
-        replace(before)
+        try:
+            replace({key: pathlib.Path(other[key]).read_bytes() for key in files}, right.host)
+            named = asked_until(hosts, fresh, lambda answers: "error" in answers["right"], "it is not answered")
+            assert "umbo-dispatcher" in named["right"]["error"]
+            assert "umbo-dispatcher" in hosts.ask(right, "shards")[STRANGER]["error"]
+        finally:
+            replace(before, "umbo-dispatcher")
         for asked, others in ((fresh, {"right"}), (right, {STRANGER})):
             asked_until(hosts, asked, lambda answers: others <= answered(answers), "the certificate is good again")
 
