@@ -2,6 +2,8 @@
 # Makes an authority and two certificates that it signs, of the shard nodes and of the dispatchers:
 # `certificates.sh FOLDER [RELEASE [NAMESPACE [NODES]]]`. For a start; an authority of your own is better.
 #
+# TRUSTED=FILE, to renew: ca.crt has the authorities in that file too, so that both ends know old and new certificates.
+#
 # A shard node is known by its host in the map, a dispatcher by the name of its role, wherever it runs.
 set -euo pipefail
 folder=${1:?"say into which folder"}
@@ -26,7 +28,7 @@ sign() {
     openssl x509 -req -in "$authority/$1.csr" -CA "$authority/ca.crt" -CAkey "$authority/ca.key" \
         -CAserial "$authority/ca.srl" -CAcreateserial -days "$days" -extfile "$authority/extensions" \
         -out "$folder/$1/tls.crt"
-    cp "$authority/ca.crt" "$folder/$1/ca.crt"
+    cat "$authority/ca.crt" ${TRUSTED:+"$TRUSTED"} >"$folder/$1/ca.crt"
 }
 
 hosts=''
