@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Makes an authority and two certificates that it signs, of the shard nodes and of the dispatchers:
-# `certificates.sh FOLDER [RELEASE [NAMESPACE [NODES]]]`. For a start; an authority of your own is better.
+# `certificates.sh FOLDER [RELEASE [NAMESPACE [NODES [DOMAIN]]]]`. For a start; an authority of your own is better.
+# DOMAIN is the cluster's.
 #
 # TRUSTED=FILE, to renew: ca.crt has the authorities in that file too, so that both ends know old and new certificates.
 #
@@ -10,6 +11,7 @@ folder=${1:?"say into which folder"}
 release=${2:-umbo}
 namespace=${3:-umbo}
 nodes=${4:-3}
+domain=${5:-cluster.local}
 days=365
 
 umask 077
@@ -33,7 +35,7 @@ sign() {
 
 hosts=''
 for ((node = 0; node < nodes; node++)); do
-    hosts+=",DNS:$release-shard-$node.$release-shards.$namespace.svc.cluster.local"
+    hosts+=",DNS:$release-shard-$node.$release-shards.$namespace.svc.$domain"
 done
 sign shard "${hosts#,}"
 sign dispatcher "DNS:umbo-dispatcher"

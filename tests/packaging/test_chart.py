@@ -167,9 +167,21 @@ def test_policies_can_be_left_out():
 
 
 def test_certificates_are_made_for_another_release_too(tmp_path):
-    parts = rendered("store", "data", shardNodes__replicas=5)
+    parts = rendered("store", "data", shardNodes__replicas=5, clusterDomain="example.org")
     nodes = tomllib.loads(parts["ConfigMap", "store-config"]["data"]["cluster.toml"])["nodes"]
-    made = [KUBERNETES / "certificates.sh", tmp_path, "store", "data", "5"]
+    made = [KUBERNETES / "certificates.sh", tmp_path, *certificates_of_notes()]
     assert subprocess.run(made, capture_output=True).returncode == 0
     assert names_in(tmp_path / "shard/tls.crt") == {address.rsplit(":", 1)[0] for address in nodes.values()}
     assert names_in(tmp_path / "dispatcher/tls.crt") == {"umbo-dispatcher"}
+
+
+def certificates_of_notes():
+    """Arguments of the script after its folder, as the chart's notes say them for this release."""
+    values = {
+        "Release.Name": "store",
+        "Release.Namespace": "data",
+        "Values.shardNodes.replicas": "5",
+        "Values.clusterDomain": "example.org",
+    }
+    said = re.search(r"certificates\.sh certificates (.*)", (CHART / "templates/NOTES.txt").read_text())[1]
+    return re.sub(r"{{ \.([\w.]+) }}", lambda found: values[found[1]], said).split()
