@@ -1,6 +1,9 @@
 #!/usr/bin/env bash
 # Makes an authority and two certificates that it signs, of the shard nodes and of the dispatchers:
-# `certificates.sh FOLDER [RELEASE [NAMESPACE [NODES]]]`. For a start; an authority of your own is better.
+# `certificates.sh FOLDER [RELEASE [NAMESPACE [NODES [DOMAIN]]]]`. For a start; an authority of your own is better.
+# DOMAIN is the cluster's.
+#
+# TRUSTED=FILE, to renew: ca.crt has the authorities in that file too, so that both ends know old and new certificates.
 #
 # A shard node is known by its host in the map, a dispatcher by the name of its role, wherever it runs.
 set -euo pipefail
@@ -8,6 +11,7 @@ folder=${1:?"say into which folder"}
 release=${2:-umbo}
 namespace=${3:-umbo}
 nodes=${4:-3}
+domain=${5:-cluster.local}
 days=365
 
 umask 077
@@ -26,12 +30,12 @@ sign() {
     openssl x509 -req -in "$authority/$1.csr" -CA "$authority/ca.crt" -CAkey "$authority/ca.key" \
         -CAserial "$authority/ca.srl" -CAcreateserial -days "$days" -extfile "$authority/extensions" \
         -out "$folder/$1/tls.crt"
-    cp "$authority/ca.crt" "$folder/$1/ca.crt"
+    cat "$authority/ca.crt" ${TRUSTED:+"$TRUSTED"} >"$folder/$1/ca.crt"
 }
 
 hosts=''
 for ((node = 0; node < nodes; node++)); do
-    hosts+=",DNS:$release-shard-$node.$release-shards.$namespace.svc.cluster.local"
+    hosts+=",DNS:$release-shard-$node.$release-shards.$namespace.svc.$domain"
 done
 sign shard "${hosts#,}"
 sign dispatcher "DNS:umbo-dispatcher"

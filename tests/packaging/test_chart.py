@@ -1,9 +1,13 @@
 """The Helm chart: as it is, it renders the manifests; with other values, everything still fits together."""
 
+import contextlib
+import http.server
+import json
 import os
 import re
 import shutil
 import subprocess
+import threading
 import tomllib
 
 import pytest
@@ -75,6 +79,77 @@ def test_other_values_fit_together_too(tmp_path, nodes, shards):
             assert name in ("store-config", "store-tokens", f"{workload['metadata']['name']}-tls")
 
 
+def test_secrets_can_have_other_names():
+    parts = rendered("store", secrets__shardNodes="held", secrets__dispatchers="held")
+    for workload in (parts["StatefulSet", "store-shard"], parts["Deployment", "store-dispatcher"]):
+        mounted = {one["secret"]["secretName"] for one in pod_of(workload)["volumes"] if "secret" in one}
+        assert mounted - {"store-tokens"} == {"held"}
+
+
+class Api(http.server.BaseHTTPRequestHandler):
+    """The part of a cluster's API that the chart looks into: which config maps and secrets there are."""
+
+    def do_GET(self):
+        path = self.path.partition("?")[0]
+        *_, kind, name = path.split("/")
+        answer = None
+        if path == "/api/v1":
+            kinds = {"configmaps": "ConfigMap", "secrets": "Secret"}
+            resources = [{"name": plural, "kind": kind, "namespaced": True} for plural, kind in kinds.items()]
+            answer = {"kind": "APIResourceList", "groupVersion": "v1", "resources": resources}
+        elif path.startswith("/api/v1/namespaces/umbo/") and (kind, name) in self.server.found:
+            answer = {"apiVersion": "v1", "kind": "any", "metadata": {"name": name}}
+        body = json.dumps(answer or {"kind": "Status", "reason": "NotFound", "code": 404}).encode()
+        self.send_response(200 if answer else 404)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_):
+        pass
+
+
+@contextlib.contextmanager
+def cluster_with(*found):
+    """Arguments for helm to ask a cluster that has these objects."""
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Api) as server:
+        server.found = set(found)
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        try:
+            yield ["--dry-run=server", "--kube-apiserver", f"http://127.0.0.1:{server.server_port}"]
+        finally:
+            server.shutdown()
+
+
+OF_ONE_SECRET = [("configmaps", "umbo-config"), ("secrets", "umbo-tokens"), ("secrets", "umbo-cluster-tls")]
+
+
+@pytest.mark.parametrize("filled", [[], ["umbo-shard-tls"], ["umbo-dispatcher-tls"]])
+def test_an_upgrade_is_refused_while_a_secret_is_missing(filled):
+    upgrade = ["template", "umbo", CHART, "--namespace", "umbo", "--is-upgrade"]
+    with cluster_with(*OF_ONE_SECRET, *(("secrets", name) for name in filled)) as asked:
+        refused = helm(*upgrade, *asked)
+        # The one secret may stand for both.
+        names = ("--set", "secrets.shardNodes=umbo-cluster-tls", "--set", "secrets.dispatchers=umbo-cluster-tls")
+        taken = helm(*upgrade, *asked, *names)
+    assert refused.returncode != 0 and "umbo-cluster-tls" in refused.stderr, refused
+    missing = {"umbo-shard-tls", "umbo-dispatcher-tls"} - set(filled)
+    assert any(f"the secret {name} is missing" in refused.stderr for name in missing), refused
+    title = re.search(r"see (.+) in (\S+\.md)", refused.stderr)
+    assert f"## {title[1]}\n" in (PROJECT / title[2]).read_text()
+    assert taken.returncode == 0, taken.stderr
+
+
+def test_an_upgrade_with_all_secrets_and_a_first_release_are_not_refused():
+    filled = [("secrets", "umbo-shard-tls"), ("secrets", "umbo-dispatcher-tls")]
+    with cluster_with(*OF_ONE_SECRET, *filled) as asked:
+        upgraded = helm("template", "umbo", CHART, "--namespace", "umbo", "--is-upgrade", *asked)
+    with cluster_with() as asked:
+        installed = helm("template", "umbo", CHART, "--namespace", "umbo", *asked)
+    assert upgraded.returncode == installed.returncode == 0, (upgraded.stderr, installed.stderr)
+
+
 def test_a_map_of_ones_own_is_taken(tmp_path):
     own = tmp_path / "values.yaml"
     planned = umbo("cluster", "plan", "--nodes", "a=a:1,b=b:1", "--shards", "2", "-o", "json")
@@ -92,9 +167,21 @@ def test_policies_can_be_left_out():
 
 
 def test_certificates_are_made_for_another_release_too(tmp_path):
-    parts = rendered("store", "data", shardNodes__replicas=5)
+    parts = rendered("store", "data", shardNodes__replicas=5, clusterDomain="example.org")
     nodes = tomllib.loads(parts["ConfigMap", "store-config"]["data"]["cluster.toml"])["nodes"]
-    made = [KUBERNETES / "certificates.sh", tmp_path, "store", "data", "5"]
+    made = [KUBERNETES / "certificates.sh", tmp_path, *certificates_of_notes()]
     assert subprocess.run(made, capture_output=True).returncode == 0
     assert names_in(tmp_path / "shard/tls.crt") == {address.rsplit(":", 1)[0] for address in nodes.values()}
     assert names_in(tmp_path / "dispatcher/tls.crt") == {"umbo-dispatcher"}
+
+
+def certificates_of_notes():
+    """Arguments of the script after its folder, as the chart's notes say them for this release."""
+    values = {
+        "Release.Name": "store",
+        "Release.Namespace": "data",
+        "Values.shardNodes.replicas": "5",
+        "Values.clusterDomain": "example.org",
+    }
+    said = re.search(r"certificates\.sh certificates (.*)", (CHART / "templates/NOTES.txt").read_text())[1]
+    return re.sub(r"{{ \.([\w.]+) }}", lambda found: values[found[1]], said).split()

@@ -1,5 +1,6 @@
 """The Kubernetes manifests: everything they name exists, and the parts fit one another."""
 
+import os
 import re
 import subprocess
 import tomllib
@@ -263,3 +264,79 @@ def test_the_readme_makes_what_the_pods_mount():
         if "secret" in volume
     }
     assert mounted == set(SECRETS)
+
+
+# Stands for a cluster, whose secrets are folders.
+KUBECTL = """#!/usr/bin/env bash
+set -eu
+[ "$1 $2" = "-n umbo" ] || exit 64
+verb=$3; shift 4
+case $verb in
+get) # secret NAME -o jsonpath={.data.FILE}
+    file=${3#*.data.}; file=${file%\\}}; base64 -w0 "$SECRETS/$1/${file//\\\\/}" ;;
+create) # secret generic NAME --from-file=PATH [--dry-run=client -o yaml]
+    from=${3#--from-file=}; made=$SECRETS/$2
+    [ "${4:-}" = "--dry-run=client" ] && made=$(mktemp -d) && echo "$made"
+    mkdir -p "$made"; [ -d "$from" ] && from=$from/*
+    cp $from "$made" ;;
+patch) # secret NAME --patch-file /dev/stdin
+    cp "$(cat "$3")"/* "$SECRETS/$1" ;;
+*) exit 64 ;;
+esac
+"""
+
+
+@pytest.fixture
+def secrets(tmp_path):
+    """A cluster of the version with one secret, as a folder a secret."""
+    old = [KUBERNETES / "certificates.sh", tmp_path / "old"]
+    assert subprocess.run(old, capture_output=True).returncode == 0
+    (tmp_path / "secrets").mkdir()
+    (tmp_path / "old/shard").rename(tmp_path / "secrets/umbo-cluster-tls")
+    (tmp_path / "certificates.sh").symlink_to(KUBERNETES / "certificates.sh")
+    (tmp_path / "bin").mkdir()
+    # Waiting for the pods keeps a copy of what they have to read by then.
+    for name, text in (("kubectl", KUBECTL), ("sleep", "#!/bin/sh\ncp -r $SECRETS waited\n")):
+        (tmp_path / "bin" / name).write_text(text)
+        (tmp_path / "bin" / name).chmod(0o755)
+    return tmp_path / "secrets"
+
+
+def follow(heading, secrets):
+    """Runs the commands of a section of the README."""
+    section = (KUBERNETES / "README.md").read_text().partition(f"## {heading}\n")[2]
+    block = re.search(r"^```console\n(.*?)^```$", section, re.M | re.S)[1]
+    script = "set -eo pipefail\n" + re.sub(r"^\$ ", "", block, flags=re.M)
+    environment = {"PATH": f"{secrets.parent}/bin:{os.environ['PATH']}", "SECRETS": str(secrets)}
+    ran = subprocess.run(
+        ["bash", "-c", script], cwd=secrets.parent, env=environment, capture_output=True, text=True, timeout=60
+    )
+    assert ran.returncode == 0, ran
+
+
+def content(secret):
+    return {file.name: file.read_text() for file in secret.iterdir()}
+
+
+def trusts(secret, other):
+    verify = ["openssl", "verify", "-CAfile", secret / "ca.crt", other / "tls.crt"]
+    return subprocess.run(verify, capture_output=True).returncode == 0
+
+
+def test_both_secrets_are_filled_from_the_one_of_before_and_then_renewed(secrets):
+    roles = [name for name in SECRETS if name.endswith("-tls")]
+    follow("From one secret to two", secrets)
+    before = content(secrets / "umbo-cluster-tls")
+    assert set(before) == CERTIFICATE
+    for role in roles:
+        assert content(secrets / role) == before
+    follow("Renewed certificates", secrets)
+    waited = secrets.parent / "waited"
+    for role in roles:
+        # All trust the new authority while they still show the old certificate; then in any order.
+        assert (waited / role / "tls.crt").read_text() == before["tls.crt"]
+        assert (secrets / role / "tls.crt").read_text() != before["tls.crt"]
+        for one in (waited, secrets):
+            for other in roles:
+                assert trusts(one / role, waited / other) and trusts(one / role, secrets / other)
+    assert names_in(secrets / "umbo-dispatcher-tls/tls.crt") == {"umbo-dispatcher"}

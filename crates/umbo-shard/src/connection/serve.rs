@@ -20,11 +20,8 @@ use crate::quota::ChargeHandle;
 use crate::reads::{Read, since};
 
 /// Told to a dispatcher of an earlier release.
-const MAIL_REFUSED: &str = concat!(
-    "dispatchers ask one another without their shard nodes since version ",
-    env!("CARGO_PKG_VERSION"),
-    ": upgrade the dispatcher to it"
-);
+const MAIL_REFUSED: &str = "dispatchers ask one another without their shard nodes since version 0.1.0: upgrade the \
+    dispatcher to it or to a later one";
 
 /// The resources of a request that waits for the store.
 pub(super) struct RequestResources {
