@@ -12,7 +12,7 @@ mod traffic;
 use clap::{Args, ValueEnum};
 
 pub(crate) use self::drill::{Drill, LAYER_OFF, Phases, STORE_GETS};
-pub(crate) use self::outcome::{DETECTION_S, Outcome, reads_max};
+pub(crate) use self::outcome::{Outcome, reads_max};
 pub(crate) use self::traffic::{Target, Traffic};
 use crate::bench::lab::Lab;
 use crate::failure::Failure;
@@ -50,9 +50,6 @@ pub(crate) struct Arguments {
     /// Seconds of normal traffic alone, before and after
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=3_600))]
     calm: u64,
-    /// Kill the server so many seconds into the attack, and start it again
-    #[arg(long)]
-    restart: Option<u64>,
     /// Run the server without its layer for hot keys
     #[arg(long)]
     off: bool,
@@ -64,12 +61,6 @@ pub(crate) struct Arguments {
 impl Arguments {
     /// Runs the drill and prints its report.
     pub(crate) fn run(self) -> Result<(), Failure> {
-        if self.restart.is_some_and(|at| at >= self.seconds) {
-            return Err(Failure::Contradiction(format!(
-                "the attack lasts {} s: the server has to be killed before",
-                self.seconds
-            )));
-        }
         let mut lab = Lab::open(None, true)?;
         lab.rows = self.partitions * crate::dataset::PARTITION_ROWS;
         let data = lab.loaded()?;
@@ -79,7 +70,6 @@ impl Arguments {
             before: self.calm,
             attack: self.seconds,
             after: self.calm,
-            restart: self.restart,
         })?;
         drill.close()?;
         for line in outcome.lines(&traffic) {
