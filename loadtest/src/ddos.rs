@@ -7,16 +7,12 @@
 
 mod drill;
 mod outcome;
-mod picture;
 mod traffic;
-
-use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 
 pub(crate) use self::drill::{Drill, LAYER_OFF, Phases, STORE_GETS};
-pub(crate) use self::outcome::{DETECTION_S, Outcome, reads_max};
-use self::picture::picture;
+pub(crate) use self::outcome::{Outcome, reads_max};
 pub(crate) use self::traffic::{Target, Traffic};
 use crate::bench::lab::Lab;
 use crate::failure::Failure;
@@ -54,29 +50,17 @@ pub(crate) struct Arguments {
     /// Seconds of normal traffic alone, before and after
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=3_600))]
     calm: u64,
-    /// Kill the server so many seconds into the attack, and start it again
-    #[arg(long)]
-    restart: Option<u64>,
     /// Run the server without its layer for hot keys
     #[arg(long)]
     off: bool,
     /// Keys in the store, in hundreds
     #[arg(long, default_value_t = 1_000, value_parser = clap::value_parser!(u64).range(100..=100_000))]
     partitions: u64,
-    /// File into which the plot is written
-    #[arg(long, default_value = "umbo-ddos.svg")]
-    plot: PathBuf,
 }
 
 impl Arguments {
-    /// Runs the drill, prints its report and writes its plot.
+    /// Runs the drill and prints its report.
     pub(crate) fn run(self) -> Result<(), Failure> {
-        if self.restart.is_some_and(|at| at >= self.seconds) {
-            return Err(Failure::Contradiction(format!(
-                "the attack lasts {} s: the server has to be killed before",
-                self.seconds
-            )));
-        }
         let mut lab = Lab::open(None, true)?;
         lab.rows = self.partitions * crate::dataset::PARTITION_ROWS;
         let data = lab.loaded()?;
@@ -86,16 +70,11 @@ impl Arguments {
             before: self.calm,
             attack: self.seconds,
             after: self.calm,
-            restart: self.restart,
         })?;
         drill.close()?;
         for line in outcome.lines(&traffic) {
             println!("{line}");
         }
-        let plot = picture(&outcome, &traffic, !self.off).draw();
-        let path = self.plot.display().to_string();
-        std::fs::write(&self.plot, plot).map_err(Failure::io(path.clone()))?;
-        println!("plot                      {path}");
         Ok(())
     }
 

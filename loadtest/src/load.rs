@@ -35,9 +35,6 @@ pub(crate) fn answer_len(bytes: &[u8]) -> Option<(u16, usize)> {
     Some((head.status, body_len(&head, bytes)?))
 }
 
-/// How long to wait before a connection is made again.
-const RECONNECT_INTERVAL: Duration = Duration::from_millis(5);
-
 /// Arguments of `umbo-loadtest load`.
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
@@ -62,9 +59,6 @@ pub(crate) struct Arguments {
     /// Also report what was answered in each interval of so many milliseconds
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
     sample_ms: Option<u64>,
-    /// Connect again where the server closes a connection, and go on
-    #[arg(long)]
-    reconnect: bool,
     /// That there is nothing under a key is an answer, too
     #[arg(long)]
     absent_succeeds: bool,
@@ -89,8 +83,6 @@ pub(crate) struct Report {
     pub(crate) server_cpu_seconds: f64,
     /// Bytes of all answers.
     pub(crate) bytes: u64,
-    /// Connections that the server closed, or could not be made.
-    pub(crate) broken: u64,
     /// Median of the latencies, of one connection alone, in microseconds.
     pub(crate) p50_micros: Option<f64>,
     /// Of each interval, where these are wanted: requests answered with success.
@@ -114,7 +106,6 @@ struct Counted {
     requests: Cell<u64>,
     failed: Cell<u64>,
     bytes: Cell<u64>,
-    broken: Cell<u64>,
     /// In microseconds; only of one connection alone: those of more are of saturation.
     latencies: Option<RefCell<Vec<f64>>>,
     /// Whether an absent key is no failure.
@@ -143,25 +134,15 @@ impl Arguments {
         let queue = self.once.then(|| Rc::new(Cell::new(0)));
         let mut tasks = Vec::with_capacity(self.connections);
         for connection in 0..self.connections {
-            let socket = match connect(self.port).await {
-                Err(_) if self.reconnect => None,
-                socket => Some(socket?),
-            };
+            let socket = connect(self.port).await?;
             // Each connection begins elsewhere, so that no two ask for the same keys in step.
             let turn = match &queue {
                 Some(next) => Turn::Once(Rc::clone(next)),
                 None => Turn::Endless(self.first + connection * prepared.len() / self.connections),
             };
             let (prepared, counted) = (Rc::clone(prepared), Rc::clone(&counted));
-            let (port, reconnects) = (self.port, self.reconnect);
             tasks.push(tokio::task::spawn_local(async move {
-                if reconnects {
-                    persist(port, socket, &prepared, turn, &counted).await
-                } else if let Some(socket) = socket {
-                    drive(socket, &prepared, &mut { turn }, &counted).await
-                } else {
-                    Ok(())
-                }
+                drive(socket, &prepared, turn, &counted).await
             }));
         }
         let mut before = begun;
@@ -189,7 +170,6 @@ impl Arguments {
             requests: after.2.requests - before.2.requests,
             failed: after.2.failed - before.2.failed,
             bytes: after.2.bytes - before.2.bytes,
-            broken: after.2.broken - before.2.broken,
             p50_micros: counted.p50_micros(),
             samples,
             seconds: (after.0 - before.0).as_secs_f64(),
@@ -223,7 +203,6 @@ struct Looked {
     requests: u64,
     failed: u64,
     bytes: u64,
-    broken: u64,
 }
 
 impl Counted {
@@ -232,7 +211,6 @@ impl Counted {
             requests: self.requests.get(),
             failed: self.failed.get(),
             bytes: self.bytes.get(),
-            broken: self.broken.get(),
         }
     }
 }
@@ -286,31 +264,11 @@ async fn connect(port: u16) -> Result<TcpStream, Failure> {
     Ok(socket)
 }
 
-/// Sends request after request, and connects again whenever that does not go on.
-async fn persist(
-    port: u16,
-    mut socket: Option<TcpStream>,
-    prepared: &Prepared,
-    mut turn: Turn,
-    counted: &Counted,
-) -> Result<(), Failure> {
-    loop {
-        if let Some(socket) = socket.take()
-            && drive(socket, prepared, &mut turn, counted).await.is_ok()
-        {
-            return Ok(());
-        }
-        counted.broken.set(counted.broken.get() + 1);
-        sleep(RECONNECT_INTERVAL).await;
-        socket = connect(port).await.ok();
-    }
-}
-
 /// Sends request after request.
 async fn drive(
     mut socket: TcpStream,
     prepared: &Prepared,
-    turn: &mut Turn,
+    mut turn: Turn,
     counted: &Counted,
 ) -> Result<(), Failure> {
     let mut buffer = Vec::with_capacity(64 << 10);

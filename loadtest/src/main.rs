@@ -26,7 +26,6 @@ mod failure;
 mod load;
 mod modelled;
 mod peer;
-mod plot;
 mod process;
 mod random;
 mod scenario;
@@ -52,13 +51,13 @@ struct Cli {
 enum Command {
     /// Run benchmarks against peers and say whether their bounds hold
     Bench(bench::Arguments),
-    /// Simulate callers, traffic and limiters; print tables, draw plots
+    /// Simulate callers, traffic and limiters; print tables
     Simulate(simulate::Arguments),
     /// Check what must hold, and say of each figure whether its bound holds
     Check(check::Arguments),
-    /// Attack a few keys of a real server beside normal traffic; print a report, draw a plot
+    /// Attack a few keys of a real server beside normal traffic; print a report
     Ddos(ddos::Arguments),
-    /// Overload a real dispatcher over a store of known capacity; print a report, draw a plot
+    /// Overload a real dispatcher over a store of known capacity; print a report
     Scenario(scenario::Arguments),
     /// Write the rows of the scenario as NDJSON to standard output
     Rows(dataset::Arguments),

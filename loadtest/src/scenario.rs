@@ -5,11 +5,8 @@
 //! come at random instants at their rate, whatever the answers are.
 
 mod outcome;
-mod picture;
 mod plan;
 mod traffic;
-
-use std::path::PathBuf;
 
 use clap::Args;
 
@@ -40,13 +37,10 @@ pub(crate) struct Arguments {
     /// Also run a server that sheds nothing because of a shard, and print its result
     #[arg(long)]
     beside: bool,
-    /// File into which the plot is written
-    #[arg(long, default_value = "umbo-scenario.svg")]
-    plot: PathBuf,
 }
 
 impl Arguments {
-    /// Runs the scenario, prints its report and writes its plot.
+    /// Runs the scenario and prints its report.
     pub(crate) fn run(self) -> Result<(), Failure> {
         let scenario = find(&self.name)?;
         let plan = scenario.plan(f64::from(self.calm), f64::from(self.seconds));
@@ -57,10 +51,6 @@ impl Arguments {
             println!("\nthe same without protection");
             run(&plan, false)?.print();
         }
-        let path = self.plot.display().to_string();
-        let plot = picture::picture(scenario.name, &outcome).draw();
-        std::fs::write(&self.plot, plot).map_err(Failure::io(path.clone()))?;
-        println!("plot: {path}");
         Ok(())
     }
 }

@@ -18,8 +18,6 @@ mod study;
 mod work;
 mod world;
 
-use std::fs;
-use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
@@ -89,34 +87,15 @@ pub(crate) struct Arguments {
     /// Mean cost of a request, in request units
     #[arg(long, default_value_t = 40, value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     mean_cost: u64,
-    /// Folder into which the plots and the table are written
-    #[arg(long)]
-    folder: Option<PathBuf>,
 }
 
 impl Arguments {
-    /// Runs the study, prints its tables and writes its files.
+    /// Runs the study and prints its tables.
     pub(crate) fn run(self) -> Result<(), Failure> {
-        let folder = self.folder.clone();
-        let show = |line: &str| println!("{line}");
-        let (name, tables, plots) = match self.subject {
-            Subject::Quota => {
-                let report = self.study()?.run(show);
-                ("quota.txt", report.tables, report.plots)
-            }
-            Subject::Overload => {
-                let report = self.overload().run(show);
-                ("overload.txt", report.tables, report.plots)
-            }
-        };
-        let Some(folder) = folder else {
-            return Ok(());
-        };
-        fs::create_dir_all(&folder).map_err(Failure::io(folder.display().to_string()))?;
-        let table = (name.to_owned(), tables);
-        for (name, text) in plots.into_iter().chain([table]) {
-            let path = folder.join(name);
-            fs::write(&path, text).map_err(Failure::io(path.display().to_string()))?;
+        let show = |line: String| println!("{line}");
+        match self.subject {
+            Subject::Quota => self.study()?.run(show),
+            Subject::Overload => self.overload().run(show),
         }
         Ok(())
     }

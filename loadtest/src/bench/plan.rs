@@ -74,7 +74,6 @@ mod tests {
             seconds: 1.0,
             server_cpu_seconds: 1.0,
             bytes: 0,
-            broken: 0,
             p50_micros: None,
             samples: Vec::new(),
         }

@@ -34,7 +34,8 @@ impl Connection {
 
     /// Asks for something, and reads the whole answer.
     pub(super) fn ask(&mut self, request: &[u8]) -> Result<Answer, Failure> {
-        self.send(request)?;
+        let sent = self.0.get_mut().write_all(request);
+        sent.map_err(Failure::io("cannot send"))?;
         let (mut head, mut line) = (String::new(), String::new());
         while line != "\r\n" {
             self.line(&mut line)?;
@@ -51,17 +52,6 @@ impl Connection {
             self.read(&mut answer.body, len)?;
         }
         Ok(answer)
-    }
-
-    /// Sends bytes, of a request or of a part of one.
-    pub(super) fn send(&mut self, bytes: &[u8]) -> Result<(), Failure> {
-        let sent = self.0.get_mut().write_all(bytes);
-        sent.map_err(Failure::io("cannot send"))
-    }
-
-    /// Receives so many bytes, whatever they are.
-    pub(super) fn receive(&mut self, len: usize) -> Result<(), Failure> {
-        self.read(&mut Vec::new(), len)
     }
 
     fn line(&mut self, line: &mut String) -> Result<(), Failure> {

@@ -1,6 +1,5 @@
 //! The checks of hot keys: what must hold when many want the same.
 
-mod cold_start;
 mod cost;
 mod drill;
 mod interleavings;
@@ -13,7 +12,7 @@ mod zipf;
 
 use super::plan::Check;
 
-pub(super) const CHECKS: [Check; 8] = [
+pub(super) const CHECKS: [Check; 7] = [
     Check {
         name: "sketch",
         about: "1 M keys, Zipf and a flood: recall 1, precision 0.99; hot in 0.2 s, cool in 5 s; 1 MB",
@@ -48,10 +47,5 @@ pub(super) const CHECKS: [Check; 8] = [
         name: "drill",
         about: "10 keys as fast as the machine goes: reads of the store, errors, p99 of others: 1.2",
         run: drill::drill,
-    },
-    Check {
-        name: "cold-start",
-        about: "a pod that starts in a stampede lets through no more than a warm one once keys are hot",
-        run: cold_start::cold_start,
     },
 ];

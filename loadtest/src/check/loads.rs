@@ -1,5 +1,4 @@
-//! The checks of loads: datasets that are uploaded and applied by the servers, and what they need: idempotent writes
-//! and compression at rest.
+//! The checks of loads: datasets that are uploaded and applied by the servers, and compression at rest.
 //!
 //! Servers are the `umbo` binary beside this program, as processes of their own on loopback; the uploader is its
 //! command line.
@@ -7,10 +6,8 @@
 mod beside;
 mod build;
 mod compression;
-mod formats;
 mod kills;
 mod relay;
-mod repeats;
 mod rows;
 mod swaps;
 mod tier;
@@ -18,7 +15,7 @@ mod timeline;
 
 use super::plan::Check;
 
-pub(super) const CHECKS: [Check; 7] = [
+pub(super) const CHECKS: [Check; 5] = [
     Check {
         name: "build",
         about: "10 M rows of 256 bytes: rows a second of a bare redb load 0.8, sorted 150,000, unsorted 100,000; \
@@ -31,19 +28,9 @@ pub(super) const CHECKS: [Check; 7] = [
         run: beside::beside,
     },
     Check {
-        name: "formats",
-        about: "the cities as NDJSON, CSV and Parquet: rows of their exports that differ: 0",
-        run: formats::formats,
-    },
-    Check {
         name: "compression",
         about: "the cities by 64: bytes of plain, of compressed 2 (the sample: 1.6); processor time of a get, of plain 1.15",
         run: compression::compression,
-    },
-    Check {
-        name: "repeats",
-        about: "1,000,000 requests with repeated keys, cut connections and kills: writes not applied once: 0",
-        run: repeats::repeats,
     },
     Check {
         name: "kills",

@@ -1,20 +1,17 @@
 //! The checks of quotas: what a limiter must hold, and under which circumstances.
 
-mod attack;
 mod conservation;
 mod cost;
 mod full_use;
 mod neighbour;
-mod reload;
 mod setting;
 mod shadow;
-mod speed;
 mod throughput;
 mod truth;
 
 use super::plan::Check;
 
-pub(super) const CHECKS: [Check; 10] = [
+pub(super) const CHECKS: [Check; 7] = [
     Check {
         name: "truth",
         about: "admitted of the quota over 60 s: 0.98 to 1.01; in any second: burst + 1.05 x rate",
@@ -36,19 +33,9 @@ pub(super) const CHECKS: [Check; 10] = [
         run: |plan| Ok(shadow::shadow(plan)),
     },
     Check {
-        name: "reload",
-        about: "1,000 reloads: no balance jumps by more than a refill, no request is lost",
-        run: |plan| Ok(reload::reload(plan)),
-    },
-    Check {
         name: "cost",
         about: "admit + settle: 2 x governor's check, a fifth of limitador's, no allocation",
         run: cost::cost,
-    },
-    Check {
-        name: "attack",
-        about: "a million strangers: memory within its bound, known balances exactly kept",
-        run: |plan| Ok(attack::attack(plan)),
     },
     Check {
         name: "throughput",
@@ -59,10 +46,5 @@ pub(super) const CHECKS: [Check; 10] = [
         name: "neighbour",
         about: "beside a flood of ranges no get of another is refused, and its p99 stays within 1.3",
         run: neighbour::neighbour,
-    },
-    Check {
-        name: "speed",
-        about: "an hour of 8 pods x 1,000 requests a second, simulated within 60 s on one core",
-        run: |plan| Ok(speed::speed(plan)),
     },
 ];

@@ -1,10 +1,10 @@
 //! The drill: a server, its clients, and a look at its counters all along.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use super::outcome::{INTERVAL, Outcome, Restart};
+use super::outcome::{INTERVAL, Outcome};
 use super::traffic::{Files, Traffic};
 use crate::bench::lab::{Lab, UMBO, UMBO_ADMIN, Umbo};
 use crate::failure::Failure;
@@ -30,19 +30,14 @@ pub(crate) struct Phases {
     pub(crate) attack: u64,
     /// Seconds of normal traffic after it.
     pub(crate) after: u64,
-    /// Seconds into the attack at which the server is killed and started again.
-    pub(crate) restart: Option<u64>,
 }
 
 /// A server under attack.
 pub(crate) struct Drill<'a> {
     lab: &'a mut Lab,
-    data: PathBuf,
-    cores: Cores,
-    settings: &'static str,
     traffic: Traffic,
     files: Files,
-    umbo: Option<Umbo>,
+    umbo: Umbo,
     turns: usize,
 }
 
@@ -62,12 +57,9 @@ impl<'a> Drill<'a> {
         lab.warm(UMBO)?;
         Ok(Self {
             lab,
-            data: data.to_owned(),
-            cores,
-            settings,
             traffic: *traffic,
             files,
-            umbo: Some(umbo),
+            umbo,
             turns: 0,
         })
     }
@@ -82,26 +74,14 @@ impl<'a> Drill<'a> {
     /// Lets it happen.
     pub(crate) fn run(&mut self, phases: &Phases) -> Result<Outcome, Failure> {
         let mut counters = Counters::begin(self.lab)?;
-        let is_hard = phases.restart.is_some();
         let whole_s = phases.before + phases.attack + phases.after;
-        let gets = self.pace(&self.files.gets, self.traffic.gets_rate, whole_s, is_hard)?;
-        let others = self.pace(
-            &self.files.others,
-            self.traffic.others_rate,
-            whole_s,
-            is_hard,
-        )?;
+        let gets = self.pace(&self.files.gets, self.traffic.gets_rate, whole_s)?;
+        let others = self.pace(&self.files.others, self.traffic.others_rate, whole_s)?;
         let begun = Instant::now();
         counters.begun = begun;
         let attack_at = begun + Duration::from_secs(phases.before);
         counters.look_until(self.lab, attack_at)?;
-        let attack = self.attack(phases.attack, is_hard)?;
-        let mut restart = None;
-        if let Some(restart_s) = phases.restart {
-            let at = attack_at + Duration::from_secs(restart_s);
-            counters.look_until(self.lab, at)?;
-            restart = Some(self.restart(&mut counters)?);
-        }
+        let attack = self.attack(phases.attack)?;
         counters.look_until(self.lab, begun + Duration::from_secs(whole_s))?;
         let attack: Report = attack.report()?;
         let report = |client: Option<Client>| -> Result<Paced, Failure> {
@@ -119,33 +99,16 @@ impl<'a> Drill<'a> {
             others,
             store_gets: counters.total(),
             looks: counters.looks,
-            restart,
         })
     }
 
     /// Ends the server.
-    pub(crate) fn close(mut self) -> Result<(), Failure> {
-        match self.umbo.take() {
-            Some(umbo) => umbo.process.stop(),
-            None => Ok(()),
-        }
+    pub(crate) fn close(self) -> Result<(), Failure> {
+        self.umbo.process.stop()
     }
 
-    /// Kills the server and starts it again, while all clients continue.
-    fn restart(&mut self, counters: &mut Counters) -> Result<Restart, Failure> {
-        counters.look(self.lab)?;
-        if let Some(umbo) = self.umbo.take() {
-            umbo.process.kill()?;
-        }
-        let from_s = counters.begun.elapsed().as_secs_f64();
-        counters.restarted();
-        self.umbo = Some(self.lab.umbo_with(&self.data, self.cores, self.settings)?);
-        let to_s = counters.begun.elapsed().as_secs_f64();
-        Ok(Restart { from_s, to_s })
-    }
-
-    fn attack(&self, seconds: u64, is_hard: bool) -> Result<Client, Failure> {
-        let mut arguments = vec![
+    fn attack(&self, seconds: u64) -> Result<Client, Failure> {
+        let arguments = [
             format!("--connections={}", self.traffic.connections),
             "--warm-up-ms=0".to_owned(),
             format!("--measure-ms={}", seconds * 1_000),
@@ -154,33 +117,21 @@ impl<'a> Drill<'a> {
             // The attack takes what it gets: that nothing is there is an answer, too.
             "--absent-succeeds".to_owned(),
         ];
-        if is_hard {
-            arguments.push("--reconnect".to_owned());
-        }
         let to = (UMBO, self.files.attack.as_path(), Cores::Client);
         Client::start(Kind::Load, to, &arguments)
     }
 
-    fn pace(
-        &self,
-        requests: &Path,
-        rate: f64,
-        seconds: u64,
-        is_hard: bool,
-    ) -> Result<Option<Client>, Failure> {
+    fn pace(&self, requests: &Path, rate: f64, seconds: u64) -> Result<Option<Client>, Failure> {
         if rate <= 0.0 {
             return Ok(None);
         }
-        let mut arguments = vec![
+        let arguments = [
             format!("--rate={rate}"),
             "--warm-up-ms=0".to_owned(),
             format!("--measure-ms={}", seconds * 1_000),
             format!("--first={}", self.turns * 7_919),
             "--moments".to_owned(),
         ];
-        if is_hard {
-            arguments.push("--reconnect".to_owned());
-        }
         let to = (UMBO, requests, Cores::Client);
         Client::start(Kind::Pace, to, &arguments).map(Some)
     }
@@ -189,10 +140,8 @@ impl<'a> Drill<'a> {
 /// The server's count of reads of the store, and when it was what.
 struct Counters {
     begun: Instant,
-    /// Reads at the beginning, or since the server was started again.
+    /// Reads at the beginning.
     first: f64,
-    /// Reads of the servers before this one.
-    before: f64,
     /// Seconds from the beginning, and reads since then.
     looks: Vec<(f64, f64)>,
 }
@@ -202,7 +151,6 @@ impl Counters {
         Ok(Self {
             begun: Instant::now(),
             first: scrape(UMBO_ADMIN, &lab.fields(), STORE_GETS)?,
-            before: 0.0,
             looks: Vec::new(),
         })
     }
@@ -214,7 +162,7 @@ impl Counters {
     fn look(&mut self, lab: &Lab) -> Result<(), Failure> {
         let reads = scrape(UMBO_ADMIN, &lab.fields(), STORE_GETS)?;
         let at_s = self.begun.elapsed().as_secs_f64();
-        self.looks.push((at_s, self.before + reads - self.first));
+        self.looks.push((at_s, reads - self.first));
         Ok(())
     }
 
@@ -225,11 +173,5 @@ impl Counters {
         }
         sleep(end.saturating_duration_since(Instant::now()));
         Ok(())
-    }
-
-    /// Goes on with a server that counts from nought.
-    fn restarted(&mut self) {
-        self.before = self.total();
-        self.first = 0.0;
     }
 }

@@ -10,16 +10,7 @@ use crate::load::{Report, pace};
 pub(super) const INTERVAL: Duration = Duration::from_millis(250);
 /// Seconds after which the keys of an attack are detected: two ticks of the detector, and as much for
 /// clients that connect.
-pub(crate) const DETECTION_S: f64 = 0.5;
-
-/// A server that was killed and started again.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Restart {
-    /// Seconds from the beginning at which it was killed.
-    pub(crate) from_s: f64,
-    /// When it answered again.
-    pub(crate) to_s: f64,
-}
+const DETECTION_S: f64 = 0.5;
 
 /// What came of a drill.
 #[derive(Debug)]
@@ -38,8 +29,6 @@ pub(crate) struct Outcome {
     pub(crate) store_gets: f64,
     /// Seconds from the beginning, and reads of the store since then.
     pub(super) looks: Vec<(f64, f64)>,
-    /// When the server was killed.
-    pub(crate) restart: Option<Restart>,
 }
 
 /// Normal traffic in a time.
@@ -79,21 +68,14 @@ impl Outcome {
 
     /// Returns requests that were not answered as they should be.
     pub(crate) fn errors(&self) -> u64 {
-        let attack = self.attack.failed + self.attack.broken;
         let normal = [&self.gets, &self.others];
         let normal = normal.map(|report| report.failed + report.rejected);
-        attack + normal[0] + normal[1]
+        self.attack.failed + normal[0] + normal[1]
     }
 
     /// Returns how long the attack lasted, in seconds.
     pub(crate) fn attack_s(&self) -> f64 {
         self.attack.seconds
-    }
-
-    /// Returns the reads of the store up to an instant, in seconds from the beginning.
-    pub(crate) fn store_gets_at(&self, at_s: f64) -> f64 {
-        let before = self.looks.iter().take_while(|look| look.0 <= at_s);
-        before.last().map_or(0.0, |look| look.1)
     }
 
     /// Returns what normal traffic noticed in a time.
@@ -127,12 +109,11 @@ impl Outcome {
         let attack = &self.attack;
         let mut lines = vec![
             format!(
-                "attack                    {} reads answered in {:.1} s, {:.0} a second; {} failed, {} connections broken",
+                "attack                    {} reads answered in {:.1} s, {:.0} a second; {} failed",
                 attack.requests,
                 attack.seconds,
                 attack.rate(),
-                attack.failed,
-                attack.broken
+                attack.failed
             ),
             format!(
                 "reads of the store        {:.0} of the attack until detection, {:.0} since{}",
@@ -142,12 +123,6 @@ impl Outcome {
             ),
             format!("collapse since detection  {:.0} : 1", self.collapse()),
         ];
-        if let Some(restart) = self.restart {
-            lines.push(format!(
-                "restart                   killed at {:.2} s, answered again at {:.2} s",
-                restart.from_s, restart.to_s
-            ));
-        }
         lines.push(format!(
             "{:<26}{:>12}{:>12}{:>12}",
             "normal traffic", "before", "during", "after"
@@ -209,19 +184,17 @@ mod tests {
             attack_from_s: 1.0,
             attack: Report {
                 requests: 70_000,
-                failed: 0,
+                failed: 2,
                 seconds: 1.0,
                 server_cpu_seconds: 0.0,
                 bytes: 0,
                 p50_micros: None,
-                broken: 2,
                 samples: vec![10_000, 20_000, 40_000],
             },
             gets,
             others: pace::Report::default(),
             store_gets: 10.0,
             looks: vec![(0.5, 1.0), (1.5, 8.0), (3.0, 10.0)],
-            restart: None,
         }
     }
 
@@ -231,7 +204,6 @@ mod tests {
         assert_eq!(outcome.attack_store_reads(), (7.0, 0.0));
         assert!((outcome.collapse() - 40_000.0).abs() < 1e-9);
         assert_eq!(outcome.errors(), 3);
-        assert!((outcome.store_gets_at(2.9) - 8.0).abs() < 1e-9);
     }
 
     #[test]

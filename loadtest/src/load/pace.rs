@@ -52,9 +52,6 @@ pub(crate) struct Arguments {
     /// Also report when each request was due
     #[arg(long)]
     moments: bool,
-    /// Connect again where the server closes a connection, and go on; what was under way has failed
-    #[arg(long)]
-    reconnect: bool,
 }
 
 /// What was measured.
@@ -194,10 +191,7 @@ impl Arguments {
             }
             let from = if is_late { planned } else { Instant::now() };
             let request = prepared.get(self.first + number as usize);
-            let status = match self.ask(&mut socket, request, &mut buffer) {
-                Err(_) if self.reconnect => 0,
-                status => status?,
-            };
+            let status = self.ask(&mut socket, request, &mut buffer)?;
             let Some(due) = planned.checked_duration_since(counted_from) else {
                 continue;
             };

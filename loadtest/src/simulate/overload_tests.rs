@@ -239,23 +239,17 @@ fn the_same_seed_gives_the_same_figures_and_another_gives_others() {
 }
 
 #[test]
-fn a_study_has_a_table_and_a_plot_of_each_discipline() {
-    let mut shown = String::new();
+fn a_study_has_a_table_of_each_discipline() {
+    let mut tables = String::new();
     let study = Study {
         seed: 7,
         kinds: vec![Kind::Recovery],
         disciplines: Discipline::ALL.to_vec(),
         trouble_s: 0.5,
     };
-    let report = study.run(|line| {
-        shown.push_str(line);
-        shown.push('\n');
-    });
-    assert_eq!(shown, report.tables);
-    let (name, plot) = &report.plots[0];
-    assert_eq!(name, "overload-recovery.svg");
+    study.run(|line| tables.push_str(&line));
     for discipline in Discipline::ALL {
-        assert!(report.tables.contains(discipline.as_str()) && plot.contains(discipline.as_str()));
+        assert!(tables.contains(discipline.as_str()));
     }
 }
 

@@ -1,4 +1,4 @@
-//! A study: scenarios run one after the other, as tables and plots.
+//! A study: scenarios run one after the other, as a table.
 //!
 //! Equal studies give equal bytes: nothing of the machine or its clock gets into them.
 
@@ -7,19 +7,14 @@ use std::time::Duration;
 
 use umbo_quota::Unit;
 
-use super::account::{Account, Second};
+use super::account::Account;
 use super::ideal::Quota;
 use super::pattern::Pattern;
 use super::rules::one_quota;
 use super::settle_error::SettleError;
 use super::work::Knowledge;
 use super::world::{Outcome, Scenario};
-use crate::plot::{Line, Panel, Pen, Plot, Scale};
 
-/// Panels of a plot: the busiest callers.
-const PANELS_MAX: usize = 6;
-/// How far above the quota a panel reaches, at most, as a multiple of it.
-const REACH: f64 = 3.0;
 /// Micro-RU of a request unit.
 const MICROS: f64 = 1e6;
 
@@ -46,27 +41,11 @@ pub(crate) struct Study {
     pub(crate) mean_cost: u64,
 }
 
-/// What came of it, as texts.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Report {
-    /// All tables.
-    pub(crate) tables: String,
-    /// Names of files with their contents.
-    pub(crate) plots: Vec<(String, String)>,
-}
-
 impl Study {
-    /// Runs every pattern with every model. `show` gets each line of a table when it is known.
-    pub(crate) fn run(&self, mut show: impl FnMut(&str)) -> Report {
-        let mut tables = String::new();
-        let mut plots = Vec::new();
-        let mut say = |line: String| {
-            show(&line);
-            tables.push_str(&line);
-            tables.push('\n');
-        };
-        say(self.heading());
-        say(format!(
+    /// Runs every pattern with every model. `show` gets each line of the table when it is known.
+    pub(crate) fn run(&self, mut show: impl FnMut(String)) {
+        show(self.heading());
+        show(format!(
             "{:<10} {:<11} {:<14} {:>9} {:>9} {:>10} {:>10} {:>7} {:>7} {:>7}",
             "pattern",
             "error",
@@ -84,20 +63,10 @@ impl Study {
                 let scenario = self.scenario(pattern, error);
                 let outcome = scenario.run();
                 for line in lines(pattern, error, &scenario, &outcome) {
-                    say(line);
+                    show(line);
                 }
-                let title = format!("{} traffic, {} estimates", pattern.as_str(), error.as_str());
-                let plot = Plot {
-                    title,
-                    seconds: self.length_s as f64,
-                    spans: Vec::new(),
-                    panels: panels(&scenario, &outcome),
-                };
-                let name = format!("quota-{}-{}.svg", pattern.as_str(), error.as_str());
-                plots.push((name, plot.draw()));
             }
         }
-        Report { tables, plots }
     }
 
     /// Returns one of the scenarios.
@@ -179,41 +148,6 @@ fn lines(
     lines
 }
 
-/// Returns the lines of the busiest callers, the pods together, in RU a second.
-fn panels(scenario: &Scenario, outcome: &Outcome) -> Vec<Panel> {
-    let pods = f64::from(scenario.pods);
-    let names = scenario.names().into_iter().zip(&outcome.accounts);
-    names
-        .take(PANELS_MAX)
-        .map(|(name, accounts)| {
-            let amounts = |of: fn(&Second) -> u64| -> Vec<f64> {
-                let second = |at: usize| {
-                    let amounts = accounts.iter().map(|account| of(&account.seconds()[at]));
-                    amounts.sum::<u64>() as f64 / MICROS
-                };
-                (0..scenario.length_s as usize).map(second).collect()
-            };
-            let quota = scenario.quota.rate as f64 / MICROS * pods;
-            let (offered, admitted) = (
-                amounts(|second| second.offered),
-                amounts(|second| second.admitted),
-            );
-            let most = admitted.iter().copied().fold(quota, f64::max);
-            Panel {
-                title: format!("{name}, on {} pods", scenario.pods),
-                unit: "RU a second".to_owned(),
-                scale: Scale::Linear,
-                reach: Some(most.max(REACH * quota)),
-                lines: vec![
-                    Line::of_seconds("offered", Pen::GREY, &offered),
-                    Line::of_seconds("admitted", Pen::BLUE, &admitted),
-                    Line::level("quota", Pen::BOUND, quota, scenario.length_s as f64),
-                ],
-            }
-        })
-        .collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -235,26 +169,19 @@ mod tests {
         }
     }
 
-    #[test]
-    fn the_same_seed_gives_the_same_bytes_and_another_gives_others() {
-        let one = study(7).run(|_| {});
-        assert_eq!(one, study(7).run(|_| {}));
-        let other = study(8).run(|_| {});
-        assert_ne!(one.tables, other.tables);
-        assert_ne!(one.plots, other.plots);
-        assert_eq!(one.plots.len(), 6);
-        assert_eq!(one.plots[0].0, "quota-on-off-heavy-tail.svg");
+    fn table(seed: u64) -> Vec<String> {
+        let mut lines = Vec::new();
+        study(seed).run(|line| lines.push(line));
+        lines
     }
 
     #[test]
-    fn every_line_is_shown_and_kept() {
-        let mut shown = String::new();
-        let report = study(1).run(|line| {
-            shown.push_str(line);
-            shown.push('\n');
-        });
-        assert_eq!(shown, report.tables);
-        // Runaway has six callers, obedient clients a second line.
-        assert_eq!(report.tables.lines().count(), 3 + 2 * (1 + 6 + 2));
+    fn the_same_seed_gives_the_same_bytes_and_another_gives_others() {
+        let one = table(7);
+        assert_eq!(one, table(7));
+        let other = table(8);
+        assert_ne!(one[2..], other[2..]);
+        // Runaway has six callers, obedient clients a second line; the heading has two lines in one text.
+        assert_eq!(one.len(), 2 + 2 * (1 + 6 + 2));
     }
 }

@@ -61,8 +61,6 @@ pub(crate) struct Outcome {
     pub(crate) accounts: Vec<Vec<Account>>,
     /// What closed-loop clients met with.
     pub(crate) clients: Clients,
-    /// Requests decided, each as often as it was tried.
-    pub(crate) decided: u64,
     /// Sum of all charges, in micro-RU.
     pub(crate) charged: u128,
     /// Sum of the ledgers of all pods, in micro-RU.
@@ -114,7 +112,6 @@ struct World<'a> {
     accounts: Vec<Vec<Account>>,
     /// The account of each caller: those of one name share one.
     account_of: Vec<usize>,
-    decided: u64,
     charged: u128,
 }
 
@@ -176,7 +173,6 @@ impl<'a> World<'a> {
             free: Vec::new(),
             accounts: names.iter().map(|_| accounts()).collect(),
             account_of: scenario.callers.iter().filter_map(account_of).collect(),
-            decided: 0,
             charged: 0,
         }
     }
@@ -297,7 +293,6 @@ impl<'a> World<'a> {
         ticket: Option<RetryTicket>,
         client: Option<u32>,
     ) -> Result<(), Box<Rejection>> {
-        self.decided += 1;
         let now = self.instant(at_ns);
         let scenario = self.scenario;
         let more_ns = (self.random.exponential() * SERVICE_MORE_NS) as u64;
@@ -371,7 +366,6 @@ impl<'a> World<'a> {
             ledger: self.limiters.iter().map(of_pod).sum(),
             accounts: self.accounts,
             clients: self.clients,
-            decided: self.decided,
             charged: self.charged,
         }
     }

@@ -42,13 +42,11 @@ pub(super) fn drill(plan: &Plan) -> Result<Vec<Verdict>, Failure> {
         before: ALONE,
         attack: if plan.is_quick { 8 } else { 28 },
         after: 1,
-        restart: None,
     })?;
     let phases = Phases {
         before: ALONE,
         attack: if plan.is_quick { 2 } else { 4 },
         after: 0,
-        restart: None,
     };
     let mut turns = Turns::default();
     for round in 0..rounds {

@@ -13,7 +13,7 @@ use super::runner::{Agenda, Runner};
 use crate::random::Random;
 
 /// Nanoseconds of a second.
-pub(super) const SECOND_NS: u64 = 1_000_000_000;
+const SECOND_NS: u64 = 1_000_000_000;
 /// Between two merges of the sketches.
 const TICK_NS: u64 = SECOND_NS / 10;
 /// Length of a value, in bytes.
@@ -44,8 +44,8 @@ pub(super) struct Stampede {
 pub(super) struct Outcome {
     /// Reads of the keys of the stampede.
     pub(super) wanted: u64,
-    /// Of those, the reads of the store once the key was hot: instant in nanoseconds, and key.
-    pub(super) store_reads: Vec<(u64, u64)>,
+    /// Of those, the reads of the store once the key was hot.
+    pub(super) store_reads: u64,
     /// The reads of the store before that.
     pub(super) undetected: u64,
     /// Reads that were not answered, or with what is not under their key.
@@ -61,7 +61,7 @@ struct SimulatedDispatcher {
     caller: CallerId,
     origin: Instant,
     stampede: Stampede,
-    store_reads: Mutex<Vec<(u64, u64)>>,
+    store_reads: AtomicU64,
     undetected: AtomicU64,
     errors: AtomicU64,
 }
@@ -102,10 +102,9 @@ impl Stampede {
             }
         }
         runner.advance((self.seconds + 60) * SECOND_NS);
-        let store_reads = std::mem::take(&mut *pod.store_reads.lock().expect("nothing panics"));
         Outcome {
             wanted,
-            store_reads,
+            store_reads: pod.store_reads.load(Relaxed),
             undetected: pod.undetected.load(Relaxed),
             errors: pod.errors.load(Relaxed),
             stuck: runner.waiting() as u64,
@@ -134,7 +133,7 @@ impl SimulatedDispatcher {
             caller: CallerId::new("everybody"),
             origin,
             stampede,
-            store_reads: Mutex::default(),
+            store_reads: AtomicU64::new(0),
             undetected: AtomicU64::new(0),
             errors: AtomicU64::new(0),
         }
@@ -194,8 +193,7 @@ impl SimulatedDispatcher {
         if is_wanted && self.shield.standing(&key).is_none() {
             self.undetected.fetch_add(1, Relaxed);
         } else if is_wanted {
-            let mut store_reads = self.store_reads.lock().expect("nothing panics");
-            store_reads.push((self.agenda.now_ns(), number));
+            self.store_reads.fetch_add(1, Relaxed);
         }
         if self.stampede.store_ns > 0 {
             let share = Random::seeded(random).exponential();

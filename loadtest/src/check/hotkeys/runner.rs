@@ -50,11 +50,6 @@ impl Agenda {
         let agenda = self.clone();
         Sleep { agenda, due_ns }
     }
-
-    /// Returns the nanoseconds since the beginning.
-    pub(super) fn now_ns(&self) -> u64 {
-        self.state().now_ns
-    }
 }
 
 /// Ends at its instant.
@@ -194,7 +189,7 @@ mod tests {
                 let later = agenda.clone();
                 at_once.start(Box::pin(async move {
                     later.sleep(5).await;
-                    let now_ns = later.now_ns();
+                    let now_ns = later.state().now_ns;
                     ended.lock().unwrap().push(now_ns);
                 }));
             }));
@@ -204,6 +199,6 @@ mod tests {
         assert_eq!(runner.waiting(), 2);
         runner.advance(100);
         assert_eq!(*ended.lock().unwrap(), [15, 25, 35]);
-        assert_eq!((runner.waiting(), runner.agenda().now_ns()), (0, 100));
+        assert_eq!((runner.waiting(), runner.agenda().state().now_ns), (0, 100));
     }
 }

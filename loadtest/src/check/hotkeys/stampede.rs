@@ -6,7 +6,7 @@ use crate::check::plan::Plan;
 use crate::verdict::{Bound, Verdict};
 
 /// Ten keys at a million reads a second, and a store that takes half a millisecond.
-pub(super) const USUAL: Stampede = Stampede {
+const USUAL: Stampede = Stampede {
     seed: 1,
     seconds: 30,
     keys: 10,
@@ -19,7 +19,7 @@ pub(super) const USUAL: Stampede = Stampede {
 };
 
 /// Returns stores and arrivals that differ, with their names.
-pub(super) fn variants(seed: u64) -> Vec<(&'static str, Stampede)> {
+fn variants(seed: u64) -> Vec<(&'static str, Stampede)> {
     let usual = Stampede { seed, ..USUAL };
     vec![
         ("a store of 0.5 ms", usual),
@@ -95,7 +95,7 @@ pub(super) fn stampede(plan: &Plan) -> Vec<Verdict> {
             errors,
             stuck,
         } = case.scenario.run();
-        let reads = store_reads.len() as f64;
+        let reads = store_reads as f64;
         let figure = |figure| Figure {
             name: format!(
                 "{} ({reads} of {wanted} in {seconds} s, {undetected} before detection)",

@@ -1,6 +1,5 @@
 //! Rows of files and of exports, in a form in which equal rows are equal texts.
 
-use std::collections::BTreeSet;
 use std::fs::File;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::io::{BufRead as _, BufReader};
@@ -49,18 +48,6 @@ impl Digest {
         remove(&file)?;
         digest
     }
-}
-
-/// Returns the rows of a namespace.
-pub(super) fn of_namespace(tier: &mut Tier, namespace: &str) -> Result<BTreeSet<String>, Failure> {
-    let file = tier.lab.path("export.ndjson");
-    export(tier, namespace, &file)?;
-    let mut rows = BTreeSet::new();
-    each(&file, |row| {
-        rows.insert(text(row));
-    })?;
-    remove(&file)?;
-    Ok(rows)
 }
 
 /// Exports a namespace to a file, in the format of its name.
