@@ -26,8 +26,8 @@ use tokio::time::{sleep, sleep_until};
 use self::requests::Prepared;
 use self::response::{Head, body_len};
 use crate::failure::Failure;
+use crate::latencies::Latencies;
 use crate::process::cpu_seconds;
-use crate::verdict::median_of;
 
 /// Returns status and length of an answer that has arrived whole.
 pub(crate) fn answer_len(bytes: &[u8]) -> Option<(u16, usize)> {
@@ -106,8 +106,8 @@ struct Counted {
     requests: Cell<u64>,
     failed: Cell<u64>,
     bytes: Cell<u64>,
-    /// In microseconds; only of one connection alone: those of more are of saturation.
-    latencies: Option<RefCell<Vec<f64>>>,
+    /// Only of one connection alone: those of more are of saturation.
+    latencies: Option<RefCell<Latencies>>,
     /// Whether an absent key is no failure.
     absent_succeeds: bool,
 }
@@ -224,7 +224,7 @@ impl Counted {
 
     fn p50_micros(&self) -> Option<f64> {
         let latencies = self.latencies.as_ref()?.borrow();
-        (!latencies.is_empty()).then(|| median_of(&latencies))
+        latencies.quantile_ms(0.5).map(|ms| ms * 1e3)
     }
 }
 
@@ -299,7 +299,7 @@ async fn drive(
         if let (Some(latencies), Some(sent)) = (&counted.latencies, sent) {
             latencies
                 .borrow_mut()
-                .push(sent.elapsed().as_secs_f64() * 1e6);
+                .record_ms(sent.elapsed().as_secs_f64() * 1e3);
         }
         let is_success =
             (200..300).contains(&head.status) || (head.status == 404 && counted.absent_succeeds);

@@ -23,6 +23,7 @@ mod counted;
 mod dataset;
 mod ddos;
 mod failure;
+mod latencies;
 mod load;
 mod modelled;
 mod peer;

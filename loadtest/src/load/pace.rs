@@ -18,6 +18,7 @@ use serde::{Deserialize, Serialize};
 use super::requests::Prepared;
 use super::response::{Head, body_len};
 use crate::failure::Failure;
+use crate::latencies::Latencies;
 
 /// Bytes that are read at a time.
 const CHUNK_LEN: usize = 256 << 10;
@@ -63,8 +64,11 @@ pub(crate) struct Report {
     pub(crate) rejected: u64,
     /// Requests answered otherwise.
     pub(crate) failed: u64,
-    /// Of the requests that succeeded, in microseconds, in order of size.
-    pub(crate) latencies_us: Vec<f64>,
+    /// Of the requests that succeeded.
+    #[serde(skip)]
+    pub(crate) latencies: Latencies,
+    /// 0.99 of the requests that succeeded took at most so many microseconds.
+    pub(crate) p99_us: Option<f64>,
     /// Of all requests, where these are wanted.
     pub(crate) moments: Vec<Moment>,
     /// When counting began, in seconds of Unix time.
@@ -106,9 +110,9 @@ impl Report {
         self
     }
 
-    /// Returns the latency that all but `share` of the requests had at most, in microseconds.
-    pub(crate) fn quantile_us(&self, share: f64) -> f64 {
-        quantile(&self.latencies_us, share)
+    /// Returns the p99 of the requests that succeeded, in microseconds, or NaN if none did.
+    pub(crate) fn p99_us(&self) -> f64 {
+        self.p99_us.unwrap_or(f64::NAN)
     }
 
     /// Returns the number of all requests.
@@ -116,22 +120,14 @@ impl Report {
         self.succeeded + self.rejected + self.failed
     }
 
-    /// Adds another report; the latencies are in no order then.
+    /// Adds another report; only [`Arguments::run`] brings the p99 up to date.
     pub(crate) fn add(&mut self, other: Self) {
         self.succeeded += other.succeeded;
         self.rejected += other.rejected;
         self.failed += other.failed;
-        self.latencies_us.extend(other.latencies_us);
+        self.latencies.add(&other.latencies);
         self.moments.extend(other.moments);
     }
-}
-
-/// Returns the figure that all but `share` of these have at most, which are in order of size; no
-/// number where there are none.
-pub(crate) fn quantile(sorted: &[f64], share: f64) -> f64 {
-    let last = sorted.len().saturating_sub(1);
-    let at = (last as f64 * share).round() as usize;
-    sorted.get(at).copied().unwrap_or(f64::NAN)
 }
 
 impl Arguments {
@@ -157,7 +153,7 @@ impl Arguments {
         let mut report = all
             .into_inner()
             .expect("no thread panics with the report")?;
-        report.latencies_us.sort_by(f64::total_cmp);
+        report.p99_us = report.latencies.quantile_ms(0.99).map(|ms| ms * 1e3);
         report.counted_from_s = unix_seconds(begun + Duration::from_millis(self.warm_up_ms));
         println!("{}", serde_json::to_string(&report)?);
         Ok(())
@@ -200,7 +196,7 @@ impl Arguments {
                 200..300 => {
                     let us = from.elapsed().as_secs_f64() * 1e6;
                     report.succeeded += 1;
-                    report.latencies_us.push(us);
+                    report.latencies.record_ms(us / 1e3);
                     latency_us = Some(us);
                 }
                 419 | 429 => report.rejected += 1,
@@ -285,18 +281,4 @@ fn drain(socket: &mut TcpStream, request: &[u8], buffer: &mut [u8]) -> Result<u1
 
 fn receive(socket: &mut TcpStream, buffer: &mut [u8]) -> Result<usize, Failure> {
     socket.read(buffer).map_err(Failure::io("cannot receive"))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_quantile_is_one_of_the_latencies() {
-        let mut report = Report::default();
-        assert!(report.quantile_us(0.99).is_nan());
-        report.latencies_us = (0..=1_000).map(f64::from).collect();
-        assert!((report.quantile_us(0.99) - 990.0).abs() < 1e-9);
-        assert!((report.quantile_us(0.5) - 500.0).abs() < 1e-9);
-    }
 }

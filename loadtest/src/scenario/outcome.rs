@@ -2,7 +2,7 @@
 
 use super::plan::Plan;
 use super::traffic::Sample;
-use crate::load::pace::quantile;
+use crate::latencies::Latencies;
 
 /// Length of the intervals in which recovery is looked for.
 const LOOK_S: f64 = 0.1;
@@ -63,12 +63,12 @@ impl Outcome {
         let succeeded = count(|status| (200..300).contains(&status) || status == 404);
         let (shed, late) = (count(|status| status == 503), count(|status| status == 504));
         let all = meant.len() as f64;
-        let mut latencies: Vec<f64> = meant
+        let latencies: Latencies = meant
             .iter()
             .filter(|sample| (200..300).contains(&sample.status) || sample.status == 404)
             .map(|sample| sample.latency_s * 1e3)
             .collect();
-        latencies.sort_by(f64::total_cmp);
+        let quantile_ms = |share| latencies.quantile_ms(share).unwrap_or(f64::NAN);
         Window {
             offered: all / (to_s - from_s),
             goodput: succeeded / (to_s - from_s),
@@ -76,9 +76,9 @@ impl Outcome {
             shed: shed / all.max(1.0),
             late: late / all.max(1.0),
             other: (all - succeeded - shed - late) / all.max(1.0),
-            p50_ms: quantile(&latencies, 0.5),
-            p99_ms: quantile(&latencies, 0.99),
-            p999_ms: quantile(&latencies, 0.999),
+            p50_ms: quantile_ms(0.5),
+            p99_ms: quantile_ms(0.99),
+            p999_ms: quantile_ms(0.999),
         }
     }
 

@@ -67,7 +67,7 @@ pub(super) fn beside(plan: &Plan) -> Result<Vec<Verdict>, Failure> {
             sleep(SETTLED);
             let report = pace(tier.ports[0], &gets, turn_ms, round)?;
             failed += report.failed + report.rejected;
-            p99[usize::from(is_built)] = report.quantile_us(0.99);
+            p99[usize::from(is_built)] = report.p99_us();
             // A turn in which the load has ended is none of it.
             if !is_building(&tier, &id)? {
                 break 'rounds;

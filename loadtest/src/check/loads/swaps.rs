@@ -16,7 +16,6 @@ use super::tier::{Tier, ask, json, wait_for};
 use super::timeline::{Span, Timeline};
 use crate::check::plan::Plan;
 use crate::failure::Failure;
-use crate::load::pace::quantile;
 use crate::process::Cores;
 use crate::verdict::{Bound, Verdict};
 
@@ -59,7 +58,7 @@ pub(super) fn swaps(plan: &Plan) -> Result<Vec<Verdict>, Failure> {
     Ok(verdicts(changes, seen))
 }
 
-fn verdicts(changes: u64, mut seen: Seen) -> Vec<Verdict> {
+fn verdicts(changes: u64, seen: Seen) -> Vec<Verdict> {
     let detail = format!(
         "{changes} changes; {} writes, {} reads; {}",
         seen.writes,
@@ -68,9 +67,7 @@ fn verdicts(changes: u64, mut seen: Seen) -> Vec<Verdict> {
     );
     let none = Bound::AtMost(0.0);
     let count = |what: &str, figure: u64| Verdict::one(what, none, figure as f64, "");
-    seen.beside_ms.sort_by(f64::total_cmp);
-    seen.apart_ms.sort_by(f64::total_cmp);
-    let [beside, apart] = [&seen.beside_ms, &seen.apart_ms].map(|ms| quantile(ms, 1.0));
+    let (beside, apart) = (seen.beside_max_ms, seen.apart_max_ms);
     let stall = (beside - apart).max(0.0);
     vec![
         Verdict::one(

@@ -120,10 +120,7 @@ impl Turns {
             .sum();
         let asked: u64 = of_quiet().map(pace::Report::answered).sum();
         let p99 = |reports: &[pace::Report]| -> Vec<f64> {
-            reports
-                .iter()
-                .map(|report| report.quantile_us(0.99))
-                .collect()
+            reports.iter().map(pace::Report::p99_us).collect()
         };
         let (p99_alone, p99_beside) = (p99(alone), p99(beside));
         let ratios = p99_beside

@@ -33,9 +33,9 @@ pub(super) struct Seen {
     pub(super) mixed: u64,
     pub(super) strange: u64,
     pub(super) errors: u64,
-    /// Milliseconds of writes beside an activation, and of the others.
-    pub(super) beside_ms: Vec<f64>,
-    pub(super) apart_ms: Vec<f64>,
+    /// Milliseconds of the longest write beside an activation, and of the longest other one.
+    pub(super) beside_max_ms: f64,
+    pub(super) apart_max_ms: f64,
     /// The first of all complaints.
     pub(super) first: Option<String>,
 }
@@ -49,8 +49,8 @@ impl Seen {
         self.mixed += other.mixed;
         self.strange += other.strange;
         self.errors += other.errors;
-        self.beside_ms.extend(other.beside_ms);
-        self.apart_ms.extend(other.apart_ms);
+        self.beside_max_ms = self.beside_max_ms.max(other.beside_max_ms);
+        self.apart_max_ms = self.apart_max_ms.max(other.apart_max_ms);
         self.first = self.first.take().or(other.first);
     }
 }
@@ -185,11 +185,12 @@ impl<'a> Client<'a> {
 
     fn time(&mut self, write: &Span) {
         let ms = write.ended.duration_since(write.begun).as_secs_f64() * 1e3;
-        if self.timeline.is_beside_activation(write) {
-            self.seen.beside_ms.push(ms);
+        let longest = if self.timeline.is_beside_activation(write) {
+            &mut self.seen.beside_max_ms
         } else {
-            self.seen.apart_ms.push(ms);
-        }
+            &mut self.seen.apart_max_ms
+        };
+        *longest = longest.max(ms);
     }
 
     /// Reads a row of this writer, and holds it against what may be there.
