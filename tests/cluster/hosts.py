@@ -104,10 +104,12 @@ class Hosts:
         return wait_until(found, f"{count} dispatchers are live")
 
     def ask(self, asked, route):
-        """The answers of all to a route, by the host of the dispatcher."""
+        """The answers of all to a route, by the host of the dispatcher. A process that was there before and is away counts
+        only where there is no other."""
         answer = self.admin(asked).get(f"/admin/v1/fleet/{route}")
         assert answer.status == 200, answer
-        return {self.host_of(one["process"]): one for one in answer.json()["processes"]}
+        is_asked = lambda one: "error" in one or one["process"]["state"] != "away"  # noqa: E731
+        return {self.host_of(one["process"]): one for one in sorted(answer.json()["processes"], key=is_asked)}
 
     def host_of(self, process):
         """Name of the host on which a process of the fleet is."""
@@ -121,15 +123,19 @@ class Hosts:
 
     def umbo(self, asked, *arguments):
         """Runs a command of operators at a dispatcher; returns what it printed."""
+        done = self.ran(asked, *arguments)
+        assert done.returncode == 0, done
+        return done.stdout
+
+    def ran(self, asked, *arguments):
+        """A command of operators at a dispatcher that has run."""
         scheme = "http" if self.context is None else "https"
         more = ["--server", f"{scheme}://{asked.host}:{asked.port}"]
         if self.token:
             more += ["--token", self.token]
         if self.context:
             more += ["--ca-file", str(self.authority.folder / "ca.pem")]
-        done = subprocess.run([binary(), *arguments, *more], capture_output=True, text=True, timeout=120)
-        assert done.returncode == 0, done
-        return done.stdout
+        return subprocess.run([binary(), *arguments, *more], capture_output=True, text=True, timeout=120)
 
     def listens(self, dispatcher):
         """Address and port at which a dispatcher listens for the others, as the kernel of its host knows it."""

@@ -1,6 +1,7 @@
 """Dispatchers on several hosts find and ask one another, with certificates and without."""
 
 import contextlib
+import json
 import pathlib
 import signal
 import socket
@@ -20,6 +21,10 @@ from network import HERE, Network, may_be_made, sent_to
 # Time that all have to answer a question, and in which a question is good.
 ANSWER_SECONDS, AGE_SECONDS = 3, 30
 HOUR_SECONDS = 3_600
+# The check of `umbo doctor` for what the fleet answers.
+FINDING = "other dispatchers"
+# Exit code of a command that finds nothing of that name.
+NOT_FOUND = 3
 # A route that every dispatcher serves, asked as a client would.
 QUESTION = b"GET /admin/v1/shards HTTP/1.1\r\nHost: umbo-dispatcher\r\nConnection: close\r\n\r\n"
 ALL_KINDS = pytest.mark.parametrize("hosts_of_file", KINDS, indirect=True)
@@ -129,7 +134,7 @@ def test_the_address_that_is_told_is_the_one_that_is_asked(hosts, authority):
     left = hosts.by_name["left"]
     with contextlib.closing(Impostor(hosts, Authority(hosts.folder / "strangers"))) as impostor:
         with another(hosts, {"advertise": impostor.address}):
-            answers = asked_until(hosts, left, lambda answers: STRANGER in answers, "it is known")
+            answers = asked_until(hosts, left, lambda answers: "error" in answers.get(STRANGER, {}), "it is known")
             assert answered(answers) == set(DISPATCHERS)
             error = answers[STRANGER]["error"]
             assert impostor.address in error and "certificate" in error, error
@@ -167,7 +172,7 @@ def test_a_process_with_the_certificate_of_another_role_is_no_dispatcher(hosts, 
     left = hosts.by_name["left"]
     of_node = authority.settings("node", names=f"IP:{hosts.network.address(STRANGER)}")
     with another(hosts, of_node["cluster"]) as wrong:
-        answers = asked_until(hosts, left, lambda answers: STRANGER in answers, "it is known")
+        answers = asked_until(hosts, left, lambda answers: "error" in answers.get(STRANGER, {}), "it is known")
         assert answered(answers) == set(DISPATCHERS)
         assert "umbo-dispatcher" in answers[STRANGER]["error"], answers[STRANGER]
         # Nor is it answered, whatever it asks.
@@ -295,9 +300,32 @@ def test_a_recorded_question_is_worth_nothing_elsewhere_or_later(hosts):
 def test_an_address_that_is_of_no_use_is_named_by_those_who_try_it(hosts):
     left = hosts.by_name["left"]
     with another(hosts, {"listen": "127.0.0.1:7410"}):
-        answers = asked_until(hosts, left, lambda answers: STRANGER in answers, "it is known")
+        answers = asked_until(hosts, left, lambda answers: "error" in answers.get(STRANGER, {}), "it is known")
         assert answered(answers) == set(DISPATCHERS)
         assert "127.0.0.1:7410" in answers[STRANGER]["error"], answers[STRANGER]
+
+
+@BOTH
+def test_commands_name_the_dispatchers_that_do_not_answer(hosts):
+    left = hosts.by_name["left"]
+    commands = (("fleet",), ("ps",), ("ps", "-o", "json"), ("why", "nobody-asked-it"))
+    finding = lambda: next(  # noqa: E731
+        one for one in json.loads(hosts.ran(left, "doctor", "-o", "json").stdout)["checks"] if one["check"] == FINDING
+    )
+    said = [hosts.ran(left, *command) for command in commands]
+    assert not any("no answer from" in one.stderr for one in said), said
+    assert finding()["health"] == "ok"
+    with another(hosts, {"listen": "127.0.0.1:7410"}):
+        asked_until(hosts, left, lambda answers: "error" in answers.get(STRANGER, {}), "it is known")
+        # Those of earlier tests are away, and are not asked.
+        names = {one["about"]["name"] for one in hosts.listed(left) if hosts.host_of(one) == STRANGER}
+        for command in commands:
+            ran = hosts.ran(left, *command)
+            assert [name for name in names if f"no answer from {name}: 127.0.0.1:7410" in ran.stderr], (command, ran)
+            assert ran.returncode == (NOT_FOUND if command[0] == "why" else 0), (command, ran)
+        assert finding()["health"] == "problem"
+        assert [name for name in names if f"{name}: 127.0.0.1:7410" in finding()["found"]], finding()
+        assert "cluster.listen" in finding()["advice"]
 
 
 def answers_in_time(hosts, asked):

@@ -97,3 +97,17 @@ pub struct FleetAnswers {
     /// By server: the answering one first, then by name.
     pub processes: Vec<FleetAnswer>,
 }
+
+impl FleetAnswers {
+    /// Returns the name of each server that did not answer now, with the reason.
+    pub fn unreached(&self) -> Vec<String> {
+        let named = |one: &FleetAnswer| {
+            Some(format!(
+                "{}: {}",
+                one.process.about.name,
+                one.error.as_ref()?
+            ))
+        };
+        self.processes.iter().filter_map(named).collect()
+    }
+}

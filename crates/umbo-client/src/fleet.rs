@@ -24,12 +24,12 @@ impl Client {
             .await
     }
 
-    /// Returns the newest record that any dispatcher has of a request id, or `None` if there is no record. The
-    /// dispatcher that answered the request recorded it.
+    /// Returns the newest record that any dispatcher has of a request id, or `None` if there is no record, and the
+    /// dispatchers that did not answer, with the reasons. The dispatcher that answered the request recorded it.
     pub async fn why_anywhere(
         &self,
         request_id: &str,
-    ) -> Result<Option<RequestExplanation>, Error> {
+    ) -> Result<(Option<RequestExplanation>, Vec<String>), Error> {
         let id = percent_encode(request_id.as_bytes());
         let answers = self.ask_fleet(&format!("why/{id}")).await?;
         let found = answers
@@ -38,7 +38,7 @@ impl Client {
             .filter(|one| one.status == Some(200));
         let found =
             found.filter_map(|one| parsed::<RequestExplanation>(one.answer.as_deref()?.get()));
-        Ok(found.max_by_key(|found| found.at_ms))
+        Ok((found.max_by_key(|found| found.at_ms), answers.unreached()))
     }
 }
 

@@ -11,10 +11,12 @@ use crate::request::RepeatableRequest;
 use crate::retry::Repeat;
 
 impl Client {
-    /// Lists the requests that run on the dispatchers of the server's cluster that answer now. Needs the grant `observe`
-    /// on every namespace.
-    pub async fn running(&self) -> Result<Vec<RunningRequest>, Error> {
-        running_of(self.ask_fleet("requests").await?)
+    /// Lists the requests that run on the dispatchers of the server's cluster that answer now, and the dispatchers that
+    /// did not answer, with the reasons. Needs the grant `observe` on every namespace.
+    pub async fn running(&self) -> Result<(Vec<RunningRequest>, Vec<String>), Error> {
+        let answers = self.ask_fleet("requests").await?;
+        let unreached = answers.unreached();
+        Ok((running_of(answers)?, unreached))
     }
 
     /// Ends the requests of an id on the server that answers. Needs the grant `admin` on every namespace.

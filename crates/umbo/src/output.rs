@@ -102,6 +102,13 @@ pub(crate) fn print_note(line: &str) {
     let _ = writeln!(std::io::stderr(), "{line}");
 }
 
+/// Notes the dispatchers that did not answer, each with the reason.
+pub(crate) fn note_unreached(unreached: &[String]) {
+    for one in unreached {
+        note!("no answer from {one}");
+    }
+}
+
 /// Returns an amount with at most three decimals.
 pub(crate) fn amount(amount: f64) -> String {
     let text = format!("{amount:.3}");

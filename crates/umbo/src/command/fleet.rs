@@ -9,7 +9,10 @@ use crate::output::{self, Listing};
 /// Runs the command.
 pub(crate) fn run(connection: &ConnectionArgs) -> Result<(), CliError> {
     block_on(async {
-        let fleet = connection.client()?.fleet().await?;
+        let client = connection.client()?;
+        let fleet = client.fleet().await?;
+        // Any route shows which dispatchers answer.
+        output::note_unreached(&client.ask_fleet("requests").await?.unreached());
         Listing::new("NAME  STATE  VERSION  DATA  ADMIN  STARTED  SEEN")
             .with("STATE", state)
             .with("DATA", |process| process.about.url.clone())

@@ -6,7 +6,7 @@ use umbo_api::running::RunningRequest;
 
 use crate::cli_error::CliError;
 use crate::connection::{ChangeReason, ConnectionArgs, block_on};
-use crate::output::Listing;
+use crate::output::{self, Listing};
 
 /// Arguments of `umbo kill`.
 #[derive(Debug, Args)]
@@ -29,7 +29,8 @@ impl KillArguments {
 /// Lists the requests that run.
 pub(crate) fn ps(connection: &ConnectionArgs) -> Result<(), CliError> {
     block_on(async {
-        let mut running = connection.client()?.running().await?;
+        let (mut running, unreached) = connection.client()?.running().await?;
+        output::note_unreached(&unreached);
         running.sort_by_key(|request| std::cmp::Reverse(request.age_ms));
         Listing::new("ID  CALLER  OPERATION  NAMESPACE  SHARD  TIER  AGE-MS  PHASE  RU  DISPATCHER")
             .with("TIER", |request: &RunningRequest| {

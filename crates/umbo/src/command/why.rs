@@ -53,7 +53,9 @@ impl Arguments {
 
 async fn request(connection: &ConnectionArgs, id: &str) -> Result<(), CliError> {
     let client = connection.client()?;
-    let found = match client.why_anywhere(id).await? {
+    let (found, unreached) = client.why_anywhere(id).await?;
+    output::note_unreached(&unreached);
+    let found = match found {
         Some(found) => found,
         // The refusal says how long records are kept.
         None => client.why(id).await?,

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, SystemTime};
 
+use umbo_api::fleet::FleetAnswers;
 use umbo_client::Client;
 
 use super::finding::Finding;
@@ -128,7 +129,23 @@ async fn inside(client: &Client) -> Vec<Finding> {
             )
         });
     }
+    // Any route shows which dispatchers answer. A server alone has nobody to reach.
+    if let Ok(fleet) = client.ask_fleet("requests").await
+        && fleet.processes.len() > 1
+    {
+        findings.push(dispatchers(&fleet));
+    }
     findings
+}
+
+fn dispatchers(fleet: &FleetAnswers) -> Finding {
+    const CHECK: &str = "other dispatchers";
+    const ADVICE: &str = "let dispatchers reach its cluster.listen: firewall, cluster.advertise, a certificate with the name umbo-dispatcher";
+    let unreached = fleet.unreached();
+    if unreached.is_empty() {
+        return Finding::ok(CHECK, "each one in the list answers it, or is away");
+    }
+    Finding::problem(CHECK, unreached.join("; "), ADVICE)
 }
 
 fn server_files(metrics: &str) -> Finding {
