@@ -217,6 +217,21 @@ def test_each_refuses_what_the_asker_may_not_see(new_cluster, folder):
     cluster.stop()
 
 
+def test_who_may_not_observe_sees_no_last_answer_given_to_another(new_cluster, folder):
+    ops, narrow = token(folder, "ops", "*:*"), token(folder, "narrow", "read:demo")
+    cluster = new_cluster(2, {"auth": {"token_file": str(folder / "tokens.toml")}}).start()
+    first, second = cluster.dispatchers
+    route = "/admin/v1/fleet/why?caller=ops&last=1h"
+    asked = lambda secret: first.admin(token=secret).get(route).json()["processes"]  # noqa: E731
+    wait_until(lambda: [one.get("status") for one in asked(ops)] == [200, 200], "both are known")
+    second.kill()
+    # Each refuses, and one says nothing; its answer to the observer is the observer's only.
+    assert asked(narrow) == []
+    assert [one["status"] for one in asked(ops)] == [200, 200]
+    first.stop()
+    cluster.tier.stop()
+
+
 def test_a_server_with_its_store_in_its_process_is_alone(new_server):
     server = new_server().start()
     processes = server.admin().get("/admin/v1/fleet").json()["processes"]

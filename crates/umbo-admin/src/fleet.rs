@@ -156,40 +156,47 @@ impl FleetView {
         }
     }
 
-    /// Asks every dispatcher for a path, on behalf of a caller.
-    pub(crate) async fn ask(self: &Arc<Self>, caller: &Arc<Caller>, path: &str) -> FleetAnswers {
+    /// Asks every dispatcher for a path, on behalf of a caller. `keeps` is whether the caller is shown the last answer of
+    /// a server that does not answer: last answers are kept of observers of all, and shown to them only.
+    pub(crate) async fn ask(
+        self: &Arc<Self>,
+        caller: &Arc<Caller>,
+        path: &str,
+        keeps: bool,
+    ) -> FleetAnswers {
         // One time for all: the others lose their answers when it is over.
         let own = timeout(ANSWER_TIMEOUT, self.answer(Arc::clone(caller), path));
-        let (own, (members, replies)) = tokio::join!(own, self.ask_others(caller, path));
+        let (own, (members, mut replies)) = tokio::join!(own, self.ask_others(caller, path));
         let now_ms = self.now_ms();
         let mut live = self.live(members);
-        let mut replies: Vec<(u64, PeerReply)> = replies;
         let self_id = self.membership.as_ref().map_or(ALONE, |own| own.id);
         replies.extend(own.ok().map(|own| (self_id, Ok(own))));
-        let mut errors = BTreeMap::new();
-        let mut known = self.known();
-        for (id, reply) in replies {
-            match reply {
-                Ok(answer) => {
-                    known.answered(id, path, now_ms, answer);
-                    if let Some((_, process)) = live.iter_mut().find(|(other, _)| *other == id) {
-                        process.seen_ms = now_ms;
-                    }
-                }
-                Err(error) => {
-                    errors.insert(id, error);
-                }
+        for (id, process) in &mut live {
+            if let Some(Ok(_)) = replies.get(id) {
+                process.seen_ms = now_ms;
             }
         }
+        let mut known = self.known();
         let processes = known.update(live, now_ms);
         let answer = |(id, process): (u64, FleetProcess)| {
-            let last = known.last_answer(id, path);
+            let (error, last) = match replies.remove(&id) {
+                Some(Ok(answer)) => {
+                    if keeps {
+                        known.keep(id, path, now_ms, &answer);
+                    }
+                    (None, Some((now_ms, answer)))
+                }
+                reply => {
+                    let last = keeps.then(|| known.last_answer(id, path)).flatten();
+                    (reply.and_then(Result::err), last)
+                }
+            };
             FleetAnswer {
                 process,
-                error: errors.remove(&id),
-                status: last.as_ref().map(|last| last.answer.0),
-                answered_ms: last.as_ref().map(|last| last.at_ms),
-                answer: last.and_then(|last| as_json(&last.answer.1)),
+                error,
+                status: last.as_ref().map(|(_, (status, _))| *status),
+                answered_ms: last.as_ref().map(|(at_ms, _)| *at_ms),
+                answer: last.and_then(|(_, (_, body))| as_json(&body)),
             }
         };
         FleetAnswers {
@@ -202,7 +209,7 @@ impl FleetView {
         self: &Arc<Self>,
         caller: &Arc<Caller>,
         path: &str,
-    ) -> (Vec<(u64, Presence)>, Vec<(u64, PeerReply)>) {
+    ) -> (Vec<(u64, Presence)>, BTreeMap<u64, PeerReply>) {
         let members = self.members().await;
         let mut asking = JoinSet::new();
         for (id, member) in &members {
@@ -210,7 +217,7 @@ impl FleetView {
             let (view, caller, path) = (Arc::clone(self), Arc::clone(caller), path.to_owned());
             asking.spawn(async move { (id, view.ask_one(id, &address, &caller, &path).await) });
         }
-        let mut replies = Vec::new();
+        let mut replies = BTreeMap::new();
         while let Some(replied) = asking.join_next().await {
             replies.extend(replied);
         }

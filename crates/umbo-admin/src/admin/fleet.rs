@@ -41,7 +41,7 @@ pub(crate) async fn ask(
     if observer.is_err() && route == "why" {
         // A caller sees its own requests, and nothing of the servers that have no record of them.
         let who = caller(&dispatcher, &headers)?;
-        let mut answers = fleet.ask(&who, &path).await;
+        let mut answers = fleet.ask(&who, &path, false).await;
         answers.processes.retain(|one| one.status == Some(200));
         return Ok(Json(answers));
     }
@@ -49,5 +49,5 @@ pub(crate) async fn ask(
     if !FLEET_ROUTES.contains(&route) {
         return Err(RequestError::RouteNotFound.into());
     }
-    Ok(Json(fleet.ask(&observer, &path).await))
+    Ok(Json(fleet.ask(&observer, &path, true).await))
 }
