@@ -16,13 +16,15 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use axum::Router;
+use axum::response::IntoResponse;
 use bytes::Bytes;
+use http::header::CONTENT_TYPE;
 use http::request::Parts;
 use http::{Method, Response};
 use http_body_util::{BodyExt as _, Limited};
 use hyper::body::Incoming;
 use serde_json::value::RawValue;
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tower::ServiceExt as _;
@@ -33,8 +35,8 @@ use umbo_edge::{Connection, Handler};
 use umbo_http::{RequestError, problem};
 use umbo_types::{Caller, Timestamp};
 
-use self::answer::ServerAnswer;
-use self::known::KnownProcesses;
+use self::answer::{AnswerRoom, ServerAnswer, held};
+use self::known::{KnownProcesses, LastAnswer};
 use self::peers::{ANSWER_LEN_MAX, Peers};
 pub use self::peers::{Connecting, PeerConnector, PeerIo};
 pub use self::presence::PRESENCE_INTERVAL;
@@ -65,6 +67,7 @@ pub struct FleetView {
     /// `None` for a server with its store in this process.
     membership: Option<Membership>,
     known: Mutex<KnownProcesses>,
+    room: AnswerRoom,
 }
 
 /// How other dispatchers reach this one, and this one reaches them.
@@ -87,13 +90,29 @@ struct Membership {
     peers: Peers,
     key: QuestionKey,
     /// Permits are questions that are being answered.
-    open: Semaphore,
+    open: Arc<Semaphore>,
     /// The members when the home last told them, and the time of this process then.
     last: Mutex<(u64, Vec<(u64, Presence)>)>,
 }
 
 /// The answer of a dispatcher to a question, or the reason why it did not answer.
-type PeerReply = Result<ServerAnswer, String>;
+type PeerReply = Result<RoomedAnswer, String>;
+/// An answer, and its room.
+type RoomedAnswer = (ServerAnswer, OwnedSemaphorePermit);
+
+/// A server, why it did not answer, and its answer or last answer.
+type AnswerOf = (FleetProcess, Option<String>, Option<LastAnswer>);
+
+/// What the servers of the fleet answered, and the room of their answers.
+pub(crate) struct FleetReply(FleetAnswers, Vec<OwnedSemaphorePermit>);
+
+impl IntoResponse for FleetReply {
+    fn into_response(self) -> axum::response::Response {
+        let body = serde_json::to_vec(&self.0).unwrap_or_default().into();
+        let body = axum::body::Body::from(held(body, self.1));
+        ([(CONTENT_TYPE, "application/json")], body).into_response()
+    }
+}
 
 impl FleetView {
     /// Makes the view of a dispatcher.
@@ -103,6 +122,7 @@ impl FleetView {
         about: ProcessInfo,
         routes: Router,
     ) -> Arc<Self> {
+        let room = AnswerRoom::default();
         let membership = place.map(|place| Membership {
             id: place.id,
             presence: Presence {
@@ -110,9 +130,9 @@ impl FleetView {
                 address: place.address,
             },
             rows: PresenceRows::new(dispatcher),
-            peers: Peers::new(place.connector),
+            peers: Peers::new(place.connector, room.clone()),
             key: QuestionKey::new(&dispatcher.control.secret()),
-            open: Semaphore::new(OPEN_MAX),
+            open: Arc::new(Semaphore::new(OPEN_MAX)),
             last: Mutex::default(),
         });
         Arc::new(Self {
@@ -121,6 +141,7 @@ impl FleetView {
             routes,
             membership,
             known: Mutex::default(),
+            room,
         })
     }
 
@@ -156,52 +177,68 @@ impl FleetView {
         }
     }
 
-    /// Asks every dispatcher for a path, on behalf of a caller. `keeps` is whether the caller is shown the last answer of
-    /// a server that does not answer: last answers are kept of observers of all, and shown to them only.
+    /// Asks every dispatcher for a path, on behalf of a caller. Last answers are kept of observers of all, and shown to
+    /// them only; another caller sees nothing of the servers without a record for it.
     pub(crate) async fn ask(
         self: &Arc<Self>,
         caller: &Arc<Caller>,
         path: &str,
-        keeps: bool,
-    ) -> FleetAnswers {
+        is_observer: bool,
+    ) -> FleetReply {
         // One time for all: the others lose their answers when it is over.
         let own = timeout(ANSWER_TIMEOUT, self.answer(Arc::clone(caller), path));
         let (own, (members, mut replies)) = tokio::join!(own, self.ask_others(caller, path));
         let now_ms = self.now_ms();
         let mut live = self.live(members);
         let self_id = self.membership.as_ref().map_or(ALONE, |own| own.id);
-        replies.extend(own.ok().map(|own| (self_id, Ok(own))));
+        let in_room = |own: ServerAnswer| self.room.take(own.1.len()).map(|room| (own, room));
+        replies.extend(own.ok().map(|own| (self_id, in_room(own))));
         for (id, process) in &mut live {
             if let Some(Ok(_)) = replies.get(id) {
                 process.seen_ms = now_ms;
             }
         }
+        let (answers, rooms) = self.answers(live, replies, path, is_observer);
+        // Not while others wait for the lock.
+        let answer = |(process, error, last): AnswerOf| FleetAnswer {
+            process,
+            error,
+            status: last.as_ref().map(|(_, (status, _))| *status),
+            answered_ms: last.as_ref().map(|(at_ms, _)| *at_ms),
+            answer: last.and_then(|(_, (_, body))| as_json(&body)),
+        };
+        let mut processes: Vec<_> = answers.into_iter().map(answer).collect();
+        processes.retain(|one| is_observer || one.status == Some(200));
+        FleetReply(FleetAnswers { processes }, rooms)
+    }
+
+    /// Brings replies together with the servers that are known, and with their last answers for an observer of all.
+    /// Returns the room of the replies too.
+    fn answers(
+        &self,
+        live: Vec<(u64, FleetProcess)>,
+        mut replies: BTreeMap<u64, PeerReply>,
+        path: &str,
+        is_observer: bool,
+    ) -> (Vec<AnswerOf>, Vec<OwnedSemaphorePermit>) {
+        let now_ms = self.now_ms();
+        let mut rooms = Vec::new();
         let mut known = self.known();
         let processes = known.update(live, now_ms);
-        let answer = |(id, process): (u64, FleetProcess)| {
-            let (error, last) = match replies.remove(&id) {
-                Some(Ok(answer)) => {
-                    if keeps {
-                        known.keep(id, path, now_ms, &answer);
-                    }
-                    (None, Some((now_ms, answer)))
+        let answer = |(id, process)| match replies.remove(&id) {
+            Some(Ok((answer, room))) => {
+                rooms.push(room);
+                if is_observer {
+                    known.keep(id, path, now_ms, &answer);
                 }
-                reply => {
-                    let last = keeps.then(|| known.last_answer(id, path)).flatten();
-                    (reply.and_then(Result::err), last)
-                }
-            };
-            FleetAnswer {
-                process,
-                error,
-                status: last.as_ref().map(|(_, (status, _))| *status),
-                answered_ms: last.as_ref().map(|(at_ms, _)| *at_ms),
-                answer: last.and_then(|(_, (_, body))| as_json(&body)),
+                (process, None, Some((now_ms, answer)))
+            }
+            reply => {
+                let last = is_observer.then(|| known.last_answer(id, path));
+                (process, reply.and_then(Result::err), last.flatten())
             }
         };
-        FleetAnswers {
-            processes: processes.into_iter().map(answer).collect(),
-        }
+        (processes.into_iter().map(answer).collect(), rooms)
     }
 
     /// Asks the members, and returns them with their replies.
@@ -232,10 +269,10 @@ impl FleetView {
         let replied = timeout(ANSWER_TIMEOUT, own.peers.send(id, address, request)).await;
         let late = |_| format!("{address}: no answer within {} s", ANSWER_TIMEOUT.as_secs());
         let error = match replied.map_err(late).flatten() {
-            Ok((head, body)) if own.key.is_answer(&signature, &head, &body) => {
-                return Ok((head.status.as_u16(), body));
+            Ok((head, body, room)) if own.key.is_answer(&signature, &head, &body) => {
+                return Ok(((head.status.as_u16(), body), room));
             }
-            Ok((head, body)) => {
+            Ok((head, body, _)) => {
                 let told = String::from_utf8_lossy(&body[..body.len().min(REFUSAL_LEN_MAX)]);
                 format!("{address} refused the question ({}): {told}", head.status)
             }
@@ -292,10 +329,13 @@ impl FleetView {
             return Err(NOT_A_QUESTION);
         }
         let (caller, target, question) = own.key.open(head, own.id, self.home_time())?;
-        let _open = own.open.try_acquire().map_err(|_| BUSY)?;
+        let open = Arc::clone(&own.open).try_acquire_owned();
+        let open = open.map_err(|_| BUSY)?;
         let (status, body) = self.answer(caller, &target).await;
+        let room = self.room.take(body.len()).map_err(|_| BUSY)?;
         let (name, value) = own.key.seal(&question, status, &body);
         let response = Response::builder().status(status).header(name, value);
+        let body = held(body, (open, room));
         Ok(response.body(body.into()).unwrap_or_default())
     }
 

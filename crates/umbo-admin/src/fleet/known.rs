@@ -25,7 +25,7 @@ pub(super) struct KnownProcesses {
 }
 
 /// When an answer came, in milliseconds since the Unix epoch, and the answer.
-type LastAnswer = (u64, ServerAnswer);
+pub(super) type LastAnswer = (u64, ServerAnswer);
 
 impl Default for KnownProcesses {
     fn default() -> Self {

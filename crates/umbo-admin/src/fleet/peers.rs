@@ -10,12 +10,15 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 use http::{Request, response};
+use http_body::Body as _;
 use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::client::conn::http2::{self, SendRequest};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::sync;
+use tokio::sync::{self, OwnedSemaphorePermit};
 use tokio::task::JoinSet;
+
+use super::answer::AnswerRoom;
 
 /// Longest answer of a dispatcher, in bytes.
 pub(super) const ANSWER_LEN_MAX: usize = 3 << 20;
@@ -40,6 +43,7 @@ pub trait PeerConnector: Send + Sync + fmt::Debug {
 #[derive(Debug)]
 pub(super) struct Peers {
     connector: Arc<dyn PeerConnector>,
+    room: AnswerRoom,
     by_id: Mutex<BTreeMap<u64, Arc<Peer>>>,
 }
 
@@ -57,20 +61,21 @@ struct PeerConnection {
 }
 
 impl Peers {
-    pub(super) fn new(connector: Arc<dyn PeerConnector>) -> Self {
+    pub(super) fn new(connector: Arc<dyn PeerConnector>, room: AnswerRoom) -> Self {
         Self {
             connector,
+            room,
             by_id: Mutex::default(),
         }
     }
 
-    /// Sends a request to a dispatcher, and returns its answer. The error names the address and the reason.
+    /// Sends a request to a dispatcher, and returns its answer and the room of the answer. The error names the address and the reason.
     pub(super) async fn send(
         &self,
         id: u64,
         address: &str,
         request: Request<Bytes>,
-    ) -> Result<(response::Parts, Bytes), String> {
+    ) -> Result<(response::Parts, Bytes, OwnedSemaphorePermit), String> {
         let peer = Arc::clone(self.lock().entry(id).or_default());
         let request = request.map(Full::new);
         let named = |error: String| format!("{address}: {error}");
@@ -86,9 +91,14 @@ impl Peers {
         let (head, body) = response
             .map_err(|error| named(in_words(&error)))?
             .into_parts();
-        let body = Limited::new(body, ANSWER_LEN_MAX).collect().await;
+        let announced = body.size_hint().upper();
+        let len = announced.map_or(ANSWER_LEN_MAX, |len| {
+            len.min(ANSWER_LEN_MAX as u64) as usize
+        });
+        let room = self.room.take(len).map_err(named)?;
+        let body = Limited::new(body, len).collect().await;
         let body = body.map_err(|error| named(in_words(&*error)))?;
-        Ok((head, body.to_bytes()))
+        Ok((head, body.to_bytes(), room))
     }
 
     /// Closes the connection to a dispatcher, once the requests that share it have ended.
@@ -181,16 +191,21 @@ mod tests {
         }
     }
 
+    fn peers_of(echo: &Arc<Echo>, room_bytes: usize) -> Peers {
+        let connector = Arc::clone(echo) as Arc<dyn PeerConnector>;
+        Peers::new(connector, AnswerRoom::of(room_bytes))
+    }
+
     async fn ask(peers: &Peers, id: u64) -> Result<Bytes, String> {
         let request = Request::get("http://umbo-dispatcher/x").body(Bytes::new());
         let answer = peers.send(id, "there:1", request.unwrap()).await;
-        answer.map(|(_, body)| body)
+        answer.map(|(_, body, _)| body)
     }
 
     #[tokio::test]
     async fn a_connection_is_kept_and_made_again_when_it_is_lost() {
         let echo = Arc::new(Echo::default());
-        let peers = Peers::new(Arc::clone(&echo) as Arc<dyn PeerConnector>);
+        let peers = peers_of(&echo, 1 << 10);
         let connected = || echo.connected.load(Ordering::SeqCst);
         let (one, other) = tokio::join!(ask(&peers, 1), ask(&peers, 1));
         assert_eq!((one, other), (Ok("/x".into()), Ok("/x".into())));
@@ -213,5 +228,17 @@ mod tests {
             ask(&peers, 1).await,
             Err("there:1: no way to there:1".to_owned())
         );
+    }
+
+    #[tokio::test]
+    async fn an_answer_that_has_no_room_is_not_read() {
+        let echo = Arc::new(Echo::default());
+        let peers = peers_of(&echo, 3);
+        let request = Request::get("http://umbo-dispatcher/x").body(Bytes::new());
+        let first = peers.send(1, "there:1", request.unwrap()).await.unwrap();
+        let refused = ask(&peers, 2).await.unwrap_err();
+        assert!(refused.contains("too long"), "{refused}");
+        drop(first);
+        assert!(ask(&peers, 2).await.is_ok());
     }
 }
