@@ -6,6 +6,7 @@ import subprocess
 import pytest
 
 from bulk import step_until
+from clock import Clock
 from deadline import Waiting, standing_still
 from processes import binary, wait_until
 
@@ -155,6 +156,21 @@ def test_one_that_is_away_is_shown_with_its_last_answer(new_cluster):
     again = fleet_of(first, 2)
     assert len(again) == 3 and again[1]["id"] != again[2]["id"]
     cluster.stop()
+
+
+def test_a_home_whose_clock_is_behind_keeps_no_dispatcher_that_was_killed(new_cluster):
+    cluster = new_cluster(2)
+    home = cluster.nodes[cluster.tier.owner(0)]
+    home.clock = Clock()
+    home.clock.jump(-3600)
+    first, second = cluster.start().dispatchers
+    fleet_of(first, 2)
+    second.kill()
+    for clock in (home.clock, first.clock):
+        clock.advance(2 * PRESENCE_SECONDS)
+    fleet_of(first, 1)
+    first.stop()
+    cluster.tier.stop()
 
 
 def test_one_that_stops_in_order_is_away_at_once(new_cluster):

@@ -52,11 +52,10 @@ impl PresenceRows {
         id: u64,
         presence: Option<&Presence>,
     ) -> Result<(), RequestError> {
-        let shard = self.dispatcher.store.home().shard;
-        let expires_at = self
-            .dispatcher
-            .lives_from(shard)
-            .saturating_add(PRESENCE_TTL);
+        let Dispatcher { store, clock, .. } = &*self.dispatcher;
+        // By the clock of the home alone, by which rows expire: a later one would keep dead dispatchers.
+        let now = store.time_at(store.home().shard, clock.wall());
+        let expires_at = now.saturating_add(PRESENCE_TTL);
         let change = presence.map_or(Change::Delete, |presence| Change::Put {
             value: Value {
                 bytes: serde_json::to_vec(presence).unwrap_or_default().into(),
