@@ -200,8 +200,10 @@ def test_while_the_home_is_away_the_last_known_ones_are_asked(new_cluster):
     home.start()
     fleet_of(first, 2)
     second.kill()
-    # It is in the list yet, and says nothing.
-    assert "refused" in ask(first, "shed")[1]["error"]
+    # It is in the list yet, and says nothing: its last answer is none of a live one.
+    silent = ask(first, "shed")[1]
+    assert "refused" in silent["error"] and silent["process"]["state"] == "away"
+    assert silent["status"] == 200 and silent["answered_ms"] <= answers[0]["answered_ms"] + 1000 * PRESENCE_SECONDS
     first.stop()
     cluster.tier.stop()
 

@@ -28,7 +28,9 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tower::ServiceExt as _;
-use umbo_api::fleet::{FleetAnswer, FleetAnswers, FleetList, FleetProcess, ProcessInfo};
+use umbo_api::fleet::{
+    FleetAnswer, FleetAnswers, FleetList, FleetProcess, ProcessInfo, ProcessState,
+};
 use umbo_dispatcher::Dispatcher;
 use umbo_edge::body::ReplyBody;
 use umbo_edge::{Connection, Handler};
@@ -194,8 +196,11 @@ impl FleetView {
         let in_room = |own: ServerAnswer| self.room.take(own.1.len()).map(|room| (own, room));
         replies.extend(own.ok().map(|own| (self_id, in_room(own))));
         for (id, process) in &mut live {
-            if let Some(Ok(_)) = replies.get(id) {
-                process.seen_ms = now_ms;
+            match replies.get(id) {
+                Some(Ok(_)) => process.seen_ms = now_ms,
+                // It has a row yet, or the home is away.
+                _ if !process.is_self => process.state = ProcessState::Away,
+                _ => {}
             }
         }
         let (answers, rooms) = self.answers(live, replies, path, is_observer);
