@@ -42,7 +42,7 @@ use self::known::{KnownProcesses, LastAnswer};
 use self::peers::{ANSWER_LEN_MAX, Peers};
 pub use self::peers::{Connecting, PeerConnector, PeerIo};
 pub use self::presence::PRESENCE_INTERVAL;
-use self::presence::{Presence, PresenceRows};
+use self::presence::{PRESENCE_TIMEOUT, Presence, PresenceRows};
 use self::question::{BUSY, NOT_A_QUESTION, QuestionKey, QuestionRefusal, WRONG_ROLE};
 use crate::asker::as_asker;
 
@@ -154,12 +154,12 @@ impl FleetView {
             return;
         };
         let writing = own.rows.write(own.id, Some(&own.presence));
-        let written = timeout(PRESENCE_INTERVAL, writing).await;
+        // The list beside the write: neither delays the other.
+        let (written, _) = tokio::join!(timeout(PRESENCE_TIMEOUT, writing), self.list());
         if let Ok(Err(error)) = written {
             let reason = problem::detail(&error);
             tracing::debug!(reason, "the presence of this dispatcher was not written");
         }
-        self.list().await;
     }
 
     /// Removes the presence row. If that fails, the row expires.

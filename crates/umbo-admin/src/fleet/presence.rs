@@ -15,9 +15,16 @@ use umbo_store::{Change, Condition, Mutation, RangeRequest, RowRef, SortRange, h
 use umbo_types::{Key, NamespaceId, PartitionKey, SortKey, Value, limits};
 
 /// How often a dispatcher writes its row: one small commit of the home each time.
-pub const PRESENCE_INTERVAL: Duration = Duration::from_secs(5);
-/// How long a row lasts after its last write: three writes may fail, or a home may restart.
+pub const PRESENCE_INTERVAL: Duration = Duration::from_secs(4);
+/// How long a write of the row may take.
+pub(super) const PRESENCE_TIMEOUT: Duration = Duration::from_secs(2);
+/// How long a row lasts after its last write: three writes may fail or take all their time, or a home may restart. The
+/// fourth one begins 16 s after the last that was good.
 const PRESENCE_TTL: Duration = Duration::from_secs(20);
+const _: () = assert!(
+    4 * PRESENCE_INTERVAL.as_secs() + PRESENCE_TIMEOUT.as_secs() < PRESENCE_TTL.as_secs(),
+    "three writes may fail"
+);
 /// Most members of a fleet; rows of further ones are not read.
 const MEMBERS_MAX: u32 = 1_024;
 /// Name of the partition.

@@ -4,7 +4,6 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use tokio::net::TcpListener;
-use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 use umbo_admin::{
     Connecting, DISPATCHER_ROLE, FleetPlace, FleetView, PRESENCE_INTERVAL, PeerConnector, PeerIo,
@@ -14,6 +13,7 @@ use umbo_store_remote::RemoteStore;
 use umbo_tls::{ALPN_HTTP2, TlsSource};
 
 use super::open::BACKLOG;
+use super::ticks_of;
 use crate::cli_error::CliError;
 use crate::parts;
 use crate::settings::ClusterSection;
@@ -63,9 +63,10 @@ impl PeerConnector for Dispatchers {
 /// Keeps the presence of a dispatcher until it is stopped, and then removes it.
 pub(super) async fn keep_present(fleet: Arc<FleetView>, stop: CancellationToken) {
     let announcing = async {
+        let mut ticks = ticks_of(PRESENCE_INTERVAL);
         loop {
+            ticks.tick().await;
             fleet.announce().await;
-            sleep(PRESENCE_INTERVAL).await;
         }
     };
     stop.run_until_cancelled(announcing).await;
