@@ -7,13 +7,14 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::{Request, response};
 use http_body::Body as _;
 use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::client::conn::http2::{self, SendRequest};
-use hyper_util::rt::{TokioExecutor, TokioIo};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{self, OwnedSemaphorePermit};
 use tokio::task::JoinSet;
@@ -22,6 +23,11 @@ use super::answer::AnswerRoom;
 
 /// Longest answer of a dispatcher, in bytes.
 pub(super) const ANSWER_LEN_MAX: usize = 3 << 20;
+
+/// How often a connection is tried, also while no question is open: one frame.
+const PING_INTERVAL: Duration = Duration::from_secs(5);
+/// How long its peer may take to answer; then it is closed, and the next question makes another.
+const PING_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A connection as a byte stream.
 pub trait PeerIo: AsyncRead + AsyncWrite + Send + Unpin {}
@@ -128,7 +134,14 @@ impl Peer {
             return Ok((open.sender.clone(), false));
         }
         let io = TokioIo::new(connector.connect(address).await?);
-        let handshake = http2::handshake(TokioExecutor::new(), io).await;
+        // Packets to it may vanish without an error, as after a partition.
+        let handshake = http2::Builder::new(TokioExecutor::new())
+            .timer(TokioTimer::new())
+            .keep_alive_interval(PING_INTERVAL)
+            .keep_alive_timeout(PING_TIMEOUT)
+            .keep_alive_while_idle(true)
+            .handshake(io)
+            .await;
         let (sender, driving) = handshake.map_err(|error| in_words(&error))?;
         let mut task = JoinSet::new();
         task.spawn(async move {
@@ -153,12 +166,13 @@ fn in_words(error: &dyn std::error::Error) -> String {
 #[cfg(test)]
 mod tests {
     use std::convert::Infallible;
-    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
     use http::Response;
     use hyper::body::Incoming;
     use hyper::server::conn::http2 as server;
     use hyper::service::service_fn;
+    use tokio::io::DuplexStream;
     use tokio::task::AbortHandle;
 
     use super::*;
@@ -168,7 +182,9 @@ mod tests {
     struct Echo {
         connected: AtomicUsize,
         serving: Mutex<Option<AbortHandle>>,
-        is_away: std::sync::atomic::AtomicBool,
+        is_away: AtomicBool,
+        /// Ends of connections that nobody reads.
+        mute: Mutex<Option<Vec<DuplexStream>>>,
     }
 
     impl PeerConnector for Echo {
@@ -179,6 +195,10 @@ mod tests {
                 }
                 self.connected.fetch_add(1, Ordering::SeqCst);
                 let (near, far) = tokio::io::duplex(1 << 16);
+                if let Some(mute) = &mut *self.mute.lock().unwrap() {
+                    mute.push(far);
+                    return Ok(Box::new(near) as Box<dyn PeerIo>);
+                }
                 let echo = service_fn(|request: Request<Incoming>| async move {
                     let path = request.uri().path().to_owned();
                     Ok::<_, Infallible>(Response::new(Full::new(Bytes::from(path))))
@@ -240,5 +260,16 @@ mod tests {
         assert!(refused.contains("too long"), "{refused}");
         drop(first);
         assert!(ask(&peers, 2).await.is_ok());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_connection_whose_peer_says_nothing_is_closed() {
+        let echo = Arc::new(Echo::default());
+        *echo.mute.lock().unwrap() = Some(Vec::new());
+        let peers = peers_of(&echo, 1 << 10);
+        let lost = ask(&peers, 1).await.unwrap_err();
+        assert!(lost.starts_with("there:1: "), "{lost}");
+        *echo.mute.lock().unwrap() = None;
+        assert!(ask(&peers, 1).await.is_ok());
     }
 }
