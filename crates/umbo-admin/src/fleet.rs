@@ -43,6 +43,7 @@ use self::peers::{ANSWER_LEN_MAX, Peers};
 pub use self::peers::{Connecting, PeerConnector, PeerIo};
 pub use self::presence::PRESENCE_INTERVAL;
 use self::presence::{PRESENCE_TIMEOUT, Presence, PresenceRows};
+pub(crate) use self::question::is_of_fleet;
 use self::question::{BUSY, NOT_A_QUESTION, QuestionKey, QuestionRefusal, WRONG_ROLE};
 use crate::asker::as_asker;
 
