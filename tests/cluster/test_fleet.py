@@ -1,5 +1,6 @@
 """Through any dispatcher operators see all of them."""
 
+import re
 import signal
 import subprocess
 
@@ -182,7 +183,19 @@ def test_one_that_stops_in_order_is_away_at_once(new_cluster):
         step_until(first.clock, lambda: not second.is_running(), "it has stopped", step=0.1)
         second.wait_for_good_end()
         assert [one["state"] for one in fleet_of(first, 1)] == ["live", "away"]
+    closed = re.findall("the (data|cluster|admin) port is closed", second.log_text())
+    assert closed == ["data", "cluster", "admin"]
     cluster.stop()
+
+
+def test_one_that_stops_leaves_before_its_ports_close(new_cluster):
+    cluster = new_cluster(2, {"server": {"drain_delay": "1h"}}).start()
+    first, second = cluster.dispatchers
+    fleet_of(first, 2)
+    second.process.send_signal(signal.SIGTERM)
+    assert [one["state"] for one in fleet_of(first, 1)] == ["live", "away"]
+    assert second.is_running() and "port is closed" not in second.log_text()
+    cluster.discard()
 
 
 def test_while_the_home_is_away_the_last_known_ones_are_asked(new_cluster):

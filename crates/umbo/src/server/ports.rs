@@ -1,4 +1,4 @@
-//! The two ports of a server, the services behind them, and the events of their connections.
+//! The ports of a server, the services behind them, and the events of their connections.
 
 use std::io;
 use std::sync::Arc;
@@ -118,10 +118,10 @@ impl Ports {
     /// Lets requests in flight finish. The admin port is the last, so that operators can watch.
     pub(super) async fn close(self) {
         self.data.close("data").await;
-        self.admin.close("admin").await;
         if let Some(cluster) = self.cluster {
             cluster.close("cluster").await;
         }
+        self.admin.close("admin").await;
     }
 }
 
