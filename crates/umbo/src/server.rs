@@ -98,17 +98,21 @@ impl Server {
             }
             Role::Dispatcher => {
                 let mut ports = begin();
-                let bulk = Bulk::new(&tokio::select! {
+                let joining = async {
+                    let bulk = Bulk::new(&startup::dispatcher(&opened, &loaded).await);
+                    let joined = doors.join(&bulk, &opened, settings, &mut ports).await?;
+                    Ok::<_, CliError>((bulk, joined))
+                };
+                let (bulk, joined) = tokio::select! {
                     biased;
-                    dispatcher = startup::dispatcher(&opened, &loaded) => dispatcher,
+                    joined = joining => joined?,
                     _ = signals.stop_requested() => {
                         ports.close().await;
                         opened.store.store().close().await;
                         return Ok(None);
                     }
-                });
-                let opened = doors.join(&bulk, &opened, settings, &mut ports).await?;
-                (bulk, opened, ports)
+                };
+                (bulk, joined, ports)
             }
         };
         let dispatcher = Arc::clone(bulk.dispatcher());
