@@ -26,7 +26,14 @@ pub(super) async fn bind(
     let tls = parts::cluster_tls(cluster);
     let tls = tls.map(|files| TlsSource::load_for(files, &[ALPN_HTTP2]));
     let tls = tls.transpose().map_err(CliError::start)?.map(Arc::new);
-    let own = store.own_address().await;
+    let own = match cluster.listen {
+        Some(listen) if !listen.ip().is_unspecified() => listen.ip(),
+        listen => {
+            store
+                .own_address(listen.is_some_and(|at| at.is_ipv4()))
+                .await
+        }
+    };
     let listen = cluster.listen.unwrap_or(SocketAddr::new(own, 0));
     let bind = |address| umbo_edge::bind(address, BACKLOG);
     let listener = parts::bind("cluster.listen", listen, bind)?;
