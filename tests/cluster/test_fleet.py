@@ -210,8 +210,12 @@ def test_while_the_home_is_away_the_last_known_ones_are_asked(new_cluster):
         answers = ask(dispatcher, "shed")
         assert [(one["process"]["state"], one["status"]) for one in answers] == [("live", 200)] * 2
         assert "error" not in answers[1] and answers[1]["answered_ms"] == answers[0]["answered_ms"]
+    failed, mended = (f"the presence of this dispatcher {end}" for end in ("cannot be written", "is written again"))
+    wait_until(lambda: failed in first.log_text(), "it is told")
     home.start()
     fleet_of(first, 2)
+    wait_until(lambda: mended in first.log_text(), "it is told")
+    assert first.log_text().count(failed) == 1
     second.kill()
     # It is in the list yet, and says nothing: its last answer is none of a live one.
     silent = ask(first, "shed")[1]

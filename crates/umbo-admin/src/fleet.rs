@@ -12,6 +12,7 @@ mod presence;
 mod question;
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -90,6 +91,8 @@ struct Membership {
     id: u64,
     presence: Presence,
     rows: PresenceRows,
+    /// Whether the last write of the row failed: the log has the changes only.
+    is_unwritten: AtomicBool,
     peers: Peers,
     key: QuestionKey,
     /// Permits are questions that are being answered.
@@ -133,6 +136,7 @@ impl FleetView {
                 address: place.address,
             },
             rows: PresenceRows::new(dispatcher),
+            is_unwritten: AtomicBool::new(false),
             peers: Peers::new(place.connector, room.clone()),
             key: QuestionKey::new(&dispatcher.control.secret()),
             open: Arc::new(Semaphore::new(OPEN_MAX)),
@@ -157,9 +161,20 @@ impl FleetView {
         let writing = own.rows.write(own.id, Some(&own.presence));
         // The list beside the write: neither delays the other.
         let (written, _) = tokio::join!(timeout(PRESENCE_TIMEOUT, writing), self.list());
-        if let Ok(Err(error)) = written {
-            let reason = problem::detail(&error);
-            tracing::debug!(reason, "the presence of this dispatcher was not written");
+        let failure = match written {
+            Ok(Ok(())) => None,
+            Ok(Err(error)) => Some(problem::detail(&error)),
+            Err(_) => Some(format!("no answer within {} s", PRESENCE_TIMEOUT.as_secs())),
+        };
+        let has_failed = own.is_unwritten.swap(failure.is_some(), Ordering::Relaxed);
+        match failure {
+            Some(reason) if !has_failed => {
+                tracing::warn!(reason, "the presence of this dispatcher cannot be written");
+            }
+            None if has_failed => {
+                tracing::info!("the presence of this dispatcher is written again")
+            }
+            _ => {}
         }
     }
 
