@@ -18,6 +18,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{self, OwnedSemaphorePermit};
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 
 use super::answer::AnswerRoom;
 
@@ -28,6 +29,9 @@ pub(super) const ANSWER_LEN_MAX: usize = 3 << 20;
 const PING_INTERVAL: Duration = Duration::from_secs(5);
 /// How long its peer may take to answer; then it is closed, and the next question makes another.
 const PING_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// How long a failed attempt to connect stands for those who wait for it.
+const FAILURE_TIME: Duration = Duration::from_secs(1);
 
 /// A connection as a byte stream.
 pub trait PeerIo: AsyncRead + AsyncWrite + Send + Unpin {}
@@ -56,7 +60,14 @@ pub(super) struct Peers {
 #[derive(Debug, Default)]
 struct Peer {
     /// Locked while the connection is made: all requests wait for the same one.
-    connection: sync::Mutex<Option<PeerConnection>>,
+    path: sync::Mutex<PeerPath>,
+}
+
+#[derive(Debug, Default)]
+struct PeerPath {
+    connection: Option<PeerConnection>,
+    /// When no connection could be made, and why.
+    failed: Option<(Instant, String)>,
 }
 
 #[derive(Debug)]
@@ -129,11 +140,23 @@ impl Peer {
         connector: &dyn PeerConnector,
         address: &str,
     ) -> Result<(SendRequest<Full<Bytes>>, bool), String> {
-        let mut connection = self.connection.lock().await;
-        if let Some(open) = connection.as_ref().filter(|one| !one.sender.is_closed()) {
+        let mut path = self.path.lock().await;
+        let open = path.connection.as_ref();
+        if let Some(open) = open.filter(|one| !one.sender.is_closed()) {
             return Ok((open.sender.clone(), false));
         }
-        let io = TokioIo::new(connector.connect(address).await?);
+        // Those who waited for the attempt would have no time left for others, one after another.
+        if let Some((at, error)) = &path.failed
+            && at.elapsed() < FAILURE_TIME
+        {
+            return Err(error.clone());
+        }
+        let connected = connector.connect(address).await;
+        path.failed = connected
+            .as_ref()
+            .err()
+            .map(|error| (Instant::now(), error.clone()));
+        let io = TokioIo::new(connected?);
         // Packets to it may vanish without an error, as after a partition.
         let handshake = http2::Builder::new(TokioExecutor::new())
             .timer(TokioTimer::new())
@@ -148,7 +171,7 @@ impl Peer {
             // Its requests are told the error too.
             let _ = driving.await;
         });
-        let made = connection.insert(PeerConnection {
+        let made = path.connection.insert(PeerConnection {
             sender,
             _task: task,
         });
@@ -181,6 +204,7 @@ mod tests {
     #[derive(Debug, Default)]
     struct Echo {
         connected: AtomicUsize,
+        refused: AtomicUsize,
         serving: Mutex<Option<AbortHandle>>,
         is_away: AtomicBool,
         /// Ends of connections that nobody reads.
@@ -191,6 +215,7 @@ mod tests {
         fn connect<'a>(&'a self, address: &'a str) -> Connecting<'a> {
             Box::pin(async move {
                 if self.is_away.load(Ordering::SeqCst) {
+                    self.refused.fetch_add(1, Ordering::SeqCst);
                     return Err(format!("no way to {address}"));
                 }
                 self.connected.fetch_add(1, Ordering::SeqCst);
@@ -248,6 +273,19 @@ mod tests {
             ask(&peers, 1).await,
             Err("there:1: no way to there:1".to_owned())
         );
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_failed_attempt_stands_for_all_that_wait_for_it() {
+        let echo = Arc::new(Echo::default());
+        echo.is_away.store(true, Ordering::SeqCst);
+        let peers = peers_of(&echo, 1 << 10);
+        let (one, other) = tokio::join!(ask(&peers, 1), ask(&peers, 1));
+        assert_eq!((one.is_err(), one), (true, other));
+        assert_eq!(echo.refused.load(Ordering::SeqCst), 1);
+        echo.is_away.store(false, Ordering::SeqCst);
+        tokio::time::advance(FAILURE_TIME).await;
+        assert!(ask(&peers, 1).await.is_ok());
     }
 
     #[tokio::test]
