@@ -213,8 +213,8 @@ def test_while_the_home_is_away_the_last_known_ones_are_asked(new_cluster):
     failed, mended = (f"the presence of this dispatcher {end}" for end in ("cannot be written", "is written again"))
     wait_until(lambda: failed in first.log_text(), "it is told")
     home.start()
+    wait_until(lambda: all(mended in one.log_text() for one in cluster.dispatchers), "it is told")
     fleet_of(first, 2)
-    wait_until(lambda: mended in first.log_text(), "it is told")
     assert first.log_text().count(failed) == 1
     second.kill()
     # It is in the list yet, and says nothing: its last answer is none of a live one.

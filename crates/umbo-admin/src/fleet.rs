@@ -38,8 +38,8 @@ use umbo_edge::{Connection, Handler};
 use umbo_http::{RequestError, problem};
 use umbo_types::{Caller, Timestamp};
 
-use self::answer::{AnswerRoom, ServerAnswer, held};
-use self::known::{KnownProcesses, LastAnswer};
+use self::answer::{FleetRoom, ServerAnswer, held};
+use self::known::KnownProcesses;
 use self::peers::{ANSWER_LEN_MAX, Peers};
 pub use self::peers::{Connecting, PeerConnector, PeerIo};
 pub use self::presence::PRESENCE_INTERVAL;
@@ -71,7 +71,7 @@ pub struct FleetView {
     /// `None` for a server with its store in this process.
     membership: Option<Membership>,
     known: Mutex<KnownProcesses>,
-    room: AnswerRoom,
+    room: FleetRoom,
 }
 
 /// How other dispatchers reach this one, and this one reaches them.
@@ -101,13 +101,8 @@ struct Membership {
     last: Mutex<(u64, Vec<(u64, Presence)>)>,
 }
 
-/// The answer of a dispatcher to a question, or the reason why it did not answer.
-type PeerReply = Result<RoomedAnswer, String>;
-/// An answer, and its room.
-type RoomedAnswer = (ServerAnswer, OwnedSemaphorePermit);
-
-/// A server, why it did not answer, and its answer or last answer.
-type AnswerOf = (FleetProcess, Option<String>, Option<LastAnswer>);
+/// The answer of a dispatcher to a question and its room, or the reason why it did not answer.
+type PeerReply = Result<(ServerAnswer, OwnedSemaphorePermit), String>;
 
 /// What the servers of the fleet answered, and the room of their answers.
 pub(crate) struct FleetReply(FleetAnswers, Vec<OwnedSemaphorePermit>);
@@ -128,7 +123,7 @@ impl FleetView {
         about: ProcessInfo,
         routes: Router,
     ) -> Arc<Self> {
-        let room = AnswerRoom::default();
+        let room = FleetRoom::default();
         let membership = place.map(|place| Membership {
             id: place.id,
             presence: Presence {
@@ -212,54 +207,42 @@ impl FleetView {
         let in_room = |own: ServerAnswer| self.room.take(own.1.len()).map(|room| (own, room));
         replies.extend(own.ok().map(|own| (self_id, in_room(own))));
         for (id, process) in &mut live {
-            match replies.get(id) {
-                Some(Ok(_)) => process.seen_ms = now_ms,
-                // It has a row yet, or the home is away.
-                _ if !process.is_self => process.state = ProcessState::Away,
-                _ => {}
+            if let Some(Ok(_)) = replies.get(id) {
+                process.seen_ms = now_ms;
             }
         }
-        let (answers, rooms) = self.answers(live, replies, path, is_observer);
-        // Not while others wait for the lock.
-        let answer = |(process, error, last): AnswerOf| FleetAnswer {
-            process,
-            error,
-            status: last.as_ref().map(|(_, (status, _))| *status),
-            answered_ms: last.as_ref().map(|(at_ms, _)| *at_ms),
-            answer: last.and_then(|(_, (_, body))| as_json(&body)),
+        let processes = self.known().update(live, now_ms);
+        let mut rooms = Vec::new();
+        // Locked for moments: bodies are long.
+        let answer = |(id, mut process): (u64, FleetProcess)| {
+            let (error, last) = match replies.remove(&id) {
+                Some(Ok((answer, room))) => {
+                    rooms.push(room);
+                    if is_observer {
+                        self.known().keep(id, path, now_ms, &answer);
+                    }
+                    (None, Some((now_ms, answer)))
+                }
+                reply => {
+                    // It has a row yet, or the home is away.
+                    if reply.is_some() && !process.is_self {
+                        process.state = ProcessState::Away;
+                    }
+                    let last = is_observer.then(|| self.known().last_answer(id, path));
+                    (reply.and_then(Result::err), last.flatten())
+                }
+            };
+            FleetAnswer {
+                process,
+                error,
+                status: last.as_ref().map(|(_, (status, _))| *status),
+                answered_ms: last.as_ref().map(|(at_ms, _)| *at_ms),
+                answer: last.and_then(|(_, (_, body))| as_json(&body)),
+            }
         };
-        let mut processes: Vec<_> = answers.into_iter().map(answer).collect();
+        let mut processes: Vec<_> = processes.into_iter().map(answer).collect();
         processes.retain(|one| is_observer || one.status == Some(200));
         FleetReply(FleetAnswers { processes }, rooms)
-    }
-
-    /// Brings replies together with the servers that are known, and with their last answers for an observer of all.
-    /// Returns the room of the replies too.
-    fn answers(
-        &self,
-        live: Vec<(u64, FleetProcess)>,
-        mut replies: BTreeMap<u64, PeerReply>,
-        path: &str,
-        is_observer: bool,
-    ) -> (Vec<AnswerOf>, Vec<OwnedSemaphorePermit>) {
-        let now_ms = self.now_ms();
-        let mut rooms = Vec::new();
-        let mut known = self.known();
-        let processes = known.update(live, now_ms);
-        let answer = |(id, process)| match replies.remove(&id) {
-            Some(Ok((answer, room))) => {
-                rooms.push(room);
-                if is_observer {
-                    known.keep(id, path, now_ms, &answer);
-                }
-                (process, None, Some((now_ms, answer)))
-            }
-            reply => {
-                let last = is_observer.then(|| known.last_answer(id, path));
-                (process, reply.and_then(Result::err), last.flatten())
-            }
-        };
-        (processes.into_iter().map(answer).collect(), rooms)
     }
 
     /// Asks the members, and returns them with their replies.

@@ -98,14 +98,9 @@ impl Server {
             }
             Role::Dispatcher => {
                 let mut ports = begin();
-                let joining = async {
-                    let bulk = Bulk::new(&startup::dispatcher(&opened, &loaded).await);
-                    let joined = doors.join(&bulk, &opened, settings, &mut ports).await?;
-                    Ok::<_, CliError>((bulk, joined))
-                };
                 let (bulk, joined) = tokio::select! {
                     biased;
-                    joined = joining => joined?,
+                    joined = doors.join(&opened, &loaded, &mut ports) => joined?,
                     _ = signals.stop_requested() => {
                         ports.close().await;
                         opened.store.store().close().await;

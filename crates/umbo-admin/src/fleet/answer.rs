@@ -14,15 +14,15 @@ pub(super) type ServerAnswer = (u16, Bytes);
 
 /// Memory for answers.
 #[derive(Debug, Clone)]
-pub(super) struct AnswerRoom(Arc<Semaphore>);
+pub(super) struct FleetRoom(Arc<Semaphore>);
 
-impl Default for AnswerRoom {
+impl Default for FleetRoom {
     fn default() -> Self {
         Self::of(ROOM_BYTES)
     }
 }
 
-impl AnswerRoom {
+impl FleetRoom {
     pub(super) fn of(bytes: usize) -> Self {
         Self(Arc::new(Semaphore::new(bytes)))
     }
@@ -55,7 +55,7 @@ mod tests {
 
     #[test]
     fn room_is_held_until_the_last_byte_is_dropped() {
-        let room = AnswerRoom::of(3);
+        let room = FleetRoom::of(3);
         let mut body = held(Bytes::from_static(b"abc"), room.take(3).unwrap());
         assert!(room.take(1).is_err());
         let rest = body.split_off(2);

@@ -25,7 +25,7 @@ pub(super) struct KnownProcesses {
 }
 
 /// When an answer came, in milliseconds since the Unix epoch, and the answer.
-pub(super) type LastAnswer = (u64, ServerAnswer);
+type LastAnswer = (u64, ServerAnswer);
 
 impl Default for KnownProcesses {
     fn default() -> Self {

@@ -20,7 +20,7 @@ use tokio::sync::{self, OwnedSemaphorePermit};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use super::answer::AnswerRoom;
+use super::answer::FleetRoom;
 
 /// Longest answer of a dispatcher, in bytes.
 pub(super) const ANSWER_LEN_MAX: usize = 3 << 20;
@@ -53,7 +53,7 @@ pub trait PeerConnector: Send + Sync + fmt::Debug {
 #[derive(Debug)]
 pub(super) struct Peers {
     connector: Arc<dyn PeerConnector>,
-    room: AnswerRoom,
+    room: FleetRoom,
     by_id: Mutex<BTreeMap<u64, Arc<Peer>>>,
 }
 
@@ -78,7 +78,7 @@ struct PeerConnection {
 }
 
 impl Peers {
-    pub(super) fn new(connector: Arc<dyn PeerConnector>, room: AnswerRoom) -> Self {
+    pub(super) fn new(connector: Arc<dyn PeerConnector>, room: FleetRoom) -> Self {
         Self {
             connector,
             room,
@@ -238,7 +238,7 @@ mod tests {
 
     fn peers_of(echo: &Arc<Echo>, room_bytes: usize) -> Peers {
         let connector = Arc::clone(echo) as Arc<dyn PeerConnector>;
-        Peers::new(connector, AnswerRoom::of(room_bytes))
+        Peers::new(connector, FleetRoom::of(room_bytes))
     }
 
     async fn ask(peers: &Peers, id: u64) -> Result<Bytes, String> {

@@ -21,10 +21,6 @@ pub(super) const PRESENCE_TIMEOUT: Duration = Duration::from_secs(2);
 /// How long a row lasts after its last write: three writes may fail or take all their time, or a home may restart. The
 /// fourth one begins 16 s after the last that was good.
 const PRESENCE_TTL: Duration = Duration::from_secs(20);
-const _: () = assert!(
-    4 * PRESENCE_INTERVAL.as_secs() + PRESENCE_TIMEOUT.as_secs() < PRESENCE_TTL.as_secs(),
-    "three writes may fail"
-);
 /// Most members of a fleet; rows of further ones are not read.
 const MEMBERS_MAX: u32 = 1_024;
 /// Name of the partition.
@@ -61,7 +57,7 @@ impl PresenceRows {
         presence: Option<&Presence>,
     ) -> Result<(), RequestError> {
         let Dispatcher { store, clock, .. } = &*self.dispatcher;
-        // By the clock of the home alone, by which rows expire: a later one would keep dead dispatchers.
+        // Rows expire by the clock of the home alone: a later one would keep dead dispatchers.
         let now = store.time_at(store.home().shard, clock.wall());
         let expires_at = now.saturating_add(PRESENCE_TTL);
         let change = presence.map_or(Change::Delete, |presence| Change::Put {

@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use tokio::net::TcpListener;
+use tokio::time::{MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 use umbo_admin::{
     Connecting, DISPATCHER_ROLE, FleetPlace, FleetView, PRESENCE_INTERVAL, PeerConnector, PeerIo,
@@ -13,7 +14,6 @@ use umbo_store_remote::RemoteStore;
 use umbo_tls::{ALPN_HTTP2, TlsSource};
 
 use super::open::BACKLOG;
-use super::ticks_of;
 use crate::cli_error::CliError;
 use crate::parts;
 use crate::settings::ClusterSection;
@@ -70,7 +70,8 @@ impl PeerConnector for Dispatchers {
 /// Keeps the presence of a dispatcher until it is stopped, and then removes it.
 pub(super) async fn keep_present(fleet: Arc<FleetView>, stop: CancellationToken) {
     let announcing = async {
-        let mut ticks = ticks_of(PRESENCE_INTERVAL);
+        let mut ticks = interval(PRESENCE_INTERVAL);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             ticks.tick().await;
             fleet.announce().await;
