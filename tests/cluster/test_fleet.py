@@ -1,11 +1,13 @@
 """Through any dispatcher operators see all of them."""
 
+import re
 import signal
 import subprocess
 
 import pytest
 
 from bulk import step_until
+from clock import Clock
 from deadline import Waiting, standing_still
 from processes import binary, wait_until
 
@@ -157,6 +159,21 @@ def test_one_that_is_away_is_shown_with_its_last_answer(new_cluster):
     cluster.stop()
 
 
+def test_a_home_whose_clock_is_behind_keeps_no_dispatcher_that_was_killed(new_cluster):
+    cluster = new_cluster(2)
+    home = cluster.nodes[cluster.tier.owner(0)]
+    home.clock = Clock()
+    home.clock.jump(-3600)
+    first, second = cluster.start().dispatchers
+    fleet_of(first, 2)
+    second.kill()
+    for clock in (home.clock, first.clock):
+        clock.advance(2 * PRESENCE_SECONDS)
+    fleet_of(first, 1)
+    first.stop()
+    cluster.tier.stop()
+
+
 def test_one_that_stops_in_order_is_away_at_once(new_cluster):
     cluster = new_cluster(2).start()
     first, second = cluster.dispatchers
@@ -166,7 +183,19 @@ def test_one_that_stops_in_order_is_away_at_once(new_cluster):
         step_until(first.clock, lambda: not second.is_running(), "it has stopped", step=0.1)
         second.wait_for_good_end()
         assert [one["state"] for one in fleet_of(first, 1)] == ["live", "away"]
+    closed = re.findall("the (data|cluster|admin) port is closed", second.log_text())
+    assert closed == ["data", "cluster", "admin"]
     cluster.stop()
+
+
+def test_one_that_stops_leaves_before_its_ports_close(new_cluster):
+    cluster = new_cluster(2, {"server": {"drain_delay": "1h"}}).start()
+    first, second = cluster.dispatchers
+    fleet_of(first, 2)
+    second.process.send_signal(signal.SIGTERM)
+    assert [one["state"] for one in fleet_of(first, 1)] == ["live", "away"]
+    assert second.is_running() and "port is closed" not in second.log_text()
+    cluster.discard()
 
 
 def test_while_the_home_is_away_the_last_known_ones_are_asked(new_cluster):
@@ -181,11 +210,17 @@ def test_while_the_home_is_away_the_last_known_ones_are_asked(new_cluster):
         answers = ask(dispatcher, "shed")
         assert [(one["process"]["state"], one["status"]) for one in answers] == [("live", 200)] * 2
         assert "error" not in answers[1] and answers[1]["answered_ms"] == answers[0]["answered_ms"]
+    failed, mended = (f"the presence of this dispatcher {end}" for end in ("cannot be written", "is written again"))
+    wait_until(lambda: failed in first.log_text(), "it is told")
     home.start()
+    wait_until(lambda: all(mended in one.log_text() for one in cluster.dispatchers), "it is told")
     fleet_of(first, 2)
+    assert first.log_text().count(failed) == 1
     second.kill()
-    # It is in the list yet, and says nothing.
-    assert "refused" in ask(first, "shed")[1]["error"]
+    # It is in the list yet, and says nothing: its last answer is none of a live one.
+    silent = ask(first, "shed")[1]
+    assert "refused" in silent["error"] and silent["process"]["state"] == "away"
+    assert silent["status"] == 200 and silent["answered_ms"] <= answers[0]["answered_ms"] + 1000 * PRESENCE_SECONDS
     first.stop()
     cluster.tier.stop()
 
@@ -215,6 +250,21 @@ def test_each_refuses_what_the_asker_may_not_see(new_cluster, folder):
     forged = first.admin(token=narrow).get("/admin/v1/shards", Umbo_Quota_User="ops")
     assert forged.status in (400, 403)
     cluster.stop()
+
+
+def test_who_may_not_observe_sees_no_last_answer_given_to_another(new_cluster, folder):
+    ops, narrow = token(folder, "ops", "*:*"), token(folder, "narrow", "read:demo")
+    cluster = new_cluster(2, {"auth": {"token_file": str(folder / "tokens.toml")}}).start()
+    first, second = cluster.dispatchers
+    route = "/admin/v1/fleet/why?caller=ops&last=1h"
+    asked = lambda secret: first.admin(token=secret).get(route).json()["processes"]  # noqa: E731
+    wait_until(lambda: [one.get("status") for one in asked(ops)] == [200, 200], "both are known")
+    second.kill()
+    # Each refuses, and one says nothing; its answer to the observer is the observer's only.
+    assert asked(narrow) == []
+    assert [one["status"] for one in asked(ops)] == [200, 200]
+    first.stop()
+    cluster.tier.stop()
 
 
 def test_a_server_with_its_store_in_its_process_is_alone(new_server):

@@ -12,33 +12,39 @@ mod presence;
 mod question;
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use axum::Router;
+use axum::response::IntoResponse;
 use bytes::Bytes;
+use http::header::CONTENT_TYPE;
 use http::request::Parts;
 use http::{Method, Response};
 use http_body_util::{BodyExt as _, Limited};
 use hyper::body::Incoming;
 use serde_json::value::RawValue;
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tower::ServiceExt as _;
-use umbo_api::fleet::{FleetAnswer, FleetAnswers, FleetList, FleetProcess, ProcessInfo};
+use umbo_api::fleet::{
+    FleetAnswer, FleetAnswers, FleetList, FleetProcess, ProcessInfo, ProcessState,
+};
 use umbo_dispatcher::Dispatcher;
 use umbo_edge::body::ReplyBody;
 use umbo_edge::{Connection, Handler};
 use umbo_http::{RequestError, problem};
 use umbo_types::{Caller, Timestamp};
 
-use self::answer::ServerAnswer;
+use self::answer::{FleetRoom, ServerAnswer, held};
 use self::known::KnownProcesses;
 use self::peers::{ANSWER_LEN_MAX, Peers};
 pub use self::peers::{Connecting, PeerConnector, PeerIo};
 pub use self::presence::PRESENCE_INTERVAL;
-use self::presence::{Presence, PresenceRows};
+use self::presence::{PRESENCE_TIMEOUT, Presence, PresenceRows};
+pub(crate) use self::question::is_of_fleet;
 use self::question::{BUSY, NOT_A_QUESTION, QuestionKey, QuestionRefusal, WRONG_ROLE};
 use crate::asker::as_asker;
 
@@ -65,6 +71,7 @@ pub struct FleetView {
     /// `None` for a server with its store in this process.
     membership: Option<Membership>,
     known: Mutex<KnownProcesses>,
+    room: FleetRoom,
 }
 
 /// How other dispatchers reach this one, and this one reaches them.
@@ -84,16 +91,29 @@ struct Membership {
     id: u64,
     presence: Presence,
     rows: PresenceRows,
+    /// Whether the last write of the row failed: the log has the changes only.
+    is_unwritten: AtomicBool,
     peers: Peers,
     key: QuestionKey,
     /// Permits are questions that are being answered.
-    open: Semaphore,
+    open: Arc<Semaphore>,
     /// The members when the home last told them, and the time of this process then.
     last: Mutex<(u64, Vec<(u64, Presence)>)>,
 }
 
-/// The answer of a dispatcher to a question, or the reason why it did not answer.
-type PeerReply = Result<ServerAnswer, String>;
+/// The answer of a dispatcher to a question and its room, or the reason why it did not answer.
+type PeerReply = Result<(ServerAnswer, OwnedSemaphorePermit), String>;
+
+/// What the servers of the fleet answered, and the room of their answers.
+pub(crate) struct FleetReply(FleetAnswers, Vec<OwnedSemaphorePermit>);
+
+impl IntoResponse for FleetReply {
+    fn into_response(self) -> axum::response::Response {
+        let body = serde_json::to_vec(&self.0).unwrap_or_default().into();
+        let body = axum::body::Body::from(held(body, self.1));
+        ([(CONTENT_TYPE, "application/json")], body).into_response()
+    }
+}
 
 impl FleetView {
     /// Makes the view of a dispatcher.
@@ -103,6 +123,7 @@ impl FleetView {
         about: ProcessInfo,
         routes: Router,
     ) -> Arc<Self> {
+        let room = FleetRoom::default();
         let membership = place.map(|place| Membership {
             id: place.id,
             presence: Presence {
@@ -110,9 +131,10 @@ impl FleetView {
                 address: place.address,
             },
             rows: PresenceRows::new(dispatcher),
-            peers: Peers::new(place.connector),
+            is_unwritten: AtomicBool::new(false),
+            peers: Peers::new(place.connector, room.clone()),
             key: QuestionKey::new(&dispatcher.control.secret()),
-            open: Semaphore::new(OPEN_MAX),
+            open: Arc::new(Semaphore::new(OPEN_MAX)),
             last: Mutex::default(),
         });
         Arc::new(Self {
@@ -121,6 +143,7 @@ impl FleetView {
             routes,
             membership,
             known: Mutex::default(),
+            room,
         })
     }
 
@@ -131,12 +154,23 @@ impl FleetView {
             return;
         };
         let writing = own.rows.write(own.id, Some(&own.presence));
-        let written = timeout(PRESENCE_INTERVAL, writing).await;
-        if let Ok(Err(error)) = written {
-            let reason = problem::detail(&error);
-            tracing::debug!(reason, "the presence of this dispatcher was not written");
+        // The list beside the write: neither delays the other.
+        let (written, _) = tokio::join!(timeout(PRESENCE_TIMEOUT, writing), self.list());
+        let failure = match written {
+            Ok(Ok(())) => None,
+            Ok(Err(error)) => Some(problem::detail(&error)),
+            Err(_) => Some(format!("no answer within {} s", PRESENCE_TIMEOUT.as_secs())),
+        };
+        let has_failed = own.is_unwritten.swap(failure.is_some(), Ordering::Relaxed);
+        match failure {
+            Some(reason) if !has_failed => {
+                tracing::warn!(reason, "the presence of this dispatcher cannot be written");
+            }
+            None if has_failed => {
+                tracing::info!("the presence of this dispatcher is written again")
+            }
+            _ => {}
         }
-        self.list().await;
     }
 
     /// Removes the presence row. If that fails, the row expires.
@@ -156,45 +190,59 @@ impl FleetView {
         }
     }
 
-    /// Asks every dispatcher for a path, on behalf of a caller.
-    pub(crate) async fn ask(self: &Arc<Self>, caller: &Arc<Caller>, path: &str) -> FleetAnswers {
+    /// Asks every dispatcher for a path, on behalf of a caller. Last answers are kept of observers of all, and shown to
+    /// them only; another caller sees nothing of the servers without a record for it.
+    pub(crate) async fn ask(
+        self: &Arc<Self>,
+        caller: &Arc<Caller>,
+        path: &str,
+        is_observer: bool,
+    ) -> FleetReply {
         // One time for all: the others lose their answers when it is over.
         let own = timeout(ANSWER_TIMEOUT, self.answer(Arc::clone(caller), path));
-        let (own, (members, replies)) = tokio::join!(own, self.ask_others(caller, path));
+        let (own, (members, mut replies)) = tokio::join!(own, self.ask_others(caller, path));
         let now_ms = self.now_ms();
         let mut live = self.live(members);
-        let mut replies: Vec<(u64, PeerReply)> = replies;
         let self_id = self.membership.as_ref().map_or(ALONE, |own| own.id);
-        replies.extend(own.ok().map(|own| (self_id, Ok(own))));
-        let mut errors = BTreeMap::new();
-        let mut known = self.known();
-        for (id, reply) in replies {
-            match reply {
-                Ok(answer) => {
-                    known.answered(id, path, now_ms, answer);
-                    if let Some((_, process)) = live.iter_mut().find(|(other, _)| *other == id) {
-                        process.seen_ms = now_ms;
-                    }
-                }
-                Err(error) => {
-                    errors.insert(id, error);
-                }
+        let in_room = |own: ServerAnswer| self.room.take(own.1.len()).map(|room| (own, room));
+        replies.extend(own.ok().map(|own| (self_id, in_room(own))));
+        for (id, process) in &mut live {
+            if let Some(Ok(_)) = replies.get(id) {
+                process.seen_ms = now_ms;
             }
         }
-        let processes = known.update(live, now_ms);
-        let answer = |(id, process): (u64, FleetProcess)| {
-            let last = known.last_answer(id, path);
+        let processes = self.known().update(live, now_ms);
+        let mut rooms = Vec::new();
+        // Locked for moments: bodies are long.
+        let answer = |(id, mut process): (u64, FleetProcess)| {
+            let (error, last) = match replies.remove(&id) {
+                Some(Ok((answer, room))) => {
+                    rooms.push(room);
+                    if is_observer {
+                        self.known().keep(id, path, now_ms, &answer);
+                    }
+                    (None, Some((now_ms, answer)))
+                }
+                reply => {
+                    // It has a row yet, or the home is away.
+                    if reply.is_some() && !process.is_self {
+                        process.state = ProcessState::Away;
+                    }
+                    let last = is_observer.then(|| self.known().last_answer(id, path));
+                    (reply.and_then(Result::err), last.flatten())
+                }
+            };
             FleetAnswer {
                 process,
-                error: errors.remove(&id),
-                status: last.as_ref().map(|last| last.answer.0),
-                answered_ms: last.as_ref().map(|last| last.at_ms),
-                answer: last.and_then(|last| as_json(&last.answer.1)),
+                error,
+                status: last.as_ref().map(|(_, (status, _))| *status),
+                answered_ms: last.as_ref().map(|(at_ms, _)| *at_ms),
+                answer: last.and_then(|(_, (_, body))| as_json(&body)),
             }
         };
-        FleetAnswers {
-            processes: processes.into_iter().map(answer).collect(),
-        }
+        let mut processes: Vec<_> = processes.into_iter().map(answer).collect();
+        processes.retain(|one| is_observer || one.status == Some(200));
+        FleetReply(FleetAnswers { processes }, rooms)
     }
 
     /// Asks the members, and returns them with their replies.
@@ -202,7 +250,7 @@ impl FleetView {
         self: &Arc<Self>,
         caller: &Arc<Caller>,
         path: &str,
-    ) -> (Vec<(u64, Presence)>, Vec<(u64, PeerReply)>) {
+    ) -> (Vec<(u64, Presence)>, BTreeMap<u64, PeerReply>) {
         let members = self.members().await;
         let mut asking = JoinSet::new();
         for (id, member) in &members {
@@ -210,7 +258,7 @@ impl FleetView {
             let (view, caller, path) = (Arc::clone(self), Arc::clone(caller), path.to_owned());
             asking.spawn(async move { (id, view.ask_one(id, &address, &caller, &path).await) });
         }
-        let mut replies = Vec::new();
+        let mut replies = BTreeMap::new();
         while let Some(replied) = asking.join_next().await {
             replies.extend(replied);
         }
@@ -225,10 +273,10 @@ impl FleetView {
         let replied = timeout(ANSWER_TIMEOUT, own.peers.send(id, address, request)).await;
         let late = |_| format!("{address}: no answer within {} s", ANSWER_TIMEOUT.as_secs());
         let error = match replied.map_err(late).flatten() {
-            Ok((head, body)) if own.key.is_answer(&signature, &head, &body) => {
-                return Ok((head.status.as_u16(), body));
+            Ok((head, body, room)) if own.key.is_answer(&signature, &head, &body) => {
+                return Ok(((head.status.as_u16(), body), room));
             }
-            Ok((head, body)) => {
+            Ok((head, body, _)) => {
                 let told = String::from_utf8_lossy(&body[..body.len().min(REFUSAL_LEN_MAX)]);
                 format!("{address} refused the question ({}): {told}", head.status)
             }
@@ -285,10 +333,13 @@ impl FleetView {
             return Err(NOT_A_QUESTION);
         }
         let (caller, target, question) = own.key.open(head, own.id, self.home_time())?;
-        let _open = own.open.try_acquire().map_err(|_| BUSY)?;
+        let open = Arc::clone(&own.open).try_acquire_owned();
+        let open = open.map_err(|_| BUSY)?;
         let (status, body) = self.answer(caller, &target).await;
+        let room = self.room.take(body.len()).map_err(|_| BUSY)?;
         let (name, value) = own.key.seal(&question, status, &body);
         let response = Response::builder().status(status).header(name, value);
+        let body = held(body, (open, room));
         Ok(response.body(body.into()).unwrap_or_default())
     }
 

@@ -38,13 +38,13 @@ pub struct ProcessInfo {
     pub started_ms: u64,
 }
 
-/// Whether a server answers.
+/// Whether a server is there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum ProcessState {
-    /// It answers.
+    /// It is a member of the fleet, and answers if it is asked.
     Live,
-    /// It does not answer now; it did before.
+    /// It does not answer now, or is no member any more.
     Away,
 }
 
@@ -57,7 +57,7 @@ pub struct FleetProcess {
     pub about: ProcessInfo,
     /// Whether it is the server that answers.
     pub is_self: bool,
-    /// Whether it answers.
+    /// Whether it is there.
     pub state: ProcessState,
     /// When it was last seen, in milliseconds since the Unix epoch, by the clock of the answering server.
     pub seen_ms: u64,

@@ -1,7 +1,8 @@
 //! The server: wires the parts of `umbo serve` and `umbo dispatcher` together, and stops them in order.
 //!
 //! A stop loses nothing: readiness turns false, requests in flight finish, the store writes all acknowledged
-//! rows to the disk, the last metrics, spans and lines of the log are exported. The admin port closes last, so that operators can watch.
+//! rows to the disk, the last metrics, spans and lines of the log are exported. A dispatcher leaves its fleet first. The
+//! admin port closes last, so that operators can watch.
 
 mod cluster_port;
 mod observe;
@@ -97,17 +98,16 @@ impl Server {
             }
             Role::Dispatcher => {
                 let mut ports = begin();
-                let bulk = Bulk::new(&tokio::select! {
+                let (bulk, joined) = tokio::select! {
                     biased;
-                    dispatcher = startup::dispatcher(&opened, &loaded) => dispatcher,
+                    joined = doors.join(&opened, &loaded, &mut ports) => joined?,
                     _ = signals.stop_requested() => {
                         ports.close().await;
                         opened.store.store().close().await;
                         return Ok(None);
                     }
-                });
-                let opened = doors.join(&bulk, &opened, settings, &mut ports).await?;
-                (bulk, opened, ports)
+                };
+                (bulk, joined, ports)
             }
         };
         let dispatcher = Arc::clone(bulk.dispatcher());
@@ -128,7 +128,8 @@ impl Server {
         // Records the history until the end, and then writes the rest of it.
         let tasks = &background.tasks;
         tasks.spawn_stoppable(|stop| observe(observer, stop));
-        tasks.spawn_stoppable(|stop| keep_present(fleet, stop));
+        let presence = &background.presence;
+        presence.spawn_stoppable(|stop| keep_present(fleet, stop));
         if let Some(metrics) = opened.metrics_export {
             background.export(metrics, &bulk);
         }
@@ -165,9 +166,13 @@ impl Server {
             happened(&dispatcher, EventKind::Stopping, "the server stops");
             tracing::info!("stopping: /readyz fails from now on");
             // Load balancers must see it before the port closes.
-            if is_patient {
-                sleep(drain_delay).await;
-            }
+            let delay = if is_patient {
+                drain_delay
+            } else {
+                Duration::ZERO
+            };
+            // Others do not ask it while its ports close.
+            tokio::join!(background.presence.end(), sleep(delay));
             ports.close().await;
             dispatcher.finish().await;
             background.end().await;
@@ -189,6 +194,8 @@ impl Server {
 #[derive(Default)]
 struct Background {
     tasks: Tasks,
+    /// The membership in the fleet, which ends as soon as the server stops.
+    presence: Tasks,
     /// The runner of loads, which ends by itself once the dispatcher drains.
     loads: Tasks,
 }

@@ -8,13 +8,13 @@ use std::sync::Arc;
 use axum::extract::{RawQuery, State};
 use axum::{Extension, Json};
 use http::HeaderMap;
-use umbo_api::fleet::{FLEET_ROUTES, FleetAnswers, FleetList};
+use umbo_api::fleet::FleetList;
 use umbo_http::RequestError;
 use umbo_http::query::Query;
 
 use super::{DispatcherState, caller, full_observer};
 use crate::admin_error::AdminError;
-use crate::fleet::FleetView;
+use crate::fleet::{FleetReply, FleetView, is_of_fleet};
 
 pub(crate) async fn list(
     State(dispatcher): DispatcherState,
@@ -32,22 +32,19 @@ pub(crate) async fn ask(
     Extension(fleet): Extension<Arc<FleetView>>,
     path: http::Uri,
     headers: HeaderMap,
-) -> Result<Json<FleetAnswers>, AdminError> {
+) -> Result<FleetReply, AdminError> {
     let asked = path.path_and_query().map_or("", |path| path.as_str());
     let rest = asked.strip_prefix("/admin/v1/fleet/").unwrap_or_default();
-    let route = rest.split(['/', '?']).next().unwrap_or_default();
     let path = format!("/admin/v1/{rest}");
     let observer = full_observer(&dispatcher, &headers);
-    if observer.is_err() && route == "why" {
-        // A caller sees its own requests, and nothing of the servers that have no record of them.
+    if observer.is_err() && rest.split(['/', '?']).next() == Some("why") {
+        // A caller sees its own requests.
         let who = caller(&dispatcher, &headers)?;
-        let mut answers = fleet.ask(&who, &path).await;
-        answers.processes.retain(|one| one.status == Some(200));
-        return Ok(Json(answers));
+        return Ok(fleet.ask(&who, &path, false).await);
     }
     let observer = observer?;
-    if !FLEET_ROUTES.contains(&route) {
+    if !is_of_fleet(&path) {
         return Err(RequestError::RouteNotFound.into());
     }
-    Ok(Json(fleet.ask(&observer, &path).await))
+    Ok(fleet.ask(&observer, &path, true).await)
 }

@@ -20,24 +20,18 @@ const ANSWER_LEN_MAX: usize = 64 << 10;
 #[derive(Debug)]
 pub(super) struct KnownProcesses {
     processes: BTreeMap<u64, FleetProcess>,
+    /// The last answers to observers of all, and when they came.
     answers: LruCache<(u64, String), LastAnswer>,
-    /// Answers of this moment that are too long to be kept.
-    present: BTreeMap<u64, LastAnswer>,
 }
 
-/// An answer, and when it came.
-#[derive(Debug, Clone)]
-pub(super) struct LastAnswer {
-    pub(super) at_ms: u64,
-    pub(super) answer: ServerAnswer,
-}
+/// When an answer came, in milliseconds since the Unix epoch, and the answer.
+type LastAnswer = (u64, ServerAnswer);
 
 impl Default for KnownProcesses {
     fn default() -> Self {
         Self {
             processes: BTreeMap::new(),
             answers: LruCache::new(ANSWERS_MAX),
-            present: BTreeMap::new(),
         }
     }
 }
@@ -92,22 +86,18 @@ impl KnownProcesses {
         all
     }
 
-    /// Keeps the answer of a server. A long answer, or the rest of an earlier one, is kept only until it is read: it
-    /// would show nothing of a server that is away.
-    pub(super) fn answered(&mut self, id: u64, path: &str, at_ms: u64, answer: ServerAnswer) {
-        let last = LastAnswer { at_ms, answer };
-        if last.answer.1.len() <= ANSWER_LEN_MAX && !path.contains("since") {
-            self.present.remove(&id);
+    /// Keeps the answer of a server, unless it is long or the rest of an earlier one: it would show nothing of a server
+    /// that is away.
+    pub(super) fn keep(&mut self, id: u64, path: &str, at_ms: u64, answer: &ServerAnswer) {
+        if answer.1.len() <= ANSWER_LEN_MAX && !path.contains("since") {
+            let last = (at_ms, answer.clone());
             self.answers.put((id, path.to_owned()), last);
-        } else {
-            self.present.insert(id, last);
         }
     }
 
     /// Returns the last answer of a server to a question.
     pub(super) fn last_answer(&mut self, id: u64, path: &str) -> Option<LastAnswer> {
-        let present = self.present.remove(&id);
-        present.or_else(|| self.answers.get(&(id, path.to_owned())).cloned())
+        self.answers.get(&(id, path.to_owned())).cloned()
     }
 }
 
@@ -131,10 +121,10 @@ mod tests {
         let all = known.update(vec![process(2, "a", 10), process(1, "self", 10)], 10);
         let names: Vec<_> = all.iter().map(|(_, one)| one.about.name.as_str()).collect();
         assert_eq!(names, ["self", "a"]);
-        known.answered(2, "/x", 10, (200, Bytes::from_static(b"{}")));
+        known.keep(2, "/x", 10, &(200, Bytes::from_static(b"{}")));
         let all = known.update(vec![process(1, "self", 20)], 20);
         assert_eq!((all[1].1.state, all[1].1.seen_ms), (ProcessState::Away, 10));
-        assert_eq!(known.last_answer(2, "/x").map(|last| last.at_ms), Some(10));
+        assert_eq!(known.last_answer(2, "/x").map(|last| last.0), Some(10));
         assert!(known.last_answer(2, "/y").is_none());
         let later = 10 + AWAY_MS_MAX;
         assert_eq!(
@@ -148,16 +138,14 @@ mod tests {
         let mut known = KnownProcesses::default();
         for id in 0..1_000 {
             known.update(vec![process(id, "a", id)], id);
-            known.answered(id, "/x", id, (200, Bytes::from_static(b"1")));
+            known.keep(id, "/x", id, &(200, Bytes::from_static(b"1")));
         }
         assert_eq!(known.processes.len(), AWAY_MAX);
         assert_eq!(known.answers.len(), ANSWERS_MAX.get());
         let long = Bytes::from(vec![b'1'; ANSWER_LEN_MAX + 1]);
-        known.answered(7, "/x", 7, (200, long));
-        assert!(known.last_answer(7, "/x").is_some(), "it is answered once");
-        known.answered(8, "/x?since_ms=7", 7, (200, Bytes::from_static(b"1")));
-        assert!(known.last_answer(8, "/x?since_ms=7").is_some());
+        known.keep(7, "/x", 7, &(200, long));
+        assert!(known.last_answer(7, "/x").is_none());
+        known.keep(8, "/x?since_ms=7", 7, &(200, Bytes::from_static(b"1")));
         assert!(known.last_answer(8, "/x?since_ms=7").is_none());
-        assert!(known.present.is_empty());
     }
 }

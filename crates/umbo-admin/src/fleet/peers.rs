@@ -7,18 +7,31 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::{Request, response};
+use http_body::Body as _;
 use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::client::conn::http2::{self, SendRequest};
-use hyper_util::rt::{TokioExecutor, TokioIo};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::sync;
+use tokio::sync::{self, OwnedSemaphorePermit};
 use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+use super::answer::FleetRoom;
 
 /// Longest answer of a dispatcher, in bytes.
 pub(super) const ANSWER_LEN_MAX: usize = 3 << 20;
+
+/// How often a connection is tried, also while no question is open: one frame.
+const PING_INTERVAL: Duration = Duration::from_secs(5);
+/// How long its peer may take to answer; then it is closed, and the next question makes another.
+const PING_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// How long a failed attempt to connect stands for those who wait for it.
+const FAILURE_TIME: Duration = Duration::from_secs(1);
 
 /// A connection as a byte stream.
 pub trait PeerIo: AsyncRead + AsyncWrite + Send + Unpin {}
@@ -40,13 +53,21 @@ pub trait PeerConnector: Send + Sync + fmt::Debug {
 #[derive(Debug)]
 pub(super) struct Peers {
     connector: Arc<dyn PeerConnector>,
+    room: FleetRoom,
     by_id: Mutex<BTreeMap<u64, Arc<Peer>>>,
 }
 
 #[derive(Debug, Default)]
 struct Peer {
     /// Locked while the connection is made: all requests wait for the same one.
-    connection: sync::Mutex<Option<PeerConnection>>,
+    path: sync::Mutex<PeerPath>,
+}
+
+#[derive(Debug, Default)]
+struct PeerPath {
+    connection: Option<PeerConnection>,
+    /// When no connection could be made, and why.
+    failed: Option<(Instant, String)>,
 }
 
 #[derive(Debug)]
@@ -57,20 +78,21 @@ struct PeerConnection {
 }
 
 impl Peers {
-    pub(super) fn new(connector: Arc<dyn PeerConnector>) -> Self {
+    pub(super) fn new(connector: Arc<dyn PeerConnector>, room: FleetRoom) -> Self {
         Self {
             connector,
+            room,
             by_id: Mutex::default(),
         }
     }
 
-    /// Sends a request to a dispatcher, and returns its answer. The error names the address and the reason.
+    /// Sends a request to a dispatcher, and returns its answer and the room of the answer. The error names the address and the reason.
     pub(super) async fn send(
         &self,
         id: u64,
         address: &str,
         request: Request<Bytes>,
-    ) -> Result<(response::Parts, Bytes), String> {
+    ) -> Result<(response::Parts, Bytes, OwnedSemaphorePermit), String> {
         let peer = Arc::clone(self.lock().entry(id).or_default());
         let request = request.map(Full::new);
         let named = |error: String| format!("{address}: {error}");
@@ -86,9 +108,14 @@ impl Peers {
         let (head, body) = response
             .map_err(|error| named(in_words(&error)))?
             .into_parts();
-        let body = Limited::new(body, ANSWER_LEN_MAX).collect().await;
+        let announced = body.size_hint().upper();
+        let len = announced.map_or(ANSWER_LEN_MAX, |len| {
+            len.min(ANSWER_LEN_MAX as u64) as usize
+        });
+        let room = self.room.take(len).map_err(named)?;
+        let body = Limited::new(body, len).collect().await;
         let body = body.map_err(|error| named(in_words(&*error)))?;
-        Ok((head, body.to_bytes()))
+        Ok((head, body.to_bytes(), room))
     }
 
     /// Closes the connection to a dispatcher, once the requests that share it have ended.
@@ -113,19 +140,38 @@ impl Peer {
         connector: &dyn PeerConnector,
         address: &str,
     ) -> Result<(SendRequest<Full<Bytes>>, bool), String> {
-        let mut connection = self.connection.lock().await;
-        if let Some(open) = connection.as_ref().filter(|one| !one.sender.is_closed()) {
+        let mut path = self.path.lock().await;
+        let open = path.connection.as_ref();
+        if let Some(open) = open.filter(|one| !one.sender.is_closed()) {
             return Ok((open.sender.clone(), false));
         }
-        let io = TokioIo::new(connector.connect(address).await?);
-        let handshake = http2::handshake(TokioExecutor::new(), io).await;
+        // Those who waited for the attempt would have no time left for others, one after another.
+        if let Some((at, error)) = &path.failed
+            && at.elapsed() < FAILURE_TIME
+        {
+            return Err(error.clone());
+        }
+        let connected = connector.connect(address).await;
+        path.failed = connected
+            .as_ref()
+            .err()
+            .map(|error| (Instant::now(), error.clone()));
+        let io = TokioIo::new(connected?);
+        // Packets to it may vanish without an error, as after a partition.
+        let handshake = http2::Builder::new(TokioExecutor::new())
+            .timer(TokioTimer::new())
+            .keep_alive_interval(PING_INTERVAL)
+            .keep_alive_timeout(PING_TIMEOUT)
+            .keep_alive_while_idle(true)
+            .handshake(io)
+            .await;
         let (sender, driving) = handshake.map_err(|error| in_words(&error))?;
         let mut task = JoinSet::new();
         task.spawn(async move {
             // Its requests are told the error too.
             let _ = driving.await;
         });
-        let made = connection.insert(PeerConnection {
+        let made = path.connection.insert(PeerConnection {
             sender,
             _task: task,
         });
@@ -143,12 +189,13 @@ fn in_words(error: &dyn std::error::Error) -> String {
 #[cfg(test)]
 mod tests {
     use std::convert::Infallible;
-    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
     use http::Response;
     use hyper::body::Incoming;
     use hyper::server::conn::http2 as server;
     use hyper::service::service_fn;
+    use tokio::io::DuplexStream;
     use tokio::task::AbortHandle;
 
     use super::*;
@@ -157,18 +204,26 @@ mod tests {
     #[derive(Debug, Default)]
     struct Echo {
         connected: AtomicUsize,
+        refused: AtomicUsize,
         serving: Mutex<Option<AbortHandle>>,
-        is_away: std::sync::atomic::AtomicBool,
+        is_away: AtomicBool,
+        /// Ends of connections that nobody reads.
+        mute: Mutex<Option<Vec<DuplexStream>>>,
     }
 
     impl PeerConnector for Echo {
         fn connect<'a>(&'a self, address: &'a str) -> Connecting<'a> {
             Box::pin(async move {
                 if self.is_away.load(Ordering::SeqCst) {
+                    self.refused.fetch_add(1, Ordering::SeqCst);
                     return Err(format!("no way to {address}"));
                 }
                 self.connected.fetch_add(1, Ordering::SeqCst);
                 let (near, far) = tokio::io::duplex(1 << 16);
+                if let Some(mute) = &mut *self.mute.lock().unwrap() {
+                    mute.push(far);
+                    return Ok(Box::new(near) as Box<dyn PeerIo>);
+                }
                 let echo = service_fn(|request: Request<Incoming>| async move {
                     let path = request.uri().path().to_owned();
                     Ok::<_, Infallible>(Response::new(Full::new(Bytes::from(path))))
@@ -181,16 +236,21 @@ mod tests {
         }
     }
 
+    fn peers_of(echo: &Arc<Echo>, room_bytes: usize) -> Peers {
+        let connector = Arc::clone(echo) as Arc<dyn PeerConnector>;
+        Peers::new(connector, FleetRoom::of(room_bytes))
+    }
+
     async fn ask(peers: &Peers, id: u64) -> Result<Bytes, String> {
         let request = Request::get("http://umbo-dispatcher/x").body(Bytes::new());
         let answer = peers.send(id, "there:1", request.unwrap()).await;
-        answer.map(|(_, body)| body)
+        answer.map(|(_, body, _)| body)
     }
 
     #[tokio::test]
     async fn a_connection_is_kept_and_made_again_when_it_is_lost() {
         let echo = Arc::new(Echo::default());
-        let peers = Peers::new(Arc::clone(&echo) as Arc<dyn PeerConnector>);
+        let peers = peers_of(&echo, 1 << 10);
         let connected = || echo.connected.load(Ordering::SeqCst);
         let (one, other) = tokio::join!(ask(&peers, 1), ask(&peers, 1));
         assert_eq!((one, other), (Ok("/x".into()), Ok("/x".into())));
@@ -213,5 +273,41 @@ mod tests {
             ask(&peers, 1).await,
             Err("there:1: no way to there:1".to_owned())
         );
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_failed_attempt_stands_for_all_that_wait_for_it() {
+        let echo = Arc::new(Echo::default());
+        echo.is_away.store(true, Ordering::SeqCst);
+        let peers = peers_of(&echo, 1 << 10);
+        let (one, other) = tokio::join!(ask(&peers, 1), ask(&peers, 1));
+        assert_eq!((one.is_err(), one), (true, other));
+        assert_eq!(echo.refused.load(Ordering::SeqCst), 1);
+        echo.is_away.store(false, Ordering::SeqCst);
+        tokio::time::advance(FAILURE_TIME).await;
+        assert!(ask(&peers, 1).await.is_ok());
+    }
+
+    #[tokio::test]
+    async fn an_answer_that_has_no_room_is_not_read() {
+        let echo = Arc::new(Echo::default());
+        let peers = peers_of(&echo, 3);
+        let request = Request::get("http://umbo-dispatcher/x").body(Bytes::new());
+        let first = peers.send(1, "there:1", request.unwrap()).await.unwrap();
+        let refused = ask(&peers, 2).await.unwrap_err();
+        assert!(refused.contains("too long"), "{refused}");
+        drop(first);
+        assert!(ask(&peers, 2).await.is_ok());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_connection_whose_peer_says_nothing_is_closed() {
+        let echo = Arc::new(Echo::default());
+        *echo.mute.lock().unwrap() = Some(Vec::new());
+        let peers = peers_of(&echo, 1 << 10);
+        let lost = ask(&peers, 1).await.unwrap_err();
+        assert!(lost.starts_with("there:1: "), "{lost}");
+        *echo.mute.lock().unwrap() = None;
+        assert!(ask(&peers, 1).await.is_ok());
     }
 }

@@ -14,9 +14,12 @@ use umbo_http::RequestError;
 use umbo_store::{Change, Condition, Mutation, RangeRequest, RowRef, SortRange, home_partition};
 use umbo_types::{Key, NamespaceId, PartitionKey, SortKey, Value, limits};
 
-/// How often a dispatcher writes its row: one small commit of the home each time.
-pub const PRESENCE_INTERVAL: Duration = Duration::from_secs(5);
-/// How long a row lasts after its last write: three writes may fail, or a home may restart.
+/// How often a dispatcher writes its row: one small asynchronous write at the home each time.
+pub const PRESENCE_INTERVAL: Duration = Duration::from_secs(4);
+/// How long a write of the row may take.
+pub(super) const PRESENCE_TIMEOUT: Duration = Duration::from_secs(2);
+/// How long a row lasts after its last write: three writes may fail or take all their time, or a home may restart. The
+/// fourth one begins 16 s after the last that was good.
 const PRESENCE_TTL: Duration = Duration::from_secs(20);
 /// Most members of a fleet; rows of further ones are not read.
 const MEMBERS_MAX: u32 = 1_024;
@@ -42,7 +45,8 @@ impl PresenceRows {
     pub(super) fn new(dispatcher: &Arc<Dispatcher>) -> Self {
         Self {
             dispatcher: Arc::clone(dispatcher),
-            rows: OwnRows::of_operator(dispatcher, 0),
+            // A lost row is written again.
+            rows: OwnRows::of_operator(dispatcher, 0).written_asynchronously(),
         }
     }
 
@@ -52,11 +56,10 @@ impl PresenceRows {
         id: u64,
         presence: Option<&Presence>,
     ) -> Result<(), RequestError> {
-        let shard = self.dispatcher.store.home().shard;
-        let expires_at = self
-            .dispatcher
-            .lives_from(shard)
-            .saturating_add(PRESENCE_TTL);
+        let Dispatcher { store, clock, .. } = &*self.dispatcher;
+        // Rows expire by the clock of the home alone: a later one would keep dead dispatchers.
+        let now = store.time_at(store.home().shard, clock.wall());
+        let expires_at = now.saturating_add(PRESENCE_TTL);
         let change = presence.map_or(Change::Delete, |presence| Change::Put {
             value: Value {
                 bytes: serde_json::to_vec(presence).unwrap_or_default().into(),

@@ -15,6 +15,7 @@ use bytes::Bytes;
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Method, Request};
 use serde::{Deserialize, Serialize};
+use umbo_api::fleet::FLEET_ROUTES;
 use umbo_types::{Caller, CallerId, Criticality, Grant, Timestamp};
 
 /// Field with the [`Asker`] of a question.
@@ -44,6 +45,7 @@ const WRONG_TIME: QuestionRefusal =
     QuestionRefusal(401, "its time is more than 30 s from that of the home");
 const OTHER_PROCESS: QuestionRefusal =
     QuestionRefusal(421, "it is for a process that had this address before");
+const NO_ROUTE: QuestionRefusal = QuestionRefusal(404, "it is no route of the fleet");
 const UNREADABLE: QuestionRefusal =
     QuestionRefusal(400, "it cannot be read: the asker is of a newer version");
 
@@ -122,6 +124,9 @@ impl QuestionKey {
         if asker.to != to {
             return Err(OTHER_PROCESS);
         }
+        if !is_of_fleet(&target) {
+            return Err(NO_ROUTE);
+        }
         // A caller with fewer grants would get another answer.
         let grants = asker.grants.iter().map(|grant| grant.parse());
         let grants: Result<_, _> = grants.collect();
@@ -178,6 +183,13 @@ impl QuestionKey {
         }
         hasher.finalize()
     }
+}
+
+/// Returns whether a target is one of the routes of the admin API that can be asked of a whole fleet.
+pub(crate) fn is_of_fleet(target: &str) -> bool {
+    let route = target.strip_prefix("/admin/v1/").unwrap_or_default();
+    let route = route.split(['/', '?']).next().unwrap_or_default();
+    FLEET_ROUTES.contains(&route)
 }
 
 fn signature_of(headers: &HeaderMap) -> Option<Hash> {
@@ -283,5 +295,21 @@ mod tests {
         let mut other = head.clone();
         other.status = StatusCode::NOT_FOUND;
         assert!(!key().is_answer(&question, &other, b"{}"));
+    }
+
+    #[test]
+    fn only_routes_of_the_fleet_are_answered() {
+        for target in [
+            "/admin/v1/tokens",
+            "/metrics",
+            "/page",
+            "/admin/v1/fleet/hot",
+            "/hot",
+        ] {
+            let (head, _) = asked(target);
+            assert_eq!(key().open(&head, 5, NOW).unwrap_err(), NO_ROUTE, "{target}");
+        }
+        let (head, _) = asked("/admin/v1/hot/busy?x=1");
+        assert!(key().open(&head, 5, NOW).is_ok());
     }
 }

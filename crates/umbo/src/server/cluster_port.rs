@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use tokio::net::TcpListener;
-use tokio::time::sleep;
+use tokio::time::{MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 use umbo_admin::{
     Connecting, DISPATCHER_ROLE, FleetPlace, FleetView, PRESENCE_INTERVAL, PeerConnector, PeerIo,
@@ -26,7 +26,14 @@ pub(super) async fn bind(
     let tls = parts::cluster_tls(cluster);
     let tls = tls.map(|files| TlsSource::load_for(files, &[ALPN_HTTP2]));
     let tls = tls.transpose().map_err(CliError::start)?.map(Arc::new);
-    let own = store.own_address().await;
+    let own = match cluster.listen {
+        Some(listen) if !listen.ip().is_unspecified() => listen.ip(),
+        listen => {
+            store
+                .own_address(listen.is_some_and(|at| at.is_ipv4()))
+                .await
+        }
+    };
     let listen = cluster.listen.unwrap_or(SocketAddr::new(own, 0));
     let bind = |address| umbo_edge::bind(address, BACKLOG);
     let listener = parts::bind("cluster.listen", listen, bind)?;
@@ -63,9 +70,11 @@ impl PeerConnector for Dispatchers {
 /// Keeps the presence of a dispatcher until it is stopped, and then removes it.
 pub(super) async fn keep_present(fleet: Arc<FleetView>, stop: CancellationToken) {
     let announcing = async {
+        let mut ticks = interval(PRESENCE_INTERVAL);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
+            ticks.tick().await;
             fleet.announce().await;
-            sleep(PRESENCE_INTERVAL).await;
         }
     };
     stop.run_until_cancelled(announcing).await;

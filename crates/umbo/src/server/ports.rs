@@ -1,4 +1,4 @@
-//! The two ports of a server, the services behind them, and the events of their connections.
+//! The ports of a server, the services behind them, and the events of their connections.
 
 use std::io;
 use std::sync::Arc;
@@ -15,10 +15,10 @@ use umbo_edge::{DrainStats, EdgeLimits, Handler, NoObserver, Observer};
 use umbo_telemetry::metrics::RequestMetrics;
 use umbo_tls::TlsSource;
 
-use super::cluster_port;
 use super::open::{Listeners, OpenedServer};
+use super::{cluster_port, startup};
 use crate::cli_error::CliError;
-use crate::settings::{ServerSettings, Settings};
+use crate::settings::{LoadedSettings, ServerSettings};
 
 /// Most connections of other dispatchers: one of each in the largest fleet.
 const CLUSTER_CONNECTIONS_MAX: usize = 1_024;
@@ -55,18 +55,20 @@ impl Doors {
         Ok((observer, fleet))
     }
 
-    /// Passes requests on as [`Self::open`] does, and opens the port for other dispatchers.
+    /// Waits for the shard nodes, passes requests on as [`Self::open`] does, and opens the port for other dispatchers.
+    /// Returns both planes too.
     pub(super) async fn join(
         &self,
-        bulk: &Arc<Bulk>,
         opened: &OpenedServer,
-        settings: &Settings,
+        loaded: &LoadedSettings,
         ports: &mut Ports,
-    ) -> Result<(DispatcherObserver, Arc<FleetView>), CliError> {
+    ) -> Result<(Arc<Bulk>, (DispatcherObserver, Arc<FleetView>)), CliError> {
+        let bulk = Bulk::new(&startup::dispatcher(opened, loaded).await);
+        let settings = &loaded.settings;
         let store = opened.store.remote();
         let store = store.expect("a dispatcher has no store of its own");
         let (listener, tls, place) = cluster_port::bind(&settings.cluster, store).await?;
-        let entered = self.open(bulk, opened, &settings.server, Some(place))?;
+        let entered = self.open(&bulk, opened, &settings.server, Some(place))?;
         let limits = EdgeLimits {
             connections_max: CLUSTER_CONNECTIONS_MAX,
             ..edge_limits(&settings.server)
@@ -74,7 +76,7 @@ impl Doors {
         ports.peer_tls.clone_from(&tls);
         let (fleet, observer) = (Arc::clone(&entered.1), Arc::new(NoObserver));
         ports.cluster = Some(Port::serve(listener, tls, fleet, limits, observer));
-        Ok(entered)
+        Ok((bulk, entered))
     }
 }
 
@@ -118,10 +120,10 @@ impl Ports {
     /// Lets requests in flight finish. The admin port is the last, so that operators can watch.
     pub(super) async fn close(self) {
         self.data.close("data").await;
-        self.admin.close("admin").await;
         if let Some(cluster) = self.cluster {
             cluster.close("cluster").await;
         }
+        self.admin.close("admin").await;
     }
 }
 

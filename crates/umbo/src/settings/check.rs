@@ -1,6 +1,7 @@
 //! Bounds of single values, and constraints between two of them. Checked once, at the start.
 
 use std::fmt::Display;
+use std::net::IpAddr;
 use std::str::FromStr;
 
 use toml::Value;
@@ -40,9 +41,10 @@ pub(super) fn check(settings: &Settings, layers: &Layers) -> Result<(), Settings
         return out_of_bounds("server.hosts", &name, bounds);
     }
     if let Some(address) = &settings.cluster.advertise
-        && ClusterNode::new("dispatcher", address).is_err()
+        && !is_reachable(address)
     {
-        let bounds = "host:port, of a name or an address (IPv6 in brackets) and a port";
+        let bounds =
+            "host:port, of a name or an address (IPv6 in brackets, not 0.0.0.0 or [::]) and a port";
         return out_of_bounds("cluster.advertise", address, bounds);
     }
     logging::check_filter(&settings.log.filter).map_err(|error| {
@@ -58,6 +60,14 @@ pub(super) fn check(settings: &Settings, layers: &Layers) -> Result<(), Settings
     let both: Vec<_> = keys.split(' ').map(written).collect();
     let places = format!("{} contradict each other", both.join(" and "));
     Err(SettingsError::at(&places, reason))
+}
+
+/// Returns whether a text is an address at which others may reach a dispatcher.
+fn is_reachable(address: &str) -> bool {
+    ClusterNode::new("dispatcher", address).is_ok_and(|node| {
+        let ip: Option<IpAddr> = node.host().parse().ok();
+        ip.is_none_or(|ip| !ip.is_unspecified())
+    })
 }
 
 /// Returns a value that is outside its bounds, as text.

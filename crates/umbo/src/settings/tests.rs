@@ -435,6 +435,11 @@ fn values_that_do_not_go_together_are_both_named() {
     for (text, expected) in [
         ("listen = \"7410\"", "cluster.listen"),
         ("advertise = \"here:0\"", "cluster.advertise is here:0"),
+        (
+            "advertise = \"0.0.0.0:7410\"",
+            "cluster.advertise is 0.0.0.0",
+        ),
+        ("advertise = \"[::]:7410\"", "cluster.advertise is [::]"),
     ] {
         let text = format!("[cluster]\n{text}\n");
         assert!(refusal(&text, &[]).contains(expected), "{text}");
