@@ -38,7 +38,7 @@ use umbo_edge::{Connection, Handler};
 use umbo_http::{RequestError, problem};
 use umbo_types::{Caller, Timestamp};
 
-use self::answer::{FleetRoom, ServerAnswer, held};
+use self::answer::{FleetRoom, ROOM_BYTES, ServerAnswer, held};
 use self::known::KnownProcesses;
 use self::peers::{ANSWER_LEN_MAX, Peers};
 pub use self::peers::{Connecting, PeerConnector, PeerIo};
@@ -123,7 +123,7 @@ impl FleetView {
         about: ProcessInfo,
         routes: Router,
     ) -> Arc<Self> {
-        let room = FleetRoom::default();
+        let room = FleetRoom::of(ROOM_BYTES);
         let membership = place.map(|place| Membership {
             id: place.id,
             presence: Presence {
@@ -154,7 +154,7 @@ impl FleetView {
             return;
         };
         let writing = own.rows.write(own.id, Some(&own.presence));
-        // The list beside the write: neither delays the other.
+        // Neither delays the other.
         let (written, _) = tokio::join!(timeout(PRESENCE_TIMEOUT, writing), self.list());
         let failure = match written {
             Ok(Ok(())) => None,
@@ -167,7 +167,7 @@ impl FleetView {
                 tracing::warn!(reason, "the presence of this dispatcher cannot be written");
             }
             None if has_failed => {
-                tracing::info!("the presence of this dispatcher is written again")
+                tracing::info!("the presence of this dispatcher is written again");
             }
             _ => {}
         }

@@ -7,7 +7,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// Most bytes of answers that a process holds at once, to all questions that it asks and answers. They count until the
 /// reply with them is written. While a reply is made, its answers exist up to three times.
-const ROOM_BYTES: usize = 64 << 20;
+pub(super) const ROOM_BYTES: usize = 64 << 20;
 
 /// An answer: its status, and its body.
 pub(super) type ServerAnswer = (u16, Bytes);
@@ -15,12 +15,6 @@ pub(super) type ServerAnswer = (u16, Bytes);
 /// Memory for answers.
 #[derive(Debug, Clone)]
 pub(super) struct FleetRoom(Arc<Semaphore>);
-
-impl Default for FleetRoom {
-    fn default() -> Self {
-        Self::of(ROOM_BYTES)
-    }
-}
 
 impl FleetRoom {
     pub(super) fn of(bytes: usize) -> Self {
