@@ -207,7 +207,7 @@ mod tests {
         refused: AtomicUsize,
         serving: Mutex<Option<AbortHandle>>,
         is_away: AtomicBool,
-        /// Ends of connections that nobody reads.
+        /// Ends of connections that are held open and not read.
         mute: Mutex<Option<Vec<DuplexStream>>>,
     }
 
