@@ -1,5 +1,8 @@
 """TLS between dispatchers and nodes: both ends show a certificate, or nothing is said."""
 
+import pathlib
+import shutil
+import signal
 import socket
 import ssl
 
@@ -139,3 +142,46 @@ def test_certificates_are_settings_that_go_together(new_cluster, authority):
         dispatcher = cluster.dispatchers[0].launch()
         assert dispatcher.wait() not in (0, None)
         assert f"cluster.{missing}" in dispatcher.log_text()
+
+
+def test_another_authority_takes_over_while_all_serve(new_cluster, authority, tmp_path):
+    next_one = Authority(tmp_path / "next")
+    held = {}
+    for role in ("dispatcher", "node"):
+        (tmp_path / role).mkdir()
+        held[role] = {"cluster": {key: str(tmp_path / role / key) for key in ("certificate", "key", "ca")}}
+
+    def give(of, roles, *keys):
+        for role in roles:
+            made = of.settings(role)["cluster"]
+            for key in keys:
+                shutil.copy(made[key], held[role]["cluster"][key])
+
+    give(authority, held, "certificate", "key", "ca")
+    cluster = new_cluster(2, held["dispatcher"], node_settings=held["node"]).start()
+    first, second = cluster.dispatchers
+    ns = first.namespace()
+    other = Namespace(second.client(), "demo")
+    partitions = [one for own in cluster.partitions(ns, 1).values() for one in own]
+
+    def all_serve(what):
+        for one in (ns, other):
+            wait_until(lambda one=one: all(one.put(name).status in (201, 204) for name in partitions), what)
+
+    all_serve("all know one another")
+    # First everybody trusts the next authority too, without a restart.
+    both = (authority.folder / "ca.pem").read_text() + (next_one.folder / "ca.pem").read_text()
+    for role in held.values():
+        pathlib.Path(role["cluster"]["ca"]).write_text(both)
+    for one in (*cluster.nodes.values(), first, second):
+        one.process.send_signal(signal.SIGHUP)
+    # Then the certificates: a restart makes connections between new ones and old ones, either way.
+    give(next_one, ["node"], "certificate", "key")
+    cluster.nodes["a"].restart()
+    all_serve("a node with the next certificate is trusted")
+    give(next_one, ["dispatcher"], "certificate", "key")
+    second.stop()
+    second.start()
+    other = Namespace(second.client(), "demo")
+    all_serve("a dispatcher with the next certificate is trusted")
+    cluster.stop()
