@@ -40,12 +40,14 @@ use umbo_types::{Caller, Timestamp};
 
 use self::answer::{FleetRoom, ROOM_BYTES, ServerAnswer, held};
 use self::known::KnownProcesses;
-use self::peers::{ANSWER_LEN_MAX, Peers};
+use self::peers::{ANSWER_LEN_MAX, Peers, Unanswered};
 pub use self::peers::{Connecting, PeerConnector, PeerIo};
 pub use self::presence::PRESENCE_INTERVAL;
 use self::presence::{PRESENCE_TIMEOUT, Presence, PresenceRows};
 pub(crate) use self::question::is_of_fleet;
-use self::question::{BUSY, NOT_A_QUESTION, QuestionKey, QuestionRefusal, WRONG_ROLE};
+use self::question::{
+    BUSY, NOT_A_QUESTION, OTHER_PROCESS, QuestionKey, QuestionRefusal, WRONG_ROLE,
+};
 use crate::asker::as_asker;
 
 /// Name that the certificate of a dispatcher carries towards other dispatchers, whatever its address.
@@ -102,7 +104,7 @@ struct Membership {
 }
 
 /// The answer of a dispatcher to a question and its room, or the reason why it did not answer.
-type PeerReply = Result<(ServerAnswer, OwnedSemaphorePermit), String>;
+type PeerReply = Result<(ServerAnswer, OwnedSemaphorePermit), Unanswered>;
 
 /// What the servers of the fleet answered, and the room of their answers.
 pub(crate) struct FleetReply(FleetAnswers, Vec<OwnedSemaphorePermit>);
@@ -204,7 +206,14 @@ impl FleetView {
         let now_ms = self.now_ms();
         let mut live = self.live(members);
         let self_id = self.membership.as_ref().map_or(ALONE, |own| own.id);
-        let in_room = |own: ServerAnswer| self.room.take(own.1.len()).map(|room| (own, room));
+        let in_room = |own: ServerAnswer| {
+            let room = self.room.take(own.1.len());
+            let refused = |reason| Unanswered {
+                reason,
+                is_unreached: false,
+            };
+            room.map(|room| (own, room)).map_err(refused)
+        };
         replies.extend(own.ok().map(|own| (self_id, in_room(own))));
         for (id, process) in &mut live {
             if let Some(Ok(_)) = replies.get(id) {
@@ -224,12 +233,13 @@ impl FleetView {
                     (None, Some((now_ms, answer)))
                 }
                 reply => {
+                    let failure = reply.and_then(Result::err);
                     // It has a row yet, or the home is away.
-                    if reply.is_some() && !process.is_self {
+                    if failure.as_ref().is_some_and(|one| one.is_unreached) {
                         process.state = ProcessState::Away;
                     }
                     let last = is_observer.then(|| self.known().last_answer(id, path));
-                    (reply.and_then(Result::err), last.flatten())
+                    (failure.map(|one| one.reason), last.flatten())
                 }
             };
             FleetAnswer {
@@ -266,25 +276,47 @@ impl FleetView {
     }
 
     async fn ask_one(&self, id: u64, address: &str, caller: &Caller, path: &str) -> PeerReply {
-        let none = || "this server has no fleet".to_owned();
-        let own = self.membership.as_ref().ok_or_else(none)?;
+        let unasked = |reason: &str| Unanswered {
+            reason: reason.to_owned(),
+            is_unreached: false,
+        };
+        let own = self.membership.as_ref();
+        let own = own.ok_or_else(|| unasked("this server has no fleet"))?;
         let question = own.key.ask(caller, path, id, self.home_time());
-        let (request, signature) = question.ok_or("the question cannot be written")?;
+        let question = question.ok_or_else(|| unasked("the question cannot be written"));
+        let (request, signature) = question?;
         let replied = timeout(ANSWER_TIMEOUT, own.peers.send(id, address, request)).await;
-        let late = |_| format!("{address}: no answer within {} s", ANSWER_TIMEOUT.as_secs());
-        let error = match replied.map_err(late).flatten() {
+        let late = |_| Unanswered {
+            reason: format!("{address}: no answer within {} s", ANSWER_TIMEOUT.as_secs()),
+            is_unreached: true,
+        };
+        match replied.map_err(late).flatten() {
             Ok((head, body, room)) if own.key.is_answer(&signature, &head, &body) => {
-                return Ok(((head.status.as_u16(), body), room));
+                Ok(((head.status.as_u16(), body), room))
             }
             Ok((head, body, _)) => {
+                // The connection was begun with another certificate, or its end is another process by now: the next
+                // question makes a new one.
+                let is_other = head.status.as_u16() == OTHER_PROCESS.0;
+                if is_other || head.status.as_u16() == WRONG_ROLE.0 {
+                    own.peers.forget(id);
+                }
                 let told = String::from_utf8_lossy(&body[..body.len().min(REFUSAL_LEN_MAX)]);
-                format!("{address} refused the question ({}): {told}", head.status)
+                let status = head.status;
+                let reason = format!("{address} refused the question ({status}): {told}");
+                Err(Unanswered {
+                    reason,
+                    is_unreached: is_other,
+                })
             }
-            Err(error) => error,
-        };
-        // The connection may be cut, or was begun with another certificate: the next question makes a new one.
-        own.peers.forget(id);
-        Err(error)
+            Err(failure) => {
+                // The connection may be cut.
+                if failure.is_unreached {
+                    own.peers.forget(id);
+                }
+                Err(failure)
+            }
+        }
     }
 
     /// Returns the members but for this dispatcher, as the home tells them now or told them last.

@@ -33,7 +33,6 @@ pub struct OwnRows {
     /// The estimate of the request at the plain price.
     size: RequestUnits,
     tally: Arc<WorkTally>,
-    durability: Durability,
 }
 
 /// Work on rows of a plane above.
@@ -80,7 +79,6 @@ impl OwnRows {
             payer: Some(charge.payer_id()),
             size: charge.estimate(),
             tally: Arc::clone(tally),
-            durability: Durability::Sync,
         }
     }
 
@@ -102,16 +100,6 @@ impl OwnRows {
             payer: None,
             size: RequestUnits::ZERO,
             tally: Arc::default(),
-            durability: Durability::Sync,
-        }
-    }
-
-    /// Makes writes return before they are on the disk: for rows that are written again anyway.
-    #[must_use]
-    pub fn written_asynchronously(self) -> Self {
-        Self {
-            durability: Durability::Async,
-            ..self
         }
     }
 
@@ -156,7 +144,7 @@ impl OwnRows {
             epoch: 0,
             mutations,
             atomicity: Atomicity::None,
-            durability: self.durability,
+            durability: Durability::Sync,
             proposed: Version::proposed_at(dispatcher.clock.wall()),
             idempotency: None,
             not_before: None,

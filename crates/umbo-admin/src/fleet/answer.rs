@@ -5,7 +5,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// Most bytes of answers that a process holds at once, to all questions that it asks and answers. They count until the
+/// Most bytes of answers of other dispatchers that a process holds at once, and of answers to their questions; its own
+/// answers to operators and the last answers of others come on top. They count until the
 /// reply with them is written. While a reply is made, its answers exist up to three times.
 pub(super) const ROOM_BYTES: usize = 64 << 20;
 

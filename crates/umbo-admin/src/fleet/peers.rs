@@ -77,6 +77,15 @@ struct PeerConnection {
     _task: JoinSet<()>,
 }
 
+/// Why a dispatcher gave no answer.
+#[derive(Debug)]
+pub(super) struct Unanswered {
+    /// In words, with its address.
+    pub(super) reason: String,
+    /// Whether it was not reached, or not in time; it may have left then.
+    pub(super) is_unreached: bool,
+}
+
 impl Peers {
     pub(super) fn new(connector: Arc<dyn PeerConnector>, room: FleetRoom) -> Self {
         Self {
@@ -86,16 +95,23 @@ impl Peers {
         }
     }
 
-    /// Sends a request to a dispatcher, and returns its answer and the room of the answer. The error names the address and the reason.
+    /// Sends a request to a dispatcher, and returns its answer and the room of the answer. The error names the address
+    /// and the reason.
     pub(super) async fn send(
         &self,
         id: u64,
         address: &str,
         request: Request<Bytes>,
-    ) -> Result<(response::Parts, Bytes, OwnedSemaphorePermit), String> {
+    ) -> Result<(response::Parts, Bytes, OwnedSemaphorePermit), Unanswered> {
         let peer = Arc::clone(self.lock().entry(id).or_default());
         let request = request.map(Full::new);
-        let named = |error: String| format!("{address}: {error}");
+        let unanswered = |is_unreached| {
+            move |error: String| Unanswered {
+                reason: format!("{address}: {error}"),
+                is_unreached,
+            }
+        };
+        let named = unanswered(true);
         let connected = peer.connection(&*self.connector, address).await;
         let (mut sender, is_new) = connected.map_err(named)?;
         let mut response = sender.send_request(request.clone()).await;
@@ -112,7 +128,7 @@ impl Peers {
         let len = announced.map_or(ANSWER_LEN_MAX, |len| {
             len.min(ANSWER_LEN_MAX as u64) as usize
         });
-        let room = self.room.take(len).map_err(named)?;
+        let room = self.room.take(len).map_err(unanswered(false))?;
         let body = Limited::new(body, len).collect().await;
         let body = body.map_err(|error| named(in_words(&*error)))?;
         Ok((head, body.to_bytes(), room))
@@ -244,7 +260,9 @@ mod tests {
     async fn ask(peers: &Peers, id: u64) -> Result<Bytes, String> {
         let request = Request::get("http://umbo-dispatcher/x").body(Bytes::new());
         let answer = peers.send(id, "there:1", request.unwrap()).await;
-        answer.map(|(_, body, _)| body)
+        answer
+            .map(|(_, body, _)| body)
+            .map_err(|failure| failure.reason)
     }
 
     #[tokio::test]
@@ -292,10 +310,15 @@ mod tests {
     async fn an_answer_that_has_no_room_is_not_read() {
         let echo = Arc::new(Echo::default());
         let peers = peers_of(&echo, 3);
-        let request = Request::get("http://umbo-dispatcher/x").body(Bytes::new());
-        let first = peers.send(1, "there:1", request.unwrap()).await.unwrap();
-        let refused = ask(&peers, 2).await.unwrap_err();
-        assert!(refused.contains("too long"), "{refused}");
+        let request = || Request::get("http://umbo-dispatcher/x").body(Bytes::new());
+        let first = peers.send(1, "there:1", request().unwrap()).await.unwrap();
+        let refused = peers.send(2, "there:1", request().unwrap()).await;
+        let refused = refused.unwrap_err();
+        assert!(refused.reason.contains("too long"), "{refused:?}");
+        assert!(
+            !refused.is_unreached,
+            "it is not away for the lack of room here"
+        );
         drop(first);
         assert!(ask(&peers, 2).await.is_ok());
     }

@@ -14,7 +14,7 @@ use umbo_http::RequestError;
 use umbo_store::{Change, Condition, Mutation, RangeRequest, RowRef, SortRange, home_partition};
 use umbo_types::{Key, NamespaceId, PartitionKey, SortKey, Value, limits};
 
-/// How often a dispatcher writes its row: one small asynchronous write at the home each time.
+/// How often a dispatcher writes its row: one small commit of the home each time.
 pub const PRESENCE_INTERVAL: Duration = Duration::from_secs(4);
 /// How long a write of the row may take.
 pub(super) const PRESENCE_TIMEOUT: Duration = Duration::from_secs(2);
@@ -45,8 +45,7 @@ impl PresenceRows {
     pub(super) fn new(dispatcher: &Arc<Dispatcher>) -> Self {
         Self {
             dispatcher: Arc::clone(dispatcher),
-            // A lost row is written again.
-            rows: OwnRows::of_operator(dispatcher, 0).written_asynchronously(),
+            rows: OwnRows::of_operator(dispatcher, 0),
         }
     }
 

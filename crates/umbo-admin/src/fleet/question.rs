@@ -43,7 +43,7 @@ const WRONG_SIGNATURE: QuestionRefusal =
     QuestionRefusal(401, "wrong signature: the asker is of another cluster");
 const WRONG_TIME: QuestionRefusal =
     QuestionRefusal(401, "its time is more than 30 s from that of the home");
-const OTHER_PROCESS: QuestionRefusal =
+pub(super) const OTHER_PROCESS: QuestionRefusal =
     QuestionRefusal(421, "it is for a process that had this address before");
 const NO_ROUTE: QuestionRefusal = QuestionRefusal(404, "it is no route of the fleet");
 const UNREADABLE: QuestionRefusal =

@@ -4,15 +4,13 @@ use umbo_api::fleet::{FleetProcess, ProcessState};
 
 use crate::cli_error::CliError;
 use crate::connection::{ConnectionArgs, block_on};
-use crate::output::{self, Listing};
+use crate::output::{self, Listing, note};
 
 /// Runs the command.
 pub(crate) fn run(connection: &ConnectionArgs) -> Result<(), CliError> {
     block_on(async {
         let client = connection.client()?;
         let fleet = client.fleet().await?;
-        // Any route shows which dispatchers answer.
-        output::note_unreached(&client.ask_fleet("requests").await?.unreached());
         Listing::new("NAME  STATE  VERSION  DATA  ADMIN  STARTED  SEEN")
             .with("STATE", state)
             .with("DATA", |process| process.about.url.clone())
@@ -21,7 +19,13 @@ pub(crate) fn run(connection: &ConnectionArgs) -> Result<(), CliError> {
                 output::instant(Some(process.about.started_ms))
             })
             .with("SEEN", |process| output::instant(Some(process.seen_ms)))
-            .write(connection.listing_format(), &fleet.processes)
+            .write(connection.listing_format(), &fleet.processes)?;
+        // Any route shows which dispatchers answer.
+        match client.ask_fleet("requests").await {
+            Ok(answer) => output::note_unreached(&answer.unreached()),
+            Err(error) => note!("which dispatchers answer is not known: {error}"),
+        }
+        Ok(())
     })
 }
 

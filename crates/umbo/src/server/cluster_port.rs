@@ -27,7 +27,8 @@ pub(super) async fn bind(
     let tls = tls.map(|files| TlsSource::load_for(files, &[ALPN_HTTP2]));
     let tls = tls.transpose().map_err(CliError::start)?.map(Arc::new);
     let own = match cluster.listen {
-        Some(listen) if !listen.ip().is_unspecified() => listen.ip(),
+        // An address that others are told by the settings needs no other.
+        Some(listen) if !listen.ip().is_unspecified() || cluster.advertise.is_some() => listen.ip(),
         listen => {
             store
                 .own_address(listen.is_some_and(|at| at.is_ipv4()))

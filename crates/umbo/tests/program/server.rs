@@ -74,6 +74,13 @@ impl Server {
         (code, checked(code.unwrap(), arguments, output))
     }
 
+    /// Runs the program without a stdin, as a terminal does that nobody types at.
+    pub(crate) fn run_without_input(&self, code: i32, arguments: &[&str]) -> Ran {
+        let mut command = command(&self.url, self.folder.path(), arguments);
+        let output = command.stdin(Stdio::null()).output().unwrap();
+        checked(code, arguments, output)
+    }
+
     pub(crate) fn run_with_input(&self, code: i32, arguments: &[&str], input: &[u8]) -> Ran {
         run(&self.url, self.folder.path(), code, arguments, input)
     }

@@ -89,12 +89,15 @@ fn large_len(file: &Path) -> Option<u64> {
     Some(metadata.len()).filter(|len| is_large && *len > VALUE_LEN_MAX as u64)
 }
 
-/// Returns whether stdin is a file or a pipe. Earlier versions read the value there if one word follows the partition
-/// key.
+/// Returns whether stdin is a file, a pipe or a socket. Earlier versions read the value there if one word, the sort key,
+/// follows the partition key.
 fn is_redirected() -> bool {
     let stat = rustix::fs::fstat(std::io::stdin());
     let kind = stat.map(|stat| FileType::from_raw_mode(stat.st_mode));
-    matches!(kind, Ok(FileType::RegularFile | FileType::Fifo))
+    matches!(
+        kind,
+        Ok(FileType::RegularFile | FileType::Fifo | FileType::Socket)
+    )
 }
 
 impl Arguments {
@@ -104,14 +107,13 @@ impl Arguments {
         let (sort, value) = match &self.words[..] {
             // As in earlier versions: with --value or --file, the word is the sort key.
             [sort] if is_named => (Some(sort), None),
-            [value] => {
-                if value != "-" && is_redirected() {
-                    note!(
-                        "the value is '{value}', and stdin is not read; - is the value of stdin: NS PK [SK] -"
-                    );
-                }
-                (None, Some(value))
+            [word] if word != "-" && is_redirected() => {
+                return Err(usage!(
+                    "'{word}' is a value or a sort key, as stdin is redirected: --value {word} stores it, and NS PK {word} - \
+                     stores what stdin has"
+                ));
             }
+            [value] => (None, Some(value)),
             [sort, value] => (Some(sort), Some(value)),
             _ => (None, None),
         };
