@@ -87,7 +87,15 @@ async fn write(
         answer.etag
     );
     match told {
-        Told::Done => history.acknowledge(id, answer.etag),
+        Told::Done => {
+            if epoch.is_some() && world.names.borrow().epoch(name) == epoch {
+                history.acknowledge(id, answer.etag);
+            } else {
+                // The namespace was removed or created meanwhile: the row may be of the next one, and in another shard.
+                met("write over a change of its namespace");
+                history.doubt(id);
+            }
+        }
         Told::Refused => {
             met("write refused");
             history.refuse(id);
