@@ -53,7 +53,7 @@ fn rows_and_their_exit_codes() {
             .contains("--update")
     );
     server.run(0, &["ns", "create", "n", "--update"]);
-    server.run(0, &["kv", "put", "n", "k", "v", "--content-type", "a/b"]);
+    server.run_without_input(0, &["kv", "put", "n", "k", "v", "--content-type", "a/b"]);
     assert_eq!(server.run(0, &["kv", "get", "n", "k"]).out, b"v");
     let row = server.run(0, &["kv", "get", "n", "k", "-o", "json"]).json();
     assert_eq!(row["content_type"], "a/b");

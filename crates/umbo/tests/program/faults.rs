@@ -192,7 +192,7 @@ fn a_lock_whose_answer_was_cut_off_is_not_said_to_be_another_ones() {
         replayed
     });
     let folder = tempfile::tempdir().unwrap();
-    let put = ["kv", "put", "n", "lock", "mine", "--if-absent"];
+    let put = ["kv", "put", "n", "lock", "--value", "mine", "--if-absent"];
     run(&server.url, folder.path(), 0, &put, b"");
     assert_eq!(server.seen().len(), 2);
 }

@@ -107,7 +107,7 @@ impl Arguments {
         let (sort, value) = match &self.words[..] {
             // As in earlier versions: with --value or --file, the word is the sort key.
             [sort] if is_named => (Some(sort), None),
-            [word] if word != "-" && is_redirected() => {
+            [word] if self.sk.is_none() && word != "-" && is_redirected() => {
                 return Err(usage!(
                     "'{word}' is a value or a sort key, as stdin is redirected: --value {word} stores it, and NS PK {word} - \
                      stores what stdin has"
