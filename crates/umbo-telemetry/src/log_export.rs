@@ -64,7 +64,7 @@ impl LogExport {
     }
 }
 
-/// Exports the last lines, for [`LAST_TIMEOUT`] at most. Blocks.
+/// Exports the last lines, for two seconds at most. Blocks.
 impl Drop for LogExport {
     fn drop(&mut self) {
         if let Err(error) = self.0.shutdown_with_timeout(LAST_TIMEOUT) {
