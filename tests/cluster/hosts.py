@@ -1,4 +1,4 @@
-"""A cluster of several hosts: each shard node and each dispatcher on one of its own.
+"""A cluster of several hosts: each shard node and each dispatcher has a host to itself.
 
 Owns how they are started and asked. What is set is what an operator has to set, and nothing else.
 """

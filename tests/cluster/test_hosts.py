@@ -308,7 +308,7 @@ def test_an_address_that_is_of_no_use_is_named_by_those_who_try_it(hosts):
 @BOTH
 def test_commands_name_the_dispatchers_that_do_not_answer(hosts):
     left = hosts.by_name["left"]
-    commands = (("fleet",), ("ps",), ("ps", "-o", "json"), ("why", "nobody-asked-it"))
+    commands = (("fleet",), ("ps",), ("ps", "-o", "json"), ("why", "an-unknown-request"))
     finding = lambda: next(  # noqa: E731
         one for one in json.loads(hosts.ran(left, "doctor", "-o", "json").stdout)["checks"] if one["check"] == FINDING
     )
@@ -323,6 +323,9 @@ def test_commands_name_the_dispatchers_that_do_not_answer(hosts):
             ran = hosts.ran(left, *command)
             assert [name for name in names if f"no answer from {name}: 127.0.0.1:7410" in ran.stderr], (command, ran)
             assert ran.returncode == (NOT_FOUND if command[0] == "why" else 0), (command, ran)
+            if command == ("fleet",):
+                states = {line.split()[0]: line.split()[1] for line in ran.stdout.splitlines()[1:]}
+                assert {states[name] for name in names} == {"away"}, "what is said to give no answer is not live"
         assert finding()["health"] == "problem"
         assert [name for name in names if f"{name}: 127.0.0.1:7410" in finding()["found"]], finding()
         assert "cluster.listen" in finding()["advice"]

@@ -17,9 +17,10 @@ OF_EXPORT = ("h2", "hyper", "opentelemetry", "tonic", "tower")
 def written(process):
     """Lines of standard error since the store was opened, in order, but the last: it comes after the last export."""
     lines = [json.loads(line) for line in process.log_text().splitlines() if line.startswith("{")]
+    lines = [line for line in lines if not line["target"].startswith(OF_EXPORT)]
     first = next(at for at, line in enumerate(lines) if line["message"] in OPENED)
     assert lines[-1]["message"] == "umbo has stopped"
-    return [line for line in lines[first:-1] if not line["target"].startswith(OF_EXPORT)]
+    return lines[first:-1]
 
 
 def is_same(line, one):

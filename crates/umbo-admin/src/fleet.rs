@@ -111,7 +111,9 @@ pub(crate) struct FleetReply(FleetAnswers, Vec<OwnedSemaphorePermit>);
 
 impl IntoResponse for FleetReply {
     fn into_response(self) -> axum::response::Response {
-        let body = serde_json::to_vec(&self.0).unwrap_or_default().into();
+        let body =
+            serde_json::to_vec(&self.0).expect("an answer is made of texts, numbers and JSON");
+        let body = body.into();
         let body = axum::body::Body::from(held(body, self.1));
         ([(CONTENT_TYPE, "application/json")], body).into_response()
     }
@@ -150,7 +152,7 @@ impl FleetView {
     }
 
     /// Writes the presence row of this dispatcher, and takes notice of the others. Due each [`PRESENCE_INTERVAL`]. A
-    /// failure harms nobody: the next call writes the row again.
+    /// failure does no harm: the next call writes the row again.
     pub async fn announce(&self) {
         let Some(own) = &self.membership else {
             return;
@@ -234,7 +236,7 @@ impl FleetView {
                 }
                 reply => {
                     let failure = reply.and_then(Result::err);
-                    // It has a row yet, or the home is away.
+                    // Its row is still there, or the home is away.
                     if failure.as_ref().is_some_and(|one| one.is_unreached) {
                         process.state = ProcessState::Away;
                     }

@@ -44,7 +44,7 @@ pub struct ProcessInfo {
 pub enum ProcessState {
     /// It is a member of the fleet, and answers if it is asked.
     Live,
-    /// It does not answer now, or is no member any more.
+    /// It cannot be reached now, or is no member any more.
     Away,
 }
 

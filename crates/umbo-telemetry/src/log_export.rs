@@ -1,9 +1,9 @@
 //! Export of the log over OTLP (gRPC): a bounded queue, one thread, and quiet failure.
 //!
-//! Owns the queue and its bounds. If a collector is down, its lines are lost and standard error says so once a minute;
+//! If a collector is down, its lines are lost and standard error says so once a minute;
 //! lines that find the queue full are lost without a word. Standard error has all of them.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use opentelemetry_appender_tracing::layer::OpenTelemetryTracingBridge;
 use opentelemetry_otlp::{LogExporter as OtlpExporter, WithExportConfig};
@@ -13,16 +13,10 @@ use opentelemetry_sdk::logs::{
     BatchConfigBuilder, BatchLogProcessor, LogBatch, LogExporter, SdkLogger, SdkLoggerProvider,
 };
 
-use crate::otlp::{Complaints, EXPORT_TIMEOUT, ExporterError, OtlpResource};
-
-/// Most lines in the queue, some 4 MiB; more are dropped.
-const QUEUE_LINES_MAX: usize = 8_192;
-/// Most lines in one message.
-const BATCH_LINES_MAX: usize = 512;
-/// Longest wait of a line for its batch to fill.
-const BATCH_DELAY: Duration = Duration::from_secs(1);
-/// Timeout for the export of the last lines, as of the last spans.
-const LAST_TIMEOUT: Duration = Duration::from_secs(2);
+use crate::otlp::{
+    BATCH_DELAY, BATCH_MAX, EXPORT_TIMEOUT, ExporterError, LAST_TIMEOUT, OtlpResource, QUEUE_MAX,
+    Quiet,
+};
 
 /// Makes log records of events.
 pub(crate) type Bridge = OpenTelemetryTracingBridge<SdkLoggerProvider, SdkLogger>;
@@ -41,15 +35,11 @@ impl LogExport {
             .build()
             .map_err(|source| ExporterError::new(endpoint, source))?;
         let config = BatchConfigBuilder::default()
-            .with_max_queue_size(QUEUE_LINES_MAX)
-            .with_max_export_batch_size(BATCH_LINES_MAX)
+            .with_max_queue_size(QUEUE_MAX)
+            .with_max_export_batch_size(BATCH_MAX)
             .with_scheduled_delay(BATCH_DELAY)
             .build();
-        let quiet = Quiet {
-            inner: otlp,
-            complaints: Complaints::default(),
-        };
-        let processor = BatchLogProcessor::builder(quiet)
+        let processor = BatchLogProcessor::builder(Quiet::new(otlp))
             .with_batch_config(config)
             .build();
         let provider = SdkLoggerProvider::builder()
@@ -64,7 +54,7 @@ impl LogExport {
     }
 }
 
-/// Exports the last lines, for two seconds at most. Blocks.
+/// Exports the last lines, within the timeout of a last export. Blocks.
 impl Drop for LogExport {
     fn drop(&mut self) {
         if let Err(error) = self.0.shutdown_with_timeout(LAST_TIMEOUT) {
@@ -73,19 +63,11 @@ impl Drop for LogExport {
     }
 }
 
-/// An exporter whose failures are logged at most once a minute.
-#[derive(Debug)]
-struct Quiet<E> {
-    inner: E,
-    complaints: Complaints,
-}
-
 impl<E: LogExporter> LogExporter for Quiet<E> {
     async fn export(&self, batch: LogBatch<'_>) -> OTelSdkResult {
         let lines = batch.iter().count() as u64;
-        if let Err(error) = self.inner.export(batch).await
-            && let Some(lost) = self.complaints.add(lines, Instant::now())
-        {
+        let exported = self.inner.export(batch).await;
+        if let Some((error, lost)) = self.failure(exported, lines) {
             tracing::warn!(%error, lines_lost = lost, "the collector takes no log lines");
         }
         Ok(())

@@ -7,10 +7,19 @@ use std::time::{Duration, Instant};
 use opentelemetry::KeyValue;
 use opentelemetry_otlp::ExporterBuildError;
 use opentelemetry_sdk::Resource;
+use opentelemetry_sdk::error::{OTelSdkError, OTelSdkResult};
 use opentelemetry_sdk::trace::{IdGenerator as _, RandomIdGenerator};
 
 /// Longest wait for the collector's answer.
 pub(crate) const EXPORT_TIMEOUT: Duration = Duration::from_secs(5);
+/// Most spans, or lines of the log, in the queue of their export, some 4 MiB; more are dropped.
+pub(crate) const QUEUE_MAX: usize = 8_192;
+/// Most of them in one message.
+pub(crate) const BATCH_MAX: usize = 512;
+/// Longest wait for a message to fill.
+pub(crate) const BATCH_DELAY: Duration = Duration::from_secs(1);
+/// Timeout for the last export of a process that stops, each of spans, log and metrics.
+pub const LAST_TIMEOUT: Duration = Duration::from_secs(2);
 /// Shortest interval between two log lines about failing exports.
 const COMPLAINT_INTERVAL: Duration = Duration::from_mins(1);
 
@@ -75,16 +84,44 @@ impl OtlpResource {
     }
 }
 
+/// An exporter whose failures are logged at most once a minute.
+#[derive(Debug)]
+pub(crate) struct Quiet<E> {
+    pub(crate) inner: E,
+    complaints: Complaints,
+}
+
+impl<E> Quiet<E> {
+    pub(crate) fn new(inner: E) -> Self {
+        Self {
+            inner,
+            complaints: Complaints::default(),
+        }
+    }
+
+    /// Judges the export of a message with this many spans or lines. If a failure is due to be logged, returns it and
+    /// the number of all that were lost since the last one.
+    pub(crate) fn failure(
+        &self,
+        exported: OTelSdkResult,
+        count: u64,
+    ) -> Option<(OTelSdkError, u64)> {
+        let error = exported.err()?;
+        let lost = self.complaints.add(count, Instant::now())?;
+        Some((error, lost))
+    }
+}
+
 /// Adds up losses between two log lines.
 #[derive(Debug, Default)]
-pub(crate) struct Complaints {
+struct Complaints {
     lost: AtomicU64,
     last: Mutex<Option<Instant>>,
 }
 
 impl Complaints {
     /// Counts losses; returns all since the last log line if the next one is due.
-    pub(crate) fn add(&self, count: u64, now: Instant) -> Option<u64> {
+    fn add(&self, count: u64, now: Instant) -> Option<u64> {
         self.lost.fetch_add(count, Relaxed);
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         let is_due = last.is_none_or(|at| now.duration_since(at) >= COMPLAINT_INTERVAL);

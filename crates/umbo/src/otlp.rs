@@ -8,15 +8,12 @@ use tokio_util::sync::CancellationToken;
 use umbo_telemetry::logging::LogExport;
 use umbo_telemetry::metrics::MetricVisitor;
 use umbo_telemetry::metrics_export::MetricsExporter;
-use umbo_telemetry::otlp::OtlpResource;
+use umbo_telemetry::otlp::{LAST_TIMEOUT, OtlpResource};
 use umbo_telemetry::trace::{TraceSettings, Tracer};
 use umbo_types::Clock;
 
 use crate::cli_error::CliError;
 use crate::settings::Settings;
-
-/// Timeout for the export of the last spans, of the last lines of the log, and of the last metrics.
-const LAST_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The spans, lines and metrics that a process exports over OTLP.
 pub(crate) struct Otlp {

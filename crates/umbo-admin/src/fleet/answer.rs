@@ -5,9 +5,9 @@ use std::sync::Arc;
 use bytes::Bytes;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// Most bytes of answers of other dispatchers that a process holds at once, and of answers to their questions; its own
-/// answers to operators and the last answers of others come on top. They count until the
-/// reply with them is written. While a reply is made, its answers exist up to three times.
+/// Most bytes of answers of other dispatchers that a process holds at once, together with its answers to their
+/// questions. They count until the reply with them is written; while a reply is made, its answers exist up to three
+/// times. The last answers of other dispatchers come on top.
 pub(super) const ROOM_BYTES: usize = 64 << 20;
 
 /// An answer: its status, and its body.

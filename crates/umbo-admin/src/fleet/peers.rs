@@ -161,7 +161,8 @@ impl Peer {
         if let Some(open) = open.filter(|one| !one.sender.is_closed()) {
             return Ok((open.sender.clone(), false));
         }
-        // Those who waited for the attempt would have no time left for others, one after another.
+        // The attempt of another request has just failed. One attempt for each that waited would take longer than they
+        // have time.
         if let Some((at, error)) = &path.failed
             && at.elapsed() < FAILURE_TIME
         {

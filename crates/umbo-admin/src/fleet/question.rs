@@ -93,7 +93,7 @@ impl QuestionKey {
         };
         let asker = URL_SAFE_NO_PAD.encode(serde_json::to_vec(&asker).ok()?);
         let signature = self.sign_question(&Method::GET, target, asker.as_bytes());
-        // HTTP/2 names the scheme and the authority; nobody reads them.
+        // HTTP/2 names the scheme and the authority; the other end does not use them.
         let request = Request::get(format!("http://umbo-dispatcher{target}"))
             .header(QUESTION, asker)
             .header(SIGNATURE, signature.to_hex().as_str())

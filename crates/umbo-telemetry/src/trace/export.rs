@@ -1,10 +1,10 @@
 //! Export of spans over OTLP (gRPC): a bounded queue, one thread, and quiet failure.
 //!
-//! Owns the batch processor and its bounds. If a collector is down, spans are lost and one line a minute is
+//! Owns the batch processor. If a collector is down, spans are lost and one line a minute is
 //! logged; there is no other effect.
 
 use std::sync::OnceLock;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use opentelemetry::InstrumentationScope;
 use opentelemetry_otlp::{SpanExporter as OtlpExporter, WithExportConfig};
@@ -14,14 +14,9 @@ use opentelemetry_sdk::trace::{
     BatchConfigBuilder, BatchSpanProcessor, SpanData, SpanExporter, SpanProcessor,
 };
 
-use crate::otlp::{Complaints, EXPORT_TIMEOUT, ExporterError, OtlpResource};
-
-/// Most spans in the queue; more are dropped.
-const QUEUE_SPANS_MAX: usize = 8_192;
-/// Most spans in one message.
-const BATCH_SPANS_MAX: usize = 512;
-/// Longest wait of a span for its batch to fill.
-const BATCH_DELAY: Duration = Duration::from_secs(1);
+use crate::otlp::{
+    BATCH_DELAY, BATCH_MAX, EXPORT_TIMEOUT, ExporterError, OtlpResource, QUEUE_MAX, Quiet,
+};
 
 /// Queue and thread of the export.
 #[derive(Debug)]
@@ -38,8 +33,8 @@ impl Exporter {
             .build()
             .map_err(|source| ExporterError::new(endpoint, source))?;
         let config = BatchConfigBuilder::default()
-            .with_max_queue_size(QUEUE_SPANS_MAX)
-            .with_max_export_batch_size(BATCH_SPANS_MAX)
+            .with_max_queue_size(QUEUE_MAX)
+            .with_max_export_batch_size(BATCH_MAX)
             .with_scheduled_delay(BATCH_DELAY)
             .build();
         let mut processor = BatchSpanProcessor::builder(Quiet::new(otlp))
@@ -68,28 +63,11 @@ pub(super) fn scope() -> InstrumentationScope {
         .clone()
 }
 
-/// An exporter whose failures are logged at most once a minute.
-#[derive(Debug)]
-struct Quiet<E> {
-    inner: E,
-    complaints: Complaints,
-}
-
-impl<E> Quiet<E> {
-    fn new(inner: E) -> Self {
-        Self {
-            inner,
-            complaints: Complaints::default(),
-        }
-    }
-}
-
 impl<E: SpanExporter> SpanExporter for Quiet<E> {
     async fn export(&self, batch: Vec<SpanData>) -> OTelSdkResult {
         let spans = batch.len() as u64;
-        if let Err(error) = self.inner.export(batch).await
-            && let Some(lost) = self.complaints.add(spans, Instant::now())
-        {
+        let exported = self.inner.export(batch).await;
+        if let Some((error, lost)) = self.failure(exported, spans) {
             tracing::warn!(%error, spans_lost = lost, "the trace collector takes no spans");
         }
         Ok(())

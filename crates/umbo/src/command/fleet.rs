@@ -10,7 +10,16 @@ use crate::output::{self, Listing, note};
 pub(crate) fn run(connection: &ConnectionArgs) -> Result<(), CliError> {
     block_on(async {
         let client = connection.client()?;
-        let fleet = client.fleet().await?;
+        let mut processes = client.fleet().await?.processes;
+        // Any route shows which dispatchers answer.
+        match client.ask_fleet("requests").await {
+            Ok(answers) => {
+                output::note_unreached(&answers.unreached());
+                let answers = answers.processes.into_iter();
+                processes = answers.map(|one| one.process).collect();
+            }
+            Err(error) => note!("which dispatchers answer is not known: {error}"),
+        }
         Listing::new("NAME  STATE  VERSION  DATA  ADMIN  STARTED  SEEN")
             .with("STATE", state)
             .with("DATA", |process| process.about.url.clone())
@@ -19,13 +28,7 @@ pub(crate) fn run(connection: &ConnectionArgs) -> Result<(), CliError> {
                 output::instant(Some(process.about.started_ms))
             })
             .with("SEEN", |process| output::instant(Some(process.seen_ms)))
-            .write(connection.listing_format(), &fleet.processes)?;
-        // Any route shows which dispatchers answer.
-        match client.ask_fleet("requests").await {
-            Ok(answer) => output::note_unreached(&answer.unreached()),
-            Err(error) => note!("which dispatchers answer is not known: {error}"),
-        }
-        Ok(())
+            .write(connection.listing_format(), &processes)
     })
 }
 

@@ -66,7 +66,7 @@ impl Doors {
         let bulk = Bulk::new(&startup::dispatcher(opened, loaded).await);
         let settings = &loaded.settings;
         let store = opened.store.remote();
-        let store = store.expect("a dispatcher has no store of its own");
+        let store = store.expect("a dispatcher has no store in its process");
         let (listener, tls, place) = cluster_port::bind(&settings.cluster, store).await?;
         let entered = self.open(&bulk, opened, &settings.server, Some(place))?;
         let limits = EdgeLimits {

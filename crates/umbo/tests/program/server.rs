@@ -74,7 +74,7 @@ impl Server {
         (code, checked(code.unwrap(), arguments, output))
     }
 
-    /// Runs the program without a stdin, as a terminal does that nobody types at.
+    /// Runs the program without a stdin, as under a service manager.
     pub(crate) fn run_without_input(&self, code: i32, arguments: &[&str]) -> Ran {
         let mut command = command(&self.url, self.folder.path(), arguments);
         let output = command.stdin(Stdio::null()).output().unwrap();

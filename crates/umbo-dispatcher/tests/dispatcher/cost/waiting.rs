@@ -231,7 +231,7 @@ async fn followers_of_two_failed_leaders_wait_in_the_queue_until_their_own_deadl
     assert!(poll!(&mut patient).is_pending());
     let mut hasty = pin!(pod.ask("GET", FIRST, &[("umbo-timeout-ms", "1000")], ""));
     assert!(poll!(&mut hasty).is_pending());
-    // The leaders fail while the store still answers nobody else.
+    // The leaders fail while the store answers no other request.
     pod.store.set_error(Some(unavailable()));
     pod.store.set_held(false);
     assert_eq!(leader.await.status, 503);

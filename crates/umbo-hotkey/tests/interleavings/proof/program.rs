@@ -172,7 +172,7 @@ async fn serve(world: &Arc<World>, reader: Reader, fault: Fault) {
         Err(FlightError::LeaderFailed) => ask(world, place, floor, context.now).await,
         Err(error) => {
             world.tally().failed += 1;
-            // A failure is told to nobody but the client whose read it was.
+            // A failure is told to the client whose read it was, and to no other.
             let is_own = match error {
                 FlightError::Failed(of) => of == fault,
                 FlightError::Panicked => reader.ending == Ending::Panic,

@@ -129,7 +129,7 @@ async fn inside(client: &Client) -> Vec<Finding> {
             )
         });
     }
-    // Any route shows which dispatchers answer. A server alone has nobody to reach.
+    // Any route shows which dispatchers answer. A server alone has no others to reach.
     if let Ok(fleet) = client.ask_fleet("requests").await
         && fleet.processes.len() > 1
     {
