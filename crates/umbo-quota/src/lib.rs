@@ -15,6 +15,7 @@ mod continuation;
 mod cost;
 mod crowd;
 mod dimension;
+mod fleet;
 mod history;
 mod identity;
 mod known_name;
@@ -44,6 +45,9 @@ mod used_tickets;
 pub use continuation::Continuation;
 pub use cost::{ActualUsage, CostHint, Weights};
 pub use dimension::{Dimension, Dimensions};
+pub use fleet::{
+    FLEET_TICK, FleetMessage, FleetMessageError, FleetQuota, OWNERS_MAX, OwnerRow, RowWish,
+};
 pub use known_name::{UnknownName, nearest};
 pub use limiter::{Limiter, LimiterSettings};
 pub use pattern::{Pattern, PatternError};

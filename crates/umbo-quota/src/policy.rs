@@ -69,17 +69,20 @@ pub enum PolicyScope {
     Pod,
     /// Requests through a dispatcher to one storage shard.
     Shard,
+    /// All requests, however many dispatchers they come through.
+    Fleet,
 }
 
 impl PolicyScope {
-    /// Both scopes, in the order of their declaration.
-    pub const ALL: [Self; 2] = [Self::Pod, Self::Shard];
+    /// All scopes, in the order of their declaration.
+    pub const ALL: [Self; 3] = [Self::Pod, Self::Shard, Self::Fleet];
 
     /// Returns the name used in policies.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Pod => "pod",
             Self::Shard => "shard",
+            Self::Fleet => "fleet",
         }
     }
 

@@ -119,9 +119,14 @@ pub enum PolicyProblem {
         "'{0}' can match no namespace: a name has at most {NAMESPACE_LEN_MAX} characters of [a-z0-9._-]"
     )]
     NoNamespace(String),
-    /// Scope `pod` on a policy that counts by shard.
-    #[error("scope 'pod' counts all shards together, but per {0} counts them apart")]
-    ScopeAgainstPer(Dimensions),
+    /// Scope `pod` or `fleet` on a policy that counts by shard.
+    #[error("scope '{scope}' counts all shards together, but per {per} counts them apart")]
+    ScopeAgainstPer {
+        /// The scope.
+        scope: &'static str,
+        /// The dimensions.
+        per: Dimensions,
+    },
     /// A unit that counts nothing of the matched operations.
     #[error("unit '{unit}' counts nothing of operations [{}]", .operations.join(", "))]
     CountsNothing {

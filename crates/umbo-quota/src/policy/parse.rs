@@ -107,11 +107,14 @@ fn settle_scope(
     per: Dimensions,
 ) -> Result<(PolicyScope, Dimensions), PolicyProblem> {
     match (scope, per.contains(Dimension::Shard)) {
-        (Some(PolicyScope::Pod), true) => Err(PolicyProblem::ScopeAgainstPer(per)),
+        (Some(scope @ (PolicyScope::Pod | PolicyScope::Fleet)), true) => {
+            let scope = scope.as_str();
+            Err(PolicyProblem::ScopeAgainstPer { scope, per })
+        }
         (Some(PolicyScope::Shard), _) | (None, true) => {
             Ok((PolicyScope::Shard, per.with(Dimension::Shard)))
         }
-        (Some(PolicyScope::Pod) | None, false) => Ok((PolicyScope::Pod, per)),
+        (scope, false) => Ok((scope.unwrap_or(PolicyScope::Pod), per)),
     }
 }
 
