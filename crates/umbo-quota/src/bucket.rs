@@ -5,22 +5,29 @@
 //! more than a burst is served at last. A charge or refund afterwards is one addition. (Folly's `TokenBucket` has the
 //! same form, but its word is an instant; counting atoms instead of time keeps every micro-RU.)
 //!
-//! Three departures from a plain bucket:
+//! Four departures from a plain bucket:
 //! - *Reserved refill*: a rejected request gets a ticket. New requests leave the volume of due tickets in the bucket,
 //!   at most half a burst (see [`reserved_refill`](crate::reserved_refill)).
 //! - *Bounded debt*: debt beyond a minute of the rate (or a burst, if that is more) is written off and counted, so that
 //!   a single huge request does not lock its owner out for longer.
 //! - Refill that spills over the burst is counted, so that the amount spent is known exactly.
+//! - *Share*: a bucket that counts for the whole fleet pays its prices divided by the share of this dispatcher (see
+//!   [`fleet_share`](crate::fleet_share)).
 //!
 //! Hot path: no lock, no allocation, no clock. A lock is taken only for a request with a ticket.
 
-use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering::Relaxed};
+mod demand_window;
+mod share;
+
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
 
+use self::demand_window::{DemandWindow, WINDOW_MS};
 use crate::crowd::RefusedCost;
+use crate::fleet_share::{FleetShare, Scale};
 use crate::policy::Limit;
 use crate::reserved_refill::{ReservedRefill, Turnout};
 use crate::retry_ticket::RetryTicket;
@@ -30,8 +37,6 @@ use crate::used_tickets::UsedTickets;
 /// The longest that a bucket lets a request wait, in seconds of the rate: refill is reserved no further
 /// ahead, and debt goes no deeper.
 const WAIT_SECONDS_MAX: u64 = 60;
-/// Length of the window over which the observed rate is measured, in milliseconds.
-const WINDOW_MS: u64 = 1_000;
 
 /// One bucket of a policy: for a caller, or for another combination of dimension values.
 #[derive(Debug)]
@@ -52,6 +57,8 @@ pub(crate) struct Bucket {
     issued: AtomicU32,
     /// Debt written off.
     forgiven: AtomicU64,
+    /// The counts for the fleet, if the bucket counts for it.
+    share: Option<Box<FleetShare>>,
     words: Words,
 }
 
@@ -65,20 +72,8 @@ struct Words {
     /// Refill that spilled over the burst, all together.
     spilled: AtomicU64,
     refill_offset: RefillOffset,
-}
-
-/// The demand of the last whole window.
-#[derive(Debug, Default)]
-struct DemandWindow {
-    since_ms: AtomicU64,
-    spent_then: AtomicI64,
-    refused_then: AtomicU64,
-    /// Atoms refused, all together.
-    refused: AtomicU64,
-    /// Requests refused, all together.
-    refusals: AtomicU64,
-    /// Atoms asked for a second in the last whole window.
-    rate: AtomicU64,
+    /// Bits of the [`Scale`] of prices; 0 if the bucket counts for this dispatcher alone.
+    scale: AtomicU64,
 }
 
 /// Whether a bucket would admit a request.
@@ -119,6 +114,7 @@ impl Bucket {
             used: Mutex::default(),
             issued: AtomicU32::new(0),
             forgiven: AtomicU64::new(0),
+            share: None,
             words: Words {
                 level: AtomicU64::new(first_level),
                 reserved: ReservedRefill::none(axis),
@@ -168,9 +164,14 @@ impl Bucket {
         ticket: Option<&RetryTicket>,
     ) -> Result<(), i64> {
         let axis = schedule.level_at(now, self.words.refill_offset);
+        let scale = self.words.scale.load(Relaxed);
+        let taken = match scale {
+            0 => price,
+            bits => Scale::from_bits(bits).price(price),
+        };
         let left = if self.words.reserved.is_any() {
             let is_good = ticket.is_some_and(|ticket| self.use_up(ticket, axis, now));
-            self.to_leave(schedule, axis, price, ticket.filter(|_| is_good))
+            self.to_leave(schedule, axis, taken, ticket.filter(|_| is_good))
         } else {
             0
         };
@@ -180,7 +181,7 @@ impl Bucket {
             if balance <= left.cast_signed() {
                 return Err(balance);
             }
-            let next = level.wrapping_add(overflow).wrapping_add(price);
+            let next = level.wrapping_add(overflow).wrapping_add(taken);
             match self
                 .words
                 .level
@@ -189,6 +190,9 @@ impl Bucket {
                 Ok(_) => {
                     if overflow > 0 {
                         self.words.spilled.fetch_add(overflow, Relaxed);
+                    }
+                    if scale != 0 {
+                        self.count_spent(price.cast_signed());
                     }
                     return Ok(());
                 }
@@ -209,7 +213,7 @@ impl Bucket {
         let axis = schedule.level_at(now, self.words.refill_offset);
         let ticket = ticket.filter(|ticket| ticket.bucket == self.id && ticket.is_due(now));
         let left = if self.words.reserved.is_any() {
-            self.to_leave(&schedule, axis, price, ticket)
+            self.to_leave(&schedule, axis, self.scaled(price), ticket)
         } else {
             0
         };
@@ -220,29 +224,18 @@ impl Bucket {
         }
     }
 
-    /// Charges a request the difference between its cost and its debit; a negative `delta` is given back.
-    pub(crate) fn adjust(&self, delta: i64) {
-        if delta != 0 {
-            self.words.level.fetch_add(delta.cast_unsigned(), Relaxed);
-        }
-    }
-
-    /// Undoes a debit of `price`.
-    pub(crate) fn refund(&self, price: u64) {
-        self.words.level.fetch_sub(price, Relaxed);
-    }
-
     /// Issues a ticket to a rejected request. `is_renewed` says that the request brought another ticket.
     pub(crate) fn issue(&self, price: u64, now: Millis, is_renewed: bool) -> RetryTicket {
         let schedule = self.schedule.load();
         let axis = schedule.level_at(now, self.words.refill_offset);
         let farthest = schedule.limit.rate.saturating_mul(WAIT_SECONDS_MAX);
+        let debt = self.debt(&schedule, axis, price);
         let after = |ahead: u64| {
-            let after = ahead.max(self.debt(axis));
+            let after = ahead.max(debt);
             (after <= farthest).then_some(after)
         };
         let reserved = &self.words.reserved;
-        let (cost, rate) = (price, schedule.limit.rate);
+        let (cost, rate) = (self.scaled(price), schedule.limit.rate);
         let refused = RefusedCost {
             cost,
             rate,
@@ -268,7 +261,8 @@ impl Bucket {
         let schedule = self.schedule.load();
         let axis = schedule.level_at(now, self.words.refill_offset);
         let farthest = schedule.limit.rate.saturating_mul(WAIT_SECONDS_MAX);
-        let after = self.words.reserved.ahead(axis).max(self.debt(axis));
+        let ahead = self.words.reserved.ahead(axis);
+        let after = ahead.max(self.debt(&schedule, axis, 0));
         self.reached(&schedule, axis.wrapping_add(after.min(farthest)), now)
     }
 
@@ -276,7 +270,8 @@ impl Bucket {
     pub(crate) fn paid(&self, now: Millis) -> Millis {
         let schedule = self.schedule.load();
         let axis = schedule.level_at(now, self.words.refill_offset);
-        self.reached(&schedule, axis.wrapping_add(self.debt(axis)), now)
+        let debt = self.debt(&schedule, axis, 0);
+        self.reached(&schedule, axis.wrapping_add(debt), now)
     }
 
     /// Returns the ticket if this bucket issued it and it is not due yet.
@@ -298,7 +293,8 @@ impl Bucket {
         let is_good = used.use_up(ticket, now);
         drop(used);
         if is_good {
-            self.words.reserved.claim(&self.turnout, axis, ticket.cost);
+            let cost = self.scaled(ticket.cost);
+            self.words.reserved.claim(&self.turnout, axis, cost);
         }
         is_good
     }
@@ -325,15 +321,11 @@ impl Bucket {
             .turnout
             .whole(unclaimed)
             .min(unclaimed.saturating_add(grace / 2));
-        let beyond = ticket.map_or(u64::MAX, |ticket| price.saturating_sub(ticket.cost));
+        let beyond = ticket.map_or(u64::MAX, |ticket| {
+            price.saturating_sub(self.scaled(ticket.cost))
+        });
         let left = unclaimed.saturating_add(price.saturating_sub(1));
         left.min(schedule.limit.burst / 2).min(beyond)
-    }
-
-    /// Returns the refill that brings the balance up to zero.
-    fn debt(&self, axis: u64) -> u64 {
-        let debt = self.words.level.load(Relaxed).wrapping_sub(axis);
-        debt.cast_signed().max(0).cast_unsigned()
     }
 
     /// Returns when the axis stands beyond a level; at least a quantum from now.
@@ -352,6 +344,14 @@ impl Bucket {
     pub(crate) fn note_refused(&self, price: u64) {
         self.window.refused.fetch_add(price, Relaxed);
         self.window.refusals.fetch_add(1, Relaxed);
+        if let Some(share) = &self.share {
+            share.count_refused(price);
+        }
+    }
+
+    /// Returns the atoms refused.
+    pub(crate) fn refused(&self) -> u64 {
+        self.window.refused.load(Relaxed)
     }
 
     /// Returns the requests that were refused.
@@ -361,6 +361,9 @@ impl Bucket {
 
     /// Returns all that was charged, in atoms. Exact while no request spends.
     pub(crate) fn spent(&self) -> i64 {
+        if let Some(share) = &self.share {
+            return share.spent();
+        }
         let level = self.words.level.load(Relaxed);
         level
             .wrapping_sub(self.first_level)
@@ -384,18 +387,6 @@ impl Bucket {
     /// Returns whether the bucket is full, so that a new one would be the same.
     pub(crate) fn is_full(&self, now: Millis) -> bool {
         self.balance(now).cast_unsigned() == self.limit().burst
-    }
-
-    /// Returns the demand in atoms a second: in the last whole window, or in the current one if that is more.
-    pub(crate) fn observed(&self, now: Millis) -> u64 {
-        let window = &self.window;
-        let elapsed_ms = now
-            .0
-            .saturating_sub(window.since_ms.load(Relaxed))
-            .max(WINDOW_MS);
-        let per_second = |asked: u64| u128::from(asked) * 1_000 / u128::from(elapsed_ms);
-        let current = u64::try_from(per_second(self.asked_in_window())).unwrap_or(u64::MAX);
-        current.max(window.rate.load(Relaxed))
     }
 
     /// Ends the window of the observed rate, and keeps the words of an idle bucket near the axis. To
@@ -460,16 +451,6 @@ impl Bucket {
             // The next rejection does it.
             Err(_) => 0,
         }
-    }
-
-    fn asked_in_window(&self) -> u64 {
-        let window = &self.window;
-        let spent = self
-            .spent()
-            .wrapping_sub(window.spent_then.load(Relaxed))
-            .max(0);
-        let refused = window.refused.load(Relaxed) - window.refused_then.load(Relaxed);
-        spent.cast_unsigned().saturating_add(refused)
     }
 }
 

@@ -1,25 +1,45 @@
 //! Quotas of scope `fleet`: a counter counts once, however many dispatchers there are.
+//!
+//! Each counter has one owner among the dispatchers ([`OwnerRow`]). Each period every dispatcher tells each owner how
+//! much it has admitted and refused, as sums since its start, and gets back the fleet's balance and its share. Between
+//! two answers the local bucket decides, so that a request asks no other process. Lost, late and repeated messages do no
+//! harm. If an owner is away, the last share holds for some periods, and then an equal share, until another owner takes
+//! over with the balance that was told last.
+//!
+//! No clock is read, and no time of day is sent: only ages.
 
-use std::sync::Arc;
+mod ledger;
+mod local;
+mod message;
+mod row;
+
+use std::collections::HashMap;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use serde::{Deserialize, Serialize};
-
+use self::ledger::Ledgers;
+use self::local::LocalCounters;
+pub use self::message::FleetMessageError;
+use self::message::{Reply, Report};
+pub use self::row::{OWNERS_MAX, OwnerRow};
+use crate::fleet_counters::FleetCounters;
+use crate::identity::Identities;
 use crate::limiter::Limiter;
+use crate::policy::PolicyScope;
+use crate::schedule::Millis;
 
-/// How often [`FleetQuota::tick`] is due.
+/// How often [`FleetQuota::tick`] is due: a new counter is reported this soon.
 pub const FLEET_TICK: Duration = Duration::from_millis(20);
-/// Most owners, so that messages grow with the dispatchers and not with their square.
-pub const OWNERS_MAX: usize = 8;
-
-/// The row that says which dispatchers own counters. It is changed by compare-and-set.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct OwnerRow {
-    /// Grows with each change.
-    pub revision: u64,
-    /// Presence ids of the owners, at most [`OWNERS_MAX`].
-    pub owners: Vec<u64>,
-}
+/// Time between two messages to an owner, in milliseconds.
+const PERIOD_MS: u64 = 100;
+/// Periods without an answer after which an owner is silent, and without a report after which a dispatcher is.
+const SILENT_PERIODS: u64 = 5;
+/// How long the word of a dispatcher that an owner is silent counts, in milliseconds: longer than two messages that are
+/// lost.
+const WORD_MS: u64 = 4 * PERIOD_MS;
+/// Shortest time between two wishes of a dispatcher to change the row, in milliseconds.
+const WISH_MS: u64 = 2 * PERIOD_MS;
 
 /// A message to an owner.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -29,11 +49,6 @@ pub struct FleetMessage {
     /// The message.
     pub body: Vec<u8>,
 }
-
-/// A message that cannot be read.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("the message of quotas cannot be read")]
-pub struct FleetMessageError;
 
 /// A wish of a dispatcher for the ownership row.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -46,46 +61,240 @@ pub enum RowWish {
     Change(OwnerRow),
 }
 
+/// State of the fleet's quotas at a dispatcher, for operators.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct FleetQuotaReport {
+    /// The ownership row that is known.
+    pub row: OwnerRow,
+    /// Owners that give no answer.
+    pub silent: Vec<u64>,
+    /// Counters that this dispatcher reports.
+    pub reported: usize,
+    /// Counters that this dispatcher owns.
+    pub owned: usize,
+}
+
 /// The quotas of scope `fleet` at one dispatcher.
 #[derive(Debug)]
 pub struct FleetQuota {
     limiter: Arc<Limiter>,
     id: u64,
+    state: Mutex<FleetState>,
+}
+
+#[derive(Debug, Default)]
+struct FleetState {
+    /// `None` before it was read.
+    row: Option<OwnerRow>,
+    /// Whether another dispatcher knows a newer row.
+    is_row_old: bool,
+    wished: Option<Millis>,
+    members: Vec<u64>,
+    local: LocalCounters,
+    ledgers: Ledgers,
+    /// Sequence of the last message of each dispatcher, and when it came.
+    heard: HashMap<u64, (u64, Millis)>,
+    /// Who found which owner silent, and when.
+    words: HashMap<(u64, u64), Millis>,
 }
 
 impl FleetQuota {
-    /// Joins the counters of a limiter to those of the other dispatchers.
-    pub fn new(limiter: Arc<Limiter>, id: u64, _secret: &[u8; 32], _now: Instant) -> Self {
-        Self { limiter, id }
+    /// Joins the counters of a limiter to those of the other dispatchers. `id` is the presence id of this dispatcher,
+    /// and `secret` the secret of the store: no client can choose two names with the same counter.
+    pub fn new(limiter: Arc<Limiter>, id: u64, secret: &[u8; 32]) -> Self {
+        let (seed, _) = secret.split_first_chunk().expect("it has 32 bytes");
+        limiter.fleet.get_or_init(|| FleetCounters {
+            names: Identities::new(u64::from_le_bytes(*seed)),
+            used: Arc::default(),
+            members: 1.into(),
+        });
+        let state = FleetState {
+            members: vec![id],
+            ..FleetState::default()
+        };
+        Self {
+            limiter,
+            id,
+            state: Mutex::new(state),
+        }
     }
 
-    /// Returns the messages that are due.
-    pub fn tick(&self, _now: Instant) -> Vec<FleetMessage> {
-        let _ = (&self.limiter, self.id);
-        Vec::new()
+    /// Returns the messages that are due. The answers belong into [`Self::answered`].
+    pub fn tick(&self, now: Instant) -> Vec<FleetMessage> {
+        let at = self.limiter.pricing.millis(now);
+        let mut state = self.state();
+        let FleetState { row, local, .. } = &mut *state;
+        let row = row.clone().unwrap_or_default();
+        local.begin(&self.limiter, &row);
+        let reports = local.reports(&self.limiter, (self.id, row.revision), at);
+        let (own, others): (Vec<_>, Vec<_>) =
+            reports.into_iter().partition(|(to, _)| *to == self.id);
+        for (_, report) in own {
+            let reply = state.hear(&report, at);
+            state.local.answered(self.id, &reply, at);
+        }
+        let message = |(to, report): (u64, Report)| FleetMessage {
+            to,
+            body: report.write(),
+        };
+        others.into_iter().map(message).collect()
     }
 
-    /// Takes the answer of an owner.
-    pub fn answered(&self, _owner: u64, _body: &[u8], _now: Instant) {}
+    /// Takes the answer of an owner. An answer that cannot be read is none.
+    pub fn answered(&self, owner: u64, body: &[u8], now: Instant) {
+        let at = self.limiter.pricing.millis(now);
+        let Ok(reply) = Reply::read(body) else { return };
+        let mut state = self.state();
+        state.local.answered(owner, &reply, at);
+        if let Some(row) = &reply.row {
+            state.adopt(row, self.id);
+        }
+    }
 
     /// Takes a message of another dispatcher, and returns the answer.
-    pub fn hear(&self, _body: &[u8], _now: Instant) -> Result<Vec<u8>, FleetMessageError> {
-        Err(FleetMessageError)
+    pub fn hear(&self, body: &[u8], now: Instant) -> Result<Vec<u8>, FleetMessageError> {
+        let at = self.limiter.pricing.millis(now);
+        let report = Report::read(body)?;
+        Ok(self.state().hear(&report, at).write())
     }
 
-    /// Takes the ownership row as it was read or written; an absent one is the default.
-    pub fn set_row(&self, _row: &OwnerRow, _now: Instant) {}
+    /// Takes the ownership row as it was read or written; an absent one is the default. An older one than the known is
+    /// ignored.
+    pub fn set_row(&self, row: &OwnerRow) {
+        let mut state = self.state();
+        state.is_row_old = false;
+        state.adopt(row, self.id);
+    }
 
-    /// Takes the ids of all dispatchers, this one included.
-    pub fn set_members(&self, _ids: &[u64], _now: Instant) {}
+    /// Takes the presence ids of all dispatchers.
+    pub fn set_members(&self, ids: &[u64]) {
+        let mut members = ids.to_vec();
+        members.push(self.id);
+        members.sort_unstable();
+        members.dedup();
+        if let Some(fleet) = self.limiter.fleet.get() {
+            let count = u32::try_from(members.len()).unwrap_or(u32::MAX);
+            fleet.members.store(count, Relaxed);
+        }
+        self.state().members = members;
+    }
 
     /// Returns the wish for the ownership row.
-    pub fn row_wish(&self, _now: Instant) -> RowWish {
-        RowWish::Nothing
+    pub fn row_wish(&self, now: Instant) -> RowWish {
+        let at = self.limiter.pricing.millis(now);
+        let policies = self.limiter.policies();
+        if !policies
+            .iter()
+            .any(|policy| policy.scope == PolicyScope::Fleet)
+        {
+            return RowWish::Nothing;
+        }
+        self.state().wish(self.id, at)
     }
 
-    /// Returns the row without this dispatcher, if it is an owner.
-    pub fn leaving(&self, _now: Instant) -> Option<OwnerRow> {
-        None
+    /// Returns the row without this dispatcher, if it is an owner: for a stop.
+    pub fn leaving(&self) -> Option<OwnerRow> {
+        let state = self.state();
+        let row = state.row.as_ref().filter(|row| row.has(self.id))?;
+        Some(row.changed(|owner| owner == self.id, None))
+    }
+
+    /// Describes the state.
+    pub fn report(&self) -> FleetQuotaReport {
+        let state = self.state();
+        FleetQuotaReport {
+            row: state.row.clone().unwrap_or_default(),
+            silent: state.local.silent(),
+            reported: state.local.len(),
+            owned: state.ledgers.len(),
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, FleetState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
+
+impl FleetState {
+    /// Takes a newer row.
+    fn adopt(&mut self, row: &OwnerRow, id: u64) {
+        let is_newer = self
+            .row
+            .as_ref()
+            .is_none_or(|known| row.revision > known.revision);
+        if is_newer {
+            self.ledgers
+                .keep(|counter| row.owner_of(counter) == Some(id));
+            self.local.set_owners(row);
+            self.words.retain(|(owner, _), _| row.has(*owner));
+            self.row = Some(row.clone());
+        }
+    }
+
+    fn hear(&mut self, report: &Report, now: Millis) -> Reply {
+        let mut reply = Reply {
+            sequence: report.sequence,
+            ..Reply::default()
+        };
+        let known = self.row.as_ref().map_or(0, |row| row.revision);
+        if report.revision < known {
+            reply.row.clone_from(&self.row);
+            return reply;
+        }
+        self.is_row_old |= report.revision > known;
+        let last = self.heard.entry(report.sender).or_default();
+        if report.sequence <= last.0 {
+            return reply;
+        }
+        *last = (report.sequence, now);
+        self.heard
+            .retain(|_, (_, at)| now.0.saturating_sub(at.0) < HEARD_MS);
+        for silent in &report.silent {
+            self.words.insert((*silent, report.sender), now);
+        }
+        let members = self.members.len() as u64;
+        let answer = |one| self.ledgers.take(report.sender, one, members, now);
+        reply.counters = report.counters.iter().map(answer).collect();
+        reply
+    }
+
+    fn wish(&mut self, id: u64, now: Millis) -> RowWish {
+        let Some(row) = &self.row else {
+            return RowWish::Read;
+        };
+        if self.is_row_old {
+            return RowWish::Read;
+        }
+        if self
+            .wished
+            .is_some_and(|at| now.0.saturating_sub(at.0) < WISH_MS)
+        {
+            return RowWish::Nothing;
+        }
+        for silent in self.local.silent() {
+            self.words.insert((silent, id), now);
+        }
+        self.words
+            .retain(|_, at| now.0.saturating_sub(at.0) < WORD_MS);
+        let others = self.members.len().saturating_sub(1);
+        let is_gone = |owner: u64| {
+            let words = self
+                .words
+                .keys()
+                .filter(|(silent, _)| *silent == owner)
+                .count();
+            let is_present = self.members.contains(&owner);
+            words >= if is_present { others.clamp(1, 2) } else { 1 }
+        };
+        let is_any_gone = row.owners.iter().any(|owner| is_gone(*owner));
+        if !is_any_gone && (row.has(id) || !row.has_room()) {
+            return RowWish::Nothing;
+        }
+        let next = row.changed(is_gone, Some(id));
+        self.wished = Some(now);
+        RowWish::Change(next)
+    }
+}
+
+/// How long the last sequence of a dispatcher is remembered, in milliseconds: no message is under way for longer.
+const HEARD_MS: u64 = 60_000;

@@ -16,6 +16,8 @@ mod cost;
 mod crowd;
 mod dimension;
 mod fleet;
+mod fleet_counters;
+mod fleet_share;
 mod history;
 mod identity;
 mod known_name;
@@ -46,7 +48,8 @@ pub use continuation::Continuation;
 pub use cost::{ActualUsage, CostHint, Weights};
 pub use dimension::{Dimension, Dimensions};
 pub use fleet::{
-    FLEET_TICK, FleetMessage, FleetMessageError, FleetQuota, OWNERS_MAX, OwnerRow, RowWish,
+    FLEET_TICK, FleetMessage, FleetMessageError, FleetQuota, FleetQuotaReport, OWNERS_MAX,
+    OwnerRow, RowWish,
 };
 pub use known_name::{UnknownName, nearest};
 pub use limiter::{Limiter, LimiterSettings};

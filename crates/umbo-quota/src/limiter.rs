@@ -13,7 +13,7 @@ use std::sync::atomic::{
     AtomicU32, AtomicU64,
     Ordering::{Acquire, Relaxed, Release},
 };
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Instant;
 
 use arc_swap::ArcSwap;
@@ -29,9 +29,10 @@ use crate::caller_state::{
 };
 use crate::cost::{ActualUsage, CostHint, Weights, is_counted};
 use crate::dimension::Dimension;
+use crate::fleet_counters::FleetCounters;
 use crate::history::DemandHistory;
 use crate::identity::{Identities, label};
-use crate::policy::{Mode, Policy, PolicySet};
+use crate::policy::{Mode, Policy, PolicyScope, PolicySet};
 use crate::price_memory::PriceMemory;
 use crate::pricing::Pricing;
 use crate::refusals::Refusals;
@@ -78,6 +79,8 @@ pub struct Limiter {
     /// Usage of accounts that were evicted or found no room, by namespace.
     pub(crate) others: Mutex<HashMap<NamespaceId, Arc<CallerNamespaceUsage>>>,
     pub(crate) history: Mutex<DemandHistory>,
+    /// Set once, by the fleet's quotas.
+    pub(crate) fleet: OnceLock<FleetCounters>,
 }
 
 /// The policies in effect.
@@ -117,6 +120,7 @@ impl Limiter {
             spaces: Mutex::default(),
             others: Mutex::default(),
             history: Mutex::default(),
+            fleet: OnceLock::new(),
         }
     }
 
@@ -408,14 +412,13 @@ impl Limiter {
             let hash = (key >> 96) as u64;
             let id = self.buckets_made.fetch_add(1, Relaxed);
             let kind = Arc::clone(&policy.name);
-            Arc::new(Bucket::new(
-                id,
-                hash,
-                kind,
-                label,
-                active.schedule(limit),
-                now,
-            ))
+            let bucket = Bucket::new(id, hash, kind, label, active.schedule(limit), now);
+            let fleet = self.fleet.get();
+            let fleet = fleet.filter(|_| policy.scope == PolicyScope::Fleet);
+            Arc::new(match fleet {
+                Some(fleet) => fleet.join(bucket, key, policy, subject),
+                None => bucket,
+            })
         };
         let bucket = make(label(policy, subject, shard));
         let may_go = |bucket: &Arc<Bucket>| Arc::strong_count(bucket) == 1 && bucket.is_full(now);

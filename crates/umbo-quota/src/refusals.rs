@@ -202,7 +202,7 @@ impl<'a> Refusals<'a> {
         let wait = self.now.until(due).max(quantum);
         // The high half of a 128-bit product is uniform below the bound, without a division.
         let turns = u128::from(bucket.limit().rate) * quantum.as_micros()
-            / (u128::from(price.max(1)) * 1_000_000);
+            / (u128::from(bucket.scaled(price).max(1)) * 1_000_000);
         let jitter_max_us = quantum.as_micros().min(JITTER_US * turns);
         let jitter_us = (u128::from(random) * jitter_max_us) >> 64;
         Rejection {

@@ -1,0 +1,285 @@
+//! The counters that a dispatcher owns: their balances, and the share of each dispatcher.
+//!
+//! A ledger is a bucket that is charged by reports, after the fact. Its balance and the shares go back with each answer.
+//! A dispatcher's share of a counter is its part of the demand: equal parts would starve the dispatcher that has the
+//! traffic. On top there is slack for those whose demand grows: the quota that nobody asks for, and always an eighth.
+//! The slack also brings clients that wait, and so ask for no more than they get, back to equal waits.
+
+use std::collections::HashMap;
+
+use super::message::{CounterReport, HeardBalance};
+use super::{PERIOD_MS, SILENT_PERIODS};
+use crate::fleet_share::{OwnerAnswer, Scale};
+use crate::policy::Limit;
+use crate::schedule::{Millis, RefillOffset, Schedule};
+use crate::unit::Unit;
+
+/// Most counters that a dispatcher owns; about 300 bytes each. Further ones are limited to equal shares.
+const LEDGERS_MAX: usize = 1 << 20;
+/// Least slack, as a part of the demand: a dispatcher that waits for its share to grow reaches half of it in eight
+/// reports, less than a second.
+const SLACK_PART: u64 = 8;
+/// Time that the measured demand remembers, in milliseconds: two periods. Rising demand is followed twice as fast.
+const MEMORY_MS: u64 = 2 * PERIOD_MS;
+/// How long a new ledger leaves the shares as an earlier owner gave them, in milliseconds: every dispatcher has reported
+/// by then, even if two messages were lost.
+const YOUNG_MS: u64 = 3 * PERIOD_MS;
+/// How long a silent dispatcher stays in a ledger, in milliseconds: it may be cut off, and continue where it was.
+const FORGET_MS: u64 = 60_000;
+/// Deepest debt of a counter, in seconds of its rate: that of a bucket.
+const DEBT_SECONDS_MAX: u64 = 60;
+
+/// The counters of an owner.
+#[derive(Debug, Default)]
+pub(super) struct Ledgers {
+    by_counter: HashMap<u128, Ledger>,
+    swept: Millis,
+}
+
+#[derive(Debug)]
+struct Ledger {
+    schedule: Schedule,
+    /// Position on the axis at which the balance is zero.
+    level: u64,
+    since: Millis,
+    /// Atoms charged since the beginning.
+    charged: i64,
+    reporters: Vec<Reporter>,
+}
+
+/// A dispatcher that reports on a counter.
+#[derive(Debug)]
+struct Reporter {
+    id: u64,
+    bucket: u64,
+    at: Millis,
+    spent: i64,
+    refused: u64,
+    /// Atoms asked for a second.
+    demand: u64,
+}
+
+impl Ledgers {
+    /// Charges the counts of a dispatcher, and answers them. `members` is the number of dispatchers.
+    pub(super) fn take(
+        &mut self,
+        sender: u64,
+        report: &CounterReport,
+        members: u64,
+        now: Millis,
+    ) -> OwnerAnswer {
+        self.sweep(now);
+        let limit = sane(report.limit);
+        let has_room = self.by_counter.len() < LEDGERS_MAX;
+        let Some(ledger) = self.ledger(report, limit, has_room, now) else {
+            return OwnerAnswer {
+                scale: Scale::of(1, members),
+                balance: limit.burst.cast_signed(),
+                demand: 0,
+            };
+        };
+        ledger.set_limit(limit, now);
+        ledger.charge(sender, report, now);
+        let balance = ledger.balance(now);
+        let is_young = now.0.saturating_sub(ledger.since.0) < YOUNG_MS;
+        let (scale, demand) = ledger.share(sender, members, now);
+        let scale = if is_young && report.heard.is_some() {
+            report.scale
+        } else {
+            scale
+        };
+        OwnerAnswer {
+            scale,
+            balance,
+            demand,
+        }
+    }
+
+    /// Keeps the counters that are still owned: others would come back with an old balance.
+    pub(super) fn keep(&mut self, is_owned: impl Fn(u128) -> bool) {
+        self.by_counter.retain(|counter, _| is_owned(*counter));
+    }
+
+    /// Returns the number of counters.
+    pub(super) fn len(&self) -> usize {
+        self.by_counter.len()
+    }
+
+    fn ledger(
+        &mut self,
+        report: &CounterReport,
+        limit: Limit,
+        has_room: bool,
+        now: Millis,
+    ) -> Option<&mut Ledger> {
+        use std::collections::hash_map::Entry;
+        match self.by_counter.entry(report.counter) {
+            Entry::Occupied(found) => Some(found.into_mut()),
+            Entry::Vacant(place) => has_room.then(|| place.insert(Ledger::full(limit, now))),
+        }
+    }
+
+    /// Forgets silent dispatchers, and counters without any that are full again.
+    fn sweep(&mut self, now: Millis) {
+        if now.0.saturating_sub(self.swept.0) < FORGET_MS / 4 {
+            return;
+        }
+        self.swept = now;
+        self.by_counter.retain(|_, ledger| {
+            let is_known = |one: &Reporter| now.0.saturating_sub(one.at.0) < FORGET_MS;
+            ledger.reporters.retain(is_known);
+            ledger.roll(now);
+            !ledger.reporters.is_empty() || ledger.balance(now) < ledger.burst()
+        });
+    }
+}
+
+impl Ledger {
+    fn full(limit: Limit, now: Millis) -> Self {
+        let schedule = axis_of(limit);
+        let level = schedule.level_at(now, RefillOffset::default());
+        Self {
+            level: level.wrapping_sub(limit.burst),
+            schedule,
+            since: now,
+            charged: 0,
+            reporters: Vec::new(),
+        }
+    }
+
+    fn set_limit(&mut self, limit: Limit, now: Millis) {
+        if self.schedule.limit != limit {
+            self.roll(now);
+            let refill = std::time::Duration::from_millis(AXIS_STEP_MS);
+            self.schedule = self
+                .schedule
+                .changed(limit, refill, now, RefillOffset::default());
+        }
+    }
+
+    fn axis(&self, now: Millis) -> u64 {
+        self.schedule.level_at(now, RefillOffset::default())
+    }
+
+    fn burst(&self) -> i64 {
+        self.schedule.limit.burst.cast_signed()
+    }
+
+    fn balance(&self, now: Millis) -> i64 {
+        let gained = self.axis(now).wrapping_sub(self.level).cast_signed();
+        gained.min(self.burst())
+    }
+
+    /// Drops refill beyond the burst, and debt beyond its bound.
+    fn roll(&mut self, now: Millis) {
+        let axis = self.axis(now);
+        let Limit { rate, burst } = self.schedule.limit;
+        let deepest = rate
+            .saturating_mul(DEBT_SECONDS_MAX)
+            .max(burst)
+            .cast_signed();
+        let balance = self.balance(now).max(-deepest);
+        self.level = axis.wrapping_sub(balance.cast_unsigned());
+    }
+
+    fn charge(&mut self, sender: u64, report: &CounterReport, now: Millis) {
+        self.roll(now);
+        let is_same = |one: &Reporter| one.id == sender && one.bucket == report.bucket;
+        let found = self.reporters.iter().position(is_same);
+        let at = found.unwrap_or_else(|| {
+            if let Some(heard) = report.heard {
+                self.follow(heard, now);
+            }
+            self.reporters.retain(|one| one.id != sender);
+            self.reporters.push(Reporter {
+                id: sender,
+                bucket: report.bucket,
+                at: Millis(now.0.saturating_sub(PERIOD_MS)),
+                spent: report.acked,
+                refused: report.refused,
+                demand: 0,
+            });
+            self.reporters.len() - 1
+        });
+        let reporter = &mut self.reporters[at];
+        let spent = report.spent.saturating_sub(reporter.spent);
+        // A peer that lies can spend the quota, and can create none.
+        let spent = spent.clamp(-self.schedule.limit.burst.cast_signed(), 1 << 60);
+        let refused = report.refused.saturating_sub(reporter.refused);
+        reporter.learn(spent, refused, now);
+        (reporter.spent, reporter.refused) = (report.spent, report.refused);
+        self.charged = self.charged.saturating_add(spent);
+        self.level = self.level.wrapping_add(spent.cast_unsigned());
+        self.roll(now);
+    }
+
+    /// Follows the balance that an earlier owner told, so that a new owner hands out no burst.
+    fn follow(&mut self, heard: HeardBalance, now: Millis) {
+        let rate = u128::from(self.schedule.limit.rate);
+        let gained = rate * u128::from(heard.age_ms.min(FORGET_MS)) / 1_000;
+        let gained = i64::try_from(gained).unwrap_or(i64::MAX);
+        let then = heard.balance.saturating_add(gained).min(self.burst());
+        let balance = then.saturating_sub(self.charged);
+        if balance < self.balance(now) {
+            self.level = self.axis(now).wrapping_sub(balance.cast_unsigned());
+        }
+    }
+
+    /// Returns the share of a dispatcher, and the demand of all.
+    fn share(&self, sender: u64, members: u64, now: Millis) -> (Scale, u64) {
+        let (mut all, mut own, mut reporters) = (0_u64, 0, 0);
+        for one in &self.reporters {
+            if now.0.saturating_sub(one.at.0) < SILENT_PERIODS * PERIOD_MS {
+                all = all.saturating_add(one.demand);
+                reporters += 1;
+            }
+            if one.id == sender {
+                own = one.demand;
+            }
+        }
+        let unasked = self.schedule.limit.rate.saturating_sub(all);
+        let least = all / SLACK_PART;
+        let (slack, parts) = if unasked > least {
+            // Dispatchers without a report hold their equal share of it already.
+            (unasked, members.max(reporters))
+        } else {
+            (least, reporters.max(1))
+        };
+        let part = own.saturating_add(slack / parts);
+        (Scale::of(part, all.saturating_add(slack)), all)
+    }
+}
+
+impl Reporter {
+    /// Moves the measured demand.
+    fn learn(&mut self, spent: i64, refused: u64, now: Millis) {
+        let elapsed_ms = now.0.saturating_sub(self.at.0).max(1);
+        self.at = now;
+        let asked = spent.max(0).cast_unsigned().saturating_add(refused);
+        let asked = u128::from(asked) * 1_000 / u128::from(elapsed_ms);
+        let asked = u64::try_from(asked).unwrap_or(u64::MAX).min(DEMAND_MAX);
+        let speed = if asked > self.demand { 2 } else { 1 };
+        let part = (elapsed_ms * speed).min(MEMORY_MS);
+        let kept = u128::from(self.demand) * u128::from(MEMORY_MS - part);
+        let learned = (kept + u128::from(asked) * u128::from(part)) / u128::from(MEMORY_MS);
+        self.demand = learned as u64;
+    }
+}
+
+/// Step of the axis of a ledger, in milliseconds: reports come at any time.
+const AXIS_STEP_MS: u64 = 1;
+/// Highest demand that is counted, in atoms a second: sums of it fit.
+const DEMAND_MAX: u64 = 1 << 56;
+
+fn axis_of(limit: Limit) -> Schedule {
+    Schedule::begin(limit, std::time::Duration::from_millis(AXIS_STEP_MS))
+}
+
+/// Brings a limit between the bounds of policies: a peer may tell any numbers.
+fn sane(limit: Limit) -> Limit {
+    let max = |of: fn(Unit) -> u64| Unit::ALL.into_iter().map(of).max().unwrap_or(1);
+    Limit {
+        rate: limit.rate.clamp(1, max(Unit::rate_max)),
+        burst: limit.burst.clamp(1, max(Unit::burst_max)),
+    }
+}

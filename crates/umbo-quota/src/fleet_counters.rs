@@ -1,0 +1,42 @@
+//! The names of the fleet's counters, and the buckets that count for it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+
+use crate::bucket::Bucket;
+use crate::fleet_share::{FleetShare, Scale, UsedBuckets};
+use crate::identity::Identities;
+use crate::policy::Policy;
+use crate::subject::Subject;
+
+/// How the buckets of scope `fleet` are joined to those of other dispatchers.
+#[derive(Debug)]
+pub(crate) struct FleetCounters {
+    /// Hashes a counter to the same name at all dispatchers.
+    pub(crate) names: Identities,
+    pub(crate) used: Arc<UsedBuckets>,
+    /// Number of dispatchers.
+    pub(crate) members: AtomicU32,
+}
+
+impl FleetCounters {
+    /// Returns the share of each dispatcher while an owner knows no better.
+    pub(crate) fn equal_share(&self) -> Scale {
+        Scale::of(1, self.members.load(Relaxed).into())
+    }
+
+    /// Makes a new bucket count for the fleet.
+    pub(crate) fn join(
+        &self,
+        bucket: Bucket,
+        key: u128,
+        policy: &Policy,
+        subject: &Subject<'_>,
+    ) -> Bucket {
+        let counter = self.names.bucket(policy, subject, None);
+        let used = Arc::clone(&self.used);
+        bucket.shared(self.equal_share(), |level| {
+            FleetShare::new(counter, key, used, level)
+        })
+    }
+}
