@@ -9,6 +9,7 @@ mod account;
 mod agenda;
 mod arrivals;
 mod client;
+mod fleet;
 mod ideal;
 pub(crate) mod overload;
 mod pattern;
@@ -24,6 +25,7 @@ use clap::{Args, ValueEnum};
 
 pub(crate) use self::account::Account;
 pub(crate) use self::arrivals::Shape;
+pub(crate) use self::fleet::Faults;
 pub(crate) use self::ideal::Quota;
 pub(crate) use self::pattern::{Behaviour, CLIENTS, Caller, Pattern};
 pub(crate) use self::rules::{REFILL, one_quota};
@@ -75,6 +77,21 @@ pub(crate) struct Arguments {
     /// Dispatchers, over which requests are spread; each has a limiter of its own
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=1_000))]
     pods: u32,
+    /// The dispatchers share the quota
+    #[arg(long)]
+    fleet: bool,
+    /// Messages of the fleet that are lost, in per cent
+    #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=70), requires = "fleet")]
+    lost: u32,
+    /// All requests of the fleet come through one dispatcher
+    #[arg(long, requires = "fleet")]
+    on_one: bool,
+    /// Kills the owner after so many seconds
+    #[arg(long, requires = "fleet")]
+    kill_at: Option<u64>,
+    /// Kills another dispatcher each time so many seconds have passed
+    #[arg(long, requires = "fleet")]
+    churn: Option<u64>,
     /// Quota of a caller on a pod, in request units a second
     #[arg(long, default_value_t = 40_000, value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
     rate: u64,
@@ -149,6 +166,12 @@ impl Arguments {
             knowledge: self.knowledge,
             length_s: self.seconds,
             pods: self.pods,
+            fleet: self.fleet.then_some(Faults {
+                lost: f64::from(self.lost) / 100.0,
+                is_on_one: self.on_one,
+                killed_at_s: self.kill_at,
+                churn_s: self.churn,
+            }),
             quota,
             refill: Duration::from_millis(self.refill_ms),
             mean_cost: self.mean_cost * 1_000_000,

@@ -13,6 +13,7 @@ fn study() -> Study {
         knowledge: Knowledge::Declared,
         length_s: 80,
         pods: 2,
+        fleet: None,
         quota: Quota {
             rate: 1_000_000_000,
             burst: 1_000_000_000,
@@ -90,6 +91,7 @@ fn a_limiter_does_what_a_bucket_added_up_by_hand_does() {
         seed: 1,
         length_s: 100,
         pods: 1,
+        fleet: None,
         callers: vec![caller],
         quota,
         unit: Unit::Requests,

@@ -20,6 +20,8 @@ impl Scale {
     pub(crate) const ONE: Self = Self(1 << Self::BITS);
     /// Of the smallest share, 1 / 65,536.
     pub(crate) const MAX: Self = Self(1 << (2 * Self::BITS));
+    /// All shares together.
+    pub(crate) const WHOLE: u64 = 1 << 32;
     const BITS: u32 = 16;
 
     /// Returns the inverse of `part / whole`.
@@ -27,6 +29,16 @@ impl Scale {
         let scale = (u128::from(whole) << Self::BITS) / u128::from(part.max(1));
         let scale = scale.clamp(Self::ONE.0.into(), Self::MAX.0.into());
         Self(scale as u64)
+    }
+
+    /// Returns the share, as a part of [`Self::WHOLE`].
+    pub(crate) fn share(self) -> u64 {
+        (Self::WHOLE << Self::BITS) / self.0
+    }
+
+    /// Returns the inverse of a part of [`Self::WHOLE`].
+    pub(crate) fn of_share(share: u64) -> Self {
+        Self::of(share, Self::WHOLE)
     }
 
     /// Reads the number of [`Self::to_bits`]; any number is brought between the bounds.

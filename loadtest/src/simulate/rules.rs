@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use umbo_api::Quantity;
 use umbo_api::quota::{PolicySource, PolicySpec};
-use umbo_quota::{Mode, Policy, PolicySet, Unit, format_amount};
+use umbo_quota::{Mode, Policy, PolicyScope, PolicySet, Unit, format_amount};
 
 use super::ideal::Quota;
 
@@ -28,6 +28,15 @@ pub(crate) fn per_caller(
         ..PolicySpec::new(name, unit.as_str(), amount(quota.rate))
     };
     Policy::parse(&spec, PolicySource::File).expect("a simulated policy is one that can be written")
+}
+
+/// Returns a set of one enforced policy: each caller has this quota in the whole fleet.
+pub(crate) fn one_fleet_quota(unit: Unit, quota: Quota, refill: Duration) -> PolicySet {
+    let policy = Policy {
+        scope: PolicyScope::Fleet,
+        ..per_caller("quota", unit, quota, refill, Mode::Enforce)
+    };
+    PolicySet::new(vec![policy]).expect("one policy has no other of its name")
 }
 
 /// Returns a set of one enforced policy: each caller has this quota.

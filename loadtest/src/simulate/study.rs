@@ -8,9 +8,10 @@ use std::time::Duration;
 use umbo_quota::Unit;
 
 use super::account::Account;
+use super::fleet::Faults;
 use super::ideal::Quota;
 use super::pattern::Pattern;
-use super::rules::one_quota;
+use super::rules::{one_fleet_quota, one_quota};
 use super::settle_error::SettleError;
 use super::work::Knowledge;
 use super::world::{Outcome, Scenario};
@@ -35,6 +36,8 @@ pub(crate) struct Study {
     pub(crate) pods: u32,
     /// Of a caller on a pod, in micro-RU.
     pub(crate) quota: Quota,
+    /// Whether the pods share counters, and what goes wrong then.
+    pub(crate) fleet: Option<Faults>,
     /// Refill quantum.
     pub(crate) refill: Duration,
     /// Mean cost of a request, in micro-RU.
@@ -77,11 +80,15 @@ impl Study {
             pods: self.pods,
             callers: pattern.callers(),
             quota: self.quota,
+            fleet: self.fleet,
             unit: Unit::Ru,
             error,
             mean_cost: self.mean_cost,
             knowledge: self.knowledge,
-            policies: one_quota(Unit::Ru, self.quota, self.refill),
+            policies: match self.fleet {
+                Some(_) => one_fleet_quota(Unit::Ru, self.quota, self.refill),
+                None => one_quota(Unit::Ru, self.quota, self.refill),
+            },
         }
     }
 
@@ -120,6 +127,16 @@ fn lines(
             |(least, most)| (format!("{least:.4}"), format!("{most:.4}")),
         );
         let second = accounts.iter().map(Account::worst_second);
+        if std::env::var("DBG").is_ok() {
+            eprintln!(
+                "{:?}",
+                accounts[0]
+                    .seconds()
+                    .iter()
+                    .map(|s| (s.admitted / 40_000_000) as i64 - (s.ideal / 40_000_000) as i64)
+                    .collect::<Vec<_>>()
+            );
+        }
         lines.push(format!(
             "{:<10} {:<11} {name:<14} {:>9} {rejected:>9} {:>10.1} {:>10.1} {least:>7} {most:>7} {:>7.4}",
             pattern.as_str(),
@@ -160,6 +177,7 @@ mod tests {
             knowledge: Knowledge::Declared,
             length_s: 70,
             pods: 2,
+            fleet: None,
             quota: Quota {
                 rate: 500_000_000,
                 burst: 500_000_000,

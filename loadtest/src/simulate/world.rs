@@ -4,6 +4,7 @@
 //! for an instant from which simulated time is counted. The invariant: equal scenarios give equal
 //! outcomes, whatever the machine does besides.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use umbo_quota::{
@@ -16,6 +17,7 @@ use super::account::Account;
 use super::agenda::Agenda;
 use super::arrivals::{Arrivals, SECOND_NS};
 use super::client::{Client, Clients};
+use super::fleet::{Faults, Fleet, FleetEvent};
 use super::ideal::Quota;
 use super::pattern::{Behaviour, Caller};
 use super::settle_error::{Costs, SettleError};
@@ -40,8 +42,10 @@ pub(crate) struct Scenario {
     pub(crate) pods: u32,
     /// Who asks.
     pub(crate) callers: Vec<Caller>,
-    /// What each of them may spend on each pod, in atoms of `unit`.
+    /// What each of them may spend on each pod, or in the whole fleet, in atoms of `unit`.
     pub(crate) quota: Quota,
+    /// Whether the pods share counters, and what goes wrong then.
+    pub(crate) fleet: Option<Faults>,
     /// What the quota counts: `ru` or `requests`.
     pub(crate) unit: Unit,
     /// How wrong estimates are.
@@ -57,7 +61,8 @@ pub(crate) struct Scenario {
 /// What came of it.
 #[derive(Debug)]
 pub(crate) struct Outcome {
-    /// Accounts: callers by the order in which their names come first, and the pods of each.
+    /// Accounts: callers by the order in which their names come first, and the pods of each; one for all pods of a
+    /// fleet.
     pub(crate) accounts: Vec<Vec<Account>>,
     /// What closed-loop clients met with.
     pub(crate) clients: Clients,
@@ -77,6 +82,8 @@ enum Event {
     Settle(u32),
     /// A second is over.
     Maintain,
+    /// Of the fleet.
+    Fleet(FleetEvent),
 }
 
 /// An admitted request.
@@ -103,7 +110,8 @@ struct World<'a> {
     begun: Instant,
     random: Random,
     agenda: Agenda<Event>,
-    limiters: Vec<Limiter>,
+    limiters: Vec<Arc<Limiter>>,
+    fleet: Option<Fleet>,
     weights: Weights,
     sources: Vec<Source>,
     clients: Clients,
@@ -127,6 +135,11 @@ impl Scenario {
         names
     }
 
+    /// Returns for how many pods each caller has a quota of its own.
+    fn books(&self) -> u32 {
+        if self.fleet.is_some() { 1 } else { self.pods }
+    }
+
     /// Runs it to its end.
     pub(crate) fn run(&self) -> Outcome {
         let mut world = World::new(self);
@@ -135,7 +148,7 @@ impl Scenario {
         while let Some((at_ns, event)) = world.agenda.next() {
             // After the end only what is in flight is settled.
             if at_ns < end_ns || matches!(event, Event::Settle(_)) {
-                world.happen(at_ns, &event);
+                world.happen(at_ns, event);
             }
         }
         world.finish()
@@ -146,26 +159,23 @@ impl<'a> World<'a> {
     fn new(scenario: &'a Scenario) -> Self {
         let begun = Instant::now();
         let weights = Weights::default();
-        let limiter = |pod| {
-            let settings = LimiterSettings {
-                weights,
-                accounts_max: 10_000,
-                buckets_max: 10_000,
-                shards: 4,
-                seed: scenario.seed ^ u64::from(pod),
-            };
-            Limiter::new(settings, scenario.policies.clone(), begun)
-        };
+        let limiter = |pod| new_limiter(scenario, pod, begun);
+        let limiters: Vec<_> = (0..scenario.pods).map(limiter).collect();
+        let mut random = Random::seeded(scenario.seed);
+        let fleet = scenario
+            .fleet
+            .map(|faults| Fleet::new(&limiters, faults, Random::seeded(random.next())));
         let account = || Account::new(scenario.quota, scenario.length_s as usize);
-        let accounts = || (0..scenario.pods).map(|_| account()).collect();
+        let accounts = || (0..scenario.books()).map(|_| account()).collect();
         let names = scenario.names();
         let account_of = |caller: &Caller| names.iter().position(|name| *name == caller.name);
         Self {
             scenario,
             begun,
-            random: Random::seeded(scenario.seed),
+            random,
             agenda: Agenda::new(),
-            limiters: (0..scenario.pods).map(limiter).collect(),
+            limiters,
+            fleet,
             weights,
             sources: Vec::new(),
             clients: Clients::default(),
@@ -183,12 +193,14 @@ impl<'a> World<'a> {
         for second in 1..=scenario.length_s {
             self.agenda.enter(second * SECOND_NS, Event::Maintain);
         }
+        let due = self.fleet.as_mut().map(Fleet::begin);
+        self.enter_all(0, due.unwrap_or_default());
         // Requests a second that use up the quota of all pods.
         let mean = match scenario.unit {
             Unit::Requests => Unit::Requests.atoms_per_unit(),
             _ => scenario.mean_cost,
         };
-        let rate = scenario.quota.rate as f64 / mean as f64 * f64::from(scenario.pods);
+        let rate = scenario.quota.rate as f64 / mean as f64 * f64::from(scenario.books());
         for (caller, Caller { behaviour, .. }) in (0..).zip(&scenario.callers) {
             match *behaviour {
                 Behaviour::Open {
@@ -227,8 +239,8 @@ impl<'a> World<'a> {
         }
     }
 
-    fn happen(&mut self, at_ns: u64, event: &Event) {
-        match *event {
+    fn happen(&mut self, at_ns: u64, event: Event) {
+        match event {
             Event::Arrive(source) => self.arrive(at_ns, source),
             Event::Try(client) => self.attempt(at_ns, client),
             Event::Settle(flight) => self.settle(at_ns, flight),
@@ -237,8 +249,66 @@ impl<'a> World<'a> {
                 for limiter in &self.limiters {
                     limiter.maintain(now);
                 }
+                self.harm(at_ns);
+            }
+            Event::Fleet(event) => {
+                let now = self.instant(at_ns);
+                let due = self
+                    .fleet
+                    .as_mut()
+                    .map(|fleet| fleet.happen(event, at_ns, now));
+                self.enter_all(at_ns, due.unwrap_or_default());
             }
         }
+    }
+
+    fn enter_all(&mut self, at_ns: u64, due: Vec<(u64, FleetEvent)>) {
+        for (after_ns, event) in due {
+            self.agenda.enter(at_ns + after_ns, Event::Fleet(event));
+        }
+    }
+
+    /// Kills dispatchers, and begins others, as the faults of the scenario say.
+    fn harm(&mut self, at_ns: u64) {
+        let (Some(fleet), Some(faults)) = (&mut self.fleet, self.scenario.fleet) else {
+            return;
+        };
+        let second = at_ns / SECOND_NS;
+        if faults.killed_at_s == Some(second)
+            && let Some(owner) = fleet.busiest_owner()
+        {
+            fleet.kill(owner, at_ns);
+        }
+        if let Some(churn_s) = faults
+            .churn_s
+            .filter(|churn_s| second.is_multiple_of(*churn_s))
+        {
+            let round = second / churn_s;
+            let pods = self.scenario.pods;
+            fleet.kill((round % u64::from(pods)) as u32, at_ns);
+            let back = ((round + u64::from(pods) - 1) % u64::from(pods)) as u32;
+            if !fleet.is_up(back) {
+                let limiter = new_limiter(
+                    self.scenario,
+                    back + pods * second as u32,
+                    self.instant(at_ns),
+                );
+                self.limiters[back as usize] = limiter;
+                let fleet = self.fleet.as_mut().expect("it was there");
+                let due = fleet.begin_again(back, &self.limiters[back as usize]);
+                self.enter_all(at_ns, due);
+            }
+        }
+    }
+
+    /// Returns the pod that a request for `pod` goes to: in a fleet, to one that runs.
+    fn pod_for(&self, pod: u32) -> u32 {
+        let (Some(fleet), Some(faults)) = (&self.fleet, self.scenario.fleet) else {
+            return pod;
+        };
+        let first = if faults.is_on_one { 0 } else { pod };
+        let pods = (0..self.scenario.pods).map(|more| (first + more) % self.scenario.pods);
+        pods.clone().find(|pod| fleet.is_up(*pod)).unwrap_or(first)
     }
 
     fn instant(&self, at_ns: u64) -> Instant {
@@ -295,11 +365,13 @@ impl<'a> World<'a> {
     ) -> Result<(), Box<Rejection>> {
         let now = self.instant(at_ns);
         let scenario = self.scenario;
+        let pod = self.pod_for(pod);
+        let book = (pod % scenario.books()) as usize;
         let more_ns = (self.random.exponential() * SERVICE_MORE_NS) as u64;
         let service_ns = (SERVICE_LEAST_NS + more_ns).min(SERVICE_MOST_NS);
         let job = Job::new(&self.weights, scenario.knowledge, costs, service_ns);
         let price = self.weights.price(job.operation, &job.work).as_micros();
-        let account = &mut self.accounts[self.account_of[caller as usize]][pod as usize];
+        let account = &mut self.accounts[self.account_of[caller as usize]][book];
         account.offered(at_ns, counted(scenario.unit, price));
         let request = QuotaRequest {
             subject: Subject {
@@ -347,7 +419,8 @@ impl<'a> World<'a> {
         let charged = flight.reservation.settle(&flight.job.work).as_micros();
         self.charged += u128::from(charged);
         let account = self.account_of[flight.caller as usize];
-        let account = &mut self.accounts[account][flight.pod as usize];
+        let book = flight.pod % self.scenario.books();
+        let account = &mut self.accounts[account][book as usize];
         let amount = counted(self.scenario.unit, charged);
         account.settle(flight.number, flight.admitted_ns, amount);
         if let Some(client) = flight.client {
@@ -357,7 +430,7 @@ impl<'a> World<'a> {
     }
 
     fn finish(self) -> Outcome {
-        let of_pod = |limiter: &Limiter| -> u128 {
+        let of_pod = |limiter: &Arc<Limiter>| -> u128 {
             let rows = limiter.usage().rows.into_iter();
             rows.map(|row| u128::from(row.tally.charged.as_micros()))
                 .sum()
@@ -369,6 +442,17 @@ impl<'a> World<'a> {
             charged: self.charged,
         }
     }
+}
+
+fn new_limiter(scenario: &Scenario, pod: u32, begun: Instant) -> Arc<Limiter> {
+    let settings = LimiterSettings {
+        weights: Weights::default(),
+        accounts_max: 10_000,
+        buckets_max: 10_000,
+        shards: 4,
+        seed: scenario.seed ^ u64::from(pod),
+    };
+    Arc::new(Limiter::new(settings, scenario.policies.clone(), begun))
 }
 
 /// Returns what a request that costs `price` counts for a quota of this unit, in its atoms.

@@ -42,6 +42,8 @@ struct Ledger {
     /// Position on the axis at which the balance is zero.
     level: u64,
     since: Millis,
+    /// When reports began after a time without any, and the last report.
+    active: (Millis, Millis),
     /// Atoms charged since the beginning.
     charged: i64,
     reporters: Vec<Reporter>,
@@ -57,6 +59,8 @@ struct Reporter {
     refused: u64,
     /// Atoms asked for a second.
     demand: u64,
+    /// The largest share that may be in effect there, a part of [`Scale::WHOLE`].
+    held: u64,
 }
 
 impl Ledgers {
@@ -82,12 +86,15 @@ impl Ledgers {
         ledger.charge(sender, report, now);
         let balance = ledger.balance(now);
         let is_young = now.0.saturating_sub(ledger.since.0) < YOUNG_MS;
-        let (scale, demand) = ledger.share(sender, members, now);
-        let scale = if is_young && report.heard.is_some() {
-            report.scale
+        let (share, demand) = ledger.share(sender, members, now);
+        let held = report.scale.share();
+        let share = if is_young && report.heard.is_some() {
+            held
         } else {
-            scale
+            ledger.grown(sender, (held, share), members, now)
         };
+        ledger.hold(sender, held.max(share));
+        let scale = Scale::of_share(share);
         OwnerAnswer {
             scale,
             balance,
@@ -142,6 +149,7 @@ impl Ledger {
             level: level.wrapping_sub(limit.burst),
             schedule,
             since: now,
+            active: (now, now),
             charged: 0,
             reporters: Vec::new(),
         }
@@ -184,6 +192,8 @@ impl Ledger {
 
     fn charge(&mut self, sender: u64, report: &CounterReport, now: Millis) {
         self.roll(now);
+        let is_silent = now.0.saturating_sub(self.active.1.0) >= SILENT_PERIODS * PERIOD_MS;
+        self.active = (if is_silent { now } else { self.active.0 }, now);
         let is_same = |one: &Reporter| one.id == sender && one.bucket == report.bucket;
         let found = self.reporters.iter().position(is_same);
         let at = found.unwrap_or_else(|| {
@@ -198,6 +208,7 @@ impl Ledger {
                 spent: report.acked,
                 refused: report.refused,
                 demand: 0,
+                held: 0,
             });
             self.reporters.len() - 1
         });
@@ -226,7 +237,7 @@ impl Ledger {
     }
 
     /// Returns the share of a dispatcher, and the demand of all.
-    fn share(&self, sender: u64, members: u64, now: Millis) -> (Scale, u64) {
+    fn share(&self, sender: u64, members: u64, now: Millis) -> (u64, u64) {
         let (mut all, mut own, mut reporters) = (0_u64, 0, 0);
         for one in &self.reporters {
             if now.0.saturating_sub(one.at.0) < SILENT_PERIODS * PERIOD_MS {
@@ -246,7 +257,36 @@ impl Ledger {
             (least, reporters.max(1))
         };
         let part = own.saturating_add(slack / parts);
-        (Scale::of(part, all.saturating_add(slack)), all)
+        let whole = u128::from(all.saturating_add(slack).max(1));
+        let share = u128::from(part) * u128::from(Scale::WHOLE) / whole;
+        (u64::try_from(share).unwrap_or(Scale::WHOLE), all)
+    }
+
+    /// Returns the share that a dispatcher may have now. A share grows only by the part that no other dispatcher may
+    /// still use: each would spend the same balance otherwise, before it has told.
+    fn grown(&self, sender: u64, (held, wanted): (u64, u64), members: u64, now: Millis) -> u64 {
+        if wanted <= held {
+            return wanted;
+        }
+        let (mut others, mut silent) = (0, members);
+        for one in &self.reporters {
+            if now.0.saturating_sub(one.at.0) < SILENT_PERIODS * PERIOD_MS {
+                silent = silent.saturating_sub(1);
+                others += if one.id == sender { 0 } else { one.held };
+            }
+        }
+        // A dispatcher that uses the counter too tells so within a period of the first that did.
+        if now.0.saturating_sub(self.active.0.0) < PERIOD_MS {
+            others += Scale::WHOLE / members.max(1) * silent;
+        }
+        let free = Scale::WHOLE.saturating_sub(others);
+        wanted.min(free).max(held)
+    }
+
+    fn hold(&mut self, sender: u64, share: u64) {
+        if let Some(one) = self.reporters.iter_mut().find(|one| one.id == sender) {
+            one.held = share;
+        }
     }
 }
 

@@ -48,6 +48,8 @@ struct OwnerLink {
     /// When the first message without an answer was sent.
     waiting: Option<Millis>,
     is_silent: bool,
+    /// Revision of the row that it is known to know.
+    revision: u64,
     open: VecDeque<OpenReport>,
 }
 
@@ -55,6 +57,7 @@ struct OwnerLink {
 #[derive(Debug)]
 struct OpenReport {
     sequence: u64,
+    revision: u64,
     counters: Vec<(u128, i64)>,
 }
 
@@ -123,12 +126,26 @@ impl LocalCounters {
             }
             true
         });
+        let greeted = self.owners.iter().filter(|(id, link)| {
+            **id != from.0 && link.revision < from.1 && is_due(&self.owners, **id)
+        });
+        for owner in greeted.map(|(owner, _)| *owner) {
+            reports.entry(owner).or_default();
+        }
         let silent: Vec<u64> = self.silent();
         let reports = reports.into_iter().map(|(owner, (mut report, counters))| {
             let link = self.owners.entry(owner).or_default();
             self.sequence += 1;
             report.sequence = self.sequence;
-            link.send(self.sequence, counters, now);
+            let (sequence, revision) = (self.sequence, from.1);
+            link.send(
+                OpenReport {
+                    sequence,
+                    revision,
+                    counters,
+                },
+                now,
+            );
             (report.sender, report.revision) = from;
             report.silent.clone_from(&silent);
             (owner, report)
@@ -145,6 +162,7 @@ impl LocalCounters {
             return;
         };
         (link.waiting, link.is_silent) = (None, false);
+        link.revision = link.revision.max(open.revision);
         if reply.counters.len() != open.counters.len() {
             return;
         }
@@ -159,9 +177,12 @@ impl LocalCounters {
         }
     }
 
-    /// Takes other owners.
+    /// Takes other owners. Each of them is told the new revision, with or without counters.
     pub(super) fn set_owners(&mut self, row: &OwnerRow) {
         self.owners.retain(|owner, _| row.has(*owner));
+        for owner in &row.owners {
+            self.owners.entry(*owner).or_default();
+        }
         for one in self.counters.values_mut() {
             let owner = row.owner_of(one.counter);
             if owner != one.owner {
@@ -258,13 +279,13 @@ impl LocalCounter {
 
 impl OwnerLink {
     /// Notes a message.
-    fn send(&mut self, sequence: u64, counters: Vec<(u128, i64)>, now: Millis) {
+    fn send(&mut self, report: OpenReport, now: Millis) {
         self.sent = Some(now);
         self.waiting.get_or_insert(now);
         if self.open.len() == OPEN_MAX {
             self.open.pop_front();
         }
-        self.open.push_back(OpenReport { sequence, counters });
+        self.open.push_back(report);
     }
 
     /// Takes an open report; earlier ones are closed, so that an answer that comes late changes nothing.

@@ -196,6 +196,7 @@ fn scenario(plan: &Plan, variant: &Variant) -> Scenario {
         seed: plan.seed,
         length_s,
         pods: 1,
+        fleet: None,
         callers: behaviours.into_iter().flatten().map(caller).collect(),
         quota,
         unit: variant.unit,

@@ -53,6 +53,7 @@ fn matrix(plan: &Plan, knowledge: Knowledge) -> Vec<Case<Scenario>> {
         knowledge,
         length_s: if plan.is_quick { 70 } else { 100 },
         pods: if plan.is_quick { 1 } else { 2 },
+        fleet: None,
         quota: Quota {
             rate: RATE,
             burst: RATE,
@@ -110,6 +111,7 @@ fn other_limits(plan: &Plan) -> Vec<Case<Scenario>> {
                 knowledge: Knowledge::Declared,
                 length_s: if plan.is_quick { 65 } else { 100 },
                 pods: 1,
+                fleet: None,
                 quota,
                 refill: Duration::from_millis(refill_ms),
                 mean_cost,
@@ -181,6 +183,7 @@ fn small_rates(plan: &Plan) -> Vec<Verdict> {
                     seed: plan.seed,
                     length_s,
                     pods: 1,
+                    fleet: None,
                     callers: pattern.callers(),
                     quota,
                     unit: Unit::Requests,
