@@ -35,6 +35,9 @@ pub const FLEET_TICK: Duration = Duration::from_millis(20);
 const PERIOD_MS: u64 = 100;
 /// Periods without an answer after which an owner is silent, and without a report after which a dispatcher is.
 const SILENT_PERIODS: u64 = 5;
+/// Periods without a request after which a dispatcher reports a counter no longer, and its share goes to the others: two
+/// seconds, so that a client with a burst a second keeps its share.
+const IDLE_PERIODS: u64 = 20;
 /// How long the word of a dispatcher that an owner is silent counts, in milliseconds: longer than two messages that are
 /// lost.
 const WORD_MS: u64 = 4 * PERIOD_MS;

@@ -108,6 +108,8 @@ pub(crate) struct OwnerAnswer {
     pub(crate) scale: Scale,
     /// Balance of the fleet; at most the burst.
     pub(crate) balance: i64,
+    /// Balance that the bucket of this dispatcher should have, which is less while others spend.
+    pub(crate) target: i64,
     /// Atoms asked for a second at all dispatchers.
     pub(crate) demand: u64,
 }
@@ -196,6 +198,6 @@ impl FleetShare {
         self.demand.store(answer.demand, Relaxed);
         self.acked.store(spent_then, Relaxed);
         let since = self.spent().wrapping_sub(spent_then);
-        answer.balance.saturating_sub(answer.scale.signed(since))
+        answer.target.saturating_sub(answer.scale.signed(since))
     }
 }

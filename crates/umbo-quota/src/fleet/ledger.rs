@@ -8,7 +8,7 @@
 use std::collections::HashMap;
 
 use super::message::{CounterReport, HeardBalance};
-use super::{PERIOD_MS, SILENT_PERIODS};
+use super::{IDLE_PERIODS, PERIOD_MS};
 use crate::fleet_share::{OwnerAnswer, Scale};
 use crate::policy::Limit;
 use crate::schedule::{Millis, RefillOffset, Schedule};
@@ -19,8 +19,10 @@ const LEDGERS_MAX: usize = 1 << 20;
 /// Least slack, as a part of the demand: a dispatcher that waits for its share to grow reaches half of it in eight
 /// reports, less than a second.
 const SLACK_PART: u64 = 8;
-/// Time that the measured demand remembers, in milliseconds: two periods. Rising demand is followed twice as fast.
-const MEMORY_MS: u64 = 2 * PERIOD_MS;
+/// Time in which rising demand is followed, in milliseconds: a period.
+const RISE_MS: u64 = PERIOD_MS;
+/// Time in which falling demand is followed, in milliseconds: a client with a burst a second keeps its share.
+const FALL_MS: u64 = 10 * PERIOD_MS;
 /// How long a new ledger leaves the shares as an earlier owner gave them, in milliseconds: every dispatcher has reported
 /// by then, even if two messages were lost.
 const YOUNG_MS: u64 = 3 * PERIOD_MS;
@@ -61,6 +63,8 @@ struct Reporter {
     demand: u64,
     /// The largest share that may be in effect there, a part of [`Scale::WHOLE`].
     held: u64,
+    /// Atoms that it may spend before its next report, as they were answered.
+    credit: u64,
 }
 
 impl Ledgers {
@@ -79,6 +83,7 @@ impl Ledgers {
             return OwnerAnswer {
                 scale: Scale::of(1, members),
                 balance: limit.burst.cast_signed(),
+                target: limit.burst.cast_signed(),
                 demand: 0,
             };
         };
@@ -93,11 +98,17 @@ impl Ledgers {
         } else {
             ledger.grown(sender, (held, share), members, now)
         };
-        ledger.hold(sender, held.max(share));
+        let target = ledger.target(sender, share, members, now);
+        ledger.hold(
+            sender,
+            held.max(share),
+            part(target.max(0).cast_unsigned(), share),
+        );
         let scale = Scale::of_share(share);
         OwnerAnswer {
             scale,
             balance,
+            target,
             demand,
         }
     }
@@ -192,7 +203,7 @@ impl Ledger {
 
     fn charge(&mut self, sender: u64, report: &CounterReport, now: Millis) {
         self.roll(now);
-        let is_silent = now.0.saturating_sub(self.active.1.0) >= SILENT_PERIODS * PERIOD_MS;
+        let is_silent = now.0.saturating_sub(self.active.1.0) >= IDLE_PERIODS * PERIOD_MS;
         self.active = (if is_silent { now } else { self.active.0 }, now);
         let is_same = |one: &Reporter| one.id == sender && one.bucket == report.bucket;
         let found = self.reporters.iter().position(is_same);
@@ -209,6 +220,7 @@ impl Ledger {
                 refused: report.refused,
                 demand: 0,
                 held: 0,
+                credit: 0,
             });
             self.reporters.len() - 1
         });
@@ -240,7 +252,7 @@ impl Ledger {
     fn share(&self, sender: u64, members: u64, now: Millis) -> (u64, u64) {
         let (mut all, mut own, mut reporters) = (0_u64, 0, 0);
         for one in &self.reporters {
-            if now.0.saturating_sub(one.at.0) < SILENT_PERIODS * PERIOD_MS {
+            if now.0.saturating_sub(one.at.0) < IDLE_PERIODS * PERIOD_MS {
                 all = all.saturating_add(one.demand);
                 reporters += 1;
             }
@@ -268,24 +280,54 @@ impl Ledger {
         if wanted <= held {
             return wanted;
         }
-        let (mut others, mut silent) = (0, members);
-        for one in &self.reporters {
-            if now.0.saturating_sub(one.at.0) < SILENT_PERIODS * PERIOD_MS {
-                silent = silent.saturating_sub(1);
-                others += if one.id == sender { 0 } else { one.held };
-            }
-        }
-        // A dispatcher that uses the counter too tells so within a period of the first that did.
-        if now.0.saturating_sub(self.active.0.0) < PERIOD_MS {
-            others += Scale::WHOLE / members.max(1) * silent;
-        }
+        let others = self.others(sender, members, Scale::WHOLE, now, |one| one.held);
         let free = Scale::WHOLE.saturating_sub(others);
         wanted.min(free).max(held)
     }
 
-    fn hold(&mut self, sender: u64, share: u64) {
+    /// Returns the balance that the bucket of a dispatcher should have: the fleet's, or less if the others may still
+    /// spend so much of it that their next reports leave less.
+    fn target(&self, sender: u64, share: u64, members: u64, now: Millis) -> i64 {
+        let balance = self.balance(now);
+        let Ok(left) = u64::try_from(balance) else {
+            return balance;
+        };
+        let rate = self.schedule.limit.rate;
+        let others = self.others(sender, members, left, now, |one| {
+            let refill = rate / 1_000 * now.0.saturating_sub(one.at.0);
+            one.credit.saturating_add(part(refill, one.held))
+        });
+        let free = u128::from(left.saturating_sub(others)) * u128::from(Scale::WHOLE);
+        let free = i64::try_from(free / u128::from(share.max(1))).unwrap_or(i64::MAX);
+        free.min(balance)
+    }
+
+    /// Sums up something of the dispatchers that use the counter, but for one, and the equal parts of `whole` that
+    /// further ones may begin with. A dispatcher that begins tells so within a period.
+    fn others(
+        &self,
+        sender: u64,
+        members: u64,
+        whole: u64,
+        now: Millis,
+        of: impl Fn(&Reporter) -> u64,
+    ) -> u64 {
+        let (mut sum, mut further) = (0_u64, members);
+        for one in &self.reporters {
+            if now.0.saturating_sub(one.at.0) < IDLE_PERIODS * PERIOD_MS {
+                further = further.saturating_sub(1);
+                sum = sum.saturating_add(if one.id == sender { 0 } else { of(one) });
+            }
+        }
+        if now.0.saturating_sub(self.active.0.0) < PERIOD_MS {
+            sum = sum.saturating_add(whole / members.max(1) * further);
+        }
+        sum
+    }
+
+    fn hold(&mut self, sender: u64, share: u64, credit: u64) {
         if let Some(one) = self.reporters.iter_mut().find(|one| one.id == sender) {
-            one.held = share;
+            (one.held, one.credit) = (share, credit);
         }
     }
 }
@@ -298,12 +340,21 @@ impl Reporter {
         let asked = spent.max(0).cast_unsigned().saturating_add(refused);
         let asked = u128::from(asked) * 1_000 / u128::from(elapsed_ms);
         let asked = u64::try_from(asked).unwrap_or(u64::MAX).min(DEMAND_MAX);
-        let speed = if asked > self.demand { 2 } else { 1 };
-        let part = (elapsed_ms * speed).min(MEMORY_MS);
-        let kept = u128::from(self.demand) * u128::from(MEMORY_MS - part);
-        let learned = (kept + u128::from(asked) * u128::from(part)) / u128::from(MEMORY_MS);
+        let memory_ms = if asked > self.demand {
+            RISE_MS
+        } else {
+            FALL_MS
+        };
+        let part = elapsed_ms.min(memory_ms);
+        let kept = u128::from(self.demand) * u128::from(memory_ms - part);
+        let learned = (kept + u128::from(asked) * u128::from(part)) / u128::from(memory_ms);
         self.demand = learned as u64;
     }
+}
+
+/// Returns the part of an amount that belongs to a share.
+fn part(amount: u64, share: u64) -> u64 {
+    (u128::from(amount) * u128::from(share) / u128::from(Scale::WHOLE)) as u64
 }
 
 /// Step of the axis of a ledger, in milliseconds: reports come at any time.

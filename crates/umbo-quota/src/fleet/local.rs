@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::message::{COUNTERS_MAX, CounterReport, HeardBalance, Reply, Report};
 use super::row::OwnerRow;
-use super::{PERIOD_MS, SILENT_PERIODS};
+use super::{IDLE_PERIODS, PERIOD_MS, SILENT_PERIODS};
 use crate::bucket::Bucket;
 use crate::fleet_share::{FleetShare, Scale};
 use crate::limiter::Limiter;
@@ -102,7 +102,8 @@ impl LocalCounters {
         self.note_silence(equal, now);
         let is_due = |owners: &BTreeMap<u64, OwnerLink>, owner: u64| {
             let sent = owners.get(&owner).and_then(|link| link.sent);
-            sent.is_none_or(|sent| now.0.saturating_sub(sent.0) >= PERIOD_MS)
+            let period_ms = owners.get(&owner).map_or(PERIOD_MS, OwnerLink::period_ms);
+            sent.is_none_or(|sent| now.0.saturating_sub(sent.0) >= period_ms)
         };
         let mut due: BTreeMap<u64, bool> = BTreeMap::new();
         let mut reports: BTreeMap<u64, (Report, Vec<(u128, i64)>)> = BTreeMap::new();
@@ -126,13 +127,15 @@ impl LocalCounters {
             }
             true
         });
+        let silent: Vec<u64> = self.silent();
+        // Owners are told a new revision and silent owners, with or without counters.
         let greeted = self.owners.iter().filter(|(id, link)| {
-            **id != from.0 && link.revision < from.1 && is_due(&self.owners, **id)
+            let is_news = link.revision < from.1 || !silent.is_empty();
+            **id != from.0 && is_news && is_due(&self.owners, **id)
         });
         for owner in greeted.map(|(owner, _)| *owner) {
             reports.entry(owner).or_default();
         }
-        let silent: Vec<u64> = self.silent();
         let reports = reports.into_iter().map(|(owner, (mut report, counters))| {
             let link = self.owners.entry(owner).or_default();
             self.sequence += 1;
@@ -246,7 +249,7 @@ impl LocalCounter {
         } else {
             self.idle = 0;
         }
-        self.idle > SILENT_PERIODS
+        self.idle > IDLE_PERIODS
     }
 
     fn tell(&mut self, now: Millis) -> CounterReport {
@@ -278,6 +281,15 @@ impl LocalCounter {
 }
 
 impl OwnerLink {
+    /// Returns the time between two messages: half a period while an answer is awaited, because it may be lost.
+    fn period_ms(&self) -> u64 {
+        if self.waiting.is_some() {
+            PERIOD_MS / 2
+        } else {
+            PERIOD_MS
+        }
+    }
+
     /// Notes a message.
     fn send(&mut self, report: OpenReport, now: Millis) {
         self.sent = Some(now);

@@ -124,7 +124,7 @@ impl Report {
 
 impl Reply {
     pub(super) fn write(&self) -> Vec<u8> {
-        let mut to = Vec::with_capacity(96 + 24 * self.counters.len());
+        let mut to = Vec::with_capacity(96 + 32 * self.counters.len());
         to.push(VERSION);
         let (revision, owners) = self
             .row
@@ -134,10 +134,9 @@ impl Reply {
         put_ids(&mut to, owners);
         put(&mut to, [self.counters.len() as u64]);
         for one in &self.counters {
-            put(
-                &mut to,
-                [one.scale.to_bits(), one.balance.cast_unsigned(), one.demand],
-            );
+            put(&mut to, [one.scale.to_bits(), one.demand]);
+            let balances = [one.balance, one.target];
+            put(&mut to, balances.map(i64::cast_unsigned));
         }
         to
     }
@@ -148,10 +147,11 @@ impl Reply {
         let owners = from.ids()?;
         let [len] = from.take()?;
         let counters = from.list(len, COUNTERS_MAX, |from| {
-            let [scale, balance, demand] = from.take()?;
+            let [scale, demand, balance, target] = from.take()?;
             Ok(OwnerAnswer {
                 scale: Scale::from_bits(scale),
                 balance: balance.cast_signed(),
+                target: target.cast_signed(),
                 demand,
             })
         })?;
@@ -265,6 +265,7 @@ mod tests {
             counters: vec![OwnerAnswer {
                 scale: Scale::ONE,
                 balance: -1,
+                target: -2,
                 demand: 6,
             }],
         }
