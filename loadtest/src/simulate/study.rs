@@ -127,16 +127,6 @@ fn lines(
             |(least, most)| (format!("{least:.4}"), format!("{most:.4}")),
         );
         let second = accounts.iter().map(Account::worst_second);
-        if std::env::var("DBG").is_ok() {
-            eprintln!(
-                "{:?}",
-                accounts[0]
-                    .seconds()
-                    .iter()
-                    .map(|s| (s.admitted / 40_000_000) as i64 - (s.ideal / 40_000_000) as i64)
-                    .collect::<Vec<_>>()
-            );
-        }
         lines.push(format!(
             "{:<10} {:<11} {name:<14} {:>9} {rejected:>9} {:>10.1} {:>10.1} {least:>7} {most:>7} {:>7.4}",
             pattern.as_str(),
