@@ -45,10 +45,10 @@ def request(method="GET", path=ROUTE, **fields):
     return "\r\n".join([*lines, "", ""]).encode()
 
 
-def forged():
+def forged(method="GET", path=ROUTE, **fields):
     """A question of somebody who knows all but the key."""
     asker = json.dumps({"to": 1, "at_ms": 1, "caller": "ops", "grants": ["*:*"]}).encode().hex()
-    return request(umbo_fleet_question=asker, umbo_fleet_signature="0" * 64)
+    return request(method, path, umbo_fleet_question=asker, umbo_fleet_signature="0" * 64, **fields)
 
 
 @pytest.mark.parametrize(
@@ -59,6 +59,9 @@ def forged():
         (forged(), 401, "wrong signature"),
         (request("POST"), 405, "GET only"),
         (request("DELETE", "/admin/v1/namespaces/demo"), 405, "GET only"),
+        # No byte of a body without a signature is waited for.
+        (request("POST", "/fleet/v1/quotas", content_length=1000), 401, "no signature"),
+        (forged("POST", "/fleet/v1/quotas", content_length=1000), 401, "wrong signature"),
         (request(path="/v1/ns/demo/kv/a"), 401, "server.listen"),
         (request(umbo_fleet_question="x" * 40_000), 431, "header"),
     ],

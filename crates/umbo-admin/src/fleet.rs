@@ -2,17 +2,18 @@
 //!
 //! Owns which of them are known, and their last answers. The members are the presence rows at the home of Umbo's own
 //! records; a question goes to the port that a member names in its row. It is a path of the admin API and who asks: the
-//! permissions of the caller, never its token. Each dispatcher answers as it would answer that caller itself. The port
-//! serves HTTP, so that dispatchers may say more than questions over the same connections.
+//! permissions of the caller, never its token. Each dispatcher answers as it would answer that caller itself. Messages
+//! about quotas of the scope `fleet` go over the same connections.
 
 mod answer;
 mod known;
+mod membership;
 mod peers;
 mod presence;
 mod question;
+mod quotas;
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -25,7 +26,7 @@ use http::{Method, Response};
 use http_body_util::{BodyExt as _, Limited};
 use hyper::body::Incoming;
 use serde_json::value::RawValue;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::OwnedSemaphorePermit;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tower::ServiceExt as _;
@@ -36,30 +37,24 @@ use umbo_dispatcher::Dispatcher;
 use umbo_edge::body::ReplyBody;
 use umbo_edge::{Connection, Handler};
 use umbo_http::{RequestError, problem};
-use umbo_types::{Caller, Timestamp};
+use umbo_types::Caller;
 
 use self::answer::{FleetRoom, ROOM_BYTES, ServerAnswer, held};
 use self::known::KnownProcesses;
+use self::membership::Membership;
 use self::peers::{ANSWER_LEN_MAX, Peers, Unanswered};
 pub use self::peers::{Connecting, PeerConnector, PeerIo};
 pub use self::presence::PRESENCE_INTERVAL;
-use self::presence::{PRESENCE_TIMEOUT, Presence, PresenceRows};
+use self::presence::Presence;
 pub(crate) use self::question::is_of_fleet;
-use self::question::{
-    BUSY, NOT_A_QUESTION, OTHER_PROCESS, QuestionKey, QuestionRefusal, WRONG_ROLE,
-};
+use self::question::{BUSY, NOT_A_QUESTION, QuestionRefusal, WRONG_ROLE};
+use self::quotas::QuotaRoom;
 use crate::asker::as_asker;
 
 /// Name that the certificate of a dispatcher carries towards other dispatchers, whatever its address.
 pub const DISPATCHER_ROLE: &str = "umbo-dispatcher";
 /// Time that the other dispatchers have to answer.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(3);
-/// Longest wait for the home to say which dispatchers there are.
-const MEMBERS_TIMEOUT: Duration = Duration::from_secs(1);
-/// Most questions of other dispatchers that are answered at once.
-const OPEN_MAX: usize = 256;
-/// Longest refusal that is passed on, in bytes.
-const REFUSAL_LEN_MAX: usize = 300;
 /// Id of a server that has no fleet.
 const ALONE: u64 = 0;
 
@@ -71,9 +66,11 @@ pub struct FleetView {
     /// The routes that answer questions.
     routes: Router,
     /// `None` for a server with its store in this process.
-    membership: Option<Membership>,
+    membership: Option<Arc<Membership>>,
     known: Mutex<KnownProcesses>,
     room: FleetRoom,
+    /// Room of messages about quotas.
+    quota_room: Arc<QuotaRoom>,
 }
 
 /// How other dispatchers reach this one, and this one reaches them.
@@ -85,22 +82,6 @@ pub struct FleetPlace {
     pub address: String,
     /// Makes connections to the others.
     pub connector: Arc<dyn PeerConnector>,
-}
-
-/// A dispatcher among others.
-#[derive(Debug)]
-struct Membership {
-    id: u64,
-    presence: Presence,
-    rows: PresenceRows,
-    /// Whether the last write of the row failed: the log has the changes only.
-    is_unwritten: AtomicBool,
-    peers: Peers,
-    key: QuestionKey,
-    /// Permits are questions that are being answered.
-    open: Arc<Semaphore>,
-    /// The members when the home last told them, and the time of this process then.
-    last: Mutex<(u64, Vec<(u64, Presence)>)>,
 }
 
 /// The answer of a dispatcher to a question and its room, or the reason why it did not answer.
@@ -127,19 +108,14 @@ impl FleetView {
         about: ProcessInfo,
         routes: Router,
     ) -> Arc<Self> {
-        let room = FleetRoom::of(ROOM_BYTES);
-        let membership = place.map(|place| Membership {
-            id: place.id,
-            presence: Presence {
+        let membership = place.map(|place| {
+            let presence = Presence {
                 about: about.clone(),
                 address: place.address,
-            },
-            rows: PresenceRows::new(dispatcher),
-            is_unwritten: AtomicBool::new(false),
-            peers: Peers::new(place.connector, room.clone()),
-            key: QuestionKey::new(&dispatcher.control.secret()),
-            open: Arc::new(Semaphore::new(OPEN_MAX)),
-            last: Mutex::default(),
+            };
+            let peers = Peers::new(place.connector);
+            let own = Membership::new(dispatcher, (place.id, presence), peers);
+            Arc::new(own)
         });
         Arc::new(Self {
             dispatcher: Arc::clone(dispatcher),
@@ -147,40 +123,31 @@ impl FleetView {
             routes,
             membership,
             known: Mutex::default(),
-            room,
+            room: FleetRoom::of(ROOM_BYTES),
+            quota_room: Arc::default(),
         })
     }
 
     /// Writes the presence row of this dispatcher, and takes notice of the others. Due each [`PRESENCE_INTERVAL`]. A
     /// failure does no harm: the next call writes the row again.
     pub async fn announce(&self) {
-        let Some(own) = &self.membership else {
-            return;
-        };
-        let writing = own.rows.write(own.id, Some(&own.presence));
-        // Neither delays the other.
-        let (written, _) = tokio::join!(timeout(PRESENCE_TIMEOUT, writing), self.list());
-        let failure = match written {
-            Ok(Ok(())) => None,
-            Ok(Err(error)) => Some(problem::detail(&error)),
-            Err(_) => Some(format!("no answer within {} s", PRESENCE_TIMEOUT.as_secs())),
-        };
-        let has_failed = own.is_unwritten.swap(failure.is_some(), Ordering::Relaxed);
-        match failure {
-            Some(reason) if !has_failed => {
-                tracing::warn!(reason, "the presence of this dispatcher cannot be written");
-            }
-            None if has_failed => {
-                tracing::info!("the presence of this dispatcher is written again");
-            }
-            _ => {}
+        if let Some(own) = &self.membership {
+            // Neither delays the other.
+            tokio::join!(own.announce(), self.list());
         }
     }
 
-    /// Removes the presence row. If that fails, the row expires.
+    /// Removes the presence row. If that fails, the row expires. Counters of this dispatcher go to other owners before.
     pub async fn leave(&self) {
         if let Some(own) = &self.membership {
-            let _ = timeout(MEMBERS_TIMEOUT, own.rows.write(own.id, None)).await;
+            own.leave().await;
+        }
+    }
+
+    /// Counts quotas of the scope `fleet` together with the other dispatchers, in an endless loop.
+    pub async fn share_quotas(&self) {
+        if let Some(own) = &self.membership {
+            quotas::exchange(Arc::clone(own), Arc::clone(&self.quota_room)).await;
         }
     }
 
@@ -284,67 +251,30 @@ impl FleetView {
         };
         let own = self.membership.as_ref();
         let own = own.ok_or_else(|| unasked("this server has no fleet"))?;
-        let question = own.key.ask(caller, path, id, self.home_time());
-        let question = question.ok_or_else(|| unasked("the question cannot be written"));
-        let (request, signature) = question?;
-        let replied = timeout(ANSWER_TIMEOUT, own.peers.send(id, address, request)).await;
-        let late = |_| Unanswered {
-            reason: format!("{address}: no answer within {} s", ANSWER_TIMEOUT.as_secs()),
-            is_unreached: true,
-        };
-        match replied.map_err(late).flatten() {
-            Ok((head, body, room)) if own.key.is_answer(&signature, &head, &body) => {
-                Ok(((head.status.as_u16(), body), room))
-            }
-            Ok((head, body, _)) => {
-                // The connection was begun with another certificate, or its end is another process by now: the next
-                // question makes a new one.
-                let is_other = head.status.as_u16() == OTHER_PROCESS.0;
-                if is_other || head.status.as_u16() == WRONG_ROLE.0 {
-                    own.peers.forget(id);
-                }
-                let told = String::from_utf8_lossy(&body[..body.len().min(REFUSAL_LEN_MAX)]);
-                let status = head.status;
-                let reason = format!("{address} refused the question ({status}): {told}");
-                Err(Unanswered {
-                    reason,
-                    is_unreached: is_other,
-                })
-            }
-            Err(failure) => {
-                // The connection may be cut.
-                if failure.is_unreached {
-                    own.peers.forget(id);
-                }
-                Err(failure)
-            }
+        let question = own.key.ask(caller, path, id, own.home_time());
+        let question = question.ok_or_else(|| unasked("the question cannot be written"))?;
+        let sending = own.send((id, address), question, &self.room, ANSWER_TIMEOUT);
+        let reply = sending.await;
+        // The connection may be cut.
+        if reply.as_ref().is_err_and(|failure| failure.is_unreached) {
+            own.peers.forget(id);
         }
+        reply
     }
 
-    /// Returns the members but for this dispatcher, as the home tells them now or told them last.
+    /// Returns the other members, as the home tells them now or told them last.
     async fn members(&self) -> Vec<(u64, Presence)> {
-        let Some(own) = &self.membership else {
-            return Vec::new();
-        };
-        let found = timeout(MEMBERS_TIMEOUT, own.rows.read()).await;
-        let mut last = own.last.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Ok(Ok(mut members)) = found {
-            members.retain(|(id, _)| *id != own.id);
-            own.peers
-                .keep(|id| members.iter().any(|(member, _)| *member == id));
-            *last = (self.now_ms(), members);
+        match &self.membership {
+            None => Vec::new(),
+            Some(own) => own.members().await,
         }
-        last.1.clone()
     }
 
     /// Describes this dispatcher, and the members as they were last told.
     fn live(&self, members: Vec<(u64, Presence)>) -> Vec<(u64, FleetProcess)> {
         let (id, told_ms) = match &self.membership {
             None => (ALONE, 0),
-            Some(own) => (
-                own.id,
-                own.last.lock().unwrap_or_else(PoisonError::into_inner).0,
-            ),
+            Some(own) => (own.id, own.told_ms()),
         };
         let others = members.into_iter();
         let others = others.map(|(id, one)| (id, known::live(id, one.about, false, told_ms)));
@@ -352,10 +282,11 @@ impl FleetView {
         others.chain([(id, own)]).collect()
     }
 
-    /// Answers a question of another dispatcher.
+    /// Answers a question or a message of another dispatcher.
     async fn hear(
         &self,
         head: &Parts,
+        body: Incoming,
         from: &Connection,
     ) -> Result<Response<ReplyBody>, QuestionRefusal> {
         let own = self.membership.as_ref().ok_or(NOT_A_QUESTION)?;
@@ -363,10 +294,17 @@ impl FleetView {
         if from.is_tls && !client.is_some_and(|client| client.has_name(DISPATCHER_ROLE)) {
             return Err(WRONG_ROLE);
         }
+        if question::is_message(head) {
+            let (digest, message) = own.key.open_message(head, own.id, own.home_time())?;
+            let answer = self.quota_room.hear(own, body, digest).await?;
+            let (name, value) = own.key.seal(&message, 200, &answer);
+            let response = Response::builder().header(name, value);
+            return Ok(response.body(answer.into()).unwrap_or_default());
+        }
         if head.method != Method::GET {
             return Err(NOT_A_QUESTION);
         }
-        let (caller, target, question) = own.key.open(head, own.id, self.home_time())?;
+        let (caller, target, question) = own.key.open(head, own.id, own.home_time())?;
         let open = Arc::clone(&own.open).try_acquire_owned();
         let open = open.map_err(|_| BUSY)?;
         let (status, body) = self.answer(caller, &target).await;
@@ -396,12 +334,6 @@ impl FleetView {
         }
     }
 
-    /// Returns the time of day of the home, which all dispatchers know about alike.
-    fn home_time(&self) -> Timestamp {
-        let Dispatcher { store, clock, .. } = &*self.dispatcher;
-        store.time_at(store.home().shard, clock.wall())
-    }
-
     fn now_ms(&self) -> u64 {
         self.dispatcher.clock.wall().as_millis()
     }
@@ -416,10 +348,10 @@ impl Handler for FleetView {
     async fn call(
         &self,
         head: &Parts,
-        _body: Incoming,
+        body: Incoming,
         connection: &Arc<Connection>,
     ) -> Response<ReplyBody> {
-        let answered = self.hear(head, connection).await;
+        let answered = self.hear(head, body, connection).await;
         answered.unwrap_or_else(|QuestionRefusal(status, reason)| {
             let response = Response::builder().status(status);
             let body = Bytes::from_static(reason.as_bytes());

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::{Instant, Interval, MissedTickBehavior, sleep, sleep_until, timeout};
-use umbo_admin::visit_metrics;
+use umbo_admin::{FleetView, visit_metrics};
 use umbo_api::observe::EventKind;
 use umbo_bulk::Bulk;
 use umbo_dispatcher::{Dispatcher, LowPriority};
@@ -128,8 +128,7 @@ impl Server {
         // Records the history until the end, and then writes the rest of it.
         let tasks = &background.tasks;
         tasks.spawn_stoppable(|stop| observe(observer, stop));
-        let presence = &background.presence;
-        presence.spawn_stoppable(|stop| keep_present(fleet, stop));
+        background.join(fleet);
         if let Some(metrics) = opened.metrics_export {
             background.export(metrics, &bulk);
         }
@@ -220,6 +219,14 @@ impl Background {
         let loads = async move { bulk.run(&load_threads).await };
         background.loads.spawn(loads);
         background
+    }
+
+    /// Takes part in the fleet. Quotas are shared until the ports are closed: requests in flight count, too.
+    fn join(&self, fleet: Arc<FleetView>) {
+        let quotas = Arc::clone(&fleet);
+        self.tasks.spawn(async move { quotas.share_quotas().await });
+        self.presence
+            .spawn_stoppable(|stop| keep_present(fleet, stop));
     }
 
     /// Exports the metrics until the end, and then the last ones.

@@ -53,7 +53,6 @@ pub trait PeerConnector: Send + Sync + fmt::Debug {
 #[derive(Debug)]
 pub(super) struct Peers {
     connector: Arc<dyn PeerConnector>,
-    room: FleetRoom,
     by_id: Mutex<BTreeMap<u64, Arc<Peer>>>,
 }
 
@@ -87,21 +86,31 @@ pub(super) struct Unanswered {
 }
 
 impl Peers {
-    pub(super) fn new(connector: Arc<dyn PeerConnector>, room: FleetRoom) -> Self {
+    pub(super) fn new(connector: Arc<dyn PeerConnector>) -> Self {
         Self {
             connector,
-            room,
             by_id: Mutex::default(),
         }
     }
 
-    /// Sends a request to a dispatcher, and returns its answer and the room of the answer. The error names the address
+    /// Connects to a dispatcher unless it is connected.
+    pub(super) async fn reach(&self, id: u64, address: &str) -> Result<(), Unanswered> {
+        let peer = Arc::clone(self.lock().entry(id).or_default());
+        let connected = peer.connection(&*self.connector, address).await;
+        connected.map(drop).map_err(|error| Unanswered {
+            reason: format!("{address}: {error}"),
+            is_unreached: true,
+        })
+    }
+
+    /// Sends a request to a dispatcher, and returns its answer with the room that it takes. The error names the address
     /// and the reason.
     pub(super) async fn send(
         &self,
         id: u64,
         address: &str,
         request: Request<Bytes>,
+        room: &FleetRoom,
     ) -> Result<(response::Parts, Bytes, OwnedSemaphorePermit), Unanswered> {
         let peer = Arc::clone(self.lock().entry(id).or_default());
         let request = request.map(Full::new);
@@ -128,7 +137,7 @@ impl Peers {
         let len = announced.map_or(ANSWER_LEN_MAX, |len| {
             len.min(ANSWER_LEN_MAX as u64) as usize
         });
-        let room = self.room.take(len).map_err(unanswered(false))?;
+        let room = room.take(len).map_err(unanswered(false))?;
         let body = Limited::new(body, len).collect().await;
         let body = body.map_err(|error| named(in_words(&*error)))?;
         Ok((head, body.to_bytes(), room))
@@ -253,14 +262,14 @@ mod tests {
         }
     }
 
-    fn peers_of(echo: &Arc<Echo>, room_bytes: usize) -> Peers {
-        let connector = Arc::clone(echo) as Arc<dyn PeerConnector>;
-        Peers::new(connector, FleetRoom::of(room_bytes))
+    fn peers_of(echo: &Arc<Echo>) -> Peers {
+        Peers::new(Arc::clone(echo) as Arc<dyn PeerConnector>)
     }
 
     async fn ask(peers: &Peers, id: u64) -> Result<Bytes, String> {
         let request = Request::get("http://umbo-dispatcher/x").body(Bytes::new());
-        let answer = peers.send(id, "there:1", request.unwrap()).await;
+        let room = FleetRoom::of(1 << 10);
+        let answer = peers.send(id, "there:1", request.unwrap(), &room).await;
         answer
             .map(|(_, body, _)| body)
             .map_err(|failure| failure.reason)
@@ -269,7 +278,7 @@ mod tests {
     #[tokio::test]
     async fn a_connection_is_kept_and_made_again_when_it_is_lost() {
         let echo = Arc::new(Echo::default());
-        let peers = peers_of(&echo, 1 << 10);
+        let peers = peers_of(&echo);
         let connected = || echo.connected.load(Ordering::SeqCst);
         let (one, other) = tokio::join!(ask(&peers, 1), ask(&peers, 1));
         assert_eq!((one, other), (Ok("/x".into()), Ok("/x".into())));
@@ -284,6 +293,7 @@ mod tests {
         ask(&peers, 2).await.unwrap();
         assert_eq!(connected(), 4, "it had left");
         peers.forget(2);
+        peers.reach(2, "there:1").await.unwrap();
         ask(&peers, 2).await.unwrap();
         assert_eq!(connected(), 5, "it was forgotten");
         peers.keep(|_| false);
@@ -298,7 +308,7 @@ mod tests {
     async fn a_failed_attempt_stands_for_all_that_wait_for_it() {
         let echo = Arc::new(Echo::default());
         echo.is_away.store(true, Ordering::SeqCst);
-        let peers = peers_of(&echo, 1 << 10);
+        let peers = peers_of(&echo);
         let (one, other) = tokio::join!(ask(&peers, 1), ask(&peers, 1));
         assert_eq!((one.is_err(), one), (true, other));
         assert_eq!(echo.refused.load(Ordering::SeqCst), 1);
@@ -310,25 +320,25 @@ mod tests {
     #[tokio::test]
     async fn an_answer_that_has_no_room_is_not_read() {
         let echo = Arc::new(Echo::default());
-        let peers = peers_of(&echo, 3);
+        let (peers, room) = (peers_of(&echo), FleetRoom::of(3));
         let request = || Request::get("http://umbo-dispatcher/x").body(Bytes::new());
-        let first = peers.send(1, "there:1", request().unwrap()).await.unwrap();
-        let refused = peers.send(2, "there:1", request().unwrap()).await;
-        let refused = refused.unwrap_err();
+        let send = |id| peers.send(id, "there:1", request().unwrap(), &room);
+        let first = send(1).await.unwrap();
+        let refused = send(2).await.unwrap_err();
         assert!(refused.reason.contains("too long"), "{refused:?}");
         assert!(
             !refused.is_unreached,
             "it is not away for the lack of room here"
         );
         drop(first);
-        assert!(ask(&peers, 2).await.is_ok());
+        assert!(send(2).await.is_ok());
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_connection_whose_peer_says_nothing_is_closed() {
         let echo = Arc::new(Echo::default());
         *echo.mute.lock().unwrap() = Some(Vec::new());
-        let peers = peers_of(&echo, 1 << 10);
+        let peers = peers_of(&echo);
         let lost = ask(&peers, 1).await.unwrap_err();
         assert!(lost.starts_with("there:1: "), "{lost}");
         *echo.mute.lock().unwrap() = None;

@@ -1,7 +1,9 @@
-//! The presence rows of dispatchers: one row each, in the SYSTEM namespace, at the home of Umbo's own records.
+//! The presence rows of dispatchers, one row each, and the ownership row of quotas next to them: in the SYSTEM namespace,
+//! at the home of Umbo's own records.
 //!
 //! The rows are outside the records, which are copied whole at each change. A row expires unless its dispatcher writes
-//! it again, so the rows are the members of the fleet. Nothing on the path of a request reads or writes them.
+//! it again, so the rows are the members of the fleet. The ownership row never expires; it is changed by compare-and-set.
+//! Nothing on the path of a request reads or writes them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,8 +13,9 @@ use umbo_api::fleet::ProcessInfo;
 use umbo_dispatcher::Dispatcher;
 use umbo_dispatcher::plane::OwnRows;
 use umbo_http::RequestError;
+use umbo_quota::OwnerRow;
 use umbo_store::{Change, Condition, Mutation, RangeRequest, RowRef, SortRange, home_partition};
-use umbo_types::{Key, NamespaceId, PartitionKey, SortKey, Value, limits};
+use umbo_types::{Key, NamespaceId, PartitionKey, SortKey, Timestamp, Value, Version, limits};
 
 /// How often a dispatcher writes its row: one small commit of the home each time.
 pub const PRESENCE_INTERVAL: Duration = Duration::from_secs(4);
@@ -25,6 +28,9 @@ const PRESENCE_TTL: Duration = Duration::from_secs(20);
 const MEMBERS_MAX: u32 = 1_024;
 /// Name of the partition.
 const PARTITION: &str = "umbo-presence";
+/// Sort key of the ownership row. It comes before all presence rows, whose keys are hexadecimal ids, and earlier
+/// versions take no notice of it.
+const OWNERS: &str = "#quota-owners";
 
 /// A dispatcher, as its row describes it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -32,6 +38,15 @@ pub(super) struct Presence {
     pub(super) about: ProcessInfo,
     /// `host:port` of its port for other dispatchers.
     pub(super) address: String,
+}
+
+/// The rows at one time.
+#[derive(Debug, Clone, Default)]
+pub(super) struct FleetRows {
+    /// The members of the fleet, by id.
+    pub(super) members: Vec<(u64, Presence)>,
+    /// The ownership row and its version; `None` before the first one, or if this version cannot read it.
+    pub(super) owners: Option<(Version, OwnerRow)>,
 }
 
 /// The rows, as this dispatcher reads and writes them.
@@ -58,28 +73,45 @@ impl PresenceRows {
         let Dispatcher { store, clock, .. } = &*self.dispatcher;
         // Rows expire by the clock of the home alone: a later one would keep dead dispatchers.
         let now = store.time_at(store.home().shard, clock.wall());
-        let expires_at = now.saturating_add(PRESENCE_TTL);
-        let change = presence.map_or(Change::Delete, |presence| Change::Put {
-            value: Value {
-                bytes: serde_json::to_vec(presence).unwrap_or_default().into(),
-                ..Value::default()
-            },
-            expires_at: Some(expires_at),
-        });
-        let mutation = Mutation {
-            key: Key {
-                partition: self.partition()?,
-                sort: SortKey::new(format!("{id:016x}")).expect("it is short"),
-            },
-            change,
-            condition: Condition::Always,
-        };
-        let written = self.rows.write_one(NamespaceId::SYSTEM, mutation).await;
+        let expires_at = Some(now.saturating_add(PRESENCE_TTL));
+        let change = presence.map_or(Change::Delete, |presence| put(presence, expires_at));
+        let key = format!("{id:016x}");
+        let written = self.change(key, change, Condition::Always).await;
         written.map(drop)
     }
 
-    /// Reads the members of the fleet, by id.
-    pub(super) async fn read(&self) -> Result<Vec<(u64, Presence)>, RequestError> {
+    /// Writes the ownership row unless it has changed since it had a version. Returns whether it was written.
+    pub(super) async fn write_owners(
+        &self,
+        row: &OwnerRow,
+        since: Option<Version>,
+    ) -> Result<bool, RequestError> {
+        let condition = since.map_or(Condition::Absent, |version| {
+            Condition::VersionIn(vec![version])
+        });
+        let key = OWNERS.to_owned();
+        self.change(key, put(row, None), condition).await
+    }
+
+    async fn change(
+        &self,
+        key: String,
+        change: Change,
+        condition: Condition,
+    ) -> Result<bool, RequestError> {
+        let mutation = Mutation {
+            key: Key {
+                partition: self.partition()?,
+                sort: SortKey::new(key).expect("it is short"),
+            },
+            change,
+            condition,
+        };
+        self.rows.write_one(NamespaceId::SYSTEM, mutation).await
+    }
+
+    /// Reads the members of the fleet and the ownership row.
+    pub(super) async fn read(&self) -> Result<FleetRows, RequestError> {
         let mut request = RangeRequest {
             namespace: NamespaceId::SYSTEM,
             partition: self.partition()?,
@@ -89,15 +121,21 @@ impl PresenceRows {
             bytes_max: limits::CHUNK_BYTES_MAX,
             keys_only: false,
         };
-        let mut members = Vec::new();
+        let mut found = FleetRows::default();
         loop {
             let page = self.rows.range(&request).await?;
-            members.extend(page.rows.iter().filter_map(member));
+            for row in page.rows.iter() {
+                if row.sort == OWNERS.as_bytes() {
+                    found.owners = owners(row);
+                } else {
+                    found.members.extend(member(row));
+                }
+            }
             match page.resume_after {
-                Some(last) if members.len() < MEMBERS_MAX as usize => {
+                Some(last) if found.members.len() < MEMBERS_MAX as usize => {
                     request.range = request.range.beyond(&last, false);
                 }
-                _ => return Ok(members),
+                _ => return Ok(found),
             }
         }
     }
@@ -113,4 +151,18 @@ impl PresenceRows {
 fn member(row: RowRef<'_>) -> Option<(u64, Presence)> {
     let id = u64::from_str_radix(std::str::from_utf8(row.sort).ok()?, 16).ok()?;
     Some((id, serde_json::from_slice(row.value).ok()?))
+}
+
+fn owners(row: RowRef<'_>) -> Option<(Version, OwnerRow)> {
+    Some((row.version, serde_json::from_slice(row.value).ok()?))
+}
+
+fn put(row: &impl Serialize, expires_at: Option<Timestamp>) -> Change {
+    Change::Put {
+        value: Value {
+            bytes: serde_json::to_vec(row).unwrap_or_default().into(),
+            ..Value::default()
+        },
+        expires_at,
+    }
 }

@@ -18,7 +18,9 @@ use serde::{Deserialize, Serialize};
 use umbo_api::fleet::FLEET_ROUTES;
 use umbo_types::{Caller, CallerId, Criticality, Grant, Timestamp};
 
-/// Field with the [`Asker`] of a question.
+/// Target of the messages about quotas.
+const MESSAGE_TARGET: &str = "/fleet/v1/quotas";
+/// Field with the [`Asker`] of a question, or the [`Envelope`] of a message.
 const QUESTION: &str = "umbo-fleet-question";
 /// Field with the signature of a question or an answer.
 const SIGNATURE: &str = "umbo-fleet-signature";
@@ -39,14 +41,14 @@ pub(super) const NOT_A_QUESTION: QuestionRefusal =
 pub(super) const BUSY: QuestionRefusal = QuestionRefusal(503, "too many questions are open");
 const UNSIGNED: QuestionRefusal =
     QuestionRefusal(401, "no signature: clients are served at server.listen");
-const WRONG_SIGNATURE: QuestionRefusal =
+pub(super) const WRONG_SIGNATURE: QuestionRefusal =
     QuestionRefusal(401, "wrong signature: the asker is of another cluster");
 const WRONG_TIME: QuestionRefusal =
     QuestionRefusal(401, "its time is more than 30 s from that of the home");
 pub(super) const OTHER_PROCESS: QuestionRefusal =
     QuestionRefusal(421, "it is for a process that had this address before");
 const NO_ROUTE: QuestionRefusal = QuestionRefusal(404, "it is no route of the fleet");
-const UNREADABLE: QuestionRefusal =
+pub(super) const UNREADABLE: QuestionRefusal =
     QuestionRefusal(400, "it cannot be read: the asker is of a newer version");
 
 /// Who asks whom, and when.
@@ -57,6 +59,16 @@ struct Asker {
     at_ms: u64,
     caller: String,
     grants: Vec<String>,
+}
+
+/// Who a message about quotas is for, when it was sent, and the hash of its body. The signature is of the head, so that
+/// no body of a stranger is read.
+#[derive(Debug, Serialize, Deserialize)]
+struct Envelope {
+    to: u64,
+    at_ms: u64,
+    /// BLAKE3, in hexadecimal digits.
+    digest: String,
 }
 
 /// Key of the signatures.
@@ -91,13 +103,40 @@ impl QuestionKey {
             caller: caller.id.as_str().to_owned(),
             grants: caller.grants.iter().map(Grant::to_string).collect(),
         };
-        let asker = URL_SAFE_NO_PAD.encode(serde_json::to_vec(&asker).ok()?);
-        let signature = self.sign_question(&Method::GET, target, asker.as_bytes());
+        self.request(Method::GET, target, &asker, Bytes::new())
+    }
+
+    /// Makes a message about quotas to a dispatcher, and returns its signature too.
+    pub(super) fn write(
+        &self,
+        body: Bytes,
+        to: u64,
+        now: Timestamp,
+    ) -> Option<(Request<Bytes>, Hash)> {
+        let envelope = Envelope {
+            to,
+            at_ms: now.as_millis(),
+            digest: blake3::hash(&body).to_hex().to_string(),
+        };
+        self.request(Method::POST, MESSAGE_TARGET, &envelope, body)
+    }
+
+    fn request(
+        &self,
+        method: Method,
+        target: &str,
+        asker: &impl Serialize,
+        body: Bytes,
+    ) -> Option<(Request<Bytes>, Hash)> {
+        let asker = URL_SAFE_NO_PAD.encode(serde_json::to_vec(asker).ok()?);
+        let signature = self.sign_question(&method, target, asker.as_bytes());
         // HTTP/2 names the scheme and the authority; the other end does not use them.
-        let request = Request::get(format!("http://umbo-dispatcher{target}"))
+        let request = Request::builder()
+            .method(method)
+            .uri(format!("http://umbo-dispatcher{target}"))
             .header(QUESTION, asker)
             .header(SIGNATURE, signature.to_hex().as_str())
-            .body(Bytes::new());
+            .body(body);
         Some((request.ok()?, signature))
     }
 
@@ -108,23 +147,10 @@ impl QuestionKey {
         to: u64,
         now: Timestamp,
     ) -> Result<(Arc<Caller>, String, Hash), QuestionRefusal> {
-        let target = head.uri.path_and_query();
-        let target = target.map_or("/", |target| target.as_str()).to_owned();
-        let asker = head.headers.get(QUESTION).ok_or(UNSIGNED)?;
-        let brought = signature_of(&head.headers).ok_or(UNSIGNED)?;
-        // Hashes are compared in constant time.
-        if brought != self.sign_question(&head.method, &target, asker.as_bytes()) {
-            return Err(WRONG_SIGNATURE);
-        }
-        let bytes = URL_SAFE_NO_PAD.decode(asker).unwrap_or_default();
-        let asker: Asker = serde_json::from_slice(&bytes).map_err(|_| UNREADABLE)?;
-        if asker.at_ms.abs_diff(now.as_millis()) > AGE_MAX.as_millis() as u64 {
-            return Err(WRONG_TIME);
-        }
-        if asker.to != to {
-            return Err(OTHER_PROCESS);
-        }
-        if !is_of_fleet(&target) {
+        let (target, asker, brought) = self.signed(head)?;
+        let asker: Asker = serde_json::from_slice(&asker).map_err(|_| UNREADABLE)?;
+        check_addressee((asker.to, asker.at_ms), to, now)?;
+        if !is_of_fleet(target) {
             return Err(NO_ROUTE);
         }
         // A caller with fewer grants would get another answer.
@@ -135,7 +161,35 @@ impl QuestionKey {
             grants: grants.map_err(|_| UNREADABLE)?,
             criticality_max: Criticality::Sheddable,
         };
-        Ok((Arc::new(caller), target, brought))
+        Ok((Arc::new(caller), target.to_owned(), brought))
+    }
+
+    /// Checks the head of a message to this dispatcher. Returns the hash that its body has, and its signature.
+    pub(super) fn open_message(
+        &self,
+        head: &Parts,
+        to: u64,
+        now: Timestamp,
+    ) -> Result<(Hash, Hash), QuestionRefusal> {
+        let (_, envelope, brought) = self.signed(head)?;
+        let envelope: Envelope = serde_json::from_slice(&envelope).map_err(|_| UNREADABLE)?;
+        check_addressee((envelope.to, envelope.at_ms), to, now)?;
+        let digest = Hash::from_hex(envelope.digest).map_err(|_| UNREADABLE)?;
+        Ok((digest, brought))
+    }
+
+    /// Checks the signature of a head. Returns its target, its asker or envelope as JSON, and the signature.
+    fn signed<'a>(&self, head: &'a Parts) -> Result<(&'a str, Vec<u8>, Hash), QuestionRefusal> {
+        let target = head.uri.path_and_query();
+        let target = target.map_or("/", |target| target.as_str());
+        let asker = head.headers.get(QUESTION).ok_or(UNSIGNED)?;
+        let brought = signature_of(&head.headers).ok_or(UNSIGNED)?;
+        // Hashes are compared in constant time.
+        if brought != self.sign_question(&head.method, target, asker.as_bytes()) {
+            return Err(WRONG_SIGNATURE);
+        }
+        let json = URL_SAFE_NO_PAD.decode(asker).unwrap_or_default();
+        Ok((target, json, brought))
     }
 
     /// Returns the field of an answer to a question.
@@ -182,6 +236,26 @@ impl QuestionKey {
                 .update(part);
         }
         hasher.finalize()
+    }
+}
+
+/// Returns whether a request is a message about quotas. An earlier version answers 405.
+pub(super) fn is_message(head: &Parts) -> bool {
+    head.method == Method::POST && head.uri.path() == MESSAGE_TARGET
+}
+
+fn check_addressee(
+    (addressee, at_ms): (u64, u64),
+    to: u64,
+    now: Timestamp,
+) -> Result<(), QuestionRefusal> {
+    if at_ms.abs_diff(now.as_millis()) > AGE_MAX.as_millis() as u64 {
+        return Err(WRONG_TIME);
+    }
+    if addressee == to {
+        Ok(())
+    } else {
+        Err(OTHER_PROCESS)
     }
 }
 
@@ -278,6 +352,37 @@ mod tests {
                 .insert(SIGNATURE, signed.to_hex().parse().unwrap());
             assert_eq!(key().open(&head, 5, NOW).unwrap_err(), UNREADABLE);
         }
+    }
+
+    #[test]
+    fn a_message_is_heard_by_its_dispatcher_in_time_with_its_body() {
+        let body = Bytes::from_static(b"units");
+        let (request, signature) = key().write(body.clone(), 5, NOW).unwrap();
+        let (head, sent) = request.into_parts();
+        assert!(is_message(&head) && sent == body);
+        let opened = key().open_message(&head, 5, NOW);
+        assert_eq!(opened, Ok((blake3::hash(&body), signature)));
+        assert_eq!(key().open_message(&head, 6, NOW), Err(OTHER_PROCESS));
+        let late = Timestamp::from_millis(NOW.as_millis() + 30_001);
+        assert_eq!(key().open_message(&head, 5, late), Err(WRONG_TIME));
+        let other = QuestionKey::new(&[8; 32]);
+        assert_eq!(other.open_message(&head, 5, NOW), Err(WRONG_SIGNATURE));
+        // The body that it names is signed, too.
+        let (other, _) = key().write(Bytes::from_static(b"more"), 5, NOW).unwrap();
+        let mut changed = head.clone();
+        let envelope = other.headers()[QUESTION].clone();
+        changed.headers.insert(QUESTION, envelope);
+        assert_eq!(key().open_message(&changed, 5, NOW), Err(WRONG_SIGNATURE));
+    }
+
+    #[test]
+    fn a_question_is_no_message_and_a_message_no_question() {
+        let (head, _) = asked("/admin/v1/hot");
+        assert!(!is_message(&head));
+        assert_eq!(key().open_message(&head, 5, NOW), Err(UNREADABLE));
+        let (request, _) = key().write(Bytes::new(), 5, NOW).unwrap();
+        let (head, _) = request.into_parts();
+        assert_eq!(key().open(&head, 5, NOW).unwrap_err(), UNREADABLE);
     }
 
     #[test]
