@@ -206,7 +206,7 @@ def random_policy(dice):
         "rate": either([1000, 0.1, "5", "2.5", 1 << 20], AMOUNTS),
         "burst": either([1_000_000, "5000.5", 50_000], AMOUNTS),
         "refill": either(["50ms", "10s", "0.1s"], ["0ms", "1h", "1e3ms", "", 50, "-1s"]),
-        "scope": either(["pod", "shard"], ["fleet", None]),
+        "scope": either(["pod", "shard", "fleet"], ["galaxy", None]),
         "mode": either(["enforce", "shadow"], ["", 1]),
         "status": either([429, 419], [400, -1, "429", 1 << 40]),
         "overrides": lambda: [

@@ -24,6 +24,8 @@ pub enum Scope {
     Shard,
     /// This dispatcher.
     Pod,
+    /// All dispatchers.
+    Fleet,
 }
 
 macro_rules! scope {

@@ -53,10 +53,11 @@ pub struct PolicySpec {
     /// How often a bucket is refilled: whole milliseconds from `10ms` to `10s`. Default: `50ms`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refill: Option<String>,
-    /// `pod` if a bucket counts all requests of a dispatcher, `shard` if each storage shard has its own. Default:
-    /// `shard` if `per` contains `shard`, otherwise `pod`.
+    /// `pod` if a bucket counts all requests of a dispatcher, `shard` if each storage shard has its own, `fleet` if a
+    /// bucket counts the requests of all dispatchers together. Default: `shard` if `per` contains `shard`, otherwise
+    /// `pod`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(pattern = "^(pod|shard)$")]
+    #[schema(pattern = "^(pod|shard|fleet)$")]
     pub scope: Option<String>,
     /// `enforce` or `shadow`. Default: `enforce`. `shadow` rejects nothing, and counts the requests that it would
     /// reject.

@@ -111,7 +111,7 @@ pub struct PhaseTime {
 pub struct AskedPolicy {
     /// Its name.
     pub policy: String,
-    /// `pod`, or `shard` for a policy that counts by shard.
+    /// `pod`, `shard` for a policy that counts by shard, or `fleet` for a policy that counts over all dispatchers.
     pub scope: String,
     /// Counted unit: `ru`, `requests`, `reads`, `writes`, `read-bytes`, `write-bytes` or `bytes`.
     pub unit: String,

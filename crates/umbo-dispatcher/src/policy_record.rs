@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use umbo_http::rejection;
 use umbo_observe::request_records::{PolicyRecord, PolicyVerdict};
-use umbo_quota::{Dimension, MetPolicy, Rejection};
+use umbo_quota::{Dimension, MetPolicy, PolicyScope, Rejection};
 
 /// Returns the record of the policy that rejected the request.
 pub(crate) fn rejected_by(rejection: &Rejection) -> PolicyRecord {
@@ -18,6 +18,7 @@ pub(crate) fn rejected_by(rejection: &Rejection) -> PolicyRecord {
         wait_millis: wait_millis(rejection.wait),
         unit: rejection.policy.unit as u8,
         is_of_shard: rejection.policy.per.contains(Dimension::Shard),
+        is_of_fleet: rejection.policy.scope == PolicyScope::Fleet,
         verdict: PolicyVerdict::Rejected,
     }
 }
@@ -43,6 +44,7 @@ pub(crate) fn asked(met: &MetPolicy<'_>, is_refused: bool) -> PolicyRecord {
         },
         unit: met.policy.unit as u8,
         is_of_shard: met.shard.is_some(),
+        is_of_fleet: met.policy.scope == PolicyScope::Fleet,
         verdict,
     }
 }

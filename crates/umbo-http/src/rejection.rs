@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use umbo_api::quantity::Quantity;
 use umbo_api::{Problem, Scope};
-use umbo_quota::{Dimension, Policy, Rejection, Unit, format_amount};
+use umbo_quota::{Dimension, Policy, PolicyScope, Rejection, Unit, format_amount};
 use umbo_types::RequestUnits;
 
 /// Adds the content of a rejection to its problem.
@@ -103,6 +103,8 @@ fn scope(policy: &Policy) -> Scope {
         Scope::Caller
     } else if has(Dimension::Namespace) {
         Scope::Namespace
+    } else if policy.scope == PolicyScope::Fleet {
+        Scope::Fleet
     } else {
         Scope::Pod
     }
@@ -181,5 +183,11 @@ mod tests {
             let Rejection { policy, .. } = rejection(per, 0, 0);
             assert_eq!(scope(&policy), expected, "{per:?}");
         }
+        let spec = PolicySpec {
+            scope: Some("fleet".to_owned()),
+            ..PolicySpec::new("p", "ru", "100")
+        };
+        let of_all = Policy::parse(&spec, PolicySource::File).unwrap();
+        assert_eq!(scope(&of_all), Scope::Fleet);
     }
 }

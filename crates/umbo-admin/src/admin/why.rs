@@ -243,7 +243,12 @@ fn policy(record: &PolicyRecord) -> AskedPolicy {
     let unit = unit(record);
     AskedPolicy {
         policy: record.policy.to_string(),
-        scope: if record.is_of_shard { "shard" } else { "pod" }.to_owned(),
+        scope: match (record.is_of_shard, record.is_of_fleet) {
+            (true, _) => "shard",
+            (false, true) => "fleet",
+            (false, false) => "pod",
+        }
+        .to_owned(),
         unit: unit.as_str().to_owned(),
         rate: unit.as_f64(record.rate),
         balance: balance(record),

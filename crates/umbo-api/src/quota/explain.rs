@@ -137,7 +137,7 @@ pub struct ExplainPolicy {
     pub name: String,
     /// `enforce` or `shadow`.
     pub mode: String,
-    /// `pod` or `shard`.
+    /// `pod`, `shard` or `fleet`.
     pub scope: String,
     /// Counted unit.
     pub unit: String,

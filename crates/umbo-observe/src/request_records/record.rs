@@ -101,6 +101,8 @@ pub struct PolicyRecord {
     pub unit: u8,
     /// Whether it counts by shard.
     pub is_of_shard: bool,
+    /// Whether it counts over all dispatchers.
+    pub is_of_fleet: bool,
     /// Its verdict.
     pub verdict: PolicyVerdict,
 }

@@ -163,6 +163,7 @@ fn the_whole_is_within_its_bound() {
         wait_millis: 1,
         unit: 0,
         is_of_shard: false,
+        is_of_fleet: false,
         verdict: PolicyVerdict::Rejected,
     };
     for at in 0..RECORDS_MAX + 10_000 {

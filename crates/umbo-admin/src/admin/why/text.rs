@@ -323,6 +323,7 @@ mod tests {
                 wait_millis: 13,
                 unit: 0,
                 is_of_shard: false,
+                is_of_fleet: false,
                 verdict: PolicyVerdict::Rejected,
             }]),
             ..ChargeRecord::default()

@@ -222,7 +222,7 @@ fn bad_fields() -> Vec<(&'static str, Value, &'static [&'static str])> {
         ("status", json!(500), &["status", "500"]),
         ("mode", json!("maybe"), &["mode", "maybe"]),
         ("refill", json!("1us"), &["refill", "1us"]),
-        ("scope", json!("fleet"), &["scope", "fleet"]),
+        ("scope", json!("galaxy"), &["scope", "galaxy"]),
         (
             "match",
             json!({"operations": ["fly"]}),

@@ -41,7 +41,8 @@ pub(super) struct PolicyArguments {
     /// one
     #[arg(long = "match", value_name = "DIMENSION=PATTERN")]
     matches: Vec<MatchArgument>,
-    /// pod (each server on its own), or shard for a quota of each storage shard
+    /// pod (each server on its own), shard for a quota of each storage shard, or fleet for one quota of all servers
+    /// together
     #[arg(long, value_name = "SCOPE")]
     scope: Option<String>,
     /// enforce, or shadow to count what would be rejected without rejecting it
