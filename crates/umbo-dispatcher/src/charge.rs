@@ -212,8 +212,12 @@ impl Charge {
             return None;
         };
         let Identified { payer, caller, .. } = &self.identified;
-        let ticket_key = &self.dispatcher.ticket_key;
-        Some(ticket_key.seal(rejection.ticket.as_ref()?, payer.name(caller)))
+        let Dispatcher {
+            ticket_key, quota, ..
+        } = &*self.dispatcher;
+        let now = self.dispatcher.clock.monotonic();
+        let ticket = quota.ticket_out(rejection.ticket?, self.dispatcher.home_time(), now);
+        Some(ticket_key.seal(&ticket, payer.name(caller)))
     }
 
     fn request(&self) -> QuotaRequest<'_> {

@@ -134,6 +134,12 @@ pub struct DispatcherParts {
 }
 
 impl Dispatcher {
+    /// Returns the time of day of the home, which all dispatchers know about alike.
+    pub fn home_time(&self) -> Timestamp {
+        self.store
+            .time_at(self.store.home().shard, self.clock.wall())
+    }
+
     /// Returns the begin of the life of a row that is written to a shard now.
     pub fn lives_from(&self, shard: ShardId) -> Timestamp {
         self.store.lives_from(shard, self.clock.wall())

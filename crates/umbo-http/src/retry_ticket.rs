@@ -2,8 +2,8 @@
 //!
 //! A ticket goes out with a rejection in `Umbo-Retry-Ticket` and comes back with the retry. It is keyed
 //! BLAKE3 over the name of the caller and the content, with a key that all dispatchers of a store share.
-//! So no dispatcher accepts a ticket that was changed, and each recognises its own tickets. Nothing is
-//! remembered here: an invalid ticket is ignored.
+//! So no dispatcher accepts a ticket that was changed, and each recognises its own tickets and those for counters of the
+//! fleet. Nothing is remembered here: an invalid ticket is ignored.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -44,7 +44,7 @@ impl TicketKey {
     /// Writes a ticket of a caller as a header value.
     pub fn seal(&self, ticket: &RetryTicket, caller: &str) -> HeaderValue {
         let mut bytes = [0; LEN];
-        bytes[..8].copy_from_slice(&self.dispatcher);
+        bytes[..8].copy_from_slice(&self.issuer(ticket));
         bytes[8..CONTENT_LEN].copy_from_slice(&ticket.to_bytes());
         let mac = self.mac(&bytes[..CONTENT_LEN], caller);
         bytes[CONTENT_LEN..].copy_from_slice(&mac);
@@ -70,11 +70,20 @@ impl TicketKey {
             return None;
         }
         let (dispatcher, ticket) = content.split_first_chunk::<8>()?;
-        if *dispatcher != self.dispatcher {
+        let ticket = RetryTicket::from_bytes(ticket.try_into().ok()?);
+        if *dispatcher != self.issuer(&ticket) {
             return Some(BroughtTicket::Elsewhere);
         }
-        let ticket = RetryTicket::from_bytes(ticket.try_into().ok()?);
         Some(BroughtTicket::Issued(ticket))
+    }
+
+    /// Returns the number of this dispatcher, or of all if the ticket is for a counter of the fleet.
+    const fn issuer(&self, ticket: &RetryTicket) -> [u8; 8] {
+        if ticket.is_of_fleet() {
+            [0; 8]
+        } else {
+            self.dispatcher
+        }
     }
 
     fn mac(&self, content: &[u8], caller: &str) -> [u8; MAC_LEN] {
@@ -108,6 +117,19 @@ mod tests {
         let elsewhere = Some(BroughtTicket::Elsewhere);
         assert_eq!(key(2).open(&sealed, "search"), elsewhere);
         assert_eq!(key(1).open(&sealed, "batch"), None);
+        let other_store = TicketKey::new(&[8; 32]);
+        assert_eq!(other_store.open(&sealed, "search"), None);
+    }
+
+    #[test]
+    fn a_ticket_of_the_fleet_is_good_at_every_dispatcher_of_the_store() {
+        let mut bytes = [9; RetryTicket::LEN];
+        bytes[0] |= 0x80;
+        let ticket = RetryTicket::from_bytes(&bytes);
+        let sealed = key(1).seal(&ticket, "search");
+        let issued = Some(BroughtTicket::Issued(ticket));
+        assert_eq!(key(2).open(&sealed, "search"), issued);
+        assert_eq!(key(2).open(&sealed, "batch"), None);
         let other_store = TicketKey::new(&[8; 32]);
         assert_eq!(other_store.open(&sealed, "search"), None);
     }

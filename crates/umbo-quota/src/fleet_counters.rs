@@ -7,6 +7,7 @@ use crate::bucket::Bucket;
 use crate::fleet_share::{FleetShare, Scale, UsedBuckets};
 use crate::identity::Identities;
 use crate::policy::Policy;
+use crate::retry_ticket::OF_FLEET;
 use crate::subject::Subject;
 
 /// How the buckets of scope `fleet` are joined to those of other dispatchers.
@@ -28,15 +29,16 @@ impl FleetCounters {
     /// Makes a new bucket count for the fleet.
     pub(crate) fn join(
         &self,
-        bucket: Bucket,
+        mut bucket: Bucket,
         key: u128,
         policy: &Policy,
         subject: &Subject<'_>,
     ) -> Bucket {
         let counter = self.names.bucket(policy, subject, None);
         let used = Arc::clone(&self.used);
+        let made = std::mem::replace(&mut bucket.id, counter as u64 | OF_FLEET);
         bucket.shared(self.equal_share(), |level| {
-            FleetShare::new(counter, key, used, level)
+            FleetShare::new((counter, made), key, used, level)
         })
     }
 }

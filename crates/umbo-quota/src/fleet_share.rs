@@ -85,6 +85,8 @@ impl UsedBuckets {
 pub(crate) struct FleetShare {
     /// Name of the counter: the same at all dispatchers.
     pub(crate) counter: u128,
+    /// Distinguishes the bucket from earlier ones of the counter at this dispatcher.
+    pub(crate) made: u64,
     /// Key of the bucket at this dispatcher.
     key: u128,
     used: Arc<UsedBuckets>,
@@ -116,9 +118,15 @@ pub(crate) struct OwnerAnswer {
 
 impl FleetShare {
     /// Makes the share of a bucket. `level` is the level of the new bucket.
-    pub(crate) fn new(counter: u128, key: u128, used: Arc<UsedBuckets>, level: u64) -> Self {
+    pub(crate) fn new(
+        (counter, made): (u128, u64),
+        key: u128,
+        used: Arc<UsedBuckets>,
+        level: u64,
+    ) -> Self {
         Self {
             counter,
+            made,
             key,
             used,
             is_active: AtomicBool::new(false),

@@ -25,7 +25,7 @@ pub struct RetryTicket {
 /// A ticket that a request brings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BroughtTicket {
-    /// Issued by this limiter to this caller: good once.
+    /// Issued to this caller by this limiter, or for a counter of the fleet: good once.
     Issued(RetryTicket),
     /// Issued elsewhere. It says only that the client comes back, so that a new ticket reserves its whole cost.
     Elsewhere,
@@ -41,7 +41,22 @@ impl BroughtTicket {
     }
 }
 
+/// Set in the number of a bucket that counts for the fleet: it is the same number at all dispatchers.
+pub(crate) const OF_FLEET: u64 = 1 << 63;
+
 impl RetryTicket {
+    /// Returns whether every dispatcher has the bucket of the ticket.
+    pub const fn is_of_fleet(&self) -> bool {
+        self.bucket & OF_FLEET != 0
+    }
+
+    /// Returns the same ticket by another clock, which shows `there` when the clock of the ticket shows `here`.
+    pub(crate) const fn by_clock(mut self, here: Millis, there: Millis) -> Self {
+        let due = self.due.0.saturating_add(there.0);
+        self.due = Millis(due.saturating_sub(here.0));
+        self
+    }
+
     /// Length of a ticket as bytes.
     pub const LEN: usize = 28;
 
@@ -92,6 +107,21 @@ mod tests {
             let ticket = RetryTicket { bucket, due, cost, nonce };
             prop_assert_eq!(RetryTicket::from_bytes(&ticket.to_bytes()), ticket);
         }
+    }
+
+    #[test]
+    fn a_ticket_is_due_at_the_same_instant_by_every_clock() {
+        let ticket = RetryTicket {
+            due: Millis(700),
+            ..RetryTicket::from_bytes(&[0; RetryTicket::LEN])
+        };
+        let (here, there) = (Millis(500), Millis(1_800_000_000_000));
+        let shared = ticket.by_clock(here, there);
+        assert_eq!(shared.due, Millis(there.0 + 200));
+        assert_eq!(shared.by_clock(there, here), ticket);
+        // Another dispatcher began 100 ms ago; a ticket that was due before is due at its beginning.
+        assert_eq!(shared.by_clock(there, Millis(100)).due, Millis(300));
+        assert_eq!(ticket.by_clock(Millis(900), Millis(100)).due, Millis(0));
     }
 
     #[test]

@@ -11,7 +11,7 @@ use umbo_quota::{
     BroughtTicket, Limiter, LimiterSettings, PolicySet, QuotaRequest, Rejection, Reservation,
     RetryTicket, Subject, Unit, Weights,
 };
-use umbo_types::{Attributes, NamespaceId, PriceMultiplier};
+use umbo_types::{Attributes, NamespaceId, PriceMultiplier, Timestamp};
 
 use super::account::Account;
 use super::agenda::Agenda;
@@ -30,6 +30,9 @@ const SERVICE_LEAST_NS: u64 = 500_000;
 const SERVICE_MORE_NS: f64 = 1_500_000.0;
 /// Longest service time.
 const SERVICE_MOST_NS: u64 = 40_000_000;
+
+/// The clock that all pods share, at the beginning.
+const CLOCK_MS: u64 = 1_800_000_000_000;
 
 /// What is simulated.
 #[derive(Debug, Clone)]
@@ -367,6 +370,7 @@ impl<'a> World<'a> {
         let scenario = self.scenario;
         let pod = self.pod_for(pod);
         let book = (pod % scenario.books()) as usize;
+        let shared = Timestamp::from_millis(CLOCK_MS + at_ns / 1_000_000);
         let more_ns = (self.random.exponential() * SERVICE_MORE_NS) as u64;
         let service_ns = (SERVICE_LEAST_NS + more_ns).min(SERVICE_MOST_NS);
         let job = Job::new(&self.weights, scenario.knowledge, costs, service_ns);
@@ -382,14 +386,18 @@ impl<'a> World<'a> {
                 operation: job.operation,
             },
             hint: job.hint,
-            ticket: ticket.map(BroughtTicket::Issued),
+            ticket: ticket.map(|ticket| {
+                BroughtTicket::Issued(self.limiters[pod as usize].ticket_in(ticket, shared, now))
+            }),
             price_multiplier: PriceMultiplier::NONE,
         };
         let limiter = &self.limiters[pod as usize];
         let mut reservation = match limiter.admit(&request, now, self.random.next()) {
             Ok(reservation) => reservation,
-            Err(rejection) => {
+            Err(mut rejection) => {
                 account.rejected += 1;
+                let ticket = rejection.ticket;
+                rejection.ticket = ticket.map(|ticket| limiter.ticket_out(ticket, shared, now));
                 return Err(rejection);
             }
         };

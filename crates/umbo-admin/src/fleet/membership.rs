@@ -232,8 +232,7 @@ impl Membership {
 
     /// Returns the time of day of the home, which all dispatchers know about alike.
     pub(super) fn home_time(&self) -> Timestamp {
-        let Dispatcher { store, clock, .. } = &*self.dispatcher;
-        store.time_at(store.home().shard, clock.wall())
+        self.dispatcher.home_time()
     }
 
     pub(super) fn now(&self) -> Instant {

@@ -90,8 +90,15 @@ impl Identified {
         log.ranked(criticality, claimed.is_some_and(|tier| tier > criticality));
         let payer = Payer::read(fields, &caller, required.namespace)?;
         let ticket = fields.retry_ticket.and_then(|ticket| {
-            let ticket_key = &dispatcher.ticket_key;
-            ticket_key.open(ticket, payer.name(&caller))
+            let Dispatcher {
+                ticket_key, quota, ..
+            } = dispatcher;
+            let brought = ticket_key.open(ticket, payer.name(&caller))?;
+            let BroughtTicket::Issued(ticket) = brought else {
+                return Some(brought);
+            };
+            let ticket = quota.ticket_in(ticket, dispatcher.home_time(), started);
+            Some(BroughtTicket::Issued(ticket))
         });
         if fields.is_repeated()? {
             dispatcher.metrics.record_repeated(required.operation);

@@ -262,7 +262,7 @@ impl LocalCounter {
         CounterReport {
             counter: self.counter,
             limit: self.bucket.limit(),
-            bucket: self.bucket.id,
+            bucket: self.bucket.share().map_or(0, |share| share.made),
             spent: self.told.0,
             acked: self.bucket.share().map_or(0, FleetShare::acked),
             refused: self.told.1,
