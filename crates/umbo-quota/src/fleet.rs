@@ -182,14 +182,18 @@ impl FleetQuota {
         self.state().members = members;
     }
 
+    /// Returns whether any policy has the scope; if not, nothing is due.
+    pub fn is_used(&self) -> bool {
+        let policies = self.limiter.policies();
+        policies
+            .iter()
+            .any(|policy| policy.scope == PolicyScope::Fleet)
+    }
+
     /// Returns the wish for the ownership row.
     pub fn row_wish(&self, now: Instant) -> RowWish {
         let at = self.limiter.pricing.millis(now);
-        let policies = self.limiter.policies();
-        if !policies
-            .iter()
-            .any(|policy| policy.scope == PolicyScope::Fleet)
-        {
+        if !self.is_used() {
             return RowWish::Nothing;
         }
         self.state().wish(self.id, at)

@@ -152,7 +152,10 @@ fn lock<V>(stripe: &Mutex<Stripe<V>>) -> MutexGuard<'_, Stripe<V>> {
 
 /// Keys are hashes already.
 #[derive(Debug, Default)]
-struct StripeHasher(u64);
+pub(crate) struct StripeHasher(u64);
+
+/// Builds the hasher of maps whose keys are hashes.
+pub(crate) type ByHash = BuildHasherDefault<StripeHasher>;
 
 impl Hasher for StripeHasher {
     fn finish(&self) -> u64 {
@@ -167,6 +170,10 @@ impl Hasher for StripeHasher {
 
     fn write_u64(&mut self, word: u64) {
         self.0 = word;
+    }
+
+    fn write_u128(&mut self, word: u128) {
+        self.0 = word as u64;
     }
 }
 

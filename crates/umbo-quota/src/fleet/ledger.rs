@@ -12,6 +12,7 @@ use super::{IDLE_PERIODS, PERIOD_MS};
 use crate::fleet_share::{OwnerAnswer, Scale};
 use crate::policy::Limit;
 use crate::schedule::{Millis, RefillOffset, Schedule};
+use crate::striped_lru::ByHash;
 use crate::unit::Unit;
 
 /// Most counters that a dispatcher owns; about 300 bytes each. Further ones are limited to equal shares.
@@ -34,7 +35,7 @@ const DEBT_SECONDS_MAX: u64 = 60;
 /// The counters of an owner.
 #[derive(Debug, Default)]
 pub(super) struct Ledgers {
-    by_counter: HashMap<u128, Ledger>,
+    by_counter: HashMap<u128, Ledger, ByHash>,
     swept: Millis,
 }
 
@@ -88,28 +89,25 @@ impl Ledgers {
             };
         };
         ledger.set_limit(limit, now);
-        ledger.charge(sender, report, now);
-        let balance = ledger.balance(now);
-        let is_young = now.0.saturating_sub(ledger.since.0) < YOUNG_MS;
-        let (share, demand) = ledger.share(sender, members, now);
+        let at = ledger.charge(sender, report, now);
+        let sums = ledger.sums(at, members, now);
         let held = report.scale.share();
+        let is_young = now.0.saturating_sub(ledger.since.0) < YOUNG_MS;
         let share = if is_young && report.heard.is_some() {
             held
         } else {
-            ledger.grown(sender, (held, share), members, now)
+            sums.grown(held, sums.share(ledger.schedule.limit.rate, members))
         };
-        let target = ledger.target(sender, share, members, now);
-        ledger.hold(
-            sender,
-            held.max(share),
-            part(target.max(0).cast_unsigned(), share),
-        );
-        let scale = Scale::of_share(share);
+        let balance = ledger.balance(now);
+        let target = sums.target(balance, share);
+        let own = &mut ledger.reporters[at];
+        own.held = held.max(share);
+        own.credit = part(target.max(0).cast_unsigned(), share);
         OwnerAnswer {
-            scale,
+            scale: Scale::of_share(share),
             balance,
             target,
-            demand,
+            demand: sums.demand,
         }
     }
 
@@ -201,7 +199,8 @@ impl Ledger {
         self.level = axis.wrapping_sub(balance.cast_unsigned());
     }
 
-    fn charge(&mut self, sender: u64, report: &CounterReport, now: Millis) {
+    /// Charges the counts of a dispatcher, and returns its place.
+    fn charge(&mut self, sender: u64, report: &CounterReport, now: Millis) -> usize {
         self.roll(now);
         let is_silent = now.0.saturating_sub(self.active.1.0) >= IDLE_PERIODS * PERIOD_MS;
         self.active = (if is_silent { now } else { self.active.0 }, now);
@@ -234,6 +233,7 @@ impl Ledger {
         self.charged = self.charged.saturating_add(spent);
         self.level = self.level.wrapping_add(spent.cast_unsigned());
         self.roll(now);
+        at
     }
 
     /// Follows the balance that an earlier owner told, so that a new owner hands out no burst.
@@ -248,87 +248,87 @@ impl Ledger {
         }
     }
 
-    /// Returns the share of a dispatcher, and the demand of all.
-    fn share(&self, sender: u64, members: u64, now: Millis) -> (u64, u64) {
-        let (mut all, mut own, mut reporters) = (0_u64, 0, 0);
-        for one in &self.reporters {
-            if now.0.saturating_sub(one.at.0) < IDLE_PERIODS * PERIOD_MS {
-                all = all.saturating_add(one.demand);
-                reporters += 1;
-            }
-            if one.id == sender {
-                own = one.demand;
-            }
-        }
-        let unasked = self.schedule.limit.rate.saturating_sub(all);
-        let least = all / SLACK_PART;
-        let (slack, parts) = if unasked > least {
-            // Dispatchers without a report hold their equal share of it already.
-            (unasked, members.max(reporters))
-        } else {
-            (least, reporters.max(1))
-        };
-        let part = own.saturating_add(slack / parts);
-        let whole = u128::from(all.saturating_add(slack).max(1));
-        let share = u128::from(part) * u128::from(Scale::WHOLE) / whole;
-        (u64::try_from(share).unwrap_or(Scale::WHOLE), all)
-    }
-
-    /// Returns the share that a dispatcher may have now. A share grows only by the part that no other dispatcher may
-    /// still use: each would spend the same balance otherwise, before it has told.
-    fn grown(&self, sender: u64, (held, wanted): (u64, u64), members: u64, now: Millis) -> u64 {
-        if wanted <= held {
-            return wanted;
-        }
-        let others = self.others(sender, members, Scale::WHOLE, now, |one| one.held);
-        let free = Scale::WHOLE.saturating_sub(others);
-        wanted.min(free).max(held)
-    }
-
-    /// Returns the balance that the bucket of a dispatcher should have: the fleet's, or less if the others may still
-    /// spend so much of it that their next reports leave less.
-    fn target(&self, sender: u64, share: u64, members: u64, now: Millis) -> i64 {
-        let balance = self.balance(now);
-        let Ok(left) = u64::try_from(balance) else {
-            return balance;
-        };
+    /// Sums up the dispatchers that use the counter, for the one at `own`.
+    fn sums(&self, own: usize, members: u64, now: Millis) -> Sums {
         let rate = self.schedule.limit.rate;
-        let others = self.others(sender, members, left, now, |one| {
-            let refill = rate / 1_000 * now.0.saturating_sub(one.at.0);
-            one.credit.saturating_add(part(refill, one.held))
-        });
-        let free = u128::from(left.saturating_sub(others)) * u128::from(Scale::WHOLE);
-        let free = i64::try_from(free / u128::from(share.max(1))).unwrap_or(i64::MAX);
-        free.min(balance)
-    }
-
-    /// Sums up something of the dispatchers that use the counter, but for one, and the equal parts of `whole` that
-    /// further ones may begin with. A dispatcher that begins tells so within a period.
-    fn others(
-        &self,
-        sender: u64,
-        members: u64,
-        whole: u64,
-        now: Millis,
-        of: impl Fn(&Reporter) -> u64,
-    ) -> u64 {
-        let (mut sum, mut further) = (0_u64, members);
-        for one in &self.reporters {
-            if now.0.saturating_sub(one.at.0) < IDLE_PERIODS * PERIOD_MS {
-                further = further.saturating_sub(1);
-                sum = sum.saturating_add(if one.id == sender { 0 } else { of(one) });
+        let mut sums = Sums {
+            own: self.reporters[own].demand,
+            ..Sums::default()
+        };
+        for (at, one) in self.reporters.iter().enumerate() {
+            let age_ms = now.0.saturating_sub(one.at.0);
+            if age_ms >= IDLE_PERIODS * PERIOD_MS {
+                continue;
+            }
+            sums.reporters += 1;
+            sums.demand = sums.demand.saturating_add(one.demand);
+            if at != own {
+                sums.held += one.held;
+                let refill = part(rate * age_ms / 1_000, one.held);
+                sums.credit = sums
+                    .credit
+                    .saturating_add(one.credit)
+                    .saturating_add(refill);
             }
         }
         if now.0.saturating_sub(self.active.0.0) < PERIOD_MS {
-            sum = sum.saturating_add(whole / members.max(1) * further);
+            // A dispatcher that begins with an equal share tells so within a period.
+            let further = members.saturating_sub(sums.reporters);
+            let equal = Scale::WHOLE / members.max(1) * further;
+            let left = self.balance(now).max(0).cast_unsigned();
+            sums.held += equal;
+            sums.credit = sums.credit.saturating_add(part(left, equal));
         }
-        sum
+        sums
+    }
+}
+
+/// The dispatchers that use a counter, for one of them.
+#[derive(Debug, Default)]
+struct Sums {
+    reporters: u64,
+    /// Atoms asked for a second, by all and by the one.
+    demand: u64,
+    own: u64,
+    /// Shares that may be in effect at the others, parts of [`Scale::WHOLE`].
+    held: u64,
+    /// Atoms that the others may have spent since they told.
+    credit: u64,
+}
+
+impl Sums {
+    /// Returns the share that the one should have.
+    fn share(&self, rate: u64, members: u64) -> u64 {
+        let unasked = rate.saturating_sub(self.demand);
+        let least = self.demand / SLACK_PART;
+        let (slack, parts) = if unasked > least {
+            // Dispatchers without a report hold their equal share of it already.
+            (unasked, members.max(self.reporters))
+        } else {
+            (least, self.reporters)
+        };
+        let part = self.own.saturating_add(slack / parts.max(1));
+        let whole = u128::from(self.demand.saturating_add(slack).max(1));
+        let share = u128::from(part) * u128::from(Scale::WHOLE) / whole;
+        u64::try_from(share).unwrap_or(Scale::WHOLE)
     }
 
-    fn hold(&mut self, sender: u64, share: u64, credit: u64) {
-        if let Some(one) = self.reporters.iter_mut().find(|one| one.id == sender) {
-            (one.held, one.credit) = (share, credit);
-        }
+    /// Returns the share that the one may have now. A share grows only by the part that no other dispatcher may still
+    /// use: each would spend the same balance otherwise, before it has told.
+    fn grown(&self, held: u64, wanted: u64) -> u64 {
+        let free = Scale::WHOLE.saturating_sub(self.held);
+        wanted.min(free.max(held))
+    }
+
+    /// Returns the balance that the bucket of the one should have: the fleet's, or less if the others may spend so much
+    /// of it that their next reports leave less.
+    fn target(&self, balance: i64, share: u64) -> i64 {
+        let Ok(left) = u64::try_from(balance) else {
+            return balance;
+        };
+        let free = u128::from(left.saturating_sub(self.credit)) * u128::from(Scale::WHOLE);
+        let free = i64::try_from(free / u128::from(share.max(1))).unwrap_or(i64::MAX);
+        free.min(balance)
     }
 }
 

@@ -7,9 +7,11 @@ use super::message::{COUNTERS_MAX, CounterReport, HeardBalance, Reply, Report};
 use super::row::OwnerRow;
 use super::{IDLE_PERIODS, PERIOD_MS, SILENT_PERIODS};
 use crate::bucket::Bucket;
+use crate::fleet_counters::FleetCounters;
 use crate::fleet_share::{FleetShare, Scale};
 use crate::limiter::Limiter;
 use crate::schedule::Millis;
+use crate::striped_lru::ByHash;
 
 /// A counter is reported early once less than a fifth of the balance is left: 80 % are spent.
 const EARLY_PART: i64 = 5;
@@ -19,7 +21,7 @@ const OPEN_MAX: usize = 4;
 /// The counters in use, by the keys of their buckets.
 #[derive(Debug, Default)]
 pub(super) struct LocalCounters {
-    counters: HashMap<u128, LocalCounter>,
+    counters: HashMap<u128, LocalCounter, ByHash>,
     owners: BTreeMap<u64, OwnerLink>,
     /// Sequence of the last message.
     sequence: u64,
@@ -98,7 +100,7 @@ impl LocalCounters {
         let equal = limiter
             .fleet
             .get()
-            .map_or(Scale::ONE, |fleet| fleet.equal_share());
+            .map_or(Scale::ONE, FleetCounters::equal_share);
         self.note_silence(equal, now);
         let is_due = |owners: &BTreeMap<u64, OwnerLink>, owner: u64| {
             let sent = owners.get(&owner).and_then(|link| link.sent);
