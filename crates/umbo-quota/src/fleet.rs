@@ -150,7 +150,9 @@ impl FleetQuota {
         let mut state = self.state();
         state.local.answered(owner, &reply, at);
         if let Some(row) = &reply.row {
-            state.adopt(row, self.id);
+            // The row itself is read: a peer that lies could name one that no later row replaces.
+            let known = state.row.as_ref().map_or(0, |known| known.revision);
+            state.is_row_old |= row.revision > known;
         }
     }
 
