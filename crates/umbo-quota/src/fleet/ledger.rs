@@ -59,6 +59,9 @@ struct Reporter {
     bucket: u64,
     at: Millis,
     spent: i64,
+    /// Atoms that it may give back: those that it was charged here, and a burst that an earlier owner may have charged.
+    /// A peer that lies can spend the quota, and can create none.
+    paid: u64,
     refused: u64,
     /// Atoms asked for a second.
     demand: u64,
@@ -216,6 +219,7 @@ impl Ledger {
                 bucket: report.bucket,
                 at: Millis(now.0.saturating_sub(PERIOD_MS)),
                 spent: report.acked,
+                paid: self.schedule.limit.burst,
                 refused: report.refused,
                 demand: 0,
                 held: 0,
@@ -225,8 +229,11 @@ impl Ledger {
         });
         let reporter = &mut self.reporters[at];
         let spent = report.spent.saturating_sub(reporter.spent);
-        // A peer that lies can spend the quota, and can create none.
-        let spent = spent.clamp(-self.schedule.limit.burst.cast_signed(), 1 << 60);
+        let spent = spent.clamp(
+            -reporter.paid.min(SPENT_MAX).cast_signed(),
+            SPENT_MAX.cast_signed(),
+        );
+        reporter.paid = reporter.paid.saturating_add_signed(spent);
         let refused = report.refused.saturating_sub(reporter.refused);
         reporter.learn(spent, refused, now);
         (reporter.spent, reporter.refused) = (report.spent, report.refused);
@@ -359,6 +366,8 @@ fn part(amount: u64, share: u64) -> u64 {
 
 /// Step of the axis of a ledger, in milliseconds: reports come at any time.
 const AXIS_STEP_MS: u64 = 1;
+/// Most atoms that one report charges or gives back.
+const SPENT_MAX: u64 = 1 << 60;
 /// Highest demand that is counted, in atoms a second: sums of it fit.
 const DEMAND_MAX: u64 = 1 << 56;
 
