@@ -25,7 +25,7 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 
-use self::demand_window::{DemandWindow, WINDOW_MS};
+use self::demand_window::DemandWindow;
 use crate::crowd::RefusedCost;
 use crate::fleet_share::{FleetShare, Scale};
 use crate::policy::Limit;
@@ -99,17 +99,13 @@ impl Bucket {
         let refill_offset = RefillOffset::of(hash, refill);
         let axis = schedule.level_at(now, refill_offset);
         let first_level = axis.wrapping_sub(schedule.limit.burst);
-        let window = DemandWindow {
-            since_ms: AtomicU64::new(now.0),
-            ..DemandWindow::default()
-        };
         Self {
             id,
             policy,
             label,
             schedule: ArcSwap::new(Arc::clone(schedule)),
             first_level,
-            window,
+            window: DemandWindow::begin(now),
             turnout: Turnout::full(axis),
             used: Mutex::default(),
             issued: AtomicU32::new(0),
@@ -342,8 +338,7 @@ impl Bucket {
 
     /// Records that `price` was refused.
     pub(crate) fn note_refused(&self, price: u64) {
-        self.window.refused.fetch_add(price, Relaxed);
-        self.window.refusals.fetch_add(1, Relaxed);
+        self.window.refuse(price);
         if let Some(share) = &self.share {
             share.count_refused(price);
         }
@@ -351,12 +346,12 @@ impl Bucket {
 
     /// Returns the atoms refused.
     pub(crate) fn refused(&self) -> u64 {
-        self.window.refused.load(Relaxed)
+        self.window.refused()
     }
 
     /// Returns the requests that were refused.
     pub(crate) fn refusals(&self) -> u64 {
-        self.window.refusals.load(Relaxed)
+        self.window.refusals()
     }
 
     /// Returns all that was charged, in atoms. Exact while no request spends.
@@ -389,22 +384,17 @@ impl Bucket {
         self.balance(now).cast_unsigned() == self.limit().burst
     }
 
+    /// Returns the demand in atoms a second: in the last whole window, or in the current one if that is more. Of a bucket
+    /// that counts for the fleet, the demand at all dispatchers.
+    pub(crate) fn observed(&self, now: Millis) -> u64 {
+        let fleet = self.share.as_ref().map_or(0, |share| share.demand());
+        self.window.observed(self.spent(), now).max(fleet)
+    }
+
     /// Ends the window of the observed rate, and keeps the words of an idle bucket near the axis. To
     /// be called about once a second, by one thread at a time.
     pub(crate) fn roll(&self, now: Millis) {
-        let window = &self.window;
-        let elapsed_ms = now.0.saturating_sub(window.since_ms.load(Relaxed));
-        if elapsed_ms >= WINDOW_MS {
-            let rate = u128::from(self.asked_in_window()) * 1_000 / u128::from(elapsed_ms);
-            window
-                .rate
-                .store(u64::try_from(rate).unwrap_or(u64::MAX), Relaxed);
-            window.spent_then.store(self.spent(), Relaxed);
-            window
-                .refused_then
-                .store(window.refused.load(Relaxed), Relaxed);
-            window.since_ms.store(now.0, Relaxed);
-        }
+        self.window.roll(self.spent(), now);
         let schedule = self.schedule.load();
         let axis = schedule.level_at(now, self.words.refill_offset);
         self.spill(&schedule, axis);

@@ -11,6 +11,7 @@
 mod ledger;
 mod local;
 mod message;
+mod period;
 mod row;
 
 use std::collections::HashMap;
@@ -18,26 +19,23 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use umbo_types::Timestamp;
+
 use self::ledger::Ledgers;
 use self::local::LocalCounters;
 pub use self::message::FleetMessageError;
-use self::message::{Reply, Report};
+use self::message::{FleetReport, OwnerReply};
+use self::period::PERIOD_MS;
 pub use self::row::{OWNERS_MAX, OwnerRow};
 use crate::fleet_counters::FleetCounters;
 use crate::identity::Identities;
 use crate::limiter::Limiter;
 use crate::policy::PolicyScope;
+use crate::retry_ticket::RetryTicket;
 use crate::schedule::Millis;
 
 /// How often [`FleetQuota::tick`] is due: a new counter is reported this soon.
 pub const FLEET_TICK: Duration = Duration::from_millis(20);
-/// Time between two messages to an owner, in milliseconds.
-const PERIOD_MS: u64 = 100;
-/// Periods without an answer after which an owner is silent, and without a report after which a dispatcher is.
-const SILENT_PERIODS: u64 = 5;
-/// Periods without a request after which a dispatcher reports a counter no longer, and its share goes to the others: two
-/// seconds, so that a client with a burst a second keeps its share.
-const IDLE_PERIODS: u64 = 20;
 /// How long the word of a dispatcher that an owner is silent counts, in milliseconds: longer than two messages that are
 /// lost.
 const WORD_MS: u64 = 4 * PERIOD_MS;
@@ -102,7 +100,7 @@ struct FleetState {
 }
 
 impl FleetQuota {
-    /// Joins the counters of a limiter to those of the other dispatchers. `id` is the presence id of this dispatcher,
+    /// Joins the counters of a limiter to the counters of the other dispatchers. `id` is the presence id of this dispatcher,
     /// and `secret` the secret of the store: no client can choose two names with the same counter.
     pub fn new(limiter: Arc<Limiter>, id: u64, secret: &[u8; 32]) -> Self {
         let (seed, _) = secret.split_first_chunk().expect("it has 32 bytes");
@@ -136,21 +134,23 @@ impl FleetQuota {
             let reply = state.hear(&report, at);
             state.local.answered(self.id, &reply, at);
         }
-        let message = |(to, report): (u64, Report)| FleetMessage {
+        let message = |(to, report): (u64, FleetReport)| FleetMessage {
             to,
             body: report.write(),
         };
         others.into_iter().map(message).collect()
     }
 
-    /// Takes the answer of an owner. An answer that cannot be read is none.
+    /// Takes the answer of an owner. An answer that cannot be read changes nothing.
     pub fn answered(&self, owner: u64, body: &[u8], now: Instant) {
         let at = self.limiter.pricing.millis(now);
-        let Ok(reply) = Reply::read(body) else { return };
+        let Ok(reply) = OwnerReply::read(body) else {
+            return;
+        };
         let mut state = self.state();
         state.local.answered(owner, &reply, at);
         if let Some(row) = &reply.row {
-            // The row itself is read: a peer that lies could name one that no later row replaces.
+            // The row itself is read: a peer that lies could name a revision without a successor.
             let known = state.row.as_ref().map_or(0, |known| known.revision);
             state.is_row_old |= row.revision > known;
         }
@@ -159,7 +159,7 @@ impl FleetQuota {
     /// Takes a message of another dispatcher, and returns the answer.
     pub fn hear(&self, body: &[u8], now: Instant) -> Result<Vec<u8>, FleetMessageError> {
         let at = self.limiter.pricing.millis(now);
-        let report = Report::read(body)?;
+        let report = FleetReport::read(body)?;
         Ok(self.state().hear(&report, at).write())
     }
 
@@ -224,6 +224,29 @@ impl FleetQuota {
     }
 }
 
+impl Limiter {
+    /// Returns a ticket as it goes to its client. The due time of a ticket for the fleet counts by the clock that all
+    /// dispatchers share, which shows `shared`.
+    pub fn ticket_out(&self, ticket: RetryTicket, shared: Timestamp, now: Instant) -> RetryTicket {
+        let (here, there) = (self.pricing.millis(now), Millis(shared.as_millis()));
+        if ticket.is_of_fleet() {
+            ticket.by_clock(here, there)
+        } else {
+            ticket
+        }
+    }
+
+    /// Returns a ticket that [`Self::ticket_out`] of any dispatcher has made as this limiter takes it.
+    pub fn ticket_in(&self, ticket: RetryTicket, shared: Timestamp, now: Instant) -> RetryTicket {
+        let (here, there) = (self.pricing.millis(now), Millis(shared.as_millis()));
+        if ticket.is_of_fleet() {
+            ticket.by_clock(there, here)
+        } else {
+            ticket
+        }
+    }
+}
+
 impl FleetState {
     /// Takes a newer row.
     fn adopt(&mut self, row: &OwnerRow, id: u64) {
@@ -240,10 +263,10 @@ impl FleetState {
         }
     }
 
-    fn hear(&mut self, report: &Report, now: Millis) -> Reply {
-        let mut reply = Reply {
+    fn hear(&mut self, report: &FleetReport, now: Millis) -> OwnerReply {
+        let mut reply = OwnerReply {
             sequence: report.sequence,
-            ..Reply::default()
+            ..OwnerReply::default()
         };
         let known = self.row.as_ref().map_or(0, |row| row.revision);
         if report.revision < known {

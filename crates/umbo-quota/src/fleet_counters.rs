@@ -10,7 +10,7 @@ use crate::policy::Policy;
 use crate::retry_ticket::OF_FLEET;
 use crate::subject::Subject;
 
-/// How the buckets of scope `fleet` are joined to those of other dispatchers.
+/// How the buckets of scope `fleet` are joined to the buckets of other dispatchers.
 #[derive(Debug)]
 pub(crate) struct FleetCounters {
     /// Hashes a counter to the same name at all dispatchers.

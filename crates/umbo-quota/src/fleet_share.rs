@@ -2,7 +2,7 @@
 //!
 //! The bucket of such a counter is an image of the fleet's bucket: it has the rate, burst and balance of the whole
 //! fleet, and the dispatcher pays its prices divided by its share. So a dispatcher with a quarter of the demand pays
-//! four times the price, and balance, wait and limit are everywhere those of the fleet. The owner of the counter sends
+//! four times the price, and balance, wait and limit belong to the fleet everywhere. The owner of the counter sends
 //! shares and balance (see [`fleet`](crate::fleet)); a request asks no other process.
 
 use std::sync::atomic::{
@@ -188,7 +188,7 @@ impl FleetShare {
         self.refused_price.load(Relaxed)
     }
 
-    /// Returns the fleet's debt as far as this dispatcher knows. `axis` is the position of the axis.
+    /// Returns the fleet's debt that is known here. `axis` is the position of the axis.
     pub(crate) fn fleet_debt(&self, axis: u64) -> u64 {
         let level = self.fleet_level.load(Relaxed);
         let debt = level

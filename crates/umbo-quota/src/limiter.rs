@@ -19,7 +19,7 @@ use std::time::Instant;
 use arc_swap::ArcSwap;
 use smallvec::SmallVec;
 use umbo_api::quota::PolicySource;
-use umbo_types::{Key, NamespaceId, Operation, ShardId, Timestamp};
+use umbo_types::{Key, NamespaceId, Operation, ShardId};
 
 use crate::admission::AdmissionAttempt;
 use crate::bucket::Bucket;
@@ -40,7 +40,6 @@ use crate::report::{OTHERS, Rejection};
 use crate::request::QuotaRequest;
 use crate::reservation::{Debit, DebitedPolicies, Foreseen, Reservation, ShardShare, part};
 use crate::residual::Residuals;
-use crate::retry_ticket::RetryTicket;
 use crate::schedule::Millis;
 use crate::striped_lru::StripedLru;
 use crate::subject::Subject;
@@ -134,27 +133,6 @@ impl Limiter {
     /// the keepers of shards have to be told of them.
     pub fn has_named_ceilings(&self) -> bool {
         self.active_policies.load().has_named_ceilings
-    }
-
-    /// Returns a ticket as it goes to its client. The due time of a ticket for the fleet counts by the clock that all
-    /// dispatchers share, which shows `shared`.
-    pub fn ticket_out(&self, ticket: RetryTicket, shared: Timestamp, now: Instant) -> RetryTicket {
-        let (here, there) = (self.pricing.millis(now), Millis(shared.as_millis()));
-        if ticket.is_of_fleet() {
-            ticket.by_clock(here, there)
-        } else {
-            ticket
-        }
-    }
-
-    /// Returns a ticket that [`Self::ticket_out`] of any dispatcher has made as this limiter takes it.
-    pub fn ticket_in(&self, ticket: RetryTicket, shared: Timestamp, now: Instant) -> RetryTicket {
-        let (here, there) = (self.pricing.millis(now), Millis(shared.as_millis()));
-        if ticket.is_of_fleet() {
-            ticket.by_clock(there, here)
-        } else {
-            ticket
-        }
     }
 
     /// Returns the weights of the cost model.

@@ -2,13 +2,13 @@
 //!
 //! A ledger is a bucket that is charged by reports, after the fact. Its balance and the shares go back with each answer.
 //! A dispatcher's share of a counter is its part of the demand: equal parts would starve the dispatcher that has the
-//! traffic. On top there is slack for those whose demand grows: the quota that nobody asks for, and always an eighth.
+//! traffic. On top there is slack for dispatchers whose demand grows: the quota that nobody asks for, and always an eighth.
 //! The slack also brings clients that wait, and so ask for no more than they get, back to equal waits.
 
 use std::collections::HashMap;
 
 use super::message::{CounterReport, HeardBalance};
-use super::{IDLE_PERIODS, PERIOD_MS};
+use super::period::{IDLE_PERIODS, PERIOD_MS};
 use crate::fleet_share::{OwnerAnswer, Scale};
 use crate::policy::Limit;
 use crate::schedule::{Millis, RefillOffset, Schedule};
@@ -20,16 +20,16 @@ const LEDGERS_MAX: usize = 1 << 20;
 /// Least slack, as a part of the demand: a dispatcher that waits for its share to grow reaches half of it in eight
 /// reports, less than a second.
 const SLACK_PART: u64 = 8;
-/// Time in which rising demand is followed, in milliseconds: a period.
+/// Time until rising demand is followed, in milliseconds: a period.
 const RISE_MS: u64 = PERIOD_MS;
-/// Time in which falling demand is followed, in milliseconds: a client with a burst a second keeps its share.
+/// Time until falling demand is followed, in milliseconds: a client with a burst a second keeps its share.
 const FALL_MS: u64 = 10 * PERIOD_MS;
 /// How long a new ledger leaves the shares as an earlier owner gave them, in milliseconds: every dispatcher has reported
 /// by then, even if two messages were lost.
 const YOUNG_MS: u64 = 3 * PERIOD_MS;
-/// How long a silent dispatcher stays in a ledger, in milliseconds: it may be cut off, and continue where it was.
+/// How long a silent dispatcher stays in a ledger, in milliseconds: it may be cut off, and come back.
 const FORGET_MS: u64 = 60_000;
-/// Deepest debt of a counter, in seconds of its rate: that of a bucket.
+/// Deepest debt of a counter, in seconds of its rate, as of a bucket.
 const DEBT_SECONDS_MAX: u64 = 60;
 
 /// The counters of an owner.
@@ -59,7 +59,7 @@ struct Reporter {
     bucket: u64,
     at: Millis,
     spent: i64,
-    /// Atoms that it may give back: those that it was charged here, and a burst that an earlier owner may have charged.
+    /// Atoms that it may give back: the charges here, and a burst that an earlier owner may have charged.
     /// A peer that lies can spend the quota, and can create none.
     paid: u64,
     refused: u64,
@@ -256,11 +256,11 @@ impl Ledger {
     }
 
     /// Sums up the dispatchers that use the counter, for the one at `own`.
-    fn sums(&self, own: usize, members: u64, now: Millis) -> Sums {
+    fn sums(&self, own: usize, members: u64, now: Millis) -> FleetSums {
         let rate = self.schedule.limit.rate;
-        let mut sums = Sums {
+        let mut sums = FleetSums {
             own: self.reporters[own].demand,
-            ..Sums::default()
+            ..FleetSums::default()
         };
         for (at, one) in self.reporters.iter().enumerate() {
             let age_ms = now.0.saturating_sub(one.at.0);
@@ -292,7 +292,7 @@ impl Ledger {
 
 /// The dispatchers that use a counter, for one of them.
 #[derive(Debug, Default)]
-struct Sums {
+struct FleetSums {
     reporters: u64,
     /// Atoms asked for a second, by all and by the one.
     demand: u64,
@@ -303,7 +303,7 @@ struct Sums {
     credit: u64,
 }
 
-impl Sums {
+impl FleetSums {
     /// Returns the share that the one should have.
     fn share(&self, rate: u64, members: u64) -> u64 {
         let unasked = rate.saturating_sub(self.demand);

@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 
-use super::message::{COUNTERS_MAX, CounterReport, HeardBalance, Reply, Report};
+use super::message::{COUNTERS_MAX, CounterReport, FleetReport, HeardBalance, OwnerReply};
+use super::period::{IDLE_PERIODS, PERIOD_MS, SILENT_PERIODS};
 use super::row::OwnerRow;
-use super::{IDLE_PERIODS, PERIOD_MS, SILENT_PERIODS};
 use crate::bucket::Bucket;
 use crate::fleet_counters::FleetCounters;
 use crate::fleet_share::{FleetShare, Scale};
@@ -52,12 +52,12 @@ struct OwnerLink {
     is_silent: bool,
     /// Revision of the row that it is known to know.
     revision: u64,
-    open: VecDeque<OpenReport>,
+    open: VecDeque<AwaitedReport>,
 }
 
 /// A report whose answer is awaited: its counters, and the atoms that it told.
 #[derive(Debug)]
-struct OpenReport {
+struct AwaitedReport {
     sequence: u64,
     revision: u64,
     counters: Vec<(u128, i64)>,
@@ -96,7 +96,7 @@ impl LocalCounters {
         limiter: &Limiter,
         from: (u64, u64),
         now: Millis,
-    ) -> Vec<(u64, Report)> {
+    ) -> Vec<(u64, FleetReport)> {
         let equal = limiter
             .fleet
             .get()
@@ -108,7 +108,7 @@ impl LocalCounters {
             sent.is_none_or(|sent| now.0.saturating_sub(sent.0) >= period_ms)
         };
         let mut due: BTreeMap<u64, bool> = BTreeMap::new();
-        let mut reports: BTreeMap<u64, (Report, Vec<(u128, i64)>)> = BTreeMap::new();
+        let mut reports: BTreeMap<u64, (FleetReport, Vec<(u128, i64)>)> = BTreeMap::new();
         let owners = &self.owners;
         self.counters.retain(|key, one| {
             let is_period = one
@@ -144,7 +144,7 @@ impl LocalCounters {
             report.sequence = self.sequence;
             let (sequence, revision) = (self.sequence, from.1);
             link.send(
-                OpenReport {
+                AwaitedReport {
                     sequence,
                     revision,
                     counters,
@@ -159,7 +159,7 @@ impl LocalCounters {
     }
 
     /// Takes the answer of an owner.
-    pub(super) fn answered(&mut self, owner: u64, reply: &Reply, now: Millis) {
+    pub(super) fn answered(&mut self, owner: u64, reply: &OwnerReply, now: Millis) {
         let Some(link) = self.owners.get_mut(&owner) else {
             return;
         };
@@ -293,7 +293,7 @@ impl OwnerLink {
     }
 
     /// Notes a message.
-    fn send(&mut self, report: OpenReport, now: Millis) {
+    fn send(&mut self, report: AwaitedReport, now: Millis) {
         self.sent = Some(now);
         self.waiting.get_or_insert(now);
         if self.open.len() == OPEN_MAX {
@@ -303,7 +303,7 @@ impl OwnerLink {
     }
 
     /// Takes an open report; earlier ones are closed, so that an answer that comes late changes nothing.
-    fn take(&mut self, sequence: u64) -> Option<OpenReport> {
+    fn take(&mut self, sequence: u64) -> Option<AwaitedReport> {
         let at = self
             .open
             .iter()

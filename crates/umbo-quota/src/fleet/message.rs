@@ -21,7 +21,7 @@ pub struct FleetMessageError;
 
 /// Counts of a dispatcher, told to an owner.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Report {
+pub(super) struct FleetReport {
     pub(super) sender: u64,
     /// Grows with each message of the sender to this owner.
     pub(super) sequence: u64,
@@ -60,7 +60,7 @@ pub(super) struct HeardBalance {
 
 /// The answer of an owner.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Reply {
+pub(super) struct OwnerReply {
     pub(super) sequence: u64,
     /// The row of the owner, if the sender knew an older one: nothing was counted then.
     pub(super) row: Option<OwnerRow>,
@@ -68,7 +68,7 @@ pub(super) struct Reply {
     pub(super) counters: Vec<OwnerAnswer>,
 }
 
-impl Report {
+impl FleetReport {
     pub(super) fn write(&self) -> Vec<u8> {
         let mut to = Vec::with_capacity(64 + 88 * self.counters.len());
         to.push(VERSION);
@@ -91,7 +91,7 @@ impl Report {
     }
 
     pub(super) fn read(bytes: &[u8]) -> Result<Self, FleetMessageError> {
-        let mut from = Reader::begin(bytes)?;
+        let mut from = MessageReader::begin(bytes)?;
         let [sender, sequence, revision] = from.take()?;
         let silent = from.ids()?;
         let [len] = from.take()?;
@@ -122,7 +122,7 @@ impl Report {
     }
 }
 
-impl Reply {
+impl OwnerReply {
     pub(super) fn write(&self) -> Vec<u8> {
         let mut to = Vec::with_capacity(96 + 32 * self.counters.len());
         to.push(VERSION);
@@ -142,7 +142,7 @@ impl Reply {
     }
 
     pub(super) fn read(bytes: &[u8]) -> Result<Self, FleetMessageError> {
-        let mut from = Reader::begin(bytes)?;
+        let mut from = MessageReader::begin(bytes)?;
         let [sequence, revision] = from.take()?;
         let owners = from.ids()?;
         let [len] = from.take()?;
@@ -178,9 +178,9 @@ fn put_ids(to: &mut Vec<u8>, ids: &[u64]) {
 }
 
 /// Takes words from the front of a message.
-struct Reader<'a>(&'a [u8]);
+struct MessageReader<'a>(&'a [u8]);
 
-impl<'a> Reader<'a> {
+impl<'a> MessageReader<'a> {
     fn begin(bytes: &'a [u8]) -> Result<Self, FleetMessageError> {
         match bytes.split_first() {
             Some((&VERSION, rest)) => Ok(Self(rest)),
@@ -228,7 +228,7 @@ impl<'a> Reader<'a> {
 mod tests {
     use super::*;
 
-    fn report() -> Report {
+    fn report() -> FleetReport {
         let counter = |counter: u128| CounterReport {
             counter: counter << 70 | 5,
             limit: Limit {
@@ -245,7 +245,7 @@ mod tests {
                 age_ms: 40,
             }),
         };
-        Report {
+        FleetReport {
             sender: 1,
             sequence: 2,
             revision: 3,
@@ -254,9 +254,9 @@ mod tests {
         }
     }
 
-    fn reply() -> Reply {
+    fn reply() -> OwnerReply {
         let owners = vec![1, 2];
-        Reply {
+        OwnerReply {
             sequence: 4,
             row: Some(OwnerRow {
                 revision: 5,
@@ -271,32 +271,35 @@ mod tests {
         }
     }
 
+    fn check(whole: &[u8], reads: &dyn Fn(&[u8]) -> bool) {
+        assert!(reads(whole));
+        assert!((0..whole.len()).all(|len| !reads(&whole[..len])));
+        assert!(!reads(&[whole, &[0]].concat()));
+        let other_version = [&[VERSION + 1], &whole[1..]].concat();
+        assert!(!reads(&other_version));
+    }
+
     #[test]
     fn messages_are_read_as_they_were_written() {
-        assert_eq!(Report::read(&report().write()), Ok(report()));
-        assert_eq!(Reply::read(&reply().write()), Ok(reply()));
-        assert_eq!(Reply::read(&Reply::default().write()), Ok(Reply::default()));
+        assert_eq!(FleetReport::read(&report().write()), Ok(report()));
+        assert_eq!(OwnerReply::read(&reply().write()), Ok(reply()));
+        assert_eq!(
+            OwnerReply::read(&OwnerReply::default().write()),
+            Ok(OwnerReply::default())
+        );
     }
 
     #[test]
     fn a_message_that_is_cut_off_longer_or_of_another_version_is_refused() {
-        for whole in [report().write(), reply().write()] {
-            for len in 0..whole.len() {
-                assert!(
-                    Report::read(&whole[..len]).is_err() && Reply::read(&whole[..len]).is_err()
-                );
-            }
-            let longer = [&whole[..], &[0]].concat();
-            assert!(Report::read(&longer).is_err() && Reply::read(&longer).is_err());
-            let mut other = whole.clone();
-            other[0] = 2;
-            assert!(Report::read(&other).is_err() && Reply::read(&other).is_err());
-        }
+        let reads_report = |bytes: &[u8]| FleetReport::read(bytes).is_ok();
+        let reads_reply = |bytes: &[u8]| OwnerReply::read(bytes).is_ok();
+        check(&report().write(), &reads_report);
+        check(&reply().write(), &reads_reply);
         let mut endless = report();
         endless.counters.clear();
         let mut bytes = endless.write();
         let at = bytes.len() - 8;
         bytes[at..].copy_from_slice(&u64::MAX.to_le_bytes());
-        assert_eq!(Report::read(&bytes), Err(FleetMessageError));
+        assert_eq!(FleetReport::read(&bytes), Err(FleetMessageError));
     }
 }

@@ -16,8 +16,8 @@ pub struct OwnerRow {
 }
 
 impl OwnerRow {
-    /// Returns the owner of a counter by rendezvous: a change of the owners moves only the counters of those that came
-    /// or left.
+    /// Returns the owner of a counter by rendezvous: a change of the owners moves only the counters of dispatchers
+    /// that came or left.
     pub(super) fn owner_of(&self, counter: u128) -> Option<u64> {
         let weight = |owner: &u64| (xxh3_64_with_seed(&counter.to_le_bytes(), *owner), *owner);
         self.owners.iter().copied().max_by_key(weight)

@@ -67,8 +67,8 @@ const WRONG: [(Change, &str); 26] = [
         "'p': refill: '99999999999s' is not between",
     ),
     (
-        |p| p.scope = Some("fleet".into()),
-        "'p': scope: no such scope: 'fleet' (there are: pod, shard)",
+        |p| p.scope = Some("world".into()),
+        "'p': scope: no such scope: 'world' (there are: pod, shard, fleet)",
     ),
     (
         |p| p.mode = Some("Shadow".into()),
