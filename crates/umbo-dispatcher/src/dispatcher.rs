@@ -2,8 +2,8 @@
 //!
 //! No state here outlives the dispatcher or matters to another one: kill it and the next one carries on.
 
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use tokio_util::task::TaskTracker;
@@ -18,7 +18,7 @@ use umbo_http::cursor::CursorKey;
 use umbo_http::retry_ticket::TicketKey;
 use umbo_http::{RequestError, RequestIds};
 use umbo_observe::TopCallers;
-use umbo_quota::Limiter;
+use umbo_quota::{FleetQuota, Limiter};
 use umbo_routing::ShardMap;
 use umbo_store::Store;
 use umbo_telemetry::history::History;
@@ -68,6 +68,8 @@ pub struct Dispatcher {
     pub(crate) ticket_key: TicketKey,
     /// The quotas of callers.
     pub quota: Arc<Limiter>,
+    /// The quotas of the scope `fleet`, once the dispatcher is in a fleet.
+    pub fleet_quotas: OnceLock<Arc<FleetQuotas>>,
     /// The hot keys and their shield.
     pub hot_keys: Arc<HotKeys>,
     /// Whose work keeps the shards busy.
@@ -102,6 +104,17 @@ pub struct Dispatcher {
     /// reads that others may wait for.
     tasks: TaskTracker,
     is_draining: AtomicBool,
+}
+
+/// The quotas of the scope `fleet` at a dispatcher, and how many of its messages about them were answered.
+#[derive(Debug)]
+pub struct FleetQuotas {
+    /// The counters.
+    pub core: FleetQuota,
+    /// Messages to owners that were answered.
+    pub answered: AtomicU64,
+    /// Messages to owners that were not answered in time.
+    pub unanswered: AtomicU64,
 }
 
 /// The parts that a dispatcher is made of.
@@ -196,6 +209,7 @@ impl Dispatcher {
             store,
             clock,
             quota,
+            fleet_quotas: OnceLock::new(),
             hot_keys,
             busy: BusySources::new(shards),
             metrics,

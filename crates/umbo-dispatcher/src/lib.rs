@@ -29,7 +29,7 @@ pub mod running;
 mod store_call;
 mod until;
 
-pub use dispatcher::{Dispatcher, DispatcherLimits, DispatcherParts};
+pub use dispatcher::{Dispatcher, DispatcherLimits, DispatcherParts, FleetQuotas};
 pub use long_poll::LongPoll;
 pub use low_priority::LowPriority;
 pub use operation::usage::row as usage_row;

@@ -7,7 +7,7 @@
 //! every name.
 
 use crate::metric::{Metric, MetricKind};
-use crate::series::{Reading, Series};
+use crate::series::{Reading, Series, max, min, quantile, rate, sum};
 
 /// Label that names the operation, one of `umbo_types::Operation`.
 pub const OPERATION: &str = "operation";
@@ -40,7 +40,7 @@ pub const SHARD: &str = "shard";
 /// Label that names the kind of a request to a shard node, one of [`NODE_REQUESTS_ASKED`].
 pub const REQUEST: &str = "request";
 /// Label that names the outcome of a request: at a shard node one of [`NODE_OUTCOMES`], elsewhere `served`,
-/// `refused`, `rejected`, `shed` or `failed`.
+/// `refused`, `rejected`, `shed` or `failed`; of a message `answered` or `unanswered`.
 pub const OUTCOME: &str = "outcome";
 /// Label that names the state of a load.
 pub const STATE: &str = "state";
@@ -74,26 +74,6 @@ pub const NODE_OUTCOMES: [&str; 7] = [
     "deadline-passed",
     "not-understood",
 ];
-
-const fn rate(name: &'static str, unit: &'static str) -> Series {
-    Series::read(Reading::Rate, name, unit)
-}
-
-const fn sum(name: &'static str, unit: &'static str) -> Series {
-    Series::read(Reading::Sum, name, unit)
-}
-
-const fn max(name: &'static str, unit: &'static str) -> Series {
-    Series::read(Reading::Max, name, unit)
-}
-
-const fn min(name: &'static str, unit: &'static str) -> Series {
-    Series::read(Reading::Min, name, unit)
-}
-
-const fn quantile(name: &'static str, part: f64) -> Series {
-    Series::read(Reading::Quantile(part), name, "ms")
-}
 
 const fn ranked(name: &'static str, unit: &'static str) -> Series {
     Series::read(Reading::Ranked, name, unit).by(CALLER)
@@ -181,6 +161,16 @@ metrics! { ALL
     POLICY_UTILISATION "umbo_policy_utilisation_ratio" Gauge [POLICY] "umbo.policy.utilization" "1"
         "Highest ratio of requested rate to limit among the buckets of the policy."
         max("policy_utilisation", "ratio").by(POLICY);
+    FLEET_QUOTA_MESSAGES "umbo_fleet_quota_messages_total" Counter [OUTCOME] "umbo.fleet_quota.messages" "{message}"
+        "Messages to the owners of counters of quotas of the scope fleet: answered or unanswered.";
+    FLEET_QUOTA_SILENT_OWNERS "umbo_fleet_quota_silent_owners" Gauge [] "umbo.fleet_quota.silent_owners" "{owner}"
+        "Owners of such counters that give this dispatcher no answer.";
+    FLEET_QUOTA_REVISION "umbo_fleet_quota_revision" Gauge [] "umbo.fleet_quota.revision" "{revision}"
+        "Revision of the ownership row that this dispatcher knows.";
+    FLEET_QUOTA_REPORTED "umbo_fleet_quota_reported_counters" Gauge [] "umbo.fleet_quota.reported" "{counter}"
+        "Counters of quotas of the scope fleet that this dispatcher reports to their owners.";
+    FLEET_QUOTA_OWNED "umbo_fleet_quota_owned_counters" Gauge [] "umbo.fleet_quota.owned" "{counter}"
+        "Counters of quotas of the scope fleet that this dispatcher owns.";
     CALLER_REQUEST_UNITS "umbo_caller_request_units_total" Counter [CALLER] "umbo.caller.cost" "{RU}"
         "Request units charged to the callers that use most now."
         ranked("caller_ru", "RU/s"),

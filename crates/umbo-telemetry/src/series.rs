@@ -129,3 +129,28 @@ impl Ord for SeriesKey {
         self.parts().cmp(&other.parts())
     }
 }
+
+/// Makes a series of the rate of a metric.
+pub(crate) const fn rate(name: &'static str, unit: &'static str) -> Series {
+    Series::read(Reading::Rate, name, unit)
+}
+
+/// Makes a series of the sum of a metric.
+pub(crate) const fn sum(name: &'static str, unit: &'static str) -> Series {
+    Series::read(Reading::Sum, name, unit)
+}
+
+/// Makes a series of the highest sample of a metric.
+pub(crate) const fn max(name: &'static str, unit: &'static str) -> Series {
+    Series::read(Reading::Max, name, unit)
+}
+
+/// Makes a series of the lowest sample of a metric.
+pub(crate) const fn min(name: &'static str, unit: &'static str) -> Series {
+    Series::read(Reading::Min, name, unit)
+}
+
+/// Makes a series of a quantile, in milliseconds, of a metric.
+pub(crate) const fn quantile(name: &'static str, part: f64) -> Series {
+    Series::read(Reading::Quantile(part), name, "ms")
+}

@@ -8,8 +8,8 @@ use blake3::Hash;
 use bytes::Bytes;
 use http::Request;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio::time::timeout;
-use umbo_dispatcher::Dispatcher;
+use tokio::time::{sleep, timeout};
+use umbo_dispatcher::{Dispatcher, FleetQuotas};
 use umbo_http::problem;
 use umbo_quota::{FleetQuota, OwnerRow, RowWish};
 use umbo_types::{Timestamp, Version};
@@ -27,6 +27,9 @@ const OPEN_MAX: usize = 256;
 const REFUSAL_LEN_MAX: usize = 300;
 /// How often a dispatcher that stops writes the ownership row without itself, if others change the row meanwhile.
 const LEAVE_TRIES: usize = 3;
+/// How long a dispatcher that has given up its counters answers with the new ownership row: each of the others sends
+/// it a message every 100 ms.
+const HAND_OVER_TIME: Duration = Duration::from_millis(250);
 
 /// A dispatcher among others.
 #[derive(Debug)]
@@ -44,7 +47,7 @@ pub(super) struct Membership {
     /// Permits are questions that are being answered.
     pub(super) open: Arc<Semaphore>,
     /// The quotas that count over the whole fleet.
-    pub(super) quota: FleetQuota,
+    pub(super) quotas: Arc<FleetQuotas>,
     /// Reads of the rows that have begun.
     reads: AtomicU64,
     last: Mutex<LastRows>,
@@ -75,6 +78,13 @@ impl Membership {
         peers: Peers,
     ) -> Self {
         let (limiter, secret) = (Arc::clone(&dispatcher.quota), dispatcher.control.secret());
+        let quotas = dispatcher.fleet_quotas.get_or_init(|| {
+            Arc::new(FleetQuotas {
+                core: FleetQuota::new(limiter, id, &secret),
+                answered: AtomicU64::new(0),
+                unanswered: AtomicU64::new(0),
+            })
+        });
         Self {
             dispatcher: Arc::clone(dispatcher),
             id,
@@ -85,7 +95,7 @@ impl Membership {
             peers,
             key: QuestionKey::new(&secret),
             open: Arc::new(Semaphore::new(OPEN_MAX)),
-            quota: FleetQuota::new(limiter, id, &secret),
+            quotas: Arc::clone(quotas),
             reads: AtomicU64::new(0),
             last: Mutex::default(),
         }
@@ -122,12 +132,16 @@ impl Membership {
         for _ in 0..LEAVE_TRIES {
             let (left, since) = {
                 let last = self.last();
-                (self.quota.leaving(), last.version())
+                (self.quotas.core.leaving(), last.version())
             };
             let Some(row) = left else {
                 return;
             };
             let written = self.rows.write_owners(&row, since).await;
+            if matches!(written, Ok(true)) {
+                self.quotas.core.set_row(&row);
+                sleep(HAND_OVER_TIME).await;
+            }
             if !matches!(written, Ok(false)) || !self.read().await {
                 return;
             }
@@ -141,7 +155,7 @@ impl Membership {
         if self.has_left.load(Ordering::Relaxed) {
             return (RowWish::Nothing, None);
         }
-        (self.quota.row_wish(self.now()), last.version())
+        (self.quotas.core.row_wish(self.now()), last.version())
     }
 
     /// Changes the ownership row unless another dispatcher has, and reads it again. Returns whether it was changed.
@@ -173,9 +187,9 @@ impl Membership {
         let ids = rows.members.iter().map(|(id, _)| *id);
         let ids: Vec<_> = ids.filter(|id| *id != self.id).collect();
         self.peers.keep(|id| ids.contains(&id));
-        self.quota.set_members(&ids);
+        self.quotas.core.set_members(&ids);
         let row = rows.owners.clone().map(|(_, row)| row);
-        self.quota.set_row(&row.unwrap_or_default());
+        self.quotas.core.set_row(&row.unwrap_or_default());
     }
 
     /// Returns the members but for this dispatcher, as the home tells them now or told them last.

@@ -8,6 +8,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use blake3::Hash;
@@ -72,7 +73,7 @@ impl QuotaRoom {
             if blake3::hash(&body) != digest {
                 return Err(WRONG_SIGNATURE);
             }
-            let answer = own.quota.hear(&body, own.now());
+            let answer = own.quotas.core.hear(&body, own.now());
             answer.map(Bytes::from).map_err(|_| UNREADABLE)
         };
         timeout(MESSAGE_TIMEOUT, hearing).await.unwrap_or(Err(BUSY))
@@ -128,7 +129,7 @@ pub(super) async fn exchange(own: Arc<Membership>, room: Arc<QuotaRoom>) {
 
 impl QuotaExchange {
     fn tick(&mut self) {
-        for message in self.own.quota.tick(self.own.now()) {
+        for message in self.own.quotas.core.tick(self.own.now()) {
             let owner = self.owners.entry(message.to).or_default();
             // Its successor says the same and more.
             if !std::mem::replace(&mut owner.is_open, true) {
@@ -167,12 +168,14 @@ impl QuotaExchange {
         owner.is_open = false;
         match answer {
             Ok(body) => {
-                self.own.quota.answered(id, &body, self.own.now());
+                self.own.quotas.answered.fetch_add(1, Ordering::Relaxed);
+                self.own.quotas.core.answered(id, &body, self.own.now());
                 if std::mem::take(&mut owner.failures) >= SILENT_AFTER {
                     tracing::info!("dispatcher {id:016x} answers about quotas again");
                 }
             }
             Err(reason) => {
+                self.own.quotas.unanswered.fetch_add(1, Ordering::Relaxed);
                 owner.failures = owner.failures.saturating_add(1);
                 if owner.failures == SILENT_AFTER {
                     tracing::warn!(reason, "dispatcher {id:016x} owns quotas and is silent");

@@ -3,9 +3,10 @@
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 
-use umbo_dispatcher::Dispatcher;
+use umbo_dispatcher::{Dispatcher, FleetQuotas};
 use umbo_observe::TOP_CALLERS;
 use umbo_quota::{
     NamespaceShardUsage, OTHERS, PolicyReport, RESIDUAL_CLASSES, Residual, Tally, UsageLine,
@@ -30,6 +31,9 @@ pub(super) fn visit(families: &mut Families<'_>, dispatcher: &Dispatcher, shards
     let now = dispatcher.clock.monotonic();
     visit_estimates(families, &usage.residuals);
     visit_policies(families, &dispatcher.quota.policy_report(now));
+    if let Some(quotas) = dispatcher.fleet_quotas.get() {
+        visit_fleet(families, quotas);
+    }
     visit_callers(families, &usage.rows, &top);
     visit_shards(families, &usage.shards, shards);
 }
@@ -67,6 +71,20 @@ pub(super) fn visit_policies(families: &mut Families<'_>, policies: &[PolicyRepo
         let samples = samples.map(|one| ([Arc::clone(&one.policy.name)], value(one)));
         families.family(metric, samples);
     }
+}
+
+fn visit_fleet(families: &mut Families<'_>, quotas: &FleetQuotas) {
+    let counts = [
+        ("answered", &quotas.answered),
+        ("unanswered", &quotas.unanswered),
+    ];
+    let counts = counts.map(|(outcome, count)| ([outcome], count.load(Ordering::Relaxed)));
+    families.family(&names::FLEET_QUOTA_MESSAGES, counts);
+    let report = quotas.core.report();
+    families.single(&names::FLEET_QUOTA_SILENT_OWNERS, report.silent.len());
+    families.single(&names::FLEET_QUOTA_REVISION, report.row.revision);
+    families.single(&names::FLEET_QUOTA_REPORTED, report.reported);
+    families.single(&names::FLEET_QUOTA_OWNED, report.owned);
 }
 
 fn visit_callers(families: &mut Families<'_>, rows: &[UsageLine], top: &HashSet<Arc<str>>) {
