@@ -1,0 +1,201 @@
+"""A quota of the scope `fleet` counts once, however many dispatchers there are."""
+
+import contextlib
+import json
+import re
+import sys
+import threading
+
+import pytest
+
+from processes import PROJECT, wait_until
+from test_fleet import PRESENCE_SECONDS, fleet_of
+
+sys.path.insert(0, str(PROJECT / "tests/quota"))
+from quotas import check_rejection  # noqa: E402
+
+RATE, BURST = 100, 100
+# How long a test asks for more than the quota, in seconds of the clock of the processes.
+LOADED = 6
+
+
+def limited(dispatchers, name="of-all", **more):
+    """Stores a policy of the scope `fleet` and waits until every dispatcher has it."""
+    policy = {"name": name, "unit": "requests", "rate": RATE, "burst": BURST, "scope": "fleet"} | more
+    policy["match"] = {"namespace": "shared"}
+    dispatchers[0].namespace("shared")
+    answer = dispatchers[0].client().put(f"/admin/v1/quotas/{name}", json.dumps(policy))
+    assert answer.status == 201, answer
+    for dispatcher in dispatchers:
+        wait_until(lambda: has_policy(dispatcher, name), "the policy is known")  # noqa: B023
+
+
+def has_policy(dispatcher, name):
+    return dispatcher.client().get(f"/admin/v1/quotas/{name}").status == 200
+
+
+def is_joined(dispatcher, owners):
+    """Whether a dispatcher knows a row with so many owners at least: one joins with each revision."""
+    return dispatcher.metric("umbo_fleet_quota_revision") >= owners
+
+
+def started(new_cluster, count, settings=None, **more):
+    """A cluster whose dispatchers all own counters."""
+    cluster = new_cluster(count, settings, **more).start()
+    fleet_of(cluster.dispatchers[0], count)
+    limited(cluster.dispatchers)
+    for dispatcher in cluster.dispatchers:
+        wait_until(lambda: is_joined(dispatcher, count), "all own counters")  # noqa: B023
+    return cluster
+
+
+class Load:
+    """Requests in a closed loop to some dispatchers, counted."""
+
+    def __init__(self, dispatchers):
+        self.clock = dispatchers[0].clock
+        self.admitted, self.refused, self.failures = [], [], []
+        self.is_over = threading.Event()
+        self.threads = [threading.Thread(target=self.ask, args=[one]) for one in dispatchers]
+
+    def ask(self, dispatcher):
+        client = dispatcher.client()
+        while not self.is_over.is_set():
+            try:
+                answer = client.get("/v1/ns/shared/kv/a")
+            except OSError:
+                # It was killed or stopped.
+                return
+            at = self.clock.monotonic()
+            if answer.status == 404:
+                self.admitted.append(at)
+            elif answer.status == 429:
+                self.refused.append(answer)
+            elif answer.status != 503:
+                self.failures.append(answer)
+
+    @contextlib.contextmanager
+    def running(self):
+        self.began = self.clock.monotonic()
+        for thread in self.threads:
+            thread.start()
+        try:
+            yield self
+        finally:
+            self.is_over.set()
+            for thread in self.threads:
+                thread.join()
+            self.ended = self.clock.monotonic()
+        assert not self.failures, self.failures[:3]
+
+    def wait(self, seconds):
+        """Waits until a time after the begin."""
+        wait_until(lambda: self.clock.monotonic() > self.began + seconds, "it is time")
+
+    def run(self, seconds=LOADED):
+        with self.running():
+            self.wait(seconds)
+        return self
+
+    def used(self, since=0):
+        """The part of the quota that was admitted; since a time after the begin, without a burst."""
+        admitted = sum(at >= self.began + since for at in self.admitted)
+        return admitted / (RATE * (self.ended - self.began - since) + (0 if since else BURST))
+
+
+@pytest.mark.parametrize("count", [2, 4])
+def test_all_dispatchers_together_admit_the_quota(new_cluster, count):
+    cluster = started(new_cluster, count)
+    load = Load(cluster.dispatchers).run()
+    assert 0.9 <= load.used() <= 1.1, load.used()
+    refused = load.refused[-1]
+    check_rejection(refused, "of-all", unit="requests", rate=RATE, burst=BURST, scope="fleet")
+    cluster.stop()
+
+
+def test_a_caller_of_one_dispatcher_of_four_has_nearly_the_whole_quota(new_cluster):
+    cluster = started(new_cluster, 4)
+    load = Load(cluster.dispatchers[:1]).run()
+    assert 0.9 <= load.used() <= 1.1, load.used()
+    # As another one, a moment later: the share follows.
+    other = Load(cluster.dispatchers[1:2]).run()
+    assert 0.85 <= other.used(1) <= 1.1, other.used(1)
+    cluster.stop()
+
+
+def owner(dispatchers):
+    """The dispatcher that owns the counter."""
+    return wait_until(
+        lambda: next((one for one in dispatchers if one.metric("umbo_fleet_quota_owned_counters")), None),
+        "the counter has an owner",
+    )
+
+
+def test_the_owner_is_killed_and_no_burst_is_granted(new_cluster):
+    cluster = started(new_cluster, 4)
+    load = Load(cluster.dispatchers)
+    with load.running():
+        load.wait(2)
+        killed = owner(cluster.dispatchers)
+        killed.kill()
+        killed_at = load.clock.monotonic() - load.began
+        load.wait(killed_at + LOADED)
+    assert 0.85 <= load.used(killed_at) <= 1.15, load.used(killed_at)
+    others = [one for one in cluster.dispatchers if one is not killed]
+    # Each knows the row without it, and that without a restart.
+    for one in others:
+        wait_until(lambda: one.metric("umbo_fleet_quota_silent_owners") == 0, "no owner is silent")  # noqa: B023
+        assert one.metric("umbo_fleet_quota_revision") >= 5
+        assert one.log_text().count("owns quotas and is silent") <= 1
+        one.stop()
+    cluster.tier.stop()
+
+
+def test_a_dispatcher_that_restarts_in_order_moves_no_limit(new_cluster):
+    cluster = started(new_cluster, 2)
+    first, second = cluster.dispatchers
+    load = Load([first])
+    with load.running():
+        load.wait(2)
+        second.stop()
+        wait_until(lambda: first.metric("umbo_fleet_quota_revision") >= 3, "it has given up its counters")
+        second.start()
+        wait_until(lambda: first.metric("umbo_fleet_quota_revision") >= 4, "it owns counters again")
+        load.wait(LOADED)
+    assert 0.85 <= load.used() <= 1.1, load.used()
+    assert "owns quotas and is silent" not in first.log_text()
+    cluster.stop()
+
+
+def test_messages_pass_over_tls(new_cluster, authority):
+    cluster = started(new_cluster, 2, authority.settings("dispatcher"), node_settings=authority.settings("node"))
+    load = Load(cluster.dispatchers).run(4)
+    assert 0.85 <= load.used() <= 1.15, load.used()
+    answered = [messages(one, "answered") for one in cluster.dispatchers]
+    # One of them owns the counter, and the other asks it.
+    assert max(answered) >= 10 and sum(messages(one, "unanswered") for one in cluster.dispatchers) <= 5, answered
+    cluster.stop()
+
+
+def messages(dispatcher, outcome):
+    text = dispatcher.admin().get("/metrics").body.decode()
+    (found,) = re.findall(rf'^umbo_fleet_quota_messages_total{{outcome="{outcome}"}} (\d+)$', text, re.M)
+    return int(found)
+
+
+def test_without_such_a_policy_nothing_is_sent_and_no_row_is_written(pair):
+    first, second = pair.dispatchers
+    fleet_of(first, 2)
+    first.clock.advance(PRESENCE_SECONDS)
+    fleet_of(second, 2)
+    for dispatcher in pair.dispatchers:
+        assert dispatcher.metric("umbo_fleet_quota_messages_total") == 0
+        assert dispatcher.metric("umbo_fleet_quota_revision") == 0
+
+
+def test_a_server_with_its_store_in_its_process_counts_alone(new_server):
+    server = new_server().start()
+    limited([server])
+    load = Load([server]).run(3)
+    assert 0.9 <= load.used() <= 1.1, load.used()
+    assert "umbo_fleet_quota" not in server.admin().get("/metrics").body.decode()
