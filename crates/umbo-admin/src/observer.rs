@@ -1,4 +1,4 @@
-//! Once a second: takes a sample of the metrics for the history, ranks the callers, and looks for events.
+//! Once a second: takes a sample of the metrics for the history, counts usage and ranks the callers, and looks for events.
 
 use std::path::Path;
 use std::sync::{Arc, PoisonError};
@@ -70,20 +70,28 @@ impl DispatcherObserver {
     }
 }
 
-/// Ranks the callers, and returns the series of the first ones.
+/// Counts the usage and ranks the callers, and returns the series of the first ones.
 fn callers(dispatcher: &Dispatcher, elapsed: f64) -> Vec<(SeriesKey, f64)> {
     if elapsed <= 0.0 {
         return Vec::new();
     }
     let top_callers = dispatcher.top_callers.lock();
     let mut top_callers = top_callers.unwrap_or_else(PoisonError::into_inner);
+    let steps = dispatcher.usage_steps.lock();
+    let mut steps = steps.unwrap_or_else(PoisonError::into_inner);
+    // By the clock of the home the rows of the steps expire.
+    let store = &dispatcher.store;
+    let now = store.time_at(store.home().shard, dispatcher.clock.wall());
     top_callers.update(elapsed, |add| {
-        dispatcher.quota.visit_callers(|caller, tally| {
+        let see = |caller: &Arc<str>, tally: &Tally| {
             if &**caller != OTHERS {
                 add(caller, totals(tally));
             }
-        });
+        };
+        let quota = &dispatcher.quota;
+        quota.sample_usage(&mut steps, ended_second(now), see);
     });
+    drop(steps);
     let rates = top_callers.top().into_iter().flat_map(|(caller, rates)| {
         // In the order of the table.
         let rates = [rates.ru, rates.requests, rates.rejected, rates.bytes];

@@ -2,6 +2,7 @@
 //!
 //! No state here outlives the dispatcher or matters to another one: kill it and the next one carries on.
 
+use std::hash::{BuildHasher as _, RandomState};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
@@ -18,7 +19,7 @@ use umbo_http::cursor::CursorKey;
 use umbo_http::retry_ticket::TicketKey;
 use umbo_http::{RequestError, RequestIds};
 use umbo_observe::TopCallers;
-use umbo_quota::{FleetQuota, Limiter};
+use umbo_quota::{FleetQuota, Limiter, UsageSteps};
 use umbo_routing::ShardMap;
 use umbo_store::Store;
 use umbo_telemetry::history::History;
@@ -87,6 +88,9 @@ pub struct Dispatcher {
     pub history: Mutex<History>,
     /// Which callers use most now.
     pub top_callers: Mutex<TopCallers>,
+    /// Usage in steps of ten minutes that is not written yet. Locked for a sample each second, and by who writes or reads
+    /// it.
+    pub usage_steps: Mutex<UsageSteps>,
     /// Bounds.
     pub limits: DispatcherLimits,
     in_flight: AtomicUsize,
@@ -218,6 +222,7 @@ impl Dispatcher {
             running: Arc::default(),
             history: Mutex::new(History::new()),
             top_callers: Mutex::new(TopCallers::new()),
+            usage_steps: Mutex::new(UsageSteps::new(RandomState::new().hash_one(()))),
             long_reads,
             limits,
             config_text,

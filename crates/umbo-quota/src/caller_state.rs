@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
+use parking_lot::Mutex;
 use smallvec::SmallVec;
 use umbo_types::{NamespaceId, Operation, ShardId};
 use xxhash_rust::xxh3::xxh3_64;
@@ -295,6 +296,25 @@ pub(crate) struct CallerNamespaceUsage {
     /// Hash of the name of the caller.
     pub(crate) hash: u64,
     pub(crate) cells: [OperationUsage; Operation::PRICED.len()],
+    /// What [`Self::visit_new`] has shown; no request takes this lock. In a box, so that the fields that an admission
+    /// needs stay in one cache line.
+    shown: Mutex<Option<Box<ShownUsage>>>,
+}
+
+/// Tallies of the operations that have been used.
+#[derive(Debug, Default)]
+struct ShownUsage(Vec<(Operation, Tally)>);
+
+impl ShownUsage {
+    fn tally(&mut self, operation: Operation) -> &mut Tally {
+        let found = self.0.iter().position(|(of, _)| *of == operation);
+        let at = found.unwrap_or_else(|| {
+            self.0.reserve_exact(1);
+            self.0.push((operation, Tally::default()));
+            self.0.len() - 1
+        });
+        &mut self.0[at].1
+    }
 }
 
 impl CallerNamespaceUsage {
@@ -305,6 +325,7 @@ impl CallerNamespaceUsage {
             namespace,
             namespace_id,
             cells: Default::default(),
+            shown: Mutex::default(),
         }
     }
 
@@ -323,10 +344,36 @@ impl CallerNamespaceUsage {
             .fold(Tally::default(), |sum, one| sum.plus(one))
     }
 
+    /// Shows the usage since the last call, by operation, and returns the sum of all operations since the start. Every
+    /// request is shown once, by this record or by the record that absorbs it.
+    pub(crate) fn visit_new(&self, mut see: impl FnMut(Operation, &Tally)) -> Tally {
+        let mut shown = self.shown.lock();
+        let mut sum = Tally::default();
+        for operation in Operation::PRICED {
+            let tally = self.cell(operation).tally(operation);
+            if tally == Tally::default() {
+                continue;
+            }
+            sum = sum.plus(&tally);
+            let before = shown.get_or_insert_default().tally(operation);
+            if tally != *before {
+                see(operation, &tally.minus(before));
+                *before = tally;
+            }
+        }
+        sum
+    }
+
     /// Adds the counts of another record.
     pub(crate) fn absorb(&self, other: &Self) {
+        // Counts and shown counts change together for `visit_new`.
+        let mut shown = self.shown.lock();
         for (own, other) in self.cells.iter().zip(&other.cells) {
             own.absorb(other);
+        }
+        for (operation, tally) in other.shown.lock().iter().flat_map(|shown| &shown.0) {
+            let own = shown.get_or_insert_default().tally(*operation);
+            *own = own.plus(tally);
         }
     }
 }

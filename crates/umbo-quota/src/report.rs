@@ -42,6 +42,19 @@ impl Tally {
             write_bytes: self.write_bytes + other.write_bytes,
         }
     }
+
+    /// Returns what was counted since `before`.
+    pub(crate) fn minus(&self, before: &Self) -> Self {
+        Self {
+            requests: self.requests.saturating_sub(before.requests),
+            rejected: self.rejected.saturating_sub(before.rejected),
+            charged: self.charged.saturating_sub(before.charged),
+            penalty: self.penalty.saturating_sub(before.penalty),
+            rows: self.rows.saturating_sub(before.rows),
+            read_bytes: self.read_bytes.saturating_sub(before.read_bytes),
+            write_bytes: self.write_bytes.saturating_sub(before.write_bytes),
+        }
+    }
 }
 
 /// One line of the usage.

@@ -22,6 +22,7 @@ use crate::request::QuotaRequest;
 use crate::reservation::{ShardShare, part};
 use crate::schedule::Millis;
 use crate::subject::Subject;
+use crate::usage_steps::UsageSteps;
 
 impl Limiter {
     /// Does the periodic work: ends the windows of observed rates, and records usage. Call it about once a second, from
@@ -83,13 +84,17 @@ impl Limiter {
         self.accounts.for_each(|entry| see(&entry.account.record));
     }
 
-    /// Shows the usage of each namespace by each caller since its account was made, summed over the operations. One
-    /// pass over the accounts, without an allocation: for once a second.
-    pub fn visit_callers(&self, mut see: impl FnMut(&Arc<str>, &Tally)) {
-        self.accounts.for_each(|entry| {
-            let record = &entry.account.record;
-            see(&record.caller, &record.sum());
-        });
+    /// Adds the usage of a second that has ended to the steps; `second` counts from the Unix epoch. Shows the usage of
+    /// each namespace by each caller since its account was made, summed over the operations. One pass over the accounts,
+    /// without an allocation for idle ones: for once a second, from one thread at a time.
+    pub fn sample_usage(
+        &self,
+        steps: &mut UsageSteps,
+        second: u64,
+        mut see: impl FnMut(&Arc<str>, &Tally),
+    ) {
+        steps.begin_second(second);
+        self.visit_records(|record| see(&record.caller, &steps.note(record)));
     }
 
     /// Returns the usage of one namespace by one caller since the start, or since its account was last evicted. One

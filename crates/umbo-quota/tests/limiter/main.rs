@@ -7,4 +7,5 @@ mod penalties;
 mod policies;
 mod settling;
 mod support;
+mod usage;
 mod waiting;

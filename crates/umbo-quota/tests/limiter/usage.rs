@@ -1,0 +1,308 @@
+//! Usage in steps: every request once, over restarts, kills and evictions.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Instant;
+
+use proptest::prelude::*;
+use umbo_quota::{
+    ActualUsage, GroupBy, GroupKey, Limiter, LimiterSettings, OTHERS, Period, STEP_LINES_MAX,
+    STEP_SECONDS, StepUsage, Tally, UsageGroups, UsageKey, UsageStep, UsageSteps, Weights,
+};
+use umbo_types::{Operation, RequestUnits};
+
+use crate::support::{RU, get, set};
+
+const MINUTE: u64 = 60;
+
+/// A process with few accounts, so that callers are evicted.
+struct Process {
+    limiter: Limiter,
+    steps: UsageSteps,
+}
+
+impl Process {
+    fn begin(id: u64, origin: Instant) -> Self {
+        let settings = LimiterSettings {
+            weights: Weights::default(),
+            accounts_max: 16,
+            buckets_max: 1_000,
+            shards: 1,
+            seed: 7,
+        };
+        Self {
+            limiter: Limiter::new(settings, set([]), origin),
+            steps: UsageSteps::new(id),
+        }
+    }
+
+    fn spend(&self, caller: u8, now: Instant) -> Tally {
+        let work = ActualUsage {
+            rows: 3,
+            reads: 1,
+            read_bytes: 4_000 + u64::from(caller),
+            ..ActualUsage::default()
+        };
+        let name = format!("c{caller}");
+        let mut reservation = self.limiter.admit(&get(&name), now, 0).unwrap();
+        reservation.sent();
+        Tally {
+            requests: 1,
+            charged: reservation.settle(&work),
+            rows: 3,
+            read_bytes: work.read_bytes,
+            ..Tally::default()
+        }
+    }
+
+    fn sample(&mut self, second: u64) {
+        self.limiter
+            .sample_usage(&mut self.steps, second, |_, _| {});
+    }
+}
+
+/// The rows, by step and id.
+type Rows = BTreeMap<(u64, u64), UsageStep>;
+
+fn write(steps: &mut UsageSteps, rows: &mut Rows) {
+    for step in steps.unwritten() {
+        steps.written(&step);
+        rows.insert((step.number, step.id), step);
+    }
+}
+
+fn sums(rows: &Rows, by: GroupBy) -> Vec<(GroupKey, StepUsage)> {
+    let mut groups = UsageGroups::new(by);
+    for step in rows.values() {
+        for (key, usage) in &step.lines {
+            groups.add(step.number, key, usage);
+        }
+    }
+    groups.finish()
+}
+
+fn total(rows: &Rows) -> Tally {
+    let all = sums(rows, GroupBy::default());
+    all.first()
+        .map_or_else(Tally::default, |(_, usage)| usage.tally)
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Act {
+    Spend(u8),
+    Wait(u16),
+    Stop,
+    Kill,
+    /// The clock of the home goes back.
+    Back(u16),
+    Outage(bool),
+}
+
+fn act() -> impl Strategy<Value = Act> {
+    prop_oneof![
+        8 => (0_u8..60).prop_map(Act::Spend),
+        6 => (1_u16..400).prop_map(Act::Wait),
+        1 => Just(Act::Stop),
+        1 => Just(Act::Kill),
+        1 => (1_u16..2_000).prop_map(Act::Back),
+        2 => any::<bool>().prop_map(Act::Outage),
+    ]
+}
+
+proptest! {
+    #[test]
+    fn restarts_lose_nothing_and_a_kill_at_most_a_minute(acts in prop::collection::vec(act(), 1..120)) {
+        let origin = Instant::now();
+        let (mut rows, mut id, mut time, mut is_away) = (Rows::new(), 0, 1_790_000_000_u64, false);
+        let mut process = Process::begin(id, origin);
+        let (mut spent, mut unsafe_usage, mut lost) = (Tally::default(), Tally::default(), Tally::default());
+        for act in acts {
+            match act {
+                Act::Spend(caller) => unsafe_usage = unsafe_usage.plus(&process.spend(caller, origin)),
+                Act::Wait(seconds) => for _ in 0..seconds {
+                    process.sample(time);
+                    time += 1;
+                    if time % MINUTE == 0 && !is_away {
+                        write(&mut process.steps, &mut rows);
+                        spent = spent.plus(&std::mem::take(&mut unsafe_usage));
+                    }
+                },
+                Act::Back(seconds) => time -= u64::from(seconds),
+                Act::Outage(is_so) => is_away = is_so,
+                Act::Stop | Act::Kill => {
+                    if matches!(act, Act::Stop) {
+                        process.sample(time);
+                        write(&mut process.steps, &mut rows);
+                        spent = spent.plus(&unsafe_usage);
+                    } else {
+                        // Since the last write, which is a minute ago at most unless the home is away.
+                        lost = lost.plus(&unsafe_usage);
+                    }
+                    unsafe_usage = Tally::default();
+                    id += 1 << 32;
+                    process = Process::begin(id, origin);
+                }
+            }
+        }
+        process.sample(time);
+        write(&mut process.steps, &mut rows);
+        let found = total(&rows);
+        let expected = spent.plus(&unsafe_usage);
+        prop_assert!(found.requests >= expected.requests && found.requests <= expected.plus(&lost).requests);
+        if lost == Tally::default() {
+            prop_assert_eq!(found, expected);
+        }
+    }
+}
+
+#[test]
+fn an_evicted_caller_is_counted_once_and_by_its_name_until_then() {
+    let origin = Instant::now();
+    let mut process = Process::begin(1, origin);
+    let (mut rows, mut spent) = (Rows::new(), Tally::default());
+    for second in 0..50 {
+        for caller in 0..100 {
+            spent = spent.plus(&process.spend(caller, origin));
+        }
+        process.sample(1_790_000_000 + second);
+    }
+    write(&mut process.steps, &mut rows);
+    assert_eq!(total(&rows), spent);
+    let by = GroupBy {
+        caller: true,
+        ..GroupBy::default()
+    };
+    let callers = sums(&rows, by);
+    let others = |(key, _): &&(GroupKey, StepUsage)| key.caller.as_deref() == Some(OTHERS);
+    assert!(callers.len() > 16 && callers.iter().any(|one| others(&one)));
+}
+
+#[test]
+fn the_greatest_second_and_ten_seconds_are_those_of_the_step() {
+    let origin = Instant::now();
+    let mut process = Process::begin(1, origin);
+    let begin = 1_790_000_400;
+    assert_eq!(begin % STEP_SECONDS, 0);
+    let mut each = RequestUnits::ZERO;
+    for (second, requests) in [(1, 1), (8, 5), (9, 3), (10, 4), (11, 4), (19, 1)] {
+        process.sample(begin + second - 1);
+        for _ in 0..requests {
+            each = process.spend(1, origin).charged;
+        }
+        process.sample(begin + second);
+    }
+    let usage = process.steps.unwritten()[0].lines[0].1;
+    let units = |number: u64| RequestUnits::from_micros(each.as_micros() * number);
+    assert_eq!(usage.tally.charged, units(18));
+    assert_eq!(usage.second_max, units(5));
+    assert_eq!(usage.ten_seconds_max, units(9));
+    // The process was late: five seconds share the charge.
+    for _ in 0..100 {
+        process.spend(1, origin);
+    }
+    process.sample(begin + 24);
+    let usage = process.steps.unwritten()[0].lines[0].1;
+    assert_eq!(usage.second_max, units(20));
+}
+
+#[test]
+fn a_step_is_bounded_and_sums_the_smallest_callers() {
+    let lines = |names: usize| {
+        let mut steps = UsageSteps::new(1);
+        let settings = LimiterSettings {
+            weights: Weights::default(),
+            accounts_max: 65_536,
+            buckets_max: 1_000,
+            shards: 1,
+            seed: 7,
+        };
+        let origin = Instant::now();
+        let limiter = Limiter::new(settings, set([]), origin);
+        for caller in 0..names {
+            let name = format!("c{caller:05}");
+            for _ in 0..=caller / (names - 10) {
+                let mut reservation = limiter.admit(&get(&name), origin, 0).unwrap();
+                reservation.settle(&ActualUsage::default());
+            }
+        }
+        limiter.sample_usage(&mut steps, 1_790_000_000, |_, _| {});
+        let mut unwritten = steps.unwritten();
+        assert_eq!(unwritten.len(), 1);
+        let lines = unwritten.remove(0).lines;
+        let requests: u64 = lines.iter().map(|(_, usage)| usage.tally.requests).sum();
+        assert_eq!(requests, names as u64 + 10);
+        lines
+    };
+    assert_eq!(lines(STEP_LINES_MAX).len(), STEP_LINES_MAX);
+    let found = lines(STEP_LINES_MAX + 1);
+    assert_eq!(found.len(), STEP_LINES_MAX / 2 + 1);
+    let is_named = |key: &UsageKey| &*key.caller != OTHERS;
+    let greatest = found
+        .iter()
+        .filter(|(key, usage)| is_named(key) && usage.tally.requests == 2);
+    assert_eq!(greatest.count(), 10, "the largest callers keep their names");
+    // More than the open step holds.
+    assert_eq!(lines(20_000).len(), STEP_LINES_MAX / 2 + 1);
+}
+
+#[test]
+fn groups_are_of_what_was_asked_and_periods_of_the_calendar() {
+    let usage = |charged: u64| StepUsage {
+        tally: Tally {
+            requests: 1,
+            charged: RequestUnits::from_micros(charged * RU),
+            ..Tally::default()
+        },
+        second_max: RequestUnits::from_micros(charged * RU),
+        ten_seconds_max: RequestUnits::from_micros(charged * RU),
+    };
+    let key = |caller: &str, operation| UsageKey {
+        namespace: "n".into(),
+        operation,
+        caller: caller.into(),
+    };
+    let month = GroupBy {
+        period: Some(Period::Month),
+        operation: true,
+        ..GroupBy::default()
+    };
+    // 2028-02-29 23:50 and 2028-03-01 00:00.
+    let leap = 1_835_481_000 / STEP_SECONDS;
+    let mut groups = UsageGroups::new(month);
+    groups.add(leap, &key("a", Operation::Get), &usage(3));
+    groups.add(leap, &key("b", Operation::Get), &usage(4));
+    groups.add(leap + 1, &key("a", Operation::Get), &usage(5));
+    groups.add(leap + 2, &key("a", Operation::Put), &usage(6));
+    let found = groups.finish();
+    let told = |(key, usage): &(GroupKey, StepUsage)| {
+        let period: Option<Arc<str>> = key.period.clone();
+        let ru = |units: RequestUnits| units.as_micros() / RU;
+        (
+            period.unwrap().to_string(),
+            key.operation.unwrap(),
+            ru(usage.tally.charged),
+            ru(usage.second_max),
+        )
+    };
+    let found: Vec<_> = found.iter().map(told).collect();
+    let (february, march) = ("2028-02".to_owned(), "2028-03".to_owned());
+    let expected = [
+        (february, Operation::Get, 7, 7),
+        (march.clone(), Operation::Put, 6, 6),
+        (march, Operation::Get, 5, 5),
+    ];
+    assert_eq!(found, expected);
+    for (seconds, date) in [
+        (0, "1970-01-01"),
+        (951_782_400, "2000-02-29"),
+        (4_102_444_799, "2099-12-31"),
+    ] {
+        let day = GroupBy {
+            period: Some(Period::Day),
+            ..GroupBy::default()
+        };
+        let mut groups = UsageGroups::new(day);
+        groups.add(seconds / STEP_SECONDS, &key("a", Operation::Get), &usage(1));
+        assert_eq!(groups.finish()[0].0.period.as_deref(), Some(date));
+    }
+}
