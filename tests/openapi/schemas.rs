@@ -27,6 +27,7 @@ use crate::content;
     quota::UsageAnswer,
     quota::CallerList,
     quota::CallerUsage,
+    quota::UsageHistory,
     loads::LoadSpec,
     loads::LoadInfo,
     loads::LoadList,

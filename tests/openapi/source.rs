@@ -16,7 +16,7 @@ use toml::Table;
 use crate::constants;
 
 /// Files of the subjects. A problem that several operations answer is named after the first of them.
-const SUBJECTS: [&str; 15] = [
+const SUBJECTS: [&str; 16] = [
     "rows",
     "many",
     "cost",
@@ -27,6 +27,7 @@ const SUBJECTS: [&str; 15] = [
     "service",
     "cluster",
     "callers",
+    "usage",
     "quotas",
     "hot",
     "shed",

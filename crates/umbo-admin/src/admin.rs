@@ -17,6 +17,7 @@ pub(crate) mod quotas;
 pub(crate) mod running;
 pub(crate) mod shed;
 mod sizes;
+pub(crate) mod usage;
 pub(crate) mod why;
 
 use std::iter;
@@ -110,6 +111,14 @@ fn permitted_on(
 /// Returns the condition under which something may be changed.
 fn condition(headers: &HeaderMap) -> Result<Condition, RequestError> {
     Fields::read(headers).write_condition()
+}
+
+/// Does work that takes long on a thread that serves no requests.
+async fn aside<T: Send + 'static>(
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, RequestError> {
+    let done = tokio::task::spawn_blocking(work).await;
+    done.map_err(|error| RequestError::Internal(error.to_string()))
 }
 
 /// Refuses a caller that may not change settings outside of namespaces.

@@ -18,6 +18,7 @@ mod router;
 mod scrape;
 mod service;
 mod startup_responder;
+mod usage_rows;
 
 pub use cors::{BadOrigin, CorsPolicy};
 pub use fleet::{
@@ -28,3 +29,4 @@ pub use observer::DispatcherObserver;
 pub use scrape::visit as visit_metrics;
 pub use service::Service;
 pub use startup_responder::StartupResponder;
+pub use usage_rows::UsageWriter;

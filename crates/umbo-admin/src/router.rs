@@ -18,7 +18,7 @@ use umbo_telemetry::metrics as counters;
 
 use crate::admin::{
     self, PathText, backups, callers, cluster, events, fleet, heat, history, hot, loads, quotas,
-    running, shed, why,
+    running, shed, usage, why,
 };
 use crate::admin_error::AdminError;
 use crate::page;
@@ -92,6 +92,7 @@ routes! {
         delete quotas::remove_policy;
     "/admin/v1/quotas/simulate": post quotas::simulate;
     "/admin/v1/quotas/{name}/users": get quotas::list_users;
+    "/admin/v1/usage": get usage::show;
     "/admin/v1/hot": get hot::show;
     "/admin/v1/hot/busy": get heat::show_busy;
     "/admin/v1/hot/{list}/{*key}": put hot::put, delete hot::remove;

@@ -17,7 +17,8 @@ use crate::quantity::Quantity;
 pub use explain::{ExplainAnswer, ExplainBody, ExplainBreakdown, ExplainPolicy, ExplainShard};
 pub use simulate::{SimulateAnswer, SimulateBody, SimulateRow};
 pub use usage::{
-    CallerList, CallerTotals, CallerUsage, CallerUsageRow, ShardUsage, UsageAnswer, UsageRow,
+    CallerList, CallerTotals, CallerUsage, CallerUsageRow, ShardUsage, UsageAnswer, UsageHistory,
+    UsageHistoryRow, UsageRow,
 };
 
 /// A policy as it is written: the requests that it counts, the unit, and the limit.

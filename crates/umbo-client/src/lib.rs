@@ -65,6 +65,7 @@ pub use pacer::{
 };
 pub use page::{PageReader, RowPage};
 pub use payer::Payer;
+pub use quota::UsageQuery;
 pub use quota_state::{QuotaState, QuotaUnit};
 pub use range::{DeleteSelection, RangeOptions};
 pub use retry::{Failures, Repeat, RetryPolicy};

@@ -4,7 +4,7 @@ use reqwest::Method;
 use umbo_api::path::percent_encode;
 use umbo_api::quota::{
     CallerList, ExplainAnswer, ExplainBody, PolicyChange, PolicyInfo, PolicyList, PolicySpec,
-    QuotaUsers, SimulateAnswer, SimulateBody, UsageAnswer,
+    QuotaUsers, SimulateAnswer, SimulateBody, UsageAnswer, UsageHistory,
 };
 
 use crate::admin::json;
@@ -97,6 +97,42 @@ impl Client {
         let target = format!("/v1/ns/{namespace}/usage");
         self.send_for_json(&RepeatableRequest::read(target)).await
     }
+
+    /// Returns the usage of the last days through all servers. Usage of other callers needs the grant `observe` on its
+    /// namespace.
+    pub async fn usage_history(&self, query: &UsageQuery<'_>) -> Result<UsageHistory, Error> {
+        let UsageQuery {
+            last_seconds,
+            by,
+            namespace,
+            caller,
+            limit,
+        } = query;
+        let by = by.join(",");
+        let mut target =
+            format!("/admin/v1/usage?last_seconds={last_seconds}&by={by}&limit={limit}");
+        for (name, value) in [("namespace", namespace), ("caller", caller)] {
+            if let Some(value) = value {
+                target = format!("{target}&{name}={}", percent_encode(value.as_bytes()));
+            }
+        }
+        self.send_for_json(&RepeatableRequest::read(target)).await
+    }
+}
+
+/// A question for the usage of the last days.
+#[derive(Debug, Clone, Copy)]
+pub struct UsageQuery<'a> {
+    /// How far to go back, in seconds: 1 to 2,592,000 (30 days).
+    pub last_seconds: u64,
+    /// Groups of the answer: `caller`, `namespace`, `operation`, and `day` or `month`. At least one.
+    pub by: &'a [&'a str],
+    /// Only usage of this namespace.
+    pub namespace: Option<&'a str>,
+    /// Only usage of this caller.
+    pub caller: Option<&'a str>,
+    /// Most rows of the answer: 1 to 10,000.
+    pub limit: u64,
 }
 
 fn target(name: &str, rest: &str) -> String {

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::{Instant, Interval, MissedTickBehavior, sleep, sleep_until, timeout};
-use umbo_admin::{FleetView, visit_metrics};
+use umbo_admin::{FleetView, UsageWriter, visit_metrics};
 use umbo_api::observe::EventKind;
 use umbo_bulk::Bulk;
 use umbo_dispatcher::{Dispatcher, LowPriority};
@@ -35,7 +35,7 @@ use crate::tasks::Tasks;
 
 use self::cluster_port::keep_present;
 pub(crate) use self::observe::HISTORY_FOLDER;
-use self::observe::{happened, observe};
+use self::observe::{happened, keep_usage, observe};
 use self::open::{OpenedServer, cores};
 use self::ports::{Doors, Ports};
 use self::reload::Reload;
@@ -215,6 +215,7 @@ impl Background {
         tasks.spawn(maintain(shared()));
         tasks.spawn(tick_queues(shared()));
         tasks.spawn(tick(shared()));
+        tasks.spawn_stoppable(|stop| keep_usage(UsageWriter::new(bulk.dispatcher()), stop));
         let bulk = Arc::clone(bulk);
         let loads = async move { bulk.run(&load_threads).await };
         background.loads.spawn(loads);

@@ -12,12 +12,11 @@ use axum::extract::{RawQuery, State};
 use http::HeaderMap;
 use umbo_api::quota::{CallerList, CallerTotals, CallerUsage, CallerUsageRow};
 use umbo_dispatcher::{Dispatcher, usage_row};
-use umbo_http::RequestError;
 use umbo_http::query::Query;
 use umbo_quota::Tally;
 use umbo_types::NamespaceId;
 
-use super::{DispatcherState, PathText, full_observer};
+use super::{DispatcherState, PathText, aside, full_observer};
 use crate::admin_error::AdminError;
 
 /// Callers that are listed where the request does not say how many.
@@ -32,9 +31,7 @@ pub(crate) async fn list(
     let query = Query::read(query.as_deref(), "limit")?;
     let limit = query.number("limit", 1..=10_000, "1 to 10000")?;
     let limit = limit.unwrap_or(CALLERS_DEFAULT) as usize;
-    Ok(Json(
-        aside(&dispatcher, move |worker| totals(worker, limit)).await?,
-    ))
+    Ok(Json(aside(move || totals(&dispatcher, limit)).await?))
 }
 
 pub(crate) async fn describe(
@@ -45,18 +42,7 @@ pub(crate) async fn describe(
 ) -> Result<Json<CallerUsage>, AdminError> {
     full_observer(&dispatcher, &headers)?;
     Query::read(query.as_deref(), "")?;
-    Ok(Json(
-        aside(&dispatcher, move |worker| usage(worker, name)).await?,
-    ))
-}
-
-async fn aside<T: Send + 'static>(
-    dispatcher: &Arc<Dispatcher>,
-    work: impl FnOnce(&Dispatcher) -> T + Send + 'static,
-) -> Result<T, RequestError> {
-    let worker = Arc::clone(dispatcher);
-    let answer = tokio::task::spawn_blocking(move || work(&worker)).await;
-    answer.map_err(|error| RequestError::Internal(error.to_string()))
+    Ok(Json(aside(move || usage(&dispatcher, name)).await?))
 }
 
 fn totals(dispatcher: &Dispatcher, limit: usize) -> CallerList {

@@ -22,7 +22,9 @@ use umbo_http::query::Query;
 use umbo_http::{RequestError, encode};
 use umbo_types::Version;
 
-use super::{DispatcherState, PathText, condition, full_admin, full_observer, json_body, origin};
+use super::{
+    DispatcherState, PathText, aside, condition, full_admin, full_observer, json_body, origin,
+};
 use crate::admin_error::AdminError;
 
 /// Users that are listed where the request does not say how many.
@@ -141,12 +143,8 @@ pub(crate) async fn simulate(
         let expected = "'last_seconds' is 0, expected 1 or more".to_owned();
         return Err(RequestError::BadBody(expected).into());
     }
-    let worker = Arc::clone(&dispatcher);
-    // A record of an hour takes a while to replay; requests must not wait for it.
-    let replay = tokio::task::spawn_blocking(move || worker.control.policies.simulate(&asked));
-    let answer = replay
-        .await
-        .map_err(|error| RequestError::Internal(error.to_string()))?;
+    // A record of an hour takes a while to replay.
+    let answer = aside(move || dispatcher.control.policies.simulate(&asked)).await?;
     Ok(Json(answer?))
 }
 

@@ -110,3 +110,65 @@ pub struct ShardUsage {
     /// Charged, in request units.
     pub ru: f64,
 }
+
+/// Usage of the last days through all dispatchers, by caller or by other groups.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+#[schema(example = json!({
+    "from_ms": 1_790_000_400_000_u64,
+    "until_ms": 1_790_604_913_250_u64,
+    "ru": 5320.5,
+    "total": 1,
+    "rows": [{
+        "caller": "search", "requests": 5000, "rejected": 12, "ru": 5320.5, "penalty": 0.0, "rows": 4990,
+        "read_bytes": 1_277_440, "write_bytes": 0, "ru_second_max": 210.0, "ru_ten_seconds_max": 1480.5
+    }]
+}))]
+pub struct UsageHistory {
+    /// Begin of the first step of ten minutes that is counted, in milliseconds since the Unix epoch.
+    pub from_ms: u64,
+    /// The present. Usage through the answering dispatcher is counted up to the last second, through others up to the
+    /// last minute.
+    pub until_ms: u64,
+    /// Total usage, in request units.
+    pub ru: f64,
+    /// Number of all groups.
+    pub total: u64,
+    /// The groups, up to the requested number: by day or month, then highest usage first.
+    pub rows: Vec<UsageHistoryRow>,
+}
+
+/// Usage of a group; only the fields that the request asks for name it.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct UsageHistoryRow {
+    /// Day (`2026-11-27`) or month (`2026-11`) in UTC.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub period: Option<String>,
+    /// The caller that paid; `(all others)` for the sum of callers that are not listed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub caller: Option<String>,
+    /// Name of the namespace at the time; `(all others)` for the sum of namespaces that are not listed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub namespace: Option<String>,
+    /// Operation.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub operation: Option<String>,
+    /// Requests admitted.
+    pub requests: u64,
+    /// Requests rejected; nothing was charged for them.
+    pub rejected: u64,
+    /// Charged, in request units.
+    pub ru: f64,
+    /// Part of it that overloads of shards added to the plain prices.
+    pub penalty: f64,
+    /// Rows read or written, including keys without a row.
+    pub rows: u64,
+    /// Bytes read from the store.
+    pub read_bytes: u64,
+    /// Bytes written to the store.
+    pub write_bytes: u64,
+    /// Request units that no second exceeded: the greatest second of each caller, namespace, operation and dispatcher
+    /// in a step of ten minutes, added up, of the greatest step.
+    pub ru_second_max: f64,
+    /// The same of ten seconds, which begin at a multiple of ten.
+    pub ru_ten_seconds_max: f64,
+}

@@ -5,15 +5,15 @@ mod change;
 mod explain;
 mod policy;
 mod simulate;
+mod usage;
 
 use clap::Subcommand;
 use umbo_api::quota::{PolicyInfo, QuotaUser};
-use umbo_types::Namespace;
 
 use super::hot::percent_of;
 use crate::cli_error::CliError;
 use crate::connection::{ConnectionArgs, block_on};
-use crate::output::{self, Format, Listing, note};
+use crate::output::{self, Listing, note};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
@@ -43,11 +43,8 @@ pub(crate) enum Command {
     Simulate(simulate::Arguments),
     /// Show what a request would cost and which policies apply to it; does not run it
     Explain(explain::Arguments),
-    /// Show the usage of a namespace, by caller and operation
-    Usage {
-        /// Namespace
-        ns: Namespace,
-    },
+    /// Show the usage of a namespace since the start of the server, or of the last days through all servers
+    Usage(usage::Arguments),
 }
 
 impl Command {
@@ -61,7 +58,7 @@ impl Command {
             Self::Users { name, limit } => block_on(users(connection, &name, limit)),
             Self::Simulate(arguments) => block_on(arguments.run(connection)),
             Self::Explain(arguments) => block_on(arguments.run(connection)),
-            Self::Usage { ns } => block_on(usage(connection, &ns)),
+            Self::Usage(arguments) => block_on(arguments.run(connection)),
         }
     }
 }
@@ -104,19 +101,4 @@ async fn users(connection: &ConnectionArgs, name: &str, limit: u64) -> Result<()
         note!("{shown} of {total}; --limit shows more");
     }
     Ok(())
-}
-
-async fn usage(connection: &ConnectionArgs, ns: &Namespace) -> Result<(), CliError> {
-    let usage = connection.client()?.usage(ns.as_str()).await?;
-    output::write_report(connection.listing_format(), &usage, || {
-        Listing::new(
-            "CALLER  OPERATION  REQUESTS  REJECTED  RU  PENALTY  ROWS  READ-BYTES  WRITE-BYTES",
-        )
-        .write(Format::Table, &usage.rows)?;
-        output::write_bytes(b"\n")?;
-        Listing::new("SHARD  REQUESTS  RU").write(Format::Table, &usage.shards)?;
-        let ru = output::amount(usage.ru);
-        note!("{ru} RU in all, through the server that answered");
-        Ok(())
-    })
 }

@@ -1,8 +1,8 @@
-//! The history of a server and its events, for operators.
+//! The history of a server, its usage and its events, for operators.
 
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
-use umbo_admin::DispatcherObserver;
+use umbo_admin::{DispatcherObserver, UsageWriter};
 use umbo_api::observe::{Event, EventKind};
 use umbo_dispatcher::Dispatcher;
 
@@ -42,4 +42,16 @@ pub(super) async fn observe(mut observer: DispatcherObserver, stop: Cancellation
             return;
         }
     }
+}
+
+/// Writes the usage each minute until it is stopped, and then the rest of it.
+pub(super) async fn keep_usage(writer: UsageWriter, stop: CancellationToken) {
+    while stop
+        .run_until_cancelled(sleep(writer.wait()))
+        .await
+        .is_some()
+    {
+        writer.write().await;
+    }
+    writer.end().await;
 }

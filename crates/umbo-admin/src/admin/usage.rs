@@ -1,0 +1,188 @@
+//! The admin API of usage that lasts: sums over the rows of all dispatchers.
+//!
+//! A caller sees its own usage, and all usage of the namespaces on which it may observe. The rows are at one place, so no
+//! other dispatcher is asked; usage of this one is counted up to the last second.
+
+use std::collections::HashMap;
+use std::sync::{Arc, PoisonError};
+
+use axum::Json;
+use axum::extract::{RawQuery, State};
+use http::HeaderMap;
+use umbo_api::path::KeyEncoding;
+use umbo_api::quota::{UsageHistory, UsageHistoryRow};
+use umbo_dispatcher::Dispatcher;
+use umbo_http::RequestError;
+use umbo_http::query::{Query, bad};
+use umbo_quota::{
+    GroupBy, GroupKey, Period, STEP_SECONDS, StepUsage, UsageGroups, UsageKey, UsageStep,
+};
+use umbo_store::Page;
+use umbo_types::{Caller, Permission, RequestUnits};
+
+use super::{DispatcherState, aside, caller};
+use crate::admin_error::AdminError;
+use crate::usage_rows::{self, USAGE_SECONDS_MAX, UsageRows};
+
+/// Rows that are listed where the request does not say how many.
+const ROWS_DEFAULT: u64 = 1_000;
+/// How far an answer goes back where the request does not say it: a day.
+const LAST_SECONDS_DEFAULT: u64 = 86_400;
+const BY: &str = "caller, namespace, operation, day or month, separated by commas";
+
+pub(crate) async fn show(
+    State(dispatcher): DispatcherState,
+    RawQuery(query): RawQuery,
+    headers: HeaderMap,
+) -> Result<Json<UsageHistory>, AdminError> {
+    let caller = caller(&dispatcher, &headers)?;
+    let query = Query::read(
+        query.as_deref(),
+        "last_seconds, by, namespace, caller, limit",
+    )?;
+    let last = query.number("last_seconds", 1..=USAGE_SECONDS_MAX, "1 to 2592000")?;
+    let limit = query.number("limit", 1..=10_000, "1 to 10000")?;
+    let rows = UsageRows::new(&dispatcher);
+    let now = rows.now().as_millis();
+    let from = now / 1_000 - last.unwrap_or(LAST_SECONDS_DEFAULT).min(now / 1_000);
+    let report = UsageSums {
+        caller,
+        of_caller: text(&query, "caller")?,
+        of_namespace: text(&query, "namespace")?,
+        own: HashMap::new(),
+        groups: UsageGroups::new(group_by(&query)?),
+    };
+    let groups = report.read(&dispatcher, &rows, from / STEP_SECONDS).await?;
+    let limit = limit.unwrap_or(ROWS_DEFAULT) as usize;
+    let charges = groups.iter().map(|(_, usage)| usage.tally.charged);
+    Ok(Json(UsageHistory {
+        from_ms: from / STEP_SECONDS * STEP_SECONDS * 1_000,
+        until_ms: now,
+        ru: charges
+            .fold(RequestUnits::ZERO, RequestUnits::saturating_add)
+            .as_f64(),
+        total: groups.len() as u64,
+        rows: groups.into_iter().take(limit).map(row).collect(),
+    }))
+}
+
+/// Reads what a report distinguishes; callers by default.
+fn group_by(query: &Query<'_>) -> Result<GroupBy, RequestError> {
+    let asked = text(query, "by")?;
+    let mut by = GroupBy::default();
+    for name in asked.as_deref().unwrap_or("caller").split(',') {
+        match name {
+            "caller" => by.caller = true,
+            "namespace" => by.namespace = true,
+            "operation" => by.operation = true,
+            "day" => by.period = Some(Period::Day),
+            "month" => by.period = Some(Period::Month),
+            _ => return Err(bad("by", name.as_bytes(), BY)),
+        }
+    }
+    Ok(by)
+}
+
+fn text(query: &Query<'_>, name: &'static str) -> Result<Option<String>, RequestError> {
+    let Some(text) = query.text(name) else {
+        return Ok(None);
+    };
+    let decoded = KeyEncoding::Percent.decode(text).ok();
+    let decoded = decoded.and_then(|bytes| String::from_utf8(bytes).ok());
+    let decoded = decoded.filter(|decoded| !decoded.is_empty());
+    decoded.map(Some).ok_or_else(|| bad(name, text, "a name"))
+}
+
+/// A report in the making: who asks, and for what.
+struct UsageSums {
+    caller: Arc<Caller>,
+    of_caller: Option<String>,
+    of_namespace: Option<String>,
+    /// The steps in memory, by the names of their rows, which they replace.
+    own: HashMap<String, UsageStep>,
+    groups: UsageGroups,
+}
+
+impl UsageSums {
+    /// Sums the rows from a step on, and what this dispatcher has counted since it wrote its own.
+    async fn read(
+        mut self,
+        dispatcher: &Arc<Dispatcher>,
+        rows: &UsageRows,
+        first: u64,
+    ) -> Result<Vec<(GroupKey, StepUsage)>, RequestError> {
+        let worker = Arc::clone(dispatcher);
+        self.own = aside(move || latest(&worker, first)).await?;
+        let mut range = Some(usage_rows::from_step(first));
+        while let Some(from) = range {
+            let (page, rest) = rows.page(from).await?;
+            self = aside(move || self.with_page(&page)).await?;
+            range = rest;
+        }
+        let finish = move || {
+            for step in std::mem::take(&mut self.own).into_values() {
+                self.add(step.number, &step.lines);
+            }
+            self.groups.finish()
+        };
+        aside(finish).await
+    }
+
+    fn with_page(mut self, page: &Page) -> Self {
+        for row in page.rows.iter() {
+            let name = std::str::from_utf8(row.sort).unwrap_or_default();
+            if let Some(step) = self.own.remove(name) {
+                self.add(step.number, &step.lines);
+            } else if let Some((step, lines)) = usage_rows::read(row) {
+                self.add(step, &lines);
+            } else {
+                tracing::warn!(row = name, "a row of usage cannot be read and is left out");
+            }
+        }
+        self
+    }
+
+    fn add(&mut self, step: u64, lines: &[(UsageKey, StepUsage)]) {
+        let is_asked =
+            |asked: &Option<String>, name: &str| asked.as_ref().is_none_or(|asked| asked == name);
+        for (key, usage) in lines {
+            if is_asked(&self.of_caller, &key.caller)
+                && is_asked(&self.of_namespace, &key.namespace)
+                && (*key.caller == *self.caller.id.as_str()
+                    || self.caller.is_allowed(Permission::Observe, &key.namespace))
+            {
+                self.groups.add(step, key, usage);
+            }
+        }
+    }
+}
+
+/// Returns the steps in memory by the names of their rows.
+fn latest(dispatcher: &Dispatcher, first: u64) -> HashMap<String, UsageStep> {
+    let steps = dispatcher.usage_steps.lock();
+    let steps = steps.unwrap_or_else(PoisonError::into_inner).latest();
+    let steps = steps.into_iter().filter(|step| step.number >= first);
+    steps
+        .map(|step| (usage_rows::name(step.number, step.id), step))
+        .collect()
+}
+
+fn row((key, usage): (GroupKey, StepUsage)) -> UsageHistoryRow {
+    let text = |name: Option<Arc<str>>| name.map(|name| name.to_string());
+    let tally = usage.tally;
+    UsageHistoryRow {
+        period: text(key.period),
+        caller: text(key.caller),
+        namespace: text(key.namespace),
+        operation: key.operation.map(|operation| operation.as_str().to_owned()),
+        requests: tally.requests,
+        rejected: tally.rejected,
+        ru: tally.charged.as_f64(),
+        penalty: tally.penalty.as_f64(),
+        rows: tally.rows,
+        read_bytes: tally.read_bytes,
+        write_bytes: tally.write_bytes,
+        ru_second_max: usage.second_max.as_f64(),
+        ru_ten_seconds_max: usage.ten_seconds_max.as_f64(),
+    }
+}

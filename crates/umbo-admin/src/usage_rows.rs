@@ -1,0 +1,420 @@
+//! The rows of usage: one for each dispatcher and step of ten minutes, in the SYSTEM namespace, at the home of Umbo's own
+//! records.
+//!
+//! The open step is written at each full minute, over its own row, and when the process stops: a kill loses the usage
+//! since the last write. Steps and the expiry of rows are by the clock of the home.
+
+use std::collections::HashMap;
+use std::sync::{Arc, PoisonError};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use tokio::task::spawn_blocking;
+use umbo_dispatcher::Dispatcher;
+use umbo_dispatcher::plane::OwnRows;
+use umbo_http::{RequestError, problem};
+use umbo_quota::{StepUsage, Tally, UsageKey, UsageStep};
+use umbo_store::compression::{densely_compressed, plain_bytes};
+use umbo_store::{
+    Change, Condition, Mutation, Page, RangeRequest, RowRef, SortRange, home_partition,
+};
+use umbo_telemetry::recorder::ended_second;
+use umbo_types::{
+    Key, NamespaceId, Operation, PartitionKey, RequestUnits, SortKey, Timestamp, Value, limits,
+};
+
+/// How long a row lasts after its last write: thirty days, as the history of series.
+const USAGE_TTL: Duration = Duration::from_secs(USAGE_SECONDS_MAX);
+/// Longest time that usage can be asked for, in seconds.
+pub(crate) const USAGE_SECONDS_MAX: u64 = 30 * 86_400;
+/// Milliseconds between two writes of the open step: a kill loses as much usage, and the time of a write.
+const WRITE_INTERVAL_MS: u64 = 60_000;
+/// How long after a full minute a write begins: the sample of the minute's last second comes first.
+const WRITE_DELAY_MS: u64 = 500;
+/// Name of the partition.
+const PARTITION: &str = "umbo-usage";
+
+/// The rows, as this dispatcher reads and writes them.
+#[derive(Debug)]
+pub(crate) struct UsageRows {
+    dispatcher: Arc<Dispatcher>,
+    rows: OwnRows,
+}
+
+impl UsageRows {
+    pub(crate) fn new(dispatcher: &Arc<Dispatcher>) -> Self {
+        Self {
+            dispatcher: Arc::clone(dispatcher),
+            rows: OwnRows::of_operator(dispatcher, 0),
+        }
+    }
+
+    /// Returns the time of day at the home.
+    pub(crate) fn now(&self) -> Timestamp {
+        let Dispatcher { store, clock, .. } = &*self.dispatcher;
+        store.time_at(store.home().shard, clock.wall())
+    }
+
+    async fn write(&self, step: &UsageStep) -> Result<(), RequestError> {
+        let text = StepText::of(&step.lines);
+        let value = spawn_blocking(move || text.to_value()).await;
+        let value = value.map_err(|error| RequestError::Internal(error.to_string()))?;
+        let mutation = Mutation {
+            key: Key {
+                partition: self.partition()?,
+                sort: SortKey::new(name(step.number, step.id)).expect("it is short"),
+            },
+            change: Change::Put {
+                value,
+                expires_at: Some(self.now().saturating_add(USAGE_TTL)),
+            },
+            condition: Condition::Always,
+        };
+        let written = self.rows.write_one(NamespaceId::SYSTEM, mutation).await;
+        written.map(drop)
+    }
+
+    /// Reads the rows of steps from a step on, in their order: a page of them, and the rows after it.
+    pub(crate) async fn page(
+        &self,
+        range: SortRange,
+    ) -> Result<(Page, Option<SortRange>), RequestError> {
+        let request = RangeRequest {
+            namespace: NamespaceId::SYSTEM,
+            partition: self.partition()?,
+            range,
+            reverse: false,
+            rows_max: limits::CHUNK_ROWS_MAX,
+            bytes_max: limits::CHUNK_BYTES_MAX,
+            keys_only: false,
+        };
+        let page = self.rows.range(&request).await?;
+        let last = page.resume_after.as_deref();
+        let rest = last.map(|last| request.range.beyond(last, false));
+        Ok((page, rest))
+    }
+
+    fn partition(&self) -> Result<PartitionKey, RequestError> {
+        let home = self.dispatcher.store.home();
+        let found = home_partition(&self.dispatcher.shard_map, home, PARTITION);
+        found.ok_or_else(|| RequestError::Internal("the home has no slots".to_owned()))
+    }
+}
+
+/// Returns the sort key of a step: rows are in the order of their steps.
+pub(crate) fn name(step: u64, id: u64) -> String {
+    format!("{step:010}-{id:016x}")
+}
+
+/// Returns the rows of a step and of later ones.
+pub(crate) fn from_step(step: u64) -> SortRange {
+    SortRange {
+        start: name(step, 0).into(),
+        end: None,
+    }
+}
+
+/// Writes the usage of a dispatcher; there should be one.
+#[derive(Debug)]
+pub struct UsageWriter(UsageRows);
+
+impl UsageWriter {
+    /// Makes the writer of a dispatcher.
+    pub fn new(dispatcher: &Arc<Dispatcher>) -> Self {
+        Self(UsageRows::new(dispatcher))
+    }
+
+    /// Returns for how long to wait before the next write.
+    pub fn wait(&self) -> Duration {
+        let now_ms = self.0.now().as_millis();
+        let since = now_ms.saturating_sub(WRITE_DELAY_MS) % WRITE_INTERVAL_MS;
+        Duration::from_millis(WRITE_INTERVAL_MS - since)
+    }
+
+    /// Writes the steps with new usage. A failure loses nothing: the next call writes them.
+    pub async fn write(&self) {
+        if let Err(error) = self.write_steps().await {
+            let reason = problem::detail(&error);
+            tracing::warn!(
+                reason,
+                "usage cannot be written, and is kept for up to six hours"
+            );
+        }
+    }
+
+    /// Counts the last requests and writes all usage. To be called when the server stops.
+    pub async fn end(&self) {
+        let dispatcher = Arc::clone(&self.0.dispatcher);
+        let second = ended_second(self.0.now()) + 1;
+        let sample = move || {
+            let steps = dispatcher.usage_steps.lock();
+            let mut steps = steps.unwrap_or_else(PoisonError::into_inner);
+            dispatcher.quota.sample_usage(&mut steps, second, |_, _| {});
+        };
+        if let Err(error) = spawn_blocking(sample).await {
+            tracing::error!(%error, "the last usage could not be counted");
+        }
+        self.write().await;
+    }
+
+    async fn write_steps(&self) -> Result<(), RequestError> {
+        let steps = &self.0.dispatcher.usage_steps;
+        let lock = || steps.lock().unwrap_or_else(PoisonError::into_inner);
+        let unwritten = lock().unwritten();
+        for step in &unwritten {
+            self.0.write(step).await?;
+            lock().written(step);
+        }
+        Ok(())
+    }
+}
+
+/// Columns of a row: the numbers of three names (caller, namespace, operation), then the
+/// [`numbers`]. Columns compress better than lines.
+const COLUMNS: usize = 3 + NUMBERS;
+/// Numbers of the usage in a line.
+const NUMBERS: usize = 9;
+
+/// The text of a row. A later version may append columns.
+#[derive(Debug, Serialize, Deserialize)]
+struct StepText {
+    names: Vec<String>,
+    columns: Vec<Vec<u64>>,
+}
+
+impl StepText {
+    fn of(lines: &[(UsageKey, StepUsage)]) -> Self {
+        let mut known = HashMap::new();
+        let mut names = Vec::new();
+        let mut number = |name: &str| {
+            *known.entry(name.to_owned()).or_insert_with(|| {
+                names.push(name.to_owned());
+                names.len() as u64 - 1
+            })
+        };
+        let mut columns = vec![Vec::new(); COLUMNS];
+        for (key, usage) in lines {
+            let of_key = [&*key.caller, &*key.namespace, key.operation.as_str()].map(&mut number);
+            let line = of_key.into_iter().chain(numbers(usage));
+            for (column, number) in columns.iter_mut().zip(line) {
+                column.push(number);
+            }
+        }
+        Self { names, columns }
+    }
+
+    fn to_value(&self) -> Value {
+        densely_compressed(Value {
+            bytes: serde_json::to_vec(self).unwrap_or_default().into(),
+            ..Value::default()
+        })
+    }
+
+    /// Returns the lines, or `None` if a field of one of them is missing.
+    fn lines(&self) -> Option<Vec<(UsageKey, StepUsage)>> {
+        let names: Vec<Arc<str>> = self.names.iter().map(|name| name.as_str().into()).collect();
+        let line = |at: usize| {
+            let number = |column: usize| self.columns.get(column)?.get(at).copied();
+            let name = |column| names.get(number(column)? as usize);
+            let (operation, mut operations) = (name(2)?, Operation::PRICED.into_iter());
+            let key = UsageKey {
+                caller: Arc::clone(name(0)?),
+                namespace: Arc::clone(name(1)?),
+                operation: operations.find(|one| one.as_str() == &**operation)?,
+            };
+            let mut numbers = [0; NUMBERS];
+            for (at, own) in numbers.iter_mut().enumerate() {
+                *own = number(COLUMNS - NUMBERS + at)?;
+            }
+            Some((key, usage(numbers)))
+        };
+        (0..self.columns.first()?.len()).map(line).collect()
+    }
+}
+
+/// Returns the numbers of a usage in the order of the columns; charges in micro-RU.
+const fn numbers(usage: &StepUsage) -> [u64; NUMBERS] {
+    let tally = &usage.tally;
+    [
+        tally.requests,
+        tally.rejected,
+        tally.charged.as_micros(),
+        tally.penalty.as_micros(),
+        tally.rows,
+        tally.read_bytes,
+        tally.write_bytes,
+        usage.second_max.as_micros(),
+        usage.ten_seconds_max.as_micros(),
+    ]
+}
+
+const fn usage(numbers: [u64; NUMBERS]) -> StepUsage {
+    let [
+        requests,
+        rejected,
+        charged,
+        penalty,
+        rows,
+        read_bytes,
+        write_bytes,
+        second,
+        ten,
+    ] = numbers;
+    let tally = Tally {
+        requests,
+        rejected,
+        charged: RequestUnits::from_micros(charged),
+        penalty: RequestUnits::from_micros(penalty),
+        rows,
+        read_bytes,
+        write_bytes,
+    };
+    StepUsage {
+        tally,
+        second_max: RequestUnits::from_micros(second),
+        ten_seconds_max: RequestUnits::from_micros(ten),
+    }
+}
+
+/// Reads a row: its step and the lines. Returns `None` for a row that this version cannot read.
+pub(crate) fn read(row: RowRef<'_>) -> Option<(u64, Vec<(UsageKey, StepUsage)>)> {
+    let (step, _) = std::str::from_utf8(row.sort).ok()?.split_once('-')?;
+    let mut room = Vec::new();
+    let text = plain_bytes(row.form, row.value, &mut room).ok()?;
+    let text: StepText = serde_json::from_slice(text).ok()?;
+    Some((step.parse().ok()?, text.lines()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use umbo_quota::{STEP_LINES_MAX, STEP_SECONDS};
+    use umbo_types::StoredForm;
+
+    use super::*;
+
+    /// Returns a line of some thousand requests.
+    fn line(caller: &str, namespace: &str, operation: Operation) -> (UsageKey, StepUsage) {
+        let requests = fastrand::u64(1..5_000);
+        let charged = requests * fastrand::u64(1_050_000..1_900_000);
+        let bytes = requests * fastrand::u64(100..4_000);
+        let is_write = operation.is_write();
+        let tally = Tally {
+            requests,
+            rejected: if fastrand::u8(..) < 26 {
+                requests / 9
+            } else {
+                0
+            },
+            charged: RequestUnits::from_micros(charged),
+            rows: requests,
+            read_bytes: if is_write { 0 } else { bytes },
+            write_bytes: if is_write { bytes } else { 0 },
+            ..Tally::default()
+        };
+        let usage = StepUsage {
+            tally,
+            second_max: RequestUnits::from_micros(charged / fastrand::u64(50..300)),
+            ten_seconds_max: RequestUnits::from_micros(charged / fastrand::u64(10..40)),
+        };
+        let key = UsageKey {
+            namespace: namespace.into(),
+            operation,
+            caller: caller.into(),
+        };
+        (key, usage)
+    }
+
+    fn lines(callers: usize, operations: &[Operation]) -> Vec<(UsageKey, StepUsage)> {
+        let mut lines = Vec::new();
+        for caller in 0..callers {
+            let (name, namespace) = (
+                format!("service-{caller:04}"),
+                format!("listing-{}", caller % 20),
+            );
+            for operation in operations {
+                lines.push(line(&name, &namespace, *operation));
+            }
+        }
+        lines.sort_by(|one, other| one.0.cmp(&other.0));
+        lines
+    }
+
+    fn row<'a>(sort: &'a str, value: &'a Value) -> RowRef<'a> {
+        RowRef {
+            partition: b"",
+            sort: sort.as_bytes(),
+            value: &value.bytes,
+            form: value.form,
+            value_len: 0,
+            content_type: b"",
+            content_encoding: b"",
+            version: umbo_types::Version::default(),
+            expires_at: None,
+        }
+    }
+
+    #[test]
+    fn a_row_is_read_as_it_was_written() {
+        let lines = lines(100, &[Operation::Get, Operation::BatchWrite]);
+        let value = StepText::of(&lines).to_value();
+        assert_eq!(value.form, StoredForm::Zstd);
+        let name = name(2_983_333, 7);
+        assert_eq!(read(row(&name, &value)), Some((2_983_333, lines)));
+        for (name, text) in [
+            (&*name, "{}"),
+            (&*name, r#"{"names":["a"],"columns":[[0]]}"#),
+            (&*name, r#"{"names":["a"],"columns":[]}"#),
+            ("2983333", "{}"),
+        ] {
+            let value = Value {
+                bytes: text.as_bytes().to_vec().into(),
+                ..Value::default()
+            };
+            assert_eq!(read(row(name, &value)), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn thirty_days_of_a_thousand_callers_take_less_than_200_mib() {
+        let steps = (USAGE_SECONDS_MAX / STEP_SECONDS) as usize;
+        let len = |operations: &[Operation]| {
+            StepText::of(&lines(1_000, operations))
+                .to_value()
+                .bytes
+                .len()
+        };
+        let two = len(&[Operation::Get, Operation::Put]);
+        assert!(two * steps < 200 << 20, "{two} bytes a step");
+        // With the key and the head of its page, in the pages of an engine that gives room in powers of two.
+        let one = (len(&[Operation::Get]) + 256).next_power_of_two();
+        assert!(one * steps < 200 << 20, "{one} bytes a step");
+    }
+
+    #[test]
+    fn the_longest_row_is_a_value() {
+        let long = |at: usize| format!("{at:0>127}");
+        let max = RequestUnits::from_micros(u64::MAX / 1_000);
+        let usage = StepUsage {
+            tally: Tally {
+                requests: max.as_micros(),
+                charged: max,
+                rows: max.as_micros(),
+                read_bytes: max.as_micros(),
+                ..Tally::default()
+            },
+            second_max: max,
+            ten_seconds_max: max,
+        };
+        let line = |at| {
+            let key = UsageKey {
+                namespace: long(at)[63..].into(),
+                operation: Operation::DeleteRange,
+                caller: long(at).into(),
+            };
+            (key, usage)
+        };
+        let lines: Vec<_> = (0..STEP_LINES_MAX).map(line).collect();
+        let text = serde_json::to_vec(&StepText::of(&lines)).unwrap();
+        assert!(text.len() <= limits::VALUE_LEN_MAX, "{}", text.len());
+    }
+}
