@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use umbo_hotkey::{AnswerSource, KeyRef, Lookup, Served, StoreRead};
 use umbo_http::{CacheStatus, RequestError};
-use umbo_store::{Page, RangeRequest, RowBatch, RowSink};
+use umbo_store::{Page, RangeRequest, RowSink};
 use umbo_telemetry::trace::Phase;
 use umbo_types::{Key, NamespaceId, Operation, Row, ShardId};
 
@@ -25,7 +25,7 @@ use crate::phase::fetch;
 use crate::phase::locate::Located;
 use crate::phase::queue;
 use crate::phase::reach;
-use crate::store_call::Timed;
+use crate::store_call::{StoreCall, Timed};
 
 /// Refuses a request for a key that an operator has blocked, before it costs anything. A refused request is
 /// counted, so that operators see whether such requests continue, and which caller pays for them.
@@ -49,16 +49,33 @@ fn refuse_blocked(shield: &HotShield, key: &KeyRef<'_>, payer: &str) -> Result<(
     Ok(())
 }
 
+/// What the shield has for a read.
+enum Shielded {
+    /// A result that other requests share.
+    Shared(SharedRead),
+    /// Nothing: the request asks its shard itself. Once the shard has answered, this status is recorded.
+    Ask(Option<CacheStatus>),
+}
+
 /// Reads a row.
 pub(crate) async fn row(located: &mut Located<'_>, key: &Key) -> Result<Option<Row>, RequestError> {
-    let namespace = located.namespace_id();
-    let shard = located
-        .dispatcher
-        .shard_map
-        .locate(namespace, &key.partition);
-    let cacheable = CacheableRead::Row(ReadLocation::of(located), key);
-    let mut none = RowBatch::default();
-    shared_row(read(located, &cacheable, shard, &mut none).await?)
+    let dispatcher = located.dispatcher;
+    let place = ReadLocation::of(located);
+    let map = &dispatcher.shard_map;
+    let locate = || map.locate(place.namespace, &key.partition);
+    let shard = located.shard().unwrap_or_else(locate);
+    let cacheable = CacheableRead::Row(place, key);
+    let status = match shielded(located, &cacheable, shard).await? {
+        Shielded::Shared(result) => return shared_row(result),
+        Shielded::Ask(status) => status,
+    };
+    let call = call_alone(located, shard)?;
+    let work = fetch::row(dispatcher, place.at(shard), &call, place.dataset, key);
+    let row = queue::ask(located, pin!(work)).await??;
+    if let Some(status) = status {
+        located.served_by(status);
+    }
+    Ok(row)
 }
 
 /// Reads the first chunk of a range, whose rows go to `rows`, also if they come from a shared page.
@@ -67,28 +84,43 @@ pub(crate) async fn page(
     request: &RangeRequest,
     rows: &mut dyn RowSink,
 ) -> Result<Arc<Page>, RequestError> {
-    let map = &located.dispatcher.shard_map;
+    let (dispatcher, namespace) = (located.dispatcher, located.namespace_id());
+    let map = &dispatcher.shard_map;
     let shard = map.locate(request.namespace, &request.partition);
-    let cacheable = CacheableRead::range(located.namespace_id(), request);
-    match read(located, &cacheable, shard, rows).await? {
-        SharedRead::Page(_, page) => {
+    let cacheable = CacheableRead::range(namespace, request);
+    let status = match shielded(located, &cacheable, shard).await? {
+        Shielded::Shared(SharedRead::Page(_, page)) => {
             rows.append(&page.rows);
-            Ok(page)
+            return Ok(page);
         }
-        SharedRead::Row(..) => Err(mixed_up()),
+        Shielded::Shared(SharedRead::Row(..)) => return Err(mixed_up()),
+        Shielded::Ask(status) => status,
+    };
+    let call = call_alone(located, shard)?;
+    let work = fetch::range_into(dispatcher, (shard, namespace), &call, request, rows);
+    let page = queue::ask(located, pin!(work)).await??;
+    if let Some(status) = status {
+        located.served_by(status);
     }
+    Ok(Arc::new(page))
 }
 
-/// Returns the result, which has the rows of a page if other requests may share it; else they go to `rows`.
-async fn read(
+/// Begins the call of a read for this request alone.
+fn call_alone(located: &mut Located<'_>, shard: ShardId) -> Result<StoreCall, RequestError> {
+    located.debit()?;
+    queue::turn_away(located, shard)?;
+    Ok(located.call())
+}
+
+/// Looks a read up, and shares it with other requests if that saves reads of the store.
+async fn shielded(
     located: &mut Located<'_>,
     cacheable: &CacheableRead<'_>,
     shard: ShardId,
-    rows: &mut dyn RowSink,
-) -> Result<SharedRead, RequestError> {
+) -> Result<Shielded, RequestError> {
     let dispatcher = located.dispatcher;
     let Some(shield) = dispatcher.hot_keys.shield() else {
-        return direct(located, cacheable, shard, rows).await;
+        return Ok(Shielded::Ask(None));
     };
     located.log.phase(Phase::Shield);
     let key = cacheable.key(shield.seed());
@@ -99,7 +131,7 @@ async fn read(
     shield.count(&key);
     if located.context().freshness.is_bypassed {
         located.served_by(CacheStatus::Bypass);
-        return direct(located, cacheable, shard, rows).await;
+        return Ok(Shielded::Ask(None));
     }
     let read_context = located.read_context();
     match shield.lookup(&key, &read_context, located.payer_name()) {
@@ -108,9 +140,7 @@ async fn read(
         // one.
         Lookup::Hit { served, .. } if served.value.answer.dataset() != cacheable.dataset() => {
             drop(shield.begin_write([cacheable.scope()]));
-            let result = direct(located, cacheable, shard, rows).await?;
-            located.served_by(CacheStatus::Miss);
-            Ok(result)
+            Ok(Shielded::Ask(Some(CacheStatus::Miss)))
         }
         Lookup::Hit {
             served,
@@ -129,15 +159,13 @@ async fn read(
                 shield.refresh(&key, &read_context, fetch);
             }
             located.served_by(cache_status(dispatcher, &served));
-            Ok(served.value.answer)
+            Ok(Shielded::Shared(served.value.answer))
         }
         Lookup::Cold if dispatcher.store.capabilities().answers_at_once => {
-            let result = direct(located, cacheable, shard, rows).await?;
-            located.served_by(CacheStatus::Miss);
-            Ok(result)
+            Ok(Shielded::Ask(Some(CacheStatus::Miss)))
         }
         Lookup::Cold | Lookup::Miss => {
-            join_or_lead((shield, &key), located, cacheable, shard, rows).await
+            join_or_lead((shield, &key), located, cacheable, shard).await
         }
     }
 }
@@ -148,8 +176,7 @@ async fn join_or_lead(
     located: &mut Located<'_>,
     cacheable: &CacheableRead<'_>,
     shard: ShardId,
-    rows: &mut dyn RowSink,
-) -> Result<SharedRead, RequestError> {
+) -> Result<Shielded, RequestError> {
     let dispatcher = located.dispatcher;
     // Only now, so that a quota of the shard does not count requests that never reach it.
     located.debit()?;
@@ -174,43 +201,13 @@ async fn join_or_lead(
     match answer {
         Some((result, status)) if result.dataset() == cacheable.dataset() => {
             located.served_by(status);
-            return Ok(result);
+            return Ok(Shielded::Shared(result));
         }
         // The leader reads another version.
         Some(_) => {}
         None => located.log.not_stored(),
     }
-    // Boxed, because that is rare and makes the future large.
-    let result = Box::pin(direct(located, cacheable, shard, rows)).await?;
-    located.served_by(CacheStatus::Miss);
-    Ok(result)
-}
-
-/// Reads for this request alone.
-async fn direct(
-    located: &mut Located<'_>,
-    cacheable: &CacheableRead<'_>,
-    shard: ShardId,
-    rows: &mut dyn RowSink,
-) -> Result<SharedRead, RequestError> {
-    located.debit()?;
-    queue::turn_away(located, shard)?;
-    let (dispatcher, call) = (located.dispatcher, located.call());
-    match cacheable {
-        CacheableRead::Row(place, key) => {
-            let (at, dataset) = (place.at(shard), place.dataset);
-            let work = fetch::row(dispatcher, at, &call, dataset, key);
-            let row = queue::ask(located, pin!(work)).await?;
-            Ok(SharedRead::Row(dataset, row?))
-        }
-        CacheableRead::Range(namespace, request, _) => {
-            let namespace = *namespace;
-            let at = (shard, namespace);
-            let work = fetch::range_into(dispatcher, at, &call, request, rows);
-            let page = queue::ask(located, pin!(work)).await?;
-            Ok(SharedRead::Page(request.namespace, Arc::new(page?)))
-        }
-    }
+    Ok(Shielded::Ask(Some(CacheStatus::Miss)))
 }
 
 /// Records the service time of a read that belongs to no request.
