@@ -65,7 +65,7 @@ pub(crate) trait Operate: Sized {
     async fn fetch(&mut self, located: &mut Located<'_>) -> Result<Self::Fetched, RequestError>;
 
     /// *Settle*: charges the work that was done, and makes the answer.
-    async fn settle(
+    fn settle(
         self,
         fetched: Self::Fetched,
         located: &mut Located<'_>,

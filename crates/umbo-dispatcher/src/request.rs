@@ -151,7 +151,7 @@ where
             let fetched = operation.fetch(&mut located).await?;
 
             // 9. Settle: the actual cost of the work is charged.
-            operation.settle(fetched, &mut located).await
+            operation.settle(fetched, &mut located)
         })
         .await;
         let Some(id) = gone(&outcome) else {

@@ -167,7 +167,7 @@ impl Operate for BatchWrite {
         }
     }
 
-    async fn settle(
+    fn settle(
         mut self,
         written: Self::Fetched,
         located: &mut Located<'_>,

@@ -92,7 +92,7 @@ impl Operate for DeleteRange {
         }
     }
 
-    async fn settle(
+    fn settle(
         self,
         (answer, touched): Self::Fetched,
         located: &mut Located<'_>,

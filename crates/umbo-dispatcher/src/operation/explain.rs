@@ -75,7 +75,7 @@ impl Operate for Explain {
         })
     }
 
-    async fn settle(
+    fn settle(
         self,
         answer: ExplainAnswer,
         _located: &mut Located<'_>,

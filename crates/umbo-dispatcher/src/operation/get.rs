@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use futures_util::future::{Either, ready};
 use http::Uri;
 use http_body::{Body, SizeHint};
 use umbo_edge::content_coding::{ContentCoding, InflateError, is_accepted, is_named};
@@ -30,7 +29,7 @@ use crate::reply::Reply;
 pub(crate) struct Get(GetAsk);
 
 impl Operate for Get {
-    type Fetched = Option<Row>;
+    type Fetched = ReadAnswer;
 
     fn decode(route: &Route<'_>, uri: &Uri, fields: &Fields<'_>) -> Result<Self, RequestError> {
         decode::get(route, uri, fields).map(Self)
@@ -64,52 +63,37 @@ impl Operate for Get {
         Ok(admitted.locate_unasked(shard))
     }
 
-    async fn fetch(&mut self, located: &mut Located<'_>) -> Result<Option<Row>, RequestError> {
-        let row = read_through::row(located, &self.0.key).await?;
+    async fn fetch(&mut self, located: &mut Located<'_>) -> Result<ReadAnswer, RequestError> {
+        let mut row = read_through::row(located, &self.0.key).await?;
         // The chunks of a large value hold their memory one by one.
         let len = row.as_ref().map_or(0, |row| match row.value.form {
             StoredForm::Large => row.value.bytes.len(),
             StoredForm::Plain | StoredForm::Zstd => row.value.plain_len(),
         });
-        if self.0.is_head || located.hold_answer(len).is_ok() {
-            return Ok(row);
+        if !self.0.is_head && located.hold_answer(len).is_err() {
+            // A value that has no room waits in the store, not in memory: its length is known now.
+            drop(row);
+            located.reserve_answer(len, len).await?;
+            located.ask_again();
+            row = Box::pin(read_through::row(located, &self.0.key)).await?;
         }
-        // A value that has no room waits in the store, not in memory: its length is known now.
-        drop(row);
-        located.reserve_answer(len, len).await?;
-        located.ask_again();
-        Box::pin(read_through::row(located, &self.0.key)).await
-    }
-
-    /// Makes the answer at once, unless the value has to be decoded. Only that case waits, in a boxed future, so
-    /// that the future of every get needs no room for the row and the request.
-    fn settle(
-        self,
-        row: Option<Row>,
-        located: &mut Located<'_>,
-    ) -> impl Future<Output = Result<Reply, RequestError>> {
         let row_len = row.as_ref().map_or(0, |row| {
             (self.0.key.sort.as_bytes().len() + row.value.bytes.len()) as u64
         });
-        match answer(&self.0, row, located) {
-            Ok(MadeAnswer::Whole(answer)) => {
-                Either::Left(ready(self.charge(row_len, Ok(answer), located)))
-            }
-            Ok(MadeAnswer::ToDecode(answer)) => Either::Right(Box::pin(async move {
-                let answered = decoded(answer, &self.0, located).await;
-                self.charge(row_len, answered, located)
-            })),
-            Err(error) => Either::Left(ready(self.charge(row_len, Err(error), located))),
+        let mut answered = answer(&self.0, row, located);
+        if let Ok(Answer::Row(answer)) = &mut answered
+            && answer.representation == Representation::Identity
+            // On the heap: few answers are decoded, and the future of every get would have room for it.
+            && let Err(error) = Box::pin(decode(answer, &self.0, located)).await
+        {
+            answered = Err(error);
         }
+        Ok(ReadAnswer { row_len, answered })
     }
-}
 
-impl Get {
-    /// Charges a get that has read `row_len` bytes of sort key and value.
-    fn charge(
+    fn settle(
         self,
-        row_len: u64,
-        answered: Result<Answer, RequestError>,
+        ReadAnswer { row_len, answered }: ReadAnswer,
         located: &mut Located<'_>,
     ) -> Result<Reply, RequestError> {
         let work = ActualUsage {
@@ -139,19 +123,16 @@ impl Get {
     }
 }
 
-/// An answer, either finished or still to be decoded.
-enum MadeAnswer {
-    Whole(Answer),
-    /// The value is as it is stored, and has to be decoded for the client.
-    ToDecode(RowAnswer),
+/// The answer of a get, and the work for it.
+pub(crate) struct ReadAnswer {
+    /// Bytes of sort key and value that were read.
+    row_len: u64,
+    answered: Result<Answer, RequestError>,
 }
 
-/// Makes the answer of the row that was read.
-fn answer(
-    ask: &GetAsk,
-    row: Option<Row>,
-    located: &Located<'_>,
-) -> Result<MadeAnswer, RequestError> {
+/// Makes the answer of the row that was read. A value for a client that does not accept its coding is still to be
+/// decoded.
+fn answer(ask: &GetAsk, row: Option<Row>, located: &Located<'_>) -> Result<Answer, RequestError> {
     let current = row.as_ref().map(|row| row.version);
     // RFC 9110, section 13.2.2: If-Match is checked before If-None-Match.
     if let Some(tags) = &ask.if_match
@@ -164,28 +145,16 @@ fn answer(
     let is_unchanged = ask.if_none_match.as_ref().is_some_and(is_unchanged);
     let mut answer = choose(row, ask);
     if is_unchanged {
-        return Ok(MadeAnswer::Whole(Answer::NotModified(answer)));
+        return Ok(Answer::NotModified(answer));
     }
     if show(&mut answer).is_err() {
         let map = &located.dispatcher.shard_map;
         let shard = map.locate(located.namespace_id(), &ask.key.partition);
         return Err(damaged(shard));
     }
-    if answer.representation == Representation::Identity {
-        return Ok(MadeAnswer::ToDecode(answer));
+    if answer.representation != Representation::Identity {
+        answer.part = part(&answer, ask)?;
     }
-    answer.part = part(&answer, ask)?;
-    Ok(MadeAnswer::Whole(Answer::Row(answer)))
-}
-
-/// Decodes the value of an answer for the client.
-async fn decoded(
-    mut answer: RowAnswer,
-    ask: &GetAsk,
-    located: &mut Located<'_>,
-) -> Result<Answer, RequestError> {
-    decode(&mut answer.row, located).await?;
-    answer.part = part(&answer, ask)?;
     Ok(Answer::Row(answer))
 }
 
@@ -244,10 +213,14 @@ fn part(answer: &RowAnswer, ask: &GetAsk) -> Result<Option<ByteRange>, RequestEr
     Ok(Some(part))
 }
 
-/// Decodes a value for a client that does not accept its coding, in memory for answers. Fails if the value cannot
-/// be decoded.
-async fn decode(row: &mut Row, located: &mut Located<'_>) -> Result<(), RequestError> {
-    let value = &mut row.value;
+/// Decodes the value of an answer for a client that does not accept its coding, in memory for answers. Fails if the
+/// value cannot be decoded.
+async fn decode(
+    answer: &mut RowAnswer,
+    ask: &GetAsk,
+    located: &mut Located<'_>,
+) -> Result<(), RequestError> {
+    let value = &mut answer.row.value;
     let coding = ContentCoding::parse(&value.content_encoding);
     // A large value is sent as it was stored.
     let coding = coding.filter(|_| value.form != StoredForm::Large);
@@ -257,6 +230,7 @@ async fn decode(row: &mut Row, located: &mut Located<'_>) -> Result<(), RequestE
         match coding.inflate(&value.bytes, DECODED_LEN_MAX, hold).await {
             Ok(plain) => {
                 value.bytes = plain;
+                answer.part = part(answer, ask)?;
                 return Ok(());
             }
             Err(InflateError::NoRoom { len, .. }) => {

@@ -13,7 +13,7 @@ use umbo_api::batch::{BatchEnd, BatchEndLine, MultiGetBody};
 use umbo_api::row::RowFields;
 use umbo_http::decode::{self, Route};
 use umbo_http::{Answer, Fields, RequestError, encode, json_body, json_text, problem};
-use umbo_quota::CostHint;
+use umbo_quota::{ActualUsage, CostHint};
 use umbo_store::StoreError;
 use umbo_types::{Key, Row, Timestamp, limits};
 
@@ -42,7 +42,7 @@ pub(crate) struct MultiGet {
 }
 
 impl Operate for MultiGet {
-    type Fetched = Gathered;
+    type Fetched = WrittenRows;
 
     fn decode(_route: &Route<'_>, uri: &Uri, _fields: &Fields<'_>) -> Result<Self, RequestError> {
         decode::bare(uri)?;
@@ -81,7 +81,7 @@ impl Operate for MultiGet {
         Ok(located)
     }
 
-    async fn fetch(&mut self, located: &mut Located<'_>) -> Result<Gathered, RequestError> {
+    async fn fetch(&mut self, located: &mut Located<'_>) -> Result<WrittenRows, RequestError> {
         let (dispatcher, keys) = (located.dispatcher, &self.keys);
         let (namespace, memory) = (located.namespace_id(), &dispatcher.answer_memory);
         let reader = RequestRows::new(located, keys.len());
@@ -94,15 +94,53 @@ impl Operate for MultiGet {
         }
         match failure_of_all(&gathered.rows) {
             Some(error) => Err(error),
-            None => Ok(gathered),
+            None => Ok(self.write(gathered, located).await),
         }
     }
 
-    async fn settle(
+    fn settle(
         self,
-        gathered: Gathered,
+        written: WrittenRows,
         located: &mut Located<'_>,
     ) -> Result<Reply, RequestError> {
+        let WrittenRows {
+            mut lines,
+            failed,
+            done,
+            hits,
+        } = written;
+        let charged = if hits == done.reads {
+            located.settle_hits(done)
+        } else {
+            located.settle(done)
+        };
+        let end = BatchEnd {
+            rows: self.keys.len() as u64,
+            failed,
+            skipped: 0,
+            ru: encode::ru(charged),
+        };
+        json_text::write_json_line(&mut lines, &BatchEndLine { end });
+        let answer = Answer::Batch {
+            lines: lines.freeze(),
+            is_partial: failed > 0,
+        };
+        Ok(answer.into())
+    }
+}
+
+/// The lines of all rows, and the work for them.
+pub(crate) struct WrittenRows {
+    lines: BytesMut,
+    /// How many are errors.
+    failed: u64,
+    done: ActualUsage,
+    /// How many cost no read of the store.
+    hits: u64,
+}
+
+impl MultiGet {
+    async fn write(&self, gathered: Gathered, located: &mut Located<'_>) -> WrittenRows {
         let text_len = gathered.value_bytes() + self.keys.len() * LINE_LEN;
         let Gathered {
             rows,
@@ -127,23 +165,12 @@ impl Operate for MultiGet {
                 tokio::task::yield_now().await;
             }
         }
-        let charged = if hits == done.reads {
-            located.settle_hits(done)
-        } else {
-            located.settle(done)
-        };
-        let end = BatchEnd {
-            rows: self.keys.len() as u64,
+        WrittenRows {
+            lines,
             failed,
-            skipped: 0,
-            ru: encode::ru(charged),
-        };
-        json_text::write_json_line(&mut lines, &BatchEndLine { end });
-        let answer = Answer::Batch {
-            lines: lines.freeze(),
-            is_partial: failed > 0,
-        };
-        Ok(answer.into())
+            done,
+            hits,
+        }
     }
 }
 

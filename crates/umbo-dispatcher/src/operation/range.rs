@@ -81,7 +81,7 @@ impl Operate for RangeRead {
         Ok((walk, read))
     }
 
-    async fn settle(
+    fn settle(
         self,
         (mut walk, read): Self::Fetched,
         located: &mut Located<'_>,

@@ -126,7 +126,7 @@ impl Operate for Scan {
         Ok((walk, read))
     }
 
-    async fn settle(
+    fn settle(
         self,
         (mut walk, read): Self::Fetched,
         located: &mut Located<'_>,

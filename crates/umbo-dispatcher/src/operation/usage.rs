@@ -61,11 +61,7 @@ impl Operate for Usage {
         report.map_err(|error| RequestError::Internal(error.to_string()))
     }
 
-    async fn settle(
-        self,
-        report: UsageReport,
-        located: &mut Located<'_>,
-    ) -> Result<Reply, RequestError> {
+    fn settle(self, report: UsageReport, located: &mut Located<'_>) -> Result<Reply, RequestError> {
         let answer = answer(located.namespace(), report);
         Ok(Answer::Usage(Box::new(answer)).into())
     }

@@ -183,7 +183,7 @@ impl Operate for Write {
         }
     }
 
-    async fn settle(
+    fn settle(
         self,
         (done, work): Self::Fetched,
         located: &mut Located<'_>,
