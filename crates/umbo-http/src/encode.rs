@@ -124,11 +124,11 @@ impl RowAnswer {
     }
 
     #[inline]
-    fn write_to(self, response: &mut Response<ReplyBody>) -> StatusCode {
-        *response.headers_mut() = HeaderMap::with_capacity(ROW_FIELDS);
+    fn write_to(&mut self, response: &mut Response<ReplyBody>) -> StatusCode {
+        response.headers_mut().reserve(ROW_FIELDS);
         self.add_headers(response);
         let headers = response.headers_mut();
-        let value = self.row.value;
+        let value = &mut self.row.value;
         headers.insert(CONTENT_TYPE, stored(&value.content_type).unwrap_or(OCTETS));
         let encoding = match self.representation {
             Representation::Stored => {
@@ -145,7 +145,7 @@ impl RowAnswer {
             return add_large(headers, &large, self.part);
         }
         let Some(part) = self.part else {
-            *response.body_mut() = ReplyBody::Full(value.bytes);
+            *response.body_mut() = ReplyBody::Full(std::mem::take(&mut value.bytes));
             return StatusCode::OK;
         };
         headers.insert(CONTENT_RANGE, part.to_header());
@@ -250,10 +250,10 @@ impl Timing {
 
 /// Makes the response of an answer, without the fields that [`add_meta`] adds.
 #[inline]
-pub fn answer(answer: Answer) -> Response<ReplyBody> {
+pub fn answer(mut answer: Answer) -> Response<ReplyBody> {
     let mut response = Response::new(ReplyBody::Empty);
     *response.status_mut() = match answer {
-        Answer::Row(answer) => answer.write_to(&mut response),
+        Answer::Row(ref mut answer) => answer.write_to(&mut response),
         Answer::NotModified(answer) => {
             answer.add_headers(&mut response);
             StatusCode::NOT_MODIFIED
@@ -326,8 +326,8 @@ pub fn add_meta(response: &mut Response<ReplyBody>, meta: ResponseMeta<'_>) {
     let charged = rate_limit_fields::request_units(meta.charged);
     headers.insert(RU, charged);
     // A refusal describes the spent limit instead.
-    if !rate_limit_fields::is_told(headers)
-        && let Some(left) = meta.left
+    if let Some(left) = meta.left
+        && !rate_limit_fields::is_told(headers)
     {
         rate_limit_fields::insert_left(headers, &left);
     }

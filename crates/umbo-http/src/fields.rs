@@ -409,20 +409,19 @@ fn number(
     expected: &'static str,
 ) -> Result<Option<u64>, RequestError> {
     let Some(value) = value else { return Ok(None) };
-    let number = value
-        .to_str()
-        .ok()
-        .and_then(parse_number)
-        .filter(|n| bounds.contains(n));
-    number
-        .map(Some)
-        .ok_or(RequestError::BadHeader { name, expected })
+    match parse_number(value) {
+        Some(number) if bounds.contains(&number) => Ok(Some(number)),
+        _ => Err(RequestError::BadHeader { name, expected }),
+    }
 }
 
 /// Reads a decimal number without sign, space or leading plus.
-pub fn parse_number(text: &str) -> Option<u64> {
-    let is_plain = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-    if is_plain { text.parse().ok() } else { None }
+pub fn parse_number(text: impl AsRef<[u8]>) -> Option<u64> {
+    let (first, rest) = text.as_ref().split_first()?;
+    let digit = |byte: &u8| byte.is_ascii_digit().then(|| u64::from(byte - b'0'));
+    rest.iter().try_fold(digit(first)?, |number, byte| {
+        number.checked_mul(10)?.checked_add(digit(byte)?)
+    })
 }
 
 /// Returns the version of a tag that this server gives. A tag of another representation than the stored one names it

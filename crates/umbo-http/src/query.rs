@@ -105,7 +105,7 @@ impl<'a> Query<'a> {
         let Some(value) = self.get(name) else {
             return Ok(None);
         };
-        let number = std::str::from_utf8(value).ok().and_then(parse_number);
+        let number = parse_number(value);
         let number = number.filter(|number| bounds.contains(number));
         number.map(Some).ok_or_else(|| bad(name, value, expected))
     }
