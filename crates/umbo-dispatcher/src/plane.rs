@@ -31,7 +31,7 @@ pub use crate::paid_write::{
 };
 pub use crate::phase::identify::{Identified, RequiredGrant};
 pub use crate::phase::read_through::check_blocked;
-use crate::reply::{refuse, respond};
+use crate::reply::{refuse, reply};
 use crate::request_log::RequestLog;
 
 /// A request of a plane above, whose caller is identified.
@@ -98,8 +98,8 @@ impl<'a> PlaneRequest<'a> {
             self.charge.progress(&work);
         }
         self.log.phase(Phase::Encode);
-        let outcome = outcome.map(Answer::Plane);
-        respond(&mut self.log, &mut self.charge, outcome, false)
+        let outcome = outcome.map(|answer| Answer::Plane(answer).into());
+        reply(&mut self.log, &mut self.charge, outcome).0
     }
 
     /// Returns the dispatcher.

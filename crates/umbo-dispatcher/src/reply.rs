@@ -88,43 +88,24 @@ impl Rest {
 }
 
 /// Makes the response of an identified request, and returns the rest that is still to be read for it. Log and charge
-/// are large and are not moved here: only a rest takes them over.
+/// are large and are not moved here: only a rest takes them over. Without a rest they are closed.
 #[inline]
 pub(crate) fn reply(
     log: &mut RequestLog,
     charge: &mut Charge,
     outcome: Result<Reply, RequestError>,
 ) -> (Response<ReplyBody>, Option<Rest>) {
-    let (outcome, rest) = match outcome {
-        Ok(Reply { answer, rest }) => (Ok(answer), rest),
-        Err(error) => (Err(error), None),
+    let held = match &outcome {
+        Ok(reply) => log.hold_answer(reply.answer.held_len()),
+        Err(_) => Ok(()),
     };
-    let response = respond(log, charge, outcome, rest.is_some());
-    // An answer that found no room is refused as a whole.
-    (response, rest.filter(|_| !log.is_refused()))
-}
-
-/// Makes the response of an identified request. Log and charge continue if the answer has a rest, and are closed
-/// otherwise.
-#[inline]
-pub(crate) fn respond(
-    log: &mut RequestLog,
-    charge: &mut Charge,
-    mut outcome: Result<Answer, RequestError>,
-    has_rest: bool,
-) -> Response<ReplyBody> {
-    if let Ok(answer) = &outcome
-        && let Err(error) = log.hold_answer(answer.held_len())
-    {
-        outcome = Err(error);
-    }
-    let mut response = match outcome {
-        Ok(answer) => {
+    let mut response = match (outcome, held) {
+        (Ok(Reply { answer, rest }), Ok(())) => {
             let is_head = matches!(&answer, Answer::Row(row) if row.is_head);
             let mut response = encode::answer(answer);
-            if has_rest {
+            if rest.is_some() {
                 add_meta(&mut response, log, Some(charge));
-                return response;
+                return (response, rest);
             }
             if !is_head {
                 log.sent(len_of(&response));
@@ -132,14 +113,15 @@ pub(crate) fn respond(
             charge.close();
             response
         }
-        Err(error) => {
+        // An answer that found no room is refused as a whole.
+        (Err(error), _) | (Ok(_), Err(error)) => {
             log.refused(&error);
             charge.close_failed(&error);
             refusal(log, Some(charge), &error)
         }
     };
     finish(&mut response, log, Some(charge));
-    response
+    (response, None)
 }
 
 /// Makes the response to a request that was refused before it had a charge.
