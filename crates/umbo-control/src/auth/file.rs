@@ -187,7 +187,9 @@ mod tests {
         registry.replace(TokenSource::File, read_tokens(&path).unwrap());
         for created in [admin, reader] {
             let header = format!("Bearer {}", created.token);
-            let caller = registry.authenticate(Some(header.as_bytes()), NOW).unwrap();
+            let caller = registry
+                .authenticate(Some(header.as_bytes()), || NOW)
+                .unwrap();
             assert_eq!(caller.id.as_str(), created.info.name);
         }
     }

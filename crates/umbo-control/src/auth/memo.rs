@@ -37,12 +37,12 @@ thread_local! {
 pub(super) fn recall(
     in_effect: &Arc<Snapshot>,
     authorization: &[u8],
-    now: Timestamp,
+    now: &impl Fn() -> Timestamp,
 ) -> Option<Arc<Caller>> {
     RECENT.with_borrow(|recent| {
         let verified = recent[place_of(authorization)].as_ref()?;
         let is_same = verified.in_effect.as_ptr() == Arc::as_ptr(in_effect)
-            && verified.expires_at.is_none_or(|end| now < end)
+            && verified.expires_at.is_none_or(|end| now() < end)
             && is_equal(&verified.authorization, authorization);
         is_same.then(|| Arc::clone(&verified.caller))
     })

@@ -86,18 +86,18 @@ impl TokenRegistry {
 
     /// Returns the caller of a request, by the value of the `Authorization` header. While there is no
     /// token, every request is from the anonymous caller, who has all permissions, unless the registry
-    /// is [kept closed](Self::keep_closed).
+    /// is [kept closed](Self::keep_closed). The time is asked for only if the token may expire.
     pub fn authenticate(
         &self,
         authorization: Option<&[u8]>,
-        now: Timestamp,
+        now: impl Fn() -> Timestamp,
     ) -> Result<Arc<Caller>, AuthError> {
         let in_effect = self.in_effect.load();
         if in_effect.is_empty() && !self.is_kept_closed.load(Relaxed) {
             return Ok(self.anonymous.clone());
         }
         let authorization = authorization.ok_or(AuthError::Missing)?;
-        if let Some(caller) = memo::recall(&in_effect, authorization, now) {
+        if let Some(caller) = memo::recall(&in_effect, authorization, &now) {
             return Ok(caller);
         }
         let text = bearer(authorization).ok_or(AuthError::Malformed)?;
@@ -107,7 +107,7 @@ impl TokenRegistry {
             .map_or(&self.decoy, |entry| &entry.record)
             .is_of(&token);
         match entry {
-            Some(entry) if is_genuine && entry.record.has_expired(now) => Err(AuthError::Expired),
+            Some(entry) if is_genuine && entry.record.has_expired(now()) => Err(AuthError::Expired),
             Some(entry) if is_genuine => {
                 memo::remember(&in_effect, authorization, entry);
                 Ok(entry.caller.clone())
@@ -226,15 +226,17 @@ mod tests {
     fn without_tokens_everybody_is_let_in_and_with_one_nobody_else_is() {
         let registry = TokenRegistry::new().unwrap();
         assert!(!registry.is_required());
-        let anybody = registry.authenticate(Some(b"Basic eDp5"), NOW).unwrap();
+        let anybody = registry.authenticate(Some(b"Basic eDp5"), || NOW).unwrap();
         assert_eq!(*anybody, Caller::anonymous());
         let (token, record) = make("admin:*", None);
         registry.insert(TokenSource::Store, record);
         assert!(registry.is_required());
-        let caller = registry.authenticate(Some(&header(&token)), NOW).unwrap();
+        let caller = registry
+            .authenticate(Some(&header(&token)), || NOW)
+            .unwrap();
         assert_eq!(caller.id.as_str(), "service");
         assert!(matches!(
-            registry.authenticate(None, NOW),
+            registry.authenticate(None, || NOW),
             Err(AuthError::Missing)
         ));
     }
@@ -251,9 +253,9 @@ mod tests {
         assert!(matches!(refused, Err(AuthError::LastAdmin { .. })));
         registry.replace(TokenSource::Store, Vec::new());
         assert!(registry.is_required());
-        let outcome = registry.authenticate(Some(&header(&token)), NOW);
+        let outcome = registry.authenticate(Some(&header(&token)), || NOW);
         assert!(matches!(outcome, Err(AuthError::Unknown)));
-        let outcome = registry.authenticate(None, NOW);
+        let outcome = registry.authenticate(None, || NOW);
         assert!(matches!(outcome, Err(AuthError::Missing)));
     }
 
@@ -268,25 +270,25 @@ mod tests {
         let shown = header(&short);
         let after = Timestamp::from_millis(15_000);
         for _ in 0..2 {
-            assert!(registry.authenticate(Some(&shown), NOW).is_ok());
+            assert!(registry.authenticate(Some(&shown), || NOW).is_ok());
         }
         // Neither one byte less nor another last one is what was remembered.
         assert!(
             registry
-                .authenticate(Some(&shown[..shown.len() - 1]), NOW)
+                .authenticate(Some(&shown[..shown.len() - 1]), || NOW)
                 .is_err()
         );
         let mut other = shown.clone();
         other[20] ^= 1;
-        assert!(registry.authenticate(Some(&other), NOW).is_err());
-        let expired = registry.authenticate(Some(&shown), after);
+        assert!(registry.authenticate(Some(&other), || NOW).is_err());
+        let expired = registry.authenticate(Some(&shown), || after);
         assert!(matches!(expired, Err(AuthError::Expired)));
         registry.remove(&id);
-        let revoked = registry.authenticate(Some(&shown), NOW);
+        let revoked = registry.authenticate(Some(&shown), || NOW);
         assert!(matches!(revoked, Err(AuthError::Unknown)));
         assert!(
             registry
-                .authenticate(Some(&header(&lasting)), after)
+                .authenticate(Some(&header(&lasting)), || after)
                 .is_ok()
         );
     }
@@ -299,7 +301,7 @@ mod tests {
         let (expired, old) = make("read:*", Some(1));
         registry.replace(TokenSource::File, vec![record, old]);
         let later = NOW.saturating_add(std::time::Duration::from_secs(1));
-        let outcome = |header: &[u8]| registry.authenticate(Some(header), later).map(|_| ());
+        let outcome = |header: &[u8]| registry.authenticate(Some(header), || later).map(|_| ());
 
         let text = token.to_string();
         for good in ["Bearer ", "bearer ", "BEARER   "] {
@@ -375,7 +377,7 @@ mod tests {
         assert_eq!(registry.list().len(), 2);
         assert!(!format!("{:?}", registry.list()).contains(&token.to_string()[18..]));
         registry.remove(record.id());
-        let outcome = registry.authenticate(Some(&header(&token)), NOW);
+        let outcome = registry.authenticate(Some(&header(&token)), || NOW);
         assert!(matches!(outcome, Err(AuthError::Unknown)));
     }
 
@@ -384,7 +386,7 @@ mod tests {
         fn arbitrary_headers_are_refused(header in prop::collection::vec(any::<u8>(), 0..100)) {
             let registry = TokenRegistry::new().unwrap();
             registry.insert(TokenSource::Store, make("admin:*", None).1);
-            prop_assert!(registry.authenticate(Some(&header), NOW).is_err());
+            prop_assert!(registry.authenticate(Some(&header), || NOW).is_err());
         }
     }
 }

@@ -173,7 +173,7 @@ pub fn caller(
 ) -> Result<Arc<Caller>, RequestError> {
     dispatcher.control.check_fresh(started)?;
     let authorization = fields.authorization.map(HeaderValue::as_bytes);
-    let now = dispatcher.control.time_at(now);
+    let now = || dispatcher.control.time_at(now);
     Ok(dispatcher.control.tokens.authenticate(authorization, now)?)
 }
 
