@@ -4,7 +4,7 @@
 //! record: `live → removing → gone`. From `removing` on the id is fenced, no request reaches the namespace, and its
 //! name is free once every shard has raised the fence.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
@@ -135,7 +135,7 @@ impl Removing {
 #[derive(Debug, Default)]
 pub(crate) struct NamespaceMap {
     revision: RecordsRevision,
-    by_name: HashMap<Box<str>, Arc<NamespaceEntry>>,
+    by_name: BTreeMap<Box<str>, Arc<NamespaceEntry>>,
     removing: Vec<Removing>,
 }
 
@@ -222,9 +222,7 @@ impl Namespaces {
     pub fn all(&self) -> Vec<NamespaceInfo> {
         let snapshot = self.snapshot.load();
         let entries = snapshot.by_name.values();
-        let mut all: Vec<_> = entries.map(|entry| entry.info.clone()).collect();
-        all.sort_by(|one, other| one.name.cmp(&other.name));
-        all
+        entries.map(|entry| entry.info.clone()).collect()
     }
 
     /// Returns the namespaces that can be used, by name.
