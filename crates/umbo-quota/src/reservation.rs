@@ -273,7 +273,7 @@ impl Reservation {
     /// Returns the remaining budget of the caller under the tightest enforced policy that an operator configured, or
     /// `None` if no such policy counts the request.
     pub fn advertised(&self, now: Instant) -> Option<Advertised<'_>> {
-        let now = self.account.pricing().millis(now);
+        let now = || self.account.pricing().millis(now);
         let mut tightest: Option<(&MatchedPolicy, Limit, i64)> = None;
         let mut see = |matched, limit: Limit, balance| {
             let share = |balance: i64, of: Limit| i128::from(balance) * i128::from(of.burst);
@@ -285,7 +285,7 @@ impl Reservation {
         };
         for (matched, CallerBucket { bucket, schedule }) in self.whole() {
             if matched.is_told {
-                see(matched, schedule.limit, bucket.balance_by(schedule, now));
+                see(matched, schedule.limit, bucket.balance_by(schedule, now()));
             }
         }
         for Debit {
@@ -294,7 +294,7 @@ impl Reservation {
         {
             let matched = self.account.matched(*matched);
             if matched.is_told {
-                see(matched, bucket.limit(), bucket.balance(now));
+                see(matched, bucket.limit(), bucket.balance(now()));
             }
         }
         let (matched, limit, balance) = tightest?;
