@@ -40,15 +40,7 @@ pub(crate) async fn ask<T>(
     located.debit()?;
     located.log.phase(Phase::Wait);
     located.charge.begin_store();
-    let context = located.context();
-    let Some(result) = until_killed(located, context.deadline, work).await? else {
-        return Err(RequestError::DeadlineInStore {
-            shard: located.shard(),
-            is_write: located.identified().operation.is_write(),
-            timeout: context.timeout,
-        });
-    };
-    let timed = result?;
+    let timed = until_killed(located, work).await?;
     located.log.stored(timed.time);
     Ok(timed.answer)
 }
