@@ -23,7 +23,7 @@ pub(crate) async fn until<T>(
 /// before that something else bounds the wait. `needs_timer` is not called again once it has.
 pub(crate) async fn until_where<T>(
     deadline: Deadline,
-    needs_timer: impl Fn() -> bool,
+    mut needs_timer: impl FnMut() -> bool,
     mut work: Pin<&mut impl Future<Output = T>>,
 ) -> Option<T> {
     let mut timer = pin!(None::<Sleep>);

@@ -21,17 +21,25 @@ pub(crate) struct LeaderBound {
     /// Whether the request ends no later than the leader. In its task the timer of the request then bounds the
     /// read; a request that ends leaves the read to another task.
     is_bounded_there: bool,
+    /// Whether the request polls the read again when it is listed, long before the time of the leader is over.
+    is_listed_later: bool,
 }
 
 impl LeaderBound {
     /// To be made in the task of the request, which began at `begun` and ends at `request_deadline`.
-    pub(crate) fn new(begun: Instant, timeout: Duration, request_deadline: Deadline) -> Self {
+    pub(crate) fn new(
+        begun: Instant,
+        timeout: Duration,
+        request_deadline: Deadline,
+        is_listed_later: bool,
+    ) -> Self {
         let deadline = Deadline::after(begun, timeout);
         Self {
             deadline,
             timeout,
             made_in: task::try_id(),
             is_bounded_there: request_deadline.instant() <= deadline.instant(),
+            is_listed_later,
         }
     }
 
@@ -40,9 +48,11 @@ impl LeaderBound {
         self.deadline
     }
 
-    /// Returns whether a poll of the present task needs a timer.
-    fn needs_timer(&self) -> bool {
-        !self.is_bounded_there || self.made_in != task::try_id()
+    /// Returns whether a poll of the present task needs a timer. In the task of the request, the timers of the request
+    /// may do.
+    fn needs_timer(&self, is_first: bool) -> bool {
+        let is_polled_again = self.is_bounded_there || (is_first && self.is_listed_later);
+        !is_polled_again || self.made_in != task::try_id()
     }
 
     /// Waits for the answer to a read within the time of the leader; `None` if that time passes first.
@@ -50,7 +60,9 @@ impl LeaderBound {
         &self,
         read: Pin<&mut impl Future<Output = Result<T, StoreError>>>,
     ) -> impl Future<Output = Option<Result<T, StoreError>>> {
-        until_where(self.deadline, || self.needs_timer(), read)
+        let mut is_first = true;
+        let needs_timer = move || self.needs_timer(std::mem::replace(&mut is_first, false));
+        until_where(self.deadline, needs_timer, read)
     }
 
     /// Returns the answer to a read, or an error if it did not come in time.
@@ -84,13 +96,35 @@ mod tests {
     fn bound(request_timeout: Duration) -> LeaderBound {
         let monotonic = tokio::time::Instant::now().into_std();
         let request_deadline = Deadline::after(monotonic, request_timeout);
-        LeaderBound::new(monotonic, LEADER_TIMEOUT, request_deadline)
+        LeaderBound::new(monotonic, LEADER_TIMEOUT, request_deadline, true)
     }
 
+    /// Waits as a request does, which polls once more when it is listed.
     async fn is_ended(bound: LeaderBound) -> bool {
         let read = pin!(pending::<Result<(), StoreError>>());
-        let answer = timeout(4 * LEADER_TIMEOUT, bound.on(read)).await;
-        answer.is_ok_and(|answer| answer.is_none())
+        let mut answer = pin!(bound.on(read));
+        match timeout(LEADER_TIMEOUT / 4, answer.as_mut()).await {
+            Ok(answer) => answer.is_none(),
+            Err(_) => timeout(4 * LEADER_TIMEOUT, answer)
+                .await
+                .is_ok_and(|answer| answer.is_none()),
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_request_that_is_listed_later_makes_no_timer_at_first() {
+        for is_listed_later in [true, false] {
+            let bound = LeaderBound {
+                is_listed_later,
+                ..bound(4 * LEADER_TIMEOUT)
+            };
+            let (begun, polled_again) = (tokio::time::Instant::now(), 2 * LEADER_TIMEOUT);
+            let read = pin!(pending::<Result<(), StoreError>>());
+            let answer = timeout(polled_again, bound.on(read)).await;
+            assert!(answer.unwrap().is_none());
+            let is_late = tokio::time::Instant::now() >= begun + polled_again;
+            assert_eq!(is_late, is_listed_later);
+        }
     }
 
     #[tokio::test(start_paused = true)]

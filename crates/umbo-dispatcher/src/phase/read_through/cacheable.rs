@@ -9,7 +9,7 @@ use umbo_hotkey::{
 };
 use umbo_http::RequestError;
 use umbo_store::RangeRequest;
-use umbo_types::{Key, NamespaceId, Row, ShardId, Timestamp, Value};
+use umbo_types::{Key, NamespaceId, Operation, Row, ShardId, Timestamp, Value};
 
 use crate::dispatcher::Dispatcher;
 use crate::hot_keys::{HotShield, SharedRead};
@@ -108,7 +108,10 @@ impl<'a> CacheableRead<'a> {
     ) -> StoreRead<Timed<SharedRead>, RequestError> {
         let dispatcher = Arc::clone(dispatcher);
         let timeout = dispatcher.hot_keys.leader_timeout();
-        let bound = LeaderBound::new(time.monotonic, timeout, call.entry.deadline);
+        // A multi-get reads one row after the other, and may be listed already.
+        let is_listed_later = call.operation != Operation::MultiGet;
+        let request_deadline = call.entry.deadline;
+        let bound = LeaderBound::new(time.monotonic, timeout, request_deadline, is_listed_later);
         call.timeout = timeout;
         call.entry.deadline = bound.deadline();
         match self {
