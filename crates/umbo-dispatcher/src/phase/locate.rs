@@ -101,15 +101,14 @@ impl<'a> Located<'a> {
     }
 
     /// Waits for room for an answer of `len_min` to `len_max` bytes, if it is likely to need any.
-    pub(crate) async fn reserve_answer(
+    pub(crate) fn reserve_answer(
         &mut self,
         len_min: usize,
         len_max: usize,
-    ) -> Result<(), RequestError> {
+    ) -> impl Future<Output = Result<(), RequestError>> {
         let (dispatcher, deadline) = (self.dispatcher, self.context().deadline);
         self.log
             .reserve_answer(dispatcher, deadline, len_min, len_max)
-            .await
     }
 
     /// Holds the memory of an answer that is made, `len` bytes; or sheds it.
