@@ -170,24 +170,18 @@ impl<'a> Reader<'a> {
 
     /// Reads bytes that share the frame's memory.
     pub(crate) fn shared(&mut self) -> Result<Bytes, DecodeError> {
-        let len = self.len()?;
-        let begun = self.at;
-        self.raw(len)?;
-        if len == 0 {
-            return Ok(Bytes::new());
-        }
-        Ok(self.frame.slice(begun..self.at))
+        let len = self.slice()?.len();
+        Ok(self.frame.slice(self.at - len..self.at))
     }
 
     /// Reads bytes that may be kept for long: small ones are copied and do not share the frame's memory.
     pub(crate) fn owned(&mut self) -> Result<Bytes, DecodeError> {
-        let mut ahead = self.clone();
-        let bytes = ahead.slice()?;
-        if bytes.len() > COPIED_LEN_MAX {
-            return self.shared();
-        }
-        self.at = ahead.at;
-        Ok(Bytes::copy_from_slice(bytes))
+        let bytes = self.slice()?;
+        Ok(match bytes.len() {
+            0 => Bytes::new(),
+            1..=COPIED_LEN_MAX => Bytes::copy_from_slice(bytes),
+            len => self.frame.slice(self.at - len..self.at),
+        })
     }
 
     /// Reads all remaining bytes; they share the frame's memory.
