@@ -265,7 +265,13 @@ impl SendQueue {
     }
 
     /// Appends the next frames to `out`: nothing if the queue is empty, or the window allows none.
-    pub(crate) fn fill(&mut self, out: &mut Vec<u8>, stamp: Option<&NodeStamp>) {
+    pub(crate) fn fill(&mut self, out: &mut Vec<u8>, stamp: impl FnOnce() -> Option<NodeStamp>) {
+        let is_idle = self.controls.is_empty() && self.credit == 0 && self.cancels.is_empty();
+        if is_idle && self.batches.is_empty() && self.large.is_empty() {
+            return;
+        }
+        let stamp = stamp();
+        let stamp = stamp.as_ref();
         for kind in self.controls.drain(..) {
             put_frame(out, kind, stamp, |_| {});
         }

@@ -85,7 +85,7 @@ impl RequestWriter {
     /// Appends the next frames to `out`: nothing if the queue is empty, or the window allows none. Takes
     /// little more than 128 KiB at once.
     pub fn fill(&mut self, out: &mut Vec<u8>) {
-        self.queue.fill(out, None);
+        self.queue.fill(out, || None);
     }
 
     /// Returns the number of small requests that were handed out: see [`Placed::Small`].
@@ -163,8 +163,8 @@ impl AnswerWriter {
 
     /// Appends the next frames to `out`, each with this stamp: nothing if the queue is empty, or the window
     /// allows none. Takes little more than 128 KiB at once.
-    pub fn fill(&mut self, out: &mut Vec<u8>, stamp: &NodeStamp) {
-        self.queue.fill(out, Some(stamp));
+    pub fn fill(&mut self, out: &mut Vec<u8>, stamp: impl FnOnce() -> NodeStamp) {
+        self.queue.fill(out, || Some(stamp()));
         // The list of sent answers is not needed.
         drop(self.queue.take_finished());
     }

@@ -124,8 +124,9 @@ impl<Io: AsyncRead + AsyncWrite + Unpin> DispatcherConnection<Io> {
                 self.is_draining = true;
                 self.stream.answers.draining();
             }
-            self.poll_life(context)
-                .map(|end| end.map_or_else(|ending| ending, |()| ConnectionEnd::Closed))
+            let end = self.poll_life(context);
+            self.stream.add_up();
+            end.map(|end| end.map_or_else(|ending| ending, |()| ConnectionEnd::Closed))
         });
         life.await
     }
@@ -139,7 +140,6 @@ impl<Io: AsyncRead + AsyncWrite + Unpin> DispatcherConnection<Io> {
             self.stream.serve_backlog(context)?;
             self.grant();
             let is_sent = self.poll_send(context)?.is_ready();
-            self.stream.add_up();
             if self.is_said && is_sent && self.stream.is_answered() {
                 return Poll::Ready(Ok(()));
             }
@@ -249,8 +249,8 @@ impl Sending {
     fn refill(&mut self, stream: &mut ShardStream) {
         self.frames.clear();
         self.sent = 0;
-        let stamp = stream.node.stamp();
-        stream.answers.fill(&mut self.frames, &stamp);
+        let node = &stream.node;
+        stream.answers.fill(&mut self.frames, || node.stamp());
         if !self.frames.is_empty() {
             stream.tally.record_sent(self.frames.len());
         }

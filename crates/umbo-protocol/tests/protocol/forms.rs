@@ -125,7 +125,7 @@ fn answer_frame(answer: &Answer) -> Vec<u8> {
     let mut out = Vec::new();
     let mut writer = AnswerWriter::new(WINDOW_LEN as u32);
     writer.push(answer);
-    writer.fill(&mut out, &STAMP);
+    writer.fill(&mut out, || STAMP);
     out
 }
 

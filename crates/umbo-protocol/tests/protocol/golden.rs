@@ -350,14 +350,14 @@ fn sent() -> Vec<(&'static str, Vec<u8>)> {
         for answer in answers() {
             writer.push(&answer);
         }
-        writer.fill(out, &STAMP);
+        writer.fill(out, || STAMP);
     });
     add("credit-pong-draining", &|out| {
         let mut writer = AnswerWriter::new(window);
         writer.grant(1 << 20);
         writer.pong();
         writer.draining();
-        writer.fill(out, &STAMP);
+        writer.fill(out, || STAMP);
     });
     frames
 }

@@ -58,7 +58,7 @@ fn frames() -> impl Strategy<Value = [Vec<u8>; 2]> {
         for answer in answers {
             writer.push(&answer);
         }
-        writer.fill(&mut frames[1], &NodeStamp::default());
+        writer.fill(&mut frames[1], NodeStamp::default);
         frames
     })
 }

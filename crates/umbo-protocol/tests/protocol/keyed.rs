@@ -115,7 +115,7 @@ fn this_build_sends_and_reads_what_the_first_that_had_them_sent() {
     let mut answers = Vec::new();
     let mut writer = AnswerWriter::new(WINDOW_LEN as u32);
     writer.push(&keyed_answer());
-    writer.fill(&mut answers, &STAMP);
+    writer.fill(&mut answers, || STAMP);
     assert_eq!(hex(&answers), hex(&frame_of(KEPT, "keyed-answer")));
     let mut decoder = Decoder::of_dispatcher();
     decoder.buffer().extend_from_slice(&PREFACE);

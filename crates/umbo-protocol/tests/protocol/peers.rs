@@ -74,7 +74,7 @@ pub(crate) fn answered(
     let mut taken = Vec::new();
     loop {
         let mut out = Vec::new();
-        writer.fill(&mut out, stamp);
+        writer.fill(&mut out, || *stamp);
         if out.is_empty() {
             return Ok(taken);
         }

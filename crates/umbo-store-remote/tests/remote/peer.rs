@@ -183,7 +183,8 @@ impl Peer {
     pub(crate) async fn flush(&mut self) {
         loop {
             let mut out = Vec::new();
-            self.writer.fill(&mut out, &self.stamp());
+            let stamp = self.stamp();
+            self.writer.fill(&mut out, || stamp);
             if out.is_empty() {
                 return;
             }
