@@ -108,20 +108,18 @@ impl ConnectionTransfer {
 
     fn poll(&mut self, context: &mut Context<'_>, mut tick: Pin<&mut Sleep>) -> Poll<TransferEnd> {
         self.is_yielding = false;
-        loop {
-            let moved = self.send(context).and_then(|has_sent| {
-                let has_read = self.read(context)?;
-                Ok(has_sent || has_read)
-            });
-            let has_ticked = tick.as_mut().poll(context).is_ready();
-            let ticked = if has_ticked { self.tick() } else { Ok(()) };
-            if has_ticked {
-                tick.as_mut().reset(self.ticked_at + self.planned);
+        while tick.as_mut().poll(context).is_ready() {
+            if let Err(end) = self.tick() {
+                return Poll::Ready(end);
             }
-            match moved.and_then(|moved| ticked.map(|()| moved)) {
+            tick.as_mut().reset(self.ticked_at + self.planned);
+        }
+        loop {
+            let moved = self.send(context);
+            match moved.and_then(|has_sent| Ok(self.read(context)? || has_sent)) {
+                Ok(true) => {}
+                Ok(false) => return Poll::Pending,
                 Err(end) => return Poll::Ready(end),
-                Ok(false) if !has_ticked => return Poll::Pending,
-                Ok(_) => {}
             }
         }
     }
