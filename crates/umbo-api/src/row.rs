@@ -145,10 +145,10 @@ impl RowFields<'_> {
     #[inline]
     pub fn write(self, out: &mut impl BufMut) {
         if let Some(partition) = self.partition {
-            write_pair(out, "\"pk\":", "\"pk64\":", partition);
+            write_pair(out, "\"pk\":\"", "\"pk64\":\"", partition);
             out.put_u8(b',');
         }
-        write_pair(out, "\"sk\":", "\"sk64\":", self.sort);
+        write_pair(out, "\"sk\":\"", "\"sk64\":\"", self.sort);
         if self.version != 0 {
             write_number(out, ",\"version\":", self.version);
         }
@@ -165,7 +165,7 @@ impl RowFields<'_> {
             ValueField::None => {}
             ValueField::Len(len) => write_number(out, ",\"bytes\":", len),
             ValueField::Large { len, sha256 } => write_large(out, len, sha256),
-            ValueField::Bytes(bytes) => write_pair(out, ",\"v\":", ",\"v64\":", bytes),
+            ValueField::Bytes(bytes) => write_pair(out, ",\"v\":\"", ",\"v64\":\"", bytes),
         }
     }
 
@@ -225,11 +225,11 @@ fn write_large(out: &mut impl BufMut, len: u64, sha256: [u8; 32]) {
     out.put_u8(b'"');
 }
 
+/// Writes bytes as a string; both names end with its quotation mark.
 #[inline]
 fn write_pair(out: &mut impl BufMut, name: &str, name64: &str, bytes: &[u8]) {
     if is_plain(bytes) {
         out.put_slice(name.as_bytes());
-        out.put_u8(b'"');
         out.put_slice(bytes);
         out.put_u8(b'"');
     } else {
@@ -241,11 +241,10 @@ fn write_pair(out: &mut impl BufMut, name: &str, name64: &str, bytes: &[u8]) {
 #[cold]
 fn write_odd_pair(out: &mut impl BufMut, name: &str, name64: &str, bytes: &[u8]) {
     if let Ok(text) = std::str::from_utf8(bytes) {
-        out.put_slice(name.as_bytes());
+        out.put_slice(name.trim_end_matches('"').as_bytes());
         write_text(out, text);
     } else {
         out.put_slice(name64.as_bytes());
-        out.put_u8(b'"');
         out.put_slice(base64url(bytes).as_bytes());
         out.put_u8(b'"');
     }
