@@ -10,6 +10,8 @@ mod agenda;
 mod arrivals;
 mod client;
 mod fleet;
+#[cfg(test)]
+mod fleet_tests;
 mod ideal;
 pub(crate) mod overload;
 mod pattern;
