@@ -90,7 +90,11 @@ struct FleetState {
     /// Whether another dispatcher knows a newer row.
     is_row_old: bool,
     wished: Option<Millis>,
+    /// Revision of the row, and since when it is known.
+    revision: (u64, Millis),
     members: Vec<u64>,
+    /// Whether this dispatcher was among the members that were read.
+    is_listed: bool,
     local: LocalCounters,
     ledgers: Ledgers,
     /// Sequence of the last message of each dispatcher, and when it came.
@@ -107,7 +111,9 @@ impl FleetQuota {
         limiter.fleet.get_or_init(|| FleetCounters {
             names: Identities::new(u64::from_le_bytes(*seed)),
             used: Arc::default(),
-            members: 1.into(),
+            // Until the rows are read there may be several.
+            members: (OWNERS_MAX as u32).into(),
+            first_ticket: id as u32,
         });
         let state = FleetState {
             members: vec![id],
@@ -120,10 +126,14 @@ impl FleetQuota {
         }
     }
 
-    /// Returns the messages that are due. The answers belong into [`Self::answered`].
+    /// Returns the messages that are due, at most four open ones to an owner. The answers belong into
+    /// [`Self::answered`]. Nothing is due while no policy has the scope.
     pub fn tick(&self, now: Instant) -> Vec<FleetMessage> {
         let at = self.limiter.pricing.millis(now);
         let mut state = self.state();
+        if state.local.len() == 0 && !self.is_used() {
+            return Vec::new();
+        }
         let FleetState { row, local, .. } = &mut *state;
         let row = row.clone().unwrap_or_default();
         local.begin(&self.limiter, &row);
@@ -181,7 +191,9 @@ impl FleetQuota {
             let count = u32::try_from(members.len()).unwrap_or(u32::MAX);
             fleet.members.store(count, Relaxed);
         }
-        self.state().members = members;
+        let mut state = self.state();
+        state.is_listed = ids.contains(&self.id);
+        state.members = members;
     }
 
     /// Returns whether any policy has the scope; if not, nothing is due.
@@ -274,6 +286,9 @@ impl FleetState {
             return reply;
         }
         self.is_row_old |= report.revision > known;
+        if self.heard.len() >= SENDERS_MAX && !self.heard.contains_key(&report.sender) {
+            return reply;
+        }
         let last = self.heard.entry(report.sender).or_default();
         if report.sequence <= last.0 {
             return reply;
@@ -281,8 +296,10 @@ impl FleetState {
         *last = (report.sequence, now);
         self.heard
             .retain(|_, (_, at)| now.0.saturating_sub(at.0) < HEARD_MS);
-        for silent in &report.silent {
+        let owners = self.row.iter().flat_map(|row| &row.owners);
+        for silent in owners.filter(|owner| report.silent.contains(owner)) {
             self.words.insert((*silent, report.sender), now);
+            self.local.suspect(*silent);
         }
         let members = self.members.len() as u64;
         let answer = |one| self.ledgers.take(report.sender, one, members, now);
@@ -294,15 +311,20 @@ impl FleetState {
         let Some(row) = &self.row else {
             return RowWish::Read;
         };
-        if self.is_row_old {
+        let wished_ms = self
+            .wished
+            .map_or(u64::MAX, |at| now.0.saturating_sub(at.0));
+        if self.is_row_old && wished_ms >= PERIOD_MS {
+            self.wished = Some(now);
             return RowWish::Read;
         }
-        if self
-            .wished
-            .is_some_and(|at| now.0.saturating_sub(at.0) < WISH_MS)
-        {
+        if self.is_row_old || wished_ms < WISH_MS {
             return RowWish::Nothing;
         }
+        if self.revision.0 != row.revision {
+            self.revision = (row.revision, now);
+        }
+        let is_settled = now.0.saturating_sub(self.revision.1.0) >= SETTLED_MS;
         for silent in self.local.silent() {
             self.words.insert((silent, id), now);
         }
@@ -316,17 +338,24 @@ impl FleetState {
                 .filter(|(silent, _)| *silent == owner)
                 .count();
             let is_present = self.members.contains(&owner);
-            words >= if is_present { others.clamp(1, 2) } else { 1 }
+            // Two that do not reach each other would vote each other out again and again.
+            let is_enough = words > 1 || is_settled || !is_present;
+            is_enough && words >= if is_present { others.clamp(1, 2) } else { 1 }
         };
         let is_any_gone = row.owners.iter().any(|owner| is_gone(*owner));
-        if !is_any_gone && (row.has(id) || !row.has_room()) {
+        let joins = Some(id).filter(|_| self.is_listed && !row.has(id));
+        if !is_any_gone && (joins.is_none() || !row.has_room()) {
             return RowWish::Nothing;
         }
-        let next = row.changed(is_gone, Some(id));
+        let next = row.changed(is_gone, joins);
         self.wished = Some(now);
         RowWish::Change(next)
     }
 }
 
+/// Most dispatchers whose messages are counted: the members of the largest fleet, and as many that came after others.
+const SENDERS_MAX: usize = 2_048;
+/// How long a row stands before one dispatcher alone may take an owner out of it that is present, in milliseconds.
+const SETTLED_MS: u64 = 20 * PERIOD_MS;
 /// How long the last sequence of a dispatcher is remembered, in milliseconds: no message is under way for longer.
 const HEARD_MS: u64 = 60_000;

@@ -18,6 +18,8 @@ pub(crate) struct FleetCounters {
     pub(crate) used: Arc<UsedBuckets>,
     /// Number of dispatchers.
     pub(crate) members: AtomicU32,
+    /// Number of the first ticket of a bucket: other dispatchers number the tickets of the counter too.
+    pub(crate) first_ticket: u32,
 }
 
 impl FleetCounters {
@@ -36,6 +38,7 @@ impl FleetCounters {
     ) -> Bucket {
         let counter = self.names.bucket(policy, subject, None);
         let used = Arc::clone(&self.used);
+        bucket.number_tickets_from(self.first_ticket);
         let made = std::mem::replace(&mut bucket.id, counter as u64 | OF_FLEET);
         bucket.shared(self.equal_share(), |level| {
             FleetShare::new((counter, made), key, used, level)

@@ -11,6 +11,8 @@ use std::sync::atomic::{
 };
 use std::sync::{Arc, Mutex, PoisonError};
 
+use crate::schedule::Millis;
+
 /// The inverse of a share, in 65,536ths: prices are multiplied by it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Scale(u64);
@@ -58,12 +60,20 @@ impl Scale {
         scaled.min(1 << 61) as u64
     }
 
+    /// Returns the price that comes to an amount: the inverse of [`Self::price`].
+    pub(crate) fn unscaled(self, amount: u64) -> u64 {
+        ((u128::from(amount) << Self::BITS) / u128::from(self.0)) as u64
+    }
+
     /// Returns the same of a price or a refund.
     pub(crate) fn signed(self, delta: i64) -> i64 {
         let scaled = self.price(delta.unsigned_abs()).cast_signed();
         if delta < 0 { -scaled } else { scaled }
     }
 }
+
+/// Stands for an instant that has not come.
+const NEVER: u64 = u64::MAX;
 
 /// Keys of the buckets that were used and are not reported yet.
 #[derive(Debug, Default)]
@@ -102,6 +112,8 @@ pub(crate) struct FleetShare {
     fleet_level: AtomicU64,
     /// Demand of the fleet in atoms a second, as the owner told it.
     demand: AtomicU64,
+    /// The balance that the owner told last, and when, in milliseconds; [`NEVER`] before.
+    heard: (AtomicI64, AtomicU64),
 }
 
 /// An answer of an owner to one counter.
@@ -110,7 +122,8 @@ pub(crate) struct OwnerAnswer {
     pub(crate) scale: Scale,
     /// Balance of the fleet; at most the burst.
     pub(crate) balance: i64,
-    /// Balance that the bucket of this dispatcher should have, which is less while others spend.
+    /// Balance that the bucket of this dispatcher should have, which is less while others spend; `i64::MAX` if the owner
+    /// has no room for the counter.
     pub(crate) target: i64,
     /// Atoms asked for a second at all dispatchers.
     pub(crate) demand: u64,
@@ -135,6 +148,7 @@ impl FleetShare {
             refused_price: AtomicU64::new(0),
             fleet_level: AtomicU64::new(level),
             demand: AtomicU64::new(0),
+            heard: (AtomicI64::new(0), AtomicU64::new(NEVER)),
         }
     }
 
@@ -178,6 +192,17 @@ impl FleetShare {
         self.acked.load(Relaxed)
     }
 
+    /// Returns the balance that an owner told last, and when.
+    pub(crate) fn heard(&self) -> Option<(i64, Millis)> {
+        let at = self.heard.1.load(Relaxed);
+        (at != NEVER).then(|| (self.heard.0.load(Relaxed), Millis(at)))
+    }
+
+    /// Forgets the price that was refused last: requests of that size may not come again.
+    pub(crate) fn forget_refused(&self) {
+        self.refused_price.store(0, Relaxed);
+    }
+
     /// Returns the demand of the fleet that the owner told last; 0 while no owner is asked.
     pub(crate) fn demand(&self) -> u64 {
         self.demand.load(Relaxed)
@@ -199,7 +224,14 @@ impl FleetShare {
 
     /// Takes the answer to a report that told `spent_then`. Returns the balance that the bucket should have, in prices
     /// of the new share.
-    pub(crate) fn take(&self, answer: &OwnerAnswer, spent_then: i64, axis: u64) -> i64 {
+    pub(crate) fn take(
+        &self,
+        answer: &OwnerAnswer,
+        spent_then: i64,
+        (axis, now): (u64, Millis),
+    ) -> i64 {
+        self.heard.0.store(answer.balance, Relaxed);
+        self.heard.1.store(now.0, Relaxed);
         let level = axis.wrapping_sub(answer.balance.cast_unsigned());
         let level = level.wrapping_sub(spent_then.cast_unsigned());
         self.fleet_level.store(level, Relaxed);

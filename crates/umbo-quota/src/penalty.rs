@@ -48,8 +48,9 @@ impl Reservation {
         let wanted = multiplier.penalty(RequestUnits::from_micros(plain));
         let price = plain.saturating_add(wanted.as_micros());
         let uncovered = self.payers().find_map(|(matched, bucket)| {
-            let balance = bucket.balance(now).saturating_add_unsigned(plain);
-            let due = covered_at(bucket, price, balance, now)?;
+            let held = bucket.scaled(plain);
+            let balance = bucket.balance(now).saturating_add_unsigned(held);
+            let due = covered_at(bucket, bucket.scaled(price), balance, now)?;
             Some((matched.clone(), Arc::clone(bucket), balance, due))
         });
         if let Some((matched, bucket, balance, due)) = uncovered {
@@ -123,7 +124,7 @@ impl Reservation {
     }
 }
 
-/// Returns when a bucket with this balance will cover a price above its reserve, or `None` if it covers the price now.
+/// Returns when a bucket with this balance will cover a scaled price above its reserve, or `None` if it covers the price now.
 /// If price and reserve exceed the burst, the bucket must be full.
 pub(crate) fn covered_at(bucket: &Bucket, price: u64, balance: i64, now: Millis) -> Option<Millis> {
     let Limit { rate, burst } = bucket.limit();
@@ -143,16 +144,15 @@ pub(crate) fn covered_at(bucket: &Bucket, price: u64, balance: i64, now: Millis)
 /// Takes the amount that a bucket holds above its reserve and `unsettled`, at most `wanted`; returns it.
 fn take_spare(bucket: &Bucket, wanted: u64, unsettled: u64, now: Millis) -> u64 {
     let floor = reserve(bucket.limit().burst)
-        .saturating_add(unsettled)
+        .saturating_add(bucket.scaled(unsettled))
         .cast_signed();
     let spare = |balance: i64| balance.saturating_sub(floor);
-    let held = u64::try_from(spare(bucket.balance(now)))
-        .unwrap_or(0)
-        .min(wanted);
+    let held = u64::try_from(spare(bucket.balance(now))).unwrap_or(0);
+    let held = bucket.unscaled(held).min(wanted);
     bucket.adjust(held.cast_signed());
     // Another request may have taken the same amount: the excess goes back.
     let below = spare(bucket.balance(now)).min(0).unsigned_abs();
-    let excess = below.min(held);
+    let excess = bucket.unscaled(below).min(held);
     bucket.refund(excess);
     held - excess
 }

@@ -1,6 +1,6 @@
 //! Buckets that count for the whole fleet: prices by the share of this dispatcher, and the answers of the owner.
 
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
 use super::{Bucket, BucketLevels};
 use crate::fleet_share::{FleetShare, OwnerAnswer, Scale};
@@ -12,6 +12,11 @@ impl Bucket {
         self.share = Some(Box::new(share(self.first_level)));
         self.words.scale = AtomicU64::new(scale.to_bits());
         self
+    }
+
+    /// Numbers the tickets of the new bucket.
+    pub(crate) fn number_tickets_from(&mut self, first: u32) {
+        self.issued = AtomicU32::new(first);
     }
 
     /// Returns the counts for the fleet.
@@ -32,25 +37,36 @@ impl Bucket {
     }
 
     /// Takes the answer of the owner to a report that told `spent_then`. The balance comes within one price of the
-    /// fleet's: dispatchers with few requests then admit them in turn, and not all at the same moment.
+    /// fleet's, or a second of the rate: dispatchers with few requests then admit them in turn, and not all at the same
+    /// moment.
     pub(crate) fn take_answer(&self, answer: &OwnerAnswer, spent_then: i64, now: Millis) {
         let Some(share) = &self.share else { return };
+        self.words.scale.store(answer.scale.to_bits(), Relaxed);
+        if answer.target == i64::MAX {
+            return;
+        }
         let schedule = self.schedule.load();
         let axis = schedule.level_at(now, self.words.refill_offset);
-        self.words.scale.store(answer.scale.to_bits(), Relaxed);
-        let target = share.take(answer, spent_then, axis);
-        let slack = answer.scale.price(share.refused_price()).cast_signed();
+        let target = share.take(answer, spent_then, (axis, now));
+        let slack = answer.scale.price(share.refused_price());
+        let slack = slack.min(schedule.limit.rate).cast_signed();
         let level = self.words.level.load(Relaxed);
         let balance = BucketLevels::of(&schedule, axis, level).balance;
-        let next = balance.clamp(
-            target.saturating_sub(slack),
-            target
-                .saturating_add(slack)
-                .min(schedule.limit.burst.cast_signed())
-                .max(target.saturating_sub(slack)),
-        );
+        let least = target.saturating_sub(slack);
+        let most = target
+            .saturating_add(slack)
+            .min(schedule.limit.burst.cast_signed());
+        let next = balance.clamp(least, most.max(least));
         let moved = axis.wrapping_sub(level).cast_signed().wrapping_sub(next);
         self.words.level.fetch_add(moved.cast_unsigned(), Relaxed);
+    }
+
+    /// Returns the price that takes an amount from the balance: the inverse of [`Self::scaled`].
+    pub(crate) fn unscaled(&self, amount: u64) -> u64 {
+        match self.words.scale.load(Relaxed) {
+            0 => amount,
+            bits => Scale::from_bits(bits).unscaled(amount),
+        }
     }
 
     /// Returns what a price takes from the balance.

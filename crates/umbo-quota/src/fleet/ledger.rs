@@ -8,7 +8,7 @@
 use std::collections::HashMap;
 
 use super::message::{CounterReport, HeardBalance};
-use super::period::{IDLE_PERIODS, PERIOD_MS};
+use super::period::{IDLE_PERIODS, PERIOD_MS, SILENT_PERIODS};
 use crate::fleet_share::{OwnerAnswer, Scale};
 use crate::policy::Limit;
 use crate::schedule::{Millis, RefillOffset, Schedule};
@@ -59,7 +59,7 @@ struct Reporter {
     bucket: u64,
     at: Millis,
     spent: i64,
-    /// Atoms that it may give back: the charges here, and a burst that an earlier owner may have charged.
+    /// Atoms that it may give back: the charges here, and the deepest debt for the charges of an earlier owner.
     /// A peer that lies can spend the quota, and can create none.
     paid: u64,
     refused: u64,
@@ -87,7 +87,7 @@ impl Ledgers {
             return OwnerAnswer {
                 scale: Scale::of(1, members),
                 balance: limit.burst.cast_signed(),
-                target: limit.burst.cast_signed(),
+                target: i64::MAX,
                 demand: 0,
             };
         };
@@ -193,13 +193,14 @@ impl Ledger {
     /// Drops refill beyond the burst, and debt beyond its bound.
     fn roll(&mut self, now: Millis) {
         let axis = self.axis(now);
-        let Limit { rate, burst } = self.schedule.limit;
-        let deepest = rate
-            .saturating_mul(DEBT_SECONDS_MAX)
-            .max(burst)
-            .cast_signed();
-        let balance = self.balance(now).max(-deepest);
+        let balance = self.balance(now).max(-self.deepest().cast_signed());
         self.level = axis.wrapping_sub(balance.cast_unsigned());
+    }
+
+    /// Returns the deepest debt, in atoms.
+    fn deepest(&self) -> u64 {
+        let Limit { rate, burst } = self.schedule.limit;
+        rate.saturating_mul(DEBT_SECONDS_MAX).max(burst)
     }
 
     /// Charges the counts of a dispatcher, and returns its place.
@@ -210,16 +211,23 @@ impl Ledger {
         let is_same = |one: &Reporter| one.id == sender && one.bucket == report.bucket;
         let found = self.reporters.iter().position(is_same);
         let at = found.unwrap_or_else(|| {
-            if let Some(heard) = report.heard {
+            let is_young = now.0.saturating_sub(self.since.0) < YOUNG_MS;
+            if let Some(heard) = report.heard.filter(|_| is_young) {
                 self.follow(heard, now);
             }
-            self.reporters.retain(|one| one.id != sender);
+            // What was spent without any owner was spent by equal shares: a burst of it at most is charged.
+            let unheard = report.spent.saturating_sub(self.burst());
+            let earlier = self.reporters.iter().position(|one| one.id == sender);
+            let earlier = earlier.map(|at| self.reporters.swap_remove(at));
             self.reporters.push(Reporter {
                 id: sender,
                 bucket: report.bucket,
                 at: Millis(now.0.saturating_sub(PERIOD_MS)),
-                spent: report.acked,
-                paid: self.schedule.limit.burst,
+                spent: match report.heard {
+                    Some(_) => report.acked,
+                    None => report.acked.max(unheard),
+                },
+                paid: earlier.map_or_else(|| self.deepest(), |earlier| earlier.paid),
                 refused: report.refused,
                 demand: 0,
                 held: 0,
@@ -238,8 +246,16 @@ impl Ledger {
         reporter.learn(spent, refused, now);
         (reporter.spent, reporter.refused) = (report.spent, report.refused);
         self.charged = self.charged.saturating_add(spent);
+        let before = self.balance(now);
         self.level = self.level.wrapping_add(spent.cast_unsigned());
         self.roll(now);
+        let is_late = |heard: HeardBalance| heard.age_ms > SILENT_PERIODS * PERIOD_MS;
+        if report.heard.is_some_and(is_late) {
+            // It was cut off and had an equal share meanwhile: to repay all of it at once would refuse everything.
+            let least = before.min(-self.schedule.limit.rate.cast_signed());
+            let balance = self.balance(now).max(least);
+            self.level = self.axis(now).wrapping_sub(balance.cast_unsigned());
+        }
         at
     }
 
@@ -248,7 +264,8 @@ impl Ledger {
         let rate = u128::from(self.schedule.limit.rate);
         let gained = rate * u128::from(heard.age_ms.min(FORGET_MS)) / 1_000;
         let gained = i64::try_from(gained).unwrap_or(i64::MAX);
-        let then = heard.balance.saturating_add(gained).min(self.burst());
+        let told = heard.balance.max(-self.deepest().cast_signed());
+        let then = told.saturating_add(gained).min(self.burst());
         let balance = then.saturating_sub(self.charged);
         if balance < self.balance(now) {
             self.level = self.axis(now).wrapping_sub(balance.cast_unsigned());

@@ -15,8 +15,10 @@ use crate::striped_lru::ByHash;
 
 /// A counter is reported early once less than a fifth of the balance is left: 80 % are spent.
 const EARLY_PART: i64 = 5;
-/// Messages to an owner whose answers are still taken.
+/// Most open messages to an owner. [`super::FleetQuota::tick`] makes no further one.
 const OPEN_MAX: usize = 4;
+/// How long the answer to a message is awaited, in milliseconds: a later one is worth less than the next.
+const OPEN_MS: u64 = 250;
 
 /// The counters in use, by the keys of their buckets.
 #[derive(Debug, Default)]
@@ -34,22 +36,26 @@ struct LocalCounter {
     owner: Option<u64>,
     /// Atoms charged and refused, as they were told last.
     told: (i64, u64),
-    heard: Option<(i64, Millis)>,
-    /// Whether it was told to its owner.
-    is_told: bool,
+    /// Round of its owner in which it was told last.
+    round: Option<u64>,
     /// Whether it was told with a low balance.
     is_low: bool,
-    /// Periods without a request.
+    /// Rounds without a request.
     idle: u64,
 }
 
 /// The messages to an owner.
 #[derive(Debug, Default)]
 struct OwnerLink {
+    /// Each counter is told once a round, in as many messages as it takes.
+    round: u64,
+    begun: Option<Millis>,
     sent: Option<Millis>,
     /// When the first message without an answer was sent.
     waiting: Option<Millis>,
     is_silent: bool,
+    /// Whether another dispatcher found it silent.
+    is_suspected: bool,
     /// Revision of the row that it is known to know.
     revision: u64,
     open: VecDeque<AwaitedReport>,
@@ -60,6 +66,7 @@ struct OwnerLink {
 struct AwaitedReport {
     sequence: u64,
     revision: u64,
+    at: Millis,
     counters: Vec<(u128, i64)>,
 }
 
@@ -77,15 +84,17 @@ impl LocalCounters {
             let Some(counter) = bucket.share().map(|share| share.counter) else {
                 continue;
             };
-            self.counters.entry(key).or_insert_with(|| LocalCounter {
-                counter,
-                owner: row.owner_of(counter),
-                told: (0, 0),
-                heard: None,
-                is_told: false,
-                is_low: false,
-                idle: 0,
-                bucket,
+            self.counters.entry(key).or_insert_with(|| {
+                bucket.set_scale(fleet.equal_share());
+                LocalCounter {
+                    counter,
+                    owner: row.owner_of(counter),
+                    told: (0, 0),
+                    round: None,
+                    is_low: false,
+                    idle: 0,
+                    bucket,
+                }
             });
         }
     }
@@ -97,61 +106,54 @@ impl LocalCounters {
         from: (u64, u64),
         now: Millis,
     ) -> Vec<(u64, FleetReport)> {
-        let equal = limiter
-            .fleet
-            .get()
-            .map_or(Scale::ONE, FleetCounters::equal_share);
+        let fleet = limiter.fleet.get();
+        let equal = fleet.map_or(Scale::ONE, FleetCounters::equal_share);
         self.note_silence(equal, now);
-        let is_due = |owners: &BTreeMap<u64, OwnerLink>, owner: u64| {
-            let sent = owners.get(&owner).and_then(|link| link.sent);
-            let period_ms = owners.get(&owner).map_or(PERIOD_MS, OwnerLink::period_ms);
-            sent.is_none_or(|sent| now.0.saturating_sub(sent.0) >= period_ms)
-        };
-        let mut due: BTreeMap<u64, bool> = BTreeMap::new();
+        let is_any_silent = self.owners.values().any(|link| link.is_silent);
         let mut reports: BTreeMap<u64, (FleetReport, Vec<(u128, i64)>)> = BTreeMap::new();
+        for (owner, link) in &mut self.owners {
+            // Owners are told a new revision and silent owners, with or without counters.
+            let is_news = link.revision < from.1 || is_any_silent || link.is_suspected;
+            if link.begin_round(now) && is_news && *owner != from.0 {
+                reports.entry(*owner).or_default();
+            }
+        }
         let owners = &self.owners;
         self.counters.retain(|key, one| {
-            let is_period = one
-                .owner
-                .is_none_or(|owner| *due.entry(owner).or_insert_with(|| is_due(owners, owner)));
-            if !one.look(is_period, now) {
+            let Some((owner, link)) = one.owner.and_then(|owner| owners.get_key_value(&owner))
+            else {
+                // The next request begins it again.
+                one.rest(equal);
+                return false;
+            };
+            let is_turn = one.round != Some(link.round);
+            if !link.has_room() || !(is_turn || one.is_early(now)) {
                 return true;
             }
-            if one.is_over() {
+            if is_turn && one.is_over() {
                 one.rest(equal);
                 return false;
             }
-            let Some(owner) = one.owner else { return true };
-            let (report, counters) = reports.entry(owner).or_default();
+            let (report, counters) = reports.entry(*owner).or_default();
             if report.counters.len() < COUNTERS_MAX {
+                one.round = Some(link.round);
                 report.counters.push(one.tell(now));
                 counters.push((*key, one.told.0));
             }
             true
         });
-        let silent: Vec<u64> = self.silent();
-        // Owners are told a new revision and silent owners, with or without counters.
-        let greeted = self.owners.iter().filter(|(id, link)| {
-            let is_news = link.revision < from.1 || !silent.is_empty();
-            **id != from.0 && is_news && is_due(&self.owners, **id)
-        });
-        for owner in greeted.map(|(owner, _)| *owner) {
-            reports.entry(owner).or_default();
-        }
+        let silent = self.silent();
         let reports = reports.into_iter().map(|(owner, (mut report, counters))| {
-            let link = self.owners.entry(owner).or_default();
             self.sequence += 1;
-            report.sequence = self.sequence;
-            let (sequence, revision) = (self.sequence, from.1);
-            link.send(
-                AwaitedReport {
-                    sequence,
-                    revision,
-                    counters,
-                },
-                now,
-            );
+            let open = AwaitedReport {
+                sequence: self.sequence,
+                revision: from.1,
+                at: now,
+                counters,
+            };
+            self.owners.entry(owner).or_default().send(open);
             (report.sender, report.revision) = from;
+            report.sequence = self.sequence;
             report.silent.clone_from(&silent);
             (owner, report)
         });
@@ -166,7 +168,11 @@ impl LocalCounters {
         let Some(open) = link.take(reply.sequence) else {
             return;
         };
-        (link.waiting, link.is_silent) = (None, false);
+        if reply.row.is_some() {
+            // It counted nothing: this dispatcher does not know the row.
+            return;
+        }
+        (link.waiting, link.is_silent, link.is_suspected) = (None, false, false);
         link.revision = link.revision.max(open.revision);
         if reply.counters.len() != open.counters.len() {
             return;
@@ -176,7 +182,6 @@ impl LocalCounters {
                 continue;
             };
             if one.owner == Some(owner) {
-                one.heard = Some((answer.balance, now));
                 one.bucket.take_answer(answer, *spent, now);
             }
         }
@@ -191,7 +196,7 @@ impl LocalCounters {
         for one in self.counters.values_mut() {
             let owner = row.owner_of(one.counter);
             if owner != one.owner {
-                (one.owner, one.is_told) = (owner, false);
+                (one.owner, one.round) = (owner, None);
             }
         }
     }
@@ -200,6 +205,13 @@ impl LocalCounters {
     pub(super) fn silent(&self) -> Vec<u64> {
         let silent = self.owners.iter().filter(|(_, link)| link.is_silent);
         silent.map(|(owner, _)| *owner).collect()
+    }
+
+    /// Takes the word of another dispatcher that an owner is silent: this one will see.
+    pub(super) fn suspect(&mut self, owner: u64) {
+        if let Some(link) = self.owners.get_mut(&owner) {
+            link.is_suspected = true;
+        }
     }
 
     pub(super) fn len(&self) -> usize {
@@ -234,19 +246,21 @@ impl LocalCounters {
 }
 
 impl LocalCounter {
-    /// Returns whether the counter has to be told now.
-    fn look(&mut self, is_period: bool, now: Millis) -> bool {
-        let balance = self.bucket.balance(now);
-        let is_low = balance < self.bucket.limit().burst.cast_signed() / EARLY_PART;
-        let is_early = !self.is_told || (is_low && !self.is_low);
-        self.is_low = is_low;
-        is_period || is_early
+    /// Returns whether the counter is told before its turn: it is new, or its balance became low.
+    fn is_early(&self, now: Millis) -> bool {
+        self.round.is_none() || (self.is_low_at(now) && !self.is_low)
     }
 
-    /// Returns whether the counter was idle for so long that it is let go; counts a period otherwise.
+    fn is_low_at(&self, now: Millis) -> bool {
+        self.bucket.balance(now) < self.bucket.limit().burst.cast_signed() / EARLY_PART
+    }
+
+    /// Returns whether the counter was idle for so long that it is let go, and its owner knows all; counts a round
+    /// otherwise.
     fn is_over(&mut self) -> bool {
         let sums = (self.bucket.spent(), self.bucket.refused());
-        if self.is_told && sums == self.told {
+        let acked = self.bucket.share().map(FleetShare::acked);
+        if self.round.is_some() && sums == self.told && acked == Some(sums.0) {
             self.idle += 1;
         } else {
             self.idle = 0;
@@ -255,21 +269,26 @@ impl LocalCounter {
     }
 
     fn tell(&mut self, now: Millis) -> CounterReport {
-        self.told = (self.bucket.spent(), self.bucket.refused());
-        self.is_told = true;
-        let heard = self.heard.map(|(balance, at)| HeardBalance {
-            balance,
-            age_ms: now.0.saturating_sub(at.0),
-        });
+        let sums = (self.bucket.spent(), self.bucket.refused());
+        let share = self.bucket.share();
+        if let Some(share) = share.filter(|_| sums.1 == self.told.1) {
+            share.forget_refused();
+        }
+        self.is_low = self.is_low_at(now);
+        self.told = sums;
+        let heard = share.and_then(FleetShare::heard);
         CounterReport {
             counter: self.counter,
             limit: self.bucket.limit(),
-            bucket: self.bucket.share().map_or(0, |share| share.made),
-            spent: self.told.0,
-            acked: self.bucket.share().map_or(0, FleetShare::acked),
-            refused: self.told.1,
+            bucket: share.map_or(0, |share| share.made),
+            spent: sums.0,
+            acked: share.map_or(0, FleetShare::acked),
+            refused: sums.1,
             scale: self.bucket.scale(),
-            heard,
+            heard: heard.map(|(balance, at)| HeardBalance {
+                balance,
+                age_ms: now.0.saturating_sub(at.0),
+            }),
         }
     }
 
@@ -283,31 +302,37 @@ impl LocalCounter {
 }
 
 impl OwnerLink {
-    /// Returns the time between two messages: half a period while an answer is awaited, because it may be lost.
-    fn period_ms(&self) -> u64 {
-        if self.waiting.is_some() {
-            PERIOD_MS / 2
-        } else {
-            PERIOD_MS
+    /// Begins the next round if it is due: after a period, or after half of one while an answer is awaited, because it
+    /// may be lost.
+    fn begin_round(&mut self, now: Millis) -> bool {
+        let is_open = |open: &AwaitedReport| now.0.saturating_sub(open.at.0) < OPEN_MS;
+        self.open.retain(is_open);
+        let parts = if self.waiting.is_some() { 2 } else { 1 };
+        let is_due = |begun: Millis| now.0.saturating_sub(begun.0) >= PERIOD_MS / parts;
+        if !self.begun.is_none_or(is_due) || !self.has_room() {
+            return false;
         }
+        self.round += 1;
+        self.begun = Some(now);
+        true
+    }
+
+    /// Returns whether another message may be sent.
+    fn has_room(&self) -> bool {
+        self.open.len() < OPEN_MAX
     }
 
     /// Notes a message.
-    fn send(&mut self, report: AwaitedReport, now: Millis) {
-        self.sent = Some(now);
-        self.waiting.get_or_insert(now);
-        if self.open.len() == OPEN_MAX {
-            self.open.pop_front();
-        }
+    fn send(&mut self, report: AwaitedReport) {
+        self.sent = Some(report.at);
+        self.waiting.get_or_insert(report.at);
         self.open.push_back(report);
     }
 
     /// Takes an open report; earlier ones are closed, so that an answer that comes late changes nothing.
     fn take(&mut self, sequence: u64) -> Option<AwaitedReport> {
-        let at = self
-            .open
-            .iter()
-            .position(|open| open.sequence == sequence)?;
+        let is_it = |open: &AwaitedReport| open.sequence == sequence;
+        let at = self.open.iter().position(is_it)?;
         self.open.drain(..=at).next_back()
     }
 }
