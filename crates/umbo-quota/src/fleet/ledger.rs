@@ -211,8 +211,7 @@ impl Ledger {
         let is_same = |one: &Reporter| one.id == sender && one.bucket == report.bucket;
         let found = self.reporters.iter().position(is_same);
         let at = found.unwrap_or_else(|| {
-            let is_young = now.0.saturating_sub(self.since.0) < YOUNG_MS;
-            if let Some(heard) = report.heard.filter(|_| is_young) {
+            if let Some(heard) = report.heard {
                 self.follow(heard, now);
             }
             // What was spent without any owner was spent by equal shares: a burst of it at most is charged.
@@ -259,14 +258,20 @@ impl Ledger {
         at
     }
 
-    /// Follows the balance that an earlier owner told, so that a new owner hands out no burst.
+    /// Follows the balance that an earlier owner told, so that a new owner hands out no burst. Only a young ledger does:
+    /// a balance that comes later knows nothing of the charges and the refill since.
     fn follow(&mut self, heard: HeardBalance, now: Millis) {
+        let age_ms = now.0.saturating_sub(self.since.0);
+        if age_ms >= YOUNG_MS {
+            return;
+        }
         let rate = u128::from(self.schedule.limit.rate);
         let gained = rate * u128::from(heard.age_ms.min(FORGET_MS)) / 1_000;
         let gained = i64::try_from(gained).unwrap_or(i64::MAX);
         let told = heard.balance.max(-self.deepest().cast_signed());
         let then = told.saturating_add(gained).min(self.burst());
-        let balance = then.saturating_sub(self.charged);
+        let is_of_before = heard.age_ms >= age_ms;
+        let balance = then.saturating_sub(if is_of_before { self.charged } else { 0 });
         if balance < self.balance(now) {
             self.level = self.axis(now).wrapping_sub(balance.cast_unsigned());
         }
@@ -398,5 +403,54 @@ fn sane(limit: Limit) -> Limit {
     Limit {
         rate: limit.rate.clamp(1, max(Unit::rate_max)),
         burst: limit.burst.clamp(1, max(Unit::burst_max)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn report(spent: i64, acked: i64, heard: Option<(i64, u64)>) -> CounterReport {
+        CounterReport {
+            counter: 1,
+            limit: Limit {
+                rate: 100,
+                burst: 100,
+            },
+            bucket: 1,
+            spent,
+            acked,
+            refused: 0,
+            scale: Scale::ONE,
+            heard: heard.map(|(balance, age_ms)| HeardBalance { balance, age_ms }),
+        }
+    }
+
+    #[test]
+    fn a_new_owner_follows_what_was_told_and_an_old_one_does_not() {
+        let mut ledgers = Ledgers::default();
+        let mut take = |sender, report: &CounterReport, at| {
+            let answer = ledgers.take(sender, report, 3, Millis(at));
+            answer.balance
+        };
+        // It takes the counter over after 600 ms, in which 60 of it came back and 50 were spent.
+        let at = 10_000;
+        assert_eq!(take(1, &report(1_050, 1_000, Some((5, 600))), at), 15);
+        assert_eq!(take(2, &report(500, 490, Some((0, 650))), at + 50), 5);
+        for second in 1..=4 {
+            take(
+                1,
+                &report(1_050 + 100 * second, 1_050, None),
+                at + 1_000 * second as u64,
+            );
+        }
+        let before = take(1, &report(1_450, 1_450, None), at + 4_000);
+        // The earlier owner stood still and comes back: neither its balance of now nor that of then counts.
+        for (sender, heard) in [(3, (61, 11)), (4, (0, 4_600))] {
+            assert_eq!(
+                take(sender, &report(900, 900, Some(heard)), at + 4_000),
+                before
+            );
+        }
     }
 }
