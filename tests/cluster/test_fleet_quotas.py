@@ -52,7 +52,8 @@ def started(new_cluster, count, settings=None, **more):
 class Load:
     """Requests in a closed loop to some dispatchers, counted."""
 
-    def __init__(self, dispatchers):
+    def __init__(self, dispatchers, key="a"):
+        self.path = f"/v1/ns/shared/kv/{key}"
         self.clock = dispatchers[0].clock
         self.admitted, self.refused, self.failures = [], [], []
         self.is_over = threading.Event()
@@ -62,7 +63,7 @@ class Load:
         client = dispatcher.client()
         while not self.is_over.is_set():
             try:
-                answer = client.get("/v1/ns/shared/kv/a")
+                answer = client.get(self.path)
             except OSError:
                 # It was killed or stopped.
                 return
@@ -123,6 +124,12 @@ def test_a_caller_of_one_dispatcher_of_four_has_nearly_the_whole_quota(new_clust
     cluster.stop()
 
 
+def owners(dispatcher):
+    """How many live dispatchers own counters, as one of them lists the fleet."""
+    listed = dispatcher.admin().get("/admin/v1/fleet").json()["processes"]
+    return sum(one.get("owns_quotas", False) for one in listed if one["state"] == "live")
+
+
 def owner(dispatchers):
     """The dispatcher that owns the counter."""
     return wait_until(
@@ -161,9 +168,42 @@ def test_a_dispatcher_that_restarts_in_order_moves_no_limit(new_cluster):
         wait_until(lambda: first.metric("umbo_fleet_quota_revision") >= 3, "it has given up its counters")
         second.start()
         wait_until(lambda: first.metric("umbo_fleet_quota_revision") >= 4, "it owns counters again")
+        wait_until(lambda: owners(first) == 2, "both are listed as owners")
         load.wait(LOADED)
     assert 0.85 <= load.used() <= 1.1, load.used()
     assert "owns quotas and is silent" not in first.log_text()
+    cluster.stop()
+
+
+def test_an_owner_that_stands_still_grants_no_burst_when_it_goes_on(new_cluster):
+    cluster = started(new_cluster, 3)
+    load = Load(cluster.dispatchers)
+    with load.running():
+        load.wait(2)
+        paused = owner(cluster.dispatchers)
+        paused.pause()
+        others = [one for one in cluster.dispatchers if one is not paused]
+        wait_until(lambda: owner(others), "another one has taken the counter over")
+        load.wait(LOADED)
+        paused.resume()
+        wait_until(lambda: paused.metric("umbo_fleet_quota_revision") >= 4, "it knows the new owners")
+        load.wait(LOADED + 3)
+    assert 0.85 <= load.used() <= 1.1, load.used()
+    wait_until(lambda: owners(paused) == 3, "it owns counters again")
+    cluster.stop()
+
+
+def test_while_the_home_is_away_the_quota_is_shared_as_before(new_cluster):
+    cluster = started(new_cluster, 2)
+    first, _ = cluster.dispatchers
+    home = cluster.nodes[cluster.tier.owner(0)]
+    home.kill()
+    status = lambda key: first.client().get(f"/v1/ns/shared/kv/{key}").status  # noqa: E731
+    # A key of a node that is there.
+    key = wait_until(lambda: next((key for key in "abcdefghijkl" if status(key) == 404), None), "a node answers")
+    load = Load(cluster.dispatchers, key).run()
+    assert 0.8 <= load.used(1) <= 1.1, load.used(1)
+    home.start()
     cluster.stop()
 
 

@@ -272,14 +272,18 @@ impl FleetView {
 
     /// Describes this dispatcher, and the members as they were last told.
     fn live(&self, members: Vec<(u64, Presence)>) -> Vec<(u64, FleetProcess)> {
-        let (id, told_ms) = match &self.membership {
-            None => (ALONE, 0),
-            Some(own) => (own.id, own.told_ms()),
+        let (id, told_ms, owners) = match &self.membership {
+            None => (ALONE, 0, Vec::new()),
+            Some(own) => (own.id, own.told_ms(), own.quotas.core.report().row.owners),
         };
         let others = members.into_iter();
         let others = others.map(|(id, one)| (id, known::live(id, one.about, false, told_ms)));
         let own = known::live(id, self.about.clone(), true, self.now_ms());
-        others.chain([(id, own)]).collect()
+        let mut live: Vec<_> = others.chain([(id, own)]).collect();
+        for (id, process) in &mut live {
+            process.owns_quotas = owners.contains(id);
+        }
+        live
     }
 
     /// Answers a question or a message of another dispatcher.

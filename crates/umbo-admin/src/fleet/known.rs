@@ -44,6 +44,7 @@ pub(super) fn live(id: u64, about: ProcessInfo, is_self: bool, now_ms: u64) -> F
         is_self,
         state: ProcessState::Live,
         seen_ms: now_ms,
+        owns_quotas: false,
     }
 }
 
@@ -56,6 +57,7 @@ impl KnownProcesses {
     ) -> Vec<(u64, FleetProcess)> {
         for process in self.processes.values_mut() {
             process.state = ProcessState::Away;
+            process.owns_quotas = false;
         }
         self.processes.extend(live);
         let is_listed = |process: &FleetProcess| {

@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use blake3::Hash;
 use bytes::Bytes;
+use http_body::Body;
 use http_body_util::{BodyExt as _, Limited};
 use hyper::body::Incoming;
 use tokio::sync::Semaphore;
@@ -68,15 +69,25 @@ impl QuotaRoom {
     ) -> Result<Bytes, QuestionRefusal> {
         let hearing = async {
             let _reading = self.reading.acquire().await.map_err(|_| BUSY)?;
-            let body = Limited::new(body, MESSAGE_LEN_MAX).collect().await;
-            let body = body.map_err(|_| UNREADABLE)?.to_bytes();
-            if blake3::hash(&body) != digest {
-                return Err(WRONG_SIGNATURE);
-            }
+            let body = read(body, digest).await?;
             let answer = own.quotas.core.hear(&body, own.now());
             answer.map(Bytes::from).map_err(|_| UNREADABLE)
         };
         timeout(MESSAGE_TIMEOUT, hearing).await.unwrap_or(Err(BUSY))
+    }
+}
+
+/// Reads the body of a message, whose hash is known.
+async fn read<B: Body>(body: B, digest: Hash) -> Result<Bytes, QuestionRefusal>
+where
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    let body = Limited::new(body, MESSAGE_LEN_MAX).collect().await;
+    let body = body.map_err(|_| UNREADABLE)?.to_bytes();
+    if blake3::hash(&body) == digest {
+        Ok(body)
+    } else {
+        Err(WRONG_SIGNATURE)
     }
 }
 
@@ -207,5 +218,26 @@ async fn send(own: &Membership, room: &FleetRoom, message: FleetMessage) -> Resu
         Ok(body)
     } else {
         Err(format!("{address} answered with status {status}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http_body_util::Full;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_body_is_bounded_and_has_the_hash_that_was_signed() {
+        let read = async |len: usize, signed: usize| {
+            let digest = blake3::hash(&vec![7; signed]);
+            read(Full::new(Bytes::from(vec![7; len])), digest).await
+        };
+        assert_eq!(read(3, 3).await, Ok(Bytes::from_static(&[7; 3])));
+        assert_eq!(read(3, 4).await, Err(WRONG_SIGNATURE));
+        let longest = read(MESSAGE_LEN_MAX, MESSAGE_LEN_MAX).await;
+        assert!(longest.is_ok_and(|body| body.len() == MESSAGE_LEN_MAX));
+        let longer = MESSAGE_LEN_MAX + 1;
+        assert_eq!(read(longer, longer).await, Err(UNREADABLE));
     }
 }

@@ -38,5 +38,10 @@ fn state(process: &FleetProcess) -> String {
         ProcessState::Live => "live",
         ProcessState::Away => "away",
     };
-    state.to_owned()
+    let owner = if process.owns_quotas {
+        ", owns quotas"
+    } else {
+        ""
+    };
+    format!("{state}{owner}")
 }
