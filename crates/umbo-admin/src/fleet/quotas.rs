@@ -18,7 +18,7 @@ use http_body_util::{BodyExt as _, Limited};
 use hyper::body::Incoming;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
-use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
+use tokio::time::{Instant, sleep_until, timeout};
 use umbo_quota::{FLEET_TICK, FleetMessage, RowWish};
 
 use super::answer::FleetRoom;
@@ -36,6 +36,10 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 const READING_MAX: usize = 32;
 /// Bytes of the answers of owners that a process holds: one answer of each of eight owners.
 const ROOM_BYTES: usize = 8 * MESSAGE_LEN_MAX;
+/// How long a message is under way, the making of a connection included: longer than several round trips.
+const SEND_TIMEOUT: Duration = Duration::from_secs(4);
+/// Time between two looks while no policy has the scope.
+const UNUSED_TICK: Duration = Duration::from_secs(1);
 /// Messages in a row without an answer until an owner counts as silent, which is half a second.
 const SILENT_AFTER: u32 = 5;
 /// Most owners whose silence is known. There are eight at a time.
@@ -94,8 +98,8 @@ where
 /// An owner, as this dispatcher reaches it.
 #[derive(Debug, Default)]
 struct Owner {
-    /// Whether a message to it is open.
-    is_open: bool,
+    /// Messages to it that are open.
+    open: u32,
     /// Messages without an answer since the last one with an answer.
     failures: u32,
 }
@@ -127,13 +131,20 @@ pub(super) async fn exchange(own: Arc<Membership>, room: Arc<QuotaRoom>) {
         rows_due: Some(Instant::now()),
         open: JoinSet::new(),
     };
-    let mut ticks = interval(FLEET_TICK);
-    ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
+    let mut due = Instant::now();
     loop {
         tokio::select! {
             biased;
-            Some(Ok(ended)) = exchange.open.join_next() => exchange.end(ended),
-            _ = ticks.tick() => exchange.tick(),
+            Some(ended) = exchange.open.join_next() => match ended {
+                Ok(ended) => exchange.end(ended),
+                // Its work ended badly: the messages that are still open end by themselves.
+                Err(_) => exchange.rows_due = exchange.rows_due.or(Some(Instant::now() + ROW_PAUSE)),
+            },
+            () = sleep_until(due) => {
+                exchange.tick();
+                let is_used = exchange.own.quotas.core.is_used();
+                due = Instant::now() + if is_used { FLEET_TICK } else { UNUSED_TICK };
+            }
         }
     }
 }
@@ -142,14 +153,20 @@ impl QuotaExchange {
     fn tick(&mut self) {
         for message in self.own.quotas.core.tick(self.own.now()) {
             let owner = self.owners.entry(message.to).or_default();
-            // Its successor says the same and more.
-            if !std::mem::replace(&mut owner.is_open, true) {
-                let (own, room) = (Arc::clone(&self.own), Arc::clone(&self.room));
-                self.open.spawn(async move {
-                    let to = message.to;
-                    Ended::Message(to, send(&own, &room.answers, message).await)
-                });
-            }
+            owner.open += 1;
+            let is_first = owner.failures == 0;
+            let (own, room) = (Arc::clone(&self.own), Arc::clone(&self.room));
+            self.open.spawn(async move {
+                let to = message.to;
+                if is_first && own.address_of(to).is_none() {
+                    // It has joined since the members were read.
+                    own.read().await;
+                }
+                let sending = send(&own, &room.answers, message);
+                let sent = timeout(SEND_TIMEOUT, sending).await;
+                let late = |_| Err("no connection in time".to_owned());
+                Ended::Message(to, sent.unwrap_or_else(late))
+            });
         }
         if self.rows_due.is_some_and(|due| due <= Instant::now()) {
             let own = Arc::clone(&self.own);
@@ -176,7 +193,7 @@ impl QuotaExchange {
             Ended::Message(id, answer) => (id, answer),
         };
         let owner = self.owners.entry(id).or_default();
-        owner.is_open = false;
+        owner.open = owner.open.saturating_sub(1);
         match answer {
             Ok(body) => {
                 self.own.quotas.answered.fetch_add(1, Ordering::Relaxed);
@@ -198,7 +215,7 @@ impl QuotaExchange {
             }
         }
         if self.owners.len() > OWNERS_MAX {
-            self.owners.retain(|_, owner| owner.is_open);
+            self.owners.retain(|_, owner| owner.open > 0);
         }
     }
 }

@@ -441,7 +441,7 @@ mod tests {
             take(
                 1,
                 &report(1_050 + 100 * second, 1_050, None),
-                at + 1_000 * second as u64,
+                at + 1_000 * second.cast_unsigned(),
             );
         }
         let before = take(1, &report(1_450, 1_450, None), at + 4_000);
