@@ -279,7 +279,7 @@ impl Ledger {
 
     /// Sums up the dispatchers that use the counter, for the one at `own`.
     fn sums(&self, own: usize, members: u64, now: Millis) -> FleetSums {
-        let rate = self.schedule.limit.rate;
+        let Limit { rate, burst } = self.schedule.limit;
         let mut sums = FleetSums {
             own: self.reporters[own].demand,
             ..FleetSums::default()
@@ -294,10 +294,8 @@ impl Ledger {
             if at != own {
                 sums.held += one.held;
                 let refill = part(rate * age_ms / 1_000, one.held);
-                sums.credit = sums
-                    .credit
-                    .saturating_add(one.credit)
-                    .saturating_add(refill);
+                let credit = one.credit.saturating_add(refill).min(part(burst, one.held));
+                sums.credit = sums.credit.saturating_add(credit);
             }
         }
         if now.0.saturating_sub(self.active.0.0) < PERIOD_MS {

@@ -262,8 +262,6 @@ impl LocalCounter {
         let acked = self.bucket.share().map(FleetShare::acked);
         if self.round.is_some() && sums == self.told && acked == Some(sums.0) {
             self.idle += 1;
-        } else {
-            self.idle = 0;
         }
         self.idle > IDLE_PERIODS
     }
@@ -273,6 +271,9 @@ impl LocalCounter {
         let share = self.bucket.share();
         if let Some(share) = share.filter(|_| sums.1 == self.told.1) {
             share.forget_refused();
+        }
+        if sums != self.told {
+            self.idle = 0;
         }
         self.is_low = self.is_low_at(now);
         self.told = sums;
