@@ -5,7 +5,7 @@
 //! since the last write. Steps and the expiry of rows are by the clock of the home.
 
 use std::collections::HashMap;
-use std::sync::{Arc, PoisonError};
+use std::sync::{Arc, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -13,7 +13,7 @@ use tokio::task::spawn_blocking;
 use umbo_dispatcher::Dispatcher;
 use umbo_dispatcher::plane::OwnRows;
 use umbo_http::{RequestError, problem};
-use umbo_quota::{StepUsage, Tally, UsageKey, UsageStep};
+use umbo_quota::{StepUsage, Tally, UsageKey, UsageStep, UsageSteps};
 use umbo_store::compression::{densely_compressed, plain_bytes};
 use umbo_store::{
     Change, Condition, Mutation, Page, RangeRequest, RowRef, SortRange, home_partition,
@@ -55,10 +55,7 @@ impl UsageRows {
         store.time_at(store.home().shard, clock.wall())
     }
 
-    async fn write(&self, step: &UsageStep) -> Result<(), RequestError> {
-        let text = StepText::of(&step.lines);
-        let value = spawn_blocking(move || text.to_value()).await;
-        let value = value.map_err(|error| RequestError::Internal(error.to_string()))?;
+    async fn write(&self, step: &UsageStep, value: Value) -> Result<(), RequestError> {
         let mutation = Mutation {
             key: Key {
                 partition: self.partition()?,
@@ -147,9 +144,8 @@ impl UsageWriter {
         let dispatcher = Arc::clone(&self.0.dispatcher);
         let second = ended_second(self.0.now()) + 1;
         let sample = move || {
-            let steps = dispatcher.usage_steps.lock();
-            let mut steps = steps.unwrap_or_else(PoisonError::into_inner);
-            dispatcher.quota.sample_usage(&mut steps, second, |_, _| {});
+            let steps = &mut steps_of(&dispatcher);
+            dispatcher.quota.sample_usage(steps, second, |_, _| {});
         };
         if let Err(error) = spawn_blocking(sample).await {
             tracing::error!(%error, "the last usage could not be counted");
@@ -158,15 +154,26 @@ impl UsageWriter {
     }
 
     async fn write_steps(&self) -> Result<(), RequestError> {
-        let steps = &self.0.dispatcher.usage_steps;
-        let lock = || steps.lock().unwrap_or_else(PoisonError::into_inner);
-        let unwritten = lock().unwritten();
-        for step in &unwritten {
-            self.0.write(step).await?;
-            lock().written(step);
+        let dispatcher = Arc::clone(&self.0.dispatcher);
+        let unwritten = move || {
+            let steps = steps_of(&dispatcher).unwritten().into_iter();
+            let with_value = |step: UsageStep| (StepText::of(&step.lines).to_value(), step);
+            steps.map(with_value).collect::<Vec<_>>()
+        };
+        // Many lines take milliseconds.
+        let unwritten = spawn_blocking(unwritten).await;
+        for (value, step) in unwritten.map_err(|error| RequestError::Internal(error.to_string()))? {
+            self.0.write(&step, value).await?;
+            steps_of(&self.0.dispatcher).written(&step);
         }
         Ok(())
     }
+}
+
+/// Locks the steps of a dispatcher.
+pub(crate) fn steps_of(dispatcher: &Dispatcher) -> MutexGuard<'_, UsageSteps> {
+    let steps = dispatcher.usage_steps.lock();
+    steps.unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Columns of a row: the numbers of three names (caller, namespace, operation), then the

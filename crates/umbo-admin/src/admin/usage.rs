@@ -4,7 +4,7 @@
 //! other dispatcher is asked; usage of this one is counted up to the last second.
 
 use std::collections::HashMap;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::{RawQuery, State};
@@ -159,9 +159,8 @@ impl UsageSums {
 
 /// Returns the steps in memory by the names of their rows.
 fn latest(dispatcher: &Dispatcher, first: u64) -> HashMap<String, UsageStep> {
-    let steps = dispatcher.usage_steps.lock();
-    let steps = steps.unwrap_or_else(PoisonError::into_inner).latest();
-    let steps = steps.into_iter().filter(|step| step.number >= first);
+    let steps = usage_rows::steps_of(dispatcher).latest().into_iter();
+    let steps = steps.filter(|step| step.number >= first);
     steps
         .map(|step| (usage_rows::name(step.number, step.id), step))
         .collect()

@@ -11,7 +11,7 @@ use umbo_quota::{
 };
 use umbo_types::{Operation, RequestUnits};
 
-use crate::support::{RU, get, set};
+use crate::support::{RU, Random, get, set};
 
 const MINUTE: u64 = 60;
 
@@ -23,9 +23,13 @@ struct Process {
 
 impl Process {
     fn begin(id: u64, origin: Instant) -> Self {
+        Self::with_accounts(16, id, origin)
+    }
+
+    fn with_accounts(accounts_max: usize, id: u64, origin: Instant) -> Self {
         let settings = LimiterSettings {
             weights: Weights::default(),
-            accounts_max: 16,
+            accounts_max,
             buckets_max: 1_000,
             shards: 1,
             seed: 7,
@@ -36,7 +40,7 @@ impl Process {
         }
     }
 
-    fn spend(&self, caller: u8, now: Instant) -> Tally {
+    fn spend(&self, caller: u16, now: Instant) -> Tally {
         let work = ActualUsage {
             rows: 3,
             reads: 1,
@@ -89,7 +93,7 @@ fn total(rows: &Rows) -> Tally {
 
 #[derive(Debug, Clone, Copy)]
 enum Act {
-    Spend(u8),
+    Spend(u16),
     Wait(u16),
     Stop,
     Kill,
@@ -100,7 +104,7 @@ enum Act {
 
 fn act() -> impl Strategy<Value = Act> {
     prop_oneof![
-        8 => (0_u8..60).prop_map(Act::Spend),
+        8 => (0_u16..60).prop_map(Act::Spend),
         6 => (1_u16..400).prop_map(Act::Wait),
         1 => Just(Act::Stop),
         1 => Just(Act::Kill),
@@ -153,6 +157,54 @@ proptest! {
             prop_assert_eq!(found, expected);
         }
     }
+}
+
+/// Thirty days of 200 callers, some of whom call in each minute, on a process that is stopped or killed about once a day.
+#[test]
+fn thirty_days_with_stops_and_kills_are_what_was_spent_but_for_a_minute_a_kill() {
+    const MINUTES: u64 = 30 * 24 * 60;
+    const BEGIN: u64 = 1_790_000_040;
+    let (origin, mut random) = (Instant::now(), Random(11));
+    let mut process = Process::with_accounts(1_000, 0, origin);
+    let (mut rows, mut spent, mut kills) = (Rows::new(), vec![Tally::default(); 200], 0);
+    for minute in 0..MINUTES {
+        let is_over = random.next().is_multiple_of(24 * 60);
+        let is_killed = is_over && random.next().is_multiple_of(2);
+        for at in 0..5 {
+            let caller = (random.next() % 200) as u16;
+            let tally = process.spend(caller, origin);
+            // The minute of a kill is lost, and nothing else.
+            if !is_killed {
+                let spent = &mut spent[usize::from(caller)];
+                *spent = spent.plus(&tally);
+            }
+            if at == 2 && minute % 7 == 0 {
+                process.sample(BEGIN + minute * MINUTE + 30);
+            }
+        }
+        kills += u64::from(is_killed);
+        if !is_killed {
+            process.sample(BEGIN + minute * MINUTE + 59);
+            write(&mut process.steps, &mut rows);
+        }
+        if is_over {
+            process = Process::with_accounts(1_000, (minute + 1) << 32, origin);
+        }
+    }
+    assert!(kills > 5, "{kills}");
+    let by = GroupBy {
+        caller: true,
+        ..GroupBy::default()
+    };
+    let found: BTreeMap<_, _> = sums(&rows, by)
+        .into_iter()
+        .map(|(key, usage)| (key.caller.unwrap().to_string(), usage.tally))
+        .collect();
+    let spent = spent.iter().enumerate();
+    let spent: BTreeMap<_, _> = spent
+        .map(|(at, tally)| (format!("c{at}"), *tally))
+        .collect();
+    assert_eq!(found, spent);
 }
 
 #[test]
