@@ -11,6 +11,7 @@ mod cors;
 mod fleet;
 mod foreign_page;
 mod happenings;
+mod home_rows;
 mod hot_report;
 mod observer;
 mod page;

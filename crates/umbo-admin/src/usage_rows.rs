@@ -11,17 +11,14 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use tokio::task::spawn_blocking;
 use umbo_dispatcher::Dispatcher;
-use umbo_dispatcher::plane::OwnRows;
 use umbo_http::{RequestError, problem};
 use umbo_quota::{StepUsage, Tally, UsageKey, UsageStep, UsageSteps};
 use umbo_store::compression::{densely_compressed, plain_bytes};
-use umbo_store::{
-    Change, Condition, Mutation, Page, RangeRequest, RowRef, SortRange, home_partition,
-};
+use umbo_store::{Change, Condition, RowRef, SortRange};
 use umbo_telemetry::recorder::ended_second;
-use umbo_types::{
-    Key, NamespaceId, Operation, PartitionKey, RequestUnits, SortKey, Timestamp, Value, limits,
-};
+use umbo_types::{Operation, RequestUnits, Value};
+
+use crate::home_rows::HomeRows;
 
 /// How long a row lasts after its last write: thirty days, as the history of series.
 const USAGE_TTL: Duration = Duration::from_secs(USAGE_SECONDS_MAX);
@@ -33,70 +30,6 @@ const WRITE_INTERVAL_MS: u64 = 60_000;
 const WRITE_DELAY_MS: u64 = 500;
 /// Name of the partition.
 const PARTITION: &str = "umbo-usage";
-
-/// The rows, as this dispatcher reads and writes them.
-#[derive(Debug)]
-pub(crate) struct UsageRows {
-    dispatcher: Arc<Dispatcher>,
-    rows: OwnRows,
-}
-
-impl UsageRows {
-    pub(crate) fn new(dispatcher: &Arc<Dispatcher>) -> Self {
-        Self {
-            dispatcher: Arc::clone(dispatcher),
-            rows: OwnRows::of_operator(dispatcher, 0),
-        }
-    }
-
-    /// Returns the time of day at the home.
-    pub(crate) fn now(&self) -> Timestamp {
-        let Dispatcher { store, clock, .. } = &*self.dispatcher;
-        store.time_at(store.home().shard, clock.wall())
-    }
-
-    async fn write(&self, step: &UsageStep, value: Value) -> Result<(), RequestError> {
-        let mutation = Mutation {
-            key: Key {
-                partition: self.partition()?,
-                sort: SortKey::new(name(step.number, step.id)).expect("it is short"),
-            },
-            change: Change::Put {
-                value,
-                expires_at: Some(self.now().saturating_add(USAGE_TTL)),
-            },
-            condition: Condition::Always,
-        };
-        let written = self.rows.write_one(NamespaceId::SYSTEM, mutation).await;
-        written.map(drop)
-    }
-
-    /// Reads the rows of steps from a step on, in their order: a page of them, and the rows after it.
-    pub(crate) async fn page(
-        &self,
-        range: SortRange,
-    ) -> Result<(Page, Option<SortRange>), RequestError> {
-        let request = RangeRequest {
-            namespace: NamespaceId::SYSTEM,
-            partition: self.partition()?,
-            range,
-            reverse: false,
-            rows_max: limits::CHUNK_ROWS_MAX,
-            bytes_max: limits::CHUNK_BYTES_MAX,
-            keys_only: false,
-        };
-        let page = self.rows.range(&request).await?;
-        let last = page.resume_after.as_deref();
-        let rest = last.map(|last| request.range.beyond(last, false));
-        Ok((page, rest))
-    }
-
-    fn partition(&self) -> Result<PartitionKey, RequestError> {
-        let home = self.dispatcher.store.home();
-        let found = home_partition(&self.dispatcher.shard_map, home, PARTITION);
-        found.ok_or_else(|| RequestError::Internal("the home has no slots".to_owned()))
-    }
-}
 
 /// Returns the sort key of a step: rows are in the order of their steps.
 pub(crate) fn name(step: u64, id: u64) -> String {
@@ -111,14 +44,19 @@ pub(crate) fn from_step(step: u64) -> SortRange {
     }
 }
 
+/// Returns the rows of usage.
+pub(crate) fn rows(dispatcher: &Arc<Dispatcher>) -> HomeRows {
+    HomeRows::new(dispatcher, PARTITION)
+}
+
 /// Writes the usage of a dispatcher; there should be one.
 #[derive(Debug)]
-pub struct UsageWriter(UsageRows);
+pub struct UsageWriter(HomeRows);
 
 impl UsageWriter {
     /// Makes the writer of a dispatcher.
     pub fn new(dispatcher: &Arc<Dispatcher>) -> Self {
-        Self(UsageRows::new(dispatcher))
+        Self(rows(dispatcher))
     }
 
     /// Returns for how long to wait before the next write.
@@ -163,7 +101,12 @@ impl UsageWriter {
         // Many lines take milliseconds.
         let unwritten = spawn_blocking(unwritten).await;
         for (value, step) in unwritten.map_err(|error| RequestError::Internal(error.to_string()))? {
-            self.0.write(&step, value).await?;
+            let change = Change::Put {
+                value,
+                expires_at: Some(self.0.now().saturating_add(USAGE_TTL)),
+            };
+            let key = name(step.number, step.id);
+            self.0.change(key, change, Condition::Always).await?;
             steps_of(&self.0.dispatcher).written(&step);
         }
         Ok(())
@@ -295,7 +238,7 @@ pub(crate) fn read(row: RowRef<'_>) -> Option<(u64, Vec<(UsageKey, StepUsage)>)>
 #[cfg(test)]
 mod tests {
     use umbo_quota::{STEP_LINES_MAX, STEP_SECONDS};
-    use umbo_types::StoredForm;
+    use umbo_types::{StoredForm, limits};
 
     use super::*;
 

@@ -22,7 +22,8 @@ use umbo_types::{Caller, Permission, RequestUnits};
 
 use super::{DispatcherState, aside, caller};
 use crate::admin_error::AdminError;
-use crate::usage_rows::{self, USAGE_SECONDS_MAX, UsageRows};
+use crate::home_rows::HomeRows;
+use crate::usage_rows::{self, USAGE_SECONDS_MAX};
 
 /// Rows that are listed where the request does not say how many.
 const ROWS_DEFAULT: u64 = 1_000;
@@ -42,7 +43,7 @@ pub(crate) async fn show(
     )?;
     let last = query.number("last_seconds", 1..=USAGE_SECONDS_MAX, "1 to 2592000")?;
     let limit = query.number("limit", 1..=10_000, "1 to 10000")?;
-    let rows = UsageRows::new(&dispatcher);
+    let rows = usage_rows::rows(&dispatcher);
     let now = rows.now().as_millis();
     let from = now / 1_000 - last.unwrap_or(LAST_SECONDS_DEFAULT).min(now / 1_000);
     let report = UsageSums {
@@ -52,7 +53,7 @@ pub(crate) async fn show(
         own: HashMap::new(),
         groups: UsageGroups::new(group_by(&query)?),
     };
-    let groups = report.read(&dispatcher, &rows, from / STEP_SECONDS).await?;
+    let groups = report.read(&rows, from / STEP_SECONDS).await?;
     let limit = limit.unwrap_or(ROWS_DEFAULT) as usize;
     let charges = groups.iter().map(|(_, usage)| usage.tally.charged);
     Ok(Json(UsageHistory {
@@ -107,11 +108,10 @@ impl UsageSums {
     /// Sums the rows from a step on, and what this dispatcher has counted since it wrote its own.
     async fn read(
         mut self,
-        dispatcher: &Arc<Dispatcher>,
-        rows: &UsageRows,
+        rows: &HomeRows,
         first: u64,
     ) -> Result<Vec<(GroupKey, StepUsage)>, RequestError> {
-        let worker = Arc::clone(dispatcher);
+        let worker = Arc::clone(&rows.dispatcher);
         self.own = aside(move || latest(&worker, first)).await?;
         let mut range = Some(usage_rows::from_step(first));
         while let Some(from) = range {
