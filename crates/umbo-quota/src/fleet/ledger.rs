@@ -452,3 +452,7 @@ mod tests {
         }
     }
 }
+
+#[cfg(test)]
+#[expect(clippy::cast_precision_loss, reason = "shares in messages")]
+mod answers;

@@ -1,0 +1,126 @@
+//! Single dispatchers whose owner is silent, and counters that nobody uses.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use umbo_quota::{FLEET_TICK, FleetQuota, Limit, Limiter, OwnerRow, RowWish};
+
+use crate::support::{SECRET, fleet_quota, limiter, put, written};
+
+/// Price of each request.
+const PRICE: u64 = 6_050_000;
+const RATE: u64 = 100 * PRICE;
+
+struct Place {
+    limiter: Arc<Limiter>,
+    quota: FleetQuota,
+    now: Instant,
+}
+
+impl Place {
+    /// Begins a dispatcher in a fleet of these members, with these owners.
+    fn new(id: u64, members: &[u64], owners: &[u64], now: Instant) -> Self {
+        let limit = Limit {
+            rate: RATE,
+            burst: RATE,
+        };
+        let limiter = Arc::new(limiter(fleet_quota(limit), id, now));
+        let quota = FleetQuota::new(Arc::clone(&limiter), id, &SECRET);
+        quota.set_members(members);
+        quota.set_row(&OwnerRow {
+            revision: 1,
+            owners: owners.to_vec(),
+        });
+        Self {
+            limiter,
+            quota,
+            now,
+        }
+    }
+
+    /// Asks some times, and returns how much was admitted.
+    fn ask(&self, caller: &str, times: u64) -> u64 {
+        let mut admitted = 0;
+        for _ in 0..times {
+            if let Ok(mut reservation) = self.limiter.admit(&put(caller, 0), self.now, 0) {
+                admitted += reservation.settle(&written(0)).as_micros();
+            }
+        }
+        admitted
+    }
+
+    /// Lets a tick pass; messages are lost. Returns them.
+    fn tick(&mut self) -> Vec<(u64, Vec<u8>)> {
+        self.now += FLEET_TICK;
+        let messages = self.quota.tick(self.now).into_iter();
+        messages.map(|message| (message.to, message.body)).collect()
+    }
+}
+
+#[test]
+fn a_counter_that_is_idle_is_let_go_and_comes_back() {
+    let mut place = Place::new(1, &[1], &[1], Instant::now());
+    for _ in 0..3 {
+        assert!(place.ask("caller", 1) > 0);
+        place.tick();
+        assert_eq!(place.quota.report().reported, 1);
+        for _ in 0..150 {
+            place.tick();
+        }
+        assert_eq!(place.quota.report().reported, 0);
+    }
+}
+
+#[test]
+fn without_an_owner_each_dispatcher_has_an_equal_share() {
+    let mut place = Place::new(1, &[1, 2, 3, 4], &[2], Instant::now());
+    let mut admitted = 0;
+    for second in 0..20 {
+        for _ in 0..50 {
+            let got = place.ask("caller", 10);
+            admitted += if second < 10 { 0 } else { got };
+            place.tick();
+        }
+    }
+    assert_eq!(place.quota.report().silent, [2]);
+    let share = admitted as f64 / (10 * RATE) as f64;
+    assert!((0.24..=0.26).contains(&share), "{share}");
+}
+
+/// Lets one or both of the dispatchers 2 and 3 ask for a second while the owner 1 is away; both answer. Returns the wish of
+/// the second.
+fn wish_without_the_first(asking: usize) -> RowWish {
+    let ids = [1, 2, 3];
+    let now = Instant::now();
+    let mut places = [2, 3].map(|id| Place::new(id, &ids, &ids, now));
+    for _ in 0..50 {
+        for at in 0..asking {
+            for caller in 0..16 {
+                places[at].ask(&format!("caller-{caller}"), 1);
+            }
+            for (to, body) in places[at].tick() {
+                if to != 1 {
+                    let answer = places[1 - at].quota.hear(&body, places[1 - at].now);
+                    let answer = answer.expect("it is whole");
+                    places[at].quota.answered(to, &answer, places[at].now);
+                }
+            }
+        }
+    }
+    assert_eq!(places[0].quota.report().silent, [1]);
+    places[0].quota.row_wish(places[0].now)
+}
+
+#[test]
+fn an_owner_leaves_the_row_by_the_words_of_two() {
+    let next = OwnerRow {
+        revision: 2,
+        owners: vec![2, 3],
+    };
+    assert_eq!(wish_without_the_first(2), RowWish::Change(next));
+}
+
+#[test]
+fn one_word_is_enough_for_nothing() {
+    assert_eq!(wish_without_the_first(1), RowWish::Nothing);
+}

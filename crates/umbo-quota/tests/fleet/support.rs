@@ -1,0 +1,102 @@
+//! What worlds of dispatchers need: randomness, policies and requests.
+
+use std::time::{Duration, Instant};
+
+use umbo_api::quota::PolicySource;
+use umbo_quota::{
+    ActualUsage, CostHint, Dimension, Limit, Limiter, LimiterSettings, Matcher, Mode, Policy,
+    PolicyScope, PolicySet, QuotaRequest, Subject, Unit, Weights,
+};
+use umbo_types::{Attributes, NamespaceId, Operation, PriceMultiplier};
+
+pub(crate) const RU: u64 = 1_000_000;
+/// The secret of the store.
+pub(crate) const SECRET: [u8; 32] = [7; 32];
+
+/// `SplitMix64` (Steele et al. 2014).
+pub(crate) struct Random(pub(crate) u64);
+
+impl Random {
+    pub(crate) fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+
+    pub(crate) fn below(&mut self, bound: u64) -> u64 {
+        self.next() % bound
+    }
+
+    pub(crate) fn unit(&mut self) -> f64 {
+        (self.next() >> 11) as f64 / (1_u64 << 53) as f64
+    }
+
+    pub(crate) fn one_in(&mut self, count: u64) -> bool {
+        self.below(count) == 0
+    }
+
+    pub(crate) fn pick<T: Copy>(&mut self, items: &[T]) -> T {
+        items[self.below(items.len() as u64) as usize]
+    }
+}
+
+/// Returns a set of one policy: each caller has this limit in the whole fleet.
+pub(crate) fn fleet_quota(limit: Limit) -> PolicySet {
+    let policy = Policy {
+        name: "quota".into(),
+        matches: Matcher::default(),
+        per: [Dimension::Caller].into_iter().collect(),
+        unit: Unit::Ru,
+        limit,
+        refill: Duration::from_millis(50),
+        scope: PolicyScope::Fleet,
+        mode: Mode::Enforce,
+        status: 429,
+        source: PolicySource::Stored,
+        overrides: vec![],
+    };
+    PolicySet::new(vec![policy]).expect("the policy is sound")
+}
+
+/// Makes a limiter with little room for buckets.
+pub(crate) fn limiter(policies: PolicySet, seed: u64, origin: Instant) -> Limiter {
+    let settings = LimiterSettings {
+        weights: Weights::default(),
+        accounts_max: 64,
+        buckets_max: 64,
+        shards: 4,
+        seed,
+    };
+    Limiter::new(settings, policies, origin)
+}
+
+/// Returns a write with a body of this length.
+pub(crate) fn put(caller: &str, len: u64) -> QuotaRequest<'_> {
+    QuotaRequest {
+        subject: Subject {
+            caller,
+            namespace: "n",
+            namespace_id: NamespaceId(1),
+            attributes: Attributes::NONE,
+            operation: Operation::Put,
+        },
+        hint: CostHint {
+            body_len: Some(len),
+            ..CostHint::default()
+        },
+        ticket: None,
+        price_multiplier: PriceMultiplier::NONE,
+    }
+}
+
+/// Returns the work of a write of a row of this length.
+pub(crate) fn written(len: u64) -> ActualUsage {
+    ActualUsage {
+        rows: 1,
+        writes: 1,
+        write_bytes: len,
+        ..ActualUsage::default()
+    }
+}
