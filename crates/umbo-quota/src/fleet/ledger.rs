@@ -435,7 +435,7 @@ mod tests {
         let at = 10_000;
         assert_eq!(take(1, &report(1_050, 1_000, Some((5, 600))), at), 15);
         assert_eq!(take(2, &report(500, 490, Some((0, 650))), at + 50), 5);
-        for second in 1..=4 {
+        for second in 1..=4_i64 {
             take(
                 1,
                 &report(1_050 + 100 * second, 1_050, None),

@@ -131,7 +131,7 @@ impl Counter {
         self.balance -= cost as f64;
     }
 
-    /// Takes what a dispatcher that is killed would have given back.
+    /// Takes the refunds of a dispatcher that is killed.
     pub(crate) fn lose(&mut self, beyond: u64) {
         self.balance -= beyond as f64;
     }
@@ -166,7 +166,7 @@ impl Counter {
         self.measured = (self.admitted, self.balance.min(0.0));
     }
 
-    /// Checks that what is asked for is admitted, but for what repays a debt.
+    /// Checks that the rate is admitted, but for the repayment of a debt.
     pub(crate) fn check_calm(&self, calm_ms: u64) -> Result<(), String> {
         let (before, debt) = self.measured;
         let due = self.limit.rate as f64 * calm_ms as f64 / 1_000.0 + debt;

@@ -2,13 +2,12 @@
 //!
 //! Held in every world without lies, at every instant and for every counter: admitted ≤ sides × (burst + two periods of
 //! the rate) + 1.1 × rate × the time of each side + the largest price for each dispatcher that ever began. Sides are
-//! groups of dispatchers that reach each other and know the same row. Each side continues with its last shares, after
-//! five periods with equal shares, and then with an owner of its own: so each admits up to the rate, and all of them
-//! less than that for each.
+//! groups of dispatchers that reach each other and know the same row. Each side continues with its last shares, has
+//! equal shares after five periods, and then an owner of its own, so that each side admits up to the rate.
 //!
-//! Held after the faults, once the presence of the dead is over: 0.95 of the rate is admitted to those who ask for twice
-//! of it, but for the debt of the fleet and for 0.3 seconds of the rate; all dispatchers know one row, and none finds an
-//! owner silent. Always: the row has at most eight owners, each once, and grows by one revision at a time.
+//! Held after the faults, once the presence of the dead is over: clients that ask for twice the rate get 0.95 of it, but
+//! for the debt of the fleet and for 0.3 seconds of the rate. All dispatchers know one row, and no one finds an owner
+//! silent. Always: the row has at most eight owners, each once, and grows by one revision at a time.
 #![cfg(test)]
 #![expect(
     clippy::cast_precision_loss,

@@ -1,4 +1,4 @@
-//! What worlds of dispatchers need: randomness, policies and requests.
+//! Randomness, policies and requests for worlds of dispatchers.
 
 use std::time::{Duration, Instant};
 
