@@ -43,7 +43,7 @@ impl Tally {
         }
     }
 
-    /// Returns what was counted since `before`.
+    /// Returns the counts since `before`.
     pub(crate) fn minus(&self, before: &Self) -> Self {
         Self {
             requests: self.requests.saturating_sub(before.requests),

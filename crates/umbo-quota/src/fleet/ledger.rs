@@ -214,7 +214,7 @@ impl Ledger {
             if let Some(heard) = report.heard {
                 self.follow(heard, now);
             }
-            // What was spent without any owner was spent by equal shares: a burst of it at most is charged.
+            // Without an owner it spent by equal shares: at most a burst of that is charged.
             let unheard = report.spent.saturating_sub(self.burst());
             let earlier = self.reporters.iter().position(|one| one.id == sender);
             let earlier = earlier.map(|at| self.reporters.swap_remove(at));

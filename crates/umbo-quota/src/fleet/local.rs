@@ -36,7 +36,7 @@ struct LocalCounter {
     owner: Option<u64>,
     /// Atoms charged and refused, as they were told last.
     told: (i64, u64),
-    /// Round of its owner in which it was told last.
+    /// Round of its owner when it was told last.
     round: Option<u64>,
     /// Whether it was told with a low balance.
     is_low: bool,
