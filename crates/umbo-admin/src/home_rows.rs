@@ -7,7 +7,7 @@ use umbo_dispatcher::Dispatcher;
 use umbo_dispatcher::plane::OwnRows;
 use umbo_http::RequestError;
 use umbo_store::{Change, Condition, Mutation, Page, RangeRequest, SortRange, home_partition};
-use umbo_types::{Key, NamespaceId, PartitionKey, SortKey, Timestamp, limits};
+use umbo_types::{Caller, Key, NamespaceId, PartitionKey, SortKey, Timestamp, limits};
 
 /// The rows of a partition, as this dispatcher reads and writes them.
 #[derive(Debug)]
@@ -25,6 +25,12 @@ impl HomeRows {
             rows: OwnRows::of_operator(dispatcher, 0),
             partition,
         }
+    }
+
+    /// Returns the rows for a report to a caller, which waits as its other requests do.
+    pub(crate) fn for_report(mut self, caller: &Caller) -> Self {
+        self.rows = OwnRows::of_report(&self.dispatcher, caller);
+        self
     }
 
     /// Returns the time of day at the home. Rows expire by it alone.

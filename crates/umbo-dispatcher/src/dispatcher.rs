@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
+use tokio::sync::Semaphore;
 use tokio_util::task::TaskTracker;
 use umbo_control::auth::TokenRegistry;
 use umbo_control::policies::FilePolicies;
@@ -32,6 +33,10 @@ use crate::low_priority::LowPriority;
 use crate::overload::{Overload, OverloadSettings};
 use crate::request_recorder::RequestRecorder;
 use crate::running::RunningRequests;
+
+/// Most reports of usage at once: each reads up to some hundred MiB from the home of Umbo's own records, and holds up to
+/// 40 MiB until its answer is written. Further ones wait.
+const USAGE_REPORTS_MAX: usize = 2;
 
 /// Bounds of a dispatcher.
 #[derive(Debug, Clone)]
@@ -91,6 +96,8 @@ pub struct Dispatcher {
     /// Usage in steps of ten minutes that is not written yet. Locked for a sample each second, and by who writes or reads
     /// it.
     pub usage_steps: Mutex<UsageSteps>,
+    /// Permits are reports of usage under way.
+    pub usage_reports: Semaphore,
     /// Bounds.
     pub limits: DispatcherLimits,
     in_flight: AtomicUsize,
@@ -223,6 +230,7 @@ impl Dispatcher {
             history: Mutex::new(History::new()),
             top_callers: Mutex::new(TopCallers::new()),
             usage_steps: Mutex::new(UsageSteps::new(RandomState::new().hash_one(()))),
+            usage_reports: Semaphore::new(USAGE_REPORTS_MAX),
             long_reads,
             limits,
             config_text,

@@ -12,11 +12,12 @@ use umbo_store::{
     WriteError, WriteRequest, Written,
 };
 use umbo_types::{
-    CallerId, Criticality, Deadline, NamespaceId, Operation, RequestUnits, ShardId, Version,
+    Caller, CallerId, Criticality, Deadline, NamespaceId, Operation, RequestUnits, ShardId, Version,
 };
 
 use crate::charge::Charge;
 use crate::dispatcher::Dispatcher;
+use crate::overload::hash_of;
 use crate::paid_write::bytes_of;
 use crate::phase::fetch;
 use crate::store_call::StoreCall;
@@ -85,6 +86,12 @@ impl OwnRows {
     /// Returns the rows as an operator sees them: under overload, too.
     pub fn of_operator(dispatcher: &Arc<Dispatcher>, caller: u64) -> Self {
         Self::free(dispatcher, Criticality::CriticalPlus, caller)
+    }
+
+    /// Returns the rows for a report to a caller: it waits as an ordinary request of the caller does.
+    pub fn of_report(dispatcher: &Arc<Dispatcher>, caller: &Caller) -> Self {
+        let criticality = Criticality::default().min(caller.criticality_max);
+        Self::free(dispatcher, criticality, hash_of(caller.id.as_str()))
     }
 
     /// Returns the rows for background work, which gives way to all other work.

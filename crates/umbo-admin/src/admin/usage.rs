@@ -5,10 +5,13 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::Json;
 use axum::extract::{RawQuery, State};
 use http::HeaderMap;
+use tokio::sync::Semaphore;
+use tokio::time::timeout;
 use umbo_api::path::KeyEncoding;
 use umbo_api::quota::{UsageHistory, UsageHistoryRow};
 use umbo_dispatcher::Dispatcher;
@@ -29,6 +32,8 @@ use crate::usage_rows::{self, USAGE_SECONDS_MAX};
 const ROWS_DEFAULT: u64 = 1_000;
 /// How far an answer goes back where the request does not say it: a day.
 const LAST_SECONDS_DEFAULT: u64 = 86_400;
+/// Time that a report has in all. The longest one of eight dispatchers may take half of it.
+const REPORT_TIMEOUT: Duration = Duration::from_mins(1);
 const BY: &str = "caller, namespace, operation, day or month, separated by commas";
 
 pub(crate) async fn show(
@@ -43,7 +48,7 @@ pub(crate) async fn show(
     )?;
     let last = query.number("last_seconds", 1..=USAGE_SECONDS_MAX, "1 to 2592000")?;
     let limit = query.number("limit", 1..=10_000, "1 to 10000")?;
-    let rows = usage_rows::rows(&dispatcher);
+    let rows = usage_rows::rows(&dispatcher).for_report(&caller);
     let now = rows.now().as_millis();
     let from = now / 1_000 - last.unwrap_or(LAST_SECONDS_DEFAULT).min(now / 1_000);
     let report = UsageSums {
@@ -53,7 +58,8 @@ pub(crate) async fn show(
         own: HashMap::new(),
         groups: UsageGroups::new(group_by(&query)?),
     };
-    let groups = report.read(&rows, from / STEP_SECONDS).await?;
+    let reading = report.read(&rows, from / STEP_SECONDS);
+    let groups = in_turn(&dispatcher.usage_reports, reading).await?;
     let limit = limit.unwrap_or(ROWS_DEFAULT) as usize;
     let charges = groups.iter().map(|(_, usage)| usage.tally.charged);
     Ok(Json(UsageHistory {
@@ -65,6 +71,23 @@ pub(crate) async fn show(
         total: groups.len() as u64,
         rows: groups.into_iter().take(limit).map(row).collect(),
     }))
+}
+
+/// Runs a report as soon as it has a permit, until the time of a report is over.
+async fn in_turn<T>(
+    permits: &Semaphore,
+    report: impl Future<Output = Result<T, RequestError>>,
+) -> Result<T, RequestError> {
+    let permitted = async {
+        let _permit = permits.acquire().await;
+        report.await
+    };
+    let late = |_| RequestError::DeadlineInStore {
+        shard: None,
+        is_write: false,
+        timeout: REPORT_TIMEOUT,
+    };
+    timeout(REPORT_TIMEOUT, permitted).await.map_err(late)?
 }
 
 /// Reads what a report distinguishes; callers by default.
@@ -183,5 +206,36 @@ fn row((key, usage): (GroupKey, StepUsage)) -> UsageHistoryRow {
         write_bytes: tally.write_bytes,
         ru_second_max: usage.second_max.as_f64(),
         ru_ten_seconds_max: usage.ten_seconds_max.as_f64(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::pending;
+
+    use tokio::task::yield_now;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn two_reports_run_and_the_third_waits_until_its_time_is_over() {
+        let permits = Arc::new(Semaphore::new(2));
+        for _ in 0..2 {
+            let permits = Arc::clone(&permits);
+            tokio::spawn(async move { in_turn(&permits, pending::<Result<(), _>>()).await });
+        }
+        yield_now().await;
+        let never = async { panic!("it began without a permit") };
+        let refused = in_turn::<()>(&permits, never).await;
+        assert!(matches!(
+            refused,
+            Err(RequestError::DeadlineInStore {
+                is_write: false,
+                ..
+            })
+        ));
+        yield_now().await;
+        let done = in_turn(&permits, async { Ok(7) }).await;
+        assert_eq!(done.ok(), Some(7), "permits come back");
     }
 }
