@@ -131,7 +131,7 @@ pub struct UsageQuery<'a> {
     pub namespace: Option<&'a str>,
     /// Only usage of this caller.
     pub caller: Option<&'a str>,
-    /// Most rows of the answer: 1 to 10,000.
+    /// Most rows of the answer: 1 to 65,536, which is all of them.
     pub limit: u64,
 }
 

@@ -5,11 +5,10 @@ use std::sync::Arc;
 
 use umbo_types::Operation;
 
-use crate::report::OTHERS;
 use crate::usage_steps::{STEP_SECONDS, StepUsage, UsageKey};
 
-/// Most groups of a report; about 300 bytes each, so 20 MiB. Usage beyond them is summed as [`OTHERS`].
-const GROUPS_MAX: usize = 65_536;
+/// Most groups of a report; about 300 bytes each, so 20 MiB. A report with more of them is refused.
+pub const GROUPS_MAX: usize = 65_536;
 const STEPS_A_DAY: u64 = 86_400 / STEP_SECONDS;
 
 /// A part of the calendar, in UTC.
@@ -84,6 +83,8 @@ pub struct UsageGroups {
     step: u64,
     period: Option<Arc<str>>,
     groups: HashMap<GroupKey, Group>,
+    /// Whether usage was left out because there was no room for its group.
+    is_over: bool,
 }
 
 #[derive(Debug, Default)]
@@ -102,6 +103,7 @@ impl UsageGroups {
             step: 0,
             period: by.period.map(|period| period.name(0).into()),
             groups: HashMap::new(),
+            is_over: false,
         }
     }
 
@@ -111,15 +113,15 @@ impl UsageGroups {
             self.step = step;
             self.period = self.by.period.map(|period| period.name(step).into());
         }
-        let mut group = GroupKey {
+        let group = GroupKey {
             period: self.period.clone(),
             caller: self.by.caller.then(|| Arc::clone(&key.caller)),
             namespace: self.by.namespace.then(|| Arc::clone(&key.namespace)),
             operation: self.by.operation.then_some(key.operation),
         };
         if self.groups.len() >= GROUPS_MAX && !self.groups.contains_key(&group) {
-            group.caller = group.caller.map(|_| OTHERS.into());
-            group.namespace = group.namespace.map(|_| OTHERS.into());
+            self.is_over = true;
+            return;
         }
         let group = self.groups.entry(group).or_default();
         if group.step != step {
@@ -133,15 +135,16 @@ impl UsageGroups {
         sum.ten_seconds_max = sum.ten_seconds_max.max(in_step.ten_seconds_max);
     }
 
-    /// Returns the groups: by period, those with the highest charge first.
-    pub fn finish(self) -> Vec<(GroupKey, StepUsage)> {
+    /// Returns the groups: the newest period first, and in a period the highest charge. Returns `None` if there are more
+    /// than [`GROUPS_MAX`].
+    pub fn finish(self) -> Option<Vec<(GroupKey, StepUsage)>> {
         let groups = self.groups.into_iter();
         let mut groups: Vec<_> = groups.map(|(key, group)| (key, group.usage)).collect();
         groups.sort_unstable_by(|(key, usage), (other_key, other)| {
-            let by_period = key.period.cmp(&other_key.period);
+            let by_period = other_key.period.cmp(&key.period);
             let by_charge = other.tally.charged.cmp(&usage.tally.charged);
             by_period.then(by_charge).then_with(|| key.cmp(other_key))
         });
-        groups
+        (!self.is_over).then_some(groups)
     }
 }

@@ -18,7 +18,8 @@ use umbo_dispatcher::Dispatcher;
 use umbo_http::RequestError;
 use umbo_http::query::{Query, bad};
 use umbo_quota::{
-    GroupBy, GroupKey, Period, STEP_SECONDS, StepUsage, UsageGroups, UsageKey, UsageStep,
+    GROUPS_MAX, GroupBy, GroupKey, Period, STEP_SECONDS, StepUsage, UsageGroups, UsageKey,
+    UsageStep,
 };
 use umbo_store::Page;
 use umbo_types::{Caller, Permission, RequestUnits};
@@ -34,6 +35,8 @@ const ROWS_DEFAULT: u64 = 1_000;
 const LAST_SECONDS_DEFAULT: u64 = 86_400;
 /// Time that a report has in all. The longest one of eight dispatchers may take half of it.
 const REPORT_TIMEOUT: Duration = Duration::from_mins(1);
+const FEWER_GROUPS: &str =
+    "at most 65,536 groups: ask for a shorter time, one caller or one namespace";
 const BY: &str = "caller, namespace, operation, day or month, separated by commas";
 
 pub(crate) async fn show(
@@ -47,7 +50,7 @@ pub(crate) async fn show(
         "last_seconds, by, namespace, caller, limit",
     )?;
     let last = query.number("last_seconds", 1..=USAGE_SECONDS_MAX, "1 to 2592000")?;
-    let limit = query.number("limit", 1..=10_000, "1 to 10000")?;
+    let limit = query.number("limit", 1..=GROUPS_MAX as u64, "1 to 65536")?;
     let rows = usage_rows::rows(&dispatcher).for_report(&caller);
     let now = rows.now().as_millis();
     let from = now / 1_000 - last.unwrap_or(LAST_SECONDS_DEFAULT).min(now / 1_000);
@@ -60,6 +63,8 @@ pub(crate) async fn show(
     };
     let reading = report.read(&rows, from / STEP_SECONDS);
     let groups = in_turn(&dispatcher.usage_reports, reading).await?;
+    let by = query.text("by").unwrap_or_default();
+    let groups = groups.ok_or_else(|| bad("by", by, FEWER_GROUPS))?;
     let limit = limit.unwrap_or(ROWS_DEFAULT) as usize;
     let charges = groups.iter().map(|(_, usage)| usage.tally.charged);
     Ok(Json(UsageHistory {
@@ -133,7 +138,7 @@ impl UsageSums {
         mut self,
         rows: &HomeRows,
         first: u64,
-    ) -> Result<Vec<(GroupKey, StepUsage)>, RequestError> {
+    ) -> Result<Option<Vec<(GroupKey, StepUsage)>>, RequestError> {
         let worker = Arc::clone(&rows.dispatcher);
         self.own = aside(move || latest(&worker, first)).await?;
         let mut range = Some(usage_rows::from_step(first));

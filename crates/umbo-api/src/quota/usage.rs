@@ -133,7 +133,7 @@ pub struct UsageHistory {
     pub ru: f64,
     /// Number of all groups.
     pub total: u64,
-    /// The groups, up to the requested number: by day or month, then highest usage first.
+    /// The groups, up to the requested number: the newest day or month first, then highest usage first.
     pub rows: Vec<UsageHistoryRow>,
 }
 

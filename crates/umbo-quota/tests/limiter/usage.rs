@@ -6,8 +6,9 @@ use std::time::Instant;
 
 use proptest::prelude::*;
 use umbo_quota::{
-    ActualUsage, GroupBy, GroupKey, Limiter, LimiterSettings, OTHERS, Period, STEP_LINES_MAX,
-    STEP_SECONDS, StepUsage, Tally, UsageGroups, UsageKey, UsageStep, UsageSteps, Weights,
+    ActualUsage, GROUPS_MAX, GroupBy, GroupKey, Limiter, LimiterSettings, OTHERS, Period,
+    STEP_LINES_MAX, STEP_SECONDS, StepUsage, Tally, UsageGroups, UsageKey, UsageStep, UsageSteps,
+    Weights,
 };
 use umbo_types::{Operation, RequestUnits};
 
@@ -82,7 +83,7 @@ fn sums(rows: &Rows, by: GroupBy) -> Vec<(GroupKey, StepUsage)> {
             groups.add(step.number, key, usage);
         }
     }
-    groups.finish()
+    groups.finish().unwrap()
 }
 
 fn total(rows: &Rows) -> Tally {
@@ -325,7 +326,7 @@ fn groups_are_of_what_was_asked_and_periods_of_the_calendar() {
     groups.add(leap, &key("b", Operation::Get), &usage(4));
     groups.add(leap + 1, &key("a", Operation::Get), &usage(5));
     groups.add(leap + 2, &key("a", Operation::Put), &usage(6));
-    let found = groups.finish();
+    let found = groups.finish().unwrap();
     let told = |(key, usage): &(GroupKey, StepUsage)| {
         let period: Option<Arc<str>> = key.period.clone();
         let ru = |units: RequestUnits| units.as_micros() / RU;
@@ -339,9 +340,9 @@ fn groups_are_of_what_was_asked_and_periods_of_the_calendar() {
     let found: Vec<_> = found.iter().map(told).collect();
     let (february, march) = ("2028-02".to_owned(), "2028-03".to_owned());
     let expected = [
-        (february, Operation::Get, 7, 7),
         (march.clone(), Operation::Put, 6, 6),
         (march, Operation::Get, 5, 5),
+        (february, Operation::Get, 7, 7),
     ];
     assert_eq!(found, expected);
     for (seconds, date) in [
@@ -355,6 +356,27 @@ fn groups_are_of_what_was_asked_and_periods_of_the_calendar() {
         };
         let mut groups = UsageGroups::new(day);
         groups.add(seconds / STEP_SECONDS, &key("a", Operation::Get), &usage(1));
-        assert_eq!(groups.finish()[0].0.period.as_deref(), Some(date));
+        assert_eq!(groups.finish().unwrap()[0].0.period.as_deref(), Some(date));
     }
+}
+
+#[test]
+fn a_report_with_too_many_groups_is_refused_and_not_cut() {
+    let by = GroupBy {
+        caller: true,
+        ..GroupBy::default()
+    };
+    let mut groups = UsageGroups::new(by);
+    let mut add = |caller: usize| {
+        let key = UsageKey {
+            namespace: "n".into(),
+            operation: Operation::Get,
+            caller: format!("c{caller}").into(),
+        };
+        groups.add(1, &key, &StepUsage::default());
+    };
+    (0..GROUPS_MAX).for_each(&mut add);
+    add(0);
+    add(GROUPS_MAX);
+    assert_eq!(groups.finish(), None);
 }

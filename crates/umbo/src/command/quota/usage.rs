@@ -13,6 +13,9 @@ use crate::cli_error::CliError;
 use crate::connection::ConnectionArgs;
 use crate::output::{self, Format, Listing, note};
 
+/// Most groups of an answer. The server refuses a question with more of them.
+const GROUPS_MAX: u64 = 65_536;
+
 /// Arguments of `umbo quota usage`.
 #[derive(Debug, Args)]
 pub(crate) struct Arguments {
@@ -36,9 +39,9 @@ struct HistoryArguments {
     /// Show the usage of this caller only
     #[arg(long, value_name = "NAME", requires = "last")]
     caller: Option<String>,
-    /// Most groups to show, 1 to 10000
-    #[arg(long, value_name = "N", default_value_t = 1_000, requires = "last",
-          value_parser = clap::value_parser!(u64).range(1..=10_000))]
+    /// Most groups to show, the newest days or months first, 1 to 65536; CSV has all
+    #[arg(long, value_name = "N", default_value_t = 1_000, requires = "last", conflicts_with = "csv",
+          value_parser = clap::value_parser!(u64).range(1..=GROUPS_MAX))]
     limit: u64,
     /// Price of a million request units: adds a column COST to the table and to CSV
     #[arg(long, value_name = "AMOUNT", requires = "last", value_parser = price)]
@@ -71,7 +74,11 @@ impl Arguments {
             return since_start(connection, ns.unwrap_or_default()).await;
         };
         let HistoryArguments {
-            by, caller, limit, ..
+            by,
+            caller,
+            limit,
+            csv,
+            ..
         } = &self.history;
         let by: Vec<_> = by.iter().map(String::as_str).collect();
         let query = UsageQuery {
@@ -79,7 +86,7 @@ impl Arguments {
             by: &by,
             namespace: ns,
             caller: caller.as_deref(),
-            limit: *limit,
+            limit: if *csv { GROUPS_MAX } else { *limit },
         };
         let found = connection.client()?.usage_history(&query).await?;
         self.history.show(connection.listing_format(), &found)?;
