@@ -82,18 +82,18 @@ def test_a_kill_loses_a_minute_at_most(new_server):
     server.stop()
 
 
-def test_usage_ends_with_thirty_days(new_server):
+def test_usage_ends_with_35_days(new_server):
     server = new_server().start()
     work(server.namespace("kept"), 2)
     server.stop()
-    server.clock.advance(30 * 86_400 - 3_600)
+    server.clock.advance(35 * 86_400 - 3_600)
     server.start()
     assert kept(server.client(), last_seconds=86_400)["rows"] == []
-    assert kept(server.client(), last_seconds=30 * 86_400)["rows"][0]["requests"] == 4
+    assert kept(server.client(), last_seconds=35 * 86_400)["rows"][0]["requests"] == 4
     server.stop()
     server.clock.advance(3_600)
     server.start()
-    assert kept(server.client(), last_seconds=30 * 86_400)["rows"] == []
+    assert kept(server.client(), last_seconds=35 * 86_400)["rows"] == []
     server.stop()
 
 
@@ -121,7 +121,7 @@ def test_a_caller_sees_its_own_and_what_it_may_observe(closed):
     assert seen(writer, caller="other") == []
     limited = kept(closed.root, by="caller,namespace,operation", limit=3)
     assert (len(limited["rows"]), limited["total"]) == (3, 8)
-    for wrong in ("by=shard", "by=", "last_seconds=0", "last_seconds=2592001", "limit=0", "limit=65537", "caller=", "since=1"):
+    for wrong in ("by=shard", "by=", "last_seconds=0", "last_seconds=3024001", "limit=0", "limit=65537", "caller=", "since=1"):
         assert closed.root.request("GET", f"/admin/v1/usage?{wrong}").status == 400, wrong
     assert closed.server.client().get("/admin/v1/usage").status == 401
 
@@ -138,11 +138,12 @@ def test_the_command_shows_tables_and_csv(new_server, folder):
         ("anonymous", "get", "3"),
     }
     assert "through all servers" in table.stderr
-    text = shell("quota", "usage", "kept", "--last", "30d", "--by", "month,caller", "--csv", "--price", "0.25").stdout
+    text = shell("quota", "usage", "kept", "--last", "35d", "--by", "month,caller", "--csv", "--price", "0.25").stdout
     (row,) = csv.DictReader(io.StringIO(text))
     assert row["caller"] == "anonymous" and row["requests"] == "6" and len(row["period"]) == len("2026-11")
+    assert row["partial"] == "true", "the month has not ended"
     assert abs(float(row["cost"]) - float(row["ru"]) / 4_000_000) < 1e-6
     assert shell.json("quota", "usage", "--last", "1d")["rows"][0]["requests"] == 6
-    for wrong in (["--csv"], ["--last", "1d", "--csv", "--limit", "5"], ["kept", "--by", "caller"], ["--last", "31d"], ["--last", "1d", "--price=-1"]):
+    for wrong in (["--csv"], ["--last", "1d", "--csv", "--limit", "5"], ["kept", "--by", "caller"], ["--last", "36d"], ["--last", "1d", "--price=-1"]):
         shell("quota", "usage", *wrong, code=2)
     server.stop()

@@ -5,6 +5,7 @@
 //! since the last write. Steps and the expiry of rows are by the clock of the home.
 
 use std::collections::HashMap;
+use std::ops::RangeInclusive;
 use std::sync::{Arc, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -20,10 +21,10 @@ use umbo_types::{Operation, RequestUnits, Value};
 
 use crate::home_rows::HomeRows;
 
-/// How long a row lasts after its last write: thirty days, as the history of series.
+/// How long a row lasts after its last write: 35 days, so that a month of 31 days is whole in the days after it.
 const USAGE_TTL: Duration = Duration::from_secs(USAGE_SECONDS_MAX);
 /// Longest time that usage can be asked for, in seconds.
-pub(crate) const USAGE_SECONDS_MAX: u64 = 30 * 86_400;
+pub(crate) const USAGE_SECONDS_MAX: u64 = 35 * 86_400;
 /// Milliseconds between two writes of the open step: a kill loses as much usage, and the time of a write.
 const WRITE_INTERVAL_MS: u64 = 60_000;
 /// How long after a full minute a write begins: the sample of the minute's last second comes first.
@@ -36,11 +37,11 @@ pub(crate) fn name(step: u64, id: u64) -> String {
     format!("{step:010}-{id:016x}")
 }
 
-/// Returns the rows of a step and of later ones.
-pub(crate) fn from_step(step: u64) -> SortRange {
+/// Returns the rows of steps. Later ones are of a clock that was ahead.
+pub(crate) fn of_steps(steps: &RangeInclusive<u64>) -> SortRange {
     SortRange {
-        start: name(step, 0).into(),
-        end: None,
+        start: name(*steps.start(), 0).into(),
+        end: Some(name(steps.end() + 1, 0).into()),
     }
 }
 
@@ -325,7 +326,18 @@ mod tests {
     }
 
     #[test]
-    fn thirty_days_of_a_thousand_callers_take_less_than_200_mib() {
+    fn a_report_has_no_steps_before_it_and_none_of_the_future() {
+        let range = of_steps(&(2_983_333..=2_983_334));
+        for (step, is_in) in [(2_983_332, false), (2_983_333, true), (2_983_334, true)] {
+            for id in [0, 7, u64::MAX] {
+                assert_eq!(range.contains(name(step, id).as_bytes()), is_in, "{step}");
+            }
+        }
+        assert!(!range.contains(name(2_983_335, 0).as_bytes()));
+    }
+
+    #[test]
+    fn days_of_a_thousand_callers_take_less_than_230_mib() {
         let steps = (USAGE_SECONDS_MAX / STEP_SECONDS) as usize;
         let len = |operations: &[Operation]| {
             StepText::of(&lines(1_000, operations))
@@ -334,7 +346,7 @@ mod tests {
                 .len()
         };
         let two = len(&[Operation::Get, Operation::Put]);
-        assert!(two * steps < 200 << 20, "{two} bytes a step");
+        assert!(two * steps < 230 << 20, "{two} bytes a step");
         // With the key and the head of its page, in the pages of an engine that gives room in powers of two.
         let one = (len(&[Operation::Get]) + 256).next_power_of_two();
         assert!(one * steps < 200 << 20, "{one} bytes a step");

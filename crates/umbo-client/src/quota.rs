@@ -123,7 +123,7 @@ impl Client {
 /// A question for the usage of the last days.
 #[derive(Debug, Clone, Copy)]
 pub struct UsageQuery<'a> {
-    /// How far to go back, in seconds: 1 to 2,592,000 (30 days).
+    /// How far to go back, in seconds: 1 to 3,024,000 (35 days).
     pub last_seconds: u64,
     /// Groups of the answer: `caller`, `namespace`, `operation`, and `day` or `month`. At least one.
     pub by: &'a [&'a str],

@@ -1,6 +1,7 @@
 //! Sums of usage over steps: of all processes, in groups that a report asks for.
 
 use std::collections::HashMap;
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use umbo_types::Operation;
@@ -28,6 +29,17 @@ impl Period {
             Self::Day => format!("{year:04}-{month:02}-{day:02}"),
             Self::Month => format!("{year:04}-{month:02}"),
         }
+    }
+
+    /// Returns the periods that steps up to the present hold only a part of: the last one, which has not ended, and the
+    /// first one unless they begin with it.
+    pub fn partial(self, steps: &RangeInclusive<u64>) -> Vec<String> {
+        let (first, last) = (*steps.start(), *steps.end());
+        let mut partial = vec![self.name(last)];
+        if self.name(first.saturating_sub(1)) == self.name(first) {
+            partial.push(self.name(first));
+        }
+        partial
     }
 }
 

@@ -13,7 +13,7 @@ use umbo_types::{Operation, RequestUnits};
 use crate::caller_state::CallerNamespaceUsage;
 use crate::report::{OTHERS, Tally};
 
-/// Length of a step, in seconds: 4,320 steps in thirty days, and six to an hour.
+/// Length of a step, in seconds: 5,040 steps in 35 days, and six to an hour.
 pub const STEP_SECONDS: u64 = 600;
 /// Most lines of a step that is written. A line has up to about 330 bytes of text before compression, with the longest
 /// names and numbers, so that a step fits into the largest value (1 MiB).

@@ -4,6 +4,7 @@
 //! other dispatcher is asked; usage of this one is counted up to the last second.
 
 use std::collections::HashMap;
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -49,26 +50,30 @@ pub(crate) async fn show(
         query.as_deref(),
         "last_seconds, by, namespace, caller, limit",
     )?;
-    let last = query.number("last_seconds", 1..=USAGE_SECONDS_MAX, "1 to 2592000")?;
+    let last = query.number("last_seconds", 1..=USAGE_SECONDS_MAX, "1 to 3024000")?;
     let limit = query.number("limit", 1..=GROUPS_MAX as u64, "1 to 65536")?;
     let rows = usage_rows::rows(&dispatcher).for_report(&caller);
     let now = rows.now().as_millis();
     let from = now / 1_000 - last.unwrap_or(LAST_SECONDS_DEFAULT).min(now / 1_000);
+    let steps = from / STEP_SECONDS..=now / 1_000 / STEP_SECONDS;
+    let by = group_by(&query)?;
+    let partial = by.period.map(|period| period.partial(&steps));
+    let row = |group| row(group, partial.as_deref().unwrap_or_default());
     let report = UsageSums {
         caller,
         of_caller: text(&query, "caller")?,
         of_namespace: text(&query, "namespace")?,
         own: HashMap::new(),
-        groups: UsageGroups::new(group_by(&query)?),
+        groups: UsageGroups::new(by),
     };
-    let reading = report.read(&rows, from / STEP_SECONDS);
+    let reading = report.read(&rows, steps.clone());
     let groups = in_turn(&dispatcher.usage_reports, reading).await?;
     let by = query.text("by").unwrap_or_default();
     let groups = groups.ok_or_else(|| bad("by", by, FEWER_GROUPS))?;
     let limit = limit.unwrap_or(ROWS_DEFAULT) as usize;
     let charges = groups.iter().map(|(_, usage)| usage.tally.charged);
     Ok(Json(UsageHistory {
-        from_ms: from / STEP_SECONDS * STEP_SECONDS * 1_000,
+        from_ms: steps.start() * STEP_SECONDS * 1_000,
         until_ms: now,
         ru: charges
             .fold(RequestUnits::ZERO, RequestUnits::saturating_add)
@@ -133,15 +138,15 @@ struct UsageSums {
 }
 
 impl UsageSums {
-    /// Sums the rows from a step on, and what this dispatcher has counted since it wrote its own.
+    /// Sums the rows of steps, and what this dispatcher has counted since it wrote its own.
     async fn read(
         mut self,
         rows: &HomeRows,
-        first: u64,
+        steps: RangeInclusive<u64>,
     ) -> Result<Option<Vec<(GroupKey, StepUsage)>>, RequestError> {
-        let worker = Arc::clone(&rows.dispatcher);
-        self.own = aside(move || latest(&worker, first)).await?;
-        let mut range = Some(usage_rows::from_step(first));
+        let (worker, own) = (Arc::clone(&rows.dispatcher), steps.clone());
+        self.own = aside(move || latest(&worker, &own)).await?;
+        let mut range = Some(usage_rows::of_steps(&steps));
         while let Some(from) = range {
             let (page, rest) = rows.page(from).await?;
             self = aside(move || self.with_page(&page)).await?;
@@ -186,18 +191,21 @@ impl UsageSums {
 }
 
 /// Returns the steps in memory by the names of their rows.
-fn latest(dispatcher: &Dispatcher, first: u64) -> HashMap<String, UsageStep> {
+fn latest(dispatcher: &Dispatcher, asked: &RangeInclusive<u64>) -> HashMap<String, UsageStep> {
     let steps = usage_rows::steps_of(dispatcher).latest().into_iter();
-    let steps = steps.filter(|step| step.number >= first);
+    let steps = steps.filter(|step| asked.contains(&step.number));
     steps
         .map(|step| (usage_rows::name(step.number, step.id), step))
         .collect()
 }
 
-fn row((key, usage): (GroupKey, StepUsage)) -> UsageHistoryRow {
+/// Returns the row of a group. `partial` names the periods that the report has only a part of.
+fn row((key, usage): (GroupKey, StepUsage), partial: &[String]) -> UsageHistoryRow {
+    let is_partial = |name: &Arc<str>| partial.iter().any(|partial| **partial == **name);
     let text = |name: Option<Arc<str>>| name.map(|name| name.to_string());
     let tally = usage.tally;
     UsageHistoryRow {
+        partial: key.period.as_ref().is_some_and(is_partial),
         period: text(key.period),
         caller: text(key.caller),
         namespace: text(key.namespace),

@@ -143,6 +143,9 @@ pub struct UsageHistoryRow {
     /// Day (`2026-11-27`) or month (`2026-11`) in UTC.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub period: Option<String>,
+    /// Whether the answer has only a part of this day or month, because it has not ended or began before `from_ms`.
+    #[serde(default)]
+    pub partial: bool,
     /// The caller that paid; `(all others)` for the sum of callers that are not listed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub caller: Option<String>,

@@ -345,6 +345,14 @@ fn groups_are_of_what_was_asked_and_periods_of_the_calendar() {
         (february, Operation::Get, 7, 7),
     ];
     assert_eq!(found, expected);
+    let january = 1_830_297_600 / STEP_SECONDS;
+    assert_eq!(Period::Month.partial(&(january..=leap)), ["2028-02"]);
+    let partial = Period::Month.partial(&(january + 1..=leap));
+    assert_eq!(partial, ["2028-02", "2028-01"]);
+    assert_eq!(
+        Period::Day.partial(&(leap..=leap + 1)),
+        ["2028-03-01", "2028-02-29"]
+    );
     for (seconds, date) in [
         (0, "1970-01-01"),
         (951_782_400, "2000-02-29"),

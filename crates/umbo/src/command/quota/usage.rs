@@ -22,7 +22,7 @@ pub(crate) struct Arguments {
     /// Namespace; with --last, all of them if it is left out
     #[arg(required_unless_present = "last")]
     ns: Option<Namespace>,
-    /// Show the usage of this time through all servers, stopped ones too, up to 30d (like 7d)
+    /// Show the usage of this time through all servers, stopped ones too, up to 35d (like 7d)
     #[arg(long, value_name = "DURATION", value_parser = last)]
     last: Option<Duration>,
     #[command(flatten)]
@@ -53,8 +53,8 @@ struct HistoryArguments {
 
 fn last(text: &str) -> Result<Duration, String> {
     let last = time_to_live::span(text)?;
-    if !(1..=30 * 86_400).contains(&last.as_secs()) {
-        return Err("usage is kept for 30 days; expected 1s to 30d".to_owned());
+    if !(1..=35 * 86_400).contains(&last.as_secs()) {
+        return Err("usage is kept for 35 days; expected 1s to 35d".to_owned());
     }
     Ok(last)
 }
@@ -117,20 +117,18 @@ impl HistoryArguments {
     fn show(&self, format: Format, found: &UsageHistory) -> Result<(), CliError> {
         let columns = self.columns();
         if self.csv {
-            return output::write_bytes(self.as_csv(&columns, &found.rows).as_bytes());
-        }
-        if format == Format::Json {
+            output::write_bytes(self.as_csv(&columns, &found.rows).as_bytes())?;
+        } else if format == Format::Json {
             return output::write_json(found);
+        } else {
+            let header = columns.join("  ").to_uppercase().replace('_', "-");
+            let cells = |row: &UsageHistoryRow| self.cells(&columns, row, output::amount);
+            output::write_list(format, &found.rows, &header, cells)?;
         }
-        let header = columns.join("  ").to_uppercase().replace('_', "-");
-        let cells = |row: &UsageHistoryRow| self.cells(&columns, row, output::amount);
-        output::write_list(format, &found.rows, &header, cells)?;
-        let (ru, from) = (
-            output::amount(found.ru),
-            output::instant(Some(found.from_ms)),
-        );
+        let ru = output::amount(found.ru);
+        let [from, until] = [found.from_ms, found.until_ms].map(|ms| output::instant(Some(ms)));
         note!(
-            "{ru} RU in all since {from}, through all servers; of other servers, the last minute may be missing"
+            "{ru} RU in all from {from} until {until}, through all servers; of other servers, the last minute may be missing"
         );
         Ok(())
     }
@@ -139,7 +137,9 @@ impl HistoryArguments {
     fn columns(&self) -> Vec<&'static str> {
         let has = |name: &str| self.by.iter().any(|by| by == name);
         let mut columns = Vec::new();
-        columns.extend((has("day") || has("month")).then_some("period"));
+        if has("day") || has("month") {
+            columns.extend(["period", "partial"]);
+        }
         let groups = ["caller", "namespace", "operation"].into_iter();
         columns.extend(groups.filter(|name| has(name)));
         columns.extend([
@@ -169,6 +169,7 @@ impl HistoryArguments {
                 Some(whole) => whole.to_string(),
                 None => amount(number.as_f64().unwrap_or_default()),
             },
+            Value::Bool(is_so) => is_so.to_string(),
             _ => format!("{:.6}", row.ru / 1e6 * self.price.unwrap_or_default()),
         };
         columns.iter().map(cell).collect()
@@ -212,6 +213,7 @@ mod tests {
         };
         let row = UsageHistoryRow {
             period: Some("2026-11".to_owned()),
+            partial: true,
             caller: Some("a \"b\", c".to_owned()),
             requests: 7,
             ru: 3_000_000.25,
@@ -219,9 +221,9 @@ mod tests {
         };
         assert_eq!(
             arguments.as_csv(&arguments.columns(), &[row]),
-            "period,caller,requests,rejected,ru,penalty,rows,read_bytes,write_bytes,ru_second_max,\
+            "period,partial,caller,requests,rejected,ru,penalty,rows,read_bytes,write_bytes,ru_second_max,\
              ru_ten_seconds_max,cost\r\n\
-             2026-11,\"a \"\"b\"\", c\",7,0,3000000.25,0,0,0,0,0,0,0.750000\r\n"
+             2026-11,true,\"a \"\"b\"\", c\",7,0,3000000.25,0,0,0,0,0,0,0.750000\r\n"
         );
     }
 }
