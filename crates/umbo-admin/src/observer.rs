@@ -14,7 +14,7 @@ use umbo_telemetry::series::SeriesKey;
 
 use crate::happenings::Happenings;
 use crate::scrape;
-use crate::usage_rows::steps_of;
+use crate::usage_rows::{now, steps_of};
 
 /// Records the history and the happenings of a dispatcher.
 #[derive(Debug)]
@@ -79,9 +79,8 @@ fn callers(dispatcher: &Dispatcher, elapsed: f64) -> Vec<(SeriesKey, f64)> {
     let top_callers = dispatcher.top_callers.lock();
     let mut top_callers = top_callers.unwrap_or_else(PoisonError::into_inner);
     let mut steps = steps_of(dispatcher);
-    // By the clock of the home the rows of the steps expire.
-    let store = &dispatcher.store;
-    let now = store.time_at(store.home().shard, dispatcher.clock.wall());
+    // By this time the rows of the steps expire.
+    let now = now(dispatcher);
     top_callers.update(elapsed, |add| {
         let see = |caller: &Arc<str>, tally: &Tally| {
             if &**caller != OTHERS {

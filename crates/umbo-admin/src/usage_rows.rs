@@ -2,7 +2,7 @@
 //! records.
 //!
 //! The open step is written at each full minute, over its own row, and when the process stops: a kill loses the usage
-//! since the last write. Steps and the expiry of rows are by the clock of the home.
+//! since the last write. Steps and the expiry of rows are by the clock of the home, or by most clocks if it is behind them.
 
 use std::collections::HashMap;
 use std::ops::RangeInclusive;
@@ -17,7 +17,7 @@ use umbo_quota::{StepUsage, Tally, UsageKey, UsageStep, UsageSteps};
 use umbo_store::compression::{densely_compressed, plain_bytes};
 use umbo_store::{Change, Condition, RowRef, SortRange};
 use umbo_telemetry::recorder::ended_second;
-use umbo_types::{Operation, RequestUnits, Value};
+use umbo_types::{Operation, RequestUnits, Timestamp, Value};
 
 use crate::home_rows::HomeRows;
 
@@ -50,6 +50,11 @@ pub(crate) fn rows(dispatcher: &Arc<Dispatcher>) -> HomeRows {
     HomeRows::new(dispatcher, PARTITION)
 }
 
+/// Returns the time of day at the home, or of most clocks if the home is behind them.
+pub(crate) fn now(dispatcher: &Dispatcher) -> Timestamp {
+    dispatcher.lives_from(dispatcher.store.home().shard)
+}
+
 /// Writes the usage of a dispatcher; there should be one.
 #[derive(Debug)]
 pub struct UsageWriter(HomeRows);
@@ -62,7 +67,7 @@ impl UsageWriter {
 
     /// Returns for how long to wait before the next write.
     pub fn wait(&self) -> Duration {
-        let now_ms = self.0.now().as_millis();
+        let now_ms = now(&self.0.dispatcher).as_millis();
         let since = now_ms.saturating_sub(WRITE_DELAY_MS) % WRITE_INTERVAL_MS;
         Duration::from_millis(WRITE_INTERVAL_MS - since)
     }
@@ -81,7 +86,7 @@ impl UsageWriter {
     /// Counts the last requests and writes all usage. To be called when the server stops.
     pub async fn end(&self) {
         let dispatcher = Arc::clone(&self.0.dispatcher);
-        let second = ended_second(self.0.now()) + 1;
+        let second = ended_second(now(&self.0.dispatcher)) + 1;
         let sample = move || {
             let steps = &mut steps_of(&dispatcher);
             dispatcher.quota.sample_usage(steps, second, |_, _| {});
@@ -104,7 +109,7 @@ impl UsageWriter {
         for (value, step) in unwritten.map_err(|error| RequestError::Internal(error.to_string()))? {
             let change = Change::Put {
                 value,
-                expires_at: Some(self.0.now().saturating_add(USAGE_TTL)),
+                expires_at: Some(now(&self.0.dispatcher).saturating_add(USAGE_TTL)),
             };
             let key = name(step.number, step.id);
             self.0.change(key, change, Condition::Always).await?;

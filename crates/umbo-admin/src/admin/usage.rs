@@ -53,7 +53,7 @@ pub(crate) async fn show(
     let last = query.number("last_seconds", 1..=USAGE_SECONDS_MAX, "1 to 3024000")?;
     let limit = query.number("limit", 1..=GROUPS_MAX as u64, "1 to 65536")?;
     let rows = usage_rows::rows(&dispatcher).for_report(&caller);
-    let now = rows.now().as_millis();
+    let now = usage_rows::now(&dispatcher).as_millis();
     let from = now / 1_000 - last.unwrap_or(LAST_SECONDS_DEFAULT).min(now / 1_000);
     let steps = from / STEP_SECONDS..=now / 1_000 / STEP_SECONDS;
     let by = group_by(&query)?;
