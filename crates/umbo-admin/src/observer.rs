@@ -88,7 +88,8 @@ fn callers(dispatcher: &Dispatcher, elapsed: f64) -> Vec<(SeriesKey, f64)> {
             }
         };
         let quota = &dispatcher.quota;
-        quota.sample_usage(&mut steps, ended_second(now), see);
+        let seconds = Duration::from_secs_f64(elapsed + 0.5).as_secs();
+        quota.sample_usage(&mut steps, (ended_second(now), seconds), see);
     });
     drop(steps);
     let rates = top_callers.top().into_iter().flat_map(|(caller, rates)| {

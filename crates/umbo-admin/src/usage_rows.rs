@@ -89,7 +89,7 @@ impl UsageWriter {
         let second = ended_second(now(&self.0.dispatcher)) + 1;
         let sample = move || {
             let steps = &mut steps_of(&dispatcher);
-            dispatcher.quota.sample_usage(steps, second, |_, _| {});
+            dispatcher.quota.sample_usage(steps, (second, 1), |_, _| {});
         };
         if let Err(error) = spawn_blocking(sample).await {
             tracing::error!(%error, "the last usage could not be counted");

@@ -84,16 +84,17 @@ impl Limiter {
         self.accounts.for_each(|entry| see(&entry.account.record));
     }
 
-    /// Adds the usage of a second that has ended to the steps; `second` counts from the Unix epoch. Shows the usage of
+    /// Adds the usage of a second that has ended to the steps; `second` counts from the Unix epoch, and
+    /// the last sample was `elapsed` seconds ago, by a clock that never jumps. Shows the usage of
     /// each namespace by each caller since its account was made, summed over the operations. One pass over the accounts,
     /// without an allocation for idle ones: for once a second, from one thread at a time.
     pub fn sample_usage(
         &self,
         steps: &mut UsageSteps,
-        second: u64,
+        (second, elapsed): (u64, u64),
         mut see: impl FnMut(&Arc<str>, &Tally),
     ) {
-        steps.begin_second(second);
+        steps.begin_second(second, elapsed);
         self.visit_records(|record| see(&record.caller, &steps.note(record)));
     }
 

@@ -41,7 +41,7 @@ pub struct UsageKey {
 pub struct StepUsage {
     /// Sums.
     pub tally: Tally,
-    /// Greatest charge of a second. Of several lines together: the sum of theirs, which no second exceeded.
+    /// Greatest charge of a second. Of several lines together: the sum of theirs.
     pub second_max: RequestUnits,
     /// Greatest charge of ten seconds that begin at a multiple of ten. Of several lines together as above.
     pub ten_seconds_max: RequestUnits,
@@ -78,9 +78,9 @@ pub struct UsageSteps {
     others: Arc<str>,
     open: StepInProgress,
     ended: VecDeque<UsageStep>,
-    /// The second of the last sample; `None` before the first one.
-    second: Option<u64>,
-    /// Seconds since the sample before it.
+    /// The second of the last sample.
+    second: u64,
+    /// Seconds between it and the sample before it.
     elapsed: u64,
 }
 
@@ -112,15 +112,14 @@ impl UsageSteps {
                 ..StepInProgress::default()
             },
             ended: VecDeque::new(),
-            second: None,
+            second: 0,
             elapsed: 1,
         }
     }
 
-    /// Begins the sample of a second. Another step than the open one ends that.
-    pub(crate) fn begin_second(&mut self, second: u64) {
-        let before = self.second.replace(second).unwrap_or(second);
-        self.elapsed = second.saturating_sub(before).max(1);
+    /// Begins the sample of a second, `elapsed` seconds after the last one. Another step than the open one ends that.
+    pub(crate) fn begin_second(&mut self, second: u64, elapsed: u64) {
+        (self.second, self.elapsed) = (second, elapsed.max(1));
         let number = second / STEP_SECONDS;
         if number == self.open.number {
             return;
@@ -157,8 +156,8 @@ impl UsageSteps {
         if lines.len() >= OPEN_LINES_MAX && !lines.contains_key(&key) {
             key.caller = Arc::clone(&self.others);
         }
-        let second = self.second.unwrap_or_default();
-        lines.entry(key).or_default().add(second, self.elapsed, new);
+        let line = lines.entry(key).or_default();
+        line.add(self.second, self.elapsed, new);
         self.open.changes += 1;
     }
 

@@ -169,8 +169,8 @@ pub struct UsageHistoryRow {
     pub read_bytes: u64,
     /// Bytes written to the store.
     pub write_bytes: u64,
-    /// Request units that no second exceeded: the greatest second of each caller, namespace, operation and dispatcher
-    /// in a step of ten minutes, added up, of the greatest step.
+    /// Request units of the greatest second, about: those of each caller, namespace, operation and dispatcher in a step
+    /// of ten minutes, added up, of the greatest step. A sample that is late is spread evenly over its seconds.
     pub ru_second_max: f64,
     /// The same of ten seconds, which begin at a multiple of ten.
     pub ru_ten_seconds_max: f64,

@@ -61,8 +61,12 @@ impl Process {
     }
 
     fn sample(&mut self, second: u64) {
+        self.sample_after(second, 1);
+    }
+
+    fn sample_after(&mut self, second: u64, elapsed: u64) {
         self.limiter
-            .sample_usage(&mut self.steps, second, |_, _| {});
+            .sample_usage(&mut self.steps, (second, elapsed), |_, _| {});
     }
 }
 
@@ -253,9 +257,16 @@ fn the_greatest_second_and_ten_seconds_are_those_of_the_step() {
     for _ in 0..100 {
         process.spend(1, origin);
     }
-    process.sample(begin + 24);
+    process.sample_after(begin + 24, 5);
     let usage = process.steps.unwritten()[0].lines[0].1;
     assert_eq!(usage.second_max, units(20));
+    // The clock of the home jumps, and the process is not late.
+    for _ in 0..30 {
+        process.spend(1, origin);
+    }
+    process.sample(begin + 500);
+    let usage = process.steps.unwritten()[0].lines[0].1;
+    assert_eq!(usage.second_max, units(30));
 }
 
 #[test]
@@ -278,7 +289,7 @@ fn a_step_is_bounded_and_sums_the_smallest_callers() {
                 reservation.settle(&ActualUsage::default());
             }
         }
-        limiter.sample_usage(&mut steps, 1_790_000_000, |_, _| {});
+        limiter.sample_usage(&mut steps, (1_790_000_000, 1), |_, _| {});
         let mut unwritten = steps.unwritten();
         assert_eq!(unwritten.len(), 1);
         let lines = unwritten.remove(0).lines;
