@@ -125,6 +125,8 @@ pub(crate) fn steps_of(dispatcher: &Dispatcher) -> MutexGuard<'_, UsageSteps> {
     steps.unwrap_or_else(PoisonError::into_inner)
 }
 
+/// Lines of a row.
+type StepLines = Vec<(UsageKey, StepUsage)>;
 /// Columns of a row: the numbers of three names (caller, namespace, operation), then the
 /// [`numbers`]. Columns compress better than lines.
 const COLUMNS: usize = 3 + NUMBERS;
@@ -166,25 +168,34 @@ impl StepText {
         })
     }
 
-    /// Returns the lines, or `None` if a field of one of them is missing.
-    fn lines(&self) -> Option<Vec<(UsageKey, StepUsage)>> {
+    /// Returns the lines of operations that this version knows, and whether these are all lines. Returns `None` if a field
+    /// of a line is missing.
+    fn lines(&self) -> Option<(StepLines, bool)> {
         let names: Vec<Arc<str>> = self.names.iter().map(|name| name.as_str().into()).collect();
         let line = |at: usize| {
             let number = |column: usize| self.columns.get(column)?.get(at).copied();
             let name = |column| names.get(number(column)? as usize);
             let (operation, mut operations) = (name(2)?, Operation::PRICED.into_iter());
-            let key = UsageKey {
-                caller: Arc::clone(name(0)?),
-                namespace: Arc::clone(name(1)?),
-                operation: operations.find(|one| one.as_str() == &**operation)?,
-            };
+            let (caller, namespace) = (Arc::clone(name(0)?), Arc::clone(name(1)?));
             let mut numbers = [0; NUMBERS];
             for (at, own) in numbers.iter_mut().enumerate() {
                 *own = number(COLUMNS - NUMBERS + at)?;
             }
-            Some((key, usage(numbers)))
+            let known = operations.find(|one| one.as_str() == &**operation);
+            Some(known.map(|operation| {
+                let key = UsageKey {
+                    namespace,
+                    operation,
+                    caller,
+                };
+                (key, usage(numbers))
+            }))
         };
-        (0..self.columns.first()?.len()).map(line).collect()
+        let len = self.columns.first()?.len();
+        let lines: Option<Vec<_>> = (0..len).map(line).collect();
+        let lines: StepLines = lines?.into_iter().flatten().collect();
+        let is_whole = lines.len() == len;
+        Some((lines, is_whole))
     }
 }
 
@@ -232,13 +243,15 @@ const fn usage(numbers: [u64; NUMBERS]) -> StepUsage {
     }
 }
 
-/// Reads a row: its step and the lines. Returns `None` for a row that this version cannot read.
-pub(crate) fn read(row: RowRef<'_>) -> Option<(u64, Vec<(UsageKey, StepUsage)>)> {
+/// Reads a row: its step, the lines, and whether they are all of its lines. Returns `None` for a row that this version
+/// cannot read.
+pub(crate) fn read(row: RowRef<'_>) -> Option<(u64, StepLines, bool)> {
     let (step, _) = std::str::from_utf8(row.sort).ok()?.split_once('-')?;
     let mut room = Vec::new();
     let text = plain_bytes(row.form, row.value, &mut room).ok()?;
     let text: StepText = serde_json::from_slice(text).ok()?;
-    Some((step.parse().ok()?, text.lines()?))
+    let (lines, is_whole) = text.lines()?;
+    Some((step.parse().ok()?, lines, is_whole))
 }
 
 #[cfg(test)]
@@ -315,7 +328,18 @@ mod tests {
         let value = StepText::of(&lines).to_value();
         assert_eq!(value.form, StoredForm::Zstd);
         let name = name(2_983_333, 7);
-        assert_eq!(read(row(&name, &value)), Some((2_983_333, lines)));
+        assert_eq!(
+            read(row(&name, &value)),
+            Some((2_983_333, lines.clone(), true))
+        );
+        let mut newer = StepText::of(&lines);
+        let batches = newer.names.iter_mut().find(|name| **name == "batch-write");
+        batches
+            .unwrap()
+            .clone_from(&"of-a-later-version".to_owned());
+        let value = newer.to_value();
+        let (_, known, is_whole) = read(row(&name, &value)).unwrap();
+        assert!(!is_whole && known.len() == 100 && known.iter().all(|line| lines.contains(line)));
         for (name, text) in [
             (&*name, "{}"),
             (&*name, r#"{"names":["a"],"columns":[[0]]}"#),

@@ -65,15 +65,27 @@ pub(crate) async fn show(
         of_namespace: text(&query, "namespace")?,
         own: HashMap::new(),
         groups: UsageGroups::new(by),
+        first: None,
+        unreadable: 0,
     };
     let reading = report.read(&rows, steps.clone());
-    let groups = in_turn(&dispatcher.usage_reports, reading).await?;
+    let sums = in_turn(&dispatcher.usage_reports, reading).await?;
+    let UsageSums {
+        groups,
+        first,
+        unreadable,
+        ..
+    } = sums;
+    let groups = aside(move || groups.finish()).await?;
+    let ms = |step: u64| step * STEP_SECONDS * 1_000;
     let by = query.text("by").unwrap_or_default();
     let groups = groups.ok_or_else(|| bad("by", by, FEWER_GROUPS))?;
     let limit = limit.unwrap_or(ROWS_DEFAULT) as usize;
     let charges = groups.iter().map(|(_, usage)| usage.tally.charged);
     Ok(Json(UsageHistory {
-        from_ms: steps.start() * STEP_SECONDS * 1_000,
+        from_ms: ms(*steps.start()),
+        first_ms: first.map(ms),
+        unreadable_rows: unreadable,
         until_ms: now,
         ru: charges
             .fold(RequestUnits::ZERO, RequestUnits::saturating_add)
@@ -135,6 +147,10 @@ struct UsageSums {
     /// The steps in memory, by the names of their rows, which they replace.
     own: HashMap<String, UsageStep>,
     groups: UsageGroups,
+    /// The first step with a row, of any caller.
+    first: Option<u64>,
+    /// Rows that were left out, or a part of them.
+    unreadable: u64,
 }
 
 impl UsageSums {
@@ -143,7 +159,7 @@ impl UsageSums {
         mut self,
         rows: &HomeRows,
         steps: RangeInclusive<u64>,
-    ) -> Result<Option<Vec<(GroupKey, StepUsage)>>, RequestError> {
+    ) -> Result<Self, RequestError> {
         let (worker, own) = (Arc::clone(&rows.dispatcher), steps.clone());
         self.own = aside(move || latest(&worker, &own)).await?;
         let mut range = Some(usage_rows::of_steps(&steps));
@@ -156,7 +172,7 @@ impl UsageSums {
             for step in std::mem::take(&mut self.own).into_values() {
                 self.add(step.number, &step.lines);
             }
-            self.groups.finish()
+            self
         };
         aside(finish).await
     }
@@ -166,16 +182,18 @@ impl UsageSums {
             let name = std::str::from_utf8(row.sort).unwrap_or_default();
             if let Some(step) = self.own.remove(name) {
                 self.add(step.number, &step.lines);
-            } else if let Some((step, lines)) = usage_rows::read(row) {
+            } else if let Some((step, lines, is_whole)) = usage_rows::read(row) {
                 self.add(step, &lines);
+                self.unreadable += u64::from(!is_whole);
             } else {
-                tracing::warn!(row = name, "a row of usage cannot be read and is left out");
+                self.unreadable += 1;
             }
         }
         self
     }
 
     fn add(&mut self, step: u64, lines: &[(UsageKey, StepUsage)]) {
+        self.first = self.first.into_iter().chain([step]).min();
         let is_asked =
             |asked: &Option<String>, name: &str| asked.as_ref().is_none_or(|asked| asked == name);
         for (key, usage) in lines {

@@ -126,6 +126,14 @@ pub struct ShardUsage {
 pub struct UsageHistory {
     /// Begin of the first step of ten minutes that is counted, in milliseconds since the Unix epoch.
     pub from_ms: u64,
+    /// Begin of the first step that the home of Umbo's own records has; absent if it has none. It has none of a
+    /// former home.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub first_ms: Option<u64>,
+    /// Rows of a step and a dispatcher that are missing in the sums, or a part of them: they are damaged, or of a later
+    /// version.
+    #[serde(default)]
+    pub unreadable_rows: u64,
     /// The present. Usage through the answering dispatcher is counted up to the last second, through others up to the
     /// last minute.
     pub until_ms: u64,

@@ -125,6 +125,14 @@ impl HistoryArguments {
             let cells = |row: &UsageHistoryRow| self.cells(&columns, row, output::amount);
             output::write_list(format, &found.rows, &header, cells)?;
         }
+        if found.unreadable_rows > 0 {
+            let rows = output::counted(found.unreadable_rows, "row");
+            note!("usage is missing: {rows} could not be read, or not all of them");
+        }
+        if let Some(first) = found.first_ms.filter(|first| *first > found.from_ms) {
+            let first = output::instant(Some(first));
+            note!("the first usage that is kept is of {first}");
+        }
         let ru = output::amount(found.ru);
         let [from, until] = [found.from_ms, found.until_ms].map(|ms| output::instant(Some(ms)));
         note!(
