@@ -11,9 +11,10 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use tokio::task::spawn_blocking;
+use tokio::time::{sleep, timeout};
 use umbo_dispatcher::Dispatcher;
 use umbo_http::{RequestError, problem};
-use umbo_quota::{StepUsage, Tally, UsageKey, UsageStep, UsageSteps};
+use umbo_quota::{StepUsage, Tally, UsageKey, UsageSteps};
 use umbo_store::compression::{densely_compressed, plain_bytes};
 use umbo_store::{Change, Condition, RowRef, SortRange};
 use umbo_telemetry::recorder::ended_second;
@@ -29,6 +30,10 @@ pub(crate) const USAGE_SECONDS_MAX: u64 = 35 * 86_400;
 const WRITE_INTERVAL_MS: u64 = 60_000;
 /// How long after a full minute a write begins: the sample of the minute's last second comes first.
 const WRITE_DELAY_MS: u64 = 500;
+/// Time that the last writes have when the server stops: a home that restarts is back by then.
+const END_TIME_MAX: Duration = Duration::from_secs(10);
+/// Pause before a last write is tried again.
+const END_PAUSE: Duration = Duration::from_millis(250);
 /// Name of the partition.
 const PARTITION: &str = "umbo-usage";
 
@@ -72,7 +77,7 @@ impl UsageWriter {
         Duration::from_millis(WRITE_INTERVAL_MS - since)
     }
 
-    /// Writes the steps with new usage. A failure loses nothing: the next call writes them.
+    /// Writes the steps with new usage. A failure loses nothing for six hours: the next calls try again.
     pub async fn write(&self) {
         if let Err(error) = self.write_steps().await {
             let reason = problem::detail(&error);
@@ -83,40 +88,69 @@ impl UsageWriter {
         }
     }
 
-    /// Counts the last requests and writes all usage. To be called when the server stops.
+    /// Counts the last requests and writes all usage, and tries again for up to [`END_TIME_MAX`]. To be called when the
+    /// server stops.
     pub async fn end(&self) {
-        let dispatcher = Arc::clone(&self.0.dispatcher);
         let second = ended_second(now(&self.0.dispatcher)) + 1;
-        let sample = move || {
-            let steps = &mut steps_of(&dispatcher);
+        let sample = move |dispatcher: &Dispatcher, steps: &mut UsageSteps| {
             dispatcher.quota.sample_usage(steps, (second, 1), |_, _| {});
         };
-        if let Err(error) = spawn_blocking(sample).await {
+        if let Err(error) = self.with_steps(sample).await {
             tracing::error!(%error, "the last usage could not be counted");
         }
-        self.write().await;
+        let writing = async {
+            while self.write_steps().await.is_err() {
+                sleep(END_PAUSE).await;
+            }
+        };
+        if timeout(END_TIME_MAX, writing).await.is_err() {
+            let steps = self.with_steps(|_, steps| steps.unwritten().len()).await;
+            let steps = steps.unwrap_or_default();
+            tracing::error!(steps, "usage is lost: it could not be written at the stop");
+        }
     }
 
     async fn write_steps(&self) -> Result<(), RequestError> {
-        let dispatcher = Arc::clone(&self.0.dispatcher);
-        let unwritten = move || {
-            let steps = steps_of(&dispatcher).unwritten().into_iter();
-            let with_value = |step: UsageStep| (StepText::of(&step.lines).to_value(), step);
-            steps.map(with_value).collect::<Vec<_>>()
-        };
-        // Many lines take milliseconds.
-        let unwritten = spawn_blocking(unwritten).await;
-        for (value, step) in unwritten.map_err(|error| RequestError::Internal(error.to_string()))? {
+        let work =
+            |_: &Dispatcher, steps: &mut UsageSteps| (steps.take_given_up(), steps.unwritten());
+        let (given_up, unwritten) = self.with_steps(work).await?;
+        if given_up > 0 {
+            tracing::error!(
+                steps = given_up,
+                "usage is lost: it could not be written for six hours"
+            );
+        }
+        for step in unwritten {
+            // Many lines take milliseconds.
+            let with_value = move || (StepText::of(&step.lines).to_value(), step);
+            let (value, step) = blocking(with_value).await?;
             let change = Change::Put {
                 value,
                 expires_at: Some(now(&self.0.dispatcher).saturating_add(USAGE_TTL)),
             };
             let key = name(step.number, step.id);
             self.0.change(key, change, Condition::Always).await?;
-            steps_of(&self.0.dispatcher).written(&step);
+            self.with_steps(move |_, steps| steps.written(&step))
+                .await?;
         }
         Ok(())
     }
+
+    /// Works on the steps. A sample may hold their lock for long, so no thread that serves requests waits for it.
+    async fn with_steps<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Dispatcher, &mut UsageSteps) -> T + Send + 'static,
+    ) -> Result<T, RequestError> {
+        let dispatcher = Arc::clone(&self.0.dispatcher);
+        blocking(move || work(&dispatcher, &mut steps_of(&dispatcher))).await
+    }
+}
+
+async fn blocking<T: Send + 'static>(
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, RequestError> {
+    let done = spawn_blocking(work).await;
+    done.map_err(|error| RequestError::Internal(error.to_string()))
 }
 
 /// Locks the steps of a dispatcher.

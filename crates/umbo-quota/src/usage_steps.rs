@@ -78,6 +78,8 @@ pub struct UsageSteps {
     others: Arc<str>,
     open: StepInProgress,
     ended: VecDeque<UsageStep>,
+    /// Ended steps that were given up, and were not told.
+    given_up: u64,
     /// The second of the last sample.
     second: u64,
     /// Seconds between it and the sample before it.
@@ -112,6 +114,7 @@ impl UsageSteps {
                 ..StepInProgress::default()
             },
             ended: VecDeque::new(),
+            given_up: 0,
             second: 0,
             elapsed: 1,
         }
@@ -135,6 +138,7 @@ impl UsageSteps {
         }
         if self.ended.len() > ENDED_MAX {
             self.ended.pop_front();
+            self.given_up += 1;
         }
     }
 
@@ -165,6 +169,11 @@ impl UsageSteps {
     pub fn unwritten(&self) -> Vec<UsageStep> {
         let open = self.open.is_unwritten().then(|| self.open.to_step());
         self.ended.iter().cloned().chain(open).collect()
+    }
+
+    /// Returns how many ended steps were given up since the last call, because they could not be written for six hours.
+    pub const fn take_given_up(&mut self) -> u64 {
+        mem::replace(&mut self.given_up, 0)
     }
 
     /// Returns the steps whose latest usage may be in no row: the unwritten ones and the open one. Each stands for the row

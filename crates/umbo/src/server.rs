@@ -239,7 +239,9 @@ impl Background {
 
     async fn end(self) {
         drop(timeout(LET_GO_TIME_MAX, self.loads.ended()).await);
-        tokio::join!(self.tasks.end(), self.loads.end());
+        // Usage of loads is counted before the last usage is written.
+        self.loads.end().await;
+        self.tasks.end().await;
     }
 }
 

@@ -399,3 +399,16 @@ fn a_report_with_too_many_groups_is_refused_and_not_cut() {
     add(GROUPS_MAX);
     assert_eq!(groups.finish(), None);
 }
+
+#[test]
+fn steps_that_are_given_up_are_told_once() {
+    let origin = Instant::now();
+    let mut process = Process::begin(1, origin);
+    for step in 0..40 {
+        process.spend(1, origin);
+        process.sample(1_790_000_400 + step * STEP_SECONDS);
+    }
+    assert_eq!(process.steps.unwritten().len(), 37);
+    assert_eq!(process.steps.take_given_up(), 3);
+    assert_eq!(process.steps.take_given_up(), 0);
+}
