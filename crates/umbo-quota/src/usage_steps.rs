@@ -18,7 +18,8 @@ pub const STEP_SECONDS: u64 = 600;
 /// Most lines of a step that is written. A line has up to about 330 bytes of text before compression, with the longest
 /// names and numbers, so that a step fits into the largest value (1 MiB).
 pub const STEP_LINES_MAX: usize = 3_000;
-/// Most lines of the open step; about 300 bytes each, so 4 MiB. Usage beyond them is added to [`OTHERS`].
+/// Most lines of the open step by caller; about 300 bytes each, so 4 MiB. The caller of usage beyond them is [`OTHERS`],
+/// and its namespace too beyond twice as many.
 const OPEN_LINES_MAX: usize = 4 * STEP_LINES_MAX;
 /// Most ended steps that wait to be written: six hours without the home of the records. The oldest ones are given up.
 const ENDED_MAX: usize = 36;
@@ -160,6 +161,9 @@ impl UsageSteps {
         if lines.len() >= OPEN_LINES_MAX && !lines.contains_key(&key) {
             key.caller = Arc::clone(&self.others);
         }
+        if lines.len() >= 2 * OPEN_LINES_MAX && !lines.contains_key(&key) {
+            key.namespace = Arc::clone(&self.others);
+        }
         let line = lines.entry(key).or_default();
         line.add(self.second, self.elapsed, new);
         self.open.changes += 1;
@@ -262,4 +266,30 @@ fn bounded(mut lines: Vec<(UsageKey, StepUsage)>, max: usize) -> Vec<(UsageKey, 
     }
     lines.sort_unstable_by(|(one, _), (other, _)| one.cmp(other));
     lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_open_step_is_bounded_however_many_namespaces_there_are() {
+        let mut steps = UsageSteps::new(1);
+        let usage = Tally {
+            requests: 1,
+            ..Tally::default()
+        };
+        for number in 0..3 * OPEN_LINES_MAX {
+            let key = UsageKey {
+                namespace: format!("n{number}").into(),
+                operation: Operation::Get,
+                caller: "c".into(),
+            };
+            steps.add(key, &usage);
+        }
+        assert_eq!(steps.open.lines.len(), 2 * OPEN_LINES_MAX + 1);
+        let requests = steps.open.lines.values();
+        let requests: u64 = requests.map(|line| line.usage.tally.requests).sum();
+        assert_eq!(requests, 3 * OPEN_LINES_MAX as u64);
+    }
 }
