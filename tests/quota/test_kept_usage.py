@@ -121,7 +121,7 @@ def test_a_caller_sees_its_own_and_what_it_may_observe(closed):
     assert seen(writer, caller="other") == []
     limited = kept(closed.root, by="caller,namespace,operation", limit=3)
     assert (len(limited["rows"]), limited["total"]) == (3, 8)
-    for wrong in ("by=shard", "by=", "last_seconds=0", "last_seconds=3024001", "limit=0", "limit=65537", "caller=", "since=1"):
+    for wrong in ("by=shard", "by=", "by=day,caller,month", "last_seconds=0", "last_seconds=3024001", "limit=0", "limit=65537", "caller=", "since=1"):
         assert closed.root.request("GET", f"/admin/v1/usage?{wrong}").status == 400, wrong
     assert closed.server.client().get("/admin/v1/usage").status == 401
 
@@ -144,6 +144,6 @@ def test_the_command_shows_tables_and_csv(new_server, folder):
     assert row["partial"] == "true", "the month has not ended"
     assert abs(float(row["cost"]) - float(row["ru"]) / 4_000_000) < 1e-6
     assert shell.json("quota", "usage", "--last", "1d")["rows"][0]["requests"] == 6
-    for wrong in (["--csv"], ["--last", "1d", "--csv", "--limit", "5"], ["kept", "--by", "caller"], ["--last", "36d"], ["--last", "1d", "--price=-1"]):
+    for wrong in (["--csv"], ["--last", "1d", "--csv", "--limit", "5"], ["kept", "--by", "caller"], ["--last", "36d"], ["--last", "1d", "--price=-1"], ["--last", "1d", "--price", "1", "-o", "json"]):
         shell("quota", "usage", *wrong, code=2)
     server.stop()

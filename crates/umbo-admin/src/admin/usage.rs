@@ -121,6 +121,12 @@ fn group_by(query: &Query<'_>) -> Result<GroupBy, RequestError> {
             "caller" => by.caller = true,
             "namespace" => by.namespace = true,
             "operation" => by.operation = true,
+            "day" | "month" if by.period.is_some() => {
+                return Err(RequestError::Contradiction {
+                    one: "day",
+                    other: "month",
+                });
+            }
             "day" => by.period = Some(Period::Day),
             "month" => by.period = Some(Period::Month),
             _ => return Err(bad("by", name.as_bytes(), BY)),

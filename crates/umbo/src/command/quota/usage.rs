@@ -15,6 +15,8 @@ use crate::output::{self, Format, Listing, note};
 
 /// Most groups of an answer. The server refuses a question with more of them.
 const GROUPS_MAX: u64 = 65_536;
+/// The column of the price.
+const COST: &str = "cost";
 
 /// Arguments of `umbo quota usage`.
 #[derive(Debug, Args)]
@@ -44,7 +46,7 @@ struct HistoryArguments {
           value_parser = clap::value_parser!(u64).range(1..=GROUPS_MAX))]
     limit: u64,
     /// Price of a million request units: adds a column COST to the table and to CSV
-    #[arg(long, value_name = "AMOUNT", requires = "last", value_parser = price)]
+    #[arg(long, value_name = "AMOUNT", requires = "last", conflicts_with = "output", value_parser = price)]
     price: Option<f64>,
     /// Print CSV (RFC 4180)
     #[arg(long, requires = "last", conflicts_with = "output")]
@@ -133,10 +135,12 @@ impl HistoryArguments {
             let first = output::instant(Some(first));
             note!("the first usage that is kept is of {first}");
         }
+        let cost = self.cost(found.ru).map(output::amount);
+        let cost = cost.map_or_else(String::new, |cost| format!(" for {cost}"));
         let ru = output::amount(found.ru);
         let [from, until] = [found.from_ms, found.until_ms].map(|ms| output::instant(Some(ms)));
         note!(
-            "{ru} RU in all from {from} until {until}, through all servers; of other servers, the last minute may be missing"
+            "{ru} RU in all{cost} from {from} until {until}, through all servers; of other servers, the last minute may be missing"
         );
         Ok(())
     }
@@ -159,7 +163,7 @@ impl HistoryArguments {
             "read_bytes",
         ]);
         columns.extend(["write_bytes", "ru_second_max", "ru_ten_seconds_max"]);
-        columns.extend(self.price.map(|_| "cost"));
+        columns.extend(self.price.map(|_| COST));
         columns
     }
 
@@ -172,15 +176,21 @@ impl HistoryArguments {
         // A row that cannot be JSON has no fields.
         let fields = serde_json::to_value(row).unwrap_or_default();
         let cell = |column: &&str| match &fields[*column] {
+            _ if *column == COST => amount(self.cost(row.ru).unwrap_or_default()),
             Value::String(text) => text.clone(),
             Value::Number(number) => match number.as_u64() {
                 Some(whole) => whole.to_string(),
                 None => amount(number.as_f64().unwrap_or_default()),
             },
             Value::Bool(is_so) => is_so.to_string(),
-            _ => format!("{:.6}", row.ru / 1e6 * self.price.unwrap_or_default()),
+            _ => String::new(),
         };
         columns.iter().map(cell).collect()
+    }
+
+    /// Returns the price of request units, if they have one.
+    fn cost(&self, ru: f64) -> Option<f64> {
+        self.price.map(|price| ru / 1e6 * price)
     }
 
     fn as_csv(&self, columns: &[&str], rows: &[UsageHistoryRow]) -> String {
@@ -227,11 +237,14 @@ mod tests {
             ru: 3_000_000.25,
             ..UsageHistoryRow::default()
         };
+        let without = UsageHistoryRow::default();
+        let cells = arguments.cells(&["period", "cost"], &without, |amount| amount.to_string());
+        assert_eq!(cells, ["", "0"], "only the column of the cost is a cost");
         assert_eq!(
             arguments.as_csv(&arguments.columns(), &[row]),
             "period,partial,caller,requests,rejected,ru,penalty,rows,read_bytes,write_bytes,ru_second_max,\
              ru_ten_seconds_max,cost\r\n\
-             2026-11,true,\"a \"\"b\"\", c\",7,0,3000000.25,0,0,0,0,0,0,0.750000\r\n"
+             2026-11,true,\"a \"\"b\"\", c\",7,0,3000000.25,0,0,0,0,0,0,0.7500000625\r\n"
         );
     }
 }
