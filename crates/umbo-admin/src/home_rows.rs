@@ -57,14 +57,16 @@ impl HomeRows {
         self.rows.write_one(NamespaceId::SYSTEM, mutation).await
     }
 
-    /// Reads a page of a range, in the order of keys. Returns the rest of the range too, if the page is not the last.
+    /// Reads a page of a range of [`Self::partition`], in the order of keys. Returns the rest of the range too, if the page
+    /// is not the last.
     pub(crate) async fn page(
         &self,
+        partition: &PartitionKey,
         range: SortRange,
     ) -> Result<(Page, Option<SortRange>), RequestError> {
         let request = RangeRequest {
             namespace: NamespaceId::SYSTEM,
-            partition: self.partition()?,
+            partition: partition.clone(),
             range,
             reverse: false,
             rows_max: limits::CHUNK_ROWS_MAX,
@@ -77,7 +79,8 @@ impl HomeRows {
         Ok((page, rest))
     }
 
-    fn partition(&self) -> Result<PartitionKey, RequestError> {
+    /// Returns the partition, after a search of some thousand names.
+    pub(crate) fn partition(&self) -> Result<PartitionKey, RequestError> {
         let home = self.dispatcher.store.home();
         let found = home_partition(&self.dispatcher.shard_map, home, self.partition);
         found.ok_or_else(|| RequestError::Internal("the home has no slots".to_owned()))

@@ -168,11 +168,19 @@ impl UsageSums {
     ) -> Result<Self, RequestError> {
         let (worker, own) = (Arc::clone(&rows.dispatcher), steps.clone());
         self.own = aside(move || latest(&worker, &own)).await?;
-        let mut range = Some(usage_rows::of_steps(&steps));
-        while let Some(from) = range {
-            let (page, rest) = rows.page(from).await?;
-            self = aside(move || self.with_page(&page)).await?;
-            range = rest;
+        let partition = rows.partition()?;
+        let range = usage_rows::of_steps(&steps);
+        let mut next = Some(rows.page(&partition, range).await?);
+        while let Some((page, rest)) = next {
+            // The next page is read while one is summed.
+            let reading = async {
+                match rest {
+                    Some(rest) => rows.page(&partition, rest).await.map(Some),
+                    None => Ok(None),
+                }
+            };
+            let (summed, read) = tokio::join!(aside(move || self.with_page(&page)), reading);
+            (self, next) = (summed?, read?);
         }
         let finish = move || {
             for step in std::mem::take(&mut self.own).into_values() {

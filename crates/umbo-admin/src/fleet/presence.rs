@@ -87,9 +87,9 @@ impl PresenceRows {
     /// Reads the members of the fleet and the ownership row.
     pub(super) async fn read(&self) -> Result<FleetRows, RequestError> {
         let mut found = FleetRows::default();
-        let mut range = Some(SortRange::default());
+        let (partition, mut range) = (self.0.partition()?, Some(SortRange::default()));
         while let Some(from) = range {
-            let (page, rest) = self.0.page(from).await?;
+            let (page, rest) = self.0.page(&partition, from).await?;
             for row in page.rows.iter() {
                 if row.sort == OWNERS.as_bytes() {
                     found.owners = owners(row);
