@@ -1,7 +1,13 @@
 """Usage of a fleet: any dispatcher shows all of it, also what dispatchers have counted that are gone."""
 
+import signal
+
 from bulk import step_until
+from clock import Clock
 from harness import Namespace, wait_until
+
+# Longer than a report goes back by itself.
+AWAY_SECONDS = 8 * 86_400
 
 
 def puts(dispatcher):
@@ -43,4 +49,52 @@ def test_any_dispatcher_shows_the_usage_of_all_and_of_those_that_are_gone(new_cl
     assert puts(first) == 14
     put(first, 1)
     until_shown(cluster, second, 15)
+    cluster.stop()
+
+
+def test_usage_that_the_home_took_while_its_clock_was_behind_is_kept(new_cluster):
+    cluster = new_cluster()
+    home, (dispatcher,) = cluster.nodes[cluster.tier.owner(0)], cluster.dispatchers
+    home.clock = Clock()
+    home.clock.jump(-AWAY_SECONDS)
+    cluster.start()
+    dispatcher.namespace("shared")
+    put(dispatcher, 5)
+    dispatcher.stop()
+    home.clock.jump(AWAY_SECONDS)
+    dispatcher.start()
+    assert puts(dispatcher) == 5
+    cluster.stop()
+
+
+def test_usage_of_a_clock_that_was_ahead_is_in_no_report_before_its_time(new_cluster):
+    cluster = new_cluster()
+    (dispatcher,) = cluster.dispatchers
+    clocks = {cluster.tier.clock, dispatcher.clock}
+    for clock in clocks:
+        clock.jump(AWAY_SECONDS)
+    cluster.start()
+    dispatcher.namespace("shared")
+    put(dispatcher, 5)
+    dispatcher.stop()
+    for clock in clocks:
+        clock.jump(-AWAY_SECONDS)
+    dispatcher.start()
+    assert puts(dispatcher) == 0
+    put(dispatcher, 2)
+    until_shown(cluster, dispatcher, 2)
+    cluster.stop()
+
+
+def test_a_stop_writes_the_usage_once_a_home_that_restarts_is_back(new_cluster):
+    cluster = new_cluster().start()
+    home, (dispatcher,) = cluster.nodes[cluster.tier.owner(0)], cluster.dispatchers
+    dispatcher.namespace("shared")
+    put(dispatcher, 5)
+    home.kill()
+    dispatcher.process.send_signal(signal.SIGTERM)
+    home.start()
+    dispatcher.wait_for_good_end()
+    dispatcher.start()
+    assert puts(dispatcher) == 5
     cluster.stop()

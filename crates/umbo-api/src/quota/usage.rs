@@ -115,7 +115,9 @@ pub struct ShardUsage {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 #[schema(example = json!({
     "from_ms": 1_790_000_400_000_u64,
+    "first_ms": 1_790_000_400_000_u64,
     "until_ms": 1_790_604_913_250_u64,
+    "unreadable_rows": 0,
     "ru": 5320.5,
     "total": 1,
     "rows": [{
@@ -126,8 +128,8 @@ pub struct ShardUsage {
 pub struct UsageHistory {
     /// Begin of the first step of ten minutes that is counted, in milliseconds since the Unix epoch.
     pub from_ms: u64,
-    /// Begin of the first step that the home of Umbo's own records has; absent if it has none. It has none of a
-    /// former home.
+    /// Begin of the first of these steps with a row at the home of Umbo's own records; absent if none has one. Rows of a
+    /// former home are not in the answer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub first_ms: Option<u64>,
     /// Rows of a step and a dispatcher that are missing in the sums, or a part of them: they are damaged, or of a later
