@@ -70,13 +70,8 @@ pub(crate) async fn show(
     };
     let reading = report.read(&rows, steps.clone());
     let sums = in_turn(&dispatcher.usage_reports, reading).await?;
-    let UsageSums {
-        groups,
-        first,
-        unreadable,
-        ..
-    } = sums;
-    let groups = aside(move || groups.finish()).await?;
+    let (first, unreadable_rows) = (sums.first, sums.unreadable);
+    let groups = aside(move || sums.groups.finish()).await?;
     let ms = |step: u64| step * STEP_SECONDS * 1_000;
     let by = query.text("by").unwrap_or_default();
     let groups = groups.ok_or_else(|| bad("by", by, FEWER_GROUPS))?;
@@ -85,7 +80,7 @@ pub(crate) async fn show(
     Ok(Json(UsageHistory {
         from_ms: ms(*steps.start()),
         first_ms: first.map(ms),
-        unreadable_rows: unreadable,
+        unreadable_rows,
         until_ms: now,
         ru: charges
             .fold(RequestUnits::ZERO, RequestUnits::saturating_add)

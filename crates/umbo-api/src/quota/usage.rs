@@ -128,8 +128,8 @@ pub struct ShardUsage {
 pub struct UsageHistory {
     /// Begin of the first step of ten minutes that is counted, in milliseconds since the Unix epoch.
     pub from_ms: u64,
-    /// Begin of the first of these steps with a row at the home of Umbo's own records; absent if none has one. Rows of a
-    /// former home are not in the answer.
+    /// Begin of the first of these steps with a row at the home of Umbo's own records; absent if there is no row. Rows
+    /// of a former home are not in the answer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub first_ms: Option<u64>,
     /// Rows of a step and a dispatcher that are missing in the sums, or a part of them: they are damaged, or of a later
@@ -179,8 +179,9 @@ pub struct UsageHistoryRow {
     pub read_bytes: u64,
     /// Bytes written to the store.
     pub write_bytes: u64,
-    /// Request units of the greatest second, about: those of each caller, namespace, operation and dispatcher in a step
-    /// of ten minutes, added up, of the greatest step. A sample that is late is spread evenly over its seconds.
+    /// Request units of the greatest second, about: the greatest second of each caller, namespace, operation and
+    /// dispatcher in a step of ten minutes, added up, of the greatest step. A sample that is late is spread evenly over
+    /// its seconds.
     pub ru_second_max: f64,
     /// The same of ten seconds, which begin at a multiple of ten.
     pub ru_ten_seconds_max: f64,

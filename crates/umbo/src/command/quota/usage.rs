@@ -128,8 +128,8 @@ impl HistoryArguments {
             output::write_list(format, &found.rows, &header, cells)?;
         }
         if found.unreadable_rows > 0 {
-            let rows = output::counted(found.unreadable_rows, "row");
-            note!("usage is missing: {rows} could not be read, or not all of them");
+            let rows = found.unreadable_rows;
+            note!("usage is missing: {rows} rows could not be read, or not whole");
         }
         if let Some(first) = found.first_ms.filter(|first| *first > found.from_ms) {
             let first = output::instant(Some(first));
