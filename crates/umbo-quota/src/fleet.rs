@@ -181,7 +181,7 @@ impl FleetQuota {
         state.adopt(row, self.id);
     }
 
-    /// Takes the presence ids of all dispatchers.
+    /// Takes the presence ids of all dispatchers, as they were read. This one becomes an owner only if it is among them.
     pub fn set_members(&self, ids: &[u64]) {
         let mut members = ids.to_vec();
         members.push(self.id);

@@ -184,9 +184,8 @@ impl Membership {
     }
 
     fn take(&self, rows: &FleetRows) {
-        let ids = rows.members.iter().map(|(id, _)| *id);
-        let ids: Vec<_> = ids.filter(|id| *id != self.id).collect();
-        self.peers.keep(|id| ids.contains(&id));
+        let ids: Vec<_> = rows.members.iter().map(|(id, _)| *id).collect();
+        self.peers.keep(|id| id != self.id && ids.contains(&id));
         self.quotas.core.set_members(&ids);
         let row = rows.owners.clone().map(|(_, row)| row);
         self.quotas.core.set_row(&row.unwrap_or_default());
