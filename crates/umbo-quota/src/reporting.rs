@@ -336,7 +336,7 @@ fn met<'a>(
     let price = plain.saturating_add(penalty);
     let due = (!look.admits).then(|| bucket.due(now, None));
     let covered_at = (penalty > 0)
-        .then(|| covered_at(bucket, price, look.balance, now))
+        .then(|| covered_at(bucket, bucket.scaled(price), look.balance, now))
         .flatten();
     let due = due.max(covered_at);
     MetPolicy {

@@ -53,8 +53,15 @@ fn figures(study: &Study, pattern: Pattern) -> Figures {
     figures
 }
 
-/// Runs all patterns; each caller gets at least `least` of the ideal bucket, and at most `most`.
-fn hold(faults: Faults, bounds: impl Fn(Pattern) -> (f64, f64)) {
+/// What 100 ms of the rate are of burst + 1.05 × rate, if the burst is a second of the rate.
+const PERIOD: f64 = 0.1 / 2.05;
+/// What the equal share of a burst and a request into debt are of it: a dispatcher that begins may admit them before it
+/// has told.
+const FIRST_USE: f64 = (1.0 / 8.0 + 0.01) / 2.05;
+
+/// Runs all patterns; each caller gets at least the first bound of the ideal bucket and at most the second, and no
+/// second has more than the allowed one and `more`.
+fn hold(faults: Faults, more: f64, bounds: impl Fn(Pattern) -> (f64, f64)) {
     for pattern in Pattern::ALL {
         let figures = figures(&study(faults), pattern);
         let (least, most) = bounds(pattern);
@@ -63,13 +70,16 @@ fn hold(faults: Faults, bounds: impl Fn(Pattern) -> (f64, f64)) {
             lowest >= least && highest <= most,
             "{pattern:?}: {figures:?}"
         );
-        assert!(figures.worst_second <= 1.0, "{pattern:?}: {figures:?}");
+        assert!(
+            figures.worst_second <= 1.0 + more,
+            "{pattern:?}: {figures:?}"
+        );
     }
 }
 
 #[test]
 fn eight_dispatchers_admit_what_one_bucket_serves() {
-    hold(Faults::default(), |_| (0.98, 1.02));
+    hold(Faults::default(), 0.0, |_| (0.98, 1.02));
 }
 
 #[test]
@@ -78,11 +88,7 @@ fn a_third_of_the_messages_may_be_lost() {
         lost: 0.3,
         ..Faults::default()
     };
-    hold(faults, |pattern| match pattern {
-        // One burst a second: its count is late by a second if the messages after it are lost.
-        Pattern::Burst => (0.94, 1.03),
-        _ => (0.97, 1.03),
-    });
+    hold(faults, PERIOD, |_| (0.97, 1.03));
 }
 
 #[test]
@@ -91,9 +97,9 @@ fn a_caller_at_one_dispatcher_gets_the_whole_quota() {
         is_on_one: true,
         ..Faults::default()
     };
-    hold(faults, |pattern| match pattern {
+    hold(faults, 0.0, |pattern| match pattern {
         // Shares of a fleet without demand are equal: some periods pass until the one dispatcher has the whole.
-        Pattern::Burst | Pattern::Spike => (0.95, 1.02),
+        Pattern::Burst | Pattern::Spike => (0.96, 1.02),
         _ => (0.97, 1.02),
     });
 }
@@ -141,7 +147,7 @@ fn dispatchers_may_come_and_go_every_ten_seconds() {
         churn_s: Some(10),
         ..Faults::default()
     };
-    hold(faults, |pattern| match pattern {
+    hold(faults, FIRST_USE, |pattern| match pattern {
         // Bursts from a full bucket: the new owner of each counter grants none, as after a single kill.
         Pattern::Burst | Pattern::Spike => (0.94, 1.02),
         _ => (0.97, 1.02),
