@@ -2,7 +2,7 @@
 //!
 //! A ledger is a bucket that is charged by reports, after the fact. Its balance and the shares go back with each answer.
 //! A dispatcher's share of a counter is its part of the demand: equal parts would starve the dispatcher that has the
-//! traffic. On top there is slack for dispatchers whose demand grows: the quota that nobody asks for, and always an eighth.
+//! traffic. On top there is slack for dispatchers whose demand grows: the quota without demand, and always an eighth.
 //! The slack also brings clients that wait, and so ask for no more than they get, back to equal waits.
 
 use std::collections::HashMap;

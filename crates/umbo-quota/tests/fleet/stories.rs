@@ -1,4 +1,4 @@
-//! Single dispatchers whose owner is silent, and counters that nobody uses.
+//! Single dispatchers whose owner is silent, and counters without requests.
 
 use std::sync::Arc;
 use std::time::Instant;
