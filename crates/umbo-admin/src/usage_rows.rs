@@ -88,7 +88,7 @@ impl UsageWriter {
         }
     }
 
-    /// Counts the last requests and writes all usage, and tries again for up to [`END_TIME_MAX`]. To be called when the
+    /// Counts the last requests and writes all usage, and tries again for up to ten seconds. To be called when the
     /// server stops.
     pub async fn end(&self) {
         let second = ended_second(now(&self.0.dispatcher)) + 1;
