@@ -7,6 +7,7 @@ import subprocess
 
 from clock import Clock
 from harness import Namespace, binary, wait_until
+from test_fleet_quotas import started
 
 HOME = 0
 # For as long the command waits for nodes that do not answer.
@@ -33,8 +34,10 @@ def promote_home(cluster, *arguments):
 
 
 def test_a_lost_home_is_replaced_and_the_records_go_on(new_cluster, folder):
-    cluster = new_cluster().start()
-    (dispatcher,) = cluster.dispatchers
+    # Two dispatchers own the counters of a quota; the row that says so is at the home.
+    cluster = started(new_cluster, 2)
+    dispatcher, other = cluster.dispatchers
+    revision = dispatcher.metric("umbo_fleet_quota_revision")
     ns = dispatcher.namespace("kept")
     keys = [f"key-{number}" for number in range(60)]
     for key in keys:
@@ -56,7 +59,7 @@ def test_a_lost_home_is_replaced_and_the_records_go_on(new_cluster, folder):
     assert code == 6 and "--resume" in said, said
     cluster.tier.write_map(out.read_text())
     running = [node for node in cluster.nodes.values() if node.is_running()]
-    for process in [dispatcher, *running]:
+    for process in [*cluster.dispatchers, *running]:
         process.process.send_signal(signal.SIGHUP)
     resume = ["--map", out, "--without", lost, "--resume", "--wait", "30s"]
     # A node that has no time to answer within seconds is named, and asked again by the same command.
@@ -72,5 +75,11 @@ def test_a_lost_home_is_replaced_and_the_records_go_on(new_cluster, folder):
     names = [one["name"] for one in client.get("/admin/v1/namespaces").json()["namespaces"]]
     assert {"kept", "young"} <= set(names), names
     answers = [Namespace(client, "kept").get(key).status for key in keys]
+    # The owners have written their row at the new home, so that a dispatcher that begins finds it.
+    for one in cluster.dispatchers:
+        wait_until(lambda: one.metric("umbo_fleet_quota_revision") > revision, "the row is there again")  # noqa: B023
+    other.stop()
+    other.start()
+    wait_until(lambda: other.metric("umbo_fleet_quota_revision") >= revision + 3, "it owns counters with the others")
     # What was on the other nodes is still there; the shards of the lost one are down.
     assert set(answers) <= {200, 503} and answers.count(200) > 20, answers

@@ -7,7 +7,7 @@ use umbo_dispatcher::Dispatcher;
 use umbo_dispatcher::plane::OwnRows;
 use umbo_http::RequestError;
 use umbo_store::{Change, Condition, Mutation, Page, RangeRequest, SortRange, home_partition};
-use umbo_types::{Caller, Key, NamespaceId, PartitionKey, SortKey, Timestamp, limits};
+use umbo_types::{Caller, Key, NamespaceId, PartitionKey, SortKey, limits};
 
 /// The rows of a partition, as this dispatcher reads and writes them.
 #[derive(Debug)]
@@ -31,12 +31,6 @@ impl HomeRows {
     pub(crate) fn for_report(mut self, caller: &Caller) -> Self {
         self.rows = OwnRows::of_report(&self.dispatcher, caller);
         self
-    }
-
-    /// Returns the time of day at the home. Rows expire by it alone.
-    pub(crate) fn now(&self) -> Timestamp {
-        let Dispatcher { store, clock, .. } = &*self.dispatcher;
-        store.time_at(store.home().shard, clock.wall())
     }
 
     /// Changes a row if the condition is true; returns whether it was. The key is a short text.

@@ -14,7 +14,7 @@ use tokio::task::spawn_blocking;
 use tokio::time::{sleep, timeout};
 use umbo_dispatcher::Dispatcher;
 use umbo_http::{RequestError, problem};
-use umbo_quota::{StepUsage, Tally, UsageKey, UsageSteps};
+use umbo_quota::{KEPT_SECONDS, StepUsage, Tally, UsageKey, UsageSteps};
 use umbo_store::compression::{densely_compressed, plain_bytes};
 use umbo_store::{Change, Condition, RowRef, SortRange};
 use umbo_telemetry::recorder::ended_second;
@@ -22,10 +22,8 @@ use umbo_types::{Operation, RequestUnits, Timestamp, Value};
 
 use crate::home_rows::HomeRows;
 
-/// How long a row lasts after its last write: 35 days, so that a month of 31 days is whole in the days after it.
-const USAGE_TTL: Duration = Duration::from_secs(USAGE_SECONDS_MAX);
-/// Longest time that usage can be asked for, in seconds.
-pub(crate) const USAGE_SECONDS_MAX: u64 = 35 * 86_400;
+/// How long a row lasts after its last write.
+const USAGE_TTL: Duration = Duration::from_secs(KEPT_SECONDS);
 /// Milliseconds between two writes of the open step: a kill loses as much usage, and the time of a write.
 const WRITE_INTERVAL_MS: u64 = 60_000;
 /// How long after a full minute a write begins: the sample of the minute's last second comes first.
@@ -398,7 +396,7 @@ mod tests {
 
     #[test]
     fn days_of_a_thousand_callers_take_less_than_230_mib() {
-        let steps = (USAGE_SECONDS_MAX / STEP_SECONDS) as usize;
+        let steps = (KEPT_SECONDS / STEP_SECONDS) as usize;
         let len = |operations: &[Operation]| {
             StepText::of(&lines(1_000, operations))
                 .to_value()

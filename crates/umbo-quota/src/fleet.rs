@@ -41,6 +41,12 @@ pub const FLEET_TICK: Duration = Duration::from_millis(20);
 const WORD_MS: u64 = 4 * PERIOD_MS;
 /// Shortest time between two wishes of a dispatcher to change the row, in milliseconds.
 const WISH_MS: u64 = 2 * PERIOD_MS;
+/// How long a row stands before one dispatcher alone may take an owner out of it that is present, in milliseconds.
+const SETTLED_MS: u64 = 20 * PERIOD_MS;
+/// Most dispatchers whose messages are counted: the members of the largest fleet, and as many that came after others.
+const SENDERS_MAX: usize = 2_048;
+/// How long the last sequence of a dispatcher is remembered, in milliseconds: no message is under way for longer.
+const HEARD_MS: u64 = 60_000;
 
 /// A message to an owner.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -89,6 +95,8 @@ struct FleetState {
     row: Option<OwnerRow>,
     /// Whether another dispatcher knows a newer row.
     is_row_old: bool,
+    /// Whether the row that was read is older than the known one: the home is another one, or was restored.
+    is_row_lost: bool,
     wished: Option<Millis>,
     /// Revision of the row, and since when it is known.
     revision: (u64, Millis),
@@ -131,7 +139,8 @@ impl FleetQuota {
     pub fn tick(&self, now: Instant) -> Vec<FleetMessage> {
         let at = self.limiter.pricing.millis(now);
         let mut state = self.state();
-        if state.local.len() == 0 && !self.is_used() {
+        if !self.is_used() {
+            state.local.clear(&self.limiter);
             return Vec::new();
         }
         let FleetState { row, local, .. } = &mut *state;
@@ -173,11 +182,13 @@ impl FleetQuota {
         Ok(self.state().hear(&report, at).write())
     }
 
-    /// Takes the ownership row as it was read or written; an absent one is the default. An older one than the known is
-    /// ignored.
+    /// Takes the ownership row as it was read or written; an absent one is the default. If it is older than the known
+    /// one, the known one is to be written again.
     pub fn set_row(&self, row: &OwnerRow) {
         let mut state = self.state();
         state.is_row_old = false;
+        let is_older = |known: &OwnerRow| row.revision < known.revision;
+        state.is_row_lost = state.row.as_ref().is_some_and(is_older);
         state.adopt(row, self.id);
     }
 
@@ -344,7 +355,8 @@ impl FleetState {
         };
         let is_any_gone = row.owners.iter().any(|owner| is_gone(*owner));
         let joins = Some(id).filter(|_| self.is_listed && !row.has(id));
-        if !is_any_gone && (joins.is_none() || !row.has_room()) {
+        let is_due = is_any_gone || self.is_row_lost;
+        if !is_due && (joins.is_none() || !row.has_room()) {
             return RowWish::Nothing;
         }
         let next = row.changed(is_gone, joins);
@@ -352,10 +364,3 @@ impl FleetState {
         RowWish::Change(next)
     }
 }
-
-/// Most dispatchers whose messages are counted: the members of the largest fleet, and as many that came after others.
-const SENDERS_MAX: usize = 2_048;
-/// How long a row stands before one dispatcher alone may take an owner out of it that is present, in milliseconds.
-const SETTLED_MS: u64 = 20 * PERIOD_MS;
-/// How long the last sequence of a dispatcher is remembered, in milliseconds: no message is under way for longer.
-const HEARD_MS: u64 = 60_000;

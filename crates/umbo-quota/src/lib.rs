@@ -72,4 +72,6 @@ pub use retry_ticket::{BroughtTicket, RetryTicket};
 pub use subject::Subject;
 pub use unit::{AmountError, Unit, format_amount, parse_amount};
 pub use usage_groups::{GROUPS_MAX, GroupBy, GroupKey, Period, UsageGroups};
-pub use usage_steps::{STEP_LINES_MAX, STEP_SECONDS, StepUsage, UsageKey, UsageStep, UsageSteps};
+pub use usage_steps::{
+    KEPT_SECONDS, STEP_LINES_MAX, STEP_SECONDS, StepUsage, UsageKey, UsageStep, UsageSteps,
+};

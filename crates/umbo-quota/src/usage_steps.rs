@@ -15,6 +15,8 @@ use crate::report::{OTHERS, Tally};
 
 /// Length of a step, in seconds: 5,040 steps in 35 days, and six to an hour.
 pub const STEP_SECONDS: u64 = 600;
+/// How long usage is kept, in seconds: 35 days, so that a month of 31 days is whole in the days after it.
+pub const KEPT_SECONDS: u64 = 35 * 86_400;
 /// Most lines of a step that is written. A line has up to about 330 bytes of text before compression, with the longest
 /// names and numbers, so that a step fits into the largest value (1 MiB).
 pub const STEP_LINES_MAX: usize = 3_000;

@@ -138,7 +138,7 @@ impl Scenario {
         names
     }
 
-    /// Returns for how many pods each caller has a quota of its own.
+    /// Returns for how many pods each caller has another quota.
     fn books(&self) -> u32 {
         if self.fleet.is_some() { 1 } else { self.pods }
     }

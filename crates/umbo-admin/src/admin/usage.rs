@@ -19,8 +19,8 @@ use umbo_dispatcher::Dispatcher;
 use umbo_http::RequestError;
 use umbo_http::query::{Query, bad};
 use umbo_quota::{
-    GROUPS_MAX, GroupBy, GroupKey, Period, STEP_SECONDS, StepUsage, UsageGroups, UsageKey,
-    UsageStep,
+    GROUPS_MAX, GroupBy, GroupKey, KEPT_SECONDS, Period, STEP_SECONDS, StepUsage, UsageGroups,
+    UsageKey, UsageStep,
 };
 use umbo_store::Page;
 use umbo_types::{Caller, Permission, RequestUnits};
@@ -28,7 +28,7 @@ use umbo_types::{Caller, Permission, RequestUnits};
 use super::{DispatcherState, aside, caller};
 use crate::admin_error::AdminError;
 use crate::home_rows::HomeRows;
-use crate::usage_rows::{self, USAGE_SECONDS_MAX};
+use crate::usage_rows;
 
 /// Rows that are listed where the request does not say how many.
 const ROWS_DEFAULT: u64 = 1_000;
@@ -50,7 +50,7 @@ pub(crate) async fn show(
         query.as_deref(),
         "last_seconds, by, namespace, caller, limit",
     )?;
-    let last = query.number("last_seconds", 1..=USAGE_SECONDS_MAX, "1 to 3024000")?;
+    let last = query.number("last_seconds", 1..=KEPT_SECONDS, "1 to 3024000")?;
     let limit = query.number("limit", 1..=GROUPS_MAX as u64, "1 to 65536")?;
     let rows = usage_rows::rows(&dispatcher).for_report(&caller);
     let now = usage_rows::now(&dispatcher).as_millis();

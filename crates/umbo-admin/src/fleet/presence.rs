@@ -64,7 +64,9 @@ impl PresenceRows {
         id: u64,
         presence: Option<&Presence>,
     ) -> Result<(), RequestError> {
-        let expires_at = Some(self.0.now().saturating_add(PRESENCE_TTL));
+        // Rows expire by the clock of the home alone: a later one would keep dead dispatchers.
+        let now = self.0.dispatcher.home_time();
+        let expires_at = Some(now.saturating_add(PRESENCE_TTL));
         let change = presence.map_or(Change::Delete, |presence| put(presence, expires_at));
         let key = format!("{id:016x}");
         let written = self.0.change(key, change, Condition::Always).await;

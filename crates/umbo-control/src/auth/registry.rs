@@ -226,8 +226,8 @@ mod tests {
     fn without_tokens_everybody_is_let_in_and_with_one_nobody_else_is() {
         let registry = TokenRegistry::new().unwrap();
         assert!(!registry.is_required());
-        let anybody = registry.authenticate(Some(b"Basic eDp5"), || NOW).unwrap();
-        assert_eq!(*anybody, Caller::anonymous());
+        let open = registry.authenticate(Some(b"Basic eDp5"), || NOW).unwrap();
+        assert_eq!(*open, Caller::anonymous());
         let (token, record) = make("admin:*", None);
         registry.insert(TokenSource::Store, record);
         assert!(registry.is_required());

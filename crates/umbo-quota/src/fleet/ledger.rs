@@ -6,6 +6,8 @@
 //! The slack also brings clients that wait, and so ask for no more than they get, back to equal waits.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::time::Duration;
 
 use super::message::{CounterReport, HeardBalance};
 use super::period::{IDLE_PERIODS, PERIOD_MS, SILENT_PERIODS};
@@ -31,6 +33,12 @@ const YOUNG_MS: u64 = 3 * PERIOD_MS;
 const FORGET_MS: u64 = 60_000;
 /// Deepest debt of a counter, in seconds of its rate, as of a bucket.
 const DEBT_SECONDS_MAX: u64 = 60;
+/// Step of the axis of a ledger: reports come at any time.
+const AXIS_STEP: Duration = Duration::from_millis(1);
+/// Most atoms that one report charges or gives back.
+const SPENT_MAX: u64 = 1 << 60;
+/// Highest demand that is counted, in atoms a second: sums of it fit.
+const DEMAND_MAX: u64 = 1 << 56;
 
 /// The counters of an owner.
 #[derive(Debug, Default)]
@@ -131,7 +139,6 @@ impl Ledgers {
         has_room: bool,
         now: Millis,
     ) -> Option<&mut Ledger> {
-        use std::collections::hash_map::Entry;
         match self.by_counter.entry(report.counter) {
             Entry::Occupied(found) => Some(found.into_mut()),
             Entry::Vacant(place) => has_room.then(|| place.insert(Ledger::full(limit, now))),
@@ -155,7 +162,7 @@ impl Ledgers {
 
 impl Ledger {
     fn full(limit: Limit, now: Millis) -> Self {
-        let schedule = axis_of(limit);
+        let schedule = Schedule::begin(limit, AXIS_STEP);
         let level = schedule.level_at(now, RefillOffset::default());
         Self {
             level: level.wrapping_sub(limit.burst),
@@ -170,10 +177,8 @@ impl Ledger {
     fn set_limit(&mut self, limit: Limit, now: Millis) {
         if self.schedule.limit != limit {
             self.roll(now);
-            let refill = std::time::Duration::from_millis(AXIS_STEP_MS);
-            self.schedule = self
-                .schedule
-                .changed(limit, refill, now, RefillOffset::default());
+            let offset = RefillOffset::default();
+            self.schedule = self.schedule.changed(limit, AXIS_STEP, now, offset);
         }
     }
 
@@ -382,17 +387,6 @@ impl Reporter {
 /// Returns the part of an amount that belongs to a share.
 fn part(amount: u64, share: u64) -> u64 {
     (u128::from(amount) * u128::from(share) / u128::from(Scale::WHOLE)) as u64
-}
-
-/// Step of the axis of a ledger, in milliseconds: reports come at any time.
-const AXIS_STEP_MS: u64 = 1;
-/// Most atoms that one report charges or gives back.
-const SPENT_MAX: u64 = 1 << 60;
-/// Highest demand that is counted, in atoms a second: sums of it fit.
-const DEMAND_MAX: u64 = 1 << 56;
-
-fn axis_of(limit: Limit) -> Schedule {
-    Schedule::begin(limit, std::time::Duration::from_millis(AXIS_STEP_MS))
 }
 
 /// Brings a limit between the bounds of policies: a peer may tell any numbers.

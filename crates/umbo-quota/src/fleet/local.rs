@@ -106,8 +106,7 @@ impl LocalCounters {
         from: (u64, u64),
         now: Millis,
     ) -> Vec<(u64, FleetReport)> {
-        let fleet = limiter.fleet.get();
-        let equal = fleet.map_or(Scale::ONE, FleetCounters::equal_share);
+        let equal = equal_share(limiter);
         self.note_silence(equal, now);
         let is_any_silent = self.owners.values().any(|link| link.is_silent);
         let mut reports: BTreeMap<u64, (FleetReport, Vec<(u128, i64)>)> = BTreeMap::new();
@@ -214,6 +213,16 @@ impl LocalCounters {
         }
     }
 
+    /// Lets all counters go: no policy has the scope any more.
+    pub(super) fn clear(&mut self, limiter: &Limiter) {
+        for (_, one) in self.counters.drain() {
+            one.rest(equal_share(limiter));
+        }
+        for link in self.owners.values_mut() {
+            (link.waiting, link.is_silent) = (None, false);
+        }
+    }
+
     pub(super) fn len(&self) -> usize {
         self.counters.len()
     }
@@ -243,6 +252,12 @@ impl LocalCounters {
             }
         }
     }
+}
+
+/// Returns the share of each dispatcher while an owner knows no better.
+fn equal_share(limiter: &Limiter) -> Scale {
+    let fleet = limiter.fleet.get();
+    fleet.map_or(Scale::ONE, FleetCounters::equal_share)
 }
 
 impl LocalCounter {

@@ -3,7 +3,7 @@
 //! Held in every world without lies, at every instant and for every counter: admitted ≤ sides × (burst + two periods of
 //! the rate) + 1.1 × rate × the time of each side + the largest price for each dispatcher that ever began. Sides are
 //! groups of dispatchers that reach each other and know the same row. Each side continues with its last shares, has
-//! equal shares after five periods, and then an owner of its own, so that each side admits up to the rate.
+//! equal shares after five periods, and then another owner, so that each side admits up to the rate.
 //!
 //! Held after the faults, once the presence of the dead is over: clients that ask for twice the rate get 0.95 of it, but
 //! for the debt of the fleet and for 0.3 seconds of the rate. All dispatchers know one row, and no one finds an owner
@@ -18,6 +18,8 @@
 
 mod counters;
 mod lies;
+#[path = "../limiter/random.rs"]
+mod random;
 mod stories;
 mod support;
 mod world;

@@ -1,9 +1,9 @@
 //! Single dispatchers whose owner is silent, and counters without requests.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use umbo_quota::{FLEET_TICK, FleetQuota, Limit, Limiter, OwnerRow, RowWish};
+use umbo_quota::{FLEET_TICK, FleetQuota, Limit, Limiter, OwnerRow, PolicySet, RowWish};
 
 use crate::support::{SECRET, fleet_quota, limiter, put, written};
 
@@ -68,6 +68,45 @@ fn a_counter_that_is_idle_is_let_go_and_comes_back() {
             place.tick();
         }
         assert_eq!(place.quota.report().reported, 0);
+    }
+}
+
+#[test]
+fn nothing_is_told_once_no_policy_has_the_scope() {
+    let mut place = Place::new(1, &[1, 2], &[2], Instant::now());
+    place.ask("caller", 1);
+    for _ in 0..50 {
+        place.tick();
+    }
+    assert_eq!(place.quota.report().silent, [2]);
+    place.limiter.replace(PolicySet::built_in());
+    assert_eq!(place.tick(), []);
+    assert_eq!(place.quota.report().reported, 0);
+    assert!(place.quota.report().silent.is_empty());
+}
+
+#[test]
+fn a_row_that_the_home_has_lost_is_written_again() {
+    let owners = [1, 2];
+    // Another home without the row, or an older backup of it, in which a dispatcher that is gone was an owner.
+    let older = OwnerRow {
+        revision: 0,
+        owners: vec![9],
+    };
+    for lost in [OwnerRow::default(), older] {
+        let place = Place::new(1, &owners, &owners, Instant::now());
+        assert_eq!(place.quota.row_wish(place.now), RowWish::Nothing);
+        place.quota.set_row(&lost);
+        let next = OwnerRow {
+            revision: 2,
+            owners: owners.to_vec(),
+        };
+        let later = place.now + Duration::from_secs(1);
+        assert_eq!(place.quota.row_wish(later), RowWish::Change(next.clone()));
+        // Written by another dispatcher.
+        let other = Place::new(2, &owners, &owners, place.now);
+        other.quota.set_row(&next);
+        assert_eq!(other.quota.row_wish(later), RowWish::Nothing);
     }
 }
 

@@ -1,4 +1,4 @@
-//! Randomness, policies and requests for worlds of dispatchers.
+//! More randomness, policies and requests for worlds of dispatchers.
 
 use std::time::{Duration, Instant};
 
@@ -9,22 +9,13 @@ use umbo_quota::{
 };
 use umbo_types::{Attributes, NamespaceId, Operation, PriceMultiplier};
 
+pub(crate) use crate::random::Random;
+
 pub(crate) const RU: u64 = 1_000_000;
 /// The secret of the store.
 pub(crate) const SECRET: [u8; 32] = [7; 32];
 
-/// `SplitMix64` (Steele et al. 2014).
-pub(crate) struct Random(pub(crate) u64);
-
 impl Random {
-    pub(crate) fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
-    }
-
     pub(crate) fn below(&mut self, bound: u64) -> u64 {
         self.next() % bound
     }

@@ -5,6 +5,7 @@ mod crowd;
 mod estimates;
 mod penalties;
 mod policies;
+mod random;
 mod settling;
 mod support;
 mod usage;

@@ -9,6 +9,8 @@ use umbo_quota::{
 };
 use umbo_types::{Attributes, NamespaceId, Operation, PriceMultiplier};
 
+pub(crate) use crate::random::Random;
+
 pub(crate) const RU: u64 = 1_000_000;
 
 pub(crate) fn policy(name: &str, per: &[Dimension], rate: u64, burst: u64) -> Policy {
@@ -76,19 +78,6 @@ pub(crate) fn retry(caller: &str, ticket: RetryTicket) -> QuotaRequest<'_> {
 /// Work of a get that costs exactly 1 RU.
 pub(crate) fn work() -> ActualUsage {
     ActualUsage::default()
-}
-
-/// `SplitMix64` (Steele et al. 2014).
-pub(crate) struct Random(pub(crate) u64);
-
-impl Random {
-    pub(crate) fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        mixed ^ (mixed >> 31)
-    }
 }
 
 pub(crate) fn admit(limiter: &Limiter, request: &QuotaRequest<'_>, now: Instant) -> bool {

@@ -7,14 +7,13 @@ use serde_json::Value;
 use umbo_api::quota::{UsageHistory, UsageHistoryRow};
 use umbo_api::time_to_live;
 use umbo_client::UsageQuery;
+use umbo_quota::{GROUPS_MAX, KEPT_SECONDS};
 use umbo_types::Namespace;
 
 use crate::cli_error::CliError;
 use crate::connection::ConnectionArgs;
 use crate::output::{self, Format, Listing, note};
 
-/// Most groups of an answer. The server refuses a question with more of them.
-const GROUPS_MAX: u64 = 65_536;
 /// The column of the price.
 const COST: &str = "cost";
 
@@ -43,7 +42,7 @@ struct HistoryArguments {
     caller: Option<String>,
     /// Most groups to show, the newest days or months first, 1 to 65536; CSV has all
     #[arg(long, value_name = "N", default_value_t = 1_000, requires = "last", conflicts_with = "csv",
-          value_parser = clap::value_parser!(u64).range(1..=GROUPS_MAX))]
+          value_parser = clap::value_parser!(u64).range(1..=GROUPS_MAX as u64))]
     limit: u64,
     /// Price of a million request units: adds a column COST to the table and to CSV
     #[arg(long, value_name = "AMOUNT", requires = "last", conflicts_with = "output", value_parser = price)]
@@ -55,7 +54,7 @@ struct HistoryArguments {
 
 fn last(text: &str) -> Result<Duration, String> {
     let last = time_to_live::span(text)?;
-    if !(1..=35 * 86_400).contains(&last.as_secs()) {
+    if !(1..=KEPT_SECONDS).contains(&last.as_secs()) {
         return Err("usage is kept for 35 days; expected 1s to 35d".to_owned());
     }
     Ok(last)
@@ -88,7 +87,7 @@ impl Arguments {
             by: &by,
             namespace: ns,
             caller: caller.as_deref(),
-            limit: if *csv { GROUPS_MAX } else { *limit },
+            limit: if *csv { GROUPS_MAX as u64 } else { *limit },
         };
         let found = connection.client()?.usage_history(&query).await?;
         self.history.show(connection.listing_format(), &found)?;
