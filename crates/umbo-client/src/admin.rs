@@ -13,14 +13,13 @@ use umbo_api::path::percent_encode;
 
 use crate::client::Client;
 use crate::error::Error;
-use crate::request::RepeatableRequest;
+use crate::request::{RepeatableRequest, with_dry_run};
 use crate::retry::Repeat;
 
 impl Client {
     /// Returns the name and version of the server that answers.
     pub async fn service(&self) -> Result<ServiceInfo, Error> {
-        self.send_for_json(&RepeatableRequest::read("/".to_owned()))
-            .await
+        self.read("/").await
     }
 
     /// Like [`Self::service`], with the time of day of the server, in whole seconds, or `None` if the answer has
@@ -36,10 +35,7 @@ impl Client {
 
     /// Returns whether the server that answers takes requests, and its problems.
     pub async fn readiness(&self) -> Result<Health, Error> {
-        match self
-            .send_for_json(&RepeatableRequest::read("/readyz".to_owned()))
-            .await
-        {
+        match self.read("/readyz").await {
             // A server that does not take requests says so with this status.
             Err(Error::Foreign {
                 status: 503, body, ..
@@ -53,12 +49,12 @@ impl Client {
 
     /// Lists the namespaces, with their sizes.
     pub async fn namespaces(&self) -> Result<NamespaceList, Error> {
-        self.admin("/namespaces").await
+        self.read("/admin/v1/namespaces").await
     }
 
     /// Describes a namespace.
     pub async fn namespace(&self, name: &str) -> Result<NamespaceInfo, Error> {
-        self.admin(&namespace_target(name)).await
+        self.read(namespace_target(name)).await
     }
 
     /// Creates a namespace. Returns it, and whether it is new. An existing namespace stays as it is; if its
@@ -68,7 +64,7 @@ impl Client {
         name: &str,
         spec: &NamespaceSpec,
     ) -> Result<(NamespaceInfo, bool), Error> {
-        let target = format!("/admin/v1{}", namespace_target(name));
+        let target = namespace_target(name);
         let request = RepeatableRequest::new(Method::PUT, target, Repeat::Always)
             .with_body("application/json", json(spec)?);
         let mut response = self.send(&request).await?;
@@ -84,7 +80,7 @@ impl Client {
         name: &str,
         spec: &NamespaceSpec,
     ) -> Result<NamespaceInfo, Error> {
-        let target = format!("/admin/v1{}", namespace_target(name));
+        let target = namespace_target(name);
         let request = RepeatableRequest::new(Method::PATCH, target, Repeat::Always)
             .with_body("application/merge-patch+json", json(spec)?);
         self.send_for_json(&request).await
@@ -92,13 +88,8 @@ impl Client {
 
     /// Counts the rows that the removal of a namespace would remove.
     pub async fn count_namespace(&self, name: &str) -> Result<NamespaceRemoval, Error> {
-        let target = format!("/admin/v1{}?dry_run=true", namespace_target(name));
-        self.send_for_json(&RepeatableRequest::new(
-            Method::DELETE,
-            target,
-            Repeat::Always,
-        ))
-        .await
+        let target = with_dry_run(namespace_target(name), true);
+        self.change(Method::DELETE, target, Repeat::Always).await
     }
 
     /// Removes a namespace with all its rows. Returns `None` if its name is free, otherwise the shards that have
@@ -110,7 +101,7 @@ impl Client {
         abandoned: Option<u16>,
     ) -> Result<Option<NamespaceRemoving>, Error> {
         let query = abandoned.map_or_else(String::new, |shard| format!("?abandon_shard={shard}"));
-        let target = format!("/admin/v1{}{query}", namespace_target(name));
+        let target = namespace_target(name) + &query;
         let request = RepeatableRequest::new(Method::DELETE, target, Repeat::IfNotApplied);
         let mut response = self.send(&request).await?;
         if response.status() == StatusCode::NO_CONTENT {
@@ -123,7 +114,7 @@ impl Client {
 
     /// Lists the tokens, without their secrets.
     pub async fn tokens(&self) -> Result<TokenList, Error> {
-        self.admin("/tokens").await
+        self.read("/admin/v1/tokens").await
     }
 
     /// Creates a token. Only this answer ever shows its secret, so a request is not repeated when its outcome is
@@ -137,46 +128,34 @@ impl Client {
 
     /// Revokes a token.
     pub async fn revoke_token(&self, id: &str) -> Result<(), Error> {
-        let target = format!("/admin/v1/tokens/{}", percent_encode(id.as_bytes()));
+        let target = token_target(id);
         let request = RepeatableRequest::new(Method::DELETE, target, Repeat::IfNotApplied);
         self.send(&request).await.map(drop)
     }
 
     /// Returns the token that a revocation would end, and revokes nothing.
     pub async fn revoke_token_dry_run(&self, id: &str) -> Result<TokenInfo, Error> {
-        let target = format!(
-            "/admin/v1/tokens/{}?dry_run=true",
-            percent_encode(id.as_bytes())
-        );
-        self.send_for_json(&RepeatableRequest::new(
-            Method::DELETE,
-            target,
-            Repeat::Always,
-        ))
-        .await
+        let target = with_dry_run(token_target(id), true);
+        self.change(Method::DELETE, target, Repeat::Always).await
     }
 
     /// Lists the shards.
     pub async fn shards(&self) -> Result<ShardList, Error> {
-        self.admin("/shards").await
+        self.read("/admin/v1/shards").await
     }
 
     /// Returns the configuration in effect, as TOML.
     pub async fn config(&self) -> Result<String, Error> {
-        let request = RepeatableRequest::read("/admin/v1/config".to_owned());
-        let body = self.send_for_body(&request).await?;
-        String::from_utf8(body.into())
-            .map_err(|_| Error::Malformed("the configuration is not text".to_owned()))
-    }
-
-    async fn admin<T: serde::de::DeserializeOwned>(&self, path: &str) -> Result<T, Error> {
-        self.send_for_json(&RepeatableRequest::read(format!("/admin/v1{path}")))
-            .await
+        self.read_text("/admin/v1/config").await
     }
 }
 
 fn namespace_target(name: &str) -> String {
-    format!("/namespaces/{}", percent_encode(name.as_bytes()))
+    format!("/admin/v1/namespaces/{}", percent_encode(name.as_bytes()))
+}
+
+fn token_target(id: &str) -> String {
+    format!("/admin/v1/tokens/{}", percent_encode(id.as_bytes()))
 }
 
 pub(crate) fn json(body: &impl Serialize) -> Result<Vec<u8>, Error> {

@@ -7,21 +7,18 @@ use umbo_api::why::RequestExplanation;
 
 use crate::client::Client;
 use crate::error::Error;
-use crate::request::RepeatableRequest;
 
 impl Client {
     /// Lists the dispatchers of the server's cluster; a server with its store in its process is alone. Needs the
     /// grant `observe` on every namespace.
     pub async fn fleet(&self) -> Result<FleetList, Error> {
-        self.send_for_json(&RepeatableRequest::read("/admin/v1/fleet".to_owned()))
-            .await
+        self.read("/admin/v1/fleet").await
     }
 
     /// Asks every dispatcher of the server's cluster for a route of the admin API, without `/admin/v1/`. Each
     /// dispatcher refuses by itself if the caller may not see the route.
     pub async fn ask_fleet(&self, route: &str) -> Result<FleetAnswers, Error> {
-        self.send_for_json(&RepeatableRequest::read(format!("/admin/v1/fleet/{route}")))
-            .await
+        self.read(format!("/admin/v1/fleet/{route}")).await
     }
 
     /// Returns the newest record that any dispatcher has of a request id, or `None` if there is no record, and the

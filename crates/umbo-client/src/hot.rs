@@ -10,7 +10,7 @@ use crate::admin::json;
 use crate::client::Client;
 use crate::error::Error;
 use crate::kv::Condition;
-use crate::request::RepeatableRequest;
+use crate::request::{RepeatableRequest, with_dry_run};
 use crate::retry::Repeat;
 
 /// A key to be put on a list or taken off it.
@@ -34,8 +34,7 @@ impl HotKeyRef<'_> {
 impl Client {
     /// Lists the keys that are hot, pinned or blocked on the server that answers, and the state of its hot key shield.
     pub async fn hot(&self) -> Result<HotReport, Error> {
-        self.send_for_json(&RepeatableRequest::read("/admin/v1/hot".to_owned()))
-            .await
+        self.read("/admin/v1/hot").await
     }
 
     /// Returns the sources that keep the shards of the server that answers busy, of one shard or all; now, or at a time
@@ -45,7 +44,7 @@ impl Client {
         let at = at.map(|at| format!("at={at}"));
         let query: Vec<String> = shard.into_iter().chain(at).collect();
         let target = format!("/admin/v1/hot/busy?{}", query.join("&"));
-        self.send_for_json(&RepeatableRequest::read(target)).await
+        self.read(target).await
     }
 
     /// Puts a key on a list if the condition holds for its entry there; the version of an entry is the time of its
@@ -59,11 +58,7 @@ impl Client {
         condition: Condition,
         dry_run: bool,
     ) -> Result<(HotListed, bool), Error> {
-        let mut target = key.target(list);
-        if dry_run {
-            target.push(if target.contains('?') { '&' } else { '?' });
-            target.push_str("dry_run=true");
-        }
+        let target = with_dry_run(key.target(list), dry_run);
         let request = RepeatableRequest::new(Method::PUT, target, Repeat::Always)
             .with_body("application/json", json(spec)?);
         let mut response = self.send(&condition.on(request)?).await?;
@@ -83,9 +78,6 @@ impl Client {
     /// Returns the metrics of the server that answers, as Prometheus reads them. Needs the grant
     /// `admin` on every namespace.
     pub async fn metrics(&self) -> Result<String, Error> {
-        let request = RepeatableRequest::read("/admin/v1/metrics".to_owned());
-        let body = self.send_for_body(&request).await?;
-        String::from_utf8(body.into())
-            .map_err(|_| Error::Malformed("the metrics are not text".to_owned()))
+        self.read_text("/admin/v1/metrics").await
     }
 }

@@ -14,7 +14,7 @@ use crate::answer::{number_header, text_header};
 use crate::client::Client;
 use crate::dead_letters;
 use crate::error::Error;
-use crate::request::RepeatableRequest;
+use crate::request::{RepeatableRequest, with_dry_run};
 use crate::retry::Repeat;
 
 /// What a write requires of the row before it.
@@ -241,9 +241,7 @@ impl Client {
         sort: &[u8],
         condition: Condition,
     ) -> Result<DeleteRangeAnswer, Error> {
-        let target = kv_target(namespace, partition, sort);
-        let mark = if target.contains('?') { '&' } else { '?' };
-        let target = format!("{target}{mark}dry_run=true");
+        let target = with_dry_run(kv_target(namespace, partition, sort), true);
         let request = RepeatableRequest::new(Method::DELETE, target, Repeat::Always);
         self.send_for_json(&condition.on(request)?).await
     }

@@ -20,7 +20,7 @@ use crate::admin::json;
 use crate::answer::{number_header, text_header};
 use crate::client::Client;
 use crate::error::Error;
-use crate::request::RepeatableRequest;
+use crate::request::{RepeatableRequest, with_dry_run};
 use crate::retry::Repeat;
 
 /// A part to upload.
@@ -142,20 +142,17 @@ impl Client {
 
     /// Lists the loads of a namespace, without their parts.
     pub async fn loads(&self, namespace: &str) -> Result<LoadList, Error> {
-        self.send_for_json(&RepeatableRequest::read(target(namespace, "")))
-            .await
+        self.read(target(namespace, "")).await
     }
 
     /// Lists the loads of all namespaces, without their parts. Needs the grant `observe` on every namespace.
     pub async fn all_loads(&self) -> Result<LoadList, Error> {
-        self.send_for_json(&RepeatableRequest::read("/admin/v1/loads".to_owned()))
-            .await
+        self.read("/admin/v1/loads").await
     }
 
     /// Describes a load.
     pub async fn load(&self, namespace: &str, id: &str) -> Result<LoadInfo, Error> {
-        self.send_for_json(&RepeatableRequest::read(target(namespace, &load_path(id))))
-            .await
+        self.read(target(namespace, &load_path(id))).await
     }
 
     /// Sends a part whole. If the connection breaks, the server keeps the bytes that have arrived;
@@ -242,12 +239,8 @@ impl Client {
         id: &str,
         is_dry_run: bool,
     ) -> Result<LoadInfo, Error> {
-        let action = if is_dry_run {
-            "abort?dry_run=true"
-        } else {
-            "abort"
-        };
-        self.change_load(namespace, id, action).await
+        self.change_load(namespace, id, &with_dry_run("abort".to_owned(), is_dry_run))
+            .await
     }
 
     /// Returns the rows of a load that were rejected: lines of `RejectLine`.
@@ -272,12 +265,7 @@ impl Client {
         action: &str,
     ) -> Result<LoadInfo, Error> {
         let target = target(namespace, &format!("{}/{action}", load_path(id)));
-        self.send_for_json(&RepeatableRequest::new(
-            Method::POST,
-            target,
-            Repeat::Always,
-        ))
-        .await
+        self.change(Method::POST, target, Repeat::Always).await
     }
 }
 

@@ -5,7 +5,6 @@ use umbo_api::path::percent_encode;
 
 use crate::client::Client;
 use crate::error::Error;
-use crate::request::RepeatableRequest;
 
 impl Client {
     /// Returns the values of series of the server that answers, over `range` (`5m`, `1h`, `24h` or `30d`); all series
@@ -22,26 +21,26 @@ impl Client {
         if !series.is_empty() {
             target = target + "&series=" + &percent_encode(series.join(",").as_bytes());
         }
-        self.send_for_json(&RepeatableRequest::read(target)).await
+        self.read(target).await
     }
 
     /// Returns the events after `since`: the `next` of an earlier answer of any server of the cluster, or `0`. Without
     /// such events it waits for one, up to `wait_seconds`, 25 at most. Needs the grant `admin` on every namespace.
     pub async fn events(&self, since: &str, wait_seconds: u64) -> Result<EventList, Error> {
         let target = format!("/admin/v1/events?since={since}&wait={wait_seconds}");
-        self.send_for_json(&RepeatableRequest::read(target)).await
+        self.read(target).await
     }
 
     /// Returns the heat map of the server that answers, over `range` (`5m`, `1h`, `24h` or `30d`). Needs the grant
     /// `admin` on every namespace.
     pub async fn heat(&self, range: &str) -> Result<HeatReport, Error> {
         let target = format!("/admin/v1/heat?range={}", percent_encode(range.as_bytes()));
-        self.send_for_json(&RepeatableRequest::read(target)).await
+        self.read(target).await
     }
 
     /// Returns the details of a row of the heat map now. Needs the grant `admin` on every namespace.
     pub async fn heat_row(&self, row: &str) -> Result<HeatRowReport, Error> {
         let target = format!("/admin/v1/heat/{}", percent_encode(row.as_bytes()));
-        self.send_for_json(&RepeatableRequest::read(target)).await
+        self.read(target).await
     }
 }

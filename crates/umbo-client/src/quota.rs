@@ -11,28 +11,26 @@ use crate::admin::json;
 use crate::client::Client;
 use crate::error::Error;
 use crate::kv::Condition;
-use crate::request::RepeatableRequest;
+use crate::request::{RepeatableRequest, with_dry_run};
 use crate::retry::Repeat;
 
 impl Client {
     /// Lists the policies in effect. Like all calls about policies it needs the grant `admin` on every
     /// namespace.
     pub async fn quotas(&self) -> Result<PolicyList, Error> {
-        self.send_for_json(&RepeatableRequest::read("/admin/v1/quotas".to_owned()))
-            .await
+        self.read("/admin/v1/quotas").await
     }
 
     /// Returns what callers have spent over all namespaces since the start of the server that answers, in descending
     /// order; `limit` callers at most, which is 1 to 10,000. Needs the grant `observe` on every namespace.
     pub async fn callers(&self, limit: u64) -> Result<CallerList, Error> {
         let target = format!("/admin/v1/callers?limit={limit}");
-        self.send_for_json(&RepeatableRequest::read(target)).await
+        self.read(target).await
     }
 
     /// Describes a policy.
     pub async fn quota(&self, name: &str) -> Result<PolicyInfo, Error> {
-        self.send_for_json(&RepeatableRequest::read(target(name, "")))
-            .await
+        self.read(target(name, "")).await
     }
 
     /// Stores a policy if the condition holds for the stored policy of its name; a dry run only returns the
@@ -43,7 +41,7 @@ impl Client {
         condition: Condition,
         dry_run: bool,
     ) -> Result<PolicyChange, Error> {
-        let target = target(&policy.name, dry_run_query(dry_run));
+        let target = with_dry_run(target(&policy.name, ""), dry_run);
         let request = RepeatableRequest::new(Method::PUT, target, repeat(condition, dry_run))
             .with_body("application/json", json(policy)?);
         self.send_for_json(&condition.on(request)?).await
@@ -56,7 +54,7 @@ impl Client {
         condition: Condition,
         dry_run: bool,
     ) -> Result<PolicyChange, Error> {
-        let target = target(name, dry_run_query(dry_run));
+        let target = with_dry_run(target(name, ""), dry_run);
         let repeat = Repeat::always_if(dry_run);
         let request = condition.on(RepeatableRequest::new(Method::DELETE, target, repeat))?;
         self.send_for_json(&request).await
@@ -67,7 +65,7 @@ impl Client {
     pub async fn quota_users(&self, name: &str, limit: Option<u64>) -> Result<QuotaUsers, Error> {
         let query = limit.map_or_else(String::new, |limit| format!("?limit={limit}"));
         let target = target(name, &format!("/users{query}"));
-        self.send_for_json(&RepeatableRequest::read(target)).await
+        self.read(target).await
     }
 
     /// Returns which of the requests that the server remembers a policy would have rejected. Nothing is
@@ -95,7 +93,7 @@ impl Client {
     /// Returns the usage of a namespace: the caller's own, or with the grant `admin` of all callers.
     pub async fn usage(&self, namespace: &str) -> Result<UsageAnswer, Error> {
         let target = format!("/v1/ns/{namespace}/usage");
-        self.send_for_json(&RepeatableRequest::read(target)).await
+        self.read(target).await
     }
 
     /// Returns the usage of the last days through all servers. Usage of other callers needs the grant `observe` on its
@@ -116,7 +114,7 @@ impl Client {
                 target = format!("{target}&{name}={}", percent_encode(value.as_bytes()));
             }
         }
-        self.send_for_json(&RepeatableRequest::read(target)).await
+        self.read(target).await
     }
 }
 
@@ -137,10 +135,6 @@ pub struct UsageQuery<'a> {
 
 fn target(name: &str, rest: &str) -> String {
     format!("/admin/v1/quotas/{}{rest}", percent_encode(name.as_bytes()))
-}
-
-const fn dry_run_query(dry_run: bool) -> &'static str {
-    if dry_run { "?dry_run=true" } else { "" }
 }
 
 /// A change under a condition makes the condition false, so a repetition would be refused.

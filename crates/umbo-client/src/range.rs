@@ -87,8 +87,7 @@ impl Client {
         target.flag("all", selection.is_all);
         target.flag("dry_run", selection.dry_run);
         let repeat = Repeat::always_if(selection.dry_run);
-        self.send_for_json(&RepeatableRequest::new(Method::DELETE, target.text, repeat))
-            .await
+        self.change(Method::DELETE, target.text, repeat).await
     }
 }
 

@@ -9,6 +9,16 @@ use crate::pacer::WorkHint;
 use crate::retry::Repeat;
 use crate::value_source::ValueSource;
 
+/// Returns the target of a call, or of its dry run, which changes nothing.
+pub(crate) fn with_dry_run(target: String, is_dry_run: bool) -> String {
+    let mark = if target.contains('?') { '&' } else { '?' };
+    if is_dry_run {
+        format!("{target}{mark}dry_run=true")
+    } else {
+        target
+    }
+}
+
 /// One request, ready to be sent more than once.
 #[derive(Debug)]
 pub(crate) struct RepeatableRequest {

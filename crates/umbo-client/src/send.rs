@@ -7,8 +7,8 @@
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use reqwest::Response;
 use reqwest::header::HeaderMap;
+use reqwest::{Method, Response};
 use serde::de::DeserializeOwned;
 use tokio::time::Instant;
 use umbo_api::{Outcome, header};
@@ -125,6 +125,34 @@ impl Client {
     ) -> Result<T, Error> {
         let body = self.send_for_body(request).await?;
         serde_json::from_slice(&body).map_err(|error| Error::json(&error))
+    }
+
+    /// Reads a document of JSON.
+    pub(crate) async fn read<T: DeserializeOwned>(
+        &self,
+        target: impl Into<String>,
+    ) -> Result<T, Error> {
+        let request = RepeatableRequest::read(target.into());
+        self.send_for_json(&request).await
+    }
+
+    /// Makes a call without a body, and reads the answer as JSON.
+    pub(crate) async fn change<T: DeserializeOwned>(
+        &self,
+        method: Method,
+        target: String,
+        repeat: Repeat,
+    ) -> Result<T, Error> {
+        let request = RepeatableRequest::new(method, target, repeat);
+        self.send_for_json(&request).await
+    }
+
+    /// Reads a text.
+    pub(crate) async fn read_text(&self, target: &str) -> Result<String, Error> {
+        let request = RepeatableRequest::read(target.to_owned());
+        let body = self.send_for_body(&request).await?;
+        String::from_utf8(body.into())
+            .map_err(|_| Error::Malformed("its body is not text".to_owned()))
     }
 
     async fn attempts(

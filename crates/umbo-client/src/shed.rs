@@ -4,12 +4,10 @@ use umbo_api::shed::ShedStatus;
 
 use crate::client::Client;
 use crate::error::Error;
-use crate::request::RepeatableRequest;
 
 impl Client {
     /// Returns how overloaded the server that answers is. Needs the grant `admin` on every namespace.
     pub async fn shed_status(&self) -> Result<ShedStatus, Error> {
-        self.send_for_json(&RepeatableRequest::read("/admin/v1/shed".to_owned()))
-            .await
+        self.read("/admin/v1/shed").await
     }
 }

@@ -9,14 +9,14 @@ use umbo_api::versions::{VersionChange, VersionList};
 
 use crate::client::Client;
 use crate::error::Error;
-use crate::request::RepeatableRequest;
+use crate::request::with_dry_run;
 use crate::retry::Repeat;
 
 impl Client {
     /// Lists the versions of a namespace.
     pub async fn versions(&self, namespace: &str) -> Result<VersionList, Error> {
         let target = format!("/v1/ns/{namespace}/versions");
-        self.send_for_json(&RepeatableRequest::read(target)).await
+        self.read(target).await
     }
 
     /// Makes a version the live one. A dry run changes nothing, and returns the change.
@@ -28,12 +28,7 @@ impl Client {
     ) -> Result<VersionChange, Error> {
         let target = format!("/v1/ns/{namespace}/versions/{number}/activate");
         let target = with_dry_run(target, is_dry_run);
-        self.send_for_json(&RepeatableRequest::new(
-            Method::POST,
-            target,
-            Repeat::Always,
-        ))
-        .await
+        self.change(Method::POST, target, Repeat::Always).await
     }
 
     /// Makes the previously live version the live one again. A dry run changes nothing, and returns the change.
@@ -44,12 +39,8 @@ impl Client {
     ) -> Result<VersionChange, Error> {
         let target = format!("/v1/ns/{namespace}/versions/rollback");
         let target = with_dry_run(target, is_dry_run);
-        self.send_for_json(&RepeatableRequest::new(
-            Method::POST,
-            target,
-            Repeat::IfNotApplied,
-        ))
-        .await
+        self.change(Method::POST, target, Repeat::IfNotApplied)
+            .await
     }
 
     /// Drops a version that is kept. A dry run changes nothing, and returns the change.
@@ -61,19 +52,7 @@ impl Client {
     ) -> Result<VersionChange, Error> {
         let target = format!("/v1/ns/{namespace}/versions/{number}");
         let target = with_dry_run(target, is_dry_run);
-        self.send_for_json(&RepeatableRequest::new(
-            Method::DELETE,
-            target,
-            Repeat::IfNotApplied,
-        ))
-        .await
-    }
-}
-
-fn with_dry_run(target: String, is_dry_run: bool) -> String {
-    if is_dry_run {
-        format!("{target}?dry_run=true")
-    } else {
-        target
+        self.change(Method::DELETE, target, Repeat::IfNotApplied)
+            .await
     }
 }
