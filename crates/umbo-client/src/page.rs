@@ -217,14 +217,20 @@ impl PageReader {
         Ok(())
     }
 
+    /// Returns the next rows, at least one, as [`Self::next_block`] does.
+    pub async fn next_rows(&mut self) -> Result<Option<VecDeque<JsonRow>>, Error> {
+        let block = self.next_block().await?;
+        block.map(|block| parse_rows(&block)).transpose()
+    }
+
     /// Returns the rows one by one.
     pub fn into_rows(self) -> impl Stream<Item = Result<JsonRow, Error>> {
         try_unfold((self, VecDeque::new()), async |(mut reader, mut rows)| {
             while rows.is_empty() {
-                let Some(block) = reader.next_block().await? else {
+                let Some(next) = reader.next_rows().await? else {
                     return Ok(None);
                 };
-                rows = parse_rows(&block)?;
+                rows = next;
             }
             Ok(rows.pop_front().map(|row| (row, (reader, rows))))
         })

@@ -10,7 +10,7 @@ use std::time::{Duration, SystemTime};
 
 use clap::ValueEnum;
 use serde::Serialize;
-use umbo_api::json_line;
+use umbo_api::{json_line, key_text};
 
 pub(crate) use self::listing::Listing;
 use crate::cli_error::CliError;
@@ -128,6 +128,11 @@ pub(crate) fn rate(rate: f64) -> String {
 /// Returns a number of bytes with its unit: `1.5 MiB`.
 pub(crate) fn bytes(bytes: u64) -> String {
     bytesize::ByteSize(bytes).display().iec().to_string()
+}
+
+/// Returns a part of a key as text, empty if the server sent it in a form that cannot be read.
+pub(crate) fn key<E>(bytes: Result<Vec<u8>, E>) -> String {
+    key_text::format(&bytes.unwrap_or_default())
 }
 
 /// Returns a value as text, empty for none.

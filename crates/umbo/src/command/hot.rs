@@ -10,7 +10,6 @@ use umbo_api::hot::{
     BusySourceInfo, HotCaller, HotKeyInfo, HotList, HotListed, HotListingSpec, HotPod, HotStanding,
 };
 use umbo_api::key_text;
-use umbo_api::row::RowFieldError;
 use umbo_api::time_to_live;
 use umbo_client::{Client, Condition, Error, HotKeyRef};
 use umbo_types::Namespace;
@@ -171,8 +170,10 @@ impl Put {
         let (listed, is_new) = self.list(&client, list, key, &spec).await?;
         let format = connection.listing_format();
         Listing::new("NAMESPACE  PK  SK  KIND  STANDING  BY  SINCE  UNTIL  REASON")
-            .with("PK", |listed: &HotListed| key_cell(listed.key.partition()))
-            .with("SK", |listed| key_cell(listed.key.sort()))
+            .with("PK", |listed: &HotListed| {
+                output::key(listed.key.partition())
+            })
+            .with("SK", |listed| output::key(listed.key.sort()))
             .with("SINCE", |listed| output::instant(Some(listed.listing.at)))
             .with("UNTIL", |listed| output::instant(listed.listing.until))
             .write_one(format, &listed)?;
@@ -242,8 +243,8 @@ async fn list(connection: &ConnectionArgs, listed: bool) -> Result<(), CliError>
 /// Returns the listing of keys that shows these columns.
 pub(super) fn listing(header: &'static str) -> Listing<HotKeyInfo> {
     Listing::new(header)
-        .with("PK", |info: &HotKeyInfo| key_cell(info.key.partition()))
-        .with("SK", |info| key_cell(info.key.sort()))
+        .with("PK", |info: &HotKeyInfo| output::key(info.key.partition()))
+        .with("SK", |info| output::key(info.key.sort()))
         .with("STANDING", |info| {
             let standing = info.standing.as_str();
             match info.standing {
@@ -268,11 +269,6 @@ pub(super) fn listing(header: &'static str) -> Listing<HotKeyInfo> {
             let listing = info.blocked.as_ref().or(info.pinned.as_ref());
             output::instant(listing.and_then(|listing| listing.until))
         })
-}
-
-/// Returns a part of a key as text, empty if the server sent it in a form that cannot be read.
-fn key_cell(bytes: Result<Vec<u8>, RowFieldError>) -> String {
-    key_text::format(&bytes.unwrap_or_default())
 }
 
 /// Returns a summary of the hot-key layer in one line.

@@ -4,7 +4,6 @@ use std::path::PathBuf;
 
 use clap::Args;
 use umbo_api::batch::{KeyFields, MultiGetRow};
-use umbo_api::key_text;
 use umbo_types::limits::{BATCH_BODY_LEN_MAX, MULTI_GET_KEYS_MAX};
 use umbo_types::{KeyError, Namespace};
 
@@ -16,7 +15,7 @@ use crate::output::{self, Listing};
 
 /// Arguments of `umbo kv mget`.
 #[derive(Debug, Args)]
-pub(super) struct Arguments {
+pub(crate) struct Arguments {
     /// Namespace
     ns: Namespace,
     /// Partition keys (of rows without sort key), or with --partition sort keys
@@ -49,9 +48,9 @@ impl Arguments {
         }
         Listing::new("PK  SK  STATUS  VERSION  BYTES  VALUE")
             .with("PK", |row: &MultiGetRow| {
-                key_cell(row.row.partition().ok().flatten())
+                output::key(row.row.partition().map(Option::unwrap_or_default))
             })
-            .with("SK", |row| key_cell(row.row.sort().ok()))
+            .with("SK", |row| output::key(row.row.sort()))
             .with("BYTES", |row| {
                 output::or_empty(value(row).map(|value| value.len()))
             })
@@ -98,10 +97,6 @@ impl Arguments {
         let keys = keys.iter();
         Ok(keys.map(|(pk, sk)| KeyFields::of(pk, sk)).collect())
     }
-}
-
-fn key_cell(bytes: Option<Vec<u8>>) -> String {
-    key_text::format(&bytes.unwrap_or_default())
 }
 
 fn value(row: &MultiGetRow) -> Option<Vec<u8>> {

@@ -51,18 +51,11 @@ pub(super) async fn list(
     different.truncate(max);
     Listing::new("PK  SK  ONLY IN")
         .with("PK", |row: &DifferentRow| {
-            key_text(row.key.pk.as_ref(), row.key.pk64.as_ref())
+            output::key(row.key.key().map(|(pk, _)| pk))
         })
-        .with("SK", |row| {
-            key_text(row.key.sk.as_ref(), row.key.sk64.as_ref())
-        })
+        .with("SK", |row| output::key(row.key.key().map(|(_, sk)| sk)))
         .with("ONLY IN", |row| output::or_empty(row.only_in))
         .write(connection.listing_format(), &different)
-}
-
-fn key_text(text: Option<&String>, base64: Option<&String>) -> String {
-    let base64 = base64.map(|base64| format!("b64:{base64}"));
-    text.cloned().or(base64).unwrap_or_default()
 }
 
 /// Rows by partition key and sort key.
@@ -81,10 +74,8 @@ async fn read(
     };
     let mut reader = client.scan(ns.as_str(), options);
     let mut rows = RowsByKey::new();
-    while let Some(block) = reader.next_block().await? {
-        let lines = block.split(|&byte| byte == b'\n').map(<[u8]>::trim_ascii);
-        for line in lines.filter(|line| !line.is_empty()) {
-            let row: JsonRow = serde_json::from_slice(line).map_err(CliError::malformed)?;
+    while let Some(some) = reader.next_rows().await? {
+        for row in some {
             let key = row.partition().and_then(|pk| Ok((pk, row.sort()?)));
             let (pk, sk) = key.map_err(CliError::malformed)?;
             let pk = pk.ok_or_else(|| CliError::malformed("a row has no partition key"))?;
