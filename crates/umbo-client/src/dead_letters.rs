@@ -5,6 +5,7 @@
 //! repeated. A decision of the server by its stored rows (a false condition, for example) is an answer and makes no
 //! letter.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write as _};
@@ -100,33 +101,38 @@ impl DeadLetter {
             reason: DeadLetterReason,
             outcome: Outcome,
         }
-        #[derive(Serialize)]
-        struct Entry<'a> {
-            failed: Failed<'a>,
-            #[serde(skip_serializing_if = "Option::is_none")]
-            row: Option<&'a RawValue>,
-            #[serde(skip_serializing_if = "Option::is_none")]
-            text: Option<&'a str>,
-        }
         let at = self.at.duration_since(UNIX_EPOCH).unwrap_or_default();
-        let row = serde_json::from_str::<&RawValue>(&self.line).ok();
-        let row = row.filter(|row| row.get().starts_with('{'));
-        let entry = Entry {
-            failed: Failed {
-                namespace: &self.namespace,
-                at: u64::try_from(at.as_millis()).unwrap_or(u64::MAX),
-                line: 1,
-                status: self.status,
-                type_uri: &self.type_uri,
-                detail: &self.detail,
-                reason: self.reason,
-                outcome: self.outcome,
-            },
-            row,
-            text: row.is_none().then_some(&*self.line),
+        let failed = Failed {
+            namespace: &self.namespace,
+            at: u64::try_from(at.as_millis()).unwrap_or(u64::MAX),
+            line: 1,
+            status: self.status,
+            type_uri: &self.type_uri,
+            detail: &self.detail,
+            reason: self.reason,
+            outcome: self.outcome,
         };
-        serde_json::to_string(&entry).expect("texts, numbers and JSON are JSON")
+        failed_entry(&failed, self.line.as_bytes())
     }
+}
+
+/// Returns an entry of a file of failed rows, without a newline: the facts of a failure, and the line that failed. A line
+/// that is not a JSON object is kept as text.
+pub fn failed_entry(failed: &impl Serialize, line: &[u8]) -> String {
+    #[derive(Serialize)]
+    struct Entry<'a, F> {
+        failed: F,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        row: Option<&'a RawValue>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        text: Option<Cow<'a, str>>,
+    }
+    let line = line.trim_ascii();
+    let row = line.starts_with(b"{").then(|| serde_json::from_slice(line));
+    let row = row.and_then(Result::ok);
+    let text = row.is_none().then(|| String::from_utf8_lossy(line));
+    let entry = Entry { failed, row, text };
+    serde_json::to_string(&entry).expect("texts, numbers and JSON are JSON")
 }
 
 /// A receiver of the dead letters of a client. Clones are the same receiver.

@@ -53,7 +53,7 @@ mod window;
 pub use batch::{BatchOptions, BatchResult};
 pub use budget::RetryBudget;
 pub use client::{Client, Options};
-pub use dead_letters::{DeadLetter, DeadLetterReason, DeadLetters};
+pub use dead_letters::{DeadLetter, DeadLetterReason, DeadLetters, failed_entry};
 pub use error::Error;
 pub use flow::HeldBack;
 pub use hot::HotKeyRef;

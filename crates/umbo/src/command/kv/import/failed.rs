@@ -13,16 +13,14 @@
 //! of times that it was sent, if more than once. Such a file can be imported: correct the content of `row` (or
 //! replace `text` by a `row`). It is created with the first failed row.
 
-use std::borrow::Cow;
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde::Serialize;
-use serde_json::value::RawValue;
 use umbo_api::ErrorCode;
-use umbo_client::{DeadLetterReason, Error};
+use umbo_client::{DeadLetterReason, Error, failed_entry};
 
 use crate::cli_error::CliError;
 use crate::clock::millis_ago;
@@ -92,15 +90,6 @@ impl LineFailure {
 }
 
 #[derive(Serialize)]
-struct FailedRow<'a> {
-    failed: FailedEntry<'a>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    row: Option<&'a RawValue>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    text: Option<Cow<'a, str>>,
-}
-
-#[derive(Serialize)]
 struct FailedEntry<'a> {
     namespace: &'a str,
     /// When it failed, in milliseconds since the Unix epoch: rows written later are newer.
@@ -134,7 +123,7 @@ impl FailedFile {
         line: &[u8],
         reason: &LineFailure,
     ) -> Result<(), CliError> {
-        let added = entry(namespace, line, reason).and_then(|entry| self.write(&entry));
+        let added = self.write(entry(namespace, line, reason).as_bytes());
         added.map_err(|error| self.failure(error))
     }
 
@@ -159,20 +148,13 @@ impl FailedFile {
     }
 }
 
-fn entry(namespace: &str, line: &[u8], reason: &LineFailure) -> io::Result<Vec<u8>> {
-    let at = millis_ago(Duration::ZERO);
+fn entry(namespace: &str, line: &[u8], reason: &LineFailure) -> String {
     let failed = FailedEntry {
         namespace,
-        at,
+        at: millis_ago(Duration::ZERO),
         reason,
     };
-    let line = line.trim_ascii();
-    let object = line.starts_with(b"{").then(|| serde_json::from_slice(line));
-    let row = object.and_then(Result::ok);
-    let text = row.is_none().then(|| String::from_utf8_lossy(line));
-    let mut entry = serde_json::to_vec(&FailedRow { failed, row, text })?;
-    entry.push(b'\n');
-    Ok(entry)
+    failed_entry(&failed, line) + "\n"
 }
 
 #[cfg(test)]
@@ -186,20 +168,16 @@ mod tests {
     #[test]
     fn a_row_stands_as_it_was_and_what_is_none_as_text() {
         let line = r#" {"pk":"a", "v":{"x":1}} "#;
-        let of_row = entry("n", line.as_bytes(), &reason()).unwrap();
-        assert!(
-            String::from_utf8(of_row.clone())
-                .unwrap()
-                .contains(line.trim())
-        );
-        let json: serde_json::Value = serde_json::from_slice(&of_row).unwrap();
+        let of_row = entry("n", line.as_bytes(), &reason());
+        assert!(of_row.contains(line.trim()));
+        let json: serde_json::Value = serde_json::from_str(&of_row).unwrap();
         assert_eq!(json["failed"]["namespace"], "n");
         assert_eq!(json["failed"]["line"], 7);
         assert_eq!(json["failed"]["attempts"], serde_json::Value::Null);
         assert_eq!(json["failed"]["status"], 400);
         for line in [&b"{\"pk\":"[..], b"7", b"\xff\x00", &[b'x'; 9_999]] {
-            let entry = entry("n", line, &reason()).unwrap();
-            let json: serde_json::Value = serde_json::from_slice(&entry).unwrap();
+            let entry = entry("n", line, &reason());
+            let json: serde_json::Value = serde_json::from_str(&entry).unwrap();
             let text = json["text"].as_str().unwrap();
             assert_eq!(text, String::from_utf8_lossy(line));
         }
