@@ -7,6 +7,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use serde::Serialize;
 use umbo_routing::{ClusterMap, ShardPlace};
 use umbo_types::ShardId;
 
@@ -21,6 +22,7 @@ use crate::kept_records::KeptRecords;
 use crate::manifest::{Manifest, cluster_store_id, shard_files_in, shard_path};
 use crate::opener::Opener;
 use crate::plain_files::PlainFiles;
+use crate::report::serialize_shard;
 use crate::reserve::Reserve;
 use crate::shard_file::ShardFile;
 use crate::shard_ownership::{HandOverStamp, OwnerRecord};
@@ -30,22 +32,26 @@ use crate::tables::ShardIdentity;
 const CACHE_BYTES: usize = 1 << 20;
 
 /// Result of giving a file to another node.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct HandOver {
     /// The shard.
+    #[serde(serialize_with = "serialize_shard")]
     pub shard: ShardId,
     /// File of the shard.
     pub file: PathBuf,
     /// Name of the node that owns the shard by the map.
+    #[serde(rename = "to")]
     pub node: String,
     /// Moves of the shard by the map.
     pub moves: u32,
     /// The outcome.
+    #[serde(flatten)]
     pub outcome: HandOverOutcome,
 }
 
 /// Whether a file may be copied to its new node.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(tag = "state", content = "reason", rename_all = "kebab-case")]
 pub enum HandOverOutcome {
     /// The file is stamped now, and may be copied.
     Given,

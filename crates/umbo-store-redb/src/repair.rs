@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use redb::{Builder, Database, Durability, ReadTransaction, ReadableDatabase as _};
+use serde::Serialize;
 use umbo_routing::{ShardMap, Slot};
 use umbo_store::{DatasetGroup, IdRange, UploadStep};
 use umbo_types::{LargeRef, NamespaceId, PartitionKey, ShardId, Timestamp};
@@ -36,7 +37,7 @@ use crate::tables::{EXPIRY, META, ROWS, expiry_entry};
 const ROWS_AT_ONCE: usize = 1_000;
 
 /// The misplaced rows in the file of a shard, and their repair.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct ShardRepair {
     /// Number of the shard.
     pub shard: u16,
@@ -49,6 +50,7 @@ pub struct ShardRepair {
     /// Rows of these that were dropped, because the right shard had the row in the same or a newer version.
     pub outdated: u64,
     /// Why the file was not read, or why some of these rows were not moved; `None` if all were.
+    #[serde(rename = "reason", skip_serializing_if = "Option::is_none")]
     pub failure: Option<String>,
 }
 

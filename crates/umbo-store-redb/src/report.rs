@@ -1,8 +1,9 @@
-//! The result of opening a data folder, for operators.
+//! The result of opening a data folder, for operators; and how results name a shard.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
+use serde::Serializer;
 use umbo_types::{ShardId, Version};
 
 /// How a data folder was opened.
@@ -37,4 +38,16 @@ pub struct ShardOpening {
     pub was_repaired: bool,
     /// Why the shard does not serve, or `None` if it does.
     pub unavailable: Option<String>,
+}
+
+/// Serializes a shard as its number.
+#[expect(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "the signature that serde asks for"
+)]
+pub(crate) fn serialize_shard<S: Serializer>(
+    shard: &ShardId,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    serializer.serialize_u16(shard.0)
 }

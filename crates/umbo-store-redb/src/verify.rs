@@ -7,6 +7,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use serde::Serialize;
 use umbo_routing::ClusterMap;
 use umbo_types::ShardId;
 
@@ -18,6 +19,7 @@ use crate::manifest::{Manifest, shard_files_in};
 use crate::member_folder::{missing, shard_files};
 use crate::opener::Opener;
 use crate::plain_files::PlainFiles;
+use crate::report::serialize_shard;
 use crate::shard_file::{Inspection, ShardFile};
 
 /// Content of a node's folder.
@@ -32,18 +34,21 @@ pub struct FolderCheck {
 }
 
 /// Result of inspecting one shard.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct FileCheck {
     /// The shard.
+    #[serde(serialize_with = "serialize_shard")]
     pub shard: ShardId,
     /// File of the shard.
     pub file: PathBuf,
     /// Result of the inspection.
+    #[serde(flatten)]
     pub state: FileState,
 }
 
 /// Whether a node would open a file.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(tag = "state", content = "reason", rename_all = "kebab-case")]
 pub enum FileState {
     /// The node would open the file.
     Good,

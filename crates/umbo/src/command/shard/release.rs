@@ -5,7 +5,6 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use clap::Args;
-use serde::Serialize;
 use umbo_store_redb::{HandOver, HandOverOutcome, release_shards};
 use umbo_types::ShardId;
 
@@ -30,27 +29,16 @@ pub(super) struct Release {
     accept: bool,
 }
 
-/// Result for a shard.
-#[derive(Debug, Serialize)]
-struct ReleaseResult {
-    shard: u16,
-    file: PathBuf,
-    to: String,
-    moves: u32,
-    /// `given`, `given-before`, `kept` or `failed`.
-    state: &'static str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    reason: Option<String>,
-}
-
 impl Release {
     pub(super) fn run(self, format: Format) -> Result<(), CliError> {
         let map = Arc::new(map_file::read(&self.map)?);
         let shards: Vec<_> = self.shards.iter().copied().map(ShardId).collect();
         let released = release_shards(&self.data, &map, &shards, self.accept)?;
-        let released: Vec<ReleaseResult> = released.into_iter().map(Into::into).collect();
         Listing::new("SHARD  STATE  TO  MOVES  FILE  REASON").write(format, &released)?;
-        let is_kept = |one: &&ReleaseResult| matches!(one.state, "kept" | "failed");
+        let is_kept = |one: &&HandOver| {
+            use HandOverOutcome::{Failed, Kept};
+            matches!(one.outcome, Kept(_) | Failed(_))
+        };
         let kept = released.iter().filter(is_kept).count() as u64;
         let files = released.len() as u64;
         if kept > 0 {
@@ -66,24 +54,5 @@ impl Release {
             );
         }
         Ok(())
-    }
-}
-
-impl From<HandOver> for ReleaseResult {
-    fn from(one: HandOver) -> Self {
-        let (state, reason) = match one.outcome {
-            HandOverOutcome::Given => ("given", None),
-            HandOverOutcome::GivenBefore(to) => ("given-before", Some(to)),
-            HandOverOutcome::Kept(reason) => ("kept", Some(reason)),
-            HandOverOutcome::Failed(reason) => ("failed", Some(reason)),
-        };
-        Self {
-            shard: one.shard.0,
-            file: one.file,
-            to: one.node,
-            moves: one.moves,
-            state,
-            reason,
-        }
     }
 }

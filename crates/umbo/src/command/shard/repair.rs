@@ -3,7 +3,6 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use serde::Serialize;
 use umbo_store_redb::{ShardRepair, count_misplaced, repair_shards};
 use umbo_types::Clock as _;
 
@@ -22,18 +21,6 @@ pub(super) struct Repair {
     dry_run: bool,
 }
 
-/// Result for a shard.
-#[derive(Debug, Serialize)]
-struct RepairResult {
-    shard: u16,
-    misplaced: u64,
-    moved: u64,
-    outdated: u64,
-    file: PathBuf,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    reason: Option<String>,
-}
-
 impl Repair {
     pub(super) fn run(self, format: Format) -> Result<(), CliError> {
         let repaired = if self.dry_run {
@@ -41,18 +28,9 @@ impl Repair {
         } else {
             repair_shards(&self.data, SystemClock.wall())?
         };
-        let of = |one: ShardRepair| RepairResult {
-            shard: one.shard,
-            misplaced: one.misplaced,
-            moved: one.moved,
-            outdated: one.outdated,
-            file: one.file,
-            reason: one.failure,
-        };
-        let repaired: Vec<_> = repaired.into_iter().map(of).collect();
         Listing::new("SHARD  MISPLACED  MOVED  OUTDATED  FILE  REASON").write(format, &repaired)?;
-        let left = |one: &&RepairResult| {
-            one.reason.is_some() || (!self.dry_run && one.misplaced > one.moved + one.outdated)
+        let left = |one: &&ShardRepair| {
+            one.failure.is_some() || (!self.dry_run && one.misplaced > one.moved + one.outdated)
         };
         let left = repaired.iter().filter(left).count();
         if left > 0 {

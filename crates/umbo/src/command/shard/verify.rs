@@ -56,12 +56,11 @@ struct VerifyResult {
 
 #[derive(Debug, Serialize)]
 struct VerifyFileResult {
-    shard: u16,
-    file: PathBuf,
-    /// `good`, `unclosed`, `in-use`, `new` or `bad`.
-    state: &'static str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    reason: Option<String>,
+    #[serde(flatten)]
+    check: FileCheck,
+    /// Note on a file that was not closed; the reason of a bad file is in its state.
+    #[serde(rename = "reason", skip_serializing_if = "Option::is_none")]
+    note: Option<&'static str>,
     /// Rows that belong to another shard; absent if the rows were not read.
     #[serde(skip_serializing_if = "Option::is_none")]
     misplaced: Option<u64>,
@@ -86,7 +85,7 @@ impl Verify {
         if let Some(folder) = &self.data {
             let check = verify_folder(folder, &map, self.node.as_deref())?;
             verified.node = Some(check.node);
-            verified.files = check.files.into_iter().map(Into::into).collect();
+            verified.files = check.files.into_iter().map(VerifyFileResult::of).collect();
             verified.others = check.others;
             if self.rows {
                 verified.note_misplaced(misplaced(folder)?);
@@ -94,7 +93,7 @@ impl Verify {
         }
         verified.print(format)?;
         let (all, bad) = (verified.files.len(), verified.files.iter());
-        match bad.filter(|file| file.state == "bad").count() {
+        match bad.filter(|file| file.is_bad()).count() {
             0 => Ok(()),
             bad => {
                 let message = format!("{bad} of {all} shards would not be served");
@@ -111,35 +110,34 @@ fn follows(before: &Path, map: &ClusterMap) -> Result<(), CliError> {
     }
 }
 
-impl From<FileCheck> for VerifyFileResult {
-    fn from(check: FileCheck) -> Self {
-        let (state, reason) = match check.state {
-            FileState::Good => ("good", None),
-            FileState::Unclosed => ("unclosed", Some(UNCLOSED.to_owned())),
-            FileState::InUse => ("in-use", None),
-            FileState::New => ("new", None),
-            FileState::Bad(reason) => ("bad", Some(reason)),
-        };
+impl VerifyFileResult {
+    fn of(check: FileCheck) -> Self {
         Self {
-            shard: check.shard.0,
-            file: check.file,
-            state,
-            reason,
+            note: (check.state == FileState::Unclosed).then_some(UNCLOSED),
+            check,
             misplaced: None,
         }
+    }
+
+    fn is_bad(&self) -> bool {
+        matches!(self.check.state, FileState::Bad(_))
     }
 }
 
 impl VerifyResult {
     fn note_misplaced(&mut self, counted: Vec<(u16, u64)>) {
         for (shard, rows) in counted {
-            let Some(file) = self.files.iter_mut().find(|file| file.shard == shard) else {
+            let Some(file) = self
+                .files
+                .iter_mut()
+                .find(|file| file.check.shard.0 == shard)
+            else {
                 continue;
             };
             file.misplaced = Some(rows);
             if rows > 0 {
-                file.state = "bad";
-                file.reason = Some(format!(
+                file.note = None;
+                file.check.state = FileState::Bad(format!(
                     "{} of other shards: no request reaches them; 'umbo shard repair' moves them",
                     output::counted(rows, "row")
                 ));
