@@ -39,6 +39,7 @@ pub use error::RowsError;
 pub use format::{Coding, Columns, Csv, FormatError, MEDIA_TYPES, RowFormat};
 pub use line::{LineChange, ParsedLine};
 pub use line_error::LineError;
+pub use lines::RawLines;
 pub use reader::RowReader;
 pub use row::{
     EXCERPT_LEN_MAX, Expiry, InputChange, InputRow, LINE_LEN_MAX, ReadRow, RejectReason,

@@ -1,6 +1,6 @@
 //! NDJSON: bytes in, rows out. Holds some chunks, or one line of up to 16 MiB.
 
-use std::io::Read;
+use std::io::{self, Read};
 
 use bytes::Bytes;
 
@@ -9,49 +9,88 @@ use crate::error::RowsError;
 use crate::line::{self, LineChange};
 use crate::line_error::LineError;
 use crate::row::{EXCERPT_LEN_MAX, InputRow, LINE_LEN_MAX, ReadRow, RejectReason, RejectedRow};
+use crate::source::{self, Text};
 use crate::text_lines::{Line, TextLines};
 
+/// Reads the lines of NDJSON without parsing them. Blank lines and white space around a line are left out.
+pub struct RawLines(TextLines<Text>);
+
+impl std::fmt::Debug for RawLines {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("RawLines").finish_non_exhaustive()
+    }
+}
+
+impl RawLines {
+    /// Reads decoded text. A byte order mark at its beginning is left out, and text in UTF-16 is refused.
+    pub fn new(source: Box<dyn Read + Send>) -> Result<Self, RowsError> {
+        Ok(Self::of_text(source::without_mark(source)?))
+    }
+
+    fn of_text(text: Text) -> Self {
+        Self(TextLines::new(text, LINE_LEN_MAX))
+    }
+
+    /// Returns the number of the last line, from 1. Blank lines count.
+    pub const fn number(&self) -> u64 {
+        self.0.count()
+    }
+
+    /// Returns the next line, or `None` at the end. Of a line that is too long for a row, returns the first bytes as an
+    /// error.
+    pub fn next_line(&mut self) -> io::Result<Option<Result<Bytes, Bytes>>> {
+        loop {
+            let range = match self.0.next()? {
+                None => return Ok(None),
+                Some(Line::TooLong(bytes)) => return Ok(Some(Err(bytes))),
+                Some(Line::Whole(range)) => range,
+            };
+            let chunk = self.0.chunk();
+            let line = chunk[range].trim_ascii();
+            if !line.is_empty() {
+                return Ok(Some(Ok(chunk.slice_ref(line))));
+            }
+        }
+    }
+}
+
 /// Reads rows of NDJSON.
-pub(crate) struct LineRows<R> {
-    lines: TextLines<R>,
+pub(crate) struct LineRows {
+    lines: RawLines,
     end: EndCheck,
 }
 
-impl<R: Read> LineRows<R> {
-    pub(crate) fn new(source: R) -> Self {
+impl LineRows {
+    pub(crate) fn new(text: Text) -> Self {
         Self {
-            lines: TextLines::new(source, LINE_LEN_MAX),
+            lines: RawLines::of_text(text),
             end: EndCheck::default(),
         }
     }
 
     /// Returns the line of the last row.
     pub(crate) const fn line(&self) -> u64 {
-        self.lines.count()
+        self.lines.number()
     }
 
     /// Returns the next row, or `None` at the end. Blank lines and end lines of exports are not
     /// rows.
     pub(crate) fn next(&mut self) -> Result<Option<ReadRow>, RowsError> {
         loop {
-            let range = match self.lines.next()? {
+            let line = match self.lines.next_line()? {
                 None => return self.end.missing().map_or(Ok(None), RowsError::cut_off),
-                Some(Line::TooLong(bytes)) => {
+                Some(Err(bytes)) => {
                     return Ok(Some(Err(self.reject(&bytes, RejectReason::TooLong))));
                 }
-                Some(Line::Whole(range)) => range,
+                Some(Ok(line)) => line,
             };
-            let line = self.lines.chunk()[range].trim_ascii();
-            if line.is_empty() {
-                continue;
-            }
-            match self.end.take(self.lines.count(), line) {
+            match self.end.take(self.line(), &line) {
                 StreamPart::Row => {}
                 StreamPart::End => continue,
                 StreamPart::Incomplete(how) => return RowsError::cut_off(how),
             }
-            let row = row(line, self.lines.chunk());
-            return Ok(Some(row.map_err(|reason| self.reject(line, reason))));
+            let row = row(&line);
+            return Ok(Some(row.map_err(|reason| self.reject(&line, reason))));
         }
     }
 
@@ -65,8 +104,8 @@ impl<R: Read> LineRows<R> {
     }
 }
 
-fn row(line: &[u8], owner: &Bytes) -> Result<InputRow, RejectReason> {
-    let parsed = line::parse(line, owner)?;
+fn row(line: &Bytes) -> Result<InputRow, RejectReason> {
+    let parsed = line::parse(line, line)?;
     if parsed.if_match.is_some() || parsed.if_none_match.is_some() {
         return Err(RejectReason::Condition);
     }

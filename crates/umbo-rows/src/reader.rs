@@ -18,7 +18,7 @@ pub struct RowReader {
 }
 
 enum FormatRows {
-    Lines(LineRows<Text>),
+    Lines(LineRows),
     Csv(Box<CsvRows<Text>>),
     Parquet(Box<ParquetRows>),
 }

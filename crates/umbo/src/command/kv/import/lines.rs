@@ -3,7 +3,7 @@
 //! Lines that are not rows are refused here, with their number and the reason. From a file of failed rows, only the
 //! rows of the namespace are read. End lines of exports are not rows; they tell whether the input is complete.
 
-use std::io::{BufRead, BufReader, Read};
+use std::io::Read;
 use std::path::PathBuf;
 
 use bytes::{Bytes, BytesMut};
@@ -11,10 +11,9 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use tokio::sync::mpsc::Sender;
 use tokio::sync::oneshot;
-use umbo_rows::source::BYTE_ORDER_MARK;
 use umbo_rows::{
-    EndCheck, Expiry, InputChange, LINE_LEN_MAX, LineChange, ParsedLine, RowReader, RowsError,
-    StreamPart, line,
+    EndCheck, Expiry, InputChange, LineChange, ParsedLine, RawLines, RejectReason, RowReader,
+    RowsError, StreamPart, line,
 };
 use umbo_types::{Key, Namespace, Value};
 
@@ -22,10 +21,6 @@ use super::source::{ImportInput, not_rows};
 use crate::cli_error::CliError;
 use crate::command::kv::file_name::rows_failure;
 
-/// Bytes that are kept of a line that is too long to be sent.
-const EXCERPT_LEN: usize = 4 << 10;
-/// Bytes that are read at a time.
-const BUFFER_LEN: usize = 256 << 10;
 const INCREMENT: &str =
     "an increment is not imported, because a line may be sent twice: send it with 'umbo kv batch'";
 const LONG_CONDITION: &str =
@@ -118,26 +113,15 @@ impl LineReader {
     }
 
     fn read_lines(&mut self, source: Box<dyn Read + Send>) -> Result<(), ReadEnd> {
-        let mut source = BufReader::with_capacity(BUFFER_LEN, source);
-        loop {
-            let mut line = Vec::new();
-            let mut bounded = (&mut source).take(LINE_LEN_MAX as u64 + 1);
-            let read = bounded.read_until(b'\n', &mut line);
-            if read.map_err(|error| self.failure(error))? == 0 {
-                return Ok(());
+        let mut lines = RawLines::new(source).map_err(|error| self.failure(error))?;
+        while let Some(line) = lines.next_line().map_err(|error| self.failure(error))? {
+            self.number = lines.number();
+            match line {
+                Ok(line) => self.line(&line)?,
+                Err(excerpt) => self.refuse(excerpt, RejectReason::TooLong.to_string())?,
             }
-            self.number += 1;
-            if line.len() > LINE_LEN_MAX && !line.ends_with(b"\n") {
-                let skipped = source.skip_until(b'\n');
-                skipped.map_err(|error| self.failure(error))?;
-                line.truncate(EXCERPT_LEN);
-                let max_mib = (LINE_LEN_MAX + 1) >> 20;
-                let detail = format!("with its newline, the line is longer than {max_mib} MiB");
-                self.refuse(line.into(), detail)?;
-                continue;
-            }
-            self.line(&line.into())?;
         }
+        Ok(())
     }
 
     fn read_table(&mut self, mut rows: RowReader) -> Result<(), ReadEnd> {
@@ -157,20 +141,12 @@ impl LineReader {
         Ok(())
     }
 
-    fn line(&mut self, whole: &Bytes) -> Result<(), ReadEnd> {
-        let line = match whole.strip_prefix(BYTE_ORDER_MARK) {
-            Some(rest) if self.number == 1 => rest,
-            _ => whole,
-        };
-        let line = whole.slice_ref(line.trim_ascii());
-        if line.is_empty() {
-            return Ok(());
-        }
+    fn line(&mut self, line: &Bytes) -> Result<(), ReadEnd> {
         if !std::mem::replace(&mut self.has_row, true) && !line.starts_with(b"{") {
-            return Err(Some(not_rows(self.number, &line)));
+            return Err(Some(not_rows(self.number, line)));
         }
-        match self.end.take(self.number, &line) {
-            StreamPart::Row => self.row(&line),
+        match self.end.take(self.number, line) {
+            StreamPart::Row => self.row(line),
             StreamPart::End => Ok(()),
             StreamPart::Incomplete(how) => {
                 self.read.incomplete.get_or_insert(how);
