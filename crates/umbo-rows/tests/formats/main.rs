@@ -47,12 +47,9 @@ fn rows_of(lines: &[u8]) -> Vec<InputRow> {
 }
 
 fn written(format: TableFormat, lines: &[u8]) -> Vec<u8> {
-    let mut writer = TableWriter::new(format, Vec::new(), false).unwrap();
-    for line in lines
-        .split(|&byte| byte == b'\n')
-        .filter(|line| !line.is_empty())
-    {
-        writer.write_line(line).unwrap();
+    let mut writer = TableWriter::new(format, Coding::Identity, Vec::new(), false).unwrap();
+    for line in lines.split_inclusive(|&byte| byte == b'\n') {
+        writer.write_lines(line).unwrap();
     }
     writer.finish().unwrap()
 }

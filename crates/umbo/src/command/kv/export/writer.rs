@@ -17,7 +17,7 @@ use tokio::sync::{mpsc, oneshot};
 use umbo_api::ru::Ru;
 use umbo_api::stream::{End, EndLine, EndReason};
 use umbo_client::RowPage;
-use umbo_rows::{TableFormat, TableWriter};
+use umbo_rows::{Coding, TableFormat, TableWriter};
 use umbo_types::Namespace;
 
 use crate::cli_error::{CliError, usage};
@@ -128,6 +128,21 @@ impl ExportProgress {
         self.format != FileFormat::Parquet
     }
 
+    /// Begins a frame of the output; a file that is continued has its header already.
+    fn frame(&self, out: Out, is_continued: bool) -> io::Result<TableWriter<Out>> {
+        let format = match self.format {
+            FileFormat::Ndjson => TableFormat::Lines,
+            FileFormat::Csv => TableFormat::Csv,
+            FileFormat::Parquet => TableFormat::Parquet,
+        };
+        let coding = match self.compression {
+            None => Coding::Identity,
+            Some(FileCompression::Gzip) => Coding::Gzip,
+            Some(FileCompression::Zstd) => Coding::Zstd,
+        };
+        Ok(TableWriter::new(format, coding, out, is_continued)?)
+    }
+
     fn take(&mut self, of: SegmentPage) {
         self.rows += of.page.rows;
         self.left_out += of.left_out;
@@ -232,69 +247,13 @@ impl Sink for ObjectWriter {
     }
 }
 
-/// A frame of compressed output.
-enum OutputFrame {
-    Plain(Out),
-    Gzip(flate2::write::GzEncoder<Out>),
-    Zstd(zstd::stream::write::Encoder<'static, Out>),
-    Parquet(Box<TableWriter<Out>>),
-}
-
-impl OutputFrame {
-    fn begin(progress: &ExportProgress, out: Out) -> io::Result<Self> {
-        if progress.format == FileFormat::Parquet {
-            let writer = TableWriter::new(TableFormat::Parquet, out, false)?;
-            return Ok(Self::Parquet(Box::new(writer)));
-        }
-        Ok(match progress.compression {
-            None => Self::Plain(out),
-            Some(FileCompression::Gzip) => {
-                let level = flate2::Compression::default();
-                Self::Gzip(flate2::write::GzEncoder::new(out, level))
-            }
-            Some(FileCompression::Zstd) => Self::Zstd(zstd::stream::write::Encoder::new(out, 3)?),
-        })
-    }
-
-    fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
-        match self {
-            Self::Plain(out) => out.write_all(bytes),
-            Self::Gzip(out) => out.write_all(bytes),
-            Self::Zstd(out) => out.write_all(bytes),
-            Self::Parquet(out) => write_lines(out, bytes),
-        }
-    }
-
-    /// Ends the frame, and flushes it to the file.
-    fn finish(self) -> io::Result<Out> {
-        let mut out = match self {
-            Self::Plain(out) => out,
-            Self::Gzip(encoder) => encoder.finish()?,
-            Self::Zstd(encoder) => encoder.finish()?,
-            Self::Parquet(writer) => writer.finish()?,
-        };
-        out.flush()?;
-        Ok(out)
-    }
-}
-
-/// Writes rows that are lines of NDJSON.
-fn write_lines<W: Write + Send>(writer: &mut TableWriter<W>, lines: &[u8]) -> io::Result<()> {
-    for line in lines.split(|&byte| byte == b'\n').map(<[u8]>::trim_ascii) {
-        if !line.is_empty() {
-            writer.write_line(line)?;
-        }
-    }
-    Ok(())
-}
-
 /// The output of an export, and its progress.
 struct Output {
     /// The file that has checkpoints: stdout has no file, and an object is complete or absent.
     file: Option<PathBuf>,
     /// The part file, to sync it and to learn its length.
     handle: Option<File>,
-    frame: Option<OutputFrame>,
+    frame: Option<TableWriter<Out>>,
     progress: ExportProgress,
 }
 
@@ -319,30 +278,12 @@ impl Output {
             (None, None) => Box::new(io::stdout()),
         };
         let out = BufWriter::with_capacity(256 << 10, out);
-        let mut output = Self {
-            frame: Some(OutputFrame::begin(&progress, out)?),
+        Ok(Self {
+            frame: Some(progress.frame(out, progress.file_bytes > 0)?),
             file,
             handle,
             progress,
-        };
-        if output.progress.format == FileFormat::Csv && output.progress.file_bytes == 0 {
-            let header = TableWriter::new(TableFormat::Csv, Vec::new(), false)?;
-            output.write(&header.finish()?)?;
-        }
-        Ok(output)
-    }
-
-    /// Writes rows that are lines of NDJSON, in the format of the export.
-    fn write_rows(&mut self, lines: &[u8]) -> io::Result<()> {
-        if self.progress.format != FileFormat::Csv {
-            self.progress.text_bytes += lines.len() as u64;
-            return self.write(lines);
-        }
-        let mut writer = TableWriter::new(TableFormat::Csv, Vec::new(), true)?;
-        write_lines(&mut writer, lines)?;
-        let text = writer.finish()?;
-        self.progress.text_bytes += text.len() as u64;
-        self.write(&text)
+        })
     }
 
     /// Writes pages until all senders are gone.
@@ -353,7 +294,7 @@ impl Output {
     ) -> io::Result<Self> {
         let mut checkpoint_at = Instant::now() + CHECKPOINT_INTERVAL;
         while let Some(page) = pages.blocking_recv() {
-            self.write_rows(&page.page.lines)?;
+            self.progress.text_bytes += self.write(&page.page.lines)?;
             self.progress.take(page);
             count(&self.progress);
             if self.file.is_none() || !self.progress.is_resumable() {
@@ -368,18 +309,28 @@ impl Output {
         Ok(self)
     }
 
-    fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
+    /// Writes lines of NDJSON in the format of the export. Returns their bytes before compression.
+    fn write(&mut self, lines: &[u8]) -> io::Result<u64> {
         match &mut self.frame {
-            Some(frame) => frame.write_all(bytes),
+            Some(frame) => Ok(frame.write_lines(lines)?),
             None => Err(io::Error::other("the last frame has ended")),
         }
     }
 
+    /// Ends the frame, flushes it to the file, and returns the file.
+    fn finish_frame(&mut self) -> io::Result<Option<Out>> {
+        let Some(frame) = self.frame.take() else {
+            return Ok(None);
+        };
+        let mut out = frame.finish()?;
+        out.flush()?;
+        Ok(Some(out))
+    }
+
     fn end_frame(&mut self) -> io::Result<()> {
-        if let Some(frame) = self.frame.take() {
-            let out = frame.finish()?;
-            self.frame = Some(OutputFrame::begin(&self.progress, out)?);
-        }
+        let out = self.finish_frame()?;
+        let next = out.map(|out| self.progress.frame(out, true)).transpose()?;
+        self.frame = next;
         Ok(())
     }
 
@@ -417,11 +368,12 @@ impl Output {
                 bytes: self.progress.text_bytes,
                 ru: Ru::default(),
             };
-            self.write(&serde_json::to_vec(&EndLine { end })?)?;
-            self.write(b"\n")?;
+            let mut line = serde_json::to_vec(&EndLine { end })?;
+            line.push(b'\n');
+            self.write(&line)?;
         }
-        if let Some(frame) = self.frame.take() {
-            frame.finish()?.get_mut().complete()?;
+        if let Some(mut out) = self.finish_frame()? {
+            out.get_mut().complete()?;
         }
         let (Some(file), Some(handle)) = (&self.file, &self.handle) else {
             return Ok(());
