@@ -9,27 +9,38 @@ use umbo_dispatcher::overload::{OverloadSettings, hash_of};
 use umbo_overload::{DesignatedClass, QueueSettings};
 use umbo_quota::Weights;
 use umbo_telemetry::logging::LogFormat;
-use umbo_types::Criticality;
+use umbo_types::{Criticality, RequestUnits};
 
-use super::unit::{ByteCount, RequestUnitPrice, TimeSpan, empty_is_none};
+use super::unit::{ByteCount, TimeSpan, empty_is_none, price};
 
 /// A key, its lowest and its highest value, as the settings file has them.
 pub(super) type Bounds = (&'static str, &'static str, &'static str);
 
-/// Declares sections: `key: type = default, lowest to highest;`, the bounds only for values that have them.
+/// Declares the sections of [`Settings`]: `key: type = default, lowest to highest;`, with `as` and a module of serde before
+/// the default where the type is written in another form, and the bounds only for values that have them.
 macro_rules! sections {
     ($(
         $(#[$about:meta])*
-        $section:literal struct $name:ident {
-            $($(#[$meta:meta])* $key:ident: $type:ty = $default:expr $(, $low:literal to $high:literal)?;)+
+        $section:ident struct $name:ident {
+            $(
+                $(#[$meta:meta])*
+                $key:ident: $type:ty $(as $form:literal)? = $default:expr $(, $low:literal to $high:literal)?;
+            )+
         }
     )+) => {
+        /// All settings.
+        #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+        #[serde(deny_unknown_fields)]
+        pub(crate) struct Settings {
+            $($(#[$about])* pub(crate) $section: $name,)+
+        }
+
         $(
             $(#[$about])*
             #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
             #[serde(deny_unknown_fields)]
             pub(crate) struct $name {
-                $($(#[$meta])* pub(crate) $key: $type,)+
+                $($(#[$meta])* $(#[serde(with = $form)])? pub(crate) $key: $type,)+
             }
 
             impl Default for $name {
@@ -41,14 +52,14 @@ macro_rules! sections {
 
         /// The bounds of single values.
         pub(super) const BOUNDS: &[Bounds] = &[
-            $($($((concat!($section, ".", stringify!($key)), $low, $high),)?)+)+
+            $($($((concat!(stringify!($section), ".", stringify!($key)), $low, $high),)?)+)+
         ];
     };
 }
 
 sections! {
     /// `[server]`: addresses, limits and time-outs.
-    "server" struct ServerSettings {
+    server struct ServerSettings {
         /// Address of the data plane.
         listen: SocketAddr = (Ipv4Addr::LOCALHOST, 8080).into();
         /// Address of metrics, health and the admin API.
@@ -88,7 +99,7 @@ sections! {
     }
 
     /// `[store]`: where rows are kept.
-    "store" struct StoreSettings {
+    store struct StoreSettings {
         /// The data folder.
         folder: String = "data".to_owned();
         /// Number of shards; 0 uses the folder's number, or chooses one for a new folder.
@@ -98,36 +109,31 @@ sections! {
     }
 
     /// `[auth]`: authentication of callers.
-    "auth" struct AuthSettings {
+    auth struct AuthSettings {
         /// File of tokens; without one no token is required.
-        #[serde(with = "empty_is_none")]
-        token_file: Option<String> = None;
+        token_file: Option<String> as "empty_is_none" = None;
     }
 
     /// `[tls]`: encryption of connections.
-    "tls" struct TlsSettings {
+    tls struct TlsSettings {
         /// Certificate chain, PEM; without one the server uses plain HTTP.
-        #[serde(with = "empty_is_none")]
-        certificate: Option<String> = None;
+        certificate: Option<String> as "empty_is_none" = None;
         /// Private key of the certificate, PEM.
-        #[serde(with = "empty_is_none")]
-        key: Option<String> = None;
+        key: Option<String> as "empty_is_none" = None;
         /// Certificate authorities, PEM; one of them must have signed each client's certificate.
-        #[serde(with = "empty_is_none")]
-        client_ca: Option<String> = None;
+        client_ca: Option<String> as "empty_is_none" = None;
     }
 
     /// `[records]`: Umbo's own records (namespaces, tokens, policies, lists).
-    "records" struct RecordsSection {
+    records struct RecordsSection {
         /// How long requests are served with a copy that could not be confirmed with its home.
         stale_max: TimeSpan = TimeSpan(Duration::from_hours(24)), "5s" to "30days";
     }
 
     /// `[quota]`: quotas of callers.
-    "quota" struct QuotaSection {
+    quota struct QuotaSection {
         /// File of policies; without one only the stored and the built-in policies apply.
-        #[serde(with = "empty_is_none")]
-        policy_file: Option<String> = None;
+        policy_file: Option<String> as "empty_is_none" = None;
         /// Most pairs of caller and namespace whose usage is counted separately.
         accounts_max: u32 = 65_536, "64" to "16777216";
         /// Most token buckets.
@@ -135,7 +141,7 @@ sections! {
     }
 
     /// `[hotkey]`: keys that are read so often that the dispatcher answers for their shard.
-    "hotkey" struct HotkeySection {
+    hotkey struct HotkeySection {
         /// Whether the layer is on.
         enabled: bool = true;
         /// Lowest rate of a hot key, in reads a second.
@@ -147,7 +153,7 @@ sections! {
     }
 
     /// `[overload]`: queues and shedding when a shard cannot keep up.
-    "overload" struct OverloadSection {
+    overload struct OverloadSection {
         /// Whether requests are queued and shed.
         enabled: bool = true;
         /// Most requests that a shard works on at the same time.
@@ -159,58 +165,50 @@ sections! {
         /// How long the wait must exceed the target before requests are shed.
         queue_interval: TimeSpan = TimeSpan(QueueSettings::default().codel.interval), "1ms" to "10s";
         /// The highest tier whose price an overload raises.
-        #[serde(with = "TierName")]
-        price_tier_max: Criticality = Criticality::SheddablePlus;
+        price_tier_max: Criticality as "TierName" = Criticality::SheddablePlus;
         /// Callers whose price it raises, separated by commas; empty for all, those above their fair share first.
         price_callers: String = String::new();
     }
 
     /// `[cost]`: the cost of a request, in request units.
-    "cost" struct CostSection {
+    cost struct CostSection {
         /// Version of this price list.
         version: u32 = Weights::default().version, "1" to "4294967295";
         /// Each read.
-        read_base: RequestUnitPrice = RequestUnitPrice(Weights::default().read_base), "0" to "1000";
+        read_base: RequestUnits as "price" = Weights::default().read_base, "0" to "1000";
         /// Each write.
-        write_base: RequestUnitPrice = RequestUnitPrice(Weights::default().write_base), "0" to "1000";
+        write_base: RequestUnits as "price" = Weights::default().write_base, "0" to "1000";
         /// Each row read or written.
-        row: RequestUnitPrice = RequestUnitPrice(Weights::default().row), "0" to "1000";
+        row: RequestUnits as "price" = Weights::default().row, "0" to "1000";
         /// Each 4,096 bytes read.
-        read_bytes: RequestUnitPrice = RequestUnitPrice(Weights::default().read_bytes), "0" to "1000";
+        read_bytes: RequestUnits as "price" = Weights::default().read_bytes, "0" to "1000";
         /// Each 4,096 bytes written.
-        write_bytes: RequestUnitPrice = RequestUnitPrice(Weights::default().write_bytes), "0" to "1000";
+        write_bytes: RequestUnits as "price" = Weights::default().write_bytes, "0" to "1000";
         /// Each millisecond of the store's service time.
-        latency_ms: RequestUnitPrice = RequestUnitPrice(Weights::default().latency_ms), "0" to "1000";
+        latency_ms: RequestUnits as "price" = Weights::default().latency_ms, "0" to "1000";
     }
 
     /// `[cluster]`: the dispatchers and shard nodes that this process works with.
-    "cluster" struct ClusterSection {
+    cluster struct ClusterSection {
         /// File of the map; none for a standalone server.
-        #[serde(with = "empty_is_none")]
-        map: Option<String> = None;
+        map: Option<String> as "empty_is_none" = None;
         /// Name of this node in the map; none for a dispatcher.
-        #[serde(with = "empty_is_none")]
-        node: Option<String> = None;
+        node: Option<String> as "empty_is_none" = None;
         /// Certificate chain that this process presents to other processes, PEM; none disables TLS.
-        #[serde(with = "empty_is_none")]
-        certificate: Option<String> = None;
+        certificate: Option<String> as "empty_is_none" = None;
         /// Private key of the certificate, PEM.
-        #[serde(with = "empty_is_none")]
-        key: Option<String> = None;
+        key: Option<String> as "empty_is_none" = None;
         /// Certificate authorities, PEM; one of them must have signed the certificates of the other processes.
-        #[serde(with = "empty_is_none")]
-        ca: Option<String> = None;
+        ca: Option<String> as "empty_is_none" = None;
         /// Address of a dispatcher for the other dispatchers; none for a free port of its address on the way to the
         /// home.
-        #[serde(with = "empty_is_none")]
-        listen: Option<SocketAddr> = None;
+        listen: Option<SocketAddr> as "empty_is_none" = None;
         /// `host:port` that the others connect to; none for `listen`.
-        #[serde(with = "empty_is_none")]
-        advertise: Option<String> = None;
+        advertise: Option<String> as "empty_is_none" = None;
     }
 
     /// `[shard]`: a shard node.
-    "shard" struct ShardSection {
+    shard struct ShardSection {
         /// Address for dispatchers.
         listen: SocketAddr = (Ipv4Addr::LOCALHOST, 7_411).into();
         /// Address of metrics and health.
@@ -222,10 +220,9 @@ sections! {
     }
 
     /// `[log]`: the log.
-    "log" struct LogSection {
+    log struct LogSection {
         /// Format of the log.
-        #[serde(with = "LogFormatName")]
-        format: LogFormat = LogFormat::Auto;
+        format: LogFormat as "LogFormatName" = LogFormat::Auto;
         /// Filter of the log.
         filter: String = "info".to_owned();
         /// Whether its lines go to the collector of `[trace]` too.
@@ -233,17 +230,16 @@ sections! {
     }
 
     /// `[metrics]`: metrics that are sent to a collector.
-    "metrics" struct MetricsSection {
+    metrics struct MetricsSection {
         /// Interval of the export of metrics to the collector of `[trace]`; zero turns the export off. OpenTelemetry's
         /// own exporters have the same default.
         otlp_interval: TimeSpan = TimeSpan::seconds(60), "1s" to "1h";
     }
 
     /// `[trace]`: spans, and the collector.
-    "trace" struct TraceSection {
+    trace struct TraceSection {
         /// Address of an OTLP collector; without one nothing is traced.
-        #[serde(with = "empty_is_none")]
-        otlp_endpoint: Option<String> = None;
+        otlp_endpoint: Option<String> as "empty_is_none" = None;
         /// Share of the requests without a trace context that are sampled.
         sample_ratio: f64 = 0.0, "0" to "1";
         /// A request that takes at least this long is always traced.
@@ -289,12 +285,12 @@ impl From<&CostSection> for Weights {
     fn from(cost: &CostSection) -> Self {
         Self {
             version: cost.version,
-            read_base: cost.read_base.0,
-            write_base: cost.write_base.0,
-            row: cost.row.0,
-            read_bytes: cost.read_bytes.0,
-            write_bytes: cost.write_bytes.0,
-            latency_ms: cost.latency_ms.0,
+            read_base: cost.read_base,
+            write_base: cost.write_base,
+            row: cost.row,
+            read_bytes: cost.read_bytes,
+            write_bytes: cost.write_bytes,
+            latency_ms: cost.latency_ms,
         }
     }
 }

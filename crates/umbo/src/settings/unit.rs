@@ -10,7 +10,6 @@ use std::time::Duration;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use umbo_api::time_to_live;
-use umbo_types::RequestUnits;
 
 /// A time span, like `50ms`, `10s` or `1m 30s`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -19,10 +18,6 @@ pub(crate) struct TimeSpan(pub(crate) Duration);
 /// A number of bytes, like `256KiB` or `1GiB`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct ByteCount(pub(crate) u64);
-
-/// A price in request units, exact to the micro-unit.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct RequestUnitPrice(pub(crate) RequestUnits);
 
 impl TimeSpan {
     /// Returns a span of so many seconds.
@@ -70,25 +65,27 @@ impl fmt::Display for ByteCount {
     }
 }
 
-impl fmt::Display for RequestUnitPrice {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
-    }
-}
+/// Serializes a price in request units, exact to the micro-unit.
+pub(super) mod price {
+    use serde::de::Error as _;
+    use serde::{Deserialize, Deserializer, Serializer};
+    use umbo_types::RequestUnits;
 
-impl Serialize for RequestUnitPrice {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_f64(self.0.as_f64())
+    pub(in crate::settings) fn serialize<S: Serializer>(
+        price: &RequestUnits,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        serializer.serialize_f64(price.as_f64())
     }
-}
 
-impl<'de> Deserialize<'de> for RequestUnitPrice {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+    pub(in crate::settings) fn deserialize<'de, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<RequestUnits, D::Error> {
         // The shortest decimal that parses to this number equals the written one, up to fifteen digits, so that 0.05 is
         // exactly 50,000 micro-units and not the nearest binary fraction.
         let written = f64::deserialize(deserializer)?.to_string();
-        written.parse().map(Self).map_err(|_| {
-            de::Error::custom(format!(
+        written.parse().map_err(|_| {
+            D::Error::custom(format!(
                 "{written} is no price (expected a number of request units that is not negative, \
                  with at most 6 decimals)"
             ))
