@@ -22,10 +22,9 @@ use umbo_telemetry::metrics::MetricVisitor;
 
 use self::open::OpenedNode;
 pub(crate) use self::open::ShardExceptions;
-use self::reload::Reload;
+use self::reload::NodeReload;
 use crate::cli_error::CliError;
 use crate::map_file;
-use crate::otlp;
 use crate::reload_watch::ReloadWatch;
 use crate::server::HISTORY_FOLDER;
 use crate::settings::{LoadedSettings, SettingsSources};
@@ -88,9 +87,7 @@ pub(crate) async fn run(
     let OpenedNode {
         node,
         shard_quotas,
-        tracer,
-        metrics_export,
-        log_export,
+        mut otlp,
         store,
         tls,
         port,
@@ -99,11 +96,7 @@ pub(crate) async fn run(
     } = opened;
     let map_file = loaded.settings.cluster.map.clone();
     let stop = CancellationToken::new();
-    let reload = Reload {
-        watch,
-        started_with: loaded.settings,
-        log,
-        tls: tls.clone(),
+    let reload = NodeReload {
         node: Arc::clone(&node),
         store: Arc::clone(&store),
         shard_quotas: Arc::clone(&shard_quotas),
@@ -111,13 +104,14 @@ pub(crate) async fn run(
     let (background, exporting) = (Tasks::default(), Tasks::default());
     let retried = Arc::clone(&store);
     background.spawn(async move { retried.retry_opening().await });
-    background.spawn(reload.run());
+    let certificates = tls.iter().cloned().collect();
+    background.spawn(watch.run(loaded.settings, log, certificates, reload));
     background.spawn(shard_quotas.run());
     let shared = || Arc::clone(&node);
     background.spawn_stoppable(|stop| admin::serve(admin_port, shared(), stop));
     let (observed, folder) = (shared(), store.folder().join(HISTORY_FOLDER));
     background.spawn_stoppable(|stop| async move { observe(observed, &folder, stop).await });
-    if let Some(metrics) = metrics_export {
+    if let Some(metrics) = otlp.metrics.take() {
         let node = shared();
         let visit = move |visitor: &mut dyn MetricVisitor| admin::visit(&node, visitor);
         exporting.spawn_stoppable(|stop| metrics.run(visit, stop));
@@ -133,6 +127,6 @@ pub(crate) async fn run(
     exporting.end().await;
     store.close().await;
     background.end().await;
-    otlp::end(tracer, log_export).await;
+    otlp.end().await;
     Ok(())
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
-use umbo_telemetry::logging::LogExport;
+use umbo_telemetry::logging::{LogExport, LogHandle};
 use umbo_telemetry::metrics::MetricVisitor;
 use umbo_telemetry::metrics_export::MetricsExporter;
 use umbo_telemetry::otlp::{LAST_TIMEOUT, OtlpResource};
@@ -26,11 +26,13 @@ pub(crate) struct Otlp {
 }
 
 impl Otlp {
-    /// Begins as the settings say; `node` is the name of the shard node, if the process is one.
+    /// Begins as the settings say, and exports the log from now on; `node` is the name of the shard node, if the process
+    /// is one.
     pub(crate) fn begin(
         settings: &Settings,
         clock: &Arc<dyn Clock>,
         node: Option<String>,
+        to_export: &LogHandle,
     ) -> Result<Self, CliError> {
         let resource = OtlpResource::new(env!("CARGO_PKG_VERSION"), node);
         let endpoint = settings.trace.otlp_endpoint.clone();
@@ -45,6 +47,8 @@ impl Otlp {
         let tracer = Tracer::from_settings(&tracer, Arc::clone(clock)).map_err(CliError::start)?;
         let log = endpoint.as_deref().filter(|_| settings.log.otlp);
         let log = log.map(|endpoint| LogExport::connect(endpoint, &resource));
+        let log = log.transpose().map_err(CliError::start)?;
+        to_export.export(log.as_ref());
         let metrics = endpoint.filter(|_| !interval.is_zero()).map(|endpoint| {
             let exporter = MetricsExporter::connect(&endpoint, &resource, clock.wall());
             exporter.map(|exporter| MetricsExport {
@@ -55,9 +59,20 @@ impl Otlp {
         });
         Ok(Self {
             tracer: Arc::new(tracer),
-            log: log.transpose().map_err(CliError::start)?,
+            log,
             metrics: metrics.transpose().map_err(CliError::start)?,
         })
+    }
+
+    /// Exports the last spans and the last lines of the log.
+    pub(crate) async fn end(self) {
+        let last = tokio::task::spawn_blocking(move || {
+            self.tracer.shutdown(LAST_TIMEOUT);
+            drop(self.log);
+        });
+        if last.await.is_err() {
+            tracing::warn!("the last spans and lines did not leave");
+        }
     }
 }
 
@@ -107,16 +122,5 @@ impl MetricsExport {
             let sent = exporter.send(metrics, self.interval);
             stop.run_until_cancelled(sent).await;
         }
-    }
-}
-
-/// Exports the last spans and the last lines of the log.
-pub(crate) async fn end(tracer: Arc<Tracer>, log: Option<LogExport>) {
-    let last = tokio::task::spawn_blocking(move || {
-        tracer.shutdown(LAST_TIMEOUT);
-        drop(log);
-    });
-    if last.await.is_err() {
-        tracing::warn!("the last spans and lines did not leave");
     }
 }

@@ -1,11 +1,18 @@
-//! Triggers of a reload: SIGHUP, and a change of one of the watched files.
+//! The reload of a running process: its triggers, which are SIGHUP and a change of one of the watched files, and the
+//! parts that every process has.
+//!
+//! At SIGHUP, and within ten seconds of a change of one of the files. An invalid file is refused with its
+//! reason, and the old content stays in effect.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::Interval;
+use umbo_telemetry::logging::LogHandle;
+use umbo_tls::TlsSource;
 
 use crate::cli_error::CliError;
 use crate::settings::{LoadedSettings, Settings, SettingsSources};
@@ -15,10 +22,17 @@ const LOOK_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Waits for triggers of a reload.
 pub(crate) struct ReloadWatch {
-    pub(crate) sources: SettingsSources,
+    sources: SettingsSources,
     hangup: Signal,
     seen: ChangeTimes,
     look: Interval,
+}
+
+/// The parts of a process that a reload replaces, in addition to the filter of the log and the certificates.
+pub(crate) trait Reloadable {
+    /// Replaces the parts. `has_policy_file` is `true` if a policy file is named now, or was at the start.
+    fn reload(&self, settings: &Settings, has_policy_file: bool)
+    -> impl Future<Output = ()> + Send;
 }
 
 /// Time of the last change of each watched file.
@@ -38,9 +52,31 @@ impl ReloadWatch {
         })
     }
 
+    /// Reloads at each trigger, in an endless loop.
+    pub(crate) async fn run(
+        mut self,
+        started_with: Settings,
+        log: LogHandle,
+        tls: Vec<Arc<TlsSource>>,
+        parts: impl Reloadable,
+    ) {
+        loop {
+            let settings = self.next().await;
+            note("log filter", Some(log.set_filter(&settings.log.filter)));
+            for tls in &tls {
+                note("certificates", Some(tls.reload()));
+            }
+            let mut files = [&settings, &started_with]
+                .map(|of| &of.quota.policy_file)
+                .into_iter();
+            parts.reload(&settings, files.any(Option::is_some)).await;
+            warn_of_others(&settings, &started_with);
+        }
+    }
+
     /// Waits for a trigger, and reads the settings again. If they are invalid, logs why and continues to
     /// wait.
-    pub(crate) async fn next(&mut self) -> Settings {
+    async fn next(&mut self) -> Settings {
         loop {
             let was_told = tokio::select! {
                 biased;
@@ -98,7 +134,7 @@ async fn seen(sources: &SettingsSources) -> ChangeTimes {
 }
 
 /// Warns if settings have changed since the start that no reload changes.
-pub(crate) fn warn_of_others(new: &Settings, started_with: &Settings) {
+fn warn_of_others(new: &Settings, started_with: &Settings) {
     let mut new = new.clone();
     new.log.filter.clone_from(&started_with.log.filter);
     let file = &started_with.quota.policy_file;

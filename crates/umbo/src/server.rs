@@ -12,33 +12,33 @@ mod reload;
 mod startup;
 mod store;
 
+use std::future::ready;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::time::{Instant, Interval, MissedTickBehavior, sleep, sleep_until, timeout};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
 use umbo_admin::{FleetView, UsageWriter, visit_metrics};
 use umbo_api::observe::EventKind;
 use umbo_bulk::Bulk;
 use umbo_dispatcher::{Dispatcher, LowPriority};
 use umbo_store::Store;
-use umbo_telemetry::logging::{LogExport, LogHandle};
+use umbo_telemetry::logging::LogHandle;
 use umbo_telemetry::metrics::MetricVisitor;
-use umbo_telemetry::trace::Tracer;
 use umbo_types::Clock;
 
 use crate::cli_error::CliError;
-use crate::otlp::{self, MetricsExport};
+use crate::otlp::{MetricsExport, Otlp};
 use crate::reload_watch::ReloadWatch;
 use crate::settings::{LoadedSettings, SettingsSources};
 use crate::signals::Signals;
-use crate::tasks::Tasks;
+use crate::tasks::{Tasks, at_each};
 
 use self::cluster_port::keep_present;
 pub(crate) use self::observe::HISTORY_FOLDER;
 use self::observe::{happened, keep_usage, observe};
 use self::open::{OpenedServer, cores};
 use self::ports::{Doors, Ports};
-use self::reload::Reload;
+use self::reload::ServerReload;
 pub(crate) use self::store::{Role, remote_settings};
 use crate::clock::ClockWatch;
 pub(crate) use crate::clock::SystemClock;
@@ -61,8 +61,7 @@ const LET_GO_TIME_MAX: Duration = Duration::from_secs(2);
 pub(crate) struct Server {
     dispatcher: Arc<Dispatcher>,
     store: Arc<dyn Store>,
-    tracer: Arc<Tracer>,
-    log_export: Option<LogExport>,
+    otlp: Otlp,
     ports: Ports,
     background: Background,
     signals: Signals,
@@ -85,7 +84,7 @@ impl Server {
         let settings = &loaded.settings;
         let mut signals = Signals::begin()?;
         let watch = ReloadWatch::begin(sources).await?;
-        let (opened, listeners) = OpenedServer::open(role, settings, &log)?;
+        let (mut opened, listeners) = OpenedServer::open(role, settings, &log)?;
         opened.store.announce(&*opened.clock);
         let doors = Doors::default();
         let begin = || Ports::begin(listeners, &opened, &doors, &settings.server);
@@ -113,23 +112,21 @@ impl Server {
         let dispatcher = Arc::clone(bulk.dispatcher());
         happened(&dispatcher, EventKind::Started, STARTED);
         opened.announce();
-        let reload = Reload {
-            watch,
-            started_with: settings.clone(),
-            log,
-            tls: ports.peer_tls.iter().cloned().chain(opened.tls).collect(),
+        let reload = ServerReload {
             tokens: opened.tokens,
             dispatcher: Arc::clone(&dispatcher),
             remote: opened.store.remote().cloned(),
         };
+        let tls = ports.peer_tls.iter().cloned().chain(opened.tls).collect();
         let load_threads =
             LowPriority::for_background("loads", cores()).map_err(CliError::start)?;
-        let background = Background::begin(&bulk, opened.clock, reload, load_threads);
-        // Records the history until the end, and then writes the rest of it.
+        let background = Background::begin(&bulk, opened.clock, load_threads);
         let tasks = &background.tasks;
+        tasks.spawn(watch.run(settings.clone(), log, tls, reload));
+        // Records the history until the end, and then writes the rest of it.
         tasks.spawn_stoppable(|stop| observe(observer, stop));
         background.join(fleet);
-        if let Some(metrics) = opened.metrics_export {
+        if let Some(metrics) = opened.otlp.metrics.take() {
             background.export(metrics, &bulk);
         }
         if let Some(store) = opened.store.embedded().cloned() {
@@ -138,8 +135,7 @@ impl Server {
         Ok(Some(Self {
             dispatcher,
             store: opened.store.store(),
-            tracer: opened.tracer,
-            log_export: opened.log_export,
+            otlp: opened.otlp,
             ports,
             background,
             signals,
@@ -149,15 +145,14 @@ impl Server {
 
     /// Serves until SIGTERM or SIGINT, then stops; a second signal aborts the requests in flight.
     pub(crate) async fn run_until_stopped(self) -> Result<(), CliError> {
-        let (store, tracer) = (Arc::clone(&self.store), Arc::clone(&self.tracer));
         let Self {
             dispatcher,
+            store,
+            otlp,
             ports,
             background,
             mut signals,
             drain_delay,
-            log_export,
-            ..
         } = self;
         let is_patient = signals.stop_requested().await;
         let stopping = async {
@@ -184,7 +179,7 @@ impl Server {
             }
         }
         store.close().await;
-        otlp::end(tracer, log_export).await;
+        otlp.end().await;
         Ok(())
     }
 }
@@ -200,21 +195,27 @@ struct Background {
 }
 
 impl Background {
-    fn begin(
-        bulk: &Arc<Bulk>,
-        clock: Arc<dyn Clock>,
-        reload: Reload,
-        load_threads: LowPriority,
-    ) -> Self {
+    fn begin(bulk: &Arc<Bulk>, clock: Arc<dyn Clock>, load_threads: LowPriority) -> Self {
         let background = Self::default();
         let tasks = &background.tasks;
-        let shared = || Arc::clone(bulk.dispatcher());
-        tasks.spawn(reload.run());
-        tasks.spawn(watch_clock(clock));
-        tasks.spawn(follow_records(shared()));
-        tasks.spawn(maintain(shared()));
+        let shared = {
+            let dispatcher = Arc::clone(bulk.dispatcher());
+            move || Arc::clone(&dispatcher)
+        };
         tasks.spawn(tick_queues(shared()));
-        tasks.spawn(tick(shared()));
+        let mut watch = ClockWatch::begin(&*clock);
+        tasks.spawn(at_each(CLOCK_INTERVAL, move || {
+            watch.look(&*clock);
+            ready(())
+        }));
+        let of = shared.clone();
+        tasks.spawn(at_each(FOLLOW_INTERVAL, move || follow_records(of())));
+        let of = shared.clone();
+        tasks.spawn(at_each(MAINTAIN_INTERVAL, move || maintain(of())));
+        tasks.spawn(at_each(TICK_INTERVAL, move || {
+            shared().tick();
+            ready(())
+        }));
         tasks.spawn_stoppable(|stop| keep_usage(UsageWriter::new(bulk.dispatcher()), stop));
         let bulk = Arc::clone(bulk);
         let loads = async move { bulk.run(&load_threads).await };
@@ -245,44 +246,17 @@ impl Background {
     }
 }
 
-/// Returns ticks. A missed tick is not made up for: the next one does its work too.
-fn ticks_of(interval: Duration) -> Interval {
-    let mut ticks = tokio::time::interval(interval);
-    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    ticks
-}
-
-/// Checks the clock, in an endless loop.
-async fn watch_clock(clock: Arc<dyn Clock>) {
-    let mut watch = ClockWatch::begin(&*clock);
-    let mut ticks = tokio::time::interval(CLOCK_INTERVAL);
-    loop {
-        ticks.tick().await;
-        watch.look(&*clock);
-    }
-}
-
-/// Follows Umbo's own records, in an endless loop.
+/// Follows Umbo's own records.
 async fn follow_records(dispatcher: Arc<Dispatcher>) {
-    let mut ticks = ticks_of(FOLLOW_INTERVAL);
-    loop {
-        ticks.tick().await;
-        if let Err(error) = dispatcher.control.follow_records().await {
-            tracing::debug!(%error, "the newest records could not be confirmed; trying again");
-        }
+    if let Err(error) = dispatcher.control.follow_records().await {
+        tracing::debug!(%error, "the newest records could not be confirmed; trying again");
     }
 }
 
-/// Maintains the quotas, in an endless loop.
+/// Maintains the quotas. The maintenance visits every bucket and account, and must not block requests.
 async fn maintain(dispatcher: Arc<Dispatcher>) {
-    let mut ticks = ticks_of(MAINTAIN_INTERVAL);
-    loop {
-        ticks.tick().await;
-        let dispatcher = Arc::clone(&dispatcher);
-        // The maintenance visits every bucket and account, and must not block requests.
-        if let Err(error) = tokio::task::spawn_blocking(move || dispatcher.maintain()).await {
-            tracing::error!(%error, "the maintenance of quotas failed; trying again");
-        }
+    if let Err(error) = tokio::task::spawn_blocking(move || dispatcher.maintain()).await {
+        tracing::error!(%error, "the maintenance of quotas failed; trying again");
     }
 }
 
@@ -296,14 +270,5 @@ async fn tick_queues(dispatcher: Arc<Dispatcher>) {
         // The delay of this task is the delay of every task on the runtime.
         dispatcher.tick_queues(now.saturating_duration_since(due));
         due = now;
-    }
-}
-
-/// Detects hot keys and overloaded shards, in an endless loop.
-async fn tick(dispatcher: Arc<Dispatcher>) {
-    let mut ticks = ticks_of(TICK_INTERVAL);
-    loop {
-        ticks.tick().await;
-        dispatcher.tick();
     }
 }

@@ -1,5 +1,8 @@
 //! Tasks in the background of a process, which end before it does.
 
+use std::time::Duration;
+
+use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -36,5 +39,18 @@ impl Tasks {
     pub(crate) async fn end(&self) {
         self.stop.cancel();
         self.ended().await;
+    }
+}
+
+/// Does work at each tick, in an endless loop. A missed tick is not made up for: the next one does its work too.
+pub(crate) async fn at_each<W: Future<Output = ()>>(
+    interval: Duration,
+    mut work: impl FnMut() -> W,
+) {
+    let mut ticks = tokio::time::interval(interval);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        ticks.tick().await;
+        work().await;
     }
 }

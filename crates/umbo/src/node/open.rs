@@ -9,15 +9,14 @@ use umbo_routing::ClusterMap;
 use umbo_shard::{Node, NodeLimits, NodeParts, server};
 use umbo_store::Store;
 use umbo_store_redb::{ClusterMember, Config, RedbStore};
-use umbo_telemetry::logging::{LogExport, LogHandle};
-use umbo_telemetry::trace::Tracer;
+use umbo_telemetry::logging::LogHandle;
 use umbo_tls::TlsSource;
 use umbo_types::{Clock, ShardId};
 
 use super::quota::ShardQuotaReloader;
 use crate::cli_error::CliError;
 use crate::map_file;
-use crate::otlp::{MetricsExport, Otlp};
+use crate::otlp::Otlp;
 use crate::parts;
 use crate::server::SystemClock;
 use crate::settings::{ClusterSection, Settings};
@@ -39,9 +38,7 @@ pub(super) struct OpenedNode {
     pub(super) port: TcpListener,
     pub(super) admin_port: TcpListener,
     pub(super) shard_quotas: Arc<ShardQuotaReloader>,
-    pub(super) tracer: Arc<Tracer>,
-    pub(super) metrics_export: Option<MetricsExport>,
-    pub(super) log_export: Option<LogExport>,
+    pub(super) otlp: Otlp,
     clock: Arc<dyn Clock>,
 }
 
@@ -71,9 +68,8 @@ impl OpenedNode {
             cluster: Some(member),
             ..parts::store_config(settings)
         };
-        let otlp = Otlp::begin(settings, &clock, Some(name.clone()))?;
         // Before the store: how its shards open is worth a line.
-        log.export(otlp.log.as_ref());
+        let otlp = Otlp::begin(settings, &clock, Some(name.clone()), log)?;
         let store = RedbStore::open(config, Arc::clone(&clock)).map_err(CliError::start)?;
         let store = Arc::new(store);
         let shared: Arc<dyn Store> = store.clone();
@@ -91,9 +87,7 @@ impl OpenedNode {
         Ok(Self {
             node: Arc::new(node),
             shard_quotas,
-            tracer: otlp.tracer,
-            metrics_export: otlp.metrics,
-            log_export: otlp.log,
+            otlp,
             store,
             tls,
             port,

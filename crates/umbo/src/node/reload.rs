@@ -1,61 +1,39 @@
-//! What a running node can reload: the map, the certificates, the policy file, the log filter.
-//!
-//! At SIGHUP, and within ten seconds of a change of one of the files. An invalid file is refused with its
-//! reason, and the old content stays in effect.
+//! What a running node can reload: the map and the policy file.
 
 use std::path::Path;
 use std::sync::Arc;
 
 use umbo_shard::Node;
 use umbo_store_redb::RedbStore;
-use umbo_telemetry::logging::LogHandle;
-use umbo_tls::TlsSource;
 
 use super::peers;
 use super::quota::ShardQuotaReloader;
 use crate::cli_error::CliError;
 use crate::map_file;
-use crate::reload_watch::{ReloadWatch, note, warn_of_others};
+use crate::reload_watch::{Reloadable, note};
 use crate::settings::Settings;
 
 /// What a reload replaces.
-pub(super) struct Reload {
-    pub(super) watch: ReloadWatch,
-    pub(super) started_with: Settings,
-    pub(super) log: LogHandle,
-    pub(super) tls: Option<Arc<TlsSource>>,
+pub(super) struct NodeReload {
     pub(super) node: Arc<Node>,
     pub(super) store: Arc<RedbStore>,
     pub(super) shard_quotas: Arc<ShardQuotaReloader>,
 }
 
-impl Reload {
-    /// Reloads at each trigger, in an endless loop.
-    pub(super) async fn run(mut self) {
-        loop {
-            let settings = self.watch.next().await;
-            self.reload(&settings).await;
-        }
-    }
-
-    async fn reload(&self, settings: &Settings) {
-        let filter = self.log.set_filter(&settings.log.filter);
-        note("log filter", Some(filter));
-        note("certificates", self.tls.as_ref().map(|tls| tls.reload()));
+impl Reloadable for NodeReload {
+    async fn reload(&self, settings: &Settings, has_policy_file: bool) {
         if let Some(path) = &settings.cluster.map {
             let replaced = self.replace_map(settings, Path::new(path)).await;
             note("map of the cluster", Some(replaced));
         }
-        let is_named = |settings: &Settings| settings.quota.policy_file.is_some();
-        if is_named(settings) || is_named(&self.started_with) {
-            note(
-                "policy file",
-                Some(self.shard_quotas.replace_file(settings).await),
-            );
+        if has_policy_file {
+            let replaced = self.shard_quotas.replace_file(settings).await;
+            note("policy file", Some(replaced));
         }
-        warn_of_others(settings, &self.started_with);
     }
+}
 
+impl NodeReload {
     /// Uses the map in a file from now on. The store is first, so that the version is on the disk, and the
     /// shards that the map gives away are closed and stamped, before any dispatcher gets the map.
     async fn replace_map(&self, settings: &Settings, path: &Path) -> Result<(), CliError> {

@@ -4,7 +4,6 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use tokio::net::TcpListener;
-use tokio::time::{MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 use umbo_admin::{
     Connecting, DISPATCHER_ROLE, FleetPlace, FleetView, PRESENCE_INTERVAL, PeerConnector, PeerIo,
@@ -17,6 +16,7 @@ use super::open::BACKLOG;
 use crate::cli_error::CliError;
 use crate::parts;
 use crate::settings::ClusterSection;
+use crate::tasks::at_each;
 
 /// Binds the port. Returns its certificate, and how others reach it and this dispatcher reaches them.
 pub(super) async fn bind(
@@ -70,14 +70,7 @@ impl PeerConnector for Dispatchers {
 
 /// Keeps the presence of a dispatcher until it is stopped, and then removes it.
 pub(super) async fn keep_present(fleet: Arc<FleetView>, stop: CancellationToken) {
-    let announcing = async {
-        let mut ticks = interval(PRESENCE_INTERVAL);
-        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        loop {
-            ticks.tick().await;
-            fleet.announce().await;
-        }
-    };
+    let announcing = at_each(PRESENCE_INTERVAL, || fleet.announce());
     stop.run_until_cancelled(announcing).await;
     fleet.leave().await;
 }

@@ -16,9 +16,8 @@ use umbo_control::policies::FilePolicies;
 use umbo_dispatcher::{Dispatcher, DispatcherLimits, DispatcherParts, LowPriority};
 use umbo_hotkey::{KeySeed, ShieldSettings};
 use umbo_quota::{Limiter, PolicySet};
-use umbo_telemetry::logging::{LogExport, LogHandle};
+use umbo_telemetry::logging::LogHandle;
 use umbo_telemetry::metrics::{Code, RequestMetrics};
-use umbo_telemetry::trace::Tracer;
 use umbo_tls::TlsSource;
 use umbo_types::{Clock, RequestUnits};
 
@@ -26,7 +25,7 @@ use super::observe::HISTORY_FOLDER;
 use super::store::{OpenStore, Role};
 use crate::cli_error::CliError;
 use crate::clock::SystemClock;
-use crate::otlp::{MetricsExport, Otlp};
+use crate::otlp::Otlp;
 use crate::parts;
 use crate::settings::{LoadedSettings, Settings};
 
@@ -46,9 +45,7 @@ pub(super) struct OpenedServer {
     pub(super) tls: Option<Arc<TlsSource>>,
     pub(super) tokens: Arc<TokenRegistry>,
     pub(super) store: OpenStore,
-    pub(super) tracer: Arc<Tracer>,
-    pub(super) metrics_export: Option<MetricsExport>,
-    pub(super) log_export: Option<LogExport>,
+    pub(super) otlp: Otlp,
     pub(super) metrics: Arc<RequestMetrics>,
     pub(super) clock: Arc<dyn Clock>,
     policies: FilePolicies,
@@ -75,9 +72,8 @@ impl OpenedServer {
         let tls = tls.transpose().map_err(CliError::start)?.map(Arc::new);
         let tokens = Arc::new(load_tokens(settings)?);
         let policies = parts::read_policies(settings).map_err(CliError::start)?;
-        let otlp = Otlp::begin(settings, &clock, None)?;
         // Before the store: how its shards open is worth a line.
-        log.export(otlp.log.as_ref());
+        let otlp = Otlp::begin(settings, &clock, None, log)?;
         let store = OpenStore::open(role, settings, &clock)?;
         let built_in = PolicySet::built_in();
         let quota = parts::limiter(settings, built_in, &*store.store(), &*clock)?;
@@ -88,9 +84,7 @@ impl OpenedServer {
             tls,
             tokens,
             store,
-            tracer: otlp.tracer,
-            metrics_export: otlp.metrics,
-            log_export: otlp.log,
+            otlp,
             metrics,
             clock,
             policies,
@@ -125,7 +119,7 @@ impl OpenedServer {
                 .enabled
                 .then(|| (&settings.overload).into()),
             metrics: Arc::clone(&self.metrics),
-            tracer: Arc::clone(&self.tracer),
+            tracer: Arc::clone(&self.otlp.tracer),
             long_reads: LowPriority::for_long_reads(cores()).map_err(CliError::start)?,
             limits: dispatcher_limits(settings),
             config_text: loaded.to_toml(),

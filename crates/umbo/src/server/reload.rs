@@ -1,8 +1,4 @@
-//! What a running server can reload: the log filter, the certificates, the token file, the policy file, and
-//! the map of its cluster.
-//!
-//! At SIGHUP, and within ten seconds of a change of one of the files. An invalid file is refused with its
-//! reason, and the old content stays in effect.
+//! What a running server can reload: the token file, the policy file, and the map of its cluster.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -12,46 +8,24 @@ use umbo_control::auth::file::read_tokens;
 use umbo_control::auth::{AuthError, TokenRegistry, TokenSource};
 use umbo_dispatcher::Dispatcher;
 use umbo_store_remote::RemoteStore;
-use umbo_telemetry::logging::LogHandle;
-use umbo_tls::TlsSource;
 
 use super::observe::happened;
 use crate::cli_error::CliError;
 use crate::map_file;
 use crate::parts::read_policies;
-use crate::reload_watch::{ReloadWatch, note, warn_of_others};
+use crate::reload_watch::{Reloadable, note};
 use crate::settings::Settings;
 
 /// What a reload replaces.
-pub(super) struct Reload {
-    pub(super) watch: ReloadWatch,
-    pub(super) started_with: Settings,
-    pub(super) log: LogHandle,
-    /// Of the ports for clients, and of the port for other dispatchers.
-    pub(super) tls: Vec<Arc<TlsSource>>,
+pub(super) struct ServerReload {
     pub(super) tokens: Arc<TokenRegistry>,
     pub(super) dispatcher: Arc<Dispatcher>,
     /// The remote store, if the shards are on nodes of a cluster.
     pub(super) remote: Option<Arc<RemoteStore>>,
 }
 
-impl Reload {
-    /// Reloads at each trigger, in an endless loop.
-    pub(super) async fn run(mut self) {
-        loop {
-            let settings = self.watch.next().await;
-            self.reload(&settings);
-        }
-    }
-
-    fn reload(&self, settings: &Settings) {
-        note(
-            "log filter",
-            Some(self.log.set_filter(&settings.log.filter)),
-        );
-        for tls in &self.tls {
-            note("certificates", Some(tls.reload()));
-        }
+impl Reloadable for ServerReload {
+    async fn reload(&self, settings: &Settings, has_policy_file: bool) {
         let tokens = settings.auth.token_file.as_deref().map(|path| {
             let records = read_tokens(Path::new(path))?;
             self.tokens.replace(TokenSource::File, records);
@@ -62,14 +36,9 @@ impl Reload {
         let remote = self.remote.as_ref().zip(map);
         let map = remote.map(|(store, path)| replace_map(store, Path::new(path)));
         note("map of the cluster", map);
-        let path = settings.quota.policy_file.as_deref();
         let policies = read_policies(settings)
             .and_then(|policies| self.dispatcher.control.replace_policy_file(policies));
-        let is_named = path
-            .or(self.started_with.quota.policy_file.as_deref())
-            .is_some();
-        note("policy file", is_named.then_some(policies));
-        warn_of_others(settings, &self.started_with);
+        note("policy file", has_policy_file.then_some(policies));
         let text = "settings, certificates, tokens, policies and the map were read again";
         happened(&self.dispatcher, EventKind::SettingsReloaded, text);
     }
