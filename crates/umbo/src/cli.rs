@@ -33,9 +33,11 @@ pub(crate) struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Read and write rows
-    Kv(kv::Arguments),
+    #[command(subcommand)]
+    Kv(kv::Command),
     /// Upload datasets that the server applies by itself
-    Load(load::Arguments),
+    #[command(subcommand)]
+    Load(load::Command),
     /// Manage namespaces
     #[command(subcommand)]
     Ns(ns::Command),
@@ -115,8 +117,8 @@ impl Cli {
         let connection = &self.connection;
         match self.command {
             None => run_default(),
-            Some(Command::Kv(arguments)) => arguments.run(connection),
-            Some(Command::Load(arguments)) => arguments.run(connection),
+            Some(Command::Kv(command)) => command.run(connection),
+            Some(Command::Load(command)) => command.run(connection),
             Some(Command::Ns(command)) => command.run(connection),
             Some(Command::Quota(command)) => command.run(connection),
             Some(Command::Hot(command)) => command.run(connection),

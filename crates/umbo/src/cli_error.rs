@@ -40,7 +40,7 @@ pub(crate) enum CliError {
     /// The settings cannot be used.
     #[error(transparent)]
     Settings(#[from] SettingsError),
-    /// Arguments that cannot be combined, found after they were parsed.
+    /// Arguments that cannot be combined or used, found after they were parsed: also a file without rows.
     #[error("{0}")]
     Usage(String),
     /// A call to the server failed.
@@ -88,9 +88,6 @@ pub(crate) enum CliError {
         /// Where to find them, with the separator before it.
         hint: String,
     },
-    /// The input of an import has no rows.
-    #[error("{0}")]
-    NotRows(String),
     /// Rows are missing in the input of an import.
     #[error("{0}")]
     Incomplete(String),
@@ -190,7 +187,7 @@ impl CliError {
     pub(crate) fn exit_code(&self) -> ExitCode {
         ExitCode::from(match self {
             Self::OutputClosed => 0,
-            Self::Usage(_) | Self::NotRows(_) | Self::Settings(_) => 2,
+            Self::Usage(_) | Self::Settings(_) => 2,
             Self::RowNotFound => 3,
             Self::NewerMap { .. } => 4,
             Self::Partial { .. } | Self::Incomplete(_) => 7,

@@ -15,7 +15,7 @@ impl Signals {
     pub(crate) fn begin() -> Result<Self, CliError> {
         Ok(Self {
             terminate: signal(SignalKind::terminate()).map_err(CliError::start)?,
-            interrupt: signal(SignalKind::interrupt()).map_err(CliError::start)?,
+            interrupt: interrupts()?,
         })
     }
 
@@ -29,20 +29,8 @@ impl Signals {
     }
 }
 
-/// Listens for Ctrl-C from its creation on: a signal that comes while the command does something else is not lost.
-pub(crate) struct Interrupts(Signal);
-
-impl Interrupts {
-    /// Begins to listen; before that Ctrl-C ends the process at once.
-    pub(crate) fn begin() -> Result<Self, CliError> {
-        signal(SignalKind::interrupt())
-            .map(Self)
-            .map_err(CliError::start)
-    }
-
-    /// Waits for the next one.
-    pub(crate) async fn next(&mut self) {
-        // It ends only with the runtime.
-        let _ = self.0.recv().await;
-    }
+/// Begins to listen for Ctrl-C: a signal that comes while the command does something else is not lost. Before that it
+/// ends the process at once.
+pub(crate) fn interrupts() -> Result<Signal, CliError> {
+    signal(SignalKind::interrupt()).map_err(CliError::start)
 }

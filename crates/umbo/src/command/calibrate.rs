@@ -21,7 +21,7 @@ use crate::connection::ConnectionArgs;
 use crate::output;
 use crate::run_to_end::run_to_end;
 use crate::settings::LoadedSettings;
-use crate::signals::Interrupts;
+use crate::signals::interrupts;
 
 /// Shortest and longest calibration, in seconds.
 const SECONDS: std::ops::RangeInclusive<u64> = 1..=3_600;
@@ -56,7 +56,7 @@ impl Arguments {
             .build()
             .map_err(CliError::start)?;
         // Ctrl-C is heard before there is a folder that it would leave behind.
-        let mut interrupts = run_to_end(&runtime, async { Interrupts::begin() })?;
+        let mut interrupts = run_to_end(&runtime, async { interrupts() })?;
         let parent = self.data.unwrap_or_else(std::env::temp_dir);
         let folder = tempfile::Builder::new()
             .prefix(".umbo-calibrate-")
@@ -68,7 +68,7 @@ impl Arguments {
             tokio::select! {
                 biased;
                 measured = measure::measure(&settings.store, &data, end) => measured,
-                () = interrupts.next() => Err(CliError::Interrupted),
+                _ = interrupts.recv() => Err(CliError::Interrupted),
             }
         });
         // Calls that were given up still hold the store, and end with the runtime.

@@ -13,14 +13,13 @@ pub(super) mod import;
 mod inc;
 mod mget;
 pub(super) mod patience;
-pub(super) mod progress_rate;
 mod put;
 mod range;
 mod rm;
 mod scan;
 mod touch;
 
-use clap::{Args, Subcommand};
+use clap::Subcommand;
 
 use crate::cli_error::CliError;
 use crate::connection::{ConnectionArgs, block_on};
@@ -29,15 +28,8 @@ pub(super) use argument::{Key, partition_key, read_file, ttl};
 pub(super) use count::key_scans;
 pub(crate) use put::DurabilityOption;
 
-/// Arguments of `umbo kv`.
-#[derive(Debug, Args)]
-pub(crate) struct Arguments {
-    #[command(subcommand)]
-    command: Command,
-}
-
 #[derive(Debug, Subcommand)]
-enum Command {
+pub(crate) enum Command {
     /// Print the value of a row, as it was stored
     Get(get::Arguments),
     /// Store a row
@@ -64,22 +56,22 @@ enum Command {
     Export(export::Arguments),
 }
 
-impl Arguments {
+impl Command {
     /// Runs the command.
     pub(crate) fn run(self, connection: &ConnectionArgs) -> Result<(), CliError> {
-        match self.command {
-            Command::Get(arguments) => block_on(arguments.run(connection)),
-            Command::Put(arguments) => block_on(arguments.run(connection)),
-            Command::Touch(arguments) => block_on(arguments.run(connection)),
-            Command::Inc(arguments) => block_on(arguments.run(connection)),
-            Command::Rm(arguments) => block_on(arguments.run(connection)),
-            Command::Range(arguments) => block_on(arguments.run(connection)),
-            Command::Mget(arguments) => block_on(arguments.run(connection)),
-            Command::Batch(arguments) => block_on(arguments.run(connection)),
-            Command::Scan(arguments) => block_on(arguments.run(connection)),
-            Command::Count(arguments) => block_on(arguments.run(connection)),
-            Command::Import(arguments) => block_on(arguments.run(connection)),
-            Command::Export(arguments) => block_on(arguments.run(connection)),
+        match self {
+            Self::Get(arguments) => block_on(arguments.run(connection)),
+            Self::Put(arguments) => block_on(arguments.run(connection)),
+            Self::Touch(arguments) => block_on(arguments.run(connection)),
+            Self::Inc(arguments) => block_on(arguments.run(connection)),
+            Self::Rm(arguments) => block_on(arguments.run(connection)),
+            Self::Range(arguments) => block_on(arguments.run(connection)),
+            Self::Mget(arguments) => block_on(arguments.run(connection)),
+            Self::Batch(arguments) => block_on(arguments.run(connection)),
+            Self::Scan(arguments) => block_on(arguments.run(connection)),
+            Self::Count(arguments) => block_on(arguments.run(connection)),
+            Self::Import(arguments) => block_on(arguments.run(connection)),
+            Self::Export(arguments) => block_on(arguments.run(connection)),
         }
     }
 }

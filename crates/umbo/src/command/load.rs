@@ -15,15 +15,8 @@ use crate::cli_error::CliError;
 use crate::connection::{ConnectionArgs, block_on};
 use crate::output::{self, Format, counted, note};
 
-/// Arguments of `umbo load`.
-#[derive(Debug, Args)]
-pub(crate) struct Arguments {
-    #[command(subcommand)]
-    command: Command,
-}
-
 #[derive(Debug, Subcommand)]
-enum Command {
+pub(crate) enum Command {
     /// Upload files as one load; to continue after an interruption, run it again
     Push(Box<push::Arguments>),
     /// List the loads of a namespace, or of all of them
@@ -53,31 +46,31 @@ enum Command {
 
 /// A load.
 #[derive(Debug, Args)]
-struct LoadName {
+pub(crate) struct LoadName {
     /// Namespace
     ns: Namespace,
     /// Id, as 'umbo load ls' shows it
     id: String,
 }
 
-impl Arguments {
+impl Command {
     /// Runs the command.
     pub(crate) fn run(self, connection: &ConnectionArgs) -> Result<(), CliError> {
         block_on(async {
             let client = || connection.client();
-            let load = match self.command {
-                Command::Push(arguments) => return arguments.run(connection).await,
-                Command::Ls { ns } => return list(connection, ns.as_ref()).await,
-                Command::Status(of) => client()?.load(of.ns.as_str(), &of.id).await?,
-                Command::Watch(of) => {
+            let load = match self {
+                Self::Push(arguments) => return arguments.run(connection).await,
+                Self::Ls { ns } => return list(connection, ns.as_ref()).await,
+                Self::Status(of) => client()?.load(of.ns.as_str(), &of.id).await?,
+                Self::Watch(of) => {
                     let (client, format) = (client()?, connection.listing_format());
                     let ended = watch::until_ended(&client, &of.ns, &of.id, format, None);
                     return report::outcome(&ended.await?);
                 }
-                Command::Rejects(load) => return rejects(connection, &load).await,
-                Command::Pause(of) => client()?.pause_load(of.ns.as_str(), &of.id).await?,
-                Command::Resume(of) => client()?.resume_load(of.ns.as_str(), &of.id).await?,
-                Command::Abort { load, dry_run } => abort(connection, &load, dry_run).await?,
+                Self::Rejects(load) => return rejects(connection, &load).await,
+                Self::Pause(of) => client()?.pause_load(of.ns.as_str(), &of.id).await?,
+                Self::Resume(of) => client()?.resume_load(of.ns.as_str(), &of.id).await?,
+                Self::Abort { load, dry_run } => abort(connection, &load, dry_run).await?,
             };
             report::write(connection, &load)
         })

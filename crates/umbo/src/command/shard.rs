@@ -29,7 +29,10 @@ enum Command {
     /// List the shards: the location of each, and whether it serves
     Ls,
     /// Describe a shard
-    Describe(Describe),
+    Describe {
+        /// Number, as 'umbo shard ls' shows it
+        id: u16,
+    },
     /// Check the map of a cluster, and the data folder of a node against it, without a server
     Verify(verify::Verify),
     /// Give the files of a node that is not running to their new nodes, so that they may be copied
@@ -40,19 +43,13 @@ enum Command {
     Reclaim(reclaim::Reclaim),
 }
 
-#[derive(Debug, Args)]
-struct Describe {
-    /// Number, as 'umbo shard ls' shows it
-    id: u16,
-}
-
 impl Arguments {
     /// Runs the command.
     pub(crate) fn run(self, connection: &ConnectionArgs) -> Result<(), CliError> {
         match self.command {
             None => self.node.run(),
             Some(Command::Ls) => block_on(list(connection)),
-            Some(Command::Describe(describe)) => block_on(describe.run(connection)),
+            Some(Command::Describe { id }) => block_on(describe(connection, id)),
             Some(Command::Verify(verify)) => verify.run(connection.listing_format()),
             Some(Command::Release(release)) => release.run(connection.listing_format()),
             Some(Command::Repair(repair)) => repair.run(connection.listing_format()),
@@ -78,11 +75,9 @@ async fn list(connection: &ConnectionArgs) -> Result<(), CliError> {
     Ok(())
 }
 
-impl Describe {
-    async fn run(self, connection: &ConnectionArgs) -> Result<(), CliError> {
-        let ShardList { shards } = connection.client()?.shards().await?;
-        let shard = shards.iter().find(|shard| shard.shard == self.id);
-        let shard = shard.ok_or_else(|| CliError::shard_not_found(self.id, shards.len()))?;
-        listing().write_one(connection.listing_format(), shard)
-    }
+async fn describe(connection: &ConnectionArgs, id: u16) -> Result<(), CliError> {
+    let ShardList { shards } = connection.client()?.shards().await?;
+    let shard = shards.iter().find(|shard| shard.shard == id);
+    let shard = shard.ok_or_else(|| CliError::shard_not_found(id, shards.len()))?;
+    listing().write_one(connection.listing_format(), shard)
 }

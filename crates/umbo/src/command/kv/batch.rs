@@ -16,7 +16,7 @@ use crate::output::{self, Listing};
 
 /// Arguments of `umbo kv batch`.
 #[derive(Debug, Args)]
-pub(super) struct Arguments {
+pub(crate) struct Arguments {
     /// Namespace
     ns: Namespace,
     /// File of writes, one {"op":"put"|"del"|"inc","pk":…,"sk":…,"v":…,"by":…} a line; - for stdin

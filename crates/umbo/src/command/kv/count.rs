@@ -16,7 +16,7 @@ const SEGMENTS: u32 = 4;
 
 /// Arguments of `umbo kv count`.
 #[derive(Debug, Args)]
-pub(super) struct Arguments {
+pub(crate) struct Arguments {
     /// Namespace
     ns: Namespace,
     /// Partition key [default: the whole namespace]

@@ -36,7 +36,7 @@ const PAGE_BYTES: u64 = 1 << 20;
 
 /// Arguments of `umbo kv export`.
 #[derive(Debug, Args)]
-pub(super) struct Arguments {
+pub(crate) struct Arguments {
     /// Namespace
     ns: Namespace,
     /// File to write, or address of an object (s3://, gs://, az://, file://) [default: stdout]

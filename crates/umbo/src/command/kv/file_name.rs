@@ -90,7 +90,7 @@ pub(in crate::command) fn rows_failure(path: &Path, error: RowsError) -> CliErro
         error @ RowsError::CutOff(_) => {
             CliError::Incomplete(format!("{}: {error}", path.display()))
         }
-        error => CliError::NotRows(format!("{}: {error}", path.display())),
+        error => usage!("{}: {error}", path.display()),
     }
 }
 

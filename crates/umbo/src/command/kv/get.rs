@@ -19,7 +19,7 @@ use crate::output::{self, Format};
 
 /// Arguments of `umbo kv get`.
 #[derive(Debug, Args)]
-pub(super) struct Arguments {
+pub(crate) struct Arguments {
     #[command(flatten)]
     key: RowKey,
     /// File for the value, of any length; it appears once it is complete

@@ -48,7 +48,7 @@ const LINES_AHEAD: usize = 4_096;
 
 /// Arguments of `umbo kv import`.
 #[derive(Debug, Args)]
-pub(super) struct Arguments {
+pub(crate) struct Arguments {
     /// Namespace
     ns: Namespace,
     /// File to read, or address of an object (s3://, gs://, az://, file://); - for stdin

@@ -14,7 +14,7 @@ use crate::output::{Listing, note};
 
 /// Arguments of `umbo kv inc`.
 #[derive(Debug, Args)]
-pub(super) struct Arguments {
+pub(crate) struct Arguments {
     #[command(flatten)]
     key: RowKey,
     /// Number to add, negative to subtract [default: 1]

@@ -20,7 +20,7 @@ use crate::output::{Listing, note};
 
 /// Arguments of `umbo kv put`.
 #[derive(Debug, Args)]
-pub(super) struct Arguments {
+pub(crate) struct Arguments {
     /// Namespace
     ns: Namespace,
     /// Partition key

@@ -11,7 +11,7 @@ use crate::output::rows::RowPrinter;
 
 /// Arguments of `umbo kv range`.
 #[derive(Debug, Args)]
-pub(super) struct Arguments {
+pub(crate) struct Arguments {
     /// Namespace
     ns: Namespace,
     /// Partition key

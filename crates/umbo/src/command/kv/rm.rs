@@ -14,7 +14,7 @@ use crate::output::{self, Listing};
 /// Arguments of `umbo kv rm`.
 #[derive(Debug, Args)]
 #[allow(clippy::struct_excessive_bools, reason = "each is a flag of its own")]
-pub(super) struct Arguments {
+pub(crate) struct Arguments {
     #[command(flatten)]
     key: RowKey,
     /// Remove a range of rows of the partition: name --start, --end, --prefix or --all

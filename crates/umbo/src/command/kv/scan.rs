@@ -10,7 +10,7 @@ use crate::output::rows::RowPrinter;
 
 /// Arguments of `umbo kv scan`.
 #[derive(Debug, Args)]
-pub(super) struct Arguments {
+pub(crate) struct Arguments {
     /// Namespace
     ns: Namespace,
     /// Most rows

@@ -13,7 +13,7 @@ use crate::output::Listing;
 
 /// Arguments of `umbo kv touch`.
 #[derive(Debug, Args)]
-pub(super) struct Arguments {
+pub(crate) struct Arguments {
     #[command(flatten)]
     key: RowKey,
     /// Time to live from now on (like 90s, 10m, 30d)

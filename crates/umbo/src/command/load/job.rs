@@ -18,11 +18,10 @@ use umbo_types::Namespace;
 use super::progress::{PushProgress, Pushed};
 use super::upload::PartUploads;
 use crate::cli_error::{CliError, usage};
-use crate::command::kv::bar::{bar, with_bar};
+use crate::command::kv::bar::{bar, rate_text, with_bar};
 use crate::command::kv::file_name::rows_failure;
 use crate::command::kv::format::FileFormat;
 use crate::command::kv::import::source;
-use crate::command::kv::progress_rate::ProgressRate;
 use crate::connection::{create_namespace, with_nearest};
 use crate::output::{self, counted, note};
 
@@ -166,7 +165,7 @@ impl LoadJob<'_> {
     ) -> Result<Uploaded, CliError> {
         let upload = Arc::new(PartUploads::new(self.client.clone(), load, self.patience));
         let total = self.pushed.files.iter().map(|file| file.bytes).sum();
-        let (bar, mut speed) = (bar(Some(total)), ProgressRate::default());
+        let bar = bar(Some(total));
         let work = async {
             let cut = upload
                 .run(&self.pushed, self.connections, self.is_part)
@@ -183,10 +182,8 @@ impl LoadJob<'_> {
             })
         };
         let draw = || {
-            let done = upload.done_bytes.load(Ordering::Relaxed);
-            speed.add(done, Instant::now());
-            let rate = speed.text(Some(total), |bytes| HumanBytes(bytes).to_string());
-            bar.set_position(done);
+            bar.set_position(upload.done_bytes.load(Ordering::Relaxed));
+            let rate = rate_text(&bar, |bytes| HumanBytes(bytes).to_string());
             bar.set_message(format!("load {}{rate}", load.id));
         };
         match with_bar(&bar, work, draw).await {
@@ -209,10 +206,7 @@ impl LoadJob<'_> {
         }
         let cannot_be_fed = matches!(
             &error,
-            CliError::File { .. }
-                | CliError::NotRows(_)
-                | CliError::Incomplete(_)
-                | CliError::Usage(_)
+            CliError::File { .. } | CliError::Incomplete(_) | CliError::Usage(_)
         );
         if cannot_be_fed && self.client.abort_load(ns, id, false).await.is_ok() {
             note!("load {id} is aborted: its files cannot be read");

@@ -13,7 +13,7 @@ use umbo_types::Namespace;
 use super::job::LoadJob;
 use super::progress::{Pushed, PushedFile};
 use super::{report, watch};
-use crate::cli_error::CliError;
+use crate::cli_error::{CliError, usage};
 use crate::command::kv::format::FormatOptions;
 use crate::command::location::{files_in, is_object};
 use crate::connection::ConnectionArgs;
@@ -30,7 +30,7 @@ enum ModeOption {
 
 /// Arguments of `umbo load push`.
 #[derive(Debug, Args)]
-pub(super) struct Arguments {
+pub(crate) struct Arguments {
     /// Namespace
     ns: Namespace,
     /// Files to upload; a folder, or an address that ends in /, stands for all files in it
@@ -155,7 +155,7 @@ impl Arguments {
             }
         }
         if files.is_empty() {
-            return Err(CliError::NotRows("there are no files to upload".to_owned()));
+            return Err(usage!("there are no files to upload"));
         }
         let spec = LoadSpec {
             mode: match self.mode {

@@ -2,7 +2,7 @@
 //! change elsewhere.
 
 use std::fmt::Write as _;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
 use umbo_api::loads::{LoadInfo, LoadState, PartInfo};
@@ -11,9 +11,8 @@ use umbo_types::Namespace;
 
 use super::report;
 use crate::cli_error::CliError;
-use crate::command::kv::bar::{bar, with_bar};
+use crate::command::kv::bar::{bar, rate_text, with_bar};
 use crate::command::kv::patience::{SharedPatience, is_temporary};
-use crate::command::kv::progress_rate::ProgressRate;
 use crate::output::{self, Format, counted, note};
 
 /// Longest time between two looks at a load.
@@ -55,7 +54,7 @@ async fn follow(
 ) -> Result<LoadInfo, CliError> {
     let patience = SharedPatience::new(PATIENCE);
     let (mut shown, mut interval) = (None, FIRST_INTERVAL);
-    let (mut speed, mut state) = (ProgressRate::default(), None);
+    let mut state = None;
     // This style shows no bytes, which mean nothing here.
     set_style(bar, "{spinner} {msg}  {elapsed}");
     loop {
@@ -64,24 +63,22 @@ async fn follow(
         if load.state.is_ended() || load.state == LoadState::Ready && !load.activate {
             return Ok(load);
         }
+        bar.set_position(load.rows_applied + load.rows_skipped + load.rows_rejected);
         // Checking, applying and reading back have different rates.
         if state.replace(load.state) != Some(load.state) {
-            speed = ProgressRate::default();
+            bar.reset_eta();
         }
-        let done = load.rows_applied + load.rows_skipped + load.rows_rejected;
-        speed.add(done, Instant::now());
         let all = total(&load, rows).map(|(all, _)| all);
         if let Some(all) = all.filter(|all| bar.length() != Some(*all)) {
             bar.set_length(all);
             set_style(bar, "{wide_bar} {percent}%  {msg}");
         }
         let line = describe(&load, rows);
-        let rate = speed.text(all, |rows| counted(rows, "row"));
+        let rate = rate_text(bar, |rows| counted(rows, "row"));
         if bar.is_hidden() && shown.as_ref() != Some(&line) {
             show(format, &load, &format!("{line}{rate}"))?;
         }
         bar.set_message(format!("{line}{rate}"));
-        bar.set_position(done);
         shown = Some(line);
         interval = (interval * 3 / 2).min(INTERVAL);
         tokio::time::sleep(interval).await;

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use umbo_rows::{ReadSeek, RowReader, RowsError};
 
-use crate::cli_error::CliError;
+use crate::cli_error::{CliError, usage};
 use crate::command::location::{ObjectReader, is_object};
 
 /// The input of an import.
@@ -103,5 +103,5 @@ impl<R: Read> Read for CountingReader<R> {
 
 /// Makes the error of a file that has no rows.
 pub(in crate::command) fn not_rows(number: u64, line: &[u8]) -> CliError {
-    CliError::NotRows(RowsError::not_rows(number, line).to_string())
+    usage!("{}", RowsError::not_rows(number, line))
 }
