@@ -365,7 +365,7 @@ impl Handler for FleetView {
 }
 
 fn refused(error: &RequestError) -> ServerAnswer {
-    let problem = problem::of_part(error, None);
+    let problem = problem::of_row(error);
     let status = error.code().status();
     (
         status,

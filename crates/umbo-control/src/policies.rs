@@ -6,7 +6,6 @@
 mod effective;
 pub(crate) mod error;
 mod file;
-mod of_shard;
 mod report;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -26,7 +25,6 @@ use self::effective::EffectivePolicies;
 pub(crate) use self::effective::StoredPolicies;
 pub use self::error::QuotaError;
 pub use self::file::{FilePolicies, PolicyFileError};
-pub use self::of_shard::ShardPolicies;
 use crate::error::ControlError;
 use crate::records::{Edits, Kind, RecordSet, version_of};
 

@@ -11,7 +11,6 @@ mod admission;
 mod breakdown;
 mod bucket;
 mod caller_state;
-mod continuation;
 mod cost;
 mod crowd;
 mod dimension;
@@ -46,7 +45,6 @@ mod usage_groups;
 mod usage_steps;
 mod used_tickets;
 
-pub use continuation::Continuation;
 pub use cost::{ActualUsage, CostHint, Weights};
 pub use dimension::{Dimension, Dimensions};
 pub use fleet::{

@@ -67,7 +67,7 @@ impl Mode {
 pub enum PolicyScope {
     /// All requests through a dispatcher.
     Pod,
-    /// Requests through a dispatcher to one storage shard.
+    /// Requests to one storage shard, however many dispatchers they come through.
     Shard,
     /// All requests, however many dispatchers they come through.
     Fleet,
@@ -84,6 +84,11 @@ impl PolicyScope {
             Self::Shard => "shard",
             Self::Fleet => "fleet",
         }
+    }
+
+    /// Returns whether the dispatchers of a fleet share the bucket.
+    pub const fn is_shared(self) -> bool {
+        matches!(self, Self::Shard | Self::Fleet)
     }
 
     fn parse(text: &str) -> Result<Self, UnknownName> {
@@ -151,17 +156,6 @@ impl Policy {
             }
         }
         best.map_or(self.limit, |(_, limit)| limit)
-    }
-
-    /// Returns whether the policy looks at whom a caller calls for: a user, a session, an organisation.
-    pub fn is_by_name(&self) -> bool {
-        let is_name = |one| matches!(one, Dimension::Attribute(_));
-        let overrides = self.overrides.iter();
-        let matchers = overrides.map(|one| &one.matches).chain([&self.matches]);
-        self.per.iter().any(is_name)
-            || matchers
-                .flat_map(Matcher::patterns)
-                .any(|(one, _)| is_name(one))
     }
 
     /// Returns whether caller and namespace alone decide which bucket counts a request of a given operation, and with

@@ -65,11 +65,10 @@ pub const NODE_REQUESTS_ASKED: [&str; 9] = [
     "other",
 ];
 /// Outcomes of requests to a shard node.
-pub const NODE_OUTCOMES: [&str; 7] = [
+pub const NODE_OUTCOMES: [&str; 6] = [
     "done",
     "failed",
     "busy",
-    "quota-exceeded",
     "not-owner",
     "deadline-passed",
     "not-understood",
@@ -406,8 +405,6 @@ metrics! { NODE
         "Connections that the node closed because their peer broke the protocol, was silent or read nothing.";
     NODE_MAP_VERSION "umbo_node_map_version" Gauge [] "umbo.node.map_version" "{version}"
         "Version of the cluster map in effect.";
-    NODE_CEILINGS "umbo_node_ceilings" UpDownCounter [] "umbo.node.shard_quotas" "{quota}"
-        "Per-shard quotas that the node enforces for all dispatchers.";
 }
 
 // Metrics of a dispatcher in front of shard nodes, in addition to all others.

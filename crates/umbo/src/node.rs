@@ -6,7 +6,6 @@
 
 mod open;
 mod peers;
-mod quota;
 mod reload;
 
 use std::path::Path;
@@ -87,7 +86,6 @@ pub(crate) async fn run(
     opened.announce();
     let OpenedNode {
         node,
-        shard_quotas,
         tracer,
         metrics_export,
         log_export,
@@ -106,13 +104,11 @@ pub(crate) async fn run(
         tls: tls.clone(),
         node: Arc::clone(&node),
         store: Arc::clone(&store),
-        shard_quotas: Arc::clone(&shard_quotas),
     };
     let (background, exporting) = (Tasks::default(), Tasks::default());
     let retried = Arc::clone(&store);
     background.spawn(async move { retried.retry_opening().await });
     background.spawn(reload.run());
-    background.spawn(shard_quotas.run());
     let shared = || Arc::clone(&node);
     background.spawn_stoppable(|stop| admin::serve(admin_port, shared(), stop));
     let (observed, folder) = (shared(), store.folder().join(HISTORY_FOLDER));

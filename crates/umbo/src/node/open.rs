@@ -7,14 +7,12 @@ use std::sync::Arc;
 use tokio::net::TcpListener;
 use umbo_routing::ClusterMap;
 use umbo_shard::{Node, NodeLimits, NodeParts, server};
-use umbo_store::Store;
 use umbo_store_redb::{ClusterMember, Config, RedbStore};
 use umbo_telemetry::logging::{LogExport, LogHandle};
 use umbo_telemetry::trace::Tracer;
 use umbo_tls::TlsSource;
 use umbo_types::{Clock, ShardId};
 
-use super::quota::ShardQuotaReloader;
 use crate::cli_error::CliError;
 use crate::map_file;
 use crate::otlp::{MetricsExport, Otlp};
@@ -38,7 +36,6 @@ pub(super) struct OpenedNode {
     pub(super) tls: Option<Arc<TlsSource>>,
     pub(super) port: TcpListener,
     pub(super) admin_port: TcpListener,
-    pub(super) shard_quotas: Arc<ShardQuotaReloader>,
     pub(super) tracer: Arc<Tracer>,
     pub(super) metrics_export: Option<MetricsExport>,
     pub(super) log_export: Option<LogExport>,
@@ -76,21 +73,17 @@ impl OpenedNode {
         log.export(otlp.log.as_ref());
         let store = RedbStore::open(config, Arc::clone(&clock)).map_err(CliError::start)?;
         let store = Arc::new(store);
-        let shared: Arc<dyn Store> = store.clone();
-        let shard_quotas = Arc::new(ShardQuotaReloader::new(settings, &shared, &clock)?);
         let parts = NodeParts {
             name,
             map,
-            store: shared,
+            store: store.clone(),
             clock: Arc::clone(&clock),
             limits: limits(settings),
         };
         let node = Node::new(parts).map_err(CliError::start)?;
-        node.keep_quota(shard_quotas.shard_quotas.clone());
         node.trace(Arc::clone(&otlp.tracer));
         Ok(Self {
             node: Arc::new(node),
-            shard_quotas,
             tracer: otlp.tracer,
             metrics_export: otlp.metrics,
             log_export: otlp.log,

@@ -1,4 +1,4 @@
-//! What a running node can reload: the map, the certificates, the policy file, the log filter.
+//! What a running node can reload: the map, the certificates, the log filter.
 //!
 //! At SIGHUP, and within ten seconds of a change of one of the files. An invalid file is refused with its
 //! reason, and the old content stays in effect.
@@ -12,7 +12,6 @@ use umbo_telemetry::logging::LogHandle;
 use umbo_tls::TlsSource;
 
 use super::peers;
-use super::quota::ShardQuotaReloader;
 use crate::cli_error::CliError;
 use crate::map_file;
 use crate::reload_watch::{ReloadWatch, note, warn_of_others};
@@ -26,7 +25,6 @@ pub(super) struct Reload {
     pub(super) tls: Option<Arc<TlsSource>>,
     pub(super) node: Arc<Node>,
     pub(super) store: Arc<RedbStore>,
-    pub(super) shard_quotas: Arc<ShardQuotaReloader>,
 }
 
 impl Reload {
@@ -45,13 +43,6 @@ impl Reload {
         if let Some(path) = &settings.cluster.map {
             let replaced = self.replace_map(settings, Path::new(path)).await;
             note("map of the cluster", Some(replaced));
-        }
-        let is_named = |settings: &Settings| settings.quota.policy_file.is_some();
-        if is_named(settings) || is_named(&self.started_with) {
-            note(
-                "policy file",
-                Some(self.shard_quotas.replace_file(settings).await),
-            );
         }
         warn_of_others(settings, &self.started_with);
     }
