@@ -1,7 +1,7 @@
 // The page: navigation, time range, theme, token, and what is said of the connection.
 
 import { get, hasToken, send, useToken } from "./api.js";
-import { recolour } from "./chart.js";
+import { recolour, zoom } from "./chart.js";
 import { ask, choice, h, select, setText } from "./dom.js";
 import { ago, time } from "./format.js";
 import { ALL, Fleet } from "./fleet.js";
@@ -82,6 +82,17 @@ function showFleet() {
   })]));
 }
 
+/** Learns what the token may change: `all`, `some` namespaces, or `none`. What it may not is hidden by the style sheet. */
+async function learnGrants() {
+  try {
+    const { grants } = await get("admin/v1/tokens/self");
+    const admin = grants.filter((grant) => /^(\*|.*\badmin\b.*):/.test(grant));
+    document.body.dataset.may = admin.some((grant) => grant.endsWith(":*")) ? "all" : admin.length ? "some" : "none";
+  } catch {
+    // The next read says what is wrong.
+  }
+}
+
 function show(data, errors) {
   Object.assign(state, { data, errors });
   const texts = [...new Set(Object.values(errors).filter((error) => error.status !== 401 && !error.isAway).map(String))];
@@ -125,6 +136,7 @@ async function askForToken(problem) {
   });
   state.asking = false;
   if (answer) useToken(answer.token.trim());
+  learnGrants();
   events.start();
   fleet.refresh();
   live.refresh();
@@ -186,7 +198,10 @@ function themeButton() {
 
 function begin() {
   byId("nav").append(...VIEWS.map(([name, title], at) => h("a", { href: `#/${name}`, "data-view": name, title: `Key ${(at + 1) % 10}` }, title)));
-  byId("range").append(choice("Time range", Object.entries(RANGES).map(([range, { text }]) => [range, text]), live.range, (range) => live.setRange(range)));
+  byId("range").append(choice("Time range", Object.entries(RANGES).map(([range, { text }]) => [range, text]), live.range, (range) => {
+    zoom();
+    live.setRange(range);
+  }));
   byId("theme").append(themeButton());
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", recolour);
   window.addEventListener("hashchange", route);
@@ -205,6 +220,7 @@ function begin() {
   }, 1_000);
   fleet.refresh();
   setInterval(() => document.hidden || fleet.refresh(), FLEET_EVERY);
+  learnGrants();
   route();
   events.start();
 }

@@ -134,6 +134,14 @@ MERGES.shed = (answers) => ({
   episodes: answers.flatMap(({ episodes }, at) => episodes.map((one) => ({ ...one, number: `${at}-${one.number}` }))).sort((a, b) => b.started_at - a.started_at),
 });
 
+/** Why callers were refused, as all servers together did it; the text and example are of the last refusal. */
+MERGES.why = (answers) => ({
+  ...answers[0],
+  reasons: grouped(answers.flatMap(({ reasons }) => reasons), (one) => JSON.stringify([one.caller, one.code, one.policy, one.shard])).map((same) => ({
+    ...same.reduce((last, one) => (one.last_at_ms > last.last_at_ms ? one : last)), count: total(same, "count"),
+  })),
+});
+
 /** Whose work keeps a shard busy, as all servers together ask it. */
 const behindRow = (answers) => {
   const busy = total(answers, "busy");
