@@ -1,8 +1,8 @@
 // How the server does: what was asked of it and what became of that, how fast, by whom, and what changed lately.
 
 import { Chart, last, palette } from "../chart.js";
-import { badge, h, panel, select, Tile } from "../dom.js";
-import { count, parts } from "../format.js";
+import { badge, h, panel, select, setText, Tile } from "../dom.js";
+import { count, parts, time } from "../format.js";
 import { OUTCOMES, OUTCOME_TEXT, outcomes } from "../history.js";
 import { marks } from "../live.js";
 import { eventList } from "./events.js";
@@ -51,7 +51,8 @@ export function overview(page) {
   const shards = h("div", { class: "cells", role: "list", "aria-label": "Shards" });
   const nodes = h("div", { class: "nodes" });
   const recent = eventList("Latest events");
-  const element = h("div", { class: "view" },
+  const calm = h("p", { class: "calm", hidden: true });
+  const element = h("div", { class: "view" }, calm,
     h("div", { class: "tiles ten" }, Object.values(tiles).map((tile) => tile.element)),
     h("div", { class: "grid" },
       panel("Traffic", h("div", { class: "charts" }, [charts.outcome, charts.latency, charts.operation, charts.tier, charts.ru, charts.hot, charts.cpu, charts.memory].map((chart) => chart.element)), { wide: true, id: "traffic" }),
@@ -68,6 +69,9 @@ export function overview(page) {
     }),
     update(data) {
       view.data = data;
+      const diagnosis = page.diagnosis();
+      calm.hidden = !diagnosis || diagnosis.findings.length > 0;
+      if (!calm.hidden) setText(calm, `Nothing is wrong, as of ${time(diagnosis.checked_ms)}.`);
       if (data.history) showHistory(data.history);
       if (data.shards) showShards(data.shards.shards);
       if (data.cluster) showNodes(data.cluster.nodes);
