@@ -46,6 +46,7 @@ use crate::content;
     admin::NamespaceRemoving,
     admin::NewToken,
     admin::CreatedToken,
+    admin::OwnGrants,
     admin::TokenList,
     admin::ShardList,
     admin::Health,

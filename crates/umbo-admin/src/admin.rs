@@ -32,7 +32,7 @@ use http::request::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use umbo_api::admin::{
     CreatedToken, NamespaceChange, NamespaceInfo, NamespaceList, NamespaceRemoval, NamespaceSpec,
-    NewToken, TokenList,
+    NewToken, OwnGrants, TokenList,
 };
 use umbo_bulk::Bulk;
 use umbo_control::events::Origin;
@@ -409,6 +409,19 @@ pub(crate) async fn list_tokens(
     full_observer(&dispatcher, &headers)?;
     Query::read(query.as_deref(), "")?;
     Ok(Json(dispatcher.control.token_list()))
+}
+
+pub(crate) async fn describe_own_grants(
+    State(dispatcher): DispatcherState,
+    RawQuery(query): RawQuery,
+    headers: HeaderMap,
+) -> Result<Json<OwnGrants>, AdminError> {
+    let caller = caller(&dispatcher, &headers)?;
+    Query::read(query.as_deref(), "")?;
+    Ok(Json(OwnGrants {
+        caller: caller.id.as_str().to_owned(),
+        grants: caller.grants.iter().map(ToString::to_string).collect(),
+    }))
 }
 
 pub(crate) async fn create_token(

@@ -82,6 +82,7 @@ routes! {
         get admin::describe_namespace,
         delete admin::remove_namespace;
     "/admin/v1/tokens": get admin::list_tokens, post admin::create_token;
+    "/admin/v1/tokens/self": get admin::describe_own_grants;
     "/admin/v1/tokens/{id}": delete admin::revoke_token;
     "/admin/v1/callers": get callers::list;
     "/admin/v1/callers/{caller}": get callers::describe;

@@ -285,6 +285,15 @@ pub struct TokenInfo {
     pub source: String,
 }
 
+/// What the caller of a request may do.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct OwnGrants {
+    /// Caller that the requests are counted for.
+    pub caller: String,
+    /// Grants, each `permissions:namespace-pattern`.
+    pub grants: Vec<String>,
+}
+
 /// The tokens, by id.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct TokenList {

@@ -154,11 +154,12 @@ pub struct QueueMoment {
     }]
 }))]
 pub struct CallerRefusals {
-    /// The caller that was asked for.
-    pub caller: String,
+    /// The caller that was asked for. Absent if none was.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub caller: Option<String>,
     /// Period of the counts, in milliseconds: whole minutes, including the one under way.
     pub window_ms: u64,
-    /// Reasons, the most frequent first. `key-not-found` and `precondition-failed` are not refusals and not counted.
+    /// Reasons, the most frequent first; of all callers, the newest first. `key-not-found` and `precondition-failed` are not refusals and not counted.
     pub reasons: Vec<RefusalReason>,
     /// Maximum period of the counts, in milliseconds.
     pub kept_for_ms: u64,
@@ -167,6 +168,9 @@ pub struct CallerRefusals {
 /// A reason for refusals of a caller.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct RefusalReason {
+    /// The caller that was refused. Only if none was asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub caller: Option<String>,
     /// The error code; `client-left` if the client did not wait for the answer.
     pub code: String,
     /// Number of refusals.

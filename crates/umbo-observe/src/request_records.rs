@@ -230,6 +230,26 @@ impl RequestRecords {
         Some(counts)
     }
 
+    /// Returns the reasons of all callers that were counted last, the newest first, with their callers: at most `max`, and
+    /// none that was last counted more than `minutes` minutes ago.
+    pub fn newest_reasons(
+        &self,
+        now: Timestamp,
+        minutes: usize,
+        max: usize,
+    ) -> Vec<(String, ReasonCount)> {
+        let ring = self.ring();
+        let mut newest = Vec::new();
+        for caller in &ring.callers {
+            newest.extend(caller.reasons.iter().map(|reason| (&*caller.name, reason)));
+        }
+        newest.sort_unstable_by_key(|(_, reason)| std::cmp::Reverse(reason.last_at()));
+        let newest = newest.into_iter().take(max);
+        newest
+            .filter_map(|(caller, reason)| Some((caller.to_owned(), reason.last(now, minutes)?)))
+            .collect()
+    }
+
     /// Returns how long records are kept now.
     pub fn retention(&self, now: Timestamp) -> Retention {
         let ring = self.ring();

@@ -403,8 +403,7 @@ impl Limiter {
         let make = |label: Box<str>| {
             let hash = (key >> 96) as u64;
             let id = self.buckets_made.fetch_add(1, Relaxed);
-            let kind = Arc::clone(&policy.name);
-            let bucket = Bucket::new(id, hash, kind, label, active.schedule(limit), now);
+            let bucket = Bucket::new(id, hash, policy, label, active.schedule(limit), now);
             let fleet = self.fleet.get();
             let fleet = fleet.filter(|_| policy.scope.is_shared());
             Arc::new(match fleet {

@@ -96,6 +96,15 @@ impl PolicyScope {
     }
 }
 
+/// What decides which buckets a policy uses: after a change of it, the policy has others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct BucketKind {
+    mode: Mode,
+    scope: PolicyScope,
+    unit: Unit,
+    per: Dimensions,
+}
+
 /// Another limit for the buckets that it matches.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Override {
@@ -133,6 +142,16 @@ pub struct Policy {
 }
 
 impl Policy {
+    /// Returns the kind of the buckets that the policy uses.
+    pub(crate) const fn bucket_kind(&self) -> BucketKind {
+        BucketKind {
+            mode: self.mode,
+            scope: self.scope,
+            unit: self.unit,
+            per: self.per,
+        }
+    }
+
     /// Returns whether the policy counts a request: the request matches, and has a value for each dimension of `per`
     /// but the shard.
     ///

@@ -133,9 +133,8 @@ fn try_row(
 ) -> ReplayRow {
     asks.sort_by_key(|(number, ..)| *number);
     let begin = Millis(asks[0].0 * SLOT_MS);
-    let name = Arc::clone(&policy.name);
     let schedule = Arc::new(Schedule::begin(limit, policy.refill));
-    let bucket = Bucket::new(0, 0, name, label.as_str().into(), &schedule, begin);
+    let bucket = Bucket::new(0, 0, policy, label.as_str().into(), &schedule, begin);
     let mut row = ReplayRow {
         label,
         requests: 0,

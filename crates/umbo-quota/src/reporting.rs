@@ -10,7 +10,7 @@ use umbo_types::{Operation, RequestUnits, ShardId};
 use crate::bucket::Bucket;
 use crate::caller_state::{CallerNamespaceUsage, MatchedPolicy, PolicyStats};
 use crate::dimension::Dimension;
-use crate::limiter::Limiter;
+use crate::limiter::{ActivePolicies, Limiter};
 use crate::penalty::covered_at;
 use crate::policy::Policy;
 use crate::replay::{Replay, replay};
@@ -135,9 +135,8 @@ impl Limiter {
             *buckets += 1;
             *highest = highest.max(share(bucket.observed(now), bucket.limit().rate));
         };
-        self.buckets.for_each(|bucket| see(bucket));
-        self.shadow_buckets.for_each(|bucket| see(bucket));
         let active_policies = self.active_policies.load();
+        self.each_in_effect(&active_policies, |_, bucket| see(bucket));
         let report = |policy: &Arc<Policy>| {
             let (buckets, utilisation) = seen.get(&policy.name).copied().unwrap_or_default();
             let stats = active_policies
@@ -159,26 +158,46 @@ impl Limiter {
         active_policies.set.iter().map(report).collect()
     }
 
+    /// Shows the buckets that the policies in effect use. Those of an earlier mode, scope, unit or set of dimensions are
+    /// kept until their room is needed, and show nothing that counts.
+    fn each_in_effect(&self, active: &ActivePolicies, mut see: impl FnMut(&Policy, &Bucket)) {
+        for buckets in [&self.buckets, &self.shadow_buckets] {
+            buckets.for_each(|bucket| {
+                if let Some(active) = active.by_name.get(&bucket.policy)
+                    && active.policy.bucket_kind() == bucket.kind
+                {
+                    see(&active.policy, bucket);
+                }
+            });
+        }
+    }
+
     /// Returns at most `max` buckets of a policy, the highest observed demand first.
     pub fn buckets(&self, policy: &str, now: Instant, max: usize) -> Vec<BucketReport> {
         let now = self.pricing.millis(now);
         let mut found = Vec::new();
         let mut see = |bucket: &Bucket| {
-            if &*bucket.policy == policy {
-                found.push(BucketReport {
-                    label: bucket.label.to_string(),
-                    limit: bucket.limit(),
-                    balance: bucket.balance(now),
-                    observed: bucket.observed(now),
-                    rejected: bucket.refusals(),
-                });
-            }
+            found.push(BucketReport {
+                label: bucket.label.to_string(),
+                limit: bucket.limit(),
+                balance: bucket.balance(now),
+                observed: bucket.observed(now),
+                rejected: bucket.refusals(),
+            });
         };
-        self.buckets.for_each(|bucket| see(bucket));
-        self.shadow_buckets.for_each(|bucket| see(bucket));
-        if let Some(active) = self.active_policies.load().by_name.get(policy)
-            && let Some(bucket) = active.stats.overflow.get()
-        {
+        let active_policies = self.active_policies.load();
+        self.each_in_effect(&active_policies, |owner, bucket| {
+            if &*owner.name != policy {
+                return;
+            }
+            // A bucket takes a changed limit with its next request. With overrides, only the request tells which.
+            if owner.overrides.is_empty() {
+                bucket.set_limit(owner.limit, owner.refill, now);
+            }
+            see(bucket);
+        });
+        let overflow = active_policies.by_name.get(policy);
+        if let Some(bucket) = overflow.and_then(|active| active.stats.overflow.get()) {
             see(bucket);
         }
         found.sort_by(|one, other| {

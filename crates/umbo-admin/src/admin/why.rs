@@ -35,6 +35,8 @@ use crate::admin_error::AdminError;
 const ID_LEN_MAX: usize = 64;
 /// How far back reasons are counted where the request does not say it, in seconds.
 const LAST_DEFAULT_SECONDS: u64 = 900;
+/// Most reasons that are listed where no caller is named.
+const NEWEST_MAX: usize = 100;
 const LAST: &str = "at most 1h, like 90s, 15m or 1h";
 
 pub(crate) async fn show_request(
@@ -73,15 +75,16 @@ pub(crate) async fn count_refusals(
 ) -> Result<Json<CallerRefusals>, AdminError> {
     let who = caller(&dispatcher, &headers)?;
     let query = Query::read(query.as_deref(), "caller, last")?;
-    let asked = query.text("caller").unwrap_or_default();
-    let decoded = KeyEncoding::Percent.decode(asked).ok();
+    let asked = query.text("caller");
+    let decoded = asked.and_then(|asked| KeyEncoding::Percent.decode(asked).ok());
     let decoded = decoded.and_then(|bytes| String::from_utf8(bytes).ok());
     if decoded.as_deref() != Some(who.id.as_str()) {
         full_observer(&dispatcher, &headers)?;
     }
-    let Some(name) = decoded.filter(|name| !name.is_empty()) else {
+    let name = decoded.filter(|name| !name.is_empty());
+    if let Some(asked) = asked.filter(|_| name.is_none()) {
         return Err(query::bad("caller", asked, "the name of a caller").into());
-    };
+    }
     let last = query.text("last");
     let seconds = last.map_or(Some(LAST_DEFAULT_SECONDS), |last| {
         std::str::from_utf8(last).ok().and_then(time_to_live::parse)
@@ -93,11 +96,21 @@ pub(crate) async fn count_refusals(
     let minutes = seconds.div_ceil(60);
     let now = dispatcher.clock.wall();
     let records = dispatcher.recorder.records();
-    let reasons = records.reasons(&name, now, minutes as usize);
+    let reasons = if let Some(name) = &name {
+        let reasons = records.reasons(name, now, minutes as usize);
+        reasons.unwrap_or_default().iter().map(reason).collect()
+    } else {
+        let newest = records.newest_reasons(now, minutes as usize, NEWEST_MAX);
+        let newest = newest.into_iter().map(|(caller, one)| RefusalReason {
+            caller: Some(caller),
+            ..reason(&one)
+        });
+        newest.collect()
+    };
     Ok(Json(CallerRefusals {
         caller: name,
         window_ms: minutes * 60_000,
-        reasons: reasons.unwrap_or_default().iter().map(reason).collect(),
+        reasons,
         kept_for_ms: COUNTED_FOR.as_millis() as u64,
     }))
 }
@@ -126,6 +139,7 @@ fn not_recorded(id: &str, retention: &Retention) -> RequestError {
 
 fn reason(count: &ReasonCount) -> RefusalReason {
     RefusalReason {
+        caller: None,
         code: text::code_name(count.code).to_owned(),
         count: count.count,
         policy: count.policy.as_ref().map(ToString::to_string),

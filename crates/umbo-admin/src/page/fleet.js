@@ -134,6 +134,22 @@ MERGES.shed = (answers) => ({
   episodes: answers.flatMap(({ episodes }, at) => episodes.map((one) => ({ ...one, number: `${at}-${one.number}` }))).sort((a, b) => b.started_at - a.started_at),
 });
 
+/** What is wrong, as each server sees it: the same finding is shown once, since it was first seen. */
+MERGES.diagnosis = (answers) => ({
+  ...answers[0],
+  findings: grouped(answers.flatMap(({ findings }) => findings), (one) => JSON.stringify([one.rule, one.subject])).map((same) => ({
+    ...same[0], since_ms: Math.min(...same.map(({ since_ms: since }) => since)),
+  })),
+});
+
+/** Why callers were refused, as all servers together did it; the text and example are of the last refusal. */
+MERGES.why = (answers) => ({
+  ...answers[0],
+  reasons: grouped(answers.flatMap(({ reasons }) => reasons), (one) => JSON.stringify([one.caller, one.code, one.policy, one.shard])).map((same) => ({
+    ...same.reduce((last, one) => (one.last_at_ms > last.last_at_ms ? one : last)), count: total(same, "count"),
+  })),
+});
+
 /** Whose work keeps a shard busy, as all servers together ask it. */
 const behindRow = (answers) => {
   const busy = total(answers, "busy");

@@ -110,6 +110,29 @@ fn refusals_are_counted_when_their_records_are_gone() {
 }
 
 #[test]
+fn the_newest_reasons_are_those_of_all_callers() {
+    let records = small(4);
+    let minute = 60_000;
+    for (caller, at) in [
+        ("a", 0),
+        ("b", 30 * minute),
+        ("a", 31 * minute),
+        ("c", 32 * minute),
+    ] {
+        records.keep(record(caller, caller, at), false);
+    }
+    let now = Timestamp::from_millis(40 * minute);
+    let newest = |minutes, max| {
+        let reasons = records.newest_reasons(now, minutes, max).into_iter();
+        let text = |(caller, one): (String, ReasonCount)| format!("{caller} {}", one.count);
+        reasons.map(text).collect::<Vec<_>>()
+    };
+    assert_eq!(newest(60, 9), ["c 1", "a 2", "b 1"]);
+    assert_eq!(newest(10, 9), ["c 1", "a 1"]);
+    assert_eq!(newest(60, 1), ["c 1"]);
+}
+
+#[test]
 fn callers_and_reasons_are_bounded() {
     let records = small(1_000);
     for at in 0..100 {
