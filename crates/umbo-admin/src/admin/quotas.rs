@@ -22,10 +22,9 @@ use umbo_http::query::Query;
 use umbo_http::{RequestError, encode};
 use umbo_types::Version;
 
-use super::{
-    DispatcherState, PathText, aside, condition, full_admin, full_observer, json_body, origin,
-};
+use super::{DispatcherState, PathText, condition, full_admin, full_observer, json_body, origin};
 use crate::admin_error::AdminError;
+use crate::home_rows::aside;
 
 /// Users that are listed where the request does not say how many.
 const USERS_DEFAULT: u64 = 100;

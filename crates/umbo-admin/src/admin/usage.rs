@@ -25,9 +25,9 @@ use umbo_quota::{
 use umbo_store::Page;
 use umbo_types::{Caller, Permission, RequestUnits};
 
-use super::{DispatcherState, aside, caller};
+use super::{DispatcherState, caller};
 use crate::admin_error::AdminError;
-use crate::home_rows::HomeRows;
+use crate::home_rows::{HomeRows, aside, now};
 use crate::usage_rows;
 
 /// Rows that are listed where the request does not say how many.
@@ -53,7 +53,7 @@ pub(crate) async fn show(
     let last = query.number("last_seconds", 1..=KEPT_SECONDS, "1 to 3024000")?;
     let limit = query.number("limit", 1..=GROUPS_MAX as u64, "1 to 65536")?;
     let rows = usage_rows::rows(&dispatcher).for_report(&caller);
-    let now = usage_rows::now(&dispatcher).as_millis();
+    let now = now(&dispatcher).as_millis();
     let from = now / 1_000 - last.unwrap_or(LAST_SECONDS_DEFAULT).min(now / 1_000);
     let steps = from / STEP_SECONDS..=now / 1_000 / STEP_SECONDS;
     let by = group_by(&query)?;
@@ -91,7 +91,7 @@ pub(crate) async fn show(
 }
 
 /// Runs a report as soon as it has a permit, until the time of a report is over.
-async fn in_turn<T>(
+pub(super) async fn in_turn<T>(
     permits: &Semaphore,
     report: impl Future<Output = Result<T, RequestError>>,
 ) -> Result<T, RequestError> {
@@ -165,12 +165,12 @@ impl UsageSums {
         self.own = aside(move || latest(&worker, &own)).await?;
         let partition = rows.partition()?;
         let range = usage_rows::of_steps(&steps);
-        let mut next = Some(rows.page(&partition, range).await?);
+        let mut next = Some(rows.page(&partition, range, false).await?);
         while let Some((page, rest)) = next {
             // The next page is read while one is summed.
             let reading = async {
                 match rest {
-                    Some(rest) => rows.page(&partition, rest).await.map(Some),
+                    Some(rest) => rows.page(&partition, rest, false).await.map(Some),
                     None => Ok(None),
                 }
             };
