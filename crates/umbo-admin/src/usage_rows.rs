@@ -257,15 +257,16 @@ const fn usage(numbers: [u64; NUMBERS]) -> StepUsage {
     }
 }
 
-/// Reads a row: its step, the lines, and whether they are all of its lines. Returns `None` for a row that this version
+/// Reads a row: its step and id, the lines, and whether they are all of its lines. Returns `None` for a row that this version
 /// cannot read.
-pub(crate) fn read(row: RowRef<'_>) -> Option<(u64, StepLines, bool)> {
-    let (step, _) = std::str::from_utf8(row.sort).ok()?.split_once('-')?;
+pub(crate) fn read(row: RowRef<'_>) -> Option<((u64, u64), StepLines, bool)> {
+    let (step, id) = std::str::from_utf8(row.sort).ok()?.split_once('-')?;
     let mut room = Vec::new();
     let text = plain_bytes(row.form, row.value, &mut room).ok()?;
     let text: StepText = serde_json::from_slice(text).ok()?;
     let (lines, is_whole) = text.lines()?;
-    Some((step.parse().ok()?, lines, is_whole))
+    let at = (step.parse().ok()?, u64::from_str_radix(id, 16).ok()?);
+    Some((at, lines, is_whole))
 }
 
 #[cfg(test)]
@@ -344,7 +345,7 @@ mod tests {
         let name = name(2_983_333, 7);
         assert_eq!(
             read(row(&name, &value)),
-            Some((2_983_333, lines.clone(), true))
+            Some(((2_983_333, 7), lines.clone(), true))
         );
         let mut newer = StepText::of(&lines);
         let batches = newer.names.iter_mut().find(|name| **name == "batch-write");
