@@ -99,14 +99,14 @@ pub struct RequestExplanation {
     pub text: String,
 }
 
-/// A row of records that a server wrote before it stopped, or lost them from its memory.
+/// A row of records that a server wrote, and that outlives it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct KeptRecord {
     /// The server that wrote it: name of the machine and number of the process.
     pub server: String,
     /// When, in milliseconds since the Unix epoch.
     pub at_ms: u64,
-    /// Records for which the row had no room.
+    /// Records without room in the row.
     pub left_out: u64,
 }
 

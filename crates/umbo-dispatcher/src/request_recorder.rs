@@ -22,7 +22,7 @@ pub const ANSWERS_PER_SECOND: u32 = 1_000;
 /// Records of requests, and the rules that decide which requests leave one.
 #[derive(Debug)]
 pub struct RequestRecorder {
-    /// Tells the rows that this recorder's records were written to from those of other processes.
+    /// Tells its rows from rows of other processes.
     pub id: u64,
     records: RequestRecords,
     /// Records and counts that are not written down yet.

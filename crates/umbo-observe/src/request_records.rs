@@ -92,11 +92,11 @@ pub struct FoundRecord {
 /// Records and counts since they were last taken.
 #[derive(Debug, Default, PartialEq)]
 pub struct TakenRecords {
-    /// The records, those of a caller oldest first.
+    /// The records; the older ones of a caller come first.
     pub records: Vec<Arc<RequestRecord>>,
     /// Why callers were refused, by caller.
     pub refusals: Vec<(Box<str>, Vec<ReasonCount>)>,
-    /// Records for which there was no room.
+    /// Records without room.
     pub left_out: usize,
 }
 

@@ -72,7 +72,7 @@ impl ReplayRange {
         }
     }
 
-    /// Adds the range of another bucket; the worst step is that of one of them.
+    /// Adds the range of another bucket; the worse of both worst steps stays.
     pub fn add(&mut self, other: &Self) {
         self.highest = self.highest.saturating_add(other.highest);
         let (step, lowest, highest) = other.worst;

@@ -7,7 +7,8 @@
 //! for whole steps, without the refill of two of them: it may come after the demand that it is for. The least of the
 //! three counts.
 //!
-//! Requests of a step are taken to cost the same each, those of a second to come evenly, and no rejected one to come back.
+//! It is assumed that requests of a step cost the same each, that requests of a second come evenly, and that no rejected
+//! request comes back.
 
 use std::collections::{BTreeMap, HashMap};
 use std::mem;

@@ -70,7 +70,7 @@ pub struct SimulatedRange {
     pub lowest: f64,
     /// Amount that it may have rejected.
     pub highest: f64,
-    /// Begin of the ten minutes in which a bucket would have rejected most, in milliseconds since the Unix epoch.
+    /// Begin of the worst ten minutes of a bucket, in milliseconds since the Unix epoch.
     /// Absent if nothing would have been rejected.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub worst_at_ms: Option<u64>,

@@ -2,7 +2,7 @@
 //! namespace, at the home of Umbo's own records.
 //!
 //! A row has the refused, failed and slow requests since the row before, and why callers were refused, counted. A kill
-//! loses what was recorded since the last write. A day of a dispatcher has a bound in bytes; records beyond it are left
+//! loses the records since the last write. A day of a dispatcher has a bound in bytes; records beyond it are left
 //! out, fairly by caller, and their number is told. Nothing on the path of a request waits for a write.
 
 use std::collections::VecDeque;
@@ -38,7 +38,7 @@ const BYTES_PER_SECOND: u64 = (64 << 20) / 86_400;
 const BYTES_MAX: u64 = 1 << 20;
 /// A record takes about so many bytes of a row.
 const RECORD_LEN: u64 = 160;
-/// Most rows that wait for the home. Meanwhile records wait in memory, where they have a bound too.
+/// Most rows that wait for the home. Meanwhile records wait in memory, and their number is bounded.
 const WAITING_MAX: usize = 2;
 /// Most rows that are read for an answer: a day of two dispatchers that are always refusing.
 const ROWS_READ_MAX: u64 = 20_000;
@@ -52,7 +52,7 @@ const PARTITION: &str = "umbo-why";
 struct RowText<R> {
     /// Name of the dispatcher.
     server: String,
-    /// Records for which there was no room.
+    /// Records without room in the row.
     left_out: u64,
     /// By caller; without texts.
     refusals: Vec<(String, Vec<RefusalReason>)>,
@@ -146,7 +146,7 @@ impl RecordWriter {
                 break;
             };
             let put = self.rows.put(key, value, ROW_TTL).await;
-            // A cancelled write leaves the row where it is.
+            // A cancelled write leaves the row in the queue.
             let row = self.waiting.pop_front();
             if let Err(error) = put {
                 if !was_waiting {
@@ -172,7 +172,7 @@ impl RecordWriter {
         }
     }
 
-    /// Makes a row of the records since the last one; `None` if there are none, or no bytes may be written now.
+    /// Makes a row of the records since the last one; `None` without news, or if no bytes may be written now.
     async fn next_row(&mut self) -> Result<Option<(String, Value)>, RequestError> {
         let now = now(&self.rows.dispatcher);
         let passed_ms = now.as_millis().saturating_sub(self.counted_at.as_millis());
@@ -266,7 +266,7 @@ pub(super) struct Search {
     pub(super) found: Option<RequestExplanation>,
     /// Rows that were read.
     pub(super) rows: u64,
-    /// Records that they have no room for.
+    /// Records without room in them.
     pub(super) left_out: u64,
     /// Whether older rows were not read.
     pub(super) is_cut: bool,
