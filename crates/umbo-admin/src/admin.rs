@@ -113,14 +113,6 @@ fn condition(headers: &HeaderMap) -> Result<Condition, RequestError> {
     Fields::read(headers).write_condition()
 }
 
-/// Does work that takes long on a thread that serves no requests.
-async fn aside<T: Send + 'static>(
-    work: impl FnOnce() -> T + Send + 'static,
-) -> Result<T, RequestError> {
-    let done = tokio::task::spawn_blocking(work).await;
-    done.map_err(|error| RequestError::Internal(error.to_string()))
-}
-
 /// Refuses a caller that may not change settings outside of namespaces.
 fn full_admin(dispatcher: &Dispatcher, headers: &HeaderMap) -> Result<Arc<Caller>, RequestError> {
     permitted_everywhere(dispatcher, headers, Permission::Admin)

@@ -128,6 +128,11 @@ impl FleetView {
         })
     }
 
+    /// Returns the name that others are told.
+    pub fn name(&self) -> &str {
+        &self.about.name
+    }
+
     /// Writes the presence row of this dispatcher, and takes notice of the others. Due each [`PRESENCE_INTERVAL`]. A
     /// failure does no harm: the next call writes the row again.
     pub async fn announce(&self) {

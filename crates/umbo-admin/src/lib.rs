@@ -21,6 +21,7 @@ mod service;
 mod startup_responder;
 mod usage_rows;
 
+pub use admin::why::{RECORDS_INTERVAL, RecordWriter};
 pub use cors::{BadOrigin, CorsPolicy};
 pub use fleet::{
     Connecting, DISPATCHER_ROLE, FleetPlace, FleetView, PRESENCE_INTERVAL, PeerConnector, PeerIo,

@@ -13,8 +13,9 @@ use umbo_telemetry::recorder::{Recorder, ended_second};
 use umbo_telemetry::series::SeriesKey;
 
 use crate::happenings::Happenings;
+use crate::home_rows::now;
 use crate::scrape;
-use crate::usage_rows::{now, steps_of};
+use crate::usage_rows::steps_of;
 
 /// Records the history and the happenings of a dispatcher.
 #[derive(Debug)]

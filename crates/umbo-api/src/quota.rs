@@ -15,7 +15,7 @@ use utoipa::ToSchema;
 pub use crate::problem::QuotaLimit;
 use crate::quantity::Quantity;
 pub use explain::{ExplainAnswer, ExplainBody, ExplainBreakdown, ExplainPolicy, ExplainShard};
-pub use simulate::{SimulateAnswer, SimulateBody, SimulateRow};
+pub use simulate::{SimulateAnswer, SimulateBody, SimulateRow, SimulatedRange};
 pub use usage::{
     CallerList, CallerTotals, CallerUsage, CallerUsageRow, ShardUsage, UsageAnswer, UsageHistory,
     UsageHistoryRow, UsageRow,

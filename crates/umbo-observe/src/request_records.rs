@@ -6,6 +6,8 @@
 //! however many the others make. Refusals are also counted by caller and reason, by the minute and for an
 //! hour, so that the ones without a record are still told.
 //!
+//! Records that are still to be written down wait in a smaller ring of the same kind, which is taken as a whole.
+//!
 //! Deliberately reads no clock and knows no HTTP. One lock: a refusal holds it for well under a microsecond,
 //! and a request that is served takes it only if it is slow or sampled.
 
@@ -17,7 +19,8 @@ mod tests;
 use std::collections::hash_map::RandomState;
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasher, Hasher};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::mem;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use umbo_types::Timestamp;
@@ -33,6 +36,8 @@ pub use self::record::{
 
 /// Most records that are kept.
 pub const RECORDS_MAX: usize = 120_000;
+/// Most records that wait to be written down.
+pub const UNWRITTEN_MAX: usize = 1_024;
 /// Most memory that they hold, in bytes; counts, indexes and callers add at most 18 MiB.
 pub const RECORD_BYTES_MAX: usize = 46 << 20;
 /// Most reasons that are counted, of all callers; each holds some 400 bytes.
@@ -61,6 +66,14 @@ struct Bounds {
     reasons: usize,
 }
 
+/// Bounds of records that wait to be written down; they share their memory with the others.
+const UNWRITTEN: Bounds = Bounds {
+    records: UNWRITTEN_MAX,
+    bytes: usize::MAX,
+    callers: 1_024,
+    reasons: 1_024,
+};
+
 /// Records of requests.
 #[derive(Debug)]
 pub struct RequestRecords {
@@ -71,9 +84,20 @@ pub struct RequestRecords {
 #[derive(Debug, Clone, PartialEq)]
 pub struct FoundRecord {
     /// The newest of its id.
-    pub record: RequestRecord,
+    pub record: Arc<RequestRecord>,
     /// How many earlier records had the same id.
     pub others: u16,
+}
+
+/// Records and counts since they were last taken.
+#[derive(Debug, Default, PartialEq)]
+pub struct TakenRecords {
+    /// The records; the older ones of a caller come first.
+    pub records: Vec<Arc<RequestRecord>>,
+    /// Why callers were refused, by caller.
+    pub refusals: Vec<(Box<str>, Vec<ReasonCount>)>,
+    /// Records without room.
+    pub left_out: usize,
 }
 
 /// How long records are kept now.
@@ -132,8 +156,10 @@ impl Hasher for SeededHash {
 #[derive(Debug)]
 struct Ring {
     bounds: Bounds,
-    records: Vec<Option<Box<RequestRecord>>>,
+    records: Vec<Option<FoundRecord>>,
     free: Vec<u32>,
+    /// Records that had to go.
+    dropped: usize,
     bytes: usize,
     seed: Seed,
     /// Place of the newest record by the hash of its id.
@@ -163,23 +189,14 @@ impl Default for RequestRecords {
 
 impl RequestRecords {
     fn with_bounds(bounds: Bounds) -> Self {
-        let seed = Seed(RandomState::new().hash_one(()));
         Self {
-            ring: Mutex::new(Ring {
-                bounds,
-                records: Vec::new(),
-                free: Vec::new(),
-                bytes: 0,
-                seed,
-                by_id: HashMap::with_hasher(seed),
-                callers: Vec::new(),
-                by_name: HashMap::with_hasher(seed),
-                by_count: vec![NO_CALLER],
-                most: 0,
-                reasons: 0,
-                swept_at: Timestamp::default(),
-            }),
+            ring: Mutex::new(Ring::new(bounds)),
         }
+    }
+
+    /// Makes the smaller ring of records that wait to be written down.
+    pub fn unwritten() -> Self {
+        Self::with_bounds(UNWRITTEN)
     }
 
     fn ring(&self) -> MutexGuard<'_, Ring> {
@@ -188,7 +205,7 @@ impl RequestRecords {
 
     /// Keeps a record, and counts its reason if it has a code or its client left. With `is_answer` it is not counted: the
     /// answer that a row does not exist is no refusal.
-    pub fn keep(&self, record: Box<RequestRecord>, is_answer: bool) {
+    pub fn keep(&self, record: Arc<RequestRecord>, is_answer: bool) {
         let mut ring = self.ring();
         let caller = ring.caller(record.filed_under(), record.at);
         if record.kept_as == KeptAs::Refused && !is_answer {
@@ -204,11 +221,25 @@ impl RequestRecords {
     pub fn find(&self, id: &[u8]) -> Option<FoundRecord> {
         let ring = self.ring();
         let place = *ring.by_id.get(&ring.hash(id))?;
-        let record = ring.records[place as usize].as_ref()?;
-        (record.id.as_slice() == id).then(|| FoundRecord {
-            record: (**record).clone(),
-            others: record.earlier,
-        })
+        let found = ring.records[place as usize].as_ref()?;
+        (found.record.id.as_slice() == id).then(|| found.clone())
+    }
+
+    /// Takes all records and counts out. Of more than `records_max` records, the oldest ones of the callers that have
+    /// the most are left out.
+    pub fn take(&self, records_max: usize, now: Timestamp) -> TakenRecords {
+        let empty = Ring::new(self.ring().bounds);
+        let mut ring = mem::replace(&mut *self.ring(), empty);
+        while ring.len() > records_max && ring.drop_oldest().is_some() {}
+        let counts = |caller: &CallerRecords| (caller.name.clone(), caller.counts(now, MINUTES));
+        let refusals = ring.callers.iter().map(counts);
+        let places = ring.callers.iter().flat_map(|caller| &caller.records);
+        let records = places.filter_map(|place| ring.records[*place as usize].as_ref());
+        TakenRecords {
+            records: records.map(|found| Arc::clone(&found.record)).collect(),
+            refusals: refusals.filter(|(_, counts)| !counts.is_empty()).collect(),
+            left_out: ring.dropped,
+        }
     }
 
     /// Returns why a caller was refused in the last `minutes` minutes, the one under way included, most often
@@ -221,10 +252,7 @@ impl RequestRecords {
     ) -> Option<Vec<ReasonCount>> {
         let ring = self.ring();
         let caller = &ring.callers[*ring.by_name.get(caller)? as usize];
-        let counted = caller.reasons.iter();
-        let mut counts: Vec<_> = counted
-            .filter_map(|reason| reason.last(now, minutes))
-            .collect();
+        let mut counts = caller.counts(now, minutes);
         drop(ring);
         counts.sort_by_key(|one| (std::cmp::Reverse(one.count), one.code));
         Some(counts)
@@ -254,13 +282,13 @@ impl RequestRecords {
     pub fn retention(&self, now: Timestamp) -> Retention {
         let ring = self.ring();
         let age = |place: &u32| {
-            let record = ring.records[*place as usize].as_ref();
-            let at = record.map_or(now, |record| record.at);
+            let found = ring.records[*place as usize].as_ref();
+            let at = found.map_or(now, |found| found.record.at);
             Duration::from_millis(now.as_millis().saturating_sub(at.as_millis()))
         };
         let oldest = |caller: &CallerRecords| caller.records.front().map(age);
         Retention {
-            records: ring.records.len() - ring.free.len(),
+            records: ring.len(),
             oldest: ring
                 .callers
                 .iter()
@@ -275,7 +303,39 @@ impl RequestRecords {
     }
 }
 
+impl CallerRecords {
+    fn counts(&self, now: Timestamp, minutes: usize) -> Vec<ReasonCount> {
+        let counted = self.reasons.iter();
+        counted
+            .filter_map(|reason| reason.last(now, minutes))
+            .collect()
+    }
+}
+
 impl Ring {
+    fn new(bounds: Bounds) -> Self {
+        let seed = Seed(RandomState::new().hash_one(()));
+        Self {
+            bounds,
+            records: Vec::new(),
+            free: Vec::new(),
+            dropped: 0,
+            bytes: 0,
+            seed,
+            by_id: HashMap::with_hasher(seed),
+            callers: Vec::new(),
+            by_name: HashMap::with_hasher(seed),
+            by_count: vec![NO_CALLER],
+            most: 0,
+            reasons: 0,
+            swept_at: Timestamp::default(),
+        }
+    }
+
+    const fn len(&self) -> usize {
+        self.records.len() - self.free.len()
+    }
+
     fn hash(&self, id: &[u8]) -> u64 {
         xxh3_64_with_seed(id, self.seed.0)
     }
@@ -376,32 +436,25 @@ impl Ring {
     }
 
     /// Keeps a record of a caller, and returns the records that had to go.
-    #[expect(
-        clippy::vec_box,
-        reason = "they are freed without the lock, and not moved before"
-    )]
-    fn push(&mut self, caller: u32, mut record: Box<RequestRecord>) -> Vec<Box<RequestRecord>> {
+    fn push(&mut self, caller: u32, record: Arc<RequestRecord>) -> Vec<Arc<RequestRecord>> {
         let mut dropped = Vec::new();
         self.bytes += record.bytes();
         let id = self.hash(record.id.as_slice());
-        if let Some(place) = self.by_id.get(&id)
-            && let Some(same) = &self.records[*place as usize]
-            && same.id == record.id
-        {
-            record.earlier = same.earlier.saturating_add(1);
-        }
+        let same = self.by_id.get(&id);
+        let same = same.and_then(|place| self.records[*place as usize].as_ref());
+        let others = same
+            .filter(|same| same.record.id == record.id)
+            .map_or(0, |same| same.others.saturating_add(1));
         let place = self.free.pop().unwrap_or_else(|| {
             self.records.push(None);
             (self.records.len() - 1) as u32
         });
-        self.records[place as usize] = Some(record);
+        self.records[place as usize] = Some(FoundRecord { record, others });
         self.by_id.insert(id, place);
         self.unrank(caller);
         self.callers[caller as usize].records.push_back(place);
         self.rank(caller);
-        while self.records.len() - self.free.len() > self.bounds.records
-            || self.bytes > self.bounds.bytes
-        {
+        while self.len() > self.bounds.records || self.bytes > self.bounds.bytes {
             match self.drop_oldest() {
                 Some(record) => dropped.push(record),
                 None => break,
@@ -411,7 +464,7 @@ impl Ring {
     }
 
     /// Takes out the oldest record of the caller that has the most.
-    fn drop_oldest(&mut self) -> Option<Box<RequestRecord>> {
+    fn drop_oldest(&mut self) -> Option<Arc<RequestRecord>> {
         let caller = self.largest()?;
         self.unrank(caller);
         let place = self.callers[caller as usize].records.pop_front();
@@ -421,7 +474,8 @@ impl Ring {
             self.most -= 1;
         }
         let place = place?;
-        let record = self.records[place as usize].take()?;
+        let FoundRecord { record, .. } = self.records[place as usize].take()?;
+        self.dropped += 1;
         self.free.push(place);
         self.bytes -= record.bytes();
         let id = self.hash(record.id.as_slice());
@@ -443,7 +497,7 @@ impl Ring {
         if self.by_count.len() <= count {
             self.by_count.resize(count + 1, NO_CALLER);
         }
-        let next = std::mem::replace(&mut self.by_count[count], caller);
+        let next = mem::replace(&mut self.by_count[count], caller);
         if next != NO_CALLER {
             self.callers[next as usize].previous = caller;
         }

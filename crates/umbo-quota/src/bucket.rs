@@ -36,7 +36,7 @@ use crate::used_tickets::UsedTickets;
 
 /// The longest that a bucket lets a request wait, in seconds of the rate: refill is reserved no further
 /// ahead, and debt goes no deeper.
-const WAIT_SECONDS_MAX: u64 = 60;
+pub(crate) const WAIT_SECONDS_MAX: u64 = 60;
 
 /// One bucket of a policy: for a caller, or for another combination of dimension values.
 #[derive(Debug)]

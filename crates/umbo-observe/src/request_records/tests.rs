@@ -6,8 +6,8 @@ use umbo_types::{CallerId, Operation, ShardId};
 
 use super::*;
 
-fn record(caller: &str, id: &str, millis: u64) -> Box<RequestRecord> {
-    Box::new(RequestRecord {
+fn record(caller: &str, id: &str, millis: u64) -> Arc<RequestRecord> {
+    Arc::new(RequestRecord {
         id: RecordId::from_slice(id.as_bytes()),
         at: Timestamp::from_millis(millis),
         operation: Operation::Get,
@@ -26,8 +26,11 @@ fn record(caller: &str, id: &str, millis: u64) -> Box<RequestRecord> {
         moment: None,
         charge: None,
         detail: None,
-        earlier: 0,
     })
+}
+
+fn changed(record: &mut Arc<RequestRecord>) -> &mut RequestRecord {
+    Arc::get_mut(record).unwrap()
 }
 
 fn small(records: usize) -> RequestRecords {
@@ -88,10 +91,10 @@ fn refusals_are_counted_when_their_records_are_gone() {
     }
     records.keep(record("a", "late", 20 * minute), false);
     let mut other = record("a", "other", 20 * minute);
-    other.code = Some(ErrorCode::Forbidden);
+    changed(&mut other).code = Some(ErrorCode::Forbidden);
     records.keep(other, false);
     let mut answer = record("a", "answer", 20 * minute);
-    answer.code = Some(ErrorCode::KeyNotFound);
+    changed(&mut answer).code = Some(ErrorCode::KeyNotFound);
     records.keep(answer, true);
     let now = Timestamp::from_millis(20 * minute + 5);
     let counts = |minutes| {
@@ -133,6 +136,38 @@ fn the_newest_reasons_are_those_of_all_callers() {
 }
 
 #[test]
+fn what_waits_to_be_written_is_taken_once_and_shared_fairly() {
+    let records = RequestRecords::unwritten();
+    for at in 0..5_000 {
+        records.keep(record("flood", &format!("flood-{at}"), at), false);
+    }
+    for at in 0..3 {
+        records.keep(record("quiet", &format!("quiet-{at}"), 5_000 + at), false);
+    }
+    let now = Timestamp::from_millis(5_010);
+    let taken = records.take(10, now);
+    let ids: Vec<_> = taken.records.iter().map(|one| one.id.to_vec()).collect();
+    let flood = (4_993..5_000).map(|at| format!("flood-{at}"));
+    let expected = flood.chain((0..3).map(|at| format!("quiet-{at}")));
+    assert_eq!(ids, expected.map(String::into_bytes).collect::<Vec<_>>());
+    assert_eq!(taken.left_out, 4_993);
+    let count = |(caller, reasons): &(Box<str>, Vec<ReasonCount>)| {
+        (caller.to_string(), reasons[0].count, reasons.len())
+    };
+    let counts: Vec<_> = taken.refusals.iter().map(count).collect();
+    assert_eq!(
+        counts,
+        [("flood".to_owned(), 5_000, 1), ("quiet".to_owned(), 3, 1)]
+    );
+    assert_eq!(records.take(10, now), TakenRecords::default());
+    // The counts are taken even if no record may be.
+    records.keep(record("flood", "late", 5_020), false);
+    let taken = records.take(0, now);
+    assert_eq!((taken.records.len(), taken.left_out), (0, 1));
+    assert_eq!(taken.refusals[0].1[0].example.as_slice(), b"late");
+}
+
+#[test]
 fn callers_and_reasons_are_bounded() {
     let records = small(1_000);
     for at in 0..100 {
@@ -147,7 +182,7 @@ fn callers_and_reasons_are_bounded() {
     assert!(records.find(b"caller-99").is_some());
     for shard in 0..1_000 {
         let mut of_shard = record("caller-0", "shards", 1_000);
-        of_shard.shard = Some(ShardId(shard));
+        changed(&mut of_shard).shard = Some(ShardId(shard));
         records.keep(of_shard, false);
     }
     let ring = records.ring();
@@ -191,7 +226,7 @@ fn the_whole_is_within_its_bound() {
     };
     for at in 0..RECORDS_MAX + 10_000 {
         let mut one = record("a", &format!("{at:020}"), 0);
-        one.charge = Some(Box::new(ChargeRecord {
+        changed(&mut one).charge = Some(Box::new(ChargeRecord {
             policies: Box::new([policy.clone(), policy.clone()]),
             ..ChargeRecord::default()
         }));

@@ -20,6 +20,14 @@ pub(super) const fn code_name(code: Option<ErrorCode>) -> &'static str {
     }
 }
 
+/// Returns the code of a name, or `None` if no code has it.
+pub(super) fn code(name: &str) -> Option<Option<ErrorCode>> {
+    if name == CLIENT_LEFT {
+        return Some(None);
+    }
+    name.parse().ok().map(Some)
+}
+
 /// Returns microseconds in milliseconds.
 pub(super) fn millis(micros: u32) -> f64 {
     f64::from(micros) / 1e3
@@ -273,7 +281,6 @@ mod tests {
             moment: None,
             charge: None,
             detail: None,
-            earlier: 0,
         }
     }
 

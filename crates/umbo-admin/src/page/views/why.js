@@ -69,7 +69,7 @@ function record(found) {
     ["Request", found.id], ["When", time(found.at_ms)], ["Operation", found.operation], ["Namespace", found.namespace], ["Caller", found.caller && visible(found.caller)],
     ["Criticality", found.criticality], ["Status", found.status], ["Code", found.code], ["Total", format(found.total_ms, "ms")],
     ["Estimated", format(found.estimate_ru, "RU")], ["Charged", format(found.actual_ru, "RU")], ["Shard", found.shard], ["Node", found.node],
-    ["Attempts", found.attempts], ["Cache", found.cache], ["Pressure", found.pressure === undefined || found.pressure === null ? undefined : format(found.pressure)],
+    ["Kept by", found.kept && `${found.kept.server}, ${time(found.kept.at_ms)}`], ["Attempts", found.attempts], ["Cache", found.cache], ["Pressure", found.pressure === undefined || found.pressure === null ? undefined : format(found.pressure)],
     ["Queue", found.queue && Object.entries(found.queue).map(([name, value]) => `${name.replaceAll("_", " ")} ${value}`).join(", ")],
     ["Parts of the price", found.ru_parts && Object.entries(found.ru_parts).filter(([, ru]) => ru).map(([part, ru]) => `${part.replaceAll("_", " ")} ${format(ru, "RU")}`).join(", ")],
   ].filter(([, value]) => value !== undefined && value !== null && value !== "");
@@ -106,7 +106,7 @@ function reasons(answer) {
   table.update(answer.reasons ?? []);
   return h("section", { class: "panel wide" },
     h("header", { class: "panel-head" }, h("h2", { text: `Refusals of ${visible(answer.caller)}, last ${duration(answer.window_ms)}` })),
-    table.element, h("p", { class: "hint", text: `Records are kept for ${duration(answer.kept_for_ms)}.` }));
+    table.element, h("p", { class: "hint", text: [`Counts are kept for ${duration(answer.kept_for_ms)}.`, answer.kept && `${count(answer.kept)} of them were by other servers or before a restart.`, ...(answer.notes ?? [])].filter(Boolean).join(" ") }));
 }
 
 /** A table of refusals by reason; of all callers the last ones first, with their callers. */
