@@ -1,4 +1,5 @@
-//! Once a second: takes a sample of the metrics for the history, counts usage and ranks the callers, and looks for events.
+//! Once a second: takes a sample of the metrics for the history, counts usage and ranks the callers, and looks for what is
+//! wrong and for events.
 
 use std::path::Path;
 use std::sync::{Arc, PoisonError};
@@ -12,6 +13,7 @@ use umbo_telemetry::metric_names::CALLER_REQUEST_UNITS;
 use umbo_telemetry::recorder::{Recorder, ended_second};
 use umbo_telemetry::series::SeriesKey;
 
+use crate::diagnosis;
 use crate::happenings::Happenings;
 use crate::scrape;
 use crate::usage_rows::{now, steps_of};
@@ -22,6 +24,7 @@ pub struct DispatcherObserver {
     bulk: Arc<Bulk>,
     recorder: Recorder,
     happenings: Happenings,
+    usual: diagnosis::Usual,
 }
 
 impl DispatcherObserver {
@@ -39,6 +42,7 @@ impl DispatcherObserver {
             bulk: Arc::clone(bulk),
             recorder,
             happenings: Happenings::default(),
+            usual: diagnosis::Usual::default(),
         }
     }
 
@@ -50,10 +54,11 @@ impl DispatcherObserver {
     /// Takes the sample of the second that has ended.
     pub fn sample(&mut self) {
         let dispatcher = self.bulk.dispatcher();
+        let second = ended_second(dispatcher.clock.wall());
+        diagnosis::look_at_states(&self.bulk);
         self.happenings.look(dispatcher);
-        dispatcher
-            .busy
-            .end_second(ended_second(dispatcher.clock.wall()));
+        dispatcher.busy.end_second(second);
+        dispatcher.latencies.end_second();
         self.recorder.record(
             &dispatcher.history,
             (dispatcher.clock.monotonic(), dispatcher.clock.wall()),
@@ -61,6 +66,7 @@ impl DispatcherObserver {
             |elapsed| callers(dispatcher, elapsed),
             || dispatcher.control.events.happenings_since(0),
         );
+        diagnosis::look_at_rates(&self.bulk, second, &mut self.usual);
     }
 
     /// Writes the last minute to the files. To be called when the server stops.
