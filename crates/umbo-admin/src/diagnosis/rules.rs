@@ -47,7 +47,7 @@ const DISK_SHARE: f64 = 0.1;
 const DISK_FREE: f64 = 20.0 * GIB;
 /// A disk that is full within this many seconds, as it has filled in the last minutes, is told: time to make room.
 const DISK_FULL_WITHIN: f64 = 3_600.0;
-const GIB: f64 = (1_u64 << 30) as f64;
+const GIB: f64 = 1_073_741_824.0;
 /// Longest name in a sentence, in characters.
 const NAME_LEN_MAX: usize = 40;
 

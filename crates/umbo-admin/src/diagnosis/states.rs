@@ -12,6 +12,9 @@ use umbo_store::{NodeStatus, ShardState, ShardStatus};
 
 use super::rules::TROUBLE;
 
+/// Longest reason of a load in a sentence, in characters; `umbo load status` has all of it.
+const REASON_LEN_MAX: usize = 80;
+
 static NODE_AWAY: FindingRule = FindingRule {
     name: "node-away",
     severity: FindingSeverity::Problem,
@@ -171,7 +174,8 @@ fn of_priority(refusal: Option<&str>) -> Option<Found> {
 
 fn of_loads(bulk: &Bulk) -> Vec<Found> {
     let failed = bulk.failed().into_iter().map(|load| {
-        let (id, namespace, reason) = (&load.id, &load.namespace, &load.reason);
+        let (id, namespace) = (&load.id, &load.namespace);
+        let reason: String = load.reason.chars().take(REASON_LEN_MAX).collect();
         let sentence = format!("load {id} of namespace {namespace} has failed: {reason}");
         state(&LOAD_FAILED, id, sentence)
     });

@@ -102,6 +102,10 @@ impl Usual {
     }
 
     /// Learns the facts of a second, and what rules have found in them.
+    #[expect(
+        clippy::cast_precision_loss,
+        reason = "disks have fewer than 2^53 bytes"
+    )]
     pub(super) fn learn(&mut self, facts: &Facts, found: &[Found]) {
         let is_found = |rule: &str, subject: &str| {
             let mut found = found.iter();

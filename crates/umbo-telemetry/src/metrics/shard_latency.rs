@@ -2,7 +2,7 @@
 //! to it, without the queue.
 //!
 //! Hot path: a call costs one atomic addition. Once a second the counts are copied, so that quantiles are of the last
-//! [`SECONDS`] seconds.
+//! five seconds.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -14,7 +14,7 @@ use umbo_types::ShardId;
 use super::buckets::{self, BUCKETS};
 
 /// Seconds whose calls count.
-pub const SECONDS: usize = 5;
+const SECONDS: usize = 5;
 
 type Counts<T> = Box<[[T; BUCKETS]]>;
 

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use umbo_api::hot::{HotCaller, HotKeyInfo, HotReport};
+use umbo_api::hot::{HotCaller, HotKeyInfo, HotKeyName, HotKind, HotPod, HotReport, HotStanding};
 use umbo_api::shed::{ShardQueue, TierOverload};
 use umbo_observe::Findings;
 use umbo_store::DiskSpace;
@@ -108,23 +108,42 @@ fn busy(share: f64, busy: f64, pk: Option<&str>) -> BusyShardInfo {
 }
 
 fn hot(rate: f64, all: f64) -> Option<HotReport> {
-    let mut report = HotReport::default();
-    report.pod.reads_rate = all;
-    let mut key = HotKeyInfo {
+    let name = HotKeyName {
+        id: String::new(),
+        hash: "00ff".to_owned(),
+        namespace: "shop".to_owned(),
+        kind: HotKind::Row,
+        pk: Some("item".to_owned()),
+        pk64: None,
+        sk: Some("7".to_owned()),
+        sk64: None,
+    };
+    let caller = HotCaller {
+        caller: "web".to_owned(),
+        share: 1.0,
+    };
+    let key = HotKeyInfo {
+        key: name,
+        standing: HotStanding::Hot,
         is_hot: true,
         rate,
-        callers: vec![HotCaller {
-            caller: "web".to_owned(),
-            share: 1.0,
-        }],
-        ..HotKeyInfo::default()
+        rate_error: 0.0,
+        rate_now: rate,
+        ru_rate: rate,
+        hot_for_ms: 0,
+        reads: 0,
+        hits: 0,
+        hit_ratio: 0.0,
+        callers: vec![caller],
+        pinned: None,
+        blocked: None,
     };
-    key.key.namespace = "shop".to_owned();
-    key.key.hash = "00ff".to_owned();
-    key.key.pk = Some("item".to_owned());
-    key.key.sk = Some("7".to_owned());
-    report.keys.push(key);
-    Some(report)
+    let pod = HotPod {
+        reads_rate: all,
+        ..HotPod::default()
+    };
+    let keys = vec![key];
+    Some(HotReport { keys, pod })
 }
 
 #[test]
