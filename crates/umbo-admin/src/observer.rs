@@ -1,5 +1,5 @@
-//! Once a second: takes a sample of the metrics for the history, counts usage and ranks the callers, and looks for what is
-//! wrong and for events.
+//! Once a second: takes a sample of the metrics for the history, counts usage and ranks the callers, and looks for
+//! faults and events.
 
 use std::path::Path;
 use std::sync::{Arc, PoisonError};
@@ -24,7 +24,7 @@ pub struct DispatcherObserver {
     bulk: Arc<Bulk>,
     recorder: Recorder,
     happenings: Happenings,
-    usual: diagnosis::Usual,
+    usual: diagnosis::SlowAverages,
 }
 
 impl DispatcherObserver {
@@ -42,7 +42,7 @@ impl DispatcherObserver {
             bulk: Arc::clone(bulk),
             recorder,
             happenings: Happenings::default(),
-            usual: diagnosis::Usual::default(),
+            usual: diagnosis::SlowAverages::default(),
         }
     }
 
@@ -55,7 +55,7 @@ impl DispatcherObserver {
     pub fn sample(&mut self) {
         let dispatcher = self.bulk.dispatcher();
         let second = ended_second(dispatcher.clock.wall());
-        diagnosis::look_at_states(&self.bulk);
+        diagnosis::look_at_states(dispatcher);
         self.happenings.look(dispatcher);
         dispatcher.busy.end_second(second);
         dispatcher.latencies.end_second();
@@ -66,7 +66,7 @@ impl DispatcherObserver {
             |elapsed| callers(dispatcher, elapsed),
             || dispatcher.control.events.happenings_since(0),
         );
-        diagnosis::look_at_rates(&self.bulk, second, &mut self.usual);
+        diagnosis::look_at_rates(dispatcher, second, self.bulk.stuck(), &mut self.usual);
     }
 
     /// Writes the last minute to the files. To be called when the server stops.

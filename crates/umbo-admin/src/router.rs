@@ -97,7 +97,7 @@ routes! {
     "/admin/v1/hot/busy": get heat::show_busy;
     "/admin/v1/hot/{list}/{*key}": put hot::put, delete hot::remove;
     "/admin/v1/shed": get shed::show;
-    "/admin/v1/diagnosis": get shed::diagnose;
+    "/admin/v1/diagnosis": get admin::diagnosis::show;
     "/admin/v1/why": get why::count_refusals;
     "/admin/v1/why/{request_id}": get why::show_request;
     "/admin/v1/requests": get running::list;

@@ -1,4 +1,4 @@
-//! The diagnosis of a server: what is wrong or unusual, since when, who or what causes it, and what to do.
+//! The diagnosis of a server: faults and unusual loads, with their begin, their cause and advice.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -45,7 +45,7 @@ pub struct DiagnosisFinding {
     pub view: String,
 }
 
-/// What is wrong or unusual at the answering server, and at the shard nodes behind it.
+/// Faults and unusual loads at the answering server, and at the shard nodes behind it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[schema(example = json!({
     "checked_ms": 1_790_000_000_000_u64,

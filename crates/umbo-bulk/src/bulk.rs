@@ -23,21 +23,6 @@ use crate::wire::BulkRoute;
 
 /// Most loads that are listed together: each costs a read of the store.
 const LOADS_LISTED_MAX: usize = 256;
-/// Most failed loads that are told together; the latest are.
-const FAILED_MAX: usize = 16;
-/// How long a failed load is told, in milliseconds: until the next working day of who loads each night.
-const FAILED_KEPT_MS: u64 = 24 * 3_600_000;
-
-/// A load that failed.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct FailedLoad {
-    /// Id.
-    pub id: String,
-    /// Name of the namespace.
-    pub namespace: String,
-    /// Why it failed.
-    pub reason: String,
-}
 
 /// The plane of bulk uploads, above a dispatcher.
 #[derive(Debug)]
@@ -116,40 +101,6 @@ impl Bulk {
         let loads = self.dispatcher.control.loads.all();
         let of = |state| loads.iter().filter(|(_, load)| load.state == state).count() as u64;
         LoadState::ALL.map(|state| (state, of(state))).to_vec()
-    }
-
-    /// Returns the loads that failed in the last day, the latest first, but for those of namespaces into which a later
-    /// load has gone.
-    pub fn failed(&self) -> Vec<FailedLoad> {
-        let now = self.dispatcher.clock.wall().as_millis();
-        let loads = self.dispatcher.control.loads.all();
-        let is_done = |state| {
-            matches!(
-                state,
-                LoadState::Live | LoadState::Superseded | LoadState::RolledBack
-            )
-        };
-        let mut failed: Vec<_> = (loads.iter())
-            .filter(|(_, load)| load.state == LoadState::Failed)
-            .filter(|(_, load)| load.ended_at.is_some_and(|at| now < at + FAILED_KEPT_MS))
-            .filter(|(_, failed)| {
-                !loads.iter().any(|(_, load)| {
-                    load.namespace == failed.namespace
-                        && load.created_at > failed.created_at
-                        && is_done(load.state)
-                })
-            })
-            .collect();
-        failed.sort_by_key(|(_, load)| Reverse(load.ended_at));
-        let told = failed
-            .into_iter()
-            .take(FAILED_MAX)
-            .map(|(id, load)| FailedLoad {
-                id: id.clone(),
-                namespace: load.name.clone(),
-                reason: load.reason.clone().unwrap_or_default(),
-            });
-        told.collect()
     }
 
     /// Returns how many loads wait in this process for longer than ten minutes, without getting on.

@@ -14,5 +14,5 @@ mod stored_rows;
 mod waits;
 mod wire;
 
-pub use bulk::{Bulk, FailedLoad};
+pub use bulk::Bulk;
 pub use wire::{BulkRoute, route};

@@ -162,7 +162,7 @@ impl Client {
         self.admin("/shards").await
     }
 
-    /// Returns what is wrong or unusual at the server that answers.
+    /// Returns the faults and unusual loads at the server that answers.
     pub async fn diagnosis(&self) -> Result<Diagnosis, Error> {
         self.admin("/diagnosis").await
     }

@@ -95,7 +95,7 @@ pub struct Dispatcher {
     pub history: Mutex<History>,
     /// Which callers use most now.
     pub top_callers: Mutex<TopCallers>,
-    /// The findings of the diagnosis: states, which are looked at by who asks too, and rates, once a second.
+    /// The findings of the diagnosis: states, at each request for them too, and rates, once a second.
     pub findings: Mutex<[Findings; 2]>,
     /// Usage in steps of ten minutes that is not written yet. Locked for a sample each second, and by who writes or reads
     /// it.

@@ -37,7 +37,7 @@ pub struct FindingRule {
 pub struct Found {
     /// The rule.
     pub rule: &'static FindingRule,
-    /// Who or what it is about.
+    /// Name of the caller, node or other thing; see [`DiagnosisFinding::subject`].
     pub subject: String,
     /// One sentence.
     pub sentence: String,
@@ -46,7 +46,7 @@ pub struct Found {
 }
 
 #[derive(Debug)]
-struct Standing {
+struct StandingFinding {
     found: Found,
     worded_ms: u64,
     first_ms: u64,
@@ -57,7 +57,7 @@ struct Standing {
 /// The findings of some rules, over time.
 #[derive(Debug, Default)]
 pub struct Findings {
-    standing: BTreeMap<(&'static str, String), Standing>,
+    standing: BTreeMap<(&'static str, String), StandingFinding>,
     checked_ms: u64,
 }
 
@@ -72,7 +72,7 @@ impl Findings {
             if self.standing.len() >= FINDINGS_MAX && !self.standing.contains_key(&key) {
                 continue;
             }
-            let standing = self.standing.entry(key).or_insert_with(|| Standing {
+            let standing = self.standing.entry(key).or_insert_with(|| StandingFinding {
                 found: found.clone(),
                 worded_ms: now_ms,
                 first_ms: now_ms,
@@ -111,7 +111,7 @@ impl Findings {
     }
 }
 
-impl Standing {
+impl StandingFinding {
     /// Begins or ends the finding if it is time to. Returns whether it is kept.
     fn goes_on(&mut self, now_ms: u64, events: &mut Vec<Event>) -> bool {
         let rule = self.found.rule;

@@ -1,21 +1,18 @@
 //! The admin API of overload: which shards are overloaded, which callers pay for it, which requests wait,
-//! and the overloads of the past. And the diagnosis.
+//! and the overloads of the past.
 //!
 //! Needs a grant of `observe` on `*`: a shard belongs to no namespace. If the protection of shards is off, the answer
 //! says so and lists no shard.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use axum::Json;
 use axum::extract::{RawQuery, State};
 use http::HeaderMap;
-use umbo_api::diagnosis::Diagnosis;
 use umbo_api::shed::{
     ClassLatency, EpisodeInfo, ShardBusy, ShardOverload, ShardQueue, ShedStatus, TierOverload,
 };
-use umbo_bulk::Bulk;
 use umbo_dispatcher::overload::Overload;
 use umbo_http::query::Query;
 use umbo_overload::{
@@ -25,18 +22,6 @@ use umbo_types::{Criticality, Timestamp};
 
 use super::{DispatcherState, full_observer};
 use crate::admin_error::AdminError;
-use crate::diagnosis;
-
-/// Shows what is wrong or unusual.
-pub(crate) async fn diagnose(
-    State(bulk): State<Arc<Bulk>>,
-    RawQuery(query): RawQuery,
-    headers: HeaderMap,
-) -> Result<Json<Diagnosis>, AdminError> {
-    full_observer(bulk.dispatcher(), &headers)?;
-    Query::read(query.as_deref(), "")?;
-    Ok(Json(diagnosis::current(&bulk)))
-}
 
 pub(crate) async fn show(
     State(dispatcher): DispatcherState,

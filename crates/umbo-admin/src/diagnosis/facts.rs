@@ -5,7 +5,6 @@ use std::sync::PoisonError;
 
 use umbo_api::hot::{BusyShardInfo, HotReport};
 use umbo_api::shed::ShardOverload;
-use umbo_bulk::Bulk;
 use umbo_dispatcher::Dispatcher;
 use umbo_store::DiskSpace;
 use umbo_telemetry::metrics::CallLatency;
@@ -80,18 +79,19 @@ pub(super) struct Facts {
     pub(super) shards: Vec<ShardOverload>,
     pub(super) nodes: Vec<NodeFacts>,
     pub(super) disk: Option<DiskSpace>,
+    pub(super) loads_stuck: u64,
 }
 
 impl Facts {
     /// Gathers the facts of a second, since the Unix epoch, that the history has recorded.
-    pub(super) fn gather(bulk: &Bulk, second: u64) -> Self {
-        let dispatcher = bulk.dispatcher();
+    pub(super) fn gather(dispatcher: &Dispatcher, second: u64, stuck: u64) -> Self {
         let now = (dispatcher.clock.monotonic(), dispatcher.clock.wall());
         let mut facts = Self {
             hot: hot_report::report(dispatcher, |_| true).ok(),
             busy: heat::busy_report(dispatcher, &dispatcher.busy.now(), None).shards,
             nodes: node_facts(dispatcher),
             disk: dispatcher.store.disk_space(),
+            loads_stuck: stuck,
             ..Self::default()
         };
         if let Some(overload) = &dispatcher.overload {

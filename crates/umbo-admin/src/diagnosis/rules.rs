@@ -1,4 +1,4 @@
-//! Rules over the rates of a second: pure functions of the facts and of what is usual.
+//! Rules over the rates of a second: pure functions of the facts and of slow averages.
 
 use umbo_api::diagnosis::FindingSeverity;
 use umbo_api::hot::{BusyShardInfo, BusySourceInfo};
@@ -8,15 +8,15 @@ use umbo_api::shed::ShardOverload;
 use umbo_observe::{FindingRule, Found};
 
 use super::facts::{Facts, LOCAL};
-use super::usual::Usual;
+use super::usual::SlowAverages;
 
-/// Events of findings that have none of their own.
+/// Events of findings without more special kinds.
 pub(super) const TROUBLE: Option<[EventKind; 2]> =
     Some([EventKind::TroubleBegan, EventKind::TroubleEnded]);
 
 /// Seconds for which a rate is unusual before it is told, and usual again before it is over: a burst is shorter.
 const RATE_LASTS: [u64; 2] = [3, 10];
-/// Seconds for which what has a window of its own, or is decided by a controller, lasts.
+/// Seconds for conditions with another window or controller behind them.
 const STATE_LASTS: [u64; 2] = [1, 10];
 /// A caller is unusual from this multiple of its usual requests on,
 const CALLER_TIMES: f64 = 5.0;
@@ -122,8 +122,17 @@ static DISK_FILLS: FindingRule = FindingRule {
     ..DISK_NEARLY_FULL
 };
 
-/// Returns what is wrong or unusual in the facts of a second.
-pub(super) fn found(facts: &Facts, usual: &Usual) -> Vec<Found> {
+static LOADS_STUCK: FindingRule = FindingRule {
+    name: "loads-stuck",
+    severity: FindingSeverity::Warning,
+    view: "loads",
+    advice: "see the reasons in 'umbo load ls'",
+    lasts: STATE_LASTS,
+    events: TROUBLE,
+};
+
+/// Returns the findings of a second.
+pub(super) fn found(facts: &Facts, usual: &SlowAverages) -> Vec<Found> {
     let mut found = unusual_callers(facts, usual);
     found.extend(hot_keys(facts));
     found.extend(hot_partitions(facts));
@@ -132,6 +141,7 @@ pub(super) fn found(facts: &Facts, usual: &Usual) -> Vec<Found> {
     found.extend(rejecting_policies(facts));
     found.extend(failing_requests(facts));
     found.extend(disk(facts, usual));
+    found.extend(stuck_loads(facts.loads_stuck));
     found
 }
 
@@ -144,7 +154,7 @@ fn finding(rule: &'static FindingRule, subject: impl Into<String>, sentence: Str
     }
 }
 
-fn unusual_callers(facts: &Facts, usual: &Usual) -> Vec<Found> {
+fn unusual_callers(facts: &Facts, usual: &SlowAverages) -> Vec<Found> {
     let unusual = facts.callers.iter().filter_map(|(name, caller)| {
         let (now, usually) = (caller.requests, usual.callers.of(name)?);
         let share = caller.ru / facts.ru.max(caller.ru).max(f64::MIN_POSITIVE);
@@ -236,7 +246,7 @@ pub(super) fn shed_total(shard: &ShardOverload) -> u64 {
     shard.tiers.iter().flat_map(|tier| tier.shed.values()).sum()
 }
 
-fn crowded_shards(facts: &Facts, usual: &Usual) -> Vec<Found> {
+fn crowded_shards(facts: &Facts, usual: &SlowAverages) -> Vec<Found> {
     let cause = |number: u16| {
         let busy = |one: &&BusyShardInfo| one.shard == number;
         let first = facts.busy.iter().find(busy)?.sources.first()?;
@@ -268,7 +278,7 @@ fn crowded_shards(facts: &Facts, usual: &Usual) -> Vec<Found> {
     crowded.collect()
 }
 
-fn slow_nodes(facts: &Facts, usual: &Usual) -> Vec<Found> {
+fn slow_nodes(facts: &Facts, usual: &SlowAverages) -> Vec<Found> {
     let slow = facts.nodes.iter().filter_map(|node| {
         let (now, usually) = (node.p99_ms()?, usual.nodes.of(&node.name)?);
         let is_slow = now >= NODE_TIMES * usually && now >= usually + NODE_ABOVE_MS;
@@ -327,7 +337,7 @@ fn failing_requests(facts: &Facts) -> Option<Found> {
 }
 
 #[expect(clippy::cast_precision_loss, reason = "a figure for people")]
-fn disk(facts: &Facts, usual: &Usual) -> Option<Found> {
+fn disk(facts: &Facts, usual: &SlowAverages) -> Option<Found> {
     let disk = facts.disk?;
     let (free, size) = (disk.free as f64, disk.size as f64);
     let left = format!("the disk has {} GiB free", number(free / GIB));
@@ -344,6 +354,12 @@ fn disk(facts: &Facts, usual: &Usual) -> Option<Found> {
         );
         finding(&DISK_FILLS, "", sentence)
     })
+}
+
+fn stuck_loads(stuck: u64) -> Option<Found> {
+    let loads = if stuck == 1 { "load has" } else { "loads have" };
+    let sentence = format!("{stuck} {loads} waited for more than 10 minutes without progress");
+    (stuck > 0).then(|| finding(&LOADS_STUCK, "", sentence))
 }
 
 /// Returns a number for people: with a decimal if it is small.

@@ -1,10 +1,10 @@
 //! States that are wrong whatever is usual: nodes, shards, records, clocks, loads.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
 use umbo_api::diagnosis::{DiagnosisFinding, FindingSeverity};
 use umbo_api::observe::EventKind;
-use umbo_bulk::Bulk;
 use umbo_control::RecordsReport;
 use umbo_dispatcher::Dispatcher;
 use umbo_observe::{FindingRule, Found};
@@ -14,6 +14,13 @@ use super::rules::TROUBLE;
 
 /// Longest reason of a load in a sentence, in characters; `umbo load status` has all of it.
 const REASON_LEN_MAX: usize = 80;
+/// How long a failed load is told, in milliseconds: until the next working day.
+const FAILED_KEPT_MS: u64 = 24 * 3_600_000;
+/// Most failed loads that are told.
+const FAILED_MAX: usize = 16;
+/// States of a load that failed, and of one whose rows were applied.
+const FAILED: &str = "failed";
+const APPLIED: [&str; 3] = ["live", "superseded", "rolled-back"];
 
 static NODE_AWAY: FindingRule = FindingRule {
     name: "node-away",
@@ -65,19 +72,12 @@ static LOAD_FAILED: FindingRule = FindingRule {
     events: TROUBLE,
     ..NODE_AWAY
 };
-static LOADS_STUCK: FindingRule = FindingRule {
-    name: "loads-stuck",
-    advice: "see the reasons in 'umbo load ls'",
-    ..LOAD_FAILED
-};
-
 /// Returns the states that are wrong.
-pub(super) fn found(bulk: &Bulk) -> Vec<Found> {
-    let dispatcher = bulk.dispatcher();
+pub(super) fn found(dispatcher: &Dispatcher) -> Vec<Found> {
     let nodes = dispatcher.store.nodes();
     let mut found = of_nodes(&nodes);
     found.extend(of_readiness(dispatcher, &dispatcher.store.status(), &nodes));
-    found.extend(of_loads(bulk));
+    found.extend(failed_loads(dispatcher));
     found
 }
 
@@ -172,26 +172,34 @@ fn of_priority(refusal: Option<&str>) -> Option<Found> {
     Some(state(&PRIORITY, "", sentence))
 }
 
-fn of_loads(bulk: &Bulk) -> Vec<Found> {
-    let failed = bulk.failed().into_iter().map(|load| {
-        let (id, namespace) = (&load.id, &load.namespace);
-        let reason: String = load.reason.chars().take(REASON_LEN_MAX).collect();
-        let sentence = format!("load {id} of namespace {namespace} has failed: {reason}");
+/// Returns the latest loads that failed in the last day. A later load into the same namespace settles the matter.
+fn failed_loads(dispatcher: &Dispatcher) -> Vec<Found> {
+    let now = dispatcher.clock.wall().as_millis();
+    let loads = dispatcher.control.loads.all();
+    let is_settled = |namespace: u32, since: u64| {
+        let mut later = loads.iter().map(|(_, load)| load);
+        later.any(|load| {
+            load.namespace == namespace
+                && load.created_at > since
+                && APPLIED.contains(&load.state.as_str())
+        })
+    };
+    let failed = loads.iter().filter_map(|(id, load)| {
+        let ended = load.ended_at?;
+        let is_told = load.state.as_str() == FAILED
+            && now < ended + FAILED_KEPT_MS
+            && !is_settled(load.namespace, load.created_at);
+        is_told.then_some((ended, id, load))
+    });
+    let mut failed: Vec<_> = failed.collect();
+    failed.sort_by_key(|(ended, ..)| Reverse(*ended));
+    let told = failed.into_iter().take(FAILED_MAX).map(|(_, id, load)| {
+        let reason = load.reason.as_deref().unwrap_or("no reason is known");
+        let reason: String = reason.chars().take(REASON_LEN_MAX).collect();
+        let sentence = format!("load {id} of namespace {} has failed: {reason}", load.name);
         state(&LOAD_FAILED, id, sentence)
     });
-    let mut found: Vec<_> = failed.collect();
-    let stuck = bulk.stuck();
-    if stuck > 0 {
-        let (loads, have) = if stuck == 1 {
-            ("load", "has")
-        } else {
-            ("loads", "have")
-        };
-        let sentence =
-            format!("{stuck} {loads} {have} waited for more than 10 minutes without progress");
-        found.push(state(&LOADS_STUCK, "", sentence));
-    }
-    found
+    told.collect()
 }
 
 /// Joins the findings of shards with the same cause.

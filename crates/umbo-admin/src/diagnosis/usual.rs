@@ -1,6 +1,6 @@
-//! What is usual: slow averages of the rates and latencies that rules compare with.
+//! Slow averages of the rates and latencies: the usual values that rules compare with.
 //!
-//! Owns the averages of a bounded number of subjects. They learn what is unusual slowly, so that a finding stands for
+//! Owns the averages of a bounded number of subjects. They learn unusual values slowly, so that a finding stands for
 //! longer than an incident lasts, and a change for good becomes usual within hours.
 
 use std::collections::BTreeMap;
@@ -14,7 +14,7 @@ use super::rules;
 const SECONDS: f64 = 600.0;
 /// Seconds of history before anything is compared: the average of fewer is one of a start.
 pub(super) const SECONDS_MIN: u32 = 60;
-/// How much slower an average learns what is unusual.
+/// How much slower an average learns unusual values.
 const UNUSUAL_SLOWER: f64 = 20.0;
 /// Most subjects of a kind: three times the callers that have series.
 const SUBJECTS_MAX: usize = 64;
@@ -79,9 +79,9 @@ impl Averages {
     }
 }
 
-/// What is usual at a dispatcher.
+/// The slow averages of a dispatcher.
 #[derive(Debug, Default)]
-pub(crate) struct Usual {
+pub(crate) struct SlowAverages {
     /// Requests a second, by caller.
     pub(super) callers: Averages,
     /// The p99 of calls, in milliseconds, by node.
@@ -94,7 +94,7 @@ pub(crate) struct Usual {
     shed: BTreeMap<u16, u64>,
 }
 
-impl Usual {
+impl SlowAverages {
     /// Returns how many requests were shed of a shard in the second.
     pub(super) fn shed_now(&self, shard: u16, total: u64) -> u64 {
         let before = self.shed.get(&shard).copied();

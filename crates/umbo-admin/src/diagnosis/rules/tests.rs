@@ -18,7 +18,7 @@ const WARM: usize = 120;
 /// A dispatcher over time.
 #[derive(Default)]
 struct Stage {
-    usual: Usual,
+    usual: SlowAverages,
     findings: Findings,
     second: u64,
     latencies: VecDeque<(f64, f64)>,
