@@ -51,13 +51,13 @@ pub(crate) struct NodeFacts {
 }
 
 impl NodeFacts {
-    /// Returns the median of the p99 of the last seconds, in milliseconds, if there were enough calls.
+    /// Returns a p99 that all of the last five seconds but one have reached, in milliseconds, if there were enough calls.
     pub(super) fn p99_ms(&self) -> Option<f64> {
         let seconds = &self.latency.as_ref()?.seconds;
         let busy = seconds.iter().filter(|(calls, _)| *calls >= NODE_CALLS_MIN);
         let mut p99s: Vec<f64> = busy.map(|(_, p99_ms)| *p99_ms).collect();
         p99s.sort_by(f64::total_cmp);
-        (p99s.len() >= NODE_SECONDS_MIN).then(|| p99s[(p99s.len() - 1) / 2])
+        (p99s.len() >= NODE_SECONDS_MIN).then(|| p99s[(p99s.len() - 1) / 4])
     }
 }
 

@@ -18,6 +18,8 @@ pub(super) const TROUBLE: Option<[EventKind; 2]> =
 const RATE_LASTS: [u64; 2] = [3, 10];
 /// Seconds for conditions with another window or controller behind them.
 const STATE_LASTS: [u64; 2] = [1, 10];
+/// The latency of a node is one of several seconds already.
+const NODE_LASTS: [u64; 2] = [0, 10];
 /// A caller is unusual from this multiple of its usual requests on,
 const CALLER_TIMES: f64 = 5.0;
 /// from this share of the request units on, as a small caller may do as it likes,
@@ -93,7 +95,7 @@ pub(super) static NODE_SLOW: FindingRule = FindingRule {
     severity: FindingSeverity::Problem,
     view: "storage",
     advice: "look at its disk, processor and network; see 'umbo shard ls'",
-    lasts: STATE_LASTS,
+    lasts: NODE_LASTS,
     ..CALLER_UNUSUAL
 };
 static QUOTA_REJECTS: FindingRule = FindingRule {
@@ -186,7 +188,8 @@ fn hot_keys(facts: &Facts) -> Option<Found> {
         return None;
     }
     let named = [&key.key.pk, &key.key.pk64, &key.key.sk, &key.key.sk64];
-    let named: Vec<_> = named.into_iter().flatten().map(String::as_str).collect();
+    let named = named.into_iter().flatten().map(String::as_str);
+    let named: Vec<_> = named.filter(|part| !part.is_empty()).collect();
     let name = format!("{}/{}", key.key.namespace, named.join("/"));
     let caller = key.callers.first().map_or_else(String::new, |first| {
         let caller = shortened(&first.caller);

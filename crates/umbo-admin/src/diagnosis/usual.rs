@@ -33,9 +33,12 @@ impl Average {
     fn learn(&mut self, value: f64, is_unusual: bool) {
         self.absent = 0;
         self.seconds = self.seconds.saturating_add(1);
-        let weight = 1.0 / f64::from(self.seconds).min(SECONDS);
-        let slower = if is_unusual { UNUSUAL_SLOWER } else { 1.0 };
-        self.mean += (value - self.mean) * weight / slower;
+        let looks_back = if is_unusual {
+            SECONDS * UNUSUAL_SLOWER
+        } else {
+            f64::from(self.seconds).min(SECONDS)
+        };
+        self.mean += (value - self.mean) / looks_back;
     }
 }
 
