@@ -2,8 +2,8 @@
 
 use serde_json::Value;
 use umbo_api::{
-    admin, backup, batch, cluster, fleet, hot, loads, observe, problem, quota, row, running, shed,
-    stream, versions, why,
+    admin, backup, batch, cluster, diagnosis, fleet, hot, loads, observe, problem, quota, row,
+    running, shed, stream, versions, why,
 };
 use utoipa::OpenApi;
 
@@ -53,6 +53,7 @@ use crate::content;
     admin::ServiceInfo,
     backup::BackupBegun,
     cluster::ClusterStatus,
+    diagnosis::Diagnosis,
     hot::HotList,
     hot::HotReport,
     hot::BusyReport,

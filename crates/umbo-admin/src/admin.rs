@@ -7,6 +7,7 @@
 pub(crate) mod backups;
 pub(crate) mod callers;
 pub(crate) mod cluster;
+pub(crate) mod diagnosis;
 pub(crate) mod events;
 pub(crate) mod fleet;
 pub(crate) mod heat;

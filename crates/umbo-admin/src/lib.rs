@@ -8,6 +8,7 @@ mod admin;
 mod admin_error;
 mod asker;
 mod cors;
+mod diagnosis;
 mod fleet;
 mod foreign_page;
 mod happenings;

@@ -5,7 +5,7 @@ use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
 /// The routes of the admin API that can be asked of a whole fleet, without `/admin/v1/`.
-pub const FLEET_ROUTES: [&str; 15] = [
+pub const FLEET_ROUTES: [&str; 16] = [
     "namespaces",
     "loads",
     "callers",
@@ -20,6 +20,7 @@ pub const FLEET_ROUTES: [&str; 15] = [
     "metrics",
     "shards",
     "cluster",
+    "diagnosis",
     "config",
 ];
 

@@ -247,6 +247,11 @@ metrics! { ALL
         min("latency_ratio", "ratio").by(SHARD);
     SHARD_LATENCY "umbo_shard_latency_seconds" Gauge [SHARD, CLASS] "umbo.shard.latency" "s"
         "95th percentile of the shard's service time over the last second or two, as its dispatcher sees it.";
+    SHARD_CALL_P50 "umbo_shard_call_p50_seconds" Gauge [SHARD, NODE_NAME] "umbo.shard.call.p50" "s"
+        "Median time of a call of the shard over the last five seconds, with the way to its node and without any queue; node `local` is the dispatcher itself.";
+    SHARD_CALL_P99 "umbo_shard_call_p99_seconds" Gauge [SHARD, NODE_NAME] "umbo.shard.call.p99" "s"
+        "99th percentile of the same times."
+        max("node_p99_ms", "ms").by(NODE_NAME).times(1e3);
     SHARD_PRESSURE "umbo_shard_pressure" Gauge [SHARD, CLASS] "umbo.shard.pressure" "1"
         "How overloaded the shard is, from 0 to 1: the greatest of latency ratio, queue delay and runtime lag. It raises the price of low tiers."
         max("pressure", "ratio").by(SHARD);
