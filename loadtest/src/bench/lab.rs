@@ -213,7 +213,33 @@ impl Lab {
 
     /// Starts a shard node with all shards, on data of its own, and a dispatcher in front of it.
     pub(crate) fn cluster(&mut self, data: &Path, cores: Cores) -> Result<Cluster, Failure> {
-        process::check_free(&[OTHER_UMBO, OTHER_UMBO_ADMIN, NODE, NODE_ADMIN])?;
+        let (map, node) = self.node(data, cores)?;
+        let dispatcher = self.dispatcher(&map, (OTHER_UMBO, OTHER_UMBO_ADMIN), cores)?;
+        let ids = [dispatcher.id(), node.id()];
+        Ok(Cluster {
+            dispatcher,
+            node,
+            ids,
+        })
+    }
+
+    /// Starts a shard node with all shards, on data of its own, and dispatchers on these ports in front of it. Returns the
+    /// node and the dispatchers.
+    pub(crate) fn fleet(
+        &mut self,
+        data: &Path,
+        ports: &[(u16, u16)],
+    ) -> Result<(Process, Vec<Process>), Failure> {
+        let (map, node) = self.node(data, Cores::All)?;
+        let ports = ports.iter();
+        let dispatchers = ports.map(|ports| self.dispatcher(&map, *ports, Cores::All));
+        let dispatchers = dispatchers.collect::<Result<_, _>>()?;
+        Ok((node, dispatchers))
+    }
+
+    /// Starts a shard node with all shards, on data of its own; returns the file of its map, too.
+    fn node(&mut self, data: &Path, cores: Cores) -> Result<(PathBuf, Process), Failure> {
+        process::check_free(&[NODE, NODE_ADMIN])?;
         let map = self.path("cluster.toml");
         let shards = std::thread::available_parallelism().map_or(4, |cores| cores.get() * 2);
         let shards = u16::try_from(shards.max(4)).unwrap_or(u16::MAX);
@@ -232,34 +258,35 @@ impl Lab {
         );
         let mut node = self.role(&["shard".to_owned()], cores, &settings)?;
         node.wait_for(NODE)?;
+        Ok((map, node))
+    }
+
+    /// Starts a dispatcher in front of the nodes of a map, and waits until it has reached them.
+    fn dispatcher(
+        &mut self,
+        map: &Path,
+        (port, admin): (u16, u16),
+        cores: Cores,
+    ) -> Result<Process, Failure> {
+        process::check_free(&[port, admin])?;
         let settings = format!("[cluster]\nmap = {:?}\n", map.display().to_string());
         let arguments = [
             "dispatcher".to_owned(),
-            format!("--listen=127.0.0.1:{OTHER_UMBO}"),
-            format!("--admin-listen=127.0.0.1:{OTHER_UMBO_ADMIN}"),
+            format!("--listen=127.0.0.1:{port}"),
+            format!("--admin-listen=127.0.0.1:{admin}"),
             format!("--token-file={}", self.token_file()),
         ];
         let mut dispatcher = self.role(&arguments, cores, &settings)?;
-        dispatcher.wait_for(OTHER_UMBO)?;
-        self.wait_for_nodes()?;
-        let ids = [dispatcher.id(), node.id()];
-        Ok(Cluster {
-            dispatcher,
-            node,
-            ids,
-        })
-    }
-
-    /// Waits until the dispatcher has reached its node: it opens its port before.
-    fn wait_for_nodes(&mut self) -> Result<(), Failure> {
+        dispatcher.wait_for(port)?;
+        // Its port opens before it has reached a node.
         let begun = Instant::now();
         loop {
             let request = self.admin_request("GET", "shards", b"");
-            match self.send_once(OTHER_UMBO, std::iter::once(request)) {
+            match self.send_once(port, std::iter::once(request)) {
                 Err(Failure::WrongAnswer(_)) if begun.elapsed() < NODES_TIMEOUT => {
                     sleep(Duration::from_millis(20));
                 }
-                outcome => return outcome.map(drop),
+                outcome => return outcome.map(|_| dispatcher),
             }
         }
     }
@@ -315,8 +342,18 @@ impl Lab {
 
     /// Makes a policy of the server.
     pub(crate) fn put_policy(&mut self, name: &str, policy: &str) -> Result<(), Failure> {
+        self.put_policy_on(UMBO, name, policy)
+    }
+
+    /// Makes a policy of the server on this port.
+    pub(crate) fn put_policy_on(
+        &mut self,
+        port: u16,
+        name: &str,
+        policy: &str,
+    ) -> Result<(), Failure> {
         let request = self.admin_request("PUT", &format!("quotas/{name}"), policy.as_bytes());
-        self.send_once(UMBO, std::iter::once(request)).map(drop)
+        self.send_once(port, std::iter::once(request)).map(drop)
     }
 
     /// Creates the namespace of the scenario.
@@ -324,7 +361,8 @@ impl Lab {
         self.create_namespace_on(UMBO)
     }
 
-    fn create_namespace_on(&mut self, port: u16) -> Result<(), Failure> {
+    /// Creates the namespace of the scenario on the server on this port.
+    pub(crate) fn create_namespace_on(&mut self, port: u16) -> Result<(), Failure> {
         let fields = self.fields();
         let target = format!("/admin/v1/namespaces/{NAMESPACE}");
         let request = http("PUT", &target, &fields, b"{}");
