@@ -28,7 +28,7 @@ use crate::simulate::{Arrivals, SECOND_NS, Shape};
 /// Dispatchers that share the limit.
 pub(crate) const DISPATCHERS: u32 = 8;
 /// The limit in requests a second, and the burst in requests.
-pub(crate) const RATE: u32 = 2_000;
+pub(crate) const RATE: u32 = 1_000;
 /// How often counts are written.
 pub(crate) const TENTH: Duration = Duration::from_millis(100);
 /// A request that is later is not decided.

@@ -74,11 +74,8 @@ impl Dispatchers {
         let own_ports = if is_fleet { free_ports()? } else { Vec::new() };
         let ports = if is_fleet { &own_ports } else { servers };
         let ports: Vec<String> = ports.iter().map(u16::to_string).collect();
-        let mut fields = vec![
-            "admit".to_owned(),
-            name_of(kind),
-            format!("--ports={}", ports.join(",")),
-        ];
+        let mut fields = vec!["admit".to_owned(), name_of(kind)];
+        fields.extend(ports.iter().map(|port| format!("--ports={port}")));
         if is_fleet {
             let kept = Arc::clone(&row);
             let row_port = frame::serve(0, move |wish| changed(&kept, wish))?;
