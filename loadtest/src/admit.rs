@@ -4,6 +4,7 @@
 //! traffic to offer from its standard input, and writes what came of it to its standard output. Traffic is open: a
 //! decision that takes long delays the next ones, and a request that is a second late counts as one without a decision.
 
+mod decision;
 pub(crate) mod frame;
 mod gubernator;
 mod redis;
@@ -17,6 +18,8 @@ use clap::{Args, ValueEnum};
 use cpu_time::{ProcessTime, ThreadTime};
 use serde::{Deserialize, Serialize};
 
+pub(crate) use self::decision::{DISPATCHERS, RATE};
+use self::decision::{Decider, Decision};
 use self::gubernator::Gubernator;
 use self::redis::Redis;
 use self::umbo::Umbo;
@@ -25,10 +28,6 @@ use crate::latencies::Latencies;
 use crate::random::Random;
 use crate::simulate::{Arrivals, SECOND_NS, Shape};
 
-/// Dispatchers that share the limit.
-pub(crate) const DISPATCHERS: u32 = 8;
-/// The limit in requests a second, and the burst in requests.
-pub(crate) const RATE: u32 = 1_000;
 /// How often counts are written.
 pub(crate) const TENTH: Duration = Duration::from_millis(100);
 /// A request that is later is not decided.
@@ -131,34 +130,6 @@ pub(crate) struct Counts {
     pub(crate) refused: u64,
     /// Without an answer.
     pub(crate) failed: u64,
-}
-
-/// A decision.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Decision {
-    Admitted,
-    Refused,
-    Failed,
-}
-
-impl Decision {
-    pub(crate) const fn of(is_admitted: bool) -> Self {
-        if is_admitted {
-            Self::Admitted
-        } else {
-            Self::Refused
-        }
-    }
-}
-
-/// Who decides about a request.
-trait Decider {
-    fn decide(&mut self) -> Decision;
-
-    /// Returns the port of the owner of the limit, if it is known here.
-    fn owner(&self) -> Option<u16> {
-        None
-    }
 }
 
 impl Arguments {

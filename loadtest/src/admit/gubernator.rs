@@ -10,7 +10,7 @@ use tonic::transport::{Channel, Endpoint};
 use tonic::{Request, Status};
 use tonic_prost::ProstCodec;
 
-use super::{Decider, Decision, RATE};
+use super::decision::{Decider, Decision, RATE};
 use crate::failure::Failure;
 
 /// Longest wait for a decision.

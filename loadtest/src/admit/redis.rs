@@ -4,10 +4,11 @@ use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
-use super::{Decider, Decision, RATE, frame};
+use super::decision::{DISPATCHERS, Decider, Decision, RATE};
+use super::frame;
 
 /// Tokens of a batch: a tenth of a second of an equal share.
-pub(super) const BATCH: u32 = RATE / super::DISPATCHERS / 10;
+pub(super) const BATCH: u32 = RATE / DISPATCHERS / 10;
 /// How long an empty bucket is not asked again for a batch.
 const EMPTY: Duration = Duration::from_millis(10);
 /// Pause before a connection is tried again.

@@ -13,7 +13,8 @@ use umbo_quota::{
 };
 use umbo_types::{Attributes, NamespaceId, Operation, PriceMultiplier};
 
-use super::{Decider, Decision, RATE, frame};
+use super::decision::{Decider, Decision, RATE};
+use super::frame;
 use crate::failure::Failure;
 use crate::random::Random;
 use crate::simulate::{Quota, REFILL, one_fleet_quota, one_quota};
