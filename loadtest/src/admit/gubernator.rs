@@ -24,11 +24,11 @@ const GLOBAL: i32 = 2;
 #[derive(Clone, PartialEq, prost::Message)]
 struct Limits {
     #[prost(message, repeated, tag = "1")]
-    requests: Vec<Limit>,
+    requests: Vec<LimitedRequest>,
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
-struct Limit {
+struct LimitedRequest {
     #[prost(string, tag = "1")]
     name: String,
     #[prost(string, tag = "2")]
@@ -82,7 +82,7 @@ impl Gubernator {
             .build()
             .map_err(Failure::io("cannot start the runtime"))?;
         let at = at as usize % ports.len();
-        let limit = Limit {
+        let limit = LimitedRequest {
             name: "shared".to_owned(),
             unique_key: "all".to_owned(),
             hits: 1,

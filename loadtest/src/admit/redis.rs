@@ -1,6 +1,7 @@
 //! A token bucket in Redis: a script for each request, or for a batch of tokens that are spent here.
 
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
+use std::iter;
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
@@ -102,11 +103,11 @@ impl Decider for Redis {
 
 /// Returns a command as Redis reads it.
 fn command(words: &[&str]) -> Vec<u8> {
-    let mut command = format!("*{}\r\n", words.len());
-    for word in words {
-        command.push_str(&format!("${}\r\n{word}\r\n", word.len()));
-    }
-    command.into_bytes()
+    let word = |word: &&str| format!("${}\r\n{word}\r\n", word.len());
+    let words: Vec<String> = iter::once(format!("*{}\r\n", words.len()))
+        .chain(words.iter().map(word))
+        .collect();
+    words.concat().into_bytes()
 }
 
 /// Sends a command; returns the text or the number of its answer.

@@ -36,7 +36,7 @@ const LANES: usize = 4;
 /// Time for buckets to fill between two patterns.
 const REST: Duration = Duration::from_secs(2);
 /// Longest wait until all dispatchers own counters.
-const TIMEOUT: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_mins(1);
 /// A caller that the ideal bucket serves less of its quota has too few requests for a ratio.
 const SERVED_LEAST: f64 = 0.25;
 

@@ -15,7 +15,7 @@ use crate::admit::{Counts, DISPATCHERS, Kind, Run, TENTH, Word, frame};
 use crate::failure::Failure;
 
 /// Longest wait for a dispatcher.
-const TIMEOUT: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_mins(1);
 
 /// The dispatchers; they end with this.
 pub(super) struct Dispatchers {
