@@ -16,6 +16,7 @@ import urllib.request
 
 import pytest
 
+from debian import minimal_debian, run
 from package import CONFIG, umbo
 from processes import PROJECT, binary, wait_until
 
@@ -30,12 +31,6 @@ def found(tool, install):
     if path is None:
         pytest.skip(f"{tool} is missing; install it: {install}")
     return path
-
-
-def run(*command, **options):
-    ran = subprocess.run([str(word) for word in command], capture_output=True, text=True, timeout=600, **options)
-    assert ran.returncode == 0, f"{command}: {ran.stdout}\n{ran.stderr}"
-    return ran.stdout
 
 
 @pytest.fixture(scope="module")
@@ -62,18 +57,13 @@ def dpkg(root, *arguments):
 @pytest.fixture(scope="module")
 def system(package):
     """A folder with a Debian in which the package is installed. The Debian is kept for the next run."""
-    if os.geteuid() != 0:
-        pytest.skip("only root can make a Debian in a folder")
+    assert os.geteuid() == 0, "only root can make a Debian in a folder"
     root = PROJECT / "target/tests-debian"
     done = root / "complete"
     if not done.exists():
-        debootstrap = found("debootstrap", "apt-get install debootstrap")
         shutil.rmtree(root, ignore_errors=True)
-        # Nothing of it has to outlive a crash of the machine.
-        (root / "root").mkdir(parents=True)
-        (root / "root/.dpkg.cfg").write_text("force-unsafe-io\n")
-        run(debootstrap, "--variant=minbase", "bookworm", root, env=os.environ | {"HOME": "/root"})
-        root.chmod(0o755)
+        root.mkdir()
+        run("tar", "-C", root, "-x", "-f", minimal_debian())
         done.touch()
     shutil.rmtree(root / "var/lib/umbo", ignore_errors=True)
     dpkg(root, "--purge", "umbo")
