@@ -18,7 +18,7 @@ import pytest
 from containers import LEFT_OUT, Container, engine
 from debian import run
 from harness import Client, Namespace
-from package import CONFIG, compose, of_image, umbo
+from package import CONFIG, check_documents, compose, of_image, umbo
 from processes import wait_until
 
 pytestmark = pytest.mark.real("podman")
@@ -130,11 +130,13 @@ def test_rows_go_in_and_out_through_the_load_balancer(ns):
         assert (got.status, got.body.decode()) == (200, row["v"])
 
 
-def test_the_image_has_a_stripped_binary_and_nobody_writes_into_it(deployment, tmp_path):
+def test_the_image_has_a_stripped_binary_and_documents_and_nobody_writes_into_it(deployment, tmp_path):
     node = "umbo_shard-a_1"
     assert deployment.podman("exec", node, "id", "-u").strip() == "10001"
     touch = "for at in / /usr/bin /etc/umbo /data; do touch $at/x && echo $at; done; rm /data/x"
     assert deployment.podman("exec", node, "sh", "-c", touch).split() == ["/data"]
+    deployment.podman("cp", f"{node}:/usr/share/doc/umbo", tmp_path / "documents")
+    check_documents(tmp_path / "documents")
     deployment.podman("cp", f"{node}:/usr/local/bin/umbo", tmp_path / "umbo")
     assert run(tmp_path / "umbo", "version") == umbo("version").stdout
     assert ".debug_info" not in run("readelf", "--section-headers", "--wide", tmp_path / "umbo")

@@ -17,7 +17,7 @@ import urllib.request
 import pytest
 
 from debian import minimal_debian, run
-from package import CONFIG, umbo
+from package import CONFIG, check_documents, umbo
 from processes import PROJECT, binary, wait_until
 
 DEBIAN = CONFIG / "debian"
@@ -147,10 +147,19 @@ def test_the_package_has_what_it_should(package, tmp_path):
     with gzip.open(tmp_path / "usr/share/man/man1/umbo.1.gz", "rt") as page:
         assert ".TH umbo 1" in page.read()
     assert "umbo" in (tmp_path / "usr/share/bash-completion/completions/umbo").read_text()
-    assert (tmp_path / "usr/share/doc/umbo/umbo.toml").read_text() == (CONFIG / "umbo.toml").read_text()
+    check_documents(tmp_path / "usr/share/doc/umbo")
+    for file in (UNIT, DEBIAN / "umbo.toml"):
+        (named,) = re.findall(r"/(usr/share/doc/umbo/[\w./]+\w)", file.read_text())
+        assert (tmp_path / named).is_file()
     assert run("dpkg-deb", "--field", package, "Depends").startswith("libc6")
     run("dpkg-deb", "--control", package, tmp_path / "control")
     assert (tmp_path / "control/conffiles").read_text().split() == ["/etc/umbo/umbo.toml"]
+
+
+def test_what_is_installed_has_no_lines_of_files_for_debuggers():
+    """The profile of the package and of `cargo install`; the binary under test is of another one."""
+    profile = tomllib.loads((PROJECT / "Cargo.toml").read_text())["profile"]["release"]
+    assert profile["strip"] == "debuginfo" and "debug" not in profile
 
 
 def test_it_installs_and_starts(system):
