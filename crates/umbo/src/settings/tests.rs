@@ -20,7 +20,7 @@ fn load(
     let variables = variables
         .iter()
         .map(|&(name, value)| (name.to_owned(), value.to_owned()));
-    LoadedSettings::from_layers(Some(file), variables, flags)
+    LoadedSettings::from_layers(None, Some(file), variables, flags)
 }
 
 /// Loads settings that must be refused and returns the message, without the folder of the file.
@@ -154,7 +154,7 @@ fn what_is_shown_reads_back_as_the_same_settings() {
 #[test]
 fn no_value_at_all_is_the_defaults() {
     assert_eq!(load("", &[], &[]).unwrap().settings, Settings::default());
-    let nothing = LoadedSettings::from_layers(None, [], &[]).unwrap();
+    let nothing = LoadedSettings::from_layers(None, None, [], &[]).unwrap();
     assert_eq!(nothing.settings, Settings::default());
     assert!(nothing.source().contains("default settings"));
 }
@@ -474,4 +474,37 @@ fn no_two_settings_share_a_variable() {
         .map(|entry| format!("{}__{}", entry.section, entry.name).to_uppercase())
         .collect();
     assert_eq!(variables.len(), all.len());
+}
+
+#[test]
+fn defaults_fit_a_memory_limit_and_what_is_set_stays() {
+    let of = |limit, variables: &[(&str, &str)]| {
+        let owned = variables
+            .iter()
+            .map(|&(name, value)| (name.to_owned(), value.to_owned()));
+        LoadedSettings::from_layers(limit, None, owned, &[]).unwrap()
+    };
+    let unlimited = of(Some(i64::MAX.unsigned_abs()), &[]);
+    assert_eq!(unlimited.settings, Settings::default());
+
+    let small = of(Some(600 << 20), &[("UMBO__STORE__CACHE", "500MiB")]);
+    let held = |settings: &Settings| {
+        [
+            settings.store.cache,
+            settings.server.body_memory,
+            settings.server.answer_memory,
+            settings.hotkey.cache,
+            settings.shard.request_memory,
+        ]
+        .map(|bytes| bytes.0 >> 20)
+    };
+    assert_eq!(held(&small.settings), [500, 100, 100, 25, 100]);
+    assert!(
+        small
+            .to_toml()
+            .contains("body_memory = \"100MiB\" # default, of the memory limit")
+    );
+
+    // The smallest values that the settings can have.
+    assert_eq!(held(&of(Some(1), &[]).settings), [1, 16, 16, 1, 64]);
 }
