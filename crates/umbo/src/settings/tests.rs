@@ -499,11 +499,8 @@ fn defaults_fit_a_memory_limit_and_what_is_set_stays() {
         .map(|bytes| bytes.0 >> 20)
     };
     assert_eq!(held(&small.settings), [500, 100, 100, 25, 100]);
-    assert!(
-        small
-            .to_toml()
-            .contains("body_memory = \"100MiB\" # default, of the memory limit")
-    );
+    let origin = "# default, of the memory limit";
+    assert_eq!(small.to_toml().matches(origin).count(), 4);
 
     // The smallest values that the settings can have.
     assert_eq!(held(&of(Some(1), &[]).settings), [1, 16, 16, 1, 64]);
