@@ -46,3 +46,38 @@ pub(super) fn fit(layers: &mut Layers, limit: u64) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::settings::{LoadedSettings, Settings};
+
+    #[test]
+    fn defaults_fit_a_memory_limit_and_what_is_set_stays() {
+        let of = |limit, variables: &[(&str, &str)]| {
+            let owned = variables
+                .iter()
+                .map(|&(name, value)| (name.to_owned(), value.to_owned()));
+            LoadedSettings::from_layers(limit, None, owned, &[]).unwrap()
+        };
+        let unlimited = of(Some(i64::MAX.unsigned_abs()), &[]);
+        assert_eq!(unlimited.settings, Settings::default());
+
+        let small = of(Some(600 << 20), &[("UMBO__STORE__CACHE", "500MiB")]);
+        let held = |settings: &Settings| {
+            [
+                settings.store.cache,
+                settings.server.body_memory,
+                settings.server.answer_memory,
+                settings.hotkey.cache,
+                settings.shard.request_memory,
+            ]
+            .map(|bytes| bytes.0 >> 20)
+        };
+        assert_eq!(held(&small.settings), [500, 100, 100, 25, 100]);
+        let origin = "# default, of the memory limit";
+        assert_eq!(small.to_toml().matches(origin).count(), 4);
+
+        // The smallest values that the settings can have.
+        assert_eq!(held(&of(Some(1), &[]).settings), [1, 16, 16, 1, 64]);
+    }
+}
