@@ -83,11 +83,11 @@ def test_a_kill_loses_a_minute_at_most(new_server):
 
 def test_a_policy_is_simulated_on_usage_of_servers_that_are_gone(new_server, folder):
     server = new_server().start()
-    shell = Shell(server, folder)
     work(server.namespace("kept"), 40)
     until_counted(server, "kept", counted(usage(server.client(), "kept")))
     server.stop()
     server.start()
+    shell = Shell(server, folder)
     flags = ("--unit", "requests", "--rate", "0.05", "--burst", "10", "--per", "caller", "--match", "namespace=kept")
     assert shell.json("quota", "simulate", "few", *flags)["requests"] == 0, "memory is that of this life"
     found = shell.json("quota", "simulate", "few", *flags, "--last", "30d")
@@ -102,7 +102,7 @@ def test_a_policy_is_simulated_on_usage_of_servers_that_are_gone(new_server, fol
     shell("quota", "set", "few", *flags, "--mode", "shadow")
     assert shell.json("quota", "simulate", "few", "--last", "30d")["rows"] == found["rows"]
     for per in ("shard", "user", "org"):
-        body = {"policy": policy("by", only=1, per=[per]), "last_seconds": 3_601}
+        body = {"policy": policy("by", only=3, per=[per]), "last_seconds": 3_601}
         refused = server.client().post("/admin/v1/quotas/simulate", body).problem(400, "quota-invalid")
         assert f"kept usage has no {per}" in refused["detail"], refused
     server.stop()
