@@ -30,7 +30,7 @@ impl Stage {
         for _ in 0..seconds {
             self.second += 1;
             let found = found(facts, &self.usual);
-            self.usual.learn(facts, &found);
+            learn(facts, &found, &mut self.usual);
             self.findings.look(self.second * 1_000, found);
         }
         self.findings.current().map(|one| one.sentence).collect()
