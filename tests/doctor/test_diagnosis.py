@@ -110,7 +110,7 @@ def test_a_caller_sends_twenty_times_its_usual(stage):
     finding = stage.until("caller-unusual", lambda: stage.seconds(1, crawler=315, web=20))
     assert finding["subject"] == "crawler" and finding["view"] == "callers"
     # A second that was recorded together with the next one has half of its rate.
-    told = r"caller crawler sends \d+ requests/s, \d+ times its usual 1\d, and takes 9\d % of the request units"
+    told = r"caller crawler sends \d+ requests/s, [\d.]+ times its usual [\d.]+, and takes \d+ % of the request units"
     assert re.fullmatch(told, finding["sentence"]), finding
     stage.is_told_everywhere(finding)
     stage.ends("caller-unusual", lambda: stage.seconds(1, crawler=15, web=20))

@@ -107,11 +107,11 @@ impl Facts {
             let (label, value) = (&*key.value, f64::from(value));
             match key.series.name {
                 "ru" => facts.ru += value,
-                name @ ("served" | "rejected" | "shed" | "refused" | "failed") => {
-                    if !is_of_operators(label) {
-                        facts.requests += value;
-                        facts.failed += if name == "failed" { value } else { 0.0 };
-                    }
+                name @ ("served" | "rejected" | "shed" | "refused" | "failed")
+                    if !is_of_operators(label) =>
+                {
+                    facts.requests += value;
+                    facts.failed += if name == "failed" { value } else { 0.0 };
                 }
                 "caller_requests" => facts.caller(label).requests = value,
                 "caller_rejected" => facts.caller(label).rejected = value,
