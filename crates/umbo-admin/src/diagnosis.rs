@@ -30,7 +30,7 @@ pub(crate) fn look_at_states(dispatcher: &Dispatcher) {
     tell(dispatcher, STATES, || states::found(dispatcher));
 }
 
-/// Looks at the rates of the second that has ended, in which `stuck` loads waited without progress.
+/// Looks at the rates of the second that has ended; `stuck` is the number of loads without progress.
 pub(crate) fn look_at_rates(
     dispatcher: &Dispatcher,
     second: u64,
@@ -39,7 +39,7 @@ pub(crate) fn look_at_rates(
 ) {
     let facts = Facts::gather(dispatcher, second, stuck);
     let found = rules::found(&facts, usual);
-    usual.learn(&facts, &found);
+    rules::learn(&facts, &found, usual);
     tell(dispatcher, RATES, || found);
 }
 

@@ -62,7 +62,7 @@ pub struct Findings {
 }
 
 impl Findings {
-    /// Takes the findings of a look, and returns the events of those that began or ended.
+    /// Takes the findings of a look, and returns the events of begins and ends.
     pub fn look(&mut self, now_ms: u64, found: Vec<Found>) -> Vec<Event> {
         // The wall clock may go back.
         self.checked_ms = self.checked_ms.max(now_ms);

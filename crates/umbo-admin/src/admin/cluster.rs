@@ -44,7 +44,7 @@ pub(crate) async fn list_shards(
             .iter()
             .find(|node| node.shards.contains(&status.shard));
         let latency = dispatcher.latencies.of(&[status.shard]);
-        shard(status, slots, node, latency)
+        shard(status, slots, node, latency.as_ref())
     };
     Ok(Json(ShardList {
         shards: dispatcher.store.status().into_iter().map(info).collect(),
@@ -68,11 +68,10 @@ fn shard(
     status: ShardStatus,
     slots: u32,
     node: Option<&NodeStatus>,
-    latency: Option<CallLatency>,
+    latency: Option<&CallLatency>,
 ) -> ShardInfo {
     // Of hundredths, as buckets are wider still.
-    let millis =
-        |pick: fn(&CallLatency) -> f64| Some((pick(latency.as_ref()?) * 1e2).round() / 1e2);
+    let millis = |pick: fn(&CallLatency) -> f64| Some((pick(latency?) * 1e2).round() / 1e2);
     let (state, reason) = match status.state {
         ShardState::Available => ("available", None),
         ShardState::ReadOnly(reason) => ("read-only", Some(reason)),
@@ -151,7 +150,7 @@ mod tests {
             seconds: Vec::new(),
         };
         let available = shard_status(ShardState::Available);
-        let info = shard(available, 10, Some(&status(None)), Some(latency));
+        let info = shard(available, 10, Some(&status(None)), Some(&latency));
         assert_eq!((info.p50_ms, info.p99_ms), (Some(0.25), Some(7.12)));
         assert_eq!(
             (info.node.as_deref(), &*info.state),

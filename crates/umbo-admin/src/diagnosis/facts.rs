@@ -20,6 +20,9 @@ pub(crate) const LOCAL: &str = "local";
 const NODE_SECONDS_MIN: usize = 3;
 const NODE_CALLS_MIN: f64 = 3.0;
 
+/// A policy rejects much from this many requests a second on.
+pub(super) const REJECTED_MIN: f64 = 1.0;
+
 /// Rates of a caller, a second.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct CallerFacts {
@@ -64,7 +67,7 @@ impl NodeFacts {
 /// The facts of a second.
 #[derive(Debug, Default)]
 pub(super) struct Facts {
-    /// Requests of clients a second, and those that failed.
+    /// Requests of clients a second, and failed ones.
     pub(super) requests: f64,
     pub(super) failed: f64,
     /// Request units charged a second.
@@ -104,16 +107,16 @@ impl Facts {
             let (label, value) = (&*key.value, f64::from(value));
             match key.series.name {
                 "ru" => facts.ru += value,
-                name @ ("served" | "rejected" | "shed" | "refused" | "failed") => {
-                    if !is_of_operators(label) {
-                        facts.requests += value;
-                        facts.failed += if name == "failed" { value } else { 0.0 };
-                    }
+                name @ ("served" | "rejected" | "shed" | "refused" | "failed")
+                    if !is_of_operators(label) =>
+                {
+                    facts.requests += value;
+                    facts.failed += if name == "failed" { value } else { 0.0 };
                 }
                 "caller_requests" => facts.caller(label).requests = value,
                 "caller_rejected" => facts.caller(label).rejected = value,
                 "caller_ru" => facts.caller(label).ru = value,
-                "policy_rejected" if value >= super::rules::REJECTED_MIN => {
+                "policy_rejected" if value >= REJECTED_MIN => {
                     policies.push((label.to_owned(), value));
                 }
                 _ => {}

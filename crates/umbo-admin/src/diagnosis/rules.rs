@@ -7,14 +7,14 @@ use umbo_api::observe::EventKind;
 use umbo_api::shed::ShardOverload;
 use umbo_observe::{FindingRule, Found};
 
-use super::facts::{Facts, LOCAL};
+use super::facts::{Facts, LOCAL, REJECTED_MIN};
 use super::usual::SlowAverages;
 
 /// Events of findings without more special kinds.
 pub(super) const TROUBLE: Option<[EventKind; 2]> =
     Some([EventKind::TroubleBegan, EventKind::TroubleEnded]);
 
-/// Seconds for which a rate is unusual before it is told, and usual again before it is over: a burst is shorter.
+/// How many seconds a rate is unusual before it is told, and usual again before it is over: a burst is shorter.
 const RATE_LASTS: [u64; 2] = [3, 10];
 /// Seconds for conditions with another window or controller behind them.
 const STATE_LASTS: [u64; 2] = [1, 10];
@@ -33,13 +33,12 @@ const KEY_READS: f64 = 200.0;
 /// A shard is busy from half of a processor on, and a partition hot with more than half of that.
 const BUSY: f64 = 0.5;
 const BUSY_SHARE: f64 = 0.5;
-/// Requests of a shard that wait for a permit, from which on its queue is long: usually none waits.
+/// A queue is long from this many waiting requests of a shard on; usually none waits.
 const WAITING: u64 = 100;
 /// A node is slow from this multiple of its usual p99 on, and from this many milliseconds above it: a disk takes some.
 const NODE_TIMES: f64 = 4.0;
 const NODE_ABOVE_MS: f64 = 20.0;
-/// A policy rejects much from this many requests a second on, and from this share of its caller's requests on.
-pub(super) const REJECTED_MIN: f64 = 1.0;
+/// A policy rejects much from this share of its caller's requests on.
 const REJECTED_SHARE: f64 = 0.2;
 /// Requests fail from this many a second on, and from this share of all on.
 const FAILED: f64 = 1.0;
@@ -53,7 +52,7 @@ const GIB: f64 = 1_073_741_824.0;
 /// Longest name in a sentence, in characters.
 const NAME_LEN_MAX: usize = 40;
 
-pub(super) static CALLER_UNUSUAL: FindingRule = FindingRule {
+static CALLER_UNUSUAL: FindingRule = FindingRule {
     name: "caller-unusual",
     severity: FindingSeverity::Warning,
     view: "callers",
@@ -90,7 +89,7 @@ static QUEUE_LONG: FindingRule = FindingRule {
     lasts: RATE_LASTS,
     ..SHARD_OVERLOADED
 };
-pub(super) static NODE_SLOW: FindingRule = FindingRule {
+static NODE_SLOW: FindingRule = FindingRule {
     name: "node-slow",
     severity: FindingSeverity::Problem,
     view: "storage",
@@ -145,6 +144,38 @@ pub(super) fn found(facts: &Facts, usual: &SlowAverages) -> Vec<Found> {
     found.extend(disk(facts, usual));
     found.extend(stuck_loads(facts.loads_stuck));
     found
+}
+
+/// Learns the facts of a second, and which of them are unusual.
+#[expect(
+    clippy::cast_precision_loss,
+    reason = "disks have fewer than 2^53 bytes"
+)]
+pub(super) fn learn(facts: &Facts, found: &[Found], usual: &mut SlowAverages) {
+    let is_found = |rule: &str, subject: &str| {
+        let mut found = found.iter();
+        found.any(|one| one.rule.name == rule && one.subject == subject)
+    };
+    for (name, caller) in &facts.callers {
+        let is_unusual = is_found(CALLER_UNUSUAL.name, name);
+        usual.callers.learn(name, caller.requests, is_unusual);
+    }
+    let is_there = |name: &str| facts.callers.contains_key(name);
+    usual.callers.learn_absent(is_there);
+    for node in &facts.nodes {
+        if let Some(p99_ms) = node.p99_ms() {
+            let is_unusual = is_found(NODE_SLOW.name, &node.name);
+            usual.nodes.learn(&node.name, p99_ms, is_unusual);
+        }
+    }
+    if let Some(disk) = &facts.disk
+        && let Some(before) = usual.disk_free.replace(disk.free)
+    {
+        let shrunk = before as f64 - disk.free as f64;
+        usual.disk.learn("", shrunk, false);
+    }
+    let shards = facts.shards.iter();
+    usual.shed = shards.map(|one| (one.shard, shed_total(one))).collect();
 }
 
 fn finding(rule: &'static FindingRule, subject: impl Into<String>, sentence: String) -> Found {
@@ -245,7 +276,7 @@ fn hot_partitions(facts: &Facts) -> Vec<Found> {
 }
 
 /// Returns how many requests of a shard were shed since the start.
-pub(super) fn shed_total(shard: &ShardOverload) -> u64 {
+fn shed_total(shard: &ShardOverload) -> u64 {
     shard.tiers.iter().flat_map(|tier| tier.shed.values()).sum()
 }
 

@@ -5,11 +5,6 @@
 
 use std::collections::BTreeMap;
 
-use umbo_observe::Found;
-
-use super::facts::Facts;
-use super::rules;
-
 /// Seconds that an average looks back: an incident of a minute hardly moves it, and a day has its hours.
 const SECONDS: f64 = 600.0;
 /// Seconds of history before anything is compared: the average of fewer is one of a start.
@@ -53,7 +48,7 @@ impl Averages {
         (average.seconds >= SECONDS_MIN).then_some(average.mean)
     }
 
-    /// Returns whether a subject is known for as long as an average looks back.
+    /// Returns whether a subject is known for the whole time of an average.
     pub(super) fn is_old(&self, subject: &str) -> bool {
         let known = self.0.get(subject).map(|average| average.seconds);
         known.is_some_and(|seconds| f64::from(seconds) >= SECONDS)
@@ -70,7 +65,7 @@ impl Averages {
     }
 
     /// Learns that the subjects without a value are at zero.
-    fn learn_absent(&mut self, is_there: impl Fn(&str) -> bool) {
+    pub(super) fn learn_absent(&mut self, is_there: impl Fn(&str) -> bool) {
         self.0.retain(|subject, average| {
             if !is_there(subject) {
                 let absent = average.absent + 1;
@@ -89,12 +84,12 @@ pub(crate) struct SlowAverages {
     pub(super) callers: Averages,
     /// The p99 of calls, in milliseconds, by node.
     pub(super) nodes: Averages,
-    /// Bytes by which the free disk shrinks a second; one subject without a name.
+    /// How many bytes the free disk shrinks a second; one subject without a name.
     pub(super) disk: Averages,
     /// Free bytes of the disk a second ago.
-    disk_free: Option<u64>,
+    pub(super) disk_free: Option<u64>,
     /// Requests shed until a second ago, by shard.
-    shed: BTreeMap<u16, u64>,
+    pub(super) shed: BTreeMap<u16, u64>,
 }
 
 impl SlowAverages {
@@ -102,39 +97,6 @@ impl SlowAverages {
     pub(super) fn shed_now(&self, shard: u16, total: u64) -> u64 {
         let before = self.shed.get(&shard).copied();
         total.saturating_sub(before.unwrap_or(total))
-    }
-
-    /// Learns the facts of a second, and what rules have found in them.
-    #[expect(
-        clippy::cast_precision_loss,
-        reason = "disks have fewer than 2^53 bytes"
-    )]
-    pub(super) fn learn(&mut self, facts: &Facts, found: &[Found]) {
-        let is_found = |rule: &str, subject: &str| {
-            let mut found = found.iter();
-            found.any(|one| one.rule.name == rule && one.subject == subject)
-        };
-        for (name, caller) in &facts.callers {
-            let is_unusual = is_found(rules::CALLER_UNUSUAL.name, name);
-            self.callers.learn(name, caller.requests, is_unusual);
-        }
-        self.callers
-            .learn_absent(|name| facts.callers.contains_key(name));
-        for node in &facts.nodes {
-            if let Some(p99_ms) = node.p99_ms() {
-                let is_unusual = is_found(rules::NODE_SLOW.name, &node.name);
-                self.nodes.learn(&node.name, p99_ms, is_unusual);
-            }
-        }
-        if let Some(disk) = &facts.disk {
-            if let Some(before) = self.disk_free.replace(disk.free) {
-                let shrunk = before as f64 - disk.free as f64;
-                self.disk.learn("", shrunk, false);
-            }
-        }
-        self.shed = (facts.shards.iter())
-            .map(|one| (one.shard, rules::shed_total(one)))
-            .collect();
     }
 }
 

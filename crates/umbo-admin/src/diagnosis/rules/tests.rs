@@ -30,7 +30,7 @@ impl Stage {
         for _ in 0..seconds {
             self.second += 1;
             let found = found(facts, &self.usual);
-            self.usual.learn(facts, &found);
+            learn(facts, &found, &mut self.usual);
             self.findings.look(self.second * 1_000, found);
         }
         self.findings.current().map(|one| one.sentence).collect()
@@ -107,7 +107,7 @@ fn busy(share: f64, busy: f64, pk: Option<&str>) -> BusyShardInfo {
     }
 }
 
-fn hot(rate: f64, all: f64) -> Option<HotReport> {
+fn hot(rate: f64, all: f64) -> HotReport {
     let name = HotKeyName {
         id: String::new(),
         hash: "00ff".to_owned(),
@@ -143,7 +143,7 @@ fn hot(rate: f64, all: f64) -> Option<HotReport> {
         ..HotPod::default()
     };
     let keys = vec![key];
-    Some(HotReport { keys, pod })
+    HotReport { keys, pod }
 }
 
 #[test]
@@ -278,7 +278,7 @@ fn a_hot_partition_and_a_hot_key_are_named() {
         assert_eq!(Stage::default().pass(20, &of(quiet)), [""; 0]);
     }
     let of = |hot| Facts {
-        hot,
+        hot: Some(hot),
         ..Facts::default()
     };
     let told = Stage::default().pass(4, &of(hot(800.0, 850.0)));
@@ -392,7 +392,7 @@ fn an_ordinary_hour_finds_nothing() {
                 6.0 * (0.5 + random.f64())
             };
             facts.nodes = vec![stage.node(p99_ms)];
-            facts.hot = hot(facts.requests * 0.3 * random.f64(), facts.requests);
+            facts.hot = Some(hot(facts.requests * 0.3 * random.f64(), facts.requests));
             facts.busy = vec![busy(random.f64(), 0.4 * random.f64(), Some("listing:17"))];
             let waiting = if random.u32(..30) == 0 { 150 } else { 0 };
             facts.shards = vec![shard(false, waiting, 0)];
