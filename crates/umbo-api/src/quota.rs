@@ -55,7 +55,7 @@ pub struct PolicySpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refill: Option<String>,
     /// `pod` if a bucket counts the requests of one dispatcher, `fleet` if it counts the requests of all dispatchers
-    /// together, `shard` if it counts those of all dispatchers to one storage shard. Default: `shard` if `per` contains
+    /// together, `shard` if it counts requests of all dispatchers to one storage shard. Default: `shard` if `per` contains
     /// `shard`, otherwise `pod`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(pattern = "^(pod|shard|fleet)$")]

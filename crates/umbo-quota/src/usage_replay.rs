@@ -364,7 +364,7 @@ mod tests {
     /// Returns what a bucket rejects of requests that come evenly in each second.
     fn exact(policy: &Policy, seconds: &[u64], price: u64) -> u64 {
         let schedule = Arc::new(Schedule::begin(policy.limit, policy.refill));
-        let bucket = Bucket::new(0, 0, "p".into(), "".into(), &schedule, Millis(0));
+        let bucket = Bucket::new(0, 0, policy, "".into(), &schedule, Millis(0));
         let (mut rejected, mut at) = (0, 0);
         for requests in seconds {
             for number in 0..*requests {
