@@ -1,5 +1,6 @@
 """What a shard node does by itself: ports, health, metrics, and what it refuses to be."""
 
+import json
 import re
 import urllib.request
 

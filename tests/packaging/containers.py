@@ -2,7 +2,8 @@
 
 Owns no opinion about what runs in them. No registry of images is asked: images of others are made here, from a minimal
 Debian and its packages, under the names that the Dockerfile and docker-compose.yml say. They are kept for the next run;
-all else goes with the engine. Needs root, like `podman` with networks.
+all else goes with the engine, but for the last addresses of its networks, which the plugins keep. Needs root, like
+`podman` with networks.
 """
 
 import contextlib

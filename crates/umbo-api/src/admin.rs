@@ -370,7 +370,7 @@ pub struct ShardInfo {
     pub file_bytes: u64,
     /// Mutations that wait for a commit.
     pub queued: u64,
-    /// Median time of its calls over the last five seconds, with the way to its node and without any queue, in
+    /// Median time of its calls that are not heavy over the last five seconds, from the permit to the answer, in
     /// milliseconds. Absent without calls.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub p50_ms: Option<f64>,

@@ -15,23 +15,12 @@ pub enum FindingSeverity {
     Notice,
 }
 
-impl FindingSeverity {
-    /// Returns the name on the wire.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Problem => "problem",
-            Self::Warning => "warning",
-            Self::Notice => "notice",
-        }
-    }
-}
-
 /// Something that is wrong or unusual.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct DiagnosisFinding {
     /// Name of the rule that found it. Later versions have more rules.
     pub rule: String,
-    /// Name of the caller, node, policy, load or key; numbers of the shards; or empty for the server.
+    /// Name of the caller, node, policy, load, partition or key; numbers of the shards; or empty for the server.
     pub subject: String,
     /// How much it matters.
     pub severity: FindingSeverity,
@@ -52,7 +41,7 @@ pub struct DiagnosisFinding {
     "findings": [{
         "rule": "caller-unusual", "subject": "crawler", "severity": "warning", "since_ms": 1_789_999_991_000_u64,
         "sentence": "caller crawler sends 315 requests/s, 21 times its usual 15, and takes 94 % of the request units",
-        "advice": "ask its owner; to hold it back: umbo quota set", "view": "callers"
+        "advice": "ask its owner; 'umbo quota set' holds it back", "view": "callers"
     }]
 }))]
 pub struct Diagnosis {

@@ -74,7 +74,7 @@ pub struct Dispatcher {
     pub(crate) ticket_key: TicketKey,
     /// The quotas of callers.
     pub quota: Arc<Limiter>,
-    /// The quotas of the scope `fleet`, once the dispatcher is in a fleet.
+    /// The quotas of the scopes `fleet` and `shard`, once the dispatcher is in a fleet.
     pub fleet_quotas: OnceLock<Arc<FleetQuotas>>,
     /// The hot keys and their shield.
     pub hot_keys: Arc<HotKeys>,
@@ -121,7 +121,7 @@ pub struct Dispatcher {
     is_draining: AtomicBool,
 }
 
-/// The quotas of the scope `fleet` at a dispatcher, and how many of its messages about them were answered.
+/// The quotas of the scopes `fleet` and `shard` at a dispatcher, and how many of its messages about them were answered.
 #[derive(Debug)]
 pub struct FleetQuotas {
     /// The counters.

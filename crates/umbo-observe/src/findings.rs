@@ -1,5 +1,5 @@
-//! The findings of a diagnosis that stand: each begins once its condition has lasted, and ends once it has been gone
-//! for long enough.
+//! Findings over time. A finding begins when its condition has lasted, and ends when the condition has been gone for
+//! long enough.
 //!
 //! A finding is told as an event when it begins and when it ends. Its sentence keeps its numbers for a while, so that
 //! all who read it within that time read the same.
@@ -9,8 +9,10 @@ use std::collections::BTreeMap;
 use umbo_api::diagnosis::{DiagnosisFinding, FindingSeverity};
 use umbo_api::observe::{Event, EventKind};
 
-/// Most findings that are kept: rules bound their subjects by far less.
-const FINDINGS_MAX: usize = 512;
+/// Most findings that are kept: 512 shards, 512 nodes twice, and some more.
+const FINDINGS_MAX: usize = 2_048;
+/// Longest time after its begin at which a finding is told as an event: an older one was told by an earlier process.
+const TOLD_MS: u64 = 60_000;
 /// How long a sentence keeps its numbers, in milliseconds. The reasons of states are always the newest.
 const SENTENCE_KEPT_MS: u64 = 30_000;
 
@@ -43,6 +45,8 @@ pub struct Found {
     pub sentence: String,
     /// Text of the event of its end.
     pub end: Option<String>,
+    /// When it began, in milliseconds since the Unix epoch, if that is known; otherwise it begins with the first look.
+    pub since_ms: Option<u64>,
 }
 
 #[derive(Debug)]
@@ -64,9 +68,14 @@ pub struct Findings {
 impl Findings {
     /// Takes the findings of a look, and returns the events of begins and ends.
     pub fn look(&mut self, now_ms: u64, found: Vec<Found>) -> Vec<Event> {
-        // The wall clock may go back.
-        self.checked_ms = self.checked_ms.max(now_ms);
-        let now_ms = self.checked_ms;
+        // The wall clock may go back: the times go back with it.
+        let back = self.checked_ms.saturating_sub(now_ms);
+        for one in self.standing.values_mut() {
+            for at in [&mut one.worded_ms, &mut one.first_ms, &mut one.last_ms] {
+                *at = at.saturating_sub(back);
+            }
+        }
+        self.checked_ms = now_ms;
         for found in found {
             let key = (found.rule.name, found.subject.clone());
             if self.standing.len() >= FINDINGS_MAX && !self.standing.contains_key(&key) {
@@ -75,7 +84,7 @@ impl Findings {
             let standing = self.standing.entry(key).or_insert_with(|| StandingFinding {
                 found: found.clone(),
                 worded_ms: now_ms,
-                first_ms: now_ms,
+                first_ms: found.since_ms.map_or(now_ms, |since| since.min(now_ms)),
                 last_ms: now_ms,
                 has_begun: false,
             });
@@ -123,7 +132,9 @@ impl StandingFinding {
         if self.last_ms == now_ms {
             if !self.has_begun && now_ms >= self.first_ms + begins_after {
                 self.has_begun = true;
-                tell(0, self.found.sentence.clone());
+                if now_ms < self.first_ms + TOLD_MS {
+                    tell(0, self.found.sentence.clone());
+                }
             }
             return true;
         }
@@ -164,6 +175,7 @@ mod tests {
             subject: "b".to_owned(),
             sentence: sentence.to_owned(),
             end: None,
+            since_ms: None,
         }]
     }
 
@@ -215,6 +227,35 @@ mod tests {
         let ended = findings.look(1_200, Vec::new());
         assert_eq!(ended[0].kind, EventKind::NodeBack);
         assert_eq!(findings.current().count(), 0);
+    }
+
+    #[test]
+    fn a_clock_that_goes_back_keeps_no_finding() {
+        let mut findings = Findings::default();
+        findings.look(3_600_000, found(&STATE, "away"));
+        assert_eq!(findings.look(1_000, found(&STATE, "away")), []);
+        assert_eq!(findings.current().next().unwrap().since_ms, 1_000);
+        assert_eq!(findings.look(2_000, Vec::new()).len(), 1);
+        assert_eq!(findings.current().count(), 0);
+        findings.look(3_000, found(&RATE, "1/s"));
+        assert_eq!(findings.look(1_000, found(&RATE, "1/s")), []);
+        assert_eq!(texts(findings.look(3_000, found(&RATE, "1/s"))), ["1/s"]);
+    }
+
+    #[test]
+    fn a_finding_of_an_earlier_process_keeps_its_begin_and_is_not_told_again() {
+        let since = |since_ms| Found {
+            since_ms: Some(since_ms),
+            ..found(&STATE, "failed").remove(0)
+        };
+        let mut findings = Findings::default();
+        assert_eq!(findings.look(90_000, vec![since(1_000)]), []);
+        assert_eq!(findings.current().next().unwrap().since_ms, 1_000);
+        let mut findings = Findings::default();
+        assert_eq!(
+            texts(findings.look(90_000, vec![since(89_000)])),
+            ["failed"]
+        );
     }
 
     #[test]

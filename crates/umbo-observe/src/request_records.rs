@@ -271,8 +271,14 @@ impl RequestRecords {
         for caller in &ring.callers {
             newest.extend(caller.reasons.iter().map(|reason| (&*caller.name, reason)));
         }
-        newest.sort_unstable_by_key(|(_, reason)| std::cmp::Reverse(reason.last_at()));
-        let newest = newest.into_iter().take(max);
+        let age = |(_, reason): &(&str, &RefusalCount)| std::cmp::Reverse(reason.last_at());
+        // Refusals wait for the lock.
+        if newest.len() > max {
+            newest.select_nth_unstable_by_key(max, age);
+            newest.truncate(max);
+        }
+        newest.sort_unstable_by_key(age);
+        let newest = newest.into_iter();
         newest
             .filter_map(|(caller, reason)| Some((caller.to_owned(), reason.last(now, minutes)?)))
             .collect()

@@ -67,7 +67,7 @@ impl ReplayRange {
     /// Sees a step.
     pub(crate) fn see(&mut self, step: u64, lowest: u64, highest: u64) {
         let (_, least, most) = self.worst;
-        if (lowest, highest) > (least, most) {
+        if (highest, lowest) > (most, least) {
             self.worst = (step, lowest, highest);
         }
     }

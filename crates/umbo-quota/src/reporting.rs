@@ -1,5 +1,6 @@
 //! Reports of a limiter: usage, policies, buckets, explanations, replays.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, PoisonError};
@@ -12,7 +13,7 @@ use crate::caller_state::{CallerNamespaceUsage, MatchedPolicy, PolicyStats};
 use crate::dimension::Dimension;
 use crate::limiter::{ActivePolicies, Limiter};
 use crate::penalty::covered_at;
-use crate::policy::Policy;
+use crate::policy::{Limit, Policy};
 use crate::replay::{Replay, replay};
 use crate::report::{
     BucketReport, Explanation, Meeting, MetPolicy, NamespaceShardUsage, PolicyReport,
@@ -175,37 +176,36 @@ impl Limiter {
     /// Returns at most `max` buckets of a policy, the highest observed demand first.
     pub fn buckets(&self, policy: &str, now: Instant, max: usize) -> Vec<BucketReport> {
         let now = self.pricing.millis(now);
-        let mut found = Vec::new();
-        let mut see = |bucket: &Bucket| {
-            found.push(BucketReport {
-                label: bucket.label.to_string(),
-                limit: bucket.limit(),
-                balance: bucket.balance(now),
-                observed: bucket.observed(now),
-                rejected: bucket.refusals(),
+        let mut found: Vec<BucketReport> = Vec::new();
+        let mut see = |bucket: &Bucket, limit: Limit| {
+            let (observed, label) = (bucket.observed(now), &*bucket.label);
+            let at = found.partition_point(|one| {
+                (Reverse(one.observed), &*one.label) < (Reverse(observed), label)
             });
+            if at < max {
+                let report = BucketReport {
+                    label: label.to_owned(),
+                    limit,
+                    balance: bucket.balance(now).min(limit.burst.cast_signed()),
+                    observed,
+                    rejected: bucket.refusals(),
+                };
+                found.truncate(max - 1);
+                found.insert(at, report);
+            }
         };
         let active_policies = self.active_policies.load();
         self.each_in_effect(&active_policies, |owner, bucket| {
-            if &*owner.name != policy {
-                return;
+            if &*owner.name == policy {
+                // A bucket takes a changed limit with its next request. With overrides, only the request tells which.
+                let is_told = owner.overrides.is_empty();
+                see(bucket, if is_told { owner.limit } else { bucket.limit() });
             }
-            // A bucket takes a changed limit with its next request. With overrides, only the request tells which.
-            if owner.overrides.is_empty() {
-                bucket.set_limit(owner.limit, owner.refill, now);
-            }
-            see(bucket);
         });
         let overflow = active_policies.by_name.get(policy);
         if let Some(bucket) = overflow.and_then(|active| active.stats.overflow.get()) {
-            see(bucket);
+            see(bucket, bucket.limit());
         }
-        found.sort_by(|one, other| {
-            let key =
-                |found: &BucketReport| (std::cmp::Reverse(found.observed), found.label.clone());
-            key(one).cmp(&key(other))
-        });
-        found.truncate(max);
         found
     }
 

@@ -161,15 +161,15 @@ metrics! { ALL
         "Highest ratio of requested rate to limit among the buckets of the policy."
         max("policy_utilisation", "ratio").by(POLICY);
     FLEET_QUOTA_MESSAGES "umbo_fleet_quota_messages_total" Counter [OUTCOME] "umbo.fleet_quota.messages" "{message}"
-        "Messages to the owners of counters of quotas of the scope fleet: answered or unanswered.";
+        "Messages to the owners of counters of quotas of the scopes fleet and shard: answered or unanswered.";
     FLEET_QUOTA_SILENT_OWNERS "umbo_fleet_quota_silent_owners" Gauge [] "umbo.fleet_quota.silent_owners" "{owner}"
         "Owners of such counters that give this dispatcher no answer.";
     FLEET_QUOTA_REVISION "umbo_fleet_quota_revision" Gauge [] "umbo.fleet_quota.revision" "{revision}"
         "Revision of the ownership row that this dispatcher knows.";
     FLEET_QUOTA_REPORTED "umbo_fleet_quota_reported_counters" Gauge [] "umbo.fleet_quota.reported" "{counter}"
-        "Counters of quotas of the scope fleet that this dispatcher reports to their owners.";
+        "Counters of quotas of the scopes fleet and shard that this dispatcher reports to their owners.";
     FLEET_QUOTA_OWNED "umbo_fleet_quota_owned_counters" Gauge [] "umbo.fleet_quota.owned" "{counter}"
-        "Counters of quotas of the scope fleet that this dispatcher owns.";
+        "Counters of quotas of the scopes fleet and shard that this dispatcher owns.";
     CALLER_REQUEST_UNITS "umbo_caller_request_units_total" Counter [CALLER] "umbo.caller.cost" "{RU}"
         "Request units charged to the callers that use most now."
         ranked("caller_ru", "RU/s"),
@@ -248,7 +248,7 @@ metrics! { ALL
     SHARD_LATENCY "umbo_shard_latency_seconds" Gauge [SHARD, CLASS] "umbo.shard.latency" "s"
         "95th percentile of the shard's service time over the last second or two, as its dispatcher sees it.";
     SHARD_CALL_P50 "umbo_shard_call_p50_seconds" Gauge [SHARD, NODE_NAME] "umbo.shard.call.p50" "s"
-        "Median time of a call of the shard over the last five seconds, with the way to its node and without any queue; node `local` is the dispatcher itself.";
+        "Median time of the shard's calls that are not heavy over the last five seconds, from the permit to the answer; node `local` is the dispatcher itself.";
     SHARD_CALL_P99 "umbo_shard_call_p99_seconds" Gauge [SHARD, NODE_NAME] "umbo.shard.call.p99" "s"
         "99th percentile of the same times."
         max("node_p99_ms", "ms").by(NODE_NAME).times(1e3);
@@ -382,7 +382,6 @@ metrics! { NODE
     NODE_REQUESTS "umbo_node_requests_total" Counter [REQUEST, OUTCOME] "umbo.node.requests" "{request}"
         "Answered requests of dispatchers, by kind and outcome."
         rate("served", "requests/s").by(REQUEST).called(OPERATION).of(&["done"]),
-        rate("rejected", "requests/s").by(REQUEST).called(OPERATION).of(&["quota-exceeded"]),
         rate("shed", "requests/s").by(REQUEST).called(OPERATION).of(&["busy"]),
         rate("failed", "requests/s").by(REQUEST).called(OPERATION)
             .of(&["failed", "not-owner", "deadline-passed", "not-understood"]);

@@ -1,8 +1,8 @@
 //! The admin API of records of requests: why one was refused or slow, and why a caller is refused lately.
 //!
 //! Needs a grant of `observe` on `*`, because a record may be of any namespace; without a grant, a caller
-//! sees its own requests and the requests that it pays for. Shows what this dispatcher recorded; the
-//! sentences are made for the answer (`text`).
+//! sees its own requests and the requests that it pays for. Shows what this dispatcher recorded, and what
+//! dispatchers wrote down (`kept`); the sentences are made for the answer (`text`).
 
 mod explanation;
 mod kept;
@@ -49,7 +49,7 @@ pub(crate) async fn show_request(
     Query::read(query.as_deref(), "")?;
     let records = dispatcher.recorder.records();
     let mut found = records.find(id.as_bytes());
-    let refusal = full_observer(&dispatcher, &headers).err();
+    let mut refusal = full_observer(&dispatcher, &headers).err();
     if refusal.is_some() {
         found = found.filter(|found| is_of(&caller.id, &found.record));
         // Older records with its id may belong to others.
@@ -58,6 +58,11 @@ pub(crate) async fn show_request(
     if let Some(found) = found {
         let (record, others) = (&found.record, found.others);
         return Ok(Json(explanation(&dispatcher, record, others)));
+    }
+    // Callers without a grant do not queue for the rows.
+    let is_busy = dispatcher.usage_reports.available_permits() == 0;
+    if let Some(refusal) = refusal.take_if(|_| is_busy) {
+        return Err(refusal.into());
     }
     let mut search = None;
     // The server that puts a question to all others reads the rows by itself.

@@ -20,6 +20,8 @@ pub(crate) const LOCAL: &str = "local";
 const NODE_SECONDS_MIN: usize = 3;
 const NODE_CALLS_MIN: f64 = 3.0;
 
+/// Most policies that are looked at, the first by their rejections: each look is a pass over the buckets.
+const POLICIES_MAX: usize = 8;
 /// A policy rejects much from this many requests a second on.
 pub(super) const REJECTED_MIN: f64 = 1.0;
 
@@ -123,7 +125,8 @@ impl Facts {
             }
         }
         drop(history);
-        let policies = policies.into_iter();
+        policies.sort_by(|one, other| other.1.total_cmp(&one.1));
+        let policies = policies.into_iter().take(POLICIES_MAX);
         let policies = policies.filter_map(|(name, rejected)| policy(dispatcher, name, rejected));
         facts.policies = policies.collect();
         facts

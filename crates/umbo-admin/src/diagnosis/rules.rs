@@ -17,7 +17,7 @@ pub(super) const TROUBLE: Option<[EventKind; 2]> =
 /// How many seconds a rate is unusual before it is told, and usual again before it is over: a burst is shorter.
 const RATE_LASTS: [u64; 2] = [3, 10];
 /// Seconds for conditions with another window or controller behind them.
-const STATE_LASTS: [u64; 2] = [1, 10];
+const CONDITION_LASTS: [u64; 2] = [1, 10];
 /// The latency of a node is one of several seconds already.
 const NODE_LASTS: [u64; 2] = [0, 10];
 /// A caller is unusual from this multiple of its usual requests on,
@@ -78,7 +78,7 @@ static SHARD_OVERLOADED: FindingRule = FindingRule {
     severity: FindingSeverity::Problem,
     view: "overload",
     advice: "hold back who causes it; see 'umbo shed status' and 'umbo hot busy'",
-    lasts: STATE_LASTS,
+    lasts: CONDITION_LASTS,
     // Its episodes are told as events.
     events: None,
 };
@@ -115,20 +115,19 @@ static DISK_NEARLY_FULL: FindingRule = FindingRule {
     severity: FindingSeverity::Warning,
     view: "storage",
     advice: "remove rows or give them a time to live, move shards, or give the disk more space; see 'umbo ns ls'",
-    lasts: STATE_LASTS,
+    lasts: CONDITION_LASTS,
     events: TROUBLE,
 };
 static DISK_FILLS: FindingRule = FindingRule {
     name: "disk-fills",
     ..DISK_NEARLY_FULL
 };
-
 static LOADS_STUCK: FindingRule = FindingRule {
     name: "loads-stuck",
     severity: FindingSeverity::Warning,
     view: "loads",
     advice: "see the reasons in 'umbo load ls'",
-    lasts: STATE_LASTS,
+    lasts: CONDITION_LASTS,
     events: TROUBLE,
 };
 
@@ -184,6 +183,7 @@ fn finding(rule: &'static FindingRule, subject: impl Into<String>, sentence: Str
         subject: subject.into(),
         sentence,
         end: None,
+        since_ms: None,
     }
 }
 
@@ -245,13 +245,14 @@ fn source_text(source: &BusySourceInfo) -> String {
         or_dash(&source.caller),
         or_dash(&source.namespace)
     );
-    text.extend(partition_of(source).map(|partition| format!(", partition {partition}")));
+    let partition = partition_of(source).map(|partition| shortened(&partition));
+    text.extend(partition.map(|partition| format!(", partition {partition}")));
     text
 }
 
 fn partition_of(source: &BusySourceInfo) -> Option<String> {
     let partition = source.partition().unwrap_or_default();
-    (!partition.is_empty()).then(|| shortened(&key_text::format(&partition)))
+    (!partition.is_empty()).then(|| key_text::format(&partition))
 }
 
 fn hot_partitions(facts: &Facts) -> Vec<Found> {
@@ -260,7 +261,8 @@ fn hot_partitions(facts: &Facts) -> Vec<Found> {
         let first = (shard.sources.first()).filter(|first| first.share > BUSY_SHARE)?;
         let partition = partition_of(first)?;
         let sentence = format!(
-            "partition {partition} keeps shard {} busy {} of the time: {} of it is {}",
+            "partition {} keeps shard {} busy {} of the time: {} of it is {}",
+            shortened(&partition),
             shard.shard,
             percent(shard.busy),
             percent(first.share),
@@ -270,7 +272,9 @@ fn hot_partitions(facts: &Facts) -> Vec<Found> {
                 ..first.clone()
             }),
         );
-        Some(finding(&PARTITION_HOT, partition, sentence))
+        let namespace = first.namespace.as_deref().unwrap_or("-");
+        let subject = format!("{namespace}/{partition}");
+        Some(finding(&PARTITION_HOT, subject, sentence))
     });
     hot.collect()
 }
@@ -335,22 +339,18 @@ fn slow_nodes(facts: &Facts, usual: &SlowAverages) -> Vec<Found> {
 
 fn rejecting_policies(facts: &Facts) -> Vec<Found> {
     let rejecting = facts.policies.iter().filter_map(|policy| {
-        let is_of = |name: &str| policy.bucket.split(['/', ',', ' ', '=']).any(|part| part == name);
-        let rejected = facts.callers.iter().filter(|(_, caller)| caller.rejected > 0.0);
-        let (name, caller) = rejected.max_by(|one, other| {
-            let key = |(name, caller): &(&String, &super::facts::CallerFacts)| (is_of(name), caller.rejected);
-            let (one, other) = (key(one), key(other));
-            one.0.cmp(&other.0).then(one.1.total_cmp(&other.1))
-        })?;
-        let share = caller.rejected / (caller.rejected + caller.requests);
-        (policy.rejected >= REJECTED_MIN && share >= REJECTED_SHARE).then(|| {
-            let (unit, rejected) = (policy.unit, number(policy.rejected.min(caller.rejected)));
+        let mut parts = policy.bucket.split(' ');
+        let caller = parts.find_map(|part| part.strip_prefix("caller="));
+        let of_caller = caller.and_then(|name| facts.callers.get(name));
+        let asked = of_caller.map_or(facts.requests, |one| one.rejected + one.requests);
+        let rejected = of_caller.map_or(policy.rejected, |one| policy.rejected.min(one.rejected));
+        (rejected >= REJECTED_MIN && rejected >= REJECTED_SHARE * asked).then(|| {
+            let of = caller.map_or_else(String::new, |name| format!(" of caller {}", shortened(name)));
+            let (unit, asked, limit) = (policy.unit, number(policy.asked), number(policy.limit));
             let sentence = format!(
-                "policy {} rejects {rejected} requests/s of caller {}: it asks for {} {unit}/s and may have {} {unit}/s",
+                "policy {} rejects {} requests/s{of}: {asked} {unit}/s are asked for and {limit} {unit}/s allowed",
                 shortened(&policy.name),
-                shortened(name),
-                number(policy.asked),
-                number(policy.limit),
+                number(rejected),
             );
             finding(&QUOTA_REJECTS, &*policy.name, sentence)
         })
@@ -409,7 +409,7 @@ fn percent(share: f64) -> String {
     format!("{:.0} %", share * 100.0)
 }
 
-fn shortened(name: &str) -> String {
+pub(super) fn shortened(name: &str) -> String {
     match name.char_indices().nth(NAME_LEN_MAX) {
         Some((at, _)) => format!("{}…", &name[..at]),
         None => name.to_owned(),

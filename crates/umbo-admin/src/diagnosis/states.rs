@@ -10,7 +10,7 @@ use umbo_dispatcher::Dispatcher;
 use umbo_observe::{FindingRule, Found};
 use umbo_store::{NodeStatus, ShardState, ShardStatus};
 
-use super::rules::TROUBLE;
+use super::rules::{TROUBLE, shortened};
 
 /// Longest reason of a load in a sentence, in characters; `umbo load status` has all of it.
 const REASON_LEN_MAX: usize = 80;
@@ -47,6 +47,8 @@ static CLOCK: FindingRule = FindingRule {
     name: "clock-off",
     severity: FindingSeverity::Warning,
     advice: "synchronise both clocks (chrony, systemd-timesyncd): times to live and tokens go by them",
+    // Offsets near the bound come and go.
+    lasts: [0, 10],
     events: TROUBLE,
     ..NODE_AWAY
 };
@@ -72,6 +74,7 @@ static LOAD_FAILED: FindingRule = FindingRule {
     events: TROUBLE,
     ..NODE_AWAY
 };
+
 /// Returns the states that are wrong.
 pub(super) fn found(dispatcher: &Dispatcher) -> Vec<Found> {
     let nodes = dispatcher.store.nodes();
@@ -115,6 +118,7 @@ fn state(rule: &'static FindingRule, subject: &str, sentence: String) -> Found {
         subject: subject.to_owned(),
         sentence,
         end: None,
+        since_ms: None,
     }
 }
 
@@ -124,7 +128,9 @@ fn of_nodes(nodes: &[NodeStatus]) -> Vec<Found> {
         let name = &node.name;
         let sentence = format!("node '{name}' is not reachable: {reason}");
         Some(Found {
-            end: Some(format!("node '{name}' is reachable again")),
+            end: Some(format!(
+                "node '{name}' is reachable again, or has left the cluster"
+            )),
             ..state(&NODE_AWAY, name, sentence)
         })
     });
@@ -176,14 +182,14 @@ fn of_priority(refusal: Option<&str>) -> Option<Found> {
 fn failed_loads(dispatcher: &Dispatcher) -> Vec<Found> {
     let now = dispatcher.clock.wall().as_millis();
     let loads = dispatcher.control.loads.all();
-    let is_settled = |namespace: u32, since: u64| {
-        let mut later = loads.iter().map(|(_, load)| load);
-        later.any(|load| {
-            load.namespace == namespace
-                && load.created_at > since
-                && APPLIED.contains(&load.state.as_str())
-        })
-    };
+    let mut applied: BTreeMap<u32, u64> = BTreeMap::new();
+    for (_, load) in &loads {
+        if APPLIED.contains(&load.state.as_str()) {
+            let newest = applied.entry(load.namespace).or_default();
+            *newest = load.created_at.max(*newest);
+        }
+    }
+    let is_settled = |namespace, since| applied.get(&namespace).is_some_and(|at| *at > since);
     let failed = loads.iter().filter_map(|(id, load)| {
         let ended = load.ended_at?;
         let is_told = load.state.as_str() == FAILED
@@ -193,12 +199,23 @@ fn failed_loads(dispatcher: &Dispatcher) -> Vec<Found> {
     });
     let mut failed: Vec<_> = failed.collect();
     failed.sort_by_key(|(ended, ..)| Reverse(*ended));
-    let told = failed.into_iter().take(FAILED_MAX).map(|(_, id, load)| {
-        let reason = load.reason.as_deref().unwrap_or("no reason is known");
-        let reason: String = reason.chars().take(REASON_LEN_MAX).collect();
-        let sentence = format!("load {id} of namespace {} has failed: {reason}", load.name);
-        state(&LOAD_FAILED, id, sentence)
-    });
+    let told = failed
+        .into_iter()
+        .take(FAILED_MAX)
+        .map(|(ended, id, load)| {
+            let reason = load.reason.as_deref().unwrap_or("no reason is known");
+            let reason: String = reason.chars().take(REASON_LEN_MAX).collect();
+            let sentence = format!("load {id} of namespace {} has failed: {reason}", load.name);
+            let end = format!(
+                "load {id} of namespace {} is settled, or its failure is a day old",
+                load.name
+            );
+            Found {
+                end: Some(end),
+                since_ms: Some(ended),
+                ..state(&LOAD_FAILED, id, sentence)
+            }
+        });
     told.collect()
 }
 
@@ -223,7 +240,7 @@ pub(super) fn joined(findings: impl Iterator<Item = DiagnosisFinding>) -> Vec<Di
         };
         if numbers.len() > 1 {
             first.subject = numbers.join(", ");
-            first.sentence = format!("shards {} are {cause}", first.subject);
+            first.sentence = format!("shards {} are {cause}", shortened(&first.subject));
             first.since_ms = since_ms.unwrap_or(first.since_ms);
         }
         all.push(first);
@@ -270,7 +287,7 @@ mod tests {
         assert_eq!(kinds(findings.look(1, found)), [lost]);
         let back = (
             EventKind::NodeBack,
-            "node 'b' is reachable again".to_owned(),
+            "node 'b' is reachable again, or has left the cluster".to_owned(),
         );
         assert_eq!(kinds(findings.look(2, of_nodes(&nodes[..1]))), [back]);
         let maps = of_nodes(&[node("a", None, 1), node("b", None, 2)]);

@@ -11,8 +11,8 @@ const SECONDS: f64 = 600.0;
 pub(super) const SECONDS_MIN: u32 = 60;
 /// How much slower an average learns unusual values.
 const UNUSUAL_SLOWER: f64 = 20.0;
-/// Most subjects of a kind: three times the callers that have series.
-const SUBJECTS_MAX: usize = 64;
+/// Most subjects of a kind: a cluster has no more nodes, and callers with series are fewer.
+const SUBJECTS_MAX: usize = 512;
 /// Seconds without a sign of a subject after which it is forgotten.
 const ABSENT_MAX: u32 = 3_600;
 

@@ -79,15 +79,28 @@ const DIAGNOSIS_EVERY = 2_000;
 const findingsShown = () => (matchMedia("(max-width: 720px)").matches ? 1 : 3);
 const SEVERITIES = { problem: "bad", warning: "warn", notice: "info" };
 
-/** Asks what is wrong or unusual. The last answer stays while there is none. */
+/** Asks what is wrong or unusual. The last answer stays while the server is away. */
 async function diagnose() {
   if (document.hidden) return;
+  const { diagnosed } = state;
+  let found;
   try {
-    state.diagnosis = await fleet.read("admin/v1/diagnosis");
-  } catch {
-    return;
+    found = await fleet.read("admin/v1/diagnosis");
+  } catch (error) {
+    if (error.isAway) return;
   }
-  showFindings(state.diagnosis.findings);
+  // Another server or token was chosen meanwhile.
+  if (diagnosed !== state.diagnosed) return;
+  state.diagnosis = found;
+  showFindings(found?.findings ?? []);
+}
+
+/** Asks anew: findings belong to one server and one token. */
+function diagnoseAnew() {
+  state.diagnosed = (state.diagnosed ?? 0) + 1;
+  state.diagnosis = undefined;
+  showFindings([], false);
+  diagnose();
 }
 
 /** The banner of all views: what is wrong, since when, and what to do; a click leads to where it is seen. */
@@ -103,7 +116,9 @@ function showFindings(findings, isWhole = state.hasAllFindings) {
     h("span", {}, h("b", { text: sentence }), advice ? h("span", { class: "advice", text: ` · ${advice}` }) : null),
     h("span", { class: "since" }, "since ", h("time", { title: new Date(since).toString(), text: time(since) })));
   const rest = findings.length - shown.length;
+  const focused = [...place.children].indexOf(document.activeElement);
   place.replaceChildren(...shown.map(line), ...(rest > 0 ? [h("button", { type: "button", class: "small", text: `${rest} more`, on: { click: () => showFindings(state.diagnosis.findings, true) } })] : []));
+  place.children[focused]?.focus();
 }
 
 /** Shows which servers there are to choose from; nothing where there is one. */
@@ -113,10 +128,11 @@ function showFleet() {
   byId("fleet").replaceChildren(...(fleet.isAlone ? [] : [select("Server", options, fleet.chosen, (id) => {
     fleet.choose(id);
     live.forget();
+    diagnoseAnew();
   })]));
 }
 
-/** Learns what the token may change: `all`, `some` namespaces, or `none`. What it may not is hidden by the style sheet. */
+/** Learns what the token may change: `all`, `some` namespaces, or `none`. The style sheet hides the controls that the token may not use. */
 async function learnGrants() {
   try {
     const { grants } = await get("admin/v1/tokens/self");
@@ -171,7 +187,7 @@ async function askForToken(problem) {
   state.asking = false;
   if (answer) useToken(answer.token.trim());
   learnGrants();
-  diagnose();
+  diagnoseAnew();
   events.start();
   fleet.refresh();
   live.refresh();

@@ -1,5 +1,5 @@
 //! How long calls of each shard took in the last seconds, as their dispatcher sees it: the work of the store and the way
-//! to it, without the queue.
+//! to it, without the queue of the dispatcher.
 //!
 //! Hot path: a call costs one atomic addition. Once a second the counts are copied, so that quantiles are of the last
 //! five seconds.

@@ -6,6 +6,7 @@
 use std::time::Duration;
 
 use serde::Serialize;
+use umbo_api::ErrorCode;
 use umbo_api::admin::{NamespaceInfo, ShardInfo};
 use umbo_api::cluster::NodeInfo;
 use umbo_api::diagnosis::DiagnosisFinding;
@@ -97,9 +98,14 @@ impl StatusReport {
         let inside = Inside::gather(&client).await?;
         let (mut problems, mut findings) = (health.problems, Vec::new());
         if inside.is_some() {
-            // The diagnosis has the reasons, the public readiness does not.
-            findings = client.diagnosis().await?.findings;
-            problems = findings.iter().map(|one| one.sentence.clone()).collect();
+            // The diagnosis has the reasons, the public readiness does not. Earlier versions have no such route.
+            match client.diagnosis().await {
+                Err(error) if error.code() == Some(ErrorCode::RouteNotFound) => {}
+                diagnosis => {
+                    findings = diagnosis?.findings;
+                    problems = findings.iter().map(|one| one.sentence.clone()).collect();
+                }
+            }
         }
         problems.extend(uncounted(&namespaces));
         for info in &namespaces {

@@ -161,10 +161,13 @@ impl RecordWriter {
     pub async fn end(&mut self) {
         self.allowance = BYTES_MAX.cast_signed();
         let writing = async {
-            self.write().await;
-            while !self.waiting.is_empty() {
-                sleep(END_PAUSE).await;
+            // Rows that wait may leave no room for a row of the last records, which then comes second.
+            for _ in 0..2 {
                 self.write().await;
+                while !self.waiting.is_empty() {
+                    sleep(END_PAUSE).await;
+                    self.write().await;
+                }
             }
         };
         if timeout(END_TIME_MAX, writing).await.is_err() {

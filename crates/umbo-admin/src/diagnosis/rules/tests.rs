@@ -297,15 +297,15 @@ fn a_policy_that_rejects_names_its_caller() {
         facts.policies = vec![PolicyFacts {
             name: "crawler-cap".to_owned(),
             rejected,
-            bucket: "crawler".to_owned(),
+            bucket: "caller=crawler".to_owned(),
             asked: rejected + requests,
             limit: 5.0,
             unit: "requests",
         }];
         facts
     };
-    let sentence = "policy crawler-cap rejects 16 requests/s of caller crawler: it asks for 21 requests/s and may have 5 \
-                    requests/s";
+    let sentence = "policy crawler-cap rejects 16 requests/s of caller crawler: 21 requests/s are asked for and \
+                    5 requests/s allowed";
     assert_eq!(Stage::default().pass(4, &of(16.0, 5.0)), [sentence]);
     for quiet in [of(0.5, 0.5), of(16.0, 300.0)] {
         assert_eq!(Stage::default().pass(20, &quiet), [""; 0]);

@@ -65,10 +65,32 @@ async fn records_wait_while_the_home_is_away_and_another_dispatcher_explains_the
         .await;
     assert!(found.body["kept"].is_null(), "{found:?}");
     site.clock.advance(Duration::from_hours(25));
-    let gone = other
+    let gone = (site.pod().await)
         .ask("GET", &format!("/admin/v1/why/{}", ids[0]), "")
         .await;
     gone.refused(404, "record-not-found");
+}
+
+#[tokio::test]
+async fn a_stop_after_an_outage_of_the_home_writes_the_last_records_too() {
+    let site = Site::new();
+    let one = site.pod().await;
+    let mut writer = RecordWriter::new(&one.dispatcher, "one");
+    let mut ids = Vec::new();
+    one.store.cut_home();
+    // More than the rows that may wait.
+    for _ in 0..4 {
+        ids.push(refused(&one).await);
+        writer.write().await;
+        site.clock.advance(Duration::from_secs(10));
+    }
+    one.store.heal();
+    writer.end().await;
+    let other = site.pod().await;
+    for id in &ids {
+        let found = other.ask("GET", &format!("/admin/v1/why/{id}"), "").await;
+        assert_eq!(found.status, 200, "{found:?}");
+    }
 }
 
 #[tokio::test]

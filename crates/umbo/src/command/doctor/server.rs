@@ -92,8 +92,9 @@ async fn inside(client: &Client) -> Vec<Finding> {
         Err(error) => return skipped(error.to_string()),
     };
     let mut findings = vec![server_files(&metrics)];
-    if let Ok(diagnosis) = client.diagnosis().await {
-        findings.extend(diagnosed(&diagnosis));
+    match client.diagnosis().await {
+        Ok(diagnosis) => findings.extend(diagnosed(&diagnosis)),
+        Err(error) => findings.push(Finding::skipped("diagnosis", error.to_string())),
     }
     // Any route shows which dispatchers answer. A server alone has no others to reach.
     if let Ok(fleet) = client.ask_fleet("requests").await
@@ -112,8 +113,9 @@ fn diagnosed(diagnosis: &Diagnosis) -> Vec<Finding> {
     }
     let made = diagnosis.findings.iter().map(|one| {
         let is_problem = one.severity == FindingSeverity::Problem;
+        let is_warning = one.severity != FindingSeverity::Notice;
         let found = one.sentence.clone();
-        Finding::judged(CHECK, found, [is_problem, true], &one.advice)
+        Finding::judged(CHECK, found, [is_problem, is_warning], &one.advice)
     });
     made.collect()
 }
