@@ -398,7 +398,8 @@ mod tests {
         fn the_exact_amount_is_within_the_range(
             numbers in prop::collection::vec(prop_oneof![Just(0), 1_u64..40], 60),
             (peaks, rate, price) in (1_u64..20, 5_u64..60, 1_u64..11),
-            burst in prop_oneof![1_u64..60, 60_u64..24_000],
+            // A burst holds the refill of 50 ms.
+            burst in prop_oneof![3_u64..60, 60_u64..24_000],
             rejected in 0_u64..200,
         ) {
             let (policy, price) = (policy("ru", &[], rate, burst), price * RU);
