@@ -142,7 +142,7 @@ def test_a_quota_rejects_a_caller(stage):
     finding = stage.until("quota-rejects", lambda: stage.seconds(1, crawler=21, web=20), seconds=8)
     assert finding["subject"] == "crawler-cap"
     assert "requests/s of caller crawler: " in finding["sentence"]
-    assert finding["sentence"].endswith(" requests/s and may have 5 requests/s")
+    assert finding["sentence"].endswith(" requests/s are asked for and 5 requests/s allowed")
     stage.is_told_everywhere(finding)
 
 

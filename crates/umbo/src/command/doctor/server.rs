@@ -113,9 +113,8 @@ fn diagnosed(diagnosis: &Diagnosis) -> Vec<Finding> {
     }
     let made = diagnosis.findings.iter().map(|one| {
         let is_problem = one.severity == FindingSeverity::Problem;
-        let is_warning = one.severity != FindingSeverity::Notice;
         let found = one.sentence.clone();
-        Finding::judged(CHECK, found, [is_problem, is_warning], &one.advice)
+        Finding::judged(CHECK, found, [is_problem, true], &one.advice)
     });
     made.collect()
 }
