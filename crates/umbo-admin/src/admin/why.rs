@@ -53,7 +53,9 @@ pub(crate) async fn show_request(
     if refusal.is_some() {
         found = found.filter(|found| is_of(&caller.id, &found.record));
         // Older records with its id may belong to others.
-        found.iter_mut().for_each(|found| found.others = 0);
+        if let Some(found) = &mut found {
+            found.others = 0;
+        }
     }
     if let Some(found) = found {
         let (record, others) = (&found.record, found.others);
@@ -129,7 +131,9 @@ pub(crate) async fn count_refusals(
             match in_turn(&dispatcher.usage_reports, reading).await {
                 Ok((kept, is_cut)) => {
                     kept_count = kept.iter().map(|one| one.count).sum();
-                    kept.into_iter().for_each(|one| kept::add(&mut counts, one));
+                    for one in kept {
+                        kept::add(&mut counts, one);
+                    }
                     let cut = "older rows of other servers were not read".to_owned();
                     notes.extend(is_cut.then_some(cut));
                 }

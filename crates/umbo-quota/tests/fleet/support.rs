@@ -77,8 +77,8 @@ pub(crate) fn admit(
     random: u64,
 ) -> Result<Reservation, Box<Rejection>> {
     let mut reservation = limiter.admit(request, now, random)?;
-    let share = ShardShare { shard, parts: 1 };
-    limiter.admit_shards(&mut reservation, request, &[share], now, random)?;
+    let shares = [ShardShare { shard, parts: 1 }];
+    limiter.admit_shards(&mut reservation, request, &shares, now, random)?;
     Ok(reservation)
 }
 

@@ -60,7 +60,7 @@ struct RowText<R> {
 }
 
 impl RowText<RequestExplanation> {
-    fn of(dispatcher: &Dispatcher, server: &str, taken: TakenRecords) -> Self {
+    fn of(dispatcher: &Dispatcher, server: &str, taken: &TakenRecords) -> Self {
         let refusals = taken.refusals.iter().map(|(caller, counts)| {
             let untold = |count| RefusalReason {
                 text: String::new(),
@@ -193,13 +193,13 @@ impl RecordWriter {
             let taken = recorder.unwritten.take(records_max, worker.clock.wall());
             let is_any = taken != TakenRecords::default();
             is_any.then(|| {
-                let value = RowText::of(&worker, &server, taken).into_value();
+                let value = RowText::of(&worker, &server, &taken).into_value();
                 (name(now.as_millis(), recorder.id), value)
             })
         };
         let row = aside(row).await?;
         if let Some((_, value)) = &row {
-            self.allowance -= value.bytes.len() as i64;
+            self.allowance -= (value.bytes.len() as u64).cast_signed();
         }
         Ok(row)
     }
@@ -381,7 +381,10 @@ pub(super) fn add(counts: &mut Vec<ReasonCount>, more: ReasonCount) {
 /// Returns the count that a row tells; `None` for a code of a later version.
 fn count(told: RefusalReason) -> Option<ReasonCount> {
     Some(ReasonCount {
-        code: text::code(&told.code)?,
+        code: match &*told.code {
+            text::CLIENT_LEFT => None,
+            name => Some(name.parse().ok()?),
+        },
         policy: told.policy.map(Into::into),
         shard: told.shard.map(ShardId),
         count: told.count,

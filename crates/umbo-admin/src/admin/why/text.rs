@@ -10,7 +10,7 @@ use umbo_observe::request_records::{KeptAs, PolicyRecord, ReasonCount, RequestRe
 use umbo_quota::Unit;
 
 /// Stands for the code of a request whose client did not wait for the answer.
-const CLIENT_LEFT: &str = "client-left";
+pub(super) const CLIENT_LEFT: &str = "client-left";
 
 /// Returns the name of a code.
 pub(super) const fn code_name(code: Option<ErrorCode>) -> &'static str {
@@ -18,14 +18,6 @@ pub(super) const fn code_name(code: Option<ErrorCode>) -> &'static str {
         Some(code) => code.as_str(),
         None => CLIENT_LEFT,
     }
-}
-
-/// Returns the code of a name, or `None` if no code has it.
-pub(super) fn code(name: &str) -> Option<Option<ErrorCode>> {
-    if name == CLIENT_LEFT {
-        return Some(None);
-    }
-    name.parse().ok().map(Some)
 }
 
 /// Returns microseconds in milliseconds.
