@@ -498,7 +498,8 @@ mod tests {
             let name = metric.name;
             assert!(all[..at].iter().all(|other| other.name != name), "{name}");
             assert!(
-                name.bytes().all(|b| b.is_ascii_lowercase() || b == b'_'),
+                name.bytes()
+                    .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_'),
                 "{name}"
             );
             assert!(name.starts_with("umbo_") || name.starts_with("process_"));
@@ -537,7 +538,7 @@ mod tests {
 
     #[test]
     fn every_series_has_one_form_whatever_it_is_made_of() {
-        assert_eq!(series_names().len(), 45);
+        assert_eq!(series_names().len(), 46);
         for metric in [ALL, NODE, REMOTE].into_iter().flatten() {
             for series in metric.history {
                 let by = series.by.is_none_or(|by| metric.labels.contains(&by));
