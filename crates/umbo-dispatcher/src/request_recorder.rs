@@ -81,10 +81,12 @@ impl RequestRecorder {
         (fastrand::u32(..) < u32::MAX / SAMPLED_ONE_IN).then_some(KeptAs::Sample)
     }
 
-    /// Keeps a record. It is to be written down too, unless it is an answer or one of the sample.
+    /// Keeps a record. It is to be written down too, unless it is an answer, one of the sample, or shed: that has to cost
+    /// less than an answer.
     pub(crate) fn keep(&self, record: Arc<RequestRecord>) {
         let is_answer = is_answer(record.code);
-        if !is_answer && record.kept_as != KeptAs::Sample {
+        let is_shed = record.code == Some(ErrorCode::Overloaded);
+        if !is_answer && !is_shed && record.kept_as != KeptAs::Sample {
             self.unwritten.keep(Arc::clone(&record), false);
         }
         self.records.keep(record, is_answer);
