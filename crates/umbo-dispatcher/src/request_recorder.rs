@@ -25,8 +25,6 @@ pub struct RequestRecorder {
     /// Tells its rows from rows of other processes.
     pub id: u64,
     records: RequestRecords,
-    /// Records and counts that are not written down yet.
-    pub unwritten: RequestRecords,
     slow: SlowBounds,
     /// Answers kept in the second under way.
     answers: AtomicU32,
@@ -37,7 +35,6 @@ impl Default for RequestRecorder {
         Self {
             id: fastrand::u64(..),
             records: RequestRecords::default(),
-            unwritten: RequestRecords::unwritten(),
             slow: SlowBounds::default(),
             answers: AtomicU32::default(),
         }
@@ -81,14 +78,9 @@ impl RequestRecorder {
         (fastrand::u32(..) < u32::MAX / SAMPLED_ONE_IN).then_some(KeptAs::Sample)
     }
 
-    /// Keeps a record. It is to be written down too, unless it is an answer, one of the sample, or shed: that has to cost
-    /// less than an answer.
+    /// Keeps a record.
     pub(crate) fn keep(&self, record: Arc<RequestRecord>) {
         let is_answer = is_answer(record.code);
-        let is_shed = record.code == Some(ErrorCode::Overloaded);
-        if !is_answer && !is_shed && record.kept_as != KeptAs::Sample {
-            self.unwritten.keep(Arc::clone(&record), false);
-        }
         self.records.keep(record, is_answer);
     }
 }

@@ -6,7 +6,7 @@
 //! however many the others make. Refusals are also counted by caller and reason, by the minute and for an
 //! hour, so that the ones without a record are still told.
 //!
-//! Records that are still to be written down wait in a smaller ring of the same kind, which is taken as a whole.
+//! Each caller also counts the records and refusals since they were last taken, to be written down.
 //!
 //! Deliberately reads no clock and knows no HTTP. One lock: a refusal holds it for well under a microsecond,
 //! and a request that is served takes it only if it is slow or sampled.
@@ -36,8 +36,6 @@ pub use self::record::{
 
 /// Most records that are kept.
 pub const RECORDS_MAX: usize = 120_000;
-/// Most records that wait to be written down.
-pub const UNWRITTEN_MAX: usize = 1_024;
 /// Most memory that they hold, in bytes; counts, indexes and callers add at most 18 MiB.
 pub const RECORD_BYTES_MAX: usize = 46 << 20;
 /// Most reasons that are counted, of all callers; each holds some 400 bytes.
@@ -65,14 +63,6 @@ struct Bounds {
     callers: usize,
     reasons: usize,
 }
-
-/// Bounds of records that wait to be written down; they share their memory with the others.
-const UNWRITTEN: Bounds = Bounds {
-    records: UNWRITTEN_MAX,
-    bytes: usize::MAX,
-    callers: 1_024,
-    reasons: 1_024,
-};
 
 /// Records of requests.
 #[derive(Debug)]
@@ -117,6 +107,8 @@ struct CallerRecords {
     name: Box<str>,
     /// Places of its records, oldest first.
     records: VecDeque<u32>,
+    /// Records to be written down that came since the last take; the oldest of them may be gone.
+    fresh: usize,
     /// Neighbours in the list of callers that have as many.
     previous: u32,
     next: u32,
@@ -158,8 +150,6 @@ struct Ring {
     bounds: Bounds,
     records: Vec<Option<FoundRecord>>,
     free: Vec<u32>,
-    /// Records that had to go.
-    dropped: usize,
     bytes: usize,
     seed: Seed,
     /// Place of the newest record by the hash of its id.
@@ -189,14 +179,23 @@ impl Default for RequestRecords {
 
 impl RequestRecords {
     fn with_bounds(bounds: Bounds) -> Self {
+        let seed = Seed(RandomState::new().hash_one(()));
         Self {
-            ring: Mutex::new(Ring::new(bounds)),
+            ring: Mutex::new(Ring {
+                bounds,
+                records: Vec::new(),
+                free: Vec::new(),
+                bytes: 0,
+                seed,
+                by_id: HashMap::with_hasher(seed),
+                callers: Vec::new(),
+                by_name: HashMap::with_hasher(seed),
+                by_count: vec![NO_CALLER],
+                most: 0,
+                reasons: 0,
+                swept_at: Timestamp::default(),
+            }),
         }
-    }
-
-    /// Makes the smaller ring of records that wait to be written down.
-    pub fn unwritten() -> Self {
-        Self::with_bounds(UNWRITTEN)
     }
 
     fn ring(&self) -> MutexGuard<'_, Ring> {
@@ -211,6 +210,7 @@ impl RequestRecords {
         if record.kept_as == KeptAs::Refused && !is_answer {
             ring.count(caller, &record);
         }
+        ring.callers[caller as usize].fresh += usize::from(record.is_to_be_written());
         let dropped = ring.push(caller, record);
         drop(ring);
         // Memory is freed without the lock.
@@ -225,21 +225,31 @@ impl RequestRecords {
         (found.record.id.as_slice() == id).then(|| found.clone())
     }
 
-    /// Takes all records and counts out. Of more than `records_max` records, the oldest ones of the callers that have
-    /// the most are left out.
-    pub fn take(&self, records_max: usize, now: Timestamp) -> TakenRecords {
-        let empty = Ring::new(self.ring().bounds);
-        let mut ring = mem::replace(&mut *self.ring(), empty);
-        while ring.len() > records_max && ring.drop_oldest().is_some() {}
-        let counts = |caller: &CallerRecords| (caller.name.clone(), caller.counts(now, MINUTES));
-        let refusals = ring.callers.iter().map(counts);
-        let places = ring.callers.iter().flat_map(|caller| &caller.records);
-        let records = places.filter_map(|place| ring.records[*place as usize].as_ref());
-        TakenRecords {
-            records: records.map(|found| Arc::clone(&found.record)).collect(),
-            refusals: refusals.filter(|(_, counts)| !counts.is_empty()).collect(),
-            left_out: ring.dropped,
+    /// Takes the refused, failed and slow requests since the last take, and the refusals that were counted. Of more than
+    /// `records_max` records, the oldest of the callers that have the most are left out. All stay in the ring.
+    pub fn take(&self, records_max: usize) -> TakenRecords {
+        let mut ring = self.ring();
+        let Ring {
+            callers, records, ..
+        } = &mut *ring;
+        let part = fair_part(callers.iter().map(|one| one.fresh).collect(), records_max);
+        let mut taken = TakenRecords::default();
+        for caller in callers {
+            let (fresh, before) = (mem::take(&mut caller.fresh), taken.records.len());
+            let newest = caller.records.iter().rev();
+            let newest = newest.filter_map(|place| records[*place as usize].as_ref());
+            let newest = newest.map(|found| &found.record);
+            let newest = newest.filter(|record| record.is_to_be_written());
+            taken.records.extend(newest.take(fresh.min(part)).cloned());
+            taken.records[before..].reverse();
+            taken.left_out += fresh - (taken.records.len() - before);
+            let counts = caller.reasons.iter_mut();
+            let counts: Vec<_> = counts.filter_map(RefusalCount::take).collect();
+            if !counts.is_empty() {
+                taken.refusals.push((caller.name.clone(), counts));
+            }
         }
+        taken
     }
 
     /// Returns why a caller was refused in the last `minutes` minutes, the one under way included, most often
@@ -252,7 +262,10 @@ impl RequestRecords {
     ) -> Option<Vec<ReasonCount>> {
         let ring = self.ring();
         let caller = &ring.callers[*ring.by_name.get(caller)? as usize];
-        let mut counts = caller.counts(now, minutes);
+        let counted = caller.reasons.iter();
+        let mut counts: Vec<_> = counted
+            .filter_map(|reason| reason.last(now, minutes))
+            .collect();
         drop(ring);
         counts.sort_by_key(|one| (std::cmp::Reverse(one.count), one.code));
         Some(counts)
@@ -309,35 +322,20 @@ impl RequestRecords {
     }
 }
 
-impl CallerRecords {
-    fn counts(&self, now: Timestamp, minutes: usize) -> Vec<ReasonCount> {
-        let counted = self.reasons.iter();
-        counted
-            .filter_map(|reason| reason.last(now, minutes))
-            .collect()
+/// Returns how many records a caller may have, so that callers with so many have at most `max` together.
+fn fair_part(mut counts: Vec<usize>, mut max: usize) -> usize {
+    counts.sort_unstable();
+    for (at, count) in counts.iter().enumerate() {
+        let part = max / (counts.len() - at);
+        if *count > part {
+            return part;
+        }
+        max -= count;
     }
+    usize::MAX
 }
 
 impl Ring {
-    fn new(bounds: Bounds) -> Self {
-        let seed = Seed(RandomState::new().hash_one(()));
-        Self {
-            bounds,
-            records: Vec::new(),
-            free: Vec::new(),
-            dropped: 0,
-            bytes: 0,
-            seed,
-            by_id: HashMap::with_hasher(seed),
-            callers: Vec::new(),
-            by_name: HashMap::with_hasher(seed),
-            by_count: vec![NO_CALLER],
-            most: 0,
-            reasons: 0,
-            swept_at: Timestamp::default(),
-        }
-    }
-
     const fn len(&self) -> usize {
         self.records.len() - self.free.len()
     }
@@ -362,6 +360,7 @@ impl Ring {
         self.callers.push(CallerRecords {
             name: name.into(),
             records: VecDeque::new(),
+            fresh: 0,
             previous: NO_CALLER,
             next: NO_CALLER,
             reasons: Vec::new(),
@@ -481,7 +480,6 @@ impl Ring {
         }
         let place = place?;
         let FoundRecord { record, .. } = self.records[place as usize].take()?;
-        self.dropped += 1;
         self.free.push(place);
         self.bytes -= record.bytes();
         let id = self.hash(record.id.as_slice());

@@ -50,7 +50,7 @@ const ALL: [Kept; 13] = [
     kept(Kind::Range, false, 2_400.0, 0.0),
     kept(Kind::MultiGet, false, 10_800.0, 9.2),
     kept(Kind::Hit, false, 25_000.0, 21.0),
-    kept(Kind::Rejected, false, 54_700.0, 58.0),
+    kept(Kind::Rejected, false, 54_700.0, 57.0),
     kept(Kind::ShedGet, false, 27_800.0, 25.0),
     kept(Kind::ShedPut, false, 27_300.0, 25.0),
     kept(Kind::Get, true, 56_000.0, 24.0),

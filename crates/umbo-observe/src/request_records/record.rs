@@ -189,6 +189,11 @@ impl RequestRecord {
         caller.map_or(super::UNIDENTIFIED, CallerId::as_str)
     }
 
+    /// Returns whether it is to be written down: all but answers and the sample are.
+    pub(crate) fn is_to_be_written(&self) -> bool {
+        self.kept_as != KeptAs::Sample && !self.code.is_some_and(ErrorCode::is_answer)
+    }
+
     /// Returns the policy that refused it.
     pub fn rejected_by(&self) -> Option<&PolicyRecord> {
         let policies = self.charge.as_ref().map(|charge| charge.policies.iter());

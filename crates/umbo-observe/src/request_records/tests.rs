@@ -137,15 +137,14 @@ fn the_newest_reasons_are_those_of_all_callers() {
 
 #[test]
 fn what_waits_to_be_written_is_taken_once_and_shared_fairly() {
-    let records = RequestRecords::unwritten();
+    let records = RequestRecords::default();
     for at in 0..5_000 {
         records.keep(record("flood", &format!("flood-{at}"), at), false);
     }
     for at in 0..3 {
         records.keep(record("quiet", &format!("quiet-{at}"), 5_000 + at), false);
     }
-    let now = Timestamp::from_millis(5_010);
-    let taken = records.take(10, now);
+    let taken = records.take(10);
     let ids: Vec<_> = taken.records.iter().map(|one| one.id.to_vec()).collect();
     let flood = (4_993..5_000).map(|at| format!("flood-{at}"));
     let expected = flood.chain((0..3).map(|at| format!("quiet-{at}")));
@@ -159,10 +158,23 @@ fn what_waits_to_be_written_is_taken_once_and_shared_fairly() {
         counts,
         [("flood".to_owned(), 5_000, 1), ("quiet".to_owned(), 3, 1)]
     );
-    assert_eq!(records.take(10, now), TakenRecords::default());
+    assert_eq!(records.take(10), TakenRecords::default());
+    // All that there is room for is taken, and no answer and none of the sample.
+    for caller in ["a", "b"] {
+        for at in 0..5 {
+            records.keep(record(caller, &format!("{caller}-{at}"), 5_011), false);
+        }
+        let answer = RequestRecord {
+            code: Some(ErrorCode::KeyNotFound),
+            ..RequestRecord::clone(&record(caller, "answer", 5_011))
+        };
+        records.keep(Arc::new(answer), true);
+    }
+    let taken = records.take(10);
+    assert_eq!((taken.records.len(), taken.left_out), (10, 0));
     // The counts are taken even if no record may be.
     records.keep(record("flood", "late", 5_020), false);
-    let taken = records.take(0, now);
+    let taken = records.take(0);
     assert_eq!((taken.records.len(), taken.left_out), (0, 1));
     assert_eq!(taken.refusals[0].1[0].example.as_slice(), b"late");
 }

@@ -17,7 +17,7 @@ use tokio::time::{sleep, timeout};
 use umbo_api::why::{KeptRecord, RefusalReason, RequestExplanation};
 use umbo_dispatcher::Dispatcher;
 use umbo_http::{RequestError, problem};
-use umbo_observe::request_records::{ReasonCount, TakenRecords, UNWRITTEN_MAX};
+use umbo_observe::request_records::{ReasonCount, TakenRecords};
 use umbo_store::compression::plain_bytes;
 use umbo_store::{Page, SortRange};
 use umbo_types::{ShardId, Timestamp, Value};
@@ -36,6 +36,8 @@ const ROW_LEN_MAX: usize = 256 << 10;
 const BYTES_PER_SECOND: u64 = (64 << 20) / 86_400;
 /// Bytes that it may write at once after a rest.
 const BYTES_MAX: u64 = 1 << 20;
+/// Most records of a row.
+const RECORDS_MAX: u64 = 1_024;
 /// A record takes about so many bytes of a row.
 const RECORD_LEN: u64 = 160;
 /// Most rows that wait for the home. Meanwhile records wait in memory, and their number is bounded.
@@ -186,11 +188,11 @@ impl RecordWriter {
         let Ok(bytes @ 1..) = u64::try_from(self.allowance) else {
             return Ok(None);
         };
-        let records_max = (bytes / RECORD_LEN).min(UNWRITTEN_MAX as u64) as usize;
+        let records_max = (bytes / RECORD_LEN).min(RECORDS_MAX) as usize;
         let (worker, server) = (Arc::clone(&self.rows.dispatcher), Arc::clone(&self.server));
         let row = move || {
             let recorder = &worker.recorder;
-            let taken = recorder.unwritten.take(records_max, worker.clock.wall());
+            let taken = recorder.records().take(records_max);
             let is_any = taken != TakenRecords::default();
             is_any.then(|| {
                 let value = RowText::of(&worker, &server, &taken).into_value();
