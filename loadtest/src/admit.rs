@@ -1,6 +1,6 @@
 //! A dispatcher that only decides: one of several that share a limit by Umbo or by one of its peers.
 //!
-//! It is a process of its own, so that it can be killed, and so that its processor time is its own. It reads which
+//! It runs as a separate process, so that it can be killed, and so that its processor time is its own. It reads which
 //! traffic to offer from its standard input, and writes what came of it to its standard output. Traffic is open: a
 //! decision that takes long delays the next ones, and a request that is a second late counts as one without a decision.
 

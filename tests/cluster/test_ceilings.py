@@ -38,7 +38,7 @@ def fill(ns, partition):
 
 
 def begin(cluster):
-    """Starts it; returns a namespace, and a node with a partition of its own."""
+    """Starts it; returns a namespace, and a node with one of its partitions."""
     (dispatcher,) = cluster.start().dispatchers
     ns = dispatcher.namespace()
     return ns, cluster.nodes["b"], cluster.partitions(ns, 1)["b"][0]
@@ -102,5 +102,5 @@ def test_all_dispatchers_together_admit_the_quota_of_each_shard(new_cluster):
     load = Load(cluster.dispatchers, victim, Cache_Control="no-cache").run()
     assert 0.9 / 5 <= load.used() <= 1.1 / 5, load.used()
     check_rejection(load.refused[-1], "of-shard", unit="requests", rate=rate, burst=rate, scope="shard")
-    assert ns.get(other).status == 404, "another shard has a counter of its own"
+    assert ns.get(other).status == 404, "another shard has another counter"
     cluster.stop()

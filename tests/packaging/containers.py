@@ -1,4 +1,4 @@
-"""Containers for tests: podman with a storage, networks and images of its own, in `target/tests-containers`.
+"""Containers for tests: podman with a separate storage, networks and images, in `target/tests-containers`.
 
 Owns no opinion about what runs in them. No registry of images is asked: images of others are made here, from a minimal
 Debian and its packages, under the names that the Dockerfile and docker-compose.yml say. They are kept for the next run;
@@ -73,7 +73,7 @@ CMD ["--config.file=/etc/prometheus/prometheus.yml", "--storage.tsdb.path=/prome
 def network_of_our_own():
     """Puts this thread, and what it starts, into a network namespace.
 
-    Published ports are then nobody else's, and bridges and rules end with the namespace.
+    Published ports then collide with no others, and bridges and rules end with the namespace.
     """
     libc = ctypes.CDLL(None, use_errno=True)
     with open("/proc/thread-self/ns/net") as before:
@@ -104,7 +104,7 @@ class Engine:
             self.environment[name] = str(file)
 
     def run(self, *command, **options):
-        # Where podman leaves notes of its own.
+        # Where podman leaves its notes.
         return run(*command, env=self.environment, cwd=FOLDER, **options)
 
     def podman(self, *arguments, **options):
@@ -171,7 +171,7 @@ class Engine:
 
 @contextlib.contextmanager
 def engine():
-    """An engine with all images and nothing else, in a network of its own; what it ran is ended with it."""
+    """An engine with all images and nothing else, in a separate network; what it ran is ended with it."""
     FOLDER.mkdir(parents=True, exist_ok=True)
     with (FOLDER / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)

@@ -1,4 +1,4 @@
-"""A minimal Debian as a tar file, for the tests that need a system of its own: the package's and the images'."""
+"""A minimal Debian as a tar file, for the tests that need a whole system: the package's and the images'."""
 
 import fcntl
 import os

@@ -19,7 +19,7 @@ from processes import PROJECT
 
 CHART = CONFIG / "helm/umbo"
 TOOLS = PROJECT / "target/tools"
-# Settings that differ by pod, are without meaning in a cluster, or have a value of their own (shardNodes.cache).
+# Settings that differ by pod, are without meaning in a cluster, or are values of the chart (shardNodes.cache).
 OF_THE_CHART = {("auth", "token_file"), ("cluster", "node"), ("cluster", "advertise"), ("store", "shards")}
 # Values for everything that the chart leaves out by default.
 ROLE = {

@@ -85,7 +85,7 @@ def is_found_by_all(ns, engine, partitions):
 
 
 class Load:
-    """Clients that put rows and read them back, each by a connection of its own. Nothing is sent twice."""
+    """Clients that put rows and read them back, each by another connection. Nothing is sent twice."""
 
     def __init__(self, ns, clients=4):
         self.done, self.failed, self.has_ended = 0, [], threading.Event()
@@ -130,7 +130,7 @@ def test_rows_go_in_and_out_through_the_load_balancer(ns):
         assert (got.status, got.body.decode()) == (200, row["v"])
 
 
-def test_the_image_has_a_stripped_binary_and_documents_and_nobody_writes_into_it(deployment, tmp_path):
+def test_the_image_has_a_stripped_binary_and_documents_and_is_read_only(deployment, tmp_path):
     node = "umbo_shard-a_1"
     assert deployment.podman("exec", node, "id", "-u").strip() == "10001"
     touch = "for at in / /usr/bin /etc/umbo /data; do touch $at/x && echo $at; done; rm /data/x"

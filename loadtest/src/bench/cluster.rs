@@ -34,7 +34,7 @@ impl Cluster {
 }
 
 impl Lab {
-    /// Starts a shard node with all shards, on data of its own, and a dispatcher in front of it.
+    /// Starts a shard node with all shards, in a new folder, and a dispatcher in front of it.
     pub(crate) fn cluster(&mut self, data: &Path, cores: Cores) -> Result<Cluster, Failure> {
         let (map, node) = self.node(data, cores)?;
         let dispatcher = self.dispatcher(&map, (OTHER_UMBO, OTHER_UMBO_ADMIN), cores)?;
@@ -46,7 +46,7 @@ impl Lab {
         })
     }
 
-    /// Starts a shard node with all shards, on data of its own, and dispatchers on these ports in front of it. Returns the
+    /// Starts a shard node with all shards, in a new folder, and dispatchers on these ports in front of it. Returns the
     /// node and the dispatchers.
     pub(crate) fn fleet(
         &mut self,
@@ -60,7 +60,7 @@ impl Lab {
         Ok((node, dispatchers))
     }
 
-    /// Starts a shard node with all shards, on data of its own; returns the file of its map, too.
+    /// Starts a shard node with all shards, in a new folder; returns the file of its map, too.
     fn node(&mut self, data: &Path, cores: Cores) -> Result<(PathBuf, Process), Failure> {
         process::check_free(&[NODE, NODE_ADMIN])?;
         let map = self.path("cluster.toml");

@@ -44,7 +44,7 @@ struct Figures {
     /// Processor time of a decision in microseconds: of the dispatchers, and of the servers.
     cpu_us: (f64, f64),
     p50_us: f64,
-    /// After the kill: admitted of the limit, and admitted or without an answer. `None` if nobody owns the limit.
+    /// After the kill: admitted of the limit, and admitted or without an answer. `None` if the limit has no owner.
     killed: Option<(f64, f64)>,
 }
 

@@ -162,7 +162,7 @@ fn a_caller_that_sends_many_times_its_usual_is_named() {
     );
     assert_eq!(stage.pass(9, &usual).len(), 1);
     assert_eq!(stage.pass(1, &usual), [""; 0]);
-    // Without history, with few requests, or with little of the request units nobody is unusual.
+    // Without history, with few requests, or with little of the request units no caller is unusual.
     assert_eq!(Stage::default().pass(30, &unusual), [""; 0]);
     for callers in [
         [("crawler", 45.0), ("web", 20.0)],

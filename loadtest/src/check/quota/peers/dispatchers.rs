@@ -201,7 +201,7 @@ impl Dispatcher {
             for line in output.lines().map_while(Result::ok) {
                 // Half a line is that of one that was killed.
                 let word = serde_json::from_str(&line).ok();
-                // Nobody listens any more when the check is over.
+                // The reader is gone when the check is over.
                 if let Some(word) = word
                     && words.send((at, Some(word))).is_err()
                 {
@@ -233,7 +233,7 @@ fn changed(row: &Mutex<OwnerRow>, wish: &[u8]) -> Vec<u8> {
     serde_json::to_vec(&*row).unwrap_or_default()
 }
 
-/// Returns ports on which nobody listens.
+/// Returns free ports.
 fn free_ports() -> Result<Vec<u16>, Failure> {
     let bind = |_| TcpListener::bind("127.0.0.1:0");
     let listeners: Result<Vec<_>, _> = (0..DISPATCHERS).map(bind).collect();

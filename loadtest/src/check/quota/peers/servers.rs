@@ -16,7 +16,7 @@ use crate::process::{self, Cores, Process};
 const REDIS: u16 = 18_120;
 /// Ports of each gubernator: gRPC and HTTP.
 const GUBERNATORS: [[u16; 2]; 3] = [[18_121, 18_122], [18_123, 18_124], [18_125, 18_126]];
-/// Port of their gossip. Each has a loopback address of its own for it, by which they tell each other apart.
+/// Port of their gossip. Each has another loopback address for it, by which they tell each other apart.
 const GOSSIP: u16 = 18_127;
 const SOURCE: &str = include_str!("gubernator.go");
 const MODULE: &str =
@@ -123,7 +123,7 @@ impl Servers {
     /// Kills the server that owns the limit. Returns the port of the owner if it is none of the servers.
     pub(super) fn kill(&mut self, owner: Option<u16>) -> Result<Option<u16>, Failure> {
         let owner = owner.or_else(|| self.ports.first().copied().filter(|port| *port == REDIS));
-        let owner = owner.ok_or_else(|| Failure::Peer("nobody owns the limit".to_owned()))?;
+        let owner = owner.ok_or_else(|| Failure::Peer("the limit has no owner".to_owned()))?;
         let found = self.processes.iter().position(|(port, _)| *port == owner);
         let Some(at) = found else {
             return Ok(Some(owner));
