@@ -19,6 +19,10 @@ RUN --mount=type=cache,target=/usr/local/cargo/registry \
 FROM debian:bookworm-slim
 COPY --from=build /etc/ssl/certs/ca-certificates.crt /etc/ssl/certs/ca-certificates.crt
 COPY --from=build /umbo /usr/local/bin/umbo
+# Guides, dashboards and alerts, where they are in the project.
+COPY --from=build /source/config /usr/share/doc/umbo/config
+COPY --from=build /source/crates/umbo-api/README.md /source/crates/umbo-api/openapi.json /usr/share/doc/umbo/crates/umbo-api/
+COPY --from=build /source/crates/umbo-client/README.md /usr/share/doc/umbo/crates/umbo-client/
 RUN useradd --system --no-create-home --uid 10001 --user-group umbo \
     && install --directory --owner=umbo --group=umbo --mode=0700 /data
 

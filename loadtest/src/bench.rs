@@ -1,5 +1,6 @@
 //! The benchmarks: each compares Umbo with a peer, by turns, and says whether its bound holds.
 
+pub(crate) mod cluster;
 mod folder;
 mod import;
 pub(crate) mod lab;

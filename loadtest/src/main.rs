@@ -16,6 +16,7 @@ use alloc_tracker::Allocator;
 use clap::{Parser, Subcommand};
 use mimalloc::MiMalloc;
 
+mod admit;
 mod allocations;
 mod bench;
 mod check;
@@ -74,6 +75,9 @@ enum Command {
     /// Answer requests in this process (what the checks count)
     #[command(hide = true)]
     Counted(counted::Arguments),
+    /// Decide as one of several dispatchers (what the checks run)
+    #[command(hide = true)]
+    Admit(admit::Arguments),
     /// Serve as a peer (what the benchmarks run)
     #[command(hide = true)]
     Peer(peer::Arguments),
@@ -91,6 +95,7 @@ fn main() -> ExitCode {
         Command::Rows(arguments) => arguments.run().map(|()| ExitCode::SUCCESS),
         Command::Load(arguments) => arguments.run().map(|()| ExitCode::SUCCESS),
         Command::Pace(arguments) => arguments.run().map(|()| ExitCode::SUCCESS),
+        Command::Admit(arguments) => arguments.run().map(|()| ExitCode::SUCCESS),
         Command::Peer(arguments) => arguments.run().map(|()| ExitCode::SUCCESS),
     };
     result.unwrap_or_else(|failure: Failure| {

@@ -26,11 +26,11 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 
 pub(crate) use self::account::Account;
-pub(crate) use self::arrivals::Shape;
+pub(crate) use self::arrivals::{Arrivals, SECOND_NS, Shape};
 pub(crate) use self::fleet::Faults;
-pub(crate) use self::ideal::Quota;
+pub(crate) use self::ideal::{Ideal, Quota};
 pub(crate) use self::pattern::{Behaviour, CLIENTS, Caller, Pattern};
-pub(crate) use self::rules::{REFILL, one_quota};
+pub(crate) use self::rules::{REFILL, one_fleet_quota, one_quota};
 pub(crate) use self::settle_error::SettleError;
 pub(crate) use self::study::Study;
 pub(crate) use self::work::Knowledge;

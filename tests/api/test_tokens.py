@@ -305,7 +305,12 @@ def test_a_permission_that_nothing_checks_cannot_be_granted(shared):
 
 
 ANYBODY = {"/", "/page", "/contract", "/healthz", "/readyz", "/openapi.json", "/v1/errors/{code}"}
-OF_CALLER = {("get", "/admin/v1/namespaces"), ("get", "/admin/v1/hot"), ("get", "/admin/v1/usage")}
+OF_CALLER = {
+    ("get", "/admin/v1/namespaces"),
+    ("get", "/admin/v1/hot"),
+    ("get", "/admin/v1/usage"),
+    ("get", "/admin/v1/tokens/self"),
+}
 OF_NAMESPACE = ("/admin/v1/namespaces/{ns}", "/admin/v1/hot/{list}/")
 
 

@@ -1,12 +1,14 @@
-"""Ceilings of shards as their nodes keep them, for all dispatchers together: what a request counts for that
-is fetched in pieces, and policies that count by whom a caller calls for."""
+"""Quotas of shards: all dispatchers together count them once, and a request that is fetched in pieces counts once."""
 
+import json
 from decimal import Decimal
 
 import pytest
 
 from deadline import standing_still
-from test_nodes import limit, outcomes
+from harness import wait_until
+from test_fleet_quotas import RATE, Load, check_rejection, has_policy, started
+from test_nodes import outcomes
 
 # What is charged is to be the same in every run.
 SETTINGS = {"cost": {"latency_ms": 0}}
@@ -16,7 +18,17 @@ ROWS, VALUE_LEN = 600, 4_096
 
 @pytest.fixture
 def cluster(new_cluster):
-    return new_cluster(2, SETTINGS, node_settings=SETTINGS)
+    return new_cluster(1, SETTINGS, node_settings=SETTINGS)
+
+
+def limit(cluster, name, **policy):
+    """Stores a policy of shards, the only one, and waits until it counts."""
+    policy = {"name": name, "scope": "shard", "rate": 1, "per": []} | policy
+    (dispatcher,) = cluster.dispatchers
+    stored = dispatcher.client().put(f"/admin/v1/quotas/{name}", json.dumps(policy))
+    assert stored.status == 201, stored
+    series = f'umbo_policy_buckets{{policy="{name}"}}'
+    wait_until(lambda: series in dispatcher.admin().get("/metrics").body.decode(), "it counts")
 
 
 def fill(ns, partition):
@@ -26,10 +38,10 @@ def fill(ns, partition):
 
 
 def begin(cluster):
-    """Starts it; returns a namespace as each dispatcher has it, and a node with a partition of its own."""
-    first, second = cluster.start().dispatchers
-    ns, other = first.namespace(), second.namespace()
-    return ns, other, cluster.nodes["b"], cluster.partitions(ns, 1)["b"][0]
+    """Starts it; returns a namespace, and a node with one of its partitions."""
+    (dispatcher,) = cluster.start().dispatchers
+    ns = dispatcher.namespace()
+    return ns, cluster.nodes["b"], cluster.partitions(ns, 1)["b"][0]
 
 
 def ranged(ns, partition):
@@ -49,92 +61,46 @@ def asked(node, kind):
     return outcomes(node, "done").get(kind, 0)
 
 
-def test_a_long_range_costs_at_a_node_what_it_does_in_one_process(cluster, new_server):
+def test_a_long_range_costs_what_it_does_in_one_process_and_counts_once(cluster, new_server):
     alone = new_server(SETTINGS).start()
     own = alone.namespace()
     fill(own, "p")
     price = ru(ranged(own, "p"))
     alone.stop()
 
-    ns, other, node, victim = begin(cluster)
+    ns, node, victim = begin(cluster)
     fill(ns, victim)
-    before = asked(node, "range")
-    assert ru(ranged(ns, victim)) == price
-    pieces = asked(node, "range") - before
-    assert pieces >= 8, "it is fetched in pieces"
-
-    # Room at the node for two of them and five requests; each dispatcher has seen one of both.
-    burst = 2 * price + Decimal("5.5")
-    limit(cluster, "ceiling", unit="ru", per=[], burst=float(round(burst, 3)))
-    with standing_still(cluster.tier.clock):
-        assert ru(ranged(ns, victim)) == ru(ranged(other, victim)) == price
-        served = 0
-        while (answer := ns.get(victim, "none", Cache_Control="no-cache")).status == 404:
-            assert answer.headers["umbo-ru"] == "1.05"
-            served += 1
-    problem = answer.problem(429, "quota-exceeded")
-    assert served == 6, "the last one is the first of a debt"
-    assert outcomes(node, "quota-exceeded").get("get", 0) > 0, "it was the node that said so"
-    assert problem["observed"] > 0 and problem["policy"] == "ceiling", problem
-    cluster.stop()
-
-
-def test_a_request_in_pieces_counts_as_one(cluster):
-    ns, other, node, victim = begin(cluster)
-    fill(ns, victim)
-    limit(cluster, "few", unit="requests", per=[], burst=4)
+    limit(cluster, "few", unit="requests", burst=4)
     keys = [{"pk": victim, "sk": f"{at:04}"} for at in range(ROWS)]
     before = asked(node, "range")
     with standing_still(cluster.tier.clock):
-        ranged(ns, victim)
-        ranged(other, victim)
-        assert asked(node, "range") - before > 8
+        assert ru(ranged(ns, victim)) == price
+        assert asked(node, "range") - before >= 8, "it is fetched in pieces"
         before = asked(node, "multi-get")
         found = ns.multi_get(keys, headers={"Cache-Control": "no-cache"})
         assert found.status == 200, found
         assert asked(node, "multi-get") - before > 4
-        statuses = [one.get(victim, "none", Cache_Control="no-cache").status for _ in range(4) for one in (ns, other)]
-    assert statuses == [404] + [429] * 7, "three were counted before"
+        statuses = [ns.get(victim, "none", Cache_Control="no-cache").status for _ in range(4)]
+    assert statuses == [404, 404, 429, 429], "two were counted before"
     cluster.stop()
 
 
-def test_a_ceiling_by_user_holds_for_all_dispatchers_together(cluster):
-    ns, other, node, victim = begin(cluster)
-    limit(cluster, "by-user", unit="requests", per=["user"], burst=10)
-    stored, refused = 0, []
-    with standing_still(cluster.tier.clock):
-        for _ in range(15):
-            for one in (ns, other):
-                answer = one.put(victim, value=b"x", Umbo_User="u-1")
-                stored += answer.status in (201, 204)
-                if answer.status == 429:
-                    refused.append(answer.problem(429, "quota-exceeded"))
-    assert stored == 10, "each dispatcher alone would let ten through"
-    assert outcomes(node, "quota-exceeded").get("write", 0) > 0, "it was the node that said so"
-    assert all(one["policy"] == "by-user" and one["scope"] == "shard" and one["observed"] > 0 for one in refused)
-    # Another user has a bucket of its own, and who names none has none.
-    for user in ("u-2", None):
-        named = {"Umbo_User": user} if user else {}
-        assert other.put(victim, value=b"x", **named).status == 204
-    cluster.stop()
-
-
-def test_a_scan_that_was_let_in_is_not_stopped_on_its_way(cluster):
-    cluster.start()
-    first, second = cluster.dispatchers
-    ns, other = first.namespace(), second.namespace()
-    partitions = [own[0] for own in cluster.partitions(ns, 1).values()]
-    victim = partitions[-1]
-    for one in partitions:
-        assert ns.put(one, value=b"x").status == 201
-    limit(cluster, "ceiling", unit="requests", per=[], rate=0.1, burst=3)
-    # What the second dispatcher spends is unknown to the first one: the node says no.
-    with standing_still(cluster.tier.clock):
-        for one in (other, ns):
-            assert 429 in [one.put(victim, value=b"x").status for _ in range(6)]
-            used_up = outcomes(cluster.nodes["c"], "quota-exceeded")
-        assert used_up.get("write", 0) > 0
-        # As in one process, where all shards are asked before the first row is read.
-        assert {row["pk"] for row in ns.scan_all()} == set(partitions)
-        assert outcomes(cluster.nodes["c"], "quota-exceeded") == used_up
+def test_all_dispatchers_together_admit_the_quota_of_each_shard(new_cluster):
+    cluster = started(new_cluster, 2)
+    ns = cluster.dispatchers[0].namespace("shared")
+    victim, other = (cluster.partitions(ns, 1)[name][0] for name in "ab")
+    client = cluster.dispatchers[0].client()
+    assert client.delete("/admin/v1/quotas/of-all").status == 200
+    # Little, so that requests that reach a shard exceed it on a busy machine, too.
+    rate = RATE // 5
+    policy = {"name": "of-shard", "unit": "requests", "rate": rate, "burst": rate, "scope": "shard"}
+    policy |= {"match": {"namespace": "shared"}}
+    assert client.put("/admin/v1/quotas/of-shard", json.dumps(policy)).status == 201
+    for dispatcher in cluster.dispatchers:
+        wait_until(lambda: has_policy(dispatcher, "of-shard"), "the policy is known")  # noqa: B023
+    # The cache of hot keys asks no shard.
+    load = Load(cluster.dispatchers, victim, Cache_Control="no-cache").run()
+    assert 0.9 / 5 <= load.used() <= 1.1 / 5, load.used()
+    check_rejection(load.refused[-1], "of-shard", unit="requests", rate=rate, burst=rate, scope="shard")
+    assert ns.get(other).status == 404, "another shard has another counter"
     cluster.stop()

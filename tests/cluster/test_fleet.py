@@ -234,6 +234,35 @@ def token(folder, name, grant):
     return made.stdout.split()[-1]
 
 
+def test_any_dispatcher_explains_what_one_did_that_is_gone(new_cluster):
+    cluster = new_cluster(2).start()
+    first, second = cluster.dispatchers
+    assert first.client().get("/v1/ns/nowhere/kv/a", Umbo_Request_Id="gone").status == 404
+    explained = lambda: second.admin().get("/admin/v1/why/gone")
+    step_until(cluster.tier.clock, lambda: explained().status == 200, "the record is written", step=5)
+    assert "kept" not in ask(first, "why/gone")[0]["answer"], "memory is asked first"
+    name = first.admin().get("/admin/v1/fleet").json()["processes"][0]["about"]["name"]
+    first.kill()
+    record = explained().json()
+    assert (record["code"], record["kept"]["server"]) == ("namespace-not-found", name), record
+    refusals = second.admin().get("/admin/v1/why?caller=anonymous").json()
+    assert [reason["example"] for reason in refusals["reasons"]] == ["gone"], refusals
+    home = cluster.nodes[cluster.tier.owner(0)]
+    home.kill()
+    # What is in memory is told without the home.
+    assert second.client().get("/v1/ns/nowhere/kv/a", Umbo_Request_Id="here").status == 404
+    assert second.admin().get("/admin/v1/why/here").json()["code"] == "namespace-not-found"
+    refusals = second.admin().get("/admin/v1/why?caller=anonymous").json()
+    assert [reason["example"] for reason in refusals["reasons"]] == ["here"], refusals
+    assert "could not be read" in refusals["notes"][0], refusals
+    assert second.admin().get("/admin/v1/why/nothing").status == 503
+    home.start()
+    wait_until(lambda: explained().status == 200, "the home is back")
+    # All of the cluster ends in order.
+    first.start()
+    cluster.stop()
+
+
 def test_each_refuses_what_the_asker_may_not_see(new_cluster, folder):
     ops, narrow = token(folder, "ops", "*:*"), token(folder, "narrow", "read:demo")
     cluster = new_cluster(2, {"auth": {"token_file": str(folder / "tokens.toml")}})

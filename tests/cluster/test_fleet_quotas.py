@@ -52,8 +52,8 @@ def started(new_cluster, count, settings=None, **more):
 class Load:
     """Requests in a closed loop to some dispatchers, counted."""
 
-    def __init__(self, dispatchers, key="a"):
-        self.path = f"/v1/ns/shared/kv/{key}"
+    def __init__(self, dispatchers, key="a", **headers):
+        self.path, self.headers = f"/v1/ns/shared/kv/{key}", headers
         self.clock = dispatchers[0].clock
         self.admitted, self.refused, self.failures = [], [], []
         self.is_over = threading.Event()
@@ -63,7 +63,7 @@ class Load:
         client = dispatcher.client()
         while not self.is_over.is_set():
             try:
-                answer = client.get(self.path)
+                answer = client.get(self.path, **self.headers)
             except OSError:
                 # It was killed or stopped.
                 return

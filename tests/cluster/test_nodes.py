@@ -1,4 +1,4 @@
-"""What a shard node does by itself: ceilings, ports, health, metrics, and what it refuses to be."""
+"""What a shard node does by itself: ports, health, metrics, and what it refuses to be."""
 
 import json
 import re
@@ -26,47 +26,6 @@ def outcomes(node, outcome):
     """Requests to a node that came to this, by what was asked."""
     pattern = rf'^umbo_node_requests_total{{request="([^"]+)",outcome="{outcome}"}} (\d+)$'
     return {kind: int(count) for kind, count in re.findall(pattern, text_of(node, "/metrics"), re.M)}
-
-
-def limit(cluster, name, **policy):
-    """Stores a policy of shards, the only one, and waits until all who keep it have read it."""
-    policy = {"name": name, "scope": "shard", "rate": 1} | policy
-    stored = cluster.dispatchers[0].client().put(f"/admin/v1/quotas/{name}", json.dumps(policy))
-    assert stored.status == 201, stored
-    series = f'umbo_policy_buckets{{policy="{name}"}}'
-
-    def is_kept():
-        told = all(series in one.admin().get("/metrics").body.decode() for one in cluster.dispatchers)
-        return told and all(node.metric("umbo_node_ceilings") == 1 for node in cluster.nodes.values())
-
-    step_until(cluster.tier.clock, is_kept, "everybody has read the policy")
-
-
-def test_a_ceiling_of_a_shard_holds_for_all_dispatchers_together(cluster):
-    cluster.start()
-    first, second = cluster.dispatchers
-    ns, other = first.namespace(), second.namespace()
-    victim = cluster.partitions(ns, 1)["b"][0]
-    node = cluster.nodes["b"]
-    limit(cluster, "ceiling", per=["namespace"], unit="requests", burst=10)
-    stored, refused = 0, []
-    with standing_still(cluster.tier.clock):
-        for _ in range(15):
-            for one in (ns, other):
-                answer = one.put(victim, value=b"x")
-                stored += answer.status in (201, 204)
-                if answer.status == 429:
-                    assert answer.headers["ratelimit-policy"] == '"ceiling";q=10;w=10;qu="requests"', answer
-                    assert re.fullmatch(r'"ceiling";r=0;t=[1-9]\d*', answer.headers["ratelimit"]), answer
-                    refused.append(answer.problem(429, "quota-exceeded"))
-    assert stored == 10, "each dispatcher alone would let ten through"
-    assert all(one["policy"] == "ceiling" and one["scope"] == "shard" for one in refused)
-    assert all(one["limit"] == {"rate": 1, "burst": 10, "unit": "requests"} for one in refused)
-    assert all(one["retry"]["safe"] and one["retry"]["after_ms"] > 0 for one in refused)
-    assert outcomes(node, "quota-exceeded").get("write", 0) > 0, "it was the node that said so"
-    # Another shard has a ceiling of its own.
-    assert ns.put(cluster.partitions(ns, 1)["a"][0], value=b"x").status == 201
-    cluster.stop()
 
 
 def test_a_node_shows_its_health_its_counters_and_its_map(cluster):

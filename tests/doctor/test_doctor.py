@@ -193,9 +193,9 @@ def test_a_token_that_may_not_look_inside(new_server, tmp_path):
     address = ("--server", f"127.0.0.1:{server.port}")
     found = doctor(tmp_path, arguments=address, environment={"UMBO_TOKEN": reader})
     assert found["inside"]["health"] == "skipped" and "token" in found["inside"]["found"], found
-    assert found["server"]["health"] == "ok" and "shards" not in found
+    assert found["server"]["health"] == "ok" and "diagnosis" not in found
     found = doctor(tmp_path, arguments=address, environment={"UMBO_TOKEN": tokens["root"]})
-    assert found["shards"]["health"] == found["server's files"]["health"] == "ok"
+    assert found["diagnosis"]["health"] == found["server's files"]["health"] == "ok"
 
 
 class OtherServer(http.server.BaseHTTPRequestHandler):
@@ -245,17 +245,17 @@ def test_nodes_that_are_away_and_maps_that_differ(folder, tmp_path):
         settings = {"cluster": {"map": str(cluster.tier.map_file)}}
         address = ("--server", f"127.0.0.1:{dispatcher.port}")
         found = doctor(tmp_path, settings, address)
-        assert found["node"]["health"] == found["server's nodes"]["health"] == found["cluster map"]["health"] == "ok"
+        assert found["node"]["health"] == found["diagnosis"]["health"] == found["cluster map"]["health"] == "ok"
         newer = tmp_path / "newer.toml"
         newer.write_text(cluster.tier.map_file.read_text().replace("version = 1", "version = 2"))
         found = doctor(tmp_path, {"cluster": {"map": str(newer)}}, address)
         assert found["node"]["health"] == "warning" and "map 1" in found["node"]["found"], found["node"]
         for node in cluster.nodes.values():
             node.kill()
-        away = lambda: doctor(tmp_path, settings, address)["server's nodes"]["health"] == "problem"
+        away = lambda: doctor(tmp_path, settings, address)["diagnosis"]["health"] == "problem"
         wait_until(away, "the dispatcher knows that its nodes are away")
         found = doctor(tmp_path, settings, address)
-        assert found["node"]["health"] == found["shards"]["health"] == found["ready"]["health"] == "problem"
+        assert found["node"]["health"] == found["diagnosis"]["health"] == found["ready"]["health"] == "problem"
         for node in cluster.nodes.values():
             node.launch()
         cluster.tier.start()

@@ -2,8 +2,8 @@
 
 use serde_json::Value;
 use umbo_api::{
-    admin, backup, batch, cluster, fleet, hot, loads, observe, problem, quota, row, running, shed,
-    stream, versions, why,
+    admin, backup, batch, cluster, diagnosis, fleet, hot, loads, observe, problem, quota, row,
+    running, shed, stream, versions, why,
 };
 use utoipa::OpenApi;
 
@@ -46,12 +46,14 @@ use crate::content;
     admin::NamespaceRemoving,
     admin::NewToken,
     admin::CreatedToken,
+    admin::OwnGrants,
     admin::TokenList,
     admin::ShardList,
     admin::Health,
     admin::ServiceInfo,
     backup::BackupBegun,
     cluster::ClusterStatus,
+    diagnosis::Diagnosis,
     hot::HotList,
     hot::HotReport,
     hot::BusyReport,

@@ -4,6 +4,7 @@ Owns no opinion about what is right.
 """
 
 import json
+import os
 import re
 import shlex
 import subprocess
@@ -78,6 +79,30 @@ def of_image(services):
 def settings_of(environment):
     """Those variables that are settings."""
     return {name: value for name, value in environment.items() if name.startswith("UMBO__")}
+
+
+# What the guides link to of the project beyond what is installed: notes for developers.
+OF_DEVELOPERS = {"tests/generators", ".cargo/config.toml"}
+
+
+def check_documents(root):
+    """Checks that the contract, guides, dashboards and alerts are below a folder as they are in the project."""
+    for document in (
+        "config/README.md",
+        "config/umbo.toml",
+        "config/kubernetes/README.md",
+        "config/recipes/README.md",
+        "crates/umbo-api/README.md",
+        "crates/umbo-api/openapi.json",
+        "crates/umbo-client/README.md",
+        *(f"config/{file.relative_to(CONFIG)}" for kind in ("grafana", "prometheus") for file in (CONFIG / kind).rglob("*.*")),
+    ):
+        assert (root / document).read_bytes() == (PROJECT / document).read_bytes(), document
+    for guide in root.rglob("*.md"):
+        links = {link for link in re.findall(r"\]\(([^)#\s]+)", guide.read_text()) if "://" not in link}
+        there = {os.path.normpath(guide.parent.relative_to(root) / link) for link in links}
+        missing = {link for link in there - OF_DEVELOPERS if not (root / link).exists()}
+        assert not missing, (guide, missing)
 
 
 def manifests():

@@ -13,18 +13,64 @@ import tomllib
 import pytest
 import yaml
 
+from debian import run
 from package import CONFIG, KUBERNETES, container_of, manifests, names_in, pod_of, reached_by, umbo
 from processes import PROJECT
 
 CHART = CONFIG / "helm/umbo"
 TOOLS = PROJECT / "target/tools"
+# Settings that differ by pod, are without meaning in a cluster, or are values of the chart (shardNodes.cache).
+OF_THE_CHART = {("auth", "token_file"), ("cluster", "node"), ("cluster", "advertise"), ("store", "shards")}
+# Values for everything that the chart leaves out by default.
+ROLE = {
+    "env": [{"name": "UMBO__LOG__FILTER", "value": "debug"}],
+    "volumes": [{"name": "certificate", "secret": {"secretName": "kv-tls"}}],
+    "volumeMounts": [{"name": "certificate", "mountPath": "/etc/kv-tls", "readOnly": True}],
+    "nodeSelector": {"disk": "ssd"},
+    "tolerations": [{"key": "stores", "operator": "Exists", "effect": "NoSchedule"}],
+    "affinity": {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": []}},
+    "terminationGracePeriodSeconds": 90,
+}
+EVERYTHING = {
+    "image": {"pullSecrets": [{"name": "registry"}], "pullPolicy": "Always", "tag": "1.2"},
+    "settings": {
+        "tls": {"certificate": "/etc/kv-tls/tls.crt", "key": "/etc/kv-tls/tls.key"},
+        "quota": {"policy_file": "/etc/umbo/quotas.toml"},
+    },
+    "files": {"quotas.toml": (CONFIG / "quotas.toml").read_text()},
+    "dispatchers": ROLE,
+    "shardNodes": ROLE | {"storageClass": "fast"},
+    "ingress": {
+        "enabled": True,
+        "className": "nginx",
+        "annotations": {"nginx.ingress.kubernetes.io/backend-protocol": "HTTPS"},
+        "hosts": ["kv.example.org", "kv.example.com"],
+        "tls": [{"hosts": ["kv.example.org"], "secretName": "kv-tls"}],
+    },
+    "serviceMonitor": {
+        "enabled": True,
+        "labels": {"release": "prometheus"},
+        "tlsConfig": {"ca": {"secret": {"name": "kv-tls", "key": "ca.crt"}}, "serverName": "kv.example.org"},
+    },
+}
 
 
-def helm(*arguments):
+def helm(*arguments, **options):
     path = shutil.which("helm", path=f"{os.environ['PATH']}:{TOOLS}")
     if path is None:
         pytest.skip(f"helm is missing; install it: GOBIN={TOOLS} go install helm.sh/helm/v3/cmd/helm@v3.19.0")
-    return subprocess.run([path, *arguments], capture_output=True, text=True, timeout=60)
+    return subprocess.run([path, *arguments], capture_output=True, text=True, timeout=60, **options)
+
+
+def documents_with(values, release="umbo"):
+    """The text that the chart renders with these values."""
+    ran = helm("template", release, CHART, "--namespace", "umbo", "--values", "-", input=yaml.safe_dump(values))
+    assert ran.returncode == 0, ran.stderr
+    return ran.stdout
+
+
+def by_kind(text):
+    return {(one["kind"], one["metadata"]["name"]): one for one in yaml.safe_load_all(text) if one}
 
 
 def rendered(release="umbo", namespace="umbo", **values):
@@ -32,7 +78,7 @@ def rendered(release="umbo", namespace="umbo", **values):
     given = [word for name, value in values.items() for word in ("--set", f"{name.replace('__', '.')}={value}")]
     ran = helm("template", release, CHART, "--namespace", namespace, *given)
     assert ran.returncode == 0, ran.stderr
-    return {(one["kind"], one["metadata"]["name"]): one for one in yaml.safe_load_all(ran.stdout) if one}
+    return by_kind(ran.stdout)
 
 
 def test_the_chart_is_the_manifests():
@@ -50,6 +96,124 @@ def test_helm_finds_nothing_wrong():
 def test_the_chart_has_the_version_of_the_binary():
     chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
     assert umbo("version").stdout == f"umbo {chart['appVersion']}\n"
+
+
+@pytest.fixture(scope="module")
+def decoded():
+    """Decodes documents strictly into the types of Kubernetes, and returns their kinds."""
+    program = TOOLS / "decode-manifests"
+    source = PROJECT / "tests/packaging/manifests"
+    run("go", "build", "-mod=readonly", "-buildvcs=false", "-o", program, ".", cwd=source)
+    return lambda text: run(program, input=text).split()
+
+
+def test_manifests_decode_into_the_types_of_kubernetes(decoded):
+    for file in sorted(KUBERNETES.glob("*.yaml")):
+        kinds = [one["kind"] for one in yaml.safe_load_all(file.read_text())]
+        assert decoded(file.read_text()) == kinds
+    assert sorted(decoded(documents_with({}))) == sorted(kind for kind, _ in rendered())
+    everything = decoded(documents_with(EVERYTHING))
+    assert everything.count("ServiceMonitor") == 2 and everything.count("Ingress") == 1
+    text = (KUBERNETES / "dispatchers.yaml").read_text()
+    with pytest.raises(AssertionError, match='unknown field "spec.template.spec.containers\\[0].livenessProb"'):
+        decoded(text.replace("livenessProbe:", "livenessProb:"))
+
+
+def test_every_setting_can_be_set(tmp_path):
+    every = tomllib.loads((CONFIG / "umbo.toml").read_text())
+    own = tomllib.loads(rendered()["ConfigMap", "umbo-config"]["data"]["umbo.toml"])
+    owned = {(section, key) for section, keys in own.items() for key in keys} | OF_THE_CHART
+    # Those are the values by default.
+    owned -= {("server", "drain_delay"), ("server", "drain_timeout")}
+    settings = {
+        section: {key: value for key, value in keys.items() if (section, key) not in owned}
+        for section, keys in every.items()
+    }
+    settings = {section: keys for section, keys in settings.items() if keys}
+    schema = json.loads((CHART / "values.schema.json").read_text())["properties"]["settings"]["properties"]
+    assert {section: list(keys["properties"]) for section, keys in schema.items()} == {
+        section: list(keys) for section, keys in settings.items()
+    }
+    data = by_kind(documents_with({"settings": settings}))["ConfigMap", "umbo-config"]["data"]
+    found = tomllib.loads(data["umbo.toml"])
+    assert {section: {key: found[section][key] for key in keys} for section, keys in settings.items()} == settings
+    for name, text in data.items():
+        (tmp_path / name).write_text(text.replace("/etc/umbo/", f"{tmp_path}/"))
+    checked = umbo("config", "check", str(tmp_path / "umbo.toml"))
+    assert checked.returncode == 0, checked
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        ("dispatchers.replica=9", "'replica' not allowed"),
+        ("shardNodes.replicas=0", "minimum: got 0, want 1"),
+        ("dispatchers.replicas=0", "minimum: got 0, want 1"),
+        ("shards=0", "minimum: got 0, want 1"),
+        ("settings.server.idle_timout=9s", "'idle_timout' not allowed"),
+        ("settings.sever.idle_timeout=9s", "'sever' not allowed"),
+        # What the chart sets itself.
+        ("settings.server.listen=0.0.0.0:80", "'listen' not allowed"),
+        ("files.umbo\\.toml=", "invalid propertyName 'umbo.toml'"),
+        ("ingress.enabled=yes", "got string, want boolean"),
+        ("ingress.enabled=true", "an Ingress needs ingress.hosts"),
+    ],
+)
+def test_a_value_that_means_nothing_is_refused(value, said):
+    refused = helm("template", "umbo", CHART, "--set", value)
+    assert refused.returncode != 0 and said in refused.stderr, refused
+
+
+def test_pods_are_as_the_values_say():
+    parts = by_kind(documents_with(EVERYTHING))
+    for kind, name in (("StatefulSet", "umbo-shard"), ("Deployment", "umbo-dispatcher")):
+        pod, container = pod_of(parts[kind, name]), container_of(parts[kind, name])
+        for key in ("nodeSelector", "tolerations", "affinity", "terminationGracePeriodSeconds"):
+            assert pod[key] == ROLE[key]
+        for key in ("env", "volumeMounts"):
+            assert container[key][-1:] == ROLE[key] and len(container[key]) > 1
+        assert pod["volumes"][-1:] == ROLE["volumes"] and len(pod["volumes"]) > 1
+        assert pod["imagePullSecrets"] == EVERYTHING["image"]["pullSecrets"]
+        assert (container["image"], container["imagePullPolicy"]) == ("umbo:1.2", "Always")
+    assert parts["ConfigMap", "umbo-config"]["data"]["quotas.toml"] == EVERYTHING["files"]["quotas.toml"]
+
+
+PROBES = ("startupProbe", "livenessProbe", "readinessProbe")
+
+
+def test_probes_and_scrapes_speak_tls_where_clients_do():
+    parts = by_kind(documents_with(EVERYTHING))
+    dispatcher, node = (container_of(parts[one]) for one in (("Deployment", "umbo-dispatcher"), ("StatefulSet", "umbo-shard")))
+    assert {dispatcher[probe]["httpGet"]["scheme"] for probe in PROBES} == {"HTTPS"}
+    assert all("scheme" not in node[probe]["httpGet"] for probe in PROBES), "its admin port is without TLS"
+    endpoints = {name: one["spec"]["endpoints"] for (kind, name), one in parts.items() if kind == "ServiceMonitor"}
+    (of_dispatchers,), (of_nodes,) = endpoints["umbo-dispatcher"], endpoints["umbo-shard"]
+    assert of_dispatchers["scheme"] == "https" and of_dispatchers["tlsConfig"]["serverName"] == "kv.example.org"
+    assert "scheme" not in of_nodes
+    shown = EVERYTHING | {"settings": {"tls": {"certificate": "/a", "key": "/b", "client_ca": "/c"}}}
+    dispatcher = container_of(by_kind(documents_with(shown))["Deployment", "umbo-dispatcher"])
+    assert all(dispatcher[probe]["tcpSocket"] for probe in PROBES), "the kubelet has no certificate to show"
+
+
+def test_scrapes_and_the_ingress_find_their_services():
+    parts = by_kind(documents_with(EVERYTHING, release="store"))
+    services = {name: one for (kind, name), one in parts.items() if kind == "Service"}
+    jobs = {job["job_name"] for job in yaml.safe_load((CONFIG / "prometheus.yml").read_text())["scrape_configs"]}
+    for role in ("dispatcher", "shard"):
+        monitor = parts["ServiceMonitor", f"store-{role}"]
+        labels, (endpoint,) = monitor["spec"]["selector"]["matchLabels"], monitor["spec"]["endpoints"]
+        ports = [port["port"] for one in services.values() if one["metadata"]["labels"] == labels for port in one["spec"]["ports"]
+                 if port["name"] == endpoint["port"]]  # fmt: skip
+        assert ports == [{"dispatcher": 8081, "shard": 7412}[role]]
+        assert endpoint["relabelings"] == [{"targetLabel": "job", "replacement": f"umbo-{role}"}]
+        assert f"umbo-{role}" in jobs and monitor["metadata"]["labels"] == {"release": "prometheus"}
+    ingress = parts["Ingress", "store"]
+    assert [rule["host"] for rule in ingress["spec"]["rules"]] == EVERYTHING["ingress"]["hosts"]
+    for rule in ingress["spec"]["rules"]:
+        (path,) = rule["http"]["paths"]
+        service = path["backend"]["service"]
+        (port,) = services[service["name"]]["spec"]["ports"]
+        assert port["name"] == service["port"]["name"] and port["port"] == 8080
 
 
 @pytest.mark.parametrize(("nodes", "shards"), [(1, 1), (2, 3), (5, 12), (7, 64)])

@@ -3,7 +3,7 @@
 import pytest
 
 from harness import read_answer
-from staged import BINARY, CALLERS, HOT, LONG, MARKUP, SCREENSHOTS
+from staged import BINARY, CALLERS, HOT, LONG, MARKUP, SCREENSHOTS, Stage
 
 pytestmark = pytest.mark.real("chromium")
 
@@ -39,6 +39,14 @@ def inked(canvas):
     return canvas.evaluate(
         "canvas => { const d = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height).data;"
         " let n = 0; for (let i = 3; i < d.length; i += 4) n += d[i] > 0; return n; }"
+    )
+
+
+def cut_off(window):
+    """The texts of cells that lie beyond the right edge of the window."""
+    return window.page.evaluate(
+        "[...document.querySelectorAll('main td, main td *')].filter((one) => {"
+        " const box = one.getBoundingClientRect(); return box.width && box.right > innerWidth; }).map((one) => one.textContent)"
     )
 
 
@@ -84,11 +92,30 @@ def test_screenshots(loaded, window, width, scheme):
             one.until(lambda: one.page.locator(".plot.heat canvas").bounding_box()["height"] > 100, "the map is drawn")
             one.page.locator(".plot.heat canvas").click(position={"x": one.page.locator(".plot.heat canvas").bounding_box()["width"] - 30, "y": 12})
             one.sees("Behind")
-        # Nothing is wider than the screen, but for tables, which scroll by themselves.
+        # Nothing is wider than the screen.
+        overflow = one.page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
+        assert overflow <= 0 and cut_off(one) == [], (view, width, overflow, cut_off(one))
+        whole(one, width)
+        one.page.screenshot(path=SCREENSHOTS / f"{view.replace('/', '-')}-{width}-{scheme}.png")
+    one.check()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1440, 390])
+def test_screenshots_of_an_empty_server(new_server, window, width, scheme):
+    SCREENSHOTS.mkdir(parents=True, exist_ok=True)
+    server = new_server().start()
+    Stage(server)
+    one = window(server, color_scheme=scheme)
+    for view in [view for view in VIEWS if "/" not in view]:
+        one.page.set_viewport_size({"width": width, "height": 900})
+        one.open(view)
+        one.sees("Live")
+        one.until(lambda: "Reading…" not in one.text(), "what is asked for is answered")
         overflow = one.page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
         assert overflow <= 0, (view, width, overflow)
         whole(one, width)
-        one.page.screenshot(path=SCREENSHOTS / f"{view.replace('/', '-')}-{width}-{scheme}.png")
+        one.page.screenshot(path=SCREENSHOTS / f"empty-{view}-{width}-{scheme}.png")
     one.check()
 
 
@@ -164,6 +191,46 @@ def test_one_cursor_moves_through_all_charts(loaded, window):
     box = charts.first.bounding_box()
     one.page.mouse.move(box["x"] + box["width"] - 40, box["y"] + 60)
     one.until(lambda: all(inked(chart) > was for chart, was in zip(charts.all(), before)), "each chart has the cursor")
+    one.check()
+
+
+def test_a_drag_zooms_all_charts_and_escape_shows_all(loaded, window):
+    one = window(loaded).open()
+    one.until(lambda: has_data(one, "Requests by outcome"), "there is data")
+    charts = one.page.locator("canvas.overlay")
+    box = charts.first.bounding_box()
+    every = one.page.get_by_role("button", name="All", exact=True)
+    assert every.count() == 0
+    one.page.mouse.move(box["x"] + box["width"] / 2, box["y"] + 60)
+    one.page.mouse.down()
+    one.page.mouse.move(box["x"] + box["width"] - 60, box["y"] + 60, steps=4)
+    one.page.mouse.up()
+    one.at_once(lambda: every.count() == charts.count(), "each chart shows a part of the time")
+    # The edges of the plot are its ends: what is at the left was in the middle.
+    one.page.mouse.move(box["x"] + 59, box["y"] + 60)
+    first = one.page.locator(".tooltip-time").inner_text()
+    charts.first.focus()
+    one.page.keyboard.press("Escape")
+    one.at_once(lambda: every.count() == 0, "all of the time is shown")
+    one.page.mouse.move(box["x"] + 60, box["y"] + 60)
+    assert one.page.locator(".tooltip-time").inner_text() < first
+    charts.first.focus()
+    one.page.keyboard.press("+")
+    one.at_once(lambda: every.count() == charts.count(), "the keyboard zooms, too")
+    every.first.click()
+    one.at_once(lambda: every.count() == 0, "all of the time is shown")
+    one.check()
+
+
+def test_an_axis_of_times_may_be_logarithmic(loaded, window):
+    one = window(loaded).open()
+    one.until(lambda: has_data(one, "Latency"), "there is data")
+    base = one.page.locator("figure", has_text="Latency").locator("canvas").first
+    picture = lambda: base.evaluate("canvas => canvas.toDataURL()")
+    linear = picture()
+    button = one.page.get_by_role("button", name="log axis of Latency")
+    button.click()
+    assert button.get_attribute("aria-pressed") == "true" and picture() != linear
     one.check()
 
 

@@ -15,7 +15,7 @@ UNITS = {"_seconds": "s", "_bytes": "By", "_ratio": "1", "_units": "{RU}"}
 # They change although no request comes.
 RESTLESS = re.compile(
     r"process_(cpu|resident|open)|umbo_(records_age|disk_free|runtime_lag|answer_memory|remote_|node_)"
-    r"|umbo_.*_(waiting_seconds|per_second|ratio)|umbo_shard_pressure"
+    r"|umbo_.*_(waiting_seconds|per_second|ratio)|umbo_shard_(pressure|call)"
 )
 # Looks for an export before which another interval passes.
 NUDGED = {8 << shift for shift in range(10)}

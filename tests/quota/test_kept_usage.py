@@ -81,6 +81,33 @@ def test_a_kill_loses_a_minute_at_most(new_server):
     server.stop()
 
 
+def test_a_policy_is_simulated_on_usage_of_servers_that_are_gone(new_server, folder):
+    server = new_server().start()
+    work(server.namespace("kept"), 40)
+    until_counted(server, "kept", counted(usage(server.client(), "kept")))
+    server.stop()
+    server.start()
+    shell = Shell(server, folder)
+    flags = ("--unit", "requests", "--rate", "0.05", "--burst", "10", "--per", "caller", "--match", "namespace=kept")
+    assert shell.json("quota", "simulate", "few", *flags)["requests"] == 0, "memory is that of this life"
+    found = shell.json("quota", "simulate", "few", *flags, "--last", "30d")
+    (row,) = found["rows"]
+    assert (row["label"], row["requests"], found["requests"]) == ("caller=anonymous", 80, 80), found
+    # 30 are refilled in a step at most, and the burst is 10; the writes may have been in two steps.
+    assert 8 <= row["rejected"] <= 40 and found["range"]["lowest"] == row["rejected_amount"], found
+    assert row["range"]["lowest"] <= row["range"]["highest"] <= 80 and row["range"]["worst_at_ms"] % STEP_MS == 0
+    assert found["notes"], found
+    told = shell("quota", "simulate", "few", *flags, "--last", "2h")
+    assert "rejected amount: " in told.stderr and "most in the ten minutes from" in told.stderr, told
+    shell("quota", "set", "few", *flags, "--mode", "shadow")
+    assert shell.json("quota", "simulate", "few", "--last", "30d")["rows"] == found["rows"]
+    for per in ("shard", "user", "org"):
+        body = {"policy": policy("by", only=3, per=[per]), "last_seconds": 3_601}
+        refused = server.client().post("/admin/v1/quotas/simulate", body).problem(400, "quota-invalid")
+        assert f"kept usage has no {per}" in refused["detail"], refused
+    server.stop()
+
+
 def test_usage_ends_with_35_days(new_server):
     server = new_server().start()
     work(server.namespace("kept"), 2)

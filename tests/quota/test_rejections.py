@@ -19,6 +19,9 @@ from quotas import (
     wait_ms,
 )
 
+# A dispatcher counts shards together with others, and not exactly: `tests/cluster/test_ceilings.py` has that.
+OF_ONE_SERVER = pytest.mark.embedded("the quota of a shard is exact where one server counts it")
+
 
 @pytest.mark.parametrize("status", [429, 419])
 def test_a_rejection_says_all_that_a_caller_needs(server, ns, status):
@@ -140,8 +143,8 @@ def test_each_unit_counts_what_it_says(server, ns, unit):
         (["caller", "namespace"], "caller"),
         (["user"], "caller"),
         (["org", "session"], "caller"),
-        (["shard"], "shard"),
-        (["namespace", "shard"], "shard"),
+        pytest.param(["shard"], "shard", marks=OF_ONE_SERVER),
+        pytest.param(["namespace", "shard"], "shard", marks=OF_ONE_SERVER),
     ],
     ids=str,
 )
@@ -198,6 +201,7 @@ def test_no_wait_is_shorter_than_a_refill_nor_in_vain(server, ns, refill_ms):
     assert in_vain == 0
 
 
+@OF_ONE_SERVER
 def test_a_shard_has_a_ceiling_of_its_own(server):
     """The hot shard is refused, whoever asks and whatever for; the others go on."""
     ns = server.namespace("per-shard")

@@ -207,7 +207,7 @@ def test_an_id_without_a_record_is_told_how_long_they_are_kept(server, request_i
     assert len(problem["detail"]) < 400 and answer.headers["content-type"] == "application/problem+json"
 
 
-@pytest.mark.parametrize("query", ["", "?caller=", "?caller=a&last=2h", "?caller=a&last=x", "?caller=a&caller=b", "?caller=%ff"])
+@pytest.mark.parametrize("query", ["?caller=", "?caller=a&last=2h", "?caller=a&last=x", "?caller=a&caller=b", "?caller=%ff"])
 def test_a_bad_question_is_refused(server, query):
     server.client().get(f"/admin/v1/why{query}").problem(400, "invalid-query")
 
@@ -248,6 +248,10 @@ def test_a_flood_of_one_caller_hides_no_refusal_of_another(new_server):
     assert why(quiet, said["request_id"])["id"] == said["request_id"]
     fleet = quiet.get(f"/admin/v1/fleet/why/{said['request_id']}").json()["processes"]
     assert [one["answer"]["id"] for one in fleet] == [said["request_id"]]
+    # Without a caller all are listed, those that were refused last first.
+    newest = root.get("/admin/v1/why").json()
+    assert "caller" not in newest and [one["caller"] for one in newest["reasons"]][:2] == ["flood", "quiet"]
+    quiet.get("/admin/v1/why").problem(403, "forbidden")
     own = quiet.get("/admin/v1/why?caller=quiet").json()["reasons"]
     assert [(one["code"], one["count"]) for one in own] == [("forbidden", 1)]
     for other in (reasons["reasons"][0]["example"], "nothing"):

@@ -7,6 +7,7 @@
 pub(crate) mod backups;
 pub(crate) mod callers;
 pub(crate) mod cluster;
+pub(crate) mod diagnosis;
 pub(crate) mod events;
 pub(crate) mod fleet;
 pub(crate) mod heat;
@@ -32,7 +33,7 @@ use http::request::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use umbo_api::admin::{
     CreatedToken, NamespaceChange, NamespaceInfo, NamespaceList, NamespaceRemoval, NamespaceSpec,
-    NewToken, TokenList,
+    NewToken, OwnGrants, TokenList,
 };
 use umbo_bulk::Bulk;
 use umbo_control::events::Origin;
@@ -111,14 +112,6 @@ fn permitted_on(
 /// Returns the condition under which something may be changed.
 fn condition(headers: &HeaderMap) -> Result<Condition, RequestError> {
     Fields::read(headers).write_condition()
-}
-
-/// Does work that takes long on a thread that serves no requests.
-async fn aside<T: Send + 'static>(
-    work: impl FnOnce() -> T + Send + 'static,
-) -> Result<T, RequestError> {
-    let done = tokio::task::spawn_blocking(work).await;
-    done.map_err(|error| RequestError::Internal(error.to_string()))
 }
 
 /// Refuses a caller that may not change settings outside of namespaces.
@@ -409,6 +402,19 @@ pub(crate) async fn list_tokens(
     full_observer(&dispatcher, &headers)?;
     Query::read(query.as_deref(), "")?;
     Ok(Json(dispatcher.control.token_list()))
+}
+
+pub(crate) async fn describe_own_grants(
+    State(dispatcher): DispatcherState,
+    RawQuery(query): RawQuery,
+    headers: HeaderMap,
+) -> Result<Json<OwnGrants>, AdminError> {
+    let caller = caller(&dispatcher, &headers)?;
+    Query::read(query.as_deref(), "")?;
+    Ok(Json(OwnGrants {
+        caller: caller.id.as_str().to_owned(),
+        grants: caller.grants.iter().map(ToString::to_string).collect(),
+    }))
 }
 
 pub(crate) async fn create_token(

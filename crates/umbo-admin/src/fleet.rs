@@ -3,7 +3,7 @@
 //! Owns which of them are known, and their last answers. The members are the presence rows at the home of Umbo's own
 //! records; a question goes to the port that a member names in its row. It is a path of the admin API and who asks: the
 //! permissions of the caller, never its token. Each dispatcher answers as it would answer that caller itself. Messages
-//! about quotas of the scope `fleet` go over the same connections.
+//! about quotas of the scopes `fleet` and `shard` go over the same connections.
 
 mod answer;
 mod known;
@@ -128,6 +128,11 @@ impl FleetView {
         })
     }
 
+    /// Returns the name that others are told.
+    pub fn name(&self) -> &str {
+        &self.about.name
+    }
+
     /// Writes the presence row of this dispatcher, and takes notice of the others. Due each [`PRESENCE_INTERVAL`]. A
     /// failure does no harm: the next call writes the row again.
     pub async fn announce(&self) {
@@ -144,7 +149,7 @@ impl FleetView {
         }
     }
 
-    /// Counts quotas of the scope `fleet` together with the other dispatchers, in an endless loop.
+    /// Counts quotas of the scopes `fleet` and `shard` together with the other dispatchers, in an endless loop.
     pub async fn share_quotas(&self) {
         if let Some(own) = &self.membership {
             quotas::exchange(Arc::clone(own), Arc::clone(&self.quota_room)).await;
@@ -365,7 +370,7 @@ impl Handler for FleetView {
 }
 
 fn refused(error: &RequestError) -> ServerAnswer {
-    let problem = problem::of_part(error, None);
+    let problem = problem::of_row(error);
     let status = error.code().status();
     (
         status,

@@ -8,6 +8,7 @@ mod admin;
 mod admin_error;
 mod asker;
 mod cors;
+mod diagnosis;
 mod fleet;
 mod foreign_page;
 mod happenings;
@@ -21,6 +22,7 @@ mod service;
 mod startup_responder;
 mod usage_rows;
 
+pub use admin::why::{RECORDS_INTERVAL, RecordWriter};
 pub use cors::{BadOrigin, CorsPolicy};
 pub use fleet::{
     Connecting, DISPATCHER_ROLE, FleetPlace, FleetView, PRESENCE_INTERVAL, PeerConnector, PeerIo,

@@ -1,4 +1,5 @@
-//! Once a second: takes a sample of the metrics for the history, counts usage and ranks the callers, and looks for events.
+//! Once a second: takes a sample of the metrics for the history, counts usage and ranks the callers, and looks for
+//! faults and events.
 
 use std::path::Path;
 use std::sync::{Arc, PoisonError};
@@ -12,9 +13,11 @@ use umbo_telemetry::metric_names::CALLER_REQUEST_UNITS;
 use umbo_telemetry::recorder::{Recorder, ended_second};
 use umbo_telemetry::series::SeriesKey;
 
+use crate::diagnosis;
 use crate::happenings::Happenings;
+use crate::home_rows::now;
 use crate::scrape;
-use crate::usage_rows::{now, steps_of};
+use crate::usage_rows::steps_of;
 
 /// Records the history and the happenings of a dispatcher.
 #[derive(Debug)]
@@ -22,6 +25,7 @@ pub struct DispatcherObserver {
     bulk: Arc<Bulk>,
     recorder: Recorder,
     happenings: Happenings,
+    usual: diagnosis::SlowAverages,
 }
 
 impl DispatcherObserver {
@@ -39,6 +43,7 @@ impl DispatcherObserver {
             bulk: Arc::clone(bulk),
             recorder,
             happenings: Happenings::default(),
+            usual: diagnosis::SlowAverages::default(),
         }
     }
 
@@ -50,10 +55,11 @@ impl DispatcherObserver {
     /// Takes the sample of the second that has ended.
     pub fn sample(&mut self) {
         let dispatcher = self.bulk.dispatcher();
+        let second = ended_second(dispatcher.clock.wall());
+        diagnosis::look_at_states(dispatcher);
         self.happenings.look(dispatcher);
-        dispatcher
-            .busy
-            .end_second(ended_second(dispatcher.clock.wall()));
+        dispatcher.busy.end_second(second);
+        dispatcher.latencies.end_second();
         self.recorder.record(
             &dispatcher.history,
             (dispatcher.clock.monotonic(), dispatcher.clock.wall()),
@@ -61,6 +67,7 @@ impl DispatcherObserver {
             |elapsed| callers(dispatcher, elapsed),
             || dispatcher.control.events.happenings_since(0),
         );
+        diagnosis::look_at_rates(dispatcher, second, self.bulk.stuck(), &mut self.usual);
     }
 
     /// Writes the last minute to the files. To be called when the server stops.

@@ -13,7 +13,6 @@ use umbo_api::admin::{Health, ServiceInfo};
 use umbo_bulk::Bulk;
 use umbo_dispatcher::Dispatcher;
 use umbo_http::RequestError;
-use umbo_store::{NodeStatus, ShardState, ShardStatus};
 use umbo_telemetry::metrics as counters;
 
 use crate::admin::{
@@ -21,6 +20,7 @@ use crate::admin::{
     running, shed, usage, why,
 };
 use crate::admin_error::AdminError;
+use crate::diagnosis;
 use crate::page;
 use crate::scrape;
 
@@ -82,6 +82,7 @@ routes! {
         get admin::describe_namespace,
         delete admin::remove_namespace;
     "/admin/v1/tokens": get admin::list_tokens, post admin::create_token;
+    "/admin/v1/tokens/self": get admin::describe_own_grants;
     "/admin/v1/tokens/{id}": delete admin::revoke_token;
     "/admin/v1/callers": get callers::list;
     "/admin/v1/callers/{caller}": get callers::describe;
@@ -97,6 +98,7 @@ routes! {
     "/admin/v1/hot/busy": get heat::show_busy;
     "/admin/v1/hot/{list}/{*key}": put hot::put, delete hot::remove;
     "/admin/v1/shed": get shed::show;
+    "/admin/v1/diagnosis": get admin::diagnosis::show;
     "/admin/v1/why": get why::count_refusals;
     "/admin/v1/why/{request_id}": get why::show_request;
     "/admin/v1/requests": get running::list;
@@ -159,21 +161,10 @@ async fn health() -> axum::Json<Health> {
 }
 
 async fn readiness(State(dispatcher): State<Arc<Dispatcher>>) -> (StatusCode, axum::Json<Health>) {
-    let (mut problems, any_serves) = shard_problems(dispatcher.store.status());
-    let nodes = dispatcher.store.nodes();
-    problems.extend(nodes.iter().filter_map(NodeStatus::clock_problem));
-    let records = dispatcher.control.records_report();
-    if let Some(problem) = records.problem {
-        problems.push(if records.is_unreadable {
-            format!("the newest of Umbo's own records cannot be read: {problem}")
-        } else {
-            format!("Umbo's own records are served from a copy: {problem}")
-        });
-    }
-    problems.extend(priority_problem(dispatcher.priority_refusal()));
+    let (problems, any_serves) = diagnosis::readiness_problems(&dispatcher);
     let (code, status) = if dispatcher.is_draining() {
         (StatusCode::SERVICE_UNAVAILABLE, "draining")
-    } else if !any_serves || records.is_stale {
+    } else if !any_serves || dispatcher.control.records_report().is_stale {
         (StatusCode::SERVICE_UNAVAILABLE, "unavailable")
     } else if problems.is_empty() {
         (StatusCode::OK, "ok")
@@ -193,32 +184,6 @@ async fn readiness(State(dispatcher): State<Arc<Dispatcher>>) -> (StatusCode, ax
 fn without_reasons(problems: &[String]) -> Vec<String> {
     let lines = problems.iter().filter_map(|line| line.split(':').next());
     lines.map(str::to_owned).collect()
-}
-
-/// Returns the problems of the shards, one line each, and whether any shard serves.
-fn shard_problems(shards: Vec<ShardStatus>) -> (Vec<String>, bool) {
-    let mut any_serves = false;
-    let mut problems = Vec::new();
-    for status in shards {
-        match status.state {
-            ShardState::Available => any_serves = true,
-            ShardState::ReadOnly(reason) => {
-                any_serves = true;
-                problems.push(format!("shard {} is read-only: {reason}", status.shard));
-            }
-            ShardState::Unavailable(reason) => {
-                problems.push(format!("shard {} is unavailable: {reason}", status.shard));
-            }
-        }
-    }
-    (problems, any_serves)
-}
-
-/// Returns the problem of long work's priority, if the system refused it.
-fn priority_problem(refusal: Option<&str>) -> Option<String> {
-    refusal.map(|refusal| {
-        format!("long reads and loads have the priority of short requests: {refusal}")
-    })
 }
 
 async fn document() -> impl IntoResponse {
@@ -298,13 +263,8 @@ mod tests {
     }
 
     #[test]
-    fn a_refused_priority_is_a_problem_of_the_server() {
-        let problem = priority_problem(Some("permission denied (os error 1)"));
-        let told = without_reasons(&Vec::from_iter(problem));
-        assert_eq!(
-            told,
-            ["long reads and loads have the priority of short requests"]
-        );
-        assert_eq!(priority_problem(None), None);
+    fn a_reason_is_not_for_everybody() {
+        let problems = ["shard 3 is read-only: No space left (/data/3.redb)".to_owned()];
+        assert_eq!(without_reasons(&problems), ["shard 3 is read-only"]);
     }
 }

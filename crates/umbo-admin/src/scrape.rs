@@ -13,11 +13,15 @@ use std::sync::Arc;
 
 use umbo_bulk::Bulk;
 use umbo_control::RecordsReport;
+use umbo_dispatcher::Dispatcher;
 use umbo_http::RequestError;
 use umbo_telemetry::metric_names as names;
 use umbo_telemetry::metrics::{
-    Families, MetricVisitor, MetricsText, ProcessSample, visit_disk, visit_nodes, visit_shards,
+    CallLatency, Families, MetricVisitor, MetricsText, ProcessSample, visit_disk, visit_nodes,
+    visit_shards,
 };
+
+use crate::diagnosis;
 
 /// Renders the metrics of a process.
 pub(crate) async fn render(bulk: &Arc<Bulk>) -> Result<String, RequestError> {
@@ -61,6 +65,7 @@ pub(crate) fn visit_sampled(bulk: &Bulk, visitor: &mut dyn MetricVisitor) {
     families.single(&names::ANSWER_BYTES, dispatcher.answer_memory.held_bytes());
     families.single(&names::BODY_BYTES, dispatcher.body_memory.held_bytes());
     visit_shards(families, &shards, &store.bad_reads());
+    visit_latencies(families, dispatcher);
     if let Some(stats) = store.remote_stats() {
         visit_nodes(families, &store.nodes(), &stats);
     }
@@ -70,6 +75,26 @@ pub(crate) fn visit_sampled(bulk: &Bulk, visitor: &mut dyn MetricVisitor) {
     if let Some(process) = ProcessSample::read() {
         process.visit(families);
     }
+}
+
+/// Shows how long calls of the shards took.
+fn visit_latencies(families: &mut Families<'_>, dispatcher: &Dispatcher) {
+    let nodes = diagnosis::node_facts(dispatcher);
+    let shards = nodes.iter().flat_map(|node| {
+        let own = node.shards.iter();
+        own.filter_map(|shard| {
+            let latency = dispatcher.latencies.of(&[*shard])?;
+            let labels = [shard.to_string(), node.name.clone()];
+            Some((labels, latency))
+        })
+    });
+    let shards: Vec<_> = shards.collect();
+    let seconds = |pick: fn(&CallLatency) -> f64| {
+        let shards = shards.iter();
+        shards.map(move |(labels, latency)| (labels.clone(), pick(latency) / 1e3))
+    };
+    families.family(&names::SHARD_CALL_P50, seconds(|latency| latency.p50_ms));
+    families.family(&names::SHARD_CALL_P99, seconds(|latency| latency.p99_ms));
 }
 
 fn visit_records(families: &mut Families<'_>, report: &RecordsReport) {

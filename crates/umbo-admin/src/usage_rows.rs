@@ -10,17 +10,16 @@ use std::sync::{Arc, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use tokio::task::spawn_blocking;
 use tokio::time::{sleep, timeout};
 use umbo_dispatcher::Dispatcher;
 use umbo_http::{RequestError, problem};
-use umbo_quota::{KEPT_SECONDS, StepUsage, Tally, UsageKey, UsageSteps};
-use umbo_store::compression::{densely_compressed, plain_bytes};
-use umbo_store::{Change, Condition, RowRef, SortRange};
+use umbo_quota::{KEPT_SECONDS, StepUsage, Tally, UsageKey, UsageStep, UsageSteps};
+use umbo_store::compression::plain_bytes;
+use umbo_store::{RowRef, SortRange};
 use umbo_telemetry::recorder::ended_second;
-use umbo_types::{Operation, RequestUnits, Timestamp, Value};
+use umbo_types::{Operation, RequestUnits, Value};
 
-use crate::home_rows::HomeRows;
+use crate::home_rows::{END_PAUSE, END_TIME_MAX, HomeRows, aside, json_value, now};
 
 /// How long a row lasts after its last write.
 const USAGE_TTL: Duration = Duration::from_secs(KEPT_SECONDS);
@@ -28,10 +27,6 @@ const USAGE_TTL: Duration = Duration::from_secs(KEPT_SECONDS);
 const WRITE_INTERVAL_MS: u64 = 60_000;
 /// How long after a full minute a write begins: the sample of the minute's last second comes first.
 const WRITE_DELAY_MS: u64 = 500;
-/// Time that the last writes have when the server stops: a home that restarts is back by then.
-const END_TIME_MAX: Duration = Duration::from_secs(10);
-/// Pause before a last write is tried again.
-const END_PAUSE: Duration = Duration::from_millis(250);
 /// Name of the partition.
 const PARTITION: &str = "umbo-usage";
 
@@ -51,11 +46,6 @@ pub(crate) fn of_steps(steps: &RangeInclusive<u64>) -> SortRange {
 /// Returns the rows of usage.
 pub(crate) fn rows(dispatcher: &Arc<Dispatcher>) -> HomeRows {
     HomeRows::new(dispatcher, PARTITION)
-}
-
-/// Returns the time of day at the home, or of most clocks if the home is behind them.
-pub(crate) fn now(dispatcher: &Dispatcher) -> Timestamp {
-    dispatcher.lives_from(dispatcher.store.home().shard)
 }
 
 /// Writes the usage of a dispatcher; there should be one.
@@ -117,20 +107,25 @@ impl UsageWriter {
                 "usage is lost: it could not be written for six hours"
             );
         }
+        let mut failed = None;
         for step in unwritten {
-            // Many lines take milliseconds.
-            let with_value = move || (StepText::of(&step.lines).to_value(), step);
-            let (value, step) = blocking(with_value).await?;
-            let change = Change::Put {
-                value,
-                expires_at: Some(now(&self.0.dispatcher).saturating_add(USAGE_TTL)),
-            };
-            let key = name(step.number, step.id);
-            self.0.change(key, change, Condition::Always).await?;
-            self.with_steps(move |_, steps| steps.written(&step))
-                .await?;
+            match (self.write_step(step).await, failed) {
+                (Ok(()), before) => failed = before,
+                // One step holds up no other, but two in a row mean that the home is away.
+                (Err(error), None) => failed = Some(error),
+                (Err(error), Some(_)) => return Err(error),
+            }
         }
-        Ok(())
+        failed.map_or(Ok(()), Err)
+    }
+
+    async fn write_step(&self, step: UsageStep) -> Result<(), RequestError> {
+        // Many lines take milliseconds.
+        let with_value = move || (StepText::of(&step.lines).to_value(), step);
+        let (value, step) = aside(with_value).await?;
+        let key = name(step.number, step.id);
+        self.0.put(key, value, USAGE_TTL).await?;
+        self.with_steps(move |_, steps| steps.written(&step)).await
     }
 
     /// Works on the steps. A sample may hold their lock for long, so no thread that serves requests waits for it.
@@ -139,15 +134,8 @@ impl UsageWriter {
         work: impl FnOnce(&Dispatcher, &mut UsageSteps) -> T + Send + 'static,
     ) -> Result<T, RequestError> {
         let dispatcher = Arc::clone(&self.0.dispatcher);
-        blocking(move || work(&dispatcher, &mut steps_of(&dispatcher))).await
+        aside(move || work(&dispatcher, &mut steps_of(&dispatcher))).await
     }
-}
-
-async fn blocking<T: Send + 'static>(
-    work: impl FnOnce() -> T + Send + 'static,
-) -> Result<T, RequestError> {
-    let done = spawn_blocking(work).await;
-    done.map_err(|error| RequestError::Internal(error.to_string()))
 }
 
 /// Locks the steps of a dispatcher.
@@ -193,10 +181,7 @@ impl StepText {
     }
 
     fn to_value(&self) -> Value {
-        densely_compressed(Value {
-            bytes: serde_json::to_vec(self).unwrap_or_default().into(),
-            ..Value::default()
-        })
+        json_value(self)
     }
 
     /// Returns the lines of operations that this version knows, and whether these are all lines. Returns `None` if a field
@@ -272,15 +257,16 @@ const fn usage(numbers: [u64; NUMBERS]) -> StepUsage {
     }
 }
 
-/// Reads a row: its step, the lines, and whether they are all of its lines. Returns `None` for a row that this version
+/// Reads a row: its step and id, the lines, and whether they are all of its lines. Returns `None` for a row that this version
 /// cannot read.
-pub(crate) fn read(row: RowRef<'_>) -> Option<(u64, StepLines, bool)> {
-    let (step, _) = std::str::from_utf8(row.sort).ok()?.split_once('-')?;
+pub(crate) fn read(row: RowRef<'_>) -> Option<((u64, u64), StepLines, bool)> {
+    let (step, id) = std::str::from_utf8(row.sort).ok()?.split_once('-')?;
     let mut room = Vec::new();
     let text = plain_bytes(row.form, row.value, &mut room).ok()?;
     let text: StepText = serde_json::from_slice(text).ok()?;
     let (lines, is_whole) = text.lines()?;
-    Some((step.parse().ok()?, lines, is_whole))
+    let at = (step.parse().ok()?, u64::from_str_radix(id, 16).ok()?);
+    Some((at, lines, is_whole))
 }
 
 #[cfg(test)]
@@ -359,7 +345,7 @@ mod tests {
         let name = name(2_983_333, 7);
         assert_eq!(
             read(row(&name, &value)),
-            Some((2_983_333, lines.clone(), true))
+            Some(((2_983_333, 7), lines.clone(), true))
         );
         let mut newer = StepText::of(&lines);
         let batches = newer.names.iter_mut().find(|name| **name == "batch-write");

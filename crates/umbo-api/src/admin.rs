@@ -285,6 +285,15 @@ pub struct TokenInfo {
     pub source: String,
 }
 
+/// What the caller of a request may do.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct OwnGrants {
+    /// Caller that the requests are counted for.
+    pub caller: String,
+    /// Grants, each `permissions:namespace-pattern`.
+    pub grants: Vec<String>,
+}
+
 /// The tokens, by id.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct TokenList {
@@ -341,7 +350,7 @@ pub struct CreatedToken {
 }
 
 /// State of a shard.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct ShardInfo {
     /// Number.
     pub shard: u16,
@@ -361,10 +370,17 @@ pub struct ShardInfo {
     pub file_bytes: u64,
     /// Mutations that wait for a commit.
     pub queued: u64,
+    /// Median time of its calls that are not heavy over the last five seconds, from the permit to the answer, in
+    /// milliseconds. Absent without calls.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub p50_ms: Option<f64>,
+    /// 99th percentile of the same times.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub p99_ms: Option<f64>,
 }
 
 /// The shards, in order.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct ShardList {
     /// All of them.
     pub shards: Vec<ShardInfo>,

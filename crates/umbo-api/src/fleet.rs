@@ -5,7 +5,7 @@ use serde_json::value::RawValue;
 use utoipa::ToSchema;
 
 /// The routes of the admin API that can be asked of a whole fleet, without `/admin/v1/`.
-pub const FLEET_ROUTES: [&str; 15] = [
+pub const FLEET_ROUTES: [&str; 16] = [
     "namespaces",
     "loads",
     "callers",
@@ -20,6 +20,7 @@ pub const FLEET_ROUTES: [&str; 15] = [
     "metrics",
     "shards",
     "cluster",
+    "diagnosis",
     "config",
 ];
 
@@ -61,7 +62,7 @@ pub struct FleetProcess {
     pub state: ProcessState,
     /// When it was last seen, in milliseconds since the Unix epoch, by the clock of the answering server.
     pub seen_ms: u64,
-    /// Whether it owns counters of quotas of the scope `fleet`. Absent if it does not.
+    /// Whether it owns counters of quotas of the scopes `fleet` and `shard`. Absent if it does not.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub owns_quotas: bool,
 }

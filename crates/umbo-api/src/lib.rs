@@ -9,6 +9,7 @@ pub mod backup;
 pub mod batch;
 pub mod cluster;
 pub mod columns;
+pub mod diagnosis;
 pub mod error_code;
 pub mod fleet;
 pub mod header;

@@ -131,6 +131,10 @@ pub enum EventKind {
     OverloadEngaged,
     /// An overload of a shard ended.
     OverloadEnded,
+    /// The diagnosis found that something is wrong or unusual.
+    TroubleBegan,
+    /// What the diagnosis had found is over.
+    TroubleEnded,
     /// Settings, policies or tokens were read again from their files.
     SettingsReloaded,
     /// The server began to serve.
@@ -161,6 +165,8 @@ impl EventKind {
             Self::ShardMoved => "shard-moved",
             Self::OverloadEngaged => "overload-engaged",
             Self::OverloadEnded => "overload-ended",
+            Self::TroubleBegan => "trouble-began",
+            Self::TroubleEnded => "trouble-ended",
             Self::SettingsReloaded => "settings-reloaded",
             Self::Started => "started",
             Self::Stopping => "stopping",
@@ -178,8 +184,8 @@ pub struct Event {
     pub at_ms: u64,
     /// Kind of an event.
     pub kind: EventKind,
-    /// Subject: name of a policy, namespace or node; id of a token, request or load; hash of a key; number of a shard;
-    /// or empty for the server.
+    /// Subject: name of a policy, namespace, node or caller; id of a token, request or load; hash of a key; number of a
+    /// shard; or empty for the server.
     pub subject: String,
     /// Description.
     pub text: String,

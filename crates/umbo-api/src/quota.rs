@@ -15,7 +15,7 @@ use utoipa::ToSchema;
 pub use crate::problem::QuotaLimit;
 use crate::quantity::Quantity;
 pub use explain::{ExplainAnswer, ExplainBody, ExplainBreakdown, ExplainPolicy, ExplainShard};
-pub use simulate::{SimulateAnswer, SimulateBody, SimulateRow};
+pub use simulate::{SimulateAnswer, SimulateBody, SimulateRow, SimulatedRange};
 pub use usage::{
     CallerList, CallerTotals, CallerUsage, CallerUsageRow, ShardUsage, UsageAnswer, UsageHistory,
     UsageHistoryRow, UsageRow,
@@ -54,9 +54,9 @@ pub struct PolicySpec {
     /// How often a bucket is refilled: whole milliseconds from `10ms` to `10s`. Default: `50ms`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refill: Option<String>,
-    /// `pod` if a bucket counts all requests of a dispatcher, `shard` if each storage shard has its own, `fleet` if a
-    /// bucket counts the requests of all dispatchers together. Default: `shard` if `per` contains `shard`, otherwise
-    /// `pod`.
+    /// `pod` if a bucket counts the requests of one dispatcher, `fleet` if it counts the requests of all dispatchers
+    /// together, `shard` if it counts requests of all dispatchers to one storage shard. Default: `shard` if `per` contains
+    /// `shard`, otherwise `pod`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(pattern = "^(pod|shard|fleet)$")]
     pub scope: Option<String>,

@@ -92,8 +92,22 @@ pub struct RequestExplanation {
     pub detail: Option<String>,
     /// Number of older records with the same id; a client may choose its ids.
     pub older: u16,
+    /// The row that the record was read from. Absent if the answering server has it in memory.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kept: Option<KeptRecord>,
     /// What happened, and what to do about it.
     pub text: String,
+}
+
+/// A row of records that a server wrote, and that outlives it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct KeptRecord {
+    /// The server that wrote it: name of the machine and number of the process.
+    pub server: String,
+    /// When, in milliseconds since the Unix epoch.
+    pub at_ms: u64,
+    /// Records without room in the row.
+    pub left_out: u64,
 }
 
 /// Duration of a phase of a request.
@@ -154,19 +168,29 @@ pub struct QueueMoment {
     }]
 }))]
 pub struct CallerRefusals {
-    /// The caller that was asked for.
-    pub caller: String,
+    /// The caller that was asked for. Absent if none was.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub caller: Option<String>,
     /// Period of the counts, in milliseconds: whole minutes, including the one under way.
     pub window_ms: u64,
-    /// Reasons, the most frequent first. `key-not-found` and `precondition-failed` are not refusals and not counted.
+    /// Reasons, the most frequent first; of all callers, the newest first. `key-not-found` and `precondition-failed` are not refusals and not counted.
     pub reasons: Vec<RefusalReason>,
     /// Maximum period of the counts, in milliseconds.
     pub kept_for_ms: u64,
+    /// Part of the refusals that other processes wrote down, also ones that have ended.
+    #[serde(default)]
+    pub kept: u64,
+    /// Known gaps in these counts.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<String>,
 }
 
 /// A reason for refusals of a caller.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct RefusalReason {
+    /// The caller that was refused. Only if none was asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub caller: Option<String>,
     /// The error code; `client-left` if the client did not wait for the answer.
     pub code: String,
     /// Number of refusals.

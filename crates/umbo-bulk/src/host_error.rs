@@ -45,7 +45,6 @@ impl From<StoreError> for HostError {
             StoreError::Corrupt { shard, .. } => {
                 Self::Never(format!("shard {shard} holds a damaged row"))
             }
-            StoreError::QuotaExceeded { retry_after, .. } => wait(*retry_after),
             StoreError::QueueFull { .. } | StoreError::NodeBusy { .. } => wait(BUSY_WAIT),
             StoreError::Unavailable { shard, .. } => Self::Wait {
                 after: FAILED_WAIT,

@@ -9,6 +9,7 @@ use umbo_api::admin::{
     CreatedToken, Health, NamespaceInfo, NamespaceList, NamespaceRemoval, NamespaceRemoving,
     NamespaceSpec, NewToken, ServiceInfo, ShardList, TokenInfo, TokenList,
 };
+use umbo_api::diagnosis::Diagnosis;
 use umbo_api::path::percent_encode;
 
 use crate::client::Client;
@@ -142,6 +143,11 @@ impl Client {
     /// Lists the shards.
     pub async fn shards(&self) -> Result<ShardList, Error> {
         self.read("/admin/v1/shards").await
+    }
+
+    /// Returns the faults and unusual loads at the server that answers.
+    pub async fn diagnosis(&self) -> Result<Diagnosis, Error> {
+        self.admin("/diagnosis").await
     }
 
     /// Returns the configuration in effect, as TOML.

@@ -6,7 +6,6 @@
 mod effective;
 pub(crate) mod error;
 mod file;
-mod of_shard;
 mod report;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -18,7 +17,7 @@ use umbo_api::quota::{
     PolicyChange, PolicyInfo, PolicyList, PolicySource, PolicySpec, QuotaUsers, SimulateAnswer,
     SimulateBody,
 };
-use umbo_quota::{Limiter, Policy, PolicyReport};
+use umbo_quota::{Limiter, Policy, PolicyReport, UsageReplay};
 use umbo_store::Condition;
 use umbo_types::Clock;
 
@@ -26,7 +25,7 @@ use self::effective::EffectivePolicies;
 pub(crate) use self::effective::StoredPolicies;
 pub use self::error::QuotaError;
 pub use self::file::{FilePolicies, PolicyFileError};
-pub use self::of_shard::ShardPolicies;
+pub use self::report::simulated;
 use crate::error::ControlError;
 use crate::records::{Edits, Kind, RecordSet, version_of};
 
@@ -172,7 +171,7 @@ impl Policies {
             .last_seconds
             .map_or(Duration::MAX, Duration::from_secs);
         let replay = self.limiter.replay(&policy, last);
-        Ok(report::simulated(&policy, replay))
+        Ok(simulated(&policy, replay, 0))
     }
 
     /// Chooses from the file in effect and the policies of a set of records.
@@ -190,6 +189,16 @@ impl Policies {
         }
         self.in_effect.store(Arc::new(effective));
     }
+}
+
+/// Begins the replay of a policy on kept usage.
+pub fn on_usage(asked: &SimulateBody) -> Result<(Policy, UsageReplay), QuotaError> {
+    let policy = Policy::parse(&asked.policy, PolicySource::Stored)?;
+    let replay = UsageReplay::new(policy.clone());
+    let replay = replay.map_err(|dimension| QuotaError::NotKept {
+        dimension: dimension.as_str(),
+    })?;
+    Ok((policy, replay))
 }
 
 /// Returns the description of a policy. All of it but the counters is of one revision, so a conditional change

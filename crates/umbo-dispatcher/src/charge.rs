@@ -15,13 +15,10 @@ use umbo_http::RequestError;
 use umbo_observe::request_records::{ChargeRecord, PolicyRecord};
 use umbo_overload::Entry;
 use umbo_quota::{
-    ActualUsage, Advertised, Breakdown, CostHint, Explanation, Limit, Policy, QuotaRequest,
-    Rejection, Reservation, ShardShare, UsageLine,
+    ActualUsage, Advertised, Breakdown, CostHint, Explanation, QuotaRequest, Rejection,
+    Reservation, ShardShare, UsageLine,
 };
-use umbo_store::StoreError;
-use umbo_types::{
-    CallerId, Deadline, Operation, OwnedAttributes, PriceMultiplier, RequestUnits, ShardId,
-};
+use umbo_types::{CallerId, Deadline, Operation, PriceMultiplier, RequestUnits, ShardId};
 
 use crate::dispatcher::Dispatcher;
 use crate::overload::hash_of;
@@ -193,14 +190,6 @@ impl Charge {
         }
     }
 
-    /// Returns the attributes of the payer if a quota of shards counts by them. The nodes of the shards enforce such
-    /// quotas too.
-    pub(crate) fn attributes_for_shards(&self) -> Option<Arc<OwnedAttributes>> {
-        let payer = &self.identified.payer;
-        let is_told = payer.has_attributes() && self.dispatcher.quota.has_named_ceilings();
-        is_told.then(|| Arc::new(payer.attributes()))
-    }
-
     fn rejected(&mut self, rejection: Box<Rejection>) -> RequestError {
         self.rejected_by = Some(rejected_by(&rejection));
         RequestError::Rejected(rejection)
@@ -222,18 +211,6 @@ impl Charge {
 
     fn request(&self) -> QuotaRequest<'_> {
         request(&self.identified, self.hint)
-    }
-
-    /// Returns the policy that a node cited when it refused the request, with the limit of the payer. Returns `None` if
-    /// no node refused the request, or if the policy is new and not known here yet.
-    pub(crate) fn spent_at_node(&self, error: &RequestError) -> Option<(Arc<Policy>, Limit)> {
-        let RequestError::Store(StoreError::QuotaExceeded { policy, .. }) = error else {
-            return None;
-        };
-        let policies = self.dispatcher.quota.policies();
-        let policy = policies.get(policy)?;
-        let limit = policy.limit_for(&self.request().subject);
-        Some((Arc::clone(policy), limit))
     }
 
     /// Returns the cost of another request of the same payer, and the policies that count it; debits nothing.

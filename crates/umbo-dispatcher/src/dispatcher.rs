@@ -19,12 +19,12 @@ use umbo_hotkey::BusySources;
 use umbo_http::cursor::CursorKey;
 use umbo_http::retry_ticket::TicketKey;
 use umbo_http::{RequestError, RequestIds};
-use umbo_observe::TopCallers;
+use umbo_observe::{Findings, TopCallers};
 use umbo_quota::{FleetQuota, Limiter, UsageSteps};
 use umbo_routing::ShardMap;
 use umbo_store::Store;
 use umbo_telemetry::history::History;
-use umbo_telemetry::metrics::RequestMetrics;
+use umbo_telemetry::metrics::{RequestMetrics, ShardLatencies};
 use umbo_telemetry::trace::Tracer;
 use umbo_types::{Clock, Operation, RequestUnits, ShardId, Timestamp};
 
@@ -74,12 +74,14 @@ pub struct Dispatcher {
     pub(crate) ticket_key: TicketKey,
     /// The quotas of callers.
     pub quota: Arc<Limiter>,
-    /// The quotas of the scope `fleet`, once the dispatcher is in a fleet.
+    /// The quotas of the scopes `fleet` and `shard`, once the dispatcher is in a fleet.
     pub fleet_quotas: OnceLock<Arc<FleetQuotas>>,
     /// The hot keys and their shield.
     pub hot_keys: Arc<HotKeys>,
     /// Whose work keeps the shards busy.
     pub busy: BusySources,
+    /// How long calls of the shards took in the last seconds.
+    pub latencies: ShardLatencies,
     /// `None` if no request is shed because of a shard.
     pub overload: Option<Overload>,
     /// Counters of requests.
@@ -93,6 +95,8 @@ pub struct Dispatcher {
     pub history: Mutex<History>,
     /// Which callers use most now.
     pub top_callers: Mutex<TopCallers>,
+    /// The findings of the diagnosis: states, at each request for them too, and rates, once a second.
+    pub findings: Mutex<[Findings; 2]>,
     /// Usage in steps of ten minutes that is not written yet. Locked for a sample each second, and by who writes or reads
     /// it.
     pub usage_steps: Mutex<UsageSteps>,
@@ -117,7 +121,7 @@ pub struct Dispatcher {
     is_draining: AtomicBool,
 }
 
-/// The quotas of the scope `fleet` at a dispatcher, and how many of its messages about them were answered.
+/// The quotas of the scopes `fleet` and `shard` at a dispatcher, and how many of its messages about them were answered.
 #[derive(Debug)]
 pub struct FleetQuotas {
     /// The counters.
@@ -223,12 +227,14 @@ impl Dispatcher {
             fleet_quotas: OnceLock::new(),
             hot_keys,
             busy: BusySources::new(shards),
+            latencies: ShardLatencies::new(shards),
             metrics,
             tracer,
             recorder: RequestRecorder::default(),
             running: Arc::default(),
             history: Mutex::new(History::new()),
             top_callers: Mutex::new(TopCallers::new()),
+            findings: Mutex::default(),
             usage_steps: Mutex::new(UsageSteps::new(RandomState::new().hash_one(()))),
             usage_reports: Semaphore::new(USAGE_REPORTS_MAX),
             long_reads,

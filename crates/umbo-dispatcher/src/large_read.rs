@@ -56,10 +56,7 @@ impl LargeRead {
             large,
             at,
             end,
-            call: StoreCall {
-                is_continued: true,
-                ..call
-            },
+            call,
             work,
         }
     }

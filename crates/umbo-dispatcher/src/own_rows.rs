@@ -125,8 +125,6 @@ impl OwnRows {
             size: self.size,
             timeout,
             payer: self.payer.clone(),
-            attributes: None,
-            is_continued: false,
             traceparent: None,
         }
     }

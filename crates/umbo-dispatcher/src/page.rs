@@ -85,6 +85,8 @@ pub(crate) struct PageWalk {
     touched: Touched,
     /// Whether rows were read that could not be encoded: no cursor continues after them.
     has_lost_rows: bool,
+    /// Whether a chunk was read: all further reads are parts of the same request.
+    is_continued: bool,
 }
 
 /// Rows and bytes read for a chunk, and whether more may follow. Its rows are in the walk.
@@ -128,6 +130,7 @@ impl PageWalk {
             bytes: 0,
             touched: Touched::default(),
             has_lost_rows: false,
+            is_continued: false,
         }
     }
 
@@ -144,7 +147,7 @@ impl PageWalk {
     /// Reads the rows of the next chunk and moves the source beyond them.
     pub(crate) async fn read(&mut self) -> Result<Timed<ChunkRead>, RequestError> {
         let mut call = self.call.clone();
-        if self.call.is_continued {
+        if self.is_continued {
             // The first chunk had the time of the request, even if it held no row. Each later chunk gets the default
             // timeout anew. A time named by the client ends the page, not the wait for a permit.
             let now = self.dispatcher.clock.monotonic();
@@ -173,7 +176,7 @@ impl PageWalk {
     async fn read_scan(
         &mut self,
         namespace: NamespaceId,
-        mut call: StoreCall,
+        call: StoreCall,
     ) -> Result<Timed<ChunkRead>, RequestError> {
         let (rows_max, bytes_max) = self.chunk_bounds();
         let Self {
@@ -208,7 +211,6 @@ impl PageWalk {
             let page = timed.answer?;
             time += timed.time;
             touched += page.touched;
-            call.is_continued = true;
             asked.after = page.resume_after;
             if asked.after.is_some() {
                 break;
@@ -254,9 +256,8 @@ impl PageWalk {
         let Dispatcher {
             long_reads, store, ..
         } = &*self.dispatcher;
-        let is_short = !self.call.is_continued
-            && long_reads.has_threads()
-            && store.capabilities().answers_at_once;
+        let is_short =
+            !self.is_continued && long_reads.has_threads() && store.capabilities().answers_at_once;
         let part = if is_short { FIRST_CHUNK_PART } else { 1 };
         let rows_max = u64::from(limits::CHUNK_ROWS_MAX / part);
         let bytes_max = u64::from(limits::CHUNK_BYTES_MAX / part);
@@ -276,8 +277,7 @@ impl PageWalk {
             self.has_lost_rows = true;
             damaged(self.shard_of(partition))
         })?;
-        // All further reads are parts of the same request.
-        self.call.is_continued = true;
+        self.is_continued = true;
         self.rows += written.rows;
         self.bytes += written.bytes;
         self.touched += read.touched;

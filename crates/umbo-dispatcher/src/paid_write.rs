@@ -206,8 +206,6 @@ fn call_of(charge: &Charge, shard: ShardId) -> StoreCall {
         size: charge.estimate(),
         timeout: identified.context.timeout,
         payer: Some(charge.payer_id()),
-        attributes: charge.attributes_for_shards(),
-        is_continued: false,
         traceparent: None,
     }
 }
@@ -325,7 +323,6 @@ pub fn wait_of(failure: &RequestError) -> Option<Duration> {
             | StoreError::DeadlinePassed { .. }
             | StoreError::Unavailable { .. },
         ) => Some(RETRY_WAIT),
-        RequestError::Store(StoreError::QuotaExceeded { retry_after, .. }) => Some(*retry_after),
         _ => None,
     }
 }

@@ -195,7 +195,6 @@ fn refusal(
         request_id: log.request_id(),
         operation: log.operation(),
         is_change: log.is_change(),
-        spent_at_node: charge.and_then(|charge| charge.spent_at_node(error)),
         retry_ticket: charge.and_then(|charge| charge.retry_ticket(error)),
     };
     let response = encode::refusal(error, &request);

@@ -4,6 +4,7 @@
 //! all others. An absent row and a false condition are answers: a bounded number of them a second is kept. A
 //! request that leaves no record costs two comparisons and a random number.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::Duration;
 
@@ -19,12 +20,25 @@ pub const SAMPLED_ONE_IN: u32 = 1_024;
 pub const ANSWERS_PER_SECOND: u32 = 1_000;
 
 /// Records of requests, and the rules that decide which requests leave one.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct RequestRecorder {
+    /// Tells its rows from rows of other processes.
+    pub id: u64,
     records: RequestRecords,
     slow: SlowBounds,
     /// Answers kept in the second under way.
     answers: AtomicU32,
+}
+
+impl Default for RequestRecorder {
+    fn default() -> Self {
+        Self {
+            id: fastrand::u64(..),
+            records: RequestRecords::default(),
+            slow: SlowBounds::default(),
+            answers: AtomicU32::default(),
+        }
+    }
 }
 
 impl RequestRecorder {
@@ -65,7 +79,7 @@ impl RequestRecorder {
     }
 
     /// Keeps a record.
-    pub(crate) fn keep(&self, record: Box<RequestRecord>) {
+    pub(crate) fn keep(&self, record: Arc<RequestRecord>) {
         let is_answer = is_answer(record.code);
         self.records.keep(record, is_answer);
     }

@@ -1,13 +1,12 @@
 //! Calls of the store: their attributes, and the answer with its time.
 
 use std::ops::AddAssign;
-use std::sync::Arc;
 use std::time::Duration;
 
 use umbo_hotkey::CallSource;
 use umbo_overload::Entry;
 use umbo_store::CallContext;
-use umbo_types::{CallerId, NamespaceId, Operation, OwnedAttributes, PartitionKey, RequestUnits};
+use umbo_types::{CallerId, NamespaceId, Operation, PartitionKey, RequestUnits};
 
 /// The attributes of a request for the queue of a shard and the store.
 #[derive(Debug, Clone)]
@@ -20,10 +19,6 @@ pub(crate) struct StoreCall {
     pub(crate) timeout: Duration,
     /// The payer; `None` for Umbo's own work.
     pub(crate) payer: Option<CallerId>,
-    /// Attributes of the payer, if a quota of shards counts by them.
-    pub(crate) attributes: Option<Arc<OwnedAttributes>>,
-    /// Whether an earlier part of the request was let in.
-    pub(crate) is_continued: bool,
     /// As a `traceparent` header, if the request is traced.
     pub(crate) traceparent: Option<Box<str>>,
 }
@@ -33,7 +28,6 @@ impl StoreCall {
     pub(crate) fn context(&self) -> CallContext {
         let mut context = self.anonymous_context();
         context.caller.clone_from(&self.payer);
-        context.attributes.clone_from(&self.attributes);
         context.traceparent.clone_from(&self.traceparent);
         context
     }
@@ -42,7 +36,6 @@ impl StoreCall {
     pub(crate) fn take_context(&mut self) -> CallContext {
         let mut context = self.anonymous_context();
         context.caller = self.payer.take();
-        context.attributes = self.attributes.take();
         context.traceparent = self.traceparent.take();
         context
     }
@@ -65,7 +58,6 @@ impl StoreCall {
         let mut context = CallContext::internal();
         context.deadline = Some(self.entry.deadline);
         context.criticality = self.entry.criticality;
-        context.is_continued = self.is_continued;
         context.price = self.entry.price;
         context
     }

@@ -18,7 +18,7 @@ use umbo_api::ru::Ru;
 use umbo_api::{ErrorCode, Outcome, Problem, header};
 use umbo_edge::body::ReplyBody;
 use umbo_quota::Advertised;
-use umbo_store::{NUMBER_TYPE, StoreError, Written};
+use umbo_store::{NUMBER_TYPE, Written};
 use umbo_types::{Criticality, LargeRef, RequestUnits, Row, Timestamp};
 
 use crate::byte_range::{self, ByteRange};
@@ -382,11 +382,6 @@ pub fn refusal(failure: &RequestError, request: &FailedRequest<'_>) -> Response<
         if let Some(ticket) = &request.retry_ticket {
             headers.insert(RETRY_TICKET, ticket.clone());
         }
-    }
-    if let RequestError::Store(StoreError::QuotaExceeded { retry_after, .. }) = failure
-        && let Some((policy, limit)) = &request.spent_at_node
-    {
-        rate_limit_fields::insert_spent_at_node(headers, policy, *limit, *retry_after);
     }
     response
 }

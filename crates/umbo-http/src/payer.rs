@@ -7,7 +7,7 @@ use http::HeaderValue;
 use umbo_api::header;
 use umbo_control::NamespaceEntry;
 use umbo_quota::Subject;
-use umbo_types::{Attributes, Caller, Operation, OwnedAttributes, Permission};
+use umbo_types::{Attributes, Caller, Operation, Permission};
 
 use crate::fields::Fields;
 use crate::request_error::RequestError;
@@ -64,18 +64,6 @@ impl Payer {
             attributes: attributes.unwrap_or_default(),
             operation,
         }
-    }
-
-    /// Returns whether names of the request were honoured.
-    pub const fn has_attributes(&self) -> bool {
-        self.honoured.is_some()
-    }
-
-    /// Returns the honoured attributes; absent ones are empty.
-    pub fn attributes(&self) -> OwnedAttributes {
-        let attributes = self.honoured.as_deref().map(PayerNames::attributes);
-        let attributes = attributes.unwrap_or_default();
-        Attributes::from_fn(|one| attributes[one].map(Into::into))
     }
 
     /// Returns the name of the caller that pays.

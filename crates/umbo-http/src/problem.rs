@@ -5,14 +5,11 @@
 
 pub(crate) mod shed;
 
-use std::sync::Arc;
-
 use http::HeaderValue;
 use umbo_api::{ErrorCode, Outcome, Problem, Scope};
 use umbo_control::ControlError;
 use umbo_edge::body::BodyError;
 use umbo_edge::memory::Full;
-use umbo_quota::{Limit, Policy};
 use umbo_store::StoreError;
 use umbo_types::Operation;
 
@@ -33,15 +30,13 @@ pub struct FailedRequest<'a> {
     pub operation: Operation,
     /// Whether it may have changed something: the problem then tells the outcome.
     pub is_change: bool,
-    /// The policy that a node cited when it refused the request, with the limit of the payer.
-    pub spent_at_node: Option<(Arc<Policy>, Limit)>,
     /// The signed ticket of its rejection.
     pub retry_ticket: Option<HeaderValue>,
 }
 
 /// Makes the problem of a refused or failed request.
 pub fn of_request(failure: &RequestError, request: &FailedRequest<'_>) -> Problem {
-    let mut problem = of_part(failure, request.spent_at_node.as_ref());
+    let mut problem = of_row(failure);
     problem.request_id.push_str(request.request_id.as_str());
     if !failure.code().is_answer() {
         problem.why = Some(format!("umbo why {}", request.request_id.as_str()));
@@ -54,22 +49,8 @@ pub fn of_request(failure: &RequestError, request: &FailedRequest<'_>) -> Proble
     problem
 }
 
-/// Makes the problem of an error in a row of an answer. `spent_at_node` is the policy that a node cited
-/// when it refused the row; the node sends its name, and the dispatcher knows its limit.
-pub fn of_part(failure: &RequestError, spent_at_node: Option<&(Arc<Policy>, Limit)>) -> Problem {
-    let mut problem = of_row(failure);
-    if let RequestError::Store(StoreError::QuotaExceeded { observed, .. }) = failure
-        && let Some((policy, limit)) = spent_at_node
-    {
-        problem.status = policy.status;
-        problem.limit = Some(limit.written(policy.unit));
-        problem.observed = observed.map(|atoms| rejection::observed(policy.unit, atoms));
-    }
-    problem
-}
-
-/// Makes the problem from the failure alone.
-fn of_row(failure: &RequestError) -> Problem {
+/// Makes the problem of a failure without the request, as for a row of an answer.
+pub fn of_row(failure: &RequestError) -> Problem {
     if let RequestError::Replayed(first) = failure {
         return of_row(first);
     }
@@ -103,21 +84,8 @@ fn of_row(failure: &RequestError) -> Problem {
     if let RequestError::Control(ControlError::TokenUnknown { token, .. }) = failure {
         problem.token = Some(token.token.clone());
     }
-    match failure {
-        RequestError::Store(StoreError::NodeBusy { .. }) => {
-            problem.retry.after_ms = Some(jittered(NODE_BUSY_WAIT_MS));
-        }
-        // The node has already added jitter.
-        RequestError::Store(StoreError::QuotaExceeded {
-            policy,
-            retry_after,
-            ..
-        }) => {
-            problem.scope = Some(Scope::Shard);
-            problem.policy = Some(policy.clone());
-            problem.retry.after_ms = Some(rejection::wait_ms(*retry_after));
-        }
-        _ => {}
+    if let RequestError::Store(StoreError::NodeBusy { .. }) = failure {
+        problem.retry.after_ms = Some(jittered(NODE_BUSY_WAIT_MS));
     }
     problem
 }
@@ -209,15 +177,6 @@ mod tests {
         assert_eq!((busy.status, busy.scope), (503, Some(Scope::Shard)));
         let wait = busy.retry.after_ms.unwrap();
         assert!(busy.retry.safe && (100..=120).contains(&wait), "{wait}");
-        let spent = of_row(&RequestError::Store(StoreError::QuotaExceeded {
-            shard,
-            policy: "ceiling".to_owned(),
-            retry_after: std::time::Duration::from_micros(349_001),
-            observed: None,
-        }));
-        assert_eq!((spent.status, spent.scope), (429, Some(Scope::Shard)));
-        assert_eq!(spent.policy.as_deref(), Some("ceiling"));
-        assert_eq!((spent.shard, spent.retry.after_ms), (Some(3), Some(350)));
     }
 
     #[test]

@@ -97,18 +97,6 @@ pub(crate) fn insert_spent(headers: &mut HeaderMap, rejection: &Rejection) {
     insert(headers, &rejection.policy, limit, 0, reset);
 }
 
-/// Writes that a limit kept by the node of a shard is used up. Only the node knows how much was spent beyond
-/// it, so the reset is the wait plus the refill of a whole burst.
-pub(crate) fn insert_spent_at_node(
-    headers: &mut HeaderMap,
-    policy: &Arc<Policy>,
-    limit: Limit,
-    wait: Duration,
-) {
-    let refill = Duration::from_secs(limit.burst.div_ceil(limit.rate.max(1)));
-    insert(headers, policy, limit, 0, wait.saturating_add(refill));
-}
-
 /// Returns whether an answer already describes a limit.
 pub(crate) fn is_told(headers: &HeaderMap) -> bool {
     headers.contains_key(RATELIMIT)

@@ -25,7 +25,7 @@ pub fn describe(rejection: &Rejection, problem: &mut Problem) {
 }
 
 /// Returns the observed rate per second as it is written in bodies.
-pub fn observed(unit: Unit, atoms: u64) -> Quantity {
+fn observed(unit: Unit, atoms: u64) -> Quantity {
     Quantity::number(format_amount(unit, atoms))
 }
 

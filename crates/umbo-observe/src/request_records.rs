@@ -6,18 +6,22 @@
 //! however many the others make. Refusals are also counted by caller and reason, by the minute and for an
 //! hour, so that the ones without a record are still told.
 //!
+//! Each caller also counts the records and refusals since they were last taken, to be written down.
+//!
 //! Deliberately reads no clock and knows no HTTP. One lock: a refusal holds it for well under a microsecond,
 //! and a request that is served takes it only if it is slow or sampled.
 
 mod reasons;
 mod record;
+mod taken;
 #[cfg(test)]
 mod tests;
 
 use std::collections::hash_map::RandomState;
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasher, Hasher};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::mem;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use umbo_types::Timestamp;
@@ -30,6 +34,7 @@ pub use self::record::{
     ChargeRecord, DETAIL_LEN_MAX, KeptAs, PolicyRecord, PolicyVerdict, RecordId, RequestRecord,
     RequestTimes, ShardMoment, detail, micros,
 };
+pub use self::taken::TakenRecords;
 
 /// Most records that are kept.
 pub const RECORDS_MAX: usize = 120_000;
@@ -71,7 +76,7 @@ pub struct RequestRecords {
 #[derive(Debug, Clone, PartialEq)]
 pub struct FoundRecord {
     /// The newest of its id.
-    pub record: RequestRecord,
+    pub record: Arc<RequestRecord>,
     /// How many earlier records had the same id.
     pub others: u16,
 }
@@ -93,6 +98,8 @@ struct CallerRecords {
     name: Box<str>,
     /// Places of its records, oldest first.
     records: VecDeque<u32>,
+    /// Records to be written down that came since the last take; the oldest of them may be gone.
+    fresh: usize,
     /// Neighbours in the list of callers that have as many.
     previous: u32,
     next: u32,
@@ -132,7 +139,7 @@ impl Hasher for SeededHash {
 #[derive(Debug)]
 struct Ring {
     bounds: Bounds,
-    records: Vec<Option<Box<RequestRecord>>>,
+    records: Vec<Option<FoundRecord>>,
     free: Vec<u32>,
     bytes: usize,
     seed: Seed,
@@ -188,12 +195,13 @@ impl RequestRecords {
 
     /// Keeps a record, and counts its reason if it has a code or its client left. With `is_answer` it is not counted: the
     /// answer that a row does not exist is no refusal.
-    pub fn keep(&self, record: Box<RequestRecord>, is_answer: bool) {
+    pub fn keep(&self, record: Arc<RequestRecord>, is_answer: bool) {
         let mut ring = self.ring();
         let caller = ring.caller(record.filed_under(), record.at);
         if record.kept_as == KeptAs::Refused && !is_answer {
             ring.count(caller, &record);
         }
+        ring.callers[caller as usize].fresh += usize::from(record.is_to_be_written());
         let dropped = ring.push(caller, record);
         drop(ring);
         // Memory is freed without the lock.
@@ -204,11 +212,8 @@ impl RequestRecords {
     pub fn find(&self, id: &[u8]) -> Option<FoundRecord> {
         let ring = self.ring();
         let place = *ring.by_id.get(&ring.hash(id))?;
-        let record = ring.records[place as usize].as_ref()?;
-        (record.id.as_slice() == id).then(|| FoundRecord {
-            record: (**record).clone(),
-            others: record.earlier,
-        })
+        let found = ring.records[place as usize].as_ref()?;
+        (found.record.id.as_slice() == id).then(|| found.clone())
     }
 
     /// Returns why a caller was refused in the last `minutes` minutes, the one under way included, most often
@@ -230,17 +235,43 @@ impl RequestRecords {
         Some(counts)
     }
 
+    /// Returns the reasons of all callers that were counted last, the newest first, with their callers: at most `max`, and
+    /// none that was last counted more than `minutes` minutes ago.
+    pub fn newest_reasons(
+        &self,
+        now: Timestamp,
+        minutes: usize,
+        max: usize,
+    ) -> Vec<(String, ReasonCount)> {
+        let ring = self.ring();
+        let mut newest = Vec::new();
+        for caller in &ring.callers {
+            newest.extend(caller.reasons.iter().map(|reason| (&*caller.name, reason)));
+        }
+        let age = |(_, reason): &(&str, &RefusalCount)| std::cmp::Reverse(reason.last_at());
+        // Refusals wait for the lock.
+        if newest.len() > max {
+            newest.select_nth_unstable_by_key(max, age);
+            newest.truncate(max);
+        }
+        newest.sort_unstable_by_key(age);
+        let newest = newest.into_iter();
+        newest
+            .filter_map(|(caller, reason)| Some((caller.to_owned(), reason.last(now, minutes)?)))
+            .collect()
+    }
+
     /// Returns how long records are kept now.
     pub fn retention(&self, now: Timestamp) -> Retention {
         let ring = self.ring();
         let age = |place: &u32| {
-            let record = ring.records[*place as usize].as_ref();
-            let at = record.map_or(now, |record| record.at);
+            let found = ring.records[*place as usize].as_ref();
+            let at = found.map_or(now, |found| found.record.at);
             Duration::from_millis(now.as_millis().saturating_sub(at.as_millis()))
         };
         let oldest = |caller: &CallerRecords| caller.records.front().map(age);
         Retention {
-            records: ring.records.len() - ring.free.len(),
+            records: ring.len(),
             oldest: ring
                 .callers
                 .iter()
@@ -256,6 +287,10 @@ impl RequestRecords {
 }
 
 impl Ring {
+    const fn len(&self) -> usize {
+        self.records.len() - self.free.len()
+    }
+
     fn hash(&self, id: &[u8]) -> u64 {
         xxh3_64_with_seed(id, self.seed.0)
     }
@@ -276,6 +311,7 @@ impl Ring {
         self.callers.push(CallerRecords {
             name: name.into(),
             records: VecDeque::new(),
+            fresh: 0,
             previous: NO_CALLER,
             next: NO_CALLER,
             reasons: Vec::new(),
@@ -356,32 +392,25 @@ impl Ring {
     }
 
     /// Keeps a record of a caller, and returns the records that had to go.
-    #[expect(
-        clippy::vec_box,
-        reason = "they are freed without the lock, and not moved before"
-    )]
-    fn push(&mut self, caller: u32, mut record: Box<RequestRecord>) -> Vec<Box<RequestRecord>> {
+    fn push(&mut self, caller: u32, record: Arc<RequestRecord>) -> Vec<Arc<RequestRecord>> {
         let mut dropped = Vec::new();
         self.bytes += record.bytes();
         let id = self.hash(record.id.as_slice());
-        if let Some(place) = self.by_id.get(&id)
-            && let Some(same) = &self.records[*place as usize]
-            && same.id == record.id
-        {
-            record.earlier = same.earlier.saturating_add(1);
-        }
+        let same = self.by_id.get(&id);
+        let same = same.and_then(|place| self.records[*place as usize].as_ref());
+        let others = same
+            .filter(|same| same.record.id == record.id)
+            .map_or(0, |same| same.others.saturating_add(1));
         let place = self.free.pop().unwrap_or_else(|| {
             self.records.push(None);
             (self.records.len() - 1) as u32
         });
-        self.records[place as usize] = Some(record);
+        self.records[place as usize] = Some(FoundRecord { record, others });
         self.by_id.insert(id, place);
         self.unrank(caller);
         self.callers[caller as usize].records.push_back(place);
         self.rank(caller);
-        while self.records.len() - self.free.len() > self.bounds.records
-            || self.bytes > self.bounds.bytes
-        {
+        while self.len() > self.bounds.records || self.bytes > self.bounds.bytes {
             match self.drop_oldest() {
                 Some(record) => dropped.push(record),
                 None => break,
@@ -391,7 +420,7 @@ impl Ring {
     }
 
     /// Takes out the oldest record of the caller that has the most.
-    fn drop_oldest(&mut self) -> Option<Box<RequestRecord>> {
+    fn drop_oldest(&mut self) -> Option<Arc<RequestRecord>> {
         let caller = self.largest()?;
         self.unrank(caller);
         let place = self.callers[caller as usize].records.pop_front();
@@ -401,7 +430,7 @@ impl Ring {
             self.most -= 1;
         }
         let place = place?;
-        let record = self.records[place as usize].take()?;
+        let FoundRecord { record, .. } = self.records[place as usize].take()?;
         self.free.push(place);
         self.bytes -= record.bytes();
         let id = self.hash(record.id.as_slice());
@@ -423,7 +452,7 @@ impl Ring {
         if self.by_count.len() <= count {
             self.by_count.resize(count + 1, NO_CALLER);
         }
-        let next = std::mem::replace(&mut self.by_count[count], caller);
+        let next = mem::replace(&mut self.by_count[count], caller);
         if next != NO_CALLER {
             self.callers[next as usize].previous = caller;
         }

@@ -1,7 +1,6 @@
 //! The one codec: from domain types to bytes and back.
 
 pub(crate) mod answers;
-mod attributes;
 mod chunks;
 mod errors;
 pub(crate) mod field;

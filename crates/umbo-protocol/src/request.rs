@@ -7,7 +7,7 @@ use umbo_store::{
     BackupRequest, ChunkRequest, DeleteRangeRequest, RangeRequest, RecordsCopy, ScanRequest,
     WriteRequest,
 };
-use umbo_types::{Criticality, Key, NamespaceId, OwnedAttributes, RequestUnits, ShardId};
+use umbo_types::{Criticality, Key, NamespaceId, RequestUnits, ShardId};
 
 /// One request.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -19,16 +19,13 @@ pub struct Request {
     pub deadline_ns: Option<u64>,
     /// Criticality of the request.
     pub criticality: Criticality,
-    /// The caller; empty for requests of Umbo itself. UTF-8.
+    /// The caller of a traced request, for its span; empty for others. UTF-8. Dispatchers of earlier releases name the
+    /// callers of all requests.
     pub caller: Bytes,
     /// Estimated cost of the request.
     pub price: RequestUnits,
     /// Trace context as a `traceparent` header; empty if the request is not traced.
     pub traceparent: Bytes,
-    /// Whether it continues a request that was charged to the shard before.
-    pub is_continued: bool,
-    /// User, session and organisation of the caller, if a quota needs them.
-    pub attributes: Option<Arc<OwnedAttributes>>,
     /// The namespace that the dispatcher used to place the dataset of the operation: its partitions have the slots of
     /// that namespace. `None` from a dispatcher of a version without this field, and for operations without a dataset.
     pub placed_as: Option<NamespaceId>,
@@ -52,10 +49,6 @@ pub struct RequestRef<'a> {
     /// As in [`Request`].
     pub traceparent: &'a [u8],
     /// As in [`Request`].
-    pub is_continued: bool,
-    /// As in [`Request`].
-    pub attributes: Option<&'a OwnedAttributes>,
-    /// As in [`Request`].
     pub placed_as: Option<NamespaceId>,
     /// As in [`Request`].
     pub ask: &'a Ask,
@@ -70,8 +63,6 @@ impl<'a> From<&'a Request> for RequestRef<'a> {
             caller: &request.caller,
             price: request.price,
             traceparent: &request.traceparent,
-            is_continued: request.is_continued,
-            attributes: request.attributes.as_deref(),
             placed_as: request.placed_as,
             ask: &request.ask,
         }

@@ -28,7 +28,7 @@ use arc_swap::ArcSwap;
 use self::demand_window::DemandWindow;
 use crate::crowd::RefusedCost;
 use crate::fleet_share::{FleetShare, Scale};
-use crate::policy::Limit;
+use crate::policy::{BucketKind, Limit, Policy};
 use crate::reserved_refill::{ReservedRefill, Turnout};
 use crate::retry_ticket::RetryTicket;
 use crate::schedule::{Millis, RefillOffset, Schedule};
@@ -36,7 +36,7 @@ use crate::used_tickets::UsedTickets;
 
 /// The longest that a bucket lets a request wait, in seconds of the rate: refill is reserved no further
 /// ahead, and debt goes no deeper.
-const WAIT_SECONDS_MAX: u64 = 60;
+pub(crate) const WAIT_SECONDS_MAX: u64 = 60;
 
 /// One bucket of a policy: for a caller, or for another combination of dimension values.
 #[derive(Debug)]
@@ -45,6 +45,8 @@ pub(crate) struct Bucket {
     pub(crate) id: u64,
     /// Name of its policy.
     pub(crate) policy: Arc<str>,
+    /// Kind that its policy had when the bucket was made.
+    pub(crate) kind: BucketKind,
     /// Dimension values of the bucket, like `caller=listing-web`.
     pub(crate) label: Box<str>,
     schedule: ArcSwap<Schedule>,
@@ -90,7 +92,7 @@ impl Bucket {
     pub(crate) fn new(
         id: u64,
         hash: u64,
-        policy: Arc<str>,
+        policy: &Policy,
         label: Box<str>,
         schedule: &Arc<Schedule>,
         now: Millis,
@@ -101,7 +103,8 @@ impl Bucket {
         let first_level = axis.wrapping_sub(schedule.limit.burst);
         Self {
             id,
-            policy,
+            policy: Arc::clone(&policy.name),
+            kind: policy.bucket_kind(),
             label,
             schedule: ArcSwap::new(Arc::clone(schedule)),
             first_level,

@@ -83,17 +83,8 @@ impl Weights {
         } else {
             self.read_base
         };
-        self.price_from(base.as_micros(), work)
-    }
-
-    /// Returns the price of further work of a request whose base price is paid.
-    pub(crate) fn price_of_part(&self, work: &ActualUsage) -> RequestUnits {
-        self.price_from(0, work)
-    }
-
-    #[inline]
-    fn price_from(&self, base_micros: u64, work: &ActualUsage) -> RequestUnits {
-        let micros = base_micros
+        let micros = base
+            .as_micros()
             .saturating_add(self.row.as_micros().saturating_mul(work.rows))
             .saturating_add(weighed(self.read_bytes, work.read_bytes))
             .saturating_add(weighed(self.write_bytes, work.write_bytes))

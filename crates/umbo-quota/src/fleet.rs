@@ -1,4 +1,4 @@
-//! Quotas of scope `fleet`: a counter counts once, however many dispatchers there are.
+//! Quotas of the scopes `fleet` and `shard`: a counter counts once, however many dispatchers there are.
 //!
 //! Each counter has one owner among the dispatchers ([`OwnerRow`]). Each period every dispatcher tells each owner how
 //! much it has admitted and refused, as sums since its start, and gets back the fleet's balance and its share. Between
@@ -30,7 +30,6 @@ pub use self::row::{OWNERS_MAX, OwnerRow};
 use crate::fleet_counters::FleetCounters;
 use crate::identity::Identities;
 use crate::limiter::Limiter;
-use crate::policy::PolicyScope;
 use crate::retry_ticket::RetryTicket;
 use crate::schedule::Millis;
 
@@ -81,7 +80,7 @@ pub struct FleetQuotaReport {
     pub owned: usize,
 }
 
-/// The quotas of scope `fleet` at one dispatcher.
+/// The quotas of the scopes `fleet` and `shard` at one dispatcher.
 #[derive(Debug)]
 pub struct FleetQuota {
     limiter: Arc<Limiter>,
@@ -135,7 +134,7 @@ impl FleetQuota {
     }
 
     /// Returns the messages that are due, at most four open ones to an owner. The answers belong into
-    /// [`Self::answered`]. Nothing is due while no policy has the scope.
+    /// [`Self::answered`]. Nothing is due while no policy counts for the fleet.
     pub fn tick(&self, now: Instant) -> Vec<FleetMessage> {
         let at = self.limiter.pricing.millis(now);
         let mut state = self.state();
@@ -207,12 +206,10 @@ impl FleetQuota {
         state.members = members;
     }
 
-    /// Returns whether any policy has the scope; if not, nothing is due.
+    /// Returns whether any policy counts for the fleet; if not, nothing is due.
     pub fn is_used(&self) -> bool {
         let policies = self.limiter.policies();
-        policies
-            .iter()
-            .any(|policy| policy.scope == PolicyScope::Fleet)
+        policies.iter().any(|policy| policy.scope.is_shared())
     }
 
     /// Returns the wish for the ownership row.

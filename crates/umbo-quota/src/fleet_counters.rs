@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
+use umbo_types::ShardId;
+
 use crate::bucket::Bucket;
 use crate::fleet_share::{FleetShare, Scale, UsedBuckets};
 use crate::identity::Identities;
@@ -10,7 +12,7 @@ use crate::policy::Policy;
 use crate::retry_ticket::OF_FLEET;
 use crate::subject::Subject;
 
-/// How the buckets of scope `fleet` are joined to the buckets of other dispatchers.
+/// How the buckets of the scopes `fleet` and `shard` are joined to the buckets of other dispatchers.
 #[derive(Debug)]
 pub(crate) struct FleetCounters {
     /// Hashes a counter to the same name at all dispatchers.
@@ -35,8 +37,9 @@ impl FleetCounters {
         key: u128,
         policy: &Policy,
         subject: &Subject<'_>,
+        shard: Option<ShardId>,
     ) -> Bucket {
-        let counter = self.names.bucket(policy, subject, None);
+        let counter = self.names.bucket(policy, subject, shard);
         let used = Arc::clone(&self.used);
         bucket.number_tickets_from(self.first_ticket);
         let made = std::mem::replace(&mut bucket.id, counter as u64 | OF_FLEET);

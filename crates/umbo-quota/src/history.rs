@@ -10,12 +10,14 @@ use std::sync::Arc;
 use umbo_types::{NamespaceId, Operation};
 
 use crate::caller_state::CallerNamespaceUsage;
+use crate::report::Tally;
 use crate::schedule::Millis;
 
 /// Length of a slot, in milliseconds.
 pub(crate) const SLOT_MS: u64 = 5_000;
-/// Slots that are kept: an hour.
-const SLOTS_KEPT: u64 = 720;
+/// How far the record reaches, in seconds: an hour.
+pub const HISTORY_SECONDS: u64 = 3_600;
+const SLOTS_KEPT: u64 = HISTORY_SECONDS * 1_000 / SLOT_MS;
 /// Slots of all tracks together; 48 bytes each.
 const SLOTS_MAX: usize = 200_000;
 
@@ -82,7 +84,7 @@ impl DemandHistory {
     /// Records what an account asked for since the last slot.
     pub(crate) fn note(&mut self, record: &CallerNamespaceUsage) {
         for operation in Operation::PRICED {
-            let total = total(record, operation);
+            let total = Demand::of(&record.cell(operation).tally(operation));
             if total == Demand::default() {
                 continue;
             }
@@ -130,24 +132,24 @@ impl DemandHistory {
     }
 }
 
-fn total(record: &CallerNamespaceUsage, operation: Operation) -> Demand {
-    let tally = record.cell(operation).tally(operation);
-    let with_rejected = |amount: u64| {
-        if tally.requests == 0 {
-            return amount;
-        }
-        let all = u128::from(tally.requests) + u128::from(tally.rejected);
-        u64::try_from(u128::from(amount) * all / u128::from(tally.requests)).unwrap_or(u64::MAX)
-    };
-    Demand {
-        requests: tally.requests.saturating_add(tally.rejected),
-        ru: with_rejected(tally.charged.saturating_sub(tally.penalty).as_micros()),
-        rows: with_rejected(tally.rows),
-        bytes: with_rejected(tally.read_bytes + tally.write_bytes),
-    }
-}
-
 impl Demand {
+    /// Returns the demand that was counted.
+    pub(crate) fn of(tally: &Tally) -> Self {
+        let with_rejected = |amount: u64| {
+            if tally.requests == 0 {
+                return amount;
+            }
+            let all = u128::from(tally.requests) + u128::from(tally.rejected);
+            u64::try_from(u128::from(amount) * all / u128::from(tally.requests)).unwrap_or(u64::MAX)
+        };
+        Self {
+            requests: tally.requests.saturating_add(tally.rejected),
+            ru: with_rejected(tally.charged.saturating_sub(tally.penalty).as_micros()),
+            rows: with_rejected(tally.rows),
+            bytes: with_rejected(tally.read_bytes + tally.write_bytes),
+        }
+    }
+
     fn minus(&self, before: &Self) -> Self {
         Self {
             requests: self.requests.saturating_sub(before.requests),

@@ -6,7 +6,7 @@ use umbo_types::ShardId;
 use xxhash_rust::xxh3::xxh3_128_with_seed;
 
 use crate::dimension::Dimension;
-use crate::policy::{Policy, PolicyScope};
+use crate::policy::Policy;
 use crate::subject::Subject;
 
 /// Hashes names with a secret seed.
@@ -45,7 +45,7 @@ impl Identities {
         add(0, policy.name.as_bytes());
         // A change of the unit gives a policy new buckets.
         add(1, policy.unit.as_str().as_bytes());
-        if policy.scope == PolicyScope::Fleet {
+        if policy.scope.is_shared() {
             // A change of the scope too; and a shadow policy has another counter at its owner.
             add(u8::MAX, policy.mode.as_str().as_bytes());
         }

@@ -11,7 +11,6 @@ mod admission;
 mod breakdown;
 mod bucket;
 mod caller_state;
-mod continuation;
 mod cost;
 mod crowd;
 mod dimension;
@@ -43,16 +42,17 @@ mod striped_lru;
 mod subject;
 mod unit;
 mod usage_groups;
+mod usage_replay;
 mod usage_steps;
 mod used_tickets;
 
-pub use continuation::Continuation;
 pub use cost::{ActualUsage, CostHint, Weights};
 pub use dimension::{Dimension, Dimensions};
 pub use fleet::{
     FLEET_TICK, FleetMessage, FleetMessageError, FleetQuota, FleetQuotaReport, OWNERS_MAX,
     OwnerRow, RowWish,
 };
+pub use history::HISTORY_SECONDS;
 pub use known_name::{UnknownName, nearest};
 pub use limiter::{Limiter, LimiterSettings};
 pub use pattern::{Pattern, PatternError};
@@ -60,7 +60,7 @@ pub use policy::{
     DEFAULT_CALLER, Limit, Matcher, Mode, Operations, Override, Policy, PolicyError, PolicyProblem,
     PolicyScope, PolicySet, PolicySetError, Specificity,
 };
-pub use replay::{Replay, ReplayRow};
+pub use replay::{Replay, ReplayRange, ReplayRow};
 pub use report::{
     Advertised, Breakdown, BucketReport, Explanation, Meeting, MetPolicy, NamespaceShardUsage,
     OTHERS, PolicyReport, PricedRequest, RESIDUAL_CLASSES, Rejection, Residual, Tally, UsageLine,
@@ -72,6 +72,7 @@ pub use retry_ticket::{BroughtTicket, RetryTicket};
 pub use subject::Subject;
 pub use unit::{AmountError, Unit, format_amount, parse_amount};
 pub use usage_groups::{GROUPS_MAX, GroupBy, GroupKey, Period, UsageGroups};
+pub use usage_replay::UsageReplay;
 pub use usage_steps::{
     KEPT_SECONDS, STEP_LINES_MAX, STEP_SECONDS, StepUsage, UsageKey, UsageStep, UsageSteps,
 };

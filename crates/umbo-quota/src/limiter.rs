@@ -32,7 +32,7 @@ use crate::dimension::Dimension;
 use crate::fleet_counters::FleetCounters;
 use crate::history::DemandHistory;
 use crate::identity::{Identities, label};
-use crate::policy::{Mode, Policy, PolicyScope, PolicySet};
+use crate::policy::{Mode, Policy, PolicySet};
 use crate::price_memory::PriceMemory;
 use crate::pricing::Pricing;
 use crate::refusals::Refusals;
@@ -89,8 +89,6 @@ pub(crate) struct ActivePolicies {
     pub(crate) generation: u32,
     pub(crate) set: Arc<PolicySet>,
     pub(crate) by_name: HashMap<Arc<str>, Arc<ActivePolicy>>,
-    /// Whether a policy that counts by shard looks at attributes of a request, like its user.
-    has_named_ceilings: bool,
 }
 
 impl Limiter {
@@ -127,12 +125,6 @@ impl Limiter {
     /// Returns the policies in effect.
     pub fn policies(&self) -> Arc<PolicySet> {
         Arc::clone(&self.active_policies.load().set)
-    }
-
-    /// Returns whether a policy that counts by shard looks at the user, session or organisation of a request. If so,
-    /// the keepers of shards have to be told of them.
-    pub fn has_named_ceilings(&self) -> bool {
-        self.active_policies.load().has_named_ceilings
     }
 
     /// Returns the weights of the cost model.
@@ -411,12 +403,11 @@ impl Limiter {
         let make = |label: Box<str>| {
             let hash = (key >> 96) as u64;
             let id = self.buckets_made.fetch_add(1, Relaxed);
-            let kind = Arc::clone(&policy.name);
-            let bucket = Bucket::new(id, hash, kind, label, active.schedule(limit), now);
+            let bucket = Bucket::new(id, hash, policy, label, active.schedule(limit), now);
             let fleet = self.fleet.get();
-            let fleet = fleet.filter(|_| policy.scope == PolicyScope::Fleet);
+            let fleet = fleet.filter(|_| policy.scope.is_shared());
             Arc::new(match fleet {
-                Some(fleet) => fleet.join(bucket, key, policy, subject),
+                Some(fleet) => fleet.join(bucket, key, policy, subject, shard),
                 None => bucket,
             })
         };
@@ -473,13 +464,9 @@ impl ActivePolicies {
             let active = ActivePolicy::new(policy, stats.unwrap_or_default(), pricing);
             (Arc::clone(&policy.name), Arc::new(active))
         };
-        let is_named_ceiling =
-            |policy: &Arc<Policy>| policy.per.contains(Dimension::Shard) && policy.is_by_name();
-        let has_named_ceilings = set.iter().any(is_named_ceiling);
         Self {
             generation,
             by_name: set.iter().map(active).collect(),
-            has_named_ceilings,
             set,
         }
     }

@@ -198,15 +198,6 @@ impl OperationUsage {
         lesson.is_some() && samples.is_multiple_of(SAMPLE)
     }
 
-    /// Counts a later part of a request; the first part was counted as the request. The average learns nothing from it,
-    /// because a part is unlike the next request.
-    pub(crate) fn count_part(&self, price: u64, work: &ActualUsage) {
-        let _turn = self.begin();
-        add(&self.charged, price);
-        add(&self.rows, work.rows);
-        add(&self.bytes, work.read_bytes + work.write_bytes);
-    }
-
     /// Moves the average towards `unknown`. The caller of this function has the turn.
     #[inline]
     fn learn(&self, unknown: i64, samples: u32) {

@@ -67,7 +67,7 @@ impl Mode {
 pub enum PolicyScope {
     /// All requests through a dispatcher.
     Pod,
-    /// Requests through a dispatcher to one storage shard.
+    /// Requests to one storage shard, however many dispatchers they come through.
     Shard,
     /// All requests, however many dispatchers they come through.
     Fleet,
@@ -86,9 +86,23 @@ impl PolicyScope {
         }
     }
 
+    /// Returns whether the dispatchers of a fleet share the bucket.
+    pub const fn is_shared(self) -> bool {
+        matches!(self, Self::Shard | Self::Fleet)
+    }
+
     fn parse(text: &str) -> Result<Self, UnknownName> {
         known_name::find("scope", text, Self::ALL, Self::as_str)
     }
+}
+
+/// What decides which buckets a policy uses: after a change of it, the policy has others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct BucketKind {
+    mode: Mode,
+    scope: PolicyScope,
+    unit: Unit,
+    per: Dimensions,
 }
 
 /// Another limit for the buckets that it matches.
@@ -128,6 +142,16 @@ pub struct Policy {
 }
 
 impl Policy {
+    /// Returns the kind of the buckets that the policy uses.
+    pub(crate) const fn bucket_kind(&self) -> BucketKind {
+        BucketKind {
+            mode: self.mode,
+            scope: self.scope,
+            unit: self.unit,
+            per: self.per,
+        }
+    }
+
     /// Returns whether the policy counts a request: the request matches, and has a value for each dimension of `per`
     /// but the shard.
     ///
@@ -151,17 +175,6 @@ impl Policy {
             }
         }
         best.map_or(self.limit, |(_, limit)| limit)
-    }
-
-    /// Returns whether the policy looks at whom a caller calls for: a user, a session, an organisation.
-    pub fn is_by_name(&self) -> bool {
-        let is_name = |one| matches!(one, Dimension::Attribute(_));
-        let overrides = self.overrides.iter();
-        let matchers = overrides.map(|one| &one.matches).chain([&self.matches]);
-        self.per.iter().any(is_name)
-            || matchers
-                .flat_map(Matcher::patterns)
-                .any(|(one, _)| is_name(one))
     }
 
     /// Returns whether caller and namespace alone decide which bucket counts a request of a given operation, and with

@@ -36,7 +36,7 @@ pub struct Replay {
 }
 
 /// The outcome of a replay for one bucket.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ReplayRow {
     /// Dimension values of the bucket.
     pub label: String,
@@ -48,8 +48,50 @@ pub struct ReplayRow {
     pub asked: RequestUnits,
     /// Demand in the unit of the policy, in atoms.
     pub asked_amount: u64,
-    /// Part of `asked_amount` that would have been refused.
+    /// Part of `asked_amount` that would have been refused; the least that is possible, if there is a range.
     pub refused_amount: u64,
+    /// The range, if the record does not tell the amount.
+    pub range: Option<ReplayRange>,
+}
+
+/// What a policy would have refused, as kept usage tells it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct ReplayRange {
+    /// The most that may have been refused, in atoms.
+    pub highest: u64,
+    /// The step of ten minutes with the most, and the least and the most in it.
+    pub worst: (u64, u64, u64),
+}
+
+impl ReplayRange {
+    /// Sees a step.
+    pub(crate) fn see(&mut self, step: u64, lowest: u64, highest: u64) {
+        let (_, least, most) = self.worst;
+        if (highest, lowest) > (most, least) {
+            self.worst = (step, lowest, highest);
+        }
+    }
+
+    /// Adds the range of another bucket; the worse of both worst steps stays.
+    pub fn add(&mut self, other: &Self) {
+        self.highest = self.highest.saturating_add(other.highest);
+        let (step, lowest, highest) = other.worst;
+        self.see(step, lowest, highest);
+    }
+}
+
+impl ReplayRow {
+    /// Adds the row of a bucket with the same dimension values, at another process.
+    pub(crate) fn add(&mut self, other: &Self) {
+        self.requests += other.requests;
+        self.refused += other.refused;
+        self.asked = self.asked.saturating_add(other.asked);
+        self.asked_amount = self.asked_amount.saturating_add(other.asked_amount);
+        self.refused_amount = self.refused_amount.saturating_add(other.refused_amount);
+        if let (Some(range), Some(other)) = (&mut self.range, &other.range) {
+            range.add(other);
+        }
+    }
 }
 
 /// Tries a policy on a record.
@@ -99,13 +141,13 @@ pub(crate) fn replay(
 
 /// The demand of a slot on one bucket.
 #[derive(Debug, Clone, Copy)]
-struct SlotDemand {
-    requests: u64,
-    amount: u64,
+pub(crate) struct SlotDemand {
+    pub(crate) requests: u64,
+    pub(crate) amount: u64,
 }
 
 impl SlotDemand {
-    fn of((unit, operation): (Unit, Operation), demand: &Demand, parts: u64) -> Self {
+    pub(crate) fn of((unit, operation): (Unit, Operation), demand: &Demand, parts: u64) -> Self {
         let counted = |number: u64| number.saturating_mul(unit.atoms_per_unit());
         let amount = match unit {
             Unit::Ru => demand.ru,
@@ -133,16 +175,11 @@ fn try_row(
 ) -> ReplayRow {
     asks.sort_by_key(|(number, ..)| *number);
     let begin = Millis(asks[0].0 * SLOT_MS);
-    let name = Arc::clone(&policy.name);
     let schedule = Arc::new(Schedule::begin(limit, policy.refill));
-    let bucket = Bucket::new(0, 0, name, label.as_str().into(), &schedule, begin);
+    let bucket = Bucket::new(0, 0, policy, label.as_str().into(), &schedule, begin);
     let mut row = ReplayRow {
         label,
-        requests: 0,
-        refused: 0,
-        asked: RequestUnits::ZERO,
-        asked_amount: 0,
-        refused_amount: 0,
+        ..ReplayRow::default()
     };
     for (_, ask, ru) in &asks {
         row.requests += ask.requests;

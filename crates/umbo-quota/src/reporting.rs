@@ -1,5 +1,6 @@
 //! Reports of a limiter: usage, policies, buckets, explanations, replays.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, PoisonError};
@@ -10,9 +11,9 @@ use umbo_types::{Operation, RequestUnits, ShardId};
 use crate::bucket::Bucket;
 use crate::caller_state::{CallerNamespaceUsage, MatchedPolicy, PolicyStats};
 use crate::dimension::Dimension;
-use crate::limiter::Limiter;
+use crate::limiter::{ActivePolicies, Limiter};
 use crate::penalty::covered_at;
-use crate::policy::Policy;
+use crate::policy::{Limit, Policy};
 use crate::replay::{Replay, replay};
 use crate::report::{
     BucketReport, Explanation, Meeting, MetPolicy, NamespaceShardUsage, PolicyReport,
@@ -135,9 +136,8 @@ impl Limiter {
             *buckets += 1;
             *highest = highest.max(share(bucket.observed(now), bucket.limit().rate));
         };
-        self.buckets.for_each(|bucket| see(bucket));
-        self.shadow_buckets.for_each(|bucket| see(bucket));
         let active_policies = self.active_policies.load();
+        self.each_in_effect(&active_policies, |_, bucket| see(bucket));
         let report = |policy: &Arc<Policy>| {
             let (buckets, utilisation) = seen.get(&policy.name).copied().unwrap_or_default();
             let stats = active_policies
@@ -159,34 +159,53 @@ impl Limiter {
         active_policies.set.iter().map(report).collect()
     }
 
+    /// Shows the buckets that the policies in effect use. Those of an earlier mode, scope, unit or set of dimensions are
+    /// kept until their room is needed, and show nothing that counts.
+    fn each_in_effect(&self, active: &ActivePolicies, mut see: impl FnMut(&Policy, &Bucket)) {
+        for buckets in [&self.buckets, &self.shadow_buckets] {
+            buckets.for_each(|bucket| {
+                if let Some(active) = active.by_name.get(&bucket.policy)
+                    && active.policy.bucket_kind() == bucket.kind
+                {
+                    see(&active.policy, bucket);
+                }
+            });
+        }
+    }
+
     /// Returns at most `max` buckets of a policy, the highest observed demand first.
     pub fn buckets(&self, policy: &str, now: Instant, max: usize) -> Vec<BucketReport> {
         let now = self.pricing.millis(now);
-        let mut found = Vec::new();
-        let mut see = |bucket: &Bucket| {
-            if &*bucket.policy == policy {
-                found.push(BucketReport {
-                    label: bucket.label.to_string(),
-                    limit: bucket.limit(),
-                    balance: bucket.balance(now),
-                    observed: bucket.observed(now),
+        let mut found: Vec<BucketReport> = Vec::new();
+        let mut see = |bucket: &Bucket, limit: Limit| {
+            let (observed, label) = (bucket.observed(now), &*bucket.label);
+            let at = found.partition_point(|one| {
+                (Reverse(one.observed), &*one.label) < (Reverse(observed), label)
+            });
+            if at < max {
+                let report = BucketReport {
+                    label: label.to_owned(),
+                    limit,
+                    balance: bucket.balance(now).min(limit.burst.cast_signed()),
+                    observed,
                     rejected: bucket.refusals(),
-                });
+                };
+                found.truncate(max - 1);
+                found.insert(at, report);
             }
         };
-        self.buckets.for_each(|bucket| see(bucket));
-        self.shadow_buckets.for_each(|bucket| see(bucket));
-        if let Some(active) = self.active_policies.load().by_name.get(policy)
-            && let Some(bucket) = active.stats.overflow.get()
-        {
-            see(bucket);
-        }
-        found.sort_by(|one, other| {
-            let key =
-                |found: &BucketReport| (std::cmp::Reverse(found.observed), found.label.clone());
-            key(one).cmp(&key(other))
+        let active_policies = self.active_policies.load();
+        self.each_in_effect(&active_policies, |owner, bucket| {
+            if &*owner.name == policy {
+                // A bucket takes a changed limit with its next request. With overrides, only the request tells which.
+                let is_told = owner.overrides.is_empty();
+                see(bucket, if is_told { owner.limit } else { bucket.limit() });
+            }
         });
-        found.truncate(max);
+        let overflow = active_policies.by_name.get(policy);
+        if let Some(bucket) = overflow.and_then(|active| active.stats.overflow.get()) {
+            see(bucket, bucket.limit());
+        }
         found
     }
 

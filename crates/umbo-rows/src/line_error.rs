@@ -12,7 +12,8 @@ pub enum LineError {
     Json(String),
     /// A text field that is not text.
     #[error(
-        "'{name}' is {is}, expected text: JSON is stored as a string, as in \"v\":\"{{\\\"x\\\":1}}\""
+        "'{name}' is {is}, expected text{}",
+        if *name == "v" { ": JSON is stored as a string, as in \"v\":\"{\\\"x\\\":1}\"" } else { "" }
     )]
     NotText {
         /// The field.

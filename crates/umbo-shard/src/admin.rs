@@ -27,7 +27,6 @@ use umbo_telemetry::metrics::{
 };
 
 use crate::node::Node;
-use crate::quota::ShardQuota;
 use crate::server::ACCEPT_BACKOFF;
 
 /// Open connections; further ones wait to be accepted.
@@ -149,8 +148,6 @@ pub fn visit(node: &Node, visitor: &mut dyn MetricVisitor) {
     families.single(&names::NODE_REQUEST_MEMORY, node.request_memory());
     families.single(&names::NODE_CONNECTIONS, node.connections_open());
     families.single(&names::NODE_MAP_VERSION, node.cluster_map().version());
-    let ceilings = node.quota().map_or(0, ShardQuota::quota_count);
-    families.single(&names::NODE_CEILINGS, ceilings);
     visit_shards(families, &node.shards(), &node.bad_reads());
     if let Some(disk) = node.disk_space() {
         visit_disk(families, disk);

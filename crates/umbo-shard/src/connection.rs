@@ -29,8 +29,6 @@ use crate::limits::{READ_LEN, READ_PER_TURN_MAX};
 use crate::node::Node;
 
 mod call;
-mod callers;
-mod charge;
 mod hand_over;
 mod handshake;
 mod input;

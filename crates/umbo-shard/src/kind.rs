@@ -49,11 +49,10 @@ pub(crate) fn outcome_index(outcome: &Outcome) -> usize {
     };
     match error {
         NodeError::Store(StoreError::NodeBusy { .. } | StoreError::QueueFull { .. }) => 2,
-        NodeError::Store(StoreError::QuotaExceeded { .. }) => 3,
-        NodeError::Store(StoreError::DeadlinePassed { .. }) => 5,
+        NodeError::Store(StoreError::DeadlinePassed { .. }) => 4,
         NodeError::Store(_) => 1,
-        NodeError::NotOwner { .. } | NodeError::Misplaced { .. } => 4,
-        NodeError::BadRequest(_) | NodeError::Unsupported => 6,
+        NodeError::NotOwner { .. } | NodeError::Misplaced { .. } => 3,
+        NodeError::BadRequest(_) | NodeError::Unsupported => 5,
     }
 }
 
@@ -94,12 +93,5 @@ mod tests {
             named(NodeError::NotOwner { shard, map_version }),
             "not-owner"
         );
-        let quota = StoreError::QuotaExceeded {
-            shard,
-            policy: String::new(),
-            retry_after: std::time::Duration::ZERO,
-            observed: None,
-        };
-        assert_eq!(named(quota.into()), "quota-exceeded");
     }
 }

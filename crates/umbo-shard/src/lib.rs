@@ -20,7 +20,6 @@ mod limits;
 mod node;
 mod observer;
 mod ownership;
-pub mod quota;
 mod reads;
 mod refusals;
 pub mod server;

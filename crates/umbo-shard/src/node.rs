@@ -22,7 +22,6 @@ use crate::connection_end::ConnectionEnd;
 use crate::connections::Connections;
 use crate::limits::NodeLimits;
 use crate::ownership::{Ownership, OwnershipError};
-use crate::quota::ShardQuota;
 use crate::refusals::LogLimiter;
 use crate::status;
 
@@ -58,7 +57,6 @@ pub struct Node {
     is_draining: AtomicBool,
     metrics: NodeMetrics,
     refusals: LogLimiter,
-    quota: OnceLock<Arc<dyn ShardQuota>>,
     tracer: OnceLock<Arc<Tracer>>,
     history: Mutex<History>,
 }
@@ -89,16 +87,9 @@ impl Node {
             is_draining: AtomicBool::new(false),
             metrics: NodeMetrics::default(),
             refusals: LogLimiter::default(),
-            quota: OnceLock::new(),
             tracer: OnceLock::new(),
             history: Mutex::new(History::new()),
         })
-    }
-
-    /// Makes requests be charged to the quotas of their shards. Only the first call counts.
-    pub fn keep_quota(&self, quota: Arc<dyn ShardQuota>) {
-        // The first one stays.
-        let _ = self.quota.set(quota);
     }
 
     /// Exports a span of each request that its dispatcher samples. Only the first tracer counts.
@@ -228,10 +219,6 @@ impl Node {
     pub(crate) fn deadline_at(&self, deadline_ns: u64) -> Option<Deadline> {
         let instant = self.began.checked_add(Duration::from_nanos(deadline_ns));
         instant.map(Deadline::at)
-    }
-
-    pub(crate) fn quota(&self) -> Option<&dyn ShardQuota> {
-        self.quota.get().map(|quota| &**quota)
     }
 
     pub(crate) fn tracer(&self) -> Option<&Tracer> {

@@ -55,7 +55,7 @@ fn told(answer: Result<Written, WriteError>) -> WriteAnswer {
 }
 
 /// Returns the bytes of a mutation with both of its keys.
-pub(crate) fn mutation_len(mutation: &Mutation) -> u64 {
+fn mutation_len(mutation: &Mutation) -> u64 {
     let key = &mutation.key;
     let value = match &mutation.change {
         umbo_store::Change::Put { value, .. } => value.bytes.len(),

@@ -135,8 +135,8 @@ impl RemoteStore {
         {
             return Err(AttemptError::Late);
         }
-        let caller = call.caller.as_ref();
         let traceparent = call.traceparent.as_deref();
+        let caller = call.caller.as_ref().filter(|_| traceparent.is_some());
         let request = RequestRef {
             id: 0,
             deadline_ns: None,
@@ -144,8 +144,6 @@ impl RemoteStore {
             caller: caller.map_or(&[], |caller| caller.as_str().as_bytes()),
             price: call.price,
             traceparent: traceparent.map_or(&[], str::as_bytes),
-            is_continued: call.is_continued,
-            attributes: call.attributes.as_deref(),
             placed_as: call.placed_as.or_else(|| self.placed_as(ask)),
             ask,
         };

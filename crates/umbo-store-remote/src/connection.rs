@@ -201,8 +201,6 @@ impl NodeConnection {
             caller: &[],
             price: umbo_types::RequestUnits::ZERO,
             traceparent: &[],
-            is_continued: false,
-            attributes: None,
             placed_as: None,
             ask: &Ask::Probe,
         };

@@ -2,14 +2,12 @@
 //!
 //! An embedded store uses little of it; a remote store sends it to the node.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use umbo_routing::{ShardMap, Slot};
 use umbo_types::{
-    CallerId, Criticality, Deadline, NamespaceId, OwnedAttributes, PartitionKey, RequestUnits,
-    ShardId,
+    CallerId, Criticality, Deadline, NamespaceId, PartitionKey, RequestUnits, ShardId,
 };
 
 use crate::error::StoreError;
@@ -25,11 +23,6 @@ pub struct CallContext {
     pub criticality: Criticality,
     /// The caller, or `None` for calls of Umbo itself.
     pub caller: Option<CallerId>,
-    /// User, session and organisation of the caller, if a quota of shards needs them.
-    pub attributes: Option<Arc<OwnedAttributes>>,
-    /// Whether an earlier part of the same request was admitted: then the work of this one is charged, but it
-    /// does not count as a request.
-    pub is_continued: bool,
     /// Estimated cost of the request that the call belongs to.
     pub price: RequestUnits,
     /// The namespace that the caller of the store used to place the dataset of the call. `None` if the caller and the
@@ -52,8 +45,6 @@ impl CallContext {
             deadline: None,
             criticality: Criticality::CriticalPlus,
             caller: None,
-            attributes: None,
-            is_continued: false,
             price: RequestUnits::ZERO,
             placed_as: None,
             traceparent: None,
@@ -68,24 +59,6 @@ impl CallContext {
         let mut call = Self::internal();
         call.deadline = Some(deadline);
         call
-    }
-
-    /// Returns the context of a later part of the same request.
-    #[must_use]
-    pub fn later_part(&self) -> Self {
-        Self {
-            deadline: self.deadline,
-            criticality: self.criticality,
-            caller: self.caller.clone(),
-            attributes: self.attributes.clone(),
-            is_continued: true,
-            price: self.price,
-            placed_as: self.placed_as,
-            traceparent: self.traceparent.clone(),
-            service_time: AtomicU64::new(0),
-            busy_time: AtomicU64::new(0),
-            retries: AtomicU32::new(0),
-        }
     }
 
     /// Refuses a call of a shard for a partition of another one, and a call whose dataset was placed differently.

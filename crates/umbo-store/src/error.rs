@@ -68,18 +68,6 @@ pub enum StoreError {
         /// The shard.
         shard: ShardId,
     },
-    /// A quota of the shard as a whole, over all dispatchers, is exceeded.
-    #[error("the quota of policy {policy} for shard {shard} is used up")]
-    QuotaExceeded {
-        /// The shard.
-        shard: ShardId,
-        /// Name of the policy.
-        policy: String,
-        /// When the quota suffices again.
-        retry_after: std::time::Duration,
-        /// Requested rate per second, in atoms of the policy's unit, or `None` if unknown.
-        observed: Option<u64>,
-    },
     /// The deadline passed before the store began the work. Nothing was applied.
     #[error("the deadline passed before shard {shard} began")]
     DeadlinePassed {
@@ -145,7 +133,6 @@ impl StoreError {
             Self::Corrupt { .. }
             | Self::QueueFull { .. }
             | Self::NodeBusy { .. }
-            | Self::QuotaExceeded { .. }
             | Self::DeadlinePassed { .. }
             | Self::NamespaceGone { .. }
             | Self::TooEarly { .. }

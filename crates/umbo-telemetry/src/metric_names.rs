@@ -65,11 +65,10 @@ pub const NODE_REQUESTS_ASKED: [&str; 9] = [
     "other",
 ];
 /// Outcomes of requests to a shard node.
-pub const NODE_OUTCOMES: [&str; 7] = [
+pub const NODE_OUTCOMES: [&str; 6] = [
     "done",
     "failed",
     "busy",
-    "quota-exceeded",
     "not-owner",
     "deadline-passed",
     "not-understood",
@@ -162,15 +161,15 @@ metrics! { ALL
         "Highest ratio of requested rate to limit among the buckets of the policy."
         max("policy_utilisation", "ratio").by(POLICY);
     FLEET_QUOTA_MESSAGES "umbo_fleet_quota_messages_total" Counter [OUTCOME] "umbo.fleet_quota.messages" "{message}"
-        "Messages to the owners of counters of quotas of the scope fleet: answered or unanswered.";
+        "Messages to the owners of counters of quotas of the scopes fleet and shard: answered or unanswered.";
     FLEET_QUOTA_SILENT_OWNERS "umbo_fleet_quota_silent_owners" Gauge [] "umbo.fleet_quota.silent_owners" "{owner}"
         "Owners of such counters that give this dispatcher no answer.";
     FLEET_QUOTA_REVISION "umbo_fleet_quota_revision" Gauge [] "umbo.fleet_quota.revision" "{revision}"
         "Revision of the ownership row that this dispatcher knows.";
     FLEET_QUOTA_REPORTED "umbo_fleet_quota_reported_counters" Gauge [] "umbo.fleet_quota.reported" "{counter}"
-        "Counters of quotas of the scope fleet that this dispatcher reports to their owners.";
+        "Counters of quotas of the scopes fleet and shard that this dispatcher reports to their owners.";
     FLEET_QUOTA_OWNED "umbo_fleet_quota_owned_counters" Gauge [] "umbo.fleet_quota.owned" "{counter}"
-        "Counters of quotas of the scope fleet that this dispatcher owns.";
+        "Counters of quotas of the scopes fleet and shard that this dispatcher owns.";
     CALLER_REQUEST_UNITS "umbo_caller_request_units_total" Counter [CALLER] "umbo.caller.cost" "{RU}"
         "Request units charged to the callers that use most now."
         ranked("caller_ru", "RU/s"),
@@ -248,6 +247,11 @@ metrics! { ALL
         min("latency_ratio", "ratio").by(SHARD);
     SHARD_LATENCY "umbo_shard_latency_seconds" Gauge [SHARD, CLASS] "umbo.shard.latency" "s"
         "95th percentile of the shard's service time over the last second or two, as its dispatcher sees it.";
+    SHARD_CALL_P50 "umbo_shard_call_p50_seconds" Gauge [SHARD, NODE_NAME] "umbo.shard.call.p50" "s"
+        "Median time of the shard's calls that are not heavy over the last five seconds, from the permit to the answer; node `local` is the dispatcher itself.";
+    SHARD_CALL_P99 "umbo_shard_call_p99_seconds" Gauge [SHARD, NODE_NAME] "umbo.shard.call.p99" "s"
+        "99th percentile of the same times."
+        max("node_p99_ms", "ms").by(NODE_NAME).times(1e3);
     SHARD_PRESSURE "umbo_shard_pressure" Gauge [SHARD, CLASS] "umbo.shard.pressure" "1"
         "How overloaded the shard is, from 0 to 1: the greatest of latency ratio, queue delay and runtime lag. It raises the price of low tiers."
         max("pressure", "ratio").by(SHARD);
@@ -378,7 +382,6 @@ metrics! { NODE
     NODE_REQUESTS "umbo_node_requests_total" Counter [REQUEST, OUTCOME] "umbo.node.requests" "{request}"
         "Answered requests of dispatchers, by kind and outcome."
         rate("served", "requests/s").by(REQUEST).called(OPERATION).of(&["done"]),
-        rate("rejected", "requests/s").by(REQUEST).called(OPERATION).of(&["quota-exceeded"]),
         rate("shed", "requests/s").by(REQUEST).called(OPERATION).of(&["busy"]),
         rate("failed", "requests/s").by(REQUEST).called(OPERATION)
             .of(&["failed", "not-owner", "deadline-passed", "not-understood"]);
@@ -406,8 +409,6 @@ metrics! { NODE
         "Connections that the node closed because their peer broke the protocol, was silent or read nothing.";
     NODE_MAP_VERSION "umbo_node_map_version" Gauge [] "umbo.node.map_version" "{version}"
         "Version of the cluster map in effect.";
-    NODE_CEILINGS "umbo_node_ceilings" UpDownCounter [] "umbo.node.shard_quotas" "{quota}"
-        "Per-shard quotas that the node enforces for all dispatchers.";
 }
 
 // Metrics of a dispatcher in front of shard nodes, in addition to all others.
@@ -497,7 +498,8 @@ mod tests {
             let name = metric.name;
             assert!(all[..at].iter().all(|other| other.name != name), "{name}");
             assert!(
-                name.bytes().all(|b| b.is_ascii_lowercase() || b == b'_'),
+                name.bytes()
+                    .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_'),
                 "{name}"
             );
             assert!(name.starts_with("umbo_") || name.starts_with("process_"));
@@ -536,7 +538,7 @@ mod tests {
 
     #[test]
     fn every_series_has_one_form_whatever_it_is_made_of() {
-        assert_eq!(series_names().len(), 45);
+        assert_eq!(series_names().len(), 46);
         for metric in [ALL, NODE, REMOTE].into_iter().flatten() {
             for series in metric.history {
                 let by = series.by.is_none_or(|by| metric.labels.contains(&by));

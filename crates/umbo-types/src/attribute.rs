@@ -18,8 +18,7 @@ pub enum Attribute {
 }
 
 impl Attribute {
-    /// All attributes, in the order of their declaration. Their places are part of the protocol of shard
-    /// nodes: a new one is added at the end.
+    /// All attributes, in the order of their declaration.
     pub const ALL: [Self; 3] = [Self::User, Self::Session, Self::Org];
 
     /// Returns the name used in policies.
@@ -35,9 +34,6 @@ impl Attribute {
 /// A value for each attribute.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub struct Attributes<T>([T; Attribute::ALL.len()]);
-
-/// The attributes that a request has, owned.
-pub type OwnedAttributes = Attributes<Option<Box<str>>>;
 
 impl<T> Attributes<T> {
     /// Takes the values in the order of the attributes.
@@ -83,13 +79,6 @@ impl<T> Attributes<T> {
 impl<T: Copy> Attributes<Option<T>> {
     /// No attribute has a value.
     pub const NONE: Self = Self([None; Attribute::ALL.len()]);
-}
-
-impl OwnedAttributes {
-    /// Borrows the values.
-    pub fn as_deref(&self) -> Attributes<Option<&str>> {
-        Attributes::from_fn(|attribute| self[attribute].as_deref())
-    }
 }
 
 impl<T> Index<Attribute> for Attributes<T> {

@@ -22,7 +22,7 @@ pub mod request_units;
 pub mod row;
 pub mod version;
 
-pub use attribute::{Attribute, Attributes, OwnedAttributes};
+pub use attribute::{Attribute, Attributes};
 pub use believed_clock::BelievedClock;
 pub use caller::{Caller, CallerId, Grant, GrantError, NamespacePattern, Permission};
 pub use clock::{CLOCK_OFFSET_MAX, Clock, Deadline, Timestamp};

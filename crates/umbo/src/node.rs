@@ -6,7 +6,6 @@
 
 mod open;
 mod peers;
-mod quota;
 mod reload;
 
 use std::path::Path;
@@ -86,7 +85,6 @@ pub(crate) async fn run(
     opened.announce();
     let OpenedNode {
         node,
-        shard_quotas,
         mut otlp,
         store,
         tls,
@@ -99,14 +97,12 @@ pub(crate) async fn run(
     let reload = NodeReload {
         node: Arc::clone(&node),
         store: Arc::clone(&store),
-        shard_quotas: Arc::clone(&shard_quotas),
     };
     let (background, exporting) = (Tasks::default(), Tasks::default());
     let retried = Arc::clone(&store);
     background.spawn(async move { retried.retry_opening().await });
     let certificates = tls.iter().cloned().collect();
     background.spawn(watch.run(loaded.settings, log, certificates, reload));
-    background.spawn(shard_quotas.run());
     let shared = || Arc::clone(&node);
     background.spawn_stoppable(|stop| admin::serve(admin_port, shared(), stop));
     let (observed, folder) = (shared(), store.folder().join(HISTORY_FOLDER));

@@ -30,9 +30,8 @@ pub(crate) struct ReloadWatch {
 
 /// The parts of a process that a reload replaces, in addition to the filter of the log and the certificates.
 pub(crate) trait Reloadable {
-    /// Replaces the parts. `has_policy_file` is `true` if a policy file is named now, or was at the start.
-    fn reload(&self, settings: &Settings, has_policy_file: bool)
-    -> impl Future<Output = ()> + Send;
+    /// Replaces the parts.
+    fn reload(&self, settings: &Settings) -> impl Future<Output = ()> + Send;
 }
 
 /// Time of the last change of each watched file.
@@ -66,10 +65,7 @@ impl ReloadWatch {
             for tls in &tls {
                 note("certificates", Some(tls.reload()));
             }
-            let mut files = [&settings, &started_with]
-                .map(|of| &of.quota.policy_file)
-                .into_iter();
-            parts.reload(&settings, files.any(Option::is_some)).await;
+            parts.reload(&settings).await;
             warn_of_others(&settings, &started_with);
         }
     }

@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep, sleep_until, timeout};
-use umbo_admin::{FleetView, UsageWriter, visit_metrics};
+use umbo_admin::{FleetView, RecordWriter, UsageWriter, visit_metrics};
 use umbo_api::observe::EventKind;
 use umbo_bulk::Bulk;
 use umbo_dispatcher::{Dispatcher, LowPriority};
@@ -35,7 +35,7 @@ use crate::tasks::{Tasks, at_each};
 
 use self::cluster_port::keep_present;
 pub(crate) use self::observe::HISTORY_FOLDER;
-use self::observe::{happened, keep_usage, observe};
+use self::observe::{happened, keep_records, keep_usage, observe};
 use self::open::{OpenedServer, cores};
 use self::ports::{Doors, Ports};
 use self::reload::ServerReload;
@@ -115,6 +115,7 @@ impl Server {
         let reload = ServerReload {
             tokens: opened.tokens,
             dispatcher: Arc::clone(&dispatcher),
+            had_policy_file: settings.quota.policy_file.is_some(),
             remote: opened.store.remote().cloned(),
         };
         let tls = ports.peer_tls.iter().cloned().chain(opened.tls).collect();
@@ -125,7 +126,7 @@ impl Server {
         tasks.spawn(watch.run(settings.clone(), log, tls, reload));
         // Records the history until the end, and then writes the rest of it.
         tasks.spawn_stoppable(|stop| observe(observer, stop));
-        background.join(fleet);
+        background.join(fleet, &bulk);
         if let Some(metrics) = opened.otlp.metrics.take() {
             background.export(metrics, &bulk);
         }
@@ -224,7 +225,10 @@ impl Background {
     }
 
     /// Takes part in the fleet. Quotas are shared until the ports are closed: requests in flight count, too.
-    fn join(&self, fleet: Arc<FleetView>) {
+    fn join(&self, fleet: Arc<FleetView>, bulk: &Bulk) {
+        let writer = RecordWriter::new(bulk.dispatcher(), fleet.name());
+        self.tasks
+            .spawn_stoppable(|stop| keep_records(writer, stop));
         let quotas = Arc::clone(&fleet);
         self.tasks.spawn(async move { quotas.share_quotas().await });
         self.presence

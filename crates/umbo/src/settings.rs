@@ -8,6 +8,7 @@ mod check;
 mod error;
 mod layer;
 mod loaded;
+mod memory;
 mod section;
 mod unit;
 

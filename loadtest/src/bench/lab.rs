@@ -1,13 +1,11 @@
 //! Where benchmarks run: a temporary folder, the programs, Umbo itself and its loaded data.
 
 use std::path::{Path, PathBuf};
-use std::thread::sleep;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use tempfile::TempDir;
 use umbo_control::auth::CheckedToken;
 use umbo_control::auth::file::append_token;
-use umbo_routing::{ClusterMap, ClusterNode};
 use umbo_types::Timestamp;
 
 use super::folder;
@@ -26,12 +24,7 @@ pub(crate) const UMBO: u16 = 18_080;
 pub(crate) const UMBO_ADMIN: u16 = 18_081;
 /// Ports of a second one beside it.
 pub(crate) const OTHER_UMBO: u16 = 18_088;
-const OTHER_UMBO_ADMIN: u16 = 18_089;
-/// Ports of a shard node.
-const NODE: u16 = 18_090;
-const NODE_ADMIN: u16 = 18_091;
-/// Longest wait of a dispatcher for its node.
-const NODES_TIMEOUT: Duration = Duration::from_secs(20);
+pub(super) const OTHER_UMBO_ADMIN: u16 = 18_089;
 /// Port of the bare axum handler.
 pub(crate) const AXUM: u16 = 18_087;
 /// Connections of every load.
@@ -63,23 +56,6 @@ pub(crate) struct Umbo {
     pub(crate) process: Process,
     /// Id of the server's process, as a load wants it.
     pub(crate) ids: [u32; 1],
-}
-
-/// A shard node with a dispatcher in front of it.
-#[derive(Debug)]
-pub(crate) struct Cluster {
-    dispatcher: Process,
-    node: Process,
-    /// Ids of the processes of the dispatcher and the shard node, as a load wants them.
-    pub(crate) ids: [u32; 2],
-}
-
-impl Cluster {
-    /// Stops both.
-    pub(crate) fn stop(self) -> Result<(), Failure> {
-        self.dispatcher.stop()?;
-        self.node.stop()
-    }
 }
 
 /// The place and its tools.
@@ -193,7 +169,7 @@ impl Lab {
     }
 
     /// Starts Umbo in one of its roles, with some settings.
-    fn role(
+    pub(super) fn role(
         &mut self,
         arguments: &[String],
         cores: Cores,
@@ -207,61 +183,8 @@ impl Lab {
         Process::start(&self.umbo, &arguments, cores, &folder)
     }
 
-    fn token_file(&self) -> String {
+    pub(super) fn token_file(&self) -> String {
         self.folder.path().join("tokens.toml").display().to_string()
-    }
-
-    /// Starts a shard node with all shards, on data of its own, and a dispatcher in front of it.
-    pub(crate) fn cluster(&mut self, data: &Path, cores: Cores) -> Result<Cluster, Failure> {
-        process::check_free(&[OTHER_UMBO, OTHER_UMBO_ADMIN, NODE, NODE_ADMIN])?;
-        let map = self.path("cluster.toml");
-        let shards = std::thread::available_parallelism().map_or(4, |cores| cores.get() * 2);
-        let shards = u16::try_from(shards.max(4)).unwrap_or(u16::MAX);
-        let node = ClusterNode::new("a", &format!("127.0.0.1:{NODE}"));
-        let first = node.and_then(|node| ClusterMap::create("bench", vec![node], shards));
-        let text = first
-            .map_err(|error| Failure::Contradiction(error.to_string()))?
-            .to_toml();
-        std::fs::write(&map, text).map_err(Failure::io(map.display().to_string()))?;
-        let settings = format!(
-            "[cluster]\nmap = {:?}\nnode = \"a\"\n\
-             [shard]\nlisten = \"127.0.0.1:{NODE}\"\nadmin_listen = \"127.0.0.1:{NODE_ADMIN}\"\n\
-             [store]\nfolder = {:?}\n",
-            map.display().to_string(),
-            data.display().to_string()
-        );
-        let mut node = self.role(&["shard".to_owned()], cores, &settings)?;
-        node.wait_for(NODE)?;
-        let settings = format!("[cluster]\nmap = {:?}\n", map.display().to_string());
-        let arguments = [
-            "dispatcher".to_owned(),
-            format!("--listen=127.0.0.1:{OTHER_UMBO}"),
-            format!("--admin-listen=127.0.0.1:{OTHER_UMBO_ADMIN}"),
-            format!("--token-file={}", self.token_file()),
-        ];
-        let mut dispatcher = self.role(&arguments, cores, &settings)?;
-        dispatcher.wait_for(OTHER_UMBO)?;
-        self.wait_for_nodes()?;
-        let ids = [dispatcher.id(), node.id()];
-        Ok(Cluster {
-            dispatcher,
-            node,
-            ids,
-        })
-    }
-
-    /// Waits until the dispatcher has reached its node: it opens its port before.
-    fn wait_for_nodes(&mut self) -> Result<(), Failure> {
-        let begun = Instant::now();
-        loop {
-            let request = self.admin_request("GET", "shards", b"");
-            match self.send_once(OTHER_UMBO, std::iter::once(request)) {
-                Err(Failure::WrongAnswer(_)) if begun.elapsed() < NODES_TIMEOUT => {
-                    sleep(Duration::from_millis(20));
-                }
-                outcome => return outcome.map(drop),
-            }
-        }
     }
 
     /// Starts a peer that is a part of this program.
@@ -315,8 +238,18 @@ impl Lab {
 
     /// Makes a policy of the server.
     pub(crate) fn put_policy(&mut self, name: &str, policy: &str) -> Result<(), Failure> {
+        self.put_policy_on(UMBO, name, policy)
+    }
+
+    /// Makes a policy of the server on this port.
+    pub(crate) fn put_policy_on(
+        &mut self,
+        port: u16,
+        name: &str,
+        policy: &str,
+    ) -> Result<(), Failure> {
         let request = self.admin_request("PUT", &format!("quotas/{name}"), policy.as_bytes());
-        self.send_once(UMBO, std::iter::once(request)).map(drop)
+        self.send_once(port, std::iter::once(request)).map(drop)
     }
 
     /// Creates the namespace of the scenario.
@@ -324,7 +257,8 @@ impl Lab {
         self.create_namespace_on(UMBO)
     }
 
-    fn create_namespace_on(&mut self, port: u16) -> Result<(), Failure> {
+    /// Creates the namespace of the scenario on the server on this port.
+    pub(crate) fn create_namespace_on(&mut self, port: u16) -> Result<(), Failure> {
         let fields = self.fields();
         let target = format!("/admin/v1/namespaces/{NAMESPACE}");
         let request = http("PUT", &target, &fields, b"{}");

@@ -14,8 +14,11 @@ const TIMEOUT: Duration = Duration::from_mins(1);
 /// A connection of one request at a time.
 pub(super) struct Connection(BufReader<TcpStream>);
 
-/// An answer: its head in lower case, and its body.
+/// An answer.
 pub(super) struct Answer {
+    /// The head as it was sent.
+    raw_head: String,
+    /// The head in lower case.
     head: String,
     pub(super) body: Vec<u8>,
 }
@@ -36,13 +39,14 @@ impl Connection {
     pub(super) fn ask(&mut self, request: &[u8]) -> Result<Answer, Failure> {
         let sent = self.0.get_mut().write_all(request);
         sent.map_err(Failure::io("cannot send"))?;
-        let (mut head, mut line) = (String::new(), String::new());
+        let (mut raw_head, mut line) = (String::new(), String::new());
         while line != "\r\n" {
             self.line(&mut line)?;
-            head.push_str(&line.to_ascii_lowercase());
+            raw_head.push_str(&line);
         }
         let mut answer = Answer {
-            head,
+            head: raw_head.to_ascii_lowercase(),
+            raw_head,
             body: Vec::new(),
         };
         if answer.header("transfer-encoding") == Some("chunked") {
@@ -104,9 +108,12 @@ impl Answer {
 
     /// Returns a field of the head, by its name in lower case.
     pub(super) fn header(&self, name: &str) -> Option<&str> {
-        let mut lines = self.head.lines();
-        let value = lines.find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
-        value.map(str::trim)
+        let mut fields = self
+            .raw_head
+            .lines()
+            .filter_map(|line| line.split_once(':'));
+        let field = fields.find(|(found, _)| found.eq_ignore_ascii_case(name));
+        field.map(|(_, value)| value.trim())
     }
 
     /// Returns the number that stands behind a name.

@@ -4,14 +4,16 @@ mod conservation;
 mod cost;
 mod full_use;
 mod neighbour;
+mod peers;
 mod setting;
 mod shadow;
+mod sockets;
 mod throughput;
 mod truth;
 
 use super::plan::Check;
 
-pub(super) const CHECKS: [Check; 7] = [
+pub(super) const CHECKS: [Check; 9] = [
     Check {
         name: "truth",
         about: "admitted of the quota over 60 s: 0.98 to 1.01; in any second: burst + 1.05 x rate",
@@ -46,5 +48,15 @@ pub(super) const CHECKS: [Check; 7] = [
         name: "neighbour",
         about: "beside a flood of ranges no get of another is refused, and its p99 stays within 1.3",
         run: neighbour::neighbour,
+    },
+    Check {
+        name: "sockets",
+        about: "8 real dispatchers, 12 patterns: admitted is off by 0.03 of one bucket at most",
+        run: sockets::sockets,
+    },
+    Check {
+        name: "peers",
+        about: "a limit of 8 dispatchers by Umbo, Redis and gubernator: errors, costs, after a kill",
+        run: peers::peers,
     },
 ];

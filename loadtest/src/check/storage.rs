@@ -6,7 +6,8 @@ use std::path::PathBuf;
 
 use super::plan::{Check, Plan};
 use super::server::open;
-use crate::bench::lab::{Cluster, Lab, OTHER_UMBO, Target, UMBO, Umbo};
+use crate::bench::cluster::Cluster;
+use crate::bench::lab::{Lab, OTHER_UMBO, Target, UMBO, Umbo};
 use crate::bench::plan::Pairs;
 use crate::dataset;
 use crate::failure::Failure;

@@ -16,8 +16,9 @@ use umbo_http::query::Query;
 use umbo_quota::Tally;
 use umbo_types::NamespaceId;
 
-use super::{DispatcherState, PathText, aside, full_observer};
+use super::{DispatcherState, PathText, full_observer};
 use crate::admin_error::AdminError;
+use crate::home_rows::aside;
 
 /// Callers that are listed where the request does not say how many.
 const CALLERS_DEFAULT: u64 = 1_000;

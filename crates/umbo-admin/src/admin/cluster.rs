@@ -10,6 +10,7 @@ use umbo_api::admin::{ShardInfo, ShardList};
 use umbo_api::cluster::{ClusterStatus, NodeInfo};
 use umbo_http::query::Query;
 use umbo_store::{NodeStatus, ShardState, ShardStatus};
+use umbo_telemetry::metrics::CallLatency;
 
 use super::{DispatcherState, full_observer};
 use crate::admin_error::AdminError;
@@ -42,7 +43,8 @@ pub(crate) async fn list_shards(
         let node = nodes
             .iter()
             .find(|node| node.shards.contains(&status.shard));
-        shard(status, slots, node)
+        let latency = dispatcher.latencies.of(&[status.shard]);
+        shard(status, slots, node, latency.as_ref())
     };
     Ok(Json(ShardList {
         shards: dispatcher.store.status().into_iter().map(info).collect(),
@@ -62,7 +64,14 @@ fn node(status: NodeStatus) -> NodeInfo {
     }
 }
 
-fn shard(status: ShardStatus, slots: u32, node: Option<&NodeStatus>) -> ShardInfo {
+fn shard(
+    status: ShardStatus,
+    slots: u32,
+    node: Option<&NodeStatus>,
+    latency: Option<&CallLatency>,
+) -> ShardInfo {
+    // Of hundredths, as buckets are wider still.
+    let millis = |pick: fn(&CallLatency) -> f64| Some((pick(latency?) * 1e2).round() / 1e2);
     let (state, reason) = match status.state {
         ShardState::Available => ("available", None),
         ShardState::ReadOnly(reason) => ("read-only", Some(reason)),
@@ -77,6 +86,8 @@ fn shard(status: ShardStatus, slots: u32, node: Option<&NodeStatus>) -> ShardInf
         rows: status.rows,
         file_bytes: status.file_bytes,
         queued: status.queued,
+        p50_ms: millis(|latency| latency.p50_ms),
+        p99_ms: millis(|latency| latency.p99_ms),
     }
 }
 
@@ -133,7 +144,14 @@ mod tests {
             compactions: 0,
             compaction_nanos: 0,
         };
-        let info = shard(shard_status(ShardState::Available), 10, Some(&status(None)));
+        let latency = CallLatency {
+            p50_ms: 0.25,
+            p99_ms: 7.12345,
+            seconds: Vec::new(),
+        };
+        let available = shard_status(ShardState::Available);
+        let info = shard(available, 10, Some(&status(None)), Some(&latency));
+        assert_eq!((info.p50_ms, info.p99_ms), (Some(0.25), Some(7.12)));
         assert_eq!(
             (info.node.as_deref(), &*info.state),
             (Some("a"), "available")
@@ -145,6 +163,7 @@ mod tests {
         let full = shard(
             shard_status(ShardState::ReadOnly("full".to_owned())),
             1,
+            None,
             None,
         );
         assert_eq!((full.node, full.reason.as_deref()), (None, Some("full")));

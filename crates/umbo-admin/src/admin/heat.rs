@@ -135,8 +135,13 @@ pub(crate) async fn show_busy(
     Ok(Json(busy_report(&dispatcher, &slot, shard)))
 }
 
+/// Returns the sources of a step, of one shard or of all.
 #[expect(clippy::cast_precision_loss, reason = "a step has few seconds")]
-fn busy_report(dispatcher: &Dispatcher, slot: &BusySlot, asked: Option<u16>) -> BusyReport {
+pub(crate) fn busy_report(
+    dispatcher: &Dispatcher,
+    slot: &BusySlot,
+    asked: Option<u16>,
+) -> BusyReport {
     let names = hot_report::names(dispatcher);
     let source = |one: &BusySource, shard: &BusyShard| {
         let namespace = names.get(&one.source.namespace).cloned();

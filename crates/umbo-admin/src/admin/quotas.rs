@@ -15,17 +15,19 @@ use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use umbo_api::quota::{
     PolicyChange, PolicyInfo, PolicyList, PolicySpec, QuotaUsers, SimulateAnswer, SimulateBody,
 };
-use umbo_control::policies::QuotaError;
+use umbo_control::policies::{self, QuotaError};
 use umbo_control::policy_file::with_nearest;
 use umbo_dispatcher::bounds::POLICY_BODY_LEN_MAX;
 use umbo_http::query::Query;
 use umbo_http::{RequestError, encode};
+use umbo_quota::HISTORY_SECONDS;
 use umbo_types::Version;
 
 use super::{
-    DispatcherState, PathText, aside, condition, full_admin, full_observer, json_body, origin,
+    DispatcherState, PathText, condition, full_admin, full_observer, json_body, origin, usage,
 };
 use crate::admin_error::AdminError;
+use crate::home_rows::aside;
 
 /// Users that are listed where the request does not say how many.
 const USERS_DEFAULT: u64 = 100;
@@ -134,7 +136,7 @@ pub(crate) async fn simulate(
     headers: HeaderMap,
     body: Body,
 ) -> Result<Json<SimulateAnswer>, AdminError> {
-    full_admin(&dispatcher, &headers)?;
+    let caller = full_admin(&dispatcher, &headers)?;
     Query::read(query.as_deref(), "")?;
     let asked: SimulateBody = json_body(&dispatcher, &headers, body, POLICY_BODY_LEN_MAX)
         .await
@@ -142,6 +144,11 @@ pub(crate) async fn simulate(
     if asked.last_seconds == Some(0) {
         let expected = "'last_seconds' is 0, expected 1 or more".to_owned();
         return Err(RequestError::BadBody(expected).into());
+    }
+    if let Some(last) = asked.last_seconds.filter(|last| *last > HISTORY_SECONDS) {
+        let (policy, replay) = policies::on_usage(&asked)?;
+        let (replay, unreadable) = usage::replay(&dispatcher, &caller, replay, last).await?;
+        return Ok(Json(policies::simulated(&policy, replay, unreadable)));
     }
     // A record of an hour takes a while to replay.
     let answer = aside(move || dispatcher.control.policies.simulate(&asked)).await?;

@@ -38,7 +38,8 @@ pub(crate) async fn show(
     Ok(Json(status.unwrap_or_default()))
 }
 
-fn status(overload: &Overload, now: (Instant, Timestamp)) -> ShedStatus {
+/// Returns the state of all shards.
+pub(crate) fn status(overload: &Overload, now: (Instant, Timestamp)) -> ShedStatus {
     let report = overload.controller().report(now.0);
     let queues = overload.statuses(now.0);
     let episodes = overload.controller().episodes();

@@ -3,7 +3,8 @@
 //! A caller sees its own usage, and all usage of the namespaces on which it may observe. The rows are at one place, so no
 //! other dispatcher is asked; usage of this one is counted up to the last second.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
+use std::mem;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,15 +20,15 @@ use umbo_dispatcher::Dispatcher;
 use umbo_http::RequestError;
 use umbo_http::query::{Query, bad};
 use umbo_quota::{
-    GROUPS_MAX, GroupBy, GroupKey, KEPT_SECONDS, Period, STEP_SECONDS, StepUsage, UsageGroups,
-    UsageKey, UsageStep,
+    GROUPS_MAX, GroupBy, GroupKey, KEPT_SECONDS, Period, Replay, STEP_SECONDS, StepUsage,
+    UsageGroups, UsageKey, UsageReplay, UsageStep,
 };
 use umbo_store::Page;
 use umbo_types::{Caller, Permission, RequestUnits};
 
-use super::{DispatcherState, aside, caller};
+use super::{DispatcherState, caller};
 use crate::admin_error::AdminError;
-use crate::home_rows::HomeRows;
+use crate::home_rows::{HomeRows, aside, now};
 use crate::usage_rows;
 
 /// Rows that are listed where the request does not say how many.
@@ -53,25 +54,22 @@ pub(crate) async fn show(
     let last = query.number("last_seconds", 1..=KEPT_SECONDS, "1 to 3024000")?;
     let limit = query.number("limit", 1..=GROUPS_MAX as u64, "1 to 65536")?;
     let rows = usage_rows::rows(&dispatcher).for_report(&caller);
-    let now = usage_rows::now(&dispatcher).as_millis();
+    let now = now(&dispatcher).as_millis();
     let from = now / 1_000 - last.unwrap_or(LAST_SECONDS_DEFAULT).min(now / 1_000);
     let steps = from / STEP_SECONDS..=now / 1_000 / STEP_SECONDS;
     let by = group_by(&query)?;
     let partial = by.period.map(|period| period.partial(&steps));
     let row = |group| row(group, partial.as_deref().unwrap_or_default());
-    let report = UsageSums {
+    let sums = UsageSums {
         caller,
         of_caller: text(&query, "caller")?,
         of_namespace: text(&query, "namespace")?,
-        own: HashMap::new(),
         groups: UsageGroups::new(by),
-        first: None,
-        unreadable: 0,
     };
-    let reading = report.read(&rows, steps.clone());
-    let sums = in_turn(&dispatcher.usage_reports, reading).await?;
-    let (first, unreadable_rows) = (sums.first, sums.unreadable);
-    let groups = aside(move || sums.groups.finish()).await?;
+    let reading = UsageReading::of(sums).read(&rows, steps.clone());
+    let read = in_turn(&dispatcher.usage_reports, reading).await?;
+    let (first, unreadable_rows) = (read.first, read.unreadable);
+    let groups = aside(move || read.sums.groups.finish()).await?;
     let ms = |step: u64| step * STEP_SECONDS * 1_000;
     let by = query.text("by").unwrap_or_default();
     let groups = groups.ok_or_else(|| bad("by", by, FEWER_GROUPS))?;
@@ -91,7 +89,7 @@ pub(crate) async fn show(
 }
 
 /// Runs a report as soon as it has a permit, until the time of a report is over.
-async fn in_turn<T>(
+pub(super) async fn in_turn<T>(
     permits: &Semaphore,
     report: impl Future<Output = Result<T, RequestError>>,
 ) -> Result<T, RequestError> {
@@ -140,21 +138,77 @@ fn text(query: &Query<'_>, name: &'static str) -> Result<Option<String>, Request
     decoded.map(Some).ok_or_else(|| bad(name, text, "a name"))
 }
 
+/// Tries a policy on the usage of the last seconds; returns also how many rows are unreadable.
+pub(super) async fn replay(
+    dispatcher: &Arc<Dispatcher>,
+    caller: &Caller,
+    replay: UsageReplay,
+    last: u64,
+) -> Result<(Replay, u64), RequestError> {
+    let rows = usage_rows::rows(dispatcher).for_report(caller);
+    let now = now(dispatcher).as_millis() / 1_000;
+    let first = now.saturating_sub(last.min(KEPT_SECONDS)) / STEP_SECONDS;
+    let reading = UsageReading::of(replay).read(&rows, first..=now / STEP_SECONDS);
+    let read = in_turn(&dispatcher.usage_reports, reading).await?;
+    let replay = aside(move || read.sums.finish()).await?;
+    Ok((replay, read.unreadable))
+}
+
+/// Sees usage in the order of its steps.
+trait UsageSink: Send + 'static {
+    /// Sees a line of a step of a process.
+    fn add(&mut self, at: (u64, u64), key: &UsageKey, usage: &StepUsage);
+}
+
+impl UsageSink for UsageReplay {
+    fn add(&mut self, at: (u64, u64), key: &UsageKey, usage: &StepUsage) {
+        self.add(at, key, usage);
+    }
+}
+
 /// A report in the making: who asks, and for what.
 struct UsageSums {
     caller: Arc<Caller>,
     of_caller: Option<String>,
     of_namespace: Option<String>,
-    /// The steps in memory, by the names of their rows, which they replace.
-    own: HashMap<String, UsageStep>,
     groups: UsageGroups,
+}
+
+impl UsageSink for UsageSums {
+    fn add(&mut self, (step, _): (u64, u64), key: &UsageKey, usage: &StepUsage) {
+        let is_asked =
+            |asked: &Option<String>, name: &str| asked.as_ref().is_none_or(|asked| asked == name);
+        if is_asked(&self.of_caller, &key.caller)
+            && is_asked(&self.of_namespace, &key.namespace)
+            && (*key.caller == *self.caller.id.as_str()
+                || self.caller.is_allowed(Permission::Observe, &key.namespace))
+        {
+            self.groups.add(step, key, usage);
+        }
+    }
+}
+
+/// The rows as they are read.
+struct UsageReading<S> {
+    sums: S,
+    /// The steps in memory, by the names of their rows, which they replace.
+    own: BTreeMap<String, UsageStep>,
     /// The first step with a row, of any caller.
     first: Option<u64>,
     /// Rows that were left out, or a part of them.
     unreadable: u64,
 }
 
-impl UsageSums {
+impl<S: UsageSink> UsageReading<S> {
+    const fn of(sums: S) -> Self {
+        Self {
+            sums,
+            own: BTreeMap::new(),
+            first: None,
+            unreadable: 0,
+        }
+    }
+
     /// Sums the rows of steps, and what this dispatcher has counted since it wrote its own.
     async fn read(
         mut self,
@@ -165,12 +219,12 @@ impl UsageSums {
         self.own = aside(move || latest(&worker, &own)).await?;
         let partition = rows.partition()?;
         let range = usage_rows::of_steps(&steps);
-        let mut next = Some(rows.page(&partition, range).await?);
+        let mut next = Some(rows.page(&partition, range, false).await?);
         while let Some((page, rest)) = next {
             // The next page is read while one is summed.
             let reading = async {
                 match rest {
-                    Some(rest) => rows.page(&partition, rest).await.map(Some),
+                    Some(rest) => rows.page(&partition, rest, false).await.map(Some),
                     None => Ok(None),
                 }
             };
@@ -178,8 +232,8 @@ impl UsageSums {
             (self, next) = (summed?, read?);
         }
         let finish = move || {
-            for step in std::mem::take(&mut self.own).into_values() {
-                self.add(step.number, &step.lines);
+            for step in mem::take(&mut self.own).into_values() {
+                self.add((step.number, step.id), &step.lines);
             }
             self
         };
@@ -189,10 +243,15 @@ impl UsageSums {
     fn with_page(mut self, page: &Page) -> Self {
         for row in page.rows.iter() {
             let name = std::str::from_utf8(row.sort).unwrap_or_default();
+            // Names are in the order of steps.
+            let later = self.own.split_off(name);
+            for step in mem::replace(&mut self.own, later).into_values() {
+                self.add((step.number, step.id), &step.lines);
+            }
             if let Some(step) = self.own.remove(name) {
-                self.add(step.number, &step.lines);
-            } else if let Some((step, lines, is_whole)) = usage_rows::read(row) {
-                self.add(step, &lines);
+                self.add((step.number, step.id), &step.lines);
+            } else if let Some((at, lines, is_whole)) = usage_rows::read(row) {
+                self.add(at, &lines);
                 self.unreadable += u64::from(!is_whole);
             } else {
                 self.unreadable += 1;
@@ -201,24 +260,17 @@ impl UsageSums {
         self
     }
 
-    fn add(&mut self, step: u64, lines: &[(UsageKey, StepUsage)]) {
+    fn add(&mut self, (step, id): (u64, u64), lines: &[(UsageKey, StepUsage)]) {
         self.first = self.first.into_iter().chain([step]).min();
-        let is_asked =
-            |asked: &Option<String>, name: &str| asked.as_ref().is_none_or(|asked| asked == name);
         for (key, usage) in lines {
-            if is_asked(&self.of_caller, &key.caller)
-                && is_asked(&self.of_namespace, &key.namespace)
-                && (*key.caller == *self.caller.id.as_str()
-                    || self.caller.is_allowed(Permission::Observe, &key.namespace))
-            {
-                self.groups.add(step, key, usage);
-            }
+            // A process counts both on together.
+            self.sums.add((step, id.wrapping_sub(step)), key, usage);
         }
     }
 }
 
 /// Returns the steps in memory by the names of their rows.
-fn latest(dispatcher: &Dispatcher, asked: &RangeInclusive<u64>) -> HashMap<String, UsageStep> {
+fn latest(dispatcher: &Dispatcher, asked: &RangeInclusive<u64>) -> BTreeMap<String, UsageStep> {
     let steps = usage_rows::steps_of(dispatcher).latest().into_iter();
     let steps = steps.filter(|step| asked.contains(&step.number));
     steps

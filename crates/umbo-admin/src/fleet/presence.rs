@@ -91,7 +91,7 @@ impl PresenceRows {
         let mut found = FleetRows::default();
         let (partition, mut range) = (self.0.partition()?, Some(SortRange::default()));
         while let Some(from) = range {
-            let (page, rest) = self.0.page(&partition, from).await?;
+            let (page, rest) = self.0.page(&partition, from, false).await?;
             for row in page.rows.iter() {
                 if row.sort == OWNERS.as_bytes() {
                     found.owners = owners(row);

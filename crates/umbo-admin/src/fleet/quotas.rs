@@ -1,4 +1,4 @@
-//! Messages between dispatchers about quotas of the scope `fleet`.
+//! Messages between dispatchers about quotas of the scopes `fleet` and `shard`.
 //!
 //! Owns when messages go out and rows are read and written, and how long each may take. [`FleetQuota`] writes and reads
 //! the messages. Their numbers are sums, so that a lost or repeated message does no harm. While no policy has the scope,

@@ -1,8 +1,8 @@
 // The page: navigation, time range, theme, token, and what is said of the connection.
 
 import { get, hasToken, send, useToken } from "./api.js";
-import { recolour } from "./chart.js";
-import { ask, choice, h, select, setText } from "./dom.js";
+import { recolour, zoom } from "./chart.js";
+import { ask, badge, choice, h, select, setText } from "./dom.js";
 import { ago, time } from "./format.js";
 import { ALL, Fleet } from "./fleet.js";
 import { RANGES } from "./history.js";
@@ -44,6 +44,7 @@ const page = {
   range: () => live.range,
   refresh: (...names) => live.refresh(...names),
   events: () => events.all,
+  diagnosis: () => state.diagnosis,
   eventsError: () => events.error,
   flash,
   /** Sends a change; returns its answer, or null after having said what is wrong. */
@@ -72,6 +73,54 @@ const events = new Events((all, fresh) => {
   if (state.view) state.view.update(state.data, state.errors);
 }, (since) => fleet.events(since));
 
+/** How often it is asked what is wrong, in milliseconds. */
+const DIAGNOSIS_EVERY = 2_000;
+/** Findings that are shown until all are asked for. */
+const findingsShown = () => (matchMedia("(max-width: 720px)").matches ? 1 : 3);
+const SEVERITIES = { problem: "bad", warning: "warn", notice: "info" };
+
+/** Asks what is wrong or unusual. The last answer stays while the server is away. */
+async function diagnose() {
+  if (document.hidden) return;
+  const { diagnosed } = state;
+  let found;
+  try {
+    found = await fleet.read("admin/v1/diagnosis");
+  } catch (error) {
+    if (error.isAway) return;
+  }
+  // Another server or token was chosen meanwhile.
+  if (diagnosed !== state.diagnosed) return;
+  state.diagnosis = found;
+  showFindings(found?.findings ?? []);
+}
+
+/** Asks anew: findings belong to one server and one token. */
+function diagnoseAnew() {
+  state.diagnosed = (state.diagnosed ?? 0) + 1;
+  state.diagnosis = undefined;
+  showFindings([], false);
+  diagnose();
+}
+
+/** The banner of all views: what is wrong, since when, and what to do; a click leads to where it is seen. */
+function showFindings(findings, isWhole = state.hasAllFindings) {
+  state.hasAllFindings = isWhole;
+  const place = byId("findings");
+  const sign = JSON.stringify([findings, isWhole]);
+  if (place.sign === sign) return;
+  place.sign = sign;
+  const shown = isWhole ? findings : findings.slice(0, findingsShown());
+  const line = ({ severity, sentence, advice, since_ms: since, view }) => h("a", { class: `finding ${SEVERITIES[severity] ?? "info"}`, href: `#/${view}` },
+    badge(severity, SEVERITIES[severity] ?? "info"),
+    h("span", {}, h("b", { text: sentence }), advice ? h("span", { class: "advice", text: ` · ${advice}` }) : null),
+    h("span", { class: "since" }, "since ", h("time", { title: new Date(since).toString(), text: time(since) })));
+  const rest = findings.length - shown.length;
+  const focused = [...place.children].indexOf(document.activeElement);
+  place.replaceChildren(...shown.map(line), ...(rest > 0 ? [h("button", { type: "button", class: "small", text: `${rest} more`, on: { click: () => showFindings(state.diagnosis.findings, true) } })] : []));
+  place.children[focused]?.focus();
+}
+
 /** Shows which servers there are to choose from; nothing where there is one. */
 function showFleet() {
   const nameOf = ({ about, is_self: isSelf, state }) => `${about.name}${isSelf ? " (this)" : ""}${state === "away" ? " (away)" : ""}`;
@@ -79,7 +128,19 @@ function showFleet() {
   byId("fleet").replaceChildren(...(fleet.isAlone ? [] : [select("Server", options, fleet.chosen, (id) => {
     fleet.choose(id);
     live.forget();
+    diagnoseAnew();
   })]));
+}
+
+/** Learns what the token may change: `all`, `some` namespaces, or `none`. The style sheet hides the controls that the token may not use. */
+async function learnGrants() {
+  try {
+    const { grants } = await get("admin/v1/tokens/self");
+    const admin = grants.filter((grant) => /^(\*|.*\badmin\b.*):/.test(grant));
+    document.body.dataset.may = admin.some((grant) => grant.endsWith(":*")) ? "all" : admin.length ? "some" : "none";
+  } catch {
+    // The next read says what is wrong.
+  }
 }
 
 function show(data, errors) {
@@ -125,6 +186,8 @@ async function askForToken(problem) {
   });
   state.asking = false;
   if (answer) useToken(answer.token.trim());
+  learnGrants();
+  diagnoseAnew();
   events.start();
   fleet.refresh();
   live.refresh();
@@ -186,7 +249,10 @@ function themeButton() {
 
 function begin() {
   byId("nav").append(...VIEWS.map(([name, title], at) => h("a", { href: `#/${name}`, "data-view": name, title: `Key ${(at + 1) % 10}` }, title)));
-  byId("range").append(choice("Time range", Object.entries(RANGES).map(([range, { text }]) => [range, text]), live.range, (range) => live.setRange(range)));
+  byId("range").append(choice("Time range", Object.entries(RANGES).map(([range, { text }]) => [range, text]), live.range, (range) => {
+    zoom();
+    live.setRange(range);
+  }));
   byId("theme").append(themeButton());
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", recolour);
   window.addEventListener("hashchange", route);
@@ -205,6 +271,9 @@ function begin() {
   }, 1_000);
   fleet.refresh();
   setInterval(() => document.hidden || fleet.refresh(), FLEET_EVERY);
+  learnGrants();
+  diagnose();
+  setInterval(diagnose, DIAGNOSIS_EVERY);
   route();
   events.start();
 }

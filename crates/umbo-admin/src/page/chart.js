@@ -1,4 +1,5 @@
-// Charts over time on a canvas: lines, stacked areas and bars. One cursor moves through all of them.
+// Charts over time on a canvas: lines, stacked areas and bars. One cursor moves through all of them, and a drag over one
+// of them zooms all.
 
 import { h, setText } from "./dom.js";
 import { exact, format, parts, tick, time } from "./format.js";
@@ -8,16 +9,26 @@ const RIGHT = 10;
 const TOP = 8;
 const BOTTOM = 20;
 const MARK_REACH = 7; // Pixels around an event mark in which the tooltip tells of it.
+const DRAG_MIN = 6; // Pixels from which on a drag is no click.
+const ZOOM_STEPS_MIN = 4; // Steps below which there is no closer look.
 const FRESH = 3; // Steps after the last in which an event is shown at the edge.
 const LEGEND_MAX = 12;
 const STEPS = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400, 172800, 432000];
 
-/** The instant that all charts point at, in milliseconds, or null. */
-const cursor = { at: null, charts: new Set() };
+/** The instant that all charts point at, and the times between which they show: in milliseconds, or null. */
+const cursor = { at: null, zoom: null, charts: new Set() };
+
+const shown = () => [...cursor.charts].filter(({ element }) => element.isConnected);
+
+/** Shows the time between two instants in all charts; all of it without them. */
+export function zoom(from, to) {
+  cursor.zoom = from === undefined ? null : { from: Math.min(from, to), to: Math.max(from, to) };
+  for (const chart of shown()) chart.update(chart.whole, chart.marks);
+}
 
 function pointAt(at) {
   cursor.at = at;
-  for (const chart of cursor.charts) if (chart.element.isConnected) chart.drawOverlay();
+  for (const chart of shown()) chart.drawOverlay();
 }
 
 const colours = new Map();
@@ -34,8 +45,7 @@ export function colour(name) {
 /** Draws all charts anew, because the theme has changed. */
 export function recolour() {
   colours.clear();
-  for (const chart of cursor.charts) {
-    if (!chart.element.isConnected) continue;
+  for (const chart of shown()) {
     chart.showLegend();
     chart.draw();
   }
@@ -66,17 +76,29 @@ export function scale(max, ticks = 4, unit = "") {
 export class Chart {
   constructor({ title, unit = "", kind = "line", height = 150, tools = [], about = "", ceiling }) {
     Object.assign(this, { title, unit, kind, height, ceiling });
-    this.data = { start: 0, step: 1000, series: [] };
+    this.data = this.whole = { start: 0, step: 1000, series: [] };
     this.marks = [];
+    this.isLog = false;
     this.base = h("canvas", { "aria-hidden": "true" });
     this.overlay = h("canvas", { class: "overlay", tabindex: "0", role: "img", "aria-label": title });
     this.legend = h("ul", { class: "legend" });
     this.note = h("p", { class: "chart-empty", text: "Collecting data…" });
     this.plot = h("div", { class: "plot" }, this.base, this.overlay, this.note);
     this.plot.style.height = `${height}px`;
+    const log = h("button", {
+      type: "button", class: "small", text: "log", title: "Logarithmic axis", "aria-label": `log axis of ${title}`, "aria-pressed": "false",
+      on: {
+        click: () => {
+          this.isLog = !this.isLog;
+          log.setAttribute("aria-pressed", String(this.isLog));
+          this.draw();
+        },
+      },
+    });
+    this.reset = h("button", { type: "button", class: "small", text: "All", title: "Show all of the time again (Escape)", hidden: true, on: { click: () => zoom() } });
     const heading = h("h3", {}, title, unit ? h("span", { class: "unit", text: ` ${axisUnit(unit)}` }) : null);
     this.element = h("figure", { class: "chart", title: about },
-      h("figcaption", {}, heading, h("div", { class: "tools" }, tools)), this.plot, this.legend);
+      h("figcaption", {}, heading, h("div", { class: "tools" }, this.reset, unit === "ms" ? log : null, tools)), this.plot, this.legend);
     this.listen();
     cursor.charts.add(this);
     new ResizeObserver(() => this.draw()).observe(this.plot);
@@ -89,11 +111,30 @@ export class Chart {
       pointAt(this.timeAt(event.offsetX));
       this.showTooltip();
     });
+    on("pointerdown", (event) => {
+      this.dragged = event.button === 0 ? { x: event.offsetX, at: this.timeAt(event.offsetX) } : null;
+      if (this.dragged) this.overlay.setPointerCapture(event.pointerId);
+    });
+    on("pointerup", (event) => {
+      const from = this.dragged;
+      this.dragged = null;
+      if (from && Math.abs(event.offsetX - from.x) >= DRAG_MIN) zoom(from.at, this.timeAt(event.offsetX));
+    });
+    on("pointercancel", () => { this.dragged = null; });
+    on("dblclick", () => zoom());
     on("pointerleave", () => this.leave());
     on("blur", () => this.leave());
     on("keydown", (event) => {
       const steps = { ArrowLeft: -1, ArrowRight: 1, PageUp: -10, PageDown: 10 }[event.key];
-      if (event.key === "Escape") this.leave();
+      if (event.key === "Escape") {
+        this.leave();
+        zoom();
+      }
+      if (event.key === "+" && this.length > ZOOM_STEPS_MIN) {
+        const { start, step } = this.data;
+        const [at, reach] = [cursor.at ?? start + (this.length - 1) * step, (this.length * step) / 4];
+        zoom(at - reach, at + reach);
+      }
       if (!steps || !this.length) return;
       event.preventDefault();
       const { start, step } = this.data;
@@ -111,9 +152,12 @@ export class Chart {
     pointAt(null);
   }
 
-  update({ start, step, series }, marks = []) {
-    this.data = { start, step, series };
+  update(whole, marks = []) {
+    this.whole = whole;
+    this.data = cut(whole, cursor.zoom);
     this.marks = marks;
+    const { series } = this.data;
+    this.reset.hidden = this.data === whole;
     this.note.hidden = series.some(({ values }) => values.some((value) => value !== null));
     this.showLegend();
     this.draw();
@@ -127,7 +171,7 @@ export class Chart {
 
   summary() {
     const latest = this.data.series.slice(0, LEGEND_MAX).map((one) => `${one.label} ${format(last(one.values), one.unit ?? this.unit)}`);
-    return `${this.title}: ${latest.join(", ") || "no data"}. Arrow keys move the cursor.`;
+    return `${this.title}: ${latest.join(", ") || "no data"}. Arrow keys move the cursor, plus zooms, Escape shows all.`;
   }
 
   showLegend() {
@@ -174,6 +218,7 @@ export class Chart {
   }
 
   y(value) {
+    if (this.isLog) return TOP + (1 - Math.log(Math.max(1, value / this.low)) / Math.log(this.top / this.low)) * (this.height - TOP - BOTTOM);
     return TOP + (1 - value / this.top) * (this.height - TOP - BOTTOM);
   }
 
@@ -193,11 +238,18 @@ export class Chart {
     if (!this.width) return;
     const context = fit(this.base, this.width, this.height);
     const bands = this.bands();
-    let max = 0;
-    for (const band of bands) for (const point of band) if (point && point[1] > max) max = point[1];
-    const { top, step } = scale(Math.max(max, this.ceiling ?? 0), this.height < 130 ? 3 : 4, this.unit);
+    const values = bands.flat().filter(Boolean).map(([, value]) => value);
+    const max = values.reduce((most, value) => Math.max(most, value), this.ceiling ?? 0);
+    const { top, step } = scale(max, this.height < 130 ? 3 : 4, this.unit);
     this.top = top;
-    this.drawAxes(context, step);
+    let ticks = Array.from({ length: Math.floor((top * 1.001) / step) + 1 }, (_, at) => at * step);
+    if (this.isLog) {
+      const least = values.reduce((low, value) => (value > 0 ? Math.min(low, value) : low), top);
+      const powers = [Math.floor(Math.log10(least)), Math.max(Math.ceil(Math.log10(max || 1)), Math.floor(Math.log10(least)) + 1)];
+      ticks = Array.from({ length: powers[1] - powers[0] + 1 }, (_, at) => 10 ** (powers[0] + at));
+      [this.low, this.top] = [ticks[0], ticks.at(-1)];
+    }
+    this.drawAxes(context, ticks);
     context.save();
     context.beginPath();
     context.rect(GUTTER, 0, this.width - GUTTER - RIGHT + 1, this.height);
@@ -207,14 +259,14 @@ export class Chart {
     this.drawOverlay();
   }
 
-  drawAxes(context, step) {
+  drawAxes(context, ticks) {
     context.font = `11px ${colour("font")}`;
     context.fillStyle = colour("muted");
     context.strokeStyle = colour("grid");
     context.lineWidth = 1;
     context.textAlign = "right";
     context.textBaseline = "middle";
-    for (let value = 0; value <= this.top * 1.001; value += step) {
+    for (const value of ticks) {
       const y = Math.round(this.y(value)) + 0.5;
       line(context, GUTTER, y, this.width - RIGHT, y);
       context.fillText(axisNumber(value, this.unit), GUTTER - 8, y);
@@ -294,6 +346,12 @@ export class Chart {
         context.fill();
       }
     }
+    if (this.dragged && this.hovered) {
+      context.globalAlpha = 0.15;
+      context.fillStyle = colour("accent");
+      context.fillRect(this.dragged.x, TOP, this.hovered.x - this.dragged.x, bottom - TOP);
+      context.globalAlpha = 1;
+    }
     const index = this.indexAtCursor();
     if (index !== null) {
       const x = Math.round(this.x(this.data.start + index * this.data.step)) + 0.5;
@@ -368,6 +426,16 @@ function line(context, x, y, toX, toY) {
   context.moveTo(x, y);
   context.lineTo(toX, toY);
   context.stroke();
+}
+
+/** The part of the data between two instants; all of it where that has fewer than two steps. */
+function cut(data, between) {
+  if (!between) return data;
+  const length = Math.max(0, ...data.series.map(({ values }) => values.length));
+  const first = Math.max(0, Math.ceil((between.from - data.start) / data.step));
+  const end = Math.min(length, Math.floor((between.to - data.start) / data.step) + 1);
+  if (end - first < 2 || end - first === length) return data;
+  return { ...data, start: data.start + first * data.step, series: data.series.map((one) => ({ ...one, values: one.values.slice(first, end) })) };
 }
 
 const isEmpty = ([low, high]) => high <= low;

@@ -134,6 +134,25 @@ MERGES.shed = (answers) => ({
   episodes: answers.flatMap(({ episodes }, at) => episodes.map((one) => ({ ...one, number: `${at}-${one.number}` }))).sort((a, b) => b.started_at - a.started_at),
 });
 
+/** Severities, the worst first. */
+const RANKS = ["problem", "warning", "notice"];
+
+/** What is wrong, as each server sees it: the same finding is shown once, since it was first seen. */
+MERGES.diagnosis = (answers) => ({
+  ...answers[0],
+  findings: grouped(answers.flatMap(({ findings }) => findings), (one) => JSON.stringify([one.rule, one.subject])).map((same) => ({
+    ...same[0], since_ms: Math.min(...same.map(({ since_ms: since }) => since)),
+  })).sort((a, b) => RANKS.indexOf(a.severity) - RANKS.indexOf(b.severity) || a.since_ms - b.since_ms),
+});
+
+/** Why callers were refused, as all servers together did it; the text and example are of the last refusal. */
+MERGES.why = (answers) => ({
+  ...answers[0],
+  reasons: grouped(answers.flatMap(({ reasons }) => reasons), (one) => JSON.stringify([one.caller, one.code, one.policy, one.shard])).map((same) => ({
+    ...same.reduce((last, one) => (one.last_at_ms > last.last_at_ms ? one : last)), count: total(same, "count"),
+  })),
+});
+
 /** Whose work keeps a shard busy, as all servers together ask it. */
 const behindRow = (answers) => {
   const busy = total(answers, "busy");
@@ -210,6 +229,8 @@ export class Fleet {
     const { processes } = await get(`admin/v1/fleet/${route}`, options);
     if (!merge) return answerOf(processes.find(({ process }) => process.id === this.chosen));
     const live = processes.filter(({ process, status }) => process.state === "live" && status === 200);
+    // No server has it in memory; a server that is gone may have written it down.
+    if (!live.length && ANYWHERE.test(route)) return get(path, options);
     return live.length ? merge(live.map(({ answer }) => answer)) : answerOf(processes[0]);
   }
 }

@@ -18,7 +18,7 @@ export const OUTCOMES = ["served", "rejected", "shed", "refused", "failed"];
 /** The names of the series of all outcomes, with a suffix. */
 export const outcomes = (suffix = "") => OUTCOMES.map((name) => name + suffix);
 
-/** Operations that are no requests for rows. */
+/** Operations of operators and probes: the admin API, this page, health and metrics. */
 const NOT_OF_SERVICES = ["admin", "service"];
 
 /** What an outcome is called where there is room. */
@@ -59,10 +59,11 @@ export class History {
     return new History({ start_ms: this.start + drop * this.step, step_ms: this.step, series: series.filter(isAlive) });
   }
 
-  /** The series of a name whose labels are the given ones. */
+  /** The series of a name whose labels are the given ones. Requests of operators, like those of this page, are in none. */
   all(name, labels = {}) {
     const wanted = Object.entries(labels);
-    return this.list.filter((one) => one.name === name && wanted.every(([label, value]) => String(one.labels?.[label]) === String(value)));
+    const isOfServices = ({ labels: { operation } = {} }) => !NOT_OF_SERVICES.includes(operation);
+    return this.list.filter((one) => one.name === name && isOfServices(one) && wanted.every(([label, value]) => String(one.labels?.[label]) === String(value)));
   }
 
   one(name, labels) {
@@ -82,16 +83,15 @@ export class History {
     return known.map((value) => (value === null ? null : 0));
   }
 
-  /** The greatest of the operations of services at each instant. Those of operators are not among them. */
+  /** The greatest of the operations at each instant. */
   slowest(name) {
-    const ofServices = this.all(name).filter(({ labels }) => !NOT_OF_SERVICES.includes(labels.operation));
-    return fold(ofServices.map(({ values }) => values), Math.max);
+    return fold(this.all(name).map(({ values }) => values), Math.max);
   }
 
   /** The values of a label that any of the named series has, in order. */
   labels(names, label) {
     const found = new Set();
-    for (const one of this.list) if (names.includes(one.name) && one.labels?.[label] !== undefined) found.add(String(one.labels[label]));
+    for (const name of names) for (const { labels } of this.all(name)) if (labels?.[label] !== undefined) found.add(String(labels[label]));
     return [...found].sort((a, b) => a.localeCompare(b, "en", { numeric: true }));
   }
 

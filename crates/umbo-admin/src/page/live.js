@@ -192,8 +192,8 @@ export class Events {
   }
 }
 
-const TROUBLE = new Set(["node-lost", "shard-lost", "overload-engaged"]);
-const RELIEF = new Set(["node-back", "shard-back", "overload-ended"]);
+const TROUBLE = new Set(["node-lost", "shard-lost", "overload-engaged", "trouble-began"]);
+const RELIEF = new Set(["node-back", "shard-back", "overload-ended", "trouble-ended"]);
 
 /** The colour of an event: trouble, the end of it, or a change. */
 export function eventKind({ kind }) {

@@ -6,14 +6,15 @@ use utoipa::ToSchema;
 use super::{PolicySpec, object};
 use crate::whole_number;
 
-/// A policy to replay against the recorded requests of this dispatcher.
+/// A policy to replay against the recorded requests of this dispatcher, or against the kept usage of all.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SimulateBody {
     /// The policy; it need not exist, and nothing is changed.
     #[serde(deserialize_with = "object::read")]
     pub policy: PolicySpec,
-    /// How far to go back, in seconds. Default: the whole record.
+    /// How far to go back, in seconds. Default: the whole record of this dispatcher, up to an hour. More than an hour
+    /// replays the kept usage of all dispatchers, up to 35 days.
     #[serde(
         default,
         skip_serializing_if = "Option::is_none",
@@ -36,6 +37,9 @@ pub struct SimulateAnswer {
     pub rejected: u64,
     /// By bucket, the most rejected first; at most 1,000.
     pub rows: Vec<SimulateRow>,
+    /// Range of the rejected amount of all buckets. Only for kept usage.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub range: Option<SimulatedRange>,
     /// Known gaps in these figures.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
@@ -52,6 +56,26 @@ pub struct SimulateRow {
     pub rejected: u64,
     /// Charge for all of them, in request units.
     pub ru: f64,
-    /// Amount that would have been rejected, in the unit of the policy.
+    /// Amount that would have been rejected, in the unit of the policy; the least, if there is a range.
     pub rejected_amount: f64,
+    /// Range of the rejected amount. Only for kept usage.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub range: Option<SimulatedRange>,
+}
+
+/// Amount that a policy would have rejected, as kept usage tells it: in the unit of the policy.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct SimulatedRange {
+    /// Amount that it would certainly have rejected.
+    pub lowest: f64,
+    /// Amount that it may have rejected.
+    pub highest: f64,
+    /// Begin of the worst ten minutes of a bucket, in milliseconds since the Unix epoch.
+    /// Absent if nothing would have been rejected.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub worst_at_ms: Option<u64>,
+    /// Amount that the bucket would certainly have rejected in these ten minutes.
+    pub worst_lowest: f64,
+    /// Amount that it may have rejected in them.
+    pub worst_highest: f64,
 }

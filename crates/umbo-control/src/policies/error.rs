@@ -18,6 +18,12 @@ pub enum QuotaError {
         /// Why.
         why: PolicySetError,
     },
+    /// The policy cannot be tried on kept usage (`QuotaInvalid`).
+    #[error("kept usage has no {dimension}, so the policy can be tried on the last hour only")]
+    NotKept {
+        /// What kept usage lacks.
+        dimension: &'static str,
+    },
     /// Path and body name different policies (`QuotaInvalid`).
     #[error("the path names policy '{path}', but the body names '{body}': name")]
     OtherName {
@@ -58,7 +64,9 @@ impl QuotaError {
     /// Returns the code under which a client hears of it.
     pub const fn code(&self) -> ErrorCode {
         match self {
-            Self::Policy(_) | Self::Set { .. } | Self::OtherName { .. } => ErrorCode::QuotaInvalid,
+            Self::Policy(_) | Self::Set { .. } | Self::NotKept { .. } | Self::OtherName { .. } => {
+                ErrorCode::QuotaInvalid
+            }
             Self::NotFound { .. } | Self::BuiltIn { .. } => ErrorCode::QuotaNotFound,
             Self::Exists { .. } => ErrorCode::QuotaExists,
             Self::OfFile { .. } => ErrorCode::QuotaOfFile,

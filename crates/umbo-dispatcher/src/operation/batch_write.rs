@@ -185,7 +185,7 @@ impl Operate for BatchWrite {
         }
         let charged = located.charge.close();
         let is_minimal = self.ask.is_minimal;
-        Ok(answer(&self.results, is_minimal, charged, located).into())
+        Ok(answer(&self.results, is_minimal, charged).into())
     }
 }
 
@@ -327,7 +327,6 @@ fn answer(
     results: &[Result<Done, RequestError>],
     is_minimal: bool,
     charged: RequestUnits,
-    located: &Located<'_>,
 ) -> Answer {
     let mut lines = BytesMut::with_capacity(results.len() * 48 + 64);
     let (mut failed, mut skipped) = (0, 0);
@@ -363,7 +362,7 @@ fn answer(
             }
             Err(failure) => {
                 failed += 1;
-                refused_row(index, failure, located)
+                refused_row(index, failure)
             }
         };
         json_text::write_json_line(&mut lines, &row);
@@ -381,8 +380,8 @@ fn answer(
     }
 }
 
-fn refused_row(index: usize, failure: &RequestError, located: &Located<'_>) -> WriteRow {
-    let mut problem = problem::of_part(failure, located.charge.spent_at_node(failure).as_ref());
+fn refused_row(index: usize, failure: &RequestError) -> WriteRow {
+    let mut problem = problem::of_row(failure);
     let outcome = failure.effect();
     problem.retry.safe &= outcome == Outcome::NotApplied;
     WriteRow {

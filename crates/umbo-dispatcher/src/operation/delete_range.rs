@@ -124,7 +124,7 @@ async fn remove(
     dispatcher: &Arc<Dispatcher>,
     namespace: &NamespaceEntry,
     place: CallPlace,
-    mut call: StoreCall,
+    call: StoreCall,
     ask: &DeleteRangeAsk,
     answer: &mut DeleteRangeAnswer,
 ) -> Result<Timed<()>, RequestError> {
@@ -184,7 +184,6 @@ async fn remove(
             return Ok(Timed { answer: (), time });
         };
         request.range = request.range.beyond(&last, false);
-        call.is_continued = true;
     }
 }
 
@@ -192,7 +191,7 @@ async fn count(
     dispatcher: &Dispatcher,
     namespace: &NamespaceEntry,
     place: CallPlace,
-    mut call: StoreCall,
+    call: StoreCall,
     ask: &DeleteRangeAsk,
     (answer, touched): (&mut DeleteRangeAnswer, &mut Touched),
 ) -> Result<Timed<()>, RequestError> {
@@ -221,7 +220,6 @@ async fn count(
             return Ok(Timed { answer: (), time });
         };
         request.range = request.range.beyond(&last, false);
-        call.is_continued = true;
         // A long count must not keep the thread from other requests.
         tokio::task::yield_now().await;
     }

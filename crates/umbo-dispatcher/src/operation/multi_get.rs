@@ -159,7 +159,7 @@ impl MultiGet {
                 row => row,
             };
             failed += u64::from(row.is_err());
-            write_line(&mut lines, index, key, row, located);
+            write_line(&mut lines, index, key, row);
             if index % KEYS_AT_ONCE == KEYS_AT_ONCE - 1 {
                 // Many large rows must not keep the thread from other requests.
                 tokio::task::yield_now().await;
@@ -235,7 +235,6 @@ fn write_line(
     index: usize,
     key: &Key,
     row: Result<Option<Row>, RequestError>,
-    located: &Located<'_>,
 ) {
     let key_fields = RowFields {
         partition: Some(key.partition.as_bytes()),
@@ -246,8 +245,7 @@ fn write_line(
         Ok(Some(row)) => (200, None, Some(row)),
         Ok(None) => (404, None, None),
         Err(failure) => {
-            let problem =
-                problem::of_part(&failure, located.charge.spent_at_node(&failure).as_ref());
+            let problem = problem::of_row(&failure);
             (problem.status, Some(problem), None)
         }
     };

@@ -248,8 +248,7 @@ async fn write(
         not_before: None,
         run: None,
     };
-    let mut call = located.call();
-    call.is_continued = ask.kind == WriteKind::Touch;
+    let call = located.call();
     let scopes = [WriteScope::Row(namespace, &ask.key)];
     let source = call.source(namespace, Some(&ask.key.partition));
     let writing = fetch::write(dispatcher, shard, &call, source, scopes, request);

@@ -141,7 +141,6 @@ impl PageStream {
             request_id: log.request_id(),
             operation: log.operation(),
             is_change: log.is_change(),
-            spent_at_node: charge.spent_at_node(error),
             retry_ticket: None,
         };
         let error = problem::of_request(error, &request);

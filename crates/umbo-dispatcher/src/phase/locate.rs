@@ -130,8 +130,6 @@ impl<'a> Located<'a> {
             size: self.charge.estimate(),
             timeout: identified.context.timeout,
             payer: Some(self.charge.payer_id()),
-            attributes: self.charge.attributes_for_shards(),
-            is_continued: false,
             traceparent: self.log.traceparent(),
         }
     }

@@ -79,6 +79,9 @@ impl<P: Deref<Target = Dispatcher>> HeldPermit<P> {
         let busy = answered.busy_time.unwrap_or(taken);
         let sources = &self.dispatcher.busy;
         sources.record(self.shard, busy, fastrand::u32(..), source);
+        if !self.is_heavy {
+            self.dispatcher.latencies.record(self.shard, elapsed);
+        }
         let charged = self.charged(busy);
         self.served(taken, busy, elapsed, now);
         Timed {
@@ -155,6 +158,7 @@ impl<P: Deref<Target = Dispatcher>> Drop for HeldPermit<P> {
             && let Some(overload) = &self.dispatcher.overload
         {
             let elapsed = now.saturating_duration_since(self.began);
+            self.dispatcher.latencies.record(self.shard, elapsed);
             overload
                 .controller()
                 .record(self.shard, call.class, elapsed);

@@ -1,6 +1,7 @@
 //! The record that the log of a request becomes, if the request leaves one. While the request runs, its line in the
 //! list.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use umbo_api::running::RunningRequest;
@@ -16,7 +17,7 @@ use crate::running::RunningGuard;
 
 impl RequestLog {
     /// Makes the record of the request.
-    pub(super) fn record(&self, end: RequestEnd, kept_as: KeptAs) -> Box<RequestRecord> {
+    pub(super) fn record(&self, end: RequestEnd, kept_as: KeptAs) -> Arc<RequestRecord> {
         let caller = self.caller.as_ref().map(|caller| &caller.id);
         let (payer, charge) = match end.charge {
             Some(ChargeEnd { payer, charge }) => (Some(payer), charge),
@@ -25,7 +26,7 @@ impl RequestLog {
         let paid_by_other = payer.as_ref().is_some_and(|payer| Some(payer) != caller);
         let called_by = caller.filter(|_| paid_by_other).cloned();
         let namespace = self.namespace.as_ref();
-        Box::new(RequestRecord {
+        Arc::new(RequestRecord {
             id: RecordId::from_slice(self.request_id.as_bytes()),
             at: self.dispatcher.clock.wall(),
             operation: self.operation,
@@ -53,7 +54,6 @@ impl RequestLog {
             caller: payer.or_else(|| caller.cloned()),
             charge,
             detail: self.detail.clone(),
-            earlier: 0,
         })
     }
 

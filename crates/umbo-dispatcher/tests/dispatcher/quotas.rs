@@ -6,3 +6,4 @@ mod limiter;
 mod slow_store;
 mod sources;
 mod support;
+mod usage_month;

@@ -3,6 +3,7 @@
 
 mod away;
 mod clocks;
+mod kept;
 mod removal;
 mod steps;
 mod store;

@@ -84,7 +84,6 @@ pub(super) const fn store_shard(error: &StoreError) -> Option<ShardId> {
         | StoreError::Corrupt { shard, .. }
         | StoreError::QueueFull { shard }
         | StoreError::NodeBusy { shard }
-        | StoreError::QuotaExceeded { shard, .. }
         | StoreError::NamespaceGone { shard, .. }
         | StoreError::TooEarly { shard }
         | StoreError::Overtaken { shard }
@@ -101,7 +100,6 @@ pub(super) const fn store_code(error: &StoreError) -> ErrorCode {
         StoreError::Corrupt { .. } => ErrorCode::DataDamaged,
         StoreError::QueueFull { .. } => ErrorCode::WriteQueueFull,
         StoreError::NodeBusy { .. } => ErrorCode::Overloaded,
-        StoreError::QuotaExceeded { .. } => ErrorCode::QuotaExceeded,
         StoreError::DeadlinePassed { .. } => ErrorCode::DeadlineBeforeStore,
         StoreError::NamespaceGone { .. } => ErrorCode::NamespaceNotFound,
         // Only runs of loads get this error, and no request waits for one.

@@ -78,7 +78,6 @@ impl RequestError {
                         ..
                     } | StoreError::QueueFull { .. }
                         | StoreError::NodeBusy { .. }
-                        | StoreError::QuotaExceeded { .. }
                         | StoreError::DeadlinePassed { .. }
                         | StoreError::NamespaceGone { .. }
                         | StoreError::TooEarly { .. }

@@ -1,5 +1,6 @@
 //! Counts of refusals by reason and minute, which outlive the records.
 
+use std::mem;
 use std::sync::Arc;
 
 use umbo_api::ErrorCode;
@@ -20,6 +21,8 @@ pub(super) struct RefusalCount {
     /// A ring; the place of a minute is its number modulo [`MINUTES`].
     minutes: [u32; MINUTES],
     minute: u64,
+    /// Refusals since the last take.
+    fresh: u32,
     last_at: Timestamp,
     example: RecordId,
 }
@@ -51,6 +54,7 @@ impl RefusalCount {
             shard: record.shard.filter(|_| is_whole),
             minutes: [0; MINUTES],
             minute: 0,
+            fresh: 0,
             last_at: record.at,
             example: RecordId::new(),
         }
@@ -73,6 +77,7 @@ impl RefusalCount {
         // A clock that went back counts into the newest minute.
         let place = &mut self.minutes[(self.minute % MINUTES as u64) as usize];
         *place = place.saturating_add(1);
+        self.fresh = self.fresh.saturating_add(1);
         self.last_at = self.last_at.max(record.at);
         self.example.clone_from(&record.id);
     }
@@ -99,14 +104,23 @@ impl RefusalCount {
         let counts = (0..minutes.min(MINUTES) as u64)
             .filter_map(|back| newest.checked_sub(back))
             .map(|minute| u64::from(upto.minutes[(minute % MINUTES as u64) as usize]));
-        let count: u64 = counts.sum();
-        (count > 0).then_some(ReasonCount {
+        self.counted(counts.sum())
+    }
+
+    /// Takes the count since the last take, or returns `None` if it is 0.
+    pub(super) fn take(&mut self) -> Option<ReasonCount> {
+        let count = mem::take(&mut self.fresh);
+        self.counted(count.into())
+    }
+
+    fn counted(&self, count: u64) -> Option<ReasonCount> {
+        (count > 0).then(|| ReasonCount {
             code: self.code,
-            policy: upto.policy,
+            policy: self.policy.clone(),
             shard: self.shard,
             count,
             last_at: self.last_at,
-            example: upto.example,
+            example: self.example.clone(),
         })
     }
 }

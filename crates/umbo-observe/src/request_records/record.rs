@@ -161,14 +161,13 @@ pub struct RequestRecord {
     pub charge: Option<Box<ChargeRecord>>,
     /// Text of the answer, if it does not follow from the other fields.
     pub detail: Option<Box<str>>,
-    /// How many earlier records of the same id there were.
-    pub earlier: u16,
 }
 
 impl RequestRecord {
     /// Returns the memory of the record in bytes, without the names that it shares with other records.
     pub(crate) fn bytes(&self) -> usize {
-        // What an allocator adds to each piece.
+        // The counts of references to a record; and what an allocator adds to each piece.
+        const SHARED: usize = 2 * size_of::<usize>();
         const OVERHEAD: usize = 16;
         let piece = |bytes: usize| if bytes == 0 { 0 } else { bytes + OVERHEAD };
         let id = if self.id.spilled() {
@@ -181,13 +180,18 @@ impl RequestRecord {
         });
         let namespace = self.namespace.as_ref().map_or(0, |name| piece(name.len()));
         let detail = self.detail.as_ref().map_or(0, |detail| piece(detail.len()));
-        piece(size_of::<Self>()) + id + charge + namespace + detail
+        piece(size_of::<Self>() + SHARED) + id + charge + namespace + detail
     }
 
     /// Returns the name under which the record is filed.
     pub(crate) fn filed_under(&self) -> &str {
         let caller = self.caller.as_ref();
         caller.map_or(super::UNIDENTIFIED, CallerId::as_str)
+    }
+
+    /// Returns whether it is to be written down: all but answers and the sample are.
+    pub(crate) fn is_to_be_written(&self) -> bool {
+        self.kept_as != KeptAs::Sample && !self.code.is_some_and(ErrorCode::is_answer)
     }
 
     /// Returns the policy that refused it.

@@ -6,8 +6,8 @@ use umbo_types::{CallerId, Operation, ShardId};
 
 use super::*;
 
-fn record(caller: &str, id: &str, millis: u64) -> Box<RequestRecord> {
-    Box::new(RequestRecord {
+fn record(caller: &str, id: &str, millis: u64) -> Arc<RequestRecord> {
+    Arc::new(RequestRecord {
         id: RecordId::from_slice(id.as_bytes()),
         at: Timestamp::from_millis(millis),
         operation: Operation::Get,
@@ -26,8 +26,11 @@ fn record(caller: &str, id: &str, millis: u64) -> Box<RequestRecord> {
         moment: None,
         charge: None,
         detail: None,
-        earlier: 0,
     })
+}
+
+fn changed(record: &mut Arc<RequestRecord>) -> &mut RequestRecord {
+    Arc::get_mut(record).unwrap()
 }
 
 fn small(records: usize) -> RequestRecords {
@@ -88,10 +91,10 @@ fn refusals_are_counted_when_their_records_are_gone() {
     }
     records.keep(record("a", "late", 20 * minute), false);
     let mut other = record("a", "other", 20 * minute);
-    other.code = Some(ErrorCode::Forbidden);
+    changed(&mut other).code = Some(ErrorCode::Forbidden);
     records.keep(other, false);
     let mut answer = record("a", "answer", 20 * minute);
-    answer.code = Some(ErrorCode::KeyNotFound);
+    changed(&mut answer).code = Some(ErrorCode::KeyNotFound);
     records.keep(answer, true);
     let now = Timestamp::from_millis(20 * minute + 5);
     let counts = |minutes| {
@@ -110,6 +113,73 @@ fn refusals_are_counted_when_their_records_are_gone() {
 }
 
 #[test]
+fn the_newest_reasons_are_those_of_all_callers() {
+    let records = small(4);
+    let minute = 60_000;
+    for (caller, at) in [
+        ("a", 0),
+        ("b", 30 * minute),
+        ("a", 31 * minute),
+        ("c", 32 * minute),
+    ] {
+        records.keep(record(caller, caller, at), false);
+    }
+    let now = Timestamp::from_millis(40 * minute);
+    let newest = |minutes, max| {
+        let reasons = records.newest_reasons(now, minutes, max).into_iter();
+        let text = |(caller, one): (String, ReasonCount)| format!("{caller} {}", one.count);
+        reasons.map(text).collect::<Vec<_>>()
+    };
+    assert_eq!(newest(60, 9), ["c 1", "a 2", "b 1"]);
+    assert_eq!(newest(10, 9), ["c 1", "a 1"]);
+    assert_eq!(newest(60, 1), ["c 1"]);
+}
+
+#[test]
+fn what_waits_to_be_written_is_taken_once_and_shared_fairly() {
+    let records = RequestRecords::default();
+    for at in 0..5_000 {
+        records.keep(record("flood", &format!("flood-{at}"), at), false);
+    }
+    for at in 0..3 {
+        records.keep(record("quiet", &format!("quiet-{at}"), 5_000 + at), false);
+    }
+    let taken = records.take(10);
+    let ids: Vec<_> = taken.records.iter().map(|one| one.id.to_vec()).collect();
+    let flood = (4_993..5_000).map(|at| format!("flood-{at}"));
+    let expected = flood.chain((0..3).map(|at| format!("quiet-{at}")));
+    assert_eq!(ids, expected.map(String::into_bytes).collect::<Vec<_>>());
+    assert_eq!(taken.left_out, 4_993);
+    let count = |(caller, reasons): &(Box<str>, Vec<ReasonCount>)| {
+        (caller.to_string(), reasons[0].count, reasons.len())
+    };
+    let counts: Vec<_> = taken.refusals.iter().map(count).collect();
+    assert_eq!(
+        counts,
+        [("flood".to_owned(), 5_000, 1), ("quiet".to_owned(), 3, 1)]
+    );
+    assert_eq!(records.take(10), TakenRecords::default());
+    // All that there is room for is taken, and no answer and none of the sample.
+    for caller in ["a", "b"] {
+        for at in 0..5 {
+            records.keep(record(caller, &format!("{caller}-{at}"), 5_011), false);
+        }
+        let answer = RequestRecord {
+            code: Some(ErrorCode::KeyNotFound),
+            ..RequestRecord::clone(&record(caller, "answer", 5_011))
+        };
+        records.keep(Arc::new(answer), true);
+    }
+    let taken = records.take(10);
+    assert_eq!((taken.records.len(), taken.left_out), (10, 0));
+    // The counts are taken even if no record may be.
+    records.keep(record("flood", "late", 5_020), false);
+    let taken = records.take(0);
+    assert_eq!((taken.records.len(), taken.left_out), (0, 1));
+    assert_eq!(taken.refusals[0].1[0].example.as_slice(), b"late");
+}
+
+#[test]
 fn callers_and_reasons_are_bounded() {
     let records = small(1_000);
     for at in 0..100 {
@@ -124,7 +194,7 @@ fn callers_and_reasons_are_bounded() {
     assert!(records.find(b"caller-99").is_some());
     for shard in 0..1_000 {
         let mut of_shard = record("caller-0", "shards", 1_000);
-        of_shard.shard = Some(ShardId(shard));
+        changed(&mut of_shard).shard = Some(ShardId(shard));
         records.keep(of_shard, false);
     }
     let ring = records.ring();
@@ -168,7 +238,7 @@ fn the_whole_is_within_its_bound() {
     };
     for at in 0..RECORDS_MAX + 10_000 {
         let mut one = record("a", &format!("{at:020}"), 0);
-        one.charge = Some(Box::new(ChargeRecord {
+        changed(&mut one).charge = Some(Box::new(ChargeRecord {
             policies: Box::new([policy.clone(), policy.clone()]),
             ..ChargeRecord::default()
         }));

@@ -1,8 +1,6 @@
 //! Encoding of a node's errors as numbers. An unknown number is decoded as an unavailable shard with unknown
 //! outcome.
 
-use std::time::Duration;
-
 use umbo_store::{Outcome, StoreError};
 use umbo_types::{NamespaceId, ShardId};
 
@@ -16,7 +14,6 @@ const IO: u8 = 3;
 const CORRUPT: u8 = 4;
 const QUEUE_FULL: u8 = 5;
 const NODE_BUSY: u8 = 6;
-const QUOTA_EXCEEDED: u8 = 7;
 const DEADLINE_PASSED: u8 = 8;
 const CLOSING: u8 = 9;
 const NOT_OWNER: u8 = 10;
@@ -27,9 +24,7 @@ const OVERTAKEN: u8 = 14;
 const TOO_EARLY: u8 = 15;
 const MISPLACED: u8 = 16;
 
-/// Tags of fields that only some kinds have.
-const RETRY_AFTER_US: u8 = 1;
-const OBSERVED: u8 = 2;
+/// Tags of fields that only some kinds have. 1 and 2, and the kind 7, belong to quotas that nodes of earlier releases count.
 const MAP_VERSION: u8 = 3;
 const NAMESPACE: u8 = 4;
 
@@ -41,9 +36,6 @@ pub(super) fn put_store_error(out: &mut Vec<u8>, error: &StoreError) {
         StoreError::Corrupt { shard, reason } => (CORRUPT, *shard, reason.as_str()),
         StoreError::QueueFull { shard } => (QUEUE_FULL, *shard, ""),
         StoreError::NodeBusy { shard } => (NODE_BUSY, *shard, ""),
-        StoreError::QuotaExceeded { shard, policy, .. } => {
-            (QUOTA_EXCEEDED, *shard, policy.as_str())
-        }
         StoreError::DeadlinePassed { shard } => (DEADLINE_PASSED, *shard, ""),
         StoreError::NamespaceGone { shard, .. } => (NAMESPACE_GONE, *shard, ""),
         StoreError::TooEarly { shard } => (TOO_EARLY, *shard, ""),
@@ -52,18 +44,6 @@ pub(super) fn put_store_error(out: &mut Vec<u8>, error: &StoreError) {
     };
     put_nested(out, |out| {
         put_head(out, kind, shard, error.outcome(), reason);
-        if let StoreError::QuotaExceeded {
-            retry_after,
-            observed,
-            ..
-        } = error
-        {
-            let micros = u64::try_from(retry_after.as_micros()).unwrap_or(u64::MAX);
-            put_optional_varint(out, RETRY_AFTER_US, micros);
-            if let Some(observed) = observed {
-                put_optional_varint(out, OBSERVED, *observed);
-            }
-        }
         if let StoreError::NamespaceGone { namespace, .. } = error {
             put_optional_varint(out, NAMESPACE, namespace.0.into());
         }
@@ -108,12 +88,9 @@ impl Field for NodeError {
             _ => Outcome::Unknown,
         };
         let reason = String::read(&mut reader, "reason")?;
-        let (mut retry_after, mut observed) = (Duration::ZERO, None);
         let (mut map_version, mut namespace) = (0, NamespaceId::SYSTEM);
         while let Some((tag, mut field)) = reader.optional()? {
             match tag {
-                RETRY_AFTER_US => retry_after = Duration::from_micros(field.varint()?),
-                OBSERVED => observed = Some(field.varint()?),
                 MAP_VERSION => map_version = field.varint()?,
                 NAMESPACE => namespace = Field::read(&mut field, "namespace")?,
                 tag => field.ignored(tag)?,
@@ -129,12 +106,6 @@ impl Field for NodeError {
             CORRUPT => StoreError::Corrupt { shard, reason },
             QUEUE_FULL => StoreError::QueueFull { shard },
             NODE_BUSY => StoreError::NodeBusy { shard },
-            QUOTA_EXCEEDED => StoreError::QuotaExceeded {
-                shard,
-                policy: reason,
-                retry_after,
-                observed,
-            },
             DEADLINE_PASSED => StoreError::DeadlinePassed { shard },
             NAMESPACE_GONE => StoreError::NamespaceGone { shard, namespace },
             TOO_EARLY => StoreError::TooEarly { shard },

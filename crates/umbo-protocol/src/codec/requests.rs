@@ -12,7 +12,6 @@ use umbo_store::{
 use umbo_types::limits::SLOTS;
 use umbo_types::{Criticality, Key, RequestUnits, ShardId, Version};
 
-use super::attributes::{attributes, put_attributes};
 use super::chunks::{chunk, put_chunk};
 use super::field::{
     Field, OptionalFields, fields, kinds, option, optional_fields, put_maybe, put_option,
@@ -96,15 +95,8 @@ pub(crate) fn put_request(out: &mut Vec<u8>, request: &RequestRef<'_>) {
     if !request.traceparent.is_empty() {
         put_optional(out, TRACEPARENT, request.traceparent);
     }
-    if request.is_continued {
-        put_optional(out, IS_CONTINUED, &[]);
-    }
     request.ask.put_optional_fields(out);
     put_maybe(out, PLACED_AS, request.placed_as.as_ref());
-    if let Some(attributes) = request.attributes {
-        out.push(ATTRIBUTES);
-        put_nested(out, |out| put_attributes(out, attributes));
-    }
 }
 
 /// Returns the approximate length of a request, so that the buffer of a large one is allocated once.
@@ -173,16 +165,14 @@ pub(crate) fn request(reader: &mut Reader<'_>) -> Result<Request, DecodeError> {
             kind => Ask::read_fields(kind, reader)?,
         },
         traceparent: bytes::Bytes::new(),
-        is_continued: false,
-        attributes: None,
         placed_as: None,
     };
     while let Some((tag, field)) = reader.optional()? {
         match tag {
             TRACEPARENT => request.traceparent = Field::read_tagged(field, "traceparent")?,
-            IS_CONTINUED => request.is_continued = true,
             PLACED_AS => request.placed_as = Some(Field::read_tagged(field, "placed_as")?),
-            ATTRIBUTES => request.attributes = Some(Arc::new(attributes(field)?)),
+            // Nodes of earlier releases counted quotas.
+            IS_CONTINUED | ATTRIBUTES => {}
             tag => request.ask.set_optional(tag, field)?,
         }
     }

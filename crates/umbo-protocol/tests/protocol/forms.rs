@@ -51,8 +51,6 @@ fn request() -> Request {
             run: None,
         }),
         traceparent: Bytes::new(),
-        is_continued: false,
-        attributes: None,
         placed_as: None,
     }
 }

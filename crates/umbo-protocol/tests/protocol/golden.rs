@@ -15,8 +15,8 @@ use umbo_store::{
     ShardState, ShardStatus, SortRange, StoreError, Touched, WriteError, WriteRequest, Written,
 };
 use umbo_types::{
-    Attribute, Criticality, Key, NamespaceId, OwnedAttributes, PartitionKey, RequestUnits, Row,
-    ShardId, StoredForm, Timestamp, Value, Version,
+    Criticality, Key, NamespaceId, PartitionKey, RequestUnits, Row, ShardId, StoredForm, Timestamp,
+    Value, Version,
 };
 
 use crate::keyed::write_of;
@@ -117,17 +117,12 @@ fn asks() -> Vec<Ask> {
 }
 
 fn requests() -> Vec<Request> {
-    let attributes = OwnedAttributes::default()
-        .with(Attribute::User, Some("u".into()))
-        .with(Attribute::Org, Some("o".into()));
     let request = |(id, ask): (u64, Ask)| Request {
         deadline_ns: (id % 2 == 0).then_some(2_500_000_000),
         criticality: Criticality::ALL[id as usize % 4],
         caller: Bytes::from_static(b"caller"),
         price: RequestUnits::from_micros(1_500_000),
         traceparent: Bytes::from_static(if id % 2 == 0 { b"00-4bf9-00f0-01" } else { b"" }),
-        is_continued: id % 3 == 0,
-        attributes: (id % 4 == 0).then(|| Arc::new(attributes.clone())),
         ..request(id, ask)
     };
     (65_537..).zip(asks()).map(request).collect()
@@ -191,18 +186,9 @@ fn errors() -> Vec<NodeError> {
                 reason: reason.clone(),
                 outcome: umbo_store::Outcome::NotApplied,
             },
-            StoreError::Corrupt {
-                shard,
-                reason: reason.clone(),
-            },
+            StoreError::Corrupt { shard, reason },
             StoreError::QueueFull { shard },
             StoreError::NodeBusy { shard },
-            StoreError::QuotaExceeded {
-                shard,
-                policy: reason,
-                retry_after: Duration::from_millis(5),
-                observed: Some(70_000),
-            },
             StoreError::DeadlinePassed { shard },
             StoreError::NamespaceGone {
                 shard,
@@ -386,7 +372,7 @@ fn this_build_sends_what_version_1_sends() {
         .collect();
     let kept: Vec<_> = KEPT
         .lines()
-        .filter(|line| !line.starts_with("mail"))
+        .filter(|line| !line.starts_with("mail") && !line.starts_with("quotas"))
         .collect();
     assert_eq!(lines, kept, "frames of version 1 must not change");
 }
@@ -394,17 +380,26 @@ fn this_build_sends_what_version_1_sends() {
 #[test]
 fn this_build_reads_what_version_1_sent() {
     let mut decoder = Decoder::of_dispatcher();
-    for name in ["hello", "requests", "mail-requests", "cancel-credit-ping"] {
+    for name in [
+        "hello",
+        "requests",
+        "quotas-requests",
+        "mail-requests",
+        "cancel-credit-ping",
+    ] {
         decoder.buffer().extend_from_slice(&frame_of(KEPT, name));
     }
     assert_eq!(decoder.buffer()[..8], PREFACE);
     let mut next = || decoder.next_frame().unwrap().map(|frame| frame.body);
     assert!(matches!(next(), Some(DispatcherFrame::Hello(read)) if read == hello()));
-    let Some(DispatcherFrame::Requests(batch)) = next() else {
-        panic!("no requests")
-    };
-    let read: Vec<_> = batch.map(Result::unwrap).collect();
-    assert_eq!(read, requests());
+    // The second ones are of an earlier release, whose nodes counted quotas.
+    for _ in 0..2 {
+        let Some(DispatcherFrame::Requests(batch)) = next() else {
+            panic!("no requests")
+        };
+        let read: Vec<_> = batch.map(Result::unwrap).collect();
+        assert_eq!(read, requests());
+    }
     let Some(DispatcherFrame::Requests(batch)) = next() else {
         panic!("no mail")
     };
@@ -421,6 +416,7 @@ fn this_build_reads_what_version_1_sent() {
         "welcome",
         "refused",
         "answers",
+        "quotas-answers",
         "mail-signal",
         "credit-pong-draining",
     ] {
@@ -439,6 +435,23 @@ fn this_build_reads_what_version_1_sent() {
     };
     let read: Vec<_> = batch.map(Result::unwrap).collect();
     assert_eq!(read, answers());
+    let Some(NodeFrame::Answers(batch)) = next() else {
+        panic!("no answers of an earlier release")
+    };
+    // A quota that is spent at a node is a shard that cannot be asked.
+    let spent = batch
+        .map(Result::unwrap)
+        .filter(|answer| !read.contains(answer));
+    let spent: Vec<_> = spent.map(|answer| answer.outcome).collect();
+    let [Outcome::Written(writes)] = &spent[..] else {
+        panic!("other answers differ: {spent:?}")
+    };
+    let refusal = NodeError::Store(StoreError::Unavailable {
+        shard: ShardId(2),
+        reason: "why".to_owned(),
+        outcome: umbo_store::Outcome::NotApplied,
+    });
+    assert!(writes.contains(&Err(refusal)), "{writes:?}");
     assert!(matches!(next(), Some(NodeFrame::Skipped)));
     assert!(matches!(next(), Some(NodeFrame::Pong)));
     assert!(matches!(next(), Some(NodeFrame::Draining)));

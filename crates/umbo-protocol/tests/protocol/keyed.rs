@@ -66,8 +66,6 @@ fn keyed_requests() -> Vec<Request> {
         caller: Bytes::new(),
         price: RequestUnits::ZERO,
         traceparent: Bytes::new(),
-        is_continued: false,
-        attributes: None,
         placed_as: None,
         ask,
     };

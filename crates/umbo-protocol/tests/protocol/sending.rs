@@ -17,8 +17,6 @@ pub(crate) fn request(id: u64, ask: Ask) -> Request {
         caller: Bytes::new(),
         price: RequestUnits::ZERO,
         traceparent: Bytes::new(),
-        is_continued: false,
-        attributes: None,
         placed_as: None,
         ask,
     }

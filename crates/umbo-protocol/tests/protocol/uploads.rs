@@ -23,8 +23,6 @@ fn request(ask: Ask) -> Request {
         caller: Bytes::new(),
         ask,
         traceparent: Bytes::new(),
-        is_continued: false,
-        attributes: None,
         placed_as: None,
     }
 }

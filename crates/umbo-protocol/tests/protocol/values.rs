@@ -17,8 +17,8 @@ use umbo_store::{
     WriteRequest, Written,
 };
 use umbo_types::{
-    Criticality, Key, NamespaceId, OwnedAttributes, PartitionKey, RequestUnits, Row, ShardId,
-    StoredForm, Timestamp, Value, Version,
+    Criticality, Key, NamespaceId, PartitionKey, RequestUnits, Row, ShardId, StoredForm, Timestamp,
+    Value, Version,
 };
 
 use crate::copies::copy;
@@ -228,12 +228,6 @@ fn ask() -> impl Strategy<Value = Ask> {
     ]
 }
 
-fn attributes() -> impl Strategy<Value = OwnedAttributes> {
-    let name = || option::of("[ -~]{0,20}".prop_map(String::into_boxed_str));
-    (name(), name(), name())
-        .prop_map(|(user, session, org)| OwnedAttributes::new([user, session, org]))
-}
-
 pub(crate) fn request() -> impl Strategy<Value = Request> {
     let criticality = prop_oneof![
         Just(Criticality::Sheddable),
@@ -243,26 +237,16 @@ pub(crate) fn request() -> impl Strategy<Value = Request> {
     ];
     let deadline_ns = option::of(0..u64::MAX);
     let head = (any::<u64>(), deadline_ns, criticality, any::<u32>());
-    let who = ("[a-z]{0,12}", option::of(attributes()), any::<bool>());
-    (head, who, "[0-9a-f-]{0,55}", ask()).prop_map(
-        |(
-            (id, deadline_ns, criticality, price),
-            (caller, attributes, is_continued),
-            traceparent,
+    (head, "[a-z]{0,12}", "[0-9a-f-]{0,55}", ask()).prop_map(
+        |((id, deadline_ns, criticality, price), caller, traceparent, ask)| Request {
+            id,
+            deadline_ns,
+            criticality,
+            caller: caller.into(),
+            price: RequestUnits::from_micros(price.into()),
+            traceparent: traceparent.into(),
+            placed_as: (id % 3 > 0).then_some(NamespaceId((id >> 8) as u32)),
             ask,
-        )| {
-            Request {
-                id,
-                deadline_ns,
-                criticality,
-                caller: caller.into(),
-                price: RequestUnits::from_micros(price.into()),
-                traceparent: traceparent.into(),
-                is_continued,
-                attributes: attributes.map(Arc::new),
-                placed_as: (id % 3 > 0).then_some(NamespaceId((id >> 8) as u32)),
-                ask,
-            }
         },
     )
 }
@@ -293,7 +277,7 @@ fn store_error() -> impl Strategy<Value = StoreError> {
         Just(umbo_store::Outcome::NotApplied),
         Just(umbo_store::Outcome::Unknown),
     ];
-    (shard(), ".{0,20}", outcome, any::<u32>(), 0..12_u8).prop_map(
+    (shard(), ".{0,20}", outcome, any::<u32>(), 0..11_u8).prop_map(
         |(shard, reason, outcome, wait, which)| match which {
             0 => StoreError::Unavailable {
                 shard,
@@ -309,19 +293,13 @@ fn store_error() -> impl Strategy<Value = StoreError> {
             3 => StoreError::Corrupt { shard, reason },
             4 => StoreError::QueueFull { shard },
             5 => StoreError::NodeBusy { shard },
-            6 => StoreError::QuotaExceeded {
-                shard,
-                policy: reason,
-                retry_after: Duration::from_micros(wait.into()),
-                observed: (wait % 3 > 0).then_some(u64::from(wait) << 20),
-            },
-            7 => StoreError::DeadlinePassed { shard },
-            8 => StoreError::NamespaceGone {
+            6 => StoreError::DeadlinePassed { shard },
+            7 => StoreError::NamespaceGone {
                 shard,
                 namespace: NamespaceId(wait),
             },
-            9 => StoreError::TooEarly { shard },
-            10 => StoreError::Overtaken { shard },
+            8 => StoreError::TooEarly { shard },
+            9 => StoreError::Overtaken { shard },
             _ => StoreError::Closing,
         },
     )

@@ -3,9 +3,12 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use umbo_quota::{FLEET_TICK, FleetQuota, Limit, Limiter, OwnerRow, PolicySet, RowWish};
+use umbo_quota::{
+    FLEET_TICK, FleetQuota, Limit, Limiter, OwnerRow, PolicyScope, PolicySet, RowWish,
+};
+use umbo_types::ShardId;
 
-use crate::support::{SECRET, fleet_quota, limiter, put, written};
+use crate::support::{SECRET, admit, fleet_quota, limiter, put, written};
 
 /// Price of each request.
 const PRICE: u64 = 6_050_000;
@@ -20,11 +23,21 @@ struct Place {
 impl Place {
     /// Begins a dispatcher in a fleet of these members, with these owners.
     fn new(id: u64, members: &[u64], owners: &[u64], now: Instant) -> Self {
+        Self::of_scope(PolicyScope::Fleet, id, members, owners, now)
+    }
+
+    fn of_scope(
+        scope: PolicyScope,
+        id: u64,
+        members: &[u64],
+        owners: &[u64],
+        now: Instant,
+    ) -> Self {
         let limit = Limit {
             rate: RATE,
             burst: RATE,
         };
-        let limiter = Arc::new(limiter(fleet_quota(limit), id, now));
+        let limiter = Arc::new(limiter(fleet_quota(limit, scope), id, now));
         let quota = FleetQuota::new(Arc::clone(&limiter), id, &SECRET);
         quota.set_members(members);
         quota.set_row(&OwnerRow {
@@ -40,9 +53,13 @@ impl Place {
 
     /// Asks some times, and returns how much was admitted.
     fn ask(&self, caller: &str, times: u64) -> u64 {
+        self.ask_shard(ShardId(0), caller, times)
+    }
+
+    fn ask_shard(&self, shard: ShardId, caller: &str, times: u64) -> u64 {
         let mut admitted = 0;
         for _ in 0..times {
-            if let Ok(mut reservation) = self.limiter.admit(&put(caller, 0), self.now, 0) {
+            if let Ok(mut reservation) = admit(&self.limiter, &put(caller, 0), shard, self.now, 0) {
                 admitted += reservation.settle(&written(0)).as_micros();
             }
         }
@@ -68,6 +85,33 @@ fn a_counter_that_is_idle_is_let_go_and_comes_back() {
             place.tick();
         }
         assert_eq!(place.quota.report().reported, 0);
+    }
+}
+
+#[test]
+fn each_shard_has_a_counter_that_the_dispatchers_share() {
+    let now = Instant::now();
+    let [mut first, mut second] =
+        [1, 2].map(|id| Place::of_scope(PolicyScope::Shard, id, &[1, 2], &[1], now));
+    let (mut admitted, seconds) = ([0; 2], 20);
+    for tick in 0..seconds * 50 {
+        assert_eq!(first.tick(), [], "the owner tells itself");
+        for (owner, body) in second.tick() {
+            let answer = first.quota.hear(&body, first.now).unwrap();
+            second.quota.answered(owner, &answer, second.now);
+        }
+        // Shard 0 is asked for much at one dispatcher, shard 1 at both.
+        let got = [
+            first.ask_shard(ShardId(0), "caller", 40),
+            first.ask_shard(ShardId(1), "caller", 20) + second.ask_shard(ShardId(1), "caller", 20),
+        ];
+        if tick >= 5 * 50 {
+            admitted = [admitted[0] + got[0], admitted[1] + got[1]];
+        }
+    }
+    for (shard, admitted) in admitted.into_iter().enumerate() {
+        let part = admitted as f64 / ((seconds - 5) * RATE) as f64;
+        assert!((0.97..=1.02).contains(&part), "shard {shard}: {part}");
     }
 }
 

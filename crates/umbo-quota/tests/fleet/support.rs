@@ -5,9 +5,10 @@ use std::time::{Duration, Instant};
 use umbo_api::quota::PolicySource;
 use umbo_quota::{
     ActualUsage, CostHint, Dimension, Limit, Limiter, LimiterSettings, Matcher, Mode, Policy,
-    PolicyScope, PolicySet, QuotaRequest, Subject, Unit, Weights,
+    PolicyScope, PolicySet, QuotaRequest, Rejection, Reservation, ShardShare, Subject, Unit,
+    Weights,
 };
-use umbo_types::{Attributes, NamespaceId, Operation, PriceMultiplier};
+use umbo_types::{Attributes, NamespaceId, Operation, PriceMultiplier, ShardId};
 
 pub(crate) use crate::random::Random;
 
@@ -33,16 +34,20 @@ impl Random {
     }
 }
 
-/// Returns a set of one policy: each caller has this limit in the whole fleet.
-pub(crate) fn fleet_quota(limit: Limit) -> PolicySet {
+/// Returns a set of one policy: each caller has this limit in the whole fleet, at each shard if the scope says so.
+pub(crate) fn fleet_quota(limit: Limit, scope: PolicyScope) -> PolicySet {
+    let per: &[Dimension] = match scope {
+        PolicyScope::Shard => &[Dimension::Caller, Dimension::Shard],
+        _ => &[Dimension::Caller],
+    };
     let policy = Policy {
         name: "quota".into(),
         matches: Matcher::default(),
-        per: [Dimension::Caller].into_iter().collect(),
+        per: per.iter().copied().collect(),
         unit: Unit::Ru,
         limit,
         refill: Duration::from_millis(50),
-        scope: PolicyScope::Fleet,
+        scope,
         mode: Mode::Enforce,
         status: 429,
         source: PolicySource::Stored,
@@ -61,6 +66,20 @@ pub(crate) fn limiter(policies: PolicySet, seed: u64, origin: Instant) -> Limite
         seed,
     };
     Limiter::new(settings, policies, origin)
+}
+
+/// Admits a request to a shard.
+pub(crate) fn admit(
+    limiter: &Limiter,
+    request: &QuotaRequest<'_>,
+    shard: ShardId,
+    now: Instant,
+    random: u64,
+) -> Result<Reservation, Box<Rejection>> {
+    let mut reservation = limiter.admit(request, now, random)?;
+    let shares = [ShardShare { shard, parts: 1 }];
+    limiter.admit_shards(&mut reservation, request, &shares, now, random)?;
+    Ok(reservation)
 }
 
 /// Returns a write with a body of this length.

@@ -10,14 +10,14 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use umbo_quota::{
-    ActualUsage, FLEET_TICK, FleetQuota, Limit, Limiter, OWNERS_MAX, OwnerRow, PolicySet,
-    Reservation, RowWish, Weights,
+    ActualUsage, FLEET_TICK, FleetQuota, Limit, Limiter, OWNERS_MAX, OwnerRow, PolicyScope,
+    PolicySet, Reservation, RowWish, Weights,
 };
-use umbo_types::Operation;
+use umbo_types::{Operation, ShardId};
 
 use crate::counters::Counter;
 use crate::lies;
-use crate::support::{Random, SECRET, fleet_quota, limiter, put, written};
+use crate::support::{Random, SECRET, admit, fleet_quota, limiter, put, written};
 
 pub(crate) const STEP_MS: u64 = 5;
 /// Mean time between two faults.
@@ -96,6 +96,7 @@ pub(crate) struct World {
     mail: BTreeMap<(u64, u64), Mail>,
     sent: u64,
     policies: PolicySet,
+    scope: PolicyScope,
     first_limit: Limit,
     counters: Vec<Counter>,
     /// Part of the messages that are lost, and the longest way.
@@ -114,6 +115,8 @@ impl World {
             .map(|at| Counter::new(at, &mut random))
             .collect();
         let limit = counters[0].limit;
+        // A caller of a shard's quota asks for rows of one shard.
+        let scope = [PolicyScope::Fleet, PolicyScope::Shard][seed as usize % 2];
         let mut world = Self {
             seed,
             faults,
@@ -125,7 +128,8 @@ impl World {
             gone: Vec::new(),
             mail: BTreeMap::new(),
             sent: 0,
-            policies: fleet_quota(limit),
+            policies: fleet_quota(limit, scope),
+            scope,
             first_limit: limit,
             counters: counters
                 .into_iter()
@@ -384,8 +388,9 @@ impl World {
                 };
                 let (len, done) = counter.draw(most, &mut self.random);
                 let request = put(&counter.name, len);
-                let Ok(mut reservation) = node.limiter.admit(&request, now, self.random.next())
-                else {
+                let shard = ShardId(index as u16 % 2);
+                let random = self.random.next();
+                let Ok(mut reservation) = admit(&node.limiter, &request, shard, now, random) else {
                     continue;
                 };
                 let work = done.map_or(ActualUsage::default(), written);

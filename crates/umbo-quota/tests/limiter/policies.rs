@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use umbo_quota::{Dimension, Mode, Policy};
+use umbo_quota::{Dimension, Mode, Policy, Unit};
 
 use crate::support::{RU, admit, get, limiter, policy, set, work};
 
@@ -119,6 +119,48 @@ fn a_changed_limit_moves_no_balance_and_a_lower_burst_cuts_it() {
     assert_eq!(balance(later), 49);
     limiter.replace(set([]));
     assert!(admit(&limiter, &get("c"), later));
+}
+
+#[test]
+fn only_the_bucket_in_effect_is_listed_with_the_limit_in_effect() {
+    let origin = Instant::now();
+    let of = |mode, rate| Policy {
+        mode,
+        ..policy("p", &[Dimension::Caller], rate, rate)
+    };
+    let limiter = limiter([of(Mode::Enforce, 200 * RU)], origin);
+    admit(&limiter, &get("c"), origin);
+    let changes = [
+        of(Mode::Shadow, 200 * RU),
+        of(Mode::Enforce, 200 * RU),
+        of(Mode::Enforce, 5 * RU),
+        of(Mode::Shadow, 5 * RU),
+        policy(
+            "p",
+            &[Dimension::Caller, Dimension::Namespace],
+            7 * RU,
+            7 * RU,
+        ),
+        Policy {
+            unit: Unit::Requests,
+            ..of(Mode::Enforce, RU)
+        },
+    ];
+    for change in changes {
+        let (limit, name) = (change.limit, format!("{change:?}"));
+        limiter.replace(set([change]));
+        admit(&limiter, &get("c"), origin);
+        let found = limiter.buckets("p", origin, 9);
+        let limits: Vec<_> = found.iter().map(|bucket| bucket.limit).collect();
+        assert_eq!(limits, [limit], "{name}");
+        assert_eq!(limiter.policy_report(origin)[0].buckets, 1, "{name}");
+    }
+    // An idle caller has asked nothing since the change.
+    limiter.replace(set([Policy {
+        unit: Unit::Requests,
+        ..of(Mode::Enforce, 3 * RU)
+    }]));
+    assert_eq!(limiter.buckets("p", origin, 9)[0].limit.rate, 3 * RU);
 }
 
 #[test]

@@ -3,9 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-use umbo_quota::{
-    ActualUsage, CostHint, Dimension, Limiter, Policy, QuotaRequest, ShardShare, Unit,
-};
+use umbo_quota::{ActualUsage, CostHint, Dimension, Policy, QuotaRequest, ShardShare, Unit};
 use umbo_types::{Attribute, Operation, PriceMultiplier, RequestUnits, ShardId};
 
 use crate::support::{RU, Random, admit, get, limiter, policy, retry, set, subject};
@@ -104,56 +102,6 @@ fn a_request_that_is_given_up_says_what_dropping_it_charges() {
     drop((unsent, sent, refused));
     assert_eq!(limiter.spent("p").cast_unsigned(), estimate.as_micros());
     assert_eq!(limiter.usage().rows[0].tally.requests, 1);
-}
-
-/// A range that is read in pieces, of which the keeper of a shard's quota sees each by itself.
-#[test]
-fn pieces_of_a_request_cost_together_what_it_does_as_a_whole() {
-    let origin = Instant::now();
-    let per = |unit, burst| Policy {
-        unit,
-        ..policy(unit.as_str(), &[Dimension::Shard], 1, burst)
-    };
-    let units = [Unit::Ru, Unit::Requests, Unit::Reads, Unit::ReadBytes];
-    let limiter = || limiter(units.map(|unit| per(unit, 2 * RU)), origin);
-    let spent = |limiter: &Limiter| units.map(|unit| limiter.spent(unit.as_str()));
-    let mut request = get("c");
-    request.subject.operation = Operation::Range;
-    let shares = [ShardShare {
-        shard: ShardId(1),
-        parts: 1,
-    }];
-    let work = |pieces: u64, reads| ActualUsage {
-        rows: 100 * pieces,
-        read_bytes: (64 << 10) * pieces,
-        reads,
-        service_time: Duration::from_millis(2) * pieces as u32,
-        ..ActualUsage::default()
-    };
-    let begin = |limiter: &Limiter| {
-        let mut reservation = limiter.admit(&request, origin, 0)?;
-        limiter.admit_shards(&mut reservation, &request, &shares, origin, 0)?;
-        reservation.sent();
-        Ok::<_, Box<umbo_quota::Rejection>>(reservation)
-    };
-    let (whole, pieces) = (limiter(), limiter());
-    let price = begin(&whole).unwrap().settle(&work(10, 1));
-    let mut sum = begin(&pieces).unwrap().settle(&work(1, 1)).as_micros();
-    for _ in 1..10 {
-        // The balance is a debt by now: what has begun may end all the same.
-        let piece = pieces.go_on(&request, &shares, origin);
-        sum += piece.settle(&work(1, 0)).as_micros();
-    }
-    assert_eq!(sum, price.as_micros());
-    assert_eq!(spent(&pieces), spent(&whole));
-    assert_eq!(spent(&whole)[1], RU.cast_signed(), "one request");
-    // One that is dropped costs nothing, and the next request meets the debt.
-    drop(pieces.go_on(&request, &shares, origin));
-    assert_eq!(spent(&pieces), spent(&whole));
-    assert_eq!(&*begin(&pieces).unwrap_err().policy.name, "ru");
-    let tally = |limiter: &Limiter| limiter.usage().rows[0].tally;
-    assert_eq!(tally(&pieces).charged, tally(&whole).charged);
-    assert_eq!(tally(&pieces).requests, 1);
 }
 
 #[test]

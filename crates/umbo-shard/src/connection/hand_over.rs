@@ -5,15 +5,13 @@ use std::task::Context;
 
 use umbo_protocol::{Answer, NodeError, Outcome};
 use umbo_store::{DeleteRangeRequest, RecordsCopy, WriteRequest};
-use umbo_types::{Criticality, Operation, ShardId};
+use umbo_types::{Criticality, ShardId};
 
 use super::call::{RequestCall, check_deadline};
-use super::charge::{ChargeRequest, settle};
 use super::stream::ShardStream;
 use crate::ownership::Ownership;
-use crate::quota::ChargeHandle;
 use crate::reads::{outcome, since};
-use crate::writes::{ServedWrite, mutation_len};
+use crate::writes::ServedWrite;
 
 impl ShardStream {
     pub(super) fn write(
@@ -26,11 +24,7 @@ impl ShardStream {
         let partitions = request.mutations.iter().map(|one| &one.key.partition);
         let shard = ownership.locate_all(request.namespace, partitions)?;
         check_deadline(&call, shard)?;
-        let write_bytes = request.mutations.iter().map(mutation_len).sum();
-        let charge = ChargeRequest::write(&request, write_bytes);
-        let receipt = self.charge(&call, &charge, shard)?;
-        let writing = (ServedWrite::Write(request), receipt);
-        self.hand_over(call, writing, shard, context)
+        self.hand_over(call, ServedWrite::Write(request), shard, context)
     }
 
     pub(super) fn delete_range(
@@ -42,21 +36,17 @@ impl ShardStream {
     ) -> Result<(), NodeError> {
         let shard = ownership.locate(request.namespace, &request.partition)?;
         check_deadline(&call, shard)?;
-        let rows_max = request.rows_max.into();
-        let charge = ChargeRequest::read(request.namespace, Operation::DeleteRange, rows_max);
-        let receipt = self.charge(&call, &charge, shard)?;
-        let writing = (ServedWrite::DeleteRange(request), receipt);
-        self.hand_over(call, writing, shard, context)
+        self.hand_over(call, ServedWrite::DeleteRange(request), shard, context)
     }
 
     fn hand_over(
         &mut self,
         call: RequestCall,
-        (writing, receipt): (ServedWrite, Option<Box<dyn ChargeHandle>>),
+        writing: ServedWrite,
         shard: ShardId,
         context: &mut Context<'_>,
     ) -> Result<(), NodeError> {
-        let (taken, receipt) = self.take_for(call.context.criticality, shard, receipt)?;
+        let taken = self.take(call.context.criticality, shard)?;
         let node = Arc::clone(&self.node);
         let (kind, id) = (call.kind, call.id);
         let (mut rows, mut bytes) = writing.size();
@@ -71,7 +61,6 @@ impl ShardStream {
             let mut answer = Answer::without_rows(id, took, outcome);
             answer.busy_time = call.context.busy_time().unwrap_or(took);
             (answer.rows, answer.bytes) = (rows, bytes);
-            settle(receipt, &answer);
             answer
         };
         self.wait_for(kind, id, Box::pin(work), context);

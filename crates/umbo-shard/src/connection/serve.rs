@@ -9,14 +9,12 @@ use umbo_store::{CallContext, StoreError};
 use umbo_types::{Criticality, ShardId};
 
 use super::call::{RequestCall, check_deadline};
-use super::charge::{ChargeRequest, settle};
 use super::pending::PendingWork;
 use super::stream::ShardStream;
 use super::traces::shard_of;
 use crate::admission::{AdmittedRequest, FrameMemory};
 use crate::kind::RequestKind;
 use crate::ownership::Ownership;
-use crate::quota::ChargeHandle;
 use crate::reads::{Read, since};
 
 /// Told to a dispatcher of an earlier release.
@@ -46,11 +44,11 @@ impl ShardStream {
     fn try_serve(
         &mut self,
         kind: RequestKind,
-        mut request: Request,
+        request: Request,
         context: &mut Context<'_>,
     ) -> Result<(), NodeError> {
         let node = Arc::clone(&self.node);
-        let call = self.call(kind, &mut request)?;
+        let call = self.call(kind, &request)?;
         let ownership = node.ownership();
         if let Some(dataset) = request.ask.dataset() {
             let revisions = (self.records_heard, node.store().records_revision());
@@ -107,17 +105,13 @@ impl ShardStream {
     }
 
     /// Reads the fields that all kinds of requests have.
-    fn call(&mut self, kind: RequestKind, request: &mut Request) -> Result<RequestCall, NodeError> {
+    fn call(&self, kind: RequestKind, request: &Request) -> Result<RequestCall, NodeError> {
         let begun = self.node.clock().monotonic();
-        let caller = self.callers.named(&request.caller);
         let mut context = CallContext::default();
-        context.caller = caller.map_err(NodeError::BadRequest)?;
         context.criticality = request.criticality;
         context.price = request.price;
         context.traceparent = traceparent(&request.traceparent)?;
-        context.is_continued = request.is_continued;
         context.placed_as = request.placed_as;
-        context.attributes = request.attributes.take();
         let deadline = request.deadline_ns;
         context.deadline = deadline.and_then(|deadline| self.node.deadline_at(deadline));
         Ok(RequestCall {
@@ -137,20 +131,16 @@ impl ShardStream {
     ) -> Result<(), NodeError> {
         let shard = read.locate(ownership)?;
         check_deadline(&call, shard)?;
-        let charge = ChargeRequest::of_read(&read);
-        let receipt = self.charge(&call, &charge, shard)?;
         let takes_short = self.takes_short;
         let store = self.node.store();
         if store.capabilities().answers_at_once
             && let Poll::Ready(outcome) = read.run_now(&**store, (&call.context, shard), context)
         {
             let took = since(call.begun, self.node.clock().monotonic());
-            let answer = read.answer(call.id, took, outcome, takes_short);
-            settle(receipt, &answer);
-            self.answer(call.kind, &answer);
+            self.answer(call.kind, &read.answer(call.id, took, outcome, takes_short));
             return Ok(());
         }
-        let (taken, receipt) = self.take_for(call.context.criticality, shard, receipt)?;
+        let taken = self.take(call.context.criticality, shard)?;
         let node = Arc::clone(&self.node);
         let (kind, id) = (call.kind, call.id);
         let work = async move {
@@ -158,9 +148,7 @@ impl ShardStream {
             let outcome = until_deadline(&call, shard, reading).await;
             drop(taken);
             let took = since(call.begun, node.clock().monotonic());
-            let answer = read.answer(id, took, outcome, takes_short);
-            settle(receipt, &answer);
-            answer
+            read.answer(id, took, outcome, takes_short)
         };
         self.wait_for(kind, id, Box::pin(work), context);
         Ok(())
@@ -178,25 +166,6 @@ impl ShardStream {
         match work.as_mut().poll(context) {
             Poll::Ready(answer) => self.answer(kind, &answer),
             Poll::Pending => self.pending.add(kind, id, work),
-        }
-    }
-
-    /// Reserves the resources of a request that waits for the store; if that fails, the request costs
-    /// nothing.
-    pub(super) fn take_for(
-        &mut self,
-        tier: Criticality,
-        shard: ShardId,
-        receipt: Option<Box<dyn ChargeHandle>>,
-    ) -> Result<(RequestResources, Option<Box<dyn ChargeHandle>>), NodeError> {
-        match self.take(tier, shard) {
-            Ok(taken) => Ok((taken, receipt)),
-            Err(error) => {
-                if let Some(receipt) = receipt {
-                    receipt.release();
-                }
-                Err(error)
-            }
         }
     }
 

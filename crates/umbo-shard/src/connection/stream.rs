@@ -18,7 +18,6 @@ use umbo_store::{RecordsRevision, StoreError};
 use umbo_telemetry::metrics::NodeTally;
 use umbo_types::ShardId;
 
-use super::callers::CallerCache;
 use super::pending::PendingReplies;
 use super::traces::RequestTraces;
 use crate::admission::{ArrivalMemory, FrameMemory};
@@ -31,7 +30,6 @@ use crate::node::Node;
 /// The requests and answers of a connection.
 pub(super) struct ShardStream {
     pub(super) node: Arc<Node>,
-    pub(super) callers: CallerCache,
     pub(super) traces: RequestTraces,
     pub(super) arrival: CurrentRequests,
     pub(super) pending: PendingReplies,
@@ -105,7 +103,6 @@ impl ShardStream {
                 held: None,
             },
             node,
-            callers: CallerCache::default(),
             traces: RequestTraces::default(),
             pending: PendingReplies::default(),
             answers,

@@ -60,12 +60,12 @@ async fn a_request_that_cannot_be_read_is_refused_alone() {
     let node = Started::new();
     let mut peer = node.peer().await;
     let mut request = peer.request(get(&key_of(0, 0)));
-    request.caller = bytes::Bytes::from_static(b"\xff\xfe");
+    request.traceparent = bytes::Bytes::from_static(b"\xff\xfe");
     let id = peer.send_requests(vec![request]).await[0];
     let answer = peer.answer().await;
     assert_eq!(answer.id, id);
     let umbo_protocol::Outcome::Failed(error) = answer.outcome else {
-        panic!("a caller of no text")
+        panic!("a trace context of no text")
     };
     assert!(
         matches!(error, umbo_protocol::NodeError::BadRequest(_)),

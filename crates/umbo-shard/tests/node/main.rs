@@ -7,7 +7,6 @@ mod bounds;
 mod greeting;
 mod maps;
 mod order;
-mod quotas;
 mod records;
 mod slow;
 mod support;

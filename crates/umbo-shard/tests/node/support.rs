@@ -342,8 +342,6 @@ pub(crate) fn request(id: u64, ask: Ask) -> Request {
         caller: Bytes::from_static(b"tester"),
         price: RequestUnits::ZERO,
         traceparent: Bytes::new(),
-        is_continued: false,
-        attributes: None,
         placed_as: None,
         ask,
     }

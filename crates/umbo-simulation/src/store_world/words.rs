@@ -79,7 +79,6 @@ pub(super) fn kind_of(error: &StoreError) -> &'static str {
         StoreError::Corrupt { .. } => "damaged data",
         StoreError::QueueFull { .. } => "queue full",
         StoreError::NodeBusy { .. } => "node busy",
-        StoreError::QuotaExceeded { .. } => "quota exceeded",
         StoreError::DeadlinePassed { .. } => "deadline passed",
         StoreError::NamespaceGone { .. } => "namespace gone",
         StoreError::TooEarly { .. } => "too early",

@@ -53,8 +53,6 @@ fn ask(connection: &Arc<NodeConnection>, ask: &Ask) -> Result<PendingReply, Send
         caller: &[],
         price: RequestUnits::ZERO,
         traceparent: &[],
-        is_continued: false,
-        attributes: None,
         placed_as: None,
         ask,
     };

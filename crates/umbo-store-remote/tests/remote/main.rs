@@ -11,7 +11,6 @@ mod held;
 mod maps;
 mod network;
 mod order;
-mod parts;
 mod peer;
 mod restarts;
 mod rows;

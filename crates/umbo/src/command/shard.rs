@@ -59,7 +59,7 @@ impl Arguments {
 }
 
 fn listing() -> Listing<ShardInfo> {
-    Listing::new("SHARD  NODE  STATE  SLOTS  ROWS  FILE-BYTES  QUEUED  REASON")
+    Listing::new("SHARD  NODE  STATE  SLOTS  ROWS  FILE-BYTES  QUEUED  P50-MS  P99-MS  REASON")
 }
 
 async fn list(connection: &ConnectionArgs) -> Result<(), CliError> {

@@ -3,18 +3,17 @@
 //! Shards, nodes, callers and counters need the permission `observe` on every namespace. Without it the screen
 //! has the server and the namespaces of the token.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde::Serialize;
+use umbo_api::ErrorCode;
 use umbo_api::admin::{NamespaceInfo, ShardInfo};
 use umbo_api::cluster::NodeInfo;
-use umbo_api::hot::BusyShardInfo;
+use umbo_api::diagnosis::DiagnosisFinding;
 use umbo_api::quota::{CallerList, CallerTotals};
 use umbo_client::Client;
 use umbo_quota::OTHERS;
 
-use super::hot::{partition_of, percent_of};
 use super::ns::uncounted;
 use crate::cli_error::CliError;
 use crate::clock::millis_ago;
@@ -24,9 +23,6 @@ use crate::output::{self, counted, rate, table};
 
 /// Most namespaces and most callers of the screen; the largest are shown.
 const LINES_MAX: usize = 8;
-/// Lowest part of the time that a shard is busy at which a source with more than half of it is shown: one processor
-/// works for the shard half of the time.
-const BUSY_MIN: f64 = 0.5;
 /// Interval whose requests are counted, and its words.
 const RECENT: (Duration, &str) = (Duration::from_mins(5), "five minutes");
 /// Words of a time that are shown, as in "3days 4h".
@@ -39,8 +35,10 @@ struct StatusReport {
     version: String,
     /// `ok`, `degraded`, `draining` or `unavailable`.
     status: String,
-    /// Problems, one line each.
+    /// Problems, one line each: the sentences of the findings, and what the namespaces wait for.
     problems: Vec<String>,
+    /// The diagnosis of the server. Empty without the permission to see it.
+    findings: Vec<DiagnosisFinding>,
     /// The largest first.
     namespaces: Vec<NamespaceInfo>,
     /// Absent without the permission to see it.
@@ -59,8 +57,6 @@ struct Inside {
     /// Requests of the last five minutes.
     requests: RequestCounts,
     shards: Vec<ShardInfo>,
-    /// Shards that are overloaded, or busy with the work of one source.
-    busy: Vec<BusyShardInfo>,
     /// Empty if the shards are in the server's process.
     nodes: Vec<NodeInfo>,
     /// Totals since the start of the server, in descending order; [`LINES_MAX`] of them at most.
@@ -99,8 +95,18 @@ impl StatusReport {
         let mut namespaces = client.namespaces().await?.namespaces;
         namespaces
             .sort_by_key(|info| std::cmp::Reverse(info.size.as_ref().map_or(0, |size| size.bytes)));
-        let mut problems = health.problems;
-        let inside = Inside::gather(&client, &mut problems).await?;
+        let inside = Inside::gather(&client).await?;
+        let (mut problems, mut findings) = (health.problems, Vec::new());
+        if inside.is_some() {
+            // The diagnosis has the reasons, the public readiness does not. Earlier versions have no such route.
+            match client.diagnosis().await {
+                Err(error) if error.code() == Some(ErrorCode::RouteNotFound) => {}
+                diagnosis => {
+                    findings = diagnosis?.findings;
+                    problems = findings.iter().map(|one| one.sentence.clone()).collect();
+                }
+            }
+        }
         problems.extend(uncounted(&namespaces));
         for info in &namespaces {
             let (name, shards) = (&info.name, output::joined(&info.waiting_for));
@@ -113,6 +119,7 @@ impl StatusReport {
             version: service.version,
             status: health.status,
             problems,
+            findings,
             namespaces,
             inside,
         })
@@ -132,7 +139,11 @@ impl StatusReport {
         if self.problems.is_empty() {
             lines.push("nothing is wrong".to_owned());
         }
-        lines.extend(self.problems.iter().map(|problem| format!("! {problem}")));
+        for (number, problem) in self.problems.iter().enumerate() {
+            lines.push(format!("! {problem}"));
+            // The findings come first.
+            lines.extend(self.findings.get(number).map(finding_line));
+        }
         if let Some(inside) = &self.inside {
             lines.extend(inside.lines());
         }
@@ -176,49 +187,26 @@ impl StatusReport {
 }
 
 impl Inside {
-    /// Gathers the parts for an administrator, and adds their problems. Returns `None` without the permission.
-    async fn gather(client: &Client, problems: &mut Vec<String>) -> Result<Option<Self>, CliError> {
+    /// Gathers the parts for an administrator. Returns `None` without the permission.
+    async fn gather(client: &Client) -> Result<Option<Self>, CliError> {
         let Some(shards) = allowed(client.shards().await)? else {
             return Ok(None);
         };
         let shards = shards.shards;
         let nodes = client.cluster_status().await?.nodes;
-        let shed = client.shed_status().await?;
         let tokens = client.tokens().await?.tokens;
         let fleet = client.fleet().await?.processes;
         let (callers, callers_total) = callers(client).await?;
         let series = "served rejected shed refused failed connections";
         let history = RecentHistory::ask(client, RECENT.0, series, 0).await?;
-        // The administrator's list has the reasons, the public one does not.
-        problems.retain(|problem| !problem.starts_with("shard "));
-        problems.extend(shard_problems(&shards));
-        for node in nodes.iter().filter(|node| !node.reachable) {
-            let reason = node.reason.as_deref().unwrap_or("no reason is known");
-            problems.push(format!("node '{}' is not reachable: {reason}", node.name));
-        }
-        for shard in shed.shards.iter().filter(|shard| shard.overloaded) {
-            problems.push(format!(
-                "shard {} is overloaded; see 'umbo shed status'",
-                shard.shard
-            ));
-        }
-        let is_overloaded =
-            |number| (shed.shards.iter()).any(|one| one.shard == number && one.overloaded);
-        let mut busy = client.busy(None, None).await?.shards;
-        busy.retain(|one| {
-            let first = one.sources.first().map_or(0.0, |source| source.share);
-            is_overloaded(one.shard) || (one.busy >= BUSY_MIN && first > 0.5)
-        });
         let own = fleet.iter().find(|process| process.is_self);
         let started = Duration::from_millis(own.map_or(0, |own| own.about.started_ms));
         Ok(Some(Self {
-            // The two machines' clocks may differ.
             uptime_s: millis_ago(started) / 1_000,
             is_open: tokens.is_empty(),
             connections: whole(history.last("connections")),
             requests: RequestCounts::of(&history),
             shards,
-            busy,
             nodes,
             callers,
             callers_total,
@@ -249,7 +237,6 @@ impl Inside {
                 counted(queued, "write"),
             ),
         ];
-        lines.extend(self.busy.iter().filter_map(busy_line));
         if self.is_open {
             lines.push(
                 "no token yet: every client that reaches the server may do everything".to_owned(),
@@ -291,35 +278,11 @@ async fn callers(client: &Client) -> Result<(Vec<CallerTotals>, u64), CliError> 
     Ok((callers, total))
 }
 
-/// Returns the problems of shards. Shards with the same cause share a line.
-pub(super) fn shard_problems(shards: &[ShardInfo]) -> Vec<String> {
-    let mut by_cause: BTreeMap<(&str, &str), Vec<String>> = BTreeMap::new();
-    for shard in shards.iter().filter(|shard| shard.state != "available") {
-        let reason = shard.reason.as_deref().unwrap_or("no reason is known");
-        let same = by_cause.entry((&shard.state, reason)).or_default();
-        same.push(shard.shard.to_string());
-    }
-    let line = |((state, reason), shards): (_, Vec<String>)| match &shards[..] {
-        [one] => format!("shard {one} is {state}: {reason}"),
-        several => format!("shards {} are {state}: {reason}", several.join(", ")),
-    };
-    by_cause.into_iter().map(line).collect()
-}
-
-/// Returns the largest source of a busy shard, in one line.
-fn busy_line(shard: &BusyShardInfo) -> Option<String> {
-    let first = shard.sources.first()?;
-    let or_dash = |name: &Option<String>| name.clone().unwrap_or_else(|| "-".to_owned());
-    Some(format!(
-        "shard {} is busy {} of the time, {} of it with {} by caller {}, namespace {}, partition {}; see 'umbo hot busy'",
-        shard.shard,
-        percent_of(shard.busy),
-        percent_of(first.share),
-        first.operation,
-        or_dash(&first.caller),
-        or_dash(&first.namespace),
-        partition_of(first),
-    ))
+/// Returns since when a finding stands, and what to do about it.
+fn finding_line(finding: &DiagnosisFinding) -> String {
+    // The two machines' clocks may differ.
+    let since = millis_ago(Duration::from_millis(finding.since_ms)) / 1_000;
+    format!("  for {}; {}", duration_words(since), finding.advice)
 }
 
 fn duration_words(seconds: u64) -> String {
@@ -344,53 +307,6 @@ mod tests {
     fn a_long_time_has_two_words() {
         let words = [5, 3_700, 90_061].map(duration_words);
         assert_eq!(words, ["5s", "1h 1m", "1day 1h"]);
-    }
-
-    #[test]
-    fn shards_of_one_cause_are_one_line() {
-        let shard = |shard, state: &str, reason: Option<&str>| ShardInfo {
-            shard,
-            node: None,
-            state: state.to_owned(),
-            reason: reason.map(str::to_owned),
-            slots: 1,
-            rows: 0,
-            file_bytes: 0,
-            queued: 0,
-        };
-        let shards = [
-            shard(0, "available", None),
-            shard(1, "unavailable", Some("node b is away")),
-            shard(2, "read-only", Some("disk full")),
-            shard(3, "unavailable", Some("node b is away")),
-        ];
-        let expected = [
-            "shard 2 is read-only: disk full",
-            "shards 1, 3 are unavailable: node b is away",
-        ];
-        assert_eq!(shard_problems(&shards), expected);
-    }
-
-    #[test]
-    fn a_busy_shard_is_one_line_with_its_largest_source() {
-        use umbo_api::hot::BusySourceInfo;
-        let source = BusySourceInfo {
-            share: 0.914,
-            caller: Some("crawler".to_owned()),
-            operation: "range".to_owned(),
-            namespace: Some("shop".to_owned()),
-            pk: Some("listing:17".to_owned()),
-            pk64: None,
-        };
-        let shard = |sources| BusyShardInfo {
-            shard: 3,
-            busy: 0.82,
-            sources,
-        };
-        let line = "shard 3 is busy 82% of the time, 91% of it with range by caller crawler, namespace shop, \
-                    partition listing:17; see 'umbo hot busy'";
-        assert_eq!(busy_line(&shard(vec![source])).as_deref(), Some(line));
-        assert_eq!(busy_line(&shard(Vec::new())), None);
     }
 
     #[test]

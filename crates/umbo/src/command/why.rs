@@ -1,6 +1,6 @@
 //! `umbo why …`: why a request was refused, failed or slow, and why a caller was refused lately. Needs the `observe`
 //! permission on every namespace, except for the caller's own requests. Asks all dispatchers of the cluster, because
-//! one of them answered the request.
+//! one of them answered the request, and then for the record that one wrote down before it ended.
 
 use std::time::Duration;
 
@@ -109,6 +109,14 @@ fn facts(found: &RequestExplanation) -> String {
             "pressure",
             found.pressure.map(|pressure| format!("{pressure:.2}")),
         ),
+        (
+            "kept by",
+            found.kept.as_ref().map(|kept| {
+                let at = output::instant(Some(kept.at_ms));
+                let left_out = kept.left_out;
+                format!("{}, {at}; {left_out} others were left out", kept.server)
+            }),
+        ),
     ];
     let facts = facts.into_iter();
     let lines = facts.filter_map(|(name, value)| Some(format!("{name:NAME_WIDTH$} {}\n", value?)));
@@ -135,9 +143,14 @@ async fn refusals(
     }
     if found.reasons.is_empty() {
         let minutes = found.window_ms / 60_000;
-        note!(
-            "caller '{caller}' was not refused in the last {minutes} minutes by the server that answers"
-        );
+        note!("caller '{caller}' was not refused in the last {minutes} minutes");
+    }
+    if found.kept > 0 {
+        let kept = found.kept;
+        note!("{kept} of them were by other servers, or before the one that answers started");
+    }
+    for gap in &found.notes {
+        note!("{gap}");
     }
     Ok(())
 }

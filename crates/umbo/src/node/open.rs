@@ -7,13 +7,11 @@ use std::sync::Arc;
 use tokio::net::TcpListener;
 use umbo_routing::ClusterMap;
 use umbo_shard::{Node, NodeLimits, NodeParts, server};
-use umbo_store::Store;
 use umbo_store_redb::{ClusterMember, Config, RedbStore};
 use umbo_telemetry::logging::LogHandle;
 use umbo_tls::TlsSource;
 use umbo_types::{Clock, ShardId};
 
-use super::quota::ShardQuotaReloader;
 use crate::cli_error::CliError;
 use crate::map_file;
 use crate::otlp::Otlp;
@@ -37,7 +35,6 @@ pub(super) struct OpenedNode {
     pub(super) tls: Option<Arc<TlsSource>>,
     pub(super) port: TcpListener,
     pub(super) admin_port: TcpListener,
-    pub(super) shard_quotas: Arc<ShardQuotaReloader>,
     pub(super) otlp: Otlp,
     clock: Arc<dyn Clock>,
 }
@@ -72,21 +69,17 @@ impl OpenedNode {
         let otlp = Otlp::begin(settings, &clock, Some(name.clone()), log)?;
         let store = RedbStore::open(config, Arc::clone(&clock)).map_err(CliError::start)?;
         let store = Arc::new(store);
-        let shared: Arc<dyn Store> = store.clone();
-        let shard_quotas = Arc::new(ShardQuotaReloader::new(settings, &shared, &clock)?);
         let parts = NodeParts {
             name,
             map,
-            store: shared,
+            store: store.clone(),
             clock: Arc::clone(&clock),
             limits: limits(settings),
         };
         let node = Node::new(parts).map_err(CliError::start)?;
-        node.keep_quota(shard_quotas.shard_quotas.clone());
         node.trace(Arc::clone(&otlp.tracer));
         Ok(Self {
             node: Arc::new(node),
-            shard_quotas,
             otlp,
             store,
             tls,

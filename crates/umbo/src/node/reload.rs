@@ -1,4 +1,4 @@
-//! What a running node can reload: the map and the policy file.
+//! What a running node can reload: the map.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -7,7 +7,6 @@ use umbo_shard::Node;
 use umbo_store_redb::RedbStore;
 
 use super::peers;
-use super::quota::ShardQuotaReloader;
 use crate::cli_error::CliError;
 use crate::map_file;
 use crate::reload_watch::{Reloadable, note};
@@ -17,18 +16,13 @@ use crate::settings::Settings;
 pub(super) struct NodeReload {
     pub(super) node: Arc<Node>,
     pub(super) store: Arc<RedbStore>,
-    pub(super) shard_quotas: Arc<ShardQuotaReloader>,
 }
 
 impl Reloadable for NodeReload {
-    async fn reload(&self, settings: &Settings, has_policy_file: bool) {
+    async fn reload(&self, settings: &Settings) {
         if let Some(path) = &settings.cluster.map {
             let replaced = self.replace_map(settings, Path::new(path)).await;
             note("map of the cluster", Some(replaced));
-        }
-        if has_policy_file {
-            let replaced = self.shard_quotas.replace_file(settings).await;
-            note("policy file", Some(replaced));
         }
     }
 }

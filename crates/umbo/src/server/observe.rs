@@ -2,7 +2,7 @@
 
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
-use umbo_admin::{DispatcherObserver, UsageWriter};
+use umbo_admin::{DispatcherObserver, RECORDS_INTERVAL, RecordWriter, UsageWriter};
 use umbo_api::observe::{Event, EventKind};
 use umbo_dispatcher::Dispatcher;
 
@@ -42,6 +42,15 @@ pub(super) async fn observe(mut observer: DispatcherObserver, stop: Cancellation
             return;
         }
     }
+}
+
+/// Writes the records of requests every ten seconds until it is stopped, and then the rest of them.
+pub(super) async fn keep_records(mut writer: RecordWriter, stop: CancellationToken) {
+    let wait = || sleep(RECORDS_INTERVAL);
+    while stop.run_until_cancelled(wait()).await.is_some() {
+        writer.write().await;
+    }
+    writer.end().await;
 }
 
 /// Writes the usage each minute until it is stopped, and then the rest of it.

@@ -20,12 +20,14 @@ use crate::settings::Settings;
 pub(super) struct ServerReload {
     pub(super) tokens: Arc<TokenRegistry>,
     pub(super) dispatcher: Arc<Dispatcher>,
+    /// Whether a policy file was named at the start.
+    pub(super) had_policy_file: bool,
     /// The remote store, if the shards are on nodes of a cluster.
     pub(super) remote: Option<Arc<RemoteStore>>,
 }
 
 impl Reloadable for ServerReload {
-    async fn reload(&self, settings: &Settings, has_policy_file: bool) {
+    async fn reload(&self, settings: &Settings) {
         let tokens = settings.auth.token_file.as_deref().map(|path| {
             let records = read_tokens(Path::new(path))?;
             self.tokens.replace(TokenSource::File, records);
@@ -38,7 +40,8 @@ impl Reloadable for ServerReload {
         note("map of the cluster", map);
         let policies = read_policies(settings)
             .and_then(|policies| self.dispatcher.control.replace_policy_file(policies));
-        note("policy file", has_policy_file.then_some(policies));
+        let has_file = self.had_policy_file || settings.quota.policy_file.is_some();
+        note("policy file", has_file.then_some(policies));
         let text = "settings, certificates, tokens, policies and the map were read again";
         happened(&self.dispatcher, EventKind::SettingsReloaded, text);
     }

@@ -43,6 +43,8 @@ pub(crate) struct Flag {
 pub(super) enum SettingOrigin {
     /// The default.
     Default,
+    /// The default of a process with little memory.
+    MemoryLimit,
     /// A line of a file.
     File(PathBuf, usize),
     /// A variable of the environment.
@@ -55,6 +57,7 @@ impl fmt::Display for SettingOrigin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Default => f.write_str("default"),
+            Self::MemoryLimit => f.write_str("default, of the memory limit"),
             Self::File(path, line) => write!(f, "{}:{line}", path.display()),
             Self::Variable(name) => f.write_str(name),
             Self::Flag(name) => f.write_str(name),
@@ -238,7 +241,12 @@ impl Layers {
         self.0
     }
 
-    fn set(&mut self, key: &str, value: Value, origin: SettingOrigin) -> Result<(), SettingsError> {
+    pub(super) fn set(
+        &mut self,
+        key: &str,
+        value: Value,
+        origin: SettingOrigin,
+    ) -> Result<(), SettingsError> {
         let Some(at) = self.0.iter().position(|entry| entry.key() == key) else {
             return Err(self.unknown(&origin, key));
         };

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use toml::Value;
 
 use super::layer::{Effective, Flag, Layers};
-use super::{Settings, SettingsError, check};
+use super::{Settings, SettingsError, check, memory};
 
 /// Name of the file that is read from the working folder by default.
 const FILE_DEFAULT: &str = "umbo.toml";
@@ -47,7 +47,7 @@ impl LoadedSettings {
             let name = name.into_string().ok()?;
             Some((name, value.to_string_lossy().into_owned()))
         });
-        Self::from_layers(file, variables, &sources.flags)
+        Self::from_layers(memory::limit(), file, variables, &sources.flags)
     }
 
     /// Reads the layers for a command that has only one flag for settings: the file.
@@ -58,7 +58,7 @@ impl LoadedSettings {
 
     /// Reads one file over the defaults, without the environment.
     pub(crate) fn read_file(file: &Path) -> Result<Self, SettingsError> {
-        Self::from_layers(Some(file.to_owned()), [], &[])
+        Self::from_layers(None, Some(file.to_owned()), [], &[])
     }
 
     /// Returns the settings in effect as TOML, each with its origin; secrets are hidden.
@@ -82,11 +82,15 @@ impl LoadedSettings {
     }
 
     pub(super) fn from_layers(
+        memory_limit: Option<u64>,
         file: Option<PathBuf>,
         variables: impl IntoIterator<Item = (String, String)>,
         flags: &[Flag],
     ) -> Result<Self, SettingsError> {
         let mut layers = Layers::defaults();
+        if let Some(limit) = memory_limit {
+            memory::fit(&mut layers, limit);
+        }
         if let Some(path) = &file {
             let text = std::fs::read_to_string(path).map_err(|source| SettingsError::Read {
                 path: path.clone(),

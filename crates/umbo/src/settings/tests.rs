@@ -20,7 +20,7 @@ fn load(
     let variables = variables
         .iter()
         .map(|&(name, value)| (name.to_owned(), value.to_owned()));
-    LoadedSettings::from_layers(Some(file), variables, flags)
+    LoadedSettings::from_layers(None, Some(file), variables, flags)
 }
 
 /// Loads settings that must be refused and returns the message, without the folder of the file.
@@ -154,7 +154,7 @@ fn what_is_shown_reads_back_as_the_same_settings() {
 #[test]
 fn no_value_at_all_is_the_defaults() {
     assert_eq!(load("", &[], &[]).unwrap().settings, Settings::default());
-    let nothing = LoadedSettings::from_layers(None, [], &[]).unwrap();
+    let nothing = LoadedSettings::from_layers(None, None, [], &[]).unwrap();
     assert_eq!(nothing.settings, Settings::default());
     assert!(nothing.source().contains("default settings"));
 }

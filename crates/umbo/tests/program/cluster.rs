@@ -64,9 +64,9 @@ fn shards_are_listed_with_their_nodes() {
     assert_eq!(
         lines(ran.text()),
         [
-            "SHARD NODE STATE SLOTS ROWS FILE-BYTES QUEUED REASON",
-            "0 a available 2000 7 4096 1 -",
-            "1 b unavailable 2096 0 0 0 connection refused",
+            "SHARD NODE STATE SLOTS ROWS FILE-BYTES QUEUED P50-MS P99-MS REASON",
+            "0 a available 2000 7 4096 1 - - -",
+            "1 b unavailable 2096 0 0 0 - - connection refused",
         ]
     );
     assert!(ran.err.contains("1 of 2 shards available"), "{}", ran.err);

@@ -91,7 +91,7 @@ fn beside_many_callers(arguments: &[&str]) -> Ran {
             "name": "umbo", "version": "1", "about": "", "openapi": "", "contract": "", "page": "", "status": "ok",
             "namespaces": [], "shards": [], "nodes": [], "tokens": [], "processes": [], "callers": callers,
             "total": 1500, "enabled": true, "episodes_total": 0, "episodes": [], "lag_ms": 0, "now_ms": 1000,
-            "start_ms": 0, "step_ms": 1000, "series": [],
+            "start_ms": 0, "step_ms": 1000, "series": [], "checked_ms": 0, "findings": [],
         });
         answer(200, all.to_string())
     });

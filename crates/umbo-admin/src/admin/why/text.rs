@@ -10,7 +10,7 @@ use umbo_observe::request_records::{KeptAs, PolicyRecord, ReasonCount, RequestRe
 use umbo_quota::Unit;
 
 /// Stands for the code of a request whose client did not wait for the answer.
-const CLIENT_LEFT: &str = "client-left";
+pub(super) const CLIENT_LEFT: &str = "client-left";
 
 /// Returns the name of a code.
 pub(super) const fn code_name(code: Option<ErrorCode>) -> &'static str {
@@ -273,7 +273,6 @@ mod tests {
             moment: None,
             charge: None,
             detail: None,
-            earlier: 0,
         }
     }
 

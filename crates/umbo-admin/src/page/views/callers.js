@@ -1,9 +1,10 @@
 // Who asks: every caller with its rates and totals, and one of them in detail.
 
 import { Chart, last } from "../chart.js";
-import { badge, bar, h, panel, Table, Tile } from "../dom.js";
-import { count, format, keyText, parts, quantity, shortened, time, visible } from "../format.js";
+import { bar, h, panel, Table, Tile } from "../dom.js";
+import { count, format, keyText, parts, quantity, shortened, visible } from "../format.js";
 import { marks } from "../live.js";
+import { refusals } from "./why.js";
 
 const SERIES = ["caller_ru", "caller_requests", "caller_rejected", "caller_bytes"];
 /** Callers that are read at most. */
@@ -18,7 +19,7 @@ function list(page) {
   const filter = h("input", { type: "search", placeholder: "Filter callers", "aria-label": "Filter callers", on: { input: () => { text = filter.value.toLowerCase(); view.update(view.data ?? {}); } } });
   const rate = (field, unit) => ({ number: true, sort: (row) => row[field] ?? null, text: (row) => format(row[field] ?? null, unit) });
   const table = new Table({
-    label: "Callers", key: ({ caller }) => caller, sort: "ru_rate", empty: "No caller has sent a request yet.",
+    label: "Callers", key: ({ caller }) => caller, sort: "ru_rate", empty: "No caller has sent a request yet.", stacked: true,
     onRow: ({ caller }) => page.go(`#/callers/${encodeURIComponent(caller)}`),
     columns: [
       {
@@ -78,7 +79,7 @@ function detail(page, name) {
     bytes: new Chart({ title: "Bytes", unit: "B/s", kind: "area" }),
   };
   const usage = new Table({
-    label: "Usage by namespace and operation", key: (row) => `${row.namespace} ${row.operation}`, sort: "ru", empty: "Nothing was charged yet.",
+    label: "Usage by namespace and operation", key: (row) => `${row.namespace} ${row.operation}`, sort: "ru", empty: "Nothing was charged yet.", stacked: true,
     columns: [
       { name: "namespace", title: "Namespace", sort: (row) => row.namespace, text: (row) => row.namespace },
       { name: "operation", title: "Operation", sort: (row) => row.operation, text: (row) => row.operation },
@@ -88,7 +89,7 @@ function detail(page, name) {
     ],
   });
   const quota = new Table({
-    label: "Policies with what is left", key: (row) => `${row.policy} ${row.label}`, sort: "left", descending: false, empty: "No policy has counted this caller yet.",
+    label: "Policies with what is left", key: (row) => `${row.policy} ${row.label}`, sort: "left", descending: false, empty: "No policy has counted this caller yet.", stacked: true,
     columns: [
       { name: "policy", title: "Policy", sort: (row) => row.policy, sign: (row) => row.policy, node: (row) => h("a", { href: `#/quotas/${encodeURIComponent(row.policy)}`, text: row.policy }) },
       { name: "label", title: "Bucket", text: (row) => row.label },
@@ -102,7 +103,7 @@ function detail(page, name) {
     ],
   });
   const keys = new Table({
-    label: "Hottest keys", key: (row) => row.id, sort: "rate", empty: "None of the hot keys is read by this caller.",
+    label: "Hottest keys", key: (row) => row.id, sort: "rate", empty: "None of the hot keys is read by this caller.", stacked: true,
     columns: [
       { name: "key", title: "Key", class: "mono", sign: (row) => row.id, node: (row) => h("a", { href: "#/hot", text: shortened(keyText(row), 48), title: keyText(row).slice(0, 2048) }) },
       { name: "namespace", title: "Namespace", text: (row) => row.namespace },
@@ -110,17 +111,7 @@ function detail(page, name) {
       { name: "share", title: "Of the key", number: true, text: (row) => format(row.share, "share") },
     ],
   });
-  const reasons = new Table({
-    label: "Refusals by reason", key: (row) => `${row.code} ${row.policy ?? ""} ${row.shard ?? ""}`, sort: "count", empty: "Nothing of this caller was refused in the last 15 minutes.",
-    columns: [
-      { name: "code", title: "Reason", sign: (row) => row.code, node: (row) => badge(row.code, "warn") },
-      { name: "count", title: "Count", number: true, sort: (row) => row.count, text: (row) => count(row.count) },
-      { name: "where", title: "Policy or shard", text: (row) => row.policy ?? (row.shard === undefined ? "" : `shard ${row.shard}`) },
-      { name: "last", title: "Last", class: "nowrap", sort: (row) => row.last_at_ms, text: (row) => time(row.last_at_ms) },
-      { name: "text", title: "In words", text: (row) => row.text ?? "" },
-      { name: "example", title: "Example", class: "mono", sign: (row) => row.example ?? "", node: (row) => (row.example ? h("a", { href: `#/why/${encodeURIComponent(row.example)}`, text: row.example }) : "") },
-    ],
-  });
+  const reasons = refusals("Refusals by reason", "Nothing of this caller was refused in the last 15 minutes.");
   const view = {
     title: `Caller ${shortened(visible(name), 40)}`,
     series: SERIES,

@@ -25,7 +25,17 @@ export function eventList(label) {
   };
 }
 
-/** A change as text: the fields that differ. */
+const isObject = (value) => value !== null && typeof value === "object" && !Array.isArray(value);
+
+/** The fields of a value by their paths, like `match.caller`, as text; one without fields has an empty path. */
+function fields(value, path = "") {
+  if (value === undefined || value === null) return [];
+  if (isObject(value)) return Object.entries(value).flatMap(([name, inner]) => fields(inner, path ? `${path}.${name}` : name));
+  const show = (one) => (typeof one === "string" ? one : JSON.stringify(one));
+  return [[path, Array.isArray(value) && !value.some(isObject) ? value.map(show).join(", ") : show(value)]];
+}
+
+/** A change as text: the fields that differ, each as `field: before → after`. */
 export function difference(before, after) {
   const read = (text) => {
     if (typeof text !== "string") return text;
@@ -35,14 +45,9 @@ export function difference(before, after) {
       return text;
     }
   };
-  const [old, now] = [read(before), read(after)];
-  const show = (value) => (typeof value === "string" ? value : JSON.stringify(value));
-  const isObject = (value) => value !== null && typeof value === "object" && !Array.isArray(value);
-  if (!isObject(old) || !isObject(now)) {
-    return [old !== undefined && old !== null && `before: ${show(old)}`, now !== undefined && now !== null && `after: ${show(now)}`].filter(Boolean);
-  }
-  const names = [...new Set([...Object.keys(old), ...Object.keys(now)])];
-  return names.filter((name) => show(old[name]) !== show(now[name])).map((name) => `${name}: ${show(old[name]) ?? "–"} → ${show(now[name]) ?? "–"}`);
+  const [old, now] = [before, after].map((one) => new Map(fields(read(one))));
+  const names = [...new Set([...old.keys(), ...now.keys()])].filter((name) => old.get(name) !== now.get(name));
+  return names.map((name) => `${name && `${name}: `}${old.get(name) || "–"} → ${now.get(name) || "–"}`);
 }
 
 export function events(page) {
@@ -60,14 +65,17 @@ export function events(page) {
     columns: [
       { name: "at", title: "When", class: "nowrap", text: ({ at_ms: at }) => time(at) },
       { name: "kind", title: "What", sign: ({ kind }) => kind, node: (event) => badge(event.kind, eventKind(event)) },
-      { name: "subject", title: "Subject", class: "mono", text: ({ subject }) => subject ?? "" },
-      { name: "text", title: "In words", text: ({ text }) => text ?? "" },
-      { name: "by", title: "By", text: ({ by }) => by ?? "" },
-      { name: "server", title: "Server", wide: true, text: ({ server }) => server ?? "" },
-      { name: "reason", title: "Reason", text: ({ reason }) => reason ?? "" },
+      { name: "subject", title: "Subject", class: "mono wrap", text: ({ subject }) => subject ?? "" },
+      { name: "text", title: "In words", class: "wrap", text: ({ text }) => text ?? "" },
+      { name: "by", title: "By", class: "wrap", text: ({ by }) => by ?? "" },
+      { name: "server", title: "Server", class: "wrap", text: ({ server }) => server ?? "" },
+      { name: "reason", title: "Reason", class: "wrap", text: ({ reason }) => reason ?? "" },
       {
-        name: "change", title: "Change", wide: true, sign: ({ id }) => String(id),
-        node: ({ before, after }) => difference(before, after).map((text) => h("div", { class: "mono", text })),
+        name: "change", title: "Change", class: "wrap", sign: ({ id }) => String(id),
+        node: ({ before, after }) => {
+          const lines = difference(before, after).map((text) => h("div", { class: "mono", text }));
+          return lines.length ? h("div", { class: "changes" }, lines) : [];
+        },
       },
     ],
   });

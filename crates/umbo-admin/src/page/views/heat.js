@@ -25,7 +25,7 @@ export function heat(page) {
   const title = h("h2", { text: "Choose a row" });
   const hint = h("p", { class: "hint", text: "A click on the map, or Enter on it, shows who and what was behind a row at that time; at its right end or on its name, now." });
   const sources = new Table({
-    label: "Sources of the row", key: (one) => JSON.stringify([one.caller, one.operation, one.namespace, one.pk, one.pk64]), sort: "share", empty: "The shard was idle, or nothing is known of that time.",
+    label: "Sources of the row", key: (one) => JSON.stringify([one.caller, one.operation, one.namespace, one.pk, one.pk64]), sort: "share", empty: "The shard was idle, or nothing is known of that time.", stacked: true,
     columns: [
       { name: "caller", title: "Caller", sign: ({ caller }) => caller ?? "", node: ({ caller }) => (caller ? h("a", { href: `#/callers/${encodeURIComponent(caller)}`, text: caller }) : h("span", { text: "Umbo" })) },
       { name: "operation", title: "Operation", text: ({ operation }) => operation },
@@ -42,7 +42,7 @@ export function heat(page) {
     ],
   });
   const keys = new Table({
-    label: "Hottest keys of the row", key: (row) => row.id ?? row.hash, sort: "rate", empty: "None of its keys is hot.",
+    label: "Hottest keys of the row", key: (row) => row.id ?? row.hash, sort: "rate", empty: "None of its keys is hot.", stacked: true,
     columns: [
       { name: "key", title: "Key", class: "mono key", sign: (row) => row.id ?? row.hash, node: (row) => h("span", { text: row.pk === undefined && row.pk64 === undefined ? `#${row.hash}` : shortened(keyText(row), 48), title: row.namespace }) },
       { name: "namespace", title: "Namespace", text: (row) => row.namespace ?? "" },

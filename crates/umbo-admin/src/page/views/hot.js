@@ -52,7 +52,7 @@ export function hot(page) {
       {
         name: "actions", title: "", class: "actions-cell", sign: (key) => `${Boolean(key.pinned)} ${Boolean(key.blocked)}`,
         node: (key) => ["pinned", "blocked"].map((which) => h("button", {
-          type: "button", class: which === "blocked" && !key.blocked ? "danger small" : "small", text: key[which] ? VERBS[which].undo : VERBS[which].do,
+          type: "button", class: which === "blocked" && !key.blocked ? "change danger small" : "change small", text: key[which] ? VERBS[which].undo : VERBS[which].do,
           "aria-label": `${key[which] ? VERBS[which].undo : VERBS[which].do} ${name(key).slice(0, 120)}`,
           on: { click: () => (key[which] ? unlist(which, key) : list(which, `id/${key.id}`, name(key), key)) },
         })),
@@ -64,7 +64,7 @@ export function hot(page) {
     series: ["hot_hits", "hot_collapsed"],
     element: h("div", { class: "view" },
       h("div", { class: "tiles" }, Object.values(tiles).map((tile) => tile.element)),
-      panel("Keys", table.element, { wide: true, tools: ["pinned", "blocked"].map((which) => h("button", { type: "button", text: `${VERBS[which].do} a key…`, on: { click: () => byName(which) } })) }),
+      panel("Keys", table.element, { wide: true, tools: ["pinned", "blocked"].map((which) => h("button", { type: "button", class: "change", text: `${VERBS[which].do} a key…`, on: { click: () => byName(which) } })) }),
       panel("What it saves", chart.element, { wide: true })),
     needs: () => ({ hot: { path: "admin/v1/hot", every: 1_000 } }),
     update({ hot: report, history }) {

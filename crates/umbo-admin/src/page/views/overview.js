@@ -1,8 +1,8 @@
 // How the server does: what was asked of it and what became of that, how fast, by whom, and what changed lately.
 
 import { Chart, last, palette } from "../chart.js";
-import { badge, h, panel, select, Tile } from "../dom.js";
-import { count, parts } from "../format.js";
+import { badge, h, panel, select, setText, Tile } from "../dom.js";
+import { count, parts, time } from "../format.js";
 import { OUTCOMES, OUTCOME_TEXT, outcomes } from "../history.js";
 import { marks } from "../live.js";
 import { eventList } from "./events.js";
@@ -10,8 +10,10 @@ import { eventList } from "./events.js";
 /** Tiers from the highest on. */
 const TIERS = ["critical-plus", "critical", "sheddable-plus", "sheddable"];
 
-/** The colour of a tier; grey where a request ended before it had one. */
-export const tierColour = (tier) => (TIERS.includes(tier) ? `tier-${TIERS.indexOf(tier)}` : "series-9");
+/** The colour of a tier. */
+export const tierColour = (tier) => `tier-${TIERS.indexOf(tier)}`;
+/** Requests that ended before they had a tier, and those of operators, are of none. */
+export const hasTier = { filter: ({ tier }) => TIERS.includes(tier) };
 const LATENCIES = [["p50", "latency_p50_ms"], ["p99", "latency_p99_ms"], ["p99.9", "latency_p999_ms"]];
 const EVENTS_SHOWN = 8;
 
@@ -26,7 +28,7 @@ export function overview(page) {
     latency: new Tile("p99 of gets", "", "99 of 100 gets are answered faster"),
     ru: new Tile("Request units", "", "Request units charged a second"),
     hot: new Tile("Reads saved", "", "Reads a second that the store did not see: cache hits of hot keys, and reads joined"),
-    inFlight: new Tile("In flight", "", "Requests begun and not answered, and open connections"),
+    inFlight: new Tile("In flight", "", "Requests begun and not answered; below, open connections, those of this page among them"),
     cpu: new Tile("Processor", "", "Cores in use by this process"),
     memory: new Tile("Memory", "", "Memory of this process"),
   };
@@ -49,10 +51,11 @@ export function overview(page) {
   const shards = h("div", { class: "cells", role: "list", "aria-label": "Shards" });
   const nodes = h("div", { class: "nodes" });
   const recent = eventList("Latest events");
-  const element = h("div", { class: "view" },
+  const calm = h("p", { class: "calm", hidden: true });
+  const element = h("div", { class: "view" }, calm,
     h("div", { class: "tiles ten" }, Object.values(tiles).map((tile) => tile.element)),
     h("div", { class: "grid" },
-      panel("Traffic", h("div", { class: "charts" }, [charts.outcome, charts.latency, charts.operation, charts.tier, charts.ru, charts.hot, charts.cpu, charts.memory].map((chart) => chart.element)), { wide: true }),
+      panel("Traffic", h("div", { class: "charts" }, [charts.outcome, charts.latency, charts.operation, charts.tier, charts.ru, charts.hot, charts.cpu, charts.memory].map((chart) => chart.element)), { wide: true, id: "traffic" }),
       panel("Shards and nodes", h("div", {}, shards, nodes), { tools: [h("a", { href: "#/storage", text: "Storage" })] }),
       panel("What changed", recent.element, { tools: [h("a", { href: "#/events", text: "All events" })] })));
 
@@ -66,6 +69,9 @@ export function overview(page) {
     }),
     update(data) {
       view.data = data;
+      const diagnosis = page.diagnosis();
+      calm.hidden = !diagnosis || diagnosis.findings.length > 0;
+      if (!calm.hidden) setText(calm, `Nothing is wrong, as of ${time(diagnosis.checked_ms)}.`);
       if (data.history) showHistory(data.history);
       if (data.shards) showShards(data.shards.shards);
       if (data.cluster) showNodes(data.cluster.nodes);
@@ -82,7 +88,7 @@ export function overview(page) {
     tiles.failed.show(parts(last(history.outcome("failed")), "/s"), `${refused.number}${refused.unit} refused (invalid)`);
     const isGet = history.all("latency_p99_ms", { operation: "get" }).length > 0;
     tiles.latency.show(parts(last(isGet ? history.one("latency_p99_ms", { operation: "get" }) : history.slowest("latency_p99_ms")), "ms"));
-    tiles.ru.show(parts(now("ru"), "RU/s"));
+    tiles.ru.show(parts(last(history.outcome("ru")), "RU/s"));
     tiles.hot.show(parts((now("hot_hits") ?? 0) + (now("hot_collapsed") ?? 0), "/s"));
     tiles.inFlight.show(parts(now("in_flight"), ""), `${count(now("connections"))} connections`);
     tiles.cpu.show(parts(now("cpu"), "cores"));
@@ -98,7 +104,7 @@ export function overview(page) {
       values: chosen.operation ? history.one(name, { operation: chosen.operation }) : history.slowest(name),
     })));
     show(charts.operation, history.byLabel(chosen.byOperation, "operation", (_, which) => palette(which)));
-    show(charts.tier, history.byLabel(`${chosen.byTier}_by_tier`, "tier", tierColour));
+    show(charts.tier, history.byLabel(`${chosen.byTier}_by_tier`, "tier", tierColour, hasTier));
     const single = (name, label, paint) => ({ label, colour: paint, values: history.outcome(name) });
     show(charts.ru, [single("ru", "request units", "accent")]);
     show(charts.hot, [single("hot_hits", "cache hits of hot keys", "series-2"), single("hot_collapsed", "joined another read", "series-4")]);

@@ -61,7 +61,7 @@ export function policyForm(page, onSet = () => {}) {
       field("Reason", inputs.reason)),
     h("fieldset", {}, h("legend", { text: "One bucket for each" }), per.map((input) => h("label", { class: "check" }, input, input.value))),
     h("div", { class: "actions start" }, Object.values(buttons)));
-  const element = h("section", { class: "panel wide" }, h("header", { class: "panel-head" }, h("h2", { text: "Try and set a policy" })), form, result);
+  const element = h("section", { class: "change everywhere panel wide" }, h("header", { class: "panel-head" }, h("h2", { text: "Try and set a policy" })), form, result);
 
   /** What was simulated or checked is no longer what the form says. */
   function changed(event) {
@@ -124,7 +124,7 @@ export function policyForm(page, onSet = () => {}) {
   function showSimulation(policy, answer) {
     const share = answer.requests ? answer.rejected / answer.requests : 0;
     const rows = new Table({
-      label: "Simulation by bucket", key: ({ label }) => label, sort: "rejected", empty: "No request on record would have been counted.", limit: 20,
+      label: "Simulation by bucket", key: ({ label }) => label, sort: "rejected", empty: "No request on record would have been counted.", limit: 20, stacked: true,
       columns: [
         { name: "label", title: "Bucket", class: "mono", sort: ({ label }) => label, text: ({ label }) => label },
         { name: "requests", title: "Counted", number: true, sort: ({ requests }) => requests, text: ({ requests }) => count(requests) },

@@ -51,7 +51,7 @@ function list(page) {
     title: "Quotas",
     series: SERIES,
     element: h("div", { class: "view" },
-      panel("Policies in effect", table.element, { wide: true, tools: [h("a", { class: "button", href: "#/quotas/+new", text: "New policy" })] }),
+      panel("Policies in effect", table.element, { wide: true, tools: [h("a", { class: "change everywhere button", href: "#/quotas/+new", text: "New policy" })] }),
       panel("Over time", h("div", { class: "charts three" }, Object.values(charts).map((chart) => chart.element)), { wide: true }),
       form.element),
     needs: () => ({ quotas: { path: "admin/v1/quotas", every: 2_000 } }),
@@ -71,7 +71,7 @@ function detail(page, name) {
   const chart = new Chart({ title: "Requests that it refused", unit: "/s", kind: "area" });
   const used = new Chart({ title: "How much of it is used", unit: "share", ceiling: 1, about: "Requested rate over the limit, of the bucket where it is highest" });
   const users = new Table({
-    label: "Buckets", key: ({ label }) => label, sort: "observed", empty: "No caller has been counted yet.", limit: 100,
+    label: "Buckets", key: ({ label }) => label, sort: "observed", empty: "No caller has been counted yet.", limit: 100, stacked: true,
     columns: [
       { name: "label", title: "Bucket", class: "mono", sort: ({ label }) => label, text: ({ label }) => label },
       { name: "observed", title: "Asked/s", number: true, sort: ({ observed }) => observed, text: ({ observed }) => format(observed) },
@@ -83,14 +83,14 @@ function detail(page, name) {
       { name: "rejected", title: "Rejected", number: true, sort: ({ rejected }) => rejected, text: ({ rejected }) => count(rejected) },
     ],
   });
-  const remove = h("button", { type: "button", class: "danger", text: "Remove…", hidden: true, on: { click: () => askToRemove() } });
+  const remove = h("button", { type: "button", class: "change everywhere danger", text: "Remove…", hidden: true, on: { click: () => askToRemove() } });
   let filled = false;
   const view = {
     title: isNew ? "New policy" : `Policy ${name}`,
     series: isNew ? undefined : SERIES,
     element: h("div", { class: "view" },
       h("p", {}, h("a", { href: "#/quotas", text: "← All policies" })),
-      isNew ? null : h("div", { class: "grid" },
+      isNew ? h("p", { class: "observes hint", text: "This token may not change policies: that needs the permission admin on every namespace." }) : h("div", { class: "grid" },
         panel("As it is in effect", about, { tools: [remove] }),
         panel("What it did", h("div", { class: "charts" }, used.element, chart.element)),
         panel("Who it counts", users.element, { wide: true })),

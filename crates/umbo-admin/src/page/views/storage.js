@@ -23,7 +23,7 @@ export function storage(page) {
   const map = h("div", { class: "slots", role: "img" });
   const numbers = (list) => list.map((column) => ({ number: true, ...column }));
   const shards = new Table({
-    label: "Shards", key: (row) => String(row.shard), sort: "shard", descending: false,
+    label: "Shards", key: (row) => String(row.shard), sort: "shard", descending: false, stacked: true,
     columns: [
       { name: "shard", title: "Shard", sort: (row) => row.shard, text: (row) => String(row.shard) },
       { name: "state", title: "State", sort: (row) => row.state, sign: (row) => row.state + (row.reason ?? ""), node: (row) => [badge(row.state, stateKind(row.state)), row.reason ? h("span", { class: "dim block wrap", text: row.reason }) : null].filter(Boolean) },
@@ -39,7 +39,7 @@ export function storage(page) {
     ],
   });
   const nodes = new Table({
-    label: "Nodes", key: (row) => row.name, sort: "name", descending: false, empty: "The shards are in this process: there are no nodes.",
+    label: "Nodes", key: (row) => row.name, sort: "name", descending: false, empty: "The shards are in this process: there are no nodes.", stacked: true,
     columns: [
       { name: "name", title: "Node", sort: (row) => row.name, text: (row) => row.name },
       { name: "state", title: "State", sort: (row) => Number(row.reachable), sign: (row) => String(row.reachable) + (row.reason ?? ""), node: (row) => [badge(row.reachable ? "up" : "away", row.reachable ? "good" : "bad"), row.reason ? h("span", { class: "dim block wrap", text: row.reason }) : null].filter(Boolean) },
@@ -51,7 +51,7 @@ export function storage(page) {
     ],
   });
   const namespaces = new Table({
-    label: "Namespaces", key: (row) => row.name, sort: "bytes", empty: "There is no namespace yet.",
+    label: "Namespaces", key: (row) => row.name, sort: "bytes", empty: "There is no namespace yet.", stacked: true,
     columns: [
       { name: "name", title: "Namespace", sort: (row) => row.name, text: (row) => row.name },
       { name: "state", title: "State", sort: (row) => row.state, sign: (row) => row.state, node: (row) => badge(row.state, row.state === "live" ? "good" : "warn") },

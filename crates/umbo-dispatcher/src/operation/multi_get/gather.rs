@@ -46,8 +46,6 @@ struct Lane {
     indexes: Vec<usize>,
     /// How many of them have been asked for.
     asked: usize,
-    /// Whether the shard has answered for some keys: the others are a part of the same request.
-    is_begun: bool,
 }
 
 impl Gathered {
@@ -121,12 +119,6 @@ impl Gathered {
     }
 }
 
-impl CostedRow {
-    fn is_of_store(&self) -> bool {
-        !self.is_hit && !self.row.as_ref().is_err_and(is_free)
-    }
-}
-
 /// Returns whether a row was refused before anything was done about it.
 fn is_free(failure: &RequestError) -> bool {
     matches!(failure, RequestError::KeyBlocked | RequestError::AnswerFull) || failure.is_unbegun()
@@ -159,7 +151,7 @@ pub(super) async fn gather(
         let rest = &lane.indexes[lane.asked..];
         let piece = rest[..rest.len().min(at_once)].to_vec();
         lane.asked += piece.len();
-        read(&reader, (lane.shard, lane.is_begun), keys, number, piece)
+        read(&reader, lane.shard, keys, number, piece)
     };
     asked.extend(lanes.iter_mut().enumerate().map(|(at, lane)| ask(at, lane)));
     let (mut time, mut unyielded) = (StoreTime::default(), 0);
@@ -175,7 +167,6 @@ pub(super) async fn gather(
         unyielded += piece.len();
         let lane = &mut lanes[number];
         let shard = lane.shard;
-        lane.is_begun |= rows.iter().any(CostedRow::is_of_store);
         for (index, row) in piece.into_iter().zip(rows) {
             time += row.time;
             gathered.take(index, &keys[index], shard, row);
@@ -202,7 +193,7 @@ pub(super) async fn gather(
 
 async fn read(
     reader: &RequestRows<'_>,
-    shard: (ShardId, bool),
+    shard: ShardId,
     keys: &[Key],
     number: usize,
     piece: Vec<usize>,
@@ -242,7 +233,6 @@ fn lanes(dispatcher: &Dispatcher, namespace: NamespaceId, keys: &[Key]) -> Vec<L
                 shard,
                 indexes: vec![index],
                 asked: 0,
-                is_begun: false,
             }),
         }
     }

@@ -81,13 +81,8 @@ impl<'a> RequestRows<'a> {
         self.call.timeout
     }
 
-    /// Reads rows of one shard, in the order of their keys. The shard may have been asked for others
-    /// of the same request.
-    pub(crate) async fn read(
-        &self,
-        (shard, is_continued): (ShardId, bool),
-        keys: &[&Key],
-    ) -> Vec<CostedRow> {
+    /// Reads rows of one shard, in the order of their keys.
+    pub(crate) async fn read(&self, shard: ShardId, keys: &[&Key]) -> Vec<CostedRow> {
         let shield = self.dispatcher.hot_keys.shield();
         let mut rows: Vec<Option<CostedRow>> = Vec::with_capacity(keys.len());
         let mut missing = Vec::new();
@@ -102,7 +97,7 @@ impl<'a> RequestRows<'a> {
             rows.push(row);
         }
         if !missing.is_empty() {
-            let fetched = self.fetch(shard, is_continued, &missing).await;
+            let fetched = self.fetch(shard, &missing).await;
             let places = rows.iter_mut().filter(|row| row.is_none());
             for (place, row) in places.zip(fetched) {
                 *place = Some(row);
@@ -166,13 +161,11 @@ impl<'a> RequestRows<'a> {
     }
 
     /// Asks a shard for rows in one call.
-    async fn fetch(&self, shard: ShardId, is_continued: bool, keys: &[Key]) -> Vec<CostedRow> {
+    async fn fetch(&self, shard: ShardId, keys: &[Key]) -> Vec<CostedRow> {
         let partition = || majority(keys.iter().map(|key| &key.partition));
-        let mut call = self.call.clone();
-        call.is_continued = is_continued;
         let source = || self.call.source(self.place.namespace, partition());
         let wanted = (self.place.dataset, keys);
-        let fetching = fetch::rows(self.dispatcher, shard, &call, wanted, source);
+        let fetching = fetch::rows(self.dispatcher, shard, &self.call, wanted, source);
         let timed = match fetching.await {
             Ok(timed) => timed,
             Err(failure) => {

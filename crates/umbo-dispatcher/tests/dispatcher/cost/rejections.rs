@@ -2,9 +2,6 @@
 
 use std::time::Duration;
 
-use umbo_store::StoreError;
-use umbo_types::ShardId;
-
 use crate::cost::support::{Reply, TestDispatcher, by_caller};
 
 const TARGET: &str = "/v1/ns/listings/kv/p";
@@ -193,62 +190,4 @@ async fn a_batch_is_admitted_or_rejected_as_a_whole() {
     );
     // Reads are none of its business.
     assert_eq!(pod.ask("GET", TARGET, &[], "").await.status, 200);
-}
-
-#[tokio::test]
-async fn what_a_node_rejects_is_told_with_the_limit_known_here() {
-    let mut ceiling = by_caller("ceiling", "1000", "2500");
-    ceiling.per = vec!["namespace".to_owned(), "shard".to_owned()];
-    ceiling.status = Some(419);
-    let pod = TestDispatcher::open(&[by_caller("wide", "5000", "9000"), ceiling]).await;
-    let spent = |policy: &str| StoreError::QuotaExceeded {
-        shard: ShardId(1),
-        policy: policy.to_owned(),
-        retry_after: Duration::from_micros(349_001),
-        observed: Some(3_250_000),
-    };
-    pod.store.set_error(Some(spent("ceiling")));
-    for method in ["GET", "PUT"] {
-        let reply = pod.ask(method, TARGET, &[], "").await;
-        let problem = reply.problem();
-        assert_eq!((reply.status, problem.status, reply.ru()), (419, 419, "0"));
-        assert_eq!(problem.scope, Some(umbo_api::Scope::Shard));
-        assert_eq!(
-            (problem.policy.as_deref(), problem.shard),
-            (Some("ceiling"), Some(1))
-        );
-        let limit = problem.limit.unwrap();
-        assert_eq!(
-            (limit.rate.as_str(), limit.burst.as_str(), &*limit.unit),
-            ("1000", "2500", "ru")
-        );
-        assert_eq!(problem.observed.unwrap().as_str(), "3.25");
-        assert_eq!(problem.retry.after_ms, Some(350));
-        assert_eq!(reply.header("umbo-retry-after-ms"), Some("350"));
-        // Not of the other policy, of which something is left.
-        assert_eq!(
-            (reply.header("ratelimit-policy"), reply.header("ratelimit")),
-            (
-                Some("\"ceiling\";q=2500;w=3;qu=\"ru\""),
-                Some("\"ceiling\";r=0;t=4")
-            )
-        );
-    }
-    let body = r#"{"keys":[{"pk":"p"}]}"#;
-    let rows = pod
-        .ask("POST", "/v1/ns/listings/batch/get", &[], body)
-        .await;
-    let line = std::str::from_utf8(&rows.body).unwrap().lines().next();
-    let line: serde_json::Value = serde_json::from_str(line.unwrap()).unwrap();
-    assert_eq!(
-        (&line["status"], &line["error"]["limit"]["rate"]),
-        (&419.into(), &1000.into())
-    );
-    // One that nobody here has heard of is told by its name.
-    pod.store.set_error(Some(spent("new")));
-    let reply = pod.ask("GET", TARGET, &[], "").await;
-    let problem = reply.problem();
-    assert_eq!((reply.status, problem.limit), (429, None));
-    assert_eq!(problem.observed, None);
-    assert_eq!(problem.policy.as_deref(), Some("new"));
 }

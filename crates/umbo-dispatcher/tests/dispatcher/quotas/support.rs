@@ -29,7 +29,9 @@ use crate::quotas::slow_store::SlowStore;
 pub(crate) struct Site {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) clock: Arc<ManualClock>,
-    folder: tempfile::TempDir,
+    /// Accounts that the limiter of a pod has room for.
+    pub(crate) accounts_max: usize,
+    pub(crate) folder: tempfile::TempDir,
 }
 
 /// One pod.
@@ -70,6 +72,7 @@ impl Site {
         Self {
             store: Arc::new(SlowStore(store)),
             clock,
+            accounts_max: 1_024,
             folder: tempfile::tempdir().unwrap(),
         }
     }
@@ -109,8 +112,8 @@ impl Site {
         let clock: Arc<dyn Clock> = Arc::clone(&self.clock) as _;
         let settings = LimiterSettings {
             weights: Weights::default(),
-            accounts_max: 1_024,
-            buckets_max: 1_024,
+            accounts_max: self.accounts_max,
+            buckets_max: self.accounts_max,
             shards: 3,
             seed: 7,
         };

@@ -65,7 +65,7 @@ impl World {
             burst: next(burst, self.first_limit.burst),
         };
         self.note(format!("{limit:?}, removed before: {}", factor == 0));
-        self.policies = fleet_quota(limit);
+        self.policies = fleet_quota(limit, self.scope);
         for node in &self.nodes {
             if factor == 0 {
                 node.limiter.replace(PolicySet::default());

@@ -1,13 +1,12 @@
 //! Checks that ask the server: whether it answers, its version, its clock, its shards and nodes, its files.
 
-use std::collections::BTreeSet;
 use std::time::{Duration, SystemTime};
 
+use umbo_api::diagnosis::{Diagnosis, FindingSeverity};
 use umbo_api::fleet::FleetAnswers;
 use umbo_client::Client;
 
 use super::finding::Finding;
-use crate::command::status::shard_problems;
 use crate::connection::{ConnectionArgs, allowed, process_metric};
 
 /// Largest difference of clocks that is ignored: `Date` has whole seconds, and the answer takes time.
@@ -93,41 +92,9 @@ async fn inside(client: &Client) -> Vec<Finding> {
         Err(error) => return skipped(error.to_string()),
     };
     let mut findings = vec![server_files(&metrics)];
-    if let Ok(shards) = client.shards().await {
-        let bad = shard_problems(&shards.shards);
-        findings.push(if bad.is_empty() {
-            Finding::ok("shards", format!("all {} are available", shards.shards.len()))
-        } else {
-            let advice = "bring back the node, or mend the disk; the operator's guide, When something fails, has the steps";
-            Finding::problem("shards", bad.join("; "), advice)
-        });
-    }
-    if let Ok(status) = client.cluster_status().await
-        && !status.nodes.is_empty()
-    {
-        let versions = status.nodes.iter().filter_map(|node| node.map_version);
-        let versions: BTreeSet<_> = versions.collect();
-        let away = status.nodes.iter().filter(|node| !node.reachable);
-        let away = away.map(|node| {
-            let reason = node.reason.as_deref().unwrap_or("away");
-            format!("{}: {reason}", node.name)
-        });
-        let away: Vec<String> = away.collect();
-        findings.push(if !away.is_empty() {
-            Finding::problem(
-                "server's nodes",
-                away.join("; "),
-                "look at the node: process, network, certificate",
-            )
-        } else if versions.len() > 1 {
-            let found = format!("nodes go by different maps: {versions:?}");
-            Finding::warning("server's nodes", found, "give all machines the newest map")
-        } else {
-            Finding::ok(
-                "server's nodes",
-                format!("it reaches all {}", status.nodes.len()),
-            )
-        });
+    match client.diagnosis().await {
+        Ok(diagnosis) => findings.extend(diagnosed(&diagnosis)),
+        Err(error) => findings.push(Finding::skipped("diagnosis", error.to_string())),
     }
     // Any route shows which dispatchers answer. A server alone has no others to reach.
     if let Ok(fleet) = client.ask_fleet("requests").await
@@ -136,6 +103,20 @@ async fn inside(client: &Client) -> Vec<Finding> {
         findings.push(dispatchers(&fleet));
     }
     findings
+}
+
+/// Returns the findings of the server itself.
+fn diagnosed(diagnosis: &Diagnosis) -> Vec<Finding> {
+    const CHECK: &str = "diagnosis";
+    if diagnosis.findings.is_empty() {
+        return vec![Finding::ok(CHECK, "it finds nothing wrong or unusual")];
+    }
+    let made = diagnosis.findings.iter().map(|one| {
+        let is_problem = one.severity == FindingSeverity::Problem;
+        let found = one.sentence.clone();
+        Finding::judged(CHECK, found, [is_problem, true], &one.advice)
+    });
+    made.collect()
 }
 
 fn dispatchers(fleet: &FleetAnswers) -> Finding {

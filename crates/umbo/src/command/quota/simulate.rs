@@ -23,7 +23,7 @@ pub(crate) struct Arguments {
     /// Policy file with the one policy to simulate; - for stdin
     #[arg(long, value_name = "FILE")]
     file: Option<PathBuf>,
-    /// How far to go back, at least 1s (like 10m) [default: the whole record]
+    /// How far to go back, 1s to 35d; beyond 1h through all servers, by the kept usage [default: the last hour]
     #[arg(long, value_name = "DURATION", value_parser = seconds)]
     last: Option<Duration>,
     #[command(flatten)]
@@ -56,6 +56,24 @@ impl Arguments {
                 output::amount(answer.seconds),
                 answer.policy.unit
             );
+            if let Some(range) = &answer.range {
+                let [lowest, highest, least, most] = [
+                    range.lowest,
+                    range.highest,
+                    range.worst_lowest,
+                    range.worst_highest,
+                ]
+                .map(output::amount);
+                note!("rejected amount: {lowest} to {highest}");
+                let worst_at = range.worst_at_ms;
+                if worst_at.is_some() {
+                    let at = output::instant(worst_at);
+                    note!("most in the ten minutes from {at}: {least} to {most} of one user");
+                }
+            }
+            for gap in &answer.notes {
+                note!("{gap}");
+            }
             Ok(())
         })
     }

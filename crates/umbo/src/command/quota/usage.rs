@@ -193,7 +193,8 @@ impl HistoryArguments {
     }
 
     fn as_csv(&self, columns: &[&str], rows: &[UsageHistoryRow]) -> String {
-        let exact = |amount: f64| amount.to_string();
+        // Micro-units, like request units have.
+        let exact = |amount: f64| ((amount * 1e6).round() / 1e6).to_string();
         let rows = rows.iter().map(|row| {
             let cells = self.cells(columns, row, exact);
             cells
@@ -243,7 +244,7 @@ mod tests {
             arguments.as_csv(&arguments.columns(), &[row]),
             "period,partial,caller,requests,rejected,ru,penalty,rows,read_bytes,write_bytes,ru_second_max,\
              ru_ten_seconds_max,cost\r\n\
-             2026-11,true,\"a \"\"b\"\", c\",7,0,3000000.25,0,0,0,0,0,0,0.7500000625\r\n"
+             2026-11,true,\"a \"\"b\"\", c\",7,0,3000000.25,0,0,0,0,0,0,0.75\r\n"
         );
     }
 }

@@ -286,6 +286,8 @@ mod tests {
                 rows: 7,
                 file_bytes: 1 << (20 + shard),
                 queued: 0,
+                p50_ms: None,
+                p99_ms: None,
             },
             requests_rate: 10.0,
             ru_rate: 11.0,
