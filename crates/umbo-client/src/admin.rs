@@ -147,7 +147,7 @@ impl Client {
 
     /// Returns the faults and unusual loads at the server that answers.
     pub async fn diagnosis(&self) -> Result<Diagnosis, Error> {
-        self.admin("/diagnosis").await
+        self.read("/admin/v1/diagnosis").await
     }
 
     /// Returns the configuration in effect, as TOML.

@@ -143,6 +143,7 @@ mod tests {
     use crate::format::Csv;
     use crate::lines::LineRows;
     use crate::records::Records;
+    use crate::source;
     use proptest::prelude::*;
     use std::io;
 
@@ -229,8 +230,7 @@ mod tests {
         ];
         assert_eq!(cut, expected);
         for part in cut {
-            let rows = LineRows::new(&part[..]);
-            assert!(all(rows).is_ok(), "{part:?}");
+            assert!(all(&part).is_ok(), "{part:?}");
         }
         for (text, says) in [
             (row.repeat(2), "no end line"),
@@ -240,12 +240,14 @@ mod tests {
             let mut cutter = PartCutter::new(&RowFormat::Lines, source).unwrap();
             let error = cutter.next_part(9_999).unwrap_err().to_string();
             assert!(error.contains(says), "{error}");
-            let error = all(LineRows::new(text.as_bytes())).unwrap_err().to_string();
+            let error = all(text.as_bytes()).unwrap_err().to_string();
             assert!(error.contains(says), "{error}");
         }
     }
 
-    fn all(mut rows: LineRows<&[u8]>) -> Result<(), RowsError> {
+    fn all(text: &[u8]) -> Result<(), RowsError> {
+        let text = Box::new(io::Cursor::new(text.to_vec()));
+        let mut rows = LineRows::new(source::without_mark(text)?);
         while let Some(row) = rows.next()? {
             row.unwrap();
         }

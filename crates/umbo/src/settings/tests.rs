@@ -359,13 +359,10 @@ fn prices_are_exact_decimals() {
         ("999.999999", 999_999_999),
         ("1_000", 1_000_000_000),
     ] {
-        assert_eq!(
-            cost(&format!("row = {text}"), &[]).row.0.as_micros(),
-            micros
-        );
+        assert_eq!(cost(&format!("row = {text}"), &[]).row.as_micros(), micros);
         if !text.contains('_') {
             let variable = [("UMBO__COST__ROW", text)];
-            assert_eq!(cost("row = 7", &variable).row.0.as_micros(), micros);
+            assert_eq!(cost("row = 7", &variable).row.as_micros(), micros);
         }
     }
     for text in [
