@@ -15,6 +15,8 @@ use crate::datasets::{Datasets, VersionError};
 pub struct NamespaceEntry {
     /// The description for operators.
     pub info: NamespaceInfo,
+    /// The name, which records of requests share.
+    pub name: Arc<str>,
     /// The id in quotas, lists of hot keys and idempotency records. It also divides the partitions among the
     /// shards.
     pub id: NamespaceId,
@@ -33,6 +35,7 @@ impl NamespaceEntry {
     pub(crate) fn new(info: NamespaceInfo, datasets: Option<Datasets>) -> Self {
         let id = NamespaceId(info.id);
         Self {
+            name: info.name.as_str().into(),
             info,
             id,
             dataset: datasets.as_ref().map_or(id, Datasets::live),

@@ -396,17 +396,16 @@ impl Ring {
         let mut dropped = Vec::new();
         self.bytes += record.bytes();
         let id = self.hash(record.id.as_slice());
-        let same = self.by_id.get(&id);
-        let same = same.and_then(|place| self.records[*place as usize].as_ref());
-        let others = same
-            .filter(|same| same.record.id == record.id)
-            .map_or(0, |same| same.others.saturating_add(1));
         let place = self.free.pop().unwrap_or_else(|| {
             self.records.push(None);
             (self.records.len() - 1) as u32
         });
+        let before = self.by_id.insert(id, place);
+        let same = before.and_then(|before| self.records[before as usize].as_ref());
+        let others = same
+            .filter(|same| same.record.id == record.id)
+            .map_or(0, |same| same.others.saturating_add(1));
         self.records[place as usize] = Some(FoundRecord { record, others });
-        self.by_id.insert(id, place);
         self.unrank(caller);
         self.callers[caller as usize].records.push_back(place);
         self.rank(caller);

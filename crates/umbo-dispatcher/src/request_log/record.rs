@@ -31,7 +31,7 @@ impl RequestLog {
             at: self.dispatcher.clock.wall(),
             operation: self.operation,
             called_by,
-            namespace: namespace.map(|entry| entry.info.name.as_str().into()),
+            namespace: namespace.map(|entry| Arc::clone(&entry.name)),
             criticality: self.criticality,
             status: self.status,
             code: self.code,

@@ -79,7 +79,7 @@ impl RefusalCount {
         *place = place.saturating_add(1);
         self.fresh = self.fresh.saturating_add(1);
         self.last_at = self.last_at.max(record.at);
-        self.example.clone_from(&record.id);
+        self.example = RecordId::from_slice(&record.id);
     }
 
     /// Returns when it was last counted.

@@ -136,7 +136,7 @@ pub struct RequestRecord {
     /// The caller whose token the request carried, if it is not the payer.
     pub called_by: Option<CallerId>,
     /// The namespace.
-    pub namespace: Option<Box<str>>,
+    pub namespace: Option<Arc<str>>,
     /// The tier in effect.
     pub criticality: Option<Criticality>,
     /// Status of the answer; 0 where the client left before.
@@ -178,9 +178,8 @@ impl RequestRecord {
         let charge = self.charge.as_ref().map_or(0, |charge| {
             piece(size_of::<ChargeRecord>()) + piece(size_of_val::<[_]>(&charge.policies))
         });
-        let namespace = self.namespace.as_ref().map_or(0, |name| piece(name.len()));
         let detail = self.detail.as_ref().map_or(0, |detail| piece(detail.len()));
-        piece(size_of::<Self>() + SHARED) + id + charge + namespace + detail
+        piece(size_of::<Self>() + SHARED) + id + charge + detail
     }
 
     /// Returns the name under which the record is filed.

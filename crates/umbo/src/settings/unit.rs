@@ -71,6 +71,10 @@ pub(super) mod price {
     use serde::{Deserialize, Deserializer, Serializer};
     use umbo_types::RequestUnits;
 
+    #[expect(
+        clippy::trivially_copy_pass_by_ref,
+        reason = "the signature that serde asks for"
+    )]
     pub(in crate::settings) fn serialize<S: Serializer>(
         price: &RequestUnits,
         serializer: S,
