@@ -19,10 +19,6 @@ from quotas import (
     wait_ms,
 )
 
-# A dispatcher counts shards together with others, and not exactly: `tests/cluster/test_ceilings.py` has that.
-OF_ONE_SERVER = pytest.mark.embedded("the quota of a shard is exact where one server counts it")
-
-
 @pytest.mark.parametrize("status", [429, 419])
 def test_a_rejection_says_all_that_a_caller_needs(server, ns, status):
     name = limited(server, ns, per=["caller"], only=3, status=status)
@@ -143,8 +139,8 @@ def test_each_unit_counts_what_it_says(server, ns, unit):
         (["caller", "namespace"], "caller"),
         (["user"], "caller"),
         (["org", "session"], "caller"),
-        pytest.param(["shard"], "shard", marks=OF_ONE_SERVER),
-        pytest.param(["namespace", "shard"], "shard", marks=OF_ONE_SERVER),
+        (["shard"], "shard"),
+        (["namespace", "shard"], "shard"),
     ],
     ids=str,
 )
@@ -201,7 +197,6 @@ def test_no_wait_is_shorter_than_a_refill_nor_in_vain(server, ns, refill_ms):
     assert in_vain == 0
 
 
-@OF_ONE_SERVER
 def test_a_shard_has_a_ceiling_of_its_own(server):
     """The hot shard is refused, whoever asks and whatever for; the others go on."""
     ns = server.namespace("per-shard")
@@ -209,10 +204,10 @@ def test_a_shard_has_a_ceiling_of_its_own(server):
     served, answer = until_rejected(lambda: ns.get("hot", Cache_Control="no-cache"), 40)
     assert served == 30
     check_rejection(answer, name, unit="requests", rate=NEVER, burst=29.5, scope="shard")
-    found = {rejected(ns.get(f"key-{n}")) for n in range(24)}
+    found = {rejected(ns.get(f"key-{n}")) for n in range(48)}
     assert found == {True, False}, "some keys live on the hot shard and some do not"
     report = usage(ns.client, "per-shard")
-    assert rejected(ns.scan()) and rejected(ns.multi_get([{"pk": f"key-{n}"} for n in range(24)]))
+    assert rejected(ns.scan()) and rejected(ns.multi_get([{"pk": f"key-{n}"} for n in range(48)]))
     shards = {shard["shard"]: shard["requests"] for shard in report["shards"]}
     assert max(shards.values()) == 30 and len(shards) > 1
     users = ns.client.get(f"/admin/v1/quotas/{name}/users").json()

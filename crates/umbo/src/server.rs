@@ -92,7 +92,7 @@ impl Server {
             Role::Serve => {
                 let bulk = Bulk::new(&opened.dispatcher(&loaded).await?);
                 // Before the ports open: early connections are served and not refused.
-                let opened = doors.open(&bulk, &opened, &settings.server, None)?;
+                let opened = doors.open(&bulk, &opened, &settings.server, None).await?;
                 (bulk, opened, begin())
             }
             Role::Dispatcher => {

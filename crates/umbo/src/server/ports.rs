@@ -33,7 +33,7 @@ pub(super) struct Doors {
 impl Doors {
     /// Passes requests on to a dispatcher from now on, unless its address is public and no token is required. Returns the
     /// observer of the dispatcher and its view of its fleet.
-    pub(super) fn open(
+    pub(super) async fn open(
         &self,
         bulk: &Arc<Bulk>,
         opened: &OpenedServer,
@@ -44,6 +44,8 @@ impl Doors {
         let observer = opened.observer(bulk);
         opened.refuse_unauthenticated(settings.insecure)?;
         let fleet = Service::join_fleet(bulk, place, opened.process_info());
+        // Its share of a quota depends on how many dispatchers there are.
+        fleet.announce().await;
         // The check of the settings has refused texts that cannot be read.
         let cors = CorsPolicy::parse(&settings.cors_origins).unwrap_or_default();
         let hosts = Arc::new(HostNames::parse(&settings.hosts).unwrap_or_default());
@@ -68,7 +70,9 @@ impl Doors {
         let store = opened.store.remote();
         let store = store.expect("a dispatcher has no store in its process");
         let (listener, tls, place) = cluster_port::bind(&settings.cluster, store).await?;
-        let entered = self.open(&bulk, opened, &settings.server, Some(place))?;
+        let entered = self
+            .open(&bulk, opened, &settings.server, Some(place))
+            .await?;
         let limits = EdgeLimits {
             connections_max: CLUSTER_CONNECTIONS_MAX,
             ..edge_limits(&settings.server)
