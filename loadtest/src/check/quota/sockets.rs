@@ -4,6 +4,7 @@
 //! Open callers send each request when it is due, by turns to all dispatchers; obedient clients stay with theirs.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Mutex, PoisonError};
 use std::thread::{self, sleep};
 use std::time::{Duration, Instant};
 
@@ -175,11 +176,11 @@ impl Run {
         Ok(Verdict::worst(what, Bound::AtMost(0.03), off, detail))
     }
 
-    /// Sends the requests of open callers; returns how many the ideal bucket of each serves.
+    /// Sends the requests of open callers; returns how many the ideal bucket of each serves of them at the times when they
+    /// were sent: a busy machine sends late.
     fn offer(&self, callers: &[Caller], tally: &Tally) -> Result<Vec<u64>, Failure> {
         let mut random = Random::seeded(self.seed);
-        let amount = u64::from(RATE) * REQUEST;
-        let (mut all, mut ideals) = (Vec::new(), Vec::new());
+        let mut all = Vec::new();
         for (caller, Caller { behaviour, .. }) in callers.iter().enumerate() {
             let Behaviour::Open {
                 shape,
@@ -192,20 +193,14 @@ impl Run {
             let (rate, length_ns) = (f64::from(RATE) * scale, self.seconds * SECOND_NS);
             let random = Random::seeded(random.next());
             let mut arrivals = Arrivals::new(shape, rate, is_random, length_ns, random);
-            let mut ideal = Ideal::full(Quota {
-                rate: amount,
-                burst: amount,
-            });
-            let mut served = 0;
             while let Some(at_ns) = arrivals.next_ns() {
-                served += ideal.serve(at_ns, REQUEST);
                 all.push(Due { at_ns, caller });
             }
-            ideals.push(served / REQUEST);
         }
         all.sort_by_key(|due| due.at_ns);
         let lanes = PORTS.len() * LANES;
         let begun = Instant::now() + Duration::from_millis(100);
+        let sent = Mutex::new(Vec::new());
         in_threads(lanes, |lane| {
             let mut connection = Connection::open(PORTS[lane % PORTS.len()].0)?;
             for due in all.iter().skip(lane).step_by(lanes) {
@@ -213,12 +208,30 @@ impl Run {
                 sleep(at.saturating_duration_since(Instant::now()));
                 let is_late = at.elapsed() > Duration::from_millis(100);
                 tally.late.fetch_add(u64::from(is_late), Relaxed);
+                let at_ns = begun.elapsed().as_nanos() as u64;
+                let mut sent = sent.lock().unwrap_or_else(PoisonError::into_inner);
+                sent.push(Due {
+                    at_ns,
+                    caller: due.caller,
+                });
+                drop(sent);
                 let answer = connection.ask(&self.requests[due.caller])?;
                 tally.count(due.caller, &answer);
             }
             Ok(())
         })?;
-        Ok(ideals)
+        let mut sent = sent.into_inner().unwrap_or_else(PoisonError::into_inner);
+        sent.sort_by_key(|due| due.at_ns);
+        let served = |caller| {
+            let amount = u64::from(RATE) * REQUEST;
+            let mut ideal = Ideal::full(Quota {
+                rate: amount,
+                burst: amount,
+            });
+            let due = sent.iter().filter(|due| due.caller == caller);
+            due.map(|due| ideal.serve(due.at_ns, REQUEST)).sum::<u64>() / REQUEST
+        };
+        Ok((0..callers.len()).map(served).collect())
     }
 
     /// Lets clients ask again as they are told.
