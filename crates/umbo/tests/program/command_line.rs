@@ -154,7 +154,7 @@ fn what_is_not_rows_is_refused_at_once_in_one_message() {
     for (name, text, kind) in [
         ("a.txt", &b"pk,sk,v\na,b,c\nd,e,f\n"[..], "CSV"),
         ("a.json", b"[{\"pk\":\"a\",\"v\":\"b\"}]", "a JSON array"),
-        ("a.bin", b"\xfe\x00\x01\n\x02\n", "binary data"),
+        ("a.bin", b"\xfe\x01\x02\n\x02\n", "binary data"),
         ("b.txt", b"pk;sk;v\na;b;c\n", "semicolons"),
         ("c.txt", b"pk\tsk\tv\na\tb\tc\n", "tabs"),
     ] {
@@ -174,6 +174,9 @@ fn what_is_not_rows_is_refused_at_once_in_one_message() {
         });
         assert_eq!(left.count(), 1);
     }
+    let wide = server.file("wide.json", b"\xff\xfe{\0}\0\n\0");
+    let ran = server.run(2, &["kv", "import", "n", &wide]);
+    assert!(ran.err.contains("UTF-16"), "{}", ran.err);
     server.run(3, &["ns", "describe", "n"]);
     server.run_with_input(7, &["kv", "import", "n", "-"], b"");
 }

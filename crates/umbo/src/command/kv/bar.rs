@@ -55,7 +55,8 @@ pub(in crate::command) fn rate_text(bar: &ProgressBar, unit: impl Fn(u64) -> Str
     #[expect(clippy::cast_sign_loss, reason = "neither is negative")]
     let whole = |number: f64| number.ceil() as u64;
     let rate = bar.per_sec();
-    if rate <= 0.0 {
+    // The rate of a bar that stands decays and never ends.
+    if rate < 1.0 {
         return String::new();
     }
     let mut text = format!(", {}/s", unit(whole(rate)));

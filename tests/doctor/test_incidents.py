@@ -1,0 +1,89 @@
+"""Incidents of a cluster, each staged with real nodes: the sentence that `test_diagnosis.py` asks for in all places."""
+
+import signal
+
+import pytest
+
+from harness import wait_until
+from recorded import pass_seconds
+from test_diagnosis import Stage
+from tier import Tier
+
+HOUR_SECONDS = 3600
+
+
+@pytest.fixture
+def staged(new_server, folder):
+    """Makes the stage of a dispatcher and nodes."""
+
+    def make(*names):
+        tier = Tier(folder / "tier", nodes=names, shards=4)
+        tier.start()
+        return Stage(new_server(tier=tier).start())
+
+    return make
+
+
+def named(stage, rule, kind="trouble-began"):
+    """Waits for a finding, and looks for its sentence everywhere; returns it. Time runs: answers may wait for nodes."""
+    stage.server.clock.go()
+    wait_until(lambda: rule in stage.findings(), f"{rule} is named")
+    finding = stage.findings()[rule]
+    stage.is_told_everywhere(finding, kind)
+    return finding
+
+
+def is_over(stage, rule):
+    wait_until(lambda: rule not in stage.findings(), f"{rule} is over")
+
+
+def test_the_home_of_the_records_is_away(staged):
+    stage = staged("a")
+    stage.server.tier.nodes["a"].kill()
+    finding = named(stage, "records-old")
+    assert finding["sentence"].startswith("Umbo's own records are served from a copy: "), finding
+    stage.server.tier.nodes["a"].start()
+    is_over(stage, "records-old")
+
+
+def test_requests_fail_while_a_node_is_away(staged):
+    stage = staged("a", "b")
+    stage.server.clock.go()
+    node = stage.server.tier.nodes["b"]
+    node.kill()
+    ns = stage.ns("web")
+
+    def failed():
+        answers = [ns.get(f"row-{number}").status for number in range(20)]
+        pass_seconds(stage.server, token=stage.root)
+        return 503 in answers
+
+    wait_until(lambda: failed() and "requests-fail" in stage.findings(), "requests fail")
+    finding = named(stage, "requests-fail")
+    assert finding["severity"] == "problem" and " requests/s fail, " in finding["sentence"]
+    node.start()
+    wait_until(lambda: not failed(), "all are served")
+    stage.ends("requests-fail", failed)
+
+
+def test_a_node_goes_by_a_newer_map(staged):
+    stage = staged("a", "b")
+    tier = stage.server.tier
+    old = tier.map_file.read_text()
+    tier.write_map(old.replace("version = 1", "version = 2"))
+    tier.nodes["b"].process.send_signal(signal.SIGHUP)
+    finding = named(stage, "maps-differ")
+    assert finding["sentence"] == "nodes go by different maps: versions 1, 2"
+    tier.nodes["a"].process.send_signal(signal.SIGHUP)
+    is_over(stage, "maps-differ")
+
+
+@pytest.mark.parametrize(("hours", "side"), [(1, "ahead of"), (-1, "behind")])
+def test_the_clock_of_a_server_is_an_hour_off(staged, hours, side):
+    stage = staged("a")
+    stage.server.clock.jump(hours * HOUR_SECONDS)
+    finding = named(stage, "clock-off")
+    told = f"the clock of this server is {HOUR_SECONDS} s {side}"
+    assert finding["sentence"] in [f"{told} that of node 'a'", f"{told} that of node 'a'".replace("3600", "3599")]
+    stage.server.clock.jump(-hours * HOUR_SECONDS)
+    is_over(stage, "clock-off")
