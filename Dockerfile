@@ -14,7 +14,7 @@ COPY . .
 RUN --mount=type=cache,target=/usr/local/cargo/registry \
     --mount=type=cache,target=/source/target \
     cargo build --release --locked --bin umbo \
-    && strip --strip-debug -o /umbo target/release/umbo
+    && strip -o /umbo target/release/umbo
 
 FROM debian:bookworm-slim
 COPY --from=build /etc/ssl/certs/ca-certificates.crt /etc/ssl/certs/ca-certificates.crt
