@@ -6,22 +6,15 @@ import pytest
 
 from harness import wait_until
 from recorded import pass_seconds
-from test_diagnosis import Stage
-from tier import Tier
+from test_diagnosis import Stage, new_tier  # noqa: F401  (a fixture)
 
 HOUR_SECONDS = 3600
 
 
 @pytest.fixture
-def staged(new_server, folder):
+def staged(new_server, new_tier):  # noqa: F811
     """Makes the stage of a dispatcher and nodes."""
-
-    def make(*names):
-        tier = Tier(folder / "tier", nodes=names, shards=4)
-        tier.start()
-        return Stage(new_server(tier=tier).start())
-
-    return make
+    return lambda *names: Stage(new_server(tier=new_tier(*names)).start())
 
 
 def named(stage, rule, kind="trouble-began"):
