@@ -36,6 +36,13 @@ def test_no_alert_is_without_a_case():
     assert fired == set(alerts())
 
 
+def test_the_guide_names_each_alert_under_its_severity():
+    guide = (PROJECT / "config/README.md").read_text()
+    rows = dict(re.findall(r"^\| `(page|ticket)`:[^|]+\| (.+) \|$", guide, re.M))
+    named = {name: severity for severity, row in rows.items() for name in re.findall(r"`(Umbo\w+)`", row)}
+    assert named == {name: rule["labels"]["severity"] for name, rule in alerts().items()}
+
+
 @pytest.mark.parametrize("name", alerts())
 def test_an_alert_says_what_happened_and_what_to_do(name):
     alert = alerts()[name]
