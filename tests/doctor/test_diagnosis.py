@@ -104,8 +104,8 @@ def new_tier(folder):
     """Starts nodes, which end with the test."""
     tiers = []
 
-    def make(*names):
-        tiers.append(Tier(folder / "tier", nodes=names, shards=4))
+    def make(*names, **more):
+        tiers.append(Tier(folder / "tier", nodes=names, shards=4, **more))
         return tiers[-1].start()
 
     yield make

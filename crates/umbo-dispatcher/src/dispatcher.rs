@@ -97,6 +97,10 @@ pub struct Dispatcher {
     pub top_callers: Mutex<TopCallers>,
     /// The findings of the diagnosis: states, at each request for them too, and rates, once a second.
     pub findings: Mutex<[Findings; 2]>,
+    /// The files of the certificates of the process, and when the first certificate of each ends.
+    pub certificates: Mutex<Vec<(String, Timestamp)>>,
+    /// Versions of Umbo that the other dispatchers of the fleet run.
+    pub fleet_versions: Mutex<Vec<String>>,
     /// Usage in steps of ten minutes that is not written yet. Locked for a sample each second, and by who writes or reads
     /// it.
     pub usage_steps: Mutex<UsageSteps>,
@@ -235,6 +239,8 @@ impl Dispatcher {
             history: Mutex::new(History::new()),
             top_callers: Mutex::new(TopCallers::new()),
             findings: Mutex::default(),
+            certificates: Mutex::default(),
+            fleet_versions: Mutex::default(),
             usage_steps: Mutex::new(UsageSteps::new(RandomState::new().hash_one(()))),
             usage_reports: Semaphore::new(USAGE_REPORTS_MAX),
             long_reads,

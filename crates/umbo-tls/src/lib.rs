@@ -115,6 +115,13 @@ impl TlsSource {
         Ok(())
     }
 
+    /// Returns the file of the certificates, and when the first of them ends, in seconds since 1970. Reads the file.
+    pub fn ends(&self) -> Option<(&Path, u64)> {
+        let file = &self.files.certificate;
+        let facts = describe(file).ok()?.into_iter();
+        Some((file, facts.map(|one| one.not_after).min()?))
+    }
+
     /// Returns the acceptor of TLS handshakes in effect.
     pub fn acceptor(&self) -> TlsAcceptor {
         TlsAcceptor::from(self.config.load_full())

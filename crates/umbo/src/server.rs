@@ -112,13 +112,15 @@ impl Server {
         let dispatcher = Arc::clone(bulk.dispatcher());
         happened(&dispatcher, EventKind::Started, STARTED);
         opened.announce();
+        let tls: Vec<_> = ports.peer_tls.iter().cloned().chain(opened.tls).collect();
         let reload = ServerReload {
+            tls: tls.clone(),
             tokens: opened.tokens,
             dispatcher: Arc::clone(&dispatcher),
             had_policy_file: settings.quota.policy_file.is_some(),
             remote: opened.store.remote().cloned(),
         };
-        let tls = ports.peer_tls.iter().cloned().chain(opened.tls).collect();
+        reload.tell_certificates();
         let load_threads =
             LowPriority::for_background("loads", cores()).map_err(CliError::start)?;
         let background = Background::begin(&bulk, opened.clock, load_threads);

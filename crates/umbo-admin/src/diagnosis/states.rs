@@ -2,6 +2,7 @@
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::PoisonError;
 
 use umbo_api::diagnosis::{DiagnosisFinding, FindingSeverity};
 use umbo_api::observe::EventKind;
@@ -9,13 +10,17 @@ use umbo_control::RecordsReport;
 use umbo_dispatcher::Dispatcher;
 use umbo_observe::{FindingRule, Found};
 use umbo_store::{NodeStatus, ShardState, ShardStatus};
+use umbo_types::Timestamp;
 
 use super::rules::{TROUBLE, shortened};
 
 /// Longest reason of a load in a sentence, in characters; `umbo load status` has all of it.
 const REASON_LEN_MAX: usize = 80;
 /// How long a failed load is told, in milliseconds: until the next working day.
-const FAILED_KEPT_MS: u64 = 24 * 3_600_000;
+const FAILED_KEPT_MS: u64 = DAY_MS;
+const DAY_MS: u64 = 24 * 3_600_000;
+/// A certificate that ends within so many days is told, as by `umbo doctor`: time to get a new one.
+const CERTIFICATE_DAYS: u64 = 14;
 /// Most failed loads that are told.
 const FAILED_MAX: usize = 16;
 /// States of a load that failed, and of one whose rows were applied.
@@ -66,6 +71,28 @@ static PRIORITY: FindingRule = FindingRule {
     events: TROUBLE,
     ..NODE_AWAY
 };
+static CERTIFICATE_ENDS: FindingRule = FindingRule {
+    name: "certificate-ends",
+    severity: FindingSeverity::Warning,
+    view: "overview",
+    advice: "put a new one in its place; it is read by itself, or on SIGHUP",
+    events: TROUBLE,
+    ..NODE_AWAY
+};
+static VERSIONS_DIFFER: FindingRule = FindingRule {
+    name: "versions-differ",
+    severity: FindingSeverity::Notice,
+    view: "overview",
+    advice: "end the upgrade, or go back; 'umbo fleet' names them",
+    // A rolling upgrade is shorter.
+    lasts: [3_600, 10],
+    events: None,
+};
+static CERTIFICATE_ENDED: FindingRule = FindingRule {
+    name: "certificate-ended",
+    severity: FindingSeverity::Problem,
+    ..CERTIFICATE_ENDS
+};
 static LOAD_FAILED: FindingRule = FindingRule {
     name: "load-failed",
     severity: FindingSeverity::Warning,
@@ -81,6 +108,13 @@ pub(super) fn found(dispatcher: &Dispatcher) -> Vec<Found> {
     let mut found = of_nodes(&nodes);
     found.extend(of_readiness(dispatcher, &dispatcher.store.status(), &nodes));
     found.extend(failed_loads(dispatcher));
+    let certificates = dispatcher.certificates.lock();
+    let certificates = certificates.unwrap_or_else(PoisonError::into_inner);
+    found.extend(of_certificates(&certificates, dispatcher.clock.wall()));
+    let versions = dispatcher.fleet_versions.lock();
+    found.extend(of_versions(
+        &versions.unwrap_or_else(PoisonError::into_inner),
+    ));
     found
 }
 
@@ -176,6 +210,33 @@ fn of_priority(refusal: Option<&str>) -> Option<Found> {
     let refusal = refusal?;
     let sentence = format!("long reads and loads have the priority of short requests: {refusal}");
     Some(state(&PRIORITY, "", sentence))
+}
+
+/// Returns the certificates that end soon or have ended.
+fn of_certificates(ends: &[(String, Timestamp)], now: Timestamp) -> Vec<Found> {
+    let ends = ends.iter().filter_map(|(file, ends)| {
+        if *ends <= now {
+            let sentence = format!("the certificate in {file} has ended");
+            return Some(state(&CERTIFICATE_ENDED, file, sentence));
+        }
+        let days = (ends.as_millis() - now.as_millis()) / DAY_MS;
+        let sentence = format!("the certificate in {file} ends in {days} days");
+        (days < CERTIFICATE_DAYS).then(|| state(&CERTIFICATE_ENDS, file, sentence))
+    });
+    ends.collect()
+}
+
+/// Returns the versions of other dispatchers, if they differ from the version of this one.
+fn of_versions(others: &[String]) -> Option<Found> {
+    let own = env!("CARGO_PKG_VERSION");
+    let different = others.iter().filter(|one| *one != own);
+    let different: BTreeSet<_> = different.map(|one| shortened(one)).collect();
+    let named = different.into_iter().collect::<Vec<_>>().join(", ");
+    let sentence = format!(
+        "dispatchers of the fleet run versions {own}, {}",
+        shortened(&named)
+    );
+    (!named.is_empty()).then(|| state(&VERSIONS_DIFFER, "", sentence))
 }
 
 /// Returns the latest loads that failed in the last day. A later load into the same namespace settles the matter.
@@ -323,6 +384,39 @@ mod tests {
         ];
         assert_eq!(told, expected);
         assert_eq!(joined[1].subject, "1, 3, 10");
+    }
+
+    #[test]
+    fn certificates_that_end_soon_or_have_ended_are_told() {
+        let day = |day: u64| Timestamp(day * DAY_MS * 1_000);
+        let ends = [
+            ("a.pem", 120),
+            ("b.pem", 113),
+            ("c.pem", 114),
+            ("d.pem", 100),
+        ];
+        let ends = ends.map(|(file, at)| (file.to_owned(), day(at)));
+        let found = of_certificates(&ends, day(100));
+        let expected = [
+            "the certificate in b.pem ends in 13 days",
+            "the certificate in d.pem has ended",
+        ];
+        assert_eq!(sentences(&found), expected);
+    }
+
+    #[test]
+    fn versions_that_differ_are_told_after_an_hour() {
+        let own = env!("CARGO_PKG_VERSION");
+        assert_eq!(of_versions(&[own.to_owned()]), None);
+        let others = [own, "9.1.0", "9.0.0", "9.1.0"].map(str::to_owned);
+        let found = of_versions(&others).unwrap();
+        let expected = format!("dispatchers of the fleet run versions {own}, 9.0.0, 9.1.0");
+        assert_eq!(found.sentence, expected);
+        let mut findings = Findings::default();
+        for (second, told) in [(0, 0), (3_599, 0), (3_600, 1)] {
+            findings.look(second * 1_000, of_versions(&others).into_iter().collect());
+            assert_eq!(findings.current().count(), told, "{second}");
+        }
     }
 
     #[test]

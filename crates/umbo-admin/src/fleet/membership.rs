@@ -187,6 +187,10 @@ impl Membership {
         let ids: Vec<_> = rows.members.iter().map(|(id, _)| *id).collect();
         self.peers.keep(|id| id != self.id && ids.contains(&id));
         self.quotas.core.set_members(&ids);
+        let others = rows.members.iter().filter(|(id, _)| *id != self.id);
+        let versions = others.map(|(_, one)| one.about.version.clone()).collect();
+        let known = self.dispatcher.fleet_versions.lock();
+        *known.unwrap_or_else(PoisonError::into_inner) = versions;
         let row = rows.owners.clone().map(|(_, row)| row);
         self.quotas.core.set_row(&row.unwrap_or_default());
     }

@@ -1,14 +1,21 @@
 """Incidents of a cluster, each staged with real nodes: the sentence that `test_diagnosis.py` asks for in all places."""
 
+import datetime
+import pathlib
 import signal
 
 import pytest
 
+from clock import Clock
 from harness import wait_until
 from recorded import pass_seconds
 from test_diagnosis import Stage, new_tier  # noqa: F401  (a fixture)
 
+# In the folder of the clusters, which `test_diagnosis` has made known.
+from certificates import Authority  # noqa: E402
+
 HOUR_SECONDS = 3600
+DAY_SECONDS = 24 * HOUR_SECONDS
 
 
 @pytest.fixture
@@ -57,6 +64,21 @@ def test_requests_fail_while_a_node_is_away(staged):
     node.start()
     wait_until(lambda: not failed(), "all are served")
     stage.ends("requests-fail", failed)
+
+
+def test_a_certificate_ends(new_server, new_tier, tmp_path):  # noqa: F811
+    authority = Authority(tmp_path / "authority")
+    soon = datetime.datetime.fromtimestamp(Clock().time() + 3.5 * DAY_SECONDS, datetime.UTC)
+    settings = authority.settings("dispatcher", last=soon.strftime("%Y%m%d%H%M%SZ"))
+    stage = Stage(new_server(settings, tier=new_tier("a", node_settings=authority.settings())).start())
+    finding = named(stage, "certificate-ends")
+    file = settings["cluster"]["certificate"]
+    assert finding["sentence"] == f"the certificate in {file} ends in 3 days"
+    good = authority.settings("dispatcher")
+    for kind in ("key", "certificate"):
+        pathlib.Path(good["cluster"][kind]).replace(settings["cluster"][kind])
+    stage.server.process.send_signal(signal.SIGHUP)
+    is_over(stage, "certificate-ends")
 
 
 def test_a_node_goes_by_a_newer_map(staged):
