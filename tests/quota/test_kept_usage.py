@@ -136,8 +136,8 @@ def test_a_caller_sees_its_own_and_what_it_may_observe(closed):
 
     def seen(client, **query):
         rows = kept(client, by="namespace,caller", **query)["rows"]
-        assert all(row["requests"] == 2 for row in rows)
-        return sorted((row["namespace"], row["caller"]) for row in rows)
+        # Seconds are counted one by one: a row may lack the last requests for a while.
+        return sorted((row["namespace"], row["caller"]) for row in rows if row["requests"] == 2)
 
     wait_until(lambda: seen(closed.root) == everything, "all is counted")
     assert seen(writer) == [("one", "writer"), ("two", "writer")]
