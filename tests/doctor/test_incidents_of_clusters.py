@@ -75,8 +75,11 @@ def test_a_certificate_ends(new_server, new_tier, tmp_path):  # noqa: F811
     file = settings["cluster"]["certificate"]
     assert finding["sentence"] == f"the certificate in {file} ends in 3 days"
     good = authority.settings("dispatcher")
-    for kind in ("key", "certificate"):
-        pathlib.Path(good["cluster"][kind]).replace(settings["cluster"][kind])
+    pathlib.Path(good["cluster"]["certificate"]).replace(file)
+    stage.server.process.send_signal(signal.SIGHUP)
+    wait_until(lambda: "the certificates stays as it was" in stage.server.log_text(), "the key is of another one")
+    assert stage.findings()["certificate-ends"]["sentence"] == finding["sentence"], "it is still in effect"
+    pathlib.Path(good["cluster"]["key"]).replace(settings["cluster"]["key"])
     stage.server.process.send_signal(signal.SIGHUP)
     is_over(stage, "certificate-ends")
 

@@ -19,6 +19,7 @@ from quotas import (
     wait_ms,
 )
 
+
 @pytest.mark.parametrize("status", [429, 419])
 def test_a_rejection_says_all_that_a_caller_needs(server, ns, status):
     name = limited(server, ns, per=["caller"], only=3, status=status)

@@ -18,6 +18,7 @@ use umbo_observe::Found;
 use self::facts::Facts;
 
 pub(crate) use self::facts::node_facts;
+pub use self::states::CERTIFICATE_DAYS;
 pub(crate) use self::states::readiness_problems;
 pub(crate) use self::usual::SlowAverages;
 

@@ -24,6 +24,7 @@ mod usage_rows;
 
 pub use admin::why::{RECORDS_INTERVAL, RecordWriter};
 pub use cors::{BadOrigin, CorsPolicy};
+pub use diagnosis::CERTIFICATE_DAYS;
 pub use fleet::{
     Connecting, DISPATCHER_ROLE, FleetPlace, FleetView, PRESENCE_INTERVAL, PeerConnector, PeerIo,
 };

@@ -37,8 +37,14 @@ impl RawLines {
     }
 
     /// Returns the next line, or `None` at the end. Of a line that is too long for a row, returns the first bytes as an
-    /// error.
+    /// error. The line is a copy: a slice would keep the whole buffer in memory.
     pub fn next_line(&mut self) -> io::Result<Option<Result<Bytes, Bytes>>> {
+        let slice = self.next_slice()?;
+        Ok(slice.map(|line| line.map(|line| Bytes::copy_from_slice(&line))))
+    }
+
+    /// Like [`Self::next_line`], but a slice of the buffer.
+    fn next_slice(&mut self) -> io::Result<Option<Result<Bytes, Bytes>>> {
         loop {
             let range = match self.0.next()? {
                 None => return Ok(None),
@@ -77,7 +83,7 @@ impl LineRows {
     /// rows.
     pub(crate) fn next(&mut self) -> Result<Option<ReadRow>, RowsError> {
         loop {
-            let line = match self.lines.next_line()? {
+            let line = match self.lines.next_slice()? {
                 None => return self.end.missing().map_or(Ok(None), RowsError::cut_off),
                 Some(Err(bytes)) => {
                     return Ok(Some(Err(self.reject(&bytes, RejectReason::TooLong))));
@@ -115,5 +121,18 @@ fn row(line: &Bytes) -> Result<InputRow, RejectReason> {
             change,
         }),
         LineChange::Increment { .. } => Err(LineError::IncrementAmongRows.into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_keeps_nothing_else_in_memory() {
+        let mut lines = RawLines::new(Box::new(&b"{}\n{}\n"[..])).unwrap();
+        let line = lines.next_line().unwrap().unwrap().unwrap();
+        assert!(line.is_unique() && line == "{}");
+        assert!(!lines.next_slice().unwrap().unwrap().unwrap().is_unique());
     }
 }

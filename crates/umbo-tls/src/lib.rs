@@ -85,7 +85,15 @@ fn reason(detail: Option<&str>) -> String {
 pub struct TlsSource {
     files: ListenerTlsFiles,
     protocols: &'static [&'static [u8]],
-    config: ArcSwap<ServerConfig>,
+    loaded: ArcSwap<Loaded>,
+}
+
+/// What the files held when they were loaded last.
+#[derive(Debug)]
+struct Loaded {
+    config: Arc<ServerConfig>,
+    /// When the first certificate of the chain ends, in seconds since 1970; `None` if no certificate can be parsed.
+    ends: Option<u64>,
 }
 
 impl TlsSource {
@@ -100,31 +108,29 @@ impl TlsSource {
         files: ListenerTlsFiles,
         protocols: &'static [&'static [u8]],
     ) -> Result<Self, TlsError> {
-        let config = ArcSwap::from_pointee(load(&files, protocols)?);
+        let loaded = ArcSwap::from_pointee(load(&files, protocols)?);
         Ok(Self {
             files,
             protocols,
-            config,
+            loaded,
         })
     }
 
     /// Loads the files again, for later connections. On an error nothing changes.
     pub fn reload(&self) -> Result<(), TlsError> {
-        let config = load(&self.files, self.protocols)?;
-        self.config.store(Arc::new(config));
+        let loaded = load(&self.files, self.protocols)?;
+        self.loaded.store(Arc::new(loaded));
         Ok(())
     }
 
-    /// Returns the file of the certificates, and when the first of them ends, in seconds since 1970. Reads the file.
+    /// Returns the file of the certificates, and when the first of the certificates in effect ends, in seconds since 1970.
     pub fn ends(&self) -> Option<(&Path, u64)> {
-        let file = &self.files.certificate;
-        let facts = describe(file).ok()?.into_iter();
-        Some((file, facts.map(|one| one.not_after).min()?))
+        Some((&self.files.certificate, self.loaded.load().ends?))
     }
 
     /// Returns the acceptor of TLS handshakes in effect.
     pub fn acceptor(&self) -> TlsAcceptor {
-        TlsAcceptor::from(self.config.load_full())
+        TlsAcceptor::from(Arc::clone(&self.loaded.load().config))
     }
 }
 
@@ -146,9 +152,11 @@ impl ClientCertificate {
     }
 }
 
-fn load(files: &ListenerTlsFiles, protocols: &[&[u8]]) -> Result<ServerConfig, TlsError> {
+fn load(files: &ListenerTlsFiles, protocols: &[&[u8]]) -> Result<Loaded, TlsError> {
     let chain = certificates(&files.certificate)?;
-    warn_if_out_of_time(&files.certificate, &chain);
+    let facts = facts_of(&chain);
+    warn_if_out_of_time(&files.certificate, &facts);
+    let ends = facts.iter().map(|one| one.not_after).min();
     let key = PrivateKeyDer::from_pem_slice(&read(&files.key)?)
         .map_err(|error| not_pem(&files.key, "private key", &error))?;
     let provider = Arc::new(rustls::crypto::ring::default_provider());
@@ -174,7 +182,10 @@ fn load(files: &ListenerTlsFiles, protocols: &[&[u8]]) -> Result<ServerConfig, T
             error => unusable(&files.certificate, &error),
         })?;
     config.alpn_protocols = protocols.iter().map(|name| name.to_vec()).collect();
-    Ok(config)
+    Ok(Loaded {
+        config: Arc::new(config),
+        ends,
+    })
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, TlsError> {
@@ -230,11 +241,11 @@ fn facts_of(chain: &[CertificateDer<'_>]) -> Vec<CertificateFacts> {
     facts.flatten().collect()
 }
 
-fn warn_if_out_of_time(path: &Path, chain: &[CertificateDer<'_>]) {
+fn warn_if_out_of_time(path: &Path, facts: &[CertificateFacts]) {
     let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH);
     let now = since_epoch.unwrap_or(Duration::ZERO).as_secs();
-    for facts in facts_of(chain) {
-        let (path, subject) = (path.display(), facts.subject);
+    for facts in facts {
+        let (path, subject) = (path.display(), &facts.subject);
         if facts.not_after < now {
             tracing::warn!(%path, subject, "the certificate has expired; clients will refuse it");
         } else if facts.not_before > now {

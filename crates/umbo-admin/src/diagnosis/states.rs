@@ -19,8 +19,8 @@ const REASON_LEN_MAX: usize = 80;
 /// How long a failed load is told, in milliseconds: until the next working day.
 const FAILED_KEPT_MS: u64 = DAY_MS;
 const DAY_MS: u64 = 24 * 3_600_000;
-/// A certificate that ends within so many days is told, as by `umbo doctor`: time to get a new one.
-const CERTIFICATE_DAYS: u64 = 14;
+/// A certificate that ends within so many days is told, by `umbo doctor` too: time to get a new one.
+pub const CERTIFICATE_DAYS: u64 = 14;
 /// Most failed loads that are told.
 const FAILED_MAX: usize = 16;
 /// States of a load that failed, and of one whose rows were applied.
@@ -79,6 +79,11 @@ static CERTIFICATE_ENDS: FindingRule = FindingRule {
     events: TROUBLE,
     ..NODE_AWAY
 };
+static CERTIFICATE_ENDED: FindingRule = FindingRule {
+    name: "certificate-ended",
+    severity: FindingSeverity::Problem,
+    ..CERTIFICATE_ENDS
+};
 static VERSIONS_DIFFER: FindingRule = FindingRule {
     name: "versions-differ",
     severity: FindingSeverity::Notice,
@@ -87,11 +92,6 @@ static VERSIONS_DIFFER: FindingRule = FindingRule {
     // A rolling upgrade is shorter.
     lasts: [3_600, 10],
     events: None,
-};
-static CERTIFICATE_ENDED: FindingRule = FindingRule {
-    name: "certificate-ended",
-    severity: FindingSeverity::Problem,
-    ..CERTIFICATE_ENDS
 };
 static LOAD_FAILED: FindingRule = FindingRule {
     name: "load-failed",

@@ -174,7 +174,7 @@ impl Run {
         );
         let what = format!("sockets: {}: off from one bucket", pattern.as_str());
         let off = shares.iter().map(|share| (share - 1.0).abs()).collect();
-        Ok(Verdict::worst(what, Bound::AtMost(0.03), off, detail))
+        Ok(Verdict::worst(what, Bound::AtMost(0.02), off, detail))
     }
 
     /// Sends the requests of open callers; returns how many the ideal bucket of each serves of them at the times when they

@@ -3,9 +3,8 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
 
-use umbo_admin::DISPATCHER_ROLE;
+use umbo_admin::{CERTIFICATE_DAYS, DISPATCHER_ROLE};
 use umbo_control::policies::FilePolicies;
 use umbo_routing::{ClusterMap, ClusterNode};
 use umbo_store_remote::ask_map_versions;
@@ -28,8 +27,6 @@ const FREE_SHARE_MIN: u64 = 10;
 const FREE_BYTES_MIN: u64 = 1 << 30;
 /// Time of a sync of 4 KiB above which each commit is slow, in milliseconds.
 const SYNC_SLOW_MS: f64 = 50.0;
-/// Time before the end of a certificate at which its successor should exist.
-const CERTIFICATE_SOON: Duration = Duration::from_hours(14 * 24);
 
 /// Checks this machine.
 pub(super) fn check(settings: &Settings) -> Vec<Finding> {
@@ -189,7 +186,7 @@ fn certificate_of(check: &'static str, files: ListenerTlsFiles) -> Finding {
         let found = format!("{} is not valid yet", path.display());
         return Finding::problem(check, found, "compare this machine's clock, or wait");
     }
-    let is_soon = first_to_end.not_after < now + CERTIFICATE_SOON.as_secs();
+    let is_soon = days(first_to_end.not_after) < CERTIFICATE_DAYS;
     let advice = "put a new one in its place before that";
     Finding::judged(check, found, [false, is_soon], advice)
 }

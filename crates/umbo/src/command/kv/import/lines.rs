@@ -117,8 +117,7 @@ impl LineReader {
         while let Some(line) = lines.next_line().map_err(|error| self.failure(error))? {
             self.number = lines.number();
             match line {
-                // Lines wait for their turn, and each would keep the whole buffer that a read has filled.
-                Ok(line) => self.line(&Bytes::copy_from_slice(&line))?,
+                Ok(line) => self.line(&line)?,
                 Err(excerpt) => self.refuse(excerpt, RejectReason::TooLong.to_string())?,
             }
         }
