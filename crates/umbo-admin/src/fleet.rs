@@ -46,6 +46,7 @@ use self::peers::{ANSWER_LEN_MAX, Peers, Unanswered};
 pub use self::peers::{Connecting, PeerConnector, PeerIo};
 pub use self::presence::PRESENCE_INTERVAL;
 use self::presence::Presence;
+pub(crate) use self::presence::PresenceRows;
 pub(crate) use self::question::is_of_fleet;
 use self::question::{BUSY, NOT_A_QUESTION, QuestionRefusal, WRONG_ROLE};
 use self::quotas::QuotaRoom;
@@ -134,11 +135,13 @@ impl FleetView {
     }
 
     /// Writes the presence row of this dispatcher, and takes notice of the others. Due each [`PRESENCE_INTERVAL`]. A
-    /// failure does no harm: the next call writes the row again.
+    /// failure does no harm: the next call writes the row again. A server alone has the last backups to read only, once.
     pub async fn announce(&self) {
         if let Some(own) = &self.membership {
             // Neither delays the other.
             tokio::join!(own.announce(), self.list());
+        } else if let Ok(rows) = PresenceRows::new(&self.dispatcher).read().await {
+            rows.tell_backups(&self.dispatcher);
         }
     }
 
