@@ -22,7 +22,7 @@ pub struct BackupBegun {
 /// A backup whose files are all written.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-#[schema(example = json!({"location": "s3://bucket/umbo/monday", "rows": 1200000, "bytes": 512000000, "seconds": 95}))]
+#[schema(example = json!({"location": "s3://bucket/umbo/monday", "rows": 1_200_000, "bytes": 512_000_000, "seconds": 95}))]
 pub struct BackupEnd {
     /// Where it is, as given to the command that made it; at most 1,024 bytes.
     pub location: String,
@@ -50,8 +50,8 @@ pub struct CompletedBackup {
 
 /// The last completed backups.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[schema(example = json!({"backups": [{"backup": "00c0ffee00c0ffee", "ended_ms": 1764288000000_u64, "by": "operator",
-    "location": "s3://bucket/umbo/monday", "rows": 1200000, "bytes": 512000000, "seconds": 95}]}))]
+#[schema(example = json!({"backups": [{"backup": "00c0ffee00c0ffee", "ended_ms": 1_764_288_000_000_u64, "by": "operator",
+    "location": "s3://bucket/umbo/monday", "rows": 1_200_000, "bytes": 512_000_000, "seconds": 95}]}))]
 pub struct BackupList {
     /// At most eight, newest first.
     pub backups: Vec<CompletedBackup>,
