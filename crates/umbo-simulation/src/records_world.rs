@@ -9,11 +9,13 @@ mod admin;
 mod faults;
 mod names;
 pub(crate) mod process;
+mod quota;
 mod rest;
 mod rows;
 mod shared_store;
 mod token;
 mod token_client;
+mod ways;
 mod world;
 
 use std::cell::{Cell, RefCell};
@@ -42,9 +44,11 @@ pub async fn run(seed: u64) {
         Arc::clone(&clock),
         Chance::new(seed, "shared store"),
     );
+    let ways = Arc::default();
     let world = Rc::new(World {
         clock,
-        dispatchers: plan.refresh.iter().map(|_| Process::default()).collect(),
+        dispatchers: plan.refresh.iter().map(|_| Process::among(&ways)).collect(),
+        ways,
         names: RefCell::new(SimulatedNamespaces::new(plan.names, plan.dispatchers)),
         history: RefCell::default(),
         asked: RefCell::default(),
@@ -61,6 +65,14 @@ pub async fn run(seed: u64) {
         }
     }
     let mut tasks = Vec::new();
+    if world.plan.has_quota {
+        quota::prepare(&world).await;
+        let chance = Chance::new(seed, "quota");
+        tasks.push(tokio::task::spawn_local(quota::run(
+            Rc::clone(&world),
+            chance,
+        )));
+    }
     for name in 0..world.plan.names {
         let chance = Chance::new(seed, &format!("admin {name}"));
         tasks.push(tokio::task::spawn_local(admin::run(

@@ -479,7 +479,11 @@ mod tests {
             let backups: Vec<_> = hours.iter().map(|at| backup(1_000 + at)).collect();
             of_backups(&backups, (1_000 + now) * hour).map(|found| found.sentence)
         };
-        assert_eq!(told(&[], 9_000), None, "without backups no backup is missed");
+        assert_eq!(
+            told(&[], 9_000),
+            None,
+            "without backups no backup is missed"
+        );
         assert_eq!(told(&[0], 167), None);
         let only = "the last backup is 7 days old; it is the only one";
         assert_eq!(told(&[0], 168).as_deref(), Some(only));
