@@ -3,7 +3,8 @@
 //! One client changes each namespace through any dispatcher, one after the other; others write and read rows
 //! of the namespaces meanwhile, through any dispatcher. Dispatchers are killed and started again. A change
 //! that was answered as not applied must never be visible, an acknowledged one always; no acknowledged row of
-//! an existing namespace may be missing, and no row of a removed one may come back or stay.
+//! an existing namespace may be missing, and no row of a removed one may come back or stay. Some seeds have a quota of
+//! the scope `fleet`, and dispatchers that are cut off from one another: at rest it must count once.
 
 mod admin;
 mod faults;
