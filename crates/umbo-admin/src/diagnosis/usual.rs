@@ -3,7 +3,7 @@
 //! Owns the averages of a bounded number of subjects. They learn unusual values slowly, so that a finding stands for
 //! longer than an incident lasts, and a change for good becomes usual within hours.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
 /// Seconds that an average looks back: an incident of a minute hardly moves it, and a day has its hours.
 const SECONDS: f64 = 600.0;
@@ -15,6 +15,8 @@ const UNUSUAL_SLOWER: f64 = 20.0;
 const SUBJECTS_MAX: usize = 512;
 /// Seconds without a sign of a subject after which it is forgotten.
 const ABSENT_MAX: u32 = 3_600;
+/// Seconds of commits in a mean: as many as of calls in the latency of a node.
+const COMMIT_SECONDS: usize = 5;
 
 /// A slow average.
 #[derive(Debug, Clone, Copy, Default)]
@@ -86,9 +88,8 @@ pub(crate) struct SlowAverages {
     pub(super) nodes: Averages,
     /// Time of a commit until it is on the disk, in milliseconds, by node.
     pub(super) commits: Averages,
-    /// Number and nanoseconds of the commits until a second ago, and the milliseconds of one in the last second with some, by
-    /// node.
-    pub(super) commits_before: BTreeMap<String, ([u64; 2], Option<f64>)>,
+    /// Number and nanoseconds of the commits until each of the last seconds, oldest first, by node.
+    pub(super) commits_before: BTreeMap<String, VecDeque<[u64; 2]>>,
     /// How many bytes the free disk shrinks a second; one subject without a name.
     pub(super) disk: Averages,
     /// Free bytes of the disk a second ago.
@@ -104,15 +105,12 @@ impl SlowAverages {
         total.saturating_sub(before.unwrap_or(total))
     }
 
-    /// Returns the milliseconds of a commit of a node, in the last second with commits.
+    /// Returns the milliseconds of a commit of a node in the last seconds, if there was one.
     #[expect(clippy::cast_precision_loss, reason = "a mean for people")]
     pub(super) fn commit_ms(&self, node: &str, total: [u64; 2]) -> Option<f64> {
-        let (before, last_ms) = self.commits_before.get(node)?;
+        let before = self.commits_before.get(node)?.front()?;
         let [commits, nanos] = [0, 1].map(|at| total[at].saturating_sub(before[at]));
-        if commits == 0 {
-            return *last_ms;
-        }
-        Some(nanos as f64 / 1e6 / commits as f64)
+        (commits > 0).then(|| nanos as f64 / 1e6 / commits as f64)
     }
 
     /// Learns the commits of a node until now.
@@ -122,14 +120,15 @@ impl SlowAverages {
         total: [u64; 2],
         is_slow: impl Fn(f64, f64) -> bool,
     ) {
-        let now_ms = self.commit_ms(node, total);
-        let before = (total, now_ms);
-        let before = self.commits_before.insert(node.to_owned(), before);
-        let is_new = before.is_some_and(|(before, _)| total[0] > before[0]);
-        if let Some(now_ms) = now_ms.filter(|_| is_new) {
+        if let Some(now_ms) = self.commit_ms(node, total) {
             let usually = self.commits.of(node);
             let is_unusual = usually.is_some_and(|usually| is_slow(now_ms, usually));
             self.commits.learn(node, now_ms, is_unusual);
+        }
+        let before = self.commits_before.entry(node.to_owned()).or_default();
+        before.push_back(total);
+        if before.len() > COMMIT_SECONDS {
+            before.pop_front();
         }
     }
 }
