@@ -86,6 +86,8 @@ pub(super) struct ReadInput {
     pub(super) incomplete: Option<String>,
     /// Rows that failed in other namespaces, which are left out.
     pub(super) others: u64,
+    /// Whether there is no line, which is more than a byte order mark or the frame of a compression.
+    pub(super) is_empty: bool,
 }
 
 impl LineReader {
@@ -109,6 +111,7 @@ impl LineReader {
             ImportInput::Table(rows) => self.read_table(rows)?,
         }
         self.read.incomplete = self.read.incomplete.or_else(|| self.end.missing());
+        self.read.is_empty = self.number == 0;
         Ok(self.read)
     }
 
