@@ -15,16 +15,18 @@ from processes import PROJECT
 from recorded import pass_seconds
 from tier import Tier
 
-for area in ("cluster", "faults"):
+for area in ("cluster", "faults", "shed"):
     sys.path.insert(0, str(PROJECT / "tests" / area))
 
 from deadline import Waiting, asked_of  # noqa: E402
+from held import Commits  # noqa: E402
 from test_disk import small_disk  # noqa: E402, F401  (a fixture)
 
 #: Seconds of history before anything is unusual, and some more.
 WARM = 65
 #: Seconds in which an incident is named, at most: three of the condition, one that it was under way in.
 NAMED = 5
+DAY_SECONDS = 24 * 3600
 
 
 class Stage:
@@ -218,6 +220,68 @@ def partitions_of(stage, name, count):
         if len(found) == count:
             break
     return found
+
+
+@pytest.mark.parametrize("stage", ["one server"], indirect=True)
+def test_the_last_backup_is_old(stage, tmp_path):
+    def backup(name):
+        stage.run("backup", "--share", "100", "--to", str(tmp_path / name))
+
+    def listed():
+        return [one["location"] for one in json.loads(stage.run("backup", "ls", "-o", "json"))]
+
+    stage.server.clock.go()
+    assert stage.findings() == {} and listed() == [], "a store without backups is told nothing"
+    backup("monday")
+    assert listed() == [str(tmp_path / "monday")]
+
+    def days_later(seconds):
+        stage.server.stop()
+        stage.server.clock.advance(seconds)
+        stage.server.start()
+        wait_until(listed, "the home has told it")
+
+    days_later(7 * DAY_SECONDS - 600)
+    assert "backup-old" not in stage.findings()
+    days_later(600)
+    finding = stage.findings()["backup-old"]
+    assert finding["sentence"] == "the last backup is 7 days old; it is the only one"
+    assert finding["severity"] == "warning"
+    stage.is_told_everywhere(finding)
+    backup("next")
+    assert "backup-old" not in stage.findings()
+    assert listed() == [str(tmp_path / name) for name in ("next", "monday")]
+
+
+@pytest.fixture
+def commits():
+    commits = Commits()
+    yield commits
+    commits.close()
+
+
+def test_a_disk_is_slow(new_server, commits):
+    stage = Stage(new_server(environment=commits.environment()).start())
+    writers = [stage.ns(f"writer-{number}") for number in range(5)]
+    writes = [lambda ns=ns, at=at: ns.put("row", f"of-{at}", b"x") for at, ns in enumerate(writers)]
+
+    def second(is_slow=True):
+        if is_slow:
+            commits.hold()
+        waiting = Waiting(*writes)
+        if is_slow:
+            wait_until(commits.waiting, "a commit waits for the disk")
+            stage.server.clock.advance(0.2)
+            commits.let_go()
+        waiting.answers()
+        pass_seconds(stage.server, token=stage.root)
+
+    for _ in range(WARM):
+        second(is_slow=False)
+    assert stage.findings() == {}
+    finding = stage.until("node-slow", second)
+    assert finding["sentence"].startswith("this server answers in ") and "; its disk takes " in finding["sentence"]
+    stage.is_told_everywhere(finding)
 
 
 @pytest.fixture

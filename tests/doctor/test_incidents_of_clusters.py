@@ -9,13 +9,12 @@ import pytest
 from clock import Clock
 from harness import wait_until
 from recorded import pass_seconds
-from test_diagnosis import Stage, new_tier  # noqa: F401  (a fixture)
+from test_diagnosis import DAY_SECONDS, Stage, new_tier  # noqa: F401  (a fixture)
 
 # In the folder of the clusters, which `test_diagnosis` has made known.
 from certificates import Authority  # noqa: E402
 
 HOUR_SECONDS = 3600
-DAY_SECONDS = 24 * HOUR_SECONDS
 
 
 @pytest.fixture

@@ -25,6 +25,10 @@ use http::request::Parts;
 use http::{Method, Response};
 use http_body_util::{BodyExt as _, Limited};
 use hyper::body::Incoming;
+#[cfg(feature = "testing")]
+use hyper::{server::conn::http2, service::service_fn};
+#[cfg(feature = "testing")]
+use hyper_util::rt::{TokioExecutor, TokioIo};
 use serde_json::value::RawValue;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::task::JoinSet;
@@ -46,6 +50,7 @@ use self::peers::{ANSWER_LEN_MAX, Peers, Unanswered};
 pub use self::peers::{Connecting, PeerConnector, PeerIo};
 pub use self::presence::PRESENCE_INTERVAL;
 use self::presence::Presence;
+pub(crate) use self::presence::PresenceRows;
 pub(crate) use self::question::is_of_fleet;
 use self::question::{BUSY, NOT_A_QUESTION, QuestionRefusal, WRONG_ROLE};
 use self::quotas::QuotaRoom;
@@ -134,11 +139,13 @@ impl FleetView {
     }
 
     /// Writes the presence row of this dispatcher, and takes notice of the others. Due each [`PRESENCE_INTERVAL`]. A
-    /// failure does no harm: the next call writes the row again.
+    /// failure does no harm: the next call writes the row again. A server alone has the last backups to read only, once.
     pub async fn announce(&self) {
         if let Some(own) = &self.membership {
             // Neither delays the other.
             tokio::join!(own.announce(), self.list());
+        } else if let Ok(rows) = PresenceRows::new(&self.dispatcher).read().await {
+            rows.tell_backups(&self.dispatcher);
         }
     }
 
@@ -296,13 +303,8 @@ impl FleetView {
         &self,
         head: &Parts,
         body: Incoming,
-        from: &Connection,
     ) -> Result<Response<ReplyBody>, QuestionRefusal> {
         let own = self.membership.as_ref().ok_or(NOT_A_QUESTION)?;
-        let client = from.client.as_ref();
-        if from.is_tls && !client.is_some_and(|client| client.has_name(DISPATCHER_ROLE)) {
-            return Err(WRONG_ROLE);
-        }
         if question::is_message(head) {
             let (digest, message) = own.key.open_message(head, own.id, own.home_time())?;
             let answer = self.quota_room.hear(own, body, digest).await?;
@@ -322,6 +324,23 @@ impl FleetView {
         let response = Response::builder().status(status).header(name, value);
         let body = held(body, (open, room));
         Ok(response.body(body.into()).unwrap_or_default())
+    }
+
+    /// Serves the other end of a connection without TLS that a test has made, until it ends.
+    #[cfg(feature = "testing")]
+    pub async fn serve(self: Arc<Self>, io: impl PeerIo + 'static) {
+        let service = service_fn(|request: http::Request<Incoming>| {
+            let own = Arc::clone(&self);
+            async move {
+                let (head, body) = request.into_parts();
+                Ok::<_, std::convert::Infallible>(
+                    own.hear(&head, body).await.unwrap_or_else(refusal),
+                )
+            }
+        });
+        let server = http2::Builder::new(TokioExecutor::new());
+        // Its client sees how it ended.
+        let _ = server.serve_connection(TokioIo::new(io), service).await;
     }
 
     /// Answers a question as the routes of this dispatcher do.
@@ -360,13 +379,18 @@ impl Handler for FleetView {
         body: Incoming,
         connection: &Arc<Connection>,
     ) -> Response<ReplyBody> {
-        let answered = self.hear(head, body, connection).await;
-        answered.unwrap_or_else(|QuestionRefusal(status, reason)| {
-            let response = Response::builder().status(status);
-            let body = Bytes::from_static(reason.as_bytes());
-            response.body(body.into()).unwrap_or_default()
-        })
+        let client = connection.client.as_ref();
+        if connection.is_tls && !client.is_some_and(|client| client.has_name(DISPATCHER_ROLE)) {
+            return refusal(WRONG_ROLE);
+        }
+        self.hear(head, body).await.unwrap_or_else(refusal)
     }
+}
+
+fn refusal(QuestionRefusal(status, reason): QuestionRefusal) -> Response<ReplyBody> {
+    let response = Response::builder().status(status);
+    let body = Bytes::from_static(reason.as_bytes());
+    response.body(body.into()).unwrap_or_default()
 }
 
 fn refused(error: &RequestError) -> ServerAnswer {

@@ -99,6 +99,7 @@ mod tests {
             shards: shards.iter().copied().map(ShardId).collect(),
             in_flight: 0,
             clock_ahead: None,
+            program_version: None,
         };
         let (mut seen, mut told) = (Happenings::default(), Vec::new());
         seen.look_at_nodes(&[node("a", &[0]), node("b", &[1])], &mut told);

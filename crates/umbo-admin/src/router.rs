@@ -113,7 +113,8 @@ routes! {
     "/admin/v1/metrics": get admin::show_metrics;
     "/admin/v1/shards": get cluster::list_shards;
     "/admin/v1/cluster": get cluster::show;
-    "/admin/v1/backups": post backups::begin;
+    "/admin/v1/backups": get backups::list, post backups::begin;
+    "/admin/v1/backups/{backup}": put backups::end;
     "/admin/v1/backups/{backup}/{shard}/{piece}": get backups::read;
     "/admin/v1/config": get admin::show_config;
 }

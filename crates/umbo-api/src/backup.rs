@@ -1,4 +1,4 @@
-//! Backups: the answer that begins one.
+//! Backups: the answer that begins one, and those that were completed.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -17,4 +17,42 @@ pub struct BackupBegun {
     pub revision: u64,
     /// The records at this revision, in Base64. They hold secrets and the hashes of tokens.
     pub records: String,
+}
+
+/// A backup whose files are all written.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+#[schema(example = json!({"location": "s3://bucket/umbo/monday", "rows": 1_200_000, "bytes": 512_000_000, "seconds": 95}))]
+pub struct BackupEnd {
+    /// Where it is, as given to the command that made it; at most 1,024 bytes.
+    pub location: String,
+    /// Rows of all shards.
+    pub rows: u64,
+    /// Bytes of its files.
+    pub bytes: u64,
+    /// Seconds from its begin to its end.
+    pub seconds: u64,
+}
+
+/// A backup that a caller has reported as complete.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct CompletedBackup {
+    /// Number of the backup.
+    pub backup: String,
+    /// When it was complete, in milliseconds since the Unix epoch, by the clock of the home of Umbo's own records.
+    pub ended_ms: u64,
+    /// The caller that reported it.
+    pub by: String,
+    /// The report of the caller.
+    #[serde(flatten)]
+    pub end: BackupEnd,
+}
+
+/// The last completed backups.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[schema(example = json!({"backups": [{"backup": "00c0ffee00c0ffee", "ended_ms": 1_764_288_000_000_u64, "by": "operator",
+    "location": "s3://bucket/umbo/monday", "rows": 1_200_000, "bytes": 512_000_000, "seconds": 95}]}))]
+pub struct BackupList {
+    /// At most eight, newest first.
+    pub backups: Vec<CompletedBackup>,
 }

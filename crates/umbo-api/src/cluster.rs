@@ -8,7 +8,7 @@ use utoipa::ToSchema;
 #[schema(example = json!({
     "nodes": [
         {"name": "a", "address": "shard-a:7411", "reachable": true, "map_version": 3,
-         "shards": [0, 1, 2], "in_flight": 4, "clock_ahead_ms": 3},
+         "shards": [0, 1, 2], "in_flight": 4, "clock_ahead_ms": 3, "program_version": "0.1.0"},
         {"name": "b", "address": "shard-b:7411", "reachable": false,
          "reason": "connection refused", "shards": [3, 4, 5], "in_flight": 0}
     ]
@@ -40,6 +40,9 @@ pub struct NodeInfo {
     /// Clock of the dispatcher minus clock of the node, in milliseconds. Absent until the node has reported its time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub clock_ahead_ms: Option<i64>,
+    /// Version of its program. Absent until the node has reported it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub program_version: Option<String>,
 }
 
 #[cfg(test)]
@@ -52,7 +55,7 @@ mod tests {
             nodes: vec![NodeInfo::default()],
         };
         let text = serde_json::to_string(&status).unwrap();
-        for absent in ["reason", "map_version", "clock_ahead_ms"] {
+        for absent in ["reason", "map_version", "clock_ahead_ms", "program_version"] {
             assert!(!text.contains(absent), "{absent} in {text}");
         }
         let read: ClusterStatus = serde_json::from_str(&text).unwrap();

@@ -1,9 +1,10 @@
-//! Backups: begins one and reads the pieces of its shards.
+//! Backups: begins one, reads the pieces of its shards, and reports and lists the completed ones.
 
 use bytes::Bytes;
 use reqwest::{Method, StatusCode};
-use umbo_api::backup::BackupBegun;
+use umbo_api::backup::{BackupBegun, BackupEnd, BackupList, CompletedBackup};
 
+use crate::admin::json;
 use crate::client::Client;
 use crate::error::Error;
 use crate::request::RepeatableRequest;
@@ -31,5 +32,23 @@ impl Client {
             return Ok(None);
         }
         Ok(Some(self.body(&mut response).await?))
+    }
+
+    /// Reports a backup as complete; the fleet knows its age from then on.
+    pub async fn end_backup(
+        &self,
+        backup: &str,
+        end: &BackupEnd,
+    ) -> Result<CompletedBackup, Error> {
+        let target = format!("/admin/v1/backups/{backup}");
+        let request = RepeatableRequest::new(Method::PUT, target, Repeat::Always)
+            .with_body("application/json", json(end)?);
+        self.send_for_json(&request).await
+    }
+
+    /// Lists the last completed backups, newest first.
+    pub async fn backups(&self) -> Result<BackupList, Error> {
+        let request = RepeatableRequest::read("/admin/v1/backups".to_owned());
+        self.send_for_json(&request).await
     }
 }

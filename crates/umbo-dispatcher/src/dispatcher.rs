@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use tokio::sync::Semaphore;
 use tokio_util::task::TaskTracker;
+use umbo_api::backup::CompletedBackup;
 use umbo_control::auth::TokenRegistry;
 use umbo_control::policies::FilePolicies;
 use umbo_control::{ControlError, ControlParts, ControlPlane};
@@ -99,8 +100,10 @@ pub struct Dispatcher {
     pub findings: Mutex<[Findings; 2]>,
     /// The files of the certificates of the process, and when the first certificate of each ends.
     pub certificates: Mutex<Vec<(String, Timestamp)>>,
-    /// Versions of Umbo that the other dispatchers of the fleet run.
+    /// Versions of the program of the other dispatchers of the fleet.
     pub fleet_versions: Mutex<Vec<String>>,
+    /// The last completed backups, newest first, as the home has told them.
+    pub backups: Mutex<Vec<CompletedBackup>>,
     /// Usage in steps of ten minutes that is not written yet. Locked for a sample each second, and by who writes or reads
     /// it.
     pub usage_steps: Mutex<UsageSteps>,
@@ -241,6 +244,7 @@ impl Dispatcher {
             findings: Mutex::default(),
             certificates: Mutex::default(),
             fleet_versions: Mutex::default(),
+            backups: Mutex::default(),
             usage_steps: Mutex::new(UsageSteps::new(RandomState::new().hash_one(()))),
             usage_reports: Semaphore::new(USAGE_REPORTS_MAX),
             long_reads,

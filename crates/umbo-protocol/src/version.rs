@@ -94,6 +94,7 @@ impl Hello {
             map_version,
             window: WINDOW_LEN as u32,
             wall: None,
+            program_version: None,
             refusal,
         }
     }
@@ -114,6 +115,8 @@ pub struct Welcome {
     pub window: u32,
     /// Time of day of the node, or `None` from a node that does not tell it.
     pub wall: Option<Timestamp>,
+    /// Version of its program, or `None` from a node that does not tell it.
+    pub program_version: Option<String>,
     /// Why the connection ends here, or `None` if it continues.
     pub refusal: Option<Refusal>,
 }

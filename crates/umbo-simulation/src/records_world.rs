@@ -3,17 +3,20 @@
 //! One client changes each namespace through any dispatcher, one after the other; others write and read rows
 //! of the namespaces meanwhile, through any dispatcher. Dispatchers are killed and started again. A change
 //! that was answered as not applied must never be visible, an acknowledged one always; no acknowledged row of
-//! an existing namespace may be missing, and no row of a removed one may come back or stay.
+//! an existing namespace may be missing, and no row of a removed one may come back or stay. Some seeds have a quota of
+//! the scope `fleet`, and dispatchers that are cut off from one another: at rest it must count once.
 
 mod admin;
 mod faults;
 mod names;
 pub(crate) mod process;
+mod quota;
 mod rest;
 mod rows;
 mod shared_store;
 mod token;
 mod token_client;
+mod ways;
 mod world;
 
 use std::cell::{Cell, RefCell};
@@ -42,9 +45,11 @@ pub async fn run(seed: u64) {
         Arc::clone(&clock),
         Chance::new(seed, "shared store"),
     );
+    let ways = Arc::default();
     let world = Rc::new(World {
         clock,
-        dispatchers: plan.refresh.iter().map(|_| Process::default()).collect(),
+        dispatchers: plan.refresh.iter().map(|_| Process::among(&ways)).collect(),
+        ways,
         names: RefCell::new(SimulatedNamespaces::new(plan.names, plan.dispatchers)),
         history: RefCell::default(),
         asked: RefCell::default(),
@@ -61,6 +66,14 @@ pub async fn run(seed: u64) {
         }
     }
     let mut tasks = Vec::new();
+    if world.plan.has_quota {
+        quota::prepare(&world).await;
+        let chance = Chance::new(seed, "quota");
+        tasks.push(tokio::task::spawn_local(quota::run(
+            Rc::clone(&world),
+            chance,
+        )));
+    }
     for name in 0..world.plan.names {
         let chance = Chance::new(seed, &format!("admin {name}"));
         tasks.push(tokio::task::spawn_local(admin::run(

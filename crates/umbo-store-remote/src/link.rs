@@ -98,6 +98,8 @@ async fn exchange(node: &Arc<Node>, dialled: NewConnection) {
     );
     node.heard(&dialled.stamp);
     node.keep_time(dialled.welcome.wall, dialled.asked, dialled.received);
+    let version = dialled.welcome.program_version.clone();
+    node.program_version.store(version.map(Arc::new));
     node.joined(Arc::clone(&connection));
     if node.is_retired() {
         connection.drain();

@@ -69,6 +69,8 @@ pub(crate) struct Node {
     told: Mutex<ToldStatus>,
     /// The time of day that the node has told last, or `None` until it has.
     time: ArcSwapOption<ToldTime>,
+    /// Version of its program, or `None` until the node has told it.
+    pub(crate) program_version: ArcSwapOption<String>,
     /// Held while a request hands the records to the node: they are large, and many requests may find them missing.
     pub(crate) handing_records: tokio::sync::Mutex<()>,
 }
@@ -112,6 +114,7 @@ impl Node {
             map_version: AtomicU64::new(0),
             told: Mutex::default(),
             time: ArcSwapOption::empty(),
+            program_version: ArcSwapOption::empty(),
             handing_records: tokio::sync::Mutex::default(),
         })
     }

@@ -234,6 +234,7 @@ impl RemoteStore {
             shards: topology.map.shards_of(node.name()),
             in_flight: node.in_flight(),
             clock_ahead: node.clock_ahead(),
+            program_version: node.program_version.load().as_deref().cloned(),
         };
         topology.nodes.iter().map(status).collect()
     }

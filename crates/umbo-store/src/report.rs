@@ -72,6 +72,8 @@ pub struct NodeStatus {
     /// By how much, at least, the clock of this process is ahead of the clock of the node, in microseconds; negative if
     /// it is behind. `None` until the node has told its time of day.
     pub clock_ahead: Option<i64>,
+    /// Version of its program, or `None` until the node has told it.
+    pub program_version: Option<String>,
 }
 
 impl NodeStatus {
@@ -221,6 +223,7 @@ mod tests {
             shards: Vec::new(),
             in_flight: 0,
             clock_ahead,
+            program_version: None,
         };
         for ahead in [None, Some(0), Some(1_000_000), Some(-5_000_000)] {
             assert_eq!(node(ahead, None).clock_problem(), None);

@@ -1,29 +1,84 @@
-//! Backups: the states of all shards with one revision of the records, and the pieces of each.
+//! Backups: the states of all shards with one revision of the records, the pieces of each, and the last completed ones.
 //!
 //! Needs a grant of `admin` on `*`: a backup holds the rows of everybody, and secrets. Nothing is kept here between
-//! requests, so that any dispatcher answers any of them.
+//! requests, so that any dispatcher answers any of them; the completed backups are a row at the home.
+
+use std::sync::{MutexGuard, PoisonError};
 
 use axum::Json;
+use axum::body::Body;
 use axum::extract::{Path, RawQuery, State};
 use axum::response::{IntoResponse as _, Response};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use http::header::CONTENT_TYPE;
 use http::{HeaderMap, StatusCode};
-use umbo_api::backup::BackupBegun;
+use umbo_api::backup::{BackupBegun, BackupEnd, BackupList, CompletedBackup};
+use umbo_dispatcher::Dispatcher;
 use umbo_http::RequestError;
 use umbo_http::query::Query;
 use umbo_store::{BackupRequest, CallContext, Outcome, StoreError};
 use umbo_types::ShardId;
 
-use super::{DispatcherState, full_admin};
+use super::{ADMIN_BODY_LEN_MAX, DispatcherState, full_admin, full_observer, json_body};
 use crate::admin_error::AdminError;
+use crate::fleet::PresenceRows;
+use crate::home_rows::now;
 
 /// How often the states of the shards are taken again because the records have changed meanwhile.
 const TRIES: usize = 16;
 
 /// Begins the backup of a shard in place of a piece.
 const BEGIN: u32 = 0;
+
+/// Longest location, in bytes: a row has a few of them.
+const LOCATION_LEN_MAX: usize = 1_024;
+
+/// Lists the last completed backups, as the home has told them last.
+pub(crate) async fn list(
+    State(dispatcher): DispatcherState,
+    RawQuery(query): RawQuery,
+    headers: HeaderMap,
+) -> Result<Json<BackupList>, AdminError> {
+    full_observer(&dispatcher, &headers)?;
+    Query::read(query.as_deref(), "")?;
+    let backups = known(&dispatcher).clone();
+    Ok(Json(BackupList { backups }))
+}
+
+fn known(dispatcher: &Dispatcher) -> MutexGuard<'_, Vec<CompletedBackup>> {
+    let backups = dispatcher.backups.lock();
+    backups.unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Takes note of a completed backup, so that all dispatchers know its age.
+pub(crate) async fn end(
+    State(dispatcher): DispatcherState,
+    Path(backup): Path<String>,
+    RawQuery(query): RawQuery,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Json<CompletedBackup>, AdminError> {
+    let caller = full_admin(&dispatcher, &headers)?;
+    Query::read(query.as_deref(), "")?;
+    let number = number(&backup)?;
+    let end: BackupEnd = json_body(&dispatcher, &headers, body, ADMIN_BODY_LEN_MAX).await?;
+    if end.location.is_empty() || end.location.len() > LOCATION_LEN_MAX {
+        let expected = format!("'location' has 1 to {LOCATION_LEN_MAX} bytes");
+        return Err(RequestError::BadBody(expected).into());
+    }
+    let completed = CompletedBackup {
+        backup: format!("{number:016x}"),
+        ended_ms: now(&dispatcher).as_millis(),
+        by: caller.id.as_str().to_owned(),
+        end,
+    };
+    let all = PresenceRows::new(&dispatcher)
+        .add_backup(&completed)
+        .await?;
+    *known(&dispatcher) = all;
+    Ok(Json(completed))
+}
 
 /// Takes the state of every shard. A request that is repeated begins another backup.
 pub(crate) async fn begin(
@@ -91,7 +146,7 @@ fn number(text: &str) -> Result<u64, RequestError> {
 }
 
 async fn piece(
-    dispatcher: &umbo_dispatcher::Dispatcher,
+    dispatcher: &Dispatcher,
     backup: u64,
     shard: ShardId,
     piece: u32,

@@ -61,6 +61,7 @@ fn node(status: NodeStatus) -> NodeInfo {
         shards: status.shards.iter().map(|shard| shard.0).collect(),
         in_flight: status.in_flight,
         clock_ahead_ms: status.clock_ahead.map(|micros| micros / 1_000),
+        program_version: status.program_version,
     }
 }
 
@@ -105,6 +106,7 @@ mod tests {
             shards: vec![ShardId(2), ShardId(5)],
             in_flight: 7,
             clock_ahead: Some(-2_500_000),
+            program_version: Some("9.0.0".to_owned()),
         }
     }
 

@@ -6,7 +6,7 @@ use std::sync::PoisonError;
 use umbo_api::hot::{BusyShardInfo, HotReport};
 use umbo_api::shed::ShardOverload;
 use umbo_dispatcher::Dispatcher;
-use umbo_store::DiskSpace;
+use umbo_store::{DiskSpace, ShardStatus};
 use umbo_telemetry::metrics::CallLatency;
 use umbo_types::{Operation, ShardId};
 
@@ -53,6 +53,8 @@ pub(crate) struct NodeFacts {
     pub(crate) name: String,
     pub(crate) shards: Vec<ShardId>,
     pub(super) latency: Option<CallLatency>,
+    /// Commits since its start that were waited for until they were on the disk, and their time in nanoseconds.
+    pub(super) commits: [u64; 2],
 }
 
 impl NodeFacts {
@@ -145,10 +147,18 @@ fn is_of_operators(operation: &str) -> bool {
 
 /// Returns the nodes with their latencies.
 pub(crate) fn node_facts(dispatcher: &Dispatcher) -> Vec<NodeFacts> {
-    let facts = |name: String, shards: Vec<ShardId>| NodeFacts {
-        latency: dispatcher.latencies.of(&shards),
-        name,
-        shards,
+    let status = dispatcher.store.status();
+    let facts = |name: String, shards: Vec<ShardId>| {
+        let own = status.iter().filter(|one| shards.contains(&one.shard));
+        let add = |[syncs, nanos]: [u64; 2], one: &ShardStatus| {
+            [syncs + one.syncs, nanos.saturating_add(one.sync_nanos)]
+        };
+        NodeFacts {
+            latency: dispatcher.latencies.of(&shards),
+            commits: own.fold([0; 2], add),
+            name,
+            shards,
+        }
     };
     let nodes = dispatcher.store.nodes();
     if nodes.is_empty() {

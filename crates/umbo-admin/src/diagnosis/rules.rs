@@ -35,7 +35,8 @@ const BUSY: f64 = 0.5;
 const BUSY_SHARE: f64 = 0.5;
 /// A queue is long from this many waiting requests of a shard on; usually none waits.
 const WAITING: u64 = 100;
-/// A node is slow from this multiple of its usual p99 on, and from this many milliseconds above it: a disk takes some.
+/// A node is slow from this multiple of its usual p99 on, and from this many milliseconds above it: a disk takes some. So
+/// is a commit.
 const NODE_TIMES: f64 = 4.0;
 const NODE_ABOVE_MS: f64 = 20.0;
 /// A policy rejects much from this share of its caller's requests on.
@@ -166,6 +167,7 @@ pub(super) fn learn(facts: &Facts, found: &[Found], usual: &mut SlowAverages) {
             let is_unusual = is_found(NODE_SLOW.name, &node.name);
             usual.nodes.learn(&node.name, p99_ms, is_unusual);
         }
+        usual.learn_commits(&node.name, node.commits, is_slow);
     }
     if let Some(disk) = &facts.disk
         && let Some(before) = usual.disk_free.replace(disk.free)
@@ -319,7 +321,6 @@ fn crowded_shards(facts: &Facts, usual: &SlowAverages) -> Vec<Found> {
 fn slow_nodes(facts: &Facts, usual: &SlowAverages) -> Vec<Found> {
     let slow = facts.nodes.iter().filter_map(|node| {
         let (now, usually) = (node.p99_ms()?, usual.nodes.of(&node.name)?);
-        let is_slow = now >= NODE_TIMES * usually && now >= usually + NODE_ABOVE_MS;
         let (subject, shards) = if node.name == LOCAL {
             ("this server".to_owned(), String::new())
         } else {
@@ -327,14 +328,27 @@ fn slow_nodes(facts: &Facts, usual: &SlowAverages) -> Vec<Found> {
             let shards = shortened(&shards.join(", "));
             (format!("node {}", node.name), format!(": shards {shards}"))
         };
-        is_slow.then(|| {
+        is_slow(now, usually).then(|| {
+            let commit = usual.commit_ms(&node.name, node.commits);
+            let commit = commit.zip(usual.commits.of(&node.name));
+            let commit = commit.filter(|(now, usually)| is_slow(*now, *usually));
+            let disk = commit.map_or_else(String::new, |(now, usually)| {
+                let (now, usually) = (number(now), number(usually));
+                format!("; its disk takes {now} ms for a commit, usually {usually} ms")
+            });
             let (now, usually) = (number(now), number(usually));
-            let sentence =
-                format!("{subject} answers in {now} ms (p99), usually in {usually} ms{shards}");
+            let sentence = format!(
+                "{subject} answers in {now} ms (p99), usually in {usually} ms{shards}{disk}"
+            );
             finding(&NODE_SLOW, &*node.name, sentence)
         })
     });
     slow.collect()
+}
+
+/// Returns whether milliseconds of a node are many, for a node that usually takes others.
+fn is_slow(now: f64, usually: f64) -> bool {
+    now >= NODE_TIMES * usually && now >= usually + NODE_ABOVE_MS
 }
 
 fn rejecting_policies(facts: &Facts) -> Vec<Found> {

@@ -4,6 +4,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::PoisonError;
 
+use umbo_api::backup::CompletedBackup;
 use umbo_api::diagnosis::{DiagnosisFinding, FindingSeverity};
 use umbo_api::observe::EventKind;
 use umbo_control::RecordsReport;
@@ -88,11 +89,25 @@ static VERSIONS_DIFFER: FindingRule = FindingRule {
     name: "versions-differ",
     severity: FindingSeverity::Notice,
     view: "overview",
-    advice: "end the upgrade, or go back; 'umbo fleet' names them",
+    advice: "end the upgrade, or go back; 'umbo fleet' and 'umbo cluster status' name them",
     // A rolling upgrade is shorter.
     lasts: [3_600, 10],
     events: None,
 };
+static BACKUP_OLD: FindingRule = FindingRule {
+    name: "backup-old",
+    severity: FindingSeverity::Warning,
+    view: "storage",
+    advice: "make one with 'umbo backup --to LOCATION'; 'umbo backup ls' has the last ones",
+    events: TROUBLE,
+    ..NODE_AWAY
+};
+/// A backup is old at this multiple of the longest time between the last ones, of at least half a day: backups of each night
+/// may be late by a day.
+const BACKUP_TIMES: u64 = 2;
+const BACKUP_EVERY_MIN_MS: u64 = DAY_MS / 2;
+/// How often a store with one backup is taken to be backed up.
+const BACKUP_EVERY_MS: u64 = 7 * DAY_MS / 2;
 static LOAD_FAILED: FindingRule = FindingRule {
     name: "load-failed",
     severity: FindingSeverity::Warning,
@@ -112,9 +127,13 @@ pub(super) fn found(dispatcher: &Dispatcher) -> Vec<Found> {
     let certificates = certificates.unwrap_or_else(PoisonError::into_inner);
     found.extend(of_certificates(&certificates, dispatcher.clock.wall()));
     let versions = dispatcher.fleet_versions.lock();
-    found.extend(of_versions(
-        &versions.unwrap_or_else(PoisonError::into_inner),
-    ));
+    let mut versions = versions.unwrap_or_else(PoisonError::into_inner).clone();
+    versions.extend(nodes.into_iter().filter_map(|node| node.program_version));
+    found.extend(of_versions(&versions));
+    drop(versions);
+    let backups = dispatcher.backups.lock();
+    let backups = backups.unwrap_or_else(PoisonError::into_inner);
+    found.extend(of_backups(&backups, dispatcher.clock.wall().as_millis()));
     found
 }
 
@@ -226,17 +245,41 @@ fn of_certificates(ends: &[(String, Timestamp)], now: Timestamp) -> Vec<Found> {
     ends.collect()
 }
 
-/// Returns the versions of other dispatchers, if they differ from the version of this one.
+/// Returns the versions of nodes and other dispatchers, if they differ from the version of this one.
 fn of_versions(others: &[String]) -> Option<Found> {
     let own = env!("CARGO_PKG_VERSION");
     let different = others.iter().filter(|one| *one != own);
     let different: BTreeSet<_> = different.map(|one| shortened(one)).collect();
     let named = different.into_iter().collect::<Vec<_>>().join(", ");
-    let sentence = format!(
-        "dispatchers of the fleet run versions {own}, {}",
-        shortened(&named)
-    );
+    let sentence = format!("the fleet runs versions {own}, {}", shortened(&named));
     (!named.is_empty()).then(|| state(&VERSIONS_DIFFER, "", sentence))
+}
+
+/// Returns that the last backup is old, for a store that is backed up at times.
+fn of_backups(newest_first: &[CompletedBackup], now_ms: u64) -> Option<Found> {
+    let taken_ms = |one: &CompletedBackup| one.ended_ms.saturating_sub(one.end.seconds * 1_000);
+    let newest = taken_ms(newest_first.first()?);
+    let between = newest_first.windows(2);
+    let between = between.map(|pair| taken_ms(&pair[0]).saturating_sub(taken_ms(&pair[1])));
+    let every = between.max().unwrap_or(BACKUP_EVERY_MS);
+    let every = every.max(BACKUP_EVERY_MIN_MS);
+    let age = now_ms.saturating_sub(newest);
+    (age >= BACKUP_TIMES * every).then(|| {
+        let usually = match newest_first.len() {
+            1 => "it is the only one".to_owned(),
+            _ => format!("there was one every {}", days_text(every)),
+        };
+        let sentence = format!("the last backup is {} old; {usually}", days_text(age));
+        state(&BACKUP_OLD, "", sentence)
+    })
+}
+
+/// Returns a time in days, or in hours below two days.
+fn days_text(ms: u64) -> String {
+    match ms / DAY_MS {
+        0 | 1 => format!("{} hours", ms / (DAY_MS / 24)),
+        days => format!("{days} days"),
+    }
 }
 
 /// Returns the latest loads that failed in the last day. A later load into the same namespace settles the matter.
@@ -311,6 +354,7 @@ pub(super) fn joined(findings: impl Iterator<Item = DiagnosisFinding>) -> Vec<Di
 
 #[cfg(test)]
 mod tests {
+    use umbo_api::backup::BackupEnd;
     use umbo_observe::Findings;
     use umbo_types::ShardId;
 
@@ -325,6 +369,7 @@ mod tests {
             shards: Vec::new(),
             in_flight: 0,
             clock_ahead: None,
+            program_version: None,
         }
     }
 
@@ -410,13 +455,48 @@ mod tests {
         assert_eq!(of_versions(&[own.to_owned()]), None);
         let others = [own, "9.1.0", "9.0.0", "9.1.0"].map(str::to_owned);
         let found = of_versions(&others).unwrap();
-        let expected = format!("dispatchers of the fleet run versions {own}, 9.0.0, 9.1.0");
+        let expected = format!("the fleet runs versions {own}, 9.0.0, 9.1.0");
         assert_eq!(found.sentence, expected);
         let mut findings = Findings::default();
         for (second, told) in [(0, 0), (3_599, 0), (3_600, 1)] {
             findings.look(second * 1_000, of_versions(&others).into_iter().collect());
             assert_eq!(findings.current().count(), told, "{second}");
         }
+    }
+
+    #[test]
+    fn a_backup_is_old_after_twice_the_time_between_backups() {
+        let hour = DAY_MS / 24;
+        let backup = |at: u64| CompletedBackup {
+            ended_ms: at * hour + 60_000,
+            end: BackupEnd {
+                seconds: 60,
+                ..BackupEnd::default()
+            },
+            ..CompletedBackup::default()
+        };
+        let told = |hours: &[u64], now: u64| {
+            let backups: Vec<_> = hours.iter().map(|at| backup(1_000 + at)).collect();
+            of_backups(&backups, (1_000 + now) * hour).map(|found| found.sentence)
+        };
+        assert_eq!(
+            told(&[], 9_000),
+            None,
+            "without backups no backup is missed"
+        );
+        assert_eq!(told(&[0], 167), None);
+        let only = "the last backup is 7 days old; it is the only one";
+        assert_eq!(told(&[0], 168).as_deref(), Some(only));
+        assert_eq!(told(&[48, 24, 0], 48 + 47), None);
+        let daily = "the last backup is 2 days old; there was one every 24 hours";
+        assert_eq!(told(&[48, 24, 0], 48 + 48).as_deref(), Some(daily));
+        // Two in a row by hand are no habit of minutes, and the longest pause counts.
+        assert_eq!(told(&[1, 0], 24), None);
+        let often = "the last backup is 24 hours old; there was one every 12 hours";
+        assert_eq!(told(&[1, 0], 25).as_deref(), Some(often));
+        assert_eq!(told(&[97, 73, 1, 0], 97 + 143), None);
+        // A clock that was put back.
+        assert_eq!(told(&[48, 0], 1), None);
     }
 
     #[test]

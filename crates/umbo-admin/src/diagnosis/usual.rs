@@ -84,6 +84,11 @@ pub(crate) struct SlowAverages {
     pub(super) callers: Averages,
     /// The p99 of calls, in milliseconds, by node.
     pub(super) nodes: Averages,
+    /// Time of a commit until it is on the disk, in milliseconds, by node.
+    pub(super) commits: Averages,
+    /// Number and nanoseconds of the commits until a second ago, and the milliseconds of one in the last second with some, by
+    /// node.
+    pub(super) commits_before: BTreeMap<String, ([u64; 2], Option<f64>)>,
     /// How many bytes the free disk shrinks a second; one subject without a name.
     pub(super) disk: Averages,
     /// Free bytes of the disk a second ago.
@@ -97,6 +102,35 @@ impl SlowAverages {
     pub(super) fn shed_now(&self, shard: u16, total: u64) -> u64 {
         let before = self.shed.get(&shard).copied();
         total.saturating_sub(before.unwrap_or(total))
+    }
+
+    /// Returns the milliseconds of a commit of a node, in the last second with commits.
+    #[expect(clippy::cast_precision_loss, reason = "a mean for people")]
+    pub(super) fn commit_ms(&self, node: &str, total: [u64; 2]) -> Option<f64> {
+        let (before, last_ms) = self.commits_before.get(node)?;
+        let [commits, nanos] = [0, 1].map(|at| total[at].saturating_sub(before[at]));
+        if commits == 0 {
+            return *last_ms;
+        }
+        Some(nanos as f64 / 1e6 / commits as f64)
+    }
+
+    /// Learns the commits of a node until now.
+    pub(super) fn learn_commits(
+        &mut self,
+        node: &str,
+        total: [u64; 2],
+        is_slow: impl Fn(f64, f64) -> bool,
+    ) {
+        let now_ms = self.commit_ms(node, total);
+        let before = (total, now_ms);
+        let before = self.commits_before.insert(node.to_owned(), before);
+        let is_new = before.is_some_and(|(before, _)| total[0] > before[0]);
+        if let Some(now_ms) = now_ms.filter(|_| is_new) {
+            let usually = self.commits.of(node);
+            let is_unusual = usually.is_some_and(|usually| is_slow(now_ms, usually));
+            self.commits.learn(node, now_ms, is_unusual);
+        }
     }
 }
 

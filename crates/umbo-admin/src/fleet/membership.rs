@@ -191,6 +191,7 @@ impl Membership {
         let versions = others.map(|(_, one)| one.about.version.clone()).collect();
         let known = self.dispatcher.fleet_versions.lock();
         *known.unwrap_or_else(PoisonError::into_inner) = versions;
+        rows.tell_backups(&self.dispatcher);
         let row = rows.owners.clone().map(|(_, row)| row);
         self.quotas.core.set_row(&row.unwrap_or_default());
     }

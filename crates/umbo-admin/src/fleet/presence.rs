@@ -1,13 +1,14 @@
-//! The presence rows of dispatchers, one row each, and the ownership row of quotas next to them: in the SYSTEM namespace,
-//! at the home of Umbo's own records.
+//! The presence rows of dispatchers, one row each, and next to them the ownership row of quotas and the row of the last
+//! backups: in the SYSTEM namespace, at the home of Umbo's own records.
 //!
-//! A row expires unless its dispatcher writes it again, so the rows are the members of the fleet. The ownership row never
-//! expires; it is changed by compare-and-set.
+//! A row expires unless its dispatcher writes it again, so the rows are the members of the fleet. The other two never
+//! expire; they are changed by compare-and-set.
 
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use umbo_api::backup::CompletedBackup;
 use umbo_api::fleet::ProcessInfo;
 use umbo_dispatcher::Dispatcher;
 use umbo_http::RequestError;
@@ -31,6 +32,12 @@ const PARTITION: &str = "umbo-presence";
 /// Sort key of the ownership row. It comes before all presence rows, whose keys are hexadecimal ids, and earlier
 /// versions take no notice of it.
 const OWNERS: &str = "#quota-owners";
+/// Sort key of the row of backups, as that of the ownership row.
+const BACKUPS: &str = "#backups";
+/// Most backups in the row: enough to know how often they are made.
+const BACKUPS_MAX: usize = 8;
+/// How often a backup is added to the row if others change the row meanwhile.
+const BACKUP_TRIES: usize = 8;
 
 /// A dispatcher, as its row describes it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -42,19 +49,29 @@ pub(super) struct Presence {
 
 /// The rows at one time.
 #[derive(Debug, Clone, Default)]
-pub(super) struct FleetRows {
+pub(crate) struct FleetRows {
     /// The members of the fleet, by id.
     pub(super) members: Vec<(u64, Presence)>,
     /// The ownership row and its version; `None` before the first one, or if this version cannot read it.
     pub(super) owners: Option<(Version, OwnerRow)>,
+    /// Version of the row of backups, and the last completed backups, newest first.
+    pub(super) backups: (Option<Version>, Vec<CompletedBackup>),
+}
+
+impl FleetRows {
+    /// Hands the last backups to the diagnosis of a dispatcher.
+    pub(super) fn tell_backups(&self, dispatcher: &Dispatcher) {
+        let backups = dispatcher.backups.lock();
+        (backups.unwrap_or_else(PoisonError::into_inner)).clone_from(&self.backups.1);
+    }
 }
 
 /// The rows, as this dispatcher reads and writes them.
 #[derive(Debug)]
-pub(super) struct PresenceRows(HomeRows);
+pub(crate) struct PresenceRows(HomeRows);
 
 impl PresenceRows {
-    pub(super) fn new(dispatcher: &Arc<Dispatcher>) -> Self {
+    pub(crate) fn new(dispatcher: &Arc<Dispatcher>) -> Self {
         Self(HomeRows::new(dispatcher, PARTITION))
     }
 
@@ -86,7 +103,29 @@ impl PresenceRows {
         self.0.change(key, put(row, None), condition).await
     }
 
-    /// Reads the members of the fleet and the ownership row.
+    /// Adds a completed backup to the last ones, and returns these. A second report of a backup replaces its first.
+    pub(crate) async fn add_backup(
+        &self,
+        new: &CompletedBackup,
+    ) -> Result<Vec<CompletedBackup>, RequestError> {
+        for _ in 0..BACKUP_TRIES {
+            let (version, mut backups) = self.read().await?.backups;
+            backups.retain(|known| known.backup != new.backup);
+            backups.insert(0, new.clone());
+            backups.truncate(BACKUPS_MAX);
+            let condition = version.map_or(Condition::Absent, |version| {
+                Condition::VersionIn(vec![version])
+            });
+            let row = put(&backups, None);
+            if self.0.change(BACKUPS.to_owned(), row, condition).await? {
+                return Ok(backups);
+            }
+        }
+        let text = format!("other backups were reported {BACKUP_TRIES} times meanwhile");
+        Err(RequestError::Internal(text))
+    }
+
+    /// Reads the members of the fleet, the ownership row and the last backups.
     pub(super) async fn read(&self) -> Result<FleetRows, RequestError> {
         let mut found = FleetRows::default();
         let (partition, mut range) = (self.0.partition()?, Some(SortRange::default()));
@@ -95,6 +134,9 @@ impl PresenceRows {
             for row in page.rows.iter() {
                 if row.sort == OWNERS.as_bytes() {
                     found.owners = owners(row);
+                } else if row.sort == BACKUPS.as_bytes() {
+                    let backups = serde_json::from_slice(row.value).unwrap_or_default();
+                    found.backups = (Some(row.version), backups);
                 } else {
                     found.members.extend(member(row));
                 }

@@ -34,10 +34,12 @@ fields!(Welcome {
     map_version,
     window;
     wall: None,
+    program_version: None,
     refusal: None
 });
 optional_fields!(Welcome {
     2 => wall as option,
+    4 => program_version as option,
     1 => refusal as option,
 });
 

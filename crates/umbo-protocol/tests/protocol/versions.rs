@@ -158,6 +158,7 @@ proptest! {
             map_version,
             window: WINDOW_LEN as u32,
             wall: (map_version % 2 > 0).then_some(Timestamp(map_version)),
+            program_version: (map_version % 3 > 0).then(|| text.clone()),
             refusal: match which {
                 0 => None,
                 1 => Some(Refusal::NoCommonVersion(text)),

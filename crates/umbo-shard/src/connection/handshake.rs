@@ -43,6 +43,7 @@ pub(super) async fn greet<Io: AsyncRead + AsyncWrite + Unpin>(
             place.supersede(hello.incarnation).await;
         }
         welcome.wall = Some(node.clock().wall());
+        welcome.program_version = Some(env!("CARGO_PKG_VERSION").to_owned());
         send(node, &mut io, &welcome).await?;
         Ok((decoder, hello, welcome))
     };

@@ -19,6 +19,7 @@ pub(super) async fn run(world: &Rc<World>, mut chance: Chance) {
         }
     }
     let kills_per_mille = chance.weighted(&[(1, 0), (1, 300)]);
+    let cuts_per_mille = if world.plan.has_quota { 200 } else { 0 };
     while !world.is_over() {
         let every = world.plan.fault_every_ms;
         let wait = chance.between(every / 10, every * 2);
@@ -34,6 +35,12 @@ pub(super) async fn run(world: &Rc<World>, mut chance: Chance) {
             world.dispatchers[number].kill();
             tokio::time::sleep(Duration::from_millis(chance.below(500))).await;
             world.start(number).await;
+        } else if chance.per_mille(cuts_per_mille) {
+            note!("fault: dispatchers reach no other dispatcher");
+            met("dispatchers cut off");
+            world.ways.cut(true);
+            tokio::time::sleep(Duration::from_millis(chance.below(3_000))).await;
+            world.ways.cut(false);
         } else {
             let fault = chance.weighted(&faults);
             let first = chance.index(shards);

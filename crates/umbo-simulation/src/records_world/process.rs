@@ -10,7 +10,7 @@ use http::{Request, StatusCode};
 use http_body_util::{BodyExt as _, Full};
 use serde_json::Value;
 use tokio::task::JoinHandle;
-use umbo_admin::{Connecting, FleetPlace, FleetView, PRESENCE_INTERVAL, PeerConnector, Service};
+use umbo_admin::{FleetPlace, FleetView, PRESENCE_INTERVAL, Service};
 use umbo_api::fleet::ProcessInfo;
 use umbo_bulk::Bulk;
 use umbo_control::auth::TokenRegistry;
@@ -22,6 +22,7 @@ use umbo_telemetry::metrics::{Code, RequestMetrics};
 use umbo_telemetry::trace::Tracer;
 use umbo_types::Clock;
 
+use super::ways::Ways;
 use crate::simulation::{met, note};
 
 /// Timeout of a client's request.
@@ -40,16 +41,9 @@ struct Running {
     following: JoinHandle<()>,
     loading: JoinHandle<()>,
     announcing: JoinHandle<()>,
-}
-
-/// Dispatchers ask one another nothing: they only tell that they are there.
-#[derive(Debug)]
-struct NoWay;
-
-impl PeerConnector for NoWay {
-    fn connect<'a>(&'a self, _address: &'a str) -> Connecting<'a> {
-        Box::pin(async { Err("dispatchers of this world are not connected".to_owned()) })
-    }
+    /// Shares quotas with the others.
+    counting: JoinHandle<()>,
+    address: String,
 }
 
 /// A dispatcher that is started again when it ends.
@@ -58,6 +52,8 @@ pub(crate) struct Process {
     running: RefCell<Option<Running>>,
     /// How often it was opened.
     opened: Cell<u64>,
+    /// Its ways to the others; by default it reaches itself alone.
+    ways: Arc<Ways>,
 }
 
 /// An answer to a client.
@@ -109,6 +105,14 @@ impl ProcessAnswer {
 }
 
 impl Process {
+    /// Makes a process that reaches the others with the same ways.
+    pub(super) fn among(ways: &Arc<Ways>) -> Self {
+        Self {
+            ways: Arc::clone(ways),
+            ..Self::default()
+        }
+    }
+
     /// Opens the dispatcher of a number on a store. Returns whether it serves.
     pub(crate) async fn open(
         &self,
@@ -128,15 +132,19 @@ impl Process {
         let bulk = Bulk::new(&dispatcher);
         let (following, loading) = loops(&bulk, refresh);
         self.opened.set(self.opened.get() + 1);
+        let address = format!("dispatcher-{number}:{}", self.opened.get());
         let place = FleetPlace {
             id: (number as u64 + 1) << 32 | self.opened.get(),
-            address: "nowhere:1".to_owned(),
-            connector: Arc::new(NoWay),
+            address: address.clone(),
+            connector: Arc::<Ways>::clone(&self.ways),
         };
         let fleet = Service::join_fleet(&bulk, Some(place), ProcessInfo::default());
+        self.ways.open(address.clone(), &fleet);
         self.running.replace(Some(Running {
             service: Service::data(&bulk).with_fleet(&fleet),
-            announcing: tokio::spawn(announce(fleet)),
+            address,
+            announcing: tokio::spawn(announce(Arc::clone(&fleet))),
+            counting: tokio::spawn(async move { fleet.share_quotas().await }),
             dispatcher,
             is_dead,
             following,
@@ -172,6 +180,8 @@ impl Process {
             running.following.abort();
             running.loading.abort();
             running.announcing.abort();
+            running.counting.abort();
+            self.ways.close(&running.address);
         }
     }
 

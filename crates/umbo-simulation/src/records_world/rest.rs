@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::names::SimulatedState;
 use super::world::World;
-use super::{admin, rows};
+use super::{admin, quota, rows};
 use crate::simulation::{is_violated, note, violated};
 
 /// Time after the last fault within which all pending work must be done.
@@ -27,10 +27,15 @@ pub(super) async fn check(world: &Rc<World>) {
             return violated("a dispatcher does not open although all faults are over");
         }
     }
-    tokio::time::sleep(HEALING).await;
     if world.token.borrow().is_in_doubt() {
         return note!("it is not known whether requests need a token");
     }
+    let quota = async {
+        if world.plan.has_quota {
+            quota::check(world).await;
+        }
+    };
+    tokio::join!(tokio::time::sleep(HEALING), quota);
     for name in 0..world.plan.names {
         show_everywhere(world, name).await;
     }

@@ -11,6 +11,7 @@ use super::names::SimulatedNamespaces;
 use super::process::{Process, ProcessAnswer};
 use super::shared_store::SharedStore;
 use super::token::FirstToken;
+use super::ways::Ways;
 use crate::chance::Chance;
 use crate::history::OperationHistory;
 use crate::simulation::{elapsed, is_violated, note};
@@ -33,6 +34,7 @@ pub(super) struct RecordsPlan {
     pub(super) think_micros: u64,
     pub(super) fault_every_ms: u64,
     pub(super) has_token: bool,
+    pub(super) has_quota: bool,
     pub(super) lasts: Duration,
 }
 
@@ -51,6 +53,7 @@ impl RecordsPlan {
             think_micros: chance.weighted(&[(1, 5_000), (2, 50_000), (1, 300_000)]),
             fault_every_ms: chance.weighted(&[(1, 100), (2, 700), (1, 3_000)]),
             has_token: chance.per_mille(250),
+            has_quota: Chance::new(chance.clone().draw(), "quota").per_mille(400),
             lasts: Duration::from_millis(chance.between(3_000, 12_000)),
         }
     }
@@ -63,6 +66,7 @@ pub(super) struct World {
     pub(super) clock: Arc<dyn Clock>,
     pub(super) store: Arc<SharedStore>,
     pub(super) dispatchers: Vec<Process>,
+    pub(super) ways: Arc<Ways>,
     pub(super) names: RefCell<SimulatedNamespaces>,
     pub(super) history: RefCell<OperationHistory>,
     /// Writes by name and key: one that is answered late may be of the rows of a namespace that was created since.

@@ -111,6 +111,7 @@ mod tests {
             shards: Vec::new(),
             in_flight: 0,
             clock_ahead: None,
+            program_version: None,
         };
         let nodes = [
             NodeStatus {

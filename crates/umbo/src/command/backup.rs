@@ -1,5 +1,6 @@
 //! `umbo backup`: copies the state of all shards of a running server, and Umbo's own records, to a folder or an object
-//! store. `umbo backup verify` reads a backup and reports its damaged parts.
+//! store, and reports the complete backup to the server. `umbo backup verify` reads a backup and reports its damaged parts;
+//! `umbo backup ls` lists the last complete ones.
 
 pub(super) mod manifest;
 
@@ -11,7 +12,7 @@ use bytes::BytesMut;
 use clap::{Args, Subcommand};
 use serde::Serialize;
 use tokio::time::sleep;
-use umbo_api::backup::BackupBegun;
+use umbo_api::backup::{BackupBegun, BackupEnd, BackupList, CompletedBackup};
 use umbo_client::{Client, Error};
 use umbo_control::restored_records;
 use umbo_store_redb::BackupCheck;
@@ -60,6 +61,8 @@ pub(crate) struct Arguments {
 enum Command {
     /// Read a backup, and check every row and file of it
     Verify(Verify),
+    /// List the last complete backups, newest first
+    Ls,
 }
 
 impl Arguments {
@@ -67,6 +70,7 @@ impl Arguments {
     pub(crate) fn run(self, connection: &ConnectionArgs) -> Result<(), CliError> {
         match self.command {
             Some(Command::Verify(verify)) => block_on(verify.run(connection)),
+            Some(Command::Ls) => block_on(list(connection)),
             None => block_on(make(connection, &self.to.unwrap_or_default(), self.share)),
         }
     }
@@ -82,10 +86,11 @@ async fn make(connection: &ConnectionArgs, to: &str, share: u32) -> Result<(), C
     }
     let client = connection.client()?;
     let mut tries = 1;
-    let manifest = loop {
+    let (number, manifest) = loop {
         let making = Making::begin(&client, &location).await?;
+        let number = making.begun.backup.clone();
         match making.read_all(share).await {
-            Ok(manifest) => break manifest,
+            Ok(manifest) => break (number, manifest),
             Err(CliError::Client(error)) if tries < TRIES && may_be_made_anew(&error) => {
                 note!("the state of a shard is gone ({error}); beginning again");
                 tries += 1;
@@ -101,7 +106,35 @@ async fn make(connection: &ConnectionArgs, to: &str, share: u32) -> Result<(), C
         output::counted(rows, "row"),
         output::counted(manifest.shards.len() as u64, "shard")
     );
+    let end = BackupEnd {
+        location: told_location(to)?,
+        rows,
+        bytes,
+        seconds: manifest.seconds,
+    };
+    if let Err(error) = client.end_backup(&number, &end).await {
+        // The backup is good all the same.
+        note!("the server could not take note of the backup, so its age is not watched: {error}");
+    }
     Ok(())
+}
+
+/// Returns a location as other machines understand it: a folder with its whole path.
+fn told_location(to: &str) -> Result<String, CliError> {
+    if to.contains("://") {
+        return Ok(to.to_owned());
+    }
+    let path = std::path::absolute(to).map_err(CliError::backup)?;
+    Ok(path.display().to_string())
+}
+
+async fn list(connection: &ConnectionArgs) -> Result<(), CliError> {
+    let BackupList { backups } = connection.client()?.backups().await?;
+    Listing::new("ENDED  ROWS  BYTES  SECONDS  BY  LOCATION")
+        .with("ENDED", |one: &CompletedBackup| {
+            output::instant(Some(one.ended_ms))
+        })
+        .write(connection.listing_format(), &backups)
 }
 
 /// Returns whether the backup may begin again after this failure: its state is gone, or the server was away.

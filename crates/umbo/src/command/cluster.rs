@@ -43,17 +43,19 @@ async fn status(connection: &ConnectionArgs) -> Result<(), CliError> {
     if format == Format::Json {
         return output::write_json(&ClusterStatus { nodes });
     }
-    Listing::new("NODE  ADDRESS  STATE  MAP-VERSION  SHARDS  IN-FLIGHT  CLOCK-MS  REASON")
-        .with("NODE", |node: &NodeInfo| node.name.clone())
-        .with("STATE", |node| {
-            let is_up = node.reachable;
-            if is_up { "reachable" } else { "unreachable" }.to_owned()
-        })
-        .with("CLOCK-MS", |node| {
-            let ahead = node.clock_ahead_ms.map(|ahead| format!("{ahead:+}"));
-            ahead.unwrap_or_default()
-        })
-        .write(format, &nodes)?;
+    Listing::new(
+        "NODE  ADDRESS  STATE  MAP-VERSION  SHARDS  IN-FLIGHT  CLOCK-MS  PROGRAM-VERSION  REASON",
+    )
+    .with("NODE", |node: &NodeInfo| node.name.clone())
+    .with("STATE", |node| {
+        let is_up = node.reachable;
+        if is_up { "reachable" } else { "unreachable" }.to_owned()
+    })
+    .with("CLOCK-MS", |node| {
+        let ahead = node.clock_ahead_ms.map(|ahead| format!("{ahead:+}"));
+        ahead.unwrap_or_default()
+    })
+    .write(format, &nodes)?;
     if format == Format::Table {
         output::print_note(&summary(&nodes));
     }

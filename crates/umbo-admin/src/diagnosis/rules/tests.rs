@@ -55,6 +55,7 @@ fn node(seconds: Vec<(f64, f64)>) -> NodeFacts {
             p99_ms: 1.0,
             seconds,
         }),
+        ..NodeFacts::default()
     }
 }
 
@@ -229,6 +230,37 @@ fn a_node_that_answers_slowly_is_named() {
     let mut fast = Stage::default();
     fast.pass(WARM, &of(node(vec![(100.0, 1.0); 5])));
     assert_eq!(fast.pass(20, &of(node(vec![(100.0, 15.0); 5]))), [""; 0]);
+}
+
+#[test]
+fn a_slow_disk_is_the_cause_of_a_slow_node() {
+    let mut stage = Stage::default();
+    let mut total = [0, 0];
+    let mut pass = |count, seconds, p99_ms, commit_ms: u64| {
+        let mut told = Vec::new();
+        for _ in 0..seconds {
+            total = [total[0] + count, total[1] + count * commit_ms * 1_000_000];
+            let node = NodeFacts {
+                commits: total,
+                ..stage.node(p99_ms)
+            };
+            let facts = Facts {
+                nodes: vec![node],
+                ..Facts::default()
+            };
+            told = stage.pass(1, &facts);
+        }
+        told
+    };
+    assert_eq!(pass(10, WARM, 7.0, 3), [""; 0]);
+    let slow = "node b answers in 254 ms (p99), usually in 7 ms: shards 2, 3";
+    let disk = "; its disk takes 250 ms for a commit, usually 3.1 ms";
+    assert_eq!(pass(10, 5, 254.0, 250), [format!("{slow}{disk}")]);
+    // In seconds without commits the last ones count, and nothing is learned of them.
+    assert_eq!(pass(0, 1, 254.0, 0), [format!("{slow}{disk}")]);
+    assert_eq!(pass(10, 15, 7.0, 3), [""; 0]);
+    let told = pass(10, 5, 254.0, 3);
+    assert!(!told[0].contains("disk"), "another cause: {told:?}");
 }
 
 #[test]

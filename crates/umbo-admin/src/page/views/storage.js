@@ -47,6 +47,7 @@ export function storage(page) {
       { name: "shards", title: "Shards", text: (row) => row.shards.join(", ") || "none" },
       { name: "map", title: "Map version", number: true, text: (row) => String(row.map_version ?? "–") },
       { name: "clock", title: "Clock", number: true, text: (row) => (row.clock_ahead_ms === undefined ? "–" : `${row.clock_ahead_ms > 0 ? "+" : ""}${count(row.clock_ahead_ms)}\u2009ms`) },
+      { name: "version", title: "Version", text: (row) => row.program_version ?? "–" },
       { name: "flight", title: "In flight", number: true, text: (row) => count(row.in_flight) },
     ],
   });

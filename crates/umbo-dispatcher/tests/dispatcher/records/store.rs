@@ -163,6 +163,7 @@ impl WrappedStore for FaultyStore {
             shards: (0..4).map(ShardId).collect(),
             in_flight: 0,
             clock_ahead: Some(self.clock_ahead.load(SeqCst)),
+            program_version: None,
         }]
     }
 
