@@ -145,7 +145,7 @@ pub(crate) fn note<E: std::fmt::Display>(what: &str, outcome: Option<Result<(), 
     match outcome {
         Some(Ok(())) => tracing::info!("reloaded the {what}"),
         Some(Err(error)) => {
-            tracing::error!(%error, "cannot reload the {what}; nothing has changed")
+            tracing::error!(%error, "cannot reload the {what}; nothing has changed");
         }
         None => {}
     }
