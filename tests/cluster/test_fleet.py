@@ -1,5 +1,6 @@
 """Through any dispatcher operators see all of them."""
 
+import json
 import re
 import signal
 import subprocess
@@ -77,6 +78,40 @@ def test_series_of_all_come_together(pair):
     # What a dispatcher refuses is told as its refusal.
     refused = ask(first, "history?range=eternity")
     assert [one["status"] for one in refused] == [400, 400]
+
+
+def test_a_backup_that_one_has_reported_is_known_to_all(pair):
+    first, second = pair.dispatchers
+    report = {"location": "/backups/monday", "rows": 7, "bytes": 99, "seconds": 3}
+    answer = first.client().put("/admin/v1/backups/00000000000000aa", json.dumps(report))
+    assert answer.status == 200 and answer.json() == answer.json() | report, answer
+    wait_until(lambda: listed(second), "the home has told it")
+    assert listed(first) == listed(second) == [answer.json()]
+    # Said again by another one, it is one backup; eight are kept.
+    assert second.client().put("/admin/v1/backups/00000000000000aa", json.dumps(report)).status == 200
+    for number in range(9):
+        assert second.client().put(f"/admin/v1/backups/{number:016x}", json.dumps(report)).status == 200
+    newest = [f"{number:016x}" for number in reversed(range(1, 9))]
+    wait_until(lambda: [one["backup"] for one in listed(first)] == newest, "eight are kept")
+
+
+@pytest.mark.parametrize(
+    "number, report, status",
+    [
+        ("00000000000000aa", {"location": "", "rows": 0, "bytes": 0, "seconds": 0}, 400),
+        ("00000000000000aa", {"location": "x" * 1025, "rows": 0, "bytes": 0, "seconds": 0}, 400),
+        ("00000000000000aa", {"location": "x", "rows": -1, "bytes": 0, "seconds": 0}, 400),
+        ("00000000000000aa", {"location": "x"}, 400),
+        ("monday", {"location": "x", "rows": 0, "bytes": 0, "seconds": 0}, 404),
+    ],
+)
+def test_a_report_of_a_backup_that_says_nothing_is_refused(pair, number, report, status):
+    answer = pair.dispatchers[0].client().put(f"/admin/v1/backups/{number}", json.dumps(report))
+    assert answer.status == status, answer
+
+
+def listed(dispatcher):
+    return dispatcher.client().get("/admin/v1/backups").json()["backups"]
 
 
 @pytest.mark.parametrize("route", ["metrics", "config"])

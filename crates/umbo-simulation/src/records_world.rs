@@ -67,12 +67,7 @@ pub async fn run(seed: u64) {
     }
     let mut tasks = Vec::new();
     if world.plan.has_quota {
-        quota::prepare(&world).await;
-        let chance = Chance::new(seed, "quota");
-        tasks.push(tokio::task::spawn_local(quota::run(
-            Rc::clone(&world),
-            chance,
-        )));
+        tasks.push(quota::begin(&world, Chance::new(seed, "quota")).await);
     }
     for name in 0..world.plan.names {
         let chance = Chance::new(seed, &format!("admin {name}"));

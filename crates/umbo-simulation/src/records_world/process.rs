@@ -22,7 +22,7 @@ use umbo_telemetry::metrics::{Code, RequestMetrics};
 use umbo_telemetry::trace::Tracer;
 use umbo_types::Clock;
 
-use super::ways::Ways;
+use super::ways::PeerWays;
 use crate::simulation::{met, note};
 
 /// Timeout of a client's request.
@@ -53,7 +53,7 @@ pub(crate) struct Process {
     /// How often it was opened.
     opened: Cell<u64>,
     /// Its ways to the others; by default it reaches itself alone.
-    ways: Arc<Ways>,
+    ways: Arc<PeerWays>,
 }
 
 /// An answer to a client.
@@ -106,7 +106,7 @@ impl ProcessAnswer {
 
 impl Process {
     /// Makes a process that reaches the others with the same ways.
-    pub(super) fn among(ways: &Arc<Ways>) -> Self {
+    pub(super) fn among(ways: &Arc<PeerWays>) -> Self {
         Self {
             ways: Arc::clone(ways),
             ..Self::default()
@@ -136,7 +136,7 @@ impl Process {
         let place = FleetPlace {
             id: (number as u64 + 1) << 32 | self.opened.get(),
             address: address.clone(),
-            connector: Arc::<Ways>::clone(&self.ways),
+            connector: Arc::<PeerWays>::clone(&self.ways),
         };
         let fleet = Service::join_fleet(&bulk, Some(place), ProcessInfo::default());
         self.ways.open(address.clone(), &fleet);

@@ -8,6 +8,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use http::StatusCode;
+use tokio::task::JoinHandle;
 
 use super::world::World;
 use crate::chance::Chance;
@@ -28,8 +29,14 @@ const COUNTED: Duration = Duration::from_secs(10);
 const OFF_PER_MILLE: u64 = 50;
 const ATTEMPTS_MAX: u32 = 20;
 
+/// Makes the quota, and begins to send requests.
+pub(super) async fn begin(world: &Rc<World>, chance: Chance) -> JoinHandle<()> {
+    prepare(world).await;
+    tokio::task::spawn_local(run(Rc::clone(world), chance))
+}
+
 /// Makes the namespace and the quota, while nothing fails but at marked points.
-pub(super) async fn prepare(world: &World) {
+async fn prepare(world: &World) {
     let policy = format!(
         r#"{{"name":"{NAMESPACE}","unit":"requests","rate":{RATE},"burst":{RATE},"scope":"fleet","match":{{"namespace":"{NAMESPACE}"}}}}"#
     );
@@ -51,7 +58,7 @@ pub(super) async fn prepare(world: &World) {
 }
 
 /// Sends requests through all dispatchers until the world is over.
-pub(super) async fn run(world: Rc<World>, mut chance: Chance) {
+async fn run(world: Rc<World>, mut chance: Chance) {
     while !world.is_over() {
         let dispatcher = chance.index(world.plan.dispatchers);
         request(&world, dispatcher).await;

@@ -37,12 +37,12 @@ impl Door {
 
 /// The ways of a world.
 #[derive(Debug, Default)]
-pub(crate) struct Ways {
+pub(crate) struct PeerWays {
     doors: Mutex<BTreeMap<String, Door>>,
     is_cut: AtomicBool,
 }
 
-impl Ways {
+impl PeerWays {
     /// Opens the door of a process.
     pub(super) fn open(&self, address: String, fleet: &Arc<FleetView>) {
         let door = Door {
@@ -72,7 +72,7 @@ impl Ways {
     }
 }
 
-impl PeerConnector for Ways {
+impl PeerConnector for PeerWays {
     fn connect<'a>(&'a self, address: &'a str) -> Connecting<'a> {
         Box::pin(async move {
             sleep(CONNECT_TIME).await;

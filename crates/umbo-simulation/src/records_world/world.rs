@@ -11,7 +11,7 @@ use super::names::SimulatedNamespaces;
 use super::process::{Process, ProcessAnswer};
 use super::shared_store::SharedStore;
 use super::token::FirstToken;
-use super::ways::Ways;
+use super::ways::PeerWays;
 use crate::chance::Chance;
 use crate::history::OperationHistory;
 use crate::simulation::{elapsed, is_violated, note};
@@ -66,7 +66,7 @@ pub(super) struct World {
     pub(super) clock: Arc<dyn Clock>,
     pub(super) store: Arc<SharedStore>,
     pub(super) dispatchers: Vec<Process>,
-    pub(super) ways: Arc<Ways>,
+    pub(super) ways: Arc<PeerWays>,
     pub(super) names: RefCell<SimulatedNamespaces>,
     pub(super) history: RefCell<OperationHistory>,
     /// Writes by name and key: one that is answered late may be of the rows of a namespace that was created since.
