@@ -86,7 +86,7 @@ pub(super) struct ReadInput {
     pub(super) incomplete: Option<String>,
     /// Rows that failed in other namespaces, which are left out.
     pub(super) others: u64,
-    /// Whether there is no line, which is more than a byte order mark or the frame of a compression.
+    /// Whether it has no line, not even a blank one. A byte order mark is no line.
     pub(super) is_empty: bool,
 }
 
@@ -111,7 +111,6 @@ impl LineReader {
             ImportInput::Table(rows) => self.read_table(rows)?,
         }
         self.read.incomplete = self.read.incomplete.or_else(|| self.end.missing());
-        self.read.is_empty = self.number == 0;
         Ok(self.read)
     }
 
@@ -124,6 +123,7 @@ impl LineReader {
                 Err(excerpt) => self.refuse(excerpt, RejectReason::TooLong.to_string())?,
             }
         }
+        self.read.is_empty = lines.number() == 0;
         Ok(())
     }
 
