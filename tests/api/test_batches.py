@@ -320,10 +320,16 @@ def test_what_people_send_first_is_told_what_is_wrong(ns):
         ('{"pk":7,"v":"x"}', "'pk' is a number, expected text"),
         ('{"pk":"d","v":"1"}{"pk":"e","v":"2"}', "--data-binary"),
         ('{"pk":"d","v":x}', "at column 15"),
+        ('{"pk":"d","v":"1"', "the text ends within an object"),
     ]:
         row, end = ns.write([line]).batch()
         assert row["status"] == 400 and words in row["error"]["detail"], row
         assert "line 1" not in row["error"]["detail"]
-    refused = ns.multi_get(["a"]).problem(400, "invalid-body")
-    assert "struct" not in refused["detail"], refused
+    for keys, words in [
+        (["a"], 'expected an object at line 1 column 13, not the text "a"'),
+        ({"pk": "a"}, "expected a list at line 1 column 9, not an object"),
+        ([{"pk": 5}], "expected text at line 1 column 18, not the number `5`"),
+    ]:
+        refused = ns.multi_get(keys).problem(400, "invalid-body")
+        assert refused["detail"] == words, refused
     assert len(ns.scan_all()) == 2

@@ -76,7 +76,7 @@ def test_a_certificate_ends(new_server, new_tier, tmp_path):  # noqa: F811
     good = authority.settings("dispatcher")
     pathlib.Path(good["cluster"]["certificate"]).replace(file)
     stage.server.process.send_signal(signal.SIGHUP)
-    wait_until(lambda: "the certificates stays as it was" in stage.server.log_text(), "the key is of another one")
+    wait_until(lambda: "cannot reload the certificates; nothing has changed" in stage.server.log_text(), "the key is of another one")
     assert stage.findings()["certificate-ends"]["sentence"] == finding["sentence"], "it is still in effect"
     pathlib.Path(good["cluster"]["key"]).replace(settings["cluster"]["key"])
     stage.server.process.send_signal(signal.SIGHUP)

@@ -139,7 +139,7 @@ def test_a_bad_file_is_named_with_its_place_and_the_running_ones_stay(running, w
         file.unlink()
     else:
         file.write_text(text)
-    reload(server, "the policy file stays as it was")
+    reload(server, "cannot reload the policy file; nothing has changed")
     (line,) = [line for line in server.logged("ERROR")[errors:] if "policy file" in line]
     assert expected in json.loads(line)["error"] and "quotas.toml" in line, line
     after = client.get(QUOTAS).json()

@@ -1,6 +1,7 @@
 """Imports and exports in NDJSON, CSV and Parquet: the same rows in each."""
 
 import csv
+import gzip
 import json
 import shutil
 
@@ -122,6 +123,14 @@ def test_formats_that_cannot_be_are_refused(server, folder):
     ]:
         said = run(server, *arguments, folder=folder, code=2)
         assert says in said, (arguments, said)
+
+
+@pytest.mark.parametrize("sent", [b"", b"\xef\xbb\xbf", gzip.compress(b"")], ids=["nothing", "mark", "gzip"])
+def test_a_pipe_without_a_line_is_the_end_of_a_command_that_failed(stored, folder, sent):
+    said = run(stored, "kv", "import", "stored", "-", folder=folder, input=sent, code=7)
+    assert "stdin is empty" in said, said
+    run(stored, "kv", "import", "stored", "-", "--format", "csv", folder=folder, input=b"pk,v\n")
+    run(stored, "kv", "import", "stored", "-", folder=folder, input=b"\n")
 
 
 def test_a_column_file_goes_through_a_pipe(stored, folder):

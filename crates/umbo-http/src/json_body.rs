@@ -1,6 +1,7 @@
 //! Request bodies in JSON: one object, and the keys of a list.
 
 use umbo_api::batch::KeyFields;
+use umbo_rows::line::json_problem;
 use umbo_types::Key;
 
 use crate::request_error::RequestError;
@@ -16,16 +17,7 @@ where
             "expected an object, not a list".to_owned(),
         ));
     }
-    serde_json::from_slice(text).map_err(|error| RequestError::BadBody(words(&error.to_string())))
-}
-
-/// Removes names of Rust's types from messages of serde.
-fn words(text: &str) -> String {
-    let Some((before, rest)) = text.split_once("expected struct ") else {
-        return text.to_owned();
-    };
-    let name_len = rest.find(' ').unwrap_or(rest.len());
-    format!("{before}expected an object{}", &rest[name_len..])
+    serde_json::from_slice(text).map_err(|error| RequestError::BadBody(json_problem(&error)))
 }
 
 /// Reads a key of a list; `index` is its place.

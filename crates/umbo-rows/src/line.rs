@@ -121,12 +121,61 @@ fn refusal(line: &[u8], error: &serde_json::Error) -> LineError {
     if let Some(other) = other {
         return other;
     }
-    let text = error.to_string();
+    let text = json_problem(error);
     if text.starts_with("trailing characters") {
         return LineError::TwoObjects;
     }
     // Messages show the line's number in the file elsewhere; here it is always the first.
     LineError::Json(text.replace(" at line 1 column ", " at column "))
+}
+
+/// How texts of serde begin, and the words for them in JSON.
+const JSON_WORDS: [(&str, &str); 14] = [
+    ("map", "an object"),
+    ("sequence", "a list"),
+    ("integer ", "the number "),
+    ("floating point ", "the number "),
+    ("boolean ", ""),
+    ("string ", "the text "),
+    ("struct ", "an object"),
+    ("a map", "an object"),
+    ("a sequence", "a list"),
+    ("a string", "text"),
+    ("a boolean", "true or false"),
+    ("u32", "a whole number of 0 or more"),
+    ("u64", "a whole number of 0 or more"),
+    ("usize", "a whole number of 0 or more"),
+];
+
+/// Explains in words of JSON why serde refuses a text.
+#[must_use]
+pub fn json_problem(error: &serde_json::Error) -> String {
+    let text = error.to_string();
+    if let Some(within) = text.strip_prefix("EOF while parsing ") {
+        return format!("the text ends within {within}");
+    }
+    let odd = text
+        .strip_prefix("invalid type: ")
+        .or_else(|| text.strip_prefix("invalid value: "));
+    let Some((found, rest)) = odd.and_then(|odd| odd.rsplit_once(", expected ")) else {
+        return text;
+    };
+    let (expected, place) = rest.split_at(rest.rfind(" at line ").unwrap_or(rest.len()));
+    let (found, expected) = (in_words(found), in_words(expected));
+    format!("expected {expected}{place}, not {found}")
+}
+
+fn in_words(text: &str) -> Cow<'_, str> {
+    let mut words = JSON_WORDS.iter();
+    let known = words.find_map(|(serde, json)| Some((json, text.strip_prefix(serde)?)));
+    match known {
+        // The rest is the value.
+        Some((json, rest)) if json.is_empty() || json.ends_with(' ') => {
+            format!("{json}{rest}").into()
+        }
+        Some((json, _)) => (*json).into(),
+        None => text.into(),
+    }
 }
 
 /// Checks and makes the change of a row.
@@ -235,10 +284,44 @@ mod tests {
     }
 
     #[test]
+    fn problems_are_told_in_words_of_json() {
+        for (text, says) in [
+            (
+                "5",
+                "expected an object at line 1 column 1, not the number `5`",
+            ),
+            (
+                r#"{"a":"x"}"#,
+                "expected a whole number of 0 or more at line 1 column 8, not the text \"x\"",
+            ),
+            (
+                r#"{"a":true}"#,
+                "expected a whole number of 0 or more at line 1 column 9, not `true`",
+            ),
+            (
+                r#"{"a":-1}"#,
+                "expected a whole number of 0 or more at line 1 column 7, not the number `-1`",
+            ),
+            (
+                r#"{"a":null}"#,
+                "expected a whole number of 0 or more at line 1 column 9, not null",
+            ),
+            (
+                r#"{"a":"#,
+                "the text ends within a value at line 1 column 5",
+            ),
+            (r#"{"a" 1}"#, "expected `:` at line 1 column 6"),
+        ] {
+            let error = serde_json::from_str::<BTreeMap<String, u64>>(text).unwrap_err();
+            assert_eq!(json_problem(&error), says);
+        }
+    }
+
+    #[test]
     fn what_is_wrong_with_a_line_is_named() {
         for (line, says) in [
             ("[]", "a JSON array"),
-            ("{", "EOF"),
+            ("{", "the text ends within an object at column 1"),
             (r#"{"pk":"a","v":"x","w":1}"#, "unknown field `w`"),
             (r#"{"pk":"a","pk":"b","v":"x"}"#, "duplicate field `pk`"),
             (r#"{"v":"x"}"#, "a row needs 'pk' or 'pk64'"),

@@ -144,7 +144,9 @@ fn warn_of_others(new: &Settings, started_with: &Settings) {
 pub(crate) fn note<E: std::fmt::Display>(what: &str, outcome: Option<Result<(), E>>) {
     match outcome {
         Some(Ok(())) => tracing::info!("reloaded the {what}"),
-        Some(Err(error)) => tracing::error!(%error, "the {what} stays as it was"),
+        Some(Err(error)) => {
+            tracing::error!(%error, "cannot reload the {what}; nothing has changed");
+        }
         None => {}
     }
 }

@@ -13,7 +13,6 @@ mod summary;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use clap::Args;
@@ -151,7 +150,7 @@ impl Arguments {
             failed,
             totals: Totals::default(),
             bar: bar.clone(),
-            position: Arc::clone(&position),
+            position,
             next: None,
         };
         lane.client.reach().await?;
@@ -181,7 +180,7 @@ impl Arguments {
                 "the input is not whole: {how}; the rows that it has are written"
             )));
         }
-        if self.is_stdin() && position.load(Ordering::Relaxed) == 0 {
+        if self.is_stdin() && read.is_empty {
             let message = "stdin is empty: the command that should write it has failed";
             return Err(CliError::Incomplete(message.to_owned()));
         }

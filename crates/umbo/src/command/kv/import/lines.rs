@@ -86,6 +86,8 @@ pub(super) struct ReadInput {
     pub(super) incomplete: Option<String>,
     /// Rows that failed in other namespaces, which are left out.
     pub(super) others: u64,
+    /// Whether it has no line, not even a blank one. A byte order mark is no line.
+    pub(super) is_empty: bool,
 }
 
 impl LineReader {
@@ -121,6 +123,7 @@ impl LineReader {
                 Err(excerpt) => self.refuse(excerpt, RejectReason::TooLong.to_string())?,
             }
         }
+        self.read.is_empty = lines.number() == 0;
         Ok(())
     }
 
