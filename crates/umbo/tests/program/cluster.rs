@@ -6,7 +6,7 @@ use umbo_api::{ErrorCode, Problem};
 
 const NODES: &str = r#"{"nodes":[
     {"name":"a","address":"shard-a:7411","reachable":true,"map_version":3,"shards":[0,2],"in_flight":4,
-     "clock_ahead_ms":3},
+     "clock_ahead_ms":3,"program_version":"0.1.0"},
     {"name":"b","address":"shard-b:7411","reachable":false,"reason":"connection refused",
      "map_version":2,"shards":[1],"in_flight":0}]}"#;
 
@@ -40,9 +40,9 @@ fn the_status_says_who_is_not_reached_and_who_lags() {
     assert_eq!(
         lines(ran.text()),
         [
-            "NODE ADDRESS STATE MAP-VERSION SHARDS IN-FLIGHT CLOCK-MS REASON",
-            "a shard-a:7411 reachable 3 0,2 4 +3 -",
-            "b shard-b:7411 unreachable 2 1 0 - connection refused",
+            "NODE ADDRESS STATE MAP-VERSION SHARDS IN-FLIGHT CLOCK-MS PROGRAM-VERSION REASON",
+            "a shard-a:7411 reachable 3 0,2 4 +3 0.1.0 -",
+            "b shard-b:7411 unreachable 2 1 0 - - connection refused",
         ]
     );
     for part in ["1 of 2 nodes reachable", "different versions of the map"] {
