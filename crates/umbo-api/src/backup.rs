@@ -43,9 +43,14 @@ pub struct CompletedBackup {
     pub ended_ms: u64,
     /// The caller that reported it.
     pub by: String,
-    /// The report of the caller.
-    #[serde(flatten)]
-    pub end: BackupEnd,
+    /// Where it is.
+    pub location: String,
+    /// Rows of all shards.
+    pub rows: u64,
+    /// Bytes of its files.
+    pub bytes: u64,
+    /// Seconds from its begin to its end.
+    pub seconds: u64,
 }
 
 /// The last completed backups.

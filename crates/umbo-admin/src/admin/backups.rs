@@ -71,7 +71,10 @@ pub(crate) async fn end(
         backup: format!("{number:016x}"),
         ended_ms: now(&dispatcher).as_millis(),
         by: caller.id.as_str().to_owned(),
-        end,
+        location: end.location,
+        rows: end.rows,
+        bytes: end.bytes,
+        seconds: end.seconds,
     };
     let all = PresenceRows::new(&dispatcher)
         .add_backup(&completed)

@@ -257,7 +257,7 @@ fn of_versions(others: &[String]) -> Option<Found> {
 
 /// Returns that the last backup is old, for a store that is backed up at times.
 fn of_backups(newest_first: &[CompletedBackup], now_ms: u64) -> Option<Found> {
-    let taken_ms = |one: &CompletedBackup| one.ended_ms.saturating_sub(one.end.seconds * 1_000);
+    let taken_ms = |one: &CompletedBackup| one.ended_ms.saturating_sub(one.seconds * 1_000);
     let newest = taken_ms(newest_first.first()?);
     let between = newest_first.windows(2);
     let between = between.map(|pair| taken_ms(&pair[0]).saturating_sub(taken_ms(&pair[1])));
@@ -354,7 +354,6 @@ pub(super) fn joined(findings: impl Iterator<Item = DiagnosisFinding>) -> Vec<Di
 
 #[cfg(test)]
 mod tests {
-    use umbo_api::backup::BackupEnd;
     use umbo_observe::Findings;
     use umbo_types::ShardId;
 
@@ -469,10 +468,7 @@ mod tests {
         let hour = DAY_MS / 24;
         let backup = |at: u64| CompletedBackup {
             ended_ms: at * hour + 60_000,
-            end: BackupEnd {
-                seconds: 60,
-                ..BackupEnd::default()
-            },
+            seconds: 60,
             ..CompletedBackup::default()
         };
         let told = |hours: &[u64], now: u64| {
