@@ -257,7 +257,10 @@ fn of_versions(others: &[String]) -> Option<Found> {
 
 /// Returns that the last backup is old, for a store that is backed up at times.
 fn of_backups(newest_first: &[CompletedBackup], now_ms: u64) -> Option<Found> {
-    let taken_ms = |one: &CompletedBackup| one.ended_ms.saturating_sub(one.seconds * 1_000);
+    let taken_ms = |one: &CompletedBackup| {
+        one.ended_ms
+            .saturating_sub(one.seconds.saturating_mul(1_000))
+    };
     let newest = taken_ms(newest_first.first()?);
     let between = newest_first.windows(2);
     let between = between.map(|pair| taken_ms(&pair[0]).saturating_sub(taken_ms(&pair[1])));
@@ -491,6 +494,12 @@ mod tests {
         let often = "the last backup is 24 hours old; there was one every 12 hours";
         assert_eq!(told(&[1, 0], 25).as_deref(), Some(often));
         assert_eq!(told(&[97, 73, 1, 0], 97 + 143), None);
+        // A caller may report any time.
+        let endless = CompletedBackup {
+            seconds: u64::MAX,
+            ..backup(1_000)
+        };
+        assert!(of_backups(&[endless.clone(), endless], 1_000 * hour).is_some());
         // A clock that was put back.
         assert_eq!(told(&[48, 0], 1), None);
     }
