@@ -73,6 +73,13 @@ class Stage:
         assert rule in found, found
         return found[rule]
 
+    def until_slow(self, second):
+        """Lets usual seconds pass, and then slow ones until a node is named."""
+        for _ in range(WARM):
+            second(is_slow=False)
+        assert self.findings() == {}
+        return self.until("node-slow", second)
+
     def run(self, *arguments, codes=(0,)):
         command = [binary(), "--server", f"http://127.0.0.1:{self.server.port}", *arguments]
         environment = {name: value for name, value in os.environ.items() if not name.startswith("UMBO")}
@@ -276,10 +283,7 @@ def test_a_disk_is_slow(new_server, commits):
         waiting.answers()
         pass_seconds(stage.server, token=stage.root)
 
-    for _ in range(WARM):
-        second(is_slow=False)
-    assert stage.findings() == {}
-    finding = stage.until("node-slow", second)
+    finding = stage.until_slow(second)
     assert finding["sentence"].startswith("this server answers in ") and "; its disk takes " in finding["sentence"]
     stage.is_told_everywhere(finding)
 
@@ -326,10 +330,7 @@ def test_a_node_is_slow(cluster):
         waiting.answers()
         pass_seconds(stage.server, token=stage.root)
 
-    for _ in range(WARM):
-        second(is_slow=False)
-    assert stage.findings() == {}
-    finding = stage.until("node-slow", second)
+    finding = stage.until_slow(second)
     assert finding["subject"] == name and finding["severity"] == "problem"
     assert finding["sentence"].startswith(f"node {name} answers in ") and " ms (p99), usually in " in finding["sentence"]
     stage.is_told_everywhere(finding)

@@ -50,7 +50,7 @@ use self::peers::{ANSWER_LEN_MAX, Peers, Unanswered};
 pub use self::peers::{Connecting, PeerConnector, PeerIo};
 pub use self::presence::PRESENCE_INTERVAL;
 use self::presence::Presence;
-pub(crate) use self::presence::PresenceRows;
+pub(crate) use self::presence::{PresenceRows, known_backups};
 pub(crate) use self::question::is_of_fleet;
 use self::question::{BUSY, NOT_A_QUESTION, QuestionRefusal, WRONG_ROLE};
 use self::quotas::QuotaRoom;
@@ -145,7 +145,7 @@ impl FleetView {
             // Neither delays the other.
             tokio::join!(own.announce(), self.list());
         } else if let Ok(rows) = PresenceRows::new(&self.dispatcher).read().await {
-            rows.tell_backups(&self.dispatcher);
+            *known_backups(&self.dispatcher) = rows.backups.1;
         }
     }
 

@@ -1,4 +1,4 @@
-//! Backups: the answer that begins one, and those that were completed.
+//! Backups: the answer that begins one, and reports of completed ones.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -24,7 +24,7 @@ pub struct BackupBegun {
 #[serde(deny_unknown_fields)]
 #[schema(example = json!({"location": "s3://bucket/umbo/monday", "rows": 1_200_000, "bytes": 512_000_000, "seconds": 95}))]
 pub struct BackupEnd {
-    /// Where it is, as given to the command that made it; at most 1,024 bytes.
+    /// Its location, as given to the command that made it; at most 1,024 bytes.
     pub location: String,
     /// Rows of all shards.
     pub rows: u64,
@@ -43,7 +43,7 @@ pub struct CompletedBackup {
     pub ended_ms: u64,
     /// The caller that reported it.
     pub by: String,
-    /// Where it is.
+    /// Its location, as reported.
     pub location: String,
     /// Rows of all shards.
     pub rows: u64,

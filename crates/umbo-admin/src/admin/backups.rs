@@ -3,8 +3,6 @@
 //! Needs a grant of `admin` on `*`: a backup holds the rows of everybody, and secrets. Nothing is kept here between
 //! requests, so that any dispatcher answers any of them; the completed backups are a row at the home.
 
-use std::sync::{MutexGuard, PoisonError};
-
 use axum::Json;
 use axum::body::Body;
 use axum::extract::{Path, RawQuery, State};
@@ -22,7 +20,7 @@ use umbo_types::ShardId;
 
 use super::{ADMIN_BODY_LEN_MAX, DispatcherState, full_admin, full_observer, json_body};
 use crate::admin_error::AdminError;
-use crate::fleet::PresenceRows;
+use crate::fleet::{PresenceRows, known_backups};
 use crate::home_rows::now;
 
 /// How often the states of the shards are taken again because the records have changed meanwhile.
@@ -42,13 +40,8 @@ pub(crate) async fn list(
 ) -> Result<Json<BackupList>, AdminError> {
     full_observer(&dispatcher, &headers)?;
     Query::read(query.as_deref(), "")?;
-    let backups = known(&dispatcher).clone();
+    let backups = known_backups(&dispatcher).clone();
     Ok(Json(BackupList { backups }))
-}
-
-fn known(dispatcher: &Dispatcher) -> MutexGuard<'_, Vec<CompletedBackup>> {
-    let backups = dispatcher.backups.lock();
-    backups.unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Takes note of a completed backup, so that all dispatchers know its age.
@@ -79,7 +72,7 @@ pub(crate) async fn end(
     let all = PresenceRows::new(&dispatcher)
         .add_backup(&completed)
         .await?;
-    *known(&dispatcher) = all;
+    *known_backups(&dispatcher) = all;
     Ok(Json(completed))
 }
 

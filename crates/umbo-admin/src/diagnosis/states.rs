@@ -14,6 +14,8 @@ use umbo_store::{NodeStatus, ShardState, ShardStatus};
 use umbo_types::Timestamp;
 
 use super::rules::{TROUBLE, shortened};
+use crate::fleet::known_backups;
+use crate::home_rows::now;
 
 /// Longest reason of a load in a sentence, in characters; `umbo load status` has all of it.
 const REASON_LEN_MAX: usize = 80;
@@ -130,10 +132,9 @@ pub(super) fn found(dispatcher: &Dispatcher) -> Vec<Found> {
     let mut versions = versions.unwrap_or_else(PoisonError::into_inner).clone();
     versions.extend(nodes.into_iter().filter_map(|node| node.program_version));
     found.extend(of_versions(&versions));
-    drop(versions);
-    let backups = dispatcher.backups.lock();
-    let backups = backups.unwrap_or_else(PoisonError::into_inner);
-    found.extend(of_backups(&backups, dispatcher.clock.wall().as_millis()));
+    let backups = known_backups(dispatcher);
+    // Reports have the time of the home, too.
+    found.extend(of_backups(&backups, now(dispatcher).as_millis()));
     found
 }
 
@@ -270,7 +271,7 @@ fn of_backups(newest_first: &[CompletedBackup], now_ms: u64) -> Option<Found> {
     (age >= BACKUP_TIMES * every).then(|| {
         let usually = match newest_first.len() {
             1 => "it is the only one".to_owned(),
-            _ => format!("there was one every {}", days_text(every)),
+            _ => format!("those before were at most {} apart", days_text(every)),
         };
         let sentence = format!("the last backup is {} old; {usually}", days_text(age));
         state(&BACKUP_OLD, "", sentence)
@@ -487,11 +488,11 @@ mod tests {
         let only = "the last backup is 7 days old; it is the only one";
         assert_eq!(told(&[0], 168).as_deref(), Some(only));
         assert_eq!(told(&[48, 24, 0], 48 + 47), None);
-        let daily = "the last backup is 2 days old; there was one every 24 hours";
+        let daily = "the last backup is 2 days old; those before were at most 24 hours apart";
         assert_eq!(told(&[48, 24, 0], 48 + 48).as_deref(), Some(daily));
         // Two in a row by hand are no habit of minutes, and the longest pause counts.
         assert_eq!(told(&[1, 0], 24), None);
-        let often = "the last backup is 24 hours old; there was one every 12 hours";
+        let often = "the last backup is 24 hours old; those before were at most 12 hours apart";
         assert_eq!(told(&[1, 0], 25).as_deref(), Some(often));
         assert_eq!(told(&[97, 73, 1, 0], 97 + 143), None);
         // A caller may report any time.

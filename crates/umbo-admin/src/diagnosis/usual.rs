@@ -15,7 +15,7 @@ const UNUSUAL_SLOWER: f64 = 20.0;
 const SUBJECTS_MAX: usize = 512;
 /// Seconds without a sign of a subject after which it is forgotten.
 const ABSENT_MAX: u32 = 3_600;
-/// Seconds of commits in a mean: as many as of calls in the latency of a node.
+/// Seconds of commits in a mean: the same number as for the latency of calls.
 const COMMIT_SECONDS: usize = 5;
 
 /// A slow average.

@@ -16,7 +16,7 @@ use umbo_types::{Timestamp, Version};
 
 use super::answer::{FleetRoom, ServerAnswer};
 use super::peers::{Peers, Unanswered};
-use super::presence::{FleetRows, PRESENCE_TIMEOUT, Presence, PresenceRows};
+use super::presence::{FleetRows, PRESENCE_TIMEOUT, Presence, PresenceRows, known_backups};
 use super::question::{OTHER_PROCESS, QuestionKey, WRONG_ROLE};
 
 /// Longest wait for the home to say which dispatchers there are.
@@ -191,7 +191,7 @@ impl Membership {
         let versions = others.map(|(_, one)| one.about.version.clone()).collect();
         let known = self.dispatcher.fleet_versions.lock();
         *known.unwrap_or_else(PoisonError::into_inner) = versions;
-        rows.tell_backups(&self.dispatcher);
+        known_backups(&self.dispatcher).clone_from(&rows.backups.1);
         let row = rows.owners.clone().map(|(_, row)| row);
         self.quotas.core.set_row(&row.unwrap_or_default());
     }

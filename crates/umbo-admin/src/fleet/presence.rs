@@ -4,7 +4,7 @@
 //! A row expires unless its dispatcher writes it again, so the rows are the members of the fleet. The other two never
 //! expire; they are changed by compare-and-set.
 
-use std::sync::{Arc, PoisonError};
+use std::sync::{Arc, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -32,7 +32,7 @@ const PARTITION: &str = "umbo-presence";
 /// Sort key of the ownership row. It comes before all presence rows, whose keys are hexadecimal ids, and earlier
 /// versions take no notice of it.
 const OWNERS: &str = "#quota-owners";
-/// Sort key of the row of backups, as that of the ownership row.
+/// Sort key of the row of backups, before all presence rows too.
 const BACKUPS: &str = "#backups";
 /// Most backups in the row: enough to know how often they are made.
 const BACKUPS_MAX: usize = 8;
@@ -58,12 +58,10 @@ pub(crate) struct FleetRows {
     pub(super) backups: (Option<Version>, Vec<CompletedBackup>),
 }
 
-impl FleetRows {
-    /// Hands the last backups to the diagnosis of a dispatcher.
-    pub(super) fn tell_backups(&self, dispatcher: &Dispatcher) {
-        let backups = dispatcher.backups.lock();
-        (backups.unwrap_or_else(PoisonError::into_inner)).clone_from(&self.backups.1);
-    }
+/// Locks the last completed backups that a dispatcher knows, newest first.
+pub(crate) fn known_backups(dispatcher: &Dispatcher) -> MutexGuard<'_, Vec<CompletedBackup>> {
+    let backups = dispatcher.backups.lock();
+    backups.unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The rows, as this dispatcher reads and writes them.

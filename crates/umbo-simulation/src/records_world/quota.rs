@@ -14,7 +14,7 @@ use super::world::World;
 use crate::chance::Chance;
 use crate::simulation::{elapsed, met, note, violated};
 
-/// The namespace that the quota is of. Nobody else changes it.
+/// Namespace of the quota; no other task of the world changes it.
 const NAMESPACE: &str = "counted";
 /// Requests a second, and burst.
 const RATE: u64 = 10;
@@ -25,7 +25,7 @@ const PAUSE: Duration = Duration::from_micros(1_000_000 / (4 * RATE));
 const SETTLING: Duration = Duration::from_secs(25);
 /// For how long they are counted.
 const COUNTED: Duration = Duration::from_secs(10);
-/// What a second of one dispatcher may be off: a request at each, and the time of a message.
+/// By how much the admitted requests may differ from the rate, in thousandths: some requests at the begin and the end.
 const OFF_PER_MILLE: u64 = 50;
 const ATTEMPTS_MAX: u32 = 20;
 
