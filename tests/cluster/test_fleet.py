@@ -100,6 +100,7 @@ def test_a_backup_that_one_has_reported_is_known_to_all(pair):
     [
         ("00000000000000aa", {"location": "", "rows": 0, "bytes": 0, "seconds": 0}, 400),
         ("00000000000000aa", {"location": "x" * 1025, "rows": 0, "bytes": 0, "seconds": 0}, 400),
+        ("00000000000000aa", {"location": "\x1b[31mx", "rows": 0, "bytes": 0, "seconds": 0}, 400),
         ("00000000000000aa", {"location": "x", "rows": -1, "bytes": 0, "seconds": 0}, 400),
         ("00000000000000aa", {"location": "x"}, 400),
         ("monday", {"location": "x", "rows": 0, "bytes": 0, "seconds": 0}, 404),

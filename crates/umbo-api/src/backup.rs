@@ -24,7 +24,7 @@ pub struct BackupBegun {
 #[serde(deny_unknown_fields)]
 #[schema(example = json!({"location": "s3://bucket/umbo/monday", "rows": 1_200_000, "bytes": 512_000_000, "seconds": 95}))]
 pub struct BackupEnd {
-    /// Its location, as given to the command that made it; at most 1,024 bytes.
+    /// Its location, as given to the command that made it: 1 to 1,024 bytes without control characters.
     pub location: String,
     /// Rows of all shards.
     pub rows: u64,

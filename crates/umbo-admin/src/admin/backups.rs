@@ -56,8 +56,11 @@ pub(crate) async fn end(
     Query::read(query.as_deref(), "")?;
     let number = number(&backup)?;
     let end: BackupEnd = json_body(&dispatcher, &headers, body, ADMIN_BODY_LEN_MAX).await?;
-    if end.location.is_empty() || end.location.len() > LOCATION_LEN_MAX {
-        let expected = format!("'location' has 1 to {LOCATION_LEN_MAX} bytes");
+    // Terminals obey control characters.
+    let has_controls = end.location.contains(char::is_control);
+    if has_controls || end.location.is_empty() || end.location.len() > LOCATION_LEN_MAX {
+        let expected =
+            format!("'location' has 1 to {LOCATION_LEN_MAX} bytes, without control characters");
         return Err(RequestError::BadBody(expected).into());
     }
     let completed = CompletedBackup {
