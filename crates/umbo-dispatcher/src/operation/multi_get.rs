@@ -17,7 +17,7 @@ use umbo_quota::{ActualUsage, CostHint};
 use umbo_store::StoreError;
 use umbo_types::{Key, Row, Timestamp, limits};
 
-use self::gather::{Gathered, KEYS_AT_ONCE, gather};
+use self::gather::{Gathered, KEYS_AT_ONCE, gather_all};
 use super::Operate;
 use super::body::RequestBody;
 use crate::bounds::MULTI_GET_BODY_LEN_MAX;
@@ -82,16 +82,26 @@ impl Operate for MultiGet {
     }
 
     async fn fetch(&mut self, located: &mut Located<'_>) -> Result<WrittenRows, RequestError> {
-        let (dispatcher, keys) = (located.dispatcher, &self.keys);
-        let (namespace, memory) = (located.namespace_id(), &dispatcher.answer_memory);
+        let keys = std::mem::take(&mut self.keys);
+        let reads = keys.len() as u64;
         let reader = RequestRows::new(located, keys.len());
-        let mut gathered = Gathered::new(keys.len(), located.log.room.take_permit(memory));
-        let work = async { Ok(gather(dispatcher, namespace, reader, keys, &mut gathered).await) };
-        let outcome = queue::ask(located, pin!(work)).await;
-        if let Err(error) = outcome {
-            located.progress(gathered.done);
-            return Err(error);
-        }
+        let memory = &located.dispatcher.answer_memory;
+        let gathered = Gathered::new(keys.len(), located.log.room.take_permit(memory));
+        let work = async { Ok(gather_all(reader, keys, gathered).await) };
+        let gathered = match queue::ask(located, pin!(work)).await {
+            Ok((keys, gathered)) => {
+                self.keys = keys;
+                gathered
+            }
+            Err(error) => {
+                // The rows that it has read are not known any more.
+                located.progress(ActualUsage {
+                    reads,
+                    ..ActualUsage::default()
+                });
+                return Err(error);
+            }
+        };
         match failure_of_all(&gathered.rows) {
             Some(error) => Err(error),
             None => Ok(self.write(gathered, located).await),

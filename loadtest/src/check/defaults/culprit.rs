@@ -20,6 +20,9 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 /// Wait of a polite caller after a refusal that names no time.
 const WAIT_MS: f64 = 1_000.0;
 
+/// Niceness of the threads of the flood.
+const LOWEST_PRIORITY: i32 = 19;
+
 /// Who floods.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Culprit {
@@ -83,6 +86,7 @@ impl Culprit {
         mut random: Random,
         is_over: &AtomicBool,
     ) -> Result<Tally, Failure> {
+        give_way_to_the_server();
         let mut tally = Tally::default();
         let mut connection = Connection::open(UMBO)?;
         let mut callers: Vec<_> = callers
@@ -118,6 +122,13 @@ impl Culprit {
         }
         Ok(tally)
     }
+}
+
+/// Gives this thread the lowest priority: a flood comes from other machines, and must not take the server's processors.
+fn give_way_to_the_server() {
+    let thread = rustix::thread::gettid();
+    // Refused or not, the figures are printed.
+    let _ = rustix::process::setpriority_process(Some(thread), LOWEST_PRIORITY);
 }
 
 impl Tally {

@@ -13,7 +13,7 @@ use tokio::time::sleep_until;
 use umbo_edge::memory::MemoryPermit;
 use umbo_http::RequestError;
 use umbo_quota::ActualUsage;
-use umbo_store::compression;
+use umbo_store::{compression, give_way};
 use umbo_types::{Key, NamespaceId, Row, ShardId, limits};
 
 use crate::dispatcher::Dispatcher;
@@ -130,15 +130,32 @@ fn bytes_of(key: &Key, row: &Row) -> u64 {
     (keys + row.value.bytes.len()) as u64
 }
 
+/// Reads rows until each is known or there is no more time. Many rows are read on the threads of long reads.
+pub(super) async fn gather_all(
+    reader: RequestRows,
+    keys: Vec<Key>,
+    mut gathered: Gathered,
+) -> Timed<(Vec<Key>, Gathered)> {
+    let dispatcher = Arc::clone(reader.dispatcher());
+    let is_long = keys.len() > KEYS_AT_ONCE && dispatcher.store.capabilities().answers_at_once;
+    let gathering = async move {
+        let Timed { time, .. } = gather(reader, &keys, &mut gathered).await;
+        Timed {
+            answer: (keys, gathered),
+            time,
+        }
+    };
+    if is_long {
+        dispatcher.long_reads.run(gathering).await
+    } else {
+        gathering.await
+    }
+}
+
 /// Reads rows until each is known or there is no more time.
-pub(super) async fn gather(
-    dispatcher: &Arc<Dispatcher>,
-    namespace: NamespaceId,
-    mut reader: RequestRows<'_>,
-    keys: &[Key],
-    gathered: &mut Gathered,
-) -> Timed<()> {
-    let mut lanes = lanes(dispatcher, namespace, keys);
+async fn gather(mut reader: RequestRows, keys: &[Key], gathered: &mut Gathered) -> Timed<()> {
+    let dispatcher = Arc::clone(reader.dispatcher());
+    let mut lanes = lanes(&dispatcher, reader.namespace(), keys);
     let at_once = match keys.len() {
         0..=KEYS_AT_ONCE => KEYS_AT_ONCE,
         _ => (KEYS_AT_ONCE / lanes.len()).max(1),
@@ -175,8 +192,9 @@ pub(super) async fn gather(
             asked.push(ask(number, lane));
         }
         if unyielded >= KEYS_AT_ONCE {
-            // Many large rows must not keep the thread from other requests.
+            // Many rows must keep neither the thread from other requests, nor the core from other threads.
             unyielded = 0;
+            give_way(0, 1);
             tokio::task::yield_now().await;
             // A store that always has an answer never lets the timer speak.
             if dispatcher.clock.monotonic() >= until {
@@ -192,7 +210,7 @@ pub(super) async fn gather(
 }
 
 async fn read(
-    reader: &RequestRows<'_>,
+    reader: &RequestRows,
     shard: ShardId,
     keys: &[Key],
     number: usize,
@@ -204,7 +222,7 @@ async fn read(
 }
 
 /// Answers for the rows that have not come: the store was asked for some of them.
-fn give_up(lane: &Lane, reader: &RequestRows<'_>, gathered: &mut Gathered) {
+fn give_up(lane: &Lane, reader: &RequestRows, gathered: &mut Gathered) {
     let (shard, timeout) = (Some(lane.shard), reader.timeout());
     for (at, &index) in lane.indexes.iter().enumerate() {
         if gathered.rows[index].is_some() {

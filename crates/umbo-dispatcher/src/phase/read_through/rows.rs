@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use umbo_hotkey::{Lookup, ReadContext, majority};
 use umbo_http::RequestError;
-use umbo_types::{CallerId, Key, RequestUnits, Row, ShardId};
+use umbo_types::{CallerId, Key, NamespaceId, RequestUnits, Row, ShardId};
 
 use super::cacheable::{CacheableRead, ReadLocation, ReadTime, shared, shared_row};
 use crate::deadline_budget::DeadlineBudget;
@@ -18,8 +18,8 @@ use crate::phase::locate::Located;
 use crate::store_call::{StoreCall, StoreTime, Timed};
 
 /// Reads the rows of one request.
-pub(crate) struct RequestRows<'a> {
-    dispatcher: &'a Arc<Dispatcher>,
+pub(crate) struct RequestRows {
+    dispatcher: Arc<Dispatcher>,
     place: ReadLocation,
     payer: CallerId,
     read_context: ReadContext,
@@ -47,14 +47,14 @@ impl CostedRow {
     }
 }
 
-impl<'a> RequestRows<'a> {
+impl RequestRows {
     /// Begins to read `keys` rows.
-    pub(crate) fn new(located: &Located<'a>, keys: usize) -> Self {
+    pub(crate) fn new(located: &Located<'_>, keys: usize) -> Self {
         let mut read_context = located.read_context();
         let price = located.charge.charged().as_micros() / (keys as u64).max(1);
         read_context.price = RequestUnits::from_micros(price);
         Self {
-            dispatcher: located.dispatcher,
+            dispatcher: Arc::clone(located.dispatcher),
             place: ReadLocation::of(located),
             payer: located.charge.payer_id(),
             read_context,
@@ -62,6 +62,16 @@ impl<'a> RequestRows<'a> {
             call: located.call(),
             is_bypassed: located.context().freshness.is_bypassed,
         }
+    }
+
+    /// Returns where the rows are read.
+    pub(crate) const fn dispatcher(&self) -> &Arc<Dispatcher> {
+        &self.dispatcher
+    }
+
+    /// Returns the namespace of the rows.
+    pub(crate) const fn namespace(&self) -> NamespaceId {
+        self.place.namespace
     }
 
     /// Returns the instant after which rows that have not come are given up. It is the deadline of the
@@ -119,7 +129,7 @@ impl<'a> RequestRows<'a> {
             return shield.is_blocked(&named, self.payer.as_str()).then(blocked);
         }
         let cacheable = CacheableRead::Row(self.place, key);
-        let fetch = || cacheable.lead(self.dispatcher, shard, self.time, self.call.clone());
+        let fetch = || cacheable.lead(&self.dispatcher, shard, self.time, self.call.clone());
         match shield.lookup(&named, &self.read_context, self.payer.as_str()) {
             // Another version was activated since it was cached.
             Lookup::Hit { served, .. } if served.value.answer.dataset() != self.place.dataset => {
@@ -137,7 +147,7 @@ impl<'a> RequestRows<'a> {
             }
             Lookup::Miss => {
                 let place = (shield, &named);
-                let served = shared(self.dispatcher, place, &self.read_context, fetch);
+                let served = shared(&self.dispatcher, place, &self.read_context, fetch);
                 let (row, time) = match served.await {
                     Ok(served) => {
                         // Two leaders failed, or the leader reads another version.
@@ -165,7 +175,7 @@ impl<'a> RequestRows<'a> {
         let partition = || majority(keys.iter().map(|key| &key.partition));
         let source = || self.call.source(self.place.namespace, partition());
         let wanted = (self.place.dataset, keys);
-        let fetching = fetch::rows(self.dispatcher, shard, &self.call, wanted, source);
+        let fetching = fetch::rows(&self.dispatcher, shard, &self.call, wanted, source);
         let timed = match fetching.await {
             Ok(timed) => timed,
             Err(failure) => {
