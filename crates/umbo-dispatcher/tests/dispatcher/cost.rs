@@ -4,6 +4,7 @@ mod charges;
 mod conservation;
 mod explanations;
 mod formula;
+mod long_reads;
 mod payers;
 mod rejections;
 mod shares;

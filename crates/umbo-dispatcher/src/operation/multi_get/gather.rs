@@ -137,7 +137,7 @@ pub(super) async fn gather_all(
     mut gathered: Gathered,
 ) -> Timed<(Vec<Key>, Gathered)> {
     let dispatcher = Arc::clone(reader.dispatcher());
-    let is_long = keys.len() > KEYS_AT_ONCE && dispatcher.store.capabilities().answers_at_once;
+    let is_long = keys.len() > KEYS_AT_ONCE;
     let gathering = async move {
         let Timed { time, .. } = gather(reader, &keys, &mut gathered).await;
         Timed {

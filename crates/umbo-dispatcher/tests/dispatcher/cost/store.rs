@@ -1,6 +1,7 @@
 //! A store whose every call takes a fixed simulated time, and which can be told to hang, to wait or
 //! to fail.
 
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -30,6 +31,8 @@ pub(crate) struct TestStore {
     calls: AtomicU64,
     /// Chunks without a row that the next scans begin with.
     empty_chunks: AtomicU64,
+    /// Names of the threads that asked for several rows.
+    readers: Mutex<BTreeSet<String>>,
 }
 
 impl TestStore {
@@ -46,6 +49,7 @@ impl TestStore {
             error: Mutex::new(None),
             calls: AtomicU64::new(0),
             empty_chunks: AtomicU64::new(0),
+            readers: Mutex::default(),
         }
     }
 
@@ -93,6 +97,11 @@ impl TestStore {
     /// Lets the next chunks of scans hold no row, as where all of them have expired.
     pub(crate) fn set_empty_chunks(&self, count: u64) {
         self.empty_chunks.store(count, SeqCst);
+    }
+
+    /// Returns the names of the threads that have asked for several rows since the last time.
+    pub(crate) fn take_readers(&self) -> BTreeSet<String> {
+        std::mem::take(&mut self.readers.lock().unwrap())
     }
 
     /// Calls for rows so far.
@@ -154,6 +163,8 @@ impl WrappedStore for TestStore {
         namespace: NamespaceId,
         keys: &[Key],
     ) -> Vec<Result<Option<Row>, StoreError>> {
+        let reader = std::thread::current().name().unwrap_or_default().to_owned();
+        self.readers.lock().unwrap().insert(reader);
         if self.is_stalled(namespace, &keys[0].partition) {
             std::future::pending::<()>().await;
         }

@@ -66,6 +66,21 @@ impl TestDispatcher {
         overload: Option<OverloadSettings>,
         hot_keys: Option<ShieldSettings>,
     ) -> Self {
+        Self::open_parts(specs, overload, hot_keys, LowPriority::default()).await
+    }
+
+    /// Opens one that has threads for long reads.
+    pub(crate) async fn open_with_threads() -> Self {
+        let threads = LowPriority::for_long_reads(1).unwrap();
+        Self::open_parts(&[], None, None, threads).await
+    }
+
+    async fn open_parts(
+        specs: &[PolicySpec],
+        overload: Option<OverloadSettings>,
+        hot_keys: Option<ShieldSettings>,
+        long_reads: LowPriority,
+    ) -> Self {
         let clock = Arc::new(ManualClock::new(Timestamp::from_millis(1_800_000_000_000)));
         let store = Arc::new(TestStore::new(SHARDS, clock.clone()));
         let settings = LimiterSettings {
@@ -92,7 +107,7 @@ impl TestDispatcher {
             overload,
             metrics: Arc::new(RequestMetrics::new(codes, 2)),
             tracer: Arc::new(Tracer::disabled(clock.clone())),
-            long_reads: LowPriority::default(),
+            long_reads,
             limits: DispatcherLimits {
                 requests_in_flight_max: 1_000,
                 body_memory_max: 64 << 20,
