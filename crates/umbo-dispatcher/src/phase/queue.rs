@@ -173,7 +173,8 @@ pub(crate) async fn permit_of<P: Deref<Target = Dispatcher>>(
     shard: ShardId,
     call: &StoreCall,
 ) -> Result<HeldPermit<P>, RequestError> {
-    let seen = call_of_shard(call.operation, shard, &call.entry, call.size);
+    let is_own = call.payer.is_none();
+    let seen = call_of_shard(call.operation, shard, &call.entry, is_own, call.size);
     let mut way = Way::into(&dispatcher, shard, call.operation, seen);
     let (permit, began, waited) = admitted(&dispatcher, shard, call, way.as_mut()).await?;
     let (as_seen, is_heavy, expected) = way.map_or_else(Default::default, Way::into_parts);
@@ -252,13 +253,14 @@ fn call_of_shard(
     operation: Operation,
     shard: ShardId,
     entry: &Entry,
+    is_own: bool,
     size: RequestUnits,
 ) -> Option<ShardCall> {
     Some(ShardCall {
         shard,
         class: Class::of(operation)?,
         tier: entry.criticality,
-        caller: entry.caller,
+        caller: (!is_own).then_some(entry.caller),
         size,
     })
 }
@@ -384,7 +386,7 @@ pub(crate) fn turn_away(located: &Located<'_>, shard: ShardId) -> Result<(), Req
         return Ok(());
     }
     let (entry, size) = (located.entry(), located.charge.estimate());
-    let call = call_of_shard(operation, shard, &entry, size);
+    let call = call_of_shard(operation, shard, &entry, false, size);
     let Some(way) = Way::into(dispatcher, shard, operation, call) else {
         return Ok(());
     };

@@ -35,8 +35,8 @@ pub struct ShardCall {
     pub class: Class,
     /// How much it matters.
     pub tier: Criticality,
-    /// A hash of the payer; the same for all requests of a caller.
-    pub caller: u64,
+    /// A hash of the payer; the same for all requests of a caller. `None` for Umbo's own work, which has no share.
+    pub caller: Option<u64>,
     /// The estimate of its request, at the plain price: calls of one class and size take about as long.
     pub size: RequestUnits,
 }
@@ -169,11 +169,14 @@ impl OverloadController {
     #[inline]
     pub fn refusal(&self, call: &ShardCall) -> Option<Duration> {
         let shard = self.shards.get(usize::from(call.shard.0))?;
-        let is_held = shard.shares.is_held(call.tier);
-        if !is_held || !self.settings.designated.has_caller(call.caller) {
+        if !shard.shares.is_held(call.tier) {
             return None;
         }
-        shard.shares.refusal(call.tier, call.caller)
+        let designated = &self.settings.designated;
+        let caller = call
+            .caller
+            .filter(|&caller| designated.has_caller(caller))?;
+        shard.shares.refusal(call.tier, caller)
     }
 
     /// Returns the busy time that a call is expected to take if its caller is held to a share, and counts it, so that
@@ -185,7 +188,7 @@ impl OverloadController {
             return Duration::ZERO;
         };
         let expected = shard.heavy.expected(call.class, call.size);
-        shard.shares.add(call.tier, call.caller, expected);
+        shard.shares.add_for(call, expected);
         expected
     }
 
@@ -211,7 +214,7 @@ impl OverloadController {
         if let Some(shard) = self.shards.get(usize::from(call.shard.0)) {
             shard.heavy.record(call.class, call.size, busy);
             let more = busy.saturating_sub(expected);
-            shard.shares.add(call.tier, call.caller, more);
+            shard.shares.add_for(call, more);
         }
     }
 

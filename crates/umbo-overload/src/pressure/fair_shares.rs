@@ -3,7 +3,7 @@
 //! The busy time of each caller, by tier, is added up for a second. The fair share of a caller is the capacity of the
 //! shard divided by the callers of the second before; the capacity is the longest busy second of the last minutes. A
 //! caller alone has no share to exceed. While an overload is held against a tier, its callers may use a part of their
-//! share: a tenth of it more with each tick of the second.
+//! share: a tenth of it more with each tick of the second. Umbo's own work is of no caller.
 //!
 //! The excess of a held caller counts in its next second too. So a caller whose every request takes longer than its
 //! part of a second has one request in several seconds.
@@ -16,6 +16,7 @@ use std::time::Duration;
 
 use umbo_types::Criticality;
 
+use super::controller::ShardCall;
 use super::settings::TICK;
 use crate::estimate::SLICE;
 use crate::flow::SPREAD;
@@ -148,6 +149,14 @@ impl FairShares {
             debts: AtomicU64::new(0),
             allowances: [unbounded(), unbounded()],
             refused_in: Default::default(),
+        }
+    }
+
+    /// Adds busy time of the caller of a call, if it has one.
+    #[inline]
+    pub(crate) fn add_for(&self, call: &ShardCall, busy: Duration) {
+        if let Some(caller) = call.caller {
+            self.add(call.tier, caller, busy);
         }
     }
 

@@ -20,7 +20,7 @@ fn call(tier: Criticality, caller: u64) -> ShardCall {
         shard: SHARD,
         class: Class::PointWrite,
         tier,
-        caller,
+        caller: Some(caller),
         size: RequestUnits::from_micros(6_000_000),
     }
 }
@@ -230,4 +230,39 @@ fn a_designated_class_pays_alone() {
     assert!(times(&lab, Criticality::Sheddable, MODEST) > 7.9);
     assert!((times(&lab, Criticality::Sheddable, GREEDY) - 1.0).abs() < 1e-9);
     assert!((times(&lab, Criticality::SheddablePlus, MODEST) - 1.0).abs() < 1e-9);
+}
+
+/// Lets a caller alone, and Umbo's own work beside it, ask a shard that becomes ten times as slow, for this many
+/// seconds. Returns the episodes, and whether the caller ever paid more or was refused.
+fn alone(other: Option<u64>) -> (u64, bool) {
+    let mut lab = Lab::new(11, 1);
+    let mut is_reached = false;
+    for tick in 0..400_u32 {
+        let millis = if tick < 300 { 1 } else { 10 };
+        let service = Duration::from_millis(millis);
+        for _ in 0..20 {
+            lab.overload.record(SHARD, Class::PointWrite, service);
+        }
+        for caller in [Some(GREEDY), None, other] {
+            let call = ShardCall {
+                caller,
+                ..call(Criticality::SheddablePlus, 0)
+            };
+            let busy = if caller == Some(GREEDY) { 80 } else { 1 };
+            let busy = Duration::from_millis(busy);
+            lab.overload.was_busy(&call, busy, Duration::ZERO);
+        }
+        lab.now += TICK;
+        lab.overload.tick(lab.instant(), |_| TickInput::default());
+        let greedy = call(Criticality::SheddablePlus, GREEDY);
+        is_reached |= lab.overload.refusal(&greedy).is_some();
+        is_reached |= times(&lab, Criticality::SheddablePlus, GREEDY) > 1.0;
+    }
+    (lab.overload.report(lab.instant()).episodes, is_reached)
+}
+
+#[test]
+fn a_caller_alone_is_never_reached_by_its_own_latency() {
+    assert_eq!(alone(None), (0, false));
+    assert_eq!(alone(Some(MODEST)), (1, true));
 }

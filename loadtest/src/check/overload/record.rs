@@ -29,7 +29,7 @@ pub(super) fn record(plan: &Plan) -> Vec<Verdict> {
         shard: shard(at),
         class: Class::PointRead,
         tier: Criticality::SheddablePlus,
-        caller: (at as u64 % 64).wrapping_mul(0x9E37_79B9_7F4A_7C15),
+        caller: Some((at as u64 % 64).wrapping_mul(0x9E37_79B9_7F4A_7C15)),
         size: RequestUnits::from_micros(1_000_000),
     };
     let (mut clock, mut recorded, mut admitted) = (Vec::new(), Vec::new(), Vec::new());
@@ -48,7 +48,7 @@ pub(super) fn record(plan: &Plan) -> Vec<Verdict> {
         recorded.push(nanos(turns, record));
         let admit = |at: usize| {
             let call = black_box(call(at));
-            black_box(overload.multiplier(call.shard, call.tier, call.caller));
+            black_box(overload.multiplier(call.shard, call.tier, call.caller.unwrap_or_default()));
         };
         admitted.push(nanos(turns, admit));
         // Two seconds later the next slice has begun, and none is ever full.
