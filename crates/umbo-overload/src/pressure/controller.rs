@@ -172,10 +172,8 @@ impl OverloadController {
         if !shard.shares.is_held(call.tier) {
             return None;
         }
-        let designated = &self.settings.designated;
-        let caller = call
-            .caller
-            .filter(|&caller| designated.has_caller(caller))?;
+        let is_designated = |caller: &u64| self.settings.designated.has_caller(*caller);
+        let caller = call.caller.filter(is_designated)?;
         shard.shares.refusal(call.tier, caller)
     }
 
@@ -188,7 +186,7 @@ impl OverloadController {
             return Duration::ZERO;
         };
         let expected = shard.heavy.expected(call.class, call.size);
-        shard.shares.add_for(call, expected);
+        shard.shares.add(call.tier, call.caller, expected);
         expected
     }
 
@@ -214,7 +212,7 @@ impl OverloadController {
         if let Some(shard) = self.shards.get(usize::from(call.shard.0)) {
             shard.heavy.record(call.class, call.size, busy);
             let more = busy.saturating_sub(expected);
-            shard.shares.add_for(call, more);
+            shard.shares.add(call.tier, call.caller, more);
         }
     }
 

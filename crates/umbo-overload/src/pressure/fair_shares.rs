@@ -16,7 +16,6 @@ use std::time::Duration;
 
 use umbo_types::Criticality;
 
-use super::controller::ShardCall;
 use super::settings::TICK;
 use crate::estimate::SLICE;
 use crate::flow::SPREAD;
@@ -152,18 +151,10 @@ impl FairShares {
         }
     }
 
-    /// Adds busy time of the caller of a call, if it has one.
+    /// Adds busy time of a caller. Without a caller it is nobody's.
     #[inline]
-    pub(crate) fn add_for(&self, call: &ShardCall, busy: Duration) {
-        if let Some(caller) = call.caller {
-            self.add(call.tier, caller, busy);
-        }
-    }
-
-    /// Adds busy time of a caller.
-    #[inline]
-    pub(crate) fn add(&self, tier: Criticality, caller: u64, busy: Duration) {
-        if let Some(cell) = self.claim(tier, caller) {
+    pub(crate) fn add(&self, tier: Criticality, caller: impl Into<Option<u64>>, busy: Duration) {
+        if let Some(cell) = (caller.into()).and_then(|caller| self.claim(tier, caller)) {
             cell.fetch_add(busy.min(BUSY_MAX).as_nanos() as u64, Relaxed);
         }
     }
