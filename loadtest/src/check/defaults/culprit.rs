@@ -21,6 +21,7 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 const WAIT_MS: f64 = 1_000.0;
 
 /// Niceness of the threads of the flood.
+#[cfg(target_os = "linux")]
 const LOWEST_PRIORITY: i32 = 19;
 
 /// Who floods.
@@ -126,9 +127,13 @@ impl Culprit {
 
 /// Gives this thread the lowest priority: a flood comes from other machines, and must not take the server's processors.
 fn give_way_to_the_server() {
-    let thread = rustix::thread::gettid();
-    // Refused or not, the figures are printed.
-    let _ = rustix::process::setpriority_process(Some(thread), LOWEST_PRIORITY);
+    #[cfg(target_os = "linux")]
+    {
+        let thread = rustix::thread::gettid();
+        // A lower priority needs no right.
+        rustix::process::setpriority_process(Some(thread), LOWEST_PRIORITY)
+            .expect("a thread may lower its priority");
+    }
 }
 
 impl Tally {
