@@ -281,12 +281,11 @@ fn culprits(outcomes: &[Outcome]) -> Vec<Verdict> {
     ];
     let busy: Vec<(f64, f64)> = outcomes.iter().filter_map(|outcome| outcome.busy).collect();
     if !busy.is_empty() {
-        // What the victims leave of their shares is for the culprit: their latencies and refusals are the bound.
         verdicts.push(Verdict::new(
-            "  culprit's busy time, of its equal share + 10 %",
-            Bound::Nothing,
+            "  culprit's busy time, of its share + 10 %",
+            Bound::AtMost(1.0),
             busy.iter().map(|(own, fair)| own / (fair + 0.1)).collect(),
-            "more than 1 where the victims leave some of theirs",
+            "",
         ));
     }
     verdicts

@@ -151,7 +151,7 @@ impl FairShares {
         }
     }
 
-    /// Adds busy time of a caller. Without a caller it is nobody's.
+    /// Adds busy time of a caller. Work without a caller is not counted.
     #[inline]
     pub(crate) fn add(&self, tier: Criticality, caller: impl Into<Option<u64>>, busy: Duration) {
         if let Some(cell) = (caller.into()).and_then(|caller| self.claim(tier, caller)) {

@@ -83,7 +83,7 @@ impl ShardMonitor {
         {
             *pressure = state.tick(slices, elapsed_ms, (input.oldest, is_frozen), settings);
         }
-        // A caller alone waits for nobody but itself.
+        // A caller alone delays no other caller.
         if latency.iter().any(|one| *one > 0.0) && view.shares.callers() == 1 {
             latency = [0.0; CLASSES];
         }

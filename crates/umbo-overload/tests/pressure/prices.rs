@@ -232,9 +232,9 @@ fn a_designated_class_pays_alone() {
     assert!((times(&lab, Criticality::SheddablePlus, MODEST) - 1.0).abs() < 1e-9);
 }
 
-/// Lets a caller alone, and Umbo's own work beside it, ask a shard that becomes ten times as slow, for this many
-/// seconds. Returns the episodes, and whether the caller ever paid more or was refused.
-fn alone(other: Option<u64>) -> (u64, bool) {
+/// Lets a caller, Umbo's own work and perhaps another caller ask a shard that becomes ten times as slow. Returns the
+/// episodes, and whether the first caller ever paid more or was refused.
+fn asked_by(other: Option<u64>) -> (u64, bool) {
     let mut lab = Lab::new(11, 1);
     let mut is_reached = false;
     for tick in 0..400_u32 {
@@ -263,6 +263,6 @@ fn alone(other: Option<u64>) -> (u64, bool) {
 
 #[test]
 fn a_caller_alone_is_never_reached_by_its_own_latency() {
-    assert_eq!(alone(None), (0, false));
-    assert_eq!(alone(Some(MODEST)), (1, true));
+    assert_eq!(asked_by(None), (0, false));
+    assert_eq!(asked_by(Some(MODEST)), (1, true));
 }

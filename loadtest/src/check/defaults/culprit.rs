@@ -20,10 +20,6 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 /// Wait of a polite caller after a refusal that names no time.
 const WAIT_MS: f64 = 1_000.0;
 
-/// Niceness of the threads of the flood.
-#[cfg(target_os = "linux")]
-const LOWEST_PRIORITY: i32 = 19;
-
 /// Who floods.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Culprit {
@@ -87,7 +83,6 @@ impl Culprit {
         mut random: Random,
         is_over: &AtomicBool,
     ) -> Result<Tally, Failure> {
-        give_way_to_the_server();
         let mut tally = Tally::default();
         let mut connection = Connection::open(UMBO)?;
         let mut callers: Vec<_> = callers
@@ -122,17 +117,6 @@ impl Culprit {
             }
         }
         Ok(tally)
-    }
-}
-
-/// Gives this thread the lowest priority: a flood comes from other machines, and must not take the server's processors.
-fn give_way_to_the_server() {
-    #[cfg(target_os = "linux")]
-    {
-        let thread = rustix::thread::gettid();
-        // A lower priority needs no right.
-        rustix::process::setpriority_process(Some(thread), LOWEST_PRIORITY)
-            .expect("a thread may lower its priority");
     }
 }
 
