@@ -6,6 +6,7 @@
 //! asynchronous is applied again if redb loses it in a failure, and is on the disk within [`FLUSH_AFTER`]
 //! unless the disk fails.
 
+pub(crate) mod apply;
 pub(crate) mod attempt;
 mod chores;
 mod compaction;
@@ -14,6 +15,7 @@ mod idempotency;
 mod isolation;
 pub(crate) mod large;
 pub(crate) mod limits;
+mod logged;
 mod mirrors;
 mod newest_stamps;
 mod packing;
@@ -41,6 +43,7 @@ use crate::committer::datasets::CommitterDatasets;
 use crate::committer::limits::{
     COMMIT_MAX, FLUSH_AFTER, IDLE_WAKE, RESERVED_VERSIONS, RETRY_AFTER,
 };
+use crate::committer::logged::Logged;
 use crate::committer::pauses::Compaction;
 use crate::committer::spared::{LeftOut, Spared};
 use crate::committer::trace::{CommitTrace, Culprit};
@@ -54,6 +57,7 @@ use crate::snapshot::ShardSnapshot;
 use crate::tables::{META, ShardProgress};
 use crate::watched_file::committing;
 use crate::work::{QueuedWork, WorkAnswer};
+use crate::write_log::META_LOG;
 
 /// The writer of a shard. Runs on a separate thread, or in a simulation as a task.
 pub(crate) struct Committer {
@@ -61,7 +65,7 @@ pub(crate) struct Committer {
     shard: Arc<OpenShard>,
     clock: Arc<dyn Clock>,
     /// `None` while the file cannot be opened.
-    database: Option<Database>,
+    database: Option<Arc<Database>>,
     versions: VersionClock,
     /// Progress record of the last commit.
     progress: ShardProgress,
@@ -70,6 +74,7 @@ pub(crate) struct Committer {
     /// Versions up to this one may be assigned without writing to the disk first.
     durable_ceiling: Version,
     unflushed: Unflushed,
+    logged: Logged,
     /// Namespaces whose rows the shard refuses and reclaims.
     fences: Fences,
     datasets: CommitterDatasets,
@@ -179,11 +184,13 @@ impl Committer {
             believed => clock.wall().min(believed),
         };
         let believed_clock = BelievedClock::new(believed, clock.monotonic());
+        let logged = Logged::new(file.has_log);
         Self {
             file,
             shard,
             clock,
-            database: Some(database),
+            logged,
+            database: Some(Arc::new(database)),
             versions: VersionClock::after(progress.version_ceiling),
             durable_ceiling: progress.version_ceiling,
             durable_sequence: progress.sequence,
@@ -277,9 +284,12 @@ impl Committer {
             Some(_) => return Some(RETRY_AFTER),
             None => {}
         }
+        if self.logged.is_applying() {
+            return self.logged.wait(now);
+        }
         let is_awaited = self.compaction.is_pending() || !self.file.disk.reserve.is_whole();
         let wake = is_awaited.then_some(IDLE_WAKE);
-        [flush, self.chores_wait(), wake]
+        [flush, self.chores_wait(), self.logged.wait(now), wake]
             .into_iter()
             .flatten()
             .min()
@@ -289,9 +299,19 @@ impl Committer {
         self.look_at_clock();
         let now = self.clock.wall();
         let mut work = self.admit(work);
-        let is_flush_due = self.unflushed.is_due(self.disk_now());
+        self.tend_log();
+        let is_flush_due = self.unflushed.is_due(self.disk_now()) || self.logged.is_stalled();
         let is_troubled =
             self.trouble.is_some() || self.database.is_none() || !self.file.disk.reserve.is_whole();
+        if !is_flush_due && !is_troubled {
+            match self.log_group(work, now) {
+                Ok(()) => return,
+                Err(left) => work = left,
+            }
+            if work.is_empty() && self.logged.is_applying() {
+                return;
+            }
+        }
         if work.is_empty() && !is_flush_due && !is_troubled && !self.is_chore_due() {
             return;
         }
@@ -371,8 +391,12 @@ impl Committer {
             }
             let unflushed = &mut self.unflushed;
             unflushed.note_commit(is_durable, sequence, changes.log, disk_now);
+            if is_durable {
+                self.logged.note_commit();
+            }
             // After a loss the file was opened again, and may hold a commit that failed.
             let snapshot = guarded(|| ShardSnapshot::of(&database.begin_read()?, &self.fences))?;
+            let snapshot = snapshot.below(self.logged.overlay());
             (self.shard).publish(snapshot, (!was_lost).then_some(&changes.changed[..]));
             Ok(())
         });
@@ -418,14 +442,24 @@ impl Committer {
         }
         work.is_empty()
             || self.is_behind
+            || !self.logged.is_empty()
+            || self.logged.is_in_doubt()
+            || self.logged.new_epoch().is_some()
             || work.iter().any(|work| work.is_sync() || work.is_building())
             || self.unflushed.is_due(self.disk_now())
             || highest > self.durable_ceiling.0
     }
 
+    /// Takes the database, which no apply uses.
+    fn take_database(&mut self) -> Option<Database> {
+        self.database.take().and_then(Arc::into_inner)
+    }
+
     /// Writes everything to the disk, records that the shard was closed, and closes the file.
     fn finish(mut self) {
-        if !self.unflushed.changes.is_empty() || self.is_behind {
+        self.end_apply();
+        if !self.unflushed.changes.is_empty() || self.is_behind || !self.logged.is_empty() {
+            self.logged.stop();
             self.serve(Vec::new());
         }
         let progress = ShardProgress {
@@ -435,8 +469,9 @@ impl Committer {
             is_closed: true,
             newest_stamp: self.datasets.stamps.newest(),
         };
-        let is_needed = !self.progress.is_closed && self.unflushed.lost().is_empty();
-        let Some(database) = self.database.take() else {
+        let is_whole = self.unflushed.lost().is_empty() && self.logged.is_empty();
+        let is_needed = !self.progress.is_closed && is_whole;
+        let Some(database) = self.take_database() else {
             return;
         };
         let recorded = if is_needed {
@@ -465,7 +500,10 @@ fn ceiling_over(last: Version, is_all_sync: Option<bool>) -> Option<Version> {
 
 fn write_progress(database: &Database, progress: ShardProgress) -> Result<(), FileError> {
     let transaction = begin_write(database, redb::Durability::Immediate)?;
-    progress.write(&mut transaction.open_table(META)?)?;
+    let mut meta = transaction.open_table(META)?;
+    progress.write(&mut meta)?;
+    meta.remove(META_LOG)?;
+    drop(meta);
     Ok(transaction.commit()?)
 }
 

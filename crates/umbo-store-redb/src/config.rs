@@ -19,6 +19,8 @@ pub struct Config {
     pub shards: Option<u16>,
     /// The cluster, if the folder holds some shards of one, or `None` if it holds all shards of a standalone server.
     pub cluster: Option<ClusterMember>,
+    /// Whether small writes are answered once they are in a log, before they are in the file of their shard.
+    pub has_log: bool,
     /// Memory for cached pages and rows, in bytes, divided evenly among the shards. Allocated as needed.
     pub cache_bytes: usize,
     /// Most mutations that wait for a commit, per shard; more are refused. An empty queue always accepts one
@@ -51,6 +53,7 @@ impl Default for Config {
             folder: PathBuf::from("data"),
             shards: None,
             cluster: None,
+            has_log: std::env::var_os("UMBO_LOG").is_some(),
             cache_bytes: 1 << 30,
             queue_mutations_max: 32_768,
             queue_bytes_max: 64 << 20,

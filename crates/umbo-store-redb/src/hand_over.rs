@@ -371,6 +371,7 @@ pub(crate) fn plain_file(
     opener: &Arc<dyn Opener>,
 ) -> ShardFile {
     ShardFile {
+        has_log: false,
         path: shard_path(folder, shard),
         identity: ShardIdentity {
             store_id,

@@ -30,6 +30,7 @@ mod kept_records;
 mod key_codec;
 mod manifest;
 mod member_folder;
+mod memtable;
 mod open;
 mod opened_shard;
 mod opener;
@@ -61,6 +62,7 @@ mod verify;
 mod walk;
 mod watched_file;
 mod work;
+mod write_log;
 mod written;
 mod written_pages;
 

@@ -117,6 +117,7 @@ pub(crate) fn shard_files(
         let place = member.map.place_of(shard)?.clone();
         let path = shard_path(&config.folder, shard);
         Some(ShardFile {
+            has_log: config.has_log,
             disk: Disk::of_shard(Arc::clone(opener), &path, own.len()),
             path,
             identity: ShardIdentity {

@@ -154,6 +154,7 @@ fn shard_files(
                 shard,
             },
             ownership: None,
+            has_log: config.has_log,
             cache_bytes: config.cache_bytes / usize::from(shards),
             idempotency_bytes_max: config.idempotency_bytes_max,
             opener: Arc::clone(opener),

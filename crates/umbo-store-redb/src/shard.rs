@@ -347,6 +347,16 @@ impl OpenShard {
         self.backup.end_if_idle(self.clock.monotonic());
     }
 
+    /// Returns the state that readers see.
+    pub(crate) fn snapshot(&self) -> Arc<ShardSnapshot> {
+        self.snapshot.load_full()
+    }
+
+    /// Makes readers see changes of the rows whose keys have these hashes, by `publish`.
+    pub(crate) fn show(&self, changed: &[u64], publish: impl FnOnce()) {
+        self.rows.replace(changed, publish);
+    }
+
     /// Returns the bytes of all rows with their large values, or `None` if unknown.
     pub(crate) fn live_bytes(&self) -> Option<u64> {
         let sizes = self.sizes.lock().unwrap_or_else(PoisonError::into_inner);

@@ -16,6 +16,7 @@ use umbo_store::{DatasetGroups, FencingTokens};
 use umbo_types::{ShardId, Timestamp};
 
 use crate::bad_read::isolated;
+use crate::committer::apply::Apply;
 use crate::committer::large::first_due;
 use crate::dataset_groups::{self, META_DATASETS};
 use crate::disk::Disk;
@@ -23,6 +24,7 @@ use crate::fences::{Fences, META_FENCES};
 use crate::fencing_tokens::{self, META_RUNS};
 use crate::file_error::{FileError, guarded};
 use crate::kept_records::KeptRecords;
+use crate::memtable::{Memtable, Overlay};
 use crate::opener::Opener;
 use crate::shard_ownership::{META_OWNER, ShardOwnership};
 use crate::sizes::{self, Sizes};
@@ -32,6 +34,7 @@ use crate::tables::{
     next_expiry,
 };
 use crate::watched_file::WatchedFile;
+use crate::write_log::{META_LOG, read_records};
 
 /// Part of a shard's memory that caches rows; the rest caches pages, which ranges and writes need too.
 const ROW_CACHE_PART: usize = 4;
@@ -45,6 +48,8 @@ pub(crate) struct ShardFile {
     pub(crate) identity: ShardIdentity,
     /// The node that owns it, in a cluster.
     pub(crate) ownership: Option<ShardOwnership>,
+    /// Whether its committer keeps a log.
+    pub(crate) has_log: bool,
     /// Memory for its pages and rows.
     pub(crate) cache_bytes: usize,
     /// Most bytes of keys and idempotency records of a namespace.
@@ -139,16 +144,59 @@ impl ShardFile {
         })
     }
 
-    /// Opens the file.
+    /// Opens the file, and applies the log that it needs, if it was not closed.
     pub(crate) fn open(&self) -> Result<OpenedFile, FileError> {
+        self.open_with(|database| self.apply_log(database))
+    }
+
+    /// Opens the file again, below memtables that have the rows of its log.
+    pub(crate) fn open_again(&self) -> Result<OpenedFile, FileError> {
+        self.open_with(Ok)
+    }
+
+    fn open_with(
+        &self,
+        prepare: impl FnOnce(Database) -> Result<Database, FileError>,
+    ) -> Result<OpenedFile, FileError> {
         guarded(|| match std::fs::metadata(&self.path)?.len() {
             0 => Err(empty()),
-            _ => self.open_existing(),
+            _ => {
+                let (database, was_repaired) = self.database()?;
+                self.opened(prepare(database)?, was_repaired)
+            }
         })
     }
 
-    fn open_existing(&self) -> Result<OpenedFile, FileError> {
-        let (database, was_repaired) = self.database()?;
+    /// Commits the rows of the log that the file does not have yet.
+    fn apply_log(&self, database: Database) -> Result<Database, FileError> {
+        let transaction = database.begin_read()?;
+        let epoch = transaction.open_table(META)?.get_owned(META_LOG)?;
+        let Some(epoch) = epoch.and_then(|epoch| epoch.value().try_into().ok()) else {
+            return Ok(database);
+        };
+        self.check_identity(&transaction)?;
+        let (file, fences) = (progress(&transaction)?, fences(&transaction)?);
+        let groups = groups(&transaction)?;
+        drop(transaction);
+        let epoch = u64::from_be_bytes(epoch);
+        let records = read_records(&self.opener, &self.path, epoch, file.sequence)?;
+        let Some(last) = records.last().map(|record| record.progress) else {
+            return Ok(database);
+        };
+        let count = records.len();
+        let memtable = Memtable::of(records.into_iter().flat_map(|record| {
+            let changes = record.changes.into_iter();
+            changes.map(|change| (change.key, change.row))
+        }));
+        let overlay = Overlay::new(vec![Arc::new(memtable)]);
+        let database = Arc::new(database);
+        let (below, state) = ((overlay, last), (fences, groups));
+        Apply::at_opening(self.shard(), &database, &self.disk, below, state).run_alone()?;
+        tracing::info!(file = %self.path.display(), groups = count, "the log of a shard was applied");
+        Arc::into_inner(database).ok_or_else(|| FileError::Io("the log is being applied".to_owned()))
+    }
+
+    fn opened(&self, database: Database, was_repaired: bool) -> Result<OpenedFile, FileError> {
         let transaction = database.begin_read()?;
         self.check_identity(&transaction)?;
         let progress = progress(&transaction)?;

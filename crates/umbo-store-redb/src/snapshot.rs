@@ -6,8 +6,7 @@
 
 mod stored;
 
-use std::collections::BTreeMap;
-use std::ops::Bound;
+use std::ops::{Bound, ControlFlow};
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -22,6 +21,7 @@ use crate::committer::writer::LoggedChange;
 use crate::fences::Fences;
 use crate::file_error::FileError;
 use crate::key_codec;
+use crate::memtable::{KeyBounds, Memtable, Overlay};
 use crate::row_codec::{self, RowView};
 use crate::tables::{ROWS, namespace_max};
 
@@ -37,15 +37,15 @@ const RESERVED_BYTES_MAX: usize = 64 << 10;
 /// Rows of a partition outside the segment that a scan steps over before it seeks beyond them.
 const SKIPPED_ROWS_BEFORE_SEEK: u32 = 16;
 
-/// A committed state of a shard.
+/// A committed state of a shard's file, with the changes that the file does not have yet.
 pub(crate) struct ShardSnapshot {
     /// `None` while the file is compacted.
-    tables: Option<Tables>,
+    tables: Option<Arc<Tables>>,
     row_count: u64,
     /// Fenced namespaces, whose rows are not read, in ascending order.
     fenced: Arc<[IdRange]>,
-    /// Acknowledged changes that the table has lost, by key. Nearly always `None`, because the table holds all of them.
-    beside: Option<BTreeMap<Box<[u8]>, ChangedRow>>,
+    /// Acknowledged changes that the table does not have.
+    overlay: Overlay,
 }
 
 /// The tables of a committed state. The file cannot be compacted while any is held.
@@ -54,9 +54,6 @@ struct Tables {
     /// Chunks of large values, or `None` in a file that never had one.
     chunks: Option<ReadOnlyTable<&'static [u8], &'static [u8]>>,
 }
-
-/// An encoded row, or `None` for a removal.
-type ChangedRow = Option<Box<[u8]>>;
 
 /// The bounds of one call.
 #[derive(Debug, Clone, Copy)]
@@ -207,10 +204,20 @@ impl ShardSnapshot {
         };
         Ok(Self {
             row_count: rows.len()?,
-            tables: Some(Tables { rows, chunks }),
+            tables: Some(Arc::new(Tables { rows, chunks })),
             fenced: Arc::clone(fences.fenced()),
-            beside: None,
+            overlay: Overlay::default(),
         })
+    }
+
+    /// Returns the same state of the file below other changes.
+    pub(crate) fn below(&self, overlay: Overlay) -> Self {
+        Self {
+            tables: self.tables.clone(),
+            row_count: self.row_count,
+            fenced: Arc::clone(&self.fenced),
+            overlay,
+        }
     }
 
     /// Returns the same state without its tables; reads of it wait.
@@ -219,8 +226,14 @@ impl ShardSnapshot {
             tables: None,
             row_count: self.row_count,
             fenced: Arc::clone(&self.fenced),
-            beside: None,
+            overlay: self.overlay.clone(),
         }
+    }
+
+    /// Returns whether a reader holds the tables of this state, which its only owner asks.
+    pub(crate) fn is_read(self: &Arc<Self>) -> bool {
+        let is_shared = |tables: &Arc<Tables>| Arc::strong_count(tables) > 1;
+        Arc::strong_count(self) > 1 || self.tables.as_ref().is_some_and(is_shared)
     }
 
     /// Returns whether reads of its tables have to wait.
@@ -229,24 +242,96 @@ impl ShardSnapshot {
     }
 
     fn tables(&self) -> Result<&Tables, FileError> {
-        self.tables.as_ref().ok_or(FileError::Paused)
+        self.tables.as_deref().ok_or(FileError::Paused)
     }
 
-    /// Adds changes that the table does not have: a read of one of their rows returns the changed row, and a
-    /// range or scan that meets one of them fails.
-    pub(crate) fn show_beside(&mut self, changes: &[LoggedChange]) {
+    /// Shows changes that the table has lost.
+    pub(crate) fn show_lost(&mut self, changes: &[LoggedChange]) {
         let change = |change: &LoggedChange| (change.key.clone(), change.row.clone());
-        self.beside = Some(changes.iter().map(change).collect());
+        let lost = Memtable::of(changes.iter().map(change));
+        self.overlay = Overlay::new(vec![Arc::new(lost)]);
     }
 
-    /// Refuses a walk over changes that the table has lost.
-    fn check_walk(&self, bounds: (Bound<&[u8]>, Bound<&[u8]>)) -> Result<(), FileError> {
-        match &self.beside {
-            Some(beside) if beside.range::<[u8], _>(bounds).next().is_some() => Err(FileError::Io(
-                "an acknowledged write cannot be read before the shard writes again".to_owned(),
-            )),
-            _ => Ok(()),
+    /// Calls `read` with the stored bytes of a row, or with `None` if there are none.
+    #[inline]
+    pub(crate) fn stored<T>(
+        &self,
+        key: &[u8],
+        read: impl FnOnce(Option<&[u8]>) -> Result<T, FileError>,
+    ) -> Result<T, FileError> {
+        let mut read = Some(read);
+        let found = self.overlay.get(key, |row| read.take().map(|read| read(row)));
+        match (found.flatten(), read) {
+            (None, Some(read)) => {
+                // The method of the trait ties the guard to the table, which keeps the transaction alive.
+                let guard = ReadableTable::get(&self.tables()?.rows, key)?;
+                read(guard.as_ref().map(redb::AccessGuard::value))
+            }
+            (found, _) => found.unwrap_or(Err(FileError::Paused)),
         }
+    }
+
+    /// Calls `visit` with each row between two keys, in one direction, until it breaks.
+    #[inline]
+    pub(crate) fn walk<B>(
+        &self,
+        bounds: KeyBounds<'_>,
+        is_reverse: bool,
+        mut visit: impl FnMut(&[u8], &[u8]) -> Result<ControlFlow<B>, FileError>,
+    ) -> Result<Option<B>, FileError> {
+        // A row costs a cursor a third less than redb's iterator, whose two ends look for each other.
+        let table = &self.tables()?.rows;
+        let mut cursor = if is_reverse {
+            ReadableTable::upper_bound(table, bounds.1)?
+        } else {
+            ReadableTable::lower_bound(table, bounds.0)?
+        };
+        let mut next = || {
+            if is_reverse {
+                cursor.prev()
+            } else {
+                cursor.next()
+            }
+        };
+        let is_within = |key: &[u8]| match if is_reverse { bounds.0 } else { bounds.1 } {
+            Bound::Unbounded => true,
+            Bound::Included(end) if is_reverse => key >= end,
+            Bound::Excluded(end) if is_reverse => key > end,
+            Bound::Included(end) => key <= end,
+            Bound::Excluded(end) => key < end,
+        };
+        let mut changes = self.overlay.walk(bounds, is_reverse);
+        while let Some((key, row)) = next()? {
+            let key = key.value();
+            if !is_within(key) {
+                break;
+            }
+            let mut is_replaced = false;
+            while let Some((changed, row)) = changes.peek() {
+                if if is_reverse { changed < key } else { changed > key } {
+                    break;
+                }
+                is_replaced |= changed == key;
+                if let Some(row) = row
+                    && let ControlFlow::Break(end) = visit(changed, row)?
+                {
+                    return Ok(Some(end));
+                }
+                changes.advance();
+            }
+            if !is_replaced && let ControlFlow::Break(end) = visit(key, row.value())? {
+                return Ok(Some(end));
+            }
+        }
+        while let Some((changed, row)) = changes.peek() {
+            if let Some(row) = row
+                && let ControlFlow::Break(end) = visit(changed, row)?
+            {
+                return Ok(Some(end));
+            }
+            changes.advance();
+        }
+        Ok(None)
     }
 
     /// Replaces the fences of the state.
@@ -286,21 +371,15 @@ impl ShardSnapshot {
         clock: &dyn Clock,
     ) -> Result<Option<Row>, FileError> {
         self.check(namespace)?;
-        if let Some(change) = self.beside.as_ref().and_then(|beside| beside.get(key)) {
-            let row = change.as_deref().map(|row| row_codec::decode(key, row));
-            let row = row
-                .transpose()?
-                .filter(|row| row.head.is_visible(clock.wall()));
-            return Ok(row.map(RowView::to_row));
-        }
-        // The method of the trait ties the guard to the table, which keeps the transaction alive.
-        let Some(guard) = ReadableTable::get(&self.tables()?.rows, key)? else {
-            return Ok(None);
-        };
-        let row = row_codec::decode(key, guard.value())?;
-        // Most rows have no expiry: the clock is read only for a row that has one.
-        let is_visible = row.head.expires_at.is_none() || row.head.is_visible(clock.wall());
-        Ok(is_visible.then(|| row.to_row()))
+        self.stored(key, |row| {
+            let Some(row) = row else {
+                return Ok(None);
+            };
+            let row = row_codec::decode(key, row)?;
+            // Most rows have no expiry: the clock is read only for a row that has one.
+            let is_visible = row.head.expires_at.is_none() || row.head.is_visible(clock.wall());
+            Ok(is_visible.then(|| row.to_row()))
+        })
     }
 
     /// Reads a chunk of a large value, or returns `None` if it has been reclaimed.
@@ -333,37 +412,16 @@ impl ShardSnapshot {
         let (first, beyond) =
             key_codec::sort_bounds(request.namespace, &request.partition, &request.range);
         let prefix_len = first.len() - request.range.start.len();
-        self.check_walk((Bound::Included(&first), Bound::Excluded(&beyond)))?;
-        let (first, beyond) = (&first[..], &beyond[..]);
-        // A row costs a cursor a third less than redb's iterator, whose two ends look for each other.
-        let table = &self.tables()?.rows;
-        let mut cursor = if request.reverse {
-            ReadableTable::upper_bound(table, Bound::Excluded(beyond))?
-        } else {
-            ReadableTable::lower_bound(table, Bound::Included(first))?
-        };
-        let mut next = || {
-            if request.reverse {
-                cursor.prev()
-            } else {
-                cursor.next()
-            }
-        };
-        while let Some((key, row)) = next()? {
-            let key = key.value();
-            let is_within = if request.reverse {
-                key >= first
-            } else {
-                key < beyond
-            };
-            if !is_within || !chunk.has_room() {
-                break;
+        let bounds = (Bound::Included(&first[..]), Bound::Excluded(&beyond[..]));
+        self.walk(bounds, request.reverse, |key, row| {
+            if !chunk.has_room() {
+                return Ok(ControlFlow::Break(()));
             }
             let sort = key.get(prefix_len..).ok_or_else(malformed_key)?;
-            let row = row_codec::decode(key, row.value())?;
-            chunk.read(&[], sort, row, now);
+            chunk.read(&[], sort, row_codec::decode(key, row)?, now);
             chunk.visited(|| Ok(Bytes::copy_from_slice(sort)))?;
-        }
+            Ok(ControlFlow::Continue(()))
+        })?;
         Ok(chunk.finish())
     }
 
@@ -383,10 +441,6 @@ impl ShardSnapshot {
         if let Some(after) = &request.after {
             from = Bound::Excluded(key_codec::encode(request.namespace, after).0);
         }
-        self.check_walk((
-            from.as_ref().map(Vec::as_slice),
-            to.as_ref().map(Vec::as_slice),
-        ))?;
         while let Some(beyond) = self.scan_until_seek(segment, now, &mut chunk, (&from, &to))? {
             from = Bound::Included(beyond);
         }
@@ -401,21 +455,14 @@ impl ShardSnapshot {
         chunk: &mut ChunkBuilder<'_, Key>,
         bounds: (&Bound<Vec<u8>>, &Bound<Vec<u8>>),
     ) -> Result<Option<Vec<u8>>, FileError> {
-        let (from, to) = (
+        let bounds = (
             bounds.0.as_ref().map(Vec::as_slice),
             bounds.1.as_ref().map(Vec::as_slice),
         );
         let mut current: Option<ScanPartition> = None;
-        let mut cursor = ReadableTable::lower_bound(&self.tables()?.rows, from)?;
-        while let Some((key, row)) = cursor.next()? {
-            let key = key.value();
-            let is_within = match to {
-                Bound::Included(last) => key <= last,
-                Bound::Excluded(beyond) => key < beyond,
-                Bound::Unbounded => true,
-            };
-            if !is_within || !chunk.has_room() {
-                return Ok(None);
+        let ended = self.walk(bounds, false, |key, row| {
+            if !chunk.has_room() {
+                return Ok(ControlFlow::Break(None));
             }
             let partition = match current.take() {
                 Some(partition) if key.starts_with(&partition.prefix) => partition,
@@ -424,7 +471,7 @@ impl ShardSnapshot {
             let partition = current.insert(partition);
             let sort = &key[partition.prefix.len()..];
             if partition.is_wanted {
-                let row = row_codec::decode(key, row.value())?;
+                let row = row_codec::decode(key, row)?;
                 chunk.read(partition.key.as_bytes(), sort, row, now);
             } else {
                 chunk.skip(key);
@@ -437,11 +484,13 @@ impl ShardSnapshot {
                     sort: sort.map_err(|_| malformed_key())?,
                 })
             })?;
-            if partition.skipped >= SKIPPED_ROWS_BEFORE_SEEK {
-                return Ok(Some(key_codec::beyond_partition(&partition.prefix)));
-            }
-        }
-        Ok(None)
+            Ok(if partition.skipped >= SKIPPED_ROWS_BEFORE_SEEK {
+                ControlFlow::Break(Some(key_codec::beyond_partition(&partition.prefix)))
+            } else {
+                ControlFlow::Continue(())
+            })
+        })?;
+        Ok(ended.flatten())
     }
 }
 
@@ -540,7 +589,9 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let database = database(&folder);
         let mut snapshot = snapshot(&database, &Fences::default());
-        snapshot.show_beside(&[
+        snapshot.show_lost(&[
+            change("0", None),
+            change("0", Some("first")),
             change("b", Some("older")),
             change("b", Some("newer")),
             change("c", None),
@@ -548,20 +599,24 @@ mod tests {
         assert_eq!(get(&snapshot, "a").as_deref(), Some(&b"stored"[..]));
         assert_eq!(get(&snapshot, "b").as_deref(), Some(&b"newer"[..]));
         assert_eq!(get(&snapshot, "c"), None);
-        for (partition, is_read) in [("a", true), ("b", false), ("c", false), ("d", true)] {
-            let request = RangeRequest {
-                namespace: NAMESPACE,
-                partition: at(partition).partition,
-                range: SortRange::default(),
-                reverse: false,
-                rows_max: 10,
-                bytes_max: 1_000,
-                keys_only: false,
-            };
-            let page = snapshot.range(&request, Timestamp(5), &mut RowBatch::default());
-            assert_eq!(page.is_ok(), is_read, "{partition}");
+        assert_eq!(get(&snapshot, "0").as_deref(), Some(&b"first"[..]));
+        for (partition, rows) in [("a", 1), ("b", 1), ("c", 0), ("d", 0)] {
+            for reverse in [false, true] {
+                let request = RangeRequest {
+                    namespace: NAMESPACE,
+                    partition: at(partition).partition,
+                    range: SortRange::default(),
+                    reverse,
+                    rows_max: 10,
+                    bytes_max: 1_000,
+                    keys_only: false,
+                };
+                let mut read = RowBatch::default();
+                snapshot.range(&request, Timestamp(5), &mut read).unwrap();
+                assert_eq!(read.len(), rows, "{partition}");
+            }
         }
-        for (namespace, is_read) in [(NAMESPACE, false), (NamespaceId(8), true)] {
+        for (namespace, rows) in [(NAMESPACE, 3), (NamespaceId(8), 0)] {
             let request = ScanRequest {
                 namespace,
                 slots: 0..=umbo_types::limits::SLOTS - 1,
@@ -574,8 +629,9 @@ mod tests {
                 request,
                 placed_as: NAMESPACE,
             };
-            let scanned = snapshot.scan(&segment, Timestamp(5), &mut RowBatch::default());
-            assert_eq!(scanned.is_ok(), is_read, "{namespace}");
+            let mut read = RowBatch::default();
+            snapshot.scan(&segment, Timestamp(5), &mut read).unwrap();
+            assert_eq!(read.len(), rows, "{namespace}");
         }
     }
 

@@ -4,16 +4,17 @@
 //! one step of the purge and one of the sweeper, the records of fences, of sizes and of progress.
 
 use std::collections::BTreeMap;
+use std::ops::Bound;
 
 use redb::{Database, Durability, Table, WriteTransaction};
-use umbo_store::{DatasetGroups, FencingTokens, NamespaceSize, StoreError};
+use umbo_store::{DatasetGroups, FencingTokens, NamespaceSize, StoreError, give_way};
 use umbo_types::{NamespaceId, ShardId, Timestamp, VersionClock};
 
 use crate::bad_read::{isolated, unisolated};
 use crate::committer::chores::Chores;
 use crate::committer::datasets::CommitterDatasets;
 use crate::committer::large::LargeWriter;
-use crate::committer::limits::SHORT_COMMIT_ROWS_MAX;
+use crate::committer::limits::{PUT_GIVES_WAY_EVERY, SHORT_COMMIT_ROWS_MAX};
 use crate::committer::mirrors::{apply_removal, mirror, read_written};
 use crate::committer::plan::{CommitPlan, UploadUse};
 use crate::committer::spared::Spared;
@@ -24,10 +25,12 @@ use crate::fences::{Fences, META_FENCES};
 use crate::fencing_tokens::{self, META_RUNS};
 use crate::file_error::{FileError, guarded};
 use crate::key_codec;
+use crate::memtable::Overlay;
 use crate::row_codec;
 use crate::shard_file::begin_write;
 use crate::tables::{META, ShardProgress};
 use crate::work::{QueuedWork, WorkAnswer, WriteWork};
+use crate::write_log::META_LOG;
 use crate::written::WrittenKeys;
 
 /// The input of a commit.
@@ -38,6 +41,10 @@ pub(crate) struct CommitInput<'a> {
     pub(crate) work: &'a [QueuedWork],
     /// Changes to apply again first.
     pub(crate) replay: &'a [LoggedChange],
+    /// Changes of the log that the file does not have yet. They are applied next.
+    pub(crate) overlay: Overlay,
+    /// Epoch of a log that the file does not know yet.
+    pub(crate) new_log: Option<u64>,
     /// Fenced namespaces: the work has no rows in them, and their changes are not applied again.
     pub(crate) fences: &'a Fences,
     /// The datasets that take the same writes. The work is already assigned to the datasets that decide it.
@@ -139,6 +146,7 @@ fn change(
     let mut records = RowWriter::of_records(transaction, !order.is_durable, trace)?;
     let mut large = LargeWriter::new(transaction, order.next_upload_due);
     replay(transaction, order, &mut writer, &mut records)?;
+    let logged = apply_logged(order, &mut writer)?;
     // The work must not give up an upload that such a row refers to.
     large.settle(&writer.take_references(), order.now)?;
     let mut answers = Vec::with_capacity(order.work.len());
@@ -160,9 +168,9 @@ fn change(
         records.settle_index()?;
     }
     let purged = purge(transaction, order, &mut writer, &mut records)?;
-    let swept = writer.sweep(&order.chores, mutations, &order.spared.entries)?;
+    let swept = writer.sweep(&order.chores, mutations + logged, &order.spared.entries)?;
     let mut swept =
-        swept.with_records(records.sweep(&order.chores, mutations, &order.spared.entries)?);
+        swept.with_records(records.sweep(&order.chores, mutations + logged, &order.spared.entries)?);
     large.settle(&writer.take_references(), order.now)?;
     trace.sweep(&[]);
     swept.next_upload_due = large.sweep(order.chores.sweep_until)?;
@@ -208,7 +216,7 @@ fn replay<'txn>(
         } else {
             &mut *writer
         };
-        tables.replay(change)?;
+        tables.replay(&change.key, change.row.as_deref())?;
         tables.settle_index()?;
         // The rows of a load are never among them.
         if is_of_building(&order.datasets.groups, &change.key) {
@@ -216,6 +224,26 @@ fn replay<'txn>(
         }
     }
     Ok(())
+}
+
+/// Applies the changes of the log. Returns their number.
+fn apply_logged(
+    order: &CommitInput<'_>,
+    writer: &mut RowWriter<'_>,
+) -> Result<u64, FileError> {
+    order.trace.logged();
+    let mut changes = order.overlay.walk((Bound::Unbounded, Bound::Unbounded), false);
+    let mut count = 0;
+    while let Some((key, row)) = changes.peek() {
+        if !key_codec::namespace_of(key).is_some_and(|id| order.fences.holds(id)) {
+            give_way(count, PUT_GIVES_WAY_EVERY);
+            writer.replay(key, row)?;
+            count += 1;
+        }
+        changes.advance();
+    }
+    writer.settle_index()?;
+    Ok(count as u64)
 }
 
 /// Records fences, groups and runs, if they have changed.
@@ -235,6 +263,9 @@ fn record_fences(
     }
     if order.is_behind && !order.runs.is_empty() {
         meta.insert(META_RUNS, &fencing_tokens::encode(order.runs)[..])?;
+    }
+    if let Some(epoch) = order.new_log {
+        meta.insert(META_LOG, &epoch.to_be_bytes()[..])?;
     }
     Ok(())
 }

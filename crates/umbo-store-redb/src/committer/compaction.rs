@@ -85,6 +85,7 @@ impl Committer {
         self.database.is_some()
             && (self.trouble.is_none() || self.is_full())
             && self.unflushed.changes.is_empty()
+            && self.logged.is_empty()
             && !self.file.disk.has_bad_ranges()
             && (self.is_full() || !self.shard.backup.is_read())
     }
@@ -96,7 +97,7 @@ impl Committer {
         let (before, began) = (bytes(), self.disk_now());
         self.shard.backup.end();
         let old = self.shard.pause();
-        while Arc::strong_count(&old) > 1 {
+        while old.is_read() {
             let waited = self.disk_now().saturating_duration_since(began);
             if waited >= READERS_WAIT || self.file.opener.runner() != Runner::Threads {
                 self.compaction.not_before = Some(began + APART_SHORT);
@@ -105,11 +106,11 @@ impl Committer {
             thread::yield_now();
         }
         drop(old);
-        let Some(mut database) = self.database.take() else {
+        let Some(mut database) = self.take_database() else {
             return;
         };
         let compacted = guarded(|| Ok(database.compact()?));
-        self.database = Some(database);
+        self.database = Some(Arc::new(database));
         // Even if the compaction failed, the next opening finds the last commit.
         if let Err(failure) = self.reopen() {
             self.refuse(Vec::new(), &FailedCommit::before_commit(failure));

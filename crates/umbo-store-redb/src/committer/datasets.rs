@@ -34,6 +34,16 @@ impl CommitterDatasets {
         }
     }
 
+    /// Returns the same datasets for a commit without work.
+    pub(super) fn without_stamps(&self) -> Self {
+        Self {
+            groups: self.groups.clone(),
+            stamps: NewestStamps::after(Version(0)),
+            has_written: self.has_written,
+            held: self.held.clone(),
+        }
+    }
+
     /// Keeps the groups of a copy, if it is newer. Returns whether anything has changed.
     pub(super) fn adopt(&mut self, copy: &RecordsCopy) -> bool {
         let has_built = self

@@ -35,6 +35,8 @@ impl Committer {
             shard: self.file.shard(),
             work,
             replay: self.unflushed.lost(),
+            overlay: self.logged.overlay(),
+            new_log: self.logged.new_epoch().filter(|_| is_durable),
             fences: &self.fences,
             datasets: &self.datasets,
             runs: &self.runs,
@@ -53,6 +55,7 @@ impl Committer {
 
     /// Commits work, except work that needs an unreadable part of the file, and answers all of it.
     pub(super) fn commit_readable(&mut self, mut work: Vec<QueuedWork>, now: Timestamp) {
+        self.end_apply();
         let mut left_out = LeftOut::default();
         if self.file.disk.has_bad_ranges() {
             self.find_unreadable(&work, &mut left_out);

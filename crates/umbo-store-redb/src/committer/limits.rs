@@ -16,6 +16,14 @@ pub(super) const SHORT_COMMIT_ROWS_MAX: u64 = 64;
 pub(super) const PUT_GIVES_WAY_EVERY: usize = 16;
 /// Most rows that a commit on a full disk removes: the pages that it copies fit into the smallest reserve.
 pub(super) const ROWS_MAX_WITHOUT_ROOM: u32 = 64;
+/// Rows of a memtable that are applied together: in order of their keys, several of them share a leaf.
+pub(super) const APPLY_ROWS: usize = 4_096;
+/// Most rows of a memtable that waits for an apply to end.
+pub(super) const MEMTABLE_ROWS_MAX: usize = 16_384;
+/// Longest time that a row of a quiet shard is only in its log.
+pub(super) const APPLY_AFTER: Duration = Duration::from_secs(1);
+/// How often a quiet committer looks whether an apply has ended.
+pub(super) const APPLY_WAKE: Duration = Duration::from_millis(5);
 /// Longest time that an asynchronous write stays off the disk.
 pub(super) const FLUSH_AFTER: Duration = Duration::from_millis(50);
 /// Most bytes of asynchronous writes that are not on the disk.

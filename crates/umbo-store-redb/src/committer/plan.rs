@@ -15,9 +15,11 @@ mod visible;
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 
+use bytes::Bytes;
 use umbo_store::{
     Atomicity, Change, Condition, CounterRow, DatasetGroup, GIVES_WAY_EVERY, Idempotency,
     StoreError, WriteError, Written, give_way, increment,
+    number_of,
 };
 use umbo_types::{ShardId, Timestamp, Value, Version, VersionClock};
 
@@ -25,7 +27,7 @@ use self::refusal::MutationRefusal;
 pub(crate) use self::upload_use::UploadUse;
 use crate::committer::idempotency::RecordPlan;
 use crate::committer::newest_stamps::NewestStamps;
-use crate::row_codec::RowHead;
+use crate::row_codec::{self, RowHead};
 use crate::work::{MutationResult, Op, WriteWork};
 
 /// The stored state of a key before the commit.
@@ -37,6 +39,26 @@ pub(crate) enum Base {
     Row(Option<RowHead>, Option<CounterRow>),
     /// Bytes that cannot be decoded, with the reason.
     Damaged(String),
+}
+
+impl Base {
+    /// Returns the state of a key with these stored bytes, with the number in the row if `is_counter`.
+    pub(crate) fn of(key: &[u8], row: Option<&[u8]>, is_counter: bool) -> Self {
+        let Some(row) = row else {
+            return Self::Row(None, None);
+        };
+        match row_codec::decode(key, row) {
+            Ok(row) => {
+                let counter = is_counter.then(|| CounterRow {
+                    number: number_of(row.value, row.content_encoding),
+                    content_type: Bytes::copy_from_slice(row.content_type),
+                    expires_at: row.head.expires_at,
+                });
+                Self::Row(Some(row.head), counter)
+            }
+            Err(damage) => Self::Damaged(damage.to_string()),
+        }
+    }
 }
 
 /// The state of a key after the mutations that have been decided so far.
@@ -214,6 +236,17 @@ impl<'a> CommitPlan<'a> {
             key.base = read(key.key, key.is_counter)?;
         }
         Ok(())
+    }
+
+    /// Makes the stored row of every key needed before the decision.
+    pub(crate) fn need_all(&mut self) {
+        self.keys.iter_mut().for_each(|key| key.is_read = true);
+    }
+
+    /// Returns whether the stored row of any key cannot be decoded.
+    pub(crate) fn has_damage(&self) -> bool {
+        let is_damaged = |key: &KeyPlan<'_>| matches!(key.base, Base::Damaged(_));
+        self.keys.iter().any(is_damaged)
     }
 
     /// Decides every mutation, in order of arrival.

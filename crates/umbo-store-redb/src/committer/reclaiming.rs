@@ -215,7 +215,7 @@ impl ShardCounters {
 
     /// Records the namespaces that got rows by committed work. If the highest namespace with rows was looked up,
     /// records that instead.
-    pub(super) fn note_namespaces(&self, work: &[QueuedWork], found: Option<NamespaceId>) {
+    pub(crate) fn note_namespaces(&self, work: &[QueuedWork], found: Option<NamespaceId>) {
         if let Some(found) = found {
             self.namespace_max.store(found.0, Ordering::Relaxed);
         } else if let Some(written) = work.iter().filter_map(QueuedWork::namespace_max).max() {

@@ -14,6 +14,7 @@ use crate::committer::limits::IDLE_WAKE;
 use crate::file_error::FileError;
 use crate::shard_file::{OpenedFile, close};
 use crate::snapshot::ShardSnapshot;
+use crate::tables::ShardProgress;
 use crate::work::{QueuedWork, answer_all};
 
 impl Committer {
@@ -55,7 +56,7 @@ impl Committer {
         };
         // A commit that is in the file now is durable, and a commit whose changes will be applied again
         // counts as applied: for its callers both have succeeded.
-        let is_applied = is_kept || failed.begun == Some(self.progress.sequence);
+        let is_applied = is_kept || failed.begun == Some(self.durable_sequence);
         if is_applied {
             self.note_success();
         }
@@ -75,6 +76,7 @@ impl Committer {
     /// first. If that fails they stay pending, and readers see them in addition to the file.
     fn show(&mut self, snapshot: ShardSnapshot) -> Result<(), FileError> {
         if !self.unflushed.is_lost {
+            let snapshot = snapshot.below(self.logged.overlay());
             self.shard.publish(snapshot, None);
             self.shard.note_reopened();
             return Ok(());
@@ -87,7 +89,7 @@ impl Committer {
                 "asynchronous writes cannot be repeated until the shard writes again"
             );
             let mut snapshot = self.open_again()?;
-            snapshot.show_beside(self.unflushed.lost());
+            snapshot.show_lost(self.unflushed.lost());
             self.shard.publish(snapshot, None);
             self.refuse(Vec::new(), &FailedCommit::before_commit(failed.failure));
         }
@@ -99,6 +101,7 @@ impl Committer {
     pub(super) fn refuse(&mut self, work: Vec<QueuedWork>, failed: &FailedCommit) {
         let outcome = match (failed.begun, &self.database) {
             (Some(_), None) => Outcome::Unknown,
+            _ if self.logged.is_in_doubt() => Outcome::Unknown,
             _ => Outcome::NotApplied,
         };
         let reason = self.file.blame(&failed.failure);
@@ -141,9 +144,11 @@ impl Committer {
     /// Closes the database and opens it again. Returns its state, which may lack asynchronous writes.
     fn open_again(&mut self) -> Result<ShardSnapshot, FileError> {
         self.reopened_at = Some(self.disk_now());
+        // Its rows stay in memory.
+        drop(self.take_applied());
         // An open backup would read the file while others write it.
         self.shard.backup.end();
-        if let Some(database) = self.database.take()
+        if let Some(database) = self.take_database()
             && let Err(failure) = close(database)
         {
             // As expected after a failed commit; the opening below recovers the file.
@@ -165,7 +170,7 @@ impl Committer {
             next_upload_due,
             sizes,
             ..
-        } = self.file.open()?;
+        } = self.file.open_again()?;
         self.shard.replace_sizes(sizes);
         self.shard.note_fenced(Arc::clone(fences.fenced()));
         self.fences = fences;
@@ -174,14 +179,21 @@ impl Committer {
         self.is_behind |= groups != self.datasets.groups || runs != self.runs;
         self.datasets.has_written |= has_written;
         snapshot.fence(&self.fences);
-        self.database = Some(database);
+        self.database = Some(Arc::new(database));
         // A newer durable commit holds the asynchronous ones before it; otherwise they are lost.
         if progress.sequence > self.durable_sequence {
             self.unflushed = Unflushed::default();
         }
         self.unflushed.note_loss();
         self.durable_sequence = progress.sequence;
-        self.progress = progress;
+        if progress.sequence > self.progress.sequence {
+            self.logged.note_commit();
+        }
+        // The numbers of groups in the log are not used again.
+        self.progress = ShardProgress {
+            sequence: progress.sequence.max(self.progress.sequence),
+            ..progress
+        };
         self.durable_ceiling = progress.version_ceiling;
         self.next_expiry = next_expiry;
         self.next_upload_due = next_upload_due;

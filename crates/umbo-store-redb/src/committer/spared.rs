@@ -38,7 +38,7 @@ pub(crate) enum Direction {
 
 /// Rows and namespaces that are not reclaimed because they cannot be read. They are tried again after
 /// [`SPARED_FOR`].
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Clone)]
 pub(crate) struct Spared {
     /// Entries of the expiry index whose rows cannot be read.
     pub(crate) entries: BTreeSet<Vec<u8>>,

@@ -13,6 +13,7 @@ enum CommitStep {
     #[default]
     Shared,
     Replay(usize),
+    Logged,
     Removal(usize),
     Row,
     Pack,
@@ -58,6 +59,11 @@ impl CommitTrace {
         self.step.set(CommitStep::Replay(index));
     }
 
+    /// Begins to apply changes of the log, which no commit may leave out.
+    pub(crate) fn logged(&self) {
+        self.step.set(CommitStep::Logged);
+    }
+
     /// Begins a piece of work: a write, whose rows are traced one by one, or other work.
     pub(crate) fn work(&self, index: usize, is_write: bool) {
         self.step.set(if is_write {
@@ -98,7 +104,7 @@ impl CommitTrace {
     /// Returns the purpose of the current step.
     pub(crate) fn culprit(&self) -> Culprit {
         match self.step.get() {
-            CommitStep::Shared => Culprit::Shared,
+            CommitStep::Shared | CommitStep::Logged => Culprit::Shared,
             CommitStep::Replay(index) => Culprit::Replay(index),
             CommitStep::Removal(index) => Culprit::Removal(index),
             CommitStep::Row => Culprit::Row(self.key.borrow().clone()),

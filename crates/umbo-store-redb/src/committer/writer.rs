@@ -10,7 +10,6 @@ use std::ops::Bound;
 
 use bytes::Bytes;
 use redb::{ReadableTable, Table, WriteTransaction};
-use umbo_store::{CounterRow, number_of};
 use umbo_types::{NamespaceId, Timestamp};
 
 use crate::bad_read::unisolated;
@@ -36,7 +35,7 @@ const PURGED_IDS_MAX: usize = 256;
 const EXPIRED_COUNTED_MAX: usize = 65_536;
 
 /// A change that an asynchronous commit made, kept until it is on the disk.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct LoggedChange {
     /// Physical key.
     pub(crate) key: Box<[u8]>,
@@ -180,20 +179,9 @@ impl<'txn> RowWriter<'txn> {
     /// Reads the input of a condition on a row, and the input of an increment if `is_counter`.
     pub(crate) fn base(&self, key: &[u8], is_counter: bool) -> Result<Base, FileError> {
         self.trace.row(key);
-        let Some(guard) = self.rows.get(key)? else {
-            return Ok(Base::Row(None, None));
-        };
-        Ok(match row_codec::decode(key, guard.value()) {
-            Ok(row) => {
-                let counter = is_counter.then(|| CounterRow {
-                    number: number_of(row.value, row.content_encoding),
-                    content_type: Bytes::copy_from_slice(row.content_type),
-                    expires_at: row.head.expires_at,
-                });
-                Base::Row(Some(row.head), counter)
-            }
-            Err(damage) => Base::Damaged(damage.to_string()),
-        })
+        let row = self.rows.get(key)?;
+        let row = row.as_ref().map(redb::AccessGuard::value);
+        Ok(Base::of(key, row, is_counter))
     }
 
     /// Reads an idempotency record.
@@ -271,11 +259,11 @@ impl<'txn> RowWriter<'txn> {
         Ok(old)
     }
 
-    /// Applies a logged change again.
-    pub(crate) fn replay(&mut self, change: &LoggedChange) -> Result<(), FileError> {
-        match &change.row {
-            Some(row) => self.put(&change.key, row_codec::decode_head(row)?, row)?,
-            None => self.remove(&change.key)?,
+    /// Applies a change again: a row, or `None` for a removal.
+    pub(crate) fn replay(&mut self, key: &[u8], row: Option<&[u8]>) -> Result<(), FileError> {
+        match row {
+            Some(row) => self.put(key, row_codec::decode_head(row)?, row)?,
+            None => self.remove(key)?,
         };
         Ok(())
     }

@@ -3,6 +3,8 @@
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
+use crate::work::QueuedWork;
+
 /// Counters of a committer since the process started.
 #[derive(Debug, Default)]
 pub(crate) struct ShardCounters {
@@ -35,6 +37,15 @@ pub(crate) struct ShardCounters {
 }
 
 impl ShardCounters {
+    /// Counts a group of the log.
+    pub(crate) fn note_commit(&self, work: &[QueuedWork], mutations: u64, taken: Duration) {
+        let nanos = u64::try_from(taken.as_nanos()).unwrap_or(u64::MAX);
+        self.last_commit_nanos.store(nanos, Ordering::Relaxed);
+        self.note_namespaces(work, None);
+        self.commits.fetch_add(1, Ordering::Relaxed);
+        self.mutations.fetch_add(mutations, Ordering::Relaxed);
+    }
+
     /// Counts a compaction, and the time that the shard paused for it.
     pub(crate) fn note_compaction(&self, taken: Duration) {
         let nanos = u64::try_from(taken.as_nanos()).unwrap_or(u64::MAX);

@@ -1,6 +1,6 @@
 //! Rows and chunks as they are stored, for backups.
 
-use std::ops::Bound;
+use std::ops::{Bound, ControlFlow};
 
 use redb::ReadableTable;
 use umbo_store::IdRange;
@@ -22,7 +22,6 @@ impl ShardSnapshot {
         mut take: impl FnMut(&[u8], &[u8], Option<LargeRef>) -> bool,
     ) -> Result<(), FileError> {
         let mut from = after.map_or(Bound::Unbounded, |after| Bound::Excluded(after.to_vec()));
-        self.check_walk((from.as_ref().map(Vec::as_slice), Bound::Unbounded))?;
         // Rows that are left out may be millions: the walk goes on beyond their namespace.
         while let Some(left_out) = self.walk_until_left_out(&from, &mut take)? {
             match key_codec::namespace_bounds(left_out).1 {
@@ -39,20 +38,20 @@ impl ShardSnapshot {
         from: &Bound<Vec<u8>>,
         take: &mut impl FnMut(&[u8], &[u8], Option<LargeRef>) -> bool,
     ) -> Result<Option<NamespaceId>, FileError> {
-        let from = from.as_ref().map(Vec::as_slice);
-        let mut cursor = ReadableTable::lower_bound(&self.tables()?.rows, from)?;
-        while let Some((key, row)) = cursor.next()? {
-            let (key, row) = (key.value(), row.value());
+        let bounds = (from.as_ref().map(Vec::as_slice), Bound::Unbounded);
+        let ended = self.walk(bounds, false, |key, row| {
             let namespace = key_codec::namespace_of(key).ok_or_else(malformed_key)?;
             if namespace == NamespaceId::SYSTEM || IdRange::any_has(&self.fenced, namespace) {
-                return Ok(Some(namespace));
+                return Ok(ControlFlow::Break(Some(namespace)));
             }
             row_codec::decode(key, row)?;
-            if !take(key, row, row_codec::large(row)) {
-                break;
-            }
-        }
-        Ok(None)
+            Ok(if take(key, row, row_codec::large(row)) {
+                ControlFlow::Continue(())
+            } else {
+                ControlFlow::Break(None)
+            })
+        })?;
+        Ok(ended.flatten())
     }
 
     /// Returns the key and bytes of a chunk of a large value, and whether it is the last one.

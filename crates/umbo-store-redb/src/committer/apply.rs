@@ -1,0 +1,182 @@
+//! Commits the rows of a full memtable to the shard's file, while the committer goes on with the log.
+//!
+//! Such a commit has no work. It owns copies of the state that it needs, so that the committer may run beside it. The
+//! invariant: while one is under way, nothing else writes to the file.
+
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use redb::{Database, ReadableDatabase};
+use umbo_store::{DatasetGroups, FencingTokens};
+use umbo_types::{ShardId, Timestamp, Version, VersionClock};
+
+use super::FailedCommit;
+use crate::committer::attempt::{AppliedChanges, CommitInput, prepare};
+use crate::committer::chores::Chores;
+use crate::committer::datasets::CommitterDatasets;
+use crate::committer::spared::Spared;
+use crate::committer::trace::CommitTrace;
+use crate::disk::Disk;
+use crate::fences::Fences;
+use crate::file_error::{FileError, guarded};
+use crate::memtable::Overlay;
+use crate::runner::Runner;
+use crate::snapshot::ShardSnapshot;
+use crate::tables::ShardProgress;
+use crate::watched_file::committing;
+
+/// A commit of rows of the log.
+pub(crate) struct Apply {
+    pub(super) shard: ShardId,
+    pub(super) database: Arc<Database>,
+    pub(super) disk: Arc<Disk>,
+    /// The rows.
+    pub(super) overlay: Overlay,
+    /// The progress record, as of the last group among them.
+    pub(super) progress: ShardProgress,
+    pub(super) fences: Fences,
+    pub(super) datasets: CommitterDatasets,
+    pub(super) spared: Spared,
+    pub(super) chores: Chores,
+    pub(super) now: Timestamp,
+    pub(super) next_upload_due: Option<Timestamp>,
+    pub(super) may_pack: bool,
+}
+
+/// The result of such a commit.
+pub(crate) struct Applied {
+    pub(super) progress: ShardProgress,
+    pub(super) chores: Chores,
+    pub(super) now: Timestamp,
+    /// The changes, and the state of the file after them.
+    pub(super) outcome: Result<(AppliedChanges, ShardSnapshot, Duration), FailedCommit>,
+}
+
+/// An apply that has been started.
+pub(super) enum RunningApply {
+    Thread(JoinHandle<Applied>),
+    /// In a simulation: it runs when the committer asks for its result.
+    #[cfg(feature = "simulation")]
+    Task(Box<Apply>),
+}
+
+impl Apply {
+    /// Makes the apply of the log of a file that is being opened. It reclaims nothing.
+    pub(crate) fn at_opening(
+        shard: ShardId,
+        database: &Arc<Database>,
+        disk: &Arc<Disk>,
+        (overlay, progress): (Overlay, ShardProgress),
+        (fences, groups): (Fences, DatasetGroups),
+    ) -> Self {
+        Self {
+            shard,
+            database: Arc::clone(database),
+            disk: Arc::clone(disk),
+            overlay,
+            progress,
+            fences,
+            datasets: CommitterDatasets::new(groups, false, Version(0)),
+            spared: Spared::default(),
+            chores: Chores::default(),
+            now: Timestamp(0),
+            next_upload_due: Some(Timestamp(0)),
+            may_pack: false,
+        }
+    }
+
+    /// Starts the apply.
+    pub(super) fn start(self, runner: Runner) -> Result<RunningApply, FileError> {
+        match runner {
+            Runner::Threads => {
+                let thread = std::thread::Builder::new().name("apply".to_owned());
+                let thread = thread.spawn(move || self.run());
+                Ok(RunningApply::Thread(thread?))
+            }
+            #[cfg(feature = "simulation")]
+            Runner::Tasks => Ok(RunningApply::Task(Box::new(self))),
+        }
+    }
+
+    /// Commits the rows.
+    fn run(self) -> Applied {
+        Applied {
+            outcome: self.commit(),
+            progress: self.progress,
+            chores: self.chores,
+            now: self.now,
+        }
+    }
+
+    /// Commits the rows, or returns why that failed. Nothing is left of the apply then.
+    pub(crate) fn run_alone(self) -> Result<(), FileError> {
+        let committed = self.run().outcome;
+        committed.map(|_| ()).map_err(|failed| failed.failure)
+    }
+
+    fn commit(&self) -> Result<(AppliedChanges, ShardSnapshot, Duration), FailedCommit> {
+        let trace = CommitTrace::default();
+        let order = CommitInput {
+            shard: self.shard,
+            work: &[],
+            replay: &[],
+            overlay: self.overlay.clone(),
+            new_log: None,
+            fences: &self.fences,
+            datasets: &self.datasets,
+            runs: &FencingTokens::default(),
+            is_behind: false,
+            is_durable: true,
+            chores: self.chores,
+            now: self.now,
+            next_upload_due: self.next_upload_due,
+            idempotency_bytes_max: 0,
+            unreadable: &std::collections::BTreeMap::new(),
+            may_pack: self.may_pack,
+            spared: &self.spared,
+            trace: &trace,
+        };
+        self.disk.written.clear();
+        let mut versions = VersionClock::after(self.progress.version_ceiling);
+        let prepared = prepare(&self.database, &order, &mut versions, |_| self.progress);
+        let prepared = prepared.map_err(|unprepared| FailedCommit::unprepared(unprepared, &trace));
+        let (transaction, changes) = prepared?;
+        let began = self.disk.now();
+        let committed = guarded(|| Ok(committing(true, || transaction.commit())?));
+        let committed = committed.and_then(|()| {
+            let synced = self.disk.now().saturating_duration_since(began);
+            let snapshot = guarded(|| ShardSnapshot::of(&self.database.begin_read()?, &self.fences));
+            snapshot.map(|snapshot| (snapshot, synced))
+        });
+        match committed {
+            Ok((snapshot, synced)) => Ok((changes, snapshot, synced)),
+            Err(failure) => Err(FailedCommit {
+                begun: Some(self.progress.sequence),
+                ..FailedCommit::before_commit(failure)
+            }),
+        }
+    }
+}
+
+impl RunningApply {
+    /// Returns whether the result is there. In a simulation it always is.
+    pub(super) fn is_finished(&self) -> bool {
+        match self {
+            Self::Thread(thread) => thread.is_finished(),
+            #[cfg(feature = "simulation")]
+            Self::Task(_) => true,
+        }
+    }
+
+    /// Waits for the result.
+    pub(super) fn finish(self) -> Applied {
+        match self {
+            Self::Thread(thread) => thread
+                .join()
+                .unwrap_or_else(|panic| std::panic::resume_unwind(panic)),
+            #[cfg(feature = "simulation")]
+            Self::Task(apply) => apply.run(),
+        }
+    }
+}

@@ -1,0 +1,417 @@
+//! Groups of small writes that are answered once they are in the log, before the shard's file has them.
+//!
+//! A group that the log takes costs one write and one sync, whatever it changes in the tree of the file. Its rows are in
+//! a memtable until an apply has committed them to the file. Everything else is committed to the file as before, with
+//! the rows of the memtables first: other work, and every group after a failure of the log.
+//!
+//! The invariants: a group is answered only if its record or a later commit of the file is on the disk; the segment of a
+//! memtable is not written again before the file has the rows of the memtable; a record whose sync failed is followed by
+//! a commit of the file, which makes it void.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use umbo_store::{Change, Condition};
+use umbo_types::{StoredForm, Timestamp, VersionClock};
+
+use super::{Committer, FailedCommit};
+use crate::bad_read::isolated;
+use crate::committer::apply::{Apply, Applied, RunningApply};
+use crate::committer::limits::{APPLY_AFTER, APPLY_ROWS, APPLY_WAKE, MEMTABLE_ROWS_MAX, RETRY_AFTER};
+use crate::committer::plan::{Base, CommitPlan, RowEffect};
+use crate::file_error::{FileError, guarded};
+use crate::memtable::{ChangedRow, Memtable, Overlay};
+use crate::row_cache;
+use crate::row_codec;
+use crate::tables::ShardProgress;
+use crate::work::{QueuedWork, WorkAnswer, WriteWork, answer_all};
+use crate::write_log::{RECORD_LEN_MAX, WriteLog, add_change, begin_record, end_record};
+
+/// Most mutations of a group that the log takes. More are committed to the file at once, which costs each little.
+const GROUP_MUTATIONS_MAX: usize = 1_024;
+/// Most bytes of keys and values of such a group. With the heads of its rows it fits into a record.
+const GROUP_BYTES_MAX: usize = RECORD_LEN_MAX / 2;
+
+/// The log of a committer, and the rows that the file does not have yet.
+pub(super) struct Logged {
+    is_enabled: bool,
+    log: Option<WriteLog>,
+    /// Whether the file needs the log to be complete.
+    is_known: bool,
+    /// Takes the rows of the next groups.
+    active: Arc<Memtable>,
+    /// Rows in it.
+    rows: usize,
+    /// When the first of them was answered.
+    since: Option<Instant>,
+    /// Rows that are being applied, or could not be.
+    frozen: Option<Arc<Memtable>>,
+    applying: Option<RunningApply>,
+    /// The log is not used before then, because it has failed.
+    held_until: Option<Instant>,
+    /// Whether a record may be on the disk whose group was not answered.
+    is_in_doubt: bool,
+    record: Vec<u8>,
+}
+
+/// A change of a group, ready for the memtable.
+type GroupChange = (Box<[u8]>, ChangedRow);
+
+impl Logged {
+    pub(super) fn new(is_enabled: bool) -> Self {
+        Self {
+            is_enabled,
+            log: None,
+            is_known: false,
+            active: Arc::default(),
+            rows: 0,
+            since: None,
+            frozen: None,
+            applying: None,
+            held_until: None,
+            is_in_doubt: false,
+            record: Vec::new(),
+        }
+    }
+
+    /// Returns the memtables, the newest first.
+    pub(super) fn overlay(&self) -> Overlay {
+        let frozen = self.frozen.iter().map(Arc::clone);
+        Overlay::new(std::iter::once(Arc::clone(&self.active)).chain(frozen).collect())
+    }
+
+    /// Returns whether the file has every row.
+    pub(super) fn is_empty(&self) -> bool {
+        self.rows == 0 && self.frozen.is_none()
+    }
+
+    /// Returns whether a record may be on the disk whose group was not answered.
+    pub(super) const fn is_in_doubt(&self) -> bool {
+        self.is_in_doubt
+    }
+
+    /// Returns the epoch of a log that the file does not know yet.
+    pub(super) fn new_epoch(&self) -> Option<u64> {
+        let log = self.log.as_ref().filter(|_| !self.is_known)?;
+        Some(log.epoch())
+    }
+
+    /// Records that a durable commit of the file holds every row and, if it has one, the epoch of the log.
+    pub(super) fn note_commit(&mut self) {
+        self.is_known |= self.log.is_some();
+        self.is_in_doubt = false;
+        if !self.is_empty() {
+            self.frozen = None;
+            self.renew();
+        }
+    }
+
+    /// Begins the next memtable in the other segment.
+    fn renew(&mut self) -> Arc<Memtable> {
+        self.rows = 0;
+        self.since = None;
+        if let Some(log) = &mut self.log {
+            log.switch();
+        }
+        std::mem::take(&mut self.active)
+    }
+
+    /// Returns how long to wait until the memtable has to be applied, or until an apply may have ended.
+    pub(super) fn wait(&self, now: Instant) -> Option<Duration> {
+        if self.applying.is_some() {
+            return Some(APPLY_WAKE);
+        }
+        let since = self.since?;
+        Some(APPLY_AFTER.saturating_sub(now.saturating_duration_since(since)))
+    }
+
+    /// Returns whether rows are to be committed together with the next work, because their apply has failed or the
+    /// committer ends.
+    pub(super) fn is_stalled(&self) -> bool {
+        self.applying.is_none() && (self.frozen.is_some() || (!self.is_enabled && self.rows > 0))
+    }
+
+    /// Takes no further groups.
+    pub(super) const fn stop(&mut self) {
+        self.is_enabled = false;
+    }
+
+    /// Returns whether rows are being applied.
+    pub(super) const fn is_applying(&self) -> bool {
+        self.applying.is_some()
+    }
+}
+
+impl Committer {
+    /// Takes the result of an apply that has ended, and starts one that is due.
+    pub(super) fn tend_log(&mut self) {
+        let is_finished = |apply: &RunningApply| apply.is_finished();
+        if self.logged.applying.as_ref().is_some_and(is_finished) {
+            self.end_apply();
+        }
+        let is_due = self.logged.wait(self.disk_now()) == Some(Duration::ZERO);
+        if is_due || self.logged.rows >= APPLY_ROWS {
+            self.begin_apply();
+        }
+    }
+
+    /// Answers work by the log, or returns it: it has to be committed to the file.
+    pub(super) fn log_group(
+        &mut self,
+        work: Vec<QueuedWork>,
+        now: Timestamp,
+    ) -> Result<(), Vec<QueuedWork>> {
+        if !self.is_loggable(&work) || !self.open_log() {
+            return Err(work);
+        }
+        let is_full = |log: &WriteLog| !log.has_room();
+        if self.logged.rows >= MEMTABLE_ROWS_MAX || self.logged.log.as_ref().is_some_and(is_full) {
+            self.end_apply();
+            self.begin_apply();
+            if self.trouble.is_some() || self.logged.rows > 0 {
+                return Err(work);
+            }
+        }
+        let began = self.file.opener.now();
+        let mut versions = self.versions;
+        let Ok(Some((changes, answers))) = isolated(|| self.plan_group(&work, &mut versions, now))
+        else {
+            return Err(work);
+        };
+        self.versions = versions;
+        if let Err(failure) = self.append_group(&changes) {
+            tracing::error!(
+                file = %self.file.path.display(),
+                reason = %failure,
+                "the log of a shard cannot be written; its file is written instead"
+            );
+            self.logged.log = None;
+            self.logged.is_known = false;
+            self.logged.is_in_doubt = true;
+            self.logged.held_until = Some(self.disk_now() + RETRY_AFTER);
+            return Err(work);
+        }
+        let took = self.file.opener.now().saturating_duration_since(began);
+        self.show_group(changes);
+        let counters = &self.shard.counters;
+        counters.note_commit(&work, answers.len() as u64, took);
+        answer_all(work, answers, Some(took));
+        Ok(())
+    }
+
+    /// Returns whether the log can take a group.
+    fn is_loggable(&self, work: &[QueuedWork]) -> bool {
+        let is_well = self.logged.is_enabled
+            && self.database.is_some()
+            && self.trouble.is_none()
+            && !self.is_behind
+            && self.unflushed.changes.is_empty()
+            && !self.logged.is_stalled()
+            && !self.spared.is_any()
+            && !self.file.disk.has_bad_ranges();
+        let (mut mutations, mut bytes) = (0, 0);
+        let mut fits = |work: &QueuedWork| {
+            let size = work.size();
+            mutations += size.mutations;
+            bytes += size.bytes;
+            matches!(work, QueuedWork::Write(write) if is_plain(write))
+        };
+        is_well
+            && !work.is_empty()
+            && work.iter().all(&mut fits)
+            && mutations <= GROUP_MUTATIONS_MAX
+            && bytes <= GROUP_BYTES_MAX
+    }
+
+    /// Creates the log if there is none. Returns whether the file knows it.
+    fn open_log(&mut self) -> bool {
+        let is_held = |until: Instant| self.disk_now() < until;
+        if self.logged.log.is_none()
+            && self.logged.is_empty()
+            && !self.logged.held_until.is_some_and(is_held)
+        {
+            match guarded(|| WriteLog::create(&self.file.opener, &self.file.path)) {
+                Ok(log) => self.logged.log = Some(log),
+                Err(failure) => {
+                    tracing::warn!(
+                        file = %self.file.path.display(),
+                        reason = %failure,
+                        "the log of a shard cannot be created; its file is written instead"
+                    );
+                    self.logged.held_until = Some(self.disk_now() + RETRY_AFTER);
+                }
+            }
+        }
+        self.logged.is_known
+    }
+
+    /// Decides the mutations of a group. Returns `None` if a row that they need cannot be decoded.
+    fn plan_group(
+        &self,
+        work: &[QueuedWork],
+        versions: &mut VersionClock,
+        now: Timestamp,
+    ) -> Result<Option<(Vec<GroupChange>, Vec<WorkAnswer>)>, FileError> {
+        let as_write = |work| match work {
+            &QueuedWork::Write(ref write) => Some(write),
+            _ => None,
+        };
+        let writes: Vec<&WriteWork> = work.iter().filter_map(as_write).collect();
+        let mut plan = CommitPlan::of(&writes, &self.datasets.stamps);
+        plan.need_all();
+        let snapshot = self.shard.snapshot();
+        plan.read_bases(|key, is_counter| {
+            snapshot.stored(key, |row| Ok(Base::of(key, row, is_counter)))
+        })?;
+        if plan.has_damage() {
+            return Ok(None);
+        }
+        plan.decide(self.file.shard(), versions, now);
+        let mut changes = Vec::with_capacity(writes.len());
+        let answers = plan.apply(now, |effects| {
+            for (key, effect) in effects {
+                let row = match effect {
+                    RowEffect::None => continue,
+                    RowEffect::Remove => None,
+                    RowEffect::Put(head, value) => {
+                        let mut row = Vec::with_capacity(row_codec::encoded_len_max(value));
+                        row_codec::append(&mut row, key, *head, value);
+                        Some(row.into_boxed_slice())
+                    }
+                };
+                changes.push(((*key).into(), row));
+            }
+            Ok::<_, FileError>(vec![None; effects.len()])
+        })?;
+        Ok(Some((changes, answers.into_iter().map(WorkAnswer::Write).collect())))
+    }
+
+    /// Appends the record of a group. The group is on the disk when this returns.
+    fn append_group(&mut self, changes: &[GroupChange]) -> Result<(), FileError> {
+        let progress = ShardProgress {
+            sequence: self.progress.sequence + 1,
+            version_ceiling: self.versions.last(),
+            believed: self.believed_time(),
+            is_closed: false,
+            newest_stamp: self.datasets.stamps.newest(),
+        };
+        // Even if the append fails, its number is not used again.
+        self.progress = progress;
+        let Logged { log, record, .. } = &mut self.logged;
+        let Some(log) = log else {
+            return Err(FileError::Io("there is no log".to_owned()));
+        };
+        begin_record(record, log.epoch(), &progress);
+        for (key, row) in changes {
+            add_change(record, key, row.as_deref());
+        }
+        end_record(record);
+        let began = self.file.opener.now();
+        guarded(|| log.append(record))?;
+        let waited = self.file.opener.now().saturating_duration_since(began);
+        self.shard.counters.note_sync(waited);
+        self.durable_ceiling = progress.version_ceiling;
+        Ok(())
+    }
+
+    /// Makes readers see the changes of a group.
+    fn show_group(&mut self, changes: Vec<GroupChange>) {
+        let sequence = self.progress.sequence;
+        let hashes: Vec<u64> = changes.iter().map(|(key, _)| row_cache::hash_of(key)).collect();
+        let now = self.disk_now();
+        let logged = &mut self.logged;
+        logged.rows += changes.len();
+        if !changes.is_empty() {
+            logged.since.get_or_insert(now);
+        }
+        for (key, row) in changes {
+            logged.active.insert(sequence, key, row);
+        }
+        self.shard.show(&hashes, || logged.active.publish(sequence));
+    }
+
+    /// Freezes the memtable and starts to apply it, unless another one is being applied.
+    fn begin_apply(&mut self) {
+        let Some(database) = self.database.as_ref().map(Arc::clone) else {
+            return;
+        };
+        let is_possible = self.logged.is_enabled && self.trouble.is_none();
+        if !is_possible || self.logged.frozen.is_some() || self.logged.rows == 0 {
+            return;
+        }
+        let frozen = self.logged.renew();
+        let apply = Apply {
+            shard: self.file.shard(),
+            database,
+            disk: Arc::clone(&self.file.disk),
+            overlay: Overlay::new(vec![Arc::clone(&frozen)]),
+            progress: self.progress,
+            fences: self.fences.clone(),
+            datasets: self.datasets.without_stamps(),
+            spared: self.spared.clone(),
+            chores: self.chores(false),
+            now: self.clock.wall(),
+            next_upload_due: self.next_upload_due,
+            may_pack: !self.file.disk.has_bad_ranges(),
+        };
+        self.logged.frozen = Some(frozen);
+        let snapshot = self.shard.snapshot().below(self.logged.overlay());
+        self.shard.publish(snapshot, Some(&[]));
+        self.file.disk.reserve.set_open(false);
+        match apply.start(self.file.opener.runner()) {
+            Ok(apply) => self.logged.applying = Some(apply),
+            Err(failure) => self.recover(Vec::new(), FailedCommit::before_commit(failure)),
+        }
+    }
+
+    /// Waits for the apply under way, if there is one, and takes its result.
+    pub(super) fn end_apply(&mut self) {
+        if let Some(failed) = self.take_applied() {
+            self.recover(Vec::new(), failed);
+        }
+    }
+
+    /// Like [`Self::end_apply`], but returns its failure.
+    pub(super) fn take_applied(&mut self) -> Option<FailedCommit> {
+        let Applied {
+            progress,
+            chores,
+            now,
+            outcome,
+        } = self.logged.applying.take()?.finish();
+        self.file.disk.reserve.set_open(true);
+        let (changes, mut snapshot, synced) = match outcome {
+            Ok(applied) => applied,
+            Err(failed) => return Some(failed),
+        };
+        self.shard.counters.note_sync(synced);
+        self.durable_sequence = progress.sequence;
+        self.logged.frozen = None;
+        snapshot.fence(&self.fences);
+        let snapshot = snapshot.below(self.logged.overlay());
+        self.shard.publish(snapshot, Some(&changes.changed));
+        let (swept, purged) = (&changes.swept, &changes.purged);
+        let is_upload_due = swept.next_upload_due != self.next_upload_due;
+        self.note_freed(!changes.changed.is_empty() || is_upload_due);
+        self.note_next_expiry(chores, swept, now);
+        self.fences.note_purged(&purged.done);
+        self.datasets.note_reclaimed(purged);
+        self.count_commit(&[], 0, (swept, purged), changes.sizes);
+        None
+    }
+}
+
+/// Returns whether a write needs only the rows of its keys.
+fn is_plain(write: &WriteWork) -> bool {
+    write.run.is_none()
+        && write.idempotency.is_none()
+        && write.group.is_none()
+        && write.ops.iter().all(|op| {
+            op.condition != Condition::Unwritten
+                && match &op.change {
+                    Change::Put { value, .. } => value.form != StoredForm::Large,
+                    Change::Delete | Change::Increment { .. } => true,
+                    Change::Upload(_) => false,
+                }
+        })
+}

@@ -1,0 +1,357 @@
+//! Rows that are in the log of a shard and not yet in its file, in memory and in order.
+//!
+//! The committer alone adds rows. Readers never wait for it: a memtable keeps each row with the number of its group,
+//! and a reader sees the rows up to the newest published group. The invariant: a group is seen as a whole or not at
+//! all.
+
+use std::borrow::Borrow;
+use std::cmp::{Ordering, Reverse};
+use std::ops::Bound;
+use std::sync::Arc;
+use std::sync::atomic::{self, AtomicU64};
+
+use crossbeam_skiplist::SkipMap;
+use crossbeam_skiplist::map::Entry;
+
+/// An encoded row, or `None` for a removal.
+pub(crate) type ChangedRow = Option<Box<[u8]>>;
+
+/// Bounds of a walk over physical keys.
+pub(crate) type KeyBounds<'a> = (Bound<&'a [u8]>, Bound<&'a [u8]>);
+
+/// A change of a row, by its key and the number of its group. The versions of a key are ordered from the newest.
+struct VersionKey {
+    key: Box<[u8]>,
+    sequence: u64,
+}
+
+/// A key and the number of a group, owned or borrowed.
+trait AsVersion {
+    fn version(&self) -> (&[u8], Reverse<u64>);
+}
+
+impl AsVersion for VersionKey {
+    fn version(&self) -> (&[u8], Reverse<u64>) {
+        (&self.key, Reverse(self.sequence))
+    }
+}
+
+impl AsVersion for (&[u8], u64) {
+    fn version(&self) -> (&[u8], Reverse<u64>) {
+        (self.0, Reverse(self.1))
+    }
+}
+
+impl<'a> Borrow<dyn AsVersion + 'a> for VersionKey {
+    fn borrow(&self) -> &(dyn AsVersion + 'a) {
+        self
+    }
+}
+
+impl Ord for dyn AsVersion + '_ {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.version().cmp(&other.version())
+    }
+}
+
+impl PartialOrd for dyn AsVersion + '_ {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for dyn AsVersion + '_ {
+    fn eq(&self, other: &Self) -> bool {
+        self.version() == other.version()
+    }
+}
+
+impl Eq for dyn AsVersion + '_ {}
+
+impl Ord for VersionKey {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.version().cmp(&other.version())
+    }
+}
+
+impl PartialOrd for VersionKey {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for VersionKey {
+    fn eq(&self, other: &Self) -> bool {
+        self.version() == other.version()
+    }
+}
+
+impl Eq for VersionKey {}
+
+type VersionEntry<'a> = Entry<'a, VersionKey, ChangedRow>;
+
+/// Rows of consecutive groups of the log.
+#[derive(Default)]
+pub(crate) struct Memtable {
+    rows: SkipMap<VersionKey, ChangedRow>,
+    /// Number of the newest group that readers see, or 0 if they see none.
+    visible: AtomicU64,
+}
+
+impl Memtable {
+    /// Makes a memtable of the changes of one group, of which readers see the last of each key.
+    pub(crate) fn of(changes: impl Iterator<Item = (Box<[u8]>, ChangedRow)>) -> Self {
+        let table = Self::default();
+        for (key, row) in changes {
+            table.insert(1, key, row);
+        }
+        table.publish(1);
+        table
+    }
+
+    /// Adds a change. Readers do not see it before its group is published.
+    pub(crate) fn insert(&self, sequence: u64, key: Box<[u8]>, row: ChangedRow) {
+        self.rows.insert(VersionKey { key, sequence }, row);
+    }
+
+    /// Makes readers see the groups up to this number.
+    pub(crate) fn publish(&self, sequence: u64) {
+        self.visible.store(sequence, atomic::Ordering::Release);
+    }
+
+    fn visible(&self) -> u64 {
+        self.visible.load(atomic::Ordering::Acquire)
+    }
+
+    /// Returns the newest version of a key up to a group.
+    fn newest(&self, key: &[u8], visible: u64) -> Option<VersionEntry<'_>> {
+        let version = (key, visible);
+        let from: &dyn AsVersion = &version;
+        let entry = self.rows.lower_bound(Bound::Included(from))?;
+        (*entry.key().key == *key).then_some(entry)
+    }
+
+    /// Returns the newest visible version of the next key within bounds, in one direction.
+    fn next(
+        &self,
+        (first, last): KeyBounds<'_>,
+        is_reverse: bool,
+        visible: u64,
+    ) -> Option<VersionEntry<'_>> {
+        let mut edge = if is_reverse { last } else { first }.map(<[u8]>::to_vec);
+        loop {
+            let found = match (&edge, is_reverse) {
+                (Bound::Unbounded, false) => self.rows.front(),
+                (Bound::Unbounded, true) => self.rows.back(),
+                // The versions of a key are ordered from the newest.
+                (Bound::Included(key), false) => self.from(&key[..], u64::MAX, true),
+                (Bound::Excluded(key), false) => self.from(&key[..], 0, false),
+                (Bound::Included(key), true) => self.until(&key[..], 0, true),
+                (Bound::Excluded(key), true) => self.until(&key[..], u64::MAX, false),
+            }?;
+            let key = &*found.key().key;
+            let is_beyond = match if is_reverse { first } else { last } {
+                Bound::Unbounded => false,
+                Bound::Included(end) if is_reverse => key < end,
+                Bound::Excluded(end) if is_reverse => key <= end,
+                Bound::Included(end) => key > end,
+                Bound::Excluded(end) => key >= end,
+            };
+            if is_beyond {
+                return None;
+            }
+            if let Some(newest) = self.newest(key, visible) {
+                return Some(newest);
+            }
+            edge = Bound::Excluded(key.to_vec());
+        }
+    }
+
+    fn from(&self, key: &[u8], sequence: u64, is_included: bool) -> Option<VersionEntry<'_>> {
+        let version = (key, sequence);
+        let version: &dyn AsVersion = &version;
+        self.rows.lower_bound(bound(version, is_included))
+    }
+
+    fn until(&self, key: &[u8], sequence: u64, is_included: bool) -> Option<VersionEntry<'_>> {
+        let version = (key, sequence);
+        let version: &dyn AsVersion = &version;
+        self.rows.upper_bound(bound(version, is_included))
+    }
+}
+
+fn bound<T: ?Sized>(at: &T, is_included: bool) -> Bound<&T> {
+    if is_included {
+        Bound::Included(at)
+    } else {
+        Bound::Excluded(at)
+    }
+}
+
+/// The memtables of a shard, from the newest.
+#[derive(Clone, Default)]
+pub(crate) struct Overlay(Vec<Arc<Memtable>>);
+
+impl Overlay {
+    /// Puts memtables over the file, the newest first.
+    pub(crate) fn new(tables: Vec<Arc<Memtable>>) -> Self {
+        Self(tables)
+    }
+
+    /// Calls `read` with the newest change of a row, or returns `None` if there is none.
+    #[inline]
+    pub(crate) fn get<T>(&self, key: &[u8], read: impl FnOnce(Option<&[u8]>) -> T) -> Option<T> {
+        for table in &self.0 {
+            let visible = table.visible();
+            if visible > 0
+                && let Some(entry) = table.newest(key, visible)
+            {
+                return Some(read(entry.value().as_deref()));
+            }
+        }
+        None
+    }
+
+    /// Begins a walk over the newest changes within bounds.
+    pub(crate) fn walk<'a>(&'a self, bounds: KeyBounds<'a>, is_reverse: bool) -> OverlayWalk<'a> {
+        let heads = self.0.iter().filter_map(|table| {
+            let visible = table.visible();
+            let entry = (visible > 0).then(|| table.next(bounds, is_reverse, visible))?;
+            Some(WalkHead {
+                table,
+                visible,
+                entry,
+            })
+        });
+        OverlayWalk {
+            heads: heads.collect(),
+            bounds,
+            is_reverse,
+        }
+    }
+}
+
+struct WalkHead<'a> {
+    table: &'a Memtable,
+    /// Number of the newest group when the walk began.
+    visible: u64,
+    entry: Option<VersionEntry<'a>>,
+}
+
+/// A walk over the newest change of each key.
+pub(crate) struct OverlayWalk<'a> {
+    heads: Vec<WalkHead<'a>>,
+    bounds: KeyBounds<'a>,
+    is_reverse: bool,
+}
+
+impl<'a> OverlayWalk<'a> {
+    /// Returns the next change, with its key.
+    #[inline]
+    pub(crate) fn peek(&self) -> Option<(&[u8], Option<&[u8]>)> {
+        if self.heads.is_empty() {
+            return None;
+        }
+        self.first()
+    }
+
+    fn first(&self) -> Option<(&[u8], Option<&[u8]>)> {
+        let mut first: Option<&VersionEntry<'a>> = None;
+        // A newer memtable stands before an older one, so of two changes of a key the newer one stays.
+        for entry in self.heads.iter().filter_map(|head| head.entry.as_ref()) {
+            let is_before = first.is_none_or(|first| {
+                let (key, first) = (&entry.key().key, &first.key().key);
+                if self.is_reverse { key > first } else { key < first }
+            });
+            if is_before {
+                first = Some(entry);
+            }
+        }
+        first.map(|entry| (&*entry.key().key, entry.value().as_deref()))
+    }
+
+    /// Goes on to the next key.
+    pub(crate) fn advance(&mut self) {
+        let Some(key) = self.first().map(|(key, _)| key.to_vec()) else {
+            return;
+        };
+        let rest = if self.is_reverse {
+            (self.bounds.0, Bound::Excluded(&key[..]))
+        } else {
+            (Bound::Excluded(&key[..]), self.bounds.1)
+        };
+        for head in &mut self.heads {
+            let is_at = |entry: &VersionEntry<'_>| *entry.key().key == *key;
+            if head.entry.as_ref().is_some_and(is_at) {
+                head.entry = head.table.next(rest, self.is_reverse, head.visible);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn walked(overlay: &Overlay, bounds: KeyBounds<'_>, is_reverse: bool) -> Vec<(u8, Option<u8>)> {
+        let mut walk = overlay.walk(bounds, is_reverse);
+        let mut found = Vec::new();
+        while let Some((key, row)) = walk.peek() {
+            found.push((key[0], row.map(|row| row[0])));
+            walk.advance();
+        }
+        found
+    }
+
+    proptest! {
+        #[test]
+        fn reads_see_the_last_published_change_of_each_key(
+            groups in prop::collection::vec(prop::collection::vec((0_u8..12, prop::option::of(any::<u8>())), 1..6), 0..12),
+            frozen in 0_usize..12,
+            unseen in prop::collection::vec((0_u8..12, prop::option::of(any::<u8>())), 0..6),
+            from in 0_u8..12,
+            to in 0_u8..12,
+            is_reverse: bool,
+        ) {
+            let tables = [Arc::new(Memtable::default()), Arc::new(Memtable::default())];
+            let mut expected = BTreeMap::new();
+            for (at, group) in groups.iter().enumerate() {
+                let (table, sequence) = (&tables[usize::from(at < frozen)], at as u64 + 1);
+                // A group changes each key once.
+                for (key, row) in group.iter().copied().collect::<BTreeMap<_, _>>() {
+                    table.insert(sequence, [key].into(), row.map(|row| [row].into()));
+                    expected.insert(key, row);
+                }
+                table.publish(sequence);
+            }
+            for (key, row) in &unseen {
+                tables[0].insert(groups.len() as u64 + 1, [*key].into(), row.map(|row| [row].into()));
+            }
+            let overlay = Overlay::new(tables.to_vec());
+            for key in 0..12 {
+                let read = overlay.get(&[key], |row| row.map(|row| row[0]));
+                prop_assert_eq!(read, expected.get(&key).copied());
+            }
+            let (from, to) = (from.min(to), from.max(to));
+            let (first, last) = ([from], [to]);
+            for (bounds, keys) in [
+                ((Bound::Included(&first[..]), Bound::Excluded(&last[..])), from..to),
+                ((Bound::Excluded(&first[..]), Bound::Included(&last[..])), from + 1..to + 1),
+                ((Bound::Unbounded, Bound::Unbounded), 0..12),
+            ] {
+                if keys.is_empty() {
+                    continue;
+                }
+                let mut seen: Vec<_> = expected.range(keys).map(|(key, row)| (*key, *row)).collect();
+                if is_reverse {
+                    seen.reverse();
+                }
+                prop_assert_eq!(walked(&overlay, bounds, is_reverse), seen);
+            }
+        }
+    }
+}

@@ -1,0 +1,259 @@
+//! The log of a shard: groups of changed rows that are on the disk before the shard's file has them.
+//!
+//! Two segments take turns. While the rows of one are committed to the shard's file, the other one grows. A record is
+//! one group, written and synced alone, so at most the last record of a log is torn. A record begins on a page of its
+//! own, so no write touches a record that was acknowledged. Owns both files and the format of records:
+//! `magic u32 | checksum u64 | length u32 | epoch u64 | sequence u64 | version ceiling u64 | believed time u64 |
+//! newest stamp u64 | changes`, where a change is `key length u32 | row length u32 | key | row`, all big endian, and the
+//! row length of a removal is [`REMOVED`].
+//!
+//! The invariant: of the records after the file's last commit none is missing between two others; a record that cannot
+//! be read before one that can be is damage, and the shard does not open.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use redb::StorageBackend;
+use umbo_types::{Timestamp, Version};
+use xxhash_rust::xxh3::xxh3_64;
+
+use crate::committer::writer::LoggedChange;
+use crate::file_error::{FileError, guarded};
+use crate::opener::Opener;
+use crate::replaced_file::sync_folder;
+use crate::tables::ShardProgress;
+
+/// Name of the record with the epoch of the log, in a file that needs its log to be complete.
+pub(crate) const META_LOG: &str = "log";
+
+const MAGIC: u32 = 0x756d_6c67;
+const HEADER_LEN: usize = 56;
+/// Beginning of the part that the checksum covers.
+const CHECKED_FROM: usize = 12;
+/// Row length of a removal.
+const REMOVED: u32 = u32::MAX;
+/// Records begin at multiples of this: the unit in which the system writes files.
+const PAGE_LEN: usize = 4_096;
+/// A segment grows by this many bytes at a time. A write within allocated bytes needs no update of the file system's
+/// own records to be durable.
+const GROWN_BY: usize = 1 << 20;
+/// Most bytes of a segment: 4,096 groups of one small row.
+const SEGMENT_LEN_MAX: usize = 16 << 20;
+/// Most bytes of a record; larger groups are committed to the file at once.
+pub(crate) const RECORD_LEN_MAX: usize = 1 << 20;
+
+/// The log of a shard, open for appending.
+pub(crate) struct WriteLog {
+    segments: [Segment; 2],
+    current: usize,
+    epoch: u64,
+}
+
+struct Segment {
+    file: Box<dyn StorageBackend>,
+    allocated: usize,
+    /// Where the next record begins.
+    end: usize,
+}
+
+/// A group of changes in the log.
+#[derive(Debug, PartialEq)]
+pub(crate) struct LogRecord {
+    /// What the progress record of the file would say after the group.
+    pub(crate) progress: ShardProgress,
+    /// Its changes, each key once.
+    pub(crate) changes: Vec<LoggedChange>,
+}
+
+impl fmt::Debug for WriteLog {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut log = f.debug_struct("WriteLog");
+        log.field("epoch", &self.epoch).finish_non_exhaustive()
+    }
+}
+
+/// Returns the files of the log of a shard's file.
+pub(crate) fn segment_paths(shard: &Path) -> [PathBuf; 2] {
+    [shard.with_extension("log0"), shard.with_extension("log1")]
+}
+
+impl WriteLog {
+    /// Creates an empty log and replaces an earlier one, whose records the shard's file must have.
+    pub(crate) fn create(opener: &Arc<dyn Opener>, shard: &Path) -> Result<Self, FileError> {
+        let mut epoch = [0; 8];
+        getrandom::fill(&mut epoch).map_err(|error| FileError::Io(error.to_string()))?;
+        let segment = |path: &PathBuf| {
+            opener.create(path)?;
+            Ok::<_, FileError>(Segment {
+                file: opener.open(path)?,
+                allocated: 0,
+                end: 0,
+            })
+        };
+        let [first, second] = segment_paths(shard);
+        let segments = [segment(&first)?, segment(&second)?];
+        if let Some(folder) = shard.parent() {
+            sync_folder(folder)?;
+        }
+        Ok(Self {
+            segments,
+            current: 0,
+            epoch: u64::from_be_bytes(epoch),
+        })
+    }
+
+    /// Returns the number that marks the records of this log.
+    pub(crate) const fn epoch(&self) -> u64 {
+        self.epoch
+    }
+
+    /// Returns whether the current segment has room for a record of any length.
+    pub(crate) const fn has_room(&self) -> bool {
+        self.segments[self.current].end + RECORD_LEN_MAX + PAGE_LEN <= SEGMENT_LEN_MAX
+    }
+
+    /// Goes on in the other segment. The shard's file must have the rows of its records.
+    pub(crate) const fn switch(&mut self) {
+        self.current = 1 - self.current;
+        self.segments[self.current].end = 0;
+    }
+
+    /// Appends a record, durably.
+    pub(crate) fn append(&mut self, record: &mut Vec<u8>) -> Result<(), FileError> {
+        record.resize(record.len().next_multiple_of(PAGE_LEN), 0);
+        let segment = &mut self.segments[self.current];
+        let end = segment.end + record.len();
+        if end > segment.allocated {
+            let grown = end.next_multiple_of(GROWN_BY);
+            segment.file.set_len(grown as u64)?;
+            let zeros = vec![0; grown - end];
+            segment.file.write(end as u64, &zeros)?;
+            segment.allocated = grown;
+        }
+        segment.file.write(segment.end as u64, record)?;
+        segment.file.sync_data()?;
+        segment.end = end;
+        Ok(())
+    }
+}
+
+/// Begins a record.
+pub(crate) fn begin_record(record: &mut Vec<u8>, epoch: u64, progress: &ShardProgress) {
+    record.clear();
+    record.extend_from_slice(&MAGIC.to_be_bytes());
+    record.extend_from_slice(&[0; 8 + 4]);
+    for number in [
+        epoch,
+        progress.sequence,
+        progress.version_ceiling.0,
+        progress.believed.0,
+        progress.newest_stamp.0,
+    ] {
+        record.extend_from_slice(&number.to_be_bytes());
+    }
+}
+
+/// Adds a change to a record.
+pub(crate) fn add_change(record: &mut Vec<u8>, key: &[u8], row: Option<&[u8]>) {
+    record.extend_from_slice(&(key.len() as u32).to_be_bytes());
+    let row_len = row.map_or(REMOVED, |row| row.len() as u32);
+    record.extend_from_slice(&row_len.to_be_bytes());
+    record.extend_from_slice(key);
+    record.extend_from_slice(row.unwrap_or_default());
+}
+
+/// Completes a record.
+pub(crate) fn end_record(record: &mut [u8]) {
+    let len = record.len() as u32;
+    record[CHECKED_FROM..CHECKED_FROM + 4].copy_from_slice(&len.to_be_bytes());
+    let checksum = xxh3_64(&record[CHECKED_FROM..]);
+    record[4..CHECKED_FROM].copy_from_slice(&checksum.to_be_bytes());
+}
+
+/// Decodes the record that begins here. Returns it with its length, or `None` if there is no whole one of this epoch.
+fn decode(bytes: &[u8], epoch: u64) -> Option<(LogRecord, usize)> {
+    let header = bytes.get(..HEADER_LEN)?;
+    let number = |at: usize| {
+        let number = header[at..at + 8].try_into();
+        u64::from_be_bytes(number.unwrap_or_default())
+    };
+    if header[..4] != MAGIC.to_be_bytes() || number(16) != epoch {
+        return None;
+    }
+    let len = u32::from_be_bytes(header[CHECKED_FROM..16].try_into().ok()?) as usize;
+    let record = bytes.get(..len).filter(|_| len >= HEADER_LEN)?;
+    if xxh3_64(&record[CHECKED_FROM..]) != number(4) {
+        return None;
+    }
+    let mut changes = Vec::new();
+    let mut rest = &record[HEADER_LEN..];
+    while !rest.is_empty() {
+        let (lens, after) = rest.split_first_chunk::<8>()?;
+        let key_len = u32::from_be_bytes(lens[..4].try_into().ok()?) as usize;
+        let row_len = u32::from_be_bytes(lens[4..].try_into().ok()?);
+        let (key, after) = after.split_at_checked(key_len)?;
+        let row = (row_len != REMOVED).then_some(row_len as usize);
+        let (row_bytes, after) = after.split_at_checked(row.unwrap_or(0))?;
+        changes.push(LoggedChange {
+            key: key.into(),
+            row: row.map(|_| row_bytes.into()),
+        });
+        rest = after;
+    }
+    let progress = ShardProgress {
+        sequence: number(24),
+        version_ceiling: Version(number(32)),
+        believed: Timestamp(number(40)),
+        is_closed: false,
+        newest_stamp: Version(number(48)),
+    };
+    Some((LogRecord { progress, changes }, len))
+}
+
+/// Reads the records after a commit of the shard's file, in order.
+pub(crate) fn read_records(
+    opener: &Arc<dyn Opener>,
+    shard: &Path,
+    epoch: u64,
+    after: u64,
+) -> Result<Vec<LogRecord>, FileError> {
+    let mut found = BTreeMap::new();
+    for path in segment_paths(shard) {
+        let bytes = guarded(|| {
+            let file = opener.open(&path)?;
+            let mut bytes = vec![0; file.len()? as usize];
+            file.read(0, &mut bytes)?;
+            file.close()?;
+            Ok(bytes)
+        });
+        let bytes = bytes.map_err(|failure| match failure {
+            FileError::Missing(reason) | FileError::Damaged(reason) | FileError::Io(reason) => {
+                let path = path.display();
+                FileError::Io(format!("its log {path} cannot be read: {reason}"))
+            }
+            failure => failure,
+        })?;
+        let mut at = 0;
+        while at < bytes.len() {
+            let Some((record, len)) = decode(&bytes[at..], epoch) else {
+                at += PAGE_LEN;
+                continue;
+            };
+            if record.progress.sequence > after {
+                found.insert(record.progress.sequence, record);
+            }
+            at += len.next_multiple_of(PAGE_LEN);
+        }
+    }
+    for (expected, &sequence) in (after + 1..).zip(found.keys()) {
+        if sequence != expected {
+            return Err(FileError::Damaged(format!(
+                "its log is damaged: record {expected} is not in {}, but record {sequence} is",
+                segment_paths(shard).map(|path| path.display().to_string()).join(" or ")
+            )));
+        }
+    }
+    Ok(found.into_values().collect())
+}
