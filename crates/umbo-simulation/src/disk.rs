@@ -8,7 +8,7 @@
 
 mod image;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -37,6 +37,8 @@ pub struct DiskFaults {
 #[derive(Debug)]
 struct DiskState {
     files: BTreeMap<u64, Image>,
+    /// Files of rows: only these are damaged. The log of a shard reports damage, and the shard does not open.
+    row_files: BTreeSet<u64>,
     /// Bytes that are kept for later, by file.
     reserves: BTreeMap<PathBuf, u64>,
     last_file: u64,
@@ -77,6 +79,7 @@ impl SimulatedDisk {
         Self {
             state: Arc::new(Mutex::new(DiskState {
                 files: BTreeMap::new(),
+                row_files: BTreeSet::new(),
                 reserves: BTreeMap::new(),
                 last_file: 0,
                 chance,
@@ -182,13 +185,17 @@ impl SimulatedDisk {
     /// Makes the sector with the middle of these bytes unreadable. Returns whether the bytes were found.
     pub fn spoil_sector_of(&self, bytes: &[u8]) -> bool {
         let mut state = self.lock();
-        state.files.values_mut().any(|image| image.spoil(bytes))
+        let DiskState { files, row_files, .. } = &mut *state;
+        let mut images = files.iter_mut().filter(|(number, _)| row_files.contains(number));
+        images.any(|(_, image)| image.spoil(bytes))
     }
 
     /// Flips a bit in the middle of these bytes wherever they occur. Returns whether they were found.
     pub fn flip_bit_of(&self, bytes: &[u8]) -> bool {
         let mut state = self.lock();
-        let flipped = state.files.values_mut().map(|image| image.flip(bytes));
+        let DiskState { files, row_files, .. } = &mut *state;
+        let images = files.iter_mut().filter(|(number, _)| row_files.contains(number));
+        let flipped = images.map(|(_, image)| image.flip(bytes));
         flipped.filter(|&flipped| flipped).count() > 0
     }
 
@@ -225,6 +232,9 @@ impl Opener for SimulatedDisk {
         state.last_file += 1;
         let number = state.last_file;
         state.files.insert(number, Image::default());
+        if path.extension().is_some_and(|extension| extension == "redb") {
+            state.row_files.insert(number);
+        }
         std::fs::write(path, number.to_string())
     }
 

@@ -392,7 +392,7 @@ impl Committer {
             let unflushed = &mut self.unflushed;
             unflushed.note_commit(is_durable, sequence, changes.log, disk_now);
             if is_durable {
-                self.logged.note_commit();
+                self.logged.note_commit(sequence);
             }
             // After a loss the file was opened again, and may hold a commit that failed.
             let snapshot = guarded(|| ShardSnapshot::of(&database.begin_read()?, &self.fences))?;

@@ -355,6 +355,7 @@ impl OpenShard {
     /// Makes readers see changes of the rows whose keys have these hashes, by `publish`.
     pub(crate) fn show(&self, changed: &[u64], publish: impl FnOnce()) {
         self.rows.replace(changed, publish);
+        self.backup.end_if_idle(self.clock.monotonic());
     }
 
     /// Returns the bytes of all rows with their large values, or `None` if unknown.

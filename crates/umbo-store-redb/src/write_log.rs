@@ -1,14 +1,15 @@
 //! The log of a shard: groups of changed rows that are on the disk before the shard's file has them.
 //!
 //! Two segments take turns. While the rows of one are committed to the shard's file, the other one grows. A record is
-//! one group, written and synced alone, so at most the last record of a log is torn. A record begins on a page of its
-//! own, so no write touches a record that was acknowledged. Owns both files and the format of records:
-//! `magic u32 | checksum u64 | length u32 | epoch u64 | sequence u64 | version ceiling u64 | believed time u64 |
-//! newest stamp u64 | changes`, where a change is `key length u32 | row length u32 | key | row`, all big endian, and the
-//! row length of a removal is [`REMOVED`].
+//! one group. It begins on a page that no other record touches, so that no write endangers a record that was
+//! acknowledged. Owns both files and the format of records: `magic u32 | checksum u64 | length u32 | epoch u64 |
+//! sequence u64 | synced u64 | version ceiling u64 | believed time u64 | newest stamp u64 | changes`, where `synced` is
+//! the number of the last record that was on the disk before this one was written, and a change is
+//! `key length u32 | row length u32 | key | row`, all big endian. The row length of a removal is [`REMOVED`].
 //!
-//! The invariant: of the records after the file's last commit none is missing between two others; a record that cannot
-//! be read before one that can be is damage, and the shard does not open.
+//! The invariant: a record that was on the disk is read again or reported. A power failure may take records that were
+//! not synced, and then those after them are left out; a missing record that a later one calls synced is damage, and
+//! the shard does not open.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -29,7 +30,7 @@ use crate::tables::ShardProgress;
 pub(crate) const META_LOG: &str = "log";
 
 const MAGIC: u32 = 0x756d_6c67;
-const HEADER_LEN: usize = 56;
+const HEADER_LEN: usize = 64;
 /// Beginning of the part that the checksum covers.
 const CHECKED_FROM: usize = 12;
 /// Row length of a removal.
@@ -49,6 +50,10 @@ pub(crate) struct WriteLog {
     segments: [Segment; 2],
     current: usize,
     epoch: u64,
+    /// Number of the last record.
+    last: u64,
+    /// Number of the last record that is on the disk.
+    synced: u64,
 }
 
 struct Segment {
@@ -61,6 +66,8 @@ struct Segment {
 /// A group of changes in the log.
 #[derive(Debug, PartialEq)]
 pub(crate) struct LogRecord {
+    /// Number of the last record that was on the disk before.
+    synced: u64,
     /// What the progress record of the file would say after the group.
     pub(crate) progress: ShardProgress,
     /// Its changes, each key once.
@@ -80,8 +87,12 @@ pub(crate) fn segment_paths(shard: &Path) -> [PathBuf; 2] {
 }
 
 impl WriteLog {
-    /// Creates an empty log and replaces an earlier one, whose records the shard's file must have.
-    pub(crate) fn create(opener: &Arc<dyn Opener>, shard: &Path) -> Result<Self, FileError> {
+    /// Creates an empty log after a commit of the shard's file, and replaces an earlier log.
+    pub(crate) fn create(
+        opener: &Arc<dyn Opener>,
+        shard: &Path,
+        commit: u64,
+    ) -> Result<Self, FileError> {
         let mut epoch = [0; 8];
         getrandom::fill(&mut epoch).map_err(|error| FileError::Io(error.to_string()))?;
         let segment = |path: &PathBuf| {
@@ -101,6 +112,8 @@ impl WriteLog {
             segments,
             current: 0,
             epoch: u64::from_be_bytes(epoch),
+            last: commit,
+            synced: commit,
         })
     }
 
@@ -109,19 +122,48 @@ impl WriteLog {
         self.epoch
     }
 
+    /// Returns whether every record is on the disk.
+    pub(crate) const fn is_synced(&self) -> bool {
+        self.synced == self.last
+    }
+
     /// Returns whether the current segment has room for a record of any length.
     pub(crate) const fn has_room(&self) -> bool {
         self.segments[self.current].end + RECORD_LEN_MAX + PAGE_LEN <= SEGMENT_LEN_MAX
     }
 
-    /// Goes on in the other segment. The shard's file must have the rows of its records.
+    /// Goes on in the other segment. All records are on the disk, and the shard's file has the rows of that segment.
     pub(crate) const fn switch(&mut self) {
         self.current = 1 - self.current;
         self.segments[self.current].end = 0;
     }
 
-    /// Appends a record, durably.
-    pub(crate) fn append(&mut self, record: &mut Vec<u8>) -> Result<(), FileError> {
+    /// Records that a durable commit of the shard's file has the rows of all records.
+    pub(crate) const fn note_commit(&mut self, commit: u64) {
+        self.last = commit;
+        self.synced = commit;
+    }
+
+    /// Begins the next record.
+    pub(crate) fn begin_record(&self, record: &mut Vec<u8>, progress: &ShardProgress) {
+        record.clear();
+        record.extend_from_slice(&MAGIC.to_be_bytes());
+        record.extend_from_slice(&[0; 8 + 4]);
+        for number in [
+            self.epoch,
+            progress.sequence,
+            self.synced,
+            progress.version_ceiling.0,
+            progress.believed.0,
+            progress.newest_stamp.0,
+        ] {
+            record.extend_from_slice(&number.to_be_bytes());
+        }
+    }
+
+    /// Appends the record with this number. It may be lost until the log is synced.
+    pub(crate) fn append(&mut self, record: &mut Vec<u8>, sequence: u64) -> Result<(), FileError> {
+        end_record(record);
         record.resize(record.len().next_multiple_of(PAGE_LEN), 0);
         let segment = &mut self.segments[self.current];
         let end = segment.end + record.len();
@@ -133,25 +175,16 @@ impl WriteLog {
             segment.allocated = grown;
         }
         segment.file.write(segment.end as u64, record)?;
-        segment.file.sync_data()?;
         segment.end = end;
+        self.last = sequence;
         Ok(())
     }
-}
 
-/// Begins a record.
-pub(crate) fn begin_record(record: &mut Vec<u8>, epoch: u64, progress: &ShardProgress) {
-    record.clear();
-    record.extend_from_slice(&MAGIC.to_be_bytes());
-    record.extend_from_slice(&[0; 8 + 4]);
-    for number in [
-        epoch,
-        progress.sequence,
-        progress.version_ceiling.0,
-        progress.believed.0,
-        progress.newest_stamp.0,
-    ] {
-        record.extend_from_slice(&number.to_be_bytes());
+    /// Makes every record durable.
+    pub(crate) fn sync(&mut self) -> Result<(), FileError> {
+        self.segments[self.current].file.sync_data()?;
+        self.synced = self.last;
+        Ok(())
     }
 }
 
@@ -164,8 +197,7 @@ pub(crate) fn add_change(record: &mut Vec<u8>, key: &[u8], row: Option<&[u8]>) {
     record.extend_from_slice(row.unwrap_or_default());
 }
 
-/// Completes a record.
-pub(crate) fn end_record(record: &mut [u8]) {
+fn end_record(record: &mut [u8]) {
     let len = record.len() as u32;
     record[CHECKED_FROM..CHECKED_FROM + 4].copy_from_slice(&len.to_be_bytes());
     let checksum = xxh3_64(&record[CHECKED_FROM..]);
@@ -204,12 +236,17 @@ fn decode(bytes: &[u8], epoch: u64) -> Option<(LogRecord, usize)> {
     }
     let progress = ShardProgress {
         sequence: number(24),
-        version_ceiling: Version(number(32)),
-        believed: Timestamp(number(40)),
+        version_ceiling: Version(number(40)),
+        believed: Timestamp(number(48)),
         is_closed: false,
-        newest_stamp: Version(number(48)),
+        newest_stamp: Version(number(56)),
     };
-    Some((LogRecord { progress, changes }, len))
+    let record = LogRecord {
+        synced: number(32),
+        progress,
+        changes,
+    };
+    Some((record, len))
 }
 
 /// Reads the records after a commit of the shard's file, in order.
@@ -247,13 +284,19 @@ pub(crate) fn read_records(
             at += len.next_multiple_of(PAGE_LEN);
         }
     }
-    for (expected, &sequence) in (after + 1..).zip(found.keys()) {
-        if sequence != expected {
-            return Err(FileError::Damaged(format!(
-                "its log is damaged: record {expected} is not in {}, but record {sequence} is",
-                segment_paths(shard).map(|path| path.display().to_string()).join(" or ")
-            )));
-        }
+    let mut records = Vec::with_capacity(found.len());
+    let mut next = after + 1;
+    let synced = found.values().map(|record| record.synced).max();
+    while let Some(record) = found.remove(&next) {
+        records.push(record);
+        next += 1;
     }
-    Ok(found.into_values().collect())
+    if synced.is_some_and(|synced| synced >= next) {
+        let files = segment_paths(shard).map(|path| path.display().to_string());
+        return Err(FileError::Damaged(format!(
+            "its log is damaged: group {next} of {} is missing or cannot be read, and was acknowledged",
+            files.join(" or ")
+        )));
+    }
+    Ok(records)
 }

@@ -40,6 +40,7 @@ impl SimulatedHost {
         let folder = real_folder();
         let config = Config {
             folder: folder.path().join("data"),
+            has_log: Chance::new(seed, &format!("log{name}")).per_mille(500),
             ..config
         };
         Self {

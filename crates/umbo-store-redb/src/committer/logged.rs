@@ -12,12 +12,15 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use umbo_store::{Change, Condition};
-use umbo_types::{StoredForm, Timestamp, VersionClock};
+use umbo_types::{StoredForm, Timestamp, Version, VersionClock};
 
 use super::{Committer, FailedCommit};
 use crate::bad_read::isolated;
 use crate::committer::apply::{Apply, Applied, RunningApply};
-use crate::committer::limits::{APPLY_AFTER, APPLY_ROWS, APPLY_WAKE, MEMTABLE_ROWS_MAX, RETRY_AFTER};
+use crate::committer::limits::{
+    APPLY_AFTER, APPLY_ROWS, APPLY_WAKE, FLUSH_AFTER, MEMTABLE_ROWS_MAX, RESERVED_VERSIONS,
+    RETRY_AFTER,
+};
 use crate::committer::plan::{Base, CommitPlan, RowEffect};
 use crate::file_error::{FileError, guarded};
 use crate::memtable::{ChangedRow, Memtable, Overlay};
@@ -25,12 +28,15 @@ use crate::row_cache;
 use crate::row_codec;
 use crate::tables::ShardProgress;
 use crate::work::{QueuedWork, WorkAnswer, WriteWork, answer_all};
-use crate::write_log::{RECORD_LEN_MAX, WriteLog, add_change, begin_record, end_record};
+use crate::write_log::{RECORD_LEN_MAX, WriteLog, add_change};
 
 /// Most mutations of a group that the log takes. More are committed to the file at once, which costs each little.
 const GROUP_MUTATIONS_MAX: usize = 1_024;
 /// Most bytes of keys and values of such a group. With the heads of its rows it fits into a record.
 const GROUP_BYTES_MAX: usize = RECORD_LEN_MAX / 2;
+/// Least free room on the disk when a memtable gets its first row: for two segments, and for the pages that its rows
+/// change in the file. A row that was answered must find room there.
+const ROOM_MIN: u64 = 128 << 20;
 
 /// The log of a committer, and the rows that the file does not have yet.
 pub(super) struct Logged {
@@ -49,8 +55,12 @@ pub(super) struct Logged {
     applying: Option<RunningApply>,
     /// The log is not used before then, because it has failed.
     held_until: Option<Instant>,
+    /// When the first group was answered that is not on the disk.
+    unsynced_since: Option<Instant>,
     /// Whether a record may be on the disk whose group was not answered.
     is_in_doubt: bool,
+    /// Whether the disk had room for the rows of a memtable when its first group came.
+    has_room: bool,
     record: Vec<u8>,
 }
 
@@ -69,7 +79,9 @@ impl Logged {
             frozen: None,
             applying: None,
             held_until: None,
+            unsynced_since: None,
             is_in_doubt: false,
+            has_room: false,
             record: Vec::new(),
         }
     }
@@ -97,9 +109,13 @@ impl Logged {
     }
 
     /// Records that a durable commit of the file holds every row and, if it has one, the epoch of the log.
-    pub(super) fn note_commit(&mut self) {
+    pub(super) fn note_commit(&mut self, sequence: u64) {
         self.is_known |= self.log.is_some();
         self.is_in_doubt = false;
+        self.unsynced_since = None;
+        if let Some(log) = &mut self.log {
+            log.note_commit(sequence);
+        }
         if !self.is_empty() {
             self.frozen = None;
             self.renew();
@@ -121,8 +137,15 @@ impl Logged {
         if self.applying.is_some() {
             return Some(APPLY_WAKE);
         }
-        let since = self.since?;
-        Some(APPLY_AFTER.saturating_sub(now.saturating_duration_since(since)))
+        let left = |(since, most): (Option<Instant>, Duration)| {
+            Some(most.saturating_sub(now.saturating_duration_since(since?)))
+        };
+        let due = [(self.since, APPLY_AFTER), (self.unsynced_since, FLUSH_AFTER)];
+        due.into_iter().filter_map(left).min()
+    }
+
+    fn is_due(since: Option<Instant>, most: Duration, now: Instant) -> bool {
+        since.is_some_and(|since| now.saturating_duration_since(since) >= most)
     }
 
     /// Returns whether rows are to be committed together with the next work, because their apply has failed or the
@@ -149,10 +172,42 @@ impl Committer {
         if self.logged.applying.as_ref().is_some_and(is_finished) {
             self.end_apply();
         }
-        let is_due = self.logged.wait(self.disk_now()) == Some(Duration::ZERO);
+        let now = self.disk_now();
+        if Logged::is_due(self.logged.unsynced_since, FLUSH_AFTER, now)
+            && let Err(failure) = self.sync_log()
+        {
+            self.give_up_log(&failure);
+        }
+        let is_due = Logged::is_due(self.logged.since, APPLY_AFTER, now);
         if is_due || self.logged.rows >= APPLY_ROWS {
             self.begin_apply();
         }
+    }
+
+    /// Writes the file until the log may be tried again.
+    fn give_up_log(&mut self, failure: &FileError) {
+        tracing::error!(
+            file = %self.file.path.display(),
+            reason = %failure,
+            "the log of a shard cannot be written; its file is written instead"
+        );
+        self.logged.log = None;
+        self.logged.unsynced_since = None;
+        self.logged.is_known = false;
+        self.logged.is_in_doubt = true;
+        self.logged.held_until = Some(self.disk_now() + RETRY_AFTER);
+    }
+
+    fn sync_log(&mut self) -> Result<(), FileError> {
+        let Some(log) = &mut self.logged.log else {
+            return Ok(());
+        };
+        let began = self.file.opener.now();
+        guarded(|| log.sync())?;
+        let waited = self.file.opener.now().saturating_duration_since(began);
+        self.shard.counters.note_sync(waited);
+        self.logged.unsynced_since = None;
+        Ok(())
     }
 
     /// Answers work by the log, or returns it: it has to be committed to the file.
@@ -179,16 +234,9 @@ impl Committer {
             return Err(work);
         };
         self.versions = versions;
-        if let Err(failure) = self.append_group(&changes) {
-            tracing::error!(
-                file = %self.file.path.display(),
-                reason = %failure,
-                "the log of a shard cannot be written; its file is written instead"
-            );
-            self.logged.log = None;
-            self.logged.is_known = false;
-            self.logged.is_in_doubt = true;
-            self.logged.held_until = Some(self.disk_now() + RETRY_AFTER);
+        let is_sync = work.iter().any(QueuedWork::is_sync);
+        if let Err(failure) = self.append_group(&changes, is_sync) {
+            self.give_up_log(&failure);
             return Err(work);
         }
         let took = self.file.opener.now().saturating_duration_since(began);
@@ -223,14 +271,23 @@ impl Committer {
             && bytes <= GROUP_BYTES_MAX
     }
 
-    /// Creates the log if there is none. Returns whether the file knows it.
+    /// Creates the log if there is none. Returns whether the file knows it, and has room for the rows of a memtable.
     fn open_log(&mut self) -> bool {
+        if self.logged.rows == 0 {
+            let free = self.file.opener.free(&self.file.path);
+            self.logged.has_room = free.is_none_or(|free| free >= ROOM_MIN);
+        }
+        if !self.logged.has_room {
+            return false;
+        }
         let is_held = |until: Instant| self.disk_now() < until;
         if self.logged.log.is_none()
             && self.logged.is_empty()
             && !self.logged.held_until.is_some_and(is_held)
         {
-            match guarded(|| WriteLog::create(&self.file.opener, &self.file.path)) {
+            match guarded(|| {
+                WriteLog::create(&self.file.opener, &self.file.path, self.durable_sequence)
+            }) {
                 Ok(log) => self.logged.log = Some(log),
                 Err(failure) => {
                     tracing::warn!(
@@ -286,11 +343,21 @@ impl Committer {
         Ok(Some((changes, answers.into_iter().map(WorkAnswer::Write).collect())))
     }
 
-    /// Appends the record of a group. The group is on the disk when this returns.
-    fn append_group(&mut self, changes: &[GroupChange]) -> Result<(), FileError> {
+    /// Appends the record of a group. If `is_sync`, the group is on the disk when this returns.
+    fn append_group(&mut self, changes: &[GroupChange], is_sync: bool) -> Result<(), FileError> {
+        // Versions are reserved once and for all groups that a power failure may take.
+        let last = self.versions.last();
+        let is_reserved = last <= self.durable_ceiling;
+        let ceiling = if is_reserved {
+            self.durable_ceiling
+        } else {
+            let reserve = if is_sync { 0 } else { RESERVED_VERSIONS };
+            Version(last.0.saturating_add(reserve))
+        };
+        let is_sync = is_sync || !is_reserved;
         let progress = ShardProgress {
             sequence: self.progress.sequence + 1,
-            version_ceiling: self.versions.last(),
+            version_ceiling: ceiling,
             believed: self.believed_time(),
             is_closed: false,
             newest_stamp: self.datasets.stamps.newest(),
@@ -301,16 +368,18 @@ impl Committer {
         let Some(log) = log else {
             return Err(FileError::Io("there is no log".to_owned()));
         };
-        begin_record(record, log.epoch(), &progress);
+        log.begin_record(record, &progress);
         for (key, row) in changes {
             add_change(record, key, row.as_deref());
         }
-        end_record(record);
-        let began = self.file.opener.now();
-        guarded(|| log.append(record))?;
-        let waited = self.file.opener.now().saturating_duration_since(began);
-        self.shard.counters.note_sync(waited);
-        self.durable_ceiling = progress.version_ceiling;
+        guarded(|| log.append(record, progress.sequence))?;
+        if is_sync {
+            self.sync_log()?;
+            self.durable_ceiling = progress.version_ceiling;
+        } else {
+            let now = self.disk_now();
+            self.logged.unsynced_since.get_or_insert(now);
+        }
         Ok(())
     }
 
@@ -338,6 +407,11 @@ impl Committer {
         let is_possible = self.logged.is_enabled && self.trouble.is_none();
         if !is_possible || self.logged.frozen.is_some() || self.logged.rows == 0 {
             return;
+        }
+        // A record in the other segment may say that these are on the disk.
+        let is_synced = self.logged.log.as_ref().is_none_or(WriteLog::is_synced);
+        if !is_synced && let Err(failure) = self.sync_log() {
+            self.give_up_log(&failure);
         }
         let frozen = self.logged.renew();
         let apply = Apply {

@@ -187,7 +187,7 @@ impl Committer {
         self.unflushed.note_loss();
         self.durable_sequence = progress.sequence;
         if progress.sequence > self.progress.sequence {
-            self.logged.note_commit();
+            self.logged.note_commit(progress.sequence);
         }
         // The numbers of groups in the log are not used again.
         self.progress = ShardProgress {
