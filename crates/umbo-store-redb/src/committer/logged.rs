@@ -253,7 +253,7 @@ impl Committer {
             && self.database.is_some()
             && self.trouble.is_none()
             && !self.is_behind
-            && self.unflushed.changes.is_empty()
+            && self.unflushed.since.is_none()
             && !self.logged.is_stalled()
             && !self.spared.is_any()
             && !self.file.disk.has_bad_ranges();
