@@ -7,6 +7,7 @@ mod faulty_files;
 mod full_disk;
 mod group_commit;
 mod hung_disk;
+mod log;
 mod opening;
 mod reads;
 mod small_disk;

@@ -195,7 +195,7 @@ impl Committer {
         self.logged.unsynced_since = None;
         self.logged.is_known = false;
         self.logged.is_in_doubt = true;
-        self.logged.held_until = Some(self.disk_now() + RETRY_AFTER);
+        self.logged.held_until = Some(self.file.disk.now() + RETRY_AFTER);
     }
 
     fn sync_log(&mut self) -> Result<(), FileError> {
@@ -280,7 +280,7 @@ impl Committer {
         if !self.logged.has_room {
             return false;
         }
-        let is_held = |until: Instant| self.disk_now() < until;
+        let is_held = |until: Instant| self.file.disk.now() < until;
         if self.logged.log.is_none()
             && self.logged.is_empty()
             && !self.logged.held_until.is_some_and(is_held)
@@ -295,14 +295,15 @@ impl Committer {
                         reason = %failure,
                         "the log of a shard cannot be created; its file is written instead"
                     );
-                    self.logged.held_until = Some(self.disk_now() + RETRY_AFTER);
+                    self.logged.held_until = Some(self.file.disk.now() + RETRY_AFTER);
                 }
             }
         }
         self.logged.is_known
     }
 
-    /// Decides the mutations of a group. Returns `None` if a row that they need cannot be decoded.
+    /// Decides the mutations of a group. Returns `None` if a row that they need cannot be decoded, or refers to a large
+    /// value, whose references the file counts.
     fn plan_group(
         &self,
         work: &[QueuedWork],
@@ -317,10 +318,14 @@ impl Committer {
         let mut plan = CommitPlan::of(&writes, &self.datasets.stamps);
         plan.need_all();
         let snapshot = self.shard.snapshot();
+        let mut has_large = false;
         plan.read_bases(|key, is_counter| {
-            snapshot.stored(key, |row| Ok(Base::of(key, row, is_counter)))
+            snapshot.stored(key, |row| {
+                has_large |= row.is_some_and(|row| row_codec::large(row).is_some());
+                Ok(Base::of(key, row, is_counter))
+            })
         })?;
-        if plan.has_damage() {
+        if plan.has_damage() || has_large {
             return Ok(None);
         }
         plan.decide(self.file.shard(), versions, now);
