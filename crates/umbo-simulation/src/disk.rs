@@ -185,16 +185,24 @@ impl SimulatedDisk {
     /// Makes the sector with the middle of these bytes unreadable. Returns whether the bytes were found.
     pub fn spoil_sector_of(&self, bytes: &[u8]) -> bool {
         let mut state = self.lock();
-        let DiskState { files, row_files, .. } = &mut *state;
-        let mut images = files.iter_mut().filter(|(number, _)| row_files.contains(number));
+        let DiskState {
+            files, row_files, ..
+        } = &mut *state;
+        let mut images = files
+            .iter_mut()
+            .filter(|(number, _)| row_files.contains(number));
         images.any(|(_, image)| image.spoil(bytes))
     }
 
     /// Flips a bit in the middle of these bytes wherever they occur. Returns whether they were found.
     pub fn flip_bit_of(&self, bytes: &[u8]) -> bool {
         let mut state = self.lock();
-        let DiskState { files, row_files, .. } = &mut *state;
-        let images = files.iter_mut().filter(|(number, _)| row_files.contains(number));
+        let DiskState {
+            files, row_files, ..
+        } = &mut *state;
+        let images = files
+            .iter_mut()
+            .filter(|(number, _)| row_files.contains(number));
         let flipped = images.map(|(_, image)| image.flip(bytes));
         flipped.filter(|&flipped| flipped).count() > 0
     }
@@ -232,7 +240,10 @@ impl Opener for SimulatedDisk {
         state.last_file += 1;
         let number = state.last_file;
         state.files.insert(number, Image::default());
-        if path.extension().is_some_and(|extension| extension == "redb") {
+        if path
+            .extension()
+            .is_some_and(|extension| extension == "redb")
+        {
             state.row_files.insert(number);
         }
         std::fs::write(path, number.to_string())

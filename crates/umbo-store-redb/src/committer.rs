@@ -57,7 +57,7 @@ use crate::snapshot::ShardSnapshot;
 use crate::tables::{META, ShardProgress};
 use crate::watched_file::committing;
 use crate::work::{QueuedWork, WorkAnswer};
-use crate::write_log::META_LOG;
+use crate::write_log::LogMark;
 
 /// The writer of a shard. Runs on a separate thread, or in a simulation as a task.
 pub(crate) struct Committer {
@@ -369,11 +369,13 @@ impl Committer {
         let (sequence, durable) = (self.progress.sequence + 1, self.durable_ceiling);
         let (was_lost, believed) = (self.unflushed.is_lost, self.believed_time());
         let stamps = &self.datasets.stamps;
+        let needs_log = order.log_mark.needs_log(self.logged.is_needed());
         let record = |versions: &VersionClock| ShardProgress {
             sequence,
             version_ceiling: ceiling_over(versions.last(), is_all_sync).unwrap_or(durable),
             believed,
             is_closed: false,
+            needs_log,
             newest_stamp: stamps.newest(),
         };
         self.file.disk.written.clear();
@@ -444,7 +446,7 @@ impl Committer {
             || self.is_behind
             || !self.logged.is_empty()
             || self.logged.is_in_doubt()
-            || self.logged.new_epoch().is_some()
+            || self.logged.is_new()
             || work.iter().any(|work| work.is_sync() || work.is_building())
             || self.unflushed.is_due(self.disk_now())
             || highest > self.durable_ceiling.0
@@ -467,6 +469,7 @@ impl Committer {
             version_ceiling: self.versions.last(),
             believed: self.believed_time(),
             is_closed: true,
+            needs_log: false,
             newest_stamp: self.datasets.stamps.newest(),
         };
         let is_whole = self.unflushed.lost().is_empty() && self.logged.is_empty();
@@ -502,7 +505,7 @@ fn write_progress(database: &Database, progress: ShardProgress) -> Result<(), Fi
     let transaction = begin_write(database, redb::Durability::Immediate)?;
     let mut meta = transaction.open_table(META)?;
     progress.write(&mut meta)?;
-    meta.remove(META_LOG)?;
+    LogMark::Done.write(&mut meta)?;
     drop(meta);
     Ok(transaction.commit()?)
 }

@@ -53,7 +53,7 @@ impl Default for Config {
             folder: PathBuf::from("data"),
             shards: None,
             cluster: None,
-            has_log: std::env::var_os("UMBO_LOG").is_some(),
+            has_log: false,
             cache_bytes: 1 << 30,
             queue_mutations_max: 32_768,
             queue_bytes_max: 64 << 20,

@@ -261,7 +261,11 @@ impl<'a> OverlayWalk<'a> {
         for entry in self.heads.iter().filter_map(|head| head.entry.as_ref()) {
             let is_before = first.is_none_or(|first| {
                 let (key, first) = (&entry.key().key, &first.key().key);
-                if self.is_reverse { key > first } else { key < first }
+                if self.is_reverse {
+                    key > first
+                } else {
+                    key < first
+                }
             });
             if is_before {
                 first = Some(entry);

@@ -158,12 +158,12 @@ impl ShardFile {
         &self,
         prepare: impl FnOnce(Database) -> Result<Database, FileError>,
     ) -> Result<OpenedFile, FileError> {
-        guarded(|| match std::fs::metadata(&self.path)?.len() {
-            0 => Err(empty()),
-            _ => {
-                let (database, was_repaired) = self.database()?;
-                self.opened(prepare(database)?, was_repaired)
+        guarded(|| {
+            if std::fs::metadata(&self.path)?.len() == 0 {
+                return Err(empty());
             }
+            let (database, was_repaired) = self.database()?;
+            self.opened(prepare(database)?, was_repaired)
         })
     }
 
@@ -180,8 +180,12 @@ impl ShardFile {
         drop(transaction);
         let epoch = u64::from_be_bytes(epoch);
         let records = read_records(&self.opener, &self.path, epoch, file.sequence)?;
-        let Some(last) = records.last().map(|record| record.progress) else {
-            return Ok(database);
+        let last = records.last().map_or(file, |record| record.progress);
+        // The file has every group then, and one more commit.
+        let last = ShardProgress {
+            sequence: last.sequence + 1,
+            needs_log: false,
+            ..last
         };
         let count = records.len();
         let memtable = Memtable::of(records.into_iter().flat_map(|record| {
@@ -193,7 +197,8 @@ impl ShardFile {
         let (below, state) = ((overlay, last), (fences, groups));
         Apply::at_opening(self.shard(), &database, &self.disk, below, state).run_alone()?;
         tracing::info!(file = %self.path.display(), groups = count, "the log of a shard was applied");
-        Arc::into_inner(database).ok_or_else(|| FileError::Io("the log is being applied".to_owned()))
+        Arc::into_inner(database)
+            .ok_or_else(|| FileError::Io("the log is being applied".to_owned()))
     }
 
     fn opened(&self, database: Database, was_repaired: bool) -> Result<OpenedFile, FileError> {

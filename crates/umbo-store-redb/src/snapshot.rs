@@ -260,7 +260,9 @@ impl ShardSnapshot {
         read: impl FnOnce(Option<&[u8]>) -> Result<T, FileError>,
     ) -> Result<T, FileError> {
         let mut read = Some(read);
-        let found = self.overlay.get(key, |row| read.take().map(|read| read(row)));
+        let found = self
+            .overlay
+            .get(key, |row| read.take().map(|read| read(row)));
         match (found.flatten(), read) {
             (None, Some(read)) => {
                 // The method of the trait ties the guard to the table, which keeps the transaction alive.
@@ -308,7 +310,11 @@ impl ShardSnapshot {
             }
             let mut is_replaced = false;
             while let Some((changed, row)) = changes.peek() {
-                if if is_reverse { changed < key } else { changed > key } {
+                if if is_reverse {
+                    changed < key
+                } else {
+                    changed > key
+                } {
                     break;
                 }
                 is_replaced |= changed == key;

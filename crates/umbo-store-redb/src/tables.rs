@@ -42,6 +42,8 @@ const META_PROGRESS: &str = "progress";
 const META_NEWEST_STAMP: &str = "newest_stamp";
 
 const FORMAT: u8 = 1;
+/// Format of the progress record of a file that needs its log. Versions that do not know the log refuse it.
+const FORMAT_WITH_LOG: u8 = 2;
 const TIMESTAMP_LEN: usize = 8;
 
 /// The store and the shard of a file. Written once.
@@ -86,6 +88,8 @@ pub(crate) struct ShardProgress {
     pub(crate) believed: Timestamp,
     /// Whether the shard was closed after this commit.
     pub(crate) is_closed: bool,
+    /// Whether the file needs its log to be complete.
+    pub(crate) needs_log: bool,
     /// Highest `as_of` of a row, or version if the row has no `as_of`. [`UNKNOWN_STAMP`] in files of versions that did
     /// not record it, and in repaired and restored files.
     pub(crate) newest_stamp: Version,
@@ -127,7 +131,12 @@ impl ShardProgress {
     }
 
     fn encode(self) -> Vec<u8> {
-        let mut bytes = vec![FORMAT, u8::from(self.is_closed)];
+        let format = if self.needs_log {
+            FORMAT_WITH_LOG
+        } else {
+            FORMAT
+        };
+        let mut bytes = vec![format, u8::from(self.is_closed)];
         bytes.extend_from_slice(&self.sequence.to_be_bytes());
         bytes.extend_from_slice(&self.version_ceiling.0.to_be_bytes());
         bytes.extend_from_slice(&self.believed.0.to_be_bytes());
@@ -135,7 +144,9 @@ impl ShardProgress {
     }
 
     fn decode(bytes: &[u8]) -> Option<Self> {
-        let (&[FORMAT, is_closed], rest) = bytes.split_first_chunk()? else {
+        let (&[format @ (FORMAT | FORMAT_WITH_LOG), is_closed], rest) =
+            bytes.split_first_chunk()?
+        else {
             return None;
         };
         let (sequence, rest) = rest.split_first_chunk()?;
@@ -145,6 +156,7 @@ impl ShardProgress {
             version_ceiling: Version(u64::from_be_bytes(*ceiling)),
             believed: Timestamp(u64::from_be_bytes(rest.try_into().ok()?)),
             is_closed: is_closed != 0,
+            needs_log: format == FORMAT_WITH_LOG,
             newest_stamp: UNKNOWN_STAMP,
         })
     }
@@ -198,6 +210,7 @@ mod tests {
     use crate::fencing_tokens::META_RUNS;
     use crate::shard_ownership::{META_OWNER, META_STAMP};
     use crate::sizes::META_SIZES;
+    use crate::write_log::META_LOG;
 
     #[test]
     fn names_in_files_stay() {
@@ -232,6 +245,7 @@ mod tests {
             META_OWNER,
             META_STAMP,
             META_FENCES,
+            META_LOG,
         ];
         assert_eq!(
             records,
@@ -243,24 +257,32 @@ mod tests {
                 "sizes",
                 "holder",
                 "given",
-                "fences"
+                "fences",
+                "log"
             ]
         );
     }
 
     proptest! {
         #[test]
-        fn records_come_back(store_id: u64, shard: u16, sequence: u64, ceiling: u64, believed: u64, closed: bool) {
+        fn records_come_back(
+            (store_id, shard) in any::<(u64, u16)>(),
+            (sequence, ceiling, believed) in any::<(u64, u64, u64)>(),
+            (is_closed, needs_log) in any::<(bool, bool)>(),
+        ) {
             let identity = ShardIdentity { store_id, shard };
             prop_assert_eq!(ShardIdentity::decode(&identity.encode()), Some(identity));
             let progress = ShardProgress {
                 sequence,
                 version_ceiling: Version(ceiling),
                 believed: Timestamp(believed),
-                is_closed: closed,
+                is_closed,
+                needs_log,
                 newest_stamp: UNKNOWN_STAMP,
             };
-            prop_assert_eq!(ShardProgress::decode(&progress.encode()), Some(progress));
+            let encoded = progress.encode();
+            prop_assert_eq!(encoded[0] == FORMAT, !needs_log);
+            prop_assert_eq!(ShardProgress::decode(&encoded), Some(progress));
         }
 
         #[test]

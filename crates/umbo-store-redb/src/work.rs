@@ -222,6 +222,14 @@ pub(crate) enum QueuedWork {
 }
 
 impl QueuedWork {
+    /// Returns the work if it is a write.
+    pub(crate) const fn as_write(&self) -> Option<&WriteWork> {
+        match self {
+            Self::Write(write) => Some(write),
+            Self::DeleteRange(_) | Self::Raise(_) => None,
+        }
+    }
+
     /// Returns the size of the work in the queue.
     pub(crate) fn size(&self) -> WorkSize {
         match self {

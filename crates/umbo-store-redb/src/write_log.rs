@@ -45,6 +45,45 @@ const SEGMENT_LEN_MAX: usize = 16 << 20;
 /// Most bytes of a record; larger groups are committed to the file at once.
 pub(crate) const RECORD_LEN_MAX: usize = 1 << 20;
 
+/// What a commit of the file records about its log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum LogMark {
+    /// Nothing.
+    Unchanged,
+    /// From now on, the file needs the log of this epoch to be complete.
+    Needed(u64),
+    /// The file has every row, and needs no log.
+    Done,
+}
+
+impl LogMark {
+    /// Returns whether the file needs a log then, if it does so far.
+    pub(crate) const fn needs_log(self, so_far: bool) -> bool {
+        match self {
+            Self::Unchanged => so_far,
+            Self::Needed(_) => true,
+            Self::Done => false,
+        }
+    }
+
+    /// Records it.
+    pub(crate) fn write(
+        self,
+        meta: &mut redb::Table<'_, &'static str, &'static [u8]>,
+    ) -> Result<(), FileError> {
+        match self {
+            Self::Unchanged => {}
+            Self::Needed(epoch) => {
+                meta.insert(META_LOG, &epoch.to_be_bytes()[..])?;
+            }
+            Self::Done => {
+                meta.remove(META_LOG)?;
+            }
+        }
+        Ok(())
+    }
+}
+
 /// The log of a shard, open for appending.
 pub(crate) struct WriteLog {
     segments: [Segment; 2],
@@ -239,6 +278,7 @@ fn decode(bytes: &[u8], epoch: u64) -> Option<(LogRecord, usize)> {
         version_ceiling: Version(number(40)),
         believed: Timestamp(number(48)),
         is_closed: false,
+        needs_log: true,
         newest_stamp: Version(number(56)),
     };
     let record = LogRecord {
@@ -311,7 +351,7 @@ mod tests {
     use super::*;
     use crate::plain_files::PlainFiles;
 
-    struct Log {
+    struct Rig {
         folder: tempfile::TempDir,
         opener: Arc<dyn Opener>,
         log: WriteLog,
@@ -319,7 +359,7 @@ mod tests {
         places: Vec<(usize, usize)>,
     }
 
-    impl Log {
+    impl Rig {
         fn after(commit: u64) -> Self {
             let folder = tempfile::tempdir().unwrap();
             let opener: Arc<dyn Opener> = Arc::new(PlainFiles);
@@ -350,16 +390,26 @@ mod tests {
         /// Flips a bit of the record with this index.
         fn damage(&self, index: usize, at: usize) {
             let (segment, begins) = self.places[index];
-            let file = File::options().read(true).write(true).open(self.path(segment)).unwrap();
+            let file = File::options()
+                .read(true)
+                .write(true)
+                .open(self.path(segment))
+                .unwrap();
             let mut byte = [0];
             file.read_exact_at(&mut byte, (begins + at) as u64).unwrap();
-            file.write_all_at(&[byte[0] ^ 1], (begins + at) as u64).unwrap();
+            file.write_all_at(&[byte[0] ^ 1], (begins + at) as u64)
+                .unwrap();
         }
 
         fn read(self, after: u64) -> Result<Vec<LogRecord>, FileError> {
             let epoch = self.log.epoch();
             drop(self.log);
-            read_records(&self.opener, &self.folder.path().join("shard.redb"), epoch, after)
+            read_records(
+                &self.opener,
+                &self.folder.path().join("shard.redb"),
+                epoch,
+                after,
+            )
         }
     }
 
@@ -369,6 +419,7 @@ mod tests {
             version_ceiling: Version(sequence * 7),
             believed: Timestamp(sequence * 11),
             is_closed: false,
+            needs_log: true,
             newest_stamp: Version(sequence * 13),
         }
     }
@@ -376,18 +427,21 @@ mod tests {
     fn changes(sequence: u64, rows: usize) -> Vec<LoggedChange> {
         let change = |row: usize| LoggedChange {
             key: format!("{sequence}-{row}").into_bytes().into(),
-            row: (row % 3 > 0).then(|| vec![row as u8; row * 100].into()),
+            row: (!row.is_multiple_of(3)).then(|| vec![row as u8; row * 100].into()),
         };
         (0..rows).map(change).collect()
     }
 
     fn numbers(records: &[LogRecord]) -> Vec<u64> {
-        records.iter().map(|record| record.progress.sequence).collect()
+        records
+            .iter()
+            .map(|record| record.progress.sequence)
+            .collect()
     }
 
     #[test]
     fn records_come_back_from_both_segments() {
-        let mut log = Log::after(4);
+        let mut log = Rig::after(4);
         for (sequence, rows) in (5..12).zip([0, 1, 40, 3, 1_000, 2, 1]) {
             log.append(sequence, rows);
             log.log.sync().unwrap();
@@ -407,7 +461,7 @@ mod tests {
 
     #[test]
     fn a_segment_that_is_written_again_keeps_nothing_of_before() {
-        let mut log = Log::after(0);
+        let mut log = Rig::after(0);
         for sequence in 1..=6 {
             log.append(sequence, 1);
             log.log.sync().unwrap();
@@ -422,7 +476,7 @@ mod tests {
     #[test]
     fn a_torn_last_record_is_cut() {
         for at in [0, 5, 20, 70, 130] {
-            let mut log = Log::after(0);
+            let mut log = Rig::after(0);
             for sequence in 1..=3 {
                 log.append(sequence, 2);
                 if sequence < 3 {
@@ -437,7 +491,7 @@ mod tests {
     #[test]
     fn damage_before_a_later_record_is_refused() {
         for (damaged, at) in [(0, 0), (1, 5), (1, 70)] {
-            let mut log = Log::after(0);
+            let mut log = Rig::after(0);
             for sequence in 1..=3 {
                 log.append(sequence, 2);
                 log.log.sync().unwrap();
@@ -452,7 +506,7 @@ mod tests {
     /// Of three records that were not synced, a power failure has taken the second.
     #[test]
     fn records_after_a_lost_one_are_left_out() {
-        let mut log = Log::after(0);
+        let mut log = Rig::after(0);
         log.append(1, 1);
         log.log.sync().unwrap();
         for sequence in 2..=4 {
@@ -464,7 +518,7 @@ mod tests {
 
     #[test]
     fn a_log_that_is_missing_is_named() {
-        let mut log = Log::after(0);
+        let mut log = Rig::after(0);
         log.append(1, 1);
         let path = log.path(1);
         fs::remove_file(&path).unwrap();
@@ -474,7 +528,7 @@ mod tests {
 
     #[test]
     fn records_of_an_earlier_log_are_not_read() {
-        let mut log = Log::after(0);
+        let mut log = Rig::after(0);
         log.append(1, 1);
         let (bytes, path) = (fs::read(log.path(0)).unwrap(), log.path(0));
         let shard = log.folder.path().join("shard.redb");

@@ -79,6 +79,7 @@ pub(crate) fn store_config(settings: &Settings) -> Config {
     Config {
         folder: PathBuf::from(&settings.store.folder),
         shards: Some(settings.store.shards).filter(|&shards| shards > 0),
+        has_log: settings.store.write_log,
         cache_bytes: usize::try_from(settings.store.cache.0).unwrap_or(usize::MAX),
         ..Config::default()
     }

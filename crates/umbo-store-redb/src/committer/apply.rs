@@ -25,6 +25,7 @@ use crate::runner::Runner;
 use crate::snapshot::ShardSnapshot;
 use crate::tables::ShardProgress;
 use crate::watched_file::committing;
+use crate::write_log::LogMark;
 
 /// A commit of rows of the log.
 pub(crate) struct Apply {
@@ -35,6 +36,7 @@ pub(crate) struct Apply {
     pub(super) overlay: Overlay,
     /// The progress record, as of the last group among them.
     pub(super) progress: ShardProgress,
+    pub(super) log_mark: LogMark,
     pub(super) fences: Fences,
     pub(super) datasets: CommitterDatasets,
     pub(super) spared: Spared,
@@ -76,6 +78,7 @@ impl Apply {
             disk: Arc::clone(disk),
             overlay,
             progress,
+            log_mark: LogMark::Done,
             fences,
             datasets: CommitterDatasets::new(groups, false, Version(0)),
             spared: Spared::default(),
@@ -122,7 +125,7 @@ impl Apply {
             work: &[],
             replay: &[],
             overlay: self.overlay.clone(),
-            new_log: None,
+            log_mark: self.log_mark,
             fences: &self.fences,
             datasets: &self.datasets,
             runs: &FencingTokens::default(),
@@ -146,7 +149,8 @@ impl Apply {
         let committed = guarded(|| Ok(committing(true, || transaction.commit())?));
         let committed = committed.and_then(|()| {
             let synced = self.disk.now().saturating_duration_since(began);
-            let snapshot = guarded(|| ShardSnapshot::of(&self.database.begin_read()?, &self.fences));
+            let snapshot =
+                guarded(|| ShardSnapshot::of(&self.database.begin_read()?, &self.fences));
             snapshot.map(|snapshot| (snapshot, synced))
         });
         match committed {

@@ -30,7 +30,7 @@ use crate::row_codec;
 use crate::shard_file::begin_write;
 use crate::tables::{META, ShardProgress};
 use crate::work::{QueuedWork, WorkAnswer, WriteWork};
-use crate::write_log::META_LOG;
+use crate::write_log::LogMark;
 use crate::written::WrittenKeys;
 
 /// The input of a commit.
@@ -43,8 +43,8 @@ pub(crate) struct CommitInput<'a> {
     pub(crate) replay: &'a [LoggedChange],
     /// Changes of the log that the file does not have yet. They are applied next.
     pub(crate) overlay: Overlay,
-    /// Epoch of a log that the file does not know yet.
-    pub(crate) new_log: Option<u64>,
+    /// What to record about the log.
+    pub(crate) log_mark: LogMark,
     /// Fenced namespaces: the work has no rows in them, and their changes are not applied again.
     pub(crate) fences: &'a Fences,
     /// The datasets that take the same writes. The work is already assigned to the datasets that decide it.
@@ -154,9 +154,9 @@ fn change(
     // Consecutive writes are planned together.
     let runs = order
         .work
-        .chunk_by(|one, next| as_write(one).is_some() && as_write(next).is_some());
+        .chunk_by(|one, next| one.as_write().is_some() && next.as_write().is_some());
     for run in runs {
-        trace.work(answers.len(), as_write(&run[0]).is_some());
+        trace.work(answers.len(), run[0].as_write().is_some());
         let mut tables = Tables {
             transaction,
             rows: &mut writer,
@@ -169,8 +169,11 @@ fn change(
     }
     let purged = purge(transaction, order, &mut writer, &mut records)?;
     let swept = writer.sweep(&order.chores, mutations + logged, &order.spared.entries)?;
-    let mut swept =
-        swept.with_records(records.sweep(&order.chores, mutations + logged, &order.spared.entries)?);
+    let mut swept = swept.with_records(records.sweep(
+        &order.chores,
+        mutations + logged,
+        &order.spared.entries,
+    )?);
     large.settle(&writer.take_references(), order.now)?;
     trace.sweep(&[]);
     swept.next_upload_due = large.sweep(order.chores.sweep_until)?;
@@ -227,12 +230,11 @@ fn replay<'txn>(
 }
 
 /// Applies the changes of the log. Returns their number.
-fn apply_logged(
-    order: &CommitInput<'_>,
-    writer: &mut RowWriter<'_>,
-) -> Result<u64, FileError> {
+fn apply_logged(order: &CommitInput<'_>, writer: &mut RowWriter<'_>) -> Result<u64, FileError> {
     order.trace.logged();
-    let mut changes = order.overlay.walk((Bound::Unbounded, Bound::Unbounded), false);
+    let mut changes = order
+        .overlay
+        .walk((Bound::Unbounded, Bound::Unbounded), false);
     let mut count = 0;
     while let Some((key, row)) = changes.peek() {
         if !key_codec::namespace_of(key).is_some_and(|id| order.fences.holds(id)) {
@@ -264,9 +266,7 @@ fn record_fences(
     if order.is_behind && !order.runs.is_empty() {
         meta.insert(META_RUNS, &fencing_tokens::encode(order.runs)[..])?;
     }
-    if let Some(epoch) = order.new_log {
-        meta.insert(META_LOG, &epoch.to_be_bytes()[..])?;
-    }
+    order.log_mark.write(meta)?;
     Ok(())
 }
 
@@ -340,7 +340,7 @@ fn apply_writes(
     versions: &mut VersionClock,
     answers: &mut Vec<WorkAnswer>,
 ) -> Result<u64, FileError> {
-    let writes: Vec<&WriteWork> = run.iter().filter_map(as_write).collect();
+    let writes: Vec<&WriteWork> = run.iter().filter_map(QueuedWork::as_write).collect();
     let mut plan = CommitPlan::of(&writes, &order.datasets.stamps);
     plan.leave_out(order.unreadable);
     if writes.iter().any(|write| write.idempotency.is_some()) {
@@ -387,11 +387,4 @@ fn read_records(
             sizes.idempotency_bytes(&meta, namespace)
         },
     )
-}
-
-fn as_write(work: &QueuedWork) -> Option<&WriteWork> {
-    match work {
-        QueuedWork::Write(write) => Some(write),
-        QueuedWork::DeleteRange(_) | QueuedWork::Raise(_) => None,
-    }
 }

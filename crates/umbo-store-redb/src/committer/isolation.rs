@@ -36,7 +36,7 @@ impl Committer {
             work,
             replay: self.unflushed.lost(),
             overlay: self.logged.overlay(),
-            new_log: self.logged.new_epoch().filter(|_| is_durable),
+            log_mark: self.logged.mark(is_durable),
             fences: &self.fences,
             datasets: &self.datasets,
             runs: &self.runs,

@@ -16,7 +16,7 @@ use umbo_types::{StoredForm, Timestamp, Version, VersionClock};
 
 use super::{Committer, FailedCommit};
 use crate::bad_read::isolated;
-use crate::committer::apply::{Apply, Applied, RunningApply};
+use crate::committer::apply::{Applied, Apply, RunningApply};
 use crate::committer::limits::{
     APPLY_AFTER, APPLY_ROWS, APPLY_WAKE, FLUSH_AFTER, MEMTABLE_ROWS_MAX, RESERVED_VERSIONS,
     RETRY_AFTER,
@@ -28,7 +28,7 @@ use crate::row_cache;
 use crate::row_codec;
 use crate::tables::ShardProgress;
 use crate::work::{QueuedWork, WorkAnswer, WriteWork, answer_all};
-use crate::write_log::{RECORD_LEN_MAX, WriteLog, add_change};
+use crate::write_log::{LogMark, RECORD_LEN_MAX, WriteLog, add_change};
 
 /// Most mutations of a group that the log takes. More are committed to the file at once, which costs each little.
 const GROUP_MUTATIONS_MAX: usize = 1_024;
@@ -42,8 +42,8 @@ const ROOM_MIN: u64 = 128 << 20;
 pub(super) struct Logged {
     is_enabled: bool,
     log: Option<WriteLog>,
-    /// Whether the file needs the log to be complete.
-    is_known: bool,
+    /// Epoch of the log that the file needs to be complete.
+    needed: Option<u64>,
     /// Takes the rows of the next groups.
     active: Arc<Memtable>,
     /// Rows in it.
@@ -67,12 +67,15 @@ pub(super) struct Logged {
 /// A change of a group, ready for the memtable.
 type GroupChange = (Box<[u8]>, ChangedRow);
 
+/// The changes of a group, and its answers.
+type Group = (Vec<GroupChange>, Vec<WorkAnswer>);
+
 impl Logged {
     pub(super) fn new(is_enabled: bool) -> Self {
         Self {
             is_enabled,
             log: None,
-            is_known: false,
+            needed: None,
             active: Arc::default(),
             rows: 0,
             since: None,
@@ -89,7 +92,11 @@ impl Logged {
     /// Returns the memtables, the newest first.
     pub(super) fn overlay(&self) -> Overlay {
         let frozen = self.frozen.iter().map(Arc::clone);
-        Overlay::new(std::iter::once(Arc::clone(&self.active)).chain(frozen).collect())
+        Overlay::new(
+            std::iter::once(Arc::clone(&self.active))
+                .chain(frozen)
+                .collect(),
+        )
     }
 
     /// Returns whether the file has every row.
@@ -102,15 +109,29 @@ impl Logged {
         self.is_in_doubt
     }
 
-    /// Returns the epoch of a log that the file does not know yet.
-    pub(super) fn new_epoch(&self) -> Option<u64> {
-        let log = self.log.as_ref().filter(|_| !self.is_known)?;
-        Some(log.epoch())
+    /// Returns whether the file needs the log to be complete.
+    pub(super) fn is_needed(&self) -> bool {
+        let log = self.log.as_ref();
+        log.is_some_and(|log| self.needed == Some(log.epoch()))
+    }
+
+    /// Returns whether the file does not know the log yet.
+    pub(super) fn is_new(&self) -> bool {
+        self.log.is_some() && !self.is_needed()
+    }
+
+    /// Returns what a commit of every row records about the log.
+    pub(super) fn mark(&self, is_durable: bool) -> LogMark {
+        match &self.log {
+            Some(log) if is_durable && self.is_new() => LogMark::Needed(log.epoch()),
+            None if is_durable && self.needed.is_some() => LogMark::Done,
+            _ => LogMark::Unchanged,
+        }
     }
 
     /// Records that a durable commit of the file holds every row and, if it has one, the epoch of the log.
     pub(super) fn note_commit(&mut self, sequence: u64) {
-        self.is_known |= self.log.is_some();
+        self.needed = self.log.as_ref().map(WriteLog::epoch);
         self.is_in_doubt = false;
         self.unsynced_since = None;
         if let Some(log) = &mut self.log {
@@ -140,7 +161,10 @@ impl Logged {
         let left = |(since, most): (Option<Instant>, Duration)| {
             Some(most.saturating_sub(now.saturating_duration_since(since?)))
         };
-        let due = [(self.since, APPLY_AFTER), (self.unsynced_since, FLUSH_AFTER)];
+        let due = [
+            (self.since, APPLY_AFTER),
+            (self.unsynced_since, FLUSH_AFTER),
+        ];
         due.into_iter().filter_map(left).min()
     }
 
@@ -193,7 +217,6 @@ impl Committer {
         );
         self.logged.log = None;
         self.logged.unsynced_since = None;
-        self.logged.is_known = false;
         self.logged.is_in_doubt = true;
         self.logged.held_until = Some(self.file.disk.now() + RETRY_AFTER);
     }
@@ -299,7 +322,7 @@ impl Committer {
                 }
             }
         }
-        self.logged.is_known
+        self.logged.is_needed()
     }
 
     /// Decides the mutations of a group. Returns `None` if a row that they need cannot be decoded, or refers to a large
@@ -309,12 +332,8 @@ impl Committer {
         work: &[QueuedWork],
         versions: &mut VersionClock,
         now: Timestamp,
-    ) -> Result<Option<(Vec<GroupChange>, Vec<WorkAnswer>)>, FileError> {
-        let as_write = |work| match work {
-            &QueuedWork::Write(ref write) => Some(write),
-            _ => None,
-        };
-        let writes: Vec<&WriteWork> = work.iter().filter_map(as_write).collect();
+    ) -> Result<Option<Group>, FileError> {
+        let writes: Vec<&WriteWork> = work.iter().filter_map(QueuedWork::as_write).collect();
         let mut plan = CommitPlan::of(&writes, &self.datasets.stamps);
         plan.need_all();
         let snapshot = self.shard.snapshot();
@@ -345,7 +364,10 @@ impl Committer {
             }
             Ok::<_, FileError>(vec![None; effects.len()])
         })?;
-        Ok(Some((changes, answers.into_iter().map(WorkAnswer::Write).collect())))
+        Ok(Some((
+            changes,
+            answers.into_iter().map(WorkAnswer::Write).collect(),
+        )))
     }
 
     /// Appends the record of a group. If `is_sync`, the group is on the disk when this returns.
@@ -365,6 +387,7 @@ impl Committer {
             version_ceiling: ceiling,
             believed: self.believed_time(),
             is_closed: false,
+            needs_log: true,
             newest_stamp: self.datasets.stamps.newest(),
         };
         // Even if the append fails, its number is not used again.
@@ -391,7 +414,10 @@ impl Committer {
     /// Makes readers see the changes of a group.
     fn show_group(&mut self, changes: Vec<GroupChange>) {
         let sequence = self.progress.sequence;
-        let hashes: Vec<u64> = changes.iter().map(|(key, _)| row_cache::hash_of(key)).collect();
+        let hashes: Vec<u64> = changes
+            .iter()
+            .map(|(key, _)| row_cache::hash_of(key))
+            .collect();
         let now = self.disk_now();
         let logged = &mut self.logged;
         logged.rows += changes.len();
@@ -419,12 +445,19 @@ impl Committer {
             self.give_up_log(&failure);
         }
         let frozen = self.logged.renew();
+        // Without a log the memtables get no further row.
+        let log = self.logged.log.as_ref();
+        let log_mark = log.map_or(LogMark::Done, |_| LogMark::Unchanged);
         let apply = Apply {
             shard: self.file.shard(),
             database,
             disk: Arc::clone(&self.file.disk),
             overlay: Overlay::new(vec![Arc::clone(&frozen)]),
-            progress: self.progress,
+            progress: ShardProgress {
+                needs_log: log_mark.needs_log(true),
+                ..self.progress
+            },
+            log_mark,
             fences: self.fences.clone(),
             datasets: self.datasets.without_stamps(),
             spared: self.spared.clone(),
@@ -466,6 +499,9 @@ impl Committer {
         self.shard.counters.note_sync(synced);
         self.durable_sequence = progress.sequence;
         self.logged.frozen = None;
+        if !progress.needs_log {
+            self.logged.needed = None;
+        }
         snapshot.fence(&self.fences);
         let snapshot = snapshot.below(self.logged.overlay());
         self.shard.publish(snapshot, Some(&changes.changed));

@@ -18,8 +18,7 @@ use std::collections::BTreeSet;
 use bytes::Bytes;
 use umbo_store::{
     Atomicity, Change, Condition, CounterRow, DatasetGroup, GIVES_WAY_EVERY, Idempotency,
-    StoreError, WriteError, Written, give_way, increment,
-    number_of,
+    StoreError, WriteError, Written, give_way, increment, number_of,
 };
 use umbo_types::{ShardId, Timestamp, Value, Version, VersionClock};
 

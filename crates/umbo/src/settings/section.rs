@@ -104,6 +104,8 @@ sections! {
         folder: String = "data".to_owned();
         /// Number of shards; 0 uses the folder's number, or chooses one for a new folder.
         shards: u16 = 0, "0" to "512";
+        /// Whether small writes are answered by a log.
+        write_log: bool = false;
         /// Memory for cached pages.
         cache: ByteCount = ByteCount(1 << 30), "1MiB" to "16TiB";
     }

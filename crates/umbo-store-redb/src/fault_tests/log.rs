@@ -1,0 +1,249 @@
+//! The log of a shard while its disk fails, while its rows are applied, and after kills.
+
+use std::collections::BTreeMap;
+use std::io::ErrorKind;
+use std::time::Duration;
+
+use umbo_store::{
+    Atomicity, ByKey as _, CallContext, Change, Condition, Durability, Mutation, Outcome,
+    RangeRequest, ShardState, SortRange, Store, StoreReport, WriteRequest,
+};
+use umbo_types::{Key, PartitionKey, ShardId, Value, Version};
+
+use super::faulty_files::{FileFault, FileOperation};
+use super::{NAMESPACE, Rig, get};
+use crate::RedbStore;
+
+fn logged() -> Rig {
+    Rig::with(|config| config.has_log = true)
+}
+
+async fn write(store: &RedbStore, mutations: Vec<Mutation>, durability: Durability) {
+    let request = WriteRequest {
+        namespace: NAMESPACE,
+        epoch: 0,
+        mutations,
+        atomicity: Atomicity::None,
+        durability,
+        proposed: Version(1),
+        idempotency: None,
+        not_before: None,
+        run: None,
+    };
+    for answer in store.write_rows(&CallContext::internal(), request).await {
+        answer.unwrap();
+    }
+}
+
+fn at(sort: usize) -> Key {
+    Key::new("p", format!("{sort:06}")).unwrap()
+}
+
+fn mutation(sort: usize, value: Option<usize>) -> Mutation {
+    let put = |value: usize| Change::Put {
+        value: Value::new(value.to_string().repeat(20), "", "").unwrap(),
+        expires_at: None,
+    };
+    Mutation {
+        key: at(sort),
+        change: value.map_or(Change::Delete, put),
+        condition: Condition::Always,
+    }
+}
+
+/// Returns the rows of the partition, as a range reads them.
+async fn rows(store: &RedbStore, reverse: bool) -> Vec<(Vec<u8>, Vec<u8>)> {
+    let mut found = Vec::new();
+    let mut range = SortRange::default();
+    loop {
+        let request = RangeRequest {
+            namespace: NAMESPACE,
+            partition: PartitionKey::new("p").unwrap(),
+            range: range.clone(),
+            reverse,
+            rows_max: 500,
+            bytes_max: 1 << 20,
+            keys_only: false,
+        };
+        let call = CallContext::internal();
+        let page = store.range_of(&call, &request).await.unwrap();
+        let row = |row: umbo_store::RowRef<'_>| (row.sort.to_vec(), row.value.to_vec());
+        found.extend(page.rows.iter().map(row));
+        match page.resume_after {
+            None => return found,
+            Some(last) => range = range.beyond(&last, reverse),
+        }
+    }
+}
+
+type Model = BTreeMap<Vec<u8>, Vec<u8>>;
+
+fn apply(model: &mut Model, mutations: &[Mutation]) {
+    for mutation in mutations {
+        let key = mutation.key.sort.as_bytes().to_vec();
+        match &mutation.change {
+            Change::Put { value, .. } => model.insert(key, value.bytes.to_vec()),
+            _ => model.remove(&key),
+        };
+    }
+}
+
+async fn assert_has(store: &RedbStore, model: &Model) {
+    let expected: Vec<_> = model.clone().into_iter().collect();
+    assert!(rows(store, false).await == expected);
+    let reversed: Vec<_> = expected.into_iter().rev().collect();
+    assert!(rows(store, true).await == reversed);
+}
+
+/// Several memtables are filled, so that some are applied while the next ones grow.
+#[tokio::test]
+async fn rows_are_read_and_kept_while_they_are_applied() {
+    let rig = logged();
+    let mut model = Model::new();
+    for round in 0..40_usize {
+        let number = |at: usize| (round * 7_919 + at * 31) % 5_000;
+        let is_put = |at: usize| !(at + round).is_multiple_of(7);
+        let mut mutations = BTreeMap::new();
+        for at in 0..500 {
+            let value = is_put(at).then_some(round * 1_000 + at);
+            mutations.insert(number(at), mutation(number(at), value));
+        }
+        let mutations: Vec<_> = mutations.into_values().collect();
+        apply(&mut model, &mutations);
+        let durability = if round % 3 == 0 {
+            Durability::Async
+        } else {
+            Durability::Sync
+        };
+        write(&rig.store, mutations, durability).await;
+        if round % 5 == 0 {
+            assert_has(&rig.store, &model).await;
+        }
+        if round % 13 == 12 {
+            // As a kill leaves it.
+            let (copy, _folder) = rig.copy();
+            assert_has(&copy, &model).await;
+        }
+    }
+    let status = rig.store.status().remove(0);
+    assert!(status.syncs > 0 && status.commits > 40, "{status:?}");
+    rig.store.close().await;
+    // A file that was closed needs no log.
+    for segment in ["shard-000.log0", "shard-000.log1"] {
+        std::fs::remove_file(rig.folder.path().join(segment)).unwrap();
+    }
+    let (copy, _folder) = rig.copy();
+    assert_has(&copy, &model).await;
+    assert_eq!(copy.status()[0].rows, model.len() as u64);
+}
+
+/// Makes each operation of a group fail in turn, and compares every answer with the rows that exist afterwards.
+#[tokio::test]
+async fn every_answer_is_true_whichever_operation_fails() {
+    let faults = [
+        FileFault::Fail(ErrorKind::StorageFull),
+        FileFault::Fail(ErrorKind::Other),
+    ];
+    for (fault, is_once) in faults
+        .into_iter()
+        .flat_map(|fault| [(fault, true), (fault, false)])
+    {
+        let rig = logged();
+        let mut answers = Vec::new();
+        for after in 0..14 {
+            // The log is tried again after its last failure, with its first group in the file.
+            rig.files.advance(Duration::from_secs(10));
+            for number in 0..2 {
+                rig.put("kept", &format!("{after}-{number}")).await.unwrap();
+            }
+            if is_once {
+                rig.files.arm_once(FileOperation::Change, fault, after);
+            } else {
+                rig.files.arm(FileOperation::Change, fault, after);
+            }
+            let key = format!("key-{after}");
+            let answer = rig.put(&key, "new").await;
+            let was_hit = rig.files.disarm() > 0;
+            // A group is one write and one sync; if both succeed, nothing else is done.
+            assert!(!is_once || was_hit == (after < 2), "{fault:?} {after}");
+            let seen = rig.get(&key).await.is_some();
+            match &answer {
+                Ok(_) => assert!(seen, "{fault:?} {after}"),
+                Err(error) if error.outcome() == Outcome::NotApplied => assert!(!seen),
+                Err(_) => {}
+            }
+            // A fault that is over costs no write: the file takes it.
+            assert!(answer.is_ok() || !is_once, "{fault:?} {after}: {answer:?}");
+            assert_eq!(rig.get("kept").await, Some(format!("{after}-1")));
+            answers.push((key, answer));
+        }
+        let (copy, _folder) = rig.copy();
+        assert_eq!(get(&copy, "kept").await.as_deref(), Some("13-1"));
+        for (key, answer) in &answers {
+            let found = get(&copy, key).await.is_some();
+            match answer {
+                Ok(_) => assert!(found, "{fault:?}: {key} was lost"),
+                Err(error) if error.outcome() == Outcome::NotApplied => {
+                    assert!(!found, "{fault:?}: {key} was refused but is there");
+                }
+                Err(_) => {}
+            }
+        }
+    }
+}
+
+/// A group whose sync failed may be on the disk. It is made once nevertheless.
+#[tokio::test]
+async fn a_failed_sync_makes_no_increment_twice() {
+    let rig = logged();
+    let add = |by| Mutation {
+        key: at(0),
+        change: Change::Increment {
+            by,
+            expires_at: None,
+            default_expiry: None,
+        },
+        condition: Condition::Always,
+    };
+    for round in 0..4 {
+        for _ in 0..2 {
+            write(&rig.store, vec![add(1)], Durability::Sync).await;
+        }
+        let fault = FileFault::Fail(ErrorKind::Other);
+        rig.files.arm_once(FileOperation::Sync, fault, 0);
+        write(&rig.store, vec![add(100)], Durability::Sync).await;
+        assert_eq!(rig.files.disarm(), 1);
+        let (copy, _folder) = rig.copy();
+        for store in [&rig.store, &copy] {
+            let row = store
+                .get_row(&CallContext::internal(), NAMESPACE, &at(0))
+                .await;
+            let expected = 102 * (round + 1);
+            assert_eq!(row.unwrap().unwrap().value.bytes, expected.to_string());
+        }
+        rig.files.advance(Duration::from_secs(10));
+    }
+}
+
+#[tokio::test]
+async fn a_file_that_needs_its_log_does_not_open_without_it() {
+    let rig = logged();
+    for number in 0..3 {
+        rig.put(&format!("key-{number}"), "1").await.unwrap();
+    }
+    let folder = tempfile::tempdir().unwrap();
+    for entry in std::fs::read_dir(rig.folder.path()).unwrap() {
+        let entry = entry.unwrap();
+        let name = entry.file_name();
+        if !name.display().to_string().contains(".log") {
+            std::fs::copy(entry.path(), folder.path().join(name)).unwrap();
+        }
+    }
+    let clock: std::sync::Arc<dyn umbo_types::Clock> = std::sync::Arc::<_>::clone(&rig.clock) as _;
+    let store = RedbStore::open(super::config(folder.path()), clock).unwrap();
+    let ShardState::Unavailable(reason) = store.status().remove(0).state else {
+        panic!("the shard serves without its log");
+    };
+    assert!(reason.contains("shard-000.log0"), "{reason}");
+    assert_eq!(store.status()[0].shard, ShardId(0));
+}
