@@ -82,7 +82,7 @@ impl ShardFile {
         guarded(|| {
             let OpenedFile {
                 database, progress, ..
-            } = self.open()?;
+            } = self.recovered()?;
             let FileOwnership {
                 last_owner,
                 stamp: before,
@@ -129,7 +129,7 @@ impl ShardFile {
         guarded(|| {
             let OpenedFile {
                 database, progress, ..
-            } = self.open()?;
+            } = self.recovered()?;
             let found = owner_records(&database.begin_read()?)?;
             let refused = |reason: String| FileError::Damaged(reason);
             if found.last_owner.node != giver {
@@ -150,7 +150,7 @@ impl ShardFile {
     /// Returns the stamp of a file that was given away, or `None` if the file was not given away.
     pub(crate) fn stamp(&self) -> Result<Option<HandOverStamp>, FileError> {
         guarded(|| {
-            let opened = self.open()?;
+            let opened = self.recovered()?;
             Ok(owner_records(&opened.database.begin_read()?)?.stamp)
         })
     }

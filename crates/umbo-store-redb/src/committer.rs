@@ -7,14 +7,18 @@
 //! unless the disk fails.
 
 pub(crate) mod apply;
+mod applying;
 pub(crate) mod attempt;
 mod chores;
 mod compaction;
 mod datasets;
+mod failed;
+mod finish;
 mod idempotency;
 mod isolation;
 pub(crate) mod large;
 pub(crate) mod limits;
+mod log_group;
 mod logged;
 mod mirrors;
 mod newest_stamps;
@@ -38,26 +42,26 @@ use redb::{Database, ReadableDatabase};
 use umbo_store::{DatasetGroups, FencingTokens};
 use umbo_types::{BelievedClock, Clock, Timestamp, Version, VersionClock};
 
-use crate::committer::attempt::{Unprepared, prepare};
+use crate::committer::attempt::prepare;
 use crate::committer::datasets::CommitterDatasets;
+use crate::committer::failed::FailedCommit;
 use crate::committer::limits::{
     COMMIT_MAX, FLUSH_AFTER, IDLE_WAKE, RESERVED_VERSIONS, RETRY_AFTER,
 };
 use crate::committer::logged::Logged;
 use crate::committer::pauses::Compaction;
 use crate::committer::spared::{LeftOut, Spared};
-use crate::committer::trace::{CommitTrace, Culprit};
+use crate::committer::trace::CommitTrace;
 use crate::committer::unflushed::Unflushed;
 use crate::fences::Fences;
 use crate::file_error::{FileError, guarded};
 use crate::queue::TakenWork;
 use crate::shard::OpenShard;
-use crate::shard_file::{ShardFile, begin_write, close};
+use crate::shard_file::ShardFile;
 use crate::snapshot::ShardSnapshot;
-use crate::tables::{META, ShardProgress};
+use crate::tables::ShardProgress;
 use crate::watched_file::committing;
 use crate::work::{QueuedWork, WorkAnswer};
-use crate::write_log::LogMark;
 
 /// The writer of a shard. Runs on a separate thread, or in a simulation as a task.
 pub(crate) struct Committer {
@@ -120,39 +124,6 @@ pub(crate) struct OpenedState {
     pub(crate) next_expiry: Option<Timestamp>,
     /// When the first upload without references is due.
     pub(crate) next_upload_due: Option<Timestamp>,
-}
-
-/// A failed commit, and how far it came.
-struct FailedCommit {
-    failure: FileError,
-    /// Sequence number of the commit, if redb had begun to write it.
-    begun: Option<u64>,
-    /// The answers to give if the commit was applied nevertheless.
-    answers: Vec<WorkAnswer>,
-    /// The change that needed an unreadable part of the file, if that is the cause.
-    culprit: Option<Culprit>,
-    /// Whether the transaction was aborted properly, so that the file need not be opened again.
-    is_aborted: bool,
-}
-
-impl FailedCommit {
-    fn before_commit(failure: FileError) -> Self {
-        Self {
-            failure,
-            begun: None,
-            answers: Vec::new(),
-            culprit: None,
-            is_aborted: false,
-        }
-    }
-
-    fn unprepared(unprepared: Unprepared, trace: &CommitTrace) -> Self {
-        Self {
-            culprit: unprepared.is_unreadable().then(|| trace.culprit()),
-            is_aborted: unprepared.is_aborted,
-            ..Self::before_commit(unprepared.failure)
-        }
-    }
 }
 
 impl Committer {
@@ -451,47 +422,6 @@ impl Committer {
             || self.unflushed.is_due(self.disk_now())
             || highest > self.durable_ceiling.0
     }
-
-    /// Takes the database, which no apply uses.
-    fn take_database(&mut self) -> Option<Database> {
-        self.database.take().and_then(Arc::into_inner)
-    }
-
-    /// Writes everything to the disk, records that the shard was closed, and closes the file.
-    fn finish(mut self) {
-        self.end_apply();
-        if !self.unflushed.changes.is_empty() || self.is_behind || !self.logged.is_empty() {
-            self.logged.stop();
-            self.serve(Vec::new());
-        }
-        let progress = ShardProgress {
-            sequence: self.progress.sequence + 1,
-            version_ceiling: self.versions.last(),
-            believed: self.believed_time(),
-            is_closed: true,
-            needs_log: false,
-            newest_stamp: self.datasets.stamps.newest(),
-        };
-        let is_whole = self.unflushed.lost().is_empty() && self.logged.is_empty();
-        let is_needed = !self.progress.is_closed && is_whole;
-        let Some(database) = self.take_database() else {
-            return;
-        };
-        let recorded = if is_needed {
-            guarded(|| write_progress(&database, progress))
-        } else {
-            Ok(())
-        };
-        self.shard.backup.end();
-        let closed = close(database);
-        if let Err(failure) = recorded.and(closed) {
-            tracing::warn!(
-                file = %self.file.path.display(),
-                reason = %failure,
-                "the shard could not be closed in order; it recovers when it is opened next"
-            );
-        }
-    }
 }
 
 /// Returns the highest version that may be given before the next durable commit. `is_all_sync` says whether a durable
@@ -499,15 +429,6 @@ impl Committer {
 fn ceiling_over(last: Version, is_all_sync: Option<bool>) -> Option<Version> {
     let reserve = if is_all_sync? { 0 } else { RESERVED_VERSIONS };
     Some(Version(last.0.saturating_add(reserve)))
-}
-
-fn write_progress(database: &Database, progress: ShardProgress) -> Result<(), FileError> {
-    let transaction = begin_write(database, redb::Durability::Immediate)?;
-    let mut meta = transaction.open_table(META)?;
-    progress.write(&mut meta)?;
-    LogMark::Done.write(&mut meta)?;
-    drop(meta);
-    Ok(transaction.commit()?)
 }
 
 fn not_open() -> FileError {

@@ -28,6 +28,7 @@ mod follow;
 mod hand_over;
 mod kept_records;
 mod key_codec;
+mod log_recovery;
 mod manifest;
 mod member_folder;
 mod memtable;

@@ -99,7 +99,7 @@ pub(crate) struct Memtable {
 }
 
 impl Memtable {
-    /// Makes a memtable of the changes of one group, of which readers see the last of each key.
+    /// Makes a memtable of changes in order. Readers see the last change of each key.
     pub(crate) fn of(changes: impl Iterator<Item = (Box<[u8]>, ChangedRow)>) -> Self {
         let table = Self::default();
         for (key, row) in changes {
@@ -198,7 +198,7 @@ impl Overlay {
         Self(tables)
     }
 
-    /// Calls `read` with the newest change of a row, or returns `None` if there is none.
+    /// Calls `read` with the newest change of a row. Returns `None` for a row without a change.
     #[inline]
     pub(crate) fn get<T>(&self, key: &[u8], read: impl FnOnce(Option<&[u8]>) -> T) -> Option<T> {
         for table in &self.0 {

@@ -24,7 +24,7 @@ pub(crate) struct OpenedShard {
 /// Opens the file of a shard and claims it.
 pub(crate) fn open_shard(file: ShardFile, clock: &dyn Clock) -> OpenedShard {
     let begun = clock.monotonic();
-    let opened = file.open();
+    let opened = file.recovered();
     let was_closed = opened
         .as_ref()
         .is_ok_and(|opened| opened.progress.is_closed);

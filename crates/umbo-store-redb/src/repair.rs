@@ -157,7 +157,7 @@ pub fn repair_shards(folder: &Path, now: Timestamp) -> Result<Vec<ShardRepair>, 
         };
         let plain = plain_file(folder, store_id, shard, &plain_files);
         let read = plain
-            .open()
+            .recovered()
             .and_then(|file| Ok((is_given(&file.database.begin_read()?)?, file)));
         match read {
             Ok((true, _)) => continue,

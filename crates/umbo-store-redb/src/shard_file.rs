@@ -16,7 +16,6 @@ use umbo_store::{DatasetGroups, FencingTokens};
 use umbo_types::{ShardId, Timestamp};
 
 use crate::bad_read::isolated;
-use crate::committer::apply::Apply;
 use crate::committer::large::first_due;
 use crate::dataset_groups::{self, META_DATASETS};
 use crate::disk::Disk;
@@ -24,7 +23,6 @@ use crate::fences::{Fences, META_FENCES};
 use crate::fencing_tokens::{self, META_RUNS};
 use crate::file_error::{FileError, guarded};
 use crate::kept_records::KeptRecords;
-use crate::memtable::{Memtable, Overlay};
 use crate::opener::Opener;
 use crate::shard_ownership::{META_OWNER, ShardOwnership};
 use crate::sizes::{self, Sizes};
@@ -34,7 +32,7 @@ use crate::tables::{
     next_expiry,
 };
 use crate::watched_file::WatchedFile;
-use crate::write_log::{META_LOG, read_records};
+use crate::write_log::META_LOG;
 
 /// Part of a shard's memory that caches rows; the rest caches pages, which ranges and writes need too.
 const ROW_CACHE_PART: usize = 4;
@@ -86,6 +84,8 @@ pub(crate) struct OpenedFile {
     pub(crate) sizes: Option<Sizes>,
     /// Whether redb had to read the whole file to repair it.
     pub(crate) was_repaired: bool,
+    /// Epoch of the log that the file needs to be complete.
+    pub(crate) needed_log: Option<u64>,
 }
 
 /// Result of inspecting a shard's own file.
@@ -144,64 +144,23 @@ impl ShardFile {
         })
     }
 
-    /// Opens the file, and applies the log that it needs, if it was not closed.
+    /// Opens the file, without the rows that are only in its log.
     pub(crate) fn open(&self) -> Result<OpenedFile, FileError> {
-        self.open_with(|database| self.apply_log(database))
-    }
-
-    /// Opens the file again, below memtables that have the rows of its log.
-    pub(crate) fn open_again(&self) -> Result<OpenedFile, FileError> {
-        self.open_with(Ok)
-    }
-
-    fn open_with(
-        &self,
-        prepare: impl FnOnce(Database) -> Result<Database, FileError>,
-    ) -> Result<OpenedFile, FileError> {
         guarded(|| {
             if std::fs::metadata(&self.path)?.len() == 0 {
                 return Err(empty());
             }
             let (database, was_repaired) = self.database()?;
-            self.opened(prepare(database)?, was_repaired)
+            self.opened(database, was_repaired)
         })
     }
 
-    /// Commits the rows of the log that the file does not have yet.
-    fn apply_log(&self, database: Database) -> Result<Database, FileError> {
-        let transaction = database.begin_read()?;
-        let epoch = transaction.open_table(META)?.get_owned(META_LOG)?;
-        let Some(epoch) = epoch.and_then(|epoch| epoch.value().try_into().ok()) else {
-            return Ok(database);
-        };
-        self.check_identity(&transaction)?;
-        let (file, fences) = (progress(&transaction)?, fences(&transaction)?);
-        let groups = groups(&transaction)?;
-        drop(transaction);
-        let epoch = u64::from_be_bytes(epoch);
-        let records = read_records(&self.opener, &self.path, epoch, file.sequence)?;
-        let last = records.last().map_or(file, |record| record.progress);
-        // The file has every group then, and one more commit.
-        let last = ShardProgress {
-            sequence: last.sequence + 1,
-            needs_log: false,
-            ..last
-        };
-        let count = records.len();
-        let memtable = Memtable::of(records.into_iter().flat_map(|record| {
-            let changes = record.changes.into_iter();
-            changes.map(|change| (change.key, change.row))
-        }));
-        let overlay = Overlay::new(vec![Arc::new(memtable)]);
-        let database = Arc::new(database);
-        let (below, state) = ((overlay, last), (fences, groups));
-        Apply::at_opening(self.shard(), &database, &self.disk, below, state).run_alone()?;
-        tracing::info!(file = %self.path.display(), groups = count, "the log of a shard was applied");
-        Arc::into_inner(database)
-            .ok_or_else(|| FileError::Io("the log is being applied".to_owned()))
-    }
-
-    fn opened(&self, database: Database, was_repaired: bool) -> Result<OpenedFile, FileError> {
+    /// Reads the state of an open file.
+    pub(crate) fn opened(
+        &self,
+        database: Database,
+        was_repaired: bool,
+    ) -> Result<OpenedFile, FileError> {
         let transaction = database.begin_read()?;
         self.check_identity(&transaction)?;
         let progress = progress(&transaction)?;
@@ -229,6 +188,7 @@ impl ShardFile {
             next_upload_due,
             sizes: isolated(|| sizes::read(&transaction)).unwrap_or_default(),
             was_repaired,
+            needed_log: needed_log(&transaction)?,
         })
     }
 
@@ -330,6 +290,12 @@ pub(crate) fn groups(transaction: &ReadTransaction) -> Result<DatasetGroups, Fil
     dataset_groups::decode(record.value()).ok_or_else(|| {
         FileError::Damaged("the record of its datasets cannot be decoded".to_owned())
     })
+}
+
+fn needed_log(transaction: &ReadTransaction) -> Result<Option<u64>, FileError> {
+    let epoch = transaction.open_table(META)?.get_owned(META_LOG)?;
+    let epoch = epoch.and_then(|epoch| epoch.value().try_into().ok());
+    Ok(epoch.map(u64::from_be_bytes))
 }
 
 fn runs(transaction: &ReadTransaction) -> Result<FencingTokens, FileError> {

@@ -35,7 +35,7 @@ const HEADER_LEN: usize = 64;
 const CHECKED_FROM: usize = 12;
 /// Row length of a removal.
 const REMOVED: u32 = u32::MAX;
-/// Records begin at multiples of this: the unit in which the system writes files.
+/// Each record begins at a multiple of a page, the unit of writes to files.
 const PAGE_LEN: usize = 4_096;
 /// A segment grows by this many bytes at a time. A write within allocated bytes needs no update of the file system's
 /// own records to be durable.

@@ -1,6 +1,6 @@
 //! Commits the rows of a full memtable to the shard's file, while the committer goes on with the log.
 //!
-//! Such a commit has no work. It owns copies of the state that it needs, so that the committer may run beside it. The
+//! Such a commit has no work. It owns copies of the state that it needs, so that the committer goes on meanwhile. The
 //! invariant: while one is under way, nothing else writes to the file.
 
 use std::sync::Arc;
@@ -11,10 +11,10 @@ use redb::{Database, ReadableDatabase};
 use umbo_store::{DatasetGroups, FencingTokens};
 use umbo_types::{ShardId, Timestamp, Version, VersionClock};
 
-use super::FailedCommit;
 use crate::committer::attempt::{AppliedChanges, CommitInput, prepare};
 use crate::committer::chores::Chores;
 use crate::committer::datasets::CommitterDatasets;
+use crate::committer::failed::FailedCommit;
 use crate::committer::spared::Spared;
 use crate::committer::trace::CommitTrace;
 use crate::disk::Disk;

@@ -8,7 +8,8 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::{Committer, FailedCommit};
+use super::Committer;
+use crate::committer::failed::FailedCommit;
 use crate::committer::limits::IDLE_WAKE;
 use crate::committer::pauses::{APART_SHORT, Waste};
 use crate::file_error::{FileError, guarded};

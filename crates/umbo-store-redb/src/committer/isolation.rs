@@ -11,8 +11,9 @@ use std::sync::atomic::Ordering;
 use umbo_store::Outcome;
 use umbo_types::Timestamp;
 
-use super::{Committer, FailedCommit};
+use super::Committer;
 use crate::committer::attempt::CommitInput;
+use crate::committer::failed::FailedCommit;
 use crate::committer::spared::LeftOut;
 use crate::committer::trace::{CommitTrace, Culprit};
 use crate::file_error::FileError;

@@ -6,6 +6,7 @@
 //! into a B-tree cheap. The invariant: each key is changed at most once a commit, and a refused atomic group
 //! has no effect.
 
+mod base;
 mod conditions;
 mod datasets;
 mod refusal;
@@ -15,50 +16,19 @@ mod visible;
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 
-use bytes::Bytes;
 use umbo_store::{
-    Atomicity, Change, Condition, CounterRow, DatasetGroup, GIVES_WAY_EVERY, Idempotency,
-    StoreError, WriteError, Written, give_way, increment, number_of,
+    Atomicity, Change, Condition, DatasetGroup, GIVES_WAY_EVERY, Idempotency, StoreError,
+    WriteError, Written, give_way, increment,
 };
 use umbo_types::{ShardId, Timestamp, Value, Version, VersionClock};
 
+pub(crate) use self::base::Base;
 use self::refusal::MutationRefusal;
 pub(crate) use self::upload_use::UploadUse;
 use crate::committer::idempotency::RecordPlan;
 use crate::committer::newest_stamps::NewestStamps;
-use crate::row_codec::{self, RowHead};
+use crate::row_codec::RowHead;
 use crate::work::{MutationResult, Op, WriteWork};
-
-/// The stored state of a key before the commit.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Base {
-    /// Not read, because no condition needed it so far.
-    Unread,
-    /// Head of the stored row, or `None` if no row is stored; with the number in the row, if an increment needs it.
-    Row(Option<RowHead>, Option<CounterRow>),
-    /// Bytes that cannot be decoded, with the reason.
-    Damaged(String),
-}
-
-impl Base {
-    /// Returns the state of a key with these stored bytes, with the number in the row if `is_counter`.
-    pub(crate) fn of(key: &[u8], row: Option<&[u8]>, is_counter: bool) -> Self {
-        let Some(row) = row else {
-            return Self::Row(None, None);
-        };
-        match row_codec::decode(key, row) {
-            Ok(row) => {
-                let counter = is_counter.then(|| CounterRow {
-                    number: number_of(row.value, row.content_encoding),
-                    content_type: Bytes::copy_from_slice(row.content_type),
-                    expires_at: row.head.expires_at,
-                });
-                Self::Row(Some(row.head), counter)
-            }
-            Err(damage) => Self::Damaged(damage.to_string()),
-        }
-    }
-}
 
 /// The state of a key after the mutations that have been decided so far.
 #[derive(Debug, Clone)]

@@ -9,7 +9,8 @@ use std::sync::Arc;
 
 use umbo_store::{Outcome, ShardState};
 
-use super::{Committer, FailedCommit, Unflushed};
+use super::{Committer, Unflushed};
+use crate::committer::failed::FailedCommit;
 use crate::committer::limits::IDLE_WAKE;
 use crate::file_error::FileError;
 use crate::shard_file::{OpenedFile, close};
@@ -170,7 +171,7 @@ impl Committer {
             next_upload_due,
             sizes,
             ..
-        } = self.file.open_again()?;
+        } = self.file.open()?;
         self.shard.replace_sizes(sizes);
         self.shard.note_fenced(Arc::clone(fences.fenced()));
         self.fences = fences;

@@ -4,7 +4,8 @@
 //! Owns the decision which work is begun. The invariant: rows are stored only while the reserve is sufficient, so that
 //! work that makes room can always be committed.
 
-use super::{Committer, FailedCommit};
+use super::Committer;
+use crate::committer::failed::FailedCommit;
 use crate::committer::limits::ROWS_MAX_WITHOUT_ROOM;
 use crate::file_error::FileError;
 use crate::work::QueuedWork;
