@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::committer::apply::Apply;
 use crate::file_error::{FileError, guarded};
-use crate::memtable::{Memtable, Overlay};
+use crate::memtable::Overlay;
 use crate::shard_file::{OpenedFile, ShardFile};
 use crate::tables::ShardProgress;
 use crate::write_log::read_records;
@@ -33,11 +33,10 @@ impl ShardFile {
             ..last
         };
         let count = records.len();
-        let memtable = Memtable::of(records.into_iter().flat_map(|record| {
+        let overlay = Overlay::of(records.into_iter().flat_map(|record| {
             let changes = record.changes.into_iter();
             changes.map(|change| (change.key, change.row))
         }));
-        let overlay = Overlay::new(vec![Arc::new(memtable)]);
         let database = Arc::new(database);
         let (rows, state) = ((overlay, last), (fences, groups));
         Apply::at_opening(self.shard(), &database, &self.disk, rows, state).run_alone()?;

@@ -1,14 +1,12 @@
 //! Rows that are in the log of a shard and not yet in its file, in memory and in order.
 //!
 //! The committer alone adds rows. Readers never wait for it: a memtable keeps each row with the number of its group,
-//! and a reader sees the rows up to the newest published group. The invariant: a group is seen as a whole or not at
-//! all.
+//! and an [`Overlay`] says up to which group its readers see the rows. The invariant: an overlay does not change.
 
 use std::borrow::Borrow;
 use std::cmp::{Ordering, Reverse};
 use std::ops::Bound;
 use std::sync::Arc;
-use std::sync::atomic::{self, AtomicU64};
 
 use crossbeam_skiplist::SkipMap;
 use crossbeam_skiplist::map::Entry;
@@ -92,42 +90,19 @@ type VersionEntry<'a> = Entry<'a, VersionKey, ChangedRow>;
 
 /// Rows of consecutive groups of the log.
 #[derive(Default)]
-pub(crate) struct Memtable {
-    rows: SkipMap<VersionKey, ChangedRow>,
-    /// Number of the newest group that readers see, or 0 if they see none.
-    visible: AtomicU64,
-}
+pub(crate) struct Memtable(SkipMap<VersionKey, ChangedRow>);
 
 impl Memtable {
-    /// Makes a memtable of changes in order. Readers see the last change of each key.
-    pub(crate) fn of(changes: impl Iterator<Item = (Box<[u8]>, ChangedRow)>) -> Self {
-        let table = Self::default();
-        for (key, row) in changes {
-            table.insert(1, key, row);
-        }
-        table.publish(1);
-        table
-    }
-
-    /// Adds a change. Readers do not see it before its group is published.
+    /// Adds a change of a group.
     pub(crate) fn insert(&self, sequence: u64, key: Box<[u8]>, row: ChangedRow) {
-        self.rows.insert(VersionKey { key, sequence }, row);
-    }
-
-    /// Makes readers see the groups up to this number.
-    pub(crate) fn publish(&self, sequence: u64) {
-        self.visible.store(sequence, atomic::Ordering::Release);
-    }
-
-    fn visible(&self) -> u64 {
-        self.visible.load(atomic::Ordering::Acquire)
+        self.0.insert(VersionKey { key, sequence }, row);
     }
 
     /// Returns the newest version of a key up to a group.
     fn newest(&self, key: &[u8], visible: u64) -> Option<VersionEntry<'_>> {
         let version = (key, visible);
         let from: &dyn AsVersion = &version;
-        let entry = self.rows.lower_bound(Bound::Included(from))?;
+        let entry = self.0.lower_bound(Bound::Included(from))?;
         (*entry.key().key == *key).then_some(entry)
     }
 
@@ -141,8 +116,8 @@ impl Memtable {
         let mut edge = if is_reverse { last } else { first }.map(<[u8]>::to_vec);
         loop {
             let found = match (&edge, is_reverse) {
-                (Bound::Unbounded, false) => self.rows.front(),
-                (Bound::Unbounded, true) => self.rows.back(),
+                (Bound::Unbounded, false) => self.0.front(),
+                (Bound::Unbounded, true) => self.0.back(),
                 // The versions of a key are ordered from the newest.
                 (Bound::Included(key), false) => self.from(&key[..], u64::MAX, true),
                 (Bound::Excluded(key), false) => self.from(&key[..], 0, false),
@@ -170,13 +145,13 @@ impl Memtable {
     fn from(&self, key: &[u8], sequence: u64, is_included: bool) -> Option<VersionEntry<'_>> {
         let version = (key, sequence);
         let version: &dyn AsVersion = &version;
-        self.rows.lower_bound(bound(version, is_included))
+        self.0.lower_bound(bound(version, is_included))
     }
 
     fn until(&self, key: &[u8], sequence: u64, is_included: bool) -> Option<VersionEntry<'_>> {
         let version = (key, sequence);
         let version: &dyn AsVersion = &version;
-        self.rows.upper_bound(bound(version, is_included))
+        self.0.upper_bound(bound(version, is_included))
     }
 }
 
@@ -188,40 +163,39 @@ fn bound<T: ?Sized>(at: &T, is_included: bool) -> Bound<&T> {
     }
 }
 
-/// The memtables of a shard, from the newest.
+/// Memtables of a shard from the newest, each with the number of the newest group that readers see.
 #[derive(Clone, Default)]
-pub(crate) struct Overlay(Vec<Arc<Memtable>>);
+pub(crate) struct Overlay(Vec<(Arc<Memtable>, u64)>);
 
 impl Overlay {
     /// Puts memtables over the file, the newest first.
-    pub(crate) fn new(tables: Vec<Arc<Memtable>>) -> Self {
+    pub(crate) fn new(tables: Vec<(Arc<Memtable>, u64)>) -> Self {
         Self(tables)
+    }
+
+    /// Puts changes over the file. Readers see the last change of each key.
+    pub(crate) fn of(changes: impl Iterator<Item = (Box<[u8]>, ChangedRow)>) -> Self {
+        let table = Memtable::default();
+        for (key, row) in changes {
+            table.insert(0, key, row);
+        }
+        Self(vec![(Arc::new(table), 0)])
     }
 
     /// Calls `read` with the newest change of a row. Returns `None` for a row without a change.
     #[inline]
     pub(crate) fn get<T>(&self, key: &[u8], read: impl FnOnce(Option<&[u8]>) -> T) -> Option<T> {
-        for table in &self.0 {
-            let visible = table.visible();
-            if visible > 0
-                && let Some(entry) = table.newest(key, visible)
-            {
-                return Some(read(entry.value().as_deref()));
-            }
-        }
-        None
+        let mut tables = self.0.iter();
+        let entry = tables.find_map(|(table, visible)| table.newest(key, *visible))?;
+        Some(read(entry.value().as_deref()))
     }
 
     /// Begins a walk over the newest changes within bounds.
     pub(crate) fn walk<'a>(&'a self, bounds: KeyBounds<'a>, is_reverse: bool) -> OverlayWalk<'a> {
-        let heads = self.0.iter().filter_map(|table| {
-            let visible = table.visible();
-            let entry = (visible > 0).then(|| table.next(bounds, is_reverse, visible))?;
-            Some(WalkHead {
-                table,
-                visible,
-                entry,
-            })
+        let heads = self.0.iter().map(|(table, visible)| WalkHead {
+            table,
+            visible: *visible,
+            entry: table.next(bounds, is_reverse, *visible),
         });
         OverlayWalk {
             heads: heads.collect(),
@@ -233,7 +207,6 @@ impl Overlay {
 
 struct WalkHead<'a> {
     table: &'a Memtable,
-    /// Number of the newest group when the walk began.
     visible: u64,
     entry: Option<VersionEntry<'a>>,
 }
@@ -322,7 +295,7 @@ mod tests {
             is_reverse: bool,
         ) {
             let tables = [Arc::new(Memtable::default()), Arc::new(Memtable::default())];
-            let mut expected = BTreeMap::new();
+            let (mut expected, mut visible) = (BTreeMap::new(), [0, 0]);
             for (at, group) in groups.iter().enumerate() {
                 let (table, sequence) = (&tables[usize::from(at < frozen)], at as u64 + 1);
                 // A group changes each key once.
@@ -330,12 +303,12 @@ mod tests {
                     table.insert(sequence, [key].into(), row.map(|row| [row].into()));
                     expected.insert(key, row);
                 }
-                table.publish(sequence);
+                visible[usize::from(at < frozen)] = sequence;
             }
             for (key, row) in &unseen {
                 tables[0].insert(groups.len() as u64 + 1, [*key].into(), row.map(|row| [row].into()));
             }
-            let overlay = Overlay::new(tables.to_vec());
+            let overlay = Overlay::new(tables.into_iter().zip(visible).collect());
             for key in 0..12 {
                 let read = overlay.get(&[key], |row| row.map(|row| row[0]));
                 prop_assert_eq!(read, expected.get(&key).copied());

@@ -352,12 +352,6 @@ impl OpenShard {
         self.snapshot.load_full()
     }
 
-    /// Makes readers see changes of the rows whose keys have these hashes, by `publish`.
-    pub(crate) fn show(&self, changed: &[u64], publish: impl FnOnce()) {
-        self.rows.replace(changed, publish);
-        self.backup.end_if_idle(self.clock.monotonic());
-    }
-
     /// Returns the bytes of all rows with their large values, or `None` if unknown.
     pub(crate) fn live_bytes(&self) -> Option<u64> {
         let sizes = self.sizes.lock().unwrap_or_else(PoisonError::into_inner);

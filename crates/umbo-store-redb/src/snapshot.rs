@@ -22,7 +22,7 @@ use crate::committer::writer::LoggedChange;
 use crate::fences::Fences;
 use crate::file_error::FileError;
 use crate::key_codec;
-use crate::memtable::{Memtable, Overlay};
+use crate::memtable::Overlay;
 use crate::row_codec::{self, RowView};
 use crate::tables::{ROWS, namespace_max};
 
@@ -249,8 +249,7 @@ impl ShardSnapshot {
     /// Shows changes that the table has lost.
     pub(crate) fn show_lost(&mut self, changes: &[LoggedChange]) {
         let change = |change: &LoggedChange| (change.key.clone(), change.row.clone());
-        let lost = Memtable::of(changes.iter().map(change));
-        self.overlay = Overlay::new(vec![Arc::new(lost)]);
+        self.overlay = Overlay::of(changes.iter().map(change));
     }
 
     /// Replaces the fences of the state.

@@ -44,7 +44,8 @@ impl Committer {
         if !is_synced && let Err(failure) = self.sync_log() {
             self.give_up_log(&failure);
         }
-        let frozen = self.logged.renew();
+        let last = self.logged.last;
+        let frozen = (self.logged.renew(), last);
         // Without a log the memtables get no further row.
         let log = self.logged.log.as_ref();
         let log_mark = log.map_or(LogMark::Done, |_| LogMark::Unchanged);
@@ -52,7 +53,7 @@ impl Committer {
             shard: self.file.shard(),
             database,
             disk: Arc::clone(&self.file.disk),
-            overlay: Overlay::new(vec![Arc::clone(&frozen)]),
+            overlay: Overlay::new(vec![frozen.clone()]),
             progress: ShardProgress {
                 needs_log: log_mark.needs_log(true),
                 ..self.progress

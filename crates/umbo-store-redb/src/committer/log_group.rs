@@ -253,7 +253,9 @@ impl Committer {
         for (key, row) in changes {
             logged.active.insert(sequence, key, row);
         }
-        self.shard.show(&hashes, || logged.active.publish(sequence));
+        logged.last = sequence;
+        let snapshot = self.shard.snapshot().below(logged.overlay());
+        self.shard.publish(snapshot, Some(&hashes));
     }
 }
 

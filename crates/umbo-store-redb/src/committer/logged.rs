@@ -28,8 +28,10 @@ pub(super) struct Logged {
     pub(super) rows: usize,
     /// When the first of them was answered.
     pub(super) since: Option<Instant>,
-    /// Rows that are being applied, or could not be.
-    pub(super) frozen: Option<Arc<Memtable>>,
+    /// Number of the last group in it.
+    pub(super) last: u64,
+    /// Rows that are being applied, or could not be, and the number of their last group.
+    pub(super) frozen: Option<(Arc<Memtable>, u64)>,
     pub(super) applying: Option<RunningApply>,
     /// The log is not used before then, because it has failed.
     pub(super) held_until: Option<Instant>,
@@ -50,6 +52,7 @@ impl Logged {
             needed: None,
             active: Arc::default(),
             rows: 0,
+            last: 0,
             since: None,
             frozen: None,
             applying: None,
@@ -63,12 +66,8 @@ impl Logged {
 
     /// Returns the memtables, the newest first.
     pub(super) fn overlay(&self) -> Overlay {
-        let frozen = self.frozen.iter().map(Arc::clone);
-        Overlay::new(
-            std::iter::once(Arc::clone(&self.active))
-                .chain(frozen)
-                .collect(),
-        )
+        let active = (self.rows > 0).then(|| (Arc::clone(&self.active), self.last));
+        Overlay::new(active.into_iter().chain(self.frozen.clone()).collect())
     }
 
     /// Returns whether the file has every row.
