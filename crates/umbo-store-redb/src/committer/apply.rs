@@ -27,6 +27,10 @@ use crate::tables::ShardProgress;
 use crate::watched_file::committing;
 use crate::write_log::LogMark;
 
+/// How long an apply takes in a simulation: other work comes meanwhile.
+#[cfg(feature = "simulation")]
+const SIMULATED_TIME: Duration = Duration::from_millis(100);
+
 /// A commit of rows of the log.
 pub(crate) struct Apply {
     pub(super) shard: ShardId,
@@ -58,9 +62,9 @@ pub(crate) struct Applied {
 /// An apply that has been started.
 pub(super) enum RunningApply {
     Thread(JoinHandle<Applied>),
-    /// In a simulation: it runs when the committer asks for its result.
+    /// In a simulation: it runs when the committer asks for its result, which is there at this instant.
     #[cfg(feature = "simulation")]
-    Task(Box<Apply>),
+    Task(Box<Apply>, std::time::Instant),
 }
 
 impl Apply {
@@ -98,7 +102,10 @@ impl Apply {
                 Ok(RunningApply::Thread(thread?))
             }
             #[cfg(feature = "simulation")]
-            Runner::Tasks => Ok(RunningApply::Task(Box::new(self))),
+            Runner::Tasks => {
+                let ends = runner.now() + SIMULATED_TIME;
+                Ok(RunningApply::Task(Box::new(self), ends))
+            }
         }
     }
 
@@ -164,12 +171,12 @@ impl Apply {
 }
 
 impl RunningApply {
-    /// Returns whether the result is there. In a simulation it always is.
+    /// Returns whether the result is there.
     pub(super) fn is_finished(&self) -> bool {
         match self {
             Self::Thread(thread) => thread.is_finished(),
             #[cfg(feature = "simulation")]
-            Self::Task(_) => true,
+            Self::Task(_, ends) => *ends <= Runner::Tasks.now(),
         }
     }
 
@@ -180,7 +187,7 @@ impl RunningApply {
                 .join()
                 .unwrap_or_else(|panic| std::panic::resume_unwind(panic)),
             #[cfg(feature = "simulation")]
-            Self::Task(apply) => apply.run(),
+            Self::Task(apply, _) => apply.run(),
         }
     }
 }
