@@ -155,7 +155,7 @@ impl Committer {
             believed => clock.wall().min(believed),
         };
         let believed_clock = BelievedClock::new(believed, clock.monotonic());
-        let logged = Logged::new(file.has_log);
+        let logged = Logged::new(file.has_log, file.opener.runner().apply_after());
         Self {
             file,
             shard,

@@ -5,7 +5,7 @@
 //! no thread, so that a simulation decides the order of events.
 
 use std::thread;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// The executor of the committers of a store.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -30,6 +30,15 @@ impl Runner {
             Self::Threads => Instant::now(),
             #[cfg(feature = "simulation")]
             Self::Tasks => tokio::time::Instant::now().into_std(),
+        }
+    }
+
+    /// Returns how long a row of a quiet shard is only in its log. A simulation is over after seconds.
+    pub(crate) const fn apply_after(self) -> Duration {
+        match self {
+            Self::Threads => Duration::from_secs(1),
+            #[cfg(feature = "simulation")]
+            Self::Tasks => Duration::from_millis(50),
         }
     }
 

@@ -29,7 +29,7 @@ use crate::write_log::LogMark;
 
 /// How long an apply takes in a simulation: other work comes meanwhile.
 #[cfg(feature = "simulation")]
-const SIMULATED_TIME: Duration = Duration::from_millis(100);
+const SIMULATED_TIME: Duration = Duration::from_millis(30);
 
 /// A commit of rows of the log.
 pub(crate) struct Apply {

@@ -20,8 +20,6 @@ pub(super) const ROWS_MAX_WITHOUT_ROOM: u32 = 64;
 pub(super) const APPLY_ROWS: usize = 4_096;
 /// Most rows of a memtable that waits for an apply to end.
 pub(super) const MEMTABLE_ROWS_MAX: usize = 16_384;
-/// Longest time that a row of a quiet shard is only in its log.
-pub(super) const APPLY_AFTER: Duration = Duration::from_secs(1);
 /// How often a quiet committer looks whether an apply has ended.
 pub(super) const APPLY_WAKE: Duration = Duration::from_millis(5);
 /// Longest time that an asynchronous write stays off the disk.

@@ -12,13 +12,15 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::committer::apply::RunningApply;
-use crate::committer::limits::{APPLY_AFTER, APPLY_WAKE, FLUSH_AFTER};
+use crate::committer::limits::{APPLY_WAKE, FLUSH_AFTER};
 use crate::memtable::{Memtable, Overlay};
 use crate::write_log::{LogMark, WriteLog};
 
 /// The log of a committer, and the rows that the file does not have yet.
 pub(super) struct Logged {
     pub(super) is_enabled: bool,
+    /// Longest time that a row is only in the log.
+    pub(super) apply_after: Duration,
     pub(super) log: Option<WriteLog>,
     /// Epoch of the log that the file needs to be complete.
     pub(super) needed: Option<u64>,
@@ -45,9 +47,10 @@ pub(super) struct Logged {
 }
 
 impl Logged {
-    pub(super) fn new(is_enabled: bool) -> Self {
+    pub(super) fn new(is_enabled: bool, apply_after: Duration) -> Self {
         Self {
             is_enabled,
+            apply_after,
             log: None,
             needed: None,
             active: Arc::default(),
@@ -133,7 +136,7 @@ impl Logged {
             Some(most.saturating_sub(now.saturating_duration_since(since?)))
         };
         let due = [
-            (self.since, APPLY_AFTER),
+            (self.since, self.apply_after),
             (self.unsynced_since, FLUSH_AFTER),
         ];
         due.into_iter().filter_map(left).min()
