@@ -1,12 +1,13 @@
 //! The rows of a snapshot: a row of a memtable replaces the row of the table.
 
+use std::cmp::Ordering;
 use std::ops::{Bound, ControlFlow};
 
-use redb::ReadableTable;
+use redb::{AccessGuard, ReadableTable};
 
 use super::ShardSnapshot;
 use crate::file_error::FileError;
-use crate::memtable::KeyBounds;
+use crate::memtable::{KeyBounds, OverlayWalk};
 
 impl ShardSnapshot {
     /// Calls `read` with the stored bytes of a row, or with `None` for a missing row.
@@ -24,7 +25,7 @@ impl ShardSnapshot {
             (None, Some(read)) => {
                 // The method of the trait ties the guard to the table, which keeps the transaction alive.
                 let guard = ReadableTable::get(&self.tables()?.rows, key)?;
-                read(guard.as_ref().map(redb::AccessGuard::value))
+                read(guard.as_ref().map(AccessGuard::value))
             }
             (found, _) => found.unwrap_or(Err(FileError::Paused)),
         }
@@ -52,41 +53,69 @@ impl ShardSnapshot {
                 cursor.next()
             }
         };
-        let is_within = |key: &[u8]| match if is_reverse { bounds.0 } else { bounds.1 } {
-            Bound::Unbounded => true,
-            Bound::Included(end) if is_reverse => key >= end,
-            Bound::Excluded(end) if is_reverse => key > end,
-            Bound::Included(end) => key <= end,
-            Bound::Excluded(end) => key < end,
+        let (end, is_included) = match if is_reverse { bounds.0 } else { bounds.1 } {
+            Bound::Unbounded => (None, false),
+            Bound::Included(end) => (Some(end), true),
+            Bound::Excluded(end) => (Some(end), false),
         };
-        let mut changes = self.overlay.walk(bounds, is_reverse);
+        let is_within = |key: &[u8]| {
+            end.is_none_or(|end| match key.cmp(end) {
+                Ordering::Less => !is_reverse,
+                Ordering::Equal => is_included,
+                Ordering::Greater => is_reverse,
+            })
+        };
+        let changes = self.overlay.walk(bounds, is_reverse);
+        if changes.peek().is_some() {
+            let mut next = || {
+                let stored = next()?;
+                Ok(stored.filter(|(key, _)| is_within(key.value())))
+            };
+            return walk_merged(changes, is_reverse, &mut next, &mut visit);
+        }
         while let Some((key, row)) = next()? {
             let key = key.value();
             if !is_within(key) {
                 break;
             }
-            let mut is_replaced = false;
-            while let Some((changed, row)) = changes.peek() {
-                if if is_reverse {
-                    changed < key
-                } else {
-                    changed > key
-                } {
-                    break;
-                }
-                is_replaced |= changed == key;
-                if let Some(row) = row
-                    && let ControlFlow::Break(end) = visit(changed, row)?
-                {
-                    return Ok(Some(end));
-                }
-                changes.advance();
-            }
-            if !is_replaced && let ControlFlow::Break(end) = visit(key, row.value())? {
+            if let ControlFlow::Break(end) = visit(key, row.value())? {
                 return Ok(Some(end));
             }
         }
-        while let Some((changed, row)) = changes.peek() {
+        Ok(None)
+    }
+}
+
+/// A stored row, with its key.
+type GuardedRow<'a> = (
+    AccessGuard<'a, &'static [u8]>,
+    AccessGuard<'a, &'static [u8]>,
+);
+
+/// Takes the key and the stored bytes of each row.
+type RowVisit<'v, B> = dyn FnMut(&[u8], &[u8]) -> Result<ControlFlow<B>, FileError> + 'v;
+
+/// Calls `visit` with stored rows and changes, in one direction, until it breaks. A change replaces the stored row.
+#[cold]
+fn walk_merged<'a, B>(
+    mut changes: OverlayWalk<'_>,
+    is_reverse: bool,
+    next: &mut dyn FnMut() -> Result<Option<GuardedRow<'a>>, FileError>,
+    visit: &mut RowVisit<'_, B>,
+) -> Result<Option<B>, FileError> {
+    loop {
+        let stored = next()?;
+        let stored = stored.as_ref().map(|(key, row)| (key.value(), row.value()));
+        let is_after = |changed: &[u8]| match stored {
+            None => false,
+            Some((key, _)) if is_reverse => changed < key,
+            Some((key, _)) => changed > key,
+        };
+        let mut is_replaced = false;
+        while let Some((changed, row)) = changes.peek()
+            && !is_after(changed)
+        {
+            is_replaced |= stored.is_some_and(|(key, _)| key == changed);
             if let Some(row) = row
                 && let ControlFlow::Break(end) = visit(changed, row)?
             {
@@ -94,6 +123,11 @@ impl ShardSnapshot {
             }
             changes.advance();
         }
-        Ok(None)
+        let Some((key, row)) = stored else {
+            return Ok(None);
+        };
+        if !is_replaced && let ControlFlow::Break(end) = visit(key, row)? {
+            return Ok(Some(end));
+        }
     }
 }
