@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::Committer;
 use crate::committer::apply::{Applied, Apply, RunningApply};
 use crate::committer::failed::FailedCommit;
-use crate::committer::limits::{APPLY_ROWS, FLUSH_AFTER};
+use crate::committer::limits::FLUSH_AFTER;
 use crate::committer::logged::Logged;
 use crate::memtable::Overlay;
 use crate::tables::ShardProgress;
@@ -25,7 +25,7 @@ impl Committer {
             self.give_up_log(&failure);
         }
         let is_due = Logged::is_due(self.logged.since, self.logged.apply_after, now);
-        if is_due || self.logged.rows >= APPLY_ROWS {
+        if is_due || self.logged.is_large() {
             self.begin_apply();
         }
     }

@@ -18,8 +18,12 @@ pub(super) const PUT_GIVES_WAY_EVERY: usize = 16;
 pub(super) const ROWS_MAX_WITHOUT_ROOM: u32 = 64;
 /// Rows of a memtable that are applied together: in order of their keys, several of them share a leaf.
 pub(super) const APPLY_ROWS: usize = 4_096;
+/// Bytes of keys and rows of a memtable that are applied together.
+pub(super) const APPLY_BYTES: usize = 4 << 20;
 /// Most rows of a memtable that waits for an apply to end.
 pub(super) const MEMTABLE_ROWS_MAX: usize = 16_384;
+/// Most bytes of such a memtable.
+pub(super) const MEMTABLE_BYTES_MAX: usize = 8 << 20;
 /// How often a quiet committer looks whether an apply has ended.
 pub(super) const APPLY_WAKE: Duration = Duration::from_millis(5);
 /// Longest time that an asynchronous write stays off the disk.

@@ -8,7 +8,7 @@ use umbo_types::{StoredForm, Timestamp, Version, VersionClock};
 
 use super::Committer;
 use crate::bad_read::isolated;
-use crate::committer::limits::{MEMTABLE_ROWS_MAX, RESERVED_VERSIONS, RETRY_AFTER};
+use crate::committer::limits::{RESERVED_VERSIONS, RETRY_AFTER};
 use crate::committer::logged::Logged;
 use crate::committer::plan::{Base, CommitPlan, RowEffect};
 use crate::file_error::{FileError, guarded};
@@ -68,8 +68,7 @@ impl Committer {
         if !self.is_loggable(&work) || !self.open_log() {
             return Err(work);
         }
-        let is_full = |log: &WriteLog| !log.has_room();
-        if self.logged.rows >= MEMTABLE_ROWS_MAX || self.logged.log.as_ref().is_some_and(is_full) {
+        if self.logged.is_full() {
             self.end_apply();
             self.begin_apply();
             if self.trouble.is_some() || self.logged.rows > 0 {
@@ -83,13 +82,16 @@ impl Committer {
             return Err(work);
         };
         self.versions = versions;
-        let is_sync = work.iter().any(QueuedWork::is_sync);
-        if let Err(failure) = self.append_group(&changes, is_sync) {
-            self.give_up_log(&failure);
-            return Err(work);
+        // A group that changes nothing needs no record.
+        if !changes.is_empty() {
+            let is_sync = work.iter().any(QueuedWork::is_sync);
+            if let Err(failure) = self.append_group(&changes, is_sync) {
+                self.give_up_log(&failure);
+                return Err(work);
+            }
+            self.show_group(changes);
         }
         let took = self.file.opener.now().saturating_duration_since(began);
-        self.show_group(changes);
         let counters = &self.shard.counters;
         counters.note_commit(&work, answers.len() as u64, took);
         answer_all(work, answers, Some(took));
@@ -105,6 +107,8 @@ impl Committer {
             && self.unflushed.since.is_none()
             && !self.logged.is_stalled()
             && !self.spared.is_any()
+            // Each commit of the file reclaims some.
+            && !self.next_upload_due.is_some_and(|at| at <= self.believed_time())
             && !self.file.disk.has_bad_ranges();
         let (mut mutations, mut bytes) = (0, 0);
         let mut fits = |work: &QueuedWork| {
@@ -247,10 +251,9 @@ impl Committer {
         let now = self.disk_now();
         let logged = &mut self.logged;
         logged.rows += changes.len();
-        if !changes.is_empty() {
-            logged.since.get_or_insert(now);
-        }
+        logged.since.get_or_insert(now);
         for (key, row) in changes {
+            logged.bytes += key.len() + row.as_ref().map_or(0, |row| row.len());
             logged.active.insert(sequence, key, row);
         }
         logged.last = sequence;

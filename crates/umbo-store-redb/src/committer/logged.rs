@@ -12,7 +12,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::committer::apply::RunningApply;
-use crate::committer::limits::{APPLY_WAKE, FLUSH_AFTER};
+use crate::committer::limits::{
+    APPLY_BYTES, APPLY_ROWS, APPLY_WAKE, FLUSH_AFTER, MEMTABLE_BYTES_MAX, MEMTABLE_ROWS_MAX,
+};
 use crate::memtable::{Memtable, Overlay};
 use crate::write_log::{LogMark, WriteLog};
 
@@ -28,6 +30,8 @@ pub(super) struct Logged {
     pub(super) active: Arc<Memtable>,
     /// Rows in it.
     pub(super) rows: usize,
+    /// Bytes of their keys and values.
+    pub(super) bytes: usize,
     /// When the first of them was answered.
     pub(super) since: Option<Instant>,
     /// Number of the last group in it.
@@ -55,6 +59,7 @@ impl Logged {
             needed: None,
             active: Arc::default(),
             rows: 0,
+            bytes: 0,
             last: 0,
             since: None,
             frozen: None,
@@ -120,6 +125,7 @@ impl Logged {
     /// Begins the next memtable in the other segment.
     pub(super) fn renew(&mut self) -> Arc<Memtable> {
         self.rows = 0;
+        self.bytes = 0;
         self.since = None;
         if let Some(log) = &mut self.log {
             log.switch();
@@ -127,8 +133,23 @@ impl Logged {
         std::mem::take(&mut self.active)
     }
 
+    /// Returns whether the memtable has so many rows or bytes that it is applied at once.
+    pub(super) const fn is_large(&self) -> bool {
+        self.rows >= APPLY_ROWS || self.bytes >= APPLY_BYTES
+    }
+
+    /// Returns whether the memtable and its segment take no further group.
+    pub(super) fn is_full(&self) -> bool {
+        self.rows >= MEMTABLE_ROWS_MAX
+            || self.bytes >= MEMTABLE_BYTES_MAX
+            || self.log.as_ref().is_some_and(|log| !log.has_room())
+    }
+
     /// Returns how long to wait until the memtable has to be applied, or until an apply may have ended.
     pub(super) fn wait(&self, now: Instant) -> Option<Duration> {
+        if self.is_stalled() {
+            return Some(Duration::ZERO);
+        }
         if self.applying.is_some() {
             return Some(APPLY_WAKE);
         }

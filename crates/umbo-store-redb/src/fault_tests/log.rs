@@ -225,6 +225,27 @@ async fn a_failed_sync_makes_no_increment_twice() {
     }
 }
 
+/// Otherwise refused writes would make the log grow without bound, as they fill no memtable.
+#[tokio::test]
+async fn a_group_that_changes_nothing_has_no_record() {
+    let rig = logged();
+    for value in ["1", "2"] {
+        rig.put("kept", value).await.unwrap();
+    }
+    let syncs = rig.files.syncs();
+    for _ in 0..20 {
+        let mut request = super::put_request(NAMESPACE, "kept", "3", Durability::Sync);
+        request.mutations[0].condition = Condition::Absent;
+        let answers = rig
+            .store
+            .write_rows(&CallContext::internal(), request)
+            .await;
+        assert!(answers[0].is_err(), "{answers:?}");
+    }
+    assert_eq!(rig.files.syncs(), syncs);
+    assert_eq!(rig.get("kept").await.as_deref(), Some("2"));
+}
+
 #[tokio::test]
 async fn a_file_that_needs_its_log_does_not_open_without_it() {
     let rig = logged();
