@@ -108,7 +108,9 @@ impl Committer {
             && !self.logged.is_stalled()
             && !self.spared.is_any()
             // Each commit of the file reclaims some.
-            && !self.next_upload_due.is_some_and(|at| at <= self.believed_time())
+            && self
+                .next_upload_due
+                .is_none_or(|at| at > self.believed_time())
             && !self.file.disk.has_bad_ranges();
         let (mut mutations, mut bytes) = (0, 0);
         let mut fits = |work: &QueuedWork| {
