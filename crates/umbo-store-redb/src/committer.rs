@@ -42,7 +42,8 @@ use redb::{Database, ReadableDatabase};
 use umbo_store::{DatasetGroups, FencingTokens};
 use umbo_types::{BelievedClock, Clock, Timestamp, Version, VersionClock};
 
-use crate::committer::attempt::prepare;
+use crate::committer::attempt::{AppliedChanges, prepare};
+use crate::committer::chores::Chores;
 use crate::committer::datasets::CommitterDatasets;
 use crate::committer::failed::FailedCommit;
 use crate::committer::limits::{
@@ -354,7 +355,7 @@ impl Committer {
         let prepared = prepare(database, &order, &mut versions, record);
         self.versions = versions;
         let prepared = prepared.map_err(|unprepared| FailedCommit::unprepared(unprepared, &trace));
-        let (transaction, changes) = prepared?;
+        let (transaction, mut changes) = prepared?;
         let disk_now = self.disk_now();
         let committed = guarded(|| Ok(committing(changes.is_long, || transaction.commit())?));
         let committed = committed.and_then(|()| {
@@ -363,7 +364,8 @@ impl Committer {
                 counters.note_sync(self.file.opener.runner().now() - disk_now);
             }
             let unflushed = &mut self.unflushed;
-            unflushed.note_commit(is_durable, sequence, changes.log, disk_now);
+            let log = std::mem::take(&mut changes.log);
+            unflushed.note_commit(is_durable, sequence, log, disk_now);
             if is_durable {
                 self.logged.note_commit(sequence);
             }
@@ -384,6 +386,16 @@ impl Committer {
         if is_durable {
             self.note_durable(sequence);
         }
+        Ok(self.note_changes(work, changes, (chores, now)))
+    }
+
+    /// Records what a commit has changed and reclaimed. Returns its answers.
+    fn note_changes(
+        &mut self,
+        work: &[QueuedWork],
+        changes: AppliedChanges,
+        (chores, now): (Chores, Timestamp),
+    ) -> Vec<WorkAnswer> {
         let (swept, purged) = (&changes.swept, &changes.purged);
         let is_upload_due = swept.next_upload_due != self.next_upload_due;
         self.note_freed(!changes.changed.is_empty() || is_upload_due);
@@ -391,7 +403,7 @@ impl Committer {
         self.fences.note_purged(&purged.done);
         self.datasets.note_reclaimed(purged);
         self.count_commit(work, changes.mutations, (swept, purged), changes.sizes);
-        Ok(changes.answers)
+        changes.answers
     }
 
     /// Records that the commit of this number and all earlier ones are on the disk.

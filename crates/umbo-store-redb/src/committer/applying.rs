@@ -25,7 +25,8 @@ impl Committer {
             self.give_up_log(&failure);
         }
         let is_due = Logged::is_due(self.logged.since, self.logged.apply_after, now);
-        if is_due || self.logged.is_large() {
+        // Rows whose log has failed are not left to memory.
+        if is_due || self.logged.is_large() || self.logged.log.is_none() {
             self.begin_apply();
         }
     }
@@ -106,13 +107,7 @@ impl Committer {
         snapshot.fence(&self.fences);
         let snapshot = snapshot.below(self.logged.overlay());
         self.shard.publish(snapshot, Some(&changes.changed));
-        let (swept, purged) = (&changes.swept, &changes.purged);
-        let is_upload_due = swept.next_upload_due != self.next_upload_due;
-        self.note_freed(!changes.changed.is_empty() || is_upload_due);
-        self.note_next_expiry(chores, swept, now);
-        self.fences.note_purged(&purged.done);
-        self.datasets.note_reclaimed(purged);
-        self.count_commit(&[], 0, (swept, purged), changes.sizes);
+        self.note_changes(&[], changes, (chores, now));
         None
     }
 }

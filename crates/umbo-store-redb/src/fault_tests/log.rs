@@ -5,13 +5,14 @@ use std::io::ErrorKind;
 use std::time::Duration;
 
 use umbo_store::{
-    Atomicity, ByKey as _, CallContext, Change, Condition, Durability, Mutation, Outcome,
-    RangeRequest, ShardState, SortRange, Store, StoreReport, WriteRequest,
+    ByKey as _, CallContext, Change, Condition, Durability, Mutation, Outcome, RangeRequest,
+    ShardState, SortRange, Store, StoreReport, WriteRequest,
 };
-use umbo_types::{Key, PartitionKey, ShardId, Value, Version};
+use umbo_types::{Key, PartitionKey, ShardId, Value};
 
 use super::faulty_files::{FileFault, FileOperation};
-use super::{NAMESPACE, Rig, get};
+use super::reads::read_backup;
+use super::{NAMESPACE, Rig, get, put_request};
 use crate::RedbStore;
 
 fn logged() -> Rig {
@@ -20,15 +21,8 @@ fn logged() -> Rig {
 
 async fn write(store: &RedbStore, mutations: Vec<Mutation>, durability: Durability) {
     let request = WriteRequest {
-        namespace: NAMESPACE,
-        epoch: 0,
         mutations,
-        atomicity: Atomicity::None,
-        durability,
-        proposed: Version(1),
-        idempotency: None,
-        not_before: None,
-        run: None,
+        ..put_request(NAMESPACE, "p", "", durability)
     };
     for answer in store.write_rows(&CallContext::internal(), request).await {
         answer.unwrap();
@@ -225,6 +219,21 @@ async fn a_failed_sync_makes_no_increment_twice() {
     }
 }
 
+/// A backup has the state in which it was begun, whatever the log takes meanwhile.
+#[tokio::test]
+async fn a_backup_has_the_rows_that_are_only_in_the_log() {
+    let rig = logged();
+    for number in 0..5 {
+        rig.put(&format!("key-{number}"), "1").await.unwrap();
+    }
+    read_backup(&rig, 1, 0..1).await.unwrap();
+    for number in 3..9 {
+        rig.put(&format!("key-{number}"), "2").await.unwrap();
+    }
+    assert_eq!(read_backup(&rig, 1, 0..u32::MAX).await.unwrap(), 5);
+    assert_eq!(read_backup(&rig, 2, 0..u32::MAX).await.unwrap(), 9);
+}
+
 /// Otherwise refused writes would make the log grow without bound, as they fill no memtable.
 #[tokio::test]
 async fn a_group_that_changes_nothing_has_no_record() {
@@ -234,7 +243,7 @@ async fn a_group_that_changes_nothing_has_no_record() {
     }
     let syncs = rig.files.syncs();
     for _ in 0..20 {
-        let mut request = super::put_request(NAMESPACE, "kept", "3", Durability::Sync);
+        let mut request = put_request(NAMESPACE, "kept", "3", Durability::Sync);
         request.mutations[0].condition = Condition::Absent;
         let answers = rig
             .store

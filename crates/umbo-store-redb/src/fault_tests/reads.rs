@@ -66,7 +66,7 @@ async fn reads_that_keep_failing_name_the_file_and_recover_with_it() {
 const GONE: u64 = u64::MAX;
 
 /// Reads these pieces of a backup, or up to its end; returns its rows.
-async fn read_backup(
+pub(super) async fn read_backup(
     rig: &Rig,
     backup: u64,
     pieces: std::ops::Range<u32>,
