@@ -31,7 +31,7 @@ use self::summary::Totals;
 use super::bar::{bar, with_bar};
 use super::file_name::{rows_failure, with_suffix};
 use super::format::FormatOptions;
-use super::patience::Patience;
+use super::patience::{Patience, SharedPatience};
 use super::put::DurabilityOption;
 use crate::cli_error::{CliError, usage};
 use crate::command::load::job::LoadJob;
@@ -92,7 +92,7 @@ impl Arguments {
                 ns: &self.ns,
                 pushed: self.pushed()?,
                 connections: self.connections,
-                patience: self.patience,
+                patience: Arc::new(SharedPatience::new(self.patience)),
                 is_part: self.no_end,
                 is_created: self.create,
             };

@@ -116,6 +116,18 @@ impl SharedPatience {
         }
     }
 
+    /// Makes a call until it succeeds, fails for good, or the patience ends.
+    pub(in crate::command) async fn call<T, F>(
+        &self,
+        client: &Client,
+        call: impl Fn() -> F,
+    ) -> Result<T, Error>
+    where
+        F: Future<Output = Result<T, Error>>,
+    {
+        self.repeat(client, is_temporary, |_| call()).await
+    }
+
     fn lock(&self) -> MutexGuard<'_, Patience> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use indicatif::HumanBytes;
 use umbo_api::loads::LoadInfo;
@@ -22,6 +22,7 @@ use crate::command::kv::bar::{bar, rate_text, with_bar};
 use crate::command::kv::file_name::rows_failure;
 use crate::command::kv::format::FileFormat;
 use crate::command::kv::import::source;
+use crate::command::kv::patience::SharedPatience;
 use crate::connection::{create_namespace, with_nearest};
 use crate::output::{self, counted, note};
 
@@ -33,7 +34,7 @@ pub(in crate::command) struct LoadJob<'a> {
     /// Parts sent in parallel.
     pub(in crate::command) connections: u8,
     /// How long to go on while nothing at all is taken.
-    pub(in crate::command) patience: Duration,
+    pub(in crate::command) patience: Arc<SharedPatience>,
     /// Whether an export may lack its end line.
     pub(in crate::command) is_part: bool,
     /// Whether to create the namespace if it is absent.
@@ -75,11 +76,13 @@ impl LoadJob<'_> {
             return Ok(());
         };
         let (ns, key) = (&other.pushed.namespace, &other.key);
-        match self.client.create_load(ns, &other.pushed.spec, key).await {
+        let found = || self.client.create_load(ns, &other.pushed.spec, key);
+        match self.patience.call(self.client, found).await {
             Ok(load) if load.state.is_ended() => {}
             Ok(load) => {
                 note!("aborting load {}: its file was another one", load.id);
-                self.client.abort_load(ns, &load.id, false).await?;
+                let aborted = || self.client.abort_load(ns, &load.id, false);
+                self.patience.call(self.client, aborted).await?;
             }
             Err(error) if error.code() == Some(ErrorCode::NamespaceNotFound) => {}
             Err(error) => return Err(error.into()),
@@ -115,15 +118,17 @@ impl LoadJob<'_> {
         }
         note!("going on with load {}", load.id);
         // This answer lists the parts.
-        Ok(self.client.load(ns, &load.id).await?)
+        let listed = || self.client.load(ns, &load.id);
+        Ok(self.patience.call(self.client, listed).await?)
     }
 
     async fn create(&self, key: &str) -> Result<LoadInfo, Error> {
         let (ns, spec) = (self.ns.as_str(), &self.pushed.spec);
-        match self.client.create_load(ns, spec, key).await {
+        let created = || self.client.create_load(ns, spec, key);
+        match self.patience.call(self.client, created).await {
             Err(error) if self.is_created && error.code() == Some(ErrorCode::NamespaceNotFound) => {
                 create_namespace(self.client, ns, output::print_note).await?;
-                self.client.create_load(ns, spec, key).await
+                self.patience.call(self.client, created).await
             }
             created => created,
         }
@@ -163,7 +168,11 @@ impl LoadJob<'_> {
         load: &LoadInfo,
         started: Instant,
     ) -> Result<Uploaded, CliError> {
-        let upload = Arc::new(PartUploads::new(self.client.clone(), load, self.patience));
+        let upload = Arc::new(PartUploads::new(
+            self.client.clone(),
+            load,
+            Arc::clone(&self.patience),
+        ));
         let total = self.pushed.files.iter().map(|file| file.bytes).sum();
         let bar = bar(Some(total));
         let work = async {

@@ -3,6 +3,7 @@
 
 use std::ffi::OsStr;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use clap::{Args, ValueEnum};
@@ -15,6 +16,7 @@ use super::progress::{Pushed, PushedFile};
 use super::{report, watch};
 use crate::cli_error::{CliError, usage};
 use crate::command::kv::format::FormatOptions;
+use crate::command::kv::patience::SharedPatience;
 use crate::command::location::{files_in, is_object};
 use crate::connection::ConnectionArgs;
 use crate::output::{self, Format, note};
@@ -108,7 +110,7 @@ impl Arguments {
             ns: &self.ns,
             pushed: self.pushed()?,
             connections: self.connections,
-            patience: self.patience,
+            patience: Arc::new(SharedPatience::new(self.patience)),
             is_part: false,
             is_created: false,
         };

@@ -8,7 +8,6 @@ use std::io::Read as _;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
 use bytes::Bytes;
 use tokio::sync::{Mutex as AsyncMutex, mpsc};
@@ -55,7 +54,7 @@ pub(super) struct PartUploads {
     load: String,
     /// The parts that the server had when the push began.
     before: BTreeMap<u16, PartInfo>,
-    patience: SharedPatience,
+    patience: Arc<SharedPatience>,
     /// SHA-256 of the parts.
     sent: Mutex<BTreeMap<u16, String>>,
     /// Bytes of the input whose parts the server has.
@@ -66,14 +65,14 @@ pub(super) struct PartUploads {
 
 impl PartUploads {
     /// Begins or continues the upload of a load.
-    pub(super) fn new(client: Client, load: &LoadInfo, patience: Duration) -> Self {
+    pub(super) fn new(client: Client, load: &LoadInfo, patience: Arc<SharedPatience>) -> Self {
         let before = load.parts.iter().map(|part| (part.number, part.clone()));
         Self {
             client,
             namespace: load.namespace.clone(),
             load: load.id.clone(),
             before: before.collect(),
-            patience: SharedPatience::new(patience),
+            patience,
             sent: Mutex::default(),
             done_bytes: AtomicU64::new(0),
             sent_bytes: AtomicU64::new(0),
@@ -166,28 +165,20 @@ impl PartUploads {
     /// Seals the load. If an earlier call or run has sealed it already, returns the load as it is.
     pub(super) async fn seal(&self, parts: u32) -> Result<LoadInfo, Error> {
         let (client, ns, load) = (&self.client, &self.namespace, &self.load);
-        let sealed = self.patiently(|| client.seal_load(ns, load, parts)).await;
-        match sealed {
+        let sealed = || client.seal_load(ns, load, parts);
+        match self.patience.call(client, sealed).await {
             Err(error) if error.code() == Some(ErrorCode::LoadState) => {
-                self.patiently(|| client.load(ns, load)).await
+                let found = || client.load(ns, load);
+                self.patience.call(client, found).await
             }
             sealed => sealed,
         }
     }
 
-    /// Makes a call again while its failure is temporary and the patience lasts.
-    async fn patiently<T, F>(&self, call: impl Fn() -> F) -> Result<T, Error>
-    where
-        F: Future<Output = Result<T, Error>>,
-    {
-        let calls = self.patience.repeat(&self.client, is_temporary, |_| call());
-        calls.await
-    }
-
     /// Checks that the server has the bytes of each part.
     async fn check(&self, parts: u32) -> Result<(), CliError> {
-        let asked = self.patiently(|| self.client.load(&self.namespace, &self.load));
-        let load = asked.await?;
+        let found = || self.client.load(&self.namespace, &self.load);
+        let load = self.patience.call(&self.client, found).await?;
         if !load.state.takes_parts() {
             return Ok(());
         }

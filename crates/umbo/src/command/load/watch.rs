@@ -12,7 +12,7 @@ use umbo_types::Namespace;
 use super::report;
 use crate::cli_error::CliError;
 use crate::command::kv::bar::{bar, rate_text, with_bar};
-use crate::command::kv::patience::{SharedPatience, is_temporary};
+use crate::command::kv::patience::SharedPatience;
 use crate::output::{self, Format, counted, note};
 
 /// Longest time between two looks at a load.
@@ -58,8 +58,8 @@ async fn follow(
     // This style shows no bytes, which mean nothing here.
     set_style(bar, "{spinner} {msg}  {elapsed}");
     loop {
-        let asked = patience.repeat(client, is_temporary, |_| client.load(ns.as_str(), id));
-        let load = asked.await?;
+        let found = || client.load(ns.as_str(), id);
+        let load = patience.call(client, found).await?;
         if load.state.is_ended() || load.state == LoadState::Ready && !load.activate {
             return Ok(load);
         }

@@ -8,7 +8,6 @@
 use std::time::Instant;
 
 use umbo_api::loads::{LoadInfo, LoadState, RejectLine};
-use umbo_client::Client;
 
 use super::failed::{FailedFile, LineFailure};
 use super::summary::Totals;
@@ -47,7 +46,7 @@ pub(super) async fn run(
         charged_micros: 0,
     };
     if ended.rows_rejected > 0 {
-        save_rejects(job.client, &ended, &uploaded, failed).await?;
+        save_rejects(&job, &ended, &uploaded, failed).await?;
     }
     job.forget()?;
     if ended.state == LoadState::Live {
@@ -60,12 +59,14 @@ pub(super) async fn run(
 
 /// Writes the rows that a load has rejected to the file of failed rows, with their lines in the file.
 async fn save_rejects(
-    client: &Client,
+    job: &LoadJob<'_>,
     load: &LoadInfo,
     uploaded: &Uploaded,
     failed: &mut FailedFile,
 ) -> Result<(), CliError> {
-    let mut rejects = client.load_rejects(&load.namespace, &load.id).await?;
+    let (client, ns) = (job.client, &load.namespace);
+    let listed = || client.load_rejects(ns, &load.id);
+    let mut rejects = job.patience.call(client, listed).await?;
     let (mut text, mut listed) = (Vec::new(), 0);
     while let Some(some) = rejects.next().await? {
         text.extend_from_slice(&some);
