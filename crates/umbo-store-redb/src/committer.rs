@@ -358,6 +358,7 @@ impl Committer {
         let (transaction, mut changes) = prepared?;
         let disk_now = self.disk_now();
         let committed = guarded(|| Ok(committing(changes.is_long, || transaction.commit())?));
+        self.file.disk.written.clear();
         let committed = committed.and_then(|()| {
             if is_durable {
                 let counters = &self.shard.counters;
@@ -367,7 +368,7 @@ impl Committer {
             let log = std::mem::take(&mut changes.log);
             unflushed.note_commit(is_durable, sequence, log, disk_now);
             if is_durable {
-                self.logged.note_commit(sequence);
+                changes.applied = self.logged.note_commit(sequence);
             }
             // After a loss the file was opened again, and may hold a commit that failed.
             let snapshot = guarded(|| ShardSnapshot::of(&database.begin_read()?, &self.fences))?;
@@ -402,7 +403,7 @@ impl Committer {
         self.note_next_expiry(chores, swept, now);
         self.fences.note_purged(&purged.done);
         self.datasets.note_reclaimed(purged);
-        self.count_commit(work, changes.mutations, (swept, purged), changes.sizes);
+        self.count_commit(work, &changes);
         changes.answers
     }
 

@@ -53,7 +53,7 @@ impl Default for Config {
             folder: PathBuf::from("data"),
             shards: None,
             cluster: None,
-            has_log: false,
+            has_log: true,
             cache_bytes: 1 << 30,
             queue_mutations_max: 32_768,
             queue_bytes_max: 64 << 20,

@@ -61,7 +61,12 @@ impl Rig {
 
     /// Makes a store with free pages in its file, which redb would sync to make it grow.
     async fn with_room() -> Self {
-        let rig = Self::new();
+        Self::new().and_room().await
+    }
+
+    /// Makes the file larger than its rows.
+    async fn and_room(self) -> Self {
+        let rig = self;
         for value in ["x".repeat(200_000), String::new()] {
             rig.put("room", &value).await.unwrap();
         }

@@ -98,6 +98,11 @@ impl Memtable {
         self.0.insert(VersionKey { key, sequence }, row);
     }
 
+    /// Returns whether it has a change of a row up to a group.
+    pub(crate) fn has(&self, key: &[u8], visible: u64) -> bool {
+        self.newest(key, visible).is_some()
+    }
+
     /// Returns the newest version of a key up to a group.
     fn newest(&self, key: &[u8], visible: u64) -> Option<VersionEntry<'_>> {
         let version = (key, visible);

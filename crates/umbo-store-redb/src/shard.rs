@@ -15,8 +15,8 @@ use arc_swap::ArcSwap;
 use bytes::Bytes;
 use tokio::sync::{Notify, oneshot};
 use umbo_store::{
-    BackupRequest, CallContext, ChunkRequest, DatasetGroups, IdRange, NamespaceSize, Outcome,
-    RecordsCopy, ShardState, ShardStatus, StoreError,
+    BackupRequest, CallContext, ChunkRequest, DatasetGroups, IdRange, Outcome, RecordsCopy,
+    ShardState, ShardStatus, StoreError,
 };
 use umbo_types::{Clock, Key, NamespaceId, Row, ShardId};
 
@@ -363,19 +363,10 @@ impl OpenShard {
         *self.sizes.lock().unwrap_or_else(PoisonError::into_inner) = sizes;
     }
 
-    /// Records the sizes of the namespaces whose rows a commit has changed.
-    pub(crate) fn note_sizes(&self, changed: Vec<NamespaceSize>) {
+    /// Changes the sizes of namespaces, if they are known.
+    pub(crate) fn change_sizes(&self, change: impl FnOnce(&mut Sizes)) {
         let mut sizes = self.sizes.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(sizes) = sizes.as_mut() else {
-            return;
-        };
-        for size in changed {
-            if size.rows == 0 {
-                sizes.remove(&size.namespace);
-            } else {
-                sizes.insert(size.namespace, size);
-            }
-        }
+        sizes.as_mut().map(change);
     }
 
     /// Wakes the readers that wait for the file to be opened again; it has been opened, or will not be.
@@ -418,7 +409,10 @@ impl OpenShard {
                 }
                 state => state,
             },
-            rows: self.snapshot.load().row_count(),
+            rows: match sizes.as_ref() {
+                Some(sizes) => sizes.values().map(|size| size.rows).sum(),
+                None => self.snapshot.load().row_count(),
+            },
             file_bytes: std::fs::metadata(&self.path).map_or(0, |file| file.len()),
             queued: self.queue.mutations() as u64,
             commits: count(&self.counters.commits),

@@ -6,6 +6,7 @@
 //! A file of a version that kept no sizes has no marker; its rows are counted once, when it is opened.
 
 use std::collections::BTreeMap;
+use std::ops::{AddAssign, Neg};
 
 use redb::{ReadTransaction, ReadableTable, Table, WriteTransaction};
 use umbo_store::NamespaceSize;
@@ -35,31 +36,95 @@ pub(crate) type Sizes = BTreeMap<NamespaceId, NamespaceSize>;
 #[derive(Debug, Default)]
 pub(crate) struct SizeChanges(BTreeMap<NamespaceId, SizeChange>);
 
-#[derive(Debug, Default)]
-struct SizeChange {
+/// Rows and bytes that one row adds to its namespace, or that several changes add.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct SizeChange {
     rows: i64,
     bytes: i64,
     saved: i64,
 }
 
+impl SizeChange {
+    /// Returns the size of a row that is stored under `key`.
+    pub(crate) fn of(key: &[u8], row: &[u8]) -> Self {
+        let beside = row_codec::large(row).map_or(0, |large| large.len as usize);
+        Self {
+            rows: 1,
+            bytes: signed(key.len() + row.len() + beside),
+            saved: signed(row_codec::saved_len(row)),
+        }
+    }
+
+    fn add_to(self, size: &mut NamespaceSize) {
+        size.rows = size.rows.saturating_add_signed(self.rows);
+        size.bytes = size.bytes.saturating_add_signed(self.bytes);
+        size.bytes_saved = size.bytes_saved.saturating_add_signed(self.saved);
+    }
+}
+
+impl AddAssign for SizeChange {
+    fn add_assign(&mut self, other: Self) {
+        self.rows += other.rows;
+        self.bytes += other.bytes;
+        self.saved += other.saved;
+    }
+}
+
+impl Neg for SizeChange {
+    type Output = Self;
+
+    fn neg(self) -> Self {
+        Self {
+            rows: -self.rows,
+            bytes: -self.bytes,
+            saved: -self.saved,
+        }
+    }
+}
+
 impl SizeChanges {
     /// Counts a row that was stored under `key`.
     pub(crate) fn add(&mut self, key: &[u8], row: &[u8]) {
-        self.count(key, row, 1);
+        self.count(key, SizeChange::of(key, row));
     }
 
     /// Counts a row that was removed from under `key`.
     pub(crate) fn take(&mut self, key: &[u8], row: &[u8]) {
-        self.count(key, row, -1);
+        self.count(key, -SizeChange::of(key, row));
     }
 
-    fn count(&mut self, key: &[u8], row: &[u8], sign: i64) {
+    /// Counts a change of the size of the row under `key`.
+    pub(crate) fn count(&mut self, key: &[u8], change: SizeChange) {
         if let Some(namespace) = key_codec::namespace_of(key) {
-            let change = self.0.entry(namespace).or_default();
-            change.rows += sign;
-            let beside = row_codec::large(row).map_or(0, |large| large.len as usize);
-            change.bytes += sign * signed(key.len() + row.len() + beside);
-            change.saved += sign * signed(row_codec::saved_len(row));
+            *self.0.entry(namespace).or_default() += change;
+        }
+    }
+
+    /// Adds other changes.
+    pub(crate) fn merge(&mut self, other: &Self) {
+        for (&namespace, change) in &other.0 {
+            *self.0.entry(namespace).or_default() += *change;
+        }
+    }
+
+    /// Adds the changes to sizes.
+    pub(crate) fn add_to(&self, sizes: &mut Sizes) {
+        for (&namespace, change) in &self.0 {
+            change_size(sizes, namespace, *change);
+        }
+    }
+
+    /// Takes the changes from sizes again.
+    pub(crate) fn take_from(&self, sizes: &mut Sizes) {
+        for (&namespace, change) in &self.0 {
+            change_size(sizes, namespace, -*change);
+        }
+    }
+
+    /// Adds the changes of one namespace to sizes.
+    pub(crate) fn add_one_to(&self, sizes: &mut Sizes, namespace: NamespaceId) {
+        if let Some(change) = self.0.get(&namespace) {
+            change_size(sizes, namespace, *change);
         }
     }
 
@@ -85,12 +150,14 @@ impl SizeChanges {
             let before = meta.get(&name[..])?;
             let before = before.and_then(|record| decode(record.value()));
             let [rows, bytes, _] = before.unwrap_or_default();
-            let size = NamespaceSize {
+            let mut size = NamespaceSize {
                 namespace,
-                rows: rows.saturating_add_signed(change.rows),
-                bytes: bytes.saturating_add_signed(change.bytes),
+                rows,
+                bytes,
                 bytes_saved: 0,
             };
+            change.add_to(&mut size);
+            size.bytes_saved = 0;
             if size.rows == 0 {
                 meta.remove(&name[..])?;
             } else {
@@ -115,12 +182,13 @@ impl SizeChanges {
                 meta.remove(META_SIZES)?;
                 return Ok(Vec::new());
             };
-            let size = NamespaceSize {
+            let mut size = NamespaceSize {
                 namespace,
-                rows: rows.saturating_add_signed(change.rows),
-                bytes: bytes.saturating_add_signed(change.bytes),
-                bytes_saved: saved.saturating_add_signed(change.saved),
+                rows,
+                bytes,
+                bytes_saved: saved,
             };
+            change.add_to(&mut size);
             if size.rows == 0 {
                 meta.remove(&name[..])?;
             } else {
@@ -129,6 +197,19 @@ impl SizeChanges {
             changed.push(size);
         }
         Ok(changed)
+    }
+}
+
+fn change_size(sizes: &mut Sizes, namespace: NamespaceId, change: SizeChange) {
+    let size = sizes.entry(namespace).or_insert(NamespaceSize {
+        namespace,
+        rows: 0,
+        bytes: 0,
+        bytes_saved: 0,
+    });
+    change.add_to(size);
+    if size.rows == 0 {
+        sizes.remove(&namespace);
     }
 }
 

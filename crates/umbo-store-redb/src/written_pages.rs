@@ -43,7 +43,8 @@ impl WrittenPages {
         word.load(Relaxed) & bit != 0
     }
 
-    /// Forgets all pages. To be called before a transaction begins, because it has no pages yet.
+    /// Forgets all pages. To be called before a transaction begins and after it has ended: it has no pages of its own
+    /// then.
     pub(crate) fn clear(&self) {
         if self.is_any.swap(false, Relaxed) {
             for word in &self.words {

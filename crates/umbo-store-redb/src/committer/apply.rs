@@ -154,6 +154,7 @@ impl Apply {
         let (transaction, changes) = prepared?;
         let began = self.disk.now();
         let committed = guarded(|| Ok(committing(true, || transaction.commit())?));
+        self.disk.written.clear();
         let committed = committed.and_then(|()| {
             let synced = self.disk.now().saturating_duration_since(began);
             let snapshot =

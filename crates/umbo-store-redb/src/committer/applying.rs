@@ -25,8 +25,10 @@ impl Committer {
             self.give_up_log(&failure);
         }
         let is_due = Logged::is_due(self.logged.since, self.logged.apply_after, now);
-        // Rows whose log has failed are not left to memory.
-        if is_due || self.logged.is_large() || self.logged.log.is_none() {
+        // Rows whose log has failed are not left to memory. The rows that wait to be reclaimed are reclaimed beside the
+        // groups of the log.
+        let is_early = self.logged.log.is_none() || (self.is_chore_due() && !self.is_behind);
+        if is_due || is_early || self.logged.is_large() {
             self.begin_apply();
         }
     }
@@ -45,8 +47,7 @@ impl Committer {
         if !is_synced && let Err(failure) = self.sync_log() {
             self.give_up_log(&failure);
         }
-        let last = self.logged.last;
-        let frozen = (self.logged.renew(), last);
+        let frozen = self.logged.renew();
         // Without a log the memtables get no further row.
         let log = self.logged.log.as_ref();
         let log_mark = log.map_or(LogMark::Done, |_| LogMark::Unchanged);
@@ -54,7 +55,7 @@ impl Committer {
             shard: self.file.shard(),
             database,
             disk: Arc::clone(&self.file.disk),
-            overlay: Overlay::new(vec![frozen.clone()]),
+            overlay: Overlay::new(vec![frozen.table()]),
             progress: ShardProgress {
                 needs_log: log_mark.needs_log(true),
                 ..self.progress
@@ -63,7 +64,7 @@ impl Committer {
             fences: self.fences.clone(),
             datasets: self.datasets.without_stamps(),
             spared: self.spared.clone(),
-            chores: self.chores(false),
+            chores: self.chores(true),
             now: self.clock.wall(),
             next_upload_due: self.next_upload_due,
             may_pack: !self.file.disk.has_bad_ranges(),
@@ -81,7 +82,10 @@ impl Committer {
     /// Waits for the apply under way, if there is one, and takes its result.
     pub(super) fn end_apply(&mut self) {
         if let Some(failed) = self.take_applied() {
-            self.recover(Vec::new(), failed);
+            // The rows are committed with the next work then, without the change that needed an unreadable page.
+            if !failed.is_aborted || failed.culprit.is_none() {
+                self.recover(Vec::new(), failed);
+            }
         }
     }
 
@@ -94,19 +98,26 @@ impl Committer {
             outcome,
         } = self.logged.applying.take()?.finish();
         self.file.disk.reserve.set_open(true);
-        let (changes, mut snapshot, synced) = match outcome {
+        let (mut changes, mut snapshot, synced) = match outcome {
             Ok(applied) => applied,
             Err(failed) => return Some(failed),
         };
         self.shard.counters.note_sync(synced);
         self.durable_sequence = progress.sequence;
-        self.logged.frozen = None;
+        changes.applied.extend(self.logged.frozen.take());
         if !progress.needs_log {
             self.logged.needed = None;
         }
         snapshot.fence(&self.fences);
         let snapshot = snapshot.below(self.logged.overlay());
         self.shard.publish(snapshot, Some(&changes.changed));
+        // The groups that have replaced a reclaimed row meanwhile have counted it as taken, as the file has.
+        let logged = &mut self.logged;
+        for (key, size) in &changes.swept.sizes {
+            if logged.active.has(key, logged.last) {
+                logged.sizes.count(key, *size);
+            }
+        }
         self.note_changes(&[], changes, (chores, now));
         None
     }

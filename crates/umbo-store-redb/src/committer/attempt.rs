@@ -15,6 +15,7 @@ use crate::committer::chores::Chores;
 use crate::committer::datasets::CommitterDatasets;
 use crate::committer::large::LargeWriter;
 use crate::committer::limits::{PUT_GIVES_WAY_EVERY, SHORT_COMMIT_ROWS_MAX};
+use crate::committer::logged::Frozen;
 use crate::committer::mirrors::{apply_removal, mirror, read_written};
 use crate::committer::plan::{CommitPlan, UploadUse};
 use crate::committer::spared::Spared;
@@ -102,6 +103,8 @@ pub(crate) struct AppliedChanges {
     pub(crate) changed: Vec<u64>,
     /// Sizes of the namespaces whose rows were changed.
     pub(crate) sizes: Vec<NamespaceSize>,
+    /// The memtables whose rows the commit has.
+    pub(crate) applied: Vec<Frozen>,
     pub(crate) swept: Swept,
     pub(crate) purged: Purged,
 }
@@ -196,6 +199,7 @@ fn change(
         log,
         changed,
         sizes,
+        applied: Vec::new(),
         swept,
         purged,
     })

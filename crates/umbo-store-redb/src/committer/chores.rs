@@ -2,8 +2,6 @@
 
 use umbo_types::Timestamp;
 
-use crate::committer::limits::COMMIT_MAX;
-
 /// Rows that the sweeper reclaims for each mutation of a commit. More than one, so that rows never expire faster than
 /// they are reclaimed, and a backlog shrinks.
 const SWEPT_ROWS_PER_MUTATION: usize = 2;
@@ -26,6 +24,6 @@ impl Chores {
     pub(crate) fn swept_rows_max(&self, mutations: u64) -> usize {
         let mutations = usize::try_from(mutations).unwrap_or(usize::MAX);
         let in_step = mutations.saturating_mul(SWEPT_ROWS_PER_MUTATION);
-        self.swept_rows_min.max(in_step).min(COMMIT_MAX.mutations)
+        self.swept_rows_min.max(in_step)
     }
 }

@@ -15,6 +15,7 @@ use crate::file_error::{FileError, guarded};
 use crate::memtable::ChangedRow;
 use crate::row_cache;
 use crate::row_codec;
+use crate::sizes::{SizeChange, SizeChanges};
 use crate::tables::ShardProgress;
 use crate::work::{QueuedWork, WorkAnswer, WriteWork, answer_all};
 use crate::write_log::{RECORD_LEN_MAX, WriteLog, add_change};
@@ -23,6 +24,9 @@ use crate::write_log::{RECORD_LEN_MAX, WriteLog, add_change};
 const GROUP_MUTATIONS_MAX: usize = 1_024;
 /// Most bytes of keys and values of such a group. With the heads of its rows it fits into a record.
 const GROUP_BYTES_MAX: usize = RECORD_LEN_MAX / 2;
+/// Most bytes of the key and the value of a row in the log. A larger one is more than the pages that a commit to the
+/// file writes for a row (14 KiB), and would be in memory and be written twice.
+const ROW_BYTES_MAX: usize = 16 << 10;
 /// Least free room on the disk when a memtable gets its first row: for two segments, and for the pages that its rows
 /// change in the file. A row that was answered must find room there.
 const ROOM_MIN: u64 = 128 << 20;
@@ -30,8 +34,12 @@ const ROOM_MIN: u64 = 128 << 20;
 /// A change of a group, ready for the memtable.
 type GroupChange = (Box<[u8]>, ChangedRow);
 
-/// The changes of a group, and its answers.
-type PlannedGroup = (Vec<GroupChange>, Vec<WorkAnswer>);
+/// A group that has been decided.
+struct PlannedGroup {
+    changes: Vec<GroupChange>,
+    sizes: SizeChanges,
+    answers: Vec<WorkAnswer>,
+}
 
 impl Committer {
     /// Writes the file until the log may be tried again.
@@ -77,10 +85,15 @@ impl Committer {
         }
         let began = self.file.opener.now();
         let mut versions = self.versions;
-        let Ok(Some((changes, answers))) = isolated(|| self.plan_group(&work, &mut versions, now))
-        else {
+        let planned = isolated(|| self.plan_group(&work, &mut versions, now));
+        let Ok(Some(planned)) = planned else {
             return Err(work);
         };
+        let PlannedGroup {
+            changes,
+            sizes,
+            answers,
+        } = planned;
         self.versions = versions;
         // A group that changes nothing needs no record.
         if !changes.is_empty() {
@@ -89,7 +102,7 @@ impl Committer {
                 self.give_up_log(&failure);
                 return Err(work);
             }
-            self.show_group(changes);
+            self.show_group(changes, &sizes);
         }
         let took = self.file.opener.now().saturating_duration_since(began);
         let counters = &self.shard.counters;
@@ -170,9 +183,11 @@ impl Committer {
         plan.need_all();
         let snapshot = self.shard.snapshot();
         let mut has_large = false;
+        let mut replaced = Vec::with_capacity(writes.len());
         plan.read_bases(|key, is_counter| {
             snapshot.stored(key, |row| {
                 has_large |= row.is_some_and(|row| row_codec::large(row).is_some());
+                replaced.push(row.map(|row| SizeChange::of(key, row)));
                 Ok(Base::of(key, row, is_counter))
             })
         })?;
@@ -181,8 +196,9 @@ impl Committer {
         }
         plan.decide(self.file.shard(), versions, now);
         let mut changes = Vec::with_capacity(writes.len());
+        let mut sizes = SizeChanges::default();
         let answers = plan.apply(now, |effects| {
-            for (key, effect) in effects {
+            for ((key, effect), replaced) in effects.iter().zip(replaced) {
                 let row = match effect {
                     RowEffect::None => continue,
                     RowEffect::Remove => None,
@@ -192,14 +208,21 @@ impl Committer {
                         Some(row.into_boxed_slice())
                     }
                 };
+                let mut change = row
+                    .as_ref()
+                    .map(|row| SizeChange::of(key, row))
+                    .unwrap_or_default();
+                change += -replaced.unwrap_or_default();
+                sizes.count(key, change);
                 changes.push(((*key).into(), row));
             }
             Ok::<_, FileError>(vec![None; effects.len()])
         })?;
-        Ok(Some((
+        Ok(Some(PlannedGroup {
             changes,
-            answers.into_iter().map(WorkAnswer::Write).collect(),
-        )))
+            sizes,
+            answers: answers.into_iter().map(WorkAnswer::Write).collect(),
+        }))
     }
 
     /// Appends the record of a group. If `is_sync`, the group is on the disk when this returns.
@@ -244,7 +267,7 @@ impl Committer {
     }
 
     /// Makes readers see the changes of a group.
-    fn show_group(&mut self, changes: Vec<GroupChange>) {
+    fn show_group(&mut self, changes: Vec<GroupChange>, sizes: &SizeChanges) {
         let sequence = self.progress.sequence;
         let hashes: Vec<u64> = changes
             .iter()
@@ -259,6 +282,8 @@ impl Committer {
             logged.active.insert(sequence, key, row);
         }
         logged.last = sequence;
+        logged.sizes.merge(sizes);
+        self.shard.change_sizes(|all| sizes.add_to(all));
         let snapshot = self.shard.snapshot().below(logged.overlay());
         self.shard.publish(snapshot, Some(&hashes));
     }
@@ -272,7 +297,10 @@ fn is_plain(write: &WriteWork) -> bool {
         && write.ops.iter().all(|op| {
             op.condition != Condition::Unwritten
                 && match &op.change {
-                    Change::Put { value, .. } => value.form != StoredForm::Large,
+                    Change::Put { value, .. } => {
+                        value.form != StoredForm::Large
+                            && op.key.len() + value.bytes.len() <= ROW_BYTES_MAX
+                    }
                     Change::Delete | Change::Increment { .. } => true,
                     Change::Upload(_) => false,
                 }

@@ -16,6 +16,7 @@ use crate::committer::limits::{
     APPLY_BYTES, APPLY_ROWS, APPLY_WAKE, FLUSH_AFTER, MEMTABLE_BYTES_MAX, MEMTABLE_ROWS_MAX,
 };
 use crate::memtable::{Memtable, Overlay};
+use crate::sizes::{SizeChanges, Sizes};
 use crate::write_log::{LogMark, WriteLog};
 
 /// The log of a committer, and the rows that the file does not have yet.
@@ -36,8 +37,10 @@ pub(super) struct Logged {
     pub(super) since: Option<Instant>,
     /// Number of the last group in it.
     pub(super) last: u64,
-    /// Rows that are being applied, or could not be, and the number of their last group.
-    pub(super) frozen: Option<(Arc<Memtable>, u64)>,
+    /// How its rows change the sizes of namespaces.
+    pub(super) sizes: SizeChanges,
+    /// Rows that are being applied, or could not be.
+    pub(super) frozen: Option<Frozen>,
     pub(super) applying: Option<RunningApply>,
     /// The log is not used before then, because it has failed.
     pub(super) held_until: Option<Instant>,
@@ -50,6 +53,22 @@ pub(super) struct Logged {
     pub(super) record: Vec<u8>,
 }
 
+/// A memtable that gets no further rows.
+pub(crate) struct Frozen {
+    pub(super) table: Arc<Memtable>,
+    /// Number of its last group.
+    pub(super) last: u64,
+    /// How its rows change the sizes of namespaces.
+    pub(super) sizes: SizeChanges,
+}
+
+impl Frozen {
+    /// Returns the memtable, and the number of its last group.
+    pub(super) fn table(&self) -> (Arc<Memtable>, u64) {
+        (Arc::clone(&self.table), self.last)
+    }
+}
+
 impl Logged {
     pub(super) fn new(is_enabled: bool, apply_after: Duration) -> Self {
         Self {
@@ -60,6 +79,7 @@ impl Logged {
             active: Arc::default(),
             rows: 0,
             bytes: 0,
+            sizes: SizeChanges::default(),
             last: 0,
             since: None,
             frozen: None,
@@ -75,7 +95,8 @@ impl Logged {
     /// Returns the memtables, the newest first.
     pub(super) fn overlay(&self) -> Overlay {
         let active = (self.rows > 0).then(|| (Arc::clone(&self.active), self.last));
-        Overlay::new(active.into_iter().chain(self.frozen.clone()).collect())
+        let frozen = self.frozen.as_ref().map(Frozen::table);
+        Overlay::new(active.into_iter().chain(frozen).collect())
     }
 
     /// Returns whether the file has every row.
@@ -108,29 +129,43 @@ impl Logged {
         }
     }
 
-    /// Records that a durable commit of the file holds every row and, if it has one, the epoch of the log.
-    pub(super) fn note_commit(&mut self, sequence: u64) {
+    /// Records that a durable commit of the file holds every row and, if it has one, the epoch of the log. Returns the
+    /// memtables whose rows the commit has.
+    pub(super) fn note_commit(&mut self, sequence: u64) -> Vec<Frozen> {
         self.needed = self.log.as_ref().map(WriteLog::epoch);
         self.is_in_doubt = false;
         self.unsynced_since = None;
         if let Some(log) = &mut self.log {
             log.note_commit(sequence);
         }
-        if !self.is_empty() {
-            self.frozen = None;
-            self.renew();
+        if self.is_empty() {
+            return Vec::new();
+        }
+        let applied = self.frozen.take();
+        applied.into_iter().chain([self.renew()]).collect()
+    }
+
+    /// Adds to the sizes of the file what the rows of the memtables change.
+    pub(super) fn add_sizes(&self, sizes: &mut Sizes) {
+        let frozen = self.frozen.as_ref().map(|frozen| &frozen.sizes);
+        for changes in frozen.into_iter().chain([&self.sizes]) {
+            changes.add_to(sizes);
         }
     }
 
     /// Begins the next memtable in the other segment.
-    pub(super) fn renew(&mut self) -> Arc<Memtable> {
+    pub(super) fn renew(&mut self) -> Frozen {
         self.rows = 0;
         self.bytes = 0;
         self.since = None;
         if let Some(log) = &mut self.log {
             log.switch();
         }
-        std::mem::take(&mut self.active)
+        Frozen {
+            table: std::mem::take(&mut self.active),
+            last: self.last,
+            sizes: std::mem::take(&mut self.sizes),
+        }
     }
 
     /// Returns whether the memtable has so many rows or bytes that it is applied at once.

@@ -8,13 +8,14 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use umbo_store::{NamespaceSize, StoreError};
+use umbo_store::StoreError;
 use umbo_types::{NamespaceId, Timestamp};
 
 use super::Committer;
+use crate::committer::attempt::AppliedChanges;
 use crate::committer::chores::Chores;
 use crate::committer::limits::{IDLE_WAKE, RETRY_AFTER, ROWS_MAX_WITHOUT_ROOM};
-use crate::committer::writer::{Left, Purged, Swept};
+use crate::committer::writer::{Left, Swept};
 use crate::shard::ShardCounters;
 use crate::work::QueuedWork;
 
@@ -157,21 +158,29 @@ impl Committer {
     }
 
     /// Counts a commit for the shard's status.
-    pub(super) fn count_commit(
-        &self,
-        work: &[QueuedWork],
-        mutations: u64,
-        (swept, purged): (&Swept, &Purged),
-        sizes: Vec<NamespaceSize>,
-    ) {
-        self.shard.note_sizes(sizes);
+    pub(super) fn count_commit(&self, work: &[QueuedWork], changes: &AppliedChanges) {
         let counters = &self.shard.counters;
-        counters.note_swept(swept);
+        counters.note_swept(&changes.swept);
+        self.shard.change_sizes(|sizes| {
+            for applied in &changes.applied {
+                applied.sizes.take_from(sizes);
+            }
+            for size in &changes.sizes {
+                sizes.remove(&size.namespace);
+                if size.rows > 0 {
+                    sizes.insert(size.namespace, *size);
+                }
+                // The file does not have the rows of the memtable.
+                self.logged.sizes.add_one_to(sizes, size.namespace);
+            }
+        });
         let purging = self.datasets.to_purge_count(&self.fences);
         counters.purging.store(purging, Ordering::Relaxed);
-        counters.note_namespaces(work, purged.namespace_max);
+        counters.note_namespaces(work, changes.purged.namespace_max);
         counters.commits.fetch_add(1, Ordering::Relaxed);
-        counters.mutations.fetch_add(mutations, Ordering::Relaxed);
+        counters
+            .mutations
+            .fetch_add(changes.mutations, Ordering::Relaxed);
     }
 
     /// Pauses reclaiming after a failed commit, because reclaiming may be the cause.
@@ -199,7 +208,7 @@ impl Committer {
 impl ShardCounters {
     /// Records the rows that the sweeper has reclaimed and left.
     pub(super) fn note_swept(&self, swept: &Swept) {
-        self.reclaimed.fetch_add(swept.rows, Ordering::Relaxed);
+        self.reclaimed.fetch_add(swept.rows(), Ordering::Relaxed);
         let expired = match swept.left {
             Left::Unseen => return,
             Left::Nothing => 0,
@@ -207,7 +216,7 @@ impl ShardCounters {
             // At least the row that was seen.
             Left::Uncounted => {
                 let before = self.expired.load(Ordering::Relaxed);
-                before.saturating_sub(swept.rows).max(1)
+                before.saturating_sub(swept.rows()).max(1)
             }
         };
         self.expired.store(expired, Ordering::Relaxed);

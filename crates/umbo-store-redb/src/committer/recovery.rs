@@ -12,6 +12,7 @@ use umbo_store::{Outcome, ShardState};
 use super::{Committer, Unflushed};
 use crate::committer::failed::FailedCommit;
 use crate::committer::limits::IDLE_WAKE;
+use crate::committer::logged::Frozen;
 use crate::file_error::FileError;
 use crate::shard_file::{OpenedFile, close};
 use crate::snapshot::ShardSnapshot;
@@ -172,7 +173,6 @@ impl Committer {
             sizes,
             ..
         } = self.file.open()?;
-        self.shard.replace_sizes(sizes);
         self.shard.note_fenced(Arc::clone(fences.fenced()));
         self.fences = fences;
         self.is_behind = self.fences.raise(&self.file.kept.fenced());
@@ -190,6 +190,12 @@ impl Committer {
         if progress.sequence > self.progress.sequence {
             self.logged.note_commit(progress.sequence);
         }
+        // An apply may have failed after its commit.
+        let is_applied = |frozen: &mut Frozen| frozen.last <= progress.sequence;
+        drop(self.logged.frozen.take_if(is_applied));
+        self.shard.replace_sizes(sizes);
+        self.shard
+            .change_sizes(|sizes| self.logged.add_sizes(sizes));
         // The numbers of groups in the log are not used again.
         self.progress = ShardProgress {
             sequence: progress.sequence.max(self.progress.sequence),

@@ -23,7 +23,7 @@ use crate::file_error::FileError;
 use crate::key_codec;
 use crate::row_cache;
 use crate::row_codec::{self, RowHead};
-use crate::sizes::SizeChanges;
+use crate::sizes::{SizeChange, SizeChanges};
 use crate::tables::{
     EXPIRY, ExpiryTable, IDEMPOTENCY, IDEMPOTENCY_EXPIRY, ROWS, RowTable, expiry_entry,
     namespace_max, next_expiry, split_expiry_entry,
@@ -66,10 +66,10 @@ pub(crate) struct RemovedRows {
 }
 
 /// The result of one step of the sweeper.
-#[derive(Debug, Default, Clone, Copy)]
+#[derive(Debug, Default)]
 pub(crate) struct Swept {
-    /// Rows reclaimed.
-    pub(crate) rows: u64,
+    /// Keys of the rows reclaimed, and what each row took.
+    pub(crate) sizes: Vec<(Vec<u8>, SizeChange)>,
     /// Expiry of the next row in the index.
     pub(crate) next_expiry: Option<Timestamp>,
     /// When the next upload without references is due.
@@ -79,6 +79,11 @@ pub(crate) struct Swept {
 }
 
 impl Swept {
+    /// Returns the number of rows reclaimed.
+    pub(crate) const fn rows(&self) -> u64 {
+        self.sizes.len() as u64
+    }
+
     /// Adds a step of the sweeper among the idempotency records, which do not count as rows.
     pub(crate) fn with_records(self, records: Self) -> Self {
         let next = [self.next_expiry, records.next_expiry];
@@ -392,16 +397,15 @@ impl<'txn> RowWriter<'txn> {
         for (key, at) in keys {
             self.trace.sweep(&expiry_entry(at, key));
             // The row may be damaged, and the index with it: reclaim only a row that matches its entry.
-            let is_due = match self.rows.get(key)? {
-                Some(row) => row_codec::decode_head(row.value())
-                    .is_ok_and(|head| head.expires_at == Some(at)),
-                None => false,
-            };
-            if is_due {
+            let due_size = self.rows.get(key)?.and_then(|row| {
+                let head = row_codec::decode_head(row.value()).ok()?;
+                (head.expires_at == Some(at)).then(|| SizeChange::of(key, row.value()))
+            });
+            if let Some(size) = due_size {
                 self.changed.push(row_cache::hash_of(key));
                 let counts = (&mut self.sizes, &mut self.references);
                 replaced(counts, key, self.rows.remove(key)?);
-                swept.rows += 1;
+                swept.sizes.push((key.to_vec(), size));
             }
         }
         self.trace.sweep(&[]);

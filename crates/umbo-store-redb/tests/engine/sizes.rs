@@ -27,7 +27,7 @@ async fn reclaimed_rows_do_not_count() {
     write(&store, &clock, rows.collect()).await;
     assert_eq!(sizes(&store)[0].rows, 300);
     clock.advance(Duration::from_mins(1));
-    for _ in 0..10 {
+    while sizes(&store)[0].rows > 100 {
         write(&store, &clock, vec![put(key(0), b"again", None)]).await;
     }
     assert_eq!(store.status()[0].reclaimed, 200);
