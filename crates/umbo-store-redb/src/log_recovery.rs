@@ -7,11 +7,16 @@ use crate::file_error::{FileError, guarded};
 use crate::memtable::Overlay;
 use crate::shard_file::{OpenedFile, ShardFile};
 use crate::tables::ShardProgress;
-use crate::write_log::read_records;
+use crate::write_log::{LostGroups, read_records};
 
 impl ShardFile {
     /// Opens the file, and commits the rows of the log that it needs to be complete. It needs no log then.
     pub(crate) fn recovered(&self) -> Result<OpenedFile, FileError> {
+        self.recovered_without(LostGroups::Refuse)
+    }
+
+    /// Like [`Self::recovered`], and drops acknowledged groups that cannot be read if so asked.
+    pub(crate) fn recovered_without(&self, lost: LostGroups) -> Result<OpenedFile, FileError> {
         let opened = self.open()?;
         let Some(epoch) = opened.needed_log else {
             return Ok(opened);
@@ -24,7 +29,8 @@ impl ShardFile {
             was_repaired,
             ..
         } = opened;
-        let records = read_records(&self.opener, &self.path, epoch, progress.sequence)?;
+        let log = (epoch, progress.sequence);
+        let records = read_records(&self.opener, &self.path, log, lost)?;
         let last = records.last().map_or(progress, |record| record.progress);
         // The file has every group then, and one more commit.
         let last = ShardProgress {

@@ -11,6 +11,8 @@ use std::sync::Arc;
 use crossbeam_skiplist::SkipMap;
 use crossbeam_skiplist::map::Entry;
 
+use crate::sizes::SizeChanges;
+
 /// An encoded row, or `None` for a removal.
 pub(crate) type ChangedRow = Option<Box<[u8]>>;
 
@@ -157,6 +159,22 @@ impl Memtable {
         let version = (key, sequence);
         let version: &dyn AsVersion = &version;
         self.0.upper_bound(bound(version, is_included))
+    }
+}
+
+/// A memtable that gets no further rows.
+pub(crate) struct Frozen {
+    pub(crate) table: Arc<Memtable>,
+    /// Number of its last group.
+    pub(crate) last: u64,
+    /// How its rows change the sizes of namespaces.
+    pub(crate) sizes: SizeChanges,
+}
+
+impl Frozen {
+    /// Returns the memtable, and the number of its last group.
+    pub(crate) fn table(&self) -> (Arc<Memtable>, u64) {
+        (Arc::clone(&self.table), self.last)
     }
 }
 

@@ -32,6 +32,7 @@ use crate::shard_file::{self, begin_write};
 use crate::shard_ownership::META_STAMP;
 use crate::stored_rows::{BesideRows, head_of, store_rows};
 use crate::tables::{EXPIRY, META, ROWS, expiry_entry};
+use crate::write_log::LostGroups;
 
 /// Rows that are moved in one commit of each file: some megabytes.
 const ROWS_AT_ONCE: usize = 1_000;
@@ -140,8 +141,18 @@ pub fn count_misplaced(folder: &Path) -> Result<Vec<ShardRepair>, OpenError> {
 }
 
 /// Moves misplaced rows of a data folder to the right shard, if the file of that shard is in the folder. The folder
-/// must not be in use. A row of a large value is moved with its bytes; idempotency records stay, and expire.
-pub fn repair_shards(folder: &Path, now: Timestamp) -> Result<Vec<ShardRepair>, OpenError> {
+/// must not be in use. A row of a large value is moved with its bytes; idempotency records stay, and expire. A file whose
+/// log lacks groups that were acknowledged is repaired only if `drops_lost_groups`; else its failure names them.
+pub fn repair_shards(
+    folder: &Path,
+    now: Timestamp,
+    drops_lost_groups: bool,
+) -> Result<Vec<ShardRepair>, OpenError> {
+    let lost_groups = if drops_lost_groups {
+        LostGroups::Drop
+    } else {
+        LostGroups::Refuse
+    };
     let _lock = FolderLock::take(folder)?;
     let found = shard_files_in(folder).map_err(folder_error("read", folder))?;
     let mut places = places(folder)?;
@@ -157,7 +168,7 @@ pub fn repair_shards(folder: &Path, now: Timestamp) -> Result<Vec<ShardRepair>, 
         };
         let plain = plain_file(folder, store_id, shard, &plain_files);
         let read = plain
-            .recovered()
+            .recovered_without(lost_groups)
             .and_then(|file| Ok((is_given(&file.database.begin_read()?)?, file)));
         match read {
             Ok((true, _)) => continue,

@@ -13,6 +13,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -289,29 +290,38 @@ fn decode(bytes: &[u8], epoch: u64) -> Option<(LogRecord, usize)> {
     Some((record, len))
 }
 
+/// What to do about acknowledged groups that cannot be read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum LostGroups {
+    Refuse,
+    Drop,
+}
+
 /// Reads the records after a commit of the shard's file, in order.
 pub(crate) fn read_records(
     opener: &Arc<dyn Opener>,
     shard: &Path,
-    epoch: u64,
-    after: u64,
+    (epoch, after): (u64, u64),
+    lost_groups: LostGroups,
 ) -> Result<Vec<LogRecord>, FileError> {
     let mut found = BTreeMap::new();
     for path in segment_paths(shard) {
-        let bytes = guarded(|| {
-            let file = opener.open(&path)?;
-            let mut bytes = vec![0; file.len()? as usize];
-            file.read(0, &mut bytes)?;
-            file.close()?;
-            Ok(bytes)
-        });
-        let bytes = bytes.map_err(|failure| match failure {
-            FileError::Missing(reason) | FileError::Damaged(reason) | FileError::Io(reason) => {
-                let path = path.display();
-                FileError::Io(format!("its log {path} cannot be read: {reason}"))
+        let path_name = path.display();
+        let bytes = match read_segment(opener, &path) {
+            Ok(bytes) => bytes,
+            Err(failure) if lost_groups == LostGroups::Drop => {
+                tracing::warn!(file = %path_name, reason = %failure, "a log cannot be read, and is left out");
+                continue;
             }
-            failure => failure,
-        })?;
+            Err(
+                FileError::Missing(reason) | FileError::Damaged(reason) | FileError::Io(reason),
+            ) => {
+                return Err(FileError::Io(format!(
+                    "its log {path_name} cannot be read: {reason}"
+                )));
+            }
+            Err(failure) => return Err(failure),
+        };
         let mut at = 0;
         while at < bytes.len() {
             let Some((record, len)) = decode(&bytes[at..], epoch) else {
@@ -324,21 +334,63 @@ pub(crate) fn read_records(
             at += len.next_multiple_of(PAGE_LEN);
         }
     }
-    let mut records = Vec::with_capacity(found.len());
-    let mut next = after + 1;
-    let synced = found.values().map(|record| record.synced).max();
-    while let Some(record) = found.remove(&next) {
-        records.push(record);
-        next += 1;
+    let (records, lost) = in_order(found, after);
+    if lost.is_empty() {
+        return Ok(records);
     }
-    if synced.is_some_and(|synced| synced >= next) {
-        let files = segment_paths(shard).map(|path| path.display().to_string());
-        return Err(FileError::Damaged(format!(
-            "its log is damaged: group {next} of {} is missing or cannot be read, and was acknowledged",
-            files.join(" or ")
-        )));
+    let group = |lost: &RangeInclusive<u64>| match (lost.start(), lost.end()) {
+        (first, last) if first == last => first.to_string(),
+        (first, last) => format!("{first} to {last}"),
+    };
+    let lost: Vec<String> = lost.iter().map(group).collect();
+    let files = segment_paths(shard).map(|path| path.display().to_string());
+    let reason = format!(
+        "group {} of {} is missing or cannot be read, and was acknowledged; {} other groups are there",
+        lost.join(", "),
+        files.join(" or "),
+        records.len()
+    );
+    if lost_groups == LostGroups::Refuse {
+        return Err(FileError::Damaged(format!("its log is damaged: {reason}")));
     }
+    tracing::warn!(file = %shard.display(), %reason, "groups of a log are dropped");
     Ok(records)
+}
+
+fn read_segment(opener: &Arc<dyn Opener>, path: &Path) -> Result<Vec<u8>, FileError> {
+    guarded(|| {
+        let file = opener.open(path)?;
+        let mut bytes = vec![0; file.len()? as usize];
+        file.read(0, &mut bytes)?;
+        file.close()?;
+        Ok(bytes)
+    })
+}
+
+/// Orders the records after a commit, up to a gap that a power failure has left. Returns the numbers of
+/// missing acknowledged records, too.
+fn in_order(
+    found: BTreeMap<u64, LogRecord>,
+    after: u64,
+) -> (Vec<LogRecord>, Vec<RangeInclusive<u64>>) {
+    let synced = found.values().map(|record| record.synced).max();
+    let synced = synced.unwrap_or(after);
+    let (mut records, mut lost) = (Vec::with_capacity(found.len()), Vec::new());
+    let mut next = after + 1;
+    for (number, record) in found {
+        if number > next && number - 1 > synced {
+            break;
+        }
+        if number > next {
+            lost.push(next..=number - 1);
+        }
+        records.push(record);
+        next = number + 1;
+    }
+    if next <= synced {
+        lost.push(next..=synced);
+    }
+    (records, lost)
 }
 
 #[cfg(test)]
@@ -402,14 +454,14 @@ mod tests {
         }
 
         fn read(self, after: u64) -> Result<Vec<LogRecord>, FileError> {
-            let epoch = self.log.epoch();
+            self.read_as(after, LostGroups::Refuse)
+        }
+
+        fn read_as(self, after: u64, lost: LostGroups) -> Result<Vec<LogRecord>, FileError> {
+            let log = (self.log.epoch(), after);
             drop(self.log);
-            read_records(
-                &self.opener,
-                &self.folder.path().join("shard.redb"),
-                epoch,
-                after,
-            )
+            let shard = self.folder.path().join("shard.redb");
+            read_records(&self.opener, &shard, log, lost)
         }
     }
 
@@ -485,6 +537,32 @@ mod tests {
             }
             log.damage(2, at);
             assert_eq!(numbers(&log.read(0).unwrap()), [1, 2], "{at}");
+        }
+    }
+
+    #[test]
+    fn lost_groups_alone_are_dropped_if_asked() {
+        for (damaged, kept) in [
+            (&[1_usize, 2][..], &[1_u64, 4, 5][..]),
+            (&[0], &[2, 3, 4, 5]),
+            (&[3], &[1, 2, 3, 5]),
+            // Nobody knows that it was synced.
+            (&[1, 4], &[1, 3, 4]),
+        ] {
+            let filled = || {
+                let mut log = Rig::after(0);
+                for sequence in 1..=5 {
+                    log.append(sequence, 2);
+                    log.log.sync().unwrap();
+                }
+                damaged.iter().for_each(|&index| log.damage(index, 70));
+                log
+            };
+            let refused = filled().read(0).unwrap_err().to_string();
+            let others = format!("{} other groups", kept.len());
+            assert!(refused.contains(&others), "{refused}");
+            let read = filled().read_as(0, LostGroups::Drop).unwrap();
+            assert_eq!(numbers(&read), kept);
         }
     }
 

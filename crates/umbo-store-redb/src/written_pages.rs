@@ -43,8 +43,7 @@ impl WrittenPages {
         word.load(Relaxed) & bit != 0
     }
 
-    /// Forgets all pages. To be called before a transaction begins and after it has ended: it has no pages of its own
-    /// then.
+    /// Forgets all pages. To be called before a transaction begins, when it has no pages yet, and after it has ended.
     pub(crate) fn clear(&self) {
         if self.is_any.swap(false, Relaxed) {
             for word in &self.words {

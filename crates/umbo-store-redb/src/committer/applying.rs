@@ -25,8 +25,8 @@ impl Committer {
             self.give_up_log(&failure);
         }
         let is_due = Logged::is_due(self.logged.since, self.logged.apply_after, now);
-        // Rows whose log has failed are not left to memory. The rows that wait to be reclaimed are reclaimed beside the
-        // groups of the log.
+        // Rows whose log has failed are not left to memory. Rows that have expired or are behind a fence are reclaimed
+        // while the log takes groups.
         let is_early = self.logged.log.is_none() || (self.is_chore_due() && !self.is_behind);
         if is_due || is_early || self.logged.is_large() {
             self.begin_apply();

@@ -15,7 +15,7 @@ use crate::committer::apply::RunningApply;
 use crate::committer::limits::{
     APPLY_BYTES, APPLY_ROWS, APPLY_WAKE, FLUSH_AFTER, MEMTABLE_BYTES_MAX, MEMTABLE_ROWS_MAX,
 };
-use crate::memtable::{Memtable, Overlay};
+use crate::memtable::{Frozen, Memtable, Overlay};
 use crate::sizes::{SizeChanges, Sizes};
 use crate::write_log::{LogMark, WriteLog};
 
@@ -51,22 +51,6 @@ pub(super) struct Logged {
     /// Whether the disk had room for the rows of a memtable when its first group came.
     pub(super) has_room: bool,
     pub(super) record: Vec<u8>,
-}
-
-/// A memtable that gets no further rows.
-pub(crate) struct Frozen {
-    pub(super) table: Arc<Memtable>,
-    /// Number of its last group.
-    pub(super) last: u64,
-    /// How its rows change the sizes of namespaces.
-    pub(super) sizes: SizeChanges,
-}
-
-impl Frozen {
-    /// Returns the memtable, and the number of its last group.
-    pub(super) fn table(&self) -> (Arc<Memtable>, u64) {
-        (Arc::clone(&self.table), self.last)
-    }
 }
 
 impl Logged {

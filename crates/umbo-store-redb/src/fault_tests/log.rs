@@ -8,11 +8,11 @@ use umbo_store::{
     ByKey as _, CallContext, Change, Condition, Durability, Mutation, Outcome, RangeRequest,
     ShardState, SortRange, Store, StoreReport, WriteRequest,
 };
-use umbo_types::{Key, PartitionKey, ShardId, Value};
+use umbo_types::{Clock as _, Key, PartitionKey, ShardId, Value};
 
 use super::faulty_files::{FileFault, FileOperation};
 use super::reads::read_backup;
-use super::{NAMESPACE, Rig, get, put_request};
+use super::{NAMESPACE, Rig, get, put, put_request};
 use crate::RedbStore;
 
 fn logged() -> Rig {
@@ -276,4 +276,22 @@ async fn a_file_that_needs_its_log_does_not_open_without_it() {
     };
     assert!(reason.contains("shard-000.log0"), "{reason}");
     assert_eq!(store.status()[0].shard, ShardId(0));
+    store.close().await;
+    drop(store);
+    // Whoever gives up what was acknowledged gets the rest.
+    for drops_lost_groups in [false, true] {
+        let repaired =
+            crate::repair_shards(folder.path(), rig.clock.wall(), drops_lost_groups).unwrap();
+        assert_eq!(
+            repaired[0].failure.is_none(),
+            drops_lost_groups,
+            "{repaired:?}"
+        );
+    }
+    let clock: std::sync::Arc<dyn umbo_types::Clock> = std::sync::Arc::<_>::clone(&rig.clock) as _;
+    let store = RedbStore::open(super::config(folder.path()), clock).unwrap();
+    assert_eq!(store.status()[0].state, ShardState::Available);
+    assert_eq!(get(&store, "key-0").await.as_deref(), Some("1"));
+    assert_eq!(get(&store, "key-2").await, None);
+    put(&store, "key-2", "2", Durability::Sync).await.unwrap();
 }

@@ -127,7 +127,7 @@ async fn rows_in_the_wrong_shard_are_counted_and_moved_to_their_own() {
     let counted = count_misplaced(folder.path()).unwrap();
     let misplaced = sum(&counted, |one| one.misplaced);
     assert!(misplaced > ROWS as u64 / 2, "{counted:?}");
-    let repaired = repair_shards(folder.path(), clock.wall()).unwrap();
+    let repaired = repair_shards(folder.path(), clock.wall(), false).unwrap();
     assert_eq!(sum(&repaired, |one| one.misplaced), misplaced);
     assert_eq!(
         sum(&repaired, |one| one.moved + one.outdated),

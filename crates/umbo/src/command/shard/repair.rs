@@ -19,6 +19,10 @@ pub(super) struct Repair {
     /// Only count the rows
     #[arg(long)]
     dry_run: bool,
+    /// Open files without the groups of their log that are lost, and lose what was acknowledged with them; without this
+    /// option such a file is left as it is, and the lost groups are named
+    #[arg(long, conflicts_with = "dry_run")]
+    drop_lost_groups: bool,
 }
 
 impl Repair {
@@ -26,7 +30,7 @@ impl Repair {
         let repaired = if self.dry_run {
             count_misplaced(&self.data)?
         } else {
-            repair_shards(&self.data, SystemClock.wall())?
+            repair_shards(&self.data, SystemClock.wall(), self.drop_lost_groups)?
         };
         Listing::new("SHARD  MISPLACED  MOVED  OUTDATED  FILE  REASON").write(format, &repaired)?;
         let left = |one: &&ShardRepair| {
