@@ -60,7 +60,7 @@ const BENCHMARKS: [Benchmark; 8] = [
     },
     Benchmark {
         name: "put",
-        about: "durable puts a second, against webdis + redis (0.65) and etcd (1.8)",
+        about: "durable puts a second, against webdis + redis (0.8) and etcd (3)",
         run: point::put,
     },
     Benchmark {

@@ -31,6 +31,8 @@ const KEYS: u32 = 8;
 pub(crate) const ROWS_MAX: u32 = 128;
 /// Length of a value, in bytes.
 const VALUE_LEN: usize = 256;
+/// More than the log of a shard takes.
+const LONG_LEN: usize = 32 << 10;
 
 /// What is answered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -114,6 +116,12 @@ impl Arguments {
         let prepared = runtime.block_on(self.prepare(&clock))?;
         // Whatever is made at the first request of a kind is no part of an answer.
         runtime.block_on(self.ask(&prepared, 2 * KEYS))?;
+        if !self.kind.is_shed() {
+            // The log does not take so long a value: with it the file gets all rows, and no apply comes for a second.
+            let long = "v".repeat(LONG_LEN);
+            let written = put(&prepared.service, "/v1/ns/n/kv/long/1", &long, 201);
+            runtime.block_on(written)?;
+        }
         let (allocated, result) =
             allocations::count(|| runtime.block_on(self.ask(&prepared, self.requests)));
         println!("{allocated}");

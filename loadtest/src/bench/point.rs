@@ -186,10 +186,10 @@ pub(super) fn put(lab: &mut Lab) -> Result<Vec<Verdict>, Failure> {
     Ok(vec![
         of_rates(
             "put: requests a second of webdis + redis",
-            0.65,
+            0.8,
             &against_webdis,
         ),
-        of_rates("put: requests a second of etcd", 1.8, &against_etcd),
+        of_rates("put: requests a second of etcd", 3.0, &against_etcd),
     ])
 }
 
