@@ -16,7 +16,10 @@ impl ShardFile {
     }
 
     /// Like [`Self::recovered`], and drops acknowledged groups that cannot be read if so asked.
-    pub(crate) fn recovered_without(&self, lost: LostGroups) -> Result<OpenedFile, FileError> {
+    pub(crate) fn recovered_without(
+        &self,
+        lost_groups: LostGroups,
+    ) -> Result<OpenedFile, FileError> {
         let opened = self.open()?;
         let Some(epoch) = opened.needed_log else {
             return Ok(opened);
@@ -29,8 +32,8 @@ impl ShardFile {
             was_repaired,
             ..
         } = opened;
-        let log = (epoch, progress.sequence);
-        let records = read_records(&self.opener, &self.path, log, lost)?;
+        let after = (epoch, progress.sequence);
+        let records = read_records(&self.opener, &self.path, after, lost_groups)?;
         let last = records.last().map_or(progress, |record| record.progress);
         // The file has every group then, and one more commit.
         let last = ShardProgress {

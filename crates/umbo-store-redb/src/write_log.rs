@@ -338,15 +338,15 @@ pub(crate) fn read_records(
     if lost.is_empty() {
         return Ok(records);
     }
-    let group = |lost: &RangeInclusive<u64>| match (lost.start(), lost.end()) {
-        (first, last) if first == last => first.to_string(),
-        (first, last) => format!("{first} to {last}"),
+    let group = |missing: &RangeInclusive<u64>| match (missing.start(), missing.end()) {
+        (first, end) if first == end => first.to_string(),
+        (first, end) => format!("{first} to {end}"),
     };
-    let lost: Vec<String> = lost.iter().map(group).collect();
+    let missing: Vec<String> = lost.iter().map(group).collect();
     let files = segment_paths(shard).map(|path| path.display().to_string());
     let reason = format!(
         "group {} of {} is missing or cannot be read, and was acknowledged; {} other groups are there",
-        lost.join(", "),
+        missing.join(", "),
         files.join(" or "),
         records.len()
     );
@@ -457,11 +457,11 @@ mod tests {
             self.read_as(after, LostGroups::Refuse)
         }
 
-        fn read_as(self, after: u64, lost: LostGroups) -> Result<Vec<LogRecord>, FileError> {
+        fn read_as(self, after: u64, lost_groups: LostGroups) -> Result<Vec<LogRecord>, FileError> {
             let log = (self.log.epoch(), after);
             drop(self.log);
             let shard = self.folder.path().join("shard.redb");
-            read_records(&self.opener, &shard, log, lost)
+            read_records(&self.opener, &shard, log, lost_groups)
         }
     }
 
@@ -555,7 +555,9 @@ mod tests {
                     log.append(sequence, 2);
                     log.log.sync().unwrap();
                 }
-                damaged.iter().for_each(|&index| log.damage(index, 70));
+                for &index in damaged {
+                    log.damage(index, 70);
+                }
                 log
             };
             let refused = filled().read(0).unwrap_err().to_string();

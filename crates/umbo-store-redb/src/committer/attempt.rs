@@ -171,7 +171,7 @@ fn change(
     }
     let purged = purge(transaction, order, &mut writer, &mut records)?;
     let swept = writer.sweep(&order.chores, mutations + logged, &order.spared.entries)?;
-    let mut swept = swept.with_records(records.sweep(
+    let mut swept = swept.with_records(&records.sweep(
         &order.chores,
         mutations + logged,
         &order.spared.entries,

@@ -85,7 +85,7 @@ impl Swept {
     }
 
     /// Adds a step of the sweeper among the idempotency records, which do not count as rows.
-    pub(crate) fn with_records(self, records: Self) -> Self {
+    pub(crate) fn with_records(self, records: &Self) -> Self {
         let next = [self.next_expiry, records.next_expiry];
         Self {
             next_expiry: next.into_iter().flatten().min(),
