@@ -67,12 +67,12 @@ impl OpenStore {
     }
 
     /// Opens the engine on an empty folder.
-    pub(super) fn embedded(clock: &Arc<dyn Clock>) -> Result<Self, Failure> {
-        Self::engine(None, clock)
+    pub(super) fn embedded(clock: &Arc<dyn Clock>, has_log: bool) -> Result<Self, Failure> {
+        Self::engine(None, clock, has_log)
     }
 
     /// Opens the engine on an empty folder, and connects to it through a node.
-    pub(super) async fn remote(clock: &Arc<dyn Clock>) -> Result<Self, Failure> {
+    pub(super) async fn remote(clock: &Arc<dyn Clock>, has_log: bool) -> Result<Self, Failure> {
         let map = map().map_err(|error| Failure::Contradiction(error.to_string()))?;
         let member = ClusterMember {
             map: Arc::new(map.clone()),
@@ -80,7 +80,7 @@ impl OpenStore {
             create_missing: Vec::new(),
             accept: Vec::new(),
         };
-        let engine = Self::engine(Some(member), clock)?;
+        let engine = Self::engine(Some(member), clock, has_log)?;
         let parts = NodeParts {
             name: NODE.to_owned(),
             map: Arc::new(map.clone()),
@@ -104,13 +104,18 @@ impl OpenStore {
         Ok(Self { store, ..engine })
     }
 
-    fn engine(cluster: Option<ClusterMember>, clock: &Arc<dyn Clock>) -> Result<Self, Failure> {
+    fn engine(
+        cluster: Option<ClusterMember>,
+        clock: &Arc<dyn Clock>,
+        has_log: bool,
+    ) -> Result<Self, Failure> {
         let folder = tempfile::tempdir().map_err(Failure::io("temporary folder"))?;
         let config = Config {
             folder: folder.path().to_owned(),
             shards: cluster.is_none().then_some(SHARDS),
             cluster,
             cache_bytes: CACHE_LEN,
+            has_log,
             ..Config::default()
         };
         let store = RedbStore::open(config, Arc::clone(clock))

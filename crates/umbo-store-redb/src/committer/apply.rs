@@ -5,7 +5,6 @@
 
 use std::sync::Arc;
 use std::thread::JoinHandle;
-use std::time::Duration;
 
 use redb::{Database, ReadableDatabase};
 use umbo_store::{DatasetGroups, FencingTokens};
@@ -29,7 +28,7 @@ use crate::write_log::LogMark;
 
 /// How long an apply takes in a simulation: other work comes meanwhile.
 #[cfg(feature = "simulation")]
-const SIMULATED_TIME: Duration = Duration::from_millis(30);
+const SIMULATED_TIME: std::time::Duration = std::time::Duration::from_millis(30);
 
 /// A commit of rows of the log.
 pub(crate) struct Apply {
@@ -56,7 +55,7 @@ pub(crate) struct Applied {
     pub(super) chores: Chores,
     pub(super) now: Timestamp,
     /// The changes, and the state of the file after them.
-    pub(super) outcome: Result<(AppliedChanges, ShardSnapshot, Duration), FailedCommit>,
+    pub(super) outcome: Result<(AppliedChanges, ShardSnapshot), FailedCommit>,
 }
 
 /// An apply that has been started.
@@ -125,7 +124,7 @@ impl Apply {
         committed.map(|_| ()).map_err(|failed| failed.failure)
     }
 
-    fn commit(&self) -> Result<(AppliedChanges, ShardSnapshot, Duration), FailedCommit> {
+    fn commit(&self) -> Result<(AppliedChanges, ShardSnapshot), FailedCommit> {
         let trace = CommitTrace::default();
         let order = CommitInput {
             shard: self.shard,
@@ -152,17 +151,13 @@ impl Apply {
         let prepared = prepare(&self.database, &order, &mut versions, |_| self.progress);
         let prepared = prepared.map_err(|unprepared| FailedCommit::unprepared(unprepared, &trace));
         let (transaction, changes) = prepared?;
-        let began = self.disk.now();
         let committed = guarded(|| Ok(committing(true, || transaction.commit())?));
         self.disk.written.clear();
-        let committed = committed.and_then(|()| {
-            let synced = self.disk.now().saturating_duration_since(began);
-            let snapshot =
-                guarded(|| ShardSnapshot::of(&self.database.begin_read()?, &self.fences));
-            snapshot.map(|snapshot| (snapshot, synced))
+        let snapshot = committed.and_then(|()| {
+            guarded(|| ShardSnapshot::of(&self.database.begin_read()?, &self.fences))
         });
-        match committed {
-            Ok((snapshot, synced)) => Ok((changes, snapshot, synced)),
+        match snapshot {
+            Ok(snapshot) => Ok((changes, snapshot)),
             Err(failure) => Err(FailedCommit {
                 begun: Some(self.progress.sequence),
                 ..FailedCommit::before_commit(failure)

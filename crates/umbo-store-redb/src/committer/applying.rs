@@ -98,11 +98,10 @@ impl Committer {
             outcome,
         } = self.logged.applying.take()?.finish();
         self.file.disk.reserve.set_open(true);
-        let (mut changes, mut snapshot, synced) = match outcome {
+        let (mut changes, mut snapshot) = match outcome {
             Ok(applied) => applied,
             Err(failed) => return Some(failed),
         };
-        self.shard.counters.note_sync(synced);
         self.durable_sequence = progress.sequence;
         changes.applied.extend(self.logged.frozen.take());
         if !progress.needs_log {
