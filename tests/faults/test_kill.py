@@ -52,7 +52,7 @@ class Writer(threading.Thread):
 
     def accepted(self, write):
         """The answer to a write. A server on a slow machine refuses some for now, also parts of a batch."""
-        return wait_until(lambda: (answer := write()).status not in (207, 503) and answer, "the server accepts a write")
+        return wait_until(lambda: (answer := write()).status not in (207, 429, 503) and answer, "the server accepts a write")
 
     def put(self, ns, name):
         answer = self.accepted(lambda: ns.put("row-" + name, value=name.encode()))
