@@ -14,6 +14,8 @@ WRITERS = 64
 BATCH_ROWS = 5
 # What a connection raises whose other side was killed.
 CUT = (OSError, http.client.HTTPException)
+# Answers of a server that is overloaded: to all of a request, or to a part of a batch.
+REFUSALS = (207, 429, 503)
 
 
 class Writer(threading.Thread):
@@ -52,7 +54,7 @@ class Writer(threading.Thread):
 
     def accepted(self, write):
         """The answer to a write. A server on a slow machine refuses some for now, also parts of a batch."""
-        return wait_until(lambda: (answer := write()).status not in (207, 429, 503) and answer, "the server accepts a write")
+        return wait_until(lambda: (answer := write()).status not in REFUSALS and answer, "the server accepts a write")
 
     def put(self, ns, name):
         answer = self.accepted(lambda: ns.put("row-" + name, value=name.encode()))
