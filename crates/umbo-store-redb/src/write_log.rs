@@ -546,7 +546,7 @@ mod tests {
             (&[1_usize, 2][..], &[1_u64, 4, 5][..]),
             (&[0], &[2, 3, 4, 5]),
             (&[3], &[1, 2, 3, 5]),
-            // Nobody knows that it was synced.
+            // No later record says that the last one was synced.
             (&[1, 4], &[1, 3, 4]),
         ] {
             let filled = || {

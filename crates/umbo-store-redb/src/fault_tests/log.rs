@@ -278,7 +278,7 @@ async fn a_file_that_needs_its_log_does_not_open_without_it() {
     assert_eq!(store.status()[0].shard, ShardId(0));
     store.close().await;
     drop(store);
-    // Whoever gives up what was acknowledged gets the rest.
+    // A repair that gives up the lost groups opens the shard with the rest.
     for drops_lost_groups in [false, true] {
         let repaired =
             crate::repair_shards(folder.path(), rig.clock.wall(), drops_lost_groups).unwrap();
