@@ -58,6 +58,7 @@ mod sizes;
 mod snapshot;
 mod store;
 mod stored_rows;
+mod stranded;
 mod tables;
 mod verify;
 mod walk;

@@ -196,6 +196,28 @@ impl Overlay {
         Self(tables)
     }
 
+    /// Puts its memtables over older ones.
+    pub(crate) fn over(mut self, older: &Self) -> Self {
+        self.0.extend(older.0.iter().cloned());
+        self
+    }
+
+    /// Returns whether it has no memtable.
+    pub(crate) const fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Returns the keys of its changes, in order.
+    pub(crate) fn keys(&self) -> Vec<Vec<u8>> {
+        let mut keys = Vec::new();
+        let mut changes = self.walk((Bound::Unbounded, Bound::Unbounded), false);
+        while let Some((key, _)) = changes.peek() {
+            keys.push(key.to_vec());
+            changes.advance();
+        }
+        keys
+    }
+
     /// Puts changes over the file. Readers see the last change of each key.
     pub(crate) fn of(changes: impl Iterator<Item = (Box<[u8]>, ChangedRow)>) -> Self {
         let table = Memtable::default();

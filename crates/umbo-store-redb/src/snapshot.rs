@@ -24,6 +24,7 @@ use crate::file_error::FileError;
 use crate::key_codec;
 use crate::memtable::Overlay;
 use crate::row_codec::{self, RowView};
+use crate::stranded;
 use crate::tables::{ROWS, namespace_max};
 
 /// The position to continue after if a row did not fit, and the work of the walk.
@@ -45,7 +46,9 @@ pub(crate) struct ShardSnapshot {
     row_count: u64,
     /// Fenced namespaces, whose rows are not read, in ascending order.
     fenced: Arc<[IdRange]>,
-    /// Acknowledged changes that the table does not have.
+    /// Rows of the file that the table does not have.
+    stranded: Overlay,
+    /// Acknowledged changes that the table does not have, with the stranded rows.
     overlay: Overlay,
 }
 
@@ -203,11 +206,13 @@ impl ShardSnapshot {
             Err(TableError::TableDoesNotExist(_)) => None,
             Err(error) => return Err(error.into()),
         };
+        let stranded = stranded::read(transaction)?;
         Ok(Self {
             row_count: rows.len()?,
             tables: Some(Arc::new(Tables { rows, chunks })),
             fenced: Arc::clone(fences.fenced()),
-            overlay: Overlay::default(),
+            overlay: stranded.clone(),
+            stranded,
         })
     }
 
@@ -217,7 +222,8 @@ impl ShardSnapshot {
             tables: self.tables.clone(),
             row_count: self.row_count,
             fenced: Arc::clone(&self.fenced),
-            overlay,
+            stranded: self.stranded.clone(),
+            overlay: overlay.over(&self.stranded),
         }
     }
 
@@ -227,6 +233,7 @@ impl ShardSnapshot {
             tables: None,
             row_count: self.row_count,
             fenced: Arc::clone(&self.fenced),
+            stranded: self.stranded.clone(),
             overlay: self.overlay.clone(),
         }
     }
@@ -249,7 +256,17 @@ impl ShardSnapshot {
     /// Shows changes that the table has lost.
     pub(crate) fn show_lost(&mut self, changes: &[LoggedChange]) {
         let change = |change: &LoggedChange| (change.key.clone(), change.row.clone());
-        self.overlay = Overlay::of(changes.iter().map(change));
+        self.overlay = Overlay::of(changes.iter().map(change)).over(&self.stranded);
+    }
+
+    /// Returns the keys of the changes that the table does not have.
+    pub(crate) fn changed_keys(&self) -> Vec<Vec<u8>> {
+        self.overlay.keys()
+    }
+
+    /// Returns whether the row of a key is changed since the state of the table.
+    pub(crate) fn is_changed(&self, key: &[u8]) -> bool {
+        self.overlay.get(key, |_| ()).is_some()
     }
 
     /// Replaces the fences of the state.

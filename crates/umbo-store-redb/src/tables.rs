@@ -30,6 +30,10 @@ pub(crate) const IDEMPOTENCY_EXPIRY: TableDefinition<'static, &[u8], ()> =
 /// Keys that clients have written in the datasets that are being built: see [`crate::written`]; absent in files that
 /// never had one.
 pub(crate) const WRITTEN: TableDefinition<'static, &[u8], &[u8]> = TableDefinition::new("written");
+/// Acknowledged rows whose place among [`ROWS`] cannot be read: see [`crate::stranded`]; absent in files that never had a
+/// commit of a version that knows it.
+pub(crate) const STRANDED: TableDefinition<'static, &[u8], &[u8]> =
+    TableDefinition::new("stranded");
 /// Metadata records of the shard.
 pub(crate) const META: TableDefinition<'static, &str, &[u8]> = TableDefinition::new("meta");
 
@@ -223,6 +227,7 @@ mod tests {
             WRITTEN.name(),
             META.name(),
             CHUNKS.name(),
+            STRANDED.name(),
         ];
         assert_eq!(
             tables,
@@ -233,7 +238,8 @@ mod tests {
                 "idempotency_expiry",
                 "written",
                 "meta",
-                "chunks"
+                "chunks",
+                "stranded"
             ]
         );
         let records = [

@@ -3,19 +3,21 @@
 //! Such a commit has no work. It owns copies of the state that it needs, so that the committer goes on meanwhile. The
 //! invariant: while one is under way, nothing else writes to the file.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use redb::{Database, ReadableDatabase};
-use umbo_store::{DatasetGroups, FencingTokens};
+use umbo_store::{DatasetGroups, FencingTokens, Outcome, StoreError};
 use umbo_types::{ShardId, Timestamp, Version, VersionClock};
 
+use crate::bad_read::isolated;
 use crate::committer::attempt::{AppliedChanges, CommitInput, prepare};
 use crate::committer::chores::Chores;
 use crate::committer::datasets::CommitterDatasets;
 use crate::committer::failed::FailedCommit;
 use crate::committer::spared::Spared;
-use crate::committer::trace::CommitTrace;
+use crate::committer::trace::{CommitTrace, Culprit};
 use crate::disk::Disk;
 use crate::fences::Fences;
 use crate::file_error::{FileError, guarded};
@@ -47,6 +49,8 @@ pub(crate) struct Apply {
     pub(super) now: Timestamp,
     pub(super) next_upload_due: Option<Timestamp>,
     pub(super) may_pack: bool,
+    /// Rows that are stranded, as their places cannot be read.
+    pub(super) unreadable: BTreeMap<Vec<u8>, StoreError>,
 }
 
 /// The result of such a commit.
@@ -89,6 +93,7 @@ impl Apply {
             now: Timestamp(0),
             next_upload_due: Some(Timestamp(0)),
             may_pack: false,
+            unreadable: BTreeMap::new(),
         }
     }
 
@@ -119,9 +124,35 @@ impl Apply {
     }
 
     /// Commits the rows, or returns why that failed. Nothing is left of the apply then.
-    pub(crate) fn run_alone(self) -> Result<(), FileError> {
-        let committed = self.run().outcome;
+    pub(crate) fn run_alone(mut self) -> Result<(), FileError> {
+        for are_all_stranded in [false, true] {
+            let Err(failed) = self.commit() else {
+                return Ok(());
+            };
+            let culprit = failed.culprit.as_ref().and_then(Culprit::row);
+            if culprit.is_none() || !failed.is_aborted {
+                return Err(failed.failure);
+            }
+            self.strand(&failed.failure, are_all_stranded)?;
+        }
+        let committed = self.commit();
         committed.map(|_| ()).map_err(|failed| failed.failure)
+    }
+
+    /// Strands the rows whose places cannot be read, or all of them.
+    fn strand(&mut self, failure: &FileError, are_all: bool) -> Result<(), FileError> {
+        let snapshot = guarded(|| ShardSnapshot::of(&self.database.begin_read()?, &self.fences))?;
+        for key in snapshot.below(self.overlay.clone()).changed_keys() {
+            if are_all || isolated(|| snapshot.probe(&key)).is_err() {
+                let error = StoreError::Io {
+                    shard: self.shard,
+                    reason: failure.to_string(),
+                    outcome: Outcome::NotApplied,
+                };
+                self.unreadable.insert(key, error);
+            }
+        }
+        Ok(())
     }
 
     fn commit(&self) -> Result<(AppliedChanges, ShardSnapshot), FailedCommit> {
@@ -141,7 +172,7 @@ impl Apply {
             now: self.now,
             next_upload_due: self.next_upload_due,
             idempotency_bytes_max: 0,
-            unreadable: &std::collections::BTreeMap::new(),
+            unreadable: &self.unreadable,
             may_pack: self.may_pack,
             spared: &self.spared,
             trace: &trace,

@@ -1,5 +1,6 @@
 //! When a memtable is applied, and what a committer does with the result.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::Committer;
@@ -68,6 +69,7 @@ impl Committer {
             now: self.clock.wall(),
             next_upload_due: self.next_upload_due,
             may_pack: !self.file.disk.has_bad_ranges(),
+            unreadable: BTreeMap::new(),
         };
         self.logged.frozen = Some(frozen);
         let snapshot = self.shard.snapshot().below(self.logged.overlay());

@@ -28,6 +28,7 @@ use crate::key_codec;
 use crate::memtable::{Frozen, Overlay};
 use crate::row_codec;
 use crate::shard_file::begin_write;
+use crate::stranded::StrandedRows;
 use crate::tables::{META, ShardProgress};
 use crate::work::{QueuedWork, WorkAnswer, WriteWork};
 use crate::write_log::LogMark;
@@ -63,7 +64,7 @@ pub(crate) struct CommitInput<'a> {
     pub(crate) next_upload_due: Option<Timestamp>,
     /// Most bytes of keys and idempotency records of a namespace.
     pub(crate) idempotency_bytes_max: u64,
-    /// Unreadable rows, by physical key, and the error that answers their changes.
+    /// Unreadable rows, by physical key, and the error that answers their changes. Changes of the log are stranded.
     pub(crate) unreadable: &'a BTreeMap<Vec<u8>, StoreError>,
     /// Whether new rows may be packed. False while parts of the file are known to be unreadable, because an unreadable
     /// row could not be told from the others.
@@ -148,7 +149,7 @@ fn change(
     let mut records = RowWriter::of_records(transaction, !order.is_durable, trace)?;
     let mut large = LargeWriter::new(transaction, order.next_upload_due);
     replay(transaction, order, &mut writer, &mut records)?;
-    let logged = apply_logged(order, &mut writer)?;
+    let logged = apply_logged(transaction, order, &mut writer)?;
     // The work must not give up an upload that such a row refers to.
     large.settle(&writer.take_references(), order.now)?;
     let mut answers = Vec::with_capacity(order.work.len());
@@ -232,18 +233,33 @@ fn replay<'txn>(
     Ok(())
 }
 
-/// Applies the changes of the log. Returns their number.
-fn apply_logged(order: &CommitInput<'_>, writer: &mut RowWriter<'_>) -> Result<u64, FileError> {
-    order.trace.logged();
-    let mut changes = order
-        .overlay
-        .walk((Bound::Unbounded, Bound::Unbounded), false);
+/// Puts the changes of the log, and rows that were stranded before, into the row table; those of unreadable rows are
+/// stranded. Returns the number of changes that it made.
+fn apply_logged(
+    transaction: &WriteTransaction,
+    order: &CommitInput<'_>,
+    writer: &mut RowWriter<'_>,
+) -> Result<u64, FileError> {
+    let trace = order.trace;
+    trace.shared();
+    let mut stranded = StrandedRows::of(transaction)?;
+    let overlay = order.overlay.clone().over(stranded.before());
+    let mut changes = overlay.walk((Bound::Unbounded, Bound::Unbounded), false);
     let mut count = 0;
     while let Some((key, row)) = changes.peek() {
-        if !key_codec::namespace_of(key).is_some_and(|id| order.fences.holds(id)) {
+        let is_fenced = key_codec::namespace_of(key).is_some_and(|id| order.fences.holds(id));
+        let is_unreadable = !is_fenced && order.unreadable.contains_key(key);
+        if !is_fenced && !is_unreadable {
             give_way(count, PUT_GIVES_WAY_EVERY);
             writer.replay(key, row)?;
             count += 1;
+        }
+        trace.shared();
+        if is_unreadable {
+            stranded.keep(key, row)?;
+            writer.note_stranded(key);
+        } else {
+            stranded.forget(key)?;
         }
         changes.advance();
     }

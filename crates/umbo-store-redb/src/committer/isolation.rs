@@ -3,7 +3,8 @@
 //! A transaction that met a failed read is aborted, never committed. The trace names the change that needed the read.
 //! That change is left out, and the rest is tried again. While parts of the file are known to be unreadable, each row
 //! to be changed is read first. So repeated writes to one bad row cost the other writes of their commits a read of
-//! their rows, but no second attempt. The invariant: work is refused here only if it was not applied and a part of the
+//! their rows, but no second attempt. A row of the log, which was acknowledged, is stranded instead of refused:
+//! [`crate::stranded`]. The invariant: work is refused here only if it was not applied and a part of the
 //! file that it needs cannot be read.
 
 use std::sync::atomic::Ordering;
@@ -85,10 +86,13 @@ impl Committer {
             if culprit == Culprit::Shared {
                 return self.refuse(work, &failed);
             }
-            let is_first = last.is_none();
+            let is_logged = culprit.row().is_some_and(|key| self.is_logged(key));
             self.leave_out(culprit, &failed.failure, &mut work, &mut left_out);
-            if is_first {
+            if last.is_none() {
                 self.find_unreadable(&work, &mut left_out);
+            } else if is_logged {
+                // A removal may need the page next to its own.
+                self.leave_out_logged(&failed.failure, &mut left_out);
             }
             last = Some(failed);
         }
@@ -150,6 +154,13 @@ impl Committer {
                 work.remove(index).refuse(error);
             }
             Culprit::Row(key) => {
+                if self.is_logged(&key) {
+                    tracing::warn!(
+                        file = %self.file.path.display(),
+                        reason = %failure,
+                        "an acknowledged row is kept apart from the others until its place in the file can be read"
+                    );
+                }
                 let error = self.shard.error(failure.clone(), Outcome::NotApplied);
                 left_out.rows.insert(key, error);
             }
@@ -175,19 +186,28 @@ impl Committer {
         }
     }
 
-    /// Finds the rows that the work changes and that cannot be read.
+    /// Finds the rows that the work and the log change and that cannot be read.
     fn find_unreadable(&self, work: &[QueuedWork], left_out: &mut LeftOut) {
-        for work in work {
-            let QueuedWork::Write(write) = work else {
-                continue;
-            };
-            for op in &write.ops {
-                let read = self.shard.attempt(|snapshot, _| snapshot.probe(&op.key));
-                if let Err(failure @ FileError::Unreadable(_)) = read {
-                    let error = self.shard.error(failure, Outcome::NotApplied);
-                    left_out.rows.insert(op.key.clone(), error);
-                }
+        let writes = work.iter().filter_map(QueuedWork::as_write);
+        let keys = writes.flat_map(|write| write.ops.iter().map(|op| op.key.clone()));
+        for key in keys.chain(self.shard.snapshot().changed_keys()) {
+            let read = self.shard.attempt(|snapshot, _| snapshot.probe(&key));
+            if let Err(failure @ FileError::Unreadable(_)) = read {
+                let error = self.shard.error(failure, Outcome::NotApplied);
+                left_out.rows.insert(key, error);
             }
+        }
+    }
+
+    fn is_logged(&self, key: &[u8]) -> bool {
+        self.shard.snapshot().is_changed(key)
+    }
+
+    /// Strands every row that the file does not have in its place.
+    fn leave_out_logged(&self, failure: &FileError, left_out: &mut LeftOut) {
+        let error = self.shard.error(failure.clone(), Outcome::NotApplied);
+        for key in self.shard.snapshot().changed_keys() {
+            left_out.rows.insert(key, error.clone());
         }
     }
 

@@ -13,7 +13,6 @@ enum CommitStep {
     #[default]
     Shared,
     Replay(usize),
-    Logged,
     Removal(usize),
     Row,
     Pack,
@@ -40,6 +39,16 @@ pub(crate) enum Culprit {
     Sweep(Option<Vec<u8>>),
 }
 
+impl Culprit {
+    /// Returns the key of the row whose change it is.
+    pub(crate) fn row(&self) -> Option<&[u8]> {
+        match self {
+            Self::Row(key) => Some(key),
+            _ => None,
+        }
+    }
+}
+
 /// The current step of a transaction.
 #[derive(Debug, Default)]
 pub(crate) struct CommitTrace {
@@ -57,11 +66,6 @@ impl CommitTrace {
     /// Begins to apply a change again.
     pub(crate) fn replay(&self, index: usize) {
         self.step.set(CommitStep::Replay(index));
-    }
-
-    /// Begins to apply changes of the log, which no commit may leave out.
-    pub(crate) fn logged(&self) {
-        self.step.set(CommitStep::Logged);
     }
 
     /// Begins a piece of work: a write, whose rows are traced one by one, or other work.
@@ -104,7 +108,7 @@ impl CommitTrace {
     /// Returns the purpose of the current step.
     pub(crate) fn culprit(&self) -> Culprit {
         match self.step.get() {
-            CommitStep::Shared | CommitStep::Logged => Culprit::Shared,
+            CommitStep::Shared => Culprit::Shared,
             CommitStep::Replay(index) => Culprit::Replay(index),
             CommitStep::Removal(index) => Culprit::Removal(index),
             CommitStep::Row => Culprit::Row(self.key.borrow().clone()),

@@ -6,7 +6,7 @@
 //! [`RowWriter::sweep`] removes; and every row that comes or goes is counted in [`SizeChanges`].
 
 use std::collections::BTreeSet;
-use std::ops::Bound;
+use std::ops::{Bound, RangeBounds};
 
 use bytes::Bytes;
 use redb::{ReadableTable, Table, WriteTransaction};
@@ -21,6 +21,7 @@ use crate::committer::spared::{Direction, Spared};
 use crate::committer::trace::CommitTrace;
 use crate::file_error::FileError;
 use crate::key_codec;
+use crate::memtable::KeyBounds;
 use crate::row_cache;
 use crate::row_codec::{self, RowHead};
 use crate::sizes::{SizeChange, SizeChanges};
@@ -133,6 +134,8 @@ pub(crate) struct RowWriter<'txn> {
     sizes: SizeChanges,
     /// References to uploads, of the rows that came and went.
     references: References,
+    /// Keys of rows that must not be changed; see [`crate::stranded`].
+    stranded: BTreeSet<Vec<u8>>,
     pub(super) trace: &'txn CommitTrace,
 }
 
@@ -171,6 +174,7 @@ impl<'txn> RowWriter<'txn> {
             changed: Vec::new(),
             sizes: SizeChanges::default(),
             references: References::default(),
+            stranded: BTreeSet::new(),
             trace,
         })
     }
@@ -219,6 +223,7 @@ impl<'txn> RowWriter<'txn> {
         row: &[u8],
     ) -> Result<Option<RowHead>, FileError> {
         self.trace.row(key);
+        self.check((Bound::Included(key), Bound::Included(key)))?;
         let counts = (&mut self.sizes, &mut self.references);
         let old = replaced(counts, key, self.rows.insert(key, row)?);
         self.note_put(key, head, row, old);
@@ -251,6 +256,7 @@ impl<'txn> RowWriter<'txn> {
     /// Removes a row and returns it.
     pub(crate) fn remove(&mut self, key: &[u8]) -> Result<Option<RowHead>, FileError> {
         self.trace.row(key);
+        self.check((Bound::Included(key), Bound::Included(key)))?;
         self.changed.push(row_cache::hash_of(key));
         let counts = (&mut self.sizes, &mut self.references);
         let old = replaced(counts, key, self.rows.remove(key)?);
@@ -262,6 +268,24 @@ impl<'txn> RowWriter<'txn> {
             });
         }
         Ok(old)
+    }
+
+    /// Records that a row is stranded: nothing else may change the row of its key.
+    pub(crate) fn note_stranded(&mut self, key: &[u8]) {
+        self.stranded.insert(key.to_vec());
+    }
+
+    /// Refuses to change stranded rows.
+    fn check(&self, bounds: KeyBounds<'_>) -> Result<(), FileError> {
+        if self
+            .stranded
+            .iter()
+            .any(|key| RangeBounds::<[u8]>::contains(&bounds, &key[..]))
+        {
+            let reason = "the place of a row in the file cannot be read";
+            return Err(FileError::Unreadable(reason.to_owned()));
+        }
+        Ok(())
     }
 
     /// Applies a change again: a row, or `None` for a removal.
@@ -310,6 +334,7 @@ impl<'txn> RowWriter<'txn> {
         rows_max: u32,
         now: Timestamp,
     ) -> Result<RemovedRows, FileError> {
+        self.check(bounds)?;
         let mut removed = RemovedRows::default();
         let mut keys: Vec<Vec<u8>> = Vec::new();
         let mut rows = self.rows.range::<&[u8]>(bounds)?;

@@ -3,6 +3,7 @@
 mod locked;
 mod packed;
 mod property;
+mod stranded;
 
 use std::pin::pin;
 use std::sync::Arc;
