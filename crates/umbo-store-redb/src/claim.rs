@@ -3,7 +3,7 @@
 //! Owns the commits that change the owner of a file. The invariant: each change of owner is one durable commit of the
 //! file itself, so that after a crash the file has either the old owner or the new one.
 
-use redb::{Database, Durability, ReadTransaction, ReadableDatabase};
+use redb::{Database, ReadTransaction, ReadableDatabase};
 
 use crate::file_error::{FileError, guarded};
 use crate::shard_file::{OpenedFile, ShardFile, begin_write, close, record};
@@ -48,7 +48,7 @@ impl ShardFile {
                 is_closed: false,
                 ..opened.progress
             };
-            let transaction = begin_write(database, Durability::Immediate)?;
+            let transaction = begin_write(database)?;
             {
                 let mut meta = transaction.open_table(META)?;
                 meta.insert(META_OWNER, &ownership.owner_record().encode()[..])?;
@@ -166,7 +166,7 @@ fn put_stamp(
         sequence: progress.sequence + 1,
         ..progress
     };
-    let transaction = begin_write(&database, Durability::Immediate)?;
+    let transaction = begin_write(&database)?;
     {
         let mut meta = transaction.open_table(META)?;
         meta.insert(META_STAMP, &stamp.encode()[..])?;

@@ -3,8 +3,7 @@
 //! Group commit without a timer: while one commit waits for the disk, work for the next one gathers in the
 //! queue. Owns the database and the version clock. The invariants: a snapshot is published before the work
 //! that it holds is answered; work that was answered as durable is on the disk; work that was answered as
-//! asynchronous is applied again if redb loses it in a failure, and is on the disk within [`FLUSH_AFTER`]
-//! unless the disk fails.
+//! asynchronous is in the log, and on the disk within [`limits::FLUSH_AFTER`] unless the disk fails.
 
 pub(crate) mod apply;
 mod applying;
@@ -30,7 +29,6 @@ mod recovery;
 mod room;
 mod spared;
 pub(crate) mod trace;
-mod unflushed;
 pub(crate) mod writer;
 
 use std::ops::ControlFlow;
@@ -46,14 +44,11 @@ use crate::committer::attempt::{AppliedChanges, prepare};
 use crate::committer::chores::Chores;
 use crate::committer::datasets::CommitterDatasets;
 use crate::committer::failed::FailedCommit;
-use crate::committer::limits::{
-    COMMIT_MAX, FLUSH_AFTER, IDLE_WAKE, RESERVED_VERSIONS, RETRY_AFTER,
-};
+use crate::committer::limits::{COMMIT_MAX, IDLE_WAKE, RETRY_AFTER};
 use crate::committer::logged::Logged;
 use crate::committer::pauses::Compaction;
 use crate::committer::spared::{LeftOut, Spared};
 use crate::committer::trace::CommitTrace;
-use crate::committer::unflushed::Unflushed;
 use crate::fences::Fences;
 use crate::file_error::{FileError, guarded};
 use crate::queue::TakenWork;
@@ -78,7 +73,6 @@ pub(crate) struct Committer {
     durable_sequence: u64,
     /// Versions up to this one may be assigned without writing to the disk first.
     durable_ceiling: Version,
-    unflushed: Unflushed,
     logged: Logged,
     /// Namespaces whose rows the shard refuses and reclaims.
     fences: Fences,
@@ -167,7 +161,6 @@ impl Committer {
             durable_ceiling: progress.version_ceiling,
             durable_sequence: progress.sequence,
             progress,
-            unflushed: Unflushed::default(),
             fences,
             datasets: CommitterDatasets::new(groups, has_written, progress.newest_stamp),
             runs,
@@ -244,10 +237,6 @@ impl Committer {
     /// Returns how long to wait for work, or `None` for no limit.
     fn wait(&self) -> Option<Duration> {
         let now = self.disk_now();
-        let flush = self
-            .unflushed
-            .since
-            .map(|since| FLUSH_AFTER.saturating_sub(now.saturating_duration_since(since)));
         match self.trouble {
             Some(FileError::Full(_)) if self.is_chore_due() && !self.are_chores_held() => {
                 return Some(Duration::ZERO);
@@ -261,7 +250,7 @@ impl Committer {
         }
         let is_awaited = self.compaction.is_pending() || !self.file.disk.reserve.is_whole();
         let wake = is_awaited.then_some(IDLE_WAKE);
-        [flush, self.chores_wait(), self.logged.wait(now), wake]
+        [self.chores_wait(), self.logged.wait(now), wake]
             .into_iter()
             .flatten()
             .min()
@@ -272,10 +261,10 @@ impl Committer {
         let now = self.clock.wall();
         let mut work = self.admit(work);
         self.tend_log();
-        let is_flush_due = self.unflushed.is_due(self.disk_now()) || self.logged.is_stalled();
+        let is_stalled = self.logged.is_stalled();
         let is_troubled =
             self.trouble.is_some() || self.database.is_none() || !self.file.disk.reserve.is_whole();
-        if !is_flush_due && !is_troubled {
+        if !is_stalled && !is_troubled {
             match self.log_group(work, now) {
                 Ok(()) => return,
                 Err(left) => work = left,
@@ -284,7 +273,7 @@ impl Committer {
                 return;
             }
         }
-        if work.is_empty() && !is_flush_due && !is_troubled && !self.is_chore_due() {
+        if work.is_empty() && !is_stalled && !is_troubled && !self.is_chore_due() {
             return;
         }
         self.has_room = true;
@@ -296,7 +285,7 @@ impl Committer {
             }
             // The step before may have taken long: deadlines may have passed.
             work = self.admit(work);
-            if work.is_empty() && !is_flush_due && self.trouble.is_none() && !self.is_chore_due() {
+            if work.is_empty() && !is_stalled && self.trouble.is_none() && !self.is_chore_due() {
                 return;
             }
         }
@@ -308,12 +297,11 @@ impl Committer {
         &mut self,
         work: &[QueuedWork],
         now: Timestamp,
-        is_durable: bool,
         left_out: &LeftOut,
     ) -> Result<(Vec<WorkAnswer>, Duration), FailedCommit> {
         let began = self.file.opener.now();
         (self.file.disk.reserve).set_open(work.iter().all(QueuedWork::is_reserved));
-        let answers = self.commit_untimed(work, now, is_durable, left_out);
+        let answers = self.commit_untimed(work, now, left_out);
         self.file.disk.reserve.set_open(true);
         let answers = answers?;
         let took = self.file.opener.now().saturating_duration_since(began);
@@ -327,24 +315,20 @@ impl Committer {
         &mut self,
         work: &[QueuedWork],
         now: Timestamp,
-        is_durable: bool,
         left_out: &LeftOut,
     ) -> Result<Vec<WorkAnswer>, FailedCommit> {
         let Some(database) = &self.database else {
             return Err(FailedCommit::before_commit(not_open()));
         };
         let trace = CommitTrace::default();
-        let order = self.commit_input(work, now, is_durable, left_out, &trace);
+        let order = self.commit_input(work, now, left_out, &trace);
         let chores = order.chores;
-        let is_all_sync = self.unflushed.since.is_none() && work.iter().all(QueuedWork::is_sync);
-        let is_all_sync = is_durable.then_some(is_all_sync);
-        let (sequence, durable) = (self.progress.sequence + 1, self.durable_ceiling);
-        let (was_lost, believed) = (self.unflushed.is_lost, self.believed_time());
+        let (sequence, believed) = (self.progress.sequence + 1, self.believed_time());
         let stamps = &self.datasets.stamps;
         let needs_log = order.log_mark.needs_log(self.logged.is_needed());
         let record = |versions: &VersionClock| ShardProgress {
             sequence,
-            version_ceiling: ceiling_over(versions.last(), is_all_sync).unwrap_or(durable),
+            version_ceiling: versions.last(),
             believed,
             is_closed: false,
             needs_log,
@@ -360,20 +344,12 @@ impl Committer {
         let committed = guarded(|| Ok(committing(changes.is_long, || transaction.commit())?));
         self.file.disk.written.clear();
         let committed = committed.and_then(|()| {
-            if is_durable {
-                let counters = &self.shard.counters;
-                counters.note_sync(self.file.opener.runner().now() - disk_now);
-            }
-            let unflushed = &mut self.unflushed;
-            let log = std::mem::take(&mut changes.log);
-            unflushed.note_commit(is_durable, sequence, log, disk_now);
-            if is_durable {
-                changes.applied = self.logged.note_commit(sequence);
-            }
-            // After a loss the file was opened again, and may hold a commit that failed.
+            let counters = &self.shard.counters;
+            counters.note_sync(self.file.opener.runner().now() - disk_now);
+            changes.applied = self.logged.note_commit(sequence);
             let snapshot = guarded(|| ShardSnapshot::of(&database.begin_read()?, &self.fences))?;
             let snapshot = snapshot.below(self.logged.overlay());
-            (self.shard).publish(snapshot, (!was_lost).then_some(&changes.changed[..]));
+            self.shard.publish(snapshot, Some(&changes.changed));
             Ok(())
         });
         if let Err(failure) = committed {
@@ -384,9 +360,7 @@ impl Committer {
             });
         }
         self.progress = record(&self.versions);
-        if is_durable {
-            self.note_durable(sequence);
-        }
+        self.note_durable(sequence);
         Ok(self.note_changes(work, changes, (chores, now)))
     }
 
@@ -417,31 +391,6 @@ impl Committer {
         }
     }
 
-    /// Returns whether a commit of this work must be on the disk before it is answered.
-    fn must_be_durable(&self, work: &[QueuedWork]) -> bool {
-        let mut highest = self.versions.last().0;
-        for work in work {
-            if let QueuedWork::Write(write) = work {
-                highest = highest.max(write.proposed.0);
-                highest = highest.saturating_add(write.ops.len() as u64);
-            }
-        }
-        work.is_empty()
-            || self.is_behind
-            || !self.logged.is_empty()
-            || self.logged.is_in_doubt()
-            || self.logged.is_new()
-            || work.iter().any(|work| work.is_sync() || work.is_building())
-            || self.unflushed.is_due(self.disk_now())
-            || highest > self.durable_ceiling.0
-    }
-}
-
-/// Returns the highest version that may be given before the next durable commit. `is_all_sync` says whether a durable
-/// commit acknowledges all that was written before it; `None` if the commit is not durable.
-fn ceiling_over(last: Version, is_all_sync: Option<bool>) -> Option<Version> {
-    let reserve = if is_all_sync? { 0 } else { RESERVED_VERSIONS };
-    Some(Version(last.0.saturating_add(reserve)))
 }
 
 fn not_open() -> FileError {

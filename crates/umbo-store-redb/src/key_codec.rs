@@ -103,11 +103,6 @@ pub(crate) fn idempotency_key(partition_prefix: &[u8], id: &[u8]) -> Vec<u8> {
     [namespace, &[0, IDEMPOTENCY_MARK], partition, id].concat()
 }
 
-/// Returns whether a physical key belongs to an idempotency record.
-pub(crate) fn is_idempotency_key(key: &[u8]) -> bool {
-    key.get(NAMESPACE_LEN..NAMESPACE_LEN + 2) == Some(&[0, IDEMPOTENCY_MARK])
-}
-
 /// Changes the namespace of a physical key, or of a bound.
 pub(crate) fn move_to(key: &mut [u8], namespace: NamespaceId) {
     key[..NAMESPACE_LEN].copy_from_slice(&namespace.0.to_be_bytes());
@@ -230,9 +225,7 @@ mod tests {
         #[test]
         fn keys_of_records_are_none_of_rows(pair in arbitrary(), id: [u8; 16]) {
             let (bytes, prefix_len) = encode(pair.0, &pair.1);
-            prop_assert!(!is_idempotency_key(&bytes));
             let record = idempotency_key(&bytes[..prefix_len], &id);
-            prop_assert!(is_idempotency_key(&record));
             prop_assert_eq!(decode(&record), None);
             prop_assert_eq!(namespace_of(&record), Some(pair.0));
         }

@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use redb::{Database, Durability, ReadableDatabase as _};
+use redb::{Database, ReadableDatabase as _};
 use umbo_types::{Clock, Version};
 
 use crate::bad_read::isolated;
@@ -75,7 +75,7 @@ fn count_sizes(file: &ShardFile, opened: &mut OpenedFile) {
 }
 
 fn recount(database: &Database) -> Result<Sizes, FileError> {
-    let transaction = guarded(|| begin_write(database, Durability::Immediate))?;
+    let transaction = guarded(|| begin_write(database))?;
     match isolated(|| sizes::recount(&transaction)) {
         Ok(sizes) => guarded(|| Ok(transaction.commit()?)).map(|()| sizes),
         Err(failure) => {

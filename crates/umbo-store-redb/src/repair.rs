@@ -11,7 +11,7 @@ use std::ops::Bound;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use redb::{Builder, Database, Durability, ReadTransaction, ReadableDatabase as _};
+use redb::{Builder, Database, ReadTransaction, ReadableDatabase as _};
 use serde::Serialize;
 use umbo_routing::{ShardMap, Slot};
 use umbo_store::{DatasetGroup, IdRange, UploadStep};
@@ -286,7 +286,7 @@ fn repair(
 /// Removes rows that the right shard has.
 fn take_out(source: &Database, rows: &[MisplacedRow], now: Timestamp) -> Result<(), FileError> {
     let mut change = BesideRows::default();
-    let transaction = begin_write(source, Durability::Immediate)?;
+    let transaction = begin_write(source)?;
     {
         let mut stored = transaction.open_table(ROWS)?;
         let mut expiry = transaction.open_table(EXPIRY)?;

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use redb::{
-    Builder, Database, DatabaseError, Durability, ReadTransaction, ReadableDatabase, TableError,
+    Builder, Database, DatabaseError, ReadTransaction, ReadableDatabase, TableError,
     TableHandle as _,
 };
 use umbo_store::{DatasetGroups, FencingTokens};
@@ -320,15 +320,9 @@ pub(crate) fn close(database: Database) -> Result<(), FileError> {
 }
 
 /// Begins a transaction with the settings that every commit of a shard has.
-pub(crate) fn begin_write(
-    database: &Database,
-    durability: Durability,
-) -> Result<redb::WriteTransaction, FileError> {
+pub(crate) fn begin_write(database: &Database) -> Result<redb::WriteTransaction, FileError> {
     let mut transaction = database.begin_write()?;
     // The next opening after a crash takes a millisecond instead of reading the whole file.
     transaction.set_quick_repair(true);
-    transaction
-        .set_durability(durability)
-        .map_err(|error| FileError::Io(error.to_string()))?;
     Ok(transaction)
 }

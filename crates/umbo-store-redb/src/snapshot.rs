@@ -18,7 +18,6 @@ use umbo_types::limits::{CHUNK_BYTES_MAX, CHUNK_ROWS_MAX};
 use umbo_types::{Clock, Key, NamespaceId, PartitionKey, Row, SortKey, Timestamp};
 
 use crate::chunk_codec::{CHUNKS, chunk_key, decode_chunk};
-use crate::committer::writer::LoggedChange;
 use crate::fences::Fences;
 use crate::file_error::FileError;
 use crate::key_codec;
@@ -253,12 +252,6 @@ impl ShardSnapshot {
         self.tables.as_deref().ok_or(FileError::Paused)
     }
 
-    /// Shows changes that the table has lost.
-    pub(crate) fn show_lost(&mut self, changes: &[LoggedChange]) {
-        let change = |change: &LoggedChange| (change.key.clone(), change.row.clone());
-        self.overlay = Overlay::of(changes.iter().map(change)).over(&self.stranded);
-    }
-
     /// Returns the keys of the changes that the table does not have.
     pub(crate) fn changed_keys(&self) -> Vec<Vec<u8>> {
         self.overlay.keys()
@@ -463,6 +456,7 @@ mod tests {
     use umbo_types::{Value, Version};
 
     use super::*;
+    use crate::memtable::ChangedRow;
     use crate::row_codec::RowHead;
 
     const NAMESPACE: NamespaceId = NamespaceId(7);
@@ -485,12 +479,10 @@ mod tests {
         }
     }
 
-    fn change(partition: &'static str, value: Option<&'static str>) -> LoggedChange {
+    fn change(partition: &'static str, value: Option<&'static str>) -> (Box<[u8]>, ChangedRow) {
         let (key, _) = key_codec::encode(NAMESPACE, &at(partition));
-        LoggedChange {
-            row: value.map(|value| encoded(&key, value).into()),
-            key: key.into(),
-        }
+        let row = value.map(|value| encoded(&key, value).into());
+        (key.into(), row)
     }
 
     fn snapshot(database: &Database, fences: &Fences) -> ShardSnapshot {
@@ -520,17 +512,18 @@ mod tests {
     }
 
     #[test]
-    fn what_the_table_has_lost_is_read_and_never_left_out() {
+    fn what_the_table_lacks_is_read_and_never_left_out() {
         let folder = tempfile::tempdir().unwrap();
         let database = database(&folder);
-        let mut snapshot = snapshot(&database, &Fences::default());
-        snapshot.show_lost(&[
+        let changes = [
             change("0", None),
             change("0", Some("first")),
             change("b", Some("older")),
             change("b", Some("newer")),
             change("c", None),
-        ]);
+        ];
+        let snapshot = snapshot(&database, &Fences::default());
+        let snapshot = snapshot.below(Overlay::of(changes.into_iter()));
         assert_eq!(get(&snapshot, "a").as_deref(), Some(&b"stored"[..]));
         assert_eq!(get(&snapshot, "b").as_deref(), Some(&b"newer"[..]));
         assert_eq!(get(&snapshot, "c"), None);

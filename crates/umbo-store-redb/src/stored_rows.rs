@@ -4,7 +4,7 @@
 //! sums over the rows. The reference count of an upload is the number of rows that refer to it. No version up to the
 //! newest row is given again.
 
-use redb::{Database, Durability, ReadableTable as _};
+use redb::{Database, ReadableTable as _};
 use umbo_types::{LargeRef, Timestamp, Version};
 
 use crate::committer::large::{LargeWriter, References};
@@ -25,7 +25,7 @@ pub(crate) fn store_rows<'r>(
 ) -> Result<u64, FileError> {
     let mut change = BesideRows::default();
     let mut count = 0;
-    let transaction = begin_write(target, Durability::Immediate)?;
+    let transaction = begin_write(target)?;
     {
         let mut stored = transaction.open_table(ROWS)?;
         let mut expiry = transaction.open_table(EXPIRY)?;

@@ -333,20 +333,6 @@ impl QueuedWork {
         }
     }
 
-    /// Returns whether the commit of the work cannot be repeated from its changes. This is so for the removal of a
-    /// range in a group that is being built, which is recorded as a range, and for rows of a load, which are not
-    /// recorded as written.
-    pub(crate) fn is_building(&self) -> bool {
-        match self {
-            Self::Write(write) => write.ops.iter().any(|op| op.live.is_some()),
-            Self::DeleteRange(delete) => {
-                let group = delete.group.as_ref();
-                group.is_some_and(|group| group.building.is_some())
-            }
-            Self::Raise(_) => false,
-        }
-    }
-
     /// Returns whether the work may use the reserve of its shard: it removes rows, or is about Umbo's own records.
     pub(crate) fn is_reserved(&self) -> bool {
         match self {

@@ -21,8 +21,8 @@ use redb::StorageBackend;
 use umbo_types::{Timestamp, Version};
 use xxhash_rust::xxh3::xxh3_64;
 
-use crate::committer::writer::LoggedChange;
 use crate::file_error::{FileError, guarded};
+use crate::memtable::ChangedRow;
 use crate::opener::Opener;
 use crate::replaced_file::sync_folder;
 use crate::tables::ShardProgress;
@@ -101,6 +101,14 @@ struct Segment {
     allocated: usize,
     /// Where the next record begins.
     end: usize,
+}
+
+/// A change of a row, by its physical key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct LoggedChange {
+    pub(crate) key: Box<[u8]>,
+    /// Encoded row, or `None` for a removal.
+    pub(crate) row: ChangedRow,
 }
 
 /// A group of changes in the log.

@@ -1,12 +1,11 @@
 //! One commit as one transaction: all its changes, up to but not including the commit itself.
 //!
-//! The order within a transaction: changes that an earlier failure has undone, the work in order of arrival,
-//! one step of the purge and one of the sweeper, the records of fences, of sizes and of progress.
+//! The order within a transaction: changes of the log, the work in order of arrival, one step of the purge and one of the sweeper, the records of fences, of sizes and of progress.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
-use redb::{Database, Durability, Table, WriteTransaction};
+use redb::{Database, Table, WriteTransaction};
 use umbo_store::{DatasetGroups, FencingTokens, NamespaceSize, StoreError, give_way};
 use umbo_types::{NamespaceId, ShardId, Timestamp, VersionClock};
 
@@ -19,7 +18,7 @@ use crate::committer::mirrors::{apply_removal, mirror, read_written};
 use crate::committer::plan::{CommitPlan, UploadUse};
 use crate::committer::spared::Spared;
 use crate::committer::trace::CommitTrace;
-use crate::committer::writer::{LoggedChange, Purged, RowWriter, Swept};
+use crate::committer::writer::{Purged, RowWriter, Swept};
 use crate::dataset_groups::{self, META_DATASETS};
 use crate::fences::{Fences, META_FENCES};
 use crate::fencing_tokens::{self, META_RUNS};
@@ -40,13 +39,11 @@ pub(crate) struct CommitInput<'a> {
     pub(crate) shard: ShardId,
     /// The work, in order of arrival.
     pub(crate) work: &'a [QueuedWork],
-    /// Changes to apply again first.
-    pub(crate) replay: &'a [LoggedChange],
-    /// Changes of the log that the file does not have yet. They are applied next.
+    /// Changes of the log that the file does not have yet. They are made first.
     pub(crate) overlay: Overlay,
     /// What to record about the log.
     pub(crate) log_mark: LogMark,
-    /// Fenced namespaces: the work has no rows in them, and their changes are not applied again.
+    /// Fenced namespaces: the work has no rows in them, and changes of the log in them are dropped.
     pub(crate) fences: &'a Fences,
     /// The datasets that take the same writes. The work is already assigned to the datasets that decide it.
     pub(crate) datasets: &'a CommitterDatasets,
@@ -54,8 +51,6 @@ pub(crate) struct CommitInput<'a> {
     pub(crate) runs: &'a FencingTokens,
     /// Whether fences, groups and runs are to be recorded.
     pub(crate) is_behind: bool,
-    /// Whether the commit must be on the disk.
-    pub(crate) is_durable: bool,
     /// What to reclaim.
     pub(crate) chores: Chores,
     /// Time of day.
@@ -97,8 +92,6 @@ pub(crate) struct AppliedChanges {
     pub(crate) mutations: u64,
     /// Whether the commit has so many rows and records, reclaimed ones included, that it gives way.
     pub(crate) is_long: bool,
-    /// Changes made, if the commit is not to be durable.
-    pub(crate) log: Vec<LoggedChange>,
     /// Hashes of the keys of all rows that were replaced or removed.
     pub(crate) changed: Vec<u64>,
     /// Sizes of the namespaces whose rows were changed.
@@ -117,12 +110,7 @@ pub(crate) fn prepare(
     versions: &mut VersionClock,
     progress: impl FnOnce(&VersionClock) -> ShardProgress,
 ) -> Result<(WriteTransaction, AppliedChanges), Unprepared> {
-    let durability = if order.is_durable {
-        Durability::Immediate
-    } else {
-        Durability::None
-    };
-    let begun = guarded(|| begin_write(database, durability));
+    let begun = guarded(|| begin_write(database));
     let transaction = begun.map_err(|failure| Unprepared {
         failure,
         is_aborted: false,
@@ -145,10 +133,9 @@ fn change(
     progress: impl FnOnce(&VersionClock) -> ShardProgress,
 ) -> Result<AppliedChanges, FileError> {
     let trace = order.trace;
-    let mut writer = RowWriter::of(transaction, !order.is_durable, trace)?;
-    let mut records = RowWriter::of_records(transaction, !order.is_durable, trace)?;
+    let mut writer = RowWriter::of(transaction, trace)?;
+    let mut records = RowWriter::of_records(transaction, trace)?;
     let mut large = LargeWriter::new(transaction, order.next_upload_due);
-    replay(transaction, order, &mut writer, &mut records)?;
     let logged = apply_logged(transaction, order, &mut writer)?;
     // The work must not give up an upload that such a row refers to.
     large.settle(&writer.take_references(), order.now)?;
@@ -182,9 +169,8 @@ fn change(
     swept.next_upload_due = large.sweep(order.chores.sweep_until)?;
     drop(large);
     trace.shared();
-    let (mut log, changed, sizes) = writer.into_changes();
-    let (log_of_records, changed_records, sizes_of_records) = records.into_changes();
-    log.extend(log_of_records);
+    let (changed, sizes) = writer.into_changes();
+    let (changed_records, sizes_of_records) = records.into_changes();
     let rows = mutations + (changed.len() + changed_records.len()) as u64;
     let mut meta = unisolated(|| transaction.open_table(META))?;
     record_fences(&mut meta, order, &purged)?;
@@ -196,41 +182,12 @@ fn change(
         answers,
         mutations,
         is_long: rows > SHORT_COMMIT_ROWS_MAX,
-        log,
         changed,
         sizes,
         applied: Vec::new(),
         swept,
         purged,
     })
-}
-
-/// Applies the changes again that an earlier failure has undone.
-fn replay<'txn>(
-    transaction: &WriteTransaction,
-    order: &CommitInput<'_>,
-    writer: &mut RowWriter<'txn>,
-    records: &mut RowWriter<'txn>,
-) -> Result<(), FileError> {
-    for (index, change) in order.replay.iter().enumerate() {
-        // Changes that were acknowledged before their namespace was fenced are dropped with the namespace.
-        if key_codec::namespace_of(&change.key).is_some_and(|id| order.fences.holds(id)) {
-            continue;
-        }
-        order.trace.replay(index);
-        let tables = if key_codec::is_idempotency_key(&change.key) {
-            &mut *records
-        } else {
-            &mut *writer
-        };
-        tables.replay(&change.key, change.row.as_deref())?;
-        tables.settle_index()?;
-        // The rows of a load are never among them.
-        if is_of_building(&order.datasets.groups, &change.key) {
-            WrittenKeys::of(transaction)?.note_row(&change.key)?;
-        }
-    }
-    Ok(())
 }
 
 /// Puts the changes of the log, and rows that were stranded before, into the row table; those of unreadable rows are
@@ -251,7 +208,7 @@ fn apply_logged(
         let is_unreadable = !is_fenced && order.unreadable.contains_key(key);
         if !is_fenced && !is_unreadable {
             give_way(count, PUT_GIVES_WAY_EVERY);
-            writer.replay(key, row)?;
+            writer.apply_logged(key, row)?;
             count += 1;
         }
         trace.shared();
@@ -287,13 +244,6 @@ fn record_fences(
     }
     order.log_mark.write(meta)?;
     Ok(())
-}
-
-/// Returns whether a physical key belongs to a row of a dataset that is being built.
-fn is_of_building(groups: &DatasetGroups, key: &[u8]) -> bool {
-    !groups.is_empty()
-        && !key_codec::is_idempotency_key(key)
-        && key_codec::namespace_of(key).is_some_and(|id| groups.is_building(id))
 }
 
 /// One step of the purge: of rows, of idempotency records, and of written keys of datasets.

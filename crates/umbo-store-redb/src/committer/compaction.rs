@@ -85,7 +85,6 @@ impl Committer {
     fn may_compact(&self) -> bool {
         self.database.is_some()
             && (self.trouble.is_none() || self.is_full())
-            && self.unflushed.changes.is_empty()
             && self.logged.is_empty()
             && !self.file.disk.has_bad_ranges()
             && (self.is_full() || !self.shard.backup.is_read())

@@ -19,7 +19,7 @@ impl Committer {
     /// Writes everything to the disk, records that the shard was closed, and closes the file.
     pub(super) fn finish(mut self) {
         self.end_apply();
-        if !self.unflushed.changes.is_empty() || self.is_behind || !self.logged.is_empty() {
+        if self.is_behind || !self.logged.is_empty() {
             self.logged.stop();
             self.serve(Vec::new());
         }
@@ -31,8 +31,7 @@ impl Committer {
             needs_log: false,
             newest_stamp: self.datasets.stamps.newest(),
         };
-        let is_whole = self.unflushed.lost().is_empty() && self.logged.is_empty();
-        let is_needed = !self.progress.is_closed && is_whole;
+        let is_needed = !self.progress.is_closed && self.logged.is_empty();
         let Some(database) = self.take_database() else {
             return;
         };
@@ -54,7 +53,7 @@ impl Committer {
 }
 
 fn write_progress(database: &Database, progress: ShardProgress) -> Result<(), FileError> {
-    let transaction = begin_write(database, redb::Durability::Immediate)?;
+    let transaction = begin_write(database)?;
     let mut meta = transaction.open_table(META)?;
     progress.write(&mut meta)?;
     LogMark::Done.write(&mut meta)?;

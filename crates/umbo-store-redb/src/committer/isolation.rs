@@ -7,8 +7,6 @@
 //! [`crate::stranded`]. The invariant: work is refused here only if it was not applied and a part of the
 //! file that it needs cannot be read.
 
-use std::sync::atomic::Ordering;
-
 use umbo_store::Outcome;
 use umbo_types::Timestamp;
 
@@ -28,7 +26,6 @@ impl Committer {
         &'a self,
         work: &'a [QueuedWork],
         now: Timestamp,
-        is_durable: bool,
         left_out: &'a LeftOut,
         trace: &'a CommitTrace,
     ) -> CommitInput<'a> {
@@ -36,14 +33,12 @@ impl Committer {
         CommitInput {
             shard: self.file.shard(),
             work,
-            replay: self.unflushed.lost(),
             overlay: self.logged.overlay(),
-            log_mark: self.logged.mark(is_durable),
+            log_mark: self.logged.mark(),
             fences: &self.fences,
             datasets: &self.datasets,
             runs: &self.runs,
             is_behind: self.is_behind,
-            is_durable,
             chores: chores.unwrap_or_default(),
             now,
             next_upload_due: self.next_upload_due,
@@ -67,8 +62,7 @@ impl Committer {
         }
         let mut last = None;
         for _ in 0..ATTEMPTS_MAX {
-            let is_durable = self.must_be_durable(&work);
-            let failed = match self.commit(&work, now, is_durable, &left_out) {
+            let failed = match self.commit(&work, now, &left_out) {
                 Ok((answers, took)) => {
                     if self.has_room {
                         self.note_success();
@@ -105,27 +99,6 @@ impl Committer {
         self.commit_readable(rest, now);
     }
 
-    /// Applies the asynchronous writes that the file has lost again, except writes that need an unreadable part of it.
-    pub(super) fn replay(&mut self) -> Result<(), FailedCommit> {
-        let mut left_out = LeftOut {
-            are_chores: true,
-            ..LeftOut::default()
-        };
-        loop {
-            let now = self.clock.wall();
-            let Err(failed) = self.commit(&[], now, false, &left_out) else {
-                return Ok(());
-            };
-            match &failed.culprit {
-                Some(culprit @ Culprit::Replay(_)) if failed.is_aborted => {
-                    let culprit = culprit.clone();
-                    self.leave_out(culprit, &failed.failure, &mut Vec::new(), &mut left_out);
-                }
-                _ => return Err(failed),
-            }
-        }
-    }
-
     /// Leaves the work that needed the failed read out of the next attempt.
     fn leave_out(
         &mut self,
@@ -137,18 +110,6 @@ impl Committer {
         match culprit {
             // After packed rows, the unreadable ranges are known, so the next attempt puts row by row.
             Culprit::Shared | Culprit::Pack => {}
-            Culprit::Replay(index) => {
-                tracing::error!(
-                    file = %self.file.path.display(),
-                    reason = %failure,
-                    "an asynchronous write is lost: it was not on the disk, and cannot be repeated"
-                );
-                self.unflushed.changes.remove(index);
-                self.shard
-                    .counters
-                    .lost_async
-                    .fetch_add(1, Ordering::Relaxed);
-            }
             Culprit::Removal(index) => {
                 let error = self.shard.error(failure.clone(), Outcome::NotApplied);
                 work.remove(index).refuse(error);

@@ -28,12 +28,7 @@ pub(super) const MEMTABLE_BYTES_MAX: usize = 8 << 20;
 pub(super) const APPLY_WAKE: Duration = Duration::from_millis(5);
 /// Longest time that an asynchronous write stays off the disk.
 pub(super) const FLUSH_AFTER: Duration = Duration::from_millis(50);
-/// Most bytes of asynchronous writes that are not on the disk.
-pub(super) const UNFLUSHED_BYTES_MAX: usize = 8 << 20;
 /// How often an idle committer checks for rows that have expired.
 pub(super) const IDLE_WAKE: Duration = Duration::from_secs(1);
 /// How often an idle committer tries again to open a file that has failed.
 pub(crate) const RETRY_AFTER: Duration = Duration::from_secs(10);
-/// Versions reserved for asynchronous writes, in microseconds of the version clock: a version that was
-/// assigned is never assigned again, even if its row was lost in a power failure.
-pub(super) const RESERVED_VERSIONS: u64 = 1_000_000;

@@ -8,7 +8,7 @@ use umbo_types::{StoredForm, Timestamp, Version, VersionClock};
 
 use super::Committer;
 use crate::bad_read::isolated;
-use crate::committer::limits::{RESERVED_VERSIONS, RETRY_AFTER};
+use crate::committer::limits::RETRY_AFTER;
 use crate::committer::logged::Logged;
 use crate::committer::plan::{Base, CommitPlan, RowEffect};
 use crate::file_error::{FileError, guarded};
@@ -30,6 +30,10 @@ const ROW_BYTES_MAX: usize = 16 << 10;
 /// Least free room on the disk when a memtable gets its first row: for two segments, and for the pages that its rows
 /// change in the file. A row that was answered must find room there.
 const ROOM_MIN: u64 = 128 << 20;
+
+/// Versions reserved for asynchronous groups, in microseconds of the version clock: a version that was assigned is never
+/// assigned again, even if its row was lost in a power failure.
+const RESERVED_VERSIONS: u64 = 1_000_000;
 
 /// A change of a group, ready for the memtable.
 type GroupChange = (Box<[u8]>, ChangedRow);
@@ -117,7 +121,6 @@ impl Committer {
             && self.database.is_some()
             && self.trouble.is_none()
             && !self.is_behind
-            && self.unflushed.since.is_none()
             && !self.logged.is_stalled()
             && !self.spared.is_any()
             // Each commit of the file reclaims some.

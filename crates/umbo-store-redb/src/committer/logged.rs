@@ -99,21 +99,16 @@ impl Logged {
         log.is_some_and(|log| self.needed == Some(log.epoch()))
     }
 
-    /// Returns whether the file does not know the log yet.
-    pub(super) fn is_new(&self) -> bool {
-        self.log.is_some() && !self.is_needed()
-    }
-
     /// Returns what a commit of every row records about the log.
-    pub(super) fn mark(&self, is_durable: bool) -> LogMark {
+    pub(super) fn mark(&self) -> LogMark {
         match &self.log {
-            Some(log) if is_durable && self.is_new() => LogMark::Needed(log.epoch()),
-            None if is_durable && self.needed.is_some() => LogMark::Done,
+            Some(log) if !self.is_needed() => LogMark::Needed(log.epoch()),
+            None if self.needed.is_some() => LogMark::Done,
             _ => LogMark::Unchanged,
         }
     }
 
-    /// Records that a durable commit of the file holds every row and, if it has one, the epoch of the log. Returns the
+    /// Records that a commit of the file holds every row and, if it has one, the epoch of the log. Returns the
     /// memtables whose rows the commit has.
     pub(super) fn note_commit(&mut self, sequence: u64) -> Vec<Frozen> {
         self.needed = self.log.as_ref().map(WriteLog::epoch);

@@ -148,7 +148,7 @@ mod tests {
         may_pack: bool,
     ) {
         let trace = CommitTrace::default();
-        let mut writer = RowWriter::of(transaction, false, &trace).unwrap();
+        let mut writer = RowWriter::of(transaction, &trace).unwrap();
         let value = value(256);
         let keys: Vec<_> = rows.map(|row| physical(namespace, row)).collect();
         let put = RowEffect::Put(head(1, None), &value);
@@ -208,7 +208,7 @@ mod tests {
     ) -> (Vec<Option<RowHead>>, String) {
         let transaction = database.begin_write().unwrap();
         let trace = CommitTrace::default();
-        let mut writer = RowWriter::of(&transaction, true, &trace).unwrap();
+        let mut writer = RowWriter::of(&transaction, &trace).unwrap();
         let replaced = writer.apply(changes, may_pack).unwrap();
         writer.settle_index().unwrap();
         let noted = format!("{:?}", writer.into_changes());

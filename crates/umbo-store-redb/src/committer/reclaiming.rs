@@ -138,8 +138,7 @@ impl Committer {
     }
 
     fn all_chores(&self, is_idle: bool) -> Chores {
-        let is_held = self.are_chores_held() || !self.unflushed.lost().is_empty();
-        if is_held {
+        if self.are_chores_held() {
             return Chores::default();
         }
         let (swept_rows_min, purged_rows_max) = if !self.has_room {

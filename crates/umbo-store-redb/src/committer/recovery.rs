@@ -3,13 +3,13 @@
 //! After any I/O error redb refuses everything until the file is opened again. This takes about a millisecond with
 //! `quick_repair`. The sequence number of the last commit in the file then tells whether the failed commit was applied.
 //! Opening has written and synced the header with that number, so a commit that is found applied is durable. Readers
-//! stay on the old snapshot until a new one holds all acknowledged writes.
+//! stay on the old snapshot until then.
 
 use std::sync::Arc;
 
 use umbo_store::{Outcome, ShardState};
 
-use super::{Committer, Unflushed};
+use super::Committer;
 use crate::committer::failed::FailedCommit;
 use crate::committer::limits::IDLE_WAKE;
 use crate::file_error::FileError;
@@ -44,7 +44,6 @@ impl Committer {
         } else {
             self.hold_chores();
         }
-        let is_kept = failed.begun == Some(self.unflushed.sequence);
         let snapshot = match self.open_again() {
             Ok(snapshot) => snapshot,
             Err(reopening) => {
@@ -56,15 +55,12 @@ impl Committer {
                 return self.refuse(work, &failed);
             }
         };
-        // A commit that is in the file now is durable, and a commit whose changes will be applied again
-        // counts as applied: for its callers both have succeeded.
-        let is_applied = is_kept || failed.begun == Some(self.durable_sequence);
+        // A commit that is in the file now is durable: for its callers it has succeeded.
+        let is_applied = failed.begun == Some(self.durable_sequence);
         if is_applied {
             self.note_success();
         }
-        if let Err(failure) = self.show(snapshot) {
-            self.refuse(Vec::new(), &FailedCommit::before_commit(failure));
-        }
+        self.show(&snapshot);
         if !is_applied && is_for_want_of_room {
             return self.serve_without_room(work, failed.failure);
         }
@@ -74,29 +70,11 @@ impl Committer {
         answer_all(work, failed.answers, None);
     }
 
-    /// Publishes the file that was opened again, with the asynchronous writes that it has lost: they are applied again
-    /// first. If that fails they stay pending, and readers see them in addition to the file.
-    fn show(&mut self, snapshot: ShardSnapshot) -> Result<(), FileError> {
-        if !self.unflushed.is_lost {
-            let snapshot = snapshot.below(self.logged.overlay());
-            self.shard.publish(snapshot, None);
-            self.shard.note_reopened();
-            return Ok(());
-        }
-        drop(snapshot);
-        if let Err(failed) = self.replay() {
-            tracing::error!(
-                file = %self.file.path.display(),
-                reason = %failed.failure,
-                "asynchronous writes cannot be repeated until the shard writes again"
-            );
-            let mut snapshot = self.open_again()?;
-            snapshot.show_lost(self.unflushed.lost());
-            self.shard.publish(snapshot, None);
-            self.refuse(Vec::new(), &FailedCommit::before_commit(failed.failure));
-        }
+    /// Publishes the file that was opened again.
+    fn show(&self, snapshot: &ShardSnapshot) {
+        let snapshot = snapshot.below(self.logged.overlay());
+        self.shard.publish(snapshot, None);
         self.shard.note_reopened();
-        Ok(())
     }
 
     /// Answers work that was not applied, or whose outcome is unknown.
@@ -140,10 +118,11 @@ impl Committer {
     /// Closes the database, opens it again and publishes it.
     pub(super) fn reopen(&mut self) -> Result<(), FileError> {
         let snapshot = self.open_again()?;
-        self.show(snapshot)
+        self.show(&snapshot);
+        Ok(())
     }
 
-    /// Closes the database and opens it again. Returns its state, which may lack asynchronous writes.
+    /// Closes the database and opens it again. Returns its state, without the rows of the memtables.
     fn open_again(&mut self) -> Result<ShardSnapshot, FileError> {
         self.reopened_at = Some(self.disk_now());
         // Its rows stay in memory.
@@ -181,11 +160,6 @@ impl Committer {
         self.datasets.has_written |= has_written;
         snapshot.fence(&self.fences);
         self.database = Some(Arc::new(database));
-        // A newer durable commit holds the asynchronous ones before it; otherwise they are lost.
-        if progress.sequence > self.durable_sequence {
-            self.unflushed = Unflushed::default();
-        }
-        self.unflushed.note_loss();
         self.durable_sequence = progress.sequence;
         if progress.sequence > self.progress.sequence {
             self.logged.note_commit(progress.sequence);

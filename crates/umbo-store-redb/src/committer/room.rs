@@ -42,8 +42,7 @@ impl Committer {
             return self.refuse(reserved, &FailedCommit::before_commit(failure));
         }
         let mut left: Vec<QueuedWork> = reserved;
-        let is_due = !self.are_chores_held()
-            && (self.is_chore_due() || self.unflushed.is_due(self.disk_now()));
+        let is_due = !self.are_chores_held() && self.is_chore_due();
         if left.is_empty() && is_due {
             return self.commit_readable(left, self.clock.wall());
         }

@@ -12,7 +12,6 @@ use umbo_types::NamespaceId;
 enum CommitStep {
     #[default]
     Shared,
-    Replay(usize),
     Removal(usize),
     Row,
     Pack,
@@ -25,8 +24,6 @@ enum CommitStep {
 pub(crate) enum Culprit {
     /// Every commit: each needs the page that cannot be read.
     Shared,
-    /// A change that was to be applied again, by its index among them.
-    Replay(usize),
     /// The removal of a range, by its index in the work.
     Removal(usize),
     /// A change of the row with this physical key.
@@ -61,11 +58,6 @@ impl CommitTrace {
     /// Begins a step that every commit needs.
     pub(crate) fn shared(&self) {
         self.step.set(CommitStep::Shared);
-    }
-
-    /// Begins to apply a change again.
-    pub(crate) fn replay(&self, index: usize) {
-        self.step.set(CommitStep::Replay(index));
     }
 
     /// Begins a piece of work: a write, whose rows are traced one by one, or other work.
@@ -109,7 +101,6 @@ impl CommitTrace {
     pub(crate) fn culprit(&self) -> Culprit {
         match self.step.get() {
             CommitStep::Shared => Culprit::Shared,
-            CommitStep::Replay(index) => Culprit::Replay(index),
             CommitStep::Removal(index) => Culprit::Removal(index),
             CommitStep::Row => Culprit::Row(self.key.borrow().clone()),
             CommitStep::Pack => Culprit::Pack,

@@ -35,22 +35,6 @@ const PURGED_IDS_MAX: usize = 256;
 /// Most expired rows that are counted at once; that takes a few milliseconds.
 const EXPIRED_COUNTED_MAX: usize = 65_536;
 
-/// A change that an asynchronous commit made, kept until it is on the disk.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct LoggedChange {
-    /// Physical key.
-    pub(crate) key: Box<[u8]>,
-    /// Encoded row, or `None` for a removal.
-    pub(crate) row: Option<Box<[u8]>>,
-}
-
-impl LoggedChange {
-    /// Returns the memory that the change takes, in bytes.
-    pub(crate) fn bytes(&self) -> usize {
-        self.key.len() + self.row.as_ref().map_or(0, |row| row.len())
-    }
-}
-
 /// The result of the removal of a range.
 #[derive(Debug, Default)]
 pub(crate) struct RemovedRows {
@@ -128,7 +112,6 @@ pub(crate) struct RowWriter<'txn> {
     expiry: Table<'txn, &'static [u8], ()>,
     index_gone: Vec<Vec<u8>>,
     index_new: Vec<Vec<u8>>,
-    log: Option<Vec<LoggedChange>>,
     /// Hashes of the keys of all rows that were replaced or removed; see [`row_cache`].
     changed: Vec<u64>,
     sizes: SizeChanges,
@@ -140,29 +123,26 @@ pub(crate) struct RowWriter<'txn> {
 }
 
 impl<'txn> RowWriter<'txn> {
-    /// Opens the tables of rows. Changes are logged if requested.
+    /// Opens the tables of rows.
     pub(crate) fn of(
         transaction: &'txn WriteTransaction,
-        is_logged: bool,
         trace: &'txn CommitTrace,
     ) -> Result<Self, FileError> {
-        Self::of_tables(transaction, (ROWS, EXPIRY), is_logged, trace)
+        Self::of_tables(transaction, (ROWS, EXPIRY), trace)
     }
 
-    /// Opens the tables of idempotency records. Changes are logged if requested.
+    /// Opens the tables of idempotency records.
     pub(crate) fn of_records(
         transaction: &'txn WriteTransaction,
-        is_logged: bool,
         trace: &'txn CommitTrace,
     ) -> Result<Self, FileError> {
         let tables = (IDEMPOTENCY, IDEMPOTENCY_EXPIRY);
-        Self::of_tables(transaction, tables, is_logged, trace)
+        Self::of_tables(transaction, tables, trace)
     }
 
     fn of_tables(
         transaction: &'txn WriteTransaction,
         (rows, expiry): (RowTable, ExpiryTable),
-        is_logged: bool,
         trace: &'txn CommitTrace,
     ) -> Result<Self, FileError> {
         Ok(Self {
@@ -170,7 +150,6 @@ impl<'txn> RowWriter<'txn> {
             expiry: unisolated(|| transaction.open_table(expiry))?,
             index_gone: Vec::new(),
             index_new: Vec::new(),
-            log: is_logged.then(Vec::new),
             changed: Vec::new(),
             sizes: SizeChanges::default(),
             references: References::default(),
@@ -179,10 +158,10 @@ impl<'txn> RowWriter<'txn> {
         })
     }
 
-    /// Returns the logged changes, the hashes of the keys of all rows that were replaced or removed, and how the sizes
-    /// of namespaces have changed.
-    pub(crate) fn into_changes(self) -> (Vec<LoggedChange>, Vec<u64>, SizeChanges) {
-        (self.log.unwrap_or_default(), self.changed, self.sizes)
+    /// Returns the hashes of the keys of all rows that were replaced or removed, and how the sizes of namespaces have
+    /// changed.
+    pub(crate) fn into_changes(self) -> (Vec<u64>, SizeChanges) {
+        (self.changed, self.sizes)
     }
 
     /// Reads the input of a condition on a row, and the input of an increment if `is_counter`.
@@ -245,12 +224,6 @@ impl<'txn> RowWriter<'txn> {
                 self.index_new.push(expiry_entry(at, key));
             }
         }
-        if let Some(log) = &mut self.log {
-            log.push(LoggedChange {
-                key: key.into(),
-                row: Some(row.into()),
-            });
-        }
     }
 
     /// Removes a row and returns it.
@@ -261,12 +234,6 @@ impl<'txn> RowWriter<'txn> {
         let counts = (&mut self.sizes, &mut self.references);
         let old = replaced(counts, key, self.rows.remove(key)?);
         self.forget_expiry(old.and_then(|head| head.expires_at), key);
-        if let Some(log) = &mut self.log {
-            log.push(LoggedChange {
-                key: key.into(),
-                row: None,
-            });
-        }
         Ok(old)
     }
 
@@ -288,8 +255,8 @@ impl<'txn> RowWriter<'txn> {
         Ok(())
     }
 
-    /// Applies a change again: a row, or `None` for a removal.
-    pub(crate) fn replay(&mut self, key: &[u8], row: Option<&[u8]>) -> Result<(), FileError> {
+    /// Makes a change of the log: a row, or `None` for a removal.
+    pub(crate) fn apply_logged(&mut self, key: &[u8], row: Option<&[u8]>) -> Result<(), FileError> {
         match row {
             Some(row) => self.put(key, row_codec::decode_head(row)?, row)?,
             None => self.remove(key)?,
@@ -449,8 +416,7 @@ impl<'txn> RowWriter<'txn> {
         Ok(swept)
     }
 
-    /// Removes up to `rows_max` rows of fenced namespaces, one namespace after the other. These changes are
-    /// not logged: if redb loses the commit, the rows are removed again.
+    /// Removes up to `rows_max` rows of fenced namespaces, one namespace after the other.
     pub(crate) fn purge(
         &mut self,
         purging: impl Iterator<Item = NamespaceId>,
@@ -459,7 +425,6 @@ impl<'txn> RowWriter<'txn> {
         spared: &Spared,
     ) -> Result<Purged, FileError> {
         let mut purged = Purged::default();
-        let log = self.log.take();
         let mut room = rows_max;
         let purging = purging.filter(|&id| spared.may_purge(id));
         for namespace in purging.take(PURGED_IDS_MAX) {
@@ -481,7 +446,6 @@ impl<'txn> RowWriter<'txn> {
             purged.done.push(namespace);
         }
         self.settle_index()?;
-        self.log = log;
         if !purged.done.is_empty() {
             purged.namespace_max = Some(namespace_max(&self.rows)?);
         }
