@@ -248,18 +248,6 @@ impl OperationHistory {
             && write.status == Status::Acknowledged
     }
 
-    /// Records that a failing disk has lost some asynchronous writes: the rows of all writes that it may have
-    /// lost are not compared any more.
-    pub fn note_loss(&mut self) {
-        for write in &self.writes {
-            let durable = self.durable.get(&write.shard).copied();
-            let is_newest = write.version.is_none_or(|version| Some(version) > durable);
-            if write.is_async && is_newest {
-                self.tainted.insert(write.row.clone());
-            }
-        }
-    }
-
     /// Records whether a shard writes.
     pub fn note_shard(&mut self, shard: u16, writes: bool) {
         if writes {

@@ -56,7 +56,6 @@ pub async fn run(seed: u64) {
         history: RefCell::default(),
         namespaces: RefCell::new(vec![NamespaceId(7), NamespaceId(8)]),
         is_over: std::cell::Cell::new(false),
-        lost: std::cell::Cell::default(),
     });
     world.hosts[0].open().await;
     let clients: Vec<JoinHandle<()>> = (0..world.plan.clients)

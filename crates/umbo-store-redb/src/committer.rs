@@ -390,7 +390,6 @@ impl Committer {
             self.shard.note_groups(self.datasets.groups.clone());
         }
     }
-
 }
 
 fn not_open() -> FileError {

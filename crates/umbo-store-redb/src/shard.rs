@@ -418,7 +418,6 @@ impl OpenShard {
             commits: count(&self.counters.commits),
             mutations: count(&self.counters.mutations),
             reclaimed: count(&self.counters.reclaimed),
-            lost_async: count(&self.counters.lost_async),
             purging: count(&self.counters.purging),
             expired: count(&self.counters.expired),
             namespace_max: NamespaceId(self.counters.namespace_max.load(Ordering::Relaxed)),

@@ -2,8 +2,8 @@
 //!
 //! A row of the log may meet a bad page only when it is committed to the file, and no commit may leave it out then. So
 //! it goes into the table `stranded`, under its physical key; the value of a removal is empty. Readers see these rows
-//! over the row table, and each commit tries to put them there. The invariant: while a row is stranded, nothing else
-//! changes the row of its key.
+//! over the row table, and each commit tries to put them there. The invariant: nothing else changes a row
+//! that is stranded.
 
 use redb::{ReadTransaction, ReadableTable, Table, TableError, WriteTransaction};
 

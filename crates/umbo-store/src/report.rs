@@ -133,9 +133,6 @@ pub struct ShardStatus {
     pub mutations: u64,
     /// Expired rows reclaimed since the process started.
     pub reclaimed: u64,
-    /// Asynchronous writes that were acknowledged and then lost, since the process started. They were not on the disk
-    /// yet, and they need a part of the file that cannot be read any more.
-    pub lost_async: u64,
     /// Fenced namespaces whose rows may not all be reclaimed yet.
     pub purging: u64,
     /// Expired rows that are known to await reclaiming; a lower bound while the sweeper is behind.
@@ -180,7 +177,6 @@ impl ShardStatus {
             commits: 0,
             mutations: 0,
             reclaimed: 0,
-            lost_async: 0,
             purging: 0,
             expired: 0,
             namespace_max: NamespaceId::SYSTEM,

@@ -347,8 +347,6 @@ metrics! { ALL
         "Mutations committed.";
     SHARD_RECLAIMED_ROWS "umbo_shard_reclaimed_rows_total" OlderCounter [SHARD] "umbo.shard.reclaimed_rows" "{row}"
         "Expired rows whose space was reclaimed.";
-    SHARD_LOST_ASYNC_WRITES "umbo_shard_lost_async_writes_total" OlderCounter [SHARD] "umbo.shard.lost_async_writes" "{write}"
-        "Asynchronous writes that were acknowledged and then lost to a failing disk.";
     STORE_BAD_READS "umbo_store_bad_reads_total" OlderCounter [SHARD] "umbo.shard.bad_reads" "{read}"
         "Reads of a shard's file that failed, or needed a part that is known to be unreadable.";
     SHARD_EXPIRED_ROWS "umbo_shard_expired_rows" UpDownCounter [SHARD] "umbo.shard.expired_rows" "{row}"

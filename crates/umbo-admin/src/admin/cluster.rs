@@ -133,7 +133,6 @@ mod tests {
             commits: 4,
             mutations: 5,
             reclaimed: 6,
-            lost_async: 0,
             purging: 0,
             expired: 0,
             namespace_max: umbo_types::NamespaceId::SYSTEM,

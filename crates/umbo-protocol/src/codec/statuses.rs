@@ -30,7 +30,7 @@ optional_fields!(ShardStatus {
     1 => purging as always,
     2 => expired as always,
     3 => namespace_max as always,
-    4 => lost_async,
+    // 4 is a count of earlier versions.
     5 => sizes as option,
     6 => sizes_omitted,
     7 => syncs,

@@ -348,7 +348,7 @@ fn status() -> impl Strategy<Value = ShardStatus> {
         ".{0,20}".prop_map(ShardState::Unavailable),
     ];
     let sizes = option::of(vec(any::<(u32, u64, u64, u64)>(), 0..4));
-    let numbers = any::<([u64; 9], u32)>();
+    let numbers = any::<([u64; 8], u32)>();
     (shard(), state, numbers, sizes).prop_map(|(shard, state, (numbers, id), sizes)| {
         let size = |(id, rows, bytes, bytes_saved)| NamespaceSize {
             namespace: NamespaceId(id),
@@ -357,7 +357,7 @@ fn status() -> impl Strategy<Value = ShardStatus> {
             bytes_saved,
         };
         let [rows, file_bytes, queued, commits, more @ ..] = numbers;
-        let [mutations, reclaimed, lost_async, purging, expired] = more;
+        let [mutations, reclaimed, purging, expired] = more;
         ShardStatus {
             shard,
             state,
@@ -367,7 +367,6 @@ fn status() -> impl Strategy<Value = ShardStatus> {
             commits,
             mutations,
             reclaimed,
-            lost_async,
             purging,
             expired,
             namespace_max: NamespaceId(id),

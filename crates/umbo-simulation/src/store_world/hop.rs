@@ -55,7 +55,6 @@ pub async fn run(seed: u64) {
         history: RefCell::default(),
         namespaces: RefCell::new(vec![NamespaceId(7), NamespaceId(8)]),
         is_over: Cell::new(false),
-        lost: Cell::default(),
         plan,
     });
     let mut nemesis = Nemesis {

@@ -121,7 +121,6 @@ async fn begin(seed: u64) -> (Rc<LoadsWorld>, Nemesis) {
         history: RefCell::default(),
         namespaces: RefCell::default(),
         is_over: Cell::new(false),
-        lost: Cell::default(),
         plan,
     });
     // Umbo draws the numbers of loads, uploads and runners from it. Not before the hosts are made: equal seeds would give

@@ -59,7 +59,6 @@ pub async fn run(seed: u64) {
         history: RefCell::default(),
         namespaces: RefCell::new(vec![NamespaceId(7)]),
         is_over: Cell::new(false),
-        lost: Cell::default(),
         plan,
     });
     for host in &world.hosts {

@@ -13,7 +13,7 @@ use super::host::SimulatedHost;
 use crate::chance::Chance;
 use crate::clock::SimulatedClock;
 use crate::history::OperationHistory;
-use crate::simulation::{elapsed, is_violated, met, note};
+use crate::simulation::{elapsed, is_violated};
 
 /// Random parameters of a seed.
 #[derive(Debug, Clone)]
@@ -76,8 +76,6 @@ pub(super) struct World {
     /// Namespaces that clients use, and that may be removed.
     pub(super) namespaces: RefCell<Vec<NamespaceId>>,
     pub(super) is_over: std::cell::Cell<bool>,
-    /// Asynchronous writes that the store reports as lost.
-    pub(super) lost: std::cell::Cell<u64>,
 }
 
 impl World {
@@ -90,25 +88,18 @@ impl World {
         let now = self.clock.wall();
         self.history.borrow_mut().note_wall(now);
         if self.plan.async_per_mille > 0 {
-            self.note_losses();
+            self.note_shards();
         }
     }
 
-    pub(super) fn note_losses(&self) {
+    pub(super) fn note_shards(&self) {
         let stores = self
             .endpoints
             .iter()
             .filter_map(|endpoint| endpoint.store());
-        let mut lost = 0;
         for shard in stores.flat_map(|store| store.status()) {
-            lost += shard.lost_async;
             let writes = shard.state == ShardState::Available;
             self.history.borrow_mut().note_shard(shard.shard.0, writes);
-        }
-        if self.lost.replace(lost) < lost {
-            met("asynchronous write lost to the disk");
-            note!("{lost} asynchronous writes are lost to the disk");
-            self.history.borrow_mut().note_loss();
         }
     }
 }

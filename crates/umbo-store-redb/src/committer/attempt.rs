@@ -190,7 +190,7 @@ fn change(
     })
 }
 
-/// Puts the changes of the log, and rows that were stranded before, into the row table; those of unreadable rows are
+/// Puts the changes of the log, and rows that were stranded before, into the row table; changes of unreadable rows are
 /// stranded. Returns the number of changes that it made.
 fn apply_logged(
     transaction: &WriteTransaction,

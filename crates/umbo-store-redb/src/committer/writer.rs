@@ -237,7 +237,7 @@ impl<'txn> RowWriter<'txn> {
         Ok(old)
     }
 
-    /// Records that a row is stranded: nothing else may change the row of its key.
+    /// Records that a row is stranded: nothing else may change it.
     pub(crate) fn note_stranded(&mut self, key: &[u8]) {
         self.stranded.insert(key.to_vec());
     }

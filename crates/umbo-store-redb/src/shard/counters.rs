@@ -24,8 +24,6 @@ pub(crate) struct ShardCounters {
     pub(crate) mutations: AtomicU64,
     /// Expired rows reclaimed.
     pub(crate) reclaimed: AtomicU64,
-    /// Asynchronous writes that were answered and are lost.
-    pub(crate) lost_async: AtomicU64,
     /// Expired rows that are known to await reclaiming now.
     pub(crate) expired: AtomicU64,
     /// Pieces of work whose caller gave them up before they were begun.

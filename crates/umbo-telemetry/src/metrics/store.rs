@@ -16,7 +16,7 @@ pub fn visit_shards(
     bad_reads: &[(ShardId, u64)],
 ) {
     type Pick = fn(&ShardStatus) -> MetricValue;
-    let metrics: [(&'static Metric, Pick); 16] = [
+    let metrics: [(&'static Metric, Pick); 15] = [
         (&names::SHARD_AVAILABLE, |one| {
             (one.state == ShardState::Available).into()
         }),
@@ -36,7 +36,6 @@ pub fn visit_shards(
         (&names::ROW_CACHE_MISSES, |one| one.cache_misses.into()),
         (&names::SHARD_MUTATIONS, |one| one.mutations.into()),
         (&names::SHARD_RECLAIMED_ROWS, |one| one.reclaimed.into()),
-        (&names::SHARD_LOST_ASYNC_WRITES, |one| one.lost_async.into()),
         (&names::SHARD_EXPIRED_ROWS, |one| one.expired.into()),
         (&names::SHARD_PURGING_NAMESPACES, |one| one.purging.into()),
     ];

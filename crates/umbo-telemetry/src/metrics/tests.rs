@@ -254,7 +254,6 @@ fn shards() -> [ShardStatus; 2] {
         compaction_nanos: 250_000_000,
         mutations: 12,
         reclaimed: 2,
-        lost_async: 6,
         expired: 5,
         purging: 1,
         ..shard_status(0, 7)

@@ -105,7 +105,7 @@ sections! {
         /// Number of shards; 0 uses the folder's number, or chooses one for a new folder.
         shards: u16 = 0, "0" to "512";
         /// Whether small writes are answered by a log.
-        write_log: bool = false;
+        write_log: bool = true;
         /// Memory for cached pages.
         cache: ByteCount = ByteCount(1 << 30), "1MiB" to "16TiB";
     }
