@@ -84,10 +84,15 @@ impl Committer {
     /// Waits for the apply under way, if there is one, and takes its result.
     pub(super) fn end_apply(&mut self) {
         if let Some(failed) = self.take_applied() {
-            // The rows are committed with the next work then, without the change that needed an unreadable page.
             if !failed.is_aborted || failed.culprit.is_none() {
-                self.recover(Vec::new(), failed);
+                return self.recover(Vec::new(), failed);
             }
+            // The rows are committed with the next work then.
+            tracing::warn!(
+                file = %self.file.path.display(),
+                reason = %failed.failure,
+                "acknowledged rows whose place in the file cannot be read are kept apart until it can be"
+            );
         }
     }
 

@@ -115,13 +115,6 @@ impl Committer {
                 work.remove(index).refuse(error);
             }
             Culprit::Row(key) => {
-                if self.is_logged(&key) {
-                    tracing::warn!(
-                        file = %self.file.path.display(),
-                        reason = %failure,
-                        "an acknowledged row is kept apart from the others until its place in the file can be read"
-                    );
-                }
                 let error = self.shard.error(failure.clone(), Outcome::NotApplied);
                 left_out.rows.insert(key, error);
             }
