@@ -18,6 +18,11 @@ pub(super) const PUT_GIVES_WAY_EVERY: usize = 16;
 pub(super) const ROWS_MAX_WITHOUT_ROOM: u32 = 64;
 /// Rows of a memtable that are applied together: in order of their keys, several of them share a leaf.
 pub(super) const APPLY_ROWS: usize = 4_096;
+/// The same while work comes that the log does not take. It waits for the apply under way, and takes the rows of the
+/// memtables along: at 20 µs a row, this many cost it 10 ms.
+pub(super) const APPLY_ROWS_MIXED: usize = 256;
+/// How long memtables stay small after such work.
+pub(super) const MIXED_FOR: Duration = Duration::from_secs(10);
 /// Bytes of keys and rows of a memtable that are applied together.
 pub(super) const APPLY_BYTES: usize = 4 << 20;
 /// Most rows of a memtable that waits for an apply to end.
