@@ -117,6 +117,12 @@ impl CallContext {
         self.busy_time.fetch_add(nanos(share), Ordering::Relaxed);
     }
 
+    /// Records that the call has waited for a shard that did not answer: that time is not the shard's work, and the
+    /// call is not charged for it.
+    pub fn note_unanswered(&self) {
+        self.busy_time.fetch_add(1, Ordering::Relaxed);
+    }
+
     /// Returns the service time of the shard itself, or `None` if it equals the call's duration.
     pub fn service_time(&self) -> Option<Duration> {
         let nanos = self.service_time.load(Ordering::Relaxed);

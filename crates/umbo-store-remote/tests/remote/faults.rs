@@ -150,6 +150,14 @@ async fn a_frozen_node_is_given_up() {
             write(&*store, key, b"v").await.expect("written");
         }
         cluster.members[0].wire.set(mode);
+        // The wait for it is not charged as work of its shard.
+        let call = CallContext::internal();
+        let get = store.get_row(&call, NS, &keys[0]);
+        get.await.expect_err("the node is silent");
+        assert!(call.busy_time().expect("known").as_micros() == 0);
+        cluster.members[0].wire.set(Mode::Open);
+        until(|| store.nodes()[0].failure.is_none()).await;
+        cluster.members[0].wire.set(mode);
         let asked = tokio::join!(
             read(&*store, &keys[0]),
             write(&*store, &keys[0], b"w"),
