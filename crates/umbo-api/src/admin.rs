@@ -366,7 +366,7 @@ pub struct ShardInfo {
     pub slots: u32,
     /// Rows stored, expired ones that await reclaiming included.
     pub rows: u64,
-    /// Size of its file, in bytes.
+    /// Bytes of the disk that its file takes.
     pub file_bytes: u64,
     /// Mutations that wait for a commit.
     pub queued: u64,

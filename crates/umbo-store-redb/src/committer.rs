@@ -272,9 +272,6 @@ impl Committer {
             if work.is_empty() && self.logged.is_applying() {
                 return;
             }
-            if !work.is_empty() && self.logged.is_needed() {
-                self.logged.note_mixed(self.disk_now());
-            }
         }
         if work.is_empty() && !is_stalled && !is_troubled && !self.is_chore_due() {
             return;

@@ -73,13 +73,19 @@ impl Rig {
         rig
     }
 
-    /// Opens a copy of the files as they are, as after a kill.
-    fn copy(&self) -> (RedbStore, tempfile::TempDir) {
+    /// Copies the files as they are, as a kill leaves them.
+    fn copied_files(&self) -> tempfile::TempDir {
         let folder = tempfile::tempdir().unwrap();
         for entry in std::fs::read_dir(self.folder.path()).unwrap() {
             let entry = entry.unwrap();
             std::fs::copy(entry.path(), folder.path().join(entry.file_name())).unwrap();
         }
+        folder
+    }
+
+    /// Opens a copy of the files as they are, as after a kill.
+    fn copy(&self) -> (RedbStore, tempfile::TempDir) {
+        let folder = self.copied_files();
         let clock: Arc<dyn Clock> = Arc::<ManualClock>::clone(&self.clock);
         (
             RedbStore::open(config(folder.path()), clock).unwrap(),

@@ -23,6 +23,7 @@ use umbo_types::{Clock, Key, NamespaceId, Row, ShardId};
 use crate::backup::{BackupPiece, ShardBackup};
 use crate::bad_read::{at_once, isolated};
 use crate::disk::Disk;
+use crate::disk_space::blocks_of;
 use crate::file_error::FileError;
 use crate::key_codec;
 use crate::queue::{PushError, Queue};
@@ -413,7 +414,7 @@ impl OpenShard {
                 Some(sizes) => sizes.values().map(|size| size.rows).sum(),
                 None => self.snapshot.load().row_count(),
             },
-            file_bytes: std::fs::metadata(&self.path).map_or(0, |file| file.len()),
+            file_bytes: blocks_of(&self.path).unwrap_or(0),
             queued: self.queue.mutations() as u64,
             commits: count(&self.counters.commits),
             mutations: count(&self.counters.mutations),

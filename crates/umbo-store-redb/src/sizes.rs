@@ -1,8 +1,8 @@
 //! The sizes of the namespaces in a shard: rows, and bytes of keys and rows as stored, including large values.
 //!
 //! Owns their records among the metadata of the file, one a namespace, and a marker that they are kept. Every commit
-//! that changes rows changes them in the same transaction, so they are exact: after a crash too, and when a commit is
-//! lost and its changes are applied again. The invariant: with the marker, the records are the sums over the row table.
+//! that changes rows changes them in the same transaction, so they are exact, also after a crash. A stranded row counts
+//! once it is in its place. The invariant: with the marker, the records are the sums over the row table.
 //! A file of a version that kept no sizes has no marker; its rows are counted once, when it is opened.
 
 use std::collections::BTreeMap;

@@ -17,6 +17,7 @@ use umbo_store::{ChunkRequest, IdRange, RangeRequest, RowRef, RowSink, ScanReque
 use umbo_types::limits::{CHUNK_BYTES_MAX, CHUNK_ROWS_MAX};
 use umbo_types::{Clock, Key, NamespaceId, PartitionKey, Row, SortKey, Timestamp};
 
+use crate::bad_read::isolated;
 use crate::chunk_codec::{CHUNKS, chunk_key, decode_chunk};
 use crate::fences::Fences;
 use crate::file_error::FileError;
@@ -285,10 +286,17 @@ impl ShardSnapshot {
         self.row_count
     }
 
-    /// Reads the page of a row, without decoding it.
-    pub(crate) fn probe(&self, key: &[u8]) -> Result<(), FileError> {
-        ReadableTable::get(&self.tables()?.rows, key)?;
-        Ok(())
+    /// Returns each of some keys whose place in the table cannot be read, with the reason. May wait for the disk.
+    pub(crate) fn unreadable(
+        &self,
+        keys: impl Iterator<Item = Vec<u8>>,
+    ) -> impl Iterator<Item = (Vec<u8>, FileError)> {
+        keys.filter_map(|key| {
+            let read =
+                isolated(|| Ok(ReadableTable::get(&self.tables()?.rows, &key[..])?.is_some()));
+            let failure = read.err()?;
+            matches!(failure, FileError::Unreadable(_)).then_some((key, failure))
+        })
     }
 
     /// Reads one row of a namespace.

@@ -22,7 +22,7 @@ use umbo_types::limits::MULTI_GET_BYTES_MAX;
 use umbo_types::{Clock, Key, NamespaceId, Row, ShardId, Version};
 
 use crate::config::{ClusterMember, Config};
-use crate::disk_space::disk_space;
+use crate::disk_space::{blocks_of, disk_space};
 use crate::error::OpenError;
 use crate::kept_records::KeptRecords;
 use crate::key_codec;
@@ -437,7 +437,7 @@ impl StoreReport for RedbStore {
                 ServedShard::Open(shard) => Some(shard.status()),
                 ServedShard::Elsewhere(_) => None,
                 ServedShard::Failed(file, failure) => Some(ShardStatus {
-                    file_bytes: std::fs::metadata(&file.path).map_or(0, |file| file.len()),
+                    file_bytes: blocks_of(&file.path).unwrap_or(0),
                     ..ShardStatus::new(ShardId(id), ShardState::Unavailable(file.blame(failure)))
                 }),
             })

@@ -30,8 +30,8 @@ pub(crate) const IDEMPOTENCY_EXPIRY: TableDefinition<'static, &[u8], ()> =
 /// Keys that clients have written in the datasets that are being built: see [`crate::written`]; absent in files that
 /// never had one.
 pub(crate) const WRITTEN: TableDefinition<'static, &[u8], &[u8]> = TableDefinition::new("written");
-/// Acknowledged rows whose place among [`ROWS`] cannot be read: see [`crate::stranded`]; absent in files that never had a
-/// commit of a version that knows it.
+/// Acknowledged rows whose place among [`ROWS`] cannot be read: see [`crate::stranded`]; absent in files of earlier
+/// versions.
 pub(crate) const STRANDED: TableDefinition<'static, &[u8], &[u8]> =
     TableDefinition::new("stranded");
 /// Metadata records of the shard.

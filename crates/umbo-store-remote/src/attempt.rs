@@ -90,7 +90,7 @@ impl RemoteStore {
             match self.attempt(&node, call, ask).await {
                 Ok(outcome) => return Ok(outcome),
                 Err(failure) => {
-                    call.note_unanswered();
+                    call.note_unserved();
                     // Boxed, because this branch is rare and makes the future large.
                     let target = (shard, kind);
                     Box::pin(self.settle(failure, &node, call, target, &mut tries)).await?;

@@ -117,9 +117,9 @@ impl CallContext {
         self.busy_time.fetch_add(nanos(share), Ordering::Relaxed);
     }
 
-    /// Records that the call has waited for a shard that did not answer: that time is not the shard's work, and the
-    /// call is not charged for it.
-    pub fn note_unanswered(&self) {
+    /// Records that a node did not serve the call: the time that the call waits for it is not work of its shard, and is
+    /// not charged.
+    pub fn note_unserved(&self) {
         self.busy_time.fetch_add(1, Ordering::Relaxed);
     }
 

@@ -31,3 +31,22 @@ pub fn give_way(row: usize, every: usize) {
     std::thread::yield_now();
     RUNS_UNTIL.set(Some(Instant::now() + began.elapsed()));
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn a_thread_that_has_waited_runs_before_it_gives_way_again() {
+        let (now, long) = (Instant::now(), Duration::from_hours(1));
+        for (until, gives_way) in [(now + long, false), (now, true)] {
+            RUNS_UNTIL.set(Some(until));
+            give_way(0, 2);
+            assert_eq!(RUNS_UNTIL.get(), Some(until), "it is not its turn");
+            give_way(1, 2);
+            assert_eq!(RUNS_UNTIL.get() != Some(until), gives_way);
+        }
+    }
+}

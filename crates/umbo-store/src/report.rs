@@ -123,7 +123,7 @@ pub struct ShardStatus {
     pub state: ShardState,
     /// Rows stored, expired ones that await reclaiming included.
     pub rows: u64,
-    /// Size of its file, in bytes.
+    /// Bytes of the disk that its file takes, which may be fewer than the length of the file.
     pub file_bytes: u64,
     /// Mutations waiting for a commit.
     pub queued: u64,

@@ -319,7 +319,7 @@ metrics! { ALL
         "Rows stored, expired ones that await reclaiming included."
         sum("shard_rows", "rows").by(SHARD);
     SHARD_FILE_BYTES "umbo_shard_file_bytes" UpDownCounter [SHARD] "umbo.shard.file.size" "By"
-        "Size of the shard's file."
+        "Bytes of the disk that the shard's file takes."
         sum("shard_file_bytes", "bytes").by(SHARD);
     SHARD_QUEUED_MUTATIONS "umbo_shard_queued_mutations" UpDownCounter [SHARD] "umbo.shard.queued_mutations" "{mutation}"
         "Mutations waiting for a commit."

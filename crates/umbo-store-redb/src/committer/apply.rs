@@ -11,7 +11,6 @@ use redb::{Database, ReadableDatabase};
 use umbo_store::{DatasetGroups, FencingTokens, Outcome, StoreError};
 use umbo_types::{ShardId, Timestamp, Version, VersionClock};
 
-use crate::bad_read::isolated;
 use crate::committer::attempt::{AppliedChanges, CommitInput, prepare};
 use crate::committer::chores::Chores;
 use crate::committer::datasets::CommitterDatasets;
@@ -142,16 +141,19 @@ impl Apply {
     /// Strands the rows whose places cannot be read, or all of them.
     fn strand(&mut self, failure: &FileError, are_all: bool) -> Result<(), FileError> {
         let snapshot = guarded(|| ShardSnapshot::of(&self.database.begin_read()?, &self.fences))?;
-        for key in snapshot.below(self.overlay.clone()).changed_keys() {
-            if are_all || isolated(|| snapshot.probe(&key)).is_err() {
-                let error = StoreError::Io {
-                    shard: self.shard,
-                    reason: failure.to_string(),
-                    outcome: Outcome::NotApplied,
-                };
-                self.unreadable.insert(key, error);
-            }
+        let mut keys = snapshot.below(self.overlay.clone()).changed_keys();
+        if !are_all {
+            keys = snapshot
+                .unreadable(keys.into_iter())
+                .map(|(key, _)| key)
+                .collect();
         }
+        let error = StoreError::Io {
+            shard: self.shard,
+            reason: failure.to_string(),
+            outcome: Outcome::NotApplied,
+        };
+        self.unreadable = keys.into_iter().map(|key| (key, error.clone())).collect();
         Ok(())
     }
 

@@ -29,7 +29,7 @@ impl Committer {
         // Rows whose log has failed are not left to memory. Rows that have expired or are behind a fence are reclaimed
         // while the log takes groups.
         let is_early = self.logged.log.is_none() || (self.is_chore_due() && !self.is_behind);
-        if is_due || is_early || self.logged.is_large(now) {
+        if is_due || is_early || self.logged.is_large() {
             self.begin_apply();
         }
     }

@@ -1,6 +1,7 @@
 //! One commit as one transaction: all its changes, up to but not including the commit itself.
 //!
-//! The order within a transaction: changes of the log, the work in order of arrival, one step of the purge and one of the sweeper, the records of fences, of sizes and of progress.
+//! The order within a transaction: changes of the log, the work in order of arrival, one step of the purge and one of
+//! the sweeper, the records of fences, of sizes and of progress.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;

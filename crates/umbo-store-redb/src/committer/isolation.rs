@@ -4,8 +4,8 @@
 //! That change is left out, and the rest is tried again. While parts of the file are known to be unreadable, each row
 //! to be changed is read first. So repeated writes to one bad row cost the other writes of their commits a read of
 //! their rows, but no second attempt. A row of the log, which was acknowledged, is stranded instead of refused:
-//! [`crate::stranded`]. The invariant: work is refused here only if it was not applied and a part of the
-//! file that it needs cannot be read.
+//! [`crate::stranded`]. The invariant: work is refused here only if it was not applied and a part of the file that it
+//! needs cannot be read.
 
 use umbo_store::Outcome;
 use umbo_types::Timestamp;
@@ -144,12 +144,10 @@ impl Committer {
     fn find_unreadable(&self, work: &[QueuedWork], left_out: &mut LeftOut) {
         let writes = work.iter().filter_map(QueuedWork::as_write);
         let keys = writes.flat_map(|write| write.ops.iter().map(|op| op.key.clone()));
-        for key in keys.chain(self.shard.snapshot().changed_keys()) {
-            let read = self.shard.attempt(|snapshot, _| snapshot.probe(&key));
-            if let Err(failure @ FileError::Unreadable(_)) = read {
-                let error = self.shard.error(failure, Outcome::NotApplied);
-                left_out.rows.insert(key, error);
-            }
+        let snapshot = self.shard.snapshot();
+        for (key, failure) in snapshot.unreadable(keys.chain(snapshot.changed_keys())) {
+            let error = self.shard.error(failure, Outcome::NotApplied);
+            left_out.rows.insert(key, error);
         }
     }
 

@@ -13,8 +13,7 @@ use std::time::{Duration, Instant};
 
 use crate::committer::apply::RunningApply;
 use crate::committer::limits::{
-    APPLY_BYTES, APPLY_ROWS, APPLY_ROWS_MIXED, APPLY_WAKE, FLUSH_AFTER, MEMTABLE_BYTES_MAX,
-    MEMTABLE_ROWS_MAX, MIXED_FOR,
+    APPLY_BYTES, APPLY_ROWS, APPLY_WAKE, FLUSH_AFTER, MEMTABLE_BYTES_MAX, MEMTABLE_ROWS_MAX,
 };
 use crate::memtable::{Frozen, Memtable, Overlay};
 use crate::sizes::{SizeChanges, Sizes};
@@ -45,8 +44,6 @@ pub(super) struct Logged {
     pub(super) applying: Option<RunningApply>,
     /// The log is not used before then, because it has failed.
     pub(super) held_until: Option<Instant>,
-    /// Until when memtables stay small, because work comes that the log does not take.
-    mixed_until: Option<Instant>,
     /// When the first group was answered that is not on the disk.
     pub(super) unsynced_since: Option<Instant>,
     /// Whether a record may be on the disk whose group was not answered.
@@ -72,7 +69,6 @@ impl Logged {
             frozen: None,
             applying: None,
             held_until: None,
-            mixed_until: None,
             unsynced_since: None,
             is_in_doubt: false,
             has_room: false,
@@ -152,19 +148,8 @@ impl Logged {
     }
 
     /// Returns whether the memtable has so many rows or bytes that it is applied at once.
-    pub(super) fn is_large(&self, now: Instant) -> bool {
-        let is_mixed = self.mixed_until.is_some_and(|until| now < until);
-        let rows = if is_mixed {
-            APPLY_ROWS_MIXED
-        } else {
-            APPLY_ROWS
-        };
-        self.rows >= rows || self.bytes >= APPLY_BYTES
-    }
-
-    /// Records that work has come that the log does not take.
-    pub(super) fn note_mixed(&mut self, now: Instant) {
-        self.mixed_until = Some(now + MIXED_FOR);
+    pub(super) const fn is_large(&self) -> bool {
+        self.rows >= APPLY_ROWS || self.bytes >= APPLY_BYTES
     }
 
     /// Returns whether the memtable and its segment take no further group.
@@ -210,22 +195,5 @@ impl Logged {
     /// Returns whether rows are being applied.
     pub(super) const fn is_applying(&self) -> bool {
         self.applying.is_some()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn memtables_stay_small_while_work_waits_for_their_apply() {
-        let (mut logged, now) = (Logged::new(true, Duration::ZERO), Instant::now());
-        logged.rows = APPLY_ROWS_MIXED;
-        assert!(!logged.is_large(now));
-        logged.note_mixed(now);
-        assert!(logged.is_large(now));
-        assert!(!logged.is_large(now + MIXED_FOR));
-        logged.rows = APPLY_ROWS;
-        assert!(logged.is_large(now + MIXED_FOR));
     }
 }

@@ -37,7 +37,7 @@ async fn building() -> Rig {
 }
 
 #[tokio::test]
-async fn what_a_failed_commit_undoes_is_made_again_in_all_datasets() {
+async fn acknowledged_writes_are_in_all_datasets_while_commits_fail() {
     for kind in [FileOperation::Write, FileOperation::Sync] {
         let rig = building().await;
         put(&rig.store, "reserve", "0", Durability::Async)

@@ -65,8 +65,10 @@ pub(super) struct Control {
     is_held: Mutex<bool>,
     released: Condvar,
     waiting: AtomicU64,
-    /// Ranges whose reads fail, and how many have.
+    /// Ranges of the shard's file whose reads fail, and how many have.
     bad_sectors: Mutex<Vec<Range<u64>>>,
+    /// Ranges that join them once the shard's log is opened, which is after its file.
+    bad_once_open: Mutex<Vec<Range<u64>>>,
     bad_sector_reads: AtomicU64,
     locked_read: Mutex<LockedRead>,
     /// Beginning of the disk's clock, and what a test has advanced it by.
@@ -193,6 +195,12 @@ impl FaultyFiles {
         self.0.bad_sectors.lock().unwrap().push(bytes);
     }
 
+    /// Makes the broken sectors readable until the file has been opened again, and its log is read.
+    pub(super) fn hide_bad_sectors_from_opening(&self) {
+        let bad = std::mem::take(&mut *self.0.bad_sectors.lock().unwrap());
+        *self.0.bad_once_open.lock().unwrap() = bad;
+    }
+
     /// Makes all bytes readable again.
     pub(super) fn heal_sectors(&self) {
         self.0.bad_sectors.lock().unwrap().clear();
@@ -262,6 +270,9 @@ impl Opener for FaultyFiles {
     fn open(&self, path: &Path) -> Result<Box<dyn StorageBackend>, DatabaseError> {
         if path.extension().is_some_and(|name| name == "redb") {
             self.0.openings.fetch_add(1, Ordering::SeqCst);
+        } else if path.extension().is_some_and(|name| name == "log1") {
+            let bad = std::mem::take(&mut *self.0.bad_once_open.lock().unwrap());
+            self.0.bad_sectors.lock().unwrap().extend(bad);
         }
         let file = std::fs::File::options().read(true).write(true).open(path);
         Ok(Box::new(FaultyFile {
@@ -308,6 +319,15 @@ struct FaultyFile {
     control: Arc<Control>,
 }
 
+impl FaultyFile {
+    /// Returns whether it is the file of a shard, whose sectors tests break.
+    fn is_of_rows(&self) -> bool {
+        Path::new(&self.name)
+            .extension()
+            .is_some_and(|name| name == "redb")
+    }
+}
+
 impl StorageBackend for FaultyFile {
     fn len(&self) -> io::Result<u64> {
         self.inner.len()
@@ -316,7 +336,9 @@ impl StorageBackend for FaultyFile {
     fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
         self.control.wait_while_hung(&self.name);
         self.control.check(FileOperation::Read)?;
-        self.control.check_sectors(&self.inner, offset, out)?;
+        if self.is_of_rows() {
+            self.control.check_sectors(&self.inner, offset, out)?;
+        }
         self.control.check_locked(offset)?;
         self.inner.read(offset, out)
     }
@@ -339,9 +361,11 @@ impl StorageBackend for FaultyFile {
         self.control.check(FileOperation::Write)?;
         self.inner.write(offset, data)?;
         // A disk stores a bad sector elsewhere when it is written.
-        let written = offset..offset + data.len() as u64;
-        let mut bad = self.control.bad_sectors.lock().unwrap();
-        bad.retain(|bad| bad.end <= written.start || written.end <= bad.start);
+        if self.is_of_rows() {
+            let written = offset..offset + data.len() as u64;
+            let mut bad = self.control.bad_sectors.lock().unwrap();
+            bad.retain(|bad| bad.end <= written.start || written.end <= bad.start);
+        }
         Ok(())
     }
 
