@@ -103,6 +103,12 @@ pub(crate) fn idempotency_key(partition_prefix: &[u8], id: &[u8]) -> Vec<u8> {
     [namespace, &[0, IDEMPOTENCY_MARK], partition, id].concat()
 }
 
+/// Returns whether a physical key is that of an idempotency record.
+pub(crate) fn is_record(key: &[u8]) -> bool {
+    key.get(NAMESPACE_LEN..)
+        .is_some_and(|rest| rest.starts_with(&[0, IDEMPOTENCY_MARK]))
+}
+
 /// Changes the namespace of a physical key, or of a bound.
 pub(crate) fn move_to(key: &mut [u8], namespace: NamespaceId) {
     key[..NAMESPACE_LEN].copy_from_slice(&namespace.0.to_be_bytes());
@@ -227,6 +233,7 @@ mod tests {
             let (bytes, prefix_len) = encode(pair.0, &pair.1);
             let record = idempotency_key(&bytes[..prefix_len], &id);
             prop_assert_eq!(decode(&record), None);
+            prop_assert!(is_record(&record) && !is_record(&bytes));
             prop_assert_eq!(namespace_of(&record), Some(pair.0));
         }
 

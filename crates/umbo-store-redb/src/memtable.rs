@@ -1,4 +1,4 @@
-//! Rows that are in the log of a shard and not yet in its file, in memory and in order.
+//! Rows and idempotency records that are in the log of a shard and not yet in its file, in memory and in order.
 //!
 //! The committer alone adds rows. Readers never wait for it: a memtable keeps each row with the number of its group,
 //! and an [`Overlay`] names the last group that its readers see. The invariant: an overlay does not change.

@@ -32,9 +32,12 @@ type Meta<'txn> = Table<'txn, &'static str, &'static [u8]>;
 /// Sizes by namespace.
 pub(crate) type Sizes = BTreeMap<NamespaceId, NamespaceSize>;
 
-/// Rows and bytes that a transaction adds to each namespace and takes from it.
+/// Rows and bytes that a transaction adds to each namespace and takes from it, and those of idempotency records.
 #[derive(Debug, Default)]
-pub(crate) struct SizeChanges(BTreeMap<NamespaceId, SizeChange>);
+pub(crate) struct SizeChanges {
+    rows: BTreeMap<NamespaceId, SizeChange>,
+    records: BTreeMap<NamespaceId, SizeChange>,
+}
 
 /// Rows and bytes that one row adds to its namespace, or that several changes add.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
@@ -95,35 +98,45 @@ impl SizeChanges {
 
     /// Counts a change of the size of the row under `key`.
     pub(crate) fn count(&mut self, key: &[u8], change: SizeChange) {
+        let changes = if key_codec::is_record(key) {
+            &mut self.records
+        } else {
+            &mut self.rows
+        };
         if let Some(namespace) = key_codec::namespace_of(key) {
-            *self.0.entry(namespace).or_default() += change;
+            *changes.entry(namespace).or_default() += change;
         }
     }
 
     /// Adds other changes.
     pub(crate) fn merge(&mut self, other: &Self) {
-        for (&namespace, change) in &other.0 {
-            *self.0.entry(namespace).or_default() += *change;
+        for (changes, others) in [
+            (&mut self.rows, &other.rows),
+            (&mut self.records, &other.records),
+        ] {
+            for (&namespace, change) in others {
+                *changes.entry(namespace).or_default() += *change;
+            }
         }
     }
 
     /// Adds the changes to sizes.
     pub(crate) fn add_to(&self, sizes: &mut Sizes) {
-        for (&namespace, change) in &self.0 {
+        for (&namespace, change) in &self.rows {
             change_size(sizes, namespace, *change);
         }
     }
 
     /// Takes the changes from sizes again.
     pub(crate) fn take_from(&self, sizes: &mut Sizes) {
-        for (&namespace, change) in &self.0 {
+        for (&namespace, change) in &self.rows {
             change_size(sizes, namespace, -*change);
         }
     }
 
     /// Adds the changes of one namespace to sizes.
     pub(crate) fn add_one_to(&self, sizes: &mut Sizes, namespace: NamespaceId) {
-        if let Some(change) = self.0.get(&namespace) {
+        if let Some(change) = self.rows.get(&namespace) {
             change_size(sizes, namespace, *change);
         }
     }
@@ -138,14 +151,17 @@ impl SizeChanges {
         let [_, bytes, _] = record
             .and_then(|record| decode(record.value()))
             .unwrap_or_default();
-        let change = self.0.get(&namespace).map_or(0, |change| change.bytes);
+        let change = self
+            .records
+            .get(&namespace)
+            .map_or(0, |change| change.bytes);
         Ok(bytes.saturating_add_signed(change))
     }
 
     /// Changes the sizes of idempotency records. A size that cannot be decoded begins anew from 0: then the bound on
     /// idempotency records is reached later.
     pub(crate) fn record_idempotency(&self, meta: &mut Meta<'_>) -> Result<(), FileError> {
-        for (&namespace, change) in &self.0 {
+        for (&namespace, change) in &self.records {
             let name = name_of(IDEMPOTENCY_PREFIX, namespace);
             let before = meta.get(&name[..])?;
             let before = before.and_then(|record| decode(record.value()));
@@ -170,11 +186,11 @@ impl SizeChanges {
     /// Changes the records, and returns the changed sizes; empty in a file without the marker. If a record cannot be
     /// decoded, removes the marker, so that the next opening counts the rows.
     pub(crate) fn record(&self, meta: &mut Meta<'_>) -> Result<Vec<NamespaceSize>, FileError> {
-        if self.0.is_empty() || meta.get(META_SIZES)?.is_none() {
+        if self.rows.is_empty() || meta.get(META_SIZES)?.is_none() {
             return Ok(Vec::new());
         }
-        let mut changed = Vec::with_capacity(self.0.len());
-        for (&namespace, change) in &self.0 {
+        let mut changed = Vec::with_capacity(self.rows.len());
+        for (&namespace, change) in &self.rows {
             let name = name_of(PREFIX, namespace);
             let before = meta.get(&name[..])?;
             let before = before.map_or(Some([0; 3]), |record| decode(record.value()));

@@ -24,8 +24,9 @@ use crate::file_error::FileError;
 use crate::key_codec;
 use crate::memtable::Overlay;
 use crate::row_codec::{self, RowView};
+use crate::sizes::SizeChanges;
 use crate::stranded;
-use crate::tables::{ROWS, namespace_max};
+use crate::tables::{IDEMPOTENCY, META, ROWS, namespace_max};
 
 /// The position to continue after if a row did not fit, and the work of the walk.
 pub(crate) type Walked<P> = (Option<P>, Touched);
@@ -57,6 +58,20 @@ struct Tables {
     rows: ReadOnlyTable<&'static [u8], &'static [u8]>,
     /// Chunks of large values, or `None` in a file that never had one.
     chunks: Option<ReadOnlyTable<&'static [u8], &'static [u8]>>,
+    /// Idempotency records, or `None` in a file that never had a commit.
+    records: Option<ReadOnlyTable<&'static [u8], &'static [u8]>>,
+    meta: ReadOnlyTable<&'static str, &'static [u8]>,
+}
+
+impl Tables {
+    /// Returns the table that a key belongs to: of rows, or of idempotency records.
+    fn of(&self, key: &[u8]) -> Option<&ReadOnlyTable<&'static [u8], &'static [u8]>> {
+        if key_codec::is_record(key) {
+            self.records.as_ref()
+        } else {
+            Some(&self.rows)
+        }
+    }
 }
 
 /// The bounds of one call.
@@ -201,15 +216,21 @@ impl ShardSnapshot {
     /// Captures the state that a transaction sees, behind the shard's fences.
     pub(crate) fn of(transaction: &ReadTransaction, fences: &Fences) -> Result<Self, FileError> {
         let rows = transaction.open_table(ROWS)?;
-        let chunks = match transaction.open_table(CHUNKS) {
-            Ok(chunks) => Some(chunks),
-            Err(TableError::TableDoesNotExist(_)) => None,
-            Err(error) => return Err(error.into()),
+        let optional = |table| match transaction.open_table(table) {
+            Ok(table) => Ok(Some(table)),
+            Err(TableError::TableDoesNotExist(_)) => Ok(None),
+            Err(error) => Err(error),
+        };
+        let tables = Tables {
+            chunks: optional(CHUNKS)?,
+            records: optional(IDEMPOTENCY)?,
+            meta: transaction.open_table(META)?,
+            rows,
         };
         let stranded = stranded::read(transaction)?;
         Ok(Self {
-            row_count: rows.len()?,
-            tables: Some(Arc::new(Tables { rows, chunks })),
+            row_count: tables.rows.len()?,
+            tables: Some(Arc::new(tables)),
             fenced: Arc::clone(fences.fenced()),
             overlay: stranded.clone(),
             stranded,
@@ -292,8 +313,10 @@ impl ShardSnapshot {
         keys: impl Iterator<Item = Vec<u8>>,
     ) -> impl Iterator<Item = (Vec<u8>, FileError)> {
         keys.filter_map(|key| {
-            let read =
-                isolated(|| Ok(ReadableTable::get(&self.tables()?.rows, &key[..])?.is_some()));
+            let read = isolated(|| match self.tables()?.of(&key) {
+                Some(table) => Ok(ReadableTable::get(table, &key[..])?.is_some()),
+                None => Ok(false),
+            });
             let failure = read.err()?;
             matches!(failure, FileError::Unreadable(_)).then_some((key, failure))
         })
@@ -316,6 +339,15 @@ impl ShardSnapshot {
             let is_visible = row.head.expires_at.is_none() || row.head.is_visible(clock.wall());
             Ok(is_visible.then(|| row.to_row()))
         })
+    }
+
+    /// Returns the bytes of the idempotency records that a namespace has in the file, and more in the memtables.
+    pub(crate) fn idempotency_bytes(
+        &self,
+        namespace: NamespaceId,
+        more: &SizeChanges,
+    ) -> Result<u64, FileError> {
+        more.idempotency_bytes(&self.tables()?.meta, namespace)
     }
 
     /// Reads a chunk of a large value, or returns `None` if it has been reclaimed.
@@ -493,6 +525,13 @@ mod tests {
         (key.into(), row)
     }
 
+    fn record(partition: &'static str) -> (Box<[u8]>, ChangedRow) {
+        let (key, prefix_len) = key_codec::encode(NAMESPACE, &at(partition));
+        let key = key_codec::idempotency_key(&key[..prefix_len], b"id");
+        let row = encoded(&key, "record");
+        (key.into(), Some(row.into()))
+    }
+
     fn snapshot(database: &Database, fences: &Fences) -> ShardSnapshot {
         ShardSnapshot::of(&database.begin_read().unwrap(), fences).unwrap()
     }
@@ -507,6 +546,7 @@ mod tests {
                 let (key, _) = key_codec::encode(NAMESPACE, &at(partition));
                 rows.insert(&key[..], &encoded(&key, "stored")[..]).unwrap();
             }
+            transaction.open_table(META).unwrap();
         }
         transaction.commit().unwrap();
         database
@@ -529,6 +569,7 @@ mod tests {
             change("b", Some("older")),
             change("b", Some("newer")),
             change("c", None),
+            record("b"),
         ];
         let snapshot = snapshot(&database, &Fences::default());
         let snapshot = snapshot.below(Overlay::of(changes.into_iter()));

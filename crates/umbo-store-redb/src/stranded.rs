@@ -1,4 +1,4 @@
-//! Acknowledged rows whose place in the row table cannot be read.
+//! Acknowledged rows, and idempotency records, whose place in their table cannot be read.
 //!
 //! A row of the log may meet a bad page only when it is committed to the file, and no commit may leave it out then. So
 //! it goes into the table `stranded`, under its physical key; the value of a removal is empty. Readers see these rows

@@ -47,7 +47,9 @@ const META_NEWEST_STAMP: &str = "newest_stamp";
 
 const FORMAT: u8 = 1;
 /// Format of the progress record of a file that needs its log. Versions that do not know the log refuse it.
-const FORMAT_WITH_LOG: u8 = 2;
+const FORMAT_WITH_LOG: u8 = 3;
+/// The same of versions whose logs have no idempotency records.
+const FORMAT_WITH_LOG_OF_ROWS: u8 = 2;
 const TIMESTAMP_LEN: usize = 8;
 
 /// The store and the shard of a file. Written once.
@@ -148,10 +150,11 @@ impl ShardProgress {
     }
 
     fn decode(bytes: &[u8]) -> Option<Self> {
-        let (&[format @ (FORMAT | FORMAT_WITH_LOG), is_closed], rest) =
-            bytes.split_first_chunk()?
-        else {
-            return None;
+        let (&[format, is_closed], rest) = bytes.split_first_chunk()?;
+        let needs_log = match format {
+            FORMAT => false,
+            FORMAT_WITH_LOG | FORMAT_WITH_LOG_OF_ROWS => true,
+            _ => return None,
         };
         let (sequence, rest) = rest.split_first_chunk()?;
         let (ceiling, rest) = rest.split_first_chunk()?;
@@ -160,7 +163,7 @@ impl ShardProgress {
             version_ceiling: Version(u64::from_be_bytes(*ceiling)),
             believed: Timestamp(u64::from_be_bytes(rest.try_into().ok()?)),
             is_closed: is_closed != 0,
-            needs_log: format == FORMAT_WITH_LOG,
+            needs_log,
             newest_stamp: UNKNOWN_STAMP,
         })
     }

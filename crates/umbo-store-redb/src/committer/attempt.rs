@@ -137,7 +137,7 @@ fn change(
     let mut writer = RowWriter::of(transaction, trace)?;
     let mut records = RowWriter::of_records(transaction, trace)?;
     let mut large = LargeWriter::new(transaction, order.next_upload_due);
-    let logged = apply_logged(transaction, order, &mut writer)?;
+    let logged = apply_logged(transaction, order, (&mut writer, &mut records))?;
     // The work must not give up an upload that such a row refers to.
     large.settle(&writer.take_references(), order.now)?;
     let mut answers = Vec::with_capacity(order.work.len());
@@ -160,11 +160,8 @@ fn change(
     }
     let purged = purge(transaction, order, &mut writer, &mut records)?;
     let swept = writer.sweep(&order.chores, mutations + logged, &order.spared.entries)?;
-    let mut swept = swept.with_records(&records.sweep(
-        &order.chores,
-        mutations + logged,
-        &order.spared.entries,
-    )?);
+    let swept_records = records.sweep(&order.chores, mutations + logged, &order.spared.entries)?;
+    let mut swept = swept.with_records(swept_records);
     large.settle(&writer.take_references(), order.now)?;
     trace.sweep(&[]);
     swept.next_upload_due = large.sweep(order.chores.sweep_until)?;
@@ -191,12 +188,12 @@ fn change(
     })
 }
 
-/// Puts the changes of the log, and rows that were stranded before, into the row table; changes of unreadable rows are
-/// stranded. Returns the number of changes that it made.
-fn apply_logged(
+/// Puts the changes of the log, and rows that were stranded before, into the tables of rows and of idempotency records;
+/// changes of unreadable ones are stranded. Returns the number of changes that it made.
+fn apply_logged<'txn>(
     transaction: &WriteTransaction,
     order: &CommitInput<'_>,
-    writer: &mut RowWriter<'_>,
+    (rows, records): (&mut RowWriter<'txn>, &mut RowWriter<'txn>),
 ) -> Result<u64, FileError> {
     let trace = order.trace;
     trace.shared();
@@ -205,7 +202,11 @@ fn apply_logged(
     let mut changes = overlay.walk((Bound::Unbounded, Bound::Unbounded), false);
     let mut count = 0;
     while let Some((key, row)) = changes.peek() {
-        let is_fenced = key_codec::namespace_of(key).is_some_and(|id| order.fences.holds(id));
+        let (is_record, namespace) = (key_codec::is_record(key), key_codec::namespace_of(key));
+        let is_fenced = namespace.is_some_and(|id| {
+            order.fences.holds(id) && !(is_record && order.datasets.groups.is_identity(id))
+        });
+        let writer = if is_record { &mut *records } else { &mut *rows };
         let is_unreadable = !is_fenced && order.unreadable.contains_key(key);
         if !is_fenced && !is_unreadable {
             give_way(count, PUT_GIVES_WAY_EVERY);
@@ -221,7 +222,8 @@ fn apply_logged(
         }
         changes.advance();
     }
-    writer.settle_index()?;
+    rows.settle_index()?;
+    records.settle_index()?;
     Ok(count as u64)
 }
 

@@ -10,7 +10,7 @@ use umbo_store::{Idempotency, IdempotencyRecord, StoreError, WriteError, Written
 use umbo_types::{NamespaceId, ShardId, Timestamp, Value, Version};
 
 use crate::key_codec;
-use crate::row_codec::{RowHead, RowView};
+use crate::row_codec::{self, RowHead};
 use crate::work::Op;
 
 /// A stored idempotency record, as read before the commit is decided.
@@ -25,8 +25,13 @@ pub(crate) enum StoredRecord {
 }
 
 impl StoredRecord {
-    /// Reads the record of a stored row of the table of records.
-    pub(crate) fn of(row: &RowView<'_>, now: Timestamp) -> Self {
+    /// Reads the record from a row of the table of records, as stored under `key`; `None` if there is no such row.
+    pub(crate) fn read(key: &[u8], row: Option<&[u8]>, now: Timestamp) -> Self {
+        let row = match row.map(|row| row_codec::decode(key, row)) {
+            None => return Self::None,
+            Some(Err(damage)) => return Self::Damaged(damage.to_string()),
+            Some(Ok(row)) => row,
+        };
         let Some(keep_until) = row.head.expires_at.filter(|&at| at > now) else {
             return Self::None;
         };

@@ -1,13 +1,15 @@
 //! A group of small writes that is answered by the log: which work it may have, its plan, its record, and its rows for
 //! readers.
 
+use std::collections::BTreeMap;
 use std::time::Instant;
 
-use umbo_store::{Change, Condition};
+use umbo_store::{Change, Condition, Idempotency};
 use umbo_types::{StoredForm, Timestamp, Version, VersionClock};
 
 use super::Committer;
 use crate::bad_read::isolated;
+use crate::committer::idempotency::StoredRecord;
 use crate::committer::limits::RETRY_AFTER;
 use crate::committer::logged::Logged;
 use crate::committer::plan::{Base, CommitPlan, RowEffect};
@@ -16,8 +18,9 @@ use crate::memtable::ChangedRow;
 use crate::row_cache;
 use crate::row_codec;
 use crate::sizes::{SizeChange, SizeChanges};
+use crate::snapshot::ShardSnapshot;
 use crate::tables::ShardProgress;
-use crate::work::{QueuedWork, WorkAnswer, WriteWork, answer_all};
+use crate::work::{Op, QueuedWork, WorkAnswer, WriteWork, answer_all};
 use crate::write_log::{RECORD_LEN_MAX, WriteLog, add_change};
 
 /// Most mutations of a group that the log takes. More are committed to the file at once, which costs each little.
@@ -132,7 +135,7 @@ impl Committer {
         let mut fits = |work: &QueuedWork| {
             let size = work.size();
             mutations += size.mutations;
-            bytes += size.bytes;
+            bytes += size.bytes + record_bytes(work);
             matches!(work, QueuedWork::Write(write) if is_plain(write))
         };
         is_well
@@ -185,6 +188,7 @@ impl Committer {
         let mut plan = CommitPlan::of(&writes, &self.datasets.stamps);
         plan.need_all();
         let snapshot = self.shard.snapshot();
+        let replaced_records = self.read_records(&snapshot, &mut plan, now)?;
         let mut has_large = false;
         let mut replaced = Vec::with_capacity(writes.len());
         plan.read_bases(|key, is_counter| {
@@ -221,11 +225,42 @@ impl Committer {
             }
             Ok::<_, FileError>(vec![None; effects.len()])
         })?;
+        for record in plan.records.changed() {
+            let mut row = Vec::new();
+            row_codec::encode(&mut row, record.key, record.head, &record.value);
+            sizes.add(record.key, &row);
+            let replaced = replaced_records.get(record.key).copied();
+            sizes.count(record.key, -replaced.unwrap_or_default());
+            changes.push((record.key.into(), Some(row.into_boxed_slice())));
+        }
         Ok(Some(PlannedGroup {
             changes,
             sizes,
             answers: answers.into_iter().map(WorkAnswer::Write).collect(),
         }))
+    }
+
+    /// Reads the idempotency records of a group. Returns the sizes of those that are stored, by their keys.
+    fn read_records(
+        &self,
+        snapshot: &ShardSnapshot,
+        plan: &mut CommitPlan<'_>,
+        now: Timestamp,
+    ) -> Result<BTreeMap<Vec<u8>, SizeChange>, FileError> {
+        let mut sizes = BTreeMap::new();
+        plan.records.read(
+            self.file.idempotency_bytes_max,
+            |key| {
+                snapshot.stored_record(key, |row| {
+                    if let Some(row) = row {
+                        sizes.insert(key.to_vec(), SizeChange::of(key, row));
+                    }
+                    Ok(StoredRecord::read(key, row, now))
+                })
+            },
+            |namespace| snapshot.idempotency_bytes(namespace, &self.logged.all_sizes()),
+        )?;
+        Ok(sizes)
     }
 
     /// Appends the record of a group. If `is_sync`, the group is on the disk when this returns.
@@ -292,10 +327,17 @@ impl Committer {
     }
 }
 
-/// Returns whether a write needs only the rows of its keys.
+/// Returns the bytes that the idempotency records of some work take at most.
+fn record_bytes(work: &QueuedWork) -> usize {
+    let keyed = work.as_write().filter(|write| write.idempotency.is_some());
+    let ops = keyed.map_or(&[][..], |write| &write.ops);
+    let of_op = |op: &Op| Idempotency::charged_bytes(op.key.len() as u64, 1) as usize;
+    ops.iter().map(of_op).sum()
+}
+
+/// Returns whether a write needs only the rows and the idempotency records of its keys.
 fn is_plain(write: &WriteWork) -> bool {
     write.run.is_none()
-        && write.idempotency.is_none()
         && write.group.is_none()
         && write.ops.iter().all(|op| {
             op.condition != Condition::Unwritten

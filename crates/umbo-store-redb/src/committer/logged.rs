@@ -16,7 +16,7 @@ use crate::committer::limits::{
     APPLY_BYTES, APPLY_ROWS, APPLY_WAKE, FLUSH_AFTER, MEMTABLE_BYTES_MAX, MEMTABLE_ROWS_MAX,
 };
 use crate::memtable::{Frozen, Memtable, Overlay};
-use crate::sizes::{SizeChanges, Sizes};
+use crate::sizes::SizeChanges;
 use crate::write_log::{LogMark, WriteLog};
 
 /// The log of a committer, and the rows that the file does not have yet.
@@ -124,12 +124,14 @@ impl Logged {
         applied.into_iter().chain([self.renew()]).collect()
     }
 
-    /// Adds to the sizes of the file what the rows of the memtables change.
-    pub(super) fn add_sizes(&self, sizes: &mut Sizes) {
+    /// Returns how the memtables change the sizes of the file.
+    pub(super) fn all_sizes(&self) -> SizeChanges {
+        let mut all = SizeChanges::default();
         let frozen = self.frozen.as_ref().map(|frozen| &frozen.sizes);
         for changes in frozen.into_iter().chain([&self.sizes]) {
-            changes.add_to(sizes);
+            all.merge(changes);
         }
+        all
     }
 
     /// Begins the next memtable in the other segment.

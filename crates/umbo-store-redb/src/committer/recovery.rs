@@ -168,8 +168,8 @@ impl Committer {
         let is_applied = |frozen: &mut Frozen| frozen.last <= progress.sequence;
         drop(self.logged.frozen.take_if(is_applied));
         self.shard.replace_sizes(sizes);
-        self.shard
-            .change_sizes(|sizes| self.logged.add_sizes(sizes));
+        let logged = self.logged.all_sizes();
+        self.shard.change_sizes(|sizes| logged.add_to(sizes));
         // The numbers of groups in the log are not used again.
         self.progress = ShardProgress {
             sequence: progress.sequence.max(self.progress.sequence),

@@ -53,7 +53,7 @@ pub(crate) struct RemovedRows {
 /// The result of one step of the sweeper.
 #[derive(Debug, Default)]
 pub(crate) struct Swept {
-    /// Keys of the rows reclaimed, and what each row took.
+    /// Keys of the rows and the idempotency records reclaimed, and what each took.
     pub(crate) sizes: Vec<(Vec<u8>, SizeChange)>,
     /// Expiry of the next row in the index.
     pub(crate) next_expiry: Option<Timestamp>,
@@ -65,17 +65,17 @@ pub(crate) struct Swept {
 
 impl Swept {
     /// Returns the number of rows reclaimed.
-    pub(crate) const fn rows(&self) -> u64 {
-        self.sizes.len() as u64
+    pub(crate) fn rows(&self) -> u64 {
+        let keys = self.sizes.iter().map(|(key, _)| key);
+        keys.filter(|key| !key_codec::is_record(key)).count() as u64
     }
 
     /// Adds a step of the sweeper among the idempotency records, which do not count as rows.
-    pub(crate) fn with_records(self, records: &Self) -> Self {
+    pub(crate) fn with_records(mut self, records: Self) -> Self {
         let next = [self.next_expiry, records.next_expiry];
-        Self {
-            next_expiry: next.into_iter().flatten().min(),
-            ..self
-        }
+        self.next_expiry = next.into_iter().flatten().min();
+        self.sizes.extend(records.sizes);
+        self
     }
 }
 
@@ -175,13 +175,9 @@ impl<'txn> RowWriter<'txn> {
     /// Reads an idempotency record.
     pub(crate) fn record(&self, key: &[u8], now: Timestamp) -> Result<StoredRecord, FileError> {
         self.trace.row(key);
-        let Some(guard) = self.rows.get(key)? else {
-            return Ok(StoredRecord::None);
-        };
-        Ok(match row_codec::decode(key, guard.value()) {
-            Ok(row) => StoredRecord::of(&row, now),
-            Err(damage) => StoredRecord::Damaged(damage.to_string()),
-        })
+        let row = self.rows.get(key)?;
+        let row = row.as_ref().map(redb::AccessGuard::value);
+        Ok(StoredRecord::read(key, row, now))
     }
 
     /// Returns how the sizes of namespaces have changed so far.

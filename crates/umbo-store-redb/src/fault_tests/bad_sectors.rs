@@ -102,8 +102,12 @@ fn file(rig: &Rig) -> Vec<u8> {
 
 /// Breaks the sectors that hold this text, including pages of old commits.
 pub(super) fn break_text(rig: &Rig, text: &str) {
+    break_bytes(rig, text.as_bytes());
+}
+
+fn break_bytes(rig: &Rig, bytes: &[u8]) {
     let file = file(rig);
-    let found = memchr::memmem::find_iter(&file, text.as_bytes());
+    let found = memchr::memmem::find_iter(&file, bytes);
     for at in found.map(|at| at as u64 / SECTOR * SECTOR) {
         rig.files.break_sectors(at..at + SECTOR);
     }

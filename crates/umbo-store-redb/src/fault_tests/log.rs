@@ -5,8 +5,9 @@ use std::io::ErrorKind;
 use std::time::Duration;
 
 use umbo_store::{
-    ByKey as _, CallContext, Change, Condition, Durability, Mutation, Outcome, RangeRequest,
-    ShardState, SortRange, Store, StoreReport, WriteRequest,
+    ByKey as _, CallContext, Change, Condition, DIGEST_LEN, DeleteRangeRequest, Durability,
+    Idempotency, ManualClock, Mutation, Outcome, RangeRequest, ShardState, SortRange, Store,
+    StoreReport, WriteError, WriteRequest, Written,
 };
 use umbo_types::{Clock as _, Key, PartitionKey, ShardId, Value};
 
@@ -216,6 +217,113 @@ async fn a_failed_sync_makes_no_increment_twice() {
             assert_eq!(row.unwrap().unwrap().value.bytes, expected.to_string());
         }
         rig.files.advance(Duration::from_secs(10));
+    }
+}
+
+fn keyed(key: &str, id: u8, clock: &ManualClock) -> WriteRequest {
+    let keep_until = clock.wall().saturating_add(Duration::from_secs(100));
+    WriteRequest {
+        idempotency: Some(Idempotency {
+            id: [id; DIGEST_LEN],
+            request: [id; DIGEST_LEN],
+            keep_until,
+            keeps_refusals: true,
+            lines: vec![0],
+        }),
+        ..put_request(NAMESPACE, key, "keyed", Durability::Sync)
+    }
+}
+
+async fn send(store: &RedbStore, request: &WriteRequest) -> Result<Written, WriteError> {
+    let call = CallContext::internal();
+    store.write_rows(&call, request.clone()).await.remove(0)
+}
+
+/// Makes a commit of the file: the log takes no removals of ranges.
+async fn commit_file(store: &RedbStore) {
+    let request = DeleteRangeRequest {
+        namespace: NAMESPACE,
+        epoch: 0,
+        partition: PartitionKey::new("none").unwrap(),
+        range: SortRange::default(),
+        rows_max: 10,
+        durability: Durability::Sync,
+    };
+    let call = CallContext::internal();
+    store.remove_rows(&call, request).await.unwrap();
+}
+
+/// A record of the log is found wherever it is: in a memtable, in the file, and after a kill in between.
+#[tokio::test]
+async fn a_write_with_a_key_is_one_sync_and_is_made_once() {
+    let rig = logged();
+    for value in ["1", "2"] {
+        rig.put("warm", value).await.unwrap();
+    }
+    let syncs = rig.files.syncs();
+    let request = keyed("a", 1, &rig.clock);
+    let first = send(&rig.store, &request).await.unwrap();
+    assert!(!first.is_replayed);
+    assert_eq!(rig.files.syncs() - syncs, 1, "the log took it");
+    let (killed, _folder) = rig.copy();
+    for step in 0..2 {
+        for store in [&rig.store, &killed] {
+            let again = send(store, &request).await.unwrap();
+            assert!(again.is_replayed && again.version == first.version);
+            let other = WriteRequest {
+                idempotency: keyed("a", 2, &rig.clock)
+                    .idempotency
+                    .map(|other| Idempotency {
+                        id: [1; DIGEST_LEN],
+                        ..other
+                    }),
+                ..request.clone()
+            };
+            let mismatch = Err(WriteError::IdempotencyMismatch);
+            assert_eq!(send(store, &other).await, mismatch);
+            if step == 0 {
+                commit_file(store).await;
+            }
+        }
+    }
+    assert_eq!(rig.store.status()[0].rows, 2);
+    let backed_up = read_backup(&rig, 1, 0..u32::MAX).await.unwrap();
+    assert_eq!(backed_up, 2, "a record is no row");
+}
+
+/// The bound on records counts those of memtables, and records that expire make room again.
+#[tokio::test]
+async fn records_of_the_log_count_until_they_are_reclaimed() {
+    let rig = Rig::with(|config| {
+        config.has_log = true;
+        config.idempotency_bytes_max = 4_096;
+    });
+    for value in ["1", "2"] {
+        rig.put("warm", value).await.unwrap();
+    }
+    let mut room = None;
+    for round in 0..3_usize {
+        let mut taken = 0;
+        for id in 0..100 {
+            match send(&rig.store, &keyed("a", id, &rig.clock)).await {
+                Ok(written) => assert!(!written.is_replayed, "round {round}, {id}"),
+                Err(refused) => {
+                    let bytes_max = 4_096;
+                    assert_eq!(refused, WriteError::IdempotencyFull { bytes_max });
+                    break;
+                }
+            }
+            taken += 1;
+            if id == 10 + round as u8 {
+                commit_file(&rig.store).await;
+            }
+        }
+        assert!((10..90).contains(&taken));
+        assert_eq!(*room.get_or_insert(taken), taken, "round {round}");
+        rig.clock.advance(Duration::from_secs(101));
+        for _ in 0..40 {
+            commit_file(&rig.store).await;
+        }
     }
 }
 

@@ -1,12 +1,14 @@
-//! The rows of a snapshot: a row of a memtable replaces the row of the table.
+//! The rows of a snapshot: a row of a memtable replaces the row of the table. Idempotency records, which memtables have
+//! too, are no rows.
 
 use std::cmp::Ordering;
 use std::ops::{Bound, ControlFlow};
 
-use redb::{AccessGuard, ReadableTable};
+use redb::{AccessGuard, ReadOnlyTable, ReadableTable};
 
-use super::ShardSnapshot;
+use super::{ShardSnapshot, Tables};
 use crate::file_error::FileError;
+use crate::key_codec;
 use crate::memtable::{KeyBounds, OverlayWalk};
 
 impl ShardSnapshot {
@@ -17,6 +19,25 @@ impl ShardSnapshot {
         key: &[u8],
         read: impl FnOnce(Option<&[u8]>) -> Result<T, FileError>,
     ) -> Result<T, FileError> {
+        self.stored_in(key, |tables| Some(&tables.rows), read)
+    }
+
+    /// Calls `read` with the stored bytes of an idempotency record, or with `None` for a missing one.
+    pub(crate) fn stored_record<T>(
+        &self,
+        key: &[u8],
+        read: impl FnOnce(Option<&[u8]>) -> Result<T, FileError>,
+    ) -> Result<T, FileError> {
+        self.stored_in(key, |tables| tables.records.as_ref(), read)
+    }
+
+    #[inline]
+    fn stored_in<T>(
+        &self,
+        key: &[u8],
+        table: impl FnOnce(&Tables) -> Option<&ReadOnlyTable<&'static [u8], &'static [u8]>>,
+        read: impl FnOnce(Option<&[u8]>) -> Result<T, FileError>,
+    ) -> Result<T, FileError> {
         let mut read = Some(read);
         let found = self
             .overlay
@@ -24,7 +45,9 @@ impl ShardSnapshot {
         match (found.flatten(), read) {
             (None, Some(read)) => {
                 // The method of the trait ties the guard to the table, which keeps the transaction alive.
-                let guard = ReadableTable::get(&self.tables()?.rows, key)?;
+                let table = table(self.tables()?);
+                let guard = table.map(|table| ReadableTable::get(table, key));
+                let guard = guard.transpose()?.flatten();
                 read(guard.as_ref().map(AccessGuard::value))
             }
             (found, _) => found.unwrap_or(Err(FileError::Paused)),
@@ -117,6 +140,7 @@ fn walk_merged<'a, B>(
         {
             is_replaced |= stored.is_some_and(|(key, _)| key == changed);
             if let Some(row) = row
+                && !key_codec::is_record(changed)
                 && let ControlFlow::Break(end) = visit(changed, row)?
             {
                 return Ok(Some(end));

@@ -2,12 +2,13 @@
 
 use redb::ReadableDatabase as _;
 use umbo_store::{
-    Atomicity, ByKey as _, CallContext, Change, Condition, DeleteRangeRequest, Deleted, Durability,
-    Mutation, RecordsCopy, RecordsKeeper as _, RecordsRevision, ShardState, SortRange, StoreError,
-    StoreReport,
+    Atomicity, ByKey as _, CallContext, Change, Condition, DIGEST_LEN, DeleteRangeRequest, Deleted,
+    Durability, Idempotency, Mutation, RecordsCopy, RecordsKeeper as _, RecordsRevision,
+    ShardState, SortRange, StoreError, StoreReport, WriteError, WriteRequest, Written,
 };
-use umbo_types::PartitionKey;
+use umbo_types::{PartitionKey, Timestamp};
 
+use super::super::put_request;
 use super::{
     Arc, BAD, Duration, FAR, NAMESPACE, ROWS, Rig, assert_refused, assert_unreadable, break_text,
     file, filled, key, name, put, text, try_get, write,
@@ -166,4 +167,60 @@ async fn a_stranded_row_is_reclaimed_with_its_namespace() {
         kept.unwrap();
     }
     assert!(!has_stranded(&rig));
+}
+
+/// Puts a row once for an id.
+async fn put_once(rig: &Rig, row: u32, id: [u8; DIGEST_LEN]) -> Result<Written, WriteError> {
+    let request = WriteRequest {
+        idempotency: Some(Idempotency {
+            id,
+            request: id,
+            keep_until: Timestamp::from_millis(100_000),
+            keeps_refusals: true,
+            lines: vec![0],
+        }),
+        ..put_request(NAMESPACE, &name(row), "once", Durability::Sync)
+    };
+    let call = CallContext::internal();
+    rig.store.write_rows(&call, request).await.remove(0)
+}
+
+#[tokio::test]
+async fn an_acknowledged_idempotency_record_waits_for_its_page() {
+    let mut rig = filled().await;
+    let id = |row: u32, number: u8| {
+        let mut id = [number; DIGEST_LEN];
+        id[1..5].copy_from_slice(&row.to_be_bytes());
+        id
+    };
+    for row in BAD - 100..BAD + 100 {
+        put_once(&rig, row, id(row, 0xAB)).await.unwrap();
+    }
+    rig.reopen(super::cold).await;
+    for value in ["1", "2"] {
+        rig.put(&name(FAR), value).await.unwrap();
+    }
+    let before = file(&rig);
+    let first = put_once(&rig, BAD, id(BAD, 0xCD)).await.unwrap();
+    assert!(before == file(&rig), "the record is only in the log");
+    super::break_bytes(&rig, &id(BAD, 0xAB));
+    evict(&rig).await;
+    for round in 0..3 {
+        commit_file(&rig).await;
+        assert!(has_stranded(&rig));
+        assert_eq!(rig.state(), ShardState::Available);
+        rig.put(&name(FAR + round), "good").await.unwrap();
+        assert_refused(&put_once(&rig, BAD, id(BAD, 0xCD)).await);
+        assert_eq!(try_get(&rig, BAD).await.unwrap().as_deref(), Some("once"));
+    }
+    rig.files.heal_sectors();
+    rig.files.advance(Duration::from_secs(10));
+    rig.put(&name(FAR), "good").await.unwrap();
+    commit_file(&rig).await;
+    assert!(!has_stranded(&rig));
+    let again = put_once(&rig, BAD, id(BAD, 0xCD)).await.unwrap();
+    assert!(again.is_replayed && again.version == first.version);
+    let before = put_once(&rig, BAD, id(BAD, 0xAB)).await.unwrap();
+    assert!(before.is_replayed && before.version < first.version);
+    assert_eq!(rig.store.status()[0].rows, u64::from(ROWS));
 }
