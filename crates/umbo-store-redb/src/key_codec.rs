@@ -103,7 +103,7 @@ pub(crate) fn idempotency_key(partition_prefix: &[u8], id: &[u8]) -> Vec<u8> {
     [namespace, &[0, IDEMPOTENCY_MARK], partition, id].concat()
 }
 
-/// Returns whether a physical key is that of an idempotency record.
+/// Returns whether a physical key is the key of an idempotency record.
 pub(crate) fn is_record(key: &[u8]) -> bool {
     key.get(NAMESPACE_LEN..)
         .is_some_and(|rest| rest.starts_with(&[0, IDEMPOTENCY_MARK]))

@@ -32,7 +32,7 @@ type Meta<'txn> = Table<'txn, &'static str, &'static [u8]>;
 /// Sizes by namespace.
 pub(crate) type Sizes = BTreeMap<NamespaceId, NamespaceSize>;
 
-/// Rows and bytes that a transaction adds to each namespace and takes from it, and those of idempotency records.
+/// Rows and bytes that a transaction adds to each namespace and takes from it; idempotency records apart from rows.
 #[derive(Debug, Default)]
 pub(crate) struct SizeChanges {
     rows: BTreeMap<NamespaceId, SizeChange>,

@@ -240,7 +240,7 @@ impl Committer {
         }))
     }
 
-    /// Reads the idempotency records of a group. Returns the sizes of those that are stored, by their keys.
+    /// Reads the idempotency records of a group. Returns the sizes of the stored ones, by their keys.
     fn read_records(
         &self,
         snapshot: &ShardSnapshot,

@@ -291,7 +291,7 @@ async fn a_write_with_a_key_is_one_sync_and_is_made_once() {
     assert_eq!(backed_up, 2, "a record is no row");
 }
 
-/// The bound on records counts those of memtables, and records that expire make room again.
+/// The bound on records holds for memtables too, and records that expire make room again.
 #[tokio::test]
 async fn records_of_the_log_count_until_they_are_reclaimed() {
     let rig = Rig::with(|config| {
