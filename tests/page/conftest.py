@@ -63,7 +63,7 @@ class Window:
         try:
             return wait_until(lambda: is_so() or (step or self.step)(), what)
         except AssertionError as error:
-            raise AssertionError(f"{error}; {self.text()[:2000]}") from None
+            raise AssertionError(f"{error}; console: {self.complaints[:5]}; {self.text()[:2000]}") from None
 
     def at_once(self, is_so, what):
         """As wait_until: the browser's events arrive, and no time passes."""
