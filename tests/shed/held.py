@@ -12,9 +12,10 @@ import tempfile
 from preload import preloaded
 
 SOURCE = pathlib.Path(__file__).with_name("held_sync.c")
-# As in held_sync.c: is_held, inode, waiting, may_pass.
+# As in held_sync.c: is_held, waiting, may_pass, and the beginning of paths.
 WORD = struct.Struct("=Q")
-IS_HELD, INODE, WAITING, MAY_PASS = range(4)
+IS_HELD, WAITING, MAY_PASS, BEGINS = range(4)
+LEN = 4096
 
 
 class Commits:
@@ -22,16 +23,17 @@ class Commits:
 
     def __init__(self):
         self.file = tempfile.NamedTemporaryFile(prefix="umbo-test-held-sync-")
-        self.file.truncate(4 * WORD.size)
-        self.shared = mmap.mmap(self.file.fileno(), 0)
+        self.file.truncate(LEN)
+        self.shared = mmap.mmap(self.file.fileno(), LEN)
 
     def environment(self):
         return {"LD_PRELOAD": preloaded(SOURCE), "TEST_HELD_SYNC": self.file.name}
 
     def hold(self, path=None):
-        """Holds the commits of one file, or of all."""
+        """Holds the commits of one shard's file and of its log, or of all."""
+        begins = os.fsencode(os.path.realpath(path.with_suffix(""))) + b"." if path else b""
         self.write(MAY_PASS, 0)
-        self.write(INODE, os.stat(path).st_ino if path else 0)
+        self.shared[BEGINS * WORD.size : LEN] = begins.ljust(LEN - BEGINS * WORD.size, b"\0")
         self.write(IS_HELD, 1)
 
     def let_pass(self, count=1):
