@@ -100,6 +100,9 @@ async fn run(steps: Vec<Step>) {
     }
     rig.files.heal_sectors();
     rig.reopen(cold).await;
+    // The first commit puts stranded rows, which no size has yet, in their places.
+    let again = vec![put(FAR, &twin[&FAR], None)];
+    write(&rig, again, Atomicity::None).await.remove(0).unwrap();
     for row in 0..ROWS {
         assert_eq!(try_get(&rig, row).await.unwrap().as_ref(), twin.get(&row));
     }
