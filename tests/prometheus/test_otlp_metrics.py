@@ -12,10 +12,10 @@ from otlp import Collector
 from processes import wait_until
 
 UNITS = {"_seconds": "s", "_bytes": "By", "_ratio": "1", "_units": "{RU}"}
-# They change although no request comes.
+# They change although no request comes: dispatchers write their presence, too.
 RESTLESS = re.compile(
     r"process_(cpu|resident|open)|umbo_(records_age|disk_free|runtime_lag|answer_memory|remote_|node_)"
-    r"|umbo_.*_(waiting_seconds|per_second|ratio)|umbo_shard_(pressure|call)"
+    r"|umbo_.*_(waiting_seconds|per_second|ratio)|umbo_shard_(pressure|call|file_bytes|queued)"
 )
 # Looks for an export before which another interval passes.
 NUDGED = {8 << shift for shift in range(10)}
