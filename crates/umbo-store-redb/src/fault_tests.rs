@@ -18,10 +18,12 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use umbo_store::{
-    Atomicity, ByKey as _, CallContext, Change, Condition, Durability, ManualClock, Mutation,
-    ShardState, Store, StoreReport, WriteError, WriteRequest, Written,
+    Atomicity, ByKey as _, CallContext, Change, Condition, DIGEST_LEN, DeleteRangeRequest, Deleted,
+    Durability, Idempotency, ManualClock, Mutation, RecordsCopy, RecordsKeeper as _,
+    RecordsRevision, ShardState, SortRange, Store, StoreError, StoreReport, WriteError,
+    WriteRequest, Written,
 };
-use umbo_types::{Clock, Key, NamespaceId, Timestamp, Value, Version};
+use umbo_types::{Clock, Key, NamespaceId, PartitionKey, Timestamp, Value, Version};
 
 use crate::opener::Opener;
 use crate::{Config, RedbStore};
@@ -183,6 +185,65 @@ fn put_request(
         idempotency: None,
         not_before: None,
         run: None,
+    }
+}
+
+/// Names a write, so that it is made once until then.
+fn once(request: WriteRequest, id: [u8; DIGEST_LEN], keep_until: Timestamp) -> WriteRequest {
+    let lines = (0..).take(request.mutations.len()).collect();
+    WriteRequest {
+        idempotency: Some(Idempotency {
+            id,
+            request: id,
+            keep_until,
+            keeps_refusals: true,
+            lines,
+        }),
+        ..request
+    }
+}
+
+/// Sends a request for one write.
+async fn send(store: &RedbStore, request: &WriteRequest) -> Result<Written, WriteError> {
+    let call = CallContext::internal();
+    store.write_rows(&call, request.clone()).await.remove(0)
+}
+
+/// Removes up to ten rows of a partition.
+async fn remove(store: &RedbStore, partition: PartitionKey) -> Result<Deleted, StoreError> {
+    let request = DeleteRangeRequest {
+        namespace: NAMESPACE,
+        epoch: 0,
+        partition,
+        range: SortRange::default(),
+        rows_max: 10,
+        durability: Durability::Sync,
+    };
+    let call = CallContext::internal();
+    store.remove_rows(&call, request).await
+}
+
+/// Makes a commit of the file: the log takes no removals of ranges.
+async fn commit_file(store: &RedbStore) {
+    let none = PartitionKey::new("none").unwrap();
+    assert_eq!(remove(store, none).await.unwrap().rows, 0);
+}
+
+/// Records of a control plane that has fenced a namespace.
+fn fencing(namespace: NamespaceId) -> RecordsCopy {
+    RecordsCopy {
+        revision: RecordsRevision {
+            epoch: 1,
+            number: 1,
+        },
+        fenced: vec![namespace.into()],
+        ..RecordsCopy::default()
+    }
+}
+
+async fn keep(store: &RedbStore, copy: RecordsCopy) {
+    for (_, kept) in store.keep_records(Arc::new(copy)).await {
+        kept.unwrap();
     }
 }
 

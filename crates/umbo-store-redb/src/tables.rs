@@ -292,6 +292,10 @@ mod tests {
             let encoded = progress.encode();
             prop_assert_eq!(encoded[0] == FORMAT, !needs_log);
             prop_assert_eq!(ShardProgress::decode(&encoded), Some(progress));
+            // As written by versions whose logs have no idempotency records.
+            let before = [&[FORMAT_WITH_LOG_OF_ROWS], &encoded[1..]].concat();
+            let needing = ShardProgress { needs_log: true, ..progress };
+            prop_assert_eq!(ShardProgress::decode(&before), Some(needing));
         }
 
         #[test]

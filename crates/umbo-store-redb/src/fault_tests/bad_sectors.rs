@@ -6,20 +6,19 @@ mod property;
 mod stranded;
 
 use std::pin::pin;
-use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use redb::ReadableDatabase as _;
 use umbo_store::{
     Atomicity, ByKey as _, CallContext, Change, Condition, DIGEST_LEN, DeleteRangeRequest,
-    Durability, Idempotency, Mutation, Outcome, RangeRequest, RecordsCopy, RecordsKeeper,
-    RecordsRevision, ShardState, SortRange, StoreError, StoreReport, WriteError, WriteRequest,
-    Written,
+    Durability, Mutation, Outcome, RangeRequest, ShardState, SortRange, StoreError, StoreReport,
+    WriteError, WriteRequest, Written,
 };
 use umbo_types::{Key, NamespaceId, ShardId, Timestamp, Value, Version};
 
 use super::group_commit::{poll_once, wait_until_a_sync_waits};
-use super::{NAMESPACE, Rig, put_in};
+use super::{NAMESPACE, Rig, fencing, keep, once, put_in, put_request};
 use crate::Config;
 
 const SECTOR: u64 = 512;
@@ -111,6 +110,14 @@ fn break_bytes(rig: &Rig, bytes: &[u8]) {
     for at in found.map(|at| at as u64 / SECTOR * SECTOR) {
         rig.files.break_sectors(at..at + SECTOR);
     }
+}
+
+/// Returns whether the file has a stranded row.
+fn has_stranded(rig: &Rig) -> bool {
+    let folder = rig.copied_files();
+    let database = redb::Database::open(folder.path().join("shard-000.redb")).unwrap();
+    let read = database.begin_read().unwrap();
+    !crate::stranded::read(&read).unwrap().is_empty()
 }
 
 fn assert_unreadable(error: &StoreError) {
@@ -205,22 +212,11 @@ async fn a_group_that_a_bad_sector_aborted_is_applied_as_a_whole_by_its_repetiti
     let mut beside = put(BAD, "beside", None);
     beside.key = Key::new(name(BAD), "beside").unwrap();
     let request = WriteRequest {
-        namespace: NAMESPACE,
-        epoch: 0,
         mutations: vec![put(BAD, "new", None), beside],
         atomicity: Atomicity::Partition,
-        durability: Durability::Sync,
-        proposed: Version(1),
-        idempotency: Some(Idempotency {
-            id: [1; DIGEST_LEN],
-            request: [1; DIGEST_LEN],
-            keep_until: Timestamp::from_millis(100_000),
-            keeps_refusals: true,
-            lines: vec![0, 1],
-        }),
-        not_before: None,
-        run: None,
+        ..put_request(NAMESPACE, "any", "", Durability::Sync)
     };
+    let request = once(request, [1; DIGEST_LEN], Timestamp::from_millis(100_000));
     let call = CallContext::internal();
     let answers = rig.store.write_rows(&call, request.clone()).await;
     assert_refused(&answers[0]);
@@ -456,17 +452,7 @@ async fn the_purge_goes_round_a_bad_page() {
     let rig = filled().await;
     break_text(&rig, &text(BAD));
     let openings = rig.files.openings();
-    let copy = RecordsCopy {
-        revision: RecordsRevision {
-            epoch: 1,
-            number: 1,
-        },
-        fenced: vec![NAMESPACE.into()],
-        ..RecordsCopy::default()
-    };
-    for (_, kept) in rig.store.keep_records(Arc::new(copy)).await {
-        kept.unwrap();
-    }
+    keep(&rig.store, fencing(NAMESPACE)).await;
     let other = NamespaceId(NAMESPACE.0 + 1);
     let mut written = 0;
     while rig.store.status()[0].rows > 150 + written {

@@ -4,12 +4,12 @@ use std::io::ErrorKind;
 use std::sync::Arc;
 
 use umbo_store::{
-    DatasetGroup, Durability, RecordsCopy, RecordsKeeper, RecordsRevision, WriteError,
+    DIGEST_LEN, DatasetGroup, Durability, RecordsCopy, RecordsKeeper, RecordsRevision, WriteError,
 };
-use umbo_types::NamespaceId;
+use umbo_types::{NamespaceId, Timestamp};
 
 use super::faulty_files::{FileFault, FileOperation};
-use super::{NAMESPACE, Rig, get_in, load_in, put};
+use super::{NAMESPACE, Rig, fencing, get_in, keep, load_in, once, put, put_request, send};
 
 const BUILT: NamespaceId = NamespaceId(NAMESPACE.0 + 1);
 
@@ -72,6 +72,36 @@ async fn acknowledged_writes_are_in_all_datasets_while_commits_fail() {
             );
         }
     }
+}
+
+/// A record of the log is that of the namespace, whichever of its datasets is live. A shard that was away learns of the
+/// next dataset and of the end of the first one at once.
+#[tokio::test]
+async fn a_write_with_a_key_is_made_once_though_its_dataset_ends_before_it_is_in_the_file() {
+    let rig = Rig::new();
+    for value in ["1", "2"] {
+        rig.put("warm", value).await.unwrap();
+    }
+    let syncs = rig.files.syncs();
+    let request = put_request(NAMESPACE, "key", "once", Durability::Sync);
+    let mut request = once(request, [1; DIGEST_LEN], Timestamp::from_millis(100_000));
+    assert!(!send(&rig.store, &request).await.unwrap().is_replayed);
+    assert_eq!(rig.files.syncs() - syncs, 1, "the log took it");
+    let copy = RecordsCopy {
+        datasets: vec![DatasetGroup {
+            epoch: 0,
+            live: BUILT,
+            kept: Vec::new(),
+            building: None,
+            identity: NAMESPACE,
+        }],
+        ..fencing(NAMESPACE)
+    };
+    keep(&rig.store, copy).await;
+    request.namespace = BUILT;
+    assert!(send(&rig.store, &request).await.unwrap().is_replayed);
+    let (killed, _folder) = rig.copy();
+    assert!(send(&killed, &request).await.unwrap().is_replayed);
 }
 
 /// The files are copied as a crash would leave them, between any two commits.

@@ -10,13 +10,12 @@ use std::time::Duration;
 
 use umbo_store::{
     Atomicity, ByKey as _, CallContext, Change, Condition, DeleteRangeRequest, Durability,
-    Mutation, RecordsCopy, RecordsKeeper, RecordsRevision, SortRange, StoreError, StoreReport,
-    WriteError, WriteRequest,
+    Mutation, RecordsKeeper, SortRange, StoreError, StoreReport, WriteError, WriteRequest,
 };
 use umbo_types::{Key, NamespaceId, ShardId, Version};
 
 use super::faulty_files::{FileFault, FileOperation};
-use super::{NAMESPACE, Rig, put_in};
+use super::{NAMESPACE, Rig, fencing, put_in};
 
 pub(super) fn poll_once<F: Future + ?Sized>(future: std::pin::Pin<&mut F>) -> Option<F::Output> {
     match future.poll(&mut Context::from_waker(Waker::noop())) {
@@ -180,14 +179,7 @@ async fn writes_that_wait_meet_a_fence_that_came_after_them() {
     assert!(poll_once(waiting.as_mut()).is_none());
     let mut beside = pin!(put_in(&rig.store, other, "beside", "1", Durability::Sync));
     assert!(poll_once(beside.as_mut()).is_none());
-    let copy = RecordsCopy {
-        revision: RecordsRevision {
-            epoch: 1,
-            number: 1,
-        },
-        fenced: vec![NAMESPACE.into()],
-        ..RecordsCopy::default()
-    };
+    let copy = fencing(NAMESPACE);
     let mut fencing = rig.store.keep_records(Arc::new(copy));
     // The folder's file is written on a blocking thread of the runtime, then the shard is asked.
     let is_asked = || {
@@ -225,14 +217,7 @@ async fn writes_that_wait_meet_a_fence_that_came_after_them() {
 async fn a_fence_that_did_not_reach_the_disk_is_no_fence_yet() {
     let rig = Rig::new();
     rig.put("row", "1").await.unwrap();
-    let copy = Arc::new(RecordsCopy {
-        revision: RecordsRevision {
-            epoch: 1,
-            number: 1,
-        },
-        fenced: vec![NAMESPACE.into()],
-        ..RecordsCopy::default()
-    });
+    let copy = Arc::new(fencing(NAMESPACE));
     rig.files
         .arm(FileOperation::Sync, FileFault::Fail(ErrorKind::Other), 0);
     for _ in 0..3 {

@@ -5,15 +5,14 @@ use std::io::ErrorKind;
 use std::time::Duration;
 
 use umbo_store::{
-    ByKey as _, CallContext, Change, Condition, DIGEST_LEN, DeleteRangeRequest, Durability,
-    Idempotency, ManualClock, Mutation, Outcome, RangeRequest, ShardState, SortRange, Store,
-    StoreReport, WriteError, WriteRequest, Written,
+    ByKey as _, CallContext, Change, Condition, DIGEST_LEN, Durability, ManualClock, Mutation,
+    Outcome, RangeRequest, ShardState, SortRange, Store, StoreReport, WriteError, WriteRequest,
 };
 use umbo_types::{Clock as _, Key, PartitionKey, ShardId, Value};
 
 use super::faulty_files::{FileFault, FileOperation};
 use super::reads::read_backup;
-use super::{NAMESPACE, Rig, get, put, put_request};
+use super::{NAMESPACE, Rig, commit_file, get, once, put, put_request, send};
 use crate::RedbStore;
 
 fn logged() -> Rig {
@@ -221,36 +220,9 @@ async fn a_failed_sync_makes_no_increment_twice() {
 }
 
 fn keyed(key: &str, id: u8, clock: &ManualClock) -> WriteRequest {
+    let request = put_request(NAMESPACE, key, "keyed", Durability::Sync);
     let keep_until = clock.wall().saturating_add(Duration::from_secs(100));
-    WriteRequest {
-        idempotency: Some(Idempotency {
-            id: [id; DIGEST_LEN],
-            request: [id; DIGEST_LEN],
-            keep_until,
-            keeps_refusals: true,
-            lines: vec![0],
-        }),
-        ..put_request(NAMESPACE, key, "keyed", Durability::Sync)
-    }
-}
-
-async fn send(store: &RedbStore, request: &WriteRequest) -> Result<Written, WriteError> {
-    let call = CallContext::internal();
-    store.write_rows(&call, request.clone()).await.remove(0)
-}
-
-/// Makes a commit of the file: the log takes no removals of ranges.
-async fn commit_file(store: &RedbStore) {
-    let request = DeleteRangeRequest {
-        namespace: NAMESPACE,
-        epoch: 0,
-        partition: PartitionKey::new("none").unwrap(),
-        range: SortRange::default(),
-        rows_max: 10,
-        durability: Durability::Sync,
-    };
-    let call = CallContext::internal();
-    store.remove_rows(&call, request).await.unwrap();
+    once(request, [id; DIGEST_LEN], keep_until)
 }
 
 /// A record of the log is found wherever it is: in a memtable, in the file, and after a kill in between.
@@ -270,15 +242,8 @@ async fn a_write_with_a_key_is_one_sync_and_is_made_once() {
         for store in [&rig.store, &killed] {
             let again = send(store, &request).await.unwrap();
             assert!(again.is_replayed && again.version == first.version);
-            let other = WriteRequest {
-                idempotency: keyed("a", 2, &rig.clock)
-                    .idempotency
-                    .map(|other| Idempotency {
-                        id: [1; DIGEST_LEN],
-                        ..other
-                    }),
-                ..request.clone()
-            };
+            let mut other = request.clone();
+            other.idempotency.as_mut().unwrap().request = [2; DIGEST_LEN];
             let mismatch = Err(WriteError::IdempotencyMismatch);
             assert_eq!(send(store, &other).await, mismatch);
             if step == 0 {

@@ -6,7 +6,8 @@ use proptest::prelude::*;
 use umbo_store::{Atomicity, Change, Condition, Mutation, StoreReport};
 
 use super::{
-    FAR, ROWS, Rig, assert_unreadable, cold, file, filled, key, put, text, try_get, write,
+    FAR, ROWS, Rig, assert_unreadable, cold, file, filled, has_stranded, key, put, text, try_get,
+    write,
 };
 
 const PAGE: u64 = 4_096;
@@ -100,6 +101,9 @@ async fn run(steps: Vec<Step>) {
     }
     rig.files.heal_sectors();
     rig.reopen(cold).await;
+    if !has_stranded(&rig) {
+        assert_eq!(rig.store.status()[0].rows, twin.len() as u64);
+    }
     // The first commit puts stranded rows, which no size has yet, in their places.
     let again = vec![put(FAR, &twin[&FAR], None)];
     write(&rig, again, Atomicity::None).await.remove(0).unwrap();

@@ -1,17 +1,16 @@
 //! Rows of the log whose page cannot be read once they are committed to the file.
 
-use redb::ReadableDatabase as _;
 use umbo_store::{
-    Atomicity, ByKey as _, CallContext, Change, Condition, DIGEST_LEN, DeleteRangeRequest, Deleted,
-    Durability, Idempotency, Mutation, RecordsCopy, RecordsKeeper as _, RecordsRevision,
-    ShardState, SortRange, StoreError, StoreReport, WriteError, WriteRequest, Written,
+    Atomicity, Change, Condition, DIGEST_LEN, Durability, Mutation, ShardState, StoreReport,
+    WriteError, Written,
 };
-use umbo_types::{PartitionKey, Timestamp};
+use umbo_types::Timestamp;
 
-use super::super::put_request;
+use super::super::{commit_file, remove, send};
 use super::{
-    Arc, BAD, Duration, FAR, NAMESPACE, ROWS, Rig, assert_refused, assert_unreadable, break_text,
-    file, filled, key, name, put, text, try_get, write,
+    BAD, Duration, FAR, NAMESPACE, ROWS, Rig, assert_refused, assert_unreadable, break_text,
+    fencing, file, filled, has_stranded, keep, key, name, once, put, put_request, text, try_get,
+    write,
 };
 
 /// Reads rows far from the bad one, so that its page leaves the cache.
@@ -19,33 +18,6 @@ async fn evict(rig: &Rig) {
     for row in (FAR..ROWS).step_by(7) {
         assert!(try_get(rig, row).await.unwrap().is_some());
     }
-}
-
-async fn remove(rig: &Rig, partition: PartitionKey) -> Result<Deleted, StoreError> {
-    let request = DeleteRangeRequest {
-        namespace: NAMESPACE,
-        epoch: 0,
-        partition,
-        range: SortRange::default(),
-        rows_max: 10,
-        durability: Durability::Sync,
-    };
-    let call = CallContext::internal();
-    rig.store.remove_rows(&call, request).await
-}
-
-/// Makes a commit of the file: the log takes no removals of ranges.
-async fn commit_file(rig: &Rig) {
-    let none = PartitionKey::new("none").unwrap();
-    assert_eq!(remove(rig, none).await.unwrap().rows, 0);
-}
-
-/// Returns whether the file has a stranded row.
-fn has_stranded(rig: &Rig) -> bool {
-    let folder = rig.copied_files();
-    let database = redb::Database::open(folder.path().join("shard-000.redb")).unwrap();
-    let read = database.begin_read().unwrap();
-    !crate::stranded::read(&read).unwrap().is_empty()
 }
 
 /// A store whose log has a change of a row on a page that cannot be read any more.
@@ -70,14 +42,14 @@ async fn an_acknowledged_row_waits_for_its_page_and_hinders_no_other() {
     let rig = logged(put(BAD, "new", None)).await;
     let openings = rig.files.openings();
     for round in 0..20 {
-        commit_file(&rig).await;
+        commit_file(&rig.store).await;
         assert_eq!(rig.state(), ShardState::Available);
         assert_eq!(try_get(&rig, BAD).await.unwrap().as_deref(), Some("new"));
         rig.put(&name(FAR + round), "good").await.unwrap();
     }
     // Its place is not known to be readable, so nothing else changes it.
     assert_refused(&rig.put(&name(BAD), "culprit").await);
-    assert_unreadable(&remove(&rig, key(BAD).partition).await.unwrap_err());
+    assert_unreadable(&remove(&rig.store, key(BAD).partition).await.unwrap_err());
     // As a kill leaves it, on a disk that can be read.
     let (copy, _folder) = rig.copy();
     for value in ["new", "newer"] {
@@ -96,11 +68,14 @@ async fn an_acknowledged_row_waits_for_its_page_and_hinders_no_other() {
             rig.files.heal_sectors();
         }
         rig.files.advance(Duration::from_secs(10));
-        commit_file(&rig).await;
+        commit_file(&rig.store).await;
         assert_eq!(try_get(&rig, BAD).await.unwrap().as_deref(), Some("new"));
     }
     assert_eq!(rig.store.status()[0].rows, u64::from(ROWS));
-    assert_eq!(remove(&rig, key(BAD).partition).await.unwrap().rows, 1);
+    assert_eq!(
+        remove(&rig.store, key(BAD).partition).await.unwrap().rows,
+        1
+    );
     assert_eq!(try_get(&rig, BAD).await.unwrap(), None);
     let (copy, _folder) = rig.copy();
     assert_eq!(super::super::get(&copy, &name(BAD)).await, None);
@@ -114,13 +89,13 @@ async fn an_acknowledged_removal_waits_for_its_page() {
         condition: Condition::Always,
     })
     .await;
-    commit_file(&rig).await;
+    commit_file(&rig.store).await;
     assert_eq!(try_get(&rig, BAD).await.unwrap(), None);
     let (copy, _folder) = rig.copy();
     assert_eq!(super::super::get(&copy, &name(BAD)).await, None);
     rig.files.heal_sectors();
     rig.files.advance(Duration::from_secs(10));
-    commit_file(&rig).await;
+    commit_file(&rig.store).await;
     assert_eq!(try_get(&rig, BAD).await.unwrap(), None);
     assert!(!has_stranded(&rig));
     assert_eq!(rig.store.status()[0].rows, u64::from(ROWS) - 1);
@@ -144,7 +119,7 @@ async fn a_file_opens_with_an_acknowledged_row_that_has_no_place() {
     rig.files.heal_sectors();
     rig.files.advance(Duration::from_secs(10));
     rig.put(&name(BAD), "newest").await.unwrap();
-    commit_file(&rig).await;
+    commit_file(&rig.store).await;
     assert_eq!(try_get(&rig, BAD).await.unwrap().as_deref(), Some("newest"));
     assert_eq!(rig.store.status()[0].rows, u64::from(ROWS));
 }
@@ -153,36 +128,17 @@ async fn a_file_opens_with_an_acknowledged_row_that_has_no_place() {
 async fn a_stranded_row_is_reclaimed_with_its_namespace() {
     let rig = logged(put(BAD, "new", None)).await;
     assert!(!has_stranded(&rig));
-    commit_file(&rig).await;
+    commit_file(&rig.store).await;
     assert!(has_stranded(&rig));
-    let copy = RecordsCopy {
-        revision: RecordsRevision {
-            epoch: 1,
-            number: 1,
-        },
-        fenced: vec![NAMESPACE.into()],
-        ..RecordsCopy::default()
-    };
-    for (_, kept) in rig.store.keep_records(Arc::new(copy)).await {
-        kept.unwrap();
-    }
+    keep(&rig.store, fencing(NAMESPACE)).await;
     assert!(!has_stranded(&rig));
 }
 
 /// Puts a row once for an id.
 async fn put_once(rig: &Rig, row: u32, id: [u8; DIGEST_LEN]) -> Result<Written, WriteError> {
-    let request = WriteRequest {
-        idempotency: Some(Idempotency {
-            id,
-            request: id,
-            keep_until: Timestamp::from_millis(100_000),
-            keeps_refusals: true,
-            lines: vec![0],
-        }),
-        ..put_request(NAMESPACE, &name(row), "once", Durability::Sync)
-    };
-    let call = CallContext::internal();
-    rig.store.write_rows(&call, request).await.remove(0)
+    let request = put_request(NAMESPACE, &name(row), "once", Durability::Sync);
+    let request = once(request, id, Timestamp::from_millis(100_000));
+    send(&rig.store, &request).await
 }
 
 #[tokio::test]
@@ -206,7 +162,7 @@ async fn an_acknowledged_idempotency_record_waits_for_its_page() {
     super::break_bytes(&rig, &id(BAD, 0xAB));
     evict(&rig).await;
     for round in 0..3 {
-        commit_file(&rig).await;
+        commit_file(&rig.store).await;
         assert!(has_stranded(&rig));
         assert_eq!(rig.state(), ShardState::Available);
         rig.put(&name(FAR + round), "good").await.unwrap();
@@ -216,7 +172,7 @@ async fn an_acknowledged_idempotency_record_waits_for_its_page() {
     rig.files.heal_sectors();
     rig.files.advance(Duration::from_secs(10));
     rig.put(&name(FAR), "good").await.unwrap();
-    commit_file(&rig).await;
+    commit_file(&rig.store).await;
     assert!(!has_stranded(&rig));
     let again = put_once(&rig, BAD, id(BAD, 0xCD)).await.unwrap();
     assert!(again.is_replayed && again.version == first.version);
