@@ -152,7 +152,7 @@ pub(crate) fn serve(
         queue,
         (durable, durable_groups),
     ));
-    shard.replace_sizes(sizes);
+    *shard.sizes() = sizes;
     let name = format!("shard-{:03}", file.shard().0);
     let committer = Committer::new(
         file,

@@ -8,7 +8,7 @@ mod pause;
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
@@ -353,21 +353,21 @@ impl OpenShard {
         self.snapshot.load_full()
     }
 
-    /// Returns the bytes of all rows with their large values, or `None` if unknown.
-    pub(crate) fn live_bytes(&self) -> Option<u64> {
-        let sizes = self.sizes.lock().unwrap_or_else(PoisonError::into_inner);
-        Some(sizes.as_ref()?.values().map(|size| size.bytes).sum())
+    /// Returns the sizes of all namespaces, `None` if unknown. The counters of commits change under their lock, so that a
+    /// status is that of one commit.
+    pub(crate) fn sizes(&self) -> MutexGuard<'_, Option<Sizes>> {
+        self.sizes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Sets the sizes of all namespaces; `None` if unknown.
-    pub(crate) fn replace_sizes(&self, sizes: Option<Sizes>) {
-        *self.sizes.lock().unwrap_or_else(PoisonError::into_inner) = sizes;
+    /// Returns the bytes of all rows with their large values, or `None` if unknown.
+    pub(crate) fn live_bytes(&self) -> Option<u64> {
+        let sizes = self.sizes();
+        Some(sizes.as_ref()?.values().map(|size| size.bytes).sum())
     }
 
     /// Changes the sizes of namespaces, if they are known.
     pub(crate) fn change_sizes(&self, change: impl FnOnce(&mut Sizes)) {
-        let mut sizes = self.sizes.lock().unwrap_or_else(PoisonError::into_inner);
-        sizes.as_mut().map(change);
+        self.sizes().as_mut().map(change);
     }
 
     /// Wakes the readers that wait for the file to be opened again; it has been opened, or will not be.
@@ -399,7 +399,8 @@ impl OpenShard {
 
     /// Returns the state of the shard for operators.
     pub(crate) fn status(&self) -> ShardStatus {
-        let sizes = self.sizes.lock().unwrap_or_else(PoisonError::into_inner);
+        let file_bytes = blocks_of(&self.path).unwrap_or(0);
+        let sizes = self.sizes();
         let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let looks = self.rows.looks();
         ShardStatus {
@@ -414,7 +415,7 @@ impl OpenShard {
                 Some(sizes) => sizes.values().map(|size| size.rows).sum(),
                 None => self.snapshot.load().row_count(),
             },
-            file_bytes: blocks_of(&self.path).unwrap_or(0),
+            file_bytes,
             queued: self.queue.mutations() as u64,
             commits: count(&self.counters.commits),
             mutations: count(&self.counters.mutations),

@@ -158,9 +158,10 @@ impl Committer {
 
     /// Counts a commit for the shard's status.
     pub(super) fn count_commit(&self, work: &[QueuedWork], changes: &AppliedChanges) {
+        let purging = self.datasets.to_purge_count(&self.fences);
         let counters = &self.shard.counters;
-        counters.note_swept(&changes.swept);
-        self.shard.change_sizes(|sizes| {
+        let mut sizes = self.shard.sizes();
+        if let Some(sizes) = sizes.as_mut() {
             for applied in &changes.applied {
                 applied.sizes.take_from(sizes);
             }
@@ -172,8 +173,8 @@ impl Committer {
                 // The file does not have the rows of the memtable.
                 self.logged.sizes.add_one_to(sizes, size.namespace);
             }
-        });
-        let purging = self.datasets.to_purge_count(&self.fences);
+        }
+        counters.note_swept(&changes.swept);
         counters.purging.store(purging, Ordering::Relaxed);
         counters.note_namespaces(work, changes.purged.namespace_max);
         counters.commits.fetch_add(1, Ordering::Relaxed);

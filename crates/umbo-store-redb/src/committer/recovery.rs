@@ -167,7 +167,7 @@ impl Committer {
         // An apply may have failed after its commit.
         let is_applied = |frozen: &mut Frozen| frozen.last <= progress.sequence;
         drop(self.logged.frozen.take_if(is_applied));
-        self.shard.replace_sizes(sizes);
+        *self.shard.sizes() = sizes;
         let logged = self.logged.all_sizes();
         self.shard.change_sizes(|sizes| logged.add_to(sizes));
         // The numbers of groups in the log are not used again.
