@@ -21,7 +21,7 @@ impl ShardFile {
         lost_groups: LostGroups,
     ) -> Result<OpenedFile, FileError> {
         let opened = self.open()?;
-        let Some(epoch) = opened.needed_log else {
+        let Some(log) = opened.needed_log else {
             return Ok(opened);
         };
         let OpenedFile {
@@ -32,7 +32,7 @@ impl ShardFile {
             was_repaired,
             ..
         } = opened;
-        let after = (epoch, progress.sequence);
+        let after = (log, progress.sequence);
         let records = read_records(&self.opener, &self.path, after, lost_groups)?;
         let last = records.last().map_or(progress, |record| record.progress);
         // The file has every group then, and one more commit.

@@ -32,7 +32,7 @@ use crate::tables::{
     next_expiry,
 };
 use crate::watched_file::WatchedFile;
-use crate::write_log::META_LOG;
+use crate::write_log::{META_LOG, META_LOG_OF_ROWS, NeededLog};
 
 /// Part of a shard's memory that caches rows; the rest caches pages, which ranges and writes need too.
 const ROW_CACHE_PART: usize = 4;
@@ -85,7 +85,7 @@ pub(crate) struct OpenedFile {
     /// Whether redb had to read the whole file to repair it.
     pub(crate) was_repaired: bool,
     /// Epoch of the log that the file needs to be complete.
-    pub(crate) needed_log: Option<u64>,
+    pub(crate) needed_log: Option<NeededLog>,
 }
 
 /// Result of inspecting a shard's own file.
@@ -292,10 +292,18 @@ pub(crate) fn groups(transaction: &ReadTransaction) -> Result<DatasetGroups, Fil
     })
 }
 
-fn needed_log(transaction: &ReadTransaction) -> Result<Option<u64>, FileError> {
-    let epoch = transaction.open_table(META)?.get_owned(META_LOG)?;
-    let epoch = epoch.and_then(|epoch| epoch.value().try_into().ok());
-    Ok(epoch.map(u64::from_be_bytes))
+fn needed_log(transaction: &ReadTransaction) -> Result<Option<NeededLog>, FileError> {
+    let meta = transaction.open_table(META)?;
+    for name in [META_LOG, META_LOG_OF_ROWS] {
+        let epoch = meta.get_owned(name)?;
+        if let Some(epoch) = epoch.and_then(|epoch| epoch.value().try_into().ok()) {
+            return Ok(Some(NeededLog {
+                epoch: u64::from_be_bytes(epoch),
+                has_first_records: name == META_LOG,
+            }));
+        }
+    }
+    Ok(None)
 }
 
 fn runs(transaction: &ReadTransaction) -> Result<FencingTokens, FileError> {

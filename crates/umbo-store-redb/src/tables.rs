@@ -217,7 +217,7 @@ mod tests {
     use crate::fencing_tokens::META_RUNS;
     use crate::shard_ownership::{META_OWNER, META_STAMP};
     use crate::sizes::META_SIZES;
-    use crate::write_log::META_LOG;
+    use crate::write_log::{META_LOG, META_LOG_OF_ROWS};
 
     #[test]
     fn names_in_files_stay() {
@@ -255,6 +255,7 @@ mod tests {
             META_STAMP,
             META_FENCES,
             META_LOG,
+            META_LOG_OF_ROWS,
         ];
         assert_eq!(
             records,
@@ -267,6 +268,7 @@ mod tests {
                 "holder",
                 "given",
                 "fences",
+                "write-log",
                 "log"
             ]
         );

@@ -2,7 +2,8 @@
 //!
 //! Two segments take turns. While the rows of one are committed to the shard's file, the other one grows. A record is
 //! one group. It begins on a page that no other record touches, so that no write endangers a record that was
-//! acknowledged. Owns both files and the format of records: `magic u32 | checksum u64 | length u32 | epoch u64 |
+//! acknowledged. Each segment begins with a record without changes, from before the file needs the log, so that a
+//! segment that was emptied, or that belongs to another log, is told from one without groups. Owns both files and the format of records: `magic u32 | checksum u64 | length u32 | epoch u64 |
 //! sequence u64 | synced u64 | version ceiling u64 | believed time u64 | newest stamp u64 | changes`, where `synced` is
 //! the number of the last record that was on the disk before this one was written, and a change is
 //! `key length u32 | row length u32 | key | row`, all big endian. The row length of a removal is [`REMOVED`].
@@ -28,7 +29,9 @@ use crate::replaced_file::sync_folder;
 use crate::tables::ShardProgress;
 
 /// Name of the record with the epoch of the log, in a file that needs its log to be complete.
-pub(crate) const META_LOG: &str = "log";
+pub(crate) const META_LOG: &str = "write-log";
+/// The same for a log of an earlier version, whose segments begin with groups.
+pub(crate) const META_LOG_OF_ROWS: &str = "log";
 
 const MAGIC: u32 = 0x756d_6c67;
 const HEADER_LEN: usize = 64;
@@ -79,6 +82,7 @@ impl LogMark {
             }
             Self::Done => {
                 meta.remove(META_LOG)?;
+                meta.remove(META_LOG_OF_ROWS)?;
             }
         }
         Ok(())
@@ -143,12 +147,21 @@ impl WriteLog {
     ) -> Result<Self, FileError> {
         let mut epoch = [0; 8];
         getrandom::fill(&mut epoch).map_err(|error| FileError::Io(error.to_string()))?;
+        let epoch = u64::from_be_bytes(epoch);
+        let mut first = Vec::with_capacity(PAGE_LEN);
+        write_header(&mut first, [epoch, commit, commit, 0, 0, 0]);
+        end_record(&mut first);
+        first.resize(PAGE_LEN, 0);
         let segment = |path: &PathBuf| {
             opener.create(path)?;
+            let file = opener.open(path)?;
+            file.set_len(PAGE_LEN as u64)?;
+            file.write(0, &first)?;
+            file.sync_data()?;
             Ok::<_, FileError>(Segment {
-                file: opener.open(path)?,
-                allocated: 0,
-                end: 0,
+                file,
+                allocated: PAGE_LEN,
+                end: PAGE_LEN,
             })
         };
         let [first, second] = segment_paths(shard);
@@ -159,7 +172,7 @@ impl WriteLog {
         Ok(Self {
             segments,
             current: 0,
-            epoch: u64::from_be_bytes(epoch),
+            epoch,
             last: commit,
             synced: commit,
         })
@@ -183,7 +196,7 @@ impl WriteLog {
     /// Goes on in the other segment. All records are on the disk, and the shard's file has the rows of that segment.
     pub(crate) const fn switch(&mut self) {
         self.current = 1 - self.current;
-        self.segments[self.current].end = 0;
+        self.segments[self.current].end = PAGE_LEN;
     }
 
     /// Records that a durable commit of the shard's file has the rows of all records.
@@ -194,19 +207,15 @@ impl WriteLog {
 
     /// Begins the next record.
     pub(crate) fn begin_record(&self, record: &mut Vec<u8>, progress: &ShardProgress) {
-        record.clear();
-        record.extend_from_slice(&MAGIC.to_be_bytes());
-        record.extend_from_slice(&[0; 8 + 4]);
-        for number in [
+        let numbers = [
             self.epoch,
             progress.sequence,
             self.synced,
             progress.version_ceiling.0,
             progress.believed.0,
             progress.newest_stamp.0,
-        ] {
-            record.extend_from_slice(&number.to_be_bytes());
-        }
+        ];
+        write_header(record, numbers);
     }
 
     /// Appends the record with this number. It may be lost until the log is synced.
@@ -233,6 +242,16 @@ impl WriteLog {
         self.segments[self.current].file.sync_data()?;
         self.synced = self.last;
         Ok(())
+    }
+}
+
+/// Begins a record with the numbers of its header.
+fn write_header(record: &mut Vec<u8>, numbers: [u64; 6]) {
+    record.clear();
+    record.extend_from_slice(&MAGIC.to_be_bytes());
+    record.extend_from_slice(&[0; 8 + 4]);
+    for number in numbers {
+        record.extend_from_slice(&number.to_be_bytes());
     }
 }
 
@@ -298,6 +317,14 @@ fn decode(bytes: &[u8], epoch: u64) -> Option<(LogRecord, usize)> {
     Some((record, len))
 }
 
+/// The log that a file needs to be complete.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct NeededLog {
+    pub(crate) epoch: u64,
+    /// Whether its segments begin with a record from before the first group.
+    pub(crate) has_first_records: bool,
+}
+
 /// What to do about acknowledged groups that cannot be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum LostGroups {
@@ -309,7 +336,7 @@ pub(crate) enum LostGroups {
 pub(crate) fn read_records(
     opener: &Arc<dyn Opener>,
     shard: &Path,
-    (epoch, after): (u64, u64),
+    (log, after): (NeededLog, u64),
     lost_groups: LostGroups,
 ) -> Result<Vec<LogRecord>, FileError> {
     let mut found = BTreeMap::new();
@@ -330,9 +357,18 @@ pub(crate) fn read_records(
             }
             Err(failure) => return Err(failure),
         };
+        if log.has_first_records && decode(&bytes, log.epoch).is_none() {
+            let reason = format!(
+                "{path_name} is not a log of this file, or its beginning is lost: groups that it had may be missing"
+            );
+            if lost_groups == LostGroups::Refuse {
+                return Err(FileError::Damaged(reason));
+            }
+            tracing::warn!(%reason, "what is left of a log is read");
+        }
         let mut at = 0;
         while at < bytes.len() {
-            let Some((record, len)) = decode(&bytes[at..], epoch) else {
+            let Some((record, len)) = decode(&bytes[at..], log.epoch) else {
                 at += PAGE_LEN;
                 continue;
             };
@@ -466,10 +502,22 @@ mod tests {
         }
 
         fn read_as(self, after: u64, lost_groups: LostGroups) -> Result<Vec<LogRecord>, FileError> {
-            let log = (self.log.epoch(), after);
+            self.read_log(true, after, lost_groups)
+        }
+
+        fn read_log(
+            self,
+            has_first_records: bool,
+            after: u64,
+            lost_groups: LostGroups,
+        ) -> Result<Vec<LogRecord>, FileError> {
+            let log = NeededLog {
+                epoch: self.log.epoch(),
+                has_first_records,
+            };
             drop(self.log);
             let shard = self.folder.path().join("shard.redb");
-            read_records(&self.opener, &shard, log, lost_groups)
+            read_records(&self.opener, &shard, (log, after), lost_groups)
         }
     }
 
@@ -615,17 +663,49 @@ mod tests {
     }
 
     #[test]
-    fn records_of_an_earlier_log_are_not_read() {
+    fn a_segment_of_another_log_is_refused() {
+        for segment in [0, 1] {
+            let (log, other) = (Rig::after(0), Rig::after(0));
+            fs::copy(other.path(segment), log.path(segment)).unwrap();
+            let path = log.path(segment).display().to_string();
+            let refused = log.read(0).unwrap_err().to_string();
+            assert!(
+                refused.contains(&format!("{path} is not a log of this file")),
+                "{refused}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_segment_that_was_emptied_is_refused_and_the_other_one_read_if_asked() {
+        let filled = || {
+            let mut log = Rig::after(0);
+            log.append(1, 2);
+            log.log.sync().unwrap();
+            File::create(log.path(1)).unwrap();
+            log
+        };
+        let refused = filled().read(0).unwrap_err().to_string();
+        assert!(refused.contains("its beginning is lost"), "{refused}");
+        let read = filled().read_as(0, LostGroups::Drop).unwrap();
+        assert_eq!(numbers(&read), [1]);
+    }
+
+    #[test]
+    fn a_log_of_an_earlier_version_is_read() {
         let mut log = Rig::after(0);
-        log.append(1, 1);
-        let (bytes, path) = (fs::read(log.path(0)).unwrap(), log.path(0));
-        let shard = log.folder.path().join("shard.redb");
-        drop(std::mem::replace(
-            &mut log.log,
-            WriteLog::create(&Arc::clone(&log.opener), &shard, 0).unwrap(),
-        ));
-        fs::write(path, bytes).unwrap();
-        assert_eq!(log.read(0).unwrap(), []);
+        log.append(1, 2);
+        log.append(2, 2);
+        let bytes = fs::read(log.path(0)).unwrap();
+        fs::write(log.path(0), &bytes[PAGE_LEN..]).unwrap();
+        fs::write(log.path(1), []).unwrap();
+        let read = log.read_log(false, 0, LostGroups::Refuse).unwrap();
+        assert_eq!(numbers(&read), [1, 2]);
+    }
+
+    #[test]
+    fn a_log_without_groups_is_read() {
+        assert_eq!(Rig::after(3).read(3).unwrap(), []);
     }
 
     proptest! {

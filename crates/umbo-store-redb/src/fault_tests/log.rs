@@ -334,14 +334,24 @@ async fn a_file_that_needs_its_log_does_not_open_without_it() {
     for number in 0..3 {
         rig.put(&format!("key-{number}"), "1").await.unwrap();
     }
-    let folder = tempfile::tempdir().unwrap();
-    for entry in std::fs::read_dir(rig.folder.path()).unwrap() {
-        let entry = entry.unwrap();
-        let name = entry.file_name();
-        if !name.display().to_string().contains(".log") {
-            std::fs::copy(entry.path(), folder.path().join(name)).unwrap();
-        }
+    let other = logged();
+    for number in 0..3 {
+        other.put(&format!("key-{number}"), "other").await.unwrap();
     }
+    let log_of = |folder: &tempfile::TempDir| folder.path().join("shard-000.log0");
+    let of_another_shard = std::fs::read(log_of(&other.folder)).unwrap();
+    for log in [None, Some(Vec::new()), Some(of_another_shard)] {
+        let folder = rig.copied_files();
+        match log {
+            Some(bytes) => std::fs::write(log_of(&folder), bytes).unwrap(),
+            None => std::fs::remove_file(log_of(&folder)).unwrap(),
+        }
+        refuses_until_repaired(&rig, &folder).await;
+    }
+}
+
+/// The shard does not open, names its log, and opens after a repair that gives up the lost groups.
+async fn refuses_until_repaired(rig: &Rig, folder: &tempfile::TempDir) {
     let clock: std::sync::Arc<dyn umbo_types::Clock> = std::sync::Arc::<_>::clone(&rig.clock) as _;
     let store = RedbStore::open(super::config(folder.path()), clock).unwrap();
     let ShardState::Unavailable(reason) = store.status().remove(0).state else {

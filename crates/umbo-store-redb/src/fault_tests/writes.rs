@@ -38,8 +38,9 @@ async fn a_full_disk_refuses_writes_while_reads_go_on() {
 #[tokio::test]
 async fn a_shard_names_its_file_and_is_read_only_while_it_cannot_write() {
     let rig = Rig::new();
+    // The first two syncs are of the log.
     rig.files
-        .arm_once(FileOperation::Sync, FileFault::Fail(ErrorKind::Other), 0);
+        .arm_once(FileOperation::Sync, FileFault::Fail(ErrorKind::Other), 2);
     let error = rig.put("refused", "1").await.unwrap_err();
     assert_eq!(error.outcome(), Outcome::NotApplied);
     assert!(error.to_string().contains("shard-000.redb"), "{error}");
