@@ -6,6 +6,7 @@
 //! asynchronous is in the log, and on the disk within [`limits::FLUSH_AFTER`] unless the disk fails.
 
 pub(crate) mod apply;
+mod apply_place;
 mod applying;
 pub(crate) mod attempt;
 mod chores;

@@ -13,6 +13,9 @@ const TURNS_MAX: usize = 8;
 /// Time after which the committer stops yielding, because the machine may be busy with unrelated work.
 const TURNS_TIME_MAX: Duration = Duration::from_micros(250);
 
+/// Bytes of a small row: most of its cost is its place in the tree.
+const SMALL_ROW_BYTES: usize = 512;
+
 /// Size of a piece of work.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct WorkSize {
@@ -28,6 +31,11 @@ impl WorkSize {
         mutations: usize::MAX,
         bytes: usize::MAX,
     };
+
+    /// Returns its mutations, or the small rows that have as many bytes.
+    pub(crate) fn rows(self) -> usize {
+        self.mutations.max(self.bytes / SMALL_ROW_BYTES)
+    }
 
     fn plus(self, other: Self) -> Self {
         Self {

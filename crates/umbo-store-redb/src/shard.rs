@@ -3,6 +3,7 @@
 //! Owns the read snapshot, the queue and the counters that the committer and its callers share. The invariant: even if
 //! the file fails, a reader gets a row, an absence, or an error that names the file, and a writer gets an answer.
 
+mod backlog;
 mod counters;
 mod pause;
 
@@ -31,6 +32,7 @@ use crate::row_cache::{CacheTicket, Looked, RowCache};
 use crate::sizes::Sizes;
 use crate::snapshot::ShardSnapshot;
 use crate::work::{CommitTime, QueuedWork, TimedAnswer};
+use backlog::Backlog;
 pub(crate) use counters::ShardCounters;
 
 /// An open shard.
@@ -56,6 +58,8 @@ pub(crate) struct OpenShard {
     pub(crate) backup: ShardBackup,
     /// Work for the committer.
     pub(crate) queue: Queue<QueuedWork>,
+    /// Rows of the log that wait for an apply.
+    pub(crate) backlog: Backlog,
     /// Counters of the committer.
     pub(crate) counters: ShardCounters,
 }
@@ -97,6 +101,7 @@ impl OpenShard {
             disk,
             backup: ShardBackup::default(),
             queue,
+            backlog: Backlog::default(),
             counters,
         }
     }
@@ -354,7 +359,7 @@ impl OpenShard {
     }
 
     /// Returns the sizes of all namespaces, `None` if unknown. The counters of commits change under their lock, so that a
-    /// status is that of one commit.
+    /// status shows all of a commit or nothing.
     pub(crate) fn sizes(&self) -> MutexGuard<'_, Option<Sizes>> {
         self.sizes.lock().unwrap_or_else(PoisonError::into_inner)
     }

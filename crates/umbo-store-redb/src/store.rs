@@ -346,10 +346,15 @@ impl Store for RedbStore {
                 not_before: request.not_before,
                 reply,
             });
-            self.enqueue(id, work)
+            let size = work.size();
+            Ok((self.enqueue(id, work)?, size))
         });
         let answers = match begun {
-            Ok(shard) => shard.answer(call, answer).await,
+            Ok((shard, size)) => {
+                let answers = shard.answer(call, answer).await;
+                shard.backlog.hold(size, call.deadline).await;
+                answers
+            }
             Err(error) => Err(error),
         };
         answers.unwrap_or_else(|error| vec![Err(error.into()); rows])

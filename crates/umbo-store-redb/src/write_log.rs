@@ -364,7 +364,7 @@ pub(crate) fn read_records(
             if lost_groups == LostGroups::Refuse {
                 return Err(FileError::Damaged(reason));
             }
-            tracing::warn!(%reason, "what is left of a log is read");
+            tracing::warn!(%reason, "the rest of a log is read");
         }
         let mut at = 0;
         while at < bytes.len() {

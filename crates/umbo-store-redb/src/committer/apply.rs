@@ -5,12 +5,14 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::thread::JoinHandle;
 
 use redb::{Database, ReadableDatabase};
 use umbo_store::{DatasetGroups, FencingTokens, Outcome, StoreError};
 use umbo_types::{ShardId, Timestamp, Version, VersionClock};
 
+use crate::committer::apply_place::ApplyPlace;
 use crate::committer::attempt::{AppliedChanges, CommitInput, prepare};
 use crate::committer::chores::Chores;
 use crate::committer::datasets::CommitterDatasets;
@@ -63,7 +65,11 @@ pub(crate) struct Applied {
 
 /// An apply that has been started.
 pub(super) enum RunningApply {
-    Thread(JoinHandle<Applied>),
+    Thread {
+        thread: JoinHandle<Applied>,
+        /// Whether the committer waits for the result.
+        is_awaited: Arc<AtomicBool>,
+    },
     /// In a simulation: it runs when the committer asks for its result, which is there at this instant.
     #[cfg(feature = "simulation")]
     Task(Box<Apply>, std::time::Instant),
@@ -101,8 +107,13 @@ impl Apply {
         match runner {
             Runner::Threads => {
                 let thread = std::thread::Builder::new().name("apply".to_owned());
-                let thread = thread.spawn(move || self.run());
-                Ok(RunningApply::Thread(thread?))
+                let is_awaited = Arc::<AtomicBool>::default();
+                let awaited = Arc::clone(&is_awaited);
+                let thread = thread.spawn(move || {
+                    let _place = ApplyPlace::wait(&awaited);
+                    self.run()
+                })?;
+                Ok(RunningApply::Thread { thread, is_awaited })
             }
             #[cfg(feature = "simulation")]
             Runner::Tasks => {
@@ -201,7 +212,7 @@ impl RunningApply {
     /// Returns whether the result is there.
     pub(super) fn is_finished(&self) -> bool {
         match self {
-            Self::Thread(thread) => thread.is_finished(),
+            Self::Thread { thread, .. } => thread.is_finished(),
             #[cfg(feature = "simulation")]
             Self::Task(_, ends) => *ends <= Runner::Tasks.now(),
         }
@@ -210,9 +221,11 @@ impl RunningApply {
     /// Waits for the result.
     pub(super) fn finish(self) -> Applied {
         match self {
-            Self::Thread(thread) => thread
-                .join()
-                .unwrap_or_else(|panic| std::panic::resume_unwind(panic)),
+            Self::Thread { thread, is_awaited } => {
+                ApplyPlace::note_awaited(&is_awaited);
+                let applied = thread.join();
+                applied.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+            }
             #[cfg(feature = "simulation")]
             Self::Task(apply, _) => apply.run(),
         }

@@ -32,6 +32,7 @@ impl Committer {
         if is_due || is_early || self.logged.is_large() {
             self.begin_apply();
         }
+        self.shard.backlog.note(self.logged.row_held());
     }
 
     /// Freezes the memtable and starts to apply it, unless another one is being applied.

@@ -14,8 +14,10 @@ use std::time::{Duration, Instant};
 use crate::committer::apply::RunningApply;
 use crate::committer::limits::{
     APPLY_BYTES, APPLY_ROWS, APPLY_WAKE, FLUSH_AFTER, MEMTABLE_BYTES_MAX, MEMTABLE_ROWS_MAX,
+    ROW_HELD_MAX,
 };
 use crate::memtable::{Frozen, Memtable, Overlay};
+use crate::queue::WorkSize;
 use crate::sizes::SizeChanges;
 use crate::write_log::{LogMark, WriteLog};
 
@@ -152,6 +154,16 @@ impl Logged {
     /// Returns whether the memtable has so many rows or bytes that it is applied at once.
     pub(super) const fn is_large(&self) -> bool {
         self.rows >= APPLY_ROWS || self.bytes >= APPLY_BYTES
+    }
+
+    /// Returns for how long an answer is held back for each row of its write: in proportion to the rows since an
+    /// apply was due.
+    pub(super) fn row_held(&self) -> Duration {
+        let late = WorkSize {
+            mutations: self.rows.saturating_sub(APPLY_ROWS),
+            bytes: self.bytes.saturating_sub(APPLY_BYTES),
+        };
+        ROW_HELD_MAX * late.rows() as u32 / MEMTABLE_ROWS_MAX as u32
     }
 
     /// Returns whether the memtable and its segment take no further group.
