@@ -438,6 +438,7 @@ impl OpenShard {
             cache_misses: looks.misses,
             compactions: count(&self.counters.compactions),
             compaction_nanos: count(&self.counters.compaction_nanos),
+            held_nanos: count(&self.backlog.held_nanos),
         }
     }
 

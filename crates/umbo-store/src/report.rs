@@ -157,6 +157,9 @@ pub struct ShardStatus {
     pub compactions: u64,
     /// Total time of these compactions, in nanoseconds.
     pub compaction_nanos: u64,
+    /// Total time that answers of writes were held back, as the rows of the log came faster than they got into the file,
+    /// in nanoseconds.
+    pub held_nanos: u64,
 }
 
 impl ShardStatus {
@@ -188,6 +191,7 @@ impl ShardStatus {
             cache_misses: 0,
             compactions: 0,
             compaction_nanos: 0,
+            held_nanos: 0,
         }
     }
 }

@@ -337,6 +337,8 @@ metrics! { ALL
         "Compactions of the shard's file, which give room back to the disk; the shard pauses for each.";
     SHARD_COMPACTION_TIME "umbo_shard_compaction_seconds_total" Counter [SHARD] "umbo.shard.compaction.time" "s"
         "Time that the shard has paused for compactions.";
+    SHARD_HELD_TIME "umbo_shard_held_answer_seconds_total" Counter [SHARD] "umbo.shard.held_answer.time" "s"
+        "Time that answers of writes were held back: rows of the log come faster than they get into the file.";
     ROW_CACHE_HITS "umbo_row_cache_hits_total" OlderCounter [SHARD] "umbo.row_cache.hits" "{read}"
         "Reads of a row that the shard's cache of rows answered."
         rate("row_cache_hits", "reads/s");

@@ -144,6 +144,7 @@ mod tests {
             cache_misses: 0,
             compactions: 0,
             compaction_nanos: 0,
+            held_nanos: 0,
         };
         let latency = CallLatency {
             p50_ms: 0.25,

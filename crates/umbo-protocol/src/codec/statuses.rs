@@ -39,6 +39,7 @@ optional_fields!(ShardStatus {
     10 => cache_misses,
     12 => compactions,
     13 => compaction_nanos,
+    14 => held_nanos,
 });
 fields!(NamespaceSize {
     namespace,

@@ -378,6 +378,7 @@ fn status() -> impl Strategy<Value = ShardStatus> {
             cache_misses: expired / 2,
             compactions: reclaimed / 2,
             compaction_nanos: reclaimed / 3,
+            held_nanos: reclaimed / 5,
         }
     })
 }

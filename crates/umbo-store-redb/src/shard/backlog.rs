@@ -23,6 +23,8 @@ const HELD_MAX: Duration = Duration::from_secs(1);
 pub(crate) struct Backlog {
     /// For how long an answer is held back for each row of its write, in nanoseconds.
     row_nanos: AtomicU64,
+    /// For how long answers have been held back since the process started, in nanoseconds.
+    pub(crate) held_nanos: AtomicU64,
     has_shrunk: Notify,
 }
 
@@ -46,6 +48,9 @@ impl Backlog {
         let left = deadline.map(|deadline| deadline.instant().saturating_duration_since(now) / 2);
         let held = self.held(size).min(left.unwrap_or(HELD_MAX));
         drop(timeout(held, shrunk).await);
+        let held = Instant::now().into_std().saturating_duration_since(now);
+        self.held_nanos
+            .fetch_add(held.as_nanos() as u64, Ordering::Relaxed);
     }
 
     fn held(&self, size: WorkSize) -> Duration {
@@ -91,8 +96,11 @@ mod tests {
             assert_eq!(held, Duration::from_millis(millis), "{size:?}");
         }
         let deadline = Deadline::after(Instant::now().into_std(), Duration::from_millis(60));
+        let before = backlog.held_nanos.load(Ordering::Relaxed);
         let held = held(&backlog, rows(1_000), Some(deadline)).await;
         assert_eq!(held, Duration::from_millis(30));
+        let counted = backlog.held_nanos.load(Ordering::Relaxed) - before;
+        assert_eq!(u128::from(counted), held.as_nanos());
     }
 
     #[tokio::test(start_paused = true)]

@@ -16,7 +16,7 @@ pub fn visit_shards(
     bad_reads: &[(ShardId, u64)],
 ) {
     type Pick = fn(&ShardStatus) -> MetricValue;
-    let metrics: [(&'static Metric, Pick); 15] = [
+    let metrics: [(&'static Metric, Pick); 16] = [
         (&names::SHARD_AVAILABLE, |one| {
             (one.state == ShardState::Available).into()
         }),
@@ -25,6 +25,9 @@ pub fn visit_shards(
         }),
         (&names::SHARD_COMPACTION_TIME, |one| {
             MetricValue::Nanos(one.compaction_nanos)
+        }),
+        (&names::SHARD_HELD_TIME, |one| {
+            MetricValue::Nanos(one.held_nanos)
         }),
         (&names::SHARD_ROWS, |one| one.rows.into()),
         (&names::SHARD_FILE_BYTES, |one| one.file_bytes.into()),

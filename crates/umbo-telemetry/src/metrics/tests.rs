@@ -252,6 +252,7 @@ fn shards() -> [ShardStatus; 2] {
         cache_misses: 10,
         compactions: 2,
         compaction_nanos: 250_000_000,
+        held_nanos: 1_500_000_000,
         mutations: 12,
         reclaimed: 2,
         expired: 5,
