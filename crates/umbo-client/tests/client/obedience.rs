@@ -56,7 +56,7 @@ async fn serve(
         seen: Vec::new(),
         answer: Box::new(answer),
     }));
-    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let listener = tokio::net::TcpListener::bind("127.0.0.2:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let router = axum::Router::new()
         .fallback(handle)

@@ -373,7 +373,8 @@ async fn what_is_not_umbo_is_told_apart() {
 
 #[tokio::test]
 async fn an_address_where_nobody_listens_is_unreachable() {
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    // No server of another test gets this address meanwhile.
+    let listener = std::net::TcpListener::bind("127.0.0.3:0").unwrap();
     let address = listener.local_addr().unwrap();
     drop(listener);
     let mut options = Options::new(format!("http://{address}"));

@@ -91,7 +91,11 @@ fn batches_and_rows_that_are_rejected_come_again_when_told_under_their_id() {
     assert_eq!(seen.len(), 10);
     for (at, told_ms) in [(1, 60), (2, 40), (3, 20), (4, 30), (9, 30)] {
         let waited = seen[at].at - seen[at - 1].at;
-        assert!(waited >= Duration::from_millis(told_ms), "{at}: {waited:?}");
+        let lines = server.lines();
+        assert!(
+            waited >= Duration::from_millis(told_ms),
+            "{at}: {waited:?}, {lines:?}"
+        );
     }
     for (number, request) in (1..).zip(&seen) {
         assert_eq!(

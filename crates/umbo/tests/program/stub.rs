@@ -72,13 +72,17 @@ async fn handle(State(script): State<Arc<Mutex<Script>>>, request: Request) -> R
     (script.answer)(&seen)
 }
 
+/// An address that nothing else has: on `127.0.0.1` clients of other tests still ask the ports of servers that have ended,
+/// and such a port may be the next one that is given.
+const ADDRESS: &str = "127.0.0.2:0";
+
 /// Starts a server on a thread of its own.
 pub(crate) fn stub(answer: impl FnMut(&Seen) -> Response<Body> + Send + 'static) -> Stub {
     let script = Arc::new(Mutex::new(Script {
         answer: Box::new(answer),
         seen: Vec::new(),
     }));
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let listener = std::net::TcpListener::bind(ADDRESS).unwrap();
     listener.set_nonblocking(true).unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
     let runtime = tokio::runtime::Builder::new_current_thread()

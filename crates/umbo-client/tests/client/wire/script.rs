@@ -51,7 +51,7 @@ pub(crate) async fn serve_with(
 ) -> (Client, Shared) {
     let script = Shared::default();
     script.lock().unwrap().answers.extend(answers);
-    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let listener = tokio::net::TcpListener::bind("127.0.0.2:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let router = axum::Router::new()
         .fallback(answer)
