@@ -3,10 +3,11 @@
 //! Two segments take turns. While the rows of one are committed to the shard's file, the other one grows. A record is
 //! one group. It begins on a page that no other record touches, so that no write endangers a record that was
 //! acknowledged. Each segment begins with a record without changes, from before the file needs the log, so that a
-//! segment that was emptied, or that belongs to another log, is told from one without groups. Owns both files and the format of records: `magic u32 | checksum u64 | length u32 | epoch u64 |
-//! sequence u64 | synced u64 | version ceiling u64 | believed time u64 | newest stamp u64 | changes`, where `synced` is
-//! the number of the last record that was on the disk before this one was written, and a change is
-//! `key length u32 | row length u32 | key | row`, all big endian. The row length of a removal is [`REMOVED`].
+//! segment that was emptied, or that belongs to another log, is told from one without groups. Owns both files and the
+//! format of records: `magic u32 | checksum u64 | length u32 | epoch u64 | sequence u64 | synced u64 |
+//! version ceiling u64 | believed time u64 | newest stamp u64 | changes`, where `synced` is the number of the last record
+//! that was on the disk before this one was written, and a change is `key length u32 | row length u32 | key | row`, all
+//! big endian. The row length of a removal is [`REMOVED`].
 //!
 //! The invariant: a record that was on the disk is read again or reported. A power failure may take records that were
 //! not synced, and then those after them are left out; a missing record that a later one calls synced is damage, and

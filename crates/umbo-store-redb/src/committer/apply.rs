@@ -12,7 +12,7 @@ use redb::{Database, ReadableDatabase};
 use umbo_store::{DatasetGroups, FencingTokens, Outcome, StoreError};
 use umbo_types::{ShardId, Timestamp, Version, VersionClock};
 
-use crate::committer::apply_place::ApplyPlace;
+use crate::committer::apply_place::PLACES;
 use crate::committer::attempt::{AppliedChanges, CommitInput, prepare};
 use crate::committer::chores::Chores;
 use crate::committer::datasets::CommitterDatasets;
@@ -110,7 +110,7 @@ impl Apply {
                 let is_awaited = Arc::<AtomicBool>::default();
                 let awaited = Arc::clone(&is_awaited);
                 let thread = thread.spawn(move || {
-                    let _place = ApplyPlace::wait(&awaited);
+                    let _place = PLACES.wait(&awaited);
                     self.run()
                 })?;
                 Ok(RunningApply::Thread { thread, is_awaited })
@@ -222,7 +222,7 @@ impl RunningApply {
     pub(super) fn finish(self) -> Applied {
         match self {
             Self::Thread { thread, is_awaited } => {
-                ApplyPlace::note_awaited(&is_awaited);
+                PLACES.note_awaited(&is_awaited);
                 let applied = thread.join();
                 applied.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
             }

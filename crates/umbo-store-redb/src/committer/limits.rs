@@ -26,8 +26,8 @@ pub(super) const APPLY_BYTES: usize = 4 << 20;
 pub(super) const MEMTABLE_ROWS_MAX: usize = 16_384;
 /// Most bytes of such a memtable.
 pub(super) const MEMTABLE_BYTES_MAX: usize = 8 << 20;
-/// How long an answer is held back for each row of its write while a memtable is full: a thousand times what an apply
-/// takes for a row, so that 64 callers of one row each are slowed in time, too.
+/// How long an answer is held back for each row of its write while a memtable is full: some thousand times what an
+/// apply takes for a row, so that 64 callers of one row each are slowed in time, too.
 pub(super) const ROW_HELD_MAX: Duration = Duration::from_millis(16);
 /// How often a quiet committer looks whether an apply has ended.
 pub(super) const APPLY_WAKE: Duration = Duration::from_millis(5);
