@@ -44,8 +44,12 @@ struct DiskState {
     last_file: u64,
     chance: Chance,
     faults: DiskFaults,
-    /// The power fails before this many further changes.
+    /// The power fails, or the process is killed, before this many further changes.
     changes_left: Option<u64>,
+    /// Number of changes: writes, changes of length, and syncs.
+    changes: u64,
+    /// Whether the next end is that of the process, which loses no write.
+    is_kill: bool,
     /// The power has failed: all operations fail until [`SimulatedDisk::restart`].
     is_off: bool,
     /// Handles of an earlier start fail.
@@ -85,6 +89,8 @@ impl SimulatedDisk {
                 chance,
                 faults: DiskFaults::default(),
                 changes_left: None,
+                changes: 0,
+                is_kill: false,
                 is_off: false,
                 start: 0,
                 handles: 0,
@@ -116,6 +122,18 @@ impl SimulatedDisk {
         self.lock().changes_left = Some(changes);
     }
 
+    /// Kills the process before this many further changes: what it wrote stays, synced or not.
+    pub fn kill_after(&self, changes: u64) {
+        let mut state = self.lock();
+        state.changes_left = Some(changes);
+        state.is_kill = true;
+    }
+
+    /// Returns the number of changes so far: writes, changes of length, and syncs.
+    pub fn changes(&self) -> u64 {
+        self.lock().changes
+    }
+
     /// Makes the power fail at once.
     pub fn fail_power(&self) {
         self.lock().is_off = true;
@@ -139,15 +157,25 @@ impl SimulatedDisk {
         self.lock().handles
     }
 
-    /// Turns the power on after a failure: writes that were not synced are torn.
+    /// Starts the host again: after a power failure, writes that were not synced are torn.
     pub fn restart(&self) {
         let mut state = self.lock();
-        let DiskState { files, chance, .. } = &mut *state;
-        let mut torn = 0;
-        for image in files.values_mut() {
-            torn += image.crash(chance);
+        let DiskState {
+            files,
+            chance,
+            is_kill,
+            ..
+        } = &mut *state;
+        if *is_kill {
+            note!("the process was killed");
+        } else {
+            let torn = files.values_mut().map(|image| image.crash(chance));
+            note!(
+                "power fails: {} sectors were not synced",
+                torn.sum::<usize>()
+            );
         }
-        note!("power fails: {torn} sectors were not synced");
+        state.is_kill = false;
         state.is_off = false;
         state.changes_left = None;
         state.start += 1;
@@ -159,6 +187,7 @@ impl SimulatedDisk {
         state.faults = DiskFaults::default();
         state.room = u64::MAX;
         state.changes_left = None;
+        state.is_kill = false;
         state.commit_time = (100, 2_000);
         for image in state.files.values_mut() {
             image.heal();
@@ -313,11 +342,17 @@ impl Handle {
         if state.is_off || state.start != self.start {
             return Err(io::Error::other("the power has failed"));
         }
+        state.changes += u64::from(kind != DiskOperation::Read);
+        let is_kill = state.is_kill;
         if kind != DiskOperation::Read
             && let Some(left) = &mut state.changes_left
         {
             if *left == 0 {
-                met("power failure amid a commit");
+                met(if is_kill {
+                    "kill amid a commit"
+                } else {
+                    "power failure amid a commit"
+                });
                 state.is_off = true;
                 self.disk.went_off.notify_one();
                 return Err(io::Error::other("the power has failed"));

@@ -11,6 +11,7 @@ mod fences;
 pub mod hop;
 mod host;
 mod isolation;
+pub mod kills;
 pub mod loads;
 pub mod moves;
 mod nemesis;

@@ -44,6 +44,8 @@ const LOADS_MUST_MEET: [&str; 33] = [
 pub enum World {
     /// One engine on a simulated disk.
     Store,
+    /// One engine whose process or power ends at each change of its disk in turn.
+    Kills,
     /// Dispatchers and Umbo's own records, over a store whose shards fail.
     Records,
     /// Shards that move between nodes, with steps left out.
@@ -56,8 +58,9 @@ pub enum World {
 
 impl World {
     /// All worlds.
-    pub const ALL: [Self; 5] = [
+    pub const ALL: [Self; 6] = [
         Self::Store,
+        Self::Kills,
         Self::Records,
         Self::Moves,
         Self::Hop,
@@ -68,6 +71,7 @@ impl World {
     pub const fn name(self) -> &'static str {
         match self {
             Self::Store => "store",
+            Self::Kills => "kills",
             Self::Records => "records",
             Self::Moves => "moves",
             Self::Hop => "hop",
@@ -95,6 +99,14 @@ impl World {
                 "group aborted",
                 "deadline passed",
                 "unknown outcome",
+            ],
+            Self::Kills => &[
+                "kill amid a commit",
+                "power failure amid a commit",
+                "end amid a recovery",
+                "asynchronous write lost with the power",
+                "condition refused",
+                "group aborted",
             ],
             Self::Hop => &[
                 "node paused",
@@ -141,6 +153,7 @@ impl World {
     pub fn run(self, seed: u64, is_printed: bool) -> RunReport {
         let run = move || match self {
             Self::Store => run(seed, is_printed, crate::store_world::run),
+            Self::Kills => run(seed, is_printed, crate::store_world::kills::run),
             Self::Records => run(seed, is_printed, crate::records_world::run),
             Self::Moves => run(seed, is_printed, crate::store_world::moves::run),
             Self::Hop => run(seed, is_printed, crate::store_world::hop::run),

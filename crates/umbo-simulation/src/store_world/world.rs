@@ -61,6 +61,18 @@ impl StorePlan {
             lasts: Duration::from_millis(chance.between(2_000, 6_000)),
         }
     }
+
+    /// Some tens of operations, so slow that the rows of the log are applied meanwhile. They last from now on.
+    pub(super) fn short(chance: &mut Chance) -> Self {
+        Self {
+            shards: chance.between(1, 2) as u16,
+            clients: chance.between(1, 3),
+            think_micros: chance.weighted(&[(1, 2_000), (3, 200_000)]),
+            fences: false,
+            lasts: elapsed() + Duration::from_millis(chance.between(100, 2_000)),
+            ..Self::draw(chance)
+        }
+    }
 }
 
 /// State that all tasks of the world share.
