@@ -48,6 +48,19 @@ enum LockedRead {
     Failed(u64),
 }
 
+/// A file whose reads or syncs hang.
+#[derive(Debug)]
+struct Hung {
+    name: String,
+    kind: FileOperation,
+}
+
+impl Hung {
+    fn is(&self, name: &str, kind: FileOperation) -> bool {
+        self.name == name && self.kind == kind
+    }
+}
+
 #[derive(Debug, Default)]
 struct Armed {
     fault: Option<(FileOperation, FileFault)>,
@@ -77,9 +90,9 @@ pub(super) struct Control {
     openings: AtomicU64,
     /// Whether reads that have to wait can be told from others.
     tells_waiting: AtomicBool,
-    /// Name of the file whose reads hang.
-    hung: Mutex<Option<String>>,
-    hung_reads: AtomicU64,
+    hung: Mutex<Option<Hung>>,
+    /// How many of them have had to wait.
+    hanging: AtomicU64,
     unhung: Condvar,
 }
 
@@ -141,12 +154,12 @@ impl Control {
         Err(io::Error::from_raw_os_error(EIO))
     }
 
-    fn wait_while_hung(&self, name: &str) {
+    fn wait_while_hung(&self, name: &str, kind: FileOperation) {
         let hung = self.hung.lock().unwrap();
-        let is_hung = |hung: &mut Option<String>| hung.as_deref() == Some(name);
-        if hung.as_deref() == Some(name) {
-            self.hung_reads.fetch_add(1, Ordering::SeqCst);
-        }
+        let is_it = hung.as_ref().is_some_and(|hung| hung.is(name, kind));
+        self.hanging.fetch_add(u64::from(is_it), Ordering::SeqCst);
+        let is_hung =
+            |hung: &mut Option<Hung>| hung.as_ref().is_some_and(|hung| hung.is(name, kind));
         drop(self.unhung.wait_while(hung, is_hung).unwrap());
     }
 
@@ -221,15 +234,23 @@ impl FaultyFiles {
         self.0.tells_waiting.store(true, Ordering::SeqCst);
     }
 
-    /// Makes every read of this file hang; none ends the hanging.
-    pub(super) fn hang(&self, name: Option<&str>) {
-        *self.0.hung.lock().unwrap() = name.map(str::to_owned);
+    /// Makes every read or sync of this file hang.
+    pub(super) fn hang(&self, name: &str, kind: FileOperation) {
+        *self.0.hung.lock().unwrap() = Some(Hung {
+            name: name.to_owned(),
+            kind,
+        });
+    }
+
+    /// Ends the hanging.
+    pub(super) fn release(&self) {
+        *self.0.hung.lock().unwrap() = None;
         self.0.unhung.notify_all();
     }
 
-    /// Returns how many reads have had to wait while their file hung.
-    pub(super) fn hung_reads(&self) -> u64 {
-        self.0.hung_reads.load(Ordering::SeqCst)
+    /// Returns how many operations have had to wait while their file hung.
+    pub(super) fn hanging(&self) -> u64 {
+        self.0.hanging.load(Ordering::SeqCst)
     }
 
     /// Returns how often the file of a shard was opened.
@@ -307,7 +328,10 @@ struct CachedFile {
 
 impl ReadAtOnce for CachedFile {
     fn read_at_once(&self, offset: u64, out: &mut [u8]) -> bool {
-        let is_hung = self.control.hung.lock().unwrap().as_ref() == Some(&self.name);
+        let hung = self.control.hung.lock().unwrap();
+        let is_hung = hung
+            .as_ref()
+            .is_some_and(|hung| hung.is(&self.name, FileOperation::Read));
         !is_hung && self.file.read_exact_at(out, offset).is_ok()
     }
 }
@@ -334,7 +358,8 @@ impl StorageBackend for FaultyFile {
     }
 
     fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
-        self.control.wait_while_hung(&self.name);
+        self.control
+            .wait_while_hung(&self.name, FileOperation::Read);
         self.control.check(FileOperation::Read)?;
         if self.is_of_rows() {
             self.control.check_sectors(&self.inner, offset, out)?;
@@ -350,6 +375,8 @@ impl StorageBackend for FaultyFile {
 
     fn sync_data(&self) -> io::Result<()> {
         self.control.wait_while_held();
+        self.control
+            .wait_while_hung(&self.name, FileOperation::Sync);
         self.control.check(FileOperation::Sync)?;
         self.inner.sync_data()?;
         *self.control.syncs.lock().unwrap() += 1;

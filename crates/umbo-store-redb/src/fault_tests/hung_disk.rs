@@ -5,13 +5,14 @@ use std::time::Duration;
 
 use tokio::task::JoinSet;
 use umbo_store::{
-    ByKey as _, CallContext, RowBatch, RowRef, RowSink, ScanRequest, ShardState, Store, StoreError,
-    StoreReport,
+    ByKey as _, CallContext, Durability, Mutation, RowBatch, RowRef, RowSink, ScanRequest,
+    ShardState, Store, StoreError, StoreReport,
 };
 use umbo_types::limits::SLOTS;
-use umbo_types::{Key, ShardId};
+use umbo_types::{Key, PartitionKey, ShardId};
 
-use super::{NAMESPACE, Rig};
+use super::faulty_files::FileOperation;
+use super::{NAMESPACE, Rig, put_request};
 
 const ROWS: usize = 200;
 /// More than there are threads of the runtime, and more than may wait for one disk.
@@ -42,7 +43,7 @@ struct ReleaseOnDrop(Arc<Rig>);
 
 impl Drop for ReleaseOnDrop {
     fn drop(&mut self) {
-        self.0.files.hang(None);
+        self.0.files.release();
     }
 }
 
@@ -56,7 +57,7 @@ async fn a_disk_that_hangs_takes_no_thread_from_other_shards() {
         rows.filter(|&row| located(row) == ShardId(shard)).collect()
     };
     let (hung, other) = (of_shard(0), of_shard(1));
-    rig.files.hang(Some("shard-000.redb"));
+    rig.files.hang("shard-000.redb", FileOperation::Read);
     let _released = ReleaseOnDrop(Arc::clone(&rig));
     let mut readers = JoinSet::new();
     for reader in 0..READERS {
@@ -97,7 +98,7 @@ async fn a_disk_that_hangs_takes_no_thread_from_other_shards() {
     assert!(matches!(states[0], ShardState::ReadOnly(_)), "{states:?}");
     assert_eq!(states[1], ShardState::Available);
     // Once the disk answers, the waiting reads complete.
-    rig.files.hang(None);
+    rig.files.release();
     let mut answered = 0;
     while let Some(read) = readers.join_next().await {
         answered += usize::from(read.unwrap().is_ok());
@@ -107,6 +108,56 @@ async fn a_disk_that_hangs_takes_no_thread_from_other_shards() {
     let read = rig.store.get_row(&call, NAMESPACE, &key(hung[0])).await;
     assert!(read.unwrap().is_some());
     assert_eq!(rig.state(), ShardState::Available);
+}
+
+/// A shard's apply that waits for its disk keeps its place among the applies of the process.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_disk_that_hangs_in_an_apply_keeps_no_other_shard_from_applying() {
+    let rig = Arc::new(Rig::with(|config| {
+        config.shards = Some(2);
+        config.has_log = true;
+    }));
+    for row in 0..20 {
+        rig.put(&format!("key-{row}"), "").await.unwrap();
+    }
+    rig.files.hang("shard-000.redb", FileOperation::Sync);
+    let _released = ReleaseOnDrop(Arc::clone(&rig));
+    fill(&rig, ShardId(0), 1_500).await;
+    while rig.files.hanging() == 0 {
+        tokio::task::yield_now().await;
+    }
+    // More rows than a memtable has: the last would wait until the first are applied.
+    fill(&rig, ShardId(1), 20_000).await;
+    assert_eq!(rig.store.status()[1].state, ShardState::Available);
+    // The log of the hanging shard still takes rows.
+    fill(&rig, ShardId(0), 500).await;
+    rig.files.release();
+    let rows: u64 = rig.store.status().iter().map(|shard| shard.rows).sum();
+    assert_eq!(rows, 20 + 2_000 + 20_000);
+}
+
+/// Puts new rows into a shard, in batches.
+async fn fill(rig: &Rig, shard: ShardId, rows: usize) {
+    let map = rig.store.shard_map();
+    let is_there = |name: &String| {
+        let partition = PartitionKey::new(name.clone()).unwrap();
+        map.locate(NAMESPACE, &partition) == shard
+    };
+    let names = (0..).map(|number| format!("of-{rows}-{number}"));
+    let partition = names.take(1_000).find(is_there).unwrap();
+    for first in (0..rows).step_by(500) {
+        let mut request = put_request(NAMESPACE, &partition, "x", Durability::Sync);
+        let put = request.mutations.remove(0);
+        let sorts = (first..first + 500).map(|number| format!("{number:06}"));
+        request.mutations.extend(sorts.map(|sort| Mutation {
+            key: Key::new(partition.clone(), sort).unwrap(),
+            ..put.clone()
+        }));
+        let call = CallContext::internal();
+        for written in rig.store.write_rows(&call, request).await {
+            written.unwrap();
+        }
+    }
 }
 
 /// Takes rows, and records how many it had to forget. The disk hangs once it has the first.
@@ -121,7 +172,7 @@ impl RowSink for ForgetfulSink {
 
     fn push(&mut self, row: RowRef<'_>) {
         if self.rows.is_empty() && self.forgotten == 0 {
-            self.rig.files.hang(Some("shard-000.redb"));
+            self.rig.files.hang("shard-000.redb", FileOperation::Read);
         }
         self.rows.push(row);
     }
@@ -159,7 +210,7 @@ async fn a_walk_that_waits_for_the_disk_midway_hands_on_each_row_once() {
             (page.await, sink)
         }
     });
-    while rig.files.hung_reads() == 0 {
+    while rig.files.hanging() == 0 {
         assert!(!walking.is_finished(), "it did not wait for the disk");
         tokio::task::yield_now().await;
     }
