@@ -70,7 +70,7 @@ pub struct ShardBusy {
     pub capacity_ms: f64,
     /// Busy time of the previous second, in milliseconds.
     pub busy_ms: f64,
-    /// Callers of the previous second, by tier.
+    /// Callers of the previous second.
     pub callers: u64,
     /// Fair share of each caller: the capacity divided by the callers. Absent with fewer than two callers.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -239,7 +239,7 @@ impl OverloadController {
                 shares.turn();
                 heavy.turn();
             }
-            heavy.tick(shares.callers());
+            heavy.tick(shares.callers_by_tier());
             let view = self.view(at, now);
             let input = input(view.shard);
             let (measures, change) = monitor.tick(&view, &input, elapsed_ms, log, &self.settings);

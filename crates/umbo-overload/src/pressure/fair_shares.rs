@@ -1,9 +1,10 @@
 //! Fair shares of a shard's busy time.
 //!
 //! The busy time of each caller, by tier, is added up for a second. The fair share of a caller is the capacity of the
-//! shard divided by the callers of the second before; the capacity is the longest busy second of the last minutes. A
-//! caller alone has no share to exceed. While an overload is held against a tier, its callers may use a part of their
-//! share: a tenth of it more with each tick of the second. Umbo's own work is of no caller.
+//! shard divided by the callers of the second before; the capacity is the longest busy second of the last minutes. All
+//! tiers of a caller together are above its share or below it, and a caller alone has no share to exceed: the queue
+//! sheds its lowest tier. While an overload is held against a tier, its callers may use a part of their share: a tenth
+//! of it more with each tick of the second. Umbo's own work is of no caller.
 //!
 //! The excess of a held caller counts in its next second too. So a caller whose every request takes longer than its
 //! part of a second has one request in several seconds.
@@ -125,7 +126,7 @@ pub struct ShareReport {
     pub capacity: Duration,
     /// Busy time of the second before.
     pub busy: Duration,
-    /// Callers of the second before, by tier.
+    /// Callers of the second before.
     pub callers: u64,
     /// The fair share of each, in busy time a second. `None` with fewer than two callers.
     pub share: Option<Duration>,
@@ -154,7 +155,7 @@ impl FairShares {
     /// Adds busy time of a caller. Work without a caller is not counted.
     #[inline]
     pub(crate) fn add(&self, tier: Criticality, caller: impl Into<Option<u64>>, busy: Duration) {
-        if let Some(cell) = (caller.into()).and_then(|caller| self.claim(tier, caller)) {
+        if let Some((_, cell)) = (caller.into()).and_then(|caller| self.claim(tier, caller)) {
             cell.fetch_add(busy.min(BUSY_MAX).as_nanos() as u64, Relaxed);
         }
     }
@@ -162,19 +163,20 @@ impl FairShares {
     /// Returns how long a caller has to stay away if it has used the part that it is held to.
     #[cold]
     pub(crate) fn refusal(&self, tier: Criticality, caller: u64) -> Option<Duration> {
-        let cell = self.claim(tier, caller)?;
-        let used = cell.load(Relaxed) & BUSY;
+        let (at, cell) = self.claim(tier, caller)?;
+        let used = cell.load(Relaxed);
         let [above, all] = self
             .allowances
             .each_ref()
             .map(|tiers| &tiers[tier as usize]);
-        if let Some(wait) = above.wait(used)
+        let (of_all_tiers, _) = self.of_all_tiers(self.slice.load(Relaxed), at, used);
+        if let Some(wait) = above.wait(of_all_tiers)
             && self.is_above(tier, caller)
         {
             cell.fetch_or(REFUSED, Relaxed);
             return Some(wait);
         }
-        let wait = all.wait(used)?;
+        let wait = all.wait(used & BUSY)?;
         let second = self.slice.load(Relaxed);
         self.refused_in[tier as usize].store(second, Relaxed);
         Some(wait)
@@ -193,9 +195,10 @@ impl FairShares {
         let seconds = [slice, slice.wrapping_sub(1)];
         let mut cells = seconds.into_iter().filter_map(|slice| {
             let (mut probes, tag) = self.probes(slice, tier, caller);
-            probes.find(|cell| cell.load(Relaxed) & TAG == tag)
+            let (at, cell) = probes.find(|(_, cell)| cell.load(Relaxed) & TAG == tag)?;
+            Some((slice, at, cell.load(Relaxed)))
         });
-        cells.any(|cell| is_above(cell.load(Relaxed), share))
+        cells.any(|(slice, at, cell)| self.is_cell_above(slice, at, cell, share))
     }
 
     /// Returns which tiers have callers with too much. Callers above their share are to be reached if their busy time
@@ -206,9 +209,11 @@ impl FairShares {
         let mut lower = 0;
         let above = std::array::from_fn(|tier| {
             let (mut has_above, mut above, mut all) = (false, 0, 0);
-            for cell in self.cells.iter().flat_map(|cells| &cells[tier]) {
-                let cell = cell.load(Relaxed);
-                let is_one = is_above(cell, share);
+            let seconds = [slice, slice.wrapping_sub(1)].into_iter();
+            let cells =
+                seconds.flat_map(|second| self.taken(second, tier).map(move |it| (second, it)));
+            for (second, (at, cell)) in cells {
+                let is_one = self.is_cell_above(second, at, cell, share);
                 has_above |= is_one;
                 above += if is_one { cell & BUSY } else { 0 };
                 all += cell & BUSY;
@@ -228,13 +233,10 @@ impl FairShares {
     /// because it is not used in full.
     pub(crate) fn turn(&self) {
         let slice = self.slice.load(Relaxed);
-        let (mut callers, mut busy) = (0, 0);
-        for cell in self.cells_of(slice).iter().flatten() {
-            let cell = cell.load(Relaxed);
-            callers += u64::from(cell != 0);
-            busy += cell & BUSY;
-        }
-        busy = busy.saturating_sub(self.debts.load(Relaxed));
+        let cells = self.cells_of(slice).iter().flatten();
+        let busy: u64 = cells.map(|cell| cell.load(Relaxed) & BUSY).sum();
+        let busy = busy.saturating_sub(self.debts.load(Relaxed));
+        let callers = self.callers_of(slice);
         let is_held = Criticality::ALL.into_iter().any(|tier| self.is_held(tier));
         let kept = if is_held { 1.0 } else { CAPACITY_KEPT };
         let capacity = Duration::from_nanos(self.capacity.load(Relaxed)).mul_f64(kept);
@@ -253,9 +255,9 @@ impl FairShares {
         for (tier, (before, next)) in tiers.enumerate() {
             let [of_above, of_all] =
                 (self.allowances.each_ref()).map(|tiers| tiers[tier].rate.load(Relaxed));
-            for (before, next) in before.iter().zip(next) {
+            for (at, (before, next)) in before.iter().zip(next).enumerate() {
                 let cell = before.load(Relaxed);
-                let rate = if is_above(cell, share) {
+                let rate = if self.is_cell_above(slice, at, cell, share) {
                     of_above.min(of_all)
                 } else {
                     of_all
@@ -287,11 +289,58 @@ impl FairShares {
         }
     }
 
-    /// Returns the number of callers in the second before, or in this second if they are more.
-    pub(crate) fn callers(&self) -> u64 {
-        let cells = self.cells_of(self.slice.load(Relaxed)).iter().flatten();
-        let now = cells.filter(|cell| cell.load(Relaxed) != 0).count() as u64;
-        now.max(self.callers.load(Relaxed))
+    /// Returns the number of callers of each tier, all tiers together, in the second before, or in this second if they
+    /// are more.
+    pub(crate) fn callers_by_tier(&self) -> u64 {
+        let slice = self.slice.load(Relaxed);
+        self.parts_of(slice)
+            .max(self.parts_of(slice.wrapping_sub(1)))
+    }
+
+    fn parts_of(&self, slice: u64) -> u64 {
+        let taken = (0..TIERS).map(|tier| self.taken(slice, tier).count());
+        taken.sum::<usize>() as u64
+    }
+
+    /// Returns the number of callers in a second, each once, whatever its tiers.
+    fn callers_of(&self, slice: u64) -> u64 {
+        let is_first = |tier: usize, at: usize, cell: u64| {
+            (0..tier).all(|lower| self.cell_of(slice, lower, at, cell).is_none())
+        };
+        let tiers = (0..TIERS).flat_map(|tier| self.taken(slice, tier).map(move |it| (tier, it)));
+        let firsts = tiers.filter(|&(tier, (at, cell))| is_first(tier, at, cell));
+        firsts.count() as u64
+    }
+
+    /// Returns the cells of a tier that are taken, with their places.
+    fn taken(&self, slice: u64, tier: usize) -> impl Iterator<Item = (usize, u64)> {
+        let cells = self.cells_of(slice)[tier].iter().enumerate();
+        let cells = cells.map(|(at, cell)| (at, cell.load(Relaxed)));
+        cells.filter(|(_, cell)| *cell != 0)
+    }
+
+    /// Returns what the cell of a caller in a tier has, or `None` without one. `cell` is its cell at `at` in some tier:
+    /// the others are not far from there.
+    fn cell_of(&self, slice: u64, tier: usize, at: usize, cell: u64) -> Option<u64> {
+        let cells = &self.cells_of(slice)[tier];
+        let from = at + CELLS - (PROBES - 1);
+        let near = (0..2 * PROBES - 1).map(|step| cells[(from + step) % CELLS].load(Relaxed));
+        let mut its = near.filter(|other| *other != 0 && other & TAG == cell & TAG);
+        its.next()
+    }
+
+    /// Returns the busy time of the caller of a cell, all tiers together, and whether it was refused in one of them.
+    fn of_all_tiers(&self, slice: u64, at: usize, cell: u64) -> (u64, bool) {
+        let tiers = (0..TIERS).filter_map(|tier| self.cell_of(slice, tier, at, cell));
+        tiers.fold((0, false), |(busy, refused), cell| {
+            (busy + (cell & BUSY), refused || cell & REFUSED != 0)
+        })
+    }
+
+    /// Returns whether the caller of a cell has more than its share or was refused for that.
+    fn is_cell_above(&self, slice: u64, at: usize, cell: u64, share: u64) -> bool {
+        let (busy, was_refused) = self.of_all_tiers(slice, at, cell);
+        cell != 0 && (was_refused || busy > share)
     }
 
     /// Returns the state for people.
@@ -311,10 +360,10 @@ impl FairShares {
         }
     }
 
-    /// Returns the cell of a caller in this second; takes a free one if there is no such cell.
-    fn claim(&self, tier: Criticality, caller: u64) -> Option<&AtomicU64> {
+    /// Returns the cell of a caller in this second, and its place; takes a free one if there is no such cell.
+    fn claim(&self, tier: Criticality, caller: u64) -> Option<(usize, &AtomicU64)> {
         let (mut probes, tag) = self.probes(self.slice.load(Relaxed), tier, caller);
-        probes.find(|cell| match cell.load(Relaxed) {
+        probes.find(|(_, cell)| match cell.load(Relaxed) {
             0 => match cell.compare_exchange(0, tag, Relaxed, Relaxed) {
                 Ok(_) => true,
                 Err(taken) => taken & TAG == tag,
@@ -323,28 +372,25 @@ impl FairShares {
         })
     }
 
-    /// Returns the cells that a caller may have, and its tag, which is not 0.
+    /// Returns the cells that a caller may have, with their places, and its tag, which is not 0.
     fn probes(
         &self,
         slice: u64,
         tier: Criticality,
         caller: u64,
-    ) -> (impl Iterator<Item = &AtomicU64>, u64) {
+    ) -> (impl Iterator<Item = (usize, &AtomicU64)>, u64) {
         let spread = caller.wrapping_mul(SPREAD);
         let tag = (spread & TAG).max(REFUSED << 1);
         let first = (spread >> (BUSY_BITS - u8::BITS)) as usize;
         let cells = &self.cells_of(slice)[tier as usize];
-        let probes = (0..PROBES).map(move |probe| &cells[(first + probe) % CELLS]);
+        let places = (0..PROBES).map(move |probe| (first + probe) % CELLS);
+        let probes = places.map(move |at| (at, &cells[at]));
         (probes, tag)
     }
 
     fn cells_of(&self, slice: u64) -> &CallerCells {
         &self.cells[slice as usize % self.cells.len()]
     }
-}
-
-const fn is_above(cell: u64, share: u64) -> bool {
-    cell & REFUSED != 0 || cell & BUSY > share
 }
 
 #[cfg(test)]

@@ -20,7 +20,8 @@ use crate::class::Class;
 const SIZES: usize = 32;
 /// The largest estimate of the smallest size, as a power of two of a micro-RU: about 4 milli-RU.
 const SIZE_MIN_LOG2: u32 = 12;
-/// The usual busy time is a mean of so many calls.
+/// The usual busy time is a mean of so many calls. With each second without a call, those before weigh half as much: a
+/// size with few calls would look light for long after the store became slow.
 const CALLS_MAX: u64 = 16;
 /// Parts of an octave of busy time, as a power of two.
 const FRACTION_BITS: u32 = 20;
@@ -66,11 +67,13 @@ impl HeavyWork {
     pub(crate) fn record(&self, class: Class, size: RequestUnits, busy: Duration) {
         let cell = self.cell(class, size);
         let known = cell.load(Relaxed);
-        let calls = (known >> CALLS_SHIFT & u64::from(u8::MAX)).min(CALLS_MAX - 1) + 1;
+        let second = self.second.load(Relaxed);
+        let age = second.wrapping_sub(known >> SECOND_SHIFT) % SECONDS;
+        let calls = (known >> CALLS_SHIFT & u64::from(u8::MAX)) >> age.min(u64::from(u8::BITS));
+        let calls = calls.min(CALLS_MAX - 1) + 1;
         let (before, now) = (i64::from(known as u32), i64::from(log2_of(busy)));
         let mean = before + (now - before) / calls.cast_signed();
-        let second = self.second.load(Relaxed) << SECOND_SHIFT;
-        let next = second | calls << CALLS_SHIFT | mean.cast_unsigned();
+        let next = second << SECOND_SHIFT | calls << CALLS_SHIFT | mean.cast_unsigned();
         cell.store(next, Relaxed); // a call that is recorded at the same time may be lost
     }
 
@@ -211,6 +214,20 @@ mod tests {
         let expected = work.expected(Class::PointWrite, SMALL).as_micros();
         assert!((1_000..2_000).contains(&expected), "{expected}");
         assert_eq!(work.expected(Class::Range, SMALL), Duration::ZERO);
+    }
+
+    #[test]
+    fn a_size_with_few_calls_follows_a_store_that_becomes_slow() {
+        let work = HeavyWork::new();
+        record(&work, Class::PointRead, SMALL, 1_000);
+        record(&work, Class::PointRead, LARGE, 1_000);
+        for _ in 0..5 {
+            work.turn();
+            record(&work, Class::PointRead, LARGE, 8_000);
+            work.record(Class::PointRead, SMALL, Duration::from_millis(8));
+        }
+        work.tick(2);
+        assert!(!work.is_heavy(Class::PointRead, LARGE));
     }
 
     #[test]

@@ -84,7 +84,7 @@ impl ShardMonitor {
             *pressure = state.tick(slices, elapsed_ms, (input.oldest, is_frozen), settings);
         }
         // A caller alone delays no other caller.
-        if latency.iter().any(|one| *one > 0.0) && view.shares.callers() == 1 {
+        if latency.iter().any(|one| *one > 0.0) && view.shares.callers_by_tier() == 1 {
             latency = [0.0; CLASSES];
         }
         let shed_before = std::mem::replace(&mut self.shed, input.shed);

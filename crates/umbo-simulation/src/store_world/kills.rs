@@ -29,7 +29,7 @@ const CHANGES_OF_RECOVERY: u64 = 24;
 
 /// How a run ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum End {
+enum ProcessEnd {
     Kill,
     PowerFailure,
 }
@@ -37,13 +37,13 @@ enum End {
 /// Runs the world.
 pub async fn run(seed: u64) {
     let workload = seed / SEEDS_A_WORKLOAD;
-    let changes = Run::new(workload, "no end").without_end().await;
+    let changes = WorkloadRun::new(workload, "no end").without_end().await;
     note!("workload {workload:#x} changes its disk {changes} times");
     let mut point = seed % SEEDS_A_WORKLOAD;
     while point <= changes && !is_violated() {
-        for end in [End::Kill, End::PowerFailure] {
+        for end in [ProcessEnd::Kill, ProcessEnd::PowerFailure] {
             note!("{end:?} before change {point}");
-            let run = Run::new(workload, &format!("{end:?} {point}"));
+            let run = WorkloadRun::new(workload, &format!("{end:?} {point}"));
             run.ended(end, point).await;
         }
         point += SEEDS_A_WORKLOAD;
@@ -51,14 +51,14 @@ pub async fn run(seed: u64) {
 }
 
 /// One run of a workload.
-struct Run {
+struct WorkloadRun {
     world: Rc<World>,
     workload: u64,
     /// Of what follows the end.
     chance: Chance,
 }
 
-impl Run {
+impl WorkloadRun {
     fn new(workload: u64, end: &str) -> Self {
         let plan = StorePlan::short(&mut Chance::new(workload, "plan of the store"));
         let clock = Arc::new(SimulatedClock::new());
@@ -95,7 +95,7 @@ impl Run {
         host.disk.changes()
     }
 
-    async fn ended(mut self, end: End, point: u64) {
+    async fn ended(mut self, end: ProcessEnd, point: u64) {
         let world = Rc::clone(&self.world);
         let host = &world.hosts[0];
         end_after(&world, end, point);
@@ -133,7 +133,7 @@ impl Run {
 }
 
 /// Waits for the end, if there is one before the time is over, opens the store again and compares all rows.
-async fn recover(world: Rc<World>, end: End, mut chance: Chance) {
+async fn recover(world: Rc<World>, end: ProcessEnd, mut chance: Chance) {
     let host = &world.hosts[0];
     let left = world
         .plan
@@ -153,10 +153,10 @@ async fn recover(world: Rc<World>, end: End, mut chance: Chance) {
     rest::audit(&world).await;
 }
 
-fn end_after(world: &World, end: End, changes: u64) {
+fn end_after(world: &World, end: ProcessEnd, changes: u64) {
     let disk = &world.hosts[0].disk;
     match end {
-        End::Kill => disk.kill_after(changes),
-        End::PowerFailure => disk.fail_power_after(changes),
+        ProcessEnd::Kill => disk.kill_after(changes),
+        ProcessEnd::PowerFailure => disk.fail_power_after(changes),
     }
 }

@@ -32,6 +32,43 @@ fn a_caller_with_more_than_the_capacity_by_callers_is_above_its_share() {
 }
 
 #[test]
+fn the_tiers_of_a_caller_are_one_caller() {
+    let shares = FairShares::new();
+    let of_tiers = |caller: u64, millis: [u64; TIERS]| {
+        for (tier, millis) in Criticality::ALL.into_iter().zip(millis) {
+            shares.add(tier, caller, Duration::from_millis(millis));
+        }
+    };
+    of_tiers(1, [100, 100, 100, 100]);
+    shares.turn();
+    assert_eq!(shares.report().share, None, "it is alone");
+    // Above its share by no tier alone, and by all together.
+    for caller in 1..200 {
+        of_tiers(
+            caller,
+            if caller == 7 {
+                [30; TIERS]
+            } else {
+                [10; TIERS]
+            },
+        );
+    }
+    shares.turn();
+    assert!((150..200).contains(&shares.report().callers));
+    let above = |caller: &u64| {
+        Criticality::ALL
+            .iter()
+            .any(|tier| shares.is_above(*tier, *caller))
+    };
+    assert_eq!((1..200).filter(above).collect::<Vec<_>>(), [7]);
+    assert!(
+        Criticality::ALL
+            .iter()
+            .all(|tier| shares.is_above(*tier, 7))
+    );
+}
+
+#[test]
 fn one_caller_alone_and_equal_callers_have_their_share() {
     let shares = FairShares::new();
     add(&shares, [(7, 1_000)]);
