@@ -20,18 +20,12 @@ mod rest;
 mod words;
 mod world;
 
-use std::cell::RefCell;
 use std::rc::Rc;
-use std::sync::Arc;
 
 use tokio::task::JoinHandle;
-use umbo_store_redb::Config;
-use umbo_types::NamespaceId;
 
 use crate::chance::Chance;
-use crate::clock::SimulatedClock;
 use crate::simulation::{is_violated, note};
-use host::SimulatedHost;
 use world::{StorePlan, World};
 
 /// Runs the world.
@@ -42,22 +36,7 @@ pub async fn run(seed: u64) {
     }
     let plan = StorePlan::draw(&mut chance);
     note!("{plan:?}");
-    let clock = Arc::new(SimulatedClock::new());
-    let config = Config {
-        shards: Some(plan.shards),
-        cache_bytes: plan.cache_bytes,
-        ..Config::default()
-    };
-    let host = SimulatedHost::new(seed, "", config, &clock);
-    let world = Rc::new(World {
-        endpoints: vec![Rc::clone(&host.endpoint)],
-        hosts: vec![host],
-        clock,
-        plan,
-        history: RefCell::default(),
-        namespaces: RefCell::new(vec![NamespaceId(7), NamespaceId(8)]),
-        is_over: std::cell::Cell::new(false),
-    });
+    let world = Rc::new(World::of_one_host(seed, plan));
     world.hosts[0].open().await;
     let clients: Vec<JoinHandle<()>> = (0..world.plan.clients)
         .map(|number| {

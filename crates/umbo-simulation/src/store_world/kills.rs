@@ -3,22 +3,15 @@
 //! So many seeds in a row have one workload, and share the points at which it ends: before each write, change of length
 //! and sync, which is after the one before it, once by a kill (what was written stays) and once by a power failure
 //! (what was not synced is torn). Some end once more while the store opens again. Then all rows are compared with all
-//! acknowledged writes, the clients go on, and the power fails once more at rest: what a kill left and somebody read
+//! acknowledged writes, the clients go on, and the power fails once more at rest: what a kill left and a client read
 //! must be on the disk by then.
 
-use std::cell::RefCell;
 use std::rc::Rc;
-use std::sync::Arc;
-
-use umbo_store_redb::Config;
-use umbo_types::NamespaceId;
 
 use super::client;
-use super::host::SimulatedHost;
 use super::rest;
 use super::world::{StorePlan, World};
 use crate::chance::Chance;
-use crate::clock::SimulatedClock;
 use crate::simulation::{is_violated, met, note, violated};
 
 /// Seeds that share the points of one workload.
@@ -61,23 +54,8 @@ struct WorkloadRun {
 impl WorkloadRun {
     fn new(workload: u64, end: &str) -> Self {
         let plan = StorePlan::short(&mut Chance::new(workload, "plan of the store"));
-        let clock = Arc::new(SimulatedClock::new());
-        let config = Config {
-            shards: Some(plan.shards),
-            cache_bytes: plan.cache_bytes,
-            ..Config::default()
-        };
-        let host = SimulatedHost::new(workload, "", config, &clock);
-        host.config.borrow_mut().has_log = true;
-        let world = World {
-            endpoints: vec![Rc::clone(&host.endpoint)],
-            hosts: vec![host],
-            clock,
-            plan,
-            history: RefCell::default(),
-            namespaces: RefCell::new(vec![NamespaceId(7), NamespaceId(8)]),
-            is_over: std::cell::Cell::new(false),
-        };
+        let world = World::of_one_host(workload, plan);
+        world.hosts[0].config.borrow_mut().has_log = true;
         Self {
             world: Rc::new(world),
             workload,

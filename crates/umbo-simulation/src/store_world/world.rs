@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use umbo_store::ShardState;
+use umbo_store_redb::Config;
 use umbo_types::{Clock as _, NamespaceId};
 
 use super::endpoint::Endpoint;
@@ -91,6 +92,26 @@ pub(super) struct World {
 }
 
 impl World {
+    /// Makes a world of one standalone server, whose store is not open yet.
+    pub(super) fn of_one_host(seed: u64, plan: StorePlan) -> Self {
+        let clock = Arc::new(SimulatedClock::new());
+        let config = Config {
+            shards: Some(plan.shards),
+            cache_bytes: plan.cache_bytes,
+            ..Config::default()
+        };
+        let host = SimulatedHost::new(seed, "", config, &clock);
+        Self {
+            endpoints: vec![Rc::clone(&host.endpoint)],
+            hosts: vec![host],
+            clock,
+            plan,
+            history: RefCell::default(),
+            namespaces: RefCell::new(vec![NamespaceId(7), NamespaceId(8)]),
+            is_over: std::cell::Cell::new(false),
+        }
+    }
+
     pub(super) fn is_over(&self) -> bool {
         self.is_over.get() || elapsed() >= self.plan.lasts || is_violated()
     }

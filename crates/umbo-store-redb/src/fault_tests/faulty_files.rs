@@ -91,7 +91,7 @@ pub(super) struct Control {
     /// Whether reads that have to wait can be told from others.
     tells_waiting: AtomicBool,
     hung: Mutex<Option<Hung>>,
-    /// How many of them have had to wait.
+    /// How many reads and syncs of hung files have had to wait.
     hanging: AtomicU64,
     unhung: Condvar,
 }
