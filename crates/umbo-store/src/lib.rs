@@ -15,6 +15,7 @@ mod compressed_store;
 pub mod compression;
 mod dataset_group;
 mod dataset_groups;
+mod decision;
 mod error;
 mod fencing_tokens;
 mod give_way;
@@ -31,6 +32,7 @@ mod records;
 mod report;
 mod request;
 mod row_batch;
+mod row_collector;
 mod row_sink;
 mod store;
 #[cfg(feature = "testing")]
@@ -47,6 +49,7 @@ pub use capabilities::{Capabilities, VersionOrder};
 pub use compressed_store::CompressedStore;
 pub use dataset_group::DatasetGroup;
 pub use dataset_groups::DatasetGroups;
+pub use decision::{CommitView, StoredRow, decide};
 pub use error::{Outcome, StoreError, WriteError};
 pub use fencing_tokens::{FencingToken, FencingTokens};
 pub use give_way::{GIVES_WAY_EVERY, give_way};
@@ -68,6 +71,7 @@ pub use request::{
     RangeRequest, RowStamp, ScanPage, ScanRequest, SortRange, Touched, WriteRequest, Written,
 };
 pub use row_batch::{RowBatch, RowRef};
+pub use row_collector::RowCollector;
 pub use row_sink::RowSink;
 pub use store::Store;
 #[cfg(feature = "testing")]

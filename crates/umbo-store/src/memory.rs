@@ -20,16 +20,15 @@ use crate::capabilities::{Capabilities, VersionOrder};
 use crate::error::{StoreError, WriteError};
 use crate::fencing_tokens::FencingToken;
 use crate::large::ChunkRequest;
-use crate::memory::chunk::RowCollector;
 use crate::memory::shard::MemoryShard;
 use crate::records::{RecordsCopy, RecordsKeeper, RecordsRevision};
 use crate::report::{ShardState, ShardStatus, StoreReport};
 use crate::request::{
     DeleteRangeRequest, Deleted, Page, RangeRequest, ScanPage, ScanRequest, WriteRequest, Written,
 };
+use crate::row_collector::RowCollector;
 use crate::store::Store;
 
-mod chunk;
 mod idempotency;
 mod rows;
 mod shard;
@@ -274,12 +273,7 @@ impl Store for MemoryStore {
             .and_then(|shard| is_due.map(|()| shard))
             .and_then(|shard| self.begin_run(id, request.run, shard));
         match locked {
-            Ok(mut shard) => {
-                let own: Vec<usize> = (0..request.mutations.len()).collect();
-                let mut answers = shard.write(&request, &own, self.clock.wall());
-                answers.sort_by_key(|(index, _)| *index);
-                answers.into_iter().map(|(_, answer)| answer).collect()
-            }
+            Ok(mut shard) => shard.write(&request, self.clock.wall()),
             Err(error) => vec![Err(error.into()); request.mutations.len()],
         }
     }

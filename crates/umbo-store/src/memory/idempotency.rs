@@ -56,11 +56,8 @@ impl IdempotencyRecords {
         Ok(IdempotencyRecord::begin(idempotency))
     }
 
-    /// Keeps a record, if it has any outcome.
+    /// Keeps a record.
     pub(super) fn keep(&mut self, id: &IdempotencyRecordId, record: IdempotencyRecord) {
-        if record.is_empty() {
-            return;
-        }
         *self.bytes.entry(id.0).or_default() += len(id, &record);
         if let Some(old) = self.records.insert(id.clone(), record) {
             *self.bytes.entry(id.0).or_default() -= len(id, &old);

@@ -3,29 +3,29 @@
 //! Uses no locks or clocks: the caller holds the lock and passes the time in.
 
 mod datasets;
+mod view;
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use bytes::Bytes;
-use umbo_types::{Key, NamespaceId, PartitionKey, Row, SortKey, Timestamp, Version, VersionClock};
+use umbo_types::{Key, NamespaceId, PartitionKey, Row, SortKey, Timestamp, VersionClock};
 
 use crate::capabilities::VersionOrder;
 use crate::dataset_groups::DatasetGroups;
+use crate::decision::{StoredRow, decide};
 use crate::error::WriteError;
 use crate::fencing_tokens::FencingTokens;
-use crate::idempotency::Idempotency;
 use crate::large::ChunkRequest;
-use crate::memory::chunk::RowCollector;
 use crate::memory::idempotency::IdempotencyRecords;
-use crate::memory::rows::{
-    Partition, StoredRow, WriteResults, changed, referred, refuse, visible_stamp, within,
-};
+use crate::memory::rows::{Partition, referred, within};
 use crate::memory::uploads::Uploads;
 use crate::report::NamespaceSize;
 use crate::request::{
-    Atomicity, Change, Condition, DeleteRangeRequest, Deleted, Mutation, Page, RangeRequest,
-    SortRange, WriteRequest, Written,
+    Condition, DeleteRangeRequest, Deleted, Mutation, Page, RangeRequest, SortRange, WriteRequest,
+    Written,
 };
+use crate::row_batch::RowRef;
+use crate::row_collector::RowCollector;
 
 /// A partition of a namespace.
 type PartitionId = (NamespaceId, PartitionKey);
@@ -94,7 +94,7 @@ impl MemoryShard {
         let id = (request.namespace, request.partition.clone());
         if let Some(rows) = self.partitions.get(&id) {
             let mut visit = |(sort, stored): (&Bytes, &StoredRow)| {
-                chunk.visit((&[], sort), &stored.row, now, || Bytes::clone(sort))
+                chunk.visit(row_ref(&[], sort, &stored.row), now, || Bytes::clone(sort))
             };
             let rows = within(rows, &request.range);
             if request.reverse {
@@ -138,202 +138,36 @@ impl MemoryShard {
                     partition: partition.clone(),
                     sort: SortKey::new(sort.clone()).expect("it was a sort key when stored"),
                 };
-                if !chunk.visit((partition.as_bytes(), sort), &stored.row, now, position) {
+                if !chunk.visit(
+                    row_ref(partition.as_bytes(), sort, &stored.row),
+                    now,
+                    position,
+                ) {
                     return;
                 }
             }
         }
     }
 
-    /// Applies the mutations of `own`, indexes into the request of this shard's mutations.
+    /// Applies a request, whose mutations are all of this shard.
     pub(super) fn write(
         &mut self,
         request: &WriteRequest,
-        own: &[usize],
         now: Timestamp,
-    ) -> WriteResults {
+    ) -> Vec<Result<Written, WriteError>> {
         self.commits += 1;
-        let is_of_client =
-            |index: &usize| request.mutations[*index].condition != Condition::Unwritten;
-        if own.iter().any(is_of_client) {
+        let is_of_client = |one: &Mutation| one.condition != Condition::Unwritten;
+        if request.mutations.iter().any(is_of_client) {
             self.groups.learn(request.namespace, request.epoch);
         }
-        let answers = self.write_own(request, own, now);
+        let answers = decide(self, request, now);
+        self.mutations += answers.iter().filter(|answer| answer.is_ok()).count() as u64;
         self.sweep_uploads(now);
         answers
     }
 
-    fn write_own(&mut self, request: &WriteRequest, own: &[usize], now: Timestamp) -> WriteResults {
-        if request.idempotency.is_none() && request.atomicity == Atomicity::None {
-            return self.write_each(request, own, now);
-        }
-        let mut groups: BTreeMap<&PartitionKey, Vec<usize>> = BTreeMap::new();
-        for &index in own {
-            let partition = &request.mutations[index].key.partition;
-            groups.entry(partition).or_default().push(index);
-        }
-        let groups = groups.into_values();
-        groups
-            .flat_map(|group| match &request.idempotency {
-                Some(idempotency) => self.write_once(request, idempotency, &group, now),
-                None => self.write_group(request, &group, now),
-            })
-            .collect()
-    }
-
-    fn write_each(
-        &mut self,
-        request: &WriteRequest,
-        own: &[usize],
-        now: Timestamp,
-    ) -> WriteResults {
-        own.iter()
-            .flat_map(|&index| self.write_group(request, &[index], now))
-            .collect()
-    }
-
-    /// Applies those mutations of one partition that have no recorded outcome, and records theirs.
-    fn write_once(
-        &mut self,
-        request: &WriteRequest,
-        idempotency: &Idempotency,
-        group: &[usize],
-        now: Timestamp,
-    ) -> WriteResults {
-        let partition = &request.mutations[group[0]].key.partition;
-        let id = (
-            self.identity(request.namespace),
-            partition.clone(),
-            idempotency.id,
-        );
-        let mut record = match self.idempotency.begin(&id, idempotency, group.len(), now) {
-            Ok(record) => record,
-            Err(refusal) => {
-                let refuse = |&index: &usize| (index, Err(refusal.clone()));
-                return group.iter().map(refuse).collect();
-            }
-        };
-        let (mut answers, mut left) = (Vec::new(), Vec::new());
-        for &index in group {
-            match record.replay(idempotency, index) {
-                Some(answer) => answers.push((index, answer)),
-                None => left.push(index),
-            }
-        }
-        let decided = match request.atomicity {
-            _ if left.is_empty() => Vec::new(),
-            Atomicity::None => self.write_each(request, &left, now),
-            Atomicity::Partition => self.write_group(request, &left, now),
-        };
-        for (index, answer) in &decided {
-            record.note(idempotency, *index, answer);
-        }
-        self.idempotency.keep(&id, record);
-        answers.extend(decided);
-        answers
-    }
-
-    /// Applies mutations of one partition, all or none.
-    fn write_group(
-        &mut self,
-        request: &WriteRequest,
-        group: &[usize],
-        now: Timestamp,
-    ) -> WriteResults {
-        let mut replaced: Vec<(PartitionId, Bytes, Option<StoredRow>)> = Vec::new();
-        let mut answers = Vec::with_capacity(group.len());
-        for &index in group {
-            let mutation = &request.mutations[index];
-            if let Change::Upload(step) = &mutation.change {
-                let done = self.uploads.step(step, referred(&self.partitions), now);
-                let at = (request.namespace, mutation.key.partition.clone());
-                let last = self.versions_of(&at).last();
-                answers.push((index, done.map(|()| Written::new(last, false))));
-                continue;
-            }
-            let at = (
-                self.decider(request.namespace, mutation),
-                mutation.key.partition.clone(),
-            );
-            match self.write_one(&at, request, mutation, now) {
-                Ok((written, sort, before)) => {
-                    replaced.push((at, sort, before));
-                    answers.push((index, Ok(written)));
-                }
-                Err(refusal) => {
-                    for (at, sort, row) in replaced.into_iter().rev() {
-                        self.place(&at, sort, row);
-                    }
-                    // Only a row that is still there after the group was undone is reported.
-                    let refusal = match refusal {
-                        WriteError::ConditionFailed { .. } => WriteError::ConditionFailed {
-                            current: self
-                                .visible(at.0, &mutation.key, now)
-                                .map(|row| row.version),
-                        },
-                        other => other,
-                    };
-                    return refuse(group, index, &refusal);
-                }
-            }
-        }
-        for &index in group {
-            self.mirror(request.namespace, &request.mutations[index]);
-        }
-        self.mutations += group.len() as u64;
-        answers
-    }
-
-    /// Applies a mutation to the dataset that decides it. Returns the answer, its sort key, and the row before.
-    fn write_one(
-        &mut self,
-        at: &PartitionId,
-        request: &WriteRequest,
-        mutation: &Mutation,
-        now: Timestamp,
-    ) -> Result<(Written, Bytes, Option<StoredRow>), WriteError> {
-        let sort = Bytes::copy_from_slice(mutation.key.sort.as_bytes());
-        let none = Partition::new();
-        let rows = self.partitions.get(at).unwrap_or(&none);
-        let current = visible_stamp(rows, &sort, now);
-        let holds = match mutation.condition {
-            Condition::Unwritten => self.is_unwritten(at, &sort),
-            _ => mutation.condition.holds_for(current),
-        };
-        if !holds {
-            return Err(WriteError::ConditionFailed { current: None });
-        }
-        let (number, stored) = changed(rows, &self.uploads, (&sort, &mutation.change), now)?;
-        let proposed = request.proposed.min(Version::latest_at(now));
-        let version = self.versions_of(at).next(proposed);
-        let row = stored.map(|(value, expires_at)| StoredRow {
-            row: Row {
-                value,
-                version,
-                expires_at,
-            },
-            as_of: mutation.condition.as_of(),
-        });
-        let before = self.place(at, sort.clone(), row);
-        let written = Written {
-            number,
-            ..Written::new(version, current.is_some())
-        };
-        Ok((written, sort, before))
-    }
-
-    /// Returns the versions of a partition, or of the shard.
-    fn versions_of(&mut self, at: &PartitionId) -> &mut VersionClock {
-        let ordered = match self.order {
-            VersionOrder::Partition => Some((self.identity(at.0), at.1.clone())),
-            VersionOrder::Shard => None,
-        };
-        let versions = self.versions.entry(ordered);
-        versions.or_insert_with(|| VersionClock::after(Version(0)))
-    }
-
     /// Stores a row or removes it, and returns the previous one.
-    fn place(
+    fn place_at(
         &mut self,
         at: &PartitionId,
         sort: Bytes,
@@ -396,7 +230,7 @@ impl MemoryShard {
             for sort in rows.unwrap_or_default() {
                 let len = sort.len();
                 let row = self
-                    .place(&id, sort, None)
+                    .place_at(&id, sort, None)
                     .filter(|row| !row.row.is_expired(now));
                 if let Some(row) = row.filter(|_| at == 0) {
                     deleted.rows += 1;
@@ -478,5 +312,19 @@ impl MemoryShard {
             .iter()
             .skip_while(move |((id, _), _)| *id < namespace)
             .take_while(move |((id, _), _)| *id == namespace)
+    }
+}
+
+fn row_ref<'a>(partition: &'a [u8], sort: &'a [u8], row: &'a Row) -> RowRef<'a> {
+    RowRef {
+        partition,
+        sort,
+        value: &row.value.bytes,
+        form: row.value.form,
+        value_len: row.value.plain_len() as u32,
+        content_type: &row.value.content_type,
+        content_encoding: &row.value.content_encoding,
+        version: row.version,
+        expires_at: row.expires_at,
     }
 }

@@ -1,13 +1,14 @@
 //! The chunk of a walk while it is filled: counts rows and bytes, returned and read, and records where it ends.
 
+use umbo_types::Timestamp;
 use umbo_types::limits::{CHUNK_BYTES_MAX, CHUNK_ROWS_MAX};
-use umbo_types::{Row, Timestamp};
 
 use crate::request::Touched;
 use crate::row_batch::{RowBatch, RowRef};
 
 /// Rows collected so far, up to the requested limits and those of a chunk. `P` is a position.
-pub(super) struct RowCollector<P> {
+#[derive(Debug)]
+pub struct RowCollector<P> {
     rows: RowBatch,
     bytes: u64,
     touched: Touched,
@@ -20,7 +21,8 @@ pub(super) struct RowCollector<P> {
 }
 
 impl<P> RowCollector<P> {
-    pub(super) fn new(rows_max: u32, bytes_max: u32, keys_only: bool) -> Self {
+    /// Begins a chunk of a request with these limits, in rows and bytes.
+    pub fn new(rows_max: u32, bytes_max: u32, keys_only: bool) -> Self {
         Self {
             rows: RowBatch::default(),
             bytes: 0,
@@ -34,52 +36,53 @@ impl<P> RowCollector<P> {
         }
     }
 
-    /// Visits the next row of the walk. Returns false, and does not keep the row, if the chunk was already
-    /// full.
-    pub(super) fn visit(
+    /// Visits the next row of the walk, with its value if the engine has read it. Returns false, and does not keep the
+    /// row, if the chunk was already full.
+    pub fn visit(
         &mut self,
-        (partition, sort): (&[u8], &[u8]),
-        row: &Row,
+        mut row: RowRef<'_>,
         now: Timestamp,
         position: impl FnOnce() -> P,
     ) -> bool {
-        let is_full = self.rows.len() as u64 >= u64::from(self.rows_max)
-            || (!self.rows.is_empty() && self.bytes >= self.bytes_max)
-            || self.touched.bytes >= CHUNK_BYTES_MAX.into()
-            || self.visited >= CHUNK_ROWS_MAX;
-        if is_full {
+        if !self.has_room() {
             self.is_cut = true;
             return false;
         }
-        self.visited += 1;
-        self.last = Some(position());
-        let mut found = RowRef {
-            partition,
-            sort,
-            value: &row.value.bytes,
-            form: row.value.form,
-            value_len: row.value.plain_len() as u32,
-            content_type: &row.value.content_type,
-            content_encoding: &row.value.content_encoding,
-            version: row.version,
-            expires_at: row.expires_at,
-        };
+        self.pass(position());
         self.touched += Touched {
             rows: 1,
-            bytes: found.stored_bytes(),
+            bytes: row.stored_bytes(),
         };
         if self.keys_only {
-            found.value = &[];
+            row.value = &[];
         }
-        if !row.is_expired(now) {
-            self.bytes += found.returned_bytes() as u64;
-            self.rows.push(found);
+        if row.expires_at.is_none_or(|at| at > now) {
+            self.bytes += row.returned_bytes() as u64;
+            self.rows.push(row);
         }
         true
     }
 
+    /// Passes a place of the walk that has no row.
+    pub fn pass(&mut self, position: P) {
+        self.visited += 1;
+        self.last = Some(position);
+    }
+
+    /// Ends the chunk before the end of the walk.
+    pub const fn cut(&mut self) {
+        self.is_cut = true;
+    }
+
+    fn has_room(&self) -> bool {
+        (self.rows.len() as u64) < u64::from(self.rows_max)
+            && (self.rows.is_empty() || self.bytes < self.bytes_max)
+            && self.touched.bytes < CHUNK_BYTES_MAX.into()
+            && self.visited < CHUNK_ROWS_MAX
+    }
+
     /// Returns the rows, the position to continue at if a row did not fit, and what was read.
-    pub(super) fn finish(self) -> (RowBatch, Option<P>, Touched) {
+    pub fn finish(self) -> (RowBatch, Option<P>, Touched) {
         (self.rows, self.last.filter(|_| self.is_cut), self.touched)
     }
 }

@@ -1,0 +1,200 @@
+//! What all parts of the store share: the session, the layout, and what this process knows of the cluster.
+
+use std::collections::{HashMap, HashSet};
+use std::num::NonZeroUsize;
+use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use lru::LruCache;
+use scylla::client::session::Session;
+use scylla::response::query_result::QueryResult;
+use scylla::statement::prepared::PreparedStatement;
+use tokio::sync::{Notify, RwLock};
+use umbo_routing::ShardMap;
+use umbo_store::{DatasetGroup, DatasetGroups, RecordsCopy, StoreError};
+use umbo_types::limits::SLOTS;
+use umbo_types::{BelievedClock, Clock, NamespaceId, ShardId, Timestamp};
+
+use crate::error::ClusterError;
+use crate::found::{Cell, int, small};
+use crate::guard::Guard;
+use crate::queue::BucketQueue;
+use crate::schema::Statements;
+use crate::sizes::ShardSizes;
+
+/// Guards that are remembered, so that the next commit of a bucket need not read its own: some 200 bytes each.
+const GUARDS_MAX: NonZeroUsize = NonZeroUsize::new(16_384).expect("it is not 0");
+
+/// Some hash slots of a namespace with all its datasets: a Cassandra partition.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct BucketId {
+    /// The namespace: the id that its datasets are placed by.
+    pub(crate) identity: NamespaceId,
+    pub(crate) number: u16,
+}
+
+/// What this process knows of a shard.
+#[derive(Debug, Default)]
+pub(crate) struct ShardState {
+    pub(crate) groups: Mutex<DatasetGroups>,
+    pub(crate) sizes: Mutex<ShardSizes>,
+    /// Mutations that wait for a commit.
+    pub(crate) queued: AtomicU64,
+    pub(crate) commits: AtomicU64,
+    pub(crate) mutations: AtomicU64,
+}
+
+#[derive(Debug)]
+pub(crate) struct Engine {
+    pub(crate) session: Session,
+    pub(crate) statements: Statements,
+    pub(crate) tenant: u32,
+    pub(crate) buckets: u16,
+    pub(crate) map: Arc<ShardMap>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) believed_clock: Mutex<BelievedClock>,
+    pub(crate) shards: Vec<ShardState>,
+    pub(crate) queues: Mutex<HashMap<BucketId, BucketQueue>>,
+    pub(crate) guards: Mutex<LruCache<BucketId, Guard>>,
+    /// Held for reading by a commit from its check of the fences to its end, and for writing by who has raised one.
+    pub(crate) admission: RwLock<()>,
+    pub(crate) is_closing: AtomicBool,
+    pub(crate) records: Mutex<Option<Arc<RecordsCopy>>>,
+    /// Namespaces that are in the table of namespaces.
+    pub(crate) namespaces: Mutex<HashSet<NamespaceId>>,
+    /// Wakes the task that reclaims.
+    pub(crate) reclaim: Notify,
+}
+
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Nothing here is left half done by a panic.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+pub(crate) fn guards() -> Mutex<LruCache<BucketId, Guard>> {
+    Mutex::new(LruCache::new(GUARDS_MAX))
+}
+
+impl Engine {
+    pub(crate) fn lock_guards(&self) -> MutexGuard<'_, LruCache<BucketId, Guard>> {
+        lock(&self.guards)
+    }
+
+    pub(crate) fn shard(&self, id: ShardId) -> &ShardState {
+        &self.shards[usize::from(id.0)]
+    }
+
+    /// Returns the number of the bucket of a slot.
+    pub(crate) const fn bucket_of(&self, slot: u16) -> u16 {
+        slot / (SLOTS / self.buckets)
+    }
+
+    /// Returns the first slot of a bucket.
+    pub(crate) const fn slots_begin(&self, bucket: u16) -> u16 {
+        bucket * (SLOTS / self.buckets)
+    }
+
+    pub(crate) fn shard_of(&self, bucket: BucketId) -> ShardId {
+        ShardId(bucket.number / (self.buckets / self.shards.len() as u16))
+    }
+
+    pub(crate) fn bucket_cells(&self, bucket: BucketId) -> Vec<Cell> {
+        vec![
+            int(self.tenant),
+            int(bucket.identity.0),
+            small(bucket.number),
+        ]
+    }
+
+    pub(crate) async fn execute(
+        &self,
+        statement: &PreparedStatement,
+        cells: Vec<Cell>,
+    ) -> Result<QueryResult, ClusterError> {
+        Ok(self.session.execute_unpaged(statement, cells).await?)
+    }
+
+    /// Refuses work for a fenced namespace.
+    pub(crate) fn check_fence(
+        &self,
+        shard: ShardId,
+        namespace: NamespaceId,
+    ) -> Result<(), StoreError> {
+        let records = lock(&self.records);
+        match &*records {
+            Some(copy) if copy.fences(namespace) => {
+                Err(StoreError::NamespaceGone { shard, namespace })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Refuses a write that is not due yet by the believed time of day.
+    pub(crate) fn check_due(
+        &self,
+        shard: ShardId,
+        not_before: Option<Timestamp>,
+    ) -> Result<(), StoreError> {
+        let (wall, now) = (self.clock.wall(), self.clock.monotonic());
+        let mut believed = lock(&self.believed_clock);
+        believed.observe(wall, now);
+        if not_before.is_some_and(|at| believed.time(wall, now) < at) {
+            return Err(StoreError::TooEarly { shard });
+        }
+        Ok(())
+    }
+
+    /// Returns the datasets of the namespace of a bucket, or `None` if it has one.
+    pub(crate) fn group_of(&self, bucket: BucketId) -> Option<DatasetGroup> {
+        let groups = lock(&self.shard(self.shard_of(bucket)).groups);
+        let mut groups = groups.groups().iter();
+        groups
+            .find(|group| group.identity == bucket.identity)
+            .cloned()
+    }
+
+    /// Learns from a write, or from the guard of a bucket, that a dataset is live, and keeps that.
+    pub(crate) async fn learn(
+        &self,
+        shard: ShardId,
+        dataset: NamespaceId,
+        epoch: u32,
+    ) -> Result<(), ClusterError> {
+        let identity = {
+            let mut groups = lock(&self.shard(shard).groups);
+            if !groups.learn(dataset, epoch) {
+                return Ok(());
+            }
+            groups.of(dataset).map_or(dataset, |group| group.identity)
+        };
+        let cells = vec![
+            crate::found::big(epoch.into()),
+            int(epoch),
+            int(dataset.0),
+            int(self.tenant),
+            small(shard.0),
+            int(identity.0),
+        ];
+        self.execute(&self.statements.activate, cells).await?;
+        Ok(())
+    }
+
+    /// Learns what the last writer of a bucket knew.
+    pub(crate) async fn learn_of(&self, shard: ShardId, guard: &Guard) -> Result<(), ClusterError> {
+        match guard.live {
+            Some((epoch, live)) => self.learn(shard, live, epoch).await,
+            None => Ok(()),
+        }
+    }
+
+    /// Writes down that the namespace has buckets, before the first commit of one.
+    pub(crate) async fn note_namespace(&self, identity: NamespaceId) -> Result<(), ClusterError> {
+        if lock(&self.namespaces).contains(&identity) {
+            return Ok(());
+        }
+        let cells = vec![int(self.tenant), int(identity.0)];
+        self.execute(&self.statements.add_namespace, cells).await?;
+        lock(&self.namespaces).insert(identity);
+        Ok(())
+    }
+}

@@ -1,0 +1,90 @@
+//! Errors of the cluster, as far as the store tells them apart.
+
+use scylla::errors::{
+    DbError, DeserializationError, ExecutionError, FirstRowError, IntoRowsResultError,
+    MaybeFirstRowError, RequestAttemptError, RowsError,
+};
+use umbo_store::{Outcome, StoreError};
+use umbo_types::ShardId;
+
+/// Why a request to the cluster failed.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ClusterError {
+    /// The cluster refused it, did not answer, or could not be reached.
+    #[error("{0}")]
+    Request(#[from] ExecutionError),
+    /// The answer is not what the statement has.
+    #[error("the answer cannot be read: {0}")]
+    Answer(Box<dyn std::error::Error + Send + Sync>),
+    /// A row is not as Umbo writes it.
+    #[error("{0}")]
+    Damaged(String),
+    /// Other processes have changed the bucket each time between its read and its commit.
+    #[error("other processes have always been faster")]
+    Contended,
+    /// Nobody can tell whether a commit was applied.
+    #[error("a commit was not answered in time")]
+    InDoubt,
+}
+
+impl ClusterError {
+    pub(crate) fn damaged(what: &str) -> Self {
+        Self::Damaged(what.to_owned())
+    }
+
+    /// Returns the error of a call of a shard; writes that were sent may have been applied.
+    pub(crate) fn of(&self, shard: ShardId) -> StoreError {
+        let reason = self.to_string();
+        match self {
+            Self::Damaged(_) => StoreError::Corrupt { shard, reason },
+            Self::InDoubt => StoreError::Unavailable {
+                shard,
+                reason,
+                outcome: Outcome::Unknown,
+            },
+            Self::Request(_) | Self::Answer(_) | Self::Contended => StoreError::Unavailable {
+                shard,
+                reason,
+                outcome: Outcome::NotApplied,
+            },
+        }
+    }
+}
+
+macro_rules! answer_errors {
+    ($($error:ty),+) => {
+        $(impl From<$error> for ClusterError {
+            fn from(error: $error) -> Self {
+                Self::Answer(error.into())
+            }
+        })+
+    };
+}
+
+answer_errors!(
+    IntoRowsResultError,
+    RowsError,
+    DeserializationError,
+    FirstRowError,
+    MaybeFirstRowError
+);
+
+/// Returns whether no node has begun a request that failed with this error.
+pub(crate) const fn was_never_begun(error: &ExecutionError) -> bool {
+    match error {
+        ExecutionError::BadQuery(_)
+        | ExecutionError::EmptyPlan
+        | ExecutionError::PrepareError(_)
+        | ExecutionError::ConnectionPoolError(_) => true,
+        ExecutionError::LastAttemptError(RequestAttemptError::DbError(error, _)) => matches!(
+            error,
+            DbError::Unavailable { .. }
+                | DbError::Overloaded
+                | DbError::IsBootstrapping
+                | DbError::Invalid
+                | DbError::SyntaxError
+                | DbError::Unauthorized
+        ),
+        _ => false,
+    }
+}

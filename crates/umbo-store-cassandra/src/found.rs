@@ -1,0 +1,215 @@
+//! Rows of a bucket as the cluster sends and takes them.
+
+use bytes::Bytes;
+use scylla::DeserializeRow;
+use scylla::response::query_result::QueryResult;
+use scylla::value::CqlValue;
+use umbo_store::{RowRef, StoredRow};
+use umbo_types::{
+    Key, LargeRef, NamespaceId, Row, StoredForm, Timestamp, UploadId, Value, Version,
+};
+
+use crate::error::ClusterError;
+use crate::schema::ROW;
+
+/// A value that is bound to a statement.
+pub(crate) type Cell = Option<CqlValue>;
+
+pub(crate) const fn int(number: u32) -> Cell {
+    Some(CqlValue::Int(number.cast_signed()))
+}
+
+pub(crate) const fn small(number: u16) -> Cell {
+    Some(CqlValue::SmallInt(number.cast_signed()))
+}
+
+pub(crate) const fn tiny(number: i8) -> Cell {
+    Some(CqlValue::TinyInt(number))
+}
+
+pub(crate) const fn big(number: u64) -> Cell {
+    Some(CqlValue::BigInt(number.cast_signed()))
+}
+
+pub(crate) fn blob(bytes: &[u8]) -> Cell {
+    Some(CqlValue::Blob(bytes.to_vec()))
+}
+
+/// The place of a row in its bucket.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) struct Place {
+    pub(crate) kind: i8,
+    pub(crate) dataset: NamespaceId,
+    pub(crate) slot: u16,
+    pub(crate) partition: Bytes,
+    pub(crate) sort: Bytes,
+}
+
+impl Place {
+    pub(crate) fn of_row(dataset: NamespaceId, slot: u16, key: &Key) -> Self {
+        Self {
+            kind: ROW,
+            dataset,
+            slot,
+            partition: Bytes::copy_from_slice(key.partition.as_bytes()),
+            sort: Bytes::copy_from_slice(key.sort.as_bytes()),
+        }
+    }
+
+    pub(crate) fn cells(&self) -> [Cell; 5] {
+        [
+            tiny(self.kind),
+            int(self.dataset.0),
+            small(self.slot),
+            blob(&self.partition),
+            blob(&self.sort),
+        ]
+    }
+}
+
+/// A row as it was read.
+#[derive(Debug)]
+pub(crate) struct Found {
+    pub(crate) place: Place,
+    /// `None` in a row of which there is only the mark of a client's removal.
+    pub(crate) version: Option<Version>,
+    pub(crate) expires_at: Option<Timestamp>,
+    pub(crate) as_of: Option<Timestamp>,
+    pub(crate) by_client: bool,
+    pub(crate) form: StoredForm,
+    /// Length of the value as the client stored it.
+    pub(crate) len: u64,
+    /// Length of its bytes as they are kept.
+    pub(crate) held: u64,
+    pub(crate) large: Option<LargeRef>,
+    content_type: Bytes,
+    content_encoding: Bytes,
+    /// Empty if it was not read.
+    pub(crate) value: Bytes,
+}
+
+/// Rows, bytes and saved bytes of a dataset in a bucket.
+pub(crate) type SizeOf = (i64, i64, i64);
+
+impl Found {
+    /// Returns what the row counts in the size of its dataset.
+    pub(crate) fn size(&self) -> SizeOf {
+        if self.version.is_none() {
+            return (0, 0, 0);
+        }
+        let keys = self.place.partition.len() + self.place.sort.len();
+        let beside = self.large.map_or(0, |large| large.len);
+        let kept = self.held + beside;
+        let saved = self.len.saturating_sub(kept);
+        (1, (keys as u64 + kept).cast_signed(), saved.cast_signed())
+    }
+
+    pub(crate) fn upload(&self) -> Option<UploadId> {
+        self.large.map(|large| large.upload)
+    }
+
+    /// Returns the stored row. Returns `None` for a mark.
+    pub(crate) fn stored(&self) -> Option<StoredRow> {
+        Some(StoredRow {
+            row: Row {
+                version: self.version?,
+                expires_at: self.expires_at,
+                value: Value {
+                    bytes: self.value.clone(),
+                    form: self.form,
+                    content_type: self.content_type.clone(),
+                    content_encoding: self.content_encoding.clone(),
+                },
+            },
+            as_of: self.as_of,
+        })
+    }
+
+    /// Returns the row for a chunk, with its partition or without. Returns `None` for a mark.
+    pub(crate) fn row_ref(&self, with_partition: bool) -> Option<RowRef<'_>> {
+        Some(RowRef {
+            partition: if with_partition {
+                &self.place.partition
+            } else {
+                &[]
+            },
+            sort: &self.place.sort,
+            value: &self.value,
+            form: self.form,
+            value_len: self.len as u32,
+            content_type: &self.content_type,
+            content_encoding: &self.content_encoding,
+            version: self.version?,
+            expires_at: self.expires_at,
+        })
+    }
+
+    /// Returns the key of a row. Fails if another program has written one that is no key.
+    pub(crate) fn key(&self) -> Result<Key, ClusterError> {
+        let key = Key::new(self.place.partition.clone(), self.place.sort.clone());
+        key.map_err(|_| ClusterError::damaged("a row has a key that is too long"))
+    }
+}
+
+#[derive(DeserializeRow)]
+struct WireRow {
+    kind: Option<i8>,
+    dataset: Option<i32>,
+    slot: Option<i16>,
+    pk: Option<Bytes>,
+    sk: Option<Bytes>,
+    version: Option<i64>,
+    expires: Option<i64>,
+    as_of: Option<i64>,
+    by_client: Option<bool>,
+    form: Option<i8>,
+    len: Option<i64>,
+    held: Option<i64>,
+    large: Option<Bytes>,
+    content_type: Option<Bytes>,
+    content_encoding: Option<Bytes>,
+    value: Option<Bytes>,
+}
+
+impl WireRow {
+    /// Returns the row. `None` for the one that stands for a bucket of nothing but its guard.
+    fn found(self) -> Result<Option<Found>, ClusterError> {
+        let (Some(kind), Some(dataset)) = (self.kind, self.dataset) else {
+            return Ok(None);
+        };
+        let number = |number: Option<i64>| number.map(i64::cast_unsigned);
+        let form = StoredForm::from_code(self.form.unwrap_or_default().cast_unsigned());
+        let place = Place {
+            kind,
+            dataset: NamespaceId(dataset.cast_unsigned()),
+            slot: self.slot.unwrap_or_default().cast_unsigned(),
+            partition: self.pk.unwrap_or_default(),
+            sort: self.sk.unwrap_or_default(),
+        };
+        let large = self.large.as_deref().and_then(LargeRef::decode);
+        Ok(Some(Found {
+            place,
+            version: number(self.version).map(Version),
+            expires_at: number(self.expires).map(Timestamp),
+            as_of: number(self.as_of).map(Timestamp),
+            by_client: self.by_client.unwrap_or_default(),
+            form: form.map_err(|error| ClusterError::damaged(&error.to_string()))?,
+            len: number(self.len).unwrap_or_default(),
+            held: number(self.held).unwrap_or_default(),
+            value: self.large.or(self.value).unwrap_or_default(),
+            large,
+            content_type: self.content_type.unwrap_or_default(),
+            content_encoding: self.content_encoding.unwrap_or_default(),
+        }))
+    }
+}
+
+/// Decodes the rows of an answer.
+pub(crate) fn decode(answer: QueryResult) -> Result<Vec<Found>, ClusterError> {
+    let rows = answer.into_rows_result()?;
+    let mut found = Vec::with_capacity(rows.rows_num());
+    for row in rows.rows::<WireRow>()? {
+        found.extend(row?.found()?);
+    }
+    Ok(found)
+}

@@ -1,0 +1,27 @@
+//! The store contract on Apache Cassandra: for those who need more than one copy of each row.
+//!
+//! A shard is a range of hash slots without a node, and a bucket is a part of it: one Cassandra partition with the rows
+//! of all datasets of a namespace. Every commit to a bucket is one conditional batch (a lightweight transaction) that
+//! names the last one, so that all decisions are exact with any number of processes. Start with [`CassandraStore`].
+//! Does not depend on HTTP. The invariant of the crate: a commit changes a bucket wholly or not at all, and only if the
+//! bucket is as its decisions saw it.
+
+mod commit;
+mod engine;
+mod error;
+mod found;
+mod guard;
+mod queue;
+mod reads;
+mod reclaim;
+mod records;
+mod removal;
+mod schema;
+mod session;
+mod settings;
+mod sizes;
+mod store;
+mod view;
+
+pub use settings::{CassandraSettings, OpenError};
+pub use store::CassandraStore;

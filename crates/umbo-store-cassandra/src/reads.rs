@@ -1,0 +1,282 @@
+//! Reads: rows, ranges and scans, each chunk with one query.
+
+use bytes::Bytes;
+use futures_util::StreamExt as _;
+use scylla::value::CqlValue;
+use umbo_routing::Slot;
+use umbo_store::{
+    ChunkRequest, Page, RangeRequest, RowCollector, ScanPage, ScanRequest, SortRange, StoreError,
+};
+use umbo_types::limits::{CHUNK_BYTES_MAX, CHUNK_ROWS_MAX, MULTI_GET_BYTES_MAX, SLOTS};
+use umbo_types::{Key, NamespaceId, Row, ShardId};
+
+use crate::engine::{BucketId, Engine, lock};
+use crate::error::ClusterError;
+use crate::found::{Found, Place, blob, decode, int, small};
+
+/// Rows of a multi-get that are read at the same time.
+const GETS_AT_ONCE: usize = 32;
+/// A query asks for this many times the rows that fill a chunk if all have the mean size, because the cluster bounds an
+/// answer by rows and not by bytes.
+const ROWS_IN_RESERVE: u64 = 2;
+/// Rows that a query asks for at least.
+const ROWS_MIN: u64 = 16;
+
+impl Engine {
+    /// Returns the bucket of a partition of a dataset.
+    pub(crate) fn bucket_at(&self, dataset: NamespaceId, slot: Slot) -> BucketId {
+        BucketId {
+            identity: self.map.placements().of(dataset),
+            number: self.bucket_of(slot.index()),
+        }
+    }
+
+    pub(crate) const fn last_slot(&self, bucket: u16) -> u16 {
+        self.slots_begin(bucket) + (SLOTS / self.buckets - 1)
+    }
+
+    pub(crate) async fn get(
+        &self,
+        dataset: NamespaceId,
+        key: &Key,
+    ) -> Result<Option<Row>, ClusterError> {
+        let slot = self.map.slot(dataset, &key.partition);
+        let mut cells = self.bucket_cells(self.bucket_at(dataset, slot));
+        cells.extend(Place::of_row(dataset, slot.index(), key).cells());
+        let found = decode(self.execute(&self.statements.get, cells).await?)?;
+        let stored = found.first().and_then(Found::stored);
+        let row = stored.map(|stored| stored.row);
+        Ok(row.filter(|row| !row.is_expired(self.clock.wall())))
+    }
+
+    pub(crate) async fn multi_get(
+        &self,
+        shard: ShardId,
+        dataset: NamespaceId,
+        keys: &[Key],
+    ) -> Vec<Result<Option<Row>, StoreError>> {
+        let read: Vec<_> = keys.iter().map(|key| self.get(dataset, key)).collect();
+        let mut read = futures_util::stream::iter(read).buffered(GETS_AT_ONCE);
+        let (mut rows, mut room) = (Vec::with_capacity(keys.len()), MULTI_GET_BYTES_MAX);
+        while let Some(row) = read.next().await {
+            let row = row.map_err(|error| error.of(shard));
+            let found = row.as_ref().ok().and_then(Option::as_ref);
+            let len = found.map_or(0, |row| row.value.bytes.len());
+            rows.push(row);
+            match room.checked_sub(len).filter(|&left| left > 0) {
+                Some(left) => room = left,
+                None => break,
+            }
+        }
+        rows
+    }
+
+    /// Returns how many rows a chunk asks for, one more than it takes.
+    fn limit(&self, shard: ShardId, dataset: NamespaceId, rows_max: u32, bytes_max: u32) -> u32 {
+        let mean = lock(&self.shard(shard).sizes).mean_row(dataset).max(1);
+        let bytes = u64::from(bytes_max.min(CHUNK_BYTES_MAX));
+        let by_bytes = (bytes * ROWS_IN_RESERVE / mean).max(ROWS_MIN);
+        let rows = u64::from(rows_max.min(CHUNK_ROWS_MAX)).min(by_bytes);
+        rows as u32 + 1
+    }
+
+    /// Reads rows of a partition of a dataset in order.
+    pub(crate) async fn range_of(
+        &self,
+        bucket: BucketId,
+        (dataset, slot, partition): (NamespaceId, u16, &[u8]),
+        range: &SortRange,
+        reverse: bool,
+        keys_only: bool,
+        limit: u32,
+    ) -> Result<Vec<Found>, ClusterError> {
+        if range.is_empty() {
+            return Ok(Vec::new());
+        }
+        let kind = usize::from(range.end.is_some()) + 2 * usize::from(reverse);
+        let mut cells = self.bucket_cells(bucket);
+        cells.extend([int(dataset.0), small(slot), blob(partition)]);
+        cells.push(blob(&range.start));
+        cells.extend(range.end.as_deref().map(blob));
+        cells.push(Some(CqlValue::Int(limit.cast_signed())));
+        let statement = self.statements.range[kind].of(keys_only);
+        decode(self.execute(statement, cells).await?)
+    }
+
+    pub(crate) async fn range(
+        &self,
+        shard: ShardId,
+        request: &RangeRequest,
+    ) -> Result<Page, ClusterError> {
+        let slot = self.map.slot(request.namespace, &request.partition);
+        let bucket = self.bucket_at(request.namespace, slot);
+        let limit = self.limit(
+            shard,
+            request.namespace,
+            request.rows_max,
+            request.bytes_max,
+        );
+        let at = (
+            request.namespace,
+            slot.index(),
+            request.partition.as_bytes(),
+        );
+        let walk = self.range_of(
+            bucket,
+            at,
+            &request.range,
+            request.reverse,
+            request.keys_only,
+            limit,
+        );
+        let found = walk.await?;
+        let mut chunk = RowCollector::new(request.rows_max, request.bytes_max, request.keys_only);
+        let position = |found: &Found| found.place.sort.clone();
+        fill(
+            &mut chunk,
+            &found,
+            limit,
+            self.clock.wall(),
+            false,
+            position,
+        );
+        let (rows, resume_after, touched) = chunk.finish();
+        Ok(Page {
+            rows,
+            resume_after,
+            touched,
+        })
+    }
+
+    /// Reads rows of some slots of a bucket in order, of a dataset, from a key on.
+    pub(crate) async fn walk(
+        &self,
+        bucket: BucketId,
+        dataset: NamespaceId,
+        (after, (first_slot, last_slot)): (Option<&Key>, (u16, u16)),
+        keys_only: bool,
+        limit: i32,
+    ) -> Result<Vec<Found>, ClusterError> {
+        let mut cells = self.bucket_cells(bucket);
+        cells.push(int(dataset.0));
+        match after {
+            None => cells.push(small(first_slot)),
+            Some(key) => cells.extend([
+                small(self.slot_of(bucket, key)),
+                blob(key.partition.as_bytes()),
+                blob(key.sort.as_bytes()),
+            ]),
+        }
+        cells.extend([int(dataset.0), small(last_slot)]);
+        cells.push(Some(CqlValue::Int(limit)));
+        let statement = self.statements.scan[usize::from(after.is_some())].of(keys_only);
+        decode(self.execute(statement, cells).await?)
+    }
+
+    pub(crate) async fn scan(
+        &self,
+        shard: ShardId,
+        request: &ScanRequest,
+    ) -> Result<ScanPage, ClusterError> {
+        let dataset = request.namespace;
+        let slots = self.slots_of(shard, request);
+        let limit = self.limit(shard, dataset, request.rows_max, request.bytes_max);
+        let mut after = request.after.clone();
+        let begin = after.as_ref().map_or(slots.0, |key| {
+            self.map.slot(dataset, &key.partition).index()
+        });
+        let identity = self.map.placements().of(dataset);
+        if slots.0 > slots.1 || begin > slots.1 {
+            return Ok(ScanPage::default());
+        }
+        let last_bucket = self.bucket_of(slots.1);
+        for number in self.bucket_of(begin)..=last_bucket {
+            let bucket = BucketId { identity, number };
+            let of_bucket = (
+                slots.0.max(self.slots_begin(number)),
+                slots.1.min(self.last_slot(number)),
+            );
+            let from = (after.as_ref(), of_bucket);
+            let walk = self.walk(bucket, dataset, from, request.keys_only, limit as i32);
+            let found = walk.await?;
+            after = None;
+            if found.is_empty() {
+                continue;
+            }
+            let mut chunk =
+                RowCollector::new(request.rows_max, request.bytes_max, request.keys_only);
+            let position = |found: &Found| found.place.clone();
+            fill(&mut chunk, &found, limit, self.clock.wall(), true, position);
+            if number < last_bucket {
+                chunk.cut();
+            }
+            let (rows, resume_after, touched) = chunk.finish();
+            let resume_after = match resume_after {
+                Some(place) => {
+                    let key = Key::new(place.partition, place.sort);
+                    Some(key.map_err(|_| ClusterError::damaged("a row has a key too long"))?)
+                }
+                None => None,
+            };
+            return Ok(ScanPage {
+                rows,
+                resume_after,
+                touched,
+            });
+        }
+        Ok(ScanPage::default())
+    }
+
+    /// Returns the first and the last slot of a scan that the shard has.
+    fn slots_of(&self, shard: ShardId, request: &ScanRequest) -> (u16, u16) {
+        let of_shard = SLOTS / self.shards.len() as u16;
+        let first = shard.0 * of_shard;
+        let last = first + (of_shard - 1);
+        (
+            first.max(*request.slots.start()),
+            last.min(*request.slots.end()),
+        )
+    }
+
+    pub(crate) async fn chunk(
+        &self,
+        request: &ChunkRequest,
+    ) -> Result<Option<Bytes>, ClusterError> {
+        let cells = vec![
+            int(self.tenant),
+            blob(&request.large.upload.0),
+            int(request.index),
+        ];
+        let answer = self.execute(&self.statements.chunk, cells).await?;
+        let row = answer
+            .into_rows_result()?
+            .maybe_first_row::<(Option<Bytes>,)>()?;
+        Ok(row.and_then(|(bytes,)| bytes))
+    }
+}
+
+/// Fills a chunk with rows of a query with a limit; the last one it asked for only tells that there are more.
+fn fill<P>(
+    chunk: &mut RowCollector<P>,
+    found: &[Found],
+    limit: u32,
+    now: umbo_types::Timestamp,
+    with_partition: bool,
+    position: impl Fn(&Found) -> P,
+) {
+    let has_more = found.len() >= limit as usize;
+    let taken = found.len() - usize::from(has_more);
+    for one in &found[..taken] {
+        match one.row_ref(with_partition) {
+            Some(row) => {
+                if !chunk.visit(row, now, || position(one)) {
+                    return;
+                }
+            }
+            None => chunk.pass(position(one)),
+        }
+    }
+    if has_more {
+        chunk.cut();
+    }
+}

@@ -1,0 +1,236 @@
+//! Reclaiming: the rows of fenced namespaces, and uploads that no row refers to.
+//!
+//! One task of the process goes through the buckets of all namespaces, after each new copy of the records and then from
+//! time to time. What is to do in a bucket is in its guard: which datasets have rows, and when the next upload is due.
+//! It is done in the queue of the bucket, in steps, as any other commit.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::sync::Weak;
+use std::time::Duration;
+
+use futures_util::StreamExt as _;
+use tokio::sync::oneshot;
+use umbo_types::{NamespaceId, Timestamp, UploadId};
+
+use crate::commit::upload_of;
+use crate::engine::{BucketId, Engine, lock};
+use crate::error::ClusterError;
+use crate::found::{Found, decode, int, tiny};
+use crate::guard::{Guard, RowChange};
+use crate::queue::Work;
+use crate::schema::{IDEMPOTENCY, REMOVED_RANGE, ROW, UPLOAD};
+use crate::sizes::add_size;
+use crate::view::BucketView;
+
+/// How often all buckets are looked at.
+const RECLAIM_EVERY: Duration = Duration::from_mins(10);
+/// Pause after a round that could not do all.
+const RETRY_AFTER: Duration = Duration::from_secs(1);
+/// Rows that one step reclaims.
+const STEP_ROWS: i32 = 1_000;
+/// Guards that are read at the same time.
+const GUARDS_AT_ONCE: usize = 32;
+
+/// Reclaims as long as the store is there.
+pub(crate) async fn reclaim(engine: Weak<Engine>) {
+    loop {
+        let Some(engine_now) = engine.upgrade() else {
+            return;
+        };
+        let is_done = match engine_now.reclaim_all().await {
+            Ok(is_done) => is_done,
+            Err(error) => {
+                tracing::warn!(%error, "cannot reclaim what is gone; it is tried again");
+                false
+            }
+        };
+        let wait = if is_done { RECLAIM_EVERY } else { RETRY_AFTER };
+        let _ = tokio::time::timeout(wait, engine_now.reclaim.notified()).await;
+    }
+}
+
+impl Engine {
+    /// Reads the namespaces that have buckets.
+    pub(crate) async fn read_namespaces(&self) -> Result<Vec<NamespaceId>, ClusterError> {
+        let answer = self
+            .execute(&self.statements.namespaces, vec![int(self.tenant)])
+            .await?
+            .into_rows_result()?;
+        let mut namespaces = Vec::new();
+        for row in answer.rows::<(i32,)>()? {
+            namespaces.push(NamespaceId(row?.0.cast_unsigned()));
+        }
+        lock(&self.namespaces).extend(&namespaces);
+        Ok(namespaces)
+    }
+
+    /// Reads the guards of all buckets of a namespace.
+    pub(crate) async fn guards_of(
+        &self,
+        identity: NamespaceId,
+    ) -> Result<Vec<(BucketId, Guard)>, ClusterError> {
+        let buckets = (0..self.buckets).map(|number| BucketId { identity, number });
+        let read = |bucket| async move {
+            let guard = self.read_guard(bucket, false).await?;
+            Ok::<_, ClusterError>((bucket, guard))
+        };
+        let guards = futures_util::stream::iter(buckets.map(read)).buffered(GUARDS_AT_ONCE);
+        let guards: Vec<_> = guards.collect().await;
+        guards.into_iter().collect()
+    }
+
+    /// Goes through all buckets. Returns whether nothing is left to reclaim now.
+    async fn reclaim_all(self: &Arc<Self>) -> Result<bool, ClusterError> {
+        let mut is_done = true;
+        for identity in self.read_namespaces().await? {
+            let mut is_empty = true;
+            for (bucket, guard) in self.guards_of(identity).await? {
+                is_empty &= guard.sizes.is_empty();
+                if !self.has_to_reclaim(&guard) {
+                    continue;
+                }
+                let (done, answer) = oneshot::channel();
+                let is_queued = self.enqueue(bucket, Work::Reclaim(done)).is_ok();
+                let is_reclaimed = is_queued && answer.await.unwrap_or(false);
+                is_done &= is_reclaimed;
+                is_empty &= is_reclaimed;
+            }
+            let is_gone = self.is_gone(identity);
+            if is_gone && is_empty {
+                let cells = vec![int(self.tenant), int(identity.0)];
+                self.execute(&self.statements.delete_namespace, cells)
+                    .await?;
+                lock(&self.namespaces).remove(&identity);
+            }
+        }
+        Ok(is_done)
+    }
+
+    fn has_to_reclaim(&self, guard: &Guard) -> bool {
+        let is_due = guard.due.is_some_and(|at| at <= self.clock.wall());
+        is_due || !self.fenced_of(guard).is_empty()
+    }
+
+    fn fenced_of(&self, guard: &Guard) -> Vec<NamespaceId> {
+        let records = lock(&self.records);
+        let is_fenced = |id: &NamespaceId| records.as_ref().is_some_and(|copy| copy.fences(*id));
+        let datasets = guard.sizes.keys();
+        let datasets = datasets.map(|id| NamespaceId(id.cast_unsigned()));
+        datasets.filter(is_fenced).collect()
+    }
+
+    /// Returns whether a namespace was removed with all its datasets.
+    fn is_gone(&self, identity: NamespaceId) -> bool {
+        let records = lock(&self.records);
+        let Some(copy) = &*records else { return false };
+        copy.fences(identity) && copy.datasets.iter().all(|group| group.identity != identity)
+    }
+
+    /// Reclaims what there is in a bucket. Returns whether nothing is left.
+    pub(crate) async fn reclaim_bucket(&self, bucket: BucketId) -> Result<bool, ClusterError> {
+        loop {
+            let seen = self.read_guard(bucket, false).await?;
+            let fenced = self.fenced_of(&seen).into_iter().next();
+            let is_due = seen.due.is_some_and(|at| at <= self.clock.wall());
+            let is_applied = match fenced {
+                Some(dataset) => self.reclaim_rows(bucket, &seen, dataset).await?,
+                None if is_due => self.reclaim_uploads(bucket, &seen).await?,
+                None => return Ok(true),
+            };
+            if !is_applied {
+                return Ok(false);
+            }
+        }
+    }
+
+    /// Removes some rows of a dataset that is fenced; with the last ones everything else of it.
+    async fn reclaim_rows(
+        &self,
+        bucket: BucketId,
+        seen: &Guard,
+        dataset: NamespaceId,
+    ) -> Result<bool, ClusterError> {
+        let rows = self.rows_of(bucket, dataset, STEP_ROWS).await?;
+        let (mut next, now) = (seen.clone(), self.clock.wall());
+        let mut view = BucketView::new(None, seen.top, now);
+        let uploads: Vec<UploadId> = rows.iter().filter_map(Found::upload).collect();
+        let distinct: HashSet<UploadId> = uploads.iter().copied().collect();
+        self.add_uploads(bucket, distinct, &mut view).await?;
+        uploads
+            .into_iter()
+            .for_each(|upload| view.refer(upload, false));
+        for row in &rows {
+            let size = row.size();
+            add_size(&mut next.sizes, dataset, (-size.0, -size.1, -size.2));
+        }
+        let mut changes: Vec<RowChange<'_>> = Vec::new();
+        let is_last = rows.len() < STEP_ROWS as usize;
+        if let Some(last) = rows.last() {
+            let mut cells = self.bucket_cells(bucket);
+            cells.extend([tiny(ROW), int(dataset.0)]);
+            cells.extend(last.place.cells());
+            changes.push((&self.statements.delete_up_to, cells));
+        }
+        if is_last {
+            // Rows that have expired in the engine are counted until then.
+            next.sizes.remove(&dataset.0.cast_signed());
+            let kinds = [REMOVED_RANGE, IDEMPOTENCY];
+            let kept = if self.is_gone(bucket.identity) { 2 } else { 0 };
+            for kind in &kinds[..kept] {
+                let mut cells = self.bucket_cells(bucket);
+                cells.push(tiny(*kind));
+                changes.push((&self.statements.delete_kind, cells));
+            }
+        }
+        for (id, upload) in &view.uploads {
+            let due = upload.now.and_then(|upload| upload.due);
+            next.due = next.due.into_iter().chain(due).min();
+            changes.push(self.change_of_upload(bucket, id, upload.now));
+        }
+        self.commit(bucket, seen, next, changes).await
+    }
+
+    async fn rows_of(
+        &self,
+        bucket: BucketId,
+        dataset: NamespaceId,
+        limit: i32,
+    ) -> Result<Vec<Found>, ClusterError> {
+        let slots = (
+            self.slots_begin(bucket.number),
+            self.last_slot(bucket.number),
+        );
+        self.walk(bucket, dataset, (None, slots), true, limit).await
+    }
+
+    /// Removes the uploads that are due, and finds when the next one is.
+    pub(crate) async fn reclaim_uploads(
+        &self,
+        bucket: BucketId,
+        seen: &Guard,
+    ) -> Result<bool, ClusterError> {
+        let mut cells = self.bucket_cells(bucket);
+        cells.extend([tiny(UPLOAD), int(NamespaceId::SYSTEM.0)]);
+        let found = decode(self.execute(&self.statements.kind.keys, cells).await?)?;
+        let now = self.clock.wall();
+        let mut next = seen.clone();
+        next.due = None;
+        let (mut changes, mut removed) = (Vec::new(), Vec::new());
+        for (id, upload) in found.iter().filter_map(upload_of) {
+            let due: Option<Timestamp> = upload.due.filter(|_| upload.state.references == 0);
+            match due {
+                Some(at) if at <= now => {
+                    removed.push(id);
+                    changes.push(self.change_of_upload(bucket, &id, None));
+                }
+                due => next.due = next.due.into_iter().chain(due).min(),
+            }
+        }
+        let is_applied = self.commit(bucket, seen, next, changes).await?;
+        if is_applied {
+            self.delete_chunks(&removed).await;
+        }
+        Ok(is_applied)
+    }
+}

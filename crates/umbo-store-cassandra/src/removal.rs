@@ -1,0 +1,182 @@
+//! A step of the removal of a range: the rows of all datasets up to one sort key, in one commit.
+
+use std::collections::HashSet;
+use std::sync::atomic::Ordering;
+
+use bytes::Bytes;
+use umbo_store::{DeleteRangeRequest, Deleted, SortRange, StoreError};
+use umbo_types::NamespaceId;
+
+use crate::engine::{BucketId, Engine};
+use crate::error::ClusterError;
+use crate::found::{Found, blob, int, small, tiny};
+use crate::guard::RowChange;
+use crate::queue::QueuedRemoval;
+use crate::schema::REMOVED_RANGE;
+use crate::sizes::add_size;
+use crate::view::BucketView;
+
+/// Rows that one step removes of a dataset at most.
+const STEP_ROWS_MAX: u32 = 1_000;
+/// How often a step is decided anew because another process was faster.
+const TRIES_MAX: u32 = 100;
+
+impl Engine {
+    /// Makes a step of a removal, and answers it.
+    pub(crate) async fn remove(&self, bucket: BucketId, removal: QueuedRemoval) {
+        let QueuedRemoval {
+            request,
+            deadline,
+            answer,
+        } = removal;
+        let shard = self.shard_of(bucket);
+        let now = self.clock.monotonic();
+        let admitted = match self.check_fence(shard, request.namespace) {
+            Err(error) => Err(error),
+            Ok(()) if self.is_closing.load(Ordering::SeqCst) => Err(StoreError::Closing),
+            Ok(()) if deadline.is_some_and(|deadline| deadline.has_passed(now)) => {
+                Err(StoreError::DeadlinePassed { shard })
+            }
+            Ok(()) => Ok(()),
+        };
+        let done = match admitted {
+            Ok(()) => {
+                let removed = self.try_remove(bucket, &request).await;
+                removed.map_err(|error| error.of(shard))
+            }
+            Err(error) => Err(error),
+        };
+        if let Ok(deleted) = &done {
+            let state = self.shard(shard);
+            state.commits.fetch_add(1, Ordering::Relaxed);
+            state.mutations.fetch_add(deleted.rows, Ordering::Relaxed);
+        }
+        let _ = answer.send(done);
+    }
+
+    async fn try_remove(
+        &self,
+        bucket: BucketId,
+        request: &DeleteRangeRequest,
+    ) -> Result<Deleted, ClusterError> {
+        let shard = self.shard_of(bucket);
+        self.learn(shard, request.namespace, request.epoch).await?;
+        for tries in 0..TRIES_MAX {
+            if tries > 0 {
+                self.pause(tries).await;
+            }
+            if let Some(deleted) = self.remove_once(bucket, request).await? {
+                return Ok(deleted);
+            }
+        }
+        Err(ClusterError::Contended)
+    }
+
+    /// Removes the rows of a step. Returns `None` if another process was faster.
+    async fn remove_once(
+        &self,
+        bucket: BucketId,
+        request: &DeleteRangeRequest,
+    ) -> Result<Option<Deleted>, ClusterError> {
+        let seen = self.known_guard(bucket).await?;
+        self.learn_of(self.shard_of(bucket), &seen).await?;
+        let group = self.group_of(bucket);
+        let ids: Vec<NamespaceId> = match &group {
+            Some(group) => group.ids().collect(),
+            None => vec![request.namespace],
+        };
+        let building = group.as_ref().and_then(|group| group.building);
+        let slot = umbo_routing::Slot::of(bucket.identity, &request.partition).index();
+        let rows_max = request.rows_max.min(STEP_ROWS_MAX) as usize;
+        let mut found: Vec<(NamespaceId, Vec<Found>)> = Vec::with_capacity(ids.len());
+        for id in ids {
+            let at = (id, slot, request.partition.as_bytes());
+            let limit = rows_max as u32 + 1;
+            let walk = self.range_of(bucket, at, &request.range, false, true, limit);
+            found.push((id, walk.await?));
+        }
+        // The step ends with the last row that any of the datasets may lose.
+        let last_of = |(_, rows): &(NamespaceId, Vec<Found>)| {
+            let has_more = rows.len() > rows_max;
+            has_more.then(|| rows[rows_max - 1].place.sort.clone())
+        };
+        let resume_after: Option<Bytes> = found.iter().filter_map(last_of).min();
+        let mut deleted = Deleted {
+            resume_after,
+            ..Deleted::default()
+        };
+        let (mut next, now) = (seen.clone(), self.clock.wall());
+        let mut view = BucketView::new(group, seen.top, now);
+        let mut changes: Vec<RowChange<'_>> = Vec::new();
+        let mut gone = Vec::new();
+        for (at, (id, rows)) in found.iter_mut().enumerate() {
+            if let Some(last) = &deleted.resume_after {
+                rows.retain(|row| row.place.sort <= *last);
+            }
+            let (Some(first), Some(last)) = (rows.first(), rows.last()) else {
+                continue;
+            };
+            let mut cells = self.bucket_cells(bucket);
+            cells.extend([
+                int(id.0),
+                small(slot),
+                blob(request.partition.as_bytes()),
+                blob(&first.place.sort),
+                blob(&last.place.sort),
+            ]);
+            changes.push((&self.statements.delete_sorts, cells));
+            for row in rows.iter().filter(|row| row.version.is_some()) {
+                let size = row.size();
+                add_size(&mut next.sizes, *id, (-size.0, -size.1, -size.2));
+                gone.extend(row.upload());
+                if at == 0 && row.expires_at.is_none_or(|at| at > now) {
+                    deleted.rows += 1;
+                    deleted.bytes += row.place.sort.len() as u64 + row.len;
+                }
+            }
+        }
+        if let Some(building) = building {
+            let covered = covered(&request.range, deleted.resume_after.as_deref());
+            let mut cells = vec![int(0)];
+            cells.resize(8, None);
+            cells.push(covered.end.as_deref().and_then(blob));
+            cells.resize(12, None);
+            cells.extend(self.bucket_cells(bucket));
+            cells.extend([tiny(REMOVED_RANGE), int(building.0), small(slot)]);
+            cells.extend([blob(request.partition.as_bytes()), blob(&covered.start)]);
+            // A row of nothing but nulls would be none.
+            cells[4] = Some(scylla::value::CqlValue::Boolean(true));
+            changes.push((&self.statements.put, cells));
+        }
+        if changes.is_empty() {
+            return Ok(Some(deleted));
+        }
+        let uploads: HashSet<_> = gone.iter().copied().collect();
+        self.add_uploads(bucket, uploads, &mut view).await?;
+        gone.into_iter()
+            .for_each(|upload| view.refer(upload, false));
+        for (id, upload) in &view.uploads {
+            if upload.before != upload.now {
+                let due = upload.now.and_then(|upload| upload.due);
+                next.due = next.due.into_iter().chain(due).min();
+                changes.push(self.change_of_upload(bucket, id, upload.now));
+            }
+        }
+        let group = view.group.as_ref();
+        next.live = group.map(|group| (group.epoch, group.live)).or(next.live);
+        let is_applied = self.commit(bucket, &seen, next, changes).await?;
+        Ok(is_applied.then_some(deleted))
+    }
+}
+
+/// Returns the part of a range up to a sort key, which is included; all of it if there is none.
+fn covered(range: &SortRange, last: Option<&[u8]>) -> SortRange {
+    let Some(last) = last else {
+        return range.clone();
+    };
+    let up_to = SortRange {
+        start: Bytes::new(),
+        end: Some(SortRange::default().beyond(last, false).start),
+    };
+    range.clone().intersect(up_to)
+}

@@ -1,0 +1,117 @@
+//! The connections to the cluster: made once, with the tables.
+
+use std::num::NonZeroUsize;
+use std::sync::Arc;
+use std::time::Duration;
+
+use scylla::client::PoolSize;
+use scylla::client::execution_profile::ExecutionProfile;
+use scylla::client::session::Session;
+use scylla::client::session_builder::SessionBuilder;
+use scylla::policies::load_balancing::DefaultPolicy;
+use scylla::policies::retry::DefaultRetryPolicy;
+use scylla::statement::{Consistency, SerialConsistency};
+
+use crate::schema::{FORMAT, TABLES};
+use crate::settings::{CassandraSettings, OpenError};
+
+/// A node that is silent is asked whether it lives after this time, and given up after as long again: with the
+/// driver's 30 s, requests stand still for as long when a node stops.
+const KEEPALIVE: Duration = Duration::from_secs(1);
+
+/// Connects, and makes keyspace and tables if they are missing.
+pub(crate) async fn connect(settings: &CassandraSettings) -> Result<Session, OpenError> {
+    let profile = ExecutionProfile::builder()
+        .consistency(Consistency::LocalQuorum)
+        .serial_consistency(Some(SerialConsistency::LocalSerial))
+        .request_timeout(Some(settings.request_timeout))
+        .retry_policy(Arc::new(DefaultRetryPolicy::new()))
+        .load_balancing_policy(
+            DefaultPolicy::builder()
+                .prefer_datacenter(settings.data_center.clone())
+                .token_aware(true)
+                .build(),
+        )
+        .build();
+    let session = SessionBuilder::new()
+        .known_nodes(&settings.contact_points)
+        .pool_size(PoolSize::PerHost(NonZeroUsize::MIN))
+        .disallow_shard_aware_port(true)
+        .keepalive_interval(KEEPALIVE)
+        .keepalive_timeout(KEEPALIVE)
+        .default_execution_profile_handle(profile.into_handle())
+        .build()
+        .await
+        .map_err(failed)?;
+    check_data_center(&session, settings)?;
+    make_tables(&session, settings).await?;
+    Ok(session)
+}
+
+pub(crate) fn failed(error: impl std::error::Error + Send + Sync + 'static) -> OpenError {
+    OpenError::Cluster(Box::new(error))
+}
+
+fn check_data_center(session: &Session, settings: &CassandraSettings) -> Result<(), OpenError> {
+    let state = session.get_cluster_state();
+    let nodes = state.get_nodes_info().iter();
+    let mut known: Vec<&str> = nodes
+        .filter_map(|node| node.datacenter.as_deref())
+        .collect();
+    known.sort_unstable();
+    known.dedup();
+    if known.contains(&&*settings.data_center) {
+        return Ok(());
+    }
+    Err(OpenError::NoSuchDataCenter {
+        name: settings.data_center.clone(),
+        known: known.join(", "),
+    })
+}
+
+async fn make_tables(session: &Session, settings: &CassandraSettings) -> Result<(), OpenError> {
+    let CassandraSettings {
+        keyspace,
+        data_center,
+        replication,
+        ..
+    } = settings;
+    let text = format!(
+        "create keyspace if not exists \"{keyspace}\" with replication = \
+         {{'class': 'NetworkTopologyStrategy', '{data_center}': {replication}}}"
+    );
+    session.query_unpaged(text, ()).await.map_err(failed)?;
+    session.use_keyspace(keyspace, true).await.map_err(failed)?;
+    for table in TABLES {
+        session.query_unpaged(table, ()).await.map_err(failed)?;
+    }
+    session.await_schema_agreement().await.map_err(failed)?;
+    check_layout(session, settings).await
+}
+
+/// Refuses to use rows that another number of shards or buckets, or another version, has laid out.
+async fn check_layout(session: &Session, settings: &CassandraSettings) -> Result<(), OpenError> {
+    let tenant = settings.tenant.cast_signed();
+    let wanted = [FORMAT, settings.shards.into(), settings.buckets.into()];
+    let text =
+        "insert into layout (tenant, format, shards, buckets) values (?, ?, ?, ?) if not exists";
+    let values = (tenant, wanted[0], wanted[1], wanted[2]);
+    session.query_unpaged(text, values).await.map_err(failed)?;
+    let text = "select format, shards, buckets from layout where tenant = ?";
+    let answer = session.query_unpaged(text, (tenant,)).await;
+    let rows = answer.map_err(failed)?.into_rows_result().map_err(failed)?;
+    let (format, shards, buckets) = rows.first_row::<(i32, i32, i32)>().map_err(failed)?;
+    let differs = [("format", format), ("shards", shards), ("buckets", buckets)]
+        .into_iter()
+        .zip(wanted)
+        .find(|((_, there), wanted)| there != wanted);
+    match differs {
+        None => Ok(()),
+        Some(((what, there), wanted)) => Err(OpenError::OtherLayout {
+            keyspace: settings.keyspace.clone(),
+            what,
+            there,
+            wanted,
+        }),
+    }
+}

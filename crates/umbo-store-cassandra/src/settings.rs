@@ -1,0 +1,65 @@
+//! Where the cluster is, and how Umbo lays its rows out in it.
+
+use std::time::Duration;
+
+/// How a store reaches its Cassandra cluster, and the layout of its rows there.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CassandraSettings {
+    /// Host and port of nodes, of which one has to answer at the start.
+    pub contact_points: Vec<String>,
+    /// The data center that Umbo reads and writes in, by its name in the cluster.
+    pub data_center: String,
+    /// Keyspace of the tables. It is created if it does not exist.
+    pub keyspace: String,
+    /// Copies of each row in the data center, if the keyspace is created; at least 1.
+    pub replication: u8,
+    /// Number of this Umbo among those that share the keyspace.
+    pub tenant: u32,
+    /// Shards, a power of two.
+    pub shards: u16,
+    /// Buckets of each namespace, a power of two; at least as many as shards.
+    pub buckets: u16,
+    /// How long the cluster may take for one request.
+    pub request_timeout: Duration,
+}
+
+/// Why a store on Cassandra cannot be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// Shards or buckets are not as the layout needs them.
+    #[error(
+        "shards and buckets are powers of two, and there are at most {max} buckets and no more shards than buckets; \
+         there are {shards} shards and {buckets} buckets"
+    )]
+    BadLayout {
+        /// Shards of the settings.
+        shards: u16,
+        /// Buckets of the settings.
+        buckets: u16,
+        /// Most buckets: one for each hash slot.
+        max: u16,
+    },
+    /// The rows that are there are laid out otherwise.
+    #[error("the keyspace '{keyspace}' has {what} {there}, and the settings say {wanted}")]
+    OtherLayout {
+        /// The keyspace.
+        keyspace: String,
+        /// What differs: shards, buckets or format.
+        what: &'static str,
+        /// As it is in the keyspace.
+        there: i32,
+        /// As the settings or this version have it.
+        wanted: i32,
+    },
+    /// No node of the data center is known to the driver.
+    #[error("the cluster has no data center '{name}': it has {known}")]
+    NoSuchDataCenter {
+        /// The data center of the settings.
+        name: String,
+        /// Those of the cluster.
+        known: String,
+    },
+    /// The cluster cannot be reached, or refused what a start needs.
+    #[error("the Cassandra cluster cannot be used: {0}")]
+    Cluster(#[source] Box<dyn std::error::Error + Send + Sync>),
+}

@@ -1,0 +1,316 @@
+//! The store: the contract on the engine.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use tokio::sync::{Notify, RwLock, oneshot};
+use umbo_routing::{ShardMap, SlotRange};
+use umbo_store::{
+    CallContext, Capabilities, ChunkRequest, DeleteRangeRequest, Deleted, Page, RangeRequest,
+    ScanPage, ScanRequest, ShardState as StateOfShard, ShardStatus, Store, StoreError, StoreReport,
+    VersionOrder, WriteError, WriteRequest, Written,
+};
+use umbo_types::limits::SLOTS;
+use umbo_types::{BelievedClock, Clock, Key, NamespaceId, Row, ShardId};
+
+use crate::engine::{BucketId, Engine, ShardState, guards, lock};
+use crate::guard::Guard;
+use crate::queue::{QueuedRemoval, QueuedWrite, Work, answered};
+use crate::reclaim::reclaim;
+use crate::schema::Statements;
+use crate::session::{connect, failed};
+use crate::settings::{CassandraSettings, OpenError};
+
+/// A store whose rows are in a Cassandra cluster.
+#[derive(Debug)]
+pub struct CassandraStore {
+    pub(crate) engine: Arc<Engine>,
+}
+
+impl CassandraStore {
+    /// Connects to the cluster, makes the tables if they are missing, and reads what the store has to know: the records
+    /// that it keeps, activations, and the sizes of the namespaces.
+    pub async fn open(
+        settings: &CassandraSettings,
+        clock: Arc<dyn Clock>,
+    ) -> Result<Self, OpenError> {
+        let (shards, buckets) = (settings.shards, settings.buckets);
+        let is_laid_out = shards.is_power_of_two()
+            && buckets.is_power_of_two()
+            && shards <= buckets
+            && buckets <= SLOTS;
+        if !is_laid_out {
+            let max = SLOTS;
+            return Err(OpenError::BadLayout {
+                shards,
+                buckets,
+                max,
+            });
+        }
+        let session = connect(settings).await?;
+        let statements = Statements::prepare(&session).await.map_err(failed)?;
+        let engine = Arc::new(Engine {
+            session,
+            statements,
+            tenant: settings.tenant,
+            buckets,
+            map: Arc::new(shard_map(shards)),
+            believed_clock: Mutex::new(BelievedClock::new(clock.wall(), clock.monotonic())),
+            clock,
+            shards: (0..shards).map(|_| ShardState::default()).collect(),
+            queues: Mutex::default(),
+            guards: guards(),
+            admission: RwLock::new(()),
+            is_closing: AtomicBool::new(false),
+            records: Mutex::default(),
+            namespaces: Mutex::default(),
+            reclaim: Notify::new(),
+        });
+        engine.learn_all().await.map_err(failed)?;
+        tokio::spawn(reclaim(Arc::downgrade(&engine)));
+        Ok(Self { engine })
+    }
+
+    /// Refuses a read of a fenced namespace, or of a row of another shard.
+    fn check<'a>(
+        &self,
+        call: &CallContext,
+        shard: ShardId,
+        dataset: NamespaceId,
+        keys: impl Iterator<Item = &'a umbo_types::PartitionKey>,
+    ) -> Result<(), StoreError> {
+        call.check_all(&self.engine.map, shard, dataset, keys)?;
+        if usize::from(shard.0) >= self.engine.shards.len() {
+            return Err(StoreError::no_such_shard(shard));
+        }
+        self.engine.check_fence(shard, dataset)
+    }
+}
+
+/// Returns a map whose shards have equal numbers of slots, a power of two.
+fn shard_map(shards: u16) -> ShardMap {
+    let of_shard = SLOTS / shards;
+    let range = |shard: u16| SlotRange {
+        first: shard * of_shard,
+        last: shard * of_shard + (of_shard - 1),
+        shard: ShardId(shard),
+    };
+    let ranges: Vec<SlotRange> = (0..shards).map(range).collect();
+    ShardMap::from_ranges(&ranges).expect("the ranges have every slot once")
+}
+
+impl Engine {
+    /// Reads what a process knows of the cluster before it serves.
+    async fn learn_all(&self) -> Result<(), crate::error::ClusterError> {
+        if let Some(copy) = self.read_records().await? {
+            self.adopt(&Arc::new(copy)).await;
+        }
+        let cells = vec![crate::found::int(self.tenant)];
+        let answer = self.execute(&self.statements.activations, cells).await?;
+        let answer = answer.into_rows_result()?;
+        for row in answer.rows::<(i16, i32, Option<i32>, Option<i32>)>()? {
+            let (shard, _, Some(epoch), Some(live)) = row? else {
+                continue;
+            };
+            if let Some(state) = self.shards.get(usize::from(shard.cast_unsigned())) {
+                let live = NamespaceId(live.cast_unsigned());
+                lock(&state.groups).learn(live, epoch.cast_unsigned());
+            }
+        }
+        for identity in self.read_namespaces().await? {
+            for (bucket, guard) in self.guards_of(identity).await? {
+                self.count_sizes(bucket, &Guard::default(), &guard);
+            }
+        }
+        Ok(())
+    }
+
+    /// Divides a write by the buckets of its partitions. Each part is independent, as partitions are.
+    fn parts(&self, request: &WriteRequest) -> BTreeMap<BucketId, Vec<usize>> {
+        let mut parts: BTreeMap<BucketId, Vec<usize>> = BTreeMap::new();
+        for (index, mutation) in request.mutations.iter().enumerate() {
+            let slot = self.map.slot(request.namespace, &mutation.key.partition);
+            let bucket = self.bucket_at(request.namespace, slot);
+            parts.entry(bucket).or_default().push(index);
+        }
+        parts
+    }
+}
+
+#[async_trait]
+impl Store for CassandraStore {
+    fn shard_map(&self) -> Arc<ShardMap> {
+        Arc::clone(&self.engine.map)
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            answers_at_once: false,
+            chunk_is_snapshot: true,
+            versions: VersionOrder::Partition,
+        }
+    }
+
+    async fn get(
+        &self,
+        call: &CallContext,
+        shard: ShardId,
+        namespace: NamespaceId,
+        key: &Key,
+    ) -> Result<Option<Row>, StoreError> {
+        self.check(call, shard, namespace, std::iter::once(&key.partition))?;
+        let row = self.engine.get(namespace, key).await;
+        row.map_err(|error| error.of(shard))
+    }
+
+    async fn multi_get(
+        &self,
+        call: &CallContext,
+        shard: ShardId,
+        namespace: NamespaceId,
+        keys: &[Key],
+    ) -> Vec<Result<Option<Row>, StoreError>> {
+        let partitions = keys.iter().map(|key| &key.partition);
+        if let Err(error) = self.check(call, shard, namespace, partitions) {
+            return vec![Err(error); keys.len()];
+        }
+        self.engine.multi_get(shard, namespace, keys).await
+    }
+
+    async fn range(
+        &self,
+        call: &CallContext,
+        shard: ShardId,
+        request: &RangeRequest,
+    ) -> Result<Page, StoreError> {
+        let partition = std::iter::once(&request.partition);
+        self.check(call, shard, request.namespace, partition)?;
+        let page = self.engine.range(shard, request).await;
+        page.map_err(|error| error.of(shard))
+    }
+
+    async fn scan(
+        &self,
+        call: &CallContext,
+        shard: ShardId,
+        request: &ScanRequest,
+    ) -> Result<ScanPage, StoreError> {
+        self.check(call, shard, request.namespace, std::iter::empty())?;
+        let page = self.engine.scan(shard, request).await;
+        page.map_err(|error| error.of(shard))
+    }
+
+    async fn chunk(
+        &self,
+        call: &CallContext,
+        shard: ShardId,
+        key: &Key,
+        request: &ChunkRequest,
+    ) -> Result<Option<Bytes>, StoreError> {
+        let partition = std::iter::once(&key.partition);
+        self.check(call, shard, request.namespace, partition)?;
+        let chunk = self.engine.chunk(request).await;
+        chunk.map_err(|error| error.of(shard))
+    }
+
+    async fn write(
+        &self,
+        call: &CallContext,
+        shard: ShardId,
+        request: WriteRequest,
+    ) -> Vec<Result<Written, WriteError>> {
+        let partitions = request.mutations.iter().map(|one| &one.key.partition);
+        if let Err(error) = self.check(call, shard, request.namespace, partitions) {
+            return vec![Err(error.into()); request.mutations.len()];
+        }
+        // All parts enter their queues in this poll, which fixes the order of writes.
+        let parts = self.engine.parts(&request).into_iter();
+        let parts: Vec<_> = parts
+            .map(|(bucket, indexes)| {
+                let mutations = indexes.iter().map(|&at| request.mutations[at].clone());
+                let idempotency = request.idempotency.as_ref();
+                let part = WriteRequest {
+                    mutations: mutations.collect(),
+                    idempotency: idempotency.map(|one| one.of_part(indexes.iter().copied())),
+                    ..request.clone()
+                };
+                let (answer, receiver) = oneshot::channel();
+                let write = QueuedWrite {
+                    request: part,
+                    deadline: call.deadline,
+                    answer,
+                };
+                let queued = self.engine.enqueue(bucket, Work::Write(write));
+                (indexes, queued.map(|()| receiver))
+            })
+            .collect();
+        let mut answers = vec![None; request.mutations.len()];
+        for (indexes, queued) in parts {
+            let part = match queued {
+                Ok(receiver) => answered(shard, receiver).await,
+                Err(error) => Err(error),
+            };
+            let part = part
+                .unwrap_or_else(|error| vec![Err(WriteError::Store(error)); indexes.len()])
+                .into_iter();
+            for (&index, answer) in indexes.iter().zip(part) {
+                let answer = answer.map_err(|error| error.with_index(|at| indexes[at]));
+                answers[index] = Some(answer);
+            }
+        }
+        let answers = answers.into_iter();
+        answers
+            .map(|answer| answer.expect("each mutation is in one bucket"))
+            .collect()
+    }
+
+    async fn delete_range(
+        &self,
+        call: &CallContext,
+        shard: ShardId,
+        request: DeleteRangeRequest,
+    ) -> Result<Deleted, StoreError> {
+        let partition = std::iter::once(&request.partition);
+        self.check(call, shard, request.namespace, partition)?;
+        let slot = self.engine.map.slot(request.namespace, &request.partition);
+        let bucket = self.engine.bucket_at(request.namespace, slot);
+        let (answer, receiver) = oneshot::channel();
+        let removal = QueuedRemoval {
+            request,
+            deadline: call.deadline,
+            answer,
+        };
+        self.engine.enqueue(bucket, Work::Removal(removal))?;
+        answered(shard, receiver).await?
+    }
+
+    async fn close(&self) {
+        self.engine.is_closing.store(true, Ordering::SeqCst);
+        // A commit that saw the store open is admitted until it has ended.
+        drop(self.engine.admission.write().await);
+    }
+}
+
+impl StoreReport for CassandraStore {
+    fn status(&self) -> Vec<ShardStatus> {
+        let status = |(id, state): (u16, &ShardState)| {
+            let sizes = lock(&state.sizes);
+            let fenced =
+                |namespace: &NamespaceId| self.engine.check_fence(ShardId(id), *namespace).is_err();
+            ShardStatus {
+                rows: sizes.rows(),
+                queued: state.queued.load(Ordering::Relaxed),
+                commits: state.commits.load(Ordering::Relaxed),
+                mutations: state.mutations.load(Ordering::Relaxed),
+                purging: sizes.datasets().filter(fenced).count() as u64,
+                namespace_max: sizes.datasets().last().unwrap_or(NamespaceId::SYSTEM),
+                sizes: Some(sizes.report()),
+                ..ShardStatus::new(ShardId(id), StateOfShard::Available)
+            }
+        };
+        (0..).zip(&self.engine.shards).map(status).collect()
+    }
+}

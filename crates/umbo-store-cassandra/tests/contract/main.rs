@@ -1,0 +1,83 @@
+//! The store contract on a real node of Cassandra, and once more with every value compressed.
+
+mod node;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use umbo_store::suite::{Engine, Restart};
+use umbo_store::{ManualClock, Store, contract_suite, restart_suite};
+use umbo_store_cassandra::{CassandraSettings, CassandraStore};
+
+/// Each store has rows of its own in the same tables.
+static TENANTS: AtomicU32 = AtomicU32::new(1);
+
+/// A fresh store in the node that all tests share.
+struct OnCassandra {
+    clock: Arc<ManualClock>,
+    settings: CassandraSettings,
+    store: Arc<CassandraStore>,
+}
+
+async fn open(settings: &CassandraSettings, clock: &Arc<ManualClock>) -> Arc<CassandraStore> {
+    let store = CassandraStore::open(settings, Arc::clone(clock) as _).await;
+    Arc::new(store.expect("the node serves"))
+}
+
+#[async_trait]
+impl Engine for OnCassandra {
+    async fn create(clock: Arc<ManualClock>) -> Self {
+        let settings = CassandraSettings {
+            contact_points: vec![node::address().await],
+            data_center: "datacenter1".to_owned(),
+            keyspace: "umbo".to_owned(),
+            replication: 1,
+            tenant: TENANTS.fetch_add(1, Ordering::Relaxed),
+            shards: 4,
+            buckets: 8,
+            request_timeout: Duration::from_secs(30),
+        };
+        let store = open(&settings, &clock).await;
+        Self {
+            clock,
+            settings,
+            store,
+        }
+    }
+
+    fn store(&self) -> Arc<dyn Store> {
+        Arc::clone(&self.store) as _
+    }
+}
+
+#[async_trait]
+impl Restart for OnCassandra {
+    async fn reopen(self) -> Self {
+        let Self {
+            clock,
+            settings,
+            store,
+        } = self;
+        drop(store);
+        let store = open(&settings, &clock).await;
+        Self {
+            clock,
+            settings,
+            store,
+        }
+    }
+}
+
+contract_suite!(OnCassandra);
+restart_suite!(OnCassandra);
+
+mod compressed {
+    use umbo_store::suite::Compressed;
+
+    use super::{OnCassandra, contract_suite, restart_suite};
+
+    contract_suite!(Compressed<OnCassandra>);
+    restart_suite!(Compressed<OnCassandra>);
+}
