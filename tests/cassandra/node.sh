@@ -1,11 +1,11 @@
 #!/bin/sh
 # Runs one node of a Cassandra cluster on 127.0.0.NUMBER until its standard input ends, so that it never outlives who
 # has started it: node.sh NUMBER DIR NODES CQL_PORT STORAGE_PORT
-# NUMBER 1 to 3 gives the address and the token, DIR has its files, the first node is the seed.
+# JARS names the folder of fetch.sh. NUMBER 1 to 3 gives the address and the token, DIR has its files, the first node is the seed.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 number=$1 dir=$2 nodes=$3 cql_port=$4 storage_port=$5
-lib=${UMBO_TEST_CASSANDRA_LIB:-$here/target/lib}
+jars=$JARS/jars
 case $number in
     1) token=-9223372036854775808 ;;
     2) token=-3074457345618258603 ;;
@@ -18,12 +18,12 @@ sed -e "s|@TOKEN@|$token|; s|@ADDRESS@|127.0.0.$number|; s|@SEED@|127.0.0.1:$sto
 delay=$([ "$nodes" = 1 ] && echo 0 || echo 2000)
 export MALLOC_ARENA_MAX=2
 "${JAVA_HOME:+$JAVA_HOME/bin/}java" "@$here/jvm.options" -Xms512m -Xmx512m -XX:MaxDirectMemorySize=256m \
-    "-javaagent:$(ls "$lib"/jamm-*.jar)" \
+    "-javaagent:$(ls "$jars"/jamm-*.jar)" \
     "-Dcassandra.config=file://$dir/cassandra.yaml" \
     "-Dcassandra.storagedir=$dir" "-Dcassandra.logdir=$dir" \
     "-Dlogback.configurationFile=$here/logback.xml" \
     "-Dcassandra.ring_delay_ms=$delay" \
-    -cp "$(printf '%s:' "$lib"/*.jar)" org.apache.cassandra.service.CassandraDaemon \
+    -cp "$(printf '%s:' "$jars"/*.jar)" org.apache.cassandra.service.CassandraDaemon \
     >"$dir/log" 2>&1 </dev/null &
 node=$!
 echo "$node"

@@ -71,6 +71,7 @@ impl Engine {
                     state.mutations.fetch_add(applied as u64, Ordering::Relaxed);
                     let _ = write.answer.send(answers);
                 }
+                self.reclaim_due(bucket).await;
             }
             Err(error) => {
                 let error = error.of(shard);

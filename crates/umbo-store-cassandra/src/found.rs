@@ -144,6 +144,11 @@ impl Found {
         })
     }
 
+    /// Returns the bytes that the cluster has read for a row: all of it, also where the value is not sent.
+    pub(crate) const fn bytes_read(&self, row: RowRef<'_>) -> u64 {
+        row.stored_bytes() - row.value.len() as u64 + self.held
+    }
+
     /// Returns the key of a row. Fails if another program has written one that is no key.
     pub(crate) fn key(&self) -> Result<Key, ClusterError> {
         let key = Key::new(self.place.partition.clone(), self.place.sort.clone());

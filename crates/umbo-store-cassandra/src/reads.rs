@@ -269,7 +269,7 @@ fn fill<P>(
     for one in &found[..taken] {
         match one.row_ref(with_partition) {
             Some(row) => {
-                if !chunk.visit(row, now, || position(one)) {
+                if !chunk.visit(row, one.bytes_read(row), now, || position(one)) {
                     return;
                 }
             }

@@ -204,12 +204,19 @@ impl Engine {
         self.walk(bucket, dataset, (None, slots), true, limit).await
     }
 
+    /// Removes the uploads that are due by the guard that this process has left.
+    pub(crate) async fn reclaim_due(&self, bucket: BucketId) {
+        let known = self.lock_guards().get(&bucket).cloned();
+        let now = self.clock.wall();
+        if let Some(seen) = known.filter(|guard| guard.due.is_some_and(|at| at <= now))
+            && let Err(error) = self.reclaim_uploads(bucket, &seen).await
+        {
+            tracing::warn!(%error, "cannot reclaim bytes of large values; it is tried again");
+        }
+    }
+
     /// Removes the uploads that are due, and finds when the next one is.
-    pub(crate) async fn reclaim_uploads(
-        &self,
-        bucket: BucketId,
-        seen: &Guard,
-    ) -> Result<bool, ClusterError> {
+    async fn reclaim_uploads(&self, bucket: BucketId, seen: &Guard) -> Result<bool, ClusterError> {
         let mut cells = self.bucket_cells(bucket);
         cells.extend([tiny(UPLOAD), int(NamespaceId::SYSTEM.0)]);
         let found = decode(self.execute(&self.statements.kind.keys, cells).await?)?;

@@ -36,11 +36,12 @@ impl<P> RowCollector<P> {
         }
     }
 
-    /// Visits the next row of the walk, with its value if the engine has read it. Returns false, and does not keep the
-    /// row, if the chunk was already full.
+    /// Visits the next row of the walk, for which the engine has read this number of bytes. Returns false, and does not
+    /// keep the row, if the chunk was already full.
     pub fn visit(
         &mut self,
         mut row: RowRef<'_>,
+        bytes_read: u64,
         now: Timestamp,
         position: impl FnOnce() -> P,
     ) -> bool {
@@ -51,7 +52,7 @@ impl<P> RowCollector<P> {
         self.pass(position());
         self.touched += Touched {
             rows: 1,
-            bytes: row.stored_bytes(),
+            bytes: bytes_read,
         };
         if self.keys_only {
             row.value = &[];

@@ -29,8 +29,9 @@ async fn open(settings: &CassandraSettings, clock: &Arc<ManualClock>) -> Arc<Cas
 #[async_trait]
 impl Engine for OnCassandra {
     async fn create(clock: Arc<ManualClock>) -> Self {
+        let address = tokio::task::spawn_blocking(node::address).await;
         let settings = CassandraSettings {
-            contact_points: vec![node::address().await],
+            contact_points: vec![address.expect("the node serves")],
             data_center: "datacenter1".to_owned(),
             keyspace: "umbo".to_owned(),
             replication: 1,

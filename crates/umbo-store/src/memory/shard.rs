@@ -94,7 +94,8 @@ impl MemoryShard {
         let id = (request.namespace, request.partition.clone());
         if let Some(rows) = self.partitions.get(&id) {
             let mut visit = |(sort, stored): (&Bytes, &StoredRow)| {
-                chunk.visit(row_ref(&[], sort, &stored.row), now, || Bytes::clone(sort))
+                let row = row_ref(&[], sort, &stored.row);
+                chunk.visit(row, row.stored_bytes(), now, || Bytes::clone(sort))
             };
             let rows = within(rows, &request.range);
             if request.reverse {
@@ -138,11 +139,8 @@ impl MemoryShard {
                     partition: partition.clone(),
                     sort: SortKey::new(sort.clone()).expect("it was a sort key when stored"),
                 };
-                if !chunk.visit(
-                    row_ref(partition.as_bytes(), sort, &stored.row),
-                    now,
-                    position,
-                ) {
+                let row = row_ref(partition.as_bytes(), sort, &stored.row);
+                if !chunk.visit(row, row.stored_bytes(), now, position) {
                     return;
                 }
             }
