@@ -11,7 +11,7 @@ use umbo_store::{
     Change as RowMutation, Condition, DatasetGroup, FencingToken, IdempotencyRecord, SortRange,
     StoreError, StoredRow, WriteError, WriteRequest, Written, decide,
 };
-use umbo_types::{Key, LargeRef, NamespaceId, Timestamp, UploadId};
+use umbo_types::{Deadline, Key, LargeRef, NamespaceId, ShardId, Timestamp, UploadId};
 
 use crate::engine::{BucketId, Engine};
 use crate::error::ClusterError;
@@ -50,23 +50,15 @@ fn ttl(expires_at: Option<Timestamp>, now: Timestamp) -> Cell {
 impl Engine {
     /// Commits writes of a bucket, and answers them.
     pub(crate) async fn write_all(&self, bucket: BucketId, writes: Vec<QueuedWrite>) {
-        let shard = self.shard_of(bucket);
-        let mut admitted = Vec::with_capacity(writes.len());
-        for write in writes {
-            match self.admit(bucket, &write) {
-                Ok(()) => admitted.push(write),
-                Err(error) => write.refuse(error),
-            }
-        }
-        if admitted.is_empty() {
+        if writes.is_empty() {
             return;
         }
-        let requests: Vec<&WriteRequest> = admitted.iter().map(|write| &write.request).collect();
-        match self.commit_writes(bucket, &requests).await {
+        let shard = self.shard_of(bucket);
+        match self.commit_writes(bucket, &writes).await {
             Ok(answers) => {
                 let state = self.shard(shard);
                 state.commits.fetch_add(1, Ordering::Relaxed);
-                for (write, answers) in admitted.into_iter().zip(answers) {
+                for (write, answers) in writes.into_iter().zip(answers) {
                     let applied = answers.iter().filter(|answer| answer.is_ok()).count();
                     state.mutations.fetch_add(applied as u64, Ordering::Relaxed);
                     let _ = write.answer.send(answers);
@@ -75,7 +67,7 @@ impl Engine {
             }
             Err(error) => {
                 let error = error.of(shard);
-                for write in admitted {
+                for write in writes {
                     write.refuse(error.clone());
                 }
             }
@@ -83,32 +75,40 @@ impl Engine {
     }
 
     /// Refuses what must not begin any more.
-    fn admit(&self, bucket: BucketId, write: &QueuedWrite) -> Result<(), StoreError> {
-        let (shard, request) = (self.shard_of(bucket), &write.request);
-        self.check_fence(shard, request.namespace)?;
+    fn admit(&self, shard: ShardId, write: &QueuedWrite) -> Result<(), StoreError> {
+        let request = &write.request;
+        self.admit_at(shard, request.namespace, write.deadline)?;
         if let Some(run) = request.run {
             self.check_fence(shard, run.load)?;
         }
+        self.check_due(shard, request.not_before)
+    }
+
+    /// Refuses a change of a fenced namespace, of a store that closes, and one that is late.
+    pub(crate) fn admit_at(
+        &self,
+        shard: ShardId,
+        namespace: NamespaceId,
+        deadline: Option<Deadline>,
+    ) -> Result<(), StoreError> {
+        self.check_fence(shard, namespace)?;
         if self.is_closing.load(Ordering::SeqCst) {
             return Err(StoreError::Closing);
         }
         let now = self.clock.monotonic();
-        if write
-            .deadline
-            .is_some_and(|deadline| deadline.has_passed(now))
-        {
+        if deadline.is_some_and(|deadline| deadline.has_passed(now)) {
             return Err(StoreError::DeadlinePassed { shard });
         }
-        self.check_due(shard, request.not_before)
+        Ok(())
     }
 
     async fn commit_writes(
         &self,
         bucket: BucketId,
-        requests: &[&WriteRequest],
+        writes: &[QueuedWrite],
     ) -> Result<Vec<Vec<Result<Written, WriteError>>>, ClusterError> {
         let shard = self.shard_of(bucket);
-        for request in requests {
+        for QueuedWrite { request, .. } in writes {
             let mutations = &request.mutations;
             if mutations
                 .iter()
@@ -122,18 +122,23 @@ impl Engine {
                 self.pause(tries).await;
             }
             let seen = self.known_guard(bucket).await?;
-            self.learn_of(shard, &seen).await?;
             let group = self.group_of(bucket);
             let now = self.clock.wall();
-            let mut view = self.view(bucket, &seen, group, requests, now).await?;
+            let requests: Vec<&WriteRequest> = writes.iter().map(|write| &write.request).collect();
+            let mut view = self.view(bucket, &seen, group, &requests, now).await?;
             let mut next = seen.clone();
-            let answers = requests.iter().map(|request| {
-                let is_admitted = request.run.is_none_or(|run| self.begin_run(&mut next, run));
-                if is_admitted {
-                    return decide(&mut view, request, now);
+            let answers = writes.iter().map(|write| {
+                let request = &write.request;
+                let admitted = self.admit(shard, write).and_then(|()| match request.run {
+                    Some(run) if !self.begin_run(&mut next, run) => {
+                        Err(StoreError::Overtaken { shard })
+                    }
+                    _ => Ok(()),
+                });
+                match admitted {
+                    Ok(()) => decide(&mut view, request, now),
+                    Err(error) => vec![Err(error.into()); request.mutations.len()],
                 }
-                let overtaken = WriteError::Store(StoreError::Overtaken { shard });
-                vec![Err(overtaken); request.mutations.len()]
             });
             let answers: Vec<_> = answers.collect();
             if self.make_so(bucket, &seen, next, view).await? {

@@ -11,7 +11,7 @@ use scylla::response::query_result::QueryResult;
 use scylla::statement::prepared::PreparedStatement;
 use tokio::sync::{Notify, RwLock};
 use umbo_routing::ShardMap;
-use umbo_store::{DatasetGroup, DatasetGroups, RecordsCopy, StoreError};
+use umbo_store::{DatasetGroup, DatasetGroups, RecordsCopy, RecordsRevision, StoreError};
 use umbo_types::limits::SLOTS;
 use umbo_types::{BelievedClock, Clock, NamespaceId, ShardId, Timestamp};
 
@@ -179,22 +179,22 @@ impl Engine {
         Ok(())
     }
 
-    /// Learns what the last writer of a bucket knew.
-    pub(crate) async fn learn_of(&self, shard: ShardId, guard: &Guard) -> Result<(), ClusterError> {
-        match guard.live {
-            Some((epoch, live)) => self.learn(shard, live, epoch).await,
-            None => Ok(()),
-        }
-    }
-
-    /// Writes down that the namespace has buckets, before the first commit of one.
-    pub(crate) async fn note_namespace(&self, identity: NamespaceId) -> Result<(), ClusterError> {
+    /// Writes down that the namespace has buckets, before the first commit of one. Returns whether it was not known to
+    /// have any; then the newest copy of the records has been read.
+    pub(crate) async fn note_namespace(&self, identity: NamespaceId) -> Result<bool, ClusterError> {
         if lock(&self.namespaces).contains(&identity) {
-            return Ok(());
+            return Ok(false);
         }
         let cells = vec![int(self.tenant), int(identity.0)];
         self.execute(&self.statements.add_namespace, cells).await?;
+        self.refresh_records().await?;
         lock(&self.namespaces).insert(identity);
-        Ok(())
+        Ok(true)
+    }
+
+    /// Returns the revision of the records that this process knows.
+    pub(crate) fn revision(&self) -> RecordsRevision {
+        let known = lock(&self.records);
+        known.as_ref().map(|copy| copy.revision).unwrap_or_default()
     }
 }

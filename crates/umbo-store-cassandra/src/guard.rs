@@ -11,6 +11,7 @@ use std::time::Duration;
 use scylla::statement::batch::{Batch, BatchType};
 use scylla::statement::prepared::PreparedStatement;
 use scylla::value::{CqlValue, Row as CqlRow};
+use umbo_store::RecordsRevision;
 use umbo_types::{NamespaceId, Timestamp, Version};
 
 use crate::engine::{BucketId, Engine};
@@ -33,6 +34,8 @@ pub(crate) struct Guard {
     pub(crate) top: Version,
     /// The last activation that a writer of the bucket knew: its epoch, and the dataset.
     pub(crate) live: Option<(u32, NamespaceId)>,
+    /// The newest copy of the records that the bucket is bound to: nobody who knows an older one writes to it.
+    pub(crate) records: RecordsRevision,
     /// When the next upload goes that no row refers to.
     pub(crate) due: Option<Timestamp>,
     /// Size of each dataset that has rows.
@@ -58,6 +61,8 @@ impl Engine {
             Option<i32>,
             Option<i32>,
             Option<i64>,
+            Option<i64>,
+            Option<i64>,
             Option<BTreeMap<i32, SizeOf>>,
             Option<BTreeMap<i32, i32>>,
         );
@@ -67,7 +72,8 @@ impl Engine {
         };
         let answer = self.execute(statement, self.bucket_cells(bucket)).await?;
         let row = answer.into_rows_result()?.maybe_first_row::<Columns>()?;
-        let Some((tag, previous_tag, top, epoch, live, due, sizes, runs)) = row else {
+        let Some((tag, previous_tag, top, epoch, live, records, number, due, sizes, runs)) = row
+        else {
             return Ok(Guard::default());
         };
         Ok(Guard {
@@ -78,19 +84,31 @@ impl Engine {
                 let live = NamespaceId(live.cast_unsigned());
                 (epoch.cast_unsigned(), live)
             }),
+            records: RecordsRevision {
+                epoch: records.unwrap_or_default().cast_unsigned(),
+                number: number.unwrap_or_default().cast_unsigned(),
+            },
             due: due.map(|at| Timestamp(at.cast_unsigned())),
             sizes: sizes.unwrap_or_default(),
             runs: runs.unwrap_or_default(),
         })
     }
 
-    /// Returns the guard as the last commit of this process left it, or as it is.
+    /// Returns the guard as the last commit of this process left it, or as it is; first learns what others knew who
+    /// have changed the bucket.
     pub(crate) async fn known_guard(&self, bucket: BucketId) -> Result<Guard, ClusterError> {
         let known = self.lock_guards().get(&bucket).cloned();
-        match known {
-            Some(guard) => Ok(guard),
-            None => self.read_guard(bucket, false).await,
+        let guard = match known {
+            Some(guard) => guard,
+            None => self.read_guard(bucket, false).await?,
+        };
+        if guard.records > self.revision() {
+            self.refresh_records().await?;
         }
+        if let Some((epoch, live)) = guard.live {
+            self.learn(self.shard_of(bucket), live, epoch).await?;
+        }
+        Ok(guard)
     }
 
     /// Makes changes and the next guard, all or none. Returns false if the bucket was not as `seen` any more.
@@ -101,8 +119,10 @@ impl Engine {
         mut next: Guard,
         changes: Vec<RowChange<'_>>,
     ) -> Result<bool, ClusterError> {
-        if seen.tag.is_none() {
-            self.note_namespace(bucket.identity).await?;
+        next.records = next.records.max(self.revision());
+        if seen.tag.is_none() && self.note_namespace(bucket.identity).await? {
+            // Who has bound the buckets of all namespaces meanwhile did not know this one.
+            return Ok(false);
         }
         next.tag = Some(random_tag()?);
         next.previous_tag = seen.tag;
@@ -182,6 +202,8 @@ impl Engine {
             big(next.top.0),
             next.live.and_then(|live| int(live.0)),
             next.live.and_then(|live| int(live.1.0)),
+            big(next.records.epoch),
+            big(next.records.number),
             next.due.and_then(|at| big(at.0)),
             Some(CqlValue::Map(sizes.collect())),
             Some(CqlValue::Map(runs.collect())),

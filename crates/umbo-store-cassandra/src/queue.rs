@@ -15,6 +15,7 @@ use umbo_store::{
 use umbo_types::{Deadline, ShardId};
 
 use crate::engine::{BucketId, Engine, lock};
+use crate::error::ClusterError;
 
 /// Mutations of one commit, unless a request has more of one bucket.
 const COMMIT_ROWS: usize = 1_000;
@@ -62,6 +63,8 @@ pub(crate) struct QueuedRemoval {
 pub(crate) enum Work {
     Write(QueuedWrite),
     Removal(QueuedRemoval),
+    /// Binds the bucket to the copy of the records that this process knows.
+    Bind(oneshot::Sender<Result<(), ClusterError>>),
     /// Reclaims what is fenced and uploads that are due. Answered with whether nothing is left to reclaim.
     Reclaim(oneshot::Sender<bool>),
 }
@@ -71,7 +74,7 @@ impl Work {
         match self {
             Self::Write(write) => write.request.mutations.len() as u64,
             Self::Removal(_) => 1,
-            Self::Reclaim(_) => 0,
+            Self::Bind(_) | Self::Reclaim(_) => 0,
         }
     }
 
@@ -79,6 +82,7 @@ impl Work {
         match self {
             Self::Write(write) => write.answer.is_closed(),
             Self::Removal(removal) => removal.answer.is_closed(),
+            Self::Bind(done) => done.is_closed(),
             Self::Reclaim(done) => done.is_closed(),
         }
     }
@@ -95,7 +99,7 @@ impl BucketQueue {
         while let Some(next) = self.0.front() {
             let (next_rows, next_bytes) = match next {
                 Work::Write(write) => (write.request.mutations.len(), write.bytes()),
-                Work::Removal(_) | Work::Reclaim(_) => (COMMIT_ROWS, 0),
+                Work::Removal(_) | Work::Bind(_) | Work::Reclaim(_) => (COMMIT_ROWS, 0),
             };
             let is_full = rows + next_rows > COMMIT_ROWS || bytes + next_bytes > COMMIT_BYTES;
             if !taken.is_empty() && is_full {
@@ -163,6 +167,9 @@ impl Engine {
                 match work {
                     Work::Write(write) => writes.push(write),
                     Work::Removal(removal) => self.remove(bucket, removal).await,
+                    Work::Bind(done) => {
+                        let _ = done.send(self.bind_bucket(bucket).await);
+                    }
                     Work::Reclaim(done) => {
                         let is_done = self.reclaim_bucket(bucket).await;
                         let _ = done.send(is_done.unwrap_or(false));

@@ -1,26 +1,49 @@
-//! The copy of Umbo's own records: one row of the cluster, changed by compare-and-set, and what it fences here.
+//! The copy of Umbo's own records: one row of the cluster, changed by compare-and-set, and who is bound to it.
+//!
+//! A process that does not know a copy yet must not write to a namespace that it fences, or whose datasets it changes.
+//! So the one that keeps a copy binds the buckets of those namespaces to it: their guards have its revision, and who
+//! meets a newer revision than its own reads the copy before it decides. The answer of a keeper comes after that.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use async_trait::async_trait;
 use bytes::Bytes;
+use futures_util::StreamExt as _;
 use scylla::value::{CqlValue, Row as CqlRow};
+use tokio::sync::oneshot;
 use umbo_store::{DatasetGroup, IdRange, RecordsCopy, RecordsKeeper, RecordsRevision, StoreError};
 use umbo_types::{NamespaceId, ShardId};
 
-use crate::engine::{Engine, lock};
+use crate::engine::{BucketId, Engine, lock};
 use crate::error::ClusterError;
-use crate::found::{big, blob, int};
+use crate::found::{Cell, big, blob, int};
+use crate::queue::Work;
 use crate::store::CassandraStore;
 
 /// How often a newer copy of another process is waited out.
 const TRIES_MAX: u32 = 100;
+/// Buckets that are bound at the same time.
+const BOUND_AT_ONCE: usize = 32;
 
 /// A dataset group as it is stored: identity, live, building (0 for none), epoch, kept.
 type StoredGroup = (i32, i32, i32, i32, Vec<i32>);
 
+/// The copy that the cluster keeps, and the one that all buckets are bound to.
+struct KeptRecords {
+    copy: RecordsCopy,
+    bound: RecordsRevision,
+}
+
 const fn id(number: i32) -> NamespaceId {
     NamespaceId(number.cast_unsigned())
+}
+
+fn revision(epoch: Option<i64>, number: Option<i64>) -> RecordsRevision {
+    RecordsRevision {
+        epoch: epoch.unwrap_or_default().cast_unsigned(),
+        number: number.unwrap_or_default().cast_unsigned(),
+    }
 }
 
 fn group(stored: StoredGroup) -> DatasetGroup {
@@ -34,7 +57,7 @@ fn group(stored: StoredGroup) -> DatasetGroup {
     }
 }
 
-fn cells_of_group(group: &DatasetGroup) -> CqlValue {
+fn cell_of_group(group: &DatasetGroup) -> CqlValue {
     let number = |id: NamespaceId| CqlValue::Int(id.0.cast_signed());
     let building = group.building.unwrap_or(NamespaceId::SYSTEM);
     let kept = group.kept.iter().map(|id| number(*id)).collect();
@@ -47,9 +70,16 @@ fn cells_of_group(group: &DatasetGroup) -> CqlValue {
     ])
 }
 
+fn cell_of_range(range: &IdRange) -> CqlValue {
+    let bound = |id: NamespaceId| Some(CqlValue::Int(id.0.cast_signed()));
+    CqlValue::Tuple(vec![bound(range.first), bound(range.last)])
+}
+
 impl Engine {
-    pub(crate) async fn read_records(&self) -> Result<Option<RecordsCopy>, ClusterError> {
+    async fn kept_records(&self) -> Result<Option<KeptRecords>, ClusterError> {
         type Columns = (
+            Option<i64>,
+            Option<i64>,
             Option<i64>,
             Option<i64>,
             Option<Vec<(i32, i32)>>,
@@ -59,118 +89,209 @@ impl Engine {
         let cells = vec![int(self.tenant)];
         let answer = self.execute(&self.statements.records, cells).await?;
         let row = answer.into_rows_result()?.maybe_first_row::<Columns>()?;
-        let Some((epoch, number, fenced, datasets, content)) = row else {
+        let Some((epoch, number, bound_epoch, bound_number, fenced, datasets, content)) = row
+        else {
             return Ok(None);
         };
         let range = |(first, last)| IdRange {
             first: id(first),
             last: id(last),
         };
-        Ok(Some(RecordsCopy {
-            revision: RecordsRevision {
-                epoch: epoch.unwrap_or_default().cast_unsigned(),
-                number: number.unwrap_or_default().cast_unsigned(),
+        let datasets = datasets.unwrap_or_default().into_iter();
+        Ok(Some(KeptRecords {
+            copy: RecordsCopy {
+                revision: revision(epoch, number),
+                fenced: fenced.unwrap_or_default().into_iter().map(range).collect(),
+                datasets: datasets.map(group).collect(),
+                content: content.unwrap_or_default(),
             },
-            fenced: fenced.unwrap_or_default().into_iter().map(range).collect(),
-            datasets: datasets
-                .unwrap_or_default()
-                .into_iter()
-                .map(group)
-                .collect(),
-            content: content.unwrap_or_default(),
+            bound: revision(bound_epoch, bound_number),
         }))
     }
 
-    /// Keeps a copy in the cluster unless it has the same or a newer one, and returns the newest.
-    async fn store_records(
-        &self,
-        copy: &Arc<RecordsCopy>,
-    ) -> Result<Arc<RecordsCopy>, ClusterError> {
+    /// Learns the copy that the cluster keeps.
+    pub(crate) async fn refresh_records(&self) -> Result<(), ClusterError> {
+        if let Some(kept) = self.kept_records().await? {
+            self.note_records(&Arc::new(kept.copy));
+        }
+        Ok(())
+    }
+
+    /// Keeps a copy in the cluster unless it has the same or a newer one, and returns what it has.
+    async fn store_records(&self, copy: &RecordsCopy) -> Result<KeptRecords, ClusterError> {
         for tries in 0..TRIES_MAX {
             if tries > 0 {
                 self.pause(tries).await;
             }
-            let known = self.read_records().await?;
-            let revision = known.as_ref().map(|known| known.revision);
-            if let Some(known) = known.filter(|known| known.revision >= copy.revision) {
-                return Ok(Arc::new(known));
-            }
-            let range = |range: &IdRange| {
-                let bound = |id: NamespaceId| Some(CqlValue::Int(id.0.cast_signed()));
-                CqlValue::Tuple(vec![bound(range.first), bound(range.last)])
-            };
-            let fenced = copy.fenced.iter().map(range).collect();
-            let datasets = copy.datasets.iter().map(cells_of_group).collect();
-            let cells = vec![
-                big(copy.revision.epoch),
-                big(copy.revision.number),
-                Some(CqlValue::List(fenced)),
-                Some(CqlValue::List(datasets)),
-                blob(&copy.content),
-                int(self.tenant),
-                revision.and_then(|revision| big(revision.epoch)),
-                revision.and_then(|revision| big(revision.number)),
-            ];
-            let answer = self.execute(&self.statements.keep_records, cells).await?;
-            let row = answer.into_rows_result()?.first_row::<CqlRow>()?;
-            if let Some(Some(CqlValue::Boolean(true))) = row.columns.first() {
-                return Ok(Arc::clone(copy));
+            let known = self.kept_records().await?;
+            if let Some(known) = known {
+                if known.copy.revision >= copy.revision {
+                    return Ok(known);
+                }
+                if self
+                    .replace_records(Some(known.copy.revision), copy)
+                    .await?
+                {
+                    let copy = copy.clone();
+                    return Ok(KeptRecords { copy, ..known });
+                }
+            } else if self.replace_records(None, copy).await? {
+                let (copy, bound) = (copy.clone(), RecordsRevision::default());
+                return Ok(KeptRecords { copy, bound });
             }
         }
         Err(ClusterError::Contended)
     }
 
-    /// Raises the fences of a copy, and waits until no commit is under way that has not met them.
-    pub(crate) async fn adopt(&self, copy: &Arc<RecordsCopy>) {
-        {
-            let mut records = lock(&self.records);
-            if records
-                .as_ref()
-                .is_some_and(|known| known.revision >= copy.revision)
-            {
-                return;
-            }
-            *records = Some(Arc::clone(copy));
+    /// Replaces the copy if its revision is as it was seen.
+    async fn replace_records(
+        &self,
+        seen: Option<RecordsRevision>,
+        copy: &RecordsCopy,
+    ) -> Result<bool, ClusterError> {
+        let cells = vec![
+            big(copy.revision.epoch),
+            big(copy.revision.number),
+            Some(CqlValue::List(
+                copy.fenced.iter().map(cell_of_range).collect(),
+            )),
+            Some(CqlValue::List(
+                copy.datasets.iter().map(cell_of_group).collect(),
+            )),
+            blob(&copy.content),
+            int(self.tenant),
+            seen.and_then(|revision| big(revision.epoch)),
+            seen.and_then(|revision| big(revision.number)),
+        ];
+        self.is_applied(&self.statements.keep_records, cells).await
+    }
+
+    async fn is_applied(
+        &self,
+        statement: &scylla::statement::prepared::PreparedStatement,
+        cells: Vec<Cell>,
+    ) -> Result<bool, ClusterError> {
+        let answer = self.execute(statement, cells).await?.into_rows_result()?;
+        let row = answer.first_row::<CqlRow>()?;
+        let first = row.columns.first();
+        Ok(matches!(first, Some(Some(CqlValue::Boolean(true)))))
+    }
+
+    /// Raises the fences of a copy in this process, unless it knows a newer one.
+    pub(crate) fn note_records(&self, copy: &Arc<RecordsCopy>) {
+        let mut records = lock(&self.records);
+        let known = records.as_ref().map(|known| known.revision);
+        if known.is_some_and(|known| known >= copy.revision) {
+            return;
         }
+        *records = Some(Arc::clone(copy));
         copy.place_datasets(&self.map);
         for shard in &self.shards {
             lock(&shard.groups).adopt(copy);
         }
-        drop(self.admission.write().await);
+        drop(records);
         self.reclaim.notify_one();
+    }
+
+    /// Keeps a copy. Once it returns, no process writes to what the copy, or a newer one, fences.
+    async fn keep(self: &Arc<Self>, copy: &RecordsCopy) -> Result<(), ClusterError> {
+        let before = lock(&self.records).clone();
+        let kept = self.store_records(copy).await?;
+        let newest = Arc::new(kept.copy);
+        self.note_records(&newest);
+        // Commits of this process that have not met the fences end first.
+        drop(self.admission.write().await);
+        if kept.bound >= newest.revision {
+            return Ok(());
+        }
+        let before = before.filter(|before| before.revision == kept.bound);
+        self.bind(before.as_deref(), &newest).await?;
+        let RecordsRevision { epoch, number } = newest.revision;
+        let mut cells = vec![big(epoch), big(number), int(self.tenant)];
+        cells.extend([big(epoch), big(number)]);
+        // If there is a newer copy, who keeps it binds to that one.
+        self.is_applied(&self.statements.bind_records, cells)
+            .await?;
+        Ok(())
+    }
+
+    /// Binds the buckets of all namespaces that a copy changes. `before` is the last copy that was bound, if it is
+    /// known.
+    async fn bind(
+        self: &Arc<Self>,
+        before: Option<&RecordsCopy>,
+        copy: &RecordsCopy,
+    ) -> Result<(), ClusterError> {
+        let is_new =
+            |id: NamespaceId| copy.fences(id) && !before.is_some_and(|before| before.fences(id));
+        let known_groups = before.map_or(&[][..], |before| &before.datasets);
+        let changed = copy
+            .datasets
+            .iter()
+            .filter(|one| !known_groups.contains(one));
+        let ended = known_groups
+            .iter()
+            .filter(|one| !copy.datasets.contains(one));
+        let changed: BTreeSet<_> = changed.chain(ended).map(|group| group.identity).collect();
+        let is_concerned = |identity: &NamespaceId| {
+            // A copy that nobody remembers may have changed any group.
+            before.is_none() || is_new(*identity) || changed.contains(identity)
+        };
+        let namespaces = self.read_namespaces().await?.into_iter();
+        let concerned = namespaces.filter(is_concerned);
+        let buckets = concerned.flat_map(|identity| {
+            (0..self.buckets).map(move |number| BucketId { identity, number })
+        });
+        let buckets: Vec<BucketId> = buckets.collect();
+        let bound = buckets.into_iter().map(|bucket| {
+            let (done, answer) = oneshot::channel();
+            let queued = self.enqueue(bucket, Work::Bind(done));
+            async move {
+                match queued {
+                    Ok(()) => answer.await.unwrap_or(Err(ClusterError::InDoubt)),
+                    Err(_) => Err(ClusterError::Contended),
+                }
+            }
+        });
+        let mut bound = futures_util::stream::iter(bound).buffered(BOUND_AT_ONCE);
+        while let Some(bound) = bound.next().await {
+            bound?;
+        }
+        Ok(())
+    }
+
+    /// Binds a bucket to the copy that this process knows.
+    pub(crate) async fn bind_bucket(&self, bucket: BucketId) -> Result<(), ClusterError> {
+        for tries in 0..TRIES_MAX {
+            if tries > 0 {
+                self.pause(tries).await;
+            }
+            let seen = self.known_guard(bucket).await?;
+            let is_bound = seen.records >= self.revision();
+            if is_bound || self.commit(bucket, &seen, seen.clone(), Vec::new()).await? {
+                return Ok(());
+            }
+        }
+        Err(ClusterError::Contended)
     }
 }
 
 #[async_trait]
 impl RecordsKeeper for CassandraStore {
     async fn keep_records(&self, copy: Arc<RecordsCopy>) -> Vec<(ShardId, Result<(), StoreError>)> {
-        let known = lock(&self.engine.records).clone();
-        let is_known = known.is_some_and(|known| known.revision >= copy.revision);
-        let kept = match is_known {
-            true => Ok(()),
-            false => match self.engine.store_records(&copy).await {
-                Ok(newest) => {
-                    self.engine.adopt(&newest).await;
-                    Ok(())
-                }
-                Err(error) => Err(error),
-            },
+        let kept = self.engine.keep(&copy).await;
+        let of = |shard| match &kept {
+            Ok(()) => Ok(()),
+            Err(error) => Err(error.of(shard)),
         };
         let shards = (0..self.engine.shards.len() as u16).map(ShardId);
-        shards
-            .map(|shard| {
-                (
-                    shard,
-                    kept.as_ref().map(|()| ()).map_err(|error| error.of(shard)),
-                )
-            })
-            .collect()
+        shards.map(|shard| (shard, of(shard))).collect()
     }
 
     async fn kept_records(&self) -> Result<Option<Arc<RecordsCopy>>, StoreError> {
-        let records = self.engine.read_records().await;
+        let records = self.engine.kept_records().await;
         let records = records.map_err(|error| error.of(self.home().shard))?;
-        Ok(records.map(Arc::new))
+        Ok(records.map(|kept| Arc::new(kept.copy)))
     }
 
     fn is_fenced(&self, namespace: NamespaceId) -> bool {
@@ -179,7 +300,6 @@ impl RecordsKeeper for CassandraStore {
     }
 
     fn records_revision(&self) -> RecordsRevision {
-        let kept = lock(&self.engine.records);
-        kept.as_ref().map(|copy| copy.revision).unwrap_or_default()
+        self.engine.revision()
     }
 }

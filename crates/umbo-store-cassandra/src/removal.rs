@@ -10,7 +10,7 @@ use umbo_types::NamespaceId;
 use crate::engine::{BucketId, Engine};
 use crate::error::ClusterError;
 use crate::found::{Found, blob, int, small, tiny};
-use crate::guard::RowChange;
+use crate::guard::{Guard, RowChange};
 use crate::queue::QueuedRemoval;
 use crate::schema::REMOVED_RANGE;
 use crate::sizes::add_size;
@@ -24,49 +24,34 @@ const TRIES_MAX: u32 = 100;
 impl Engine {
     /// Makes a step of a removal, and answers it.
     pub(crate) async fn remove(&self, bucket: BucketId, removal: QueuedRemoval) {
-        let QueuedRemoval {
-            request,
-            deadline,
-            answer,
-        } = removal;
         let shard = self.shard_of(bucket);
-        let now = self.clock.monotonic();
-        let admitted = match self.check_fence(shard, request.namespace) {
-            Err(error) => Err(error),
-            Ok(()) if self.is_closing.load(Ordering::SeqCst) => Err(StoreError::Closing),
-            Ok(()) if deadline.is_some_and(|deadline| deadline.has_passed(now)) => {
-                Err(StoreError::DeadlinePassed { shard })
-            }
-            Ok(()) => Ok(()),
-        };
-        let done = match admitted {
-            Ok(()) => {
-                let removed = self.try_remove(bucket, &request).await;
-                removed.map_err(|error| error.of(shard))
-            }
-            Err(error) => Err(error),
-        };
+        let done = self.try_remove(bucket, &removal).await;
+        let done = done.map_err(|error| error.of(shard)).flatten();
         if let Ok(deleted) = &done {
             let state = self.shard(shard);
             state.commits.fetch_add(1, Ordering::Relaxed);
             state.mutations.fetch_add(deleted.rows, Ordering::Relaxed);
         }
-        let _ = answer.send(done);
+        let _ = removal.answer.send(done);
     }
 
     async fn try_remove(
         &self,
         bucket: BucketId,
-        request: &DeleteRangeRequest,
-    ) -> Result<Deleted, ClusterError> {
-        let shard = self.shard_of(bucket);
+        removal: &QueuedRemoval,
+    ) -> Result<Result<Deleted, StoreError>, ClusterError> {
+        let (shard, request) = (self.shard_of(bucket), &removal.request);
         self.learn(shard, request.namespace, request.epoch).await?;
         for tries in 0..TRIES_MAX {
             if tries > 0 {
                 self.pause(tries).await;
             }
-            if let Some(deleted) = self.remove_once(bucket, request).await? {
-                return Ok(deleted);
+            let seen = self.known_guard(bucket).await?;
+            if let Err(error) = self.admit_at(shard, request.namespace, removal.deadline) {
+                return Ok(Err(error));
+            }
+            if let Some(deleted) = self.remove_once(bucket, &seen, request).await? {
+                return Ok(Ok(deleted));
             }
         }
         Err(ClusterError::Contended)
@@ -76,10 +61,9 @@ impl Engine {
     async fn remove_once(
         &self,
         bucket: BucketId,
+        seen: &Guard,
         request: &DeleteRangeRequest,
     ) -> Result<Option<Deleted>, ClusterError> {
-        let seen = self.known_guard(bucket).await?;
-        self.learn_of(self.shard_of(bucket), &seen).await?;
         let group = self.group_of(bucket);
         let ids: Vec<NamespaceId> = match &group {
             Some(group) => group.ids().collect(),
@@ -164,7 +148,7 @@ impl Engine {
         }
         let group = view.group.as_ref();
         next.live = group.map(|group| (group.epoch, group.live)).or(next.live);
-        let is_applied = self.commit(bucket, &seen, next, changes).await?;
+        let is_applied = self.commit(bucket, seen, next, changes).await?;
         Ok(is_applied.then_some(deleted))
     }
 }

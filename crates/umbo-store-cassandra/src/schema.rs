@@ -30,14 +30,14 @@ pub(crate) const TABLES: [&str; 6] = [
     "create table if not exists activations (
         tenant int, shard smallint, identity int, epoch int, live int, primary key (tenant, shard, identity))",
     "create table if not exists records (
-        tenant int primary key, epoch bigint, number bigint, fenced frozen<list<frozen<tuple<int, int>>>>,
+        tenant int primary key, epoch bigint, number bigint, bound_epoch bigint, bound_number bigint, fenced frozen<list<frozen<tuple<int, int>>>>,
         datasets frozen<list<frozen<tuple<int, int, int, int, frozen<list<int>>>>>>, content blob)",
     "create table if not exists chunks (
         tenant int, upload blob, number int, bytes blob, primary key ((tenant, upload), number))",
     "create table if not exists buckets (
         tenant int, identity int, bucket smallint, kind tinyint, dataset int, slot smallint, pk blob, sk blob,
         tag bigint static, previous_tag bigint static, top bigint static, epoch int static, live int static,
-        due bigint static, sizes frozen<map<int, frozen<tuple<bigint, bigint, bigint>>>> static,
+        records_epoch bigint static, records_number bigint static, due bigint static, sizes frozen<map<int, frozen<tuple<bigint, bigint, bigint>>>> static,
         runs frozen<map<int, int>> static,
         version bigint, expires bigint, as_of bigint, by_client boolean, form tinyint, len bigint, held bigint,
         value blob, large blob, content_type blob, content_encoding blob,
@@ -97,6 +97,8 @@ pub(crate) struct Statements {
     pub(crate) activations: PreparedStatement,
     pub(crate) records: PreparedStatement,
     pub(crate) keep_records: PreparedStatement,
+    /// Records that all buckets are bound to a copy.
+    pub(crate) bind_records: PreparedStatement,
 }
 
 impl Statements {
@@ -118,7 +120,8 @@ impl Statements {
         };
         let write = |text: String| prepare(session, text);
         let guard_text = format!(
-            "select tag, previous_tag, top, epoch, live, due, sizes, runs from buckets where {BUCKET} limit 1"
+            "select tag, previous_tag, top, epoch, live, records_epoch, records_number, due, sizes, runs \
+             from buckets where {BUCKET} limit 1"
         );
         let mut guard_serial = read(guard_text.clone()).await?;
         guard_serial.set_consistency(Consistency::LocalSerial);
@@ -134,8 +137,8 @@ impl Statements {
             guard: read(guard_text).await?,
             guard_serial,
             set_guard: write(format!(
-                "update buckets set tag = ?, previous_tag = ?, top = ?, epoch = ?, live = ?, due = ?, sizes = ?, \
-                 runs = ? where {BUCKET} if tag = ?"
+                "update buckets set tag = ?, previous_tag = ?, top = ?, epoch = ?, live = ?, records_epoch = ?, \
+                 records_number = ?, due = ?, sizes = ?, runs = ? where {BUCKET} if tag = ?"
             ))
             .await?,
             put: write(format!(
@@ -198,12 +201,18 @@ impl Statements {
             )
             .await?,
             records: read(
-                "select epoch, number, fenced, datasets, content from records where tenant = ?"
+                "select epoch, number, bound_epoch, bound_number, fenced, datasets, content from records where tenant = ?"
                     .into(),
             )
             .await?,
             keep_records: write(
                 "update records set epoch = ?, number = ?, fenced = ?, datasets = ?, content = ? \
+                 where tenant = ? if epoch = ? and number = ?"
+                    .into(),
+            )
+            .await?,
+            bind_records: write(
+                "update records set bound_epoch = ?, bound_number = ? \
                  where tenant = ? if epoch = ? and number = ?"
                     .into(),
             )

@@ -105,9 +105,7 @@ fn shard_map(shards: u16) -> ShardMap {
 impl Engine {
     /// Reads what a process knows of the cluster before it serves.
     async fn learn_all(&self) -> Result<(), crate::error::ClusterError> {
-        if let Some(copy) = self.read_records().await? {
-            self.adopt(&Arc::new(copy)).await;
-        }
+        self.refresh_records().await?;
         let cells = vec![crate::found::int(self.tenant)];
         let answer = self.execute(&self.statements.activations, cells).await?;
         let answer = answer.into_rows_result()?;

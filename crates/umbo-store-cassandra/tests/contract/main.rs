@@ -1,6 +1,7 @@
 //! The store contract on a real node of Cassandra, and once more with every value compressed.
 
 mod node;
+mod processes;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -21,6 +22,21 @@ struct OnCassandra {
     store: Arc<CassandraStore>,
 }
 
+/// Returns the settings of rows that no other test has.
+async fn settings() -> CassandraSettings {
+    let address = tokio::task::spawn_blocking(node::address).await;
+    CassandraSettings {
+        contact_points: vec![address.expect("the node serves")],
+        data_center: "datacenter1".to_owned(),
+        keyspace: "umbo".to_owned(),
+        replication: 1,
+        tenant: TENANTS.fetch_add(1, Ordering::Relaxed),
+        shards: 4,
+        buckets: 8,
+        request_timeout: Duration::from_secs(30),
+    }
+}
+
 async fn open(settings: &CassandraSettings, clock: &Arc<ManualClock>) -> Arc<CassandraStore> {
     let store = CassandraStore::open(settings, Arc::clone(clock) as _).await;
     Arc::new(store.expect("the node serves"))
@@ -29,17 +45,7 @@ async fn open(settings: &CassandraSettings, clock: &Arc<ManualClock>) -> Arc<Cas
 #[async_trait]
 impl Engine for OnCassandra {
     async fn create(clock: Arc<ManualClock>) -> Self {
-        let address = tokio::task::spawn_blocking(node::address).await;
-        let settings = CassandraSettings {
-            contact_points: vec![address.expect("the node serves")],
-            data_center: "datacenter1".to_owned(),
-            keyspace: "umbo".to_owned(),
-            replication: 1,
-            tenant: TENANTS.fetch_add(1, Ordering::Relaxed),
-            shards: 4,
-            buckets: 8,
-            request_timeout: Duration::from_secs(30),
-        };
+        let settings = settings().await;
         let store = open(&settings, &clock).await;
         Self {
             clock,

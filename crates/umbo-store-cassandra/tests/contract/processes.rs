@@ -1,0 +1,308 @@
+//! Several processes with the same rows: each is a store of its own, with a clock of its own, and knows nothing of the
+//! others but what is in the cluster.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use umbo_store::{
+    Atomicity, ByKey as _, CallContext, Change, Condition, DatasetGroup, Durability, Idempotency,
+    ManualClock, Mutation, RecordsCopy, RecordsKeeper as _, RecordsRevision, StoreError,
+    WriteError, WriteRequest, Written,
+};
+use umbo_store_cassandra::{CassandraSettings, CassandraStore};
+use umbo_types::{Clock as _, Key, NamespaceId, Timestamp, Value, Version};
+
+use crate::{open, settings};
+
+const NS: NamespaceId = NamespaceId(7);
+const BUILT: NamespaceId = NamespaceId(41);
+const PROCESSES: u64 = 3;
+
+/// Opens a process whose clock is some seconds ahead.
+async fn process(settings: &CassandraSettings, ahead: u64) -> Arc<CassandraStore> {
+    let time = Timestamp::from_millis(1_700_000_000_000 + 1_000 * ahead);
+    open(settings, &Arc::new(ManualClock::new(time))).await
+}
+
+async fn processes() -> Vec<Arc<CassandraStore>> {
+    let settings = settings().await;
+    let mut all = Vec::new();
+    for number in 0..PROCESSES {
+        all.push(process(&settings, 10 * number).await);
+    }
+    all
+}
+
+fn key(partition: &str) -> Key {
+    Key::new(partition.to_owned(), Bytes::from_static(b"s")).expect("it is short")
+}
+
+fn put(at: &Key, bytes: &str) -> Mutation {
+    Mutation {
+        key: at.clone(),
+        change: Change::Put {
+            value: Value::new(bytes.to_owned(), "", "").expect("it is short"),
+            expires_at: None,
+        },
+        condition: Condition::Always,
+    }
+}
+
+fn request(mutation: Mutation) -> WriteRequest {
+    WriteRequest {
+        namespace: NS,
+        epoch: 0,
+        mutations: vec![mutation],
+        atomicity: Atomicity::None,
+        durability: Durability::Sync,
+        proposed: Version(1),
+        idempotency: None,
+        not_before: None,
+        run: None,
+    }
+}
+
+async fn write(store: &CassandraStore, request: WriteRequest) -> Result<Written, WriteError> {
+    let mut answers = store.write_rows(&CallContext::internal(), request).await;
+    answers.pop().expect("one answer a mutation")
+}
+
+async fn value(store: &CassandraStore, dataset: NamespaceId, at: &Key) -> Option<Bytes> {
+    let row = store.get_row(&CallContext::internal(), dataset, at).await;
+    row.expect("it is served").map(|row| row.value.bytes)
+}
+
+fn copy(number: u64, fenced: &[NamespaceId], datasets: Vec<DatasetGroup>) -> Arc<RecordsCopy> {
+    Arc::new(RecordsCopy {
+        revision: RecordsRevision { epoch: 1, number },
+        fenced: fenced.iter().map(|&id| id.into()).collect(),
+        datasets,
+        content: Bytes::new(),
+    })
+}
+
+async fn keep(store: &CassandraStore, copy: Arc<RecordsCopy>) {
+    for (shard, kept) in store.keep_records(copy).await {
+        kept.unwrap_or_else(|error| panic!("shard {shard}: {error}"));
+    }
+}
+
+/// A process that has heard nothing of a fence cannot write behind it, neither to buckets with rows nor to others.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_fence_binds_processes_that_do_not_know_it() {
+    let all = processes().await;
+    let partitions: Vec<Key> = (0..40).map(|n| key(&format!("p{n}"))).collect();
+    for at in &partitions[..20] {
+        write(&all[1], request(put(at, "before")))
+            .await
+            .expect("it is not fenced yet");
+    }
+    keep(&all[0], copy(1, &[NS], Vec::new())).await;
+    for at in &partitions {
+        let refused = write(&all[1], request(put(at, "late"))).await;
+        let is_gone = matches!(
+            refused,
+            Err(WriteError::Store(StoreError::NamespaceGone { .. }))
+        );
+        assert!(is_gone, "{refused:?}");
+    }
+    let late = write(&all[2], request(put(&partitions[39], "late"))).await;
+    assert!(late.is_err(), "it has never written: {late:?}");
+}
+
+/// A process that has heard nothing of a build writes to the dataset that is being built, too.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_build_binds_processes_that_do_not_know_it() {
+    let all = processes().await;
+    let (one, other) = (key("one"), key("other"));
+    write(&all[1], request(put(&one, "before")))
+        .await
+        .expect("written");
+    let group = DatasetGroup {
+        epoch: 0,
+        live: NS,
+        kept: Vec::new(),
+        building: Some(BUILT),
+        identity: NS,
+    };
+    keep(&all[0], copy(1, &[], vec![group.clone()])).await;
+    for at in [&one, &other] {
+        write(&all[1], request(put(at, "after")))
+            .await
+            .expect("written");
+        assert_eq!(value(&all[0], NS, at).await.as_deref(), Some(&b"after"[..]));
+        assert_eq!(
+            value(&all[0], BUILT, at).await.as_deref(),
+            Some(&b"after"[..])
+        );
+    }
+    // An activation that the writer has not heard of decides its write.
+    let activated = DatasetGroup {
+        epoch: 1,
+        live: BUILT,
+        kept: vec![NS],
+        building: None,
+        ..group
+    };
+    keep(&all[0], copy(2, &[], vec![activated])).await;
+    let absent = put(&one, "again");
+    let absent = Mutation {
+        condition: Condition::Absent,
+        ..absent
+    };
+    let refused = write(&all[2], request(absent)).await;
+    assert!(
+        matches!(
+            refused,
+            Err(WriteError::ConditionFailed { current: Some(_) })
+        ),
+        "{refused:?}"
+    );
+}
+
+/// Increments and conditional writes of one row by several processes lose nothing, whatever their clocks say.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn processes_lose_no_increment() {
+    const STEPS: u64 = 25;
+    let all = processes().await;
+    let (counter, guarded) = (key("p"), key("p2"));
+    write(&all[0], request(put(&guarded, "0")))
+        .await
+        .expect("written");
+    let tasks = all.iter().map(|store| {
+        let (store, counter, guarded) = (Arc::clone(store), counter.clone(), guarded.clone());
+        tokio::spawn(async move {
+            let mut versions = Vec::new();
+            for _ in 0..STEPS {
+                let by_one = Mutation {
+                    change: Change::Increment {
+                        by: 1,
+                        expires_at: None,
+                        default_expiry: None,
+                    },
+                    ..put(&counter, "")
+                };
+                let written = write(&store, request(by_one)).await.expect("counted");
+                versions.push(written.version);
+                loop {
+                    let call = CallContext::internal();
+                    let row = store.get_row(&call, NS, &guarded).await;
+                    let row = row.expect("served").expect("it is there");
+                    let text = String::from_utf8_lossy(&row.value.bytes);
+                    let next: u64 = text.parse::<u64>().expect("a number") + 1;
+                    let step = Mutation {
+                        condition: Condition::VersionIn(vec![row.version]),
+                        ..put(&guarded, &next.to_string())
+                    };
+                    match write(&store, request(step)).await {
+                        Ok(_) => break,
+                        Err(WriteError::ConditionFailed { .. }) => {}
+                        Err(error) => panic!("{error}"),
+                    }
+                }
+            }
+            versions
+        })
+    });
+    let tasks: Vec<_> = tasks.collect();
+    let mut versions = Vec::new();
+    for task in tasks {
+        let own = task.await.expect("it ends well");
+        assert!(own.is_sorted(), "a later write has a lower version");
+        versions.extend(own);
+    }
+    let all_steps = (PROCESSES * STEPS).to_string();
+    for at in [&counter, &guarded] {
+        let found = value(&all[0], NS, at).await.expect("it is there");
+        assert_eq!(found, all_steps.as_bytes());
+    }
+    versions.sort_unstable();
+    versions.dedup();
+    assert_eq!(
+        versions.len() as u64,
+        PROCESSES * STEPS,
+        "a version was given twice"
+    );
+}
+
+/// A request that is sent to several processes at the same time with one idempotency key is applied once.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_repetition_through_another_process_is_recognised() {
+    let all = processes().await;
+    let at = key("p");
+    let keep_until = ManualClock::new(Timestamp::from_millis(1_700_003_600_000)).wall();
+    let asked = WriteRequest {
+        idempotency: Some(Idempotency {
+            id: [1; 16],
+            request: [2; 16],
+            keep_until,
+            keeps_refusals: true,
+            lines: vec![0],
+        }),
+        ..request(Mutation {
+            change: Change::Increment {
+                by: 5,
+                expires_at: None,
+                default_expiry: None,
+            },
+            ..put(&at, "")
+        })
+    };
+    let tasks = all.iter().map(|store| {
+        let (store, asked) = (Arc::clone(store), asked.clone());
+        tokio::spawn(async move { write(&store, asked).await })
+    });
+    let tasks: Vec<_> = tasks.collect();
+    let mut first = 0;
+    for task in tasks {
+        let written = task.await.expect("it ends well").expect("it is served");
+        assert_eq!(written.number, Some(5));
+        first += usize::from(!written.is_replayed);
+    }
+    assert_eq!(first, 1, "exactly one was applied");
+    assert_eq!(value(&all[0], NS, &at).await.as_deref(), Some(&b"5"[..]));
+}
+
+/// A layout that the settings do not say is refused by name, and so is a data center that is not there.
+#[tokio::test]
+async fn other_layouts_are_refused() {
+    let settings = settings().await;
+    let _first = process(&settings, 0).await;
+    let clock = || Arc::new(ManualClock::new(Timestamp::from_millis(1)));
+    for (wrong, text) in [
+        (
+            CassandraSettings {
+                buckets: 16,
+                ..settings.clone()
+            },
+            "has buckets 8, and the settings say 16",
+        ),
+        (
+            CassandraSettings {
+                shards: 3,
+                ..settings.clone()
+            },
+            "shards and buckets are powers of two",
+        ),
+        (
+            CassandraSettings {
+                data_center: "elsewhere".to_owned(),
+                ..settings.clone()
+            },
+            "no data center 'elsewhere': it has datacenter1",
+        ),
+        (
+            CassandraSettings {
+                contact_points: vec!["127.0.0.1:1".to_owned()],
+                request_timeout: Duration::from_secs(1),
+                ..settings.clone()
+            },
+            "the Cassandra cluster cannot be used",
+        ),
+    ] {
+        let error = CassandraStore::open(&wrong, clock()).await.map(|_| ());
+        let error = error.expect_err("it is wrong").to_string();
+        assert!(error.contains(text), "{error}");
+    }
+}
