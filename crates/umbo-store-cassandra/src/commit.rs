@@ -187,7 +187,7 @@ impl Engine {
             let tuple = |place: &Place| CqlValue::Tuple(place.cells().into());
             let mut cells = self.bucket_cells(bucket);
             cells.push(Some(CqlValue::List(some.iter().map(tuple).collect())));
-            let statement = self.statements.rows_at.of(keys_only);
+            let statement = self.statements.rows.at.of(keys_only);
             found.extend(decode(self.execute(statement, cells).await?)?);
         }
         Ok(found)
@@ -252,7 +252,9 @@ impl Engine {
     ) -> Result<(), ClusterError> {
         let mut cells = self.bucket_cells(bucket);
         cells.extend([tiny(REMOVED_RANGE), int(building.0)]);
-        let answer = self.execute(&self.statements.kind.whole, cells).await?;
+        let answer = self
+            .execute(&self.statements.rows.kind.of(false), cells)
+            .await?;
         for found in decode(answer)? {
             let range = SortRange {
                 start: found.place.sort,
@@ -310,7 +312,7 @@ impl Engine {
         }
         for (upload, number, bytes) in &view.chunks {
             let cells = vec![blob(bytes), int(self.tenant), blob(&upload.0), int(*number)];
-            self.execute(&self.statements.put_chunk, cells).await?;
+            self.execute(&self.statements.own.put_chunk, cells).await?;
         }
         let is_applied = self.commit(bucket, seen, next, changes).await?;
         if is_applied {
@@ -323,7 +325,10 @@ impl Engine {
     pub(crate) async fn delete_chunks(&self, uploads: &[UploadId]) {
         for upload in uploads {
             let cells = vec![int(self.tenant), blob(&upload.0)];
-            if let Err(error) = self.execute(&self.statements.delete_chunks, cells).await {
+            if let Err(error) = self
+                .execute(&self.statements.own.delete_chunks, cells)
+                .await
+            {
                 tracing::warn!(%upload, %error, "the bytes of a large value that is gone stay");
             }
         }

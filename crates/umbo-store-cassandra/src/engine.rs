@@ -175,7 +175,7 @@ impl Engine {
             small(shard.0),
             int(identity.0),
         ];
-        self.execute(&self.statements.activate, cells).await?;
+        self.execute(&self.statements.own.activate, cells).await?;
         Ok(())
     }
 
@@ -186,7 +186,8 @@ impl Engine {
             return Ok(false);
         }
         let cells = vec![int(self.tenant), int(identity.0)];
-        self.execute(&self.statements.add_namespace, cells).await?;
+        self.execute(&self.statements.own.add_namespace, cells)
+            .await?;
         self.refresh_records().await?;
         lock(&self.namespaces).insert(identity);
         Ok(true)

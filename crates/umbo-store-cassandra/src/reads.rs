@@ -43,7 +43,7 @@ impl Engine {
         let slot = self.map.slot(dataset, &key.partition);
         let mut cells = self.bucket_cells(self.bucket_at(dataset, slot));
         cells.extend(Place::of_row(dataset, slot.index(), key).cells());
-        let found = decode(self.execute(&self.statements.get, cells).await?)?;
+        let found = decode(self.execute(&self.statements.rows.get, cells).await?)?;
         let stored = found.first().and_then(Found::stored);
         let row = stored.map(|stored| stored.row);
         Ok(row.filter(|row| !row.is_expired(self.clock.wall())))
@@ -99,7 +99,7 @@ impl Engine {
         cells.push(blob(&range.start));
         cells.extend(range.end.as_deref().map(blob));
         cells.push(Some(CqlValue::Int(limit.cast_signed())));
-        let statement = self.statements.range[kind].of(keys_only);
+        let statement = self.statements.rows.range[kind].of(keys_only);
         decode(self.execute(statement, cells).await?)
     }
 
@@ -169,7 +169,7 @@ impl Engine {
         }
         cells.extend([int(dataset.0), small(last_slot)]);
         cells.push(Some(CqlValue::Int(limit)));
-        let statement = self.statements.scan[usize::from(after.is_some())].of(keys_only);
+        let statement = self.statements.rows.scan[usize::from(after.is_some())].of(keys_only);
         decode(self.execute(statement, cells).await?)
     }
 
@@ -247,7 +247,7 @@ impl Engine {
             blob(&request.large.upload.0),
             int(request.index),
         ];
-        let answer = self.execute(&self.statements.chunk, cells).await?;
+        let answer = self.execute(&self.statements.own.chunk, cells).await?;
         let row = answer
             .into_rows_result()?
             .maybe_first_row::<(Option<Bytes>,)>()?;

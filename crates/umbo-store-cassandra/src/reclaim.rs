@@ -54,7 +54,7 @@ impl Engine {
     /// Reads the namespaces that have buckets.
     pub(crate) async fn read_namespaces(&self) -> Result<Vec<NamespaceId>, ClusterError> {
         let answer = self
-            .execute(&self.statements.namespaces, vec![int(self.tenant)])
+            .execute(&self.statements.own.namespaces, vec![int(self.tenant)])
             .await?
             .into_rows_result()?;
         let mut namespaces = Vec::new();
@@ -99,7 +99,7 @@ impl Engine {
             let is_gone = self.is_gone(identity);
             if is_gone && is_empty {
                 let cells = vec![int(self.tenant), int(identity.0)];
-                self.execute(&self.statements.delete_namespace, cells)
+                self.execute(&self.statements.own.delete_namespace, cells)
                     .await?;
                 lock(&self.namespaces).remove(&identity);
             }
@@ -219,7 +219,10 @@ impl Engine {
     async fn reclaim_uploads(&self, bucket: BucketId, seen: &Guard) -> Result<bool, ClusterError> {
         let mut cells = self.bucket_cells(bucket);
         cells.extend([tiny(UPLOAD), int(NamespaceId::SYSTEM.0)]);
-        let found = decode(self.execute(&self.statements.kind.keys, cells).await?)?;
+        let found = decode(
+            self.execute(&self.statements.rows.kind.of(true), cells)
+                .await?,
+        )?;
         let now = self.clock.wall();
         let mut next = seen.clone();
         next.due = None;

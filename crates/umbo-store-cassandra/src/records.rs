@@ -87,7 +87,7 @@ impl Engine {
             Option<Bytes>,
         );
         let cells = vec![int(self.tenant)];
-        let answer = self.execute(&self.statements.records, cells).await?;
+        let answer = self.execute(&self.statements.own.records, cells).await?;
         let row = answer.into_rows_result()?.maybe_first_row::<Columns>()?;
         let Some((epoch, number, bound_epoch, bound_number, fenced, datasets, content)) = row
         else {
@@ -163,7 +163,8 @@ impl Engine {
             seen.and_then(|revision| big(revision.epoch)),
             seen.and_then(|revision| big(revision.number)),
         ];
-        self.is_applied(&self.statements.keep_records, cells).await
+        self.is_applied(&self.statements.own.keep_records, cells)
+            .await
     }
 
     async fn is_applied(
@@ -210,7 +211,7 @@ impl Engine {
         let mut cells = vec![big(epoch), big(number), int(self.tenant)];
         cells.extend([big(epoch), big(number)]);
         // If there is a newer copy, who keeps it binds to that one.
-        self.is_applied(&self.statements.bind_records, cells)
+        self.is_applied(&self.statements.own.bind_records, cells)
             .await?;
         Ok(())
     }

@@ -22,42 +22,83 @@ pub(crate) const IDEMPOTENCY: i8 = 1;
 pub(crate) const REMOVED_RANGE: i8 = 2;
 pub(crate) const UPLOAD: i8 = 3;
 
-pub(crate) const TABLES: [&str; 6] = [
-    "create table if not exists layout (
-        tenant int primary key, format int, shards int, buckets int)",
-    "create table if not exists namespaces (
-        tenant int, identity int, primary key (tenant, identity))",
-    "create table if not exists activations (
-        tenant int, shard smallint, identity int, epoch int, live int, primary key (tenant, shard, identity))",
-    "create table if not exists records (
-        tenant int primary key, epoch bigint, number bigint, bound_epoch bigint, bound_number bigint, fenced frozen<list<frozen<tuple<int, int>>>>,
-        datasets frozen<list<frozen<tuple<int, int, int, int, frozen<list<int>>>>>>, content blob)",
-    "create table if not exists chunks (
-        tenant int, upload blob, number int, bytes blob, primary key ((tenant, upload), number))",
-    "create table if not exists buckets (
-        tenant int, identity int, bucket smallint, kind tinyint, dataset int, slot smallint, pk blob, sk blob,
-        tag bigint static, previous_tag bigint static, top bigint static, epoch int static, live int static,
-        records_epoch bigint static, records_number bigint static, due bigint static, sizes frozen<map<int, frozen<tuple<bigint, bigint, bigint>>>> static,
-        runs frozen<map<int, int>> static,
-        version bigint, expires bigint, as_of bigint, by_client boolean, form tinyint, len bigint, held bigint,
-        value blob, large blob, content_type blob, content_encoding blob,
-        primary key ((tenant, identity, bucket), kind, dataset, slot, pk, sk))
-        with compaction = {'class': 'UnifiedCompactionStrategy'}",
+/// The tables: name, and columns with everything behind them.
+pub(crate) const TABLES: [(&str, &str); 6] = [
+    (
+        "layout",
+        "(tenant int primary key, format int, shards int, buckets int)",
+    ),
+    (
+        "namespaces",
+        "(tenant int, identity int, primary key (tenant, identity))",
+    ),
+    (
+        "activations",
+        "(tenant int, shard smallint, identity int, epoch int, live int, primary key (tenant, shard, identity))",
+    ),
+    (
+        "records",
+        "(tenant int primary key, epoch bigint, number bigint, bound_epoch bigint, bound_number bigint, \
+         fenced frozen<list<frozen<tuple<int, int>>>>, \
+         datasets frozen<list<frozen<tuple<int, int, int, int, frozen<list<int>>>>>>, content blob)",
+    ),
+    (
+        "chunks",
+        "(tenant int, upload blob, number int, bytes blob, primary key ((tenant, upload), number))",
+    ),
+    (
+        "buckets",
+        "(tenant int, identity int, bucket smallint, kind tinyint, dataset int, slot smallint, pk blob, sk blob, \
+         tag bigint static, previous_tag bigint static, top bigint static, epoch int static, live int static, \
+         records_epoch bigint static, records_number bigint static, due bigint static, \
+         sizes frozen<map<int, frozen<tuple<bigint, bigint, bigint>>>> static, runs frozen<map<int, int>> static, \
+         version bigint, expires bigint, as_of bigint, by_client boolean, form tinyint, len bigint, held bigint, \
+         value blob, large blob, content_type blob, content_encoding blob, \
+         primary key ((tenant, identity, bucket), kind, dataset, slot, pk, sk)) \
+         with compaction = {'class': 'UnifiedCompactionStrategy'}",
+    ),
 ];
 
 /// The bucket of a statement.
 const BUCKET: &str = "tenant = ? and identity = ? and bucket = ?";
 /// A row of a bucket.
 const PLACE: &str = "kind = ? and dataset = ? and slot = ? and pk = ? and sk = ?";
-/// What is read of a row, the last one its value.
+/// What is read of a row besides its value.
 const COLUMNS: &str = "kind, dataset, slot, pk, sk, version, expires, as_of, by_client, form, len, held, large, \
      content_type, content_encoding";
+/// Columns of the guard.
+const GUARD: [&str; 10] = [
+    "tag",
+    "previous_tag",
+    "top",
+    "epoch",
+    "live",
+    "records_epoch",
+    "records_number",
+    "due",
+    "sizes",
+    "runs",
+];
+/// Columns of a row that a commit sets.
+pub(crate) const PUT: [&str; 11] = [
+    "version",
+    "expires",
+    "as_of",
+    "by_client",
+    "form",
+    "len",
+    "held",
+    "value",
+    "large",
+    "content_type",
+    "content_encoding",
+];
 
 /// A walk through rows, with their values and without.
 #[derive(Debug)]
 pub(crate) struct Walk {
-    pub(crate) whole: PreparedStatement,
-    pub(crate) keys: PreparedStatement,
+    whole: PreparedStatement,
+    keys: PreparedStatement,
 }
 
 impl Walk {
@@ -69,9 +110,6 @@ impl Walk {
 /// Every statement on rows, prepared once.
 #[derive(Debug)]
 pub(crate) struct Statements {
-    pub(crate) get: PreparedStatement,
-    /// Rows by their places.
-    pub(crate) rows_at: Walk,
     pub(crate) guard: PreparedStatement,
     pub(crate) guard_serial: PreparedStatement,
     pub(crate) set_guard: PreparedStatement,
@@ -82,11 +120,27 @@ pub(crate) struct Statements {
     /// Removes rows of a dataset up to a place, which is included.
     pub(crate) delete_up_to: PreparedStatement,
     pub(crate) delete_kind: PreparedStatement,
+    pub(crate) rows: RowReads,
+    pub(crate) own: OwnStatements,
+}
+
+/// Statements that read rows of a bucket.
+#[derive(Debug)]
+pub(crate) struct RowReads {
+    pub(crate) get: PreparedStatement,
+    /// Rows by their places.
+    pub(crate) at: Walk,
     /// Rows of a partition: without and with an end, then the same from the last row on.
     pub(crate) range: [Walk; 4],
     /// Rows of a dataset in the order of slots: from a slot on, and after a key.
     pub(crate) scan: [Walk; 2],
+    /// All rows of a kind.
     pub(crate) kind: Walk,
+}
+
+/// Statements on the tables beside the buckets.
+#[derive(Debug)]
+pub(crate) struct OwnStatements {
     pub(crate) put_chunk: PreparedStatement,
     pub(crate) chunk: PreparedStatement,
     pub(crate) delete_chunks: PreparedStatement,
@@ -101,130 +155,159 @@ pub(crate) struct Statements {
     pub(crate) bind_records: PreparedStatement,
 }
 
-impl Statements {
-    pub(crate) async fn prepare(session: &Session) -> Result<Self, PrepareError> {
-        let read = async |text: String| {
-            let mut statement = prepare(session, text).await?;
-            statement.set_is_idempotent(true);
-            Ok::<_, PrepareError>(statement)
+/// Prepares statements on the tables of a keyspace.
+struct Preparer<'a> {
+    session: &'a Session,
+    keyspace: &'a str,
+}
+
+impl Preparer<'_> {
+    fn table(&self, name: &str) -> String {
+        format!("\"{}\".{name}", self.keyspace)
+    }
+
+    /// Prepares a statement that is sent once.
+    async fn write(&self, text: String) -> Result<PreparedStatement, PrepareError> {
+        let mut statement = self.session.prepare(Statement::new(text)).await?;
+        // A conditional write that is sent twice says that it was not applied, although the first one was.
+        statement.set_retry_policy(Some(Arc::new(FallthroughRetryPolicy::new())));
+        statement.set_use_cached_result_metadata(true);
+        Ok(statement)
+    }
+
+    /// Prepares a statement that may be sent again.
+    async fn read(&self, text: String) -> Result<PreparedStatement, PrepareError> {
+        let mut statement = self.session.prepare(Statement::new(text)).await?;
+        statement.set_is_idempotent(true);
+        statement.set_use_cached_result_metadata(true);
+        Ok(statement)
+    }
+
+    async fn walk(&self, rest: &str) -> Result<Walk, PrepareError> {
+        let buckets = self.table("buckets");
+        let select = |value: &str| {
+            format!("select {COLUMNS}, {value} from {buckets} where {BUCKET} and {rest}")
         };
-        let walk = async |rest: &str| {
-            let whole = format!("select {COLUMNS}, value from buckets where {BUCKET} and {rest}");
-            // Answers with and without values have the same columns: that of `large` stands twice in these.
-            let keys =
-                format!("select {COLUMNS}, large as value from buckets where {BUCKET} and {rest}");
-            Ok::<_, PrepareError>(Walk {
-                whole: read(whole).await?,
-                keys: read(keys).await?,
-            })
-        };
-        let write = |text: String| prepare(session, text);
-        let guard_text = format!(
-            "select tag, previous_tag, top, epoch, live, records_epoch, records_number, due, sizes, runs \
-             from buckets where {BUCKET} limit 1"
-        );
-        let mut guard_serial = read(guard_text.clone()).await?;
-        guard_serial.set_consistency(Consistency::LocalSerial);
+        Ok(Walk {
+            whole: self.read(select("value")).await?,
+            // Both answers have the same columns: that of `large` stands twice in these.
+            keys: self.read(select("large as value")).await?,
+        })
+    }
+
+    async fn row_reads(&self) -> Result<RowReads, PrepareError> {
         let from = "kind = 0 and dataset = ? and slot = ? and pk = ? and sk >= ?";
         let back = "order by kind desc, dataset desc, slot desc, pk desc, sk desc";
         let slots = "(kind, dataset, slot) <= (0, ?, ?) limit ?";
-        Ok(Self {
-            get: read(format!(
-                "select {COLUMNS}, value from buckets where {BUCKET} and {PLACE}"
-            ))
-            .await?,
-            rows_at: walk("(kind, dataset, slot, pk, sk) in ?").await?,
-            guard: read(guard_text).await?,
-            guard_serial,
-            set_guard: write(format!(
-                "update buckets set tag = ?, previous_tag = ?, top = ?, epoch = ?, live = ?, records_epoch = ?, \
-                 records_number = ?, due = ?, sizes = ?, runs = ? where {BUCKET} if tag = ?"
-            ))
-            .await?,
-            put: write(format!(
-                "update buckets using ttl ? set version = ?, expires = ?, as_of = ?, by_client = ?, form = ?, len = ?, \
-                 held = ?, value = ?, large = ?, content_type = ?, content_encoding = ? where {BUCKET} and {PLACE}"
-            ))
-            .await?,
-            delete: write(format!("delete from buckets where {BUCKET} and {PLACE}")).await?,
-            delete_sorts: write(format!(
-                "delete from buckets where {BUCKET} and kind = 0 and dataset = ? and slot = ? and pk = ? \
-                 and sk >= ? and sk <= ?"
-            ))
-            .await?,
-            delete_up_to: write(format!(
-                "delete from buckets where {BUCKET} and (kind, dataset) >= (?, ?) \
-                 and (kind, dataset, slot, pk, sk) <= (?, ?, ?, ?, ?)"
-            ))
-            .await?,
-            delete_kind: write(format!("delete from buckets where {BUCKET} and kind = ?")).await?,
+        let after = "(kind, dataset, slot, pk, sk) > (0, ?, ?, ?, ?)";
+        let get = format!(
+            "select {COLUMNS}, value from {} where {BUCKET} and {PLACE}",
+            self.table("buckets")
+        );
+        Ok(RowReads {
+            get: self.read(get).await?,
+            at: self.walk("(kind, dataset, slot, pk, sk) in ?").await?,
             range: [
-                walk(&format!("{from} limit ?")).await?,
-                walk(&format!("{from} and sk < ? limit ?")).await?,
-                walk(&format!("{from} {back} limit ?")).await?,
-                walk(&format!("{from} and sk < ? {back} limit ?")).await?,
+                self.walk(&format!("{from} limit ?")).await?,
+                self.walk(&format!("{from} and sk < ? limit ?")).await?,
+                self.walk(&format!("{from} {back} limit ?")).await?,
+                self.walk(&format!("{from} and sk < ? {back} limit ?"))
+                    .await?,
             ],
             scan: [
-                walk(&format!("(kind, dataset, slot) >= (0, ?, ?) and {slots}")).await?,
-                walk(&format!(
-                    "(kind, dataset, slot, pk, sk) > (0, ?, ?, ?, ?) and {slots}"
+                self.walk(&format!("(kind, dataset, slot) >= (0, ?, ?) and {slots}"))
+                    .await?,
+                self.walk(&format!("{after} and {slots}")).await?,
+            ],
+            kind: self.walk("kind = ? and dataset = ?").await?,
+        })
+    }
+
+    async fn own(&self) -> Result<OwnStatements, PrepareError> {
+        let [chunks, namespaces] = [self.table("chunks"), self.table("namespaces")];
+        let [activations, records] = [self.table("activations"), self.table("records")];
+        let chunk = "tenant = ? and upload = ?";
+        Ok(OwnStatements {
+            put_chunk: self
+                .read(format!("update {chunks} set bytes = ? where {chunk} and number = ?"))
+                .await?,
+            chunk: self
+                .read(format!("select bytes from {chunks} where {chunk} and number = ?"))
+                .await?,
+            delete_chunks: self.read(format!("delete from {chunks} where {chunk}")).await?,
+            add_namespace: self
+                .read(format!("insert into {namespaces} (tenant, identity) values (?, ?)"))
+                .await?,
+            delete_namespace: self
+                .read(format!("delete from {namespaces} where tenant = ? and identity = ?"))
+                .await?,
+            namespaces: self
+                .read(format!("select identity from {namespaces} where tenant = ?"))
+                .await?,
+            // The time stamp is the epoch: the highest one stays, whoever writes it when.
+            activate: self
+                .read(format!(
+                    "update {activations} using timestamp ? set epoch = ?, live = ? \
+                     where tenant = ? and shard = ? and identity = ?"
                 ))
                 .await?,
-            ],
-            kind: walk("kind = ? and dataset = ?").await?,
-            put_chunk: read(
-                "update chunks set bytes = ? where tenant = ? and upload = ? and number = ?".into(),
-            )
-            .await?,
-            chunk: read(
-                "select bytes from chunks where tenant = ? and upload = ? and number = ?".into(),
-            )
-            .await?,
-            delete_chunks: read("delete from chunks where tenant = ? and upload = ?".into())
+            activations: self
+                .read(format!("select shard, epoch, live from {activations} where tenant = ?"))
                 .await?,
-            add_namespace: read("insert into namespaces (tenant, identity) values (?, ?)".into())
+            records: self
+                .read(format!(
+                    "select epoch, number, bound_epoch, bound_number, fenced, datasets, content \
+                     from {records} where tenant = ?"
+                ))
                 .await?,
-            delete_namespace: read(
-                "delete from namespaces where tenant = ? and identity = ?".into(),
-            )
-            .await?,
-            namespaces: read("select identity from namespaces where tenant = ?".into()).await?,
-            // The time stamp is the epoch: the highest one stays, whoever writes it when.
-            activate: read(
-                "update activations using timestamp ? set epoch = ?, live = ? \
-                 where tenant = ? and shard = ? and identity = ?"
-                    .into(),
-            )
-            .await?,
-            activations: read(
-                "select shard, identity, epoch, live from activations where tenant = ?".into(),
-            )
-            .await?,
-            records: read(
-                "select epoch, number, bound_epoch, bound_number, fenced, datasets, content from records where tenant = ?"
-                    .into(),
-            )
-            .await?,
-            keep_records: write(
-                "update records set epoch = ?, number = ?, fenced = ?, datasets = ?, content = ? \
-                 where tenant = ? if epoch = ? and number = ?"
-                    .into(),
-            )
-            .await?,
-            bind_records: write(
-                "update records set bound_epoch = ?, bound_number = ? \
-                 where tenant = ? if epoch = ? and number = ?"
-                    .into(),
-            )
-            .await?,
+            keep_records: self
+                .write(format!(
+                    "update {records} set epoch = ?, number = ?, fenced = ?, datasets = ?, content = ? \
+                     where tenant = ? if epoch = ? and number = ?"
+                ))
+                .await?,
+            bind_records: self
+                .write(format!(
+                    "update {records} set bound_epoch = ?, bound_number = ? \
+                     where tenant = ? if epoch = ? and number = ?"
+                ))
+                .await?,
         })
     }
 }
 
-async fn prepare(session: &Session, text: String) -> Result<PreparedStatement, PrepareError> {
-    let mut statement = session.prepare(Statement::new(text)).await?;
-    // A conditional write that is sent twice says that it was not applied, although the first one was.
-    statement.set_retry_policy(Some(Arc::new(FallthroughRetryPolicy::new())));
-    statement.set_use_cached_result_metadata(true);
-    Ok(statement)
+impl Statements {
+    pub(crate) async fn prepare(session: &Session, keyspace: &str) -> Result<Self, PrepareError> {
+        let with = Preparer { session, keyspace };
+        let buckets = with.table("buckets");
+        let guard = GUARD.join(", ");
+        let guard = format!("select {guard} from {buckets} where {BUCKET} limit 1");
+        let mut guard_serial = with.read(guard.clone()).await?;
+        guard_serial.set_consistency(Consistency::LocalSerial);
+        let set = |columns: &[&str]| columns.join(" = ?, ") + " = ?";
+        let delete = |rest: &str| format!("delete from {buckets} where {BUCKET} and {rest}");
+        let set_guard = format!(
+            "update {buckets} set {} where {BUCKET} if tag = ?",
+            set(&GUARD)
+        );
+        let put = format!(
+            "update {buckets} using ttl ? set {} where {BUCKET} and {PLACE}",
+            set(&PUT)
+        );
+        let sorts = "kind = 0 and dataset = ? and slot = ? and pk = ? and sk >= ? and sk <= ?";
+        let up_to =
+            "(kind, dataset) >= (?, ?) and (kind, dataset, slot, pk, sk) <= (?, ?, ?, ?, ?)";
+        Ok(Self {
+            guard: with.read(guard).await?,
+            guard_serial,
+            set_guard: with.write(set_guard).await?,
+            put: with.write(put).await?,
+            delete: with.write(delete(PLACE)).await?,
+            delete_sorts: with.write(delete(sorts)).await?,
+            delete_up_to: with.write(delete(up_to)).await?,
+            delete_kind: with.write(delete("kind = ?")).await?,
+            rows: with.row_reads().await?,
+            own: with.own().await?,
+        })
+    }
 }

@@ -19,6 +19,9 @@ use crate::settings::{CassandraSettings, OpenError};
 /// driver's 30 s, requests stand still for as long when a node stops.
 const KEEPALIVE: Duration = Duration::from_secs(1);
 
+/// The value of `commitlog_sync` with which a node answers before its disk has a write.
+pub(crate) const PERIODIC: &str = "periodic";
+
 /// Connects, and makes keyspace and tables if they are missing.
 pub(crate) async fn connect(settings: &CassandraSettings) -> Result<Session, OpenError> {
     let profile = ExecutionProfile::builder()
@@ -33,7 +36,11 @@ pub(crate) async fn connect(settings: &CassandraSettings) -> Result<Session, Ope
                 .build(),
         )
         .build();
-    let session = SessionBuilder::new()
+    let mut builder = SessionBuilder::new();
+    if let Some((user, password)) = &settings.credentials {
+        builder = builder.user(user, password);
+    }
+    let session = builder
         .known_nodes(&settings.contact_points)
         .pool_size(PoolSize::PerHost(NonZeroUsize::MIN))
         .disallow_shard_aware_port(true)
@@ -81,9 +88,9 @@ async fn make_tables(session: &Session, settings: &CassandraSettings) -> Result<
          {{'class': 'NetworkTopologyStrategy', '{data_center}': {replication}}}"
     );
     session.query_unpaged(text, ()).await.map_err(failed)?;
-    session.use_keyspace(keyspace, true).await.map_err(failed)?;
-    for table in TABLES {
-        session.query_unpaged(table, ()).await.map_err(failed)?;
+    for (name, columns) in TABLES {
+        let text = format!("create table if not exists \"{keyspace}\".{name} {columns}");
+        session.query_unpaged(text, ()).await.map_err(failed)?;
     }
     session.await_schema_agreement().await.map_err(failed)?;
     check_layout(session, settings).await
@@ -93,11 +100,13 @@ async fn make_tables(session: &Session, settings: &CassandraSettings) -> Result<
 async fn check_layout(session: &Session, settings: &CassandraSettings) -> Result<(), OpenError> {
     let tenant = settings.tenant.cast_signed();
     let wanted = [FORMAT, settings.shards.into(), settings.buckets.into()];
-    let text =
-        "insert into layout (tenant, format, shards, buckets) values (?, ?, ?, ?) if not exists";
+    let layout = format!("\"{}\".layout", settings.keyspace);
+    let text = format!(
+        "insert into {layout} (tenant, format, shards, buckets) values (?, ?, ?, ?) if not exists"
+    );
     let values = (tenant, wanted[0], wanted[1], wanted[2]);
     session.query_unpaged(text, values).await.map_err(failed)?;
-    let text = "select format, shards, buckets from layout where tenant = ?";
+    let text = format!("select format, shards, buckets from {layout} where tenant = ?");
     let answer = session.query_unpaged(text, (tenant,)).await;
     let rows = answer.map_err(failed)?.into_rows_result().map_err(failed)?;
     let (format, shards, buckets) = rows.first_row::<(i32, i32, i32)>().map_err(failed)?;
@@ -114,4 +123,18 @@ async fn check_layout(session: &Session, settings: &CassandraSettings) -> Result
             wanted,
         }),
     }
+}
+
+/// Returns when the nodes answer a write: the setting `commitlog_sync` of one of them.
+pub(crate) async fn commit_log_of(session: &Session) -> Result<Box<str>, OpenError> {
+    let text = "select value from system_views.settings where name = 'commitlog_sync'";
+    let answer = session.query_unpaged(text, ()).await.map_err(failed)?;
+    let rows = answer.into_rows_result().map_err(failed)?;
+    let row = rows
+        .maybe_first_row::<(Option<String>,)>()
+        .map_err(failed)?;
+    Ok(row
+        .and_then(|(value,)| value)
+        .unwrap_or_else(|| "unknown".to_owned())
+        .into())
 }

@@ -13,6 +13,8 @@ pub struct CassandraSettings {
     pub keyspace: String,
     /// Copies of each row in the data center, if the keyspace is created; at least 1.
     pub replication: u8,
+    /// Name and password, or `None` for a cluster that asks for none.
+    pub credentials: Option<(String, String)>,
     /// Number of this Umbo among those that share the keyspace.
     pub tenant: u32,
     /// Shards, a power of two.

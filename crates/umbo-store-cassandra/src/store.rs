@@ -21,13 +21,15 @@ use crate::guard::Guard;
 use crate::queue::{QueuedRemoval, QueuedWrite, Work, answered};
 use crate::reclaim::reclaim;
 use crate::schema::Statements;
-use crate::session::{connect, failed};
+use crate::session::{PERIODIC, commit_log_of, connect, failed};
 use crate::settings::{CassandraSettings, OpenError};
 
 /// A store whose rows are in a Cassandra cluster.
 #[derive(Debug)]
 pub struct CassandraStore {
     pub(crate) engine: Arc<Engine>,
+    /// When nodes answer a write, as the one says that was asked.
+    commit_log: Box<str>,
 }
 
 impl CassandraStore {
@@ -51,7 +53,9 @@ impl CassandraStore {
             });
         }
         let session = connect(settings).await?;
-        let statements = Statements::prepare(&session).await.map_err(failed)?;
+        let statements = Statements::prepare(&session, &settings.keyspace);
+        let statements = statements.await.map_err(failed)?;
+        let commit_log = commit_log_of(&session).await?;
         let engine = Arc::new(Engine {
             session,
             statements,
@@ -71,7 +75,22 @@ impl CassandraStore {
         });
         engine.learn_all().await.map_err(failed)?;
         tokio::spawn(reclaim(Arc::downgrade(&engine)));
-        Ok(Self { engine })
+        Ok(Self { engine, commit_log })
+    }
+
+    /// Logs the layout of the rows, and warns if the cluster may answer before they are on disks.
+    pub fn announce(&self) {
+        let (shards, buckets) = (self.engine.shards.len(), self.engine.buckets);
+        let (state, commit_log) = (self.engine.session.get_cluster_state(), &*self.commit_log);
+        let nodes = state.get_nodes_info().len();
+        let message = "the rows are in a Cassandra cluster";
+        tracing::info!(shards, buckets, nodes, commit_log, "{message}");
+        if commit_log == PERIODIC {
+            tracing::warn!(
+                "the cluster answers writes before they are on its disks (commitlog_sync: periodic): they outlive the \
+                 end of processes, and not a loss of power of all copies within the next seconds"
+            );
+        }
     }
 
     /// Refuses a read of a fenced namespace, or of a row of another shard.
@@ -107,10 +126,12 @@ impl Engine {
     async fn learn_all(&self) -> Result<(), crate::error::ClusterError> {
         self.refresh_records().await?;
         let cells = vec![crate::found::int(self.tenant)];
-        let answer = self.execute(&self.statements.activations, cells).await?;
+        let answer = self
+            .execute(&self.statements.own.activations, cells)
+            .await?;
         let answer = answer.into_rows_result()?;
-        for row in answer.rows::<(i16, i32, Option<i32>, Option<i32>)>()? {
-            let (shard, _, Some(epoch), Some(live)) = row? else {
+        for row in answer.rows::<(i16, Option<i32>, Option<i32>)>()? {
+            let (shard, Some(epoch), Some(live)) = row? else {
                 continue;
             };
             if let Some(state) = self.shards.get(usize::from(shard.cast_unsigned())) {

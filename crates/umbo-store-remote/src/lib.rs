@@ -38,6 +38,7 @@ mod unknown_shard;
 mod watch;
 
 pub use connector::{Connector, Io, Transport};
+pub use peer::PeerDialer;
 pub use peer_maps::{PeerMap, ask_map_versions, fetch_newest_map};
 pub use settings::{RemoteSettings, TlsFiles, TlsIdentity};
 pub use store::RemoteStore;

@@ -12,19 +12,28 @@ use umbo_routing::ClusterNode;
 
 use crate::connector::Io;
 use crate::dial_error::DialError;
-use crate::store::RemoteStore;
+use crate::settings::RemoteSettings;
 use crate::tls;
 
-impl RemoteStore {
+/// Connects dispatchers with one another, whatever their store is.
+#[derive(Debug, Clone)]
+pub struct PeerDialer(RemoteSettings);
+
+impl PeerDialer {
+    /// Makes a dialer that uses transport, certificate and timeout of these settings.
+    pub const fn new(settings: RemoteSettings) -> Self {
+        Self(settings)
+    }
+
     /// Connects to another dispatcher. With TLS the certificate of the dispatcher must carry `role` as a name, and
     /// `protocol` is the name of the protocol on the connection. The error says which step failed.
-    pub async fn dial_peer(
+    pub async fn dial(
         &self,
         peer: &ClusterNode,
         role: &str,
         protocol: &[u8],
     ) -> Result<Box<dyn Io>, String> {
-        let settings = &self.common.settings;
+        let settings = &self.0;
         let within = settings.connect_timeout;
         let dialling = async {
             let connected = settings.transport.connect(peer.host(), peer.port()).await;
@@ -45,19 +54,15 @@ impl RemoteStore {
             .map_err(|error: DialError| error.to_string())
     }
 
-    /// Returns the address of this machine on the way to a node, of version 4 if `is_v4` says so. The home comes first,
-    /// then other nodes; an address of loopback is returned only if no way has another one.
-    pub async fn own_address(&self, is_v4: bool) -> IpAddr {
-        let map = self.map();
-        let within = self.common.settings.connect_timeout;
+    /// Returns the address of this machine on the way to one of the nodes, of version 4 if `is_v4` says so. Earlier
+    /// nodes come first; an address of loopback is returned only if no way has another one.
+    pub async fn own_address(&self, nodes: Vec<ClusterNode>, is_v4: bool) -> IpAddr {
+        let within = self.0.connect_timeout;
         let mut looking = JoinSet::new();
-        for (number, node) in map.nodes().iter().cloned().enumerate() {
-            let is_home = map
-                .node_of(map.home().shard)
-                .is_some_and(|home| *home == node);
+        for (number, node) in nodes.into_iter().enumerate() {
             looking.spawn(async move {
                 let found = timeout(within, address_towards(&node, is_v4)).await;
-                ((!is_home, number), found.ok().and_then(Result::ok))
+                (number, found.ok().and_then(Result::ok))
             });
         }
         let ways: BTreeMap<_, _> = looking.join_all().await.into_iter().collect();

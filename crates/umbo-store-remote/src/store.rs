@@ -12,7 +12,7 @@ use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
-use umbo_routing::{ClusterMap, ShardMap, Succession, SuccessionError};
+use umbo_routing::{ClusterMap, ClusterNode, ShardMap, Succession, SuccessionError};
 use umbo_store::{NodeStatus, RecordsCopy, RemoteStats, ShardState, ShardStatus, StoreError};
 use umbo_types::{Clock, ShardId};
 
@@ -123,6 +123,15 @@ impl RemoteStore {
     /// Returns the map in effect.
     pub fn map(&self) -> ClusterMap {
         self.topology.load().map.clone()
+    }
+
+    /// Returns the nodes of the map, the home of Umbo's own records first.
+    pub fn nodes_from_home(&self) -> Vec<ClusterNode> {
+        let map = self.map();
+        let home = map.node_of(map.home().shard).cloned();
+        let mut nodes = map.nodes().to_vec();
+        nodes.sort_by_key(|node| Some(node) != home.as_ref());
+        nodes
     }
 
     /// Returns the counters.

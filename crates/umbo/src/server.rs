@@ -84,18 +84,18 @@ impl Server {
         let settings = &loaded.settings;
         let mut signals = Signals::begin()?;
         let watch = ReloadWatch::begin(sources).await?;
-        let (mut opened, listeners) = OpenedServer::open(role, settings, &log)?;
+        let (mut opened, listeners) = OpenedServer::open(role, settings, &log).await?;
         opened.store.announce(&*opened.clock);
         let doors = Doors::default();
         let begin = || Ports::begin(listeners, &opened, &doors, &settings.server);
-        let (bulk, (observer, fleet), ports) = match role {
-            Role::Serve => {
+        let (bulk, (observer, fleet), ports) = match opened.store.is_shared() {
+            false => {
                 let bulk = Bulk::new(&opened.dispatcher(&loaded).await?);
                 // Before the ports open: early connections are served and not refused.
                 let opened = doors.open(&bulk, &opened, &settings.server, None).await?;
                 (bulk, opened, begin())
             }
-            Role::Dispatcher => {
+            true => {
                 let mut ports = begin();
                 let (bulk, joined) = tokio::select! {
                     biased;

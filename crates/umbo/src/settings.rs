@@ -16,7 +16,7 @@ pub(crate) use self::error::SettingsError;
 pub(crate) use self::layer::Flag;
 pub(crate) use self::loaded::{LoadedSettings, SettingsSources};
 pub(crate) use self::section::{
-    ClusterSection, ServerSettings, Settings, StoreSettings, TlsSettings,
+    ClusterSection, ServerSettings, Settings, StoreEngine, StoreSettings, TlsSettings,
 };
 
 #[cfg(test)]

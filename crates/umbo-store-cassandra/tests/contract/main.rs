@@ -30,6 +30,7 @@ async fn settings() -> CassandraSettings {
         data_center: "datacenter1".to_owned(),
         keyspace: "umbo".to_owned(),
         replication: 1,
+        credentials: None,
         tenant: TENANTS.fetch_add(1, Ordering::Relaxed),
         shards: 4,
         buckets: 8,

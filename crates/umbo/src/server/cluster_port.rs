@@ -9,30 +9,32 @@ use umbo_admin::{
     Connecting, DISPATCHER_ROLE, FleetPlace, FleetView, PRESENCE_INTERVAL, PeerConnector, PeerIo,
 };
 use umbo_routing::ClusterNode;
-use umbo_store_remote::RemoteStore;
+use umbo_store_remote::PeerDialer;
 use umbo_tls::{ALPN_HTTP2, TlsSource};
 
 use super::open::BACKLOG;
+use super::store::remote_settings;
 use crate::cli_error::CliError;
 use crate::parts;
 use crate::settings::ClusterSection;
 use crate::tasks::at_each;
 
-/// Binds the port. Returns its certificate, and how others reach it and this dispatcher reaches them.
+/// Binds the port. Returns its certificate, and how others reach it and this dispatcher reaches them. `nodes` are those
+/// of the store, the home first.
 pub(super) async fn bind(
     cluster: &ClusterSection,
-    store: &Arc<RemoteStore>,
+    nodes: Vec<ClusterNode>,
 ) -> Result<(TcpListener, Option<Arc<TlsSource>>, FleetPlace), CliError> {
     let tls = parts::cluster_tls(cluster);
     let tls = tls.map(|files| TlsSource::load_for(files, &[ALPN_HTTP2]));
     let tls = tls.transpose().map_err(CliError::start)?.map(Arc::new);
+    let dialer = PeerDialer::new(remote_settings(cluster));
     let own = match cluster.listen {
         // An address that others are told by the settings needs no other.
         Some(listen) if !listen.ip().is_unspecified() || cluster.advertise.is_some() => listen.ip(),
         listen => {
-            store
-                .own_address(listen.is_some_and(|at| at.is_ipv4()))
-                .await
+            let is_v4 = listen.is_some_and(|at| at.is_ipv4());
+            dialer.own_address(nodes, is_v4).await
         }
     };
     let listen = cluster.listen.unwrap_or(SocketAddr::new(own, 0));
@@ -46,7 +48,7 @@ pub(super) async fn bind(
     let place = FleetPlace {
         id: getrandom::u64().map_err(CliError::start)?.max(1),
         address: address.unwrap_or_else(|| reached.to_string()),
-        connector: Arc::new(Dispatchers(Arc::clone(store))),
+        connector: Arc::new(Dispatchers(dialer)),
     };
     let address = &place.address;
     tracing::info!(address, "other dispatchers reach this one");
@@ -55,14 +57,14 @@ pub(super) async fn bind(
 
 /// The other dispatchers, reached as the shard nodes are.
 #[derive(Debug)]
-struct Dispatchers(Arc<RemoteStore>);
+struct Dispatchers(PeerDialer);
 
 impl PeerConnector for Dispatchers {
     fn connect<'a>(&'a self, address: &'a str) -> Connecting<'a> {
         Box::pin(async move {
             let peer =
                 ClusterNode::new("dispatcher", address).map_err(|error| error.to_string())?;
-            let io = self.0.dial_peer(&peer, DISPATCHER_ROLE, ALPN_HTTP2).await?;
+            let io = self.0.dial(&peer, DISPATCHER_ROLE, ALPN_HTTP2).await?;
             Ok(Box::new(io) as Box<dyn PeerIo>)
         })
     }

@@ -54,7 +54,7 @@ pub(super) struct OpenedServer {
 }
 
 impl OpenedServer {
-    pub(super) fn open(
+    pub(super) async fn open(
         role: Role,
         settings: &Settings,
         log: &LogHandle,
@@ -74,7 +74,7 @@ impl OpenedServer {
         let policies = parts::read_policies(settings).map_err(CliError::start)?;
         // Before the store: how its shards open is worth a line.
         let otlp = Otlp::begin(settings, &clock, None, log)?;
-        let store = OpenStore::open(role, settings, &clock)?;
+        let store = OpenStore::open(role, settings, &clock).await?;
         let built_in = PolicySet::built_in();
         let quota = parts::limiter(settings, built_in, &*store.store(), &*clock)?;
         let cores = cores();

@@ -67,9 +67,8 @@ impl Doors {
     ) -> Result<(Arc<Bulk>, (DispatcherObserver, Arc<FleetView>)), CliError> {
         let bulk = Bulk::new(&startup::dispatcher(opened, loaded).await);
         let settings = &loaded.settings;
-        let store = opened.store.remote();
-        let store = store.expect("a dispatcher has no store in its process");
-        let (listener, tls, place) = cluster_port::bind(&settings.cluster, store).await?;
+        let nodes = opened.store.nodes();
+        let (listener, tls, place) = cluster_port::bind(&settings.cluster, nodes).await?;
         let entered = self
             .open(&bulk, opened, &settings.server, Some(place))
             .await?;

@@ -1,9 +1,11 @@
-//! The store behind a dispatcher: in this process, or on the nodes of a cluster.
+//! The store behind a dispatcher: in this process, on the nodes of a cluster, or in a Cassandra cluster.
 
 use std::path::Path;
 use std::sync::Arc;
 
+use umbo_routing::ClusterNode;
 use umbo_store::Store;
+use umbo_store_cassandra::{CassandraSettings, CassandraStore};
 use umbo_store_redb::RedbStore;
 use umbo_store_remote::{RemoteSettings, RemoteStore, TlsFiles, TlsIdentity};
 use umbo_types::Clock;
@@ -11,7 +13,10 @@ use umbo_types::Clock;
 use crate::cli_error::CliError;
 use crate::map_file;
 use crate::parts::{announce_folder, store_config};
-use crate::settings::{ClusterSection, Settings};
+use crate::settings::{ClusterSection, Settings, StoreEngine};
+
+/// Shards of a store on Cassandra, unless a number is set: parts of it whose overload and quotas are told apart.
+const CASSANDRA_SHARDS: u16 = 16;
 
 /// Kind of a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,15 +31,22 @@ pub(crate) enum Role {
 pub(super) enum OpenStore {
     Embedded(Arc<RedbStore>),
     Remote(Arc<RemoteStore>),
+    Cassandra(Arc<CassandraStore>, Vec<ClusterNode>),
 }
 
 impl OpenStore {
-    pub(super) fn open(
+    pub(super) async fn open(
         role: Role,
         settings: &Settings,
         clock: &Arc<dyn Clock>,
     ) -> Result<Self, CliError> {
         match role {
+            _ if settings.store.engine == StoreEngine::Cassandra => {
+                let (cassandra, nodes) = cassandra_settings(settings)?;
+                let store = CassandraStore::open(&cassandra, Arc::clone(clock)).await;
+                let store = store.map_err(CliError::start)?;
+                Ok(Self::Cassandra(Arc::new(store), nodes))
+            }
             Role::Serve => {
                 let store = RedbStore::open(store_config(settings), Arc::clone(clock));
                 Ok(Self::Embedded(Arc::new(store.map_err(CliError::start)?)))
@@ -47,13 +59,28 @@ impl OpenStore {
         match self {
             Self::Embedded(store) => Arc::clone(store) as Arc<dyn Store>,
             Self::Remote(store) => Arc::clone(store) as Arc<dyn Store>,
+            Self::Cassandra(store, _) => Arc::clone(store) as Arc<dyn Store>,
+        }
+    }
+
+    /// Returns whether other dispatchers use the same store.
+    pub(super) const fn is_shared(&self) -> bool {
+        !matches!(self, Self::Embedded(_))
+    }
+
+    /// Returns nodes of a shared store, the home of Umbo's own records first.
+    pub(super) fn nodes(&self) -> Vec<ClusterNode> {
+        match self {
+            Self::Embedded(_) => Vec::new(),
+            Self::Remote(store) => store.nodes_from_home(),
+            Self::Cassandra(_, nodes) => nodes.clone(),
         }
     }
 
     /// Returns the remote store, if it is one.
     pub(super) fn remote(&self) -> Option<&Arc<RemoteStore>> {
         match self {
-            Self::Embedded(_) => None,
+            Self::Embedded(_) | Self::Cassandra(..) => None,
             Self::Remote(store) => Some(store),
         }
     }
@@ -62,7 +89,7 @@ impl OpenStore {
     pub(super) fn embedded(&self) -> Option<&Arc<RedbStore>> {
         match self {
             Self::Embedded(store) => Some(store),
-            Self::Remote(_) => None,
+            Self::Remote(_) | Self::Cassandra(..) => None,
         }
     }
 
@@ -80,8 +107,47 @@ impl OpenStore {
                     "the shards are on the nodes of a cluster"
                 );
             }
+            Self::Cassandra(store, _) => store.announce(),
         }
     }
+}
+
+/// Returns the settings of the engine, and the nodes that they name.
+fn cassandra_settings(
+    settings: &Settings,
+) -> Result<(CassandraSettings, Vec<ClusterNode>), CliError> {
+    let section = &settings.cassandra;
+    let contact_points = section.contact_points.split(',').map(str::trim);
+    let contact_points: Vec<String> = contact_points.map(str::to_owned).collect();
+    let node = |address: &String| ClusterNode::new("cassandra", address);
+    let nodes: Result<_, _> = contact_points.iter().map(node).collect();
+    let nodes = nodes.map_err(|error| {
+        CliError::Start(format!(
+            "cassandra.contact_points: {error}; name nodes as host:port, separated by commas"
+        ))
+    })?;
+    let password = section.password_file.as_ref().map(|path| {
+        let text = std::fs::read_to_string(path).map_err(CliError::file("read", path))?;
+        Ok::<_, CliError>(text.trim_end().to_owned())
+    });
+    let user = section.user.clone();
+    Ok((
+        CassandraSettings {
+            contact_points,
+            data_center: section.data_center.clone(),
+            keyspace: section.keyspace.clone(),
+            replication: section.replication,
+            credentials: user.zip(password.transpose()?),
+            tenant: section.tenant,
+            shards: match settings.store.shards {
+                0 => section.buckets.min(CASSANDRA_SHARDS),
+                shards => shards,
+            },
+            buckets: section.buckets,
+            request_timeout: section.request_timeout.0,
+        },
+        nodes,
+    ))
 }
 
 fn connect(cluster: &ClusterSection, clock: &Arc<dyn Clock>) -> Result<Arc<RemoteStore>, CliError> {

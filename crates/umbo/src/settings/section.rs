@@ -100,6 +100,8 @@ sections! {
 
     /// `[store]`: where rows are kept.
     store struct StoreSettings {
+        /// Where rows are kept.
+        engine: StoreEngine = StoreEngine::Redb;
         /// The data folder.
         folder: String = "data".to_owned();
         /// Number of shards; 0 uses the folder's number, or chooses one for a new folder.
@@ -108,6 +110,28 @@ sections! {
         write_log: bool = true;
         /// Memory for cached pages.
         cache: ByteCount = ByteCount(1 << 30), "1MiB" to "16TiB";
+    }
+
+    /// `[cassandra]`: the cluster of the engine of this name.
+    cassandra struct CassandraSection {
+        /// Host and port of some nodes, separated by commas.
+        contact_points: String = "127.0.0.1:9042".to_owned();
+        /// The data center to read and write in.
+        data_center: String = "datacenter1".to_owned();
+        /// The keyspace.
+        keyspace: String = "umbo".to_owned();
+        /// Copies of each row in the data center, where Umbo creates the keyspace.
+        replication: u8 = 3, "1" to "9";
+        /// Name to log in with; none for a cluster that asks for none.
+        user: Option<String> as "empty_is_none" = None;
+        /// File of the password.
+        password_file: Option<String> as "empty_is_none" = None;
+        /// Number of this Umbo in the keyspace.
+        tenant: u32 = 0, "0" to "1000000";
+        /// Parts of each namespace.
+        buckets: u16 = 256, "1" to "4096";
+        /// How long the cluster may take for one request.
+        request_timeout: TimeSpan = TimeSpan::seconds(5), "100ms" to "1m";
     }
 
     /// `[auth]`: authentication of callers.
@@ -247,6 +271,16 @@ sections! {
         /// A request that takes at least this long is always traced.
         slow: TimeSpan = TimeSpan(Duration::from_millis(500)), "1ms" to "1h";
     }
+}
+
+/// Engines of the store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum StoreEngine {
+    /// Files of this process.
+    Redb,
+    /// A Cassandra cluster.
+    Cassandra,
 }
 
 /// Names of the tiers.
