@@ -6,7 +6,7 @@ import pathlib
 import pytest
 
 from clock import Clock
-from harness import IS_CLUSTER, Namespace, Server, memory_folder
+from harness import IS_CASSANDRA, IS_CLUSTER, Namespace, Server, memory_folder
 
 NUMBERS = itertools.count(1)
 # Where failed tests are noted, by the process that hears of all of them.
@@ -17,6 +17,7 @@ def pytest_configure(config):
     if config.option.failed_to and not hasattr(config, "workerinput"):
         FAILED_TO.append(pathlib.Path(config.option.failed_to))
     config.addinivalue_line("markers", "embedded(reason): about a server with its store in its own process")
+    config.addinivalue_line("markers", "redb(reason): about what only a store in files of Umbo's has")
     config.addinivalue_line("markers", "real(component): runs against a component of others, not a double of it")
 
 
@@ -33,13 +34,19 @@ def pytest_runtest_logreport(report):
 
 
 def pytest_collection_modifyitems(items):
-    """What is about an embedded store has no meaning for shard nodes. Real components are noted for the report."""
+    """What is about an embedded store has no meaning for shard nodes, nor what is about its files for Cassandra. Real
+    components are noted for the report."""
     for item in items:
         for real in item.iter_markers("real"):
             item.user_properties.append(("real", real.args[0]))
         mark = item.get_closest_marker("embedded")
-        if IS_CLUSTER and mark:
+        if (IS_CLUSTER or IS_CASSANDRA) and mark:
             item.add_marker(pytest.mark.skip(reason=mark.args[0]))
+        redb = item.get_closest_marker("redb")
+        if IS_CASSANDRA and redb:
+            item.add_marker(pytest.mark.skip(reason=redb.args[0]))
+        if IS_CASSANDRA:
+            item.user_properties.append(("real", "cassandra"))
 
 
 @pytest.fixture

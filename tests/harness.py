@@ -3,7 +3,8 @@
 Owns: servers, a plain HTTP client, raw sockets. Decides nothing about what is right.
 
 A server is one process, `umbo serve`, or, where UMBO_TEST_TOPOLOGY says `cluster`, a dispatcher in
-front of three shard nodes: tests do not see which.
+front of three shard nodes, or, where it says `cassandra`, one process that keeps its rows in Cassandra:
+tests do not see which.
 """
 
 import base64
@@ -22,13 +23,17 @@ import subprocess
 import tempfile
 import urllib.parse
 
+import cassandra_node
 from clock import Clock
 from processes import PROJECT, WAIT_SECONDS, Process, binary, wait_until
 from tier import Tier
 
 PROBLEM = "application/problem+json"
 NDJSON = "application/x-ndjson"
-IS_CLUSTER = {"": False, "embedded": False, "cluster": True}[os.environ.get("UMBO_TEST_TOPOLOGY", "")]
+TOPOLOGY = os.environ.get("UMBO_TEST_TOPOLOGY", "embedded")
+assert TOPOLOGY in ("embedded", "cluster", "cassandra"), TOPOLOGY
+IS_CLUSTER = TOPOLOGY == "cluster"
+IS_CASSANDRA = TOPOLOGY == "cassandra"
 
 
 @contextlib.contextmanager
@@ -251,6 +256,10 @@ class Server(Process):
             of_store = {name: value for name, value in settings.get("store", {}).items() if name != "shards"}
             settings = settings | {"cluster": of_cluster, "store": of_store}
             command = ["dispatcher"]
+        elif IS_CASSANDRA:
+            of_store = {"engine": "cassandra", "shards": 4}
+            settings = settings | {"store": of_store, "cassandra": cassandra_node.settings(self.folder)}
+            command = ["serve"]
         else:
             command = ["serve", "--data", str(self.data)]
         if "--listen" not in self.arguments and "listen" not in self.settings["server"]:

@@ -20,7 +20,7 @@ import sys
 import xml.etree.ElementTree
 
 # What the tests of a crate run against.
-EMBEDDED = {"umbo-store-redb": "redb"}
+EMBEDDED = {"umbo-store-cassandra": "cassandra", "umbo-store-redb": "redb"}
 # Folder of process tests in which a report stands, by the kind of what serves them.
 KINDS = {"processes": "pytest", "clustered": "pytest-clustered"}
 # More of them are no accident.

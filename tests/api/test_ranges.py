@@ -218,6 +218,7 @@ def test_delete_range_of_many_rows_spares_the_other_partitions(ns):
     assert ns.range_all("p") == [] and len(ns.range_all("q")) == 5000
 
 
+@pytest.mark.redb("a minute that passes in no time ends the wait for the cluster, too")
 def test_a_delete_range_cut_by_its_deadline_says_what_is_gone(server, ns, still):
     """The deadline passes when the first step is seen to be done."""
     path = f"{ns.base}/range/p?all=true"

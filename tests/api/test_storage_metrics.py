@@ -1,8 +1,11 @@
 """What the storage tells of itself: how long the disk takes, and what memory answers."""
 
+import pytest
+
 from harness import wait_until
 
 
+@pytest.mark.redb("syncs and caches of a cluster are its own")
 def test_syncs_and_the_row_cache_are_counted(server, ns):
     names = ("umbo_shard_syncs_total", "umbo_shard_sync_seconds_total", "umbo_row_cache_hits_total", "umbo_row_cache_misses_total")
     counts = lambda: [server.metric(name) for name in names]

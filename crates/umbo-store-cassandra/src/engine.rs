@@ -10,13 +10,13 @@ use scylla::client::session::Session;
 use scylla::response::query_result::QueryResult;
 use scylla::statement::prepared::PreparedStatement;
 use tokio::sync::{Notify, RwLock};
-use umbo_routing::ShardMap;
+use umbo_routing::{ShardMap, Slot};
 use umbo_store::{DatasetGroup, DatasetGroups, RecordsCopy, RecordsRevision, StoreError};
 use umbo_types::limits::SLOTS;
-use umbo_types::{BelievedClock, Clock, NamespaceId, ShardId, Timestamp};
+use umbo_types::{BelievedClock, Clock, Key, NamespaceId, ShardId, Timestamp};
 
+use crate::cell::{BoundValue, int, small};
 use crate::error::ClusterError;
-use crate::found::{Cell, int, small};
 use crate::guard::Guard;
 use crate::queue::BucketQueue;
 use crate::schema::Statements;
@@ -33,9 +33,15 @@ pub(crate) struct BucketId {
     pub(crate) number: u16,
 }
 
+impl BucketId {
+    pub(crate) fn slot_of(self, key: &Key) -> u16 {
+        Slot::of(self.identity, &key.partition).index()
+    }
+}
+
 /// What this process knows of a shard.
 #[derive(Debug, Default)]
-pub(crate) struct ShardState {
+pub(crate) struct KnownShard {
     pub(crate) groups: Mutex<DatasetGroups>,
     pub(crate) sizes: Mutex<ShardSizes>,
     /// Mutations that wait for a commit.
@@ -45,15 +51,15 @@ pub(crate) struct ShardState {
 }
 
 #[derive(Debug)]
-pub(crate) struct Engine {
+pub(crate) struct BucketEngine {
     pub(crate) session: Session,
     pub(crate) statements: Statements,
-    pub(crate) tenant: u32,
+    pub(crate) instance: u32,
     pub(crate) buckets: u16,
     pub(crate) map: Arc<ShardMap>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) believed_clock: Mutex<BelievedClock>,
-    pub(crate) shards: Vec<ShardState>,
+    pub(crate) shards: Vec<KnownShard>,
     pub(crate) queues: Mutex<HashMap<BucketId, BucketQueue>>,
     pub(crate) guards: Mutex<LruCache<BucketId, Guard>>,
     /// Held for reading by a commit from its check of the fences to its end, and for writing by who has raised one.
@@ -75,12 +81,12 @@ pub(crate) fn guards() -> Mutex<LruCache<BucketId, Guard>> {
     Mutex::new(LruCache::new(GUARDS_MAX))
 }
 
-impl Engine {
+impl BucketEngine {
     pub(crate) fn lock_guards(&self) -> MutexGuard<'_, LruCache<BucketId, Guard>> {
         lock(&self.guards)
     }
 
-    pub(crate) fn shard(&self, id: ShardId) -> &ShardState {
+    pub(crate) fn shard(&self, id: ShardId) -> &KnownShard {
         &self.shards[usize::from(id.0)]
     }
 
@@ -98,9 +104,9 @@ impl Engine {
         ShardId(bucket.number / (self.buckets / self.shards.len() as u16))
     }
 
-    pub(crate) fn bucket_cells(&self, bucket: BucketId) -> Vec<Cell> {
+    pub(crate) fn bucket_cells(&self, bucket: BucketId) -> Vec<BoundValue> {
         vec![
-            int(self.tenant),
+            int(self.instance),
             int(bucket.identity.0),
             small(bucket.number),
         ]
@@ -109,7 +115,7 @@ impl Engine {
     pub(crate) async fn execute(
         &self,
         statement: &PreparedStatement,
-        cells: Vec<Cell>,
+        cells: Vec<BoundValue>,
     ) -> Result<QueryResult, ClusterError> {
         Ok(self.session.execute_unpaged(statement, cells).await?)
     }
@@ -168,10 +174,10 @@ impl Engine {
             groups.of(dataset).map_or(dataset, |group| group.identity)
         };
         let cells = vec![
-            crate::found::big(epoch.into()),
+            crate::cell::big(epoch.into()),
             int(epoch),
             int(dataset.0),
-            int(self.tenant),
+            int(self.instance),
             small(shard.0),
             int(identity.0),
         ];
@@ -185,7 +191,7 @@ impl Engine {
         if lock(&self.namespaces).contains(&identity) {
             return Ok(false);
         }
-        let cells = vec![int(self.tenant), int(identity.0)];
+        let cells = vec![int(self.instance), int(identity.0)];
         self.execute(&self.statements.own.add_namespace, cells)
             .await?;
         self.refresh_records().await?;

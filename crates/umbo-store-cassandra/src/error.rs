@@ -1,4 +1,4 @@
-//! Errors of the cluster, as far as the store tells them apart.
+//! Errors of the cluster, in the kinds that the store distinguishes.
 
 use scylla::errors::{
     DbError, DeserializationError, ExecutionError, FirstRowError, IntoRowsResultError,
@@ -12,7 +12,7 @@ use umbo_types::ShardId;
 pub(crate) enum ClusterError {
     /// The cluster refused it, did not answer, or could not be reached.
     #[error("{0}")]
-    Request(#[from] ExecutionError),
+    Request(Box<ExecutionError>),
     /// The answer is not what the statement has.
     #[error("the answer cannot be read: {0}")]
     Answer(Box<dyn std::error::Error + Send + Sync>),
@@ -48,6 +48,12 @@ impl ClusterError {
                 outcome: Outcome::NotApplied,
             },
         }
+    }
+}
+
+impl From<ExecutionError> for ClusterError {
+    fn from(error: ExecutionError) -> Self {
+        Self::Request(Box::new(error))
     }
 }
 

@@ -9,35 +9,51 @@ use umbo_types::{
     Key, LargeRef, NamespaceId, Row, StoredForm, Timestamp, UploadId, Value, Version,
 };
 
+use crate::cell::{BoundValue, blob, int, small, tiny};
 use crate::error::ClusterError;
 use crate::schema::ROW;
 
-/// A value that is bound to a statement.
-pub(crate) type Cell = Option<CqlValue>;
-
-pub(crate) const fn int(number: u32) -> Cell {
-    Some(CqlValue::Int(number.cast_signed()))
+/// What a commit sets of a row: everything, so that nothing of an earlier one stays.
+#[derive(Debug, Default)]
+pub(crate) struct RowCells {
+    /// Seconds after which the engine removes the row; 0 for never.
+    pub(crate) ttl: u32,
+    pub(crate) version: BoundValue,
+    pub(crate) expires: BoundValue,
+    pub(crate) as_of: BoundValue,
+    pub(crate) by_client: bool,
+    pub(crate) form: BoundValue,
+    pub(crate) len: BoundValue,
+    pub(crate) held: BoundValue,
+    pub(crate) value: BoundValue,
+    pub(crate) large: BoundValue,
+    pub(crate) content_type: BoundValue,
+    pub(crate) content_encoding: BoundValue,
 }
 
-pub(crate) const fn small(number: u16) -> Cell {
-    Some(CqlValue::SmallInt(number.cast_signed()))
-}
-
-pub(crate) const fn tiny(number: i8) -> Cell {
-    Some(CqlValue::TinyInt(number))
-}
-
-pub(crate) const fn big(number: u64) -> Cell {
-    Some(CqlValue::BigInt(number.cast_signed()))
-}
-
-pub(crate) fn blob(bytes: &[u8]) -> Cell {
-    Some(CqlValue::Blob(bytes.to_vec()))
+impl RowCells {
+    /// Returns the values of the statement before bucket and place.
+    pub(crate) fn bound(self) -> Vec<BoundValue> {
+        vec![
+            int(self.ttl),
+            self.version,
+            self.expires,
+            self.as_of,
+            self.by_client.then_some(CqlValue::Boolean(true)),
+            self.form,
+            self.len,
+            self.held,
+            self.value,
+            self.large,
+            self.content_type,
+            self.content_encoding,
+        ]
+    }
 }
 
 /// The place of a row in its bucket.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(crate) struct Place {
+pub(crate) struct StoredPlace {
     pub(crate) kind: i8,
     pub(crate) dataset: NamespaceId,
     pub(crate) slot: u16,
@@ -45,7 +61,7 @@ pub(crate) struct Place {
     pub(crate) sort: Bytes,
 }
 
-impl Place {
+impl StoredPlace {
     pub(crate) fn of_row(dataset: NamespaceId, slot: u16, key: &Key) -> Self {
         Self {
             kind: ROW,
@@ -56,7 +72,7 @@ impl Place {
         }
     }
 
-    pub(crate) fn cells(&self) -> [Cell; 5] {
+    pub(crate) fn cells(&self) -> [BoundValue; 5] {
         [
             tiny(self.kind),
             int(self.dataset.0),
@@ -69,9 +85,9 @@ impl Place {
 
 /// A row as it was read.
 #[derive(Debug)]
-pub(crate) struct Found {
-    pub(crate) place: Place,
-    /// `None` in a row of which there is only the mark of a client's removal.
+pub(crate) struct FoundRow {
+    pub(crate) place: StoredPlace,
+    /// `None` in the mark of a client's removal, which has no row.
     pub(crate) version: Option<Version>,
     pub(crate) expires_at: Option<Timestamp>,
     pub(crate) as_of: Option<Timestamp>,
@@ -91,7 +107,7 @@ pub(crate) struct Found {
 /// Rows, bytes and saved bytes of a dataset in a bucket.
 pub(crate) type SizeOf = (i64, i64, i64);
 
-impl Found {
+impl FoundRow {
     /// Returns what the row counts in the size of its dataset.
     pub(crate) fn size(&self) -> SizeOf {
         if self.version.is_none() {
@@ -149,7 +165,7 @@ impl Found {
         row.stored_bytes() - row.value.len() as u64 + self.held
     }
 
-    /// Returns the key of a row. Fails if another program has written one that is no key.
+    /// Returns the key of a row. Fails if another program has written a row without a valid key.
     pub(crate) fn key(&self) -> Result<Key, ClusterError> {
         let key = Key::new(self.place.partition.clone(), self.place.sort.clone());
         key.map_err(|_| ClusterError::damaged("a row has a key that is too long"))
@@ -177,14 +193,14 @@ struct WireRow {
 }
 
 impl WireRow {
-    /// Returns the row. `None` for the one that stands for a bucket of nothing but its guard.
-    fn found(self) -> Result<Option<Found>, ClusterError> {
+    /// Returns the row, or `None` if the bucket has a guard and no rows.
+    fn found(self) -> Result<Option<FoundRow>, ClusterError> {
         let (Some(kind), Some(dataset)) = (self.kind, self.dataset) else {
             return Ok(None);
         };
         let number = |number: Option<i64>| number.map(i64::cast_unsigned);
         let form = StoredForm::from_code(self.form.unwrap_or_default().cast_unsigned());
-        let place = Place {
+        let place = StoredPlace {
             kind,
             dataset: NamespaceId(dataset.cast_unsigned()),
             slot: self.slot.unwrap_or_default().cast_unsigned(),
@@ -192,7 +208,7 @@ impl WireRow {
             sort: self.sk.unwrap_or_default(),
         };
         let large = self.large.as_deref().and_then(LargeRef::decode);
-        Ok(Some(Found {
+        Ok(Some(FoundRow {
             place,
             version: number(self.version).map(Version),
             expires_at: number(self.expires).map(Timestamp),
@@ -210,7 +226,7 @@ impl WireRow {
 }
 
 /// Decodes the rows of an answer.
-pub(crate) fn decode(answer: QueryResult) -> Result<Vec<Found>, ClusterError> {
+pub(crate) fn decode(answer: QueryResult) -> Result<Vec<FoundRow>, ClusterError> {
     let rows = answer.into_rows_result()?;
     let mut found = Vec::with_capacity(rows.rows_num());
     for row in rows.rows::<WireRow>()? {

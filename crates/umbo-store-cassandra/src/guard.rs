@@ -1,35 +1,21 @@
-//! The guard of a bucket, and the commit that is applied only if the bucket is as it was seen.
-//!
-//! Every change of a bucket is one conditional batch: it names the tag that the writer has seen, and sets a new one,
-//! which is random. So all decisions of a commit are about the rows that it replaces, with any number of processes. A
-//! version could not stand for the tag: two processes may give the same one, and each would take the other's commit for
-//! its own when it asks for the outcome.
+//! The guard of a bucket: the state that all rows of the bucket share, and the name of the last commit.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
-use scylla::statement::batch::{Batch, BatchType};
 use scylla::statement::prepared::PreparedStatement;
-use scylla::value::{CqlValue, Row as CqlRow};
 use umbo_store::RecordsRevision;
 use umbo_types::{NamespaceId, Timestamp, Version};
 
-use crate::engine::{BucketId, Engine};
-use crate::error::{ClusterError, was_never_begun};
-use crate::found::{Cell, SizeOf, big, int};
+use crate::cell::BoundValue;
+use crate::found::SizeOf;
 
-/// How often the outcome of a commit is asked for.
-const ASKED_MAX: u32 = 5;
-/// Pause between two such questions.
-const ASKED_EVERY: Duration = Duration::from_millis(200);
-
-/// What stands beside the rows of a bucket.
+/// The state that all rows of a bucket share.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Guard {
     /// Name of the last commit, or `None` before the first.
     pub(crate) tag: Option<i64>,
     /// Name of the commit before.
-    previous_tag: Option<i64>,
+    pub(crate) previous_tag: Option<i64>,
     /// Highest version given in the bucket.
     pub(crate) top: Version,
     /// The last activation that a writer of the bucket knew: its epoch, and the dataset.
@@ -44,178 +30,5 @@ pub(crate) struct Guard {
     pub(crate) runs: BTreeMap<i32, i32>,
 }
 
-/// A change of rows: a statement with what is bound to it.
-pub(crate) type RowChange<'a> = (&'a PreparedStatement, Vec<Cell>);
-
-impl Engine {
-    /// Reads the guard of a bucket.
-    pub(crate) async fn read_guard(
-        &self,
-        bucket: BucketId,
-        is_serial: bool,
-    ) -> Result<Guard, ClusterError> {
-        type Columns = (
-            Option<i64>,
-            Option<i64>,
-            Option<i64>,
-            Option<i32>,
-            Option<i32>,
-            Option<i64>,
-            Option<i64>,
-            Option<i64>,
-            Option<BTreeMap<i32, SizeOf>>,
-            Option<BTreeMap<i32, i32>>,
-        );
-        let statement = match is_serial {
-            true => &self.statements.guard_serial,
-            false => &self.statements.guard,
-        };
-        let answer = self.execute(statement, self.bucket_cells(bucket)).await?;
-        let row = answer.into_rows_result()?.maybe_first_row::<Columns>()?;
-        let Some((tag, previous_tag, top, epoch, live, records, number, due, sizes, runs)) = row
-        else {
-            return Ok(Guard::default());
-        };
-        Ok(Guard {
-            tag,
-            previous_tag,
-            top: Version(top.unwrap_or_default().cast_unsigned()),
-            live: epoch.zip(live).map(|(epoch, live)| {
-                let live = NamespaceId(live.cast_unsigned());
-                (epoch.cast_unsigned(), live)
-            }),
-            records: RecordsRevision {
-                epoch: records.unwrap_or_default().cast_unsigned(),
-                number: number.unwrap_or_default().cast_unsigned(),
-            },
-            due: due.map(|at| Timestamp(at.cast_unsigned())),
-            sizes: sizes.unwrap_or_default(),
-            runs: runs.unwrap_or_default(),
-        })
-    }
-
-    /// Returns the guard as the last commit of this process left it, or as it is; first learns what others knew who
-    /// have changed the bucket.
-    pub(crate) async fn known_guard(&self, bucket: BucketId) -> Result<Guard, ClusterError> {
-        let known = self.lock_guards().get(&bucket).cloned();
-        let guard = match known {
-            Some(guard) => guard,
-            None => self.read_guard(bucket, false).await?,
-        };
-        if guard.records > self.revision() {
-            self.refresh_records().await?;
-        }
-        if let Some((epoch, live)) = guard.live {
-            self.learn(self.shard_of(bucket), live, epoch).await?;
-        }
-        Ok(guard)
-    }
-
-    /// Makes changes and the next guard, all or none. Returns false if the bucket was not as `seen` any more.
-    pub(crate) async fn commit(
-        &self,
-        bucket: BucketId,
-        seen: &Guard,
-        mut next: Guard,
-        changes: Vec<RowChange<'_>>,
-    ) -> Result<bool, ClusterError> {
-        next.records = next.records.max(self.revision());
-        if seen.tag.is_none() && self.note_namespace(bucket.identity).await? {
-            // Who has bound the buckets of all namespaces meanwhile did not know this one.
-            return Ok(false);
-        }
-        next.tag = Some(random_tag()?);
-        next.previous_tag = seen.tag;
-        let mut batch = Batch::new(BatchType::Unlogged);
-        batch.set_retry_policy(Some(std::sync::Arc::new(
-            scylla::policies::retry::FallthroughRetryPolicy::new(),
-        )));
-        let mut values = Vec::with_capacity(changes.len() + 1);
-        batch.append_statement(self.statements.set_guard.clone());
-        values.push(self.guard_cells(bucket, seen, &next));
-        for (statement, cells) in changes {
-            batch.append_statement(statement.clone());
-            values.push(cells);
-        }
-        let applied = match self.session.batch(&batch, values).await {
-            Ok(answer) => {
-                let row = answer.into_rows_result()?.first_row::<CqlRow>()?;
-                Ok(matches!(
-                    row.columns.first(),
-                    Some(Some(CqlValue::Boolean(true)))
-                ))
-            }
-            Err(error) if was_never_begun(&error) => return Err(error.into()),
-            Err(_) => self.outcome(bucket, seen, &next).await,
-        };
-        match applied {
-            Ok(true) => {
-                self.count_sizes(bucket, seen, &next);
-                self.lock_guards().put(bucket, next);
-            }
-            Ok(false) | Err(_) => {
-                self.lock_guards().pop(&bucket);
-            }
-        }
-        applied
-    }
-
-    /// Asks whether a commit was applied that was not answered. A serial read ends what hangs: afterwards it is
-    /// applied, or never will be. Two commits of other processes later nobody can tell any more.
-    async fn outcome(
-        &self,
-        bucket: BucketId,
-        seen: &Guard,
-        next: &Guard,
-    ) -> Result<bool, ClusterError> {
-        for asked in 0..ASKED_MAX {
-            if asked > 0 {
-                tokio::time::sleep(ASKED_EVERY).await;
-            }
-            if let Ok(now) = self.read_guard(bucket, true).await {
-                let is_one = |tag| now.tag == tag || now.previous_tag == tag;
-                return match (is_one(next.tag), is_one(seen.tag)) {
-                    (true, _) => Ok(true),
-                    (false, true) => Ok(false),
-                    (false, false) => Err(ClusterError::InDoubt),
-                };
-            }
-        }
-        Err(ClusterError::InDoubt)
-    }
-
-    fn guard_cells(&self, bucket: BucketId, seen: &Guard, next: &Guard) -> Vec<Cell> {
-        let number = |key: i32| CqlValue::Int(key);
-        let size = |&(rows, bytes, saved): &SizeOf| {
-            CqlValue::Tuple(
-                [rows, bytes, saved]
-                    .map(|one| Some(CqlValue::BigInt(one)))
-                    .into(),
-            )
-        };
-        let sizes = next.sizes.iter().map(|(&id, one)| (number(id), size(one)));
-        let runs = next.runs.iter();
-        let runs = runs.map(|(&load, &run)| (number(load), number(run)));
-        let mut cells = vec![
-            next.tag.map(CqlValue::BigInt),
-            next.previous_tag.map(CqlValue::BigInt),
-            big(next.top.0),
-            next.live.and_then(|live| int(live.0)),
-            next.live.and_then(|live| int(live.1.0)),
-            big(next.records.epoch),
-            big(next.records.number),
-            next.due.and_then(|at| big(at.0)),
-            Some(CqlValue::Map(sizes.collect())),
-            Some(CqlValue::Map(runs.collect())),
-        ];
-        cells.extend(self.bucket_cells(bucket));
-        cells.push(seen.tag.map(CqlValue::BigInt));
-        cells
-    }
-}
-
-fn random_tag() -> Result<i64, ClusterError> {
-    let mut bytes = [0; 8];
-    getrandom::fill(&mut bytes).map_err(|error| ClusterError::Answer(error.into()))?;
-    Ok(i64::from_be_bytes(bytes))
-}
+/// A change of rows: a statement with its values.
+pub(crate) type RowChange<'a> = (&'a PreparedStatement, Vec<BoundValue>);

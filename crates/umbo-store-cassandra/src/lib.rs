@@ -6,16 +6,21 @@
 //! Does not depend on HTTP. The invariant of the crate: a commit changes a bucket wholly or not at all, and only if the
 //! bucket is as its decisions saw it.
 
+mod cell;
+mod changes;
 mod commit;
 mod engine;
 mod error;
 mod found;
 mod guard;
+mod guarded;
+mod needs;
 mod queue;
 mod reads;
 mod reclaim;
 mod records;
 mod removal;
+mod runner;
 mod schema;
 mod session;
 mod settings;
@@ -23,5 +28,5 @@ mod sizes;
 mod store;
 mod view;
 
-pub use settings::{CassandraSettings, OpenError};
+pub use settings::{CassandraOpenError, CassandraSettings};
 pub use store::CassandraStore;

@@ -10,9 +10,10 @@ use umbo_store::{
 use umbo_types::limits::{CHUNK_BYTES_MAX, CHUNK_ROWS_MAX, MULTI_GET_BYTES_MAX, SLOTS};
 use umbo_types::{Key, NamespaceId, Row, ShardId};
 
-use crate::engine::{BucketId, Engine, lock};
+use crate::cell::{blob, int, small};
+use crate::engine::{BucketEngine, BucketId, lock};
 use crate::error::ClusterError;
-use crate::found::{Found, Place, blob, decode, int, small};
+use crate::found::{FoundRow, StoredPlace, decode};
 
 /// Rows of a multi-get that are read at the same time.
 const GETS_AT_ONCE: usize = 32;
@@ -22,7 +23,7 @@ const ROWS_IN_RESERVE: u64 = 2;
 /// Rows that a query asks for at least.
 const ROWS_MIN: u64 = 16;
 
-impl Engine {
+impl BucketEngine {
     /// Returns the bucket of a partition of a dataset.
     pub(crate) fn bucket_at(&self, dataset: NamespaceId, slot: Slot) -> BucketId {
         BucketId {
@@ -42,9 +43,9 @@ impl Engine {
     ) -> Result<Option<Row>, ClusterError> {
         let slot = self.map.slot(dataset, &key.partition);
         let mut cells = self.bucket_cells(self.bucket_at(dataset, slot));
-        cells.extend(Place::of_row(dataset, slot.index(), key).cells());
+        cells.extend(StoredPlace::of_row(dataset, slot.index(), key).cells());
         let found = decode(self.execute(&self.statements.rows.get, cells).await?)?;
-        let stored = found.first().and_then(Found::stored);
+        let stored = found.first().and_then(FoundRow::stored);
         let row = stored.map(|stored| stored.row);
         Ok(row.filter(|row| !row.is_expired(self.clock.wall())))
     }
@@ -89,7 +90,7 @@ impl Engine {
         reverse: bool,
         keys_only: bool,
         limit: u32,
-    ) -> Result<Vec<Found>, ClusterError> {
+    ) -> Result<Vec<FoundRow>, ClusterError> {
         if range.is_empty() {
             return Ok(Vec::new());
         }
@@ -131,7 +132,7 @@ impl Engine {
         );
         let found = walk.await?;
         let mut chunk = RowCollector::new(request.rows_max, request.bytes_max, request.keys_only);
-        let position = |found: &Found| found.place.sort.clone();
+        let position = |found: &FoundRow| found.place.sort.clone();
         fill(
             &mut chunk,
             &found,
@@ -156,13 +157,13 @@ impl Engine {
         (after, (first_slot, last_slot)): (Option<&Key>, (u16, u16)),
         keys_only: bool,
         limit: i32,
-    ) -> Result<Vec<Found>, ClusterError> {
+    ) -> Result<Vec<FoundRow>, ClusterError> {
         let mut cells = self.bucket_cells(bucket);
         cells.push(int(dataset.0));
         match after {
             None => cells.push(small(first_slot)),
             Some(key) => cells.extend([
-                small(self.slot_of(bucket, key)),
+                small(bucket.slot_of(key)),
                 blob(key.partition.as_bytes()),
                 blob(key.sort.as_bytes()),
             ]),
@@ -197,7 +198,13 @@ impl Engine {
                 slots.1.min(self.last_slot(number)),
             );
             let from = (after.as_ref(), of_bucket);
-            let walk = self.walk(bucket, dataset, from, request.keys_only, limit as i32);
+            let walk = self.walk(
+                bucket,
+                dataset,
+                from,
+                request.keys_only,
+                limit.cast_signed(),
+            );
             let found = walk.await?;
             after = None;
             if found.is_empty() {
@@ -205,7 +212,7 @@ impl Engine {
             }
             let mut chunk =
                 RowCollector::new(request.rows_max, request.bytes_max, request.keys_only);
-            let position = |found: &Found| found.place.clone();
+            let position = |found: &FoundRow| found.place.clone();
             fill(&mut chunk, &found, limit, self.clock.wall(), true, position);
             if number < last_bucket {
                 chunk.cut();
@@ -243,7 +250,7 @@ impl Engine {
         request: &ChunkRequest,
     ) -> Result<Option<Bytes>, ClusterError> {
         let cells = vec![
-            int(self.tenant),
+            int(self.instance),
             blob(&request.large.upload.0),
             int(request.index),
         ];
@@ -258,11 +265,11 @@ impl Engine {
 /// Fills a chunk with rows of a query with a limit; the last one it asked for only tells that there are more.
 fn fill<P>(
     chunk: &mut RowCollector<P>,
-    found: &[Found],
+    found: &[FoundRow],
     limit: u32,
     now: umbo_types::Timestamp,
     with_partition: bool,
-    position: impl Fn(&Found) -> P,
+    position: impl Fn(&FoundRow) -> P,
 ) {
     let has_more = found.len() >= limit as usize;
     let taken = found.len() - usize::from(has_more);

@@ -1,7 +1,7 @@
 //! Reclaiming: the rows of fenced namespaces, and uploads that no row refers to.
 //!
 //! One task of the process goes through the buckets of all namespaces, after each new copy of the records and then from
-//! time to time. What is to do in a bucket is in its guard: which datasets have rows, and when the next upload is due.
+//! time to time. The work in a bucket is in its guard: which datasets have rows, and when the next upload is due.
 //! It is done in the queue of the bucket, in steps, as any other commit.
 
 use std::collections::HashSet;
@@ -13,11 +13,12 @@ use futures_util::StreamExt as _;
 use tokio::sync::oneshot;
 use umbo_types::{NamespaceId, Timestamp, UploadId};
 
-use crate::commit::upload_of;
-use crate::engine::{BucketId, Engine, lock};
+use crate::cell::{int, tiny};
+use crate::engine::{BucketEngine, BucketId, lock};
 use crate::error::ClusterError;
-use crate::found::{Found, decode, int, tiny};
+use crate::found::{FoundRow, decode};
 use crate::guard::{Guard, RowChange};
+use crate::needs::upload_of;
 use crate::queue::Work;
 use crate::schema::{IDEMPOTENCY, REMOVED_RANGE, ROW, UPLOAD};
 use crate::sizes::add_size;
@@ -32,8 +33,8 @@ const STEP_ROWS: i32 = 1_000;
 /// Guards that are read at the same time.
 const GUARDS_AT_ONCE: usize = 32;
 
-/// Reclaims as long as the store is there.
-pub(crate) async fn reclaim(engine: Weak<Engine>) {
+/// Reclaims until the store is dropped.
+pub(crate) async fn reclaim(engine: Weak<BucketEngine>) {
     loop {
         let Some(engine_now) = engine.upgrade() else {
             return;
@@ -50,11 +51,11 @@ pub(crate) async fn reclaim(engine: Weak<Engine>) {
     }
 }
 
-impl Engine {
+impl BucketEngine {
     /// Reads the namespaces that have buckets.
     pub(crate) async fn read_namespaces(&self) -> Result<Vec<NamespaceId>, ClusterError> {
         let answer = self
-            .execute(&self.statements.own.namespaces, vec![int(self.tenant)])
+            .execute(&self.statements.own.namespaces, vec![int(self.instance)])
             .await?
             .into_rows_result()?;
         let mut namespaces = Vec::new();
@@ -96,9 +97,8 @@ impl Engine {
                 is_done &= is_reclaimed;
                 is_empty &= is_reclaimed;
             }
-            let is_gone = self.is_gone(identity);
-            if is_gone && is_empty {
-                let cells = vec![int(self.tenant), int(identity.0)];
+            if is_empty && self.is_gone(identity) {
+                let cells = vec![int(self.instance), int(identity.0)];
                 self.execute(&self.statements.own.delete_namespace, cells)
                     .await?;
                 lock(&self.namespaces).remove(&identity);
@@ -154,12 +154,12 @@ impl Engine {
         let rows = self.rows_of(bucket, dataset, STEP_ROWS).await?;
         let (mut next, now) = (seen.clone(), self.clock.wall());
         let mut view = BucketView::new(None, seen.top, now);
-        let uploads: Vec<UploadId> = rows.iter().filter_map(Found::upload).collect();
+        let uploads: Vec<UploadId> = rows.iter().filter_map(FoundRow::upload).collect();
         let distinct: HashSet<UploadId> = uploads.iter().copied().collect();
         self.add_uploads(bucket, distinct, &mut view).await?;
-        uploads
-            .into_iter()
-            .for_each(|upload| view.refer(upload, false));
+        for upload in uploads {
+            view.refer(upload, false);
+        }
         for row in &rows {
             let size = row.size();
             add_size(&mut next.sizes, dataset, (-size.0, -size.1, -size.2));
@@ -183,11 +183,7 @@ impl Engine {
                 changes.push((&self.statements.delete_kind, cells));
             }
         }
-        for (id, upload) in &view.uploads {
-            let due = upload.now.and_then(|upload| upload.due);
-            next.due = next.due.into_iter().chain(due).min();
-            changes.push(self.change_of_upload(bucket, id, upload.now));
-        }
+        self.change_uploads(bucket, &view, &mut next, &mut changes);
         self.commit(bucket, seen, next, changes).await
     }
 
@@ -196,7 +192,7 @@ impl Engine {
         bucket: BucketId,
         dataset: NamespaceId,
         limit: i32,
-    ) -> Result<Vec<Found>, ClusterError> {
+    ) -> Result<Vec<FoundRow>, ClusterError> {
         let slots = (
             self.slots_begin(bucket.number),
             self.last_slot(bucket.number),
@@ -220,7 +216,7 @@ impl Engine {
         let mut cells = self.bucket_cells(bucket);
         cells.extend([tiny(UPLOAD), int(NamespaceId::SYSTEM.0)]);
         let found = decode(
-            self.execute(&self.statements.rows.kind.of(true), cells)
+            self.execute(self.statements.rows.kind.of(true), cells)
                 .await?,
         )?;
         let now = self.clock.wall();

@@ -1,7 +1,7 @@
 //! The copy of Umbo's own records: one row of the cluster, changed by compare-and-set, and who is bound to it.
 //!
 //! A process that does not know a copy yet must not write to a namespace that it fences, or whose datasets it changes.
-//! So the one that keeps a copy binds the buckets of those namespaces to it: their guards have its revision, and who
+//! So the keeper of a copy binds the buckets of those namespaces to it: their guards have its revision, and who
 //! meets a newer revision than its own reads the copy before it decides. The answer of a keeper comes after that.
 
 use std::collections::BTreeSet;
@@ -15,9 +15,9 @@ use tokio::sync::oneshot;
 use umbo_store::{DatasetGroup, IdRange, RecordsCopy, RecordsKeeper, RecordsRevision, StoreError};
 use umbo_types::{NamespaceId, ShardId};
 
-use crate::engine::{BucketId, Engine, lock};
+use crate::cell::{BoundValue, big, blob, int};
+use crate::engine::{BucketEngine, BucketId, lock};
 use crate::error::ClusterError;
-use crate::found::{Cell, big, blob, int};
 use crate::queue::Work;
 use crate::store::CassandraStore;
 
@@ -29,8 +29,8 @@ const BOUND_AT_ONCE: usize = 32;
 /// A dataset group as it is stored: identity, live, building (0 for none), epoch, kept.
 type StoredGroup = (i32, i32, i32, i32, Vec<i32>);
 
-/// The copy that the cluster keeps, and the one that all buckets are bound to.
-struct KeptRecords {
+/// The copy that the cluster keeps, and the revision that all buckets are bound to.
+struct KeptCopy {
     copy: RecordsCopy,
     bound: RecordsRevision,
 }
@@ -70,13 +70,13 @@ fn cell_of_group(group: &DatasetGroup) -> CqlValue {
     ])
 }
 
-fn cell_of_range(range: &IdRange) -> CqlValue {
+fn cell_of_range(range: IdRange) -> CqlValue {
     let bound = |id: NamespaceId| Some(CqlValue::Int(id.0.cast_signed()));
     CqlValue::Tuple(vec![bound(range.first), bound(range.last)])
 }
 
-impl Engine {
-    async fn kept_records(&self) -> Result<Option<KeptRecords>, ClusterError> {
+impl BucketEngine {
+    async fn kept_records(&self) -> Result<Option<KeptCopy>, ClusterError> {
         type Columns = (
             Option<i64>,
             Option<i64>,
@@ -86,7 +86,7 @@ impl Engine {
             Option<Vec<StoredGroup>>,
             Option<Bytes>,
         );
-        let cells = vec![int(self.tenant)];
+        let cells = vec![int(self.instance)];
         let answer = self.execute(&self.statements.own.records, cells).await?;
         let row = answer.into_rows_result()?.maybe_first_row::<Columns>()?;
         let Some((epoch, number, bound_epoch, bound_number, fenced, datasets, content)) = row
@@ -98,7 +98,7 @@ impl Engine {
             last: id(last),
         };
         let datasets = datasets.unwrap_or_default().into_iter();
-        Ok(Some(KeptRecords {
+        Ok(Some(KeptCopy {
             copy: RecordsCopy {
                 revision: revision(epoch, number),
                 fenced: fenced.unwrap_or_default().into_iter().map(range).collect(),
@@ -117,12 +117,10 @@ impl Engine {
         Ok(())
     }
 
-    /// Keeps a copy in the cluster unless it has the same or a newer one, and returns what it has.
-    async fn store_records(&self, copy: &RecordsCopy) -> Result<KeptRecords, ClusterError> {
+    /// Keeps a copy in the cluster unless it has the same or a newer one, and returns the kept one.
+    async fn store_records(&self, copy: &RecordsCopy) -> Result<KeptCopy, ClusterError> {
         for tries in 0..TRIES_MAX {
-            if tries > 0 {
-                self.pause(tries).await;
-            }
+            self.pause(tries).await;
             let known = self.kept_records().await?;
             if let Some(known) = known {
                 if known.copy.revision >= copy.revision {
@@ -133,11 +131,11 @@ impl Engine {
                     .await?
                 {
                     let copy = copy.clone();
-                    return Ok(KeptRecords { copy, ..known });
+                    return Ok(KeptCopy { copy, ..known });
                 }
             } else if self.replace_records(None, copy).await? {
                 let (copy, bound) = (copy.clone(), RecordsRevision::default());
-                return Ok(KeptRecords { copy, bound });
+                return Ok(KeptCopy { copy, bound });
             }
         }
         Err(ClusterError::Contended)
@@ -153,13 +151,13 @@ impl Engine {
             big(copy.revision.epoch),
             big(copy.revision.number),
             Some(CqlValue::List(
-                copy.fenced.iter().map(cell_of_range).collect(),
+                copy.fenced.iter().copied().map(cell_of_range).collect(),
             )),
             Some(CqlValue::List(
                 copy.datasets.iter().map(cell_of_group).collect(),
             )),
             blob(&copy.content),
-            int(self.tenant),
+            int(self.instance),
             seen.and_then(|revision| big(revision.epoch)),
             seen.and_then(|revision| big(revision.number)),
         ];
@@ -170,7 +168,7 @@ impl Engine {
     async fn is_applied(
         &self,
         statement: &scylla::statement::prepared::PreparedStatement,
-        cells: Vec<Cell>,
+        cells: Vec<BoundValue>,
     ) -> Result<bool, ClusterError> {
         let answer = self.execute(statement, cells).await?.into_rows_result()?;
         let row = answer.first_row::<CqlRow>()?;
@@ -208,7 +206,7 @@ impl Engine {
         let before = before.filter(|before| before.revision == kept.bound);
         self.bind(before.as_deref(), &newest).await?;
         let RecordsRevision { epoch, number } = newest.revision;
-        let mut cells = vec![big(epoch), big(number), int(self.tenant)];
+        let mut cells = vec![big(epoch), big(number), int(self.instance)];
         cells.extend([big(epoch), big(number)]);
         // If there is a newer copy, who keeps it binds to that one.
         self.is_applied(&self.statements.own.bind_records, cells)
@@ -264,9 +262,7 @@ impl Engine {
     /// Binds a bucket to the copy that this process knows.
     pub(crate) async fn bind_bucket(&self, bucket: BucketId) -> Result<(), ClusterError> {
         for tries in 0..TRIES_MAX {
-            if tries > 0 {
-                self.pause(tries).await;
-            }
+            self.pause(tries).await;
             let seen = self.known_guard(bucket).await?;
             let is_bound = seen.records >= self.revision();
             if is_bound || self.commit(bucket, &seen, seen.clone(), Vec::new()).await? {

@@ -4,12 +4,14 @@ use std::collections::HashSet;
 use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
-use umbo_store::{DeleteRangeRequest, Deleted, SortRange, StoreError};
+use umbo_routing::Slot;
+use umbo_store::{DatasetGroup, DeleteRangeRequest, Deleted, SortRange, StoreError};
 use umbo_types::NamespaceId;
 
-use crate::engine::{BucketId, Engine};
+use crate::cell::{blob, int, small};
+use crate::engine::{BucketEngine, BucketId};
 use crate::error::ClusterError;
-use crate::found::{Found, blob, int, small, tiny};
+use crate::found::{FoundRow, RowCells, StoredPlace};
 use crate::guard::{Guard, RowChange};
 use crate::queue::QueuedRemoval;
 use crate::schema::REMOVED_RANGE;
@@ -21,7 +23,7 @@ const STEP_ROWS_MAX: u32 = 1_000;
 /// How often a step is decided anew because another process was faster.
 const TRIES_MAX: u32 = 100;
 
-impl Engine {
+impl BucketEngine {
     /// Makes a step of a removal, and answers it.
     pub(crate) async fn remove(&self, bucket: BucketId, removal: QueuedRemoval) {
         let shard = self.shard_of(bucket);
@@ -43,9 +45,7 @@ impl Engine {
         let (shard, request) = (self.shard_of(bucket), &removal.request);
         self.learn(shard, request.namespace, request.epoch).await?;
         for tries in 0..TRIES_MAX {
-            if tries > 0 {
-                self.pause(tries).await;
-            }
+            self.pause(tries).await;
             let seen = self.known_guard(bucket).await?;
             if let Err(error) = self.admit_at(shard, request.namespace, removal.deadline) {
                 return Ok(Err(error));
@@ -57,6 +57,40 @@ impl Engine {
         Err(ClusterError::Contended)
     }
 
+    /// Reads the rows of a step in each dataset, and where the next one begins.
+    async fn rows_of_step(
+        &self,
+        bucket: BucketId,
+        group: Option<&DatasetGroup>,
+        request: &DeleteRangeRequest,
+    ) -> Result<(Vec<(NamespaceId, Vec<FoundRow>)>, Option<Bytes>), ClusterError> {
+        let ids: Vec<NamespaceId> = match group {
+            Some(group) => group.ids().collect(),
+            None => vec![request.namespace],
+        };
+        let slot = Slot::of(bucket.identity, &request.partition).index();
+        let rows_max = request.rows_max.min(STEP_ROWS_MAX) as usize;
+        let mut found: Vec<(NamespaceId, Vec<FoundRow>)> = Vec::with_capacity(ids.len());
+        for id in ids {
+            let at = (id, slot, request.partition.as_bytes());
+            let limit = rows_max as u32 + 1;
+            let walk = self.range_of(bucket, at, &request.range, false, true, limit);
+            found.push((id, walk.await?));
+        }
+        // The step ends with the last row that any of the datasets may lose.
+        let last_of = |(_, rows): &(NamespaceId, Vec<FoundRow>)| {
+            let has_more = rows.len() > rows_max;
+            has_more.then(|| rows[rows_max - 1].place.sort.clone())
+        };
+        let resume_after: Option<Bytes> = found.iter().filter_map(last_of).min();
+        if let Some(last) = &resume_after {
+            for (_, rows) in &mut found {
+                rows.retain(|row| row.place.sort <= *last);
+            }
+        }
+        Ok((found, resume_after))
+    }
+
     /// Removes the rows of a step. Returns `None` if another process was faster.
     async fn remove_once(
         &self,
@@ -65,26 +99,8 @@ impl Engine {
         request: &DeleteRangeRequest,
     ) -> Result<Option<Deleted>, ClusterError> {
         let group = self.group_of(bucket);
-        let ids: Vec<NamespaceId> = match &group {
-            Some(group) => group.ids().collect(),
-            None => vec![request.namespace],
-        };
         let building = group.as_ref().and_then(|group| group.building);
-        let slot = umbo_routing::Slot::of(bucket.identity, &request.partition).index();
-        let rows_max = request.rows_max.min(STEP_ROWS_MAX) as usize;
-        let mut found: Vec<(NamespaceId, Vec<Found>)> = Vec::with_capacity(ids.len());
-        for id in ids {
-            let at = (id, slot, request.partition.as_bytes());
-            let limit = rows_max as u32 + 1;
-            let walk = self.range_of(bucket, at, &request.range, false, true, limit);
-            found.push((id, walk.await?));
-        }
-        // The step ends with the last row that any of the datasets may lose.
-        let last_of = |(_, rows): &(NamespaceId, Vec<Found>)| {
-            let has_more = rows.len() > rows_max;
-            has_more.then(|| rows[rows_max - 1].place.sort.clone())
-        };
-        let resume_after: Option<Bytes> = found.iter().filter_map(last_of).min();
+        let (found, resume_after) = self.rows_of_step(bucket, group.as_ref(), request).await?;
         let mut deleted = Deleted {
             resume_after,
             ..Deleted::default()
@@ -93,22 +109,8 @@ impl Engine {
         let mut view = BucketView::new(group, seen.top, now);
         let mut changes: Vec<RowChange<'_>> = Vec::new();
         let mut gone = Vec::new();
-        for (at, (id, rows)) in found.iter_mut().enumerate() {
-            if let Some(last) = &deleted.resume_after {
-                rows.retain(|row| row.place.sort <= *last);
-            }
-            let (Some(first), Some(last)) = (rows.first(), rows.last()) else {
-                continue;
-            };
-            let mut cells = self.bucket_cells(bucket);
-            cells.extend([
-                int(id.0),
-                small(slot),
-                blob(request.partition.as_bytes()),
-                blob(&first.place.sort),
-                blob(&last.place.sort),
-            ]);
-            changes.push((&self.statements.delete_sorts, cells));
+        for (at, (id, rows)) in found.iter().enumerate() {
+            changes.extend(self.removal_of(bucket, rows));
             for row in rows.iter().filter(|row| row.version.is_some()) {
                 let size = row.size();
                 add_size(&mut next.sizes, *id, (-size.0, -size.1, -size.2));
@@ -121,39 +123,63 @@ impl Engine {
         }
         if let Some(building) = building {
             let covered = covered(&request.range, deleted.resume_after.as_deref());
-            let mut cells = vec![int(0)];
-            cells.resize(8, None);
-            cells.push(covered.end.as_deref().and_then(blob));
-            cells.resize(12, None);
-            cells.extend(self.bucket_cells(bucket));
-            cells.extend([tiny(REMOVED_RANGE), int(building.0), small(slot)]);
-            cells.extend([blob(request.partition.as_bytes()), blob(&covered.start)]);
-            // A row of nothing but nulls would be none.
-            cells[4] = Some(scylla::value::CqlValue::Boolean(true));
-            changes.push((&self.statements.put, cells));
+            changes.push(self.mark_removed(bucket, building, request, covered));
         }
         if changes.is_empty() {
             return Ok(Some(deleted));
         }
         let uploads: HashSet<_> = gone.iter().copied().collect();
         self.add_uploads(bucket, uploads, &mut view).await?;
-        gone.into_iter()
-            .for_each(|upload| view.refer(upload, false));
-        for (id, upload) in &view.uploads {
-            if upload.before != upload.now {
-                let due = upload.now.and_then(|upload| upload.due);
-                next.due = next.due.into_iter().chain(due).min();
-                changes.push(self.change_of_upload(bucket, id, upload.now));
-            }
+        for upload in gone {
+            view.refer(upload, false);
         }
+        self.change_uploads(bucket, &view, &mut next, &mut changes);
         let group = view.group.as_ref();
         next.live = group.map(|group| (group.epoch, group.live)).or(next.live);
         let is_applied = self.commit(bucket, seen, next, changes).await?;
         Ok(is_applied.then_some(deleted))
     }
+
+    /// Returns the statement that removes rows of a partition from the first to the last.
+    fn removal_of(&self, bucket: BucketId, rows: &[FoundRow]) -> Option<RowChange<'_>> {
+        let (first, last) = (&rows.first()?.place, &rows.last()?.place);
+        let mut cells = self.bucket_cells(bucket);
+        cells.extend([
+            int(first.dataset.0),
+            small(first.slot),
+            blob(&first.partition),
+            blob(&first.sort),
+            blob(&last.sort),
+        ]);
+        Some((&self.statements.delete_sorts, cells))
+    }
+
+    /// Returns the statement that keeps a load from putting rows of a range that a client has removed.
+    fn mark_removed(
+        &self,
+        bucket: BucketId,
+        building: NamespaceId,
+        request: &DeleteRangeRequest,
+        covered: SortRange,
+    ) -> RowChange<'_> {
+        let place = StoredPlace {
+            kind: REMOVED_RANGE,
+            dataset: building,
+            slot: Slot::of(bucket.identity, &request.partition).index(),
+            partition: Bytes::copy_from_slice(request.partition.as_bytes()),
+            sort: covered.start,
+        };
+        let row = RowCells {
+            // A row of nothing but nulls would be none.
+            by_client: true,
+            value: covered.end.as_deref().and_then(blob),
+            ..RowCells::default()
+        };
+        self.put(bucket, &place, row)
+    }
 }
 
-/// Returns the part of a range up to a sort key, which is included; all of it if there is none.
+/// Returns the part of a range up to a sort key, which is included, or the whole range without a sort key.
 fn covered(range: &SortRange, last: Option<&[u8]>) -> SortRange {
     let Some(last) = last else {
         return range.clone();

@@ -26,44 +26,44 @@ pub(crate) const UPLOAD: i8 = 3;
 pub(crate) const TABLES: [(&str, &str); 6] = [
     (
         "layout",
-        "(tenant int primary key, format int, shards int, buckets int)",
+        "(instance int primary key, format int, shards int, buckets int)",
     ),
     (
         "namespaces",
-        "(tenant int, identity int, primary key (tenant, identity))",
+        "(instance int, identity int, primary key (instance, identity))",
     ),
     (
         "activations",
-        "(tenant int, shard smallint, identity int, epoch int, live int, primary key (tenant, shard, identity))",
+        "(instance int, shard smallint, identity int, epoch int, live int, primary key (instance, shard, identity))",
     ),
     (
         "records",
-        "(tenant int primary key, epoch bigint, number bigint, bound_epoch bigint, bound_number bigint, \
+        "(instance int primary key, epoch bigint, number bigint, bound_epoch bigint, bound_number bigint, \
          fenced frozen<list<frozen<tuple<int, int>>>>, \
          datasets frozen<list<frozen<tuple<int, int, int, int, frozen<list<int>>>>>>, content blob)",
     ),
     (
         "chunks",
-        "(tenant int, upload blob, number int, bytes blob, primary key ((tenant, upload), number))",
+        "(instance int, upload blob, number int, bytes blob, primary key ((instance, upload), number))",
     ),
     (
         "buckets",
-        "(tenant int, identity int, bucket smallint, kind tinyint, dataset int, slot smallint, pk blob, sk blob, \
+        "(instance int, identity int, bucket smallint, kind tinyint, dataset int, slot smallint, pk blob, sk blob, \
          tag bigint static, previous_tag bigint static, top bigint static, epoch int static, live int static, \
          records_epoch bigint static, records_number bigint static, due bigint static, \
          sizes frozen<map<int, frozen<tuple<bigint, bigint, bigint>>>> static, runs frozen<map<int, int>> static, \
          version bigint, expires bigint, as_of bigint, by_client boolean, form tinyint, len bigint, held bigint, \
          value blob, large blob, content_type blob, content_encoding blob, \
-         primary key ((tenant, identity, bucket), kind, dataset, slot, pk, sk)) \
+         primary key ((instance, identity, bucket), kind, dataset, slot, pk, sk)) \
          with compaction = {'class': 'UnifiedCompactionStrategy'}",
     ),
 ];
 
 /// The bucket of a statement.
-const BUCKET: &str = "tenant = ? and identity = ? and bucket = ?";
+const BUCKET: &str = "instance = ? and identity = ? and bucket = ?";
 /// A row of a bucket.
 const PLACE: &str = "kind = ? and dataset = ? and slot = ? and pk = ? and sk = ?";
-/// What is read of a row besides its value.
+/// Columns that are read of a row, without the value.
 const COLUMNS: &str = "kind, dataset, slot, pk, sk, version, expires, as_of, by_client, form, len, held, large, \
      content_type, content_encoding";
 /// Columns of the guard.
@@ -79,8 +79,8 @@ const GUARD: [&str; 10] = [
     "sizes",
     "runs",
 ];
-/// Columns of a row that a commit sets.
-pub(crate) const PUT: [&str; 11] = [
+/// Columns of a row that a commit sets, in the order of `RowCells`.
+const PUT: [&str; 11] = [
     "version",
     "expires",
     "as_of",
@@ -96,12 +96,12 @@ pub(crate) const PUT: [&str; 11] = [
 
 /// A walk through rows, with their values and without.
 #[derive(Debug)]
-pub(crate) struct Walk {
+pub(crate) struct RowWalk {
     whole: PreparedStatement,
     keys: PreparedStatement,
 }
 
-impl Walk {
+impl RowWalk {
     pub(crate) const fn of(&self, keys_only: bool) -> &PreparedStatement {
         if keys_only { &self.keys } else { &self.whole }
     }
@@ -129,16 +129,16 @@ pub(crate) struct Statements {
 pub(crate) struct RowReads {
     pub(crate) get: PreparedStatement,
     /// Rows by their places.
-    pub(crate) at: Walk,
+    pub(crate) at: RowWalk,
     /// Rows of a partition: without and with an end, then the same from the last row on.
-    pub(crate) range: [Walk; 4],
+    pub(crate) range: [RowWalk; 4],
     /// Rows of a dataset in the order of slots: from a slot on, and after a key.
-    pub(crate) scan: [Walk; 2],
+    pub(crate) scan: [RowWalk; 2],
     /// All rows of a kind.
-    pub(crate) kind: Walk,
+    pub(crate) kind: RowWalk,
 }
 
-/// Statements on the tables beside the buckets.
+/// Statements on the other tables.
 #[derive(Debug)]
 pub(crate) struct OwnStatements {
     pub(crate) put_chunk: PreparedStatement,
@@ -183,14 +183,14 @@ impl Preparer<'_> {
         Ok(statement)
     }
 
-    async fn walk(&self, rest: &str) -> Result<Walk, PrepareError> {
+    async fn walk(&self, rest: &str) -> Result<RowWalk, PrepareError> {
         let buckets = self.table("buckets");
         let select = |value: &str| {
             format!("select {COLUMNS}, {value} from {buckets} where {BUCKET} and {rest}")
         };
-        Ok(Walk {
+        Ok(RowWalk {
             whole: self.read(select("value")).await?,
-            // Both answers have the same columns: that of `large` stands twice in these.
+            // Both answers have the same columns: `large` stands twice in these.
             keys: self.read(select("large as value")).await?,
         })
     }
@@ -226,7 +226,7 @@ impl Preparer<'_> {
     async fn own(&self) -> Result<OwnStatements, PrepareError> {
         let [chunks, namespaces] = [self.table("chunks"), self.table("namespaces")];
         let [activations, records] = [self.table("activations"), self.table("records")];
-        let chunk = "tenant = ? and upload = ?";
+        let chunk = "instance = ? and upload = ?";
         Ok(OwnStatements {
             put_chunk: self
                 .read(format!("update {chunks} set bytes = ? where {chunk} and number = ?"))
@@ -236,40 +236,40 @@ impl Preparer<'_> {
                 .await?,
             delete_chunks: self.read(format!("delete from {chunks} where {chunk}")).await?,
             add_namespace: self
-                .read(format!("insert into {namespaces} (tenant, identity) values (?, ?)"))
+                .read(format!("insert into {namespaces} (instance, identity) values (?, ?)"))
                 .await?,
             delete_namespace: self
-                .read(format!("delete from {namespaces} where tenant = ? and identity = ?"))
+                .read(format!("delete from {namespaces} where instance = ? and identity = ?"))
                 .await?,
             namespaces: self
-                .read(format!("select identity from {namespaces} where tenant = ?"))
+                .read(format!("select identity from {namespaces} where instance = ?"))
                 .await?,
             // The time stamp is the epoch: the highest one stays, whoever writes it when.
             activate: self
                 .read(format!(
                     "update {activations} using timestamp ? set epoch = ?, live = ? \
-                     where tenant = ? and shard = ? and identity = ?"
+                     where instance = ? and shard = ? and identity = ?"
                 ))
                 .await?,
             activations: self
-                .read(format!("select shard, epoch, live from {activations} where tenant = ?"))
+                .read(format!("select shard, epoch, live from {activations} where instance = ?"))
                 .await?,
             records: self
                 .read(format!(
                     "select epoch, number, bound_epoch, bound_number, fenced, datasets, content \
-                     from {records} where tenant = ?"
+                     from {records} where instance = ?"
                 ))
                 .await?,
             keep_records: self
                 .write(format!(
                     "update {records} set epoch = ?, number = ?, fenced = ?, datasets = ?, content = ? \
-                     where tenant = ? if epoch = ? and number = ?"
+                     where instance = ? if epoch = ? and number = ?"
                 ))
                 .await?,
             bind_records: self
                 .write(format!(
                     "update {records} set bound_epoch = ?, bound_number = ? \
-                     where tenant = ? if epoch = ? and number = ?"
+                     where instance = ? if epoch = ? and number = ?"
                 ))
                 .await?,
         })

@@ -13,7 +13,7 @@ use scylla::policies::retry::DefaultRetryPolicy;
 use scylla::statement::{Consistency, SerialConsistency};
 
 use crate::schema::{FORMAT, TABLES};
-use crate::settings::{CassandraSettings, OpenError};
+use crate::settings::{CassandraOpenError, CassandraSettings};
 
 /// A node that is silent is asked whether it lives after this time, and given up after as long again: with the
 /// driver's 30 s, requests stand still for as long when a node stops.
@@ -23,7 +23,7 @@ const KEEPALIVE: Duration = Duration::from_secs(1);
 pub(crate) const PERIODIC: &str = "periodic";
 
 /// Connects, and makes keyspace and tables if they are missing.
-pub(crate) async fn connect(settings: &CassandraSettings) -> Result<Session, OpenError> {
+pub(crate) async fn connect(settings: &CassandraSettings) -> Result<Session, CassandraOpenError> {
     let profile = ExecutionProfile::builder()
         .consistency(Consistency::LocalQuorum)
         .serial_consistency(Some(SerialConsistency::LocalSerial))
@@ -55,11 +55,14 @@ pub(crate) async fn connect(settings: &CassandraSettings) -> Result<Session, Ope
     Ok(session)
 }
 
-pub(crate) fn failed(error: impl std::error::Error + Send + Sync + 'static) -> OpenError {
-    OpenError::Cluster(Box::new(error))
+pub(crate) fn failed(error: impl std::error::Error + Send + Sync + 'static) -> CassandraOpenError {
+    CassandraOpenError::Cluster(Box::new(error))
 }
 
-fn check_data_center(session: &Session, settings: &CassandraSettings) -> Result<(), OpenError> {
+fn check_data_center(
+    session: &Session,
+    settings: &CassandraSettings,
+) -> Result<(), CassandraOpenError> {
     let state = session.get_cluster_state();
     let nodes = state.get_nodes_info().iter();
     let mut known: Vec<&str> = nodes
@@ -70,13 +73,16 @@ fn check_data_center(session: &Session, settings: &CassandraSettings) -> Result<
     if known.contains(&&*settings.data_center) {
         return Ok(());
     }
-    Err(OpenError::NoSuchDataCenter {
+    Err(CassandraOpenError::NoSuchDataCenter {
         name: settings.data_center.clone(),
         known: known.join(", "),
     })
 }
 
-async fn make_tables(session: &Session, settings: &CassandraSettings) -> Result<(), OpenError> {
+async fn make_tables(
+    session: &Session,
+    settings: &CassandraSettings,
+) -> Result<(), CassandraOpenError> {
     let CassandraSettings {
         keyspace,
         data_center,
@@ -97,17 +103,20 @@ async fn make_tables(session: &Session, settings: &CassandraSettings) -> Result<
 }
 
 /// Refuses to use rows that another number of shards or buckets, or another version, has laid out.
-async fn check_layout(session: &Session, settings: &CassandraSettings) -> Result<(), OpenError> {
-    let tenant = settings.tenant.cast_signed();
+async fn check_layout(
+    session: &Session,
+    settings: &CassandraSettings,
+) -> Result<(), CassandraOpenError> {
+    let instance = settings.instance.cast_signed();
     let wanted = [FORMAT, settings.shards.into(), settings.buckets.into()];
     let layout = format!("\"{}\".layout", settings.keyspace);
     let text = format!(
-        "insert into {layout} (tenant, format, shards, buckets) values (?, ?, ?, ?) if not exists"
+        "insert into {layout} (instance, format, shards, buckets) values (?, ?, ?, ?) if not exists"
     );
-    let values = (tenant, wanted[0], wanted[1], wanted[2]);
+    let values = (instance, wanted[0], wanted[1], wanted[2]);
     session.query_unpaged(text, values).await.map_err(failed)?;
-    let text = format!("select format, shards, buckets from {layout} where tenant = ?");
-    let answer = session.query_unpaged(text, (tenant,)).await;
+    let text = format!("select format, shards, buckets from {layout} where instance = ?");
+    let answer = session.query_unpaged(text, (instance,)).await;
     let rows = answer.map_err(failed)?.into_rows_result().map_err(failed)?;
     let (format, shards, buckets) = rows.first_row::<(i32, i32, i32)>().map_err(failed)?;
     let differs = [("format", format), ("shards", shards), ("buckets", buckets)]
@@ -116,7 +125,7 @@ async fn check_layout(session: &Session, settings: &CassandraSettings) -> Result
         .find(|((_, there), wanted)| there != wanted);
     match differs {
         None => Ok(()),
-        Some(((what, there), wanted)) => Err(OpenError::OtherLayout {
+        Some(((what, there), wanted)) => Err(CassandraOpenError::OtherLayout {
             keyspace: settings.keyspace.clone(),
             what,
             there,
@@ -126,7 +135,7 @@ async fn check_layout(session: &Session, settings: &CassandraSettings) -> Result
 }
 
 /// Returns when the nodes answer a write: the setting `commitlog_sync` of one of them.
-pub(crate) async fn commit_log_of(session: &Session) -> Result<Box<str>, OpenError> {
+pub(crate) async fn commit_log_of(session: &Session) -> Result<Box<str>, CassandraOpenError> {
     let text = "select value from system_views.settings where name = 'commitlog_sync'";
     let answer = session.query_unpaged(text, ()).await.map_err(failed)?;
     let rows = answer.into_rows_result().map_err(failed)?;

@@ -5,7 +5,7 @@ use std::time::Duration;
 /// How a store reaches its Cassandra cluster, and the layout of its rows there.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct CassandraSettings {
-    /// Host and port of nodes, of which one has to answer at the start.
+    /// Host and port of nodes; one node has to answer at the start.
     pub contact_points: Vec<String>,
     /// The data center that Umbo reads and writes in, by its name in the cluster.
     pub data_center: String,
@@ -15,11 +15,11 @@ pub struct CassandraSettings {
     pub replication: u8,
     /// Name and password, or `None` for a cluster that asks for none.
     pub credentials: Option<(String, String)>,
-    /// Number of this Umbo among those that share the keyspace.
-    pub tenant: u32,
+    /// Number of this Umbo; several may share the keyspace.
+    pub instance: u32,
     /// Shards, a power of two.
     pub shards: u16,
-    /// Buckets of each namespace, a power of two; at least as many as shards.
+    /// Buckets of each namespace, a power of two, and not below the number of shards.
     pub buckets: u16,
     /// How long the cluster may take for one request.
     pub request_timeout: Duration,
@@ -27,7 +27,7 @@ pub struct CassandraSettings {
 
 /// Why a store on Cassandra cannot be opened.
 #[derive(Debug, thiserror::Error)]
-pub enum OpenError {
+pub enum CassandraOpenError {
     /// Shards or buckets are not as the layout needs them.
     #[error(
         "shards and buckets are powers of two, and there are at most {max} buckets and no more shards than buckets; \
@@ -58,7 +58,7 @@ pub enum OpenError {
     NoSuchDataCenter {
         /// The data center of the settings.
         name: String,
-        /// Those of the cluster.
+        /// The data centers of the cluster.
         known: String,
     },
     /// The cluster cannot be reached, or refused what a start needs.

@@ -1,23 +1,21 @@
 //! Sizes of namespaces by shard, as the guards of their buckets have them.
 //!
 //! The guards have the sum of each bucket, exactly. A process reads them all when it starts, and follows its own
-//! commits; of those of other processes it learns when it reads the guards again.
+//! commits; it learns of other commits when it reads the guards again.
 
 use std::collections::BTreeMap;
 
 use umbo_store::NamespaceSize;
 use umbo_types::NamespaceId;
 
-use crate::engine::{BucketId, Engine, lock};
 use crate::found::SizeOf;
-use crate::guard::Guard;
 
 /// Sizes by dataset.
 #[derive(Debug, Default)]
 pub(crate) struct ShardSizes(BTreeMap<NamespaceId, SizeOf>);
 
 impl ShardSizes {
-    fn add(&mut self, dataset: i32, by: SizeOf) {
+    pub(crate) fn add(&mut self, dataset: i32, by: SizeOf) {
         let dataset = NamespaceId(dataset.cast_unsigned());
         let size = self.0.entry(dataset).or_default();
         *size = (size.0 + by.0, size.1 + by.1, size.2 + by.2);
@@ -61,18 +59,5 @@ pub(crate) fn add_size(sizes: &mut BTreeMap<i32, SizeOf>, dataset: NamespaceId, 
     *size = (size.0 + by.0, size.1 + by.1, size.2 + by.2);
     if size.0 <= 0 {
         sizes.remove(&dataset);
-    }
-}
-
-impl Engine {
-    /// Counts the difference of two guards of a bucket.
-    pub(crate) fn count_sizes(&self, bucket: BucketId, before: &Guard, after: &Guard) {
-        let mut sizes = lock(&self.shard(self.shard_of(bucket)).sizes);
-        for (&dataset, &(rows, bytes, saved)) in &before.sizes {
-            sizes.add(dataset, (-rows, -bytes, -saved));
-        }
-        for (&dataset, &size) in &after.sizes {
-            sizes.add(dataset, size);
-        }
     }
 }

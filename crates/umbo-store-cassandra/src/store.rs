@@ -10,24 +10,25 @@ use tokio::sync::{Notify, RwLock, oneshot};
 use umbo_routing::{ShardMap, SlotRange};
 use umbo_store::{
     CallContext, Capabilities, ChunkRequest, DeleteRangeRequest, Deleted, Page, RangeRequest,
-    ScanPage, ScanRequest, ShardState as StateOfShard, ShardStatus, Store, StoreError, StoreReport,
-    VersionOrder, WriteError, WriteRequest, Written,
+    ScanPage, ScanRequest, ShardState, ShardStatus, Store, StoreError, StoreReport, VersionOrder,
+    WriteError, WriteRequest, Written,
 };
 use umbo_types::limits::SLOTS;
 use umbo_types::{BelievedClock, Clock, Key, NamespaceId, Row, ShardId};
 
-use crate::engine::{BucketId, Engine, ShardState, guards, lock};
+use crate::engine::{BucketEngine, BucketId, KnownShard, guards, lock};
 use crate::guard::Guard;
-use crate::queue::{QueuedRemoval, QueuedWrite, Work, answered};
+use crate::queue::{QueuedRemoval, QueuedWrite, Work};
 use crate::reclaim::reclaim;
+use crate::runner::answered;
 use crate::schema::Statements;
 use crate::session::{PERIODIC, commit_log_of, connect, failed};
-use crate::settings::{CassandraSettings, OpenError};
+use crate::settings::{CassandraOpenError, CassandraSettings};
 
 /// A store whose rows are in a Cassandra cluster.
 #[derive(Debug)]
 pub struct CassandraStore {
-    pub(crate) engine: Arc<Engine>,
+    pub(crate) engine: Arc<BucketEngine>,
     /// When nodes answer a write, as the one says that was asked.
     commit_log: Box<str>,
 }
@@ -38,7 +39,7 @@ impl CassandraStore {
     pub async fn open(
         settings: &CassandraSettings,
         clock: Arc<dyn Clock>,
-    ) -> Result<Self, OpenError> {
+    ) -> Result<Self, CassandraOpenError> {
         let (shards, buckets) = (settings.shards, settings.buckets);
         let is_laid_out = shards.is_power_of_two()
             && buckets.is_power_of_two()
@@ -46,7 +47,7 @@ impl CassandraStore {
             && buckets <= SLOTS;
         if !is_laid_out {
             let max = SLOTS;
-            return Err(OpenError::BadLayout {
+            return Err(CassandraOpenError::BadLayout {
                 shards,
                 buckets,
                 max,
@@ -56,15 +57,15 @@ impl CassandraStore {
         let statements = Statements::prepare(&session, &settings.keyspace);
         let statements = statements.await.map_err(failed)?;
         let commit_log = commit_log_of(&session).await?;
-        let engine = Arc::new(Engine {
+        let engine = Arc::new(BucketEngine {
             session,
             statements,
-            tenant: settings.tenant,
+            instance: settings.instance,
             buckets,
             map: Arc::new(shard_map(shards)),
             believed_clock: Mutex::new(BelievedClock::new(clock.wall(), clock.monotonic())),
             clock,
-            shards: (0..shards).map(|_| ShardState::default()).collect(),
+            shards: (0..shards).map(|_| KnownShard::default()).collect(),
             queues: Mutex::default(),
             guards: guards(),
             admission: RwLock::new(()),
@@ -121,11 +122,11 @@ fn shard_map(shards: u16) -> ShardMap {
     ShardMap::from_ranges(&ranges).expect("the ranges have every slot once")
 }
 
-impl Engine {
+impl BucketEngine {
     /// Reads what a process knows of the cluster before it serves.
     async fn learn_all(&self) -> Result<(), crate::error::ClusterError> {
         self.refresh_records().await?;
-        let cells = vec![crate::found::int(self.tenant)];
+        let cells = vec![crate::cell::int(self.instance)];
         let answer = self
             .execute(&self.statements.own.activations, cells)
             .await?;
@@ -315,7 +316,7 @@ impl Store for CassandraStore {
 
 impl StoreReport for CassandraStore {
     fn status(&self) -> Vec<ShardStatus> {
-        let status = |(id, state): (u16, &ShardState)| {
+        let status = |(id, state): (u16, &KnownShard)| {
             let sizes = lock(&state.sizes);
             let fenced =
                 |namespace: &NamespaceId| self.engine.check_fence(ShardId(id), *namespace).is_err();
@@ -327,7 +328,7 @@ impl StoreReport for CassandraStore {
                 purging: sizes.datasets().filter(fenced).count() as u64,
                 namespace_max: sizes.datasets().last().unwrap_or(NamespaceId::SYSTEM),
                 sizes: Some(sizes.report()),
-                ..ShardStatus::new(ShardId(id), StateOfShard::Available)
+                ..ShardStatus::new(ShardId(id), ShardState::Available)
             }
         };
         (0..).zip(&self.engine.shards).map(status).collect()

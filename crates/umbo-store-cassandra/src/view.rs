@@ -1,5 +1,5 @@
-//! The rows of a commit in memory: what was read of a bucket, what the decisions make of it, and the statements that
-//! make the bucket so.
+//! The rows of a commit in memory: the state of a bucket as it was read, and as the
+//! decisions make it.
 
 use std::collections::HashMap;
 
@@ -12,7 +12,7 @@ use umbo_types::{
     Key, LargeRef, NamespaceId, PartitionKey, Timestamp, UploadId, Version, VersionClock,
 };
 
-use crate::found::{Found, SizeOf};
+use crate::found::{FoundRow, SizeOf};
 
 /// An upload of the bucket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -24,19 +24,19 @@ pub(crate) struct Upload {
 
 /// Something of the bucket, as it was read and as it is to be.
 #[derive(Debug)]
-pub(crate) struct Change<T> {
+pub(crate) struct ViewedState<T> {
     pub(crate) before: Option<T>,
     pub(crate) now: Option<T>,
 }
 
-impl<T> Default for Change<T> {
+impl<T> Default for ViewedState<T> {
     fn default() -> Self {
         let (before, now) = (None, None);
         Self { before, now }
     }
 }
 
-impl<T: Clone> Change<T> {
+impl<T: Clone> ViewedState<T> {
     pub(crate) fn read(one: T) -> Self {
         Self {
             before: Some(one.clone()),
@@ -50,7 +50,7 @@ impl<T: Clone> Change<T> {
 pub(crate) struct ViewedRow {
     pub(crate) now: Option<StoredRow>,
     pub(crate) by_client: bool,
-    /// As it was read: its version, the mark, and what it counts.
+    /// As it was read: version, mark and size.
     pub(crate) version_before: Option<Version>,
     pub(crate) by_client_before: bool,
     pub(crate) size_before: SizeOf,
@@ -63,7 +63,7 @@ impl ViewedRow {
 }
 
 /// The name of an idempotency record within its bucket.
-pub(crate) type RecordId = (PartitionKey, [u8; DIGEST_LEN]);
+pub(crate) type KeyedRecord = (PartitionKey, [u8; DIGEST_LEN]);
 
 /// What a commit has read of its bucket.
 #[derive(Debug)]
@@ -72,8 +72,8 @@ pub(crate) struct BucketView {
     pub(crate) rows: HashMap<(NamespaceId, Key), ViewedRow>,
     /// What clients have removed by range of the dataset that is being built.
     pub(crate) removed_ranges: Vec<(Bytes, SortRange)>,
-    pub(crate) uploads: HashMap<UploadId, Change<Upload>>,
-    pub(crate) records: HashMap<RecordId, Change<IdempotencyRecord>>,
+    pub(crate) uploads: HashMap<UploadId, ViewedState<Upload>>,
+    pub(crate) records: HashMap<KeyedRecord, ViewedState<IdempotencyRecord>>,
     /// Chunks to store before the commit.
     pub(crate) chunks: Vec<(UploadId, u32, Bytes)>,
     pub(crate) versions: VersionClock,
@@ -94,7 +94,7 @@ impl BucketView {
         }
     }
 
-    pub(crate) fn add_row(&mut self, key: Key, found: &Found) {
+    pub(crate) fn add_row(&mut self, key: Key, found: &FoundRow) {
         let row = ViewedRow {
             now: found.stored(),
             by_client: found.by_client,

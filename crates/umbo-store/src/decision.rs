@@ -278,7 +278,7 @@ fn decider(view: &impl CommitView, named: NamespaceId, mutation: &Mutation) -> N
     }
 }
 
-/// Makes the row of a mutation that was applied in the other datasets what it is in the one that decided.
+/// Copies the row of an applied mutation from the deciding dataset to the others.
 fn mirror(view: &mut impl CommitView, named: NamespaceId, mutation: &Mutation) {
     let Some(group) = view.group_of(named).cloned() else {
         return;
@@ -306,7 +306,7 @@ fn visible<'a>(
     stored.filter(|stored| !stored.row.is_expired(now))
 }
 
-/// Answers a group of which one mutation was refused.
+/// Answers a group with a refused mutation.
 fn refuse(group: &[usize], refused: usize, error: &WriteError) -> IndexedAnswers {
     let answer = |&index: &usize| {
         let error = if index == refused {

@@ -1,4 +1,4 @@
-//! The chunk of a walk while it is filled: counts rows and bytes, returned and read, and records where it ends.
+//! The chunk of a walk while it is filled: counts rows and bytes, returned and read, and records its last row.
 
 use umbo_types::Timestamp;
 use umbo_types::limits::{CHUNK_BYTES_MAX, CHUNK_ROWS_MAX};
@@ -6,7 +6,7 @@ use umbo_types::limits::{CHUNK_BYTES_MAX, CHUNK_ROWS_MAX};
 use crate::request::Touched;
 use crate::row_batch::{RowBatch, RowRef};
 
-/// Rows collected so far, up to the requested limits and those of a chunk. `P` is a position.
+/// Rows collected so far, up to the limits of the request and of every chunk. `P` is a position.
 #[derive(Debug)]
 pub struct RowCollector<P> {
     rows: RowBatch,
@@ -36,7 +36,7 @@ impl<P> RowCollector<P> {
         }
     }
 
-    /// Visits the next row of the walk, for which the engine has read this number of bytes. Returns false, and does not
+    /// Visits the next row of the walk; the engine has read `bytes_read` bytes for it. Returns false, and does not
     /// keep the row, if the chunk was already full.
     pub fn visit(
         &mut self,
@@ -82,7 +82,7 @@ impl<P> RowCollector<P> {
             && self.visited < CHUNK_ROWS_MAX
     }
 
-    /// Returns the rows, the position to continue at if a row did not fit, and what was read.
+    /// Returns the rows, the position to continue at if a row did not fit, and the rows and bytes read.
     pub fn finish(self) -> (RowBatch, Option<P>, Touched) {
         (self.rows, self.last.filter(|_| self.is_cut), self.touched)
     }

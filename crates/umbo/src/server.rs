@@ -88,26 +88,23 @@ impl Server {
         opened.store.announce(&*opened.clock);
         let doors = Doors::default();
         let begin = || Ports::begin(listeners, &opened, &doors, &settings.server);
-        let (bulk, (observer, fleet), ports) = match opened.store.is_shared() {
-            false => {
-                let bulk = Bulk::new(&opened.dispatcher(&loaded).await?);
-                // Before the ports open: early connections are served and not refused.
-                let opened = doors.open(&bulk, &opened, &settings.server, None).await?;
-                (bulk, opened, begin())
-            }
-            true => {
-                let mut ports = begin();
-                let (bulk, joined) = tokio::select! {
-                    biased;
-                    joined = doors.join(&opened, &loaded, &mut ports) => joined?,
-                    _ = signals.stop_requested() => {
-                        ports.close().await;
-                        opened.store.store().close().await;
-                        return Ok(None);
-                    }
-                };
-                (bulk, joined, ports)
-            }
+        let (bulk, (observer, fleet), ports) = if opened.store.is_shared() {
+            let mut ports = begin();
+            let (bulk, joined) = tokio::select! {
+                biased;
+                joined = doors.join(&opened, &loaded, &mut ports) => joined?,
+                _ = signals.stop_requested() => {
+                    ports.close().await;
+                    opened.store.store().close().await;
+                    return Ok(None);
+                }
+            };
+            (bulk, joined, ports)
+        } else {
+            let bulk = Bulk::new(&opened.dispatcher(&loaded).await?);
+            // Before the ports open: early connections are served and not refused.
+            let opened = doors.open(&bulk, &opened, &settings.server, None).await?;
+            (bulk, opened, begin())
         };
         let dispatcher = Arc::clone(bulk.dispatcher());
         happened(&dispatcher, EventKind::Started, STARTED);

@@ -13,7 +13,7 @@ use umbo_store::{ManualClock, Store, contract_suite, restart_suite};
 use umbo_store_cassandra::{CassandraSettings, CassandraStore};
 
 /// Each store has rows of its own in the same tables.
-static TENANTS: AtomicU32 = AtomicU32::new(1);
+static INSTANCES: AtomicU32 = AtomicU32::new(1);
 
 /// A fresh store in the node that all tests share.
 struct OnCassandra {
@@ -31,7 +31,7 @@ async fn settings() -> CassandraSettings {
         keyspace: "umbo".to_owned(),
         replication: 1,
         credentials: None,
-        tenant: TENANTS.fetch_add(1, Ordering::Relaxed),
+        instance: INSTANCES.fetch_add(1, Ordering::Relaxed),
         shards: 4,
         buckets: 8,
         request_timeout: Duration::from_secs(30),

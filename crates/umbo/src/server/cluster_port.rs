@@ -19,8 +19,8 @@ use crate::parts;
 use crate::settings::ClusterSection;
 use crate::tasks::at_each;
 
-/// Binds the port. Returns its certificate, and how others reach it and this dispatcher reaches them. `nodes` are those
-/// of the store, the home first.
+/// Binds the port. Returns its certificate, and how others reach it and this dispatcher reaches them. `nodes` are the
+/// nodes of the store, the home first.
 pub(super) async fn bind(
     cluster: &ClusterSection,
     nodes: Vec<ClusterNode>,

@@ -138,7 +138,7 @@ fn cassandra_settings(
             keyspace: section.keyspace.clone(),
             replication: section.replication,
             credentials: user.zip(password.transpose()?),
-            tenant: section.tenant,
+            instance: section.instance,
             shards: match settings.store.shards {
                 0 => section.buckets.min(CASSANDRA_SHARDS),
                 shards => shards,

@@ -89,7 +89,7 @@ fn outside(value: &Value, low: &str, high: &str) -> Option<String> {
 /// A contradiction between two settings: a test for it, and the keys of both with the reason after a colon.
 type Contradiction = (fn(&Settings) -> bool, &'static str);
 
-const CONTRADICTIONS: [Contradiction; 11] = [
+const CONTRADICTIONS: [Contradiction; 12] = [
     (
         |of| of.server.listen == of.server.admin_listen && of.server.listen.port() != 0,
         "server.listen server.admin_listen: two servers cannot listen on one address",
@@ -113,6 +113,10 @@ const CONTRADICTIONS: [Contradiction; 11] = [
     (
         |of| of.log.otlp && of.trace.otlp_endpoint.is_none(),
         "log.otlp trace.otlp_endpoint: the log has nowhere to go",
+    ),
+    (
+        |of| of.cassandra.user.is_some() != of.cassandra.password_file.is_some(),
+        "cassandra.user cassandra.password_file: a name needs its password and a password its name",
     ),
     (
         |of| of.cluster.node.is_some() && of.cluster.map.is_none(),

@@ -127,7 +127,7 @@ sections! {
         /// File of the password.
         password_file: Option<String> as "empty_is_none" = None;
         /// Number of this Umbo in the keyspace.
-        tenant: u32 = 0, "0" to "1000000";
+        instance: u32 = 0, "0" to "1000000";
         /// Parts of each namespace.
         buckets: u16 = 256, "1" to "4096";
         /// How long the cluster may take for one request.

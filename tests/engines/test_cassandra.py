@@ -1,0 +1,111 @@
+"""Servers that keep their rows in a real node of Cassandra: over HTTP they are as any others, and any number of them
+share the rows."""
+
+import concurrent.futures
+
+import pytest
+
+import cassandra_node
+from harness import Server, wait_until
+
+pytestmark = [pytest.mark.real("cassandra"), pytest.mark.embedded("the engine takes the place of the nodes")]
+
+SERVERS = 2
+
+
+def settings_of(folder, **more):
+    of_engine = cassandra_node.settings(folder) | more
+    return {"store": {"engine": "cassandra", "shards": 4}, "cassandra": of_engine}
+
+
+@pytest.fixture
+def server(folder):
+    with Server(folder / "one", settings_of(folder)) as server:
+        yield server.start()
+
+
+@pytest.fixture
+def servers(folder):
+    """Servers with the same rows."""
+    made = [Server(folder / str(number), settings_of(folder)) for number in range(SERVERS)]
+    try:
+        yield [server.start() for server in made]
+    finally:
+        for server in made:
+            server.discard()
+
+
+def test_what_was_acknowledged_outlives_a_kill(server):
+    ns = server.namespace()
+    rows = [{"pk": f"p{number % 7}", "sk": f"{number:03}", "v": f"v{number}"} for number in range(300)]
+    assert all(line["status"] == 201 for line in ns.write(rows).batch()[:-1])
+    etag = ns.put("p", "s", b"first").headers["etag"]
+    assert ns.put("p", "s", b"second", If_Match=etag).status == 204
+    assert ns.put("p", "s", b"third", If_Match=etag).problem(412, "precondition-failed")
+    assert ns.delete("p0", "000").status == 204
+    server.kill()
+    server.start()
+    ns = server.namespace()
+    assert ns.get("p", "s").body == b"second"
+    assert ns.get("p0", "000").status == 404
+    found = ns.scan_all()
+    assert len(found) == 300, len(found)
+    assert [row["sk"] for row in ns.range_all("p1")] == [row["sk"] for row in rows if row["pk"] == "p1"]
+
+
+def test_servers_share_rows_and_records(servers):
+    one, other = servers
+    ns = one.namespace("shared")
+    seen = other.client()
+    path = ns.path("p", "s")
+    assert ns.put("p", "s", b"of one").status == 201
+    # The other one learns of the namespace within a moment.
+    wait_until(lambda: seen.get(path).status == 200, "the other server knows the namespace")
+    assert seen.get(path).body == b"of one"
+    assert seen.put(path, b"of the other").status == 204
+    assert ns.get("p", "s", cache_control="no-cache").body == b"of the other"
+
+    def count(server):
+        client = server.client()
+        for _ in range(20):
+            counted = client.request("PATCH", f"{ns.base}/kv/counter", headers={"Umbo-Increment": "1"})
+            assert counted.status in (200, 201), counted
+
+    with concurrent.futures.ThreadPoolExecutor(SERVERS) as pool:
+        list(pool.map(count, servers))
+    assert ns.get("counter", cache_control="no-cache").body == str(20 * SERVERS).encode()
+    assert one.client().delete("/admin/v1/namespaces/shared").status == 204
+    wait_until(lambda: seen.get(path).status == 404, "the other server knows that it was removed")
+
+
+def test_servers_are_one_fleet(servers):
+    def are_live():
+        listed = servers[0].admin().get("/admin/v1/fleet").json()["processes"]
+        return [one["state"] for one in listed] == ["live"] * SERVERS
+
+    wait_until(are_live, "each is live")
+
+
+@pytest.mark.parametrize(
+    ("wrong", "told"),
+    [
+        ({"data_center": "elsewhere"}, "the cluster has no data center 'elsewhere': it has datacenter1"),
+        ({"contact_points": "127.0.0.1:9"}, "the Cassandra cluster cannot be used"),
+        ({"contact_points": "127.0.0.1"}, "name nodes as host:port, separated by commas"),
+        ({"buckets": 24}, "shards and buckets are powers of two"),
+    ],
+)
+def test_a_cluster_that_cannot_be_used_is_told(folder, wrong, told):
+    with Server(folder / "one", settings_of(folder, **wrong)) as server:
+        server.launch()
+        server.process.wait(60)
+        assert told in server.log_text(), server.log_text()
+
+
+def test_a_layout_is_kept(folder):
+    with Server(folder / "one", settings_of(folder)) as server:
+        server.start().stop()
+    with Server(folder / "two", settings_of(folder, buckets=32)) as other:
+        other.launch()
+        other.process.wait(60)
+        assert "has buckets 16, and the settings say 32" in other.log_text()
