@@ -33,6 +33,10 @@ pub(crate) fn address() -> String {
 }
 
 impl Node {
+    #[expect(
+        clippy::zombie_processes,
+        reason = "it ends once its standard input does, with this process"
+    )]
     fn start() -> Self {
         let scripts = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/cassandra");
         let jars = fetch_jars(&scripts);
