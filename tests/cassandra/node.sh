@@ -26,6 +26,6 @@ export MALLOC_ARENA_MAX=2
     -cp "$(printf '%s:' "$jars"/*.jar)" org.apache.cassandra.service.CassandraDaemon \
     >"$dir/log" 2>&1 </dev/null &
 node=$!
-echo "$node"
+trap 'kill -9 "$node" 2>/dev/null || true' EXIT
+trap exit HUP INT TERM
 cat >/dev/null
-kill -9 "$node" 2>/dev/null || true
