@@ -57,7 +57,7 @@ def port():
 
 
 def settings(folder):
-    """Settings of a server on this folder: rows of its own, which one that comes after it finds again."""
+    """Settings of the servers on this folder. They share rows, which no server on another folder has."""
     known = pathlib.Path(folder) / "instance"
     known.parent.mkdir(parents=True, exist_ok=True)
     if not known.exists():

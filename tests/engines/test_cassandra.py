@@ -53,6 +53,28 @@ def test_what_was_acknowledged_outlives_a_kill(server):
     assert [row["sk"] for row in ns.range_all("p1")] == [row["sk"] for row in rows if row["pk"] == "p1"]
 
 
+def test_the_largest_batch_goes_to_one_partition(server):
+    """More than the cluster takes at once: 10,000 rows, 15 MB."""
+    ns = server.namespace()
+    rows = [{"pk": "p", "sk": f"{number:05}", "v": "x" * 1_400} for number in range(10_000)]
+    assert all(line["status"] == 201 for line in ns.write(rows).batch()[:-1])
+    key = {"Idempotency-Key": "once"}
+    counts = [{"op": "inc", "pk": "p", "sk": f"n{number % 3}", "by": 1} for number in range(1_500)]
+    for _ in range(2):
+        lines = ns.write(counts, headers=key).batch()[:-1]
+        assert all(line["status"] in (200, 201, 204) for line in lines), lines[:3]
+    assert [ns.get("p", f"n{number}").body for number in range(3)] == [b"500"] * 3
+    assert len(ns.range_all("p", prefix="0")) == 10_000
+
+
+def test_a_map_of_nodes_contradicts_the_engine(folder):
+    settings = settings_of(folder) | {"cluster": {"map": "map.toml"}}
+    with Server(folder / "one", settings) as server:
+        server.launch()
+        server.process.wait(60)
+        assert "rows in Cassandra have no shard nodes, and so no map" in server.log_text(), server.log_text()
+
+
 def test_servers_share_rows_and_records(servers):
     one, other = servers
     ns = one.namespace("shared")
@@ -93,6 +115,7 @@ def test_servers_are_one_fleet(servers):
         ({"contact_points": "127.0.0.1:9"}, "the Cassandra cluster cannot be used"),
         ({"contact_points": "127.0.0.1"}, "name nodes as host:port, separated by commas"),
         ({"buckets": 24}, "shards and buckets are powers of two"),
+        ({"keyspace": 'umbo" with x; drop keyspace "umbo'}, "a keyspace has a name of 1 to 48 letters, digits and '_'"),
     ],
 )
 def test_a_cluster_that_cannot_be_used_is_told(folder, wrong, told):

@@ -1,4 +1,4 @@
-//! A commit of writes: reads their rows, decides, and makes the bucket so, again and again until nobody was faster.
+//! A commit of writes: reads their rows, decides, and makes the bucket so; again if another process was faster.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -115,7 +115,7 @@ impl BucketEngine {
         Err(ClusterError::Contended)
     }
 
-    /// Waits a little, at random, before a commit is decided anew: not before the first and the second try, as one other
+    /// Waits a little, at random, before a commit is decided anew: not before the second try, as one other
     /// process is likely to have ended by then.
     pub(crate) async fn pause(&self, tries: u32) {
         if tries < 2 {

@@ -9,6 +9,7 @@ use lru::LruCache;
 use scylla::client::session::Session;
 use scylla::response::query_result::QueryResult;
 use scylla::statement::prepared::PreparedStatement;
+use tokio::runtime::Handle;
 use tokio::sync::{Notify, RwLock};
 use umbo_routing::{ShardMap, Slot};
 use umbo_store::{DatasetGroup, DatasetGroups, RecordsCopy, RecordsRevision, StoreError};
@@ -62,14 +63,19 @@ pub(crate) struct BucketEngine {
     pub(crate) shards: Vec<KnownShard>,
     pub(crate) queues: Mutex<HashMap<BucketId, BucketQueue>>,
     pub(crate) guards: Mutex<LruCache<BucketId, Guard>>,
-    /// Held for reading by a commit from its check of the fences to its end, and for writing by who has raised one.
+    /// Held for reading by each commit, and for writing by a store that closes.
     pub(crate) admission: RwLock<()>,
+    /// Held for reading by a commit of a load's run from its check of the fences to its end, and for writing by a keeper
+    /// of records that has raised fences.
+    pub(crate) runs: RwLock<()>,
+    /// The runtime that the store was opened on, and whose threads commit: a load has threads of low priority.
+    pub(crate) runtime: Handle,
     pub(crate) is_closing: AtomicBool,
     pub(crate) records: Mutex<Option<Arc<RecordsCopy>>>,
     /// Namespaces that are in the table of namespaces.
     pub(crate) namespaces: Mutex<HashSet<NamespaceId>>,
     /// Wakes the task that reclaims.
-    pub(crate) reclaim: Notify,
+    pub(crate) reclaim: Arc<Notify>,
 }
 
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

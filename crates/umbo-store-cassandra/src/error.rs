@@ -22,7 +22,7 @@ pub(crate) enum ClusterError {
     /// Other processes have changed the bucket each time between its read and its commit.
     #[error("other processes have always been faster")]
     Contended,
-    /// Nobody can tell whether a commit was applied.
+    /// It is unknown whether a commit was applied.
     #[error("a commit was not answered in time")]
     InDoubt,
 }
@@ -75,7 +75,8 @@ answer_errors!(
     MaybeFirstRowError
 );
 
-/// Returns whether no node has begun a request that failed with this error.
+/// Returns whether no node has begun a conditional batch that failed with this error. A lack of copies is told after the
+/// batch was accepted, too.
 pub(crate) const fn was_never_begun(error: &ExecutionError) -> bool {
     match error {
         ExecutionError::BadQuery(_)
@@ -84,8 +85,7 @@ pub(crate) const fn was_never_begun(error: &ExecutionError) -> bool {
         | ExecutionError::ConnectionPoolError(_) => true,
         ExecutionError::LastAttemptError(RequestAttemptError::DbError(error, _)) => matches!(
             error,
-            DbError::Unavailable { .. }
-                | DbError::Overloaded
+            DbError::Overloaded
                 | DbError::IsBootstrapping
                 | DbError::Invalid
                 | DbError::SyntaxError

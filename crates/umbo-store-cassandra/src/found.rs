@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use scylla::DeserializeRow;
 use scylla::response::query_result::QueryResult;
-use scylla::value::CqlValue;
+use scylla::value::{CqlValue, Row as CqlRow};
 use umbo_store::{RowRef, StoredRow};
 use umbo_types::{
     Key, LargeRef, NamespaceId, Row, StoredForm, Timestamp, UploadId, Value, Version,
@@ -223,6 +223,13 @@ impl WireRow {
             content_encoding: self.content_encoding.unwrap_or_default(),
         }))
     }
+}
+
+/// Returns whether a conditional statement was applied.
+pub(crate) fn is_applied(answer: QueryResult) -> Result<bool, ClusterError> {
+    let row = answer.into_rows_result()?.first_row::<CqlRow>()?;
+    let first = row.columns.first();
+    Ok(matches!(first, Some(Some(CqlValue::Boolean(true)))))
 }
 
 /// Decodes the rows of an answer.

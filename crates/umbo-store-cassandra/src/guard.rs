@@ -20,7 +20,7 @@ pub(crate) struct Guard {
     pub(crate) top: Version,
     /// The last activation that a writer of the bucket knew: its epoch, and the dataset.
     pub(crate) live: Option<(u32, NamespaceId)>,
-    /// The newest copy of the records that the bucket is bound to: nobody who knows an older one writes to it.
+    /// The newest copy of the records that the bucket is bound to: no process that knows an older one writes to it.
     pub(crate) records: RecordsRevision,
     /// When the next upload goes that no row refers to.
     pub(crate) due: Option<Timestamp>,

@@ -1,7 +1,7 @@
 //! The guard of a bucket, and the commit that is applied only if the bucket is as it was seen.
 //!
-//! Every change of a bucket is one conditional batch: it names the tag that the writer has seen, and sets a new one,
-//! which is random. So all decisions of a commit are about the rows that it replaces, with any number of processes. A
+//! Every change of a bucket is one conditional batch: it names the tag that the writer has seen, and sets a new random
+//! one. So all decisions of a commit are about the rows that it replaces, with any number of processes. A
 //! version could not stand for the tag: two processes may give the same one, and each would take the other's commit for
 //! its own when it asks for the outcome.
 
@@ -11,14 +11,14 @@ use std::time::Duration;
 
 use scylla::policies::retry::FallthroughRetryPolicy;
 use scylla::statement::batch::{Batch, BatchType};
-use scylla::value::{CqlValue, Row as CqlRow};
+use scylla::value::CqlValue;
 use umbo_store::RecordsRevision;
 use umbo_types::{NamespaceId, Timestamp, Version};
 
 use crate::cell::{BoundValue, big, int};
 use crate::engine::{BucketEngine, BucketId, lock};
 use crate::error::{ClusterError, was_never_begun};
-use crate::found::SizeOf;
+use crate::found::{SizeOf, is_applied};
 use crate::guard::{Guard, RowChange};
 
 /// How often the outcome of a commit is asked for.
@@ -74,8 +74,8 @@ impl BucketEngine {
         })
     }
 
-    /// Returns the guard as the last commit of this process left it, or as it is; first learns what others knew who
-    /// have changed the bucket.
+    /// Returns the guard as the last commit of this process left it, or as it is. First learns the records and the
+    /// activation that the last writer of the bucket knew.
     pub(crate) async fn known_guard(&self, bucket: BucketId) -> Result<Guard, ClusterError> {
         let known = self.lock_guards().get(&bucket).cloned();
         let guard = match known {
@@ -101,7 +101,7 @@ impl BucketEngine {
     ) -> Result<bool, ClusterError> {
         next.records = next.records.max(self.revision());
         if seen.tag.is_none() && self.note_namespace(bucket.identity).await? {
-            // Who has bound the buckets of all namespaces meanwhile did not know this one.
+            // A keeper that has bound the buckets of all namespaces meanwhile did not know this one.
             return Ok(false);
         }
         next.tag = Some(random_tag()?);
@@ -116,14 +116,11 @@ impl BucketEngine {
             values.push(cells);
         }
         let applied = match self.session.batch(&batch, values).await {
-            Ok(answer) => {
-                let row = answer.into_rows_result()?.first_row::<CqlRow>()?;
-                Ok(matches!(
-                    row.columns.first(),
-                    Some(Some(CqlValue::Boolean(true)))
-                ))
-            }
             Err(error) if was_never_begun(&error) => return Err(error.into()),
+            Ok(answer) => match is_applied(answer) {
+                Ok(applied) => Ok(applied),
+                Err(_) => self.outcome(bucket, seen, &next).await,
+            },
             Err(_) => self.outcome(bucket, seen, &next).await,
         };
         match applied {
@@ -139,7 +136,7 @@ impl BucketEngine {
     }
 
     /// Asks whether a commit was applied that was not answered. A serial read ends what hangs: afterwards it is
-    /// applied, or never will be. Two commits of other processes later nobody can tell any more.
+    /// applied, or never will be. After two commits of other processes the outcome stays unknown.
     async fn outcome(
         &self,
         bucket: BucketId,

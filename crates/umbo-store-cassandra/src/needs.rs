@@ -19,6 +19,7 @@ use crate::view::{BucketView, Upload, ViewedState};
 
 /// Rows that are read by their places with one statement.
 const PLACES_MAX: usize = 100;
+
 impl BucketEngine {
     /// Reads rows by their places.
     pub(crate) async fn rows_at(

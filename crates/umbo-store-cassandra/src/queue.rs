@@ -2,19 +2,21 @@
 //!
 //! One task of this process commits to a bucket at a time, and takes at once all that has gathered meanwhile. So
 //! writers of a process never contend for the guard, and share its cost. The invariant: work is begun in the order of
-//! its arrival, and work that nobody waits for any more is not begun.
+//! its arrival, and withdrawn work is not begun.
 
 use std::collections::VecDeque;
 
 use tokio::sync::oneshot;
-use umbo_store::{DeleteRangeRequest, Deleted, StoreError, WriteError, WriteRequest, Written};
+use umbo_store::{
+    Change, DeleteRangeRequest, Deleted, Mutation, StoreError, WriteError, WriteRequest, Written,
+};
 use umbo_types::Deadline;
 
 use crate::error::ClusterError;
 
-/// Mutations of one commit, unless a request has more of one bucket.
+/// Mutations of one commit, unless a group of a request has more.
 const COMMIT_ROWS: usize = 1_000;
-/// Bytes of the values of one commit, unless a request has more of one bucket. A sixteenth of what the commit log of a
+/// Bytes of the values of one commit, unless a group of a request has more. A sixteenth of what the commit log of a
 /// node takes as one mutation by default.
 const COMMIT_BYTES: usize = 1 << 20;
 
@@ -26,16 +28,36 @@ pub(crate) struct QueuedWrite {
     pub(crate) answer: oneshot::Sender<Vec<Result<Written, WriteError>>>,
 }
 
-impl QueuedWrite {
-    pub(crate) fn bytes(&self) -> usize {
-        use umbo_store::Change;
-        let len = |mutation: &umbo_store::Mutation| match &mutation.change {
-            Change::Put { value, .. } => value.bytes.len(),
-            Change::Delete | Change::Increment { .. } | Change::Upload(_) => 0,
-        };
-        self.request.mutations.iter().map(len).sum()
+/// Returns the bytes that a mutation adds to its commit.
+pub(crate) fn bytes_of(mutation: &Mutation) -> usize {
+    match &mutation.change {
+        Change::Put { value, .. } => value.bytes.len(),
+        Change::Delete | Change::Increment { .. } | Change::Upload(_) => 0,
     }
+}
 
+/// The rows and bytes of a commit while it is filled.
+#[derive(Debug, Default)]
+pub(crate) struct CommitRoom {
+    rows: usize,
+    bytes: usize,
+}
+
+impl CommitRoom {
+    /// Adds to the commit. Returns false if that is too much, and begins the next commit.
+    pub(crate) fn take(&mut self, rows: usize, bytes: usize) -> bool {
+        let (all_rows, all_bytes) = (self.rows + rows, self.bytes + bytes);
+        let fits = self.rows == 0 || (all_rows <= COMMIT_ROWS && all_bytes <= COMMIT_BYTES);
+        (self.rows, self.bytes) = if fits {
+            (all_rows, all_bytes)
+        } else {
+            (rows, bytes)
+        };
+        fits
+    }
+}
+
+impl QueuedWrite {
     /// Answers all mutations with the same error.
     pub(crate) fn refuse(self, error: StoreError) {
         let count = self.request.mutations.len();
@@ -71,6 +93,11 @@ impl Work {
         }
     }
 
+    /// Returns whether a run of a load makes it.
+    pub(crate) fn is_of_run(&self) -> bool {
+        matches!(self, Self::Write(write) if write.request.run.is_some())
+    }
+
     pub(crate) fn is_withdrawn(&self) -> bool {
         match self {
             Self::Write(write) => write.answer.is_closed(),
@@ -92,22 +119,19 @@ impl BucketQueue {
 
     /// Takes the next work: one step, or writes that fit into one commit.
     pub(crate) fn take(&mut self) -> Vec<Work> {
-        let (mut taken, mut rows, mut bytes) = (Vec::new(), 0, 0);
+        let (mut taken, mut room) = (Vec::new(), CommitRoom::default());
         while let Some(next) = self.0.front() {
-            let (next_rows, next_bytes) = match next {
-                Work::Write(write) => (write.request.mutations.len(), write.bytes()),
-                Work::Removal(_) | Work::Bind(_) | Work::Reclaim(_) => (COMMIT_ROWS, 0),
+            let Work::Write(QueuedWrite { request, .. }) = next else {
+                if taken.is_empty() {
+                    taken.extend(self.0.pop_front());
+                }
+                break;
             };
-            let is_full = rows + next_rows > COMMIT_ROWS || bytes + next_bytes > COMMIT_BYTES;
-            if !taken.is_empty() && is_full {
+            let bytes = request.mutations.iter().map(bytes_of).sum();
+            if !room.take(request.mutations.len(), bytes) {
                 break;
             }
-            (rows, bytes) = (rows + next_rows, bytes + next_bytes);
-            let is_alone = !matches!(next, Work::Write(_));
             taken.extend(self.0.pop_front());
-            if is_alone {
-                break;
-            }
         }
         taken
     }

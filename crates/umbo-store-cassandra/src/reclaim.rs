@@ -47,7 +47,9 @@ pub(crate) async fn reclaim(engine: Weak<BucketEngine>) {
             }
         };
         let wait = if is_done { RECLAIM_EVERY } else { RETRY_AFTER };
-        let _ = tokio::time::timeout(wait, engine_now.reclaim.notified()).await;
+        let is_asked = Arc::clone(&engine_now.reclaim);
+        drop(engine_now);
+        let _ = tokio::time::timeout(wait, is_asked.notified()).await;
     }
 }
 
@@ -175,11 +177,12 @@ impl BucketEngine {
         if is_last {
             // Rows that have expired in the engine are counted until then.
             next.sizes.remove(&dataset.0.cast_signed());
-            let kinds = [REMOVED_RANGE, IDEMPOTENCY];
-            let kept = if self.is_gone(bucket.identity) { 2 } else { 0 };
-            for kind in &kinds[..kept] {
+            let records = (IDEMPOTENCY, NamespaceId::SYSTEM);
+            let records = self.is_gone(bucket.identity).then_some(records);
+            let ranges = (REMOVED_RANGE, dataset);
+            for (kind, dataset) in [ranges].into_iter().chain(records) {
                 let mut cells = self.bucket_cells(bucket);
-                cells.push(tiny(*kind));
+                cells.extend([tiny(kind), int(dataset.0)]);
                 changes.push((&self.statements.delete_kind, cells));
             }
         }

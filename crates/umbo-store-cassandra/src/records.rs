@@ -1,8 +1,8 @@
-//! The copy of Umbo's own records: one row of the cluster, changed by compare-and-set, and who is bound to it.
+//! The copy of Umbo's own records: one row of the cluster, changed by compare-and-set, and bound to buckets.
 //!
 //! A process that does not know a copy yet must not write to a namespace that it fences, or whose datasets it changes.
-//! So the keeper of a copy binds the buckets of those namespaces to it: their guards have its revision, and who
-//! meets a newer revision than its own reads the copy before it decides. The answer of a keeper comes after that.
+//! So the keeper of a copy binds the buckets of those namespaces to it: their guards have its revision, and a
+//! process that meets a newer revision than its own reads the copy before it decides. The keeper is answered after that.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -10,14 +10,15 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use bytes::Bytes;
 use futures_util::StreamExt as _;
-use scylla::value::{CqlValue, Row as CqlRow};
+use scylla::value::CqlValue;
 use tokio::sync::oneshot;
 use umbo_store::{DatasetGroup, IdRange, RecordsCopy, RecordsKeeper, RecordsRevision, StoreError};
 use umbo_types::{NamespaceId, ShardId};
 
-use crate::cell::{BoundValue, big, blob, int};
+use crate::cell::{big, blob, int};
 use crate::engine::{BucketEngine, BucketId, lock};
 use crate::error::ClusterError;
+use crate::found::is_applied;
 use crate::queue::Work;
 use crate::store::CassandraStore;
 
@@ -161,19 +162,10 @@ impl BucketEngine {
             seen.and_then(|revision| big(revision.epoch)),
             seen.and_then(|revision| big(revision.number)),
         ];
-        self.is_applied(&self.statements.own.keep_records, cells)
-            .await
-    }
-
-    async fn is_applied(
-        &self,
-        statement: &scylla::statement::prepared::PreparedStatement,
-        cells: Vec<BoundValue>,
-    ) -> Result<bool, ClusterError> {
-        let answer = self.execute(statement, cells).await?.into_rows_result()?;
-        let row = answer.first_row::<CqlRow>()?;
-        let first = row.columns.first();
-        Ok(matches!(first, Some(Some(CqlValue::Boolean(true)))))
+        is_applied(
+            self.execute(&self.statements.own.keep_records, cells)
+                .await?,
+        )
     }
 
     /// Raises the fences of a copy in this process, unless it knows a newer one.
@@ -198,8 +190,9 @@ impl BucketEngine {
         let kept = self.store_records(copy).await?;
         let newest = Arc::new(kept.copy);
         self.note_records(&newest);
-        // Commits of this process that have not met the fences end first.
-        drop(self.admission.write().await);
+        // Buckets are bound in their queues, behind all earlier work. A load may write to any of them: its commits
+        // that have not met the fences end first.
+        drop(self.runs.write().await);
         if kept.bound >= newest.revision {
             return Ok(());
         }
@@ -208,8 +201,8 @@ impl BucketEngine {
         let RecordsRevision { epoch, number } = newest.revision;
         let mut cells = vec![big(epoch), big(number), int(self.instance)];
         cells.extend([big(epoch), big(number)]);
-        // If there is a newer copy, who keeps it binds to that one.
-        self.is_applied(&self.statements.own.bind_records, cells)
+        // If there is a newer copy, its keeper binds to that one.
+        self.execute(&self.statements.own.bind_records, cells)
             .await?;
         Ok(())
     }
@@ -233,7 +226,7 @@ impl BucketEngine {
             .filter(|one| !copy.datasets.contains(one));
         let changed: BTreeSet<_> = changed.chain(ended).map(|group| group.identity).collect();
         let is_concerned = |identity: &NamespaceId| {
-            // A copy that nobody remembers may have changed any group.
+            // A forgotten copy may have changed any group.
             before.is_none() || is_new(*identity) || changed.contains(identity)
         };
         let namespaces = self.read_namespaces().await?.into_iter();

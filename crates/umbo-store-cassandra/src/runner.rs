@@ -31,14 +31,14 @@ impl BucketEngine {
         queues.entry(bucket).or_default().add(work);
         drop(queues);
         if !has_task {
-            tokio::spawn(Arc::clone(self).run(bucket));
+            self.runtime.spawn(Arc::clone(self).run(bucket));
         }
         Ok(())
     }
 
     /// Does the work of a bucket until its queue is empty.
     async fn run(self: Arc<Self>, bucket: BucketId) {
-        // If a commit panics, what waits is dropped: its senders learn that nobody knows its outcome.
+        // If a commit panics, what waits is dropped, and is told as unknown.
         let _end = EndOfTask {
             engine: &self,
             bucket,
@@ -59,6 +59,12 @@ impl BucketEngine {
             let queued = &self.shard(self.shard_of(bucket)).queued;
             queued.fetch_sub(mutations, Ordering::Relaxed);
             let _admitted = self.admission.read().await;
+            let has_run = taken.iter().any(Work::is_of_run);
+            let _run = if has_run {
+                Some(self.runs.read().await)
+            } else {
+                None
+            };
             let mut writes = Vec::with_capacity(taken.len());
             for work in taken.into_iter().filter(|work| !work.is_withdrawn()) {
                 match work {

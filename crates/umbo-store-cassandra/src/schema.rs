@@ -244,7 +244,7 @@ impl Preparer<'_> {
             namespaces: self
                 .read(format!("select identity from {namespaces} where instance = ?"))
                 .await?,
-            // The time stamp is the epoch: the highest one stays, whoever writes it when.
+            // The time stamp is the epoch: the highest one stays, in any order of writes.
             activate: self
                 .read(format!(
                     "update {activations} using timestamp ? set epoch = ?, live = ? \
@@ -305,7 +305,7 @@ impl Statements {
             delete: with.write(delete(PLACE)).await?,
             delete_sorts: with.write(delete(sorts)).await?,
             delete_up_to: with.write(delete(up_to)).await?,
-            delete_kind: with.write(delete("kind = ?")).await?,
+            delete_kind: with.write(delete("kind = ? and dataset = ?")).await?,
             rows: with.row_reads().await?,
             own: with.own().await?,
         })

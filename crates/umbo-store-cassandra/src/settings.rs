@@ -25,6 +25,21 @@ pub struct CassandraSettings {
     pub request_timeout: Duration,
 }
 
+impl CassandraSettings {
+    /// Refuses a keyspace whose name Cassandra does not take: it stands in statements as it is.
+    pub(crate) fn check_keyspace(&self) -> Result<(), CassandraOpenError> {
+        let name = &self.keyspace;
+        let is_word = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
+        if (1..=KEYSPACE_LEN_MAX).contains(&name.len()) && name.bytes().all(is_word) {
+            return Ok(());
+        }
+        Err(CassandraOpenError::BadKeyspace(name.clone()))
+    }
+}
+
+/// Longest name of a keyspace, in bytes: Cassandra makes folders of it.
+const KEYSPACE_LEN_MAX: usize = 48;
+
 /// Why a store on Cassandra cannot be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum CassandraOpenError {
@@ -41,6 +56,11 @@ pub enum CassandraOpenError {
         /// Most buckets: one for each hash slot.
         max: u16,
     },
+    /// The keyspace has no name that Cassandra takes.
+    #[error(
+        "a keyspace has a name of 1 to {KEYSPACE_LEN_MAX} letters, digits and '_', and not '{0}'"
+    )]
+    BadKeyspace(String),
     /// The rows that are there are laid out otherwise.
     #[error("the keyspace '{keyspace}' has {what} {there}, and the settings say {wanted}")]
     OtherLayout {

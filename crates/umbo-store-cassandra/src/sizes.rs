@@ -1,7 +1,7 @@
 //! Sizes of namespaces by shard, as the guards of their buckets have them.
 //!
 //! The guards have the sum of each bucket, exactly. A process reads them all when it starts, and follows its own
-//! commits; it learns of other commits when it reads the guards again.
+//! commits; it learns of the commits of other processes at its next start.
 
 use std::collections::BTreeMap;
 

@@ -6,19 +6,20 @@ use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use tokio::sync::{Notify, RwLock, oneshot};
+use tokio::runtime::Handle;
+use tokio::sync::{RwLock, oneshot};
 use umbo_routing::{ShardMap, SlotRange};
 use umbo_store::{
-    CallContext, Capabilities, ChunkRequest, DeleteRangeRequest, Deleted, Page, RangeRequest,
-    ScanPage, ScanRequest, ShardState, ShardStatus, Store, StoreError, StoreReport, VersionOrder,
-    WriteError, WriteRequest, Written,
+    Atomicity, CallContext, Capabilities, ChunkRequest, DeleteRangeRequest, Deleted, Page,
+    RangeRequest, ScanPage, ScanRequest, ShardState, ShardStatus, Store, StoreError, StoreReport,
+    VersionOrder, WriteError, WriteRequest, Written,
 };
 use umbo_types::limits::SLOTS;
 use umbo_types::{BelievedClock, Clock, Key, NamespaceId, Row, ShardId};
 
 use crate::engine::{BucketEngine, BucketId, KnownShard, guards, lock};
 use crate::guard::Guard;
-use crate::queue::{QueuedRemoval, QueuedWrite, Work};
+use crate::queue::{CommitRoom, QueuedRemoval, QueuedWrite, Work, bytes_of};
 use crate::reclaim::reclaim;
 use crate::runner::answered;
 use crate::schema::Statements;
@@ -53,6 +54,7 @@ impl CassandraStore {
                 max,
             });
         }
+        settings.check_keyspace()?;
         let session = connect(settings).await?;
         let statements = Statements::prepare(&session, &settings.keyspace);
         let statements = statements.await.map_err(failed)?;
@@ -69,10 +71,12 @@ impl CassandraStore {
             queues: Mutex::default(),
             guards: guards(),
             admission: RwLock::new(()),
+            runs: RwLock::new(()),
+            runtime: Handle::current(),
             is_closing: AtomicBool::new(false),
             records: Mutex::default(),
             namespaces: Mutex::default(),
-            reclaim: Notify::new(),
+            reclaim: Arc::default(),
         });
         engine.learn_all().await.map_err(failed)?;
         tokio::spawn(reclaim(Arc::downgrade(&engine)));
@@ -148,15 +152,27 @@ impl BucketEngine {
         Ok(())
     }
 
-    /// Divides a write by the buckets of its partitions. Each part is independent, as partitions are.
-    fn parts(&self, request: &WriteRequest) -> BTreeMap<BucketId, Vec<usize>> {
-        let mut parts: BTreeMap<BucketId, Vec<usize>> = BTreeMap::new();
+    /// Divides a write by the buckets of its partitions, and single mutations by the limits of a commit. Each
+    /// part is independent, as partitions are.
+    fn parts(&self, request: &WriteRequest) -> Vec<(BucketId, Vec<usize>)> {
+        let mut buckets: BTreeMap<BucketId, Vec<Vec<usize>>> = BTreeMap::new();
+        let mut rooms: BTreeMap<BucketId, CommitRoom> = BTreeMap::new();
         for (index, mutation) in request.mutations.iter().enumerate() {
             let slot = self.map.slot(request.namespace, &mutation.key.partition);
             let bucket = self.bucket_at(request.namespace, slot);
-            parts.entry(bucket).or_default().push(index);
+            let parts = buckets.entry(bucket).or_default();
+            let has_room = rooms.entry(bucket).or_default().take(1, bytes_of(mutation));
+            match parts.last_mut() {
+                Some(part) if has_room || request.atomicity == Atomicity::Partition => {
+                    part.push(index);
+                }
+                _ => parts.push(vec![index]),
+            }
         }
+        let parts = buckets.into_iter();
         parts
+            .flat_map(|(bucket, parts)| parts.into_iter().map(move |part| (bucket, part)))
+            .collect()
     }
 }
 

@@ -12,7 +12,7 @@ use umbo_store::suite::{Engine, Restart};
 use umbo_store::{ManualClock, Store, contract_suite, restart_suite};
 use umbo_store_cassandra::{CassandraSettings, CassandraStore};
 
-/// Each store has rows of its own in the same tables.
+/// Numbers of stores: the rows of each are apart, in the same tables.
 static INSTANCES: AtomicU32 = AtomicU32::new(1);
 
 /// A fresh store in the node that all tests share.

@@ -87,7 +87,7 @@ fn fetch_jars(scripts: &Path) -> PathBuf {
     folder
 }
 
-/// Returns a port that nobody listens at.
+/// Returns a free port.
 fn free_port() -> u16 {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port is free");
     listener.local_addr().expect("it is bound").port()

@@ -1,5 +1,5 @@
-//! Several processes with the same rows: each is a store of its own, with a clock of its own, and knows nothing of the
-//! others but what is in the cluster.
+//! Several processes with the same rows: each is a separate store with a separate clock, and
+//! knows of the others by the cluster alone.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -12,7 +12,7 @@ use umbo_telemetry::logging;
 use super::layer::Layers;
 use super::section::BOUNDS;
 use super::unit::{ByteCount, TimeSpan};
-use super::{Settings, SettingsError};
+use super::{Settings, SettingsError, StoreEngine};
 
 /// Zero turns the export off, and is the only value below its bounds.
 const OTLP_INTERVAL: &str = "metrics.otlp_interval";
@@ -89,7 +89,7 @@ fn outside(value: &Value, low: &str, high: &str) -> Option<String> {
 /// A contradiction between two settings: a test for it, and the keys of both with the reason after a colon.
 type Contradiction = (fn(&Settings) -> bool, &'static str);
 
-const CONTRADICTIONS: [Contradiction; 12] = [
+const CONTRADICTIONS: [Contradiction; 13] = [
     (
         |of| of.server.listen == of.server.admin_listen && of.server.listen.port() != 0,
         "server.listen server.admin_listen: two servers cannot listen on one address",
@@ -117,6 +117,10 @@ const CONTRADICTIONS: [Contradiction; 12] = [
     (
         |of| of.cassandra.user.is_some() != of.cassandra.password_file.is_some(),
         "cassandra.user cassandra.password_file: a name needs its password and a password its name",
+    ),
+    (
+        |of| of.store.engine == StoreEngine::Cassandra && of.cluster.map.is_some(),
+        "store.engine cluster.map: rows in Cassandra have no shard nodes, and so no map",
     ),
     (
         |of| of.cluster.node.is_some() && of.cluster.map.is_none(),
