@@ -75,8 +75,8 @@ class Load:
         assert info["state"] not in ENDED or info["state"] in states, info
         return info if info["state"] in states else None
 
-    def wait_for(self, *states, seconds=60):
-        return wait_until(lambda: self.reached(*states), f"the load is {states}", seconds)
+    def wait_for(self, *states):
+        return wait_until(lambda: self.reached(*states), f"the load is {states}")
 
     def rejects(self, query=""):
         """All rejects, page after page."""

@@ -5,6 +5,7 @@ import pathlib
 
 import pytest
 
+import witness
 from clock import Clock
 from harness import IS_CASSANDRA, IS_CLUSTER, Namespace, Server, memory_folder
 
@@ -31,6 +32,18 @@ def pytest_runtest_logreport(report):
         again = report.nodeid if report.when == "call" else report.nodeid.split("::")[0]
         with FAILED_TO[0].open("a") as noted:
             print(again, file=noted)
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item):
+    """Adds to a failure what the machine and the processes of the test did meanwhile."""
+    report = (yield).get_result()
+    if report.failed:
+        report.sections += witness.seen()
+
+
+def pytest_sessionstart():
+    witness.begin()
 
 
 def pytest_collection_modifyitems(items):

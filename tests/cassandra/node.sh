@@ -1,7 +1,8 @@
 #!/bin/sh
 # Runs one node of a Cassandra cluster on 127.0.0.NUMBER until its standard input ends, so that it never outlives who
 # has started it: node.sh NUMBER DIR NODES CQL_PORT STORAGE_PORT
-# JARS names the folder of fetch.sh. NUMBER 1 to 3 gives the address and the token, DIR has its files, the first node is the seed.
+# JARS names the folder of fetch.sh. NUMBER 1 to 3 gives the address and the token, DIR has its files and the number of its
+# process (pid), the first node is the seed.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 number=$1 dir=$2 nodes=$3 cql_port=$4 storage_port=$5
@@ -26,6 +27,7 @@ export MALLOC_ARENA_MAX=2
     -cp "$(printf '%s:' "$jars"/*.jar)" org.apache.cassandra.service.CassandraDaemon \
     >"$dir/log" 2>&1 </dev/null &
 node=$!
+echo "$node" >"$dir/pid"
 trap 'kill -9 "$node" 2>/dev/null || true' EXIT
 trap exit HUP INT TERM
 cat >/dev/null

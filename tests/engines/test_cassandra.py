@@ -71,7 +71,7 @@ def test_a_map_of_nodes_contradicts_the_engine(folder):
     settings = settings_of(folder) | {"cluster": {"map": "map.toml"}}
     with Server(folder / "one", settings) as server:
         server.launch()
-        server.process.wait(60)
+        server.wait()
         assert "rows in Cassandra have no shard nodes, and so no map" in server.log_text(), server.log_text()
 
 
@@ -121,7 +121,7 @@ def test_servers_are_one_fleet(servers):
 def test_a_cluster_that_cannot_be_used_is_told(folder, wrong, told):
     with Server(folder / "one", settings_of(folder, **wrong)) as server:
         server.launch()
-        server.process.wait(60)
+        server.wait()
         assert told in server.log_text(), server.log_text()
 
 
@@ -130,5 +130,5 @@ def test_a_layout_is_kept(folder):
         server.start().stop()
     with Server(folder / "two", settings_of(folder, buckets=32)) as other:
         other.launch()
-        other.process.wait(60)
+        other.wait()
         assert "has buckets 16, and the settings say 32" in other.log_text()

@@ -7,7 +7,6 @@ all else goes with the engine, but for the last addresses of its networks, which
 """
 
 import contextlib
-import ctypes
 import fcntl
 import json
 import os
@@ -15,11 +14,11 @@ import shutil
 import subprocess
 
 from debian import TARGET, minimal_debian, run
+from own_network import own_network
 from package import Image, compose
 from processes import PROJECT, binary, wait_until
 
 FOLDER = TARGET / "tests-containers"
-CLONE_NEWNET = 0x40000000
 TOOLS = ["podman", "buildah", "podman-compose", "runc", "iptables", "dnsmasq"]
 PLUGINS = ["/usr/lib/cni/bridge", "/usr/lib/cni/dnsname"]
 # Cannot be made of Debian's packages.
@@ -67,22 +66,6 @@ WORKDIR /prometheus
 ENTRYPOINT ["/bin/prometheus"]
 CMD ["--config.file=/etc/prometheus/prometheus.yml", "--storage.tsdb.path=/prometheus"]
 """
-
-
-@contextlib.contextmanager
-def network_of_our_own():
-    """Puts this thread, and what it starts, into a network namespace.
-
-    Published ports then collide with no others, and bridges and rules end with the namespace.
-    """
-    libc = ctypes.CDLL(None, use_errno=True)
-    with open("/proc/thread-self/ns/net") as before:
-        assert libc.unshare(CLONE_NEWNET) == 0, os.strerror(ctypes.get_errno())
-        try:
-            run("ip", "link", "set", "lo", "up")
-            yield
-        finally:
-            assert libc.setns(before.fileno(), CLONE_NEWNET) == 0, os.strerror(ctypes.get_errno())
 
 
 class Engine:
@@ -178,7 +161,7 @@ def engine():
         one = Engine()
         one.remove_everything()
         one.build_images()
-        with network_of_our_own():
+        with own_network():
             try:
                 yield one
             finally:

@@ -1,6 +1,8 @@
 """Fixtures of the tests of the operators' page: Debian's Chromium, headless, and a server with load."""
 
+import contextlib
 import json
+import os
 import shutil
 
 import pytest
@@ -8,10 +10,19 @@ from playwright.sync_api import sync_playwright
 
 from bulk_loads import load_rows
 from harness import Namespace, Server, memory_folder, wait_until
+from own_network import own_network
 from staged import BINARY, CALLERS, HOT, LONG, MARKUP, SETTINGS, Stage
 
-@pytest.fixture(scope="session")
-def chromium():
+@pytest.fixture(scope="module", autouse=True)
+def network():
+    """A network of each file: a browser drops its requests whenever another test makes a device
+    (ERR_NETWORK_CHANGED)."""
+    with own_network() if os.geteuid() == 0 else contextlib.nullcontext():
+        yield
+
+
+@pytest.fixture(scope="module")
+def chromium(network):
     path = shutil.which("chromium")
     assert path, "chromium is not installed; tests/run installs it"
     with sync_playwright() as playwright:

@@ -1,16 +1,20 @@
 //! The store contract on a real node of Cassandra, and once more with every value compressed.
 
+mod calls;
 mod node;
 mod processes;
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use tempfile::TempDir;
 use umbo_store::suite::{Engine, Restart};
 use umbo_store::{ManualClock, Store, contract_suite, restart_suite};
 use umbo_store_cassandra::{CassandraSettings, CassandraStore};
+
+use crate::node::{Node, Ports};
 
 /// Numbers of stores: the rows of each are apart, in the same tables.
 static INSTANCES: AtomicU32 = AtomicU32::new(1);
@@ -22,9 +26,21 @@ struct OnCassandra {
     store: Arc<CassandraStore>,
 }
 
+/// Returns host and port of the node that all tests share. The first of them starts it.
+fn address() -> String {
+    static NODE: OnceLock<(Node, TempDir)> = OnceLock::new();
+    let begin = || {
+        let folder = TempDir::new().expect("there is room for a folder");
+        let node = Node::begin((1, 1), Ports::free(), folder.path());
+        node.wait(folder.path());
+        (node, folder)
+    };
+    NODE.get_or_init(begin).0.address()
+}
+
 /// Returns the settings of rows that no other test has.
 async fn settings() -> CassandraSettings {
-    let address = tokio::task::spawn_blocking(node::address).await;
+    let address = tokio::task::spawn_blocking(address).await;
     CassandraSettings {
         contact_points: vec![address.expect("the node serves")],
         data_center: "datacenter1".to_owned(),

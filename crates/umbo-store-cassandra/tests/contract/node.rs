@@ -1,15 +1,12 @@
-//! The node that the tests share: a real one from jars, started by the first test and ended with this process.
+//! Real nodes from jars, ended with this process.
 //!
 //! What is missing fails the tests, and skips none.
 
 use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, Command, Stdio};
-use std::sync::OnceLock;
+use std::process::{Child, Command, Stdio};
 use std::time::Duration;
-
-use tempfile::TempDir;
 
 /// A question of the protocol (version 4, OPTIONS) that any node answers as soon as it serves.
 const OPTIONS: [u8; 9] = [4, 0, 0, 0, 5, 0, 0, 0, 0];
@@ -19,52 +16,77 @@ const SUPPORTED: u8 = 6;
 const ATTEMPTS_MAX: u32 = 1_800;
 
 /// A running node. It ends once its standard input does, and so with this process, whichever way that ends.
-struct Node {
-    address: String,
-    _process: Child,
-    _input: ChildStdin,
-    _folder: TempDir,
+pub(crate) struct Node {
+    number: u8,
+    ports: Ports,
+    process: Child,
 }
 
-/// Returns host and port of the node.
-pub(crate) fn address() -> String {
-    static NODE: OnceLock<Node> = OnceLock::new();
-    NODE.get_or_init(Node::start).address.clone()
+/// Ports of all nodes of a cluster; they differ by their addresses.
+#[derive(Clone, Copy)]
+pub(crate) struct Ports {
+    cql: u16,
+    storage: u16,
+}
+
+impl Ports {
+    pub(crate) fn free() -> Self {
+        let free = || {
+            let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port is free");
+            listener.local_addr().expect("it is bound").port()
+        };
+        Self {
+            cql: free(),
+            storage: free(),
+        }
+    }
 }
 
 impl Node {
-    #[expect(
-        clippy::zombie_processes,
-        reason = "it ends once its standard input does, with this process"
-    )]
-    fn start() -> Self {
+    /// Starts a node of a cluster of some nodes on the files of a folder, without waiting for it. The first node is
+    /// number 1.
+    pub(crate) fn begin((number, nodes): (u8, u8), ports: Ports, folder: &Path) -> Self {
         let scripts = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/cassandra");
         let jars = fetch_jars(&scripts);
-        let folder = TempDir::new().expect("there is room for a folder");
-        let (cql, storage) = (free_port(), free_port());
-        let mut process = Command::new(scripts.join("node.sh"))
-            .arg("1")
-            .arg(folder.path())
-            .args(["1", &cql.to_string(), &storage.to_string()])
+        let process = Command::new(scripts.join("node.sh"))
+            .arg(number.to_string())
+            .arg(folder)
+            .args([nodes.into(), ports.cql, ports.storage].map(|one: u16| one.to_string()))
             .env("JARS", jars)
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
             .spawn()
             .expect("a shell runs");
-        let input = process.stdin.take().expect("it is piped");
+        Self {
+            number,
+            ports,
+            process,
+        }
+    }
+
+    /// Waits until the node serves.
+    pub(crate) fn wait(&self, folder: &Path) {
+        let address = self.address();
         for _ in 0..ATTEMPTS_MAX {
-            if answers(cql) {
-                return Self {
-                    address: format!("127.0.0.1:{cql}"),
-                    _process: process,
-                    _input: input,
-                    _folder: folder,
-                };
+            if answers(&address) {
+                return;
             }
             std::thread::park_timeout(Duration::from_millis(100));
         }
-        let log = std::fs::read_to_string(folder.path().join("log")).unwrap_or_default();
+        let log = std::fs::read_to_string(folder.join("log")).unwrap_or_default();
         panic!("the node does not begin to serve:\n{log}");
+    }
+
+    pub(crate) fn address(&self) -> String {
+        format!("127.0.0.{}:{}", self.number, self.ports.cql)
+    }
+}
+
+impl Drop for Node {
+    /// Kills the node, and waits for its end.
+    fn drop(&mut self) {
+        drop(self.process.stdin.take());
+        let _ = self.process.wait();
     }
 }
 
@@ -87,15 +109,9 @@ fn fetch_jars(scripts: &Path) -> PathBuf {
     folder
 }
 
-/// Returns a free port.
-fn free_port() -> u16 {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port is free");
-    listener.local_addr().expect("it is bound").port()
-}
-
-fn answers(port: u16) -> bool {
+fn answers(address: &str) -> bool {
     let ask = || -> std::io::Result<u8> {
-        let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port))?;
+        let mut stream = TcpStream::connect(address)?;
         stream.set_read_timeout(Some(Duration::from_secs(1)))?;
         stream.write_all(&OPTIONS)?;
         let mut header = [0; 9];

@@ -6,16 +6,15 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use umbo_store::{
-    Atomicity, ByKey as _, CallContext, Change, Condition, DatasetGroup, Durability, Idempotency,
-    ManualClock, Mutation, RecordsCopy, RecordsKeeper as _, RecordsRevision, StoreError,
-    WriteError, WriteRequest, Written,
+    Condition, DatasetGroup, Idempotency, ManualClock, Mutation, RecordsCopy, RecordsKeeper as _,
+    RecordsRevision, StoreError, WriteError, WriteRequest,
 };
 use umbo_store_cassandra::{CassandraSettings, CassandraStore};
-use umbo_types::{Clock as _, Key, NamespaceId, Timestamp, Value, Version};
+use umbo_types::{Clock as _, Key, NamespaceId, Timestamp};
 
+use crate::calls::{NS, increment, key, put, read, request, write};
 use crate::{open, settings};
 
-const NS: NamespaceId = NamespaceId(7);
 const BUILT: NamespaceId = NamespaceId(41);
 const PROCESSES: u64 = 3;
 
@@ -34,43 +33,9 @@ async fn processes() -> Vec<Arc<CassandraStore>> {
     all
 }
 
-fn key(partition: &str) -> Key {
-    Key::new(partition.to_owned(), Bytes::from_static(b"s")).expect("it is short")
-}
-
-fn put(at: &Key, bytes: &str) -> Mutation {
-    Mutation {
-        key: at.clone(),
-        change: Change::Put {
-            value: Value::new(bytes.to_owned(), "", "").expect("it is short"),
-            expires_at: None,
-        },
-        condition: Condition::Always,
-    }
-}
-
-fn request(mutation: Mutation) -> WriteRequest {
-    WriteRequest {
-        namespace: NS,
-        epoch: 0,
-        mutations: vec![mutation],
-        atomicity: Atomicity::None,
-        durability: Durability::Sync,
-        proposed: Version(1),
-        idempotency: None,
-        not_before: None,
-        run: None,
-    }
-}
-
-async fn write(store: &CassandraStore, request: WriteRequest) -> Result<Written, WriteError> {
-    let mut answers = store.write_rows(&CallContext::internal(), request).await;
-    answers.pop().expect("one answer a mutation")
-}
-
 async fn value(store: &CassandraStore, dataset: NamespaceId, at: &Key) -> Option<Bytes> {
-    let row = store.get_row(&CallContext::internal(), dataset, at).await;
-    row.expect("it is served").map(|row| row.value.bytes)
+    let row = read(store, dataset, at).await.expect("it is served");
+    row.map(|row| row.value.bytes)
 }
 
 fn copy(number: u64, fenced: &[NamespaceId], datasets: Vec<DatasetGroup>) -> Arc<RecordsCopy> {
@@ -175,20 +140,12 @@ async fn processes_lose_no_increment() {
         tokio::spawn(async move {
             let mut versions = Vec::new();
             for _ in 0..STEPS {
-                let by_one = Mutation {
-                    change: Change::Increment {
-                        by: 1,
-                        expires_at: None,
-                        default_expiry: None,
-                    },
-                    ..put(&counter, "")
-                };
-                let written = write(&store, request(by_one)).await.expect("counted");
+                let counted = write(&store, request(increment(&counter, 1))).await;
+                let written = counted.expect("counted");
                 versions.push(written.version);
                 loop {
-                    let call = CallContext::internal();
-                    let row = store.get_row(&call, NS, &guarded).await;
-                    let row = row.expect("served").expect("it is there");
+                    let row = read(&store, NS, &guarded).await.expect("served");
+                    let row = row.expect("it is there");
                     let text = String::from_utf8_lossy(&row.value.bytes);
                     let next: u64 = text.parse::<u64>().expect("a number") + 1;
                     let step = Mutation {
@@ -240,14 +197,7 @@ async fn a_repetition_through_another_process_is_recognised() {
             keeps_refusals: true,
             lines: vec![0],
         }),
-        ..request(Mutation {
-            change: Change::Increment {
-                by: 5,
-                expires_at: None,
-                default_expiry: None,
-            },
-            ..put(&at, "")
-        })
+        ..request(increment(&at, 5))
     };
     let tasks = all.iter().map(|store| {
         let (store, asked) = (Arc::clone(store), asked.clone());

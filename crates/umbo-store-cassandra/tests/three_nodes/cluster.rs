@@ -1,0 +1,80 @@
+//! Three nodes that are killed, started and stopped.
+
+use std::path::Path;
+use std::process::Command;
+
+use tempfile::TempDir;
+
+use crate::node::{Node, Ports};
+
+/// Nodes of the cluster; each has a copy of all rows.
+pub(crate) const NODES: usize = 3;
+
+/// A running cluster.
+pub(crate) struct Cluster {
+    ports: Ports,
+    folders: [TempDir; NODES],
+    nodes: [Option<Node>; NODES],
+}
+
+impl Cluster {
+    /// Starts all nodes, and waits until they serve.
+    pub(crate) fn start() -> Self {
+        let mut cluster = Self {
+            ports: Ports::free(),
+            folders: [(); NODES].map(|()| TempDir::new().expect("there is room for a folder")),
+            nodes: [const { None }; NODES],
+        };
+        // The others wait for the first one.
+        for number in 0..NODES {
+            cluster.begin(number);
+        }
+        for number in 0..NODES {
+            cluster.wait(number);
+        }
+        cluster
+    }
+
+    /// Returns the addresses of all nodes.
+    pub(crate) fn addresses(&self) -> Vec<String> {
+        self.nodes.iter().flatten().map(Node::address).collect()
+    }
+
+    /// Kills a node (kill -9).
+    pub(crate) fn kill(&mut self, number: usize) {
+        self.nodes[number] = None;
+    }
+
+    /// Starts a node on its files.
+    pub(crate) fn begin(&mut self, number: usize) {
+        let place = (number as u8 + 1, NODES as u8);
+        let node = Node::begin(place, self.ports, self.folder(number));
+        self.nodes[number] = Some(node);
+    }
+
+    /// Waits until a node serves.
+    pub(crate) fn wait(&self, number: usize) {
+        let node = self.nodes[number].as_ref().expect("it has begun");
+        node.wait(self.folder(number));
+    }
+
+    /// Lets a node stand still (SIGSTOP), with its connections open.
+    pub(crate) fn stop(&self, number: usize) {
+        self.signal(number, "-STOP");
+    }
+
+    /// Lets a stopped node go on.
+    pub(crate) fn go_on(&self, number: usize) {
+        self.signal(number, "-CONT");
+    }
+
+    fn signal(&self, number: usize, signal: &str) {
+        let pid = std::fs::read_to_string(self.folder(number).join("pid")).expect("it runs");
+        let sent = Command::new("kill").args([signal, pid.trim()]).status();
+        assert!(sent.expect("there is kill").success(), "{signal} {pid}");
+    }
+
+    fn folder(&self, number: usize) -> &Path {
+        self.folders[number].path()
+    }
+}
