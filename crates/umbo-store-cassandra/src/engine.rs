@@ -56,6 +56,8 @@ pub(crate) struct BucketEngine {
     pub(crate) session: Session,
     pub(crate) statements: Statements,
     pub(crate) instance: u32,
+    /// Name of this process among those that commit: random.
+    pub(crate) process: i64,
     pub(crate) buckets: u16,
     pub(crate) map: Arc<ShardMap>,
     pub(crate) clock: Arc<dyn Clock>,

@@ -35,7 +35,7 @@ impl BucketEngine {
     ) -> Result<Guard, ClusterError> {
         type Columns = (
             Option<i64>,
-            Option<i64>,
+            Option<Vec<(i64, i64)>>,
             Option<i64>,
             Option<i32>,
             Option<i32>,
@@ -52,13 +52,13 @@ impl BucketEngine {
         };
         let answer = self.execute(statement, self.bucket_cells(bucket)).await?;
         let row = answer.into_rows_result()?.maybe_first_row::<Columns>()?;
-        let Some((tag, previous_tag, top, epoch, live, records, number, due, sizes, runs)) = row
+        let Some((tag, last_commits, top, epoch, live, records, number, due, sizes, runs)) = row
         else {
             return Ok(Guard::default());
         };
         Ok(Guard {
             tag,
-            previous_tag,
+            last_commits: last_commits.unwrap_or_default(),
             top: Version(top.unwrap_or_default().cast_unsigned()),
             live: epoch.zip(live).map(|(epoch, live)| {
                 let live = NamespaceId(live.cast_unsigned());
@@ -104,8 +104,8 @@ impl BucketEngine {
             // A keeper that has bound the buckets of all namespaces meanwhile did not know this one.
             return Ok(false);
         }
-        next.tag = Some(random_tag()?);
-        next.previous_tag = seen.tag;
+        let tag = random_id()?;
+        next.name(self.process, tag);
         let mut batch = Batch::new(BatchType::Unlogged);
         batch.set_retry_policy(Some(Arc::new(FallthroughRetryPolicy::new())));
         let mut values = Vec::with_capacity(changes.len() + 1);
@@ -119,9 +119,9 @@ impl BucketEngine {
             Err(error) if was_never_begun(&error) => return Err(error.into()),
             Ok(answer) => match is_applied(answer) {
                 Ok(applied) => Ok(applied),
-                Err(_) => self.outcome(bucket, seen, &next).await,
+                Err(_) => self.outcome(bucket, tag).await,
             },
-            Err(_) => self.outcome(bucket, seen, &next).await,
+            Err(_) => self.outcome(bucket, tag).await,
         };
         match applied {
             Ok(true) => {
@@ -135,25 +135,15 @@ impl BucketEngine {
         applied
     }
 
-    /// Asks whether a commit was applied that was not answered. A serial read ends what hangs: afterwards it is
-    /// applied, or never will be. After two commits of other processes the outcome stays unknown.
-    async fn outcome(
-        &self,
-        bucket: BucketId,
-        seen: &Guard,
-        next: &Guard,
-    ) -> Result<bool, ClusterError> {
+    /// Asks whether a commit of this process was applied that was not answered. A serial read ends what hangs: afterwards
+    /// it is applied, or never will be.
+    async fn outcome(&self, bucket: BucketId, tag: i64) -> Result<bool, ClusterError> {
         for asked in 0..ASKED_MAX {
             if asked > 0 {
                 tokio::time::sleep(ASKED_EVERY).await;
             }
             if let Ok(now) = self.read_guard(bucket, true).await {
-                let is_one = |tag| now.tag == tag || now.previous_tag == tag;
-                return match (is_one(next.tag), is_one(seen.tag)) {
-                    (true, _) => Ok(true),
-                    (false, true) => Ok(false),
-                    (false, false) => Err(ClusterError::InDoubt),
-                };
+                return now.tells_of(self.process, tag).ok_or(ClusterError::InDoubt);
             }
         }
         Err(ClusterError::InDoubt)
@@ -169,11 +159,14 @@ impl BucketEngine {
             )
         };
         let sizes = next.sizes.iter().map(|(&id, one)| (number(id), size(one)));
+        let last_commits = next.last_commits.iter().map(|&(process, tag)| {
+            CqlValue::Tuple([process, tag].map(|one| Some(CqlValue::BigInt(one))).into())
+        });
         let runs = next.runs.iter();
         let runs = runs.map(|(&load, &run)| (number(load), number(run)));
         let mut cells = vec![
             next.tag.map(CqlValue::BigInt),
-            next.previous_tag.map(CqlValue::BigInt),
+            Some(CqlValue::List(last_commits.collect())),
             big(next.top.0),
             next.live.and_then(|live| int(live.0)),
             next.live.and_then(|live| int(live.1.0)),
@@ -200,7 +193,7 @@ impl BucketEngine {
     }
 }
 
-fn random_tag() -> Result<i64, ClusterError> {
+pub(crate) fn random_id() -> Result<i64, ClusterError> {
     let mut bytes = [0; 8];
     getrandom::fill(&mut bytes).map_err(|error| ClusterError::Answer(error.into()))?;
     Ok(i64::from_be_bytes(bytes))

@@ -49,7 +49,8 @@ pub(crate) const TABLES: [(&str, &str); 6] = [
     (
         "buckets",
         "(instance int, identity int, bucket smallint, kind tinyint, dataset int, slot smallint, pk blob, sk blob, \
-         tag bigint static, previous_tag bigint static, top bigint static, epoch int static, live int static, \
+         tag bigint static, last_commits frozen<list<frozen<tuple<bigint, bigint>>>> static, top bigint static, \
+         epoch int static, live int static, \
          records_epoch bigint static, records_number bigint static, due bigint static, \
          sizes frozen<map<int, frozen<tuple<bigint, bigint, bigint>>>> static, runs frozen<map<int, int>> static, \
          version bigint, expires bigint, as_of bigint, by_client boolean, form tinyint, len bigint, held bigint, \
@@ -69,7 +70,7 @@ const COLUMNS: &str = "kind, dataset, slot, pk, sk, version, expires, as_of, by_
 /// Columns of the guard.
 const GUARD: [&str; 10] = [
     "tag",
-    "previous_tag",
+    "last_commits",
     "top",
     "epoch",
     "live",

@@ -19,6 +19,10 @@ use crate::settings::{CassandraOpenError, CassandraSettings};
 /// driver's 30 s, requests stand still for as long when a node stops.
 const KEEPALIVE: Duration = Duration::from_secs(1);
 
+/// When a node asks another copy because the first one has not answered: nodes know the 99th percentile of a table some
+/// seconds after their start only, and take half of their timeout until then.
+const HEDGE: &str = "MIN(99PERCENTILE,50MS)";
+
 /// The value of `commitlog_sync` with which a node answers before its disk has a write.
 pub(crate) const PERIODIC: &str = "periodic";
 
@@ -95,7 +99,14 @@ async fn make_tables(
     );
     session.query_unpaged(text, ()).await.map_err(failed)?;
     for (name, columns) in TABLES {
-        let text = format!("create table if not exists \"{keyspace}\".{name} {columns}");
+        let with = if columns.contains(" with ") {
+            "and"
+        } else {
+            "with"
+        };
+        let text = format!(
+            "create table if not exists \"{keyspace}\".{name} {columns} {with} speculative_retry = '{HEDGE}'"
+        );
         session.query_unpaged(text, ()).await.map_err(failed)?;
     }
     session.await_schema_agreement().await.map_err(failed)?;

@@ -19,6 +19,7 @@ use umbo_types::{BelievedClock, Clock, Key, NamespaceId, Row, ShardId};
 
 use crate::engine::{BucketEngine, BucketId, KnownShard, guards, lock};
 use crate::guard::Guard;
+use crate::guarded::random_id;
 use crate::queue::{CommitRoom, QueuedRemoval, QueuedWrite, Work, bytes_of};
 use crate::reclaim::reclaim;
 use crate::runner::answered;
@@ -63,6 +64,7 @@ impl CassandraStore {
             session,
             statements,
             instance: settings.instance,
+            process: random_id().map_err(failed)?,
             buckets,
             map: Arc::new(shard_map(shards)),
             believed_clock: Mutex::new(BelievedClock::new(clock.wall(), clock.monotonic())),

@@ -52,7 +52,7 @@ impl World {
             instance: 1,
             shards: 4,
             buckets: 8,
-            request_timeout: Duration::from_secs(5),
+            request_timeout: Duration::from_secs(30),
         };
         let mut stores = Vec::new();
         for number in 0..STORES {
@@ -172,6 +172,15 @@ impl World {
         let goal = *succeeded.borrow() + calls;
         let reached = succeeded.wait_for(|&count| count >= goal).await;
         reached.expect("the world is there");
+        eprintln!(
+            "at {:?} {} done",
+            std::time::SystemTime::now()
+                .duration_since(std::time::UNIX_EPOCH)
+                .unwrap()
+                .as_secs()
+                % 1000,
+            goal
+        );
     }
 }
 
