@@ -1,7 +1,8 @@
-"""A real node of Cassandra from jars, for the tests whose servers keep their rows there.
+"""Real nodes of Cassandra from jars, for the tests whose servers keep their rows there.
 
-One node for each process of tests, started by the first server that needs it. It ends with its standard input, and so
-with that process. What is missing fails the tests, and skips none.
+One node is shared by a process of tests, and started by the first server that needs it; a test that loses nodes has a
+cluster of its own. Nodes end with their standard input, and so with that process. What is missing fails the tests, and
+skips none.
 """
 
 import atexit
@@ -23,37 +24,87 @@ OPTIONS, SUPPORTED = bytes([4, 0, 0, 0, 5, 0, 0, 0, 0]), 6
 INSTANCES = itertools.count(1)
 
 
-def answers(port):
-    try:
-        with socket.create_connection(("127.0.0.1", port), 1) as asked:
-            asked.sendall(OPTIONS)
-            return asked.recv(9)[4:5] == bytes([SUPPORTED])
-    except OSError:
-        return False
+class Node:
+    """A node on files of its own. Those of a cluster have the same ports (CQL and storage) and different hosts."""
+
+    def __init__(self, number, nodes, ports):
+        self.number, self.nodes, self.ports = number, nodes, ports
+        self.folder = pathlib.Path(tempfile.mkdtemp(prefix="umbo-test-cassandra-"))
+        self.process = None
+
+    def start(self):
+        """Starts it, and waits until it serves."""
+        subprocess.run([SCRIPTS / "fetch.sh", JARS], check=True)
+        words = [self.number, self.folder, self.nodes, *self.ports]
+        self.process = subprocess.Popen(
+            [SCRIPTS / "node.sh", *map(str, words)],
+            env={"JARS": str(JARS), "PATH": "/usr/local/bin:/usr/bin:/bin"},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+        )
+        wait_until(lambda: self.answers() or self.process.poll() is not None, "the node of Cassandra serves")
+        assert self.process.poll() is None, (self.folder / "log").read_text()
+
+    def address(self):
+        return f"127.0.0.{self.number}:{self.ports[0]}"
+
+    def answers(self):
+        try:
+            with socket.create_connection((f"127.0.0.{self.number}", self.ports[0]), 1) as asked:
+                asked.sendall(OPTIONS)
+                return asked.recv(9)[4:5] == bytes([SUPPORTED])
+        except OSError:
+            return False
+
+    def kill(self):
+        """kill -9."""
+        self.process.stdin.close()
+        self.process.wait()
+
+    def discard(self):
+        if self.process:
+            self.kill()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+class Cluster:
+    """Nodes that each have a copy of all rows."""
+
+    def __init__(self, count):
+        ports = (free_port(), free_port())
+        self.nodes = [Node(number, count, ports) for number in range(1, count + 1)]
+
+    def __enter__(self):
+        try:
+            # One that finds no other gives up.
+            for node in self.nodes:
+                node.start()
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_):
+        for node in self.nodes:
+            node.discard()
+
+    def settings(self):
+        """Settings of servers that share rows, which no others have."""
+        addresses = ", ".join(node.address() for node in self.nodes)
+        return {
+            "contact_points": addresses,
+            "replication": len(self.nodes),
+            "buckets": 16,
+            "instance": next(INSTANCES),
+        }
 
 
 @functools.cache
-def port():
-    """Starts the node, and returns its port."""
-    subprocess.run([SCRIPTS / "fetch.sh", JARS], check=True)
-    folder = pathlib.Path(tempfile.mkdtemp(prefix="umbo-test-cassandra-"))
-    cql, storage = free_port(), free_port()
-    node = subprocess.Popen(
-        [SCRIPTS / "node.sh", "1", str(folder), "1", str(cql), str(storage)],
-        env={"JARS": str(JARS), "PATH": "/usr/local/bin:/usr/bin:/bin"},
-        stdin=subprocess.PIPE,
-        stdout=subprocess.DEVNULL,
-    )
-
-    def end():
-        node.stdin.close()
-        node.wait()
-        shutil.rmtree(folder, ignore_errors=True)
-
-    atexit.register(end)
-    wait_until(lambda: answers(cql) or node.poll() is not None, "the node of Cassandra serves")
-    assert node.poll() is None, (folder / "log").read_text()
-    return cql
+def shared():
+    """Starts the node that all servers of this process share."""
+    cluster = Cluster(1)
+    atexit.register(cluster.__exit__)
+    return cluster.__enter__()
 
 
 def settings(folder):
@@ -62,9 +113,4 @@ def settings(folder):
     known.parent.mkdir(parents=True, exist_ok=True)
     if not known.exists():
         known.write_text(str(next(INSTANCES)))
-    return {
-        "contact_points": f"127.0.0.1:{port()}",
-        "replication": 1,
-        "buckets": 16,
-        "instance": int(known.read_text()),
-    }
+    return shared().settings() | {"instance": int(known.read_text())}

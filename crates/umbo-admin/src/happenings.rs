@@ -97,7 +97,7 @@ mod tests {
             failure: None,
             map_version: None,
             shards: shards.iter().copied().map(ShardId).collect(),
-            in_flight: 0,
+            in_flight: Some(0),
             clock_ahead: None,
             program_version: None,
         };

@@ -66,8 +66,9 @@ pub(crate) fn visit_sampled(bulk: &Bulk, visitor: &mut dyn MetricVisitor) {
     families.single(&names::BODY_BYTES, dispatcher.body_memory.held_bytes());
     visit_shards(families, &shards, &store.bad_reads());
     visit_latencies(families, dispatcher);
-    if let Some(stats) = store.remote_stats() {
-        visit_nodes(families, &store.nodes(), &stats);
+    let (nodes, stats) = (store.nodes(), store.remote_stats());
+    if stats.is_some() || !nodes.is_empty() {
+        visit_nodes(families, &nodes, stats.as_ref());
     }
     if let Some(disk) = store.disk_space() {
         visit_disk(families, disk);

@@ -21,7 +21,7 @@ pub struct ClusterStatus {
 /// One node.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct NodeInfo {
-    /// Name in the cluster's map.
+    /// Name in the cluster's map, or host where there is no map.
     pub name: String,
     /// Host and port.
     pub address: String,
@@ -33,10 +33,11 @@ pub struct NodeInfo {
     /// Version of the map that the node uses. Absent until it has reported it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub map_version: Option<u64>,
-    /// Its shards by the dispatcher's map, in order.
+    /// Its shards by the dispatcher's map, in order. Empty for a node of Cassandra, where each row has copies on several.
     pub shards: Vec<u16>,
-    /// Requests of this dispatcher that it has not answered.
-    pub in_flight: u64,
+    /// Requests of this dispatcher that it has not answered. Absent if they are not counted by node.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub in_flight: Option<u64>,
     /// Clock of the dispatcher minus clock of the node, in milliseconds. Absent until the node has reported its time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub clock_ahead_ms: Option<i64>,

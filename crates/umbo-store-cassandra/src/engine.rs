@@ -55,6 +55,8 @@ pub(crate) struct KnownShard {
 pub(crate) struct BucketEngine {
     pub(crate) session: Session,
     pub(crate) statements: Statements,
+    pub(crate) keyspace: String,
+    pub(crate) data_center: String,
     pub(crate) instance: u32,
     /// Name of this process among those that commit: random.
     pub(crate) process: i64,

@@ -15,6 +15,7 @@ mod found;
 mod guard;
 mod guarded;
 mod needs;
+mod nodes;
 mod queue;
 mod reads;
 mod reclaim;

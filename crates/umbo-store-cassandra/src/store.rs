@@ -10,9 +10,9 @@ use tokio::runtime::Handle;
 use tokio::sync::{RwLock, oneshot};
 use umbo_routing::{ShardMap, SlotRange};
 use umbo_store::{
-    Atomicity, CallContext, Capabilities, ChunkRequest, DeleteRangeRequest, Deleted, Page,
-    RangeRequest, ScanPage, ScanRequest, ShardState, ShardStatus, Store, StoreError, StoreReport,
-    VersionOrder, WriteError, WriteRequest, Written,
+    Atomicity, CallContext, Capabilities, ChunkRequest, DeleteRangeRequest, Deleted, NodeStatus,
+    Page, RangeRequest, ScanPage, ScanRequest, ShardState, ShardStatus, Store, StoreError,
+    StoreReport, VersionOrder, WriteError, WriteRequest, Written,
 };
 use umbo_types::limits::SLOTS;
 use umbo_types::{BelievedClock, Clock, Key, NamespaceId, Row, ShardId};
@@ -63,6 +63,8 @@ impl CassandraStore {
         let engine = Arc::new(BucketEngine {
             session,
             statements,
+            keyspace: settings.keyspace.clone(),
+            data_center: settings.data_center.clone(),
             instance: settings.instance,
             process: random_id().map_err(failed)?,
             buckets,
@@ -334,21 +336,27 @@ impl Store for CassandraStore {
 
 impl StoreReport for CassandraStore {
     fn status(&self) -> Vec<ShardStatus> {
-        let status = |(id, state): (u16, &KnownShard)| {
-            let sizes = lock(&state.sizes);
+        let lack = self.engine.lack_of_quorum();
+        let state = lack.map_or(ShardState::Available, ShardState::Unavailable);
+        let status = |(id, known): (u16, &KnownShard)| {
+            let sizes = lock(&known.sizes);
             let fenced =
                 |namespace: &NamespaceId| self.engine.check_fence(ShardId(id), *namespace).is_err();
             ShardStatus {
                 rows: sizes.rows(),
-                queued: state.queued.load(Ordering::Relaxed),
-                commits: state.commits.load(Ordering::Relaxed),
-                mutations: state.mutations.load(Ordering::Relaxed),
+                queued: known.queued.load(Ordering::Relaxed),
+                commits: known.commits.load(Ordering::Relaxed),
+                mutations: known.mutations.load(Ordering::Relaxed),
                 purging: sizes.datasets().filter(fenced).count() as u64,
                 namespace_max: sizes.datasets().last().unwrap_or(NamespaceId::SYSTEM),
                 sizes: Some(sizes.report()),
-                ..ShardStatus::new(ShardId(id), ShardState::Available)
+                ..ShardStatus::new(ShardId(id), state.clone())
             }
         };
         (0..).zip(&self.engine.shards).map(status).collect()
+    }
+
+    fn nodes(&self) -> Vec<NodeStatus> {
+        self.engine.nodes()
     }
 }

@@ -241,7 +241,7 @@ impl RemoteStore {
             failure: node.failure(),
             map_version: node.map_version(),
             shards: topology.map.shards_of(node.name()),
-            in_flight: node.in_flight(),
+            in_flight: Some(node.in_flight()),
             clock_ahead: node.clock_ahead(),
             program_version: node.program_version.load().as_deref().cloned(),
         };

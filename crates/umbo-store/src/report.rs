@@ -23,7 +23,8 @@ pub trait StoreReport {
         None
     }
 
-    /// Returns the status of each shard node, by name. Empty if the shards are in this process.
+    /// Returns the status of each node that has rows, by name: a shard node, or one of another engine. Empty if the
+    /// shards are in this process.
     fn nodes(&self) -> Vec<NodeStatus> {
         Vec::new()
     }
@@ -57,7 +58,7 @@ pub enum ShardState {
 /// Status of a shard node, for operators.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NodeStatus {
-    /// Name of the node in the map of the cluster.
+    /// Name of the node in the map of the cluster, or its host where there is no map.
     pub name: String,
     /// Host and port.
     pub address: String,
@@ -65,10 +66,10 @@ pub struct NodeStatus {
     pub failure: Option<String>,
     /// Version of the cluster map that the node uses, or `None` until it has reported it.
     pub map_version: Option<u64>,
-    /// Shards that the local map assigns to it.
+    /// Shards that the local map assigns to it. Empty in an engine that places rows itself.
     pub shards: Vec<ShardId>,
-    /// Requests in flight at it.
-    pub in_flight: u64,
+    /// Requests in flight at it, if this process counts them.
+    pub in_flight: Option<u64>,
     /// By how much, at least, the clock of this process is ahead of the clock of the node, in microseconds; negative if
     /// it is behind. `None` until the node has told its time of day.
     pub clock_ahead: Option<i64>,
@@ -221,7 +222,7 @@ mod tests {
             failure: failure.map(str::to_owned),
             map_version: None,
             shards: Vec::new(),
-            in_flight: 0,
+            in_flight: Some(0),
             clock_ahead,
             program_version: None,
         };

@@ -414,7 +414,7 @@ metrics! { NODE
 // Metrics of a dispatcher in front of shard nodes, in addition to all others.
 metrics! { REMOTE
     REMOTE_NODE_UP "umbo_remote_node_up" Gauge [NODE_NAME] "umbo.remote.node_up" "1"
-        "1 while the shard node is reachable, else 0."
+        "1 while the node is reachable, else 0."
         sum("node_up", "bool").by(NODE_NAME);
     REMOTE_NODE_MAP_VERSION "umbo_remote_node_map_version" Gauge [NODE_NAME] "umbo.remote.node_map_version" "{version}"
         "Version of the cluster map that the shard node uses.";

@@ -104,7 +104,7 @@ mod tests {
             failure: failure.map(str::to_owned),
             map_version: Some(3),
             shards: vec![ShardId(2), ShardId(5)],
-            in_flight: 7,
+            in_flight: Some(7),
             clock_ahead: Some(-2_500_000),
             program_version: Some("9.0.0".to_owned()),
         }
@@ -115,7 +115,10 @@ mod tests {
         let reachable = node(status(None));
         assert!(reachable.reachable && reachable.reason.is_none());
         assert_eq!(reachable.shards, [2, 5]);
-        assert_eq!((reachable.map_version, reachable.in_flight), (Some(3), 7));
+        assert_eq!(
+            (reachable.map_version, reachable.in_flight),
+            (Some(3), Some(7))
+        );
         assert_eq!(reachable.clock_ahead_ms, Some(-2_500));
         let away = node(status(Some("connection refused")));
         assert!(!away.reachable);

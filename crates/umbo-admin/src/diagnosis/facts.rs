@@ -160,7 +160,8 @@ pub(crate) fn node_facts(dispatcher: &Dispatcher) -> Vec<NodeFacts> {
             shards,
         }
     };
-    let nodes = dispatcher.store.nodes();
+    let mut nodes = dispatcher.store.nodes();
+    nodes.retain(|node| !node.shards.is_empty());
     if nodes.is_empty() {
         let shards = 0..dispatcher.shard_map.shards() as u16;
         return vec![facts(LOCAL.to_owned(), shards.map(ShardId).collect())];

@@ -370,7 +370,7 @@ mod tests {
             failure: failure.map(str::to_owned),
             map_version: Some(map_version),
             shards: Vec::new(),
-            in_flight: 0,
+            in_flight: Some(0),
             clock_ahead: None,
             program_version: None,
         }

@@ -31,7 +31,7 @@ fn address() -> String {
     static NODE: OnceLock<(Node, TempDir)> = OnceLock::new();
     let begin = || {
         let folder = TempDir::new().expect("there is room for a folder");
-        let node = Node::begin((1, 1), Ports::free(), folder.path());
+        let mut node = Node::begin((1, 1), Ports::free(), folder.path());
         node.wait(folder.path());
         (node, folder)
     };

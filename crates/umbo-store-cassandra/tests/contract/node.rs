@@ -65,11 +65,14 @@ impl Node {
     }
 
     /// Waits until the node serves.
-    pub(crate) fn wait(&self, folder: &Path) {
+    pub(crate) fn wait(&mut self, folder: &Path) {
         let address = self.address();
         for _ in 0..ATTEMPTS_MAX {
             if answers(&address) {
                 return;
+            }
+            if self.process.try_wait().is_ok_and(|ended| ended.is_some()) {
+                break;
             }
             std::thread::park_timeout(Duration::from_millis(100));
         }

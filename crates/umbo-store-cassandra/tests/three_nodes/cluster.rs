@@ -25,11 +25,9 @@ impl Cluster {
             folders: [(); NODES].map(|()| TempDir::new().expect("there is room for a folder")),
             nodes: [const { None }; NODES],
         };
-        // The others wait for the first one.
+        // A node that finds no other one gives up.
         for number in 0..NODES {
             cluster.begin(number);
-        }
-        for number in 0..NODES {
             cluster.wait(number);
         }
         cluster
@@ -38,6 +36,11 @@ impl Cluster {
     /// Returns the addresses of all nodes.
     pub(crate) fn addresses(&self) -> Vec<String> {
         self.nodes.iter().flatten().map(Node::address).collect()
+    }
+
+    /// Returns the host of a node.
+    pub(crate) fn host(&self, number: usize) -> String {
+        format!("127.0.0.{}", number + 1)
     }
 
     /// Kills a node (kill -9).
@@ -53,9 +56,9 @@ impl Cluster {
     }
 
     /// Waits until a node serves.
-    pub(crate) fn wait(&self, number: usize) {
-        let node = self.nodes[number].as_ref().expect("it has begun");
-        node.wait(self.folder(number));
+    pub(crate) fn wait(&mut self, number: usize) {
+        let node = self.nodes[number].as_mut().expect("it has begun");
+        node.wait(self.folders[number].path());
     }
 
     /// Lets a node stand still (SIGSTOP), with its connections open.

@@ -13,7 +13,10 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 use tokio::task::{JoinSet, spawn_blocking};
-use umbo_store::{Condition, ManualClock, Mutation, Outcome, StoreError, WriteError, Written};
+use umbo_store::{
+    Condition, ManualClock, Mutation, Outcome, ShardState, StoreError, StoreReport as _,
+    WriteError, Written,
+};
 use umbo_store_cassandra::{CassandraSettings, CassandraStore};
 use umbo_types::{Key, Timestamp};
 
@@ -25,9 +28,7 @@ use crate::history::{History, What, Write, check, judge_by_porcupine, shown};
 const STORES: u64 = 3;
 const WRITERS: usize = 64;
 /// Rows of all writers together; every fourth is a counter.
-const ROWS: usize = 16;
-/// Calls that succeed before a node is lost or comes back.
-const CALLS: usize = 400;
+const ROWS: usize = 64;
 /// Calls that may fail for each node that is lost.
 const ERRORS_MAX: usize = 5;
 
@@ -166,21 +167,19 @@ impl World {
         eprintln!("failure {count}: {error}");
     }
 
+    /// Returns the nodes that a store reports as lost.
+    fn lost_nodes(&self) -> Vec<String> {
+        let nodes = self.stores[0].nodes().into_iter();
+        let lost = nodes.filter(|node| node.failure.is_some());
+        lost.map(|node| node.name).collect()
+    }
+
     /// Waits until so many calls more have succeeded.
     async fn progress(&self, calls: usize) {
         let mut succeeded = self.succeeded.subscribe();
         let goal = *succeeded.borrow() + calls;
         let reached = succeeded.wait_for(|&count| count >= goal).await;
         reached.expect("the world is there");
-        eprintln!(
-            "at {:?} {} done",
-            std::time::SystemTime::now()
-                .duration_since(std::time::UNIX_EPOCH)
-                .unwrap()
-                .as_secs()
-                % 1000,
-            goal
-        );
     }
 }
 
@@ -188,10 +187,20 @@ const fn is_counter(row: usize) -> bool {
     row.is_multiple_of(4)
 }
 
-/// How often a node is killed, and how often one is stopped: `UMBO_TEST_NODES_LOST`, or once each.
+fn number_of(variable: &str, usual: usize) -> usize {
+    let set = std::env::var(variable).ok();
+    set.map_or(usual, |text| text.parse().expect("a number"))
+}
+
+/// A node is killed once, and one is stopped once, unless `UMBO_TEST_NODES_LOST` says how often.
 fn losses() -> usize {
-    let set = std::env::var("UMBO_TEST_NODES_LOST").ok();
-    set.map_or(1, |text| text.parse().expect("a number"))
+    number_of("UMBO_TEST_NODES_LOST", 1)
+}
+
+/// Calls that succeed before a node is lost or comes back: 400, or `UMBO_TEST_CALLS`. A node that has served for less
+/// than 10 s waits for seconds for others that are lost, as it does not know their usual time yet.
+fn calls() -> usize {
+    number_of("UMBO_TEST_CALLS", 400)
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -202,26 +211,8 @@ async fn rows_are_linearizable_while_nodes_are_lost() {
     for writer in 0..WRITERS {
         writers.spawn(Arc::clone(&world).run(writer));
     }
-    let mut cluster = cluster;
-    world.progress(CALLS).await;
-    for round in 0..losses() {
-        let number = round % NODES;
-        cluster.kill(number);
-        world.progress(CALLS).await;
-        cluster = spawn_blocking(move || {
-            cluster.begin(number);
-            cluster.wait(number);
-            cluster
-        })
-        .await
-        .expect("it starts again");
-        world.progress(CALLS).await;
-        let stopped = (round + 1) % NODES;
-        cluster.stop(stopped);
-        world.progress(CALLS).await;
-        cluster.go_on(stopped);
-        world.progress(CALLS).await;
-    }
+    world.progress(calls()).await;
+    let cluster = lose_nodes(cluster, &world).await;
     world.ends.send_replace(true);
     while let Some(ended) = writers.join_next().await {
         ended.expect("a writer ends well");
@@ -239,10 +230,62 @@ async fn rows_are_linearizable_while_nodes_are_lost() {
     }
     judge_by_porcupine(by_row.values().flatten());
     let failed = world.failed.load(Ordering::Relaxed);
-    let succeeded = *world.succeeded.borrow();
-    println!(
-        "{succeeded} calls succeeded and {failed} failed, with {} nodes lost",
-        2 * losses()
+    let (succeeded, lost) = (*world.succeeded.borrow(), 2 * losses());
+    println!("{succeeded} calls succeeded and {failed} failed, with {lost} nodes lost");
+    assert!(failed <= lost * ERRORS_MAX, "{failed} calls failed");
+    a_lack_of_quorum_is_told(cluster, &world).await;
+}
+
+/// Kills a node and starts it again, then lets another one stand still for a while, in turn.
+async fn lose_nodes(mut cluster: Cluster, world: &World) -> Cluster {
+    for round in 0..losses() {
+        let number = round % NODES;
+        cluster.kill(number);
+        world.progress(calls()).await;
+        while world.lost_nodes() != [cluster.host(number)] {
+            world.progress(1).await;
+        }
+        let start = move || {
+            cluster.begin(number);
+            cluster.wait(number);
+            cluster
+        };
+        cluster = spawn_blocking(start).await.expect("it starts again");
+        world.progress(calls()).await;
+        while !world.lost_nodes().is_empty() {
+            world.progress(1).await;
+        }
+        let stopped = (round + 1) % NODES;
+        cluster.stop(stopped);
+        world.progress(calls()).await;
+        cluster.go_on(stopped);
+        world.progress(calls()).await;
+    }
+    cluster
+}
+
+/// With one of three copies left, calls fail in time, and the report says why.
+async fn a_lack_of_quorum_is_told(mut cluster: Cluster, world: &World) {
+    let store = &world.stores[0];
+    cluster.kill(0);
+    cluster.kill(1);
+    let reason = loop {
+        let failure = read(store, NS, &world.rows[0]).await;
+        failure.expect_err("there is one copy");
+        if let ShardState::Unavailable(reason) = &store.status()[0].state {
+            break reason.clone();
+        }
+    };
+    assert!(
+        reason.contains("connected: 1;") && reason.contains("and 2 have to answer"),
+        "{reason}"
     );
-    assert!(failed <= 2 * losses() * ERRORS_MAX, "{failed} calls failed");
+    let refused = write(store, request(put(&world.rows[0], "late"))).await;
+    assert!(
+        matches!(
+            refused,
+            Err(WriteError::Store(StoreError::Unavailable { .. }))
+        ),
+        "{refused:?}"
+    );
 }

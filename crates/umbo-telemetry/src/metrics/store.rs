@@ -65,7 +65,7 @@ pub fn visit_disk(families: &mut Families<'_>, disk: DiskSpace) {
 }
 
 /// Shows the shard nodes of a dispatcher, and the counters of its connections to all of them.
-pub fn visit_nodes(families: &mut Families<'_>, nodes: &[NodeStatus], stats: &RemoteStats) {
+pub fn visit_nodes(families: &mut Families<'_>, nodes: &[NodeStatus], stats: Option<&RemoteStats>) {
     let label = |node: &NodeStatus| [node.name.clone()];
     let up = nodes.iter();
     let up = up.map(|node| (label(node), node.failure.is_none()));
@@ -79,8 +79,12 @@ pub fn visit_nodes(families: &mut Families<'_>, nodes: &[NodeStatus], stats: &Re
         Some((label(node), if ahead < 0 { -seconds } else { seconds }))
     });
     families.family(&names::REMOTE_NODE_CLOCK_OFFSET, offsets);
-    let in_flight = nodes.iter().map(|node| (label(node), node.in_flight));
+    let in_flight = nodes.iter();
+    let in_flight = in_flight.filter_map(|node| Some((label(node), node.in_flight?)));
     families.family(&names::REMOTE_IN_FLIGHT, in_flight);
+    let Some(stats) = stats else {
+        return;
+    };
     let totals = [
         (&names::REMOTE_REQUESTS, stats.requests),
         (&names::REMOTE_SENT_FRAMES, stats.frames),
@@ -111,14 +115,14 @@ mod tests {
             failure: None,
             map_version: None,
             shards: Vec::new(),
-            in_flight: 0,
+            in_flight: Some(0),
             clock_ahead: None,
             program_version: None,
         };
         let nodes = [
             NodeStatus {
                 map_version: Some(7),
-                in_flight: 3,
+                in_flight: Some(3),
                 clock_ahead: Some(-1_500_000),
                 ..node("a")
             },
@@ -134,7 +138,7 @@ mod tests {
             ..RemoteStats::default()
         };
         let text = MetricsText::render(|visitor| {
-            visit_nodes(&mut Families::new(visitor), &nodes, &stats);
+            visit_nodes(&mut Families::new(visitor), &nodes, Some(&stats));
         });
         for metric in names::REMOTE {
             let head = format!("# TYPE {} {}\n", metric.name, metric.kind.as_str());

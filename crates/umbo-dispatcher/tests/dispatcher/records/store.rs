@@ -161,7 +161,7 @@ impl WrappedStore for FaultyStore {
             failure: None,
             map_version: None,
             shards: (0..4).map(ShardId).collect(),
-            in_flight: 0,
+            in_flight: Some(0),
             clock_ahead: Some(self.clock_ahead.load(SeqCst)),
             program_version: None,
         }]
