@@ -71,14 +71,15 @@ class Cluster:
     """Nodes that each have a copy of all rows."""
 
     def __init__(self, count):
-        ports = (free_port(), free_port())
-        self.nodes = [Node(number, count, ports) for number in range(1, count + 1)]
+        self.ports = (free_port(), free_port())
+        self.nodes = [Node(number, count, self.ports) for number in range(1, count + 1)]
 
     def __enter__(self):
         try:
             # One that finds no other gives up.
             for node in self.nodes:
                 node.start()
+            self.settle()
         except BaseException:
             self.__exit__()
             raise
@@ -87,6 +88,13 @@ class Cluster:
     def __exit__(self, *_):
         for node in self.nodes:
             node.discard()
+
+    def settle(self):
+        """Waits until each node has found all others that run: one that has not refuses what needs their copies."""
+        for node in self.nodes:
+            log = node.folder / "log"
+            others = [f"/127.0.0.{other.number}:{self.ports[1]} is now UP" for other in self.nodes if other is not node]
+            wait_until(lambda: all(one in log.read_text() for one in others), f"node {node.number} has found the others")
 
     def settings(self):
         """Settings of servers that share rows, which no others have."""

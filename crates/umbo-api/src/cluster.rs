@@ -21,7 +21,7 @@ pub struct ClusterStatus {
 /// One node.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct NodeInfo {
-    /// Name in the cluster's map, or host where there is no map.
+    /// Name in the cluster's map, or host if the engine has no map.
     pub name: String,
     /// Host and port.
     pub address: String,

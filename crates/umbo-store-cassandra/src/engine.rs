@@ -58,7 +58,7 @@ pub(crate) struct BucketEngine {
     pub(crate) keyspace: String,
     pub(crate) data_center: String,
     pub(crate) instance: u32,
-    /// Name of this process among those that commit: random.
+    /// Name of this process in the guards: random.
     pub(crate) process: i64,
     pub(crate) buckets: u16,
     pub(crate) map: Arc<ShardMap>,

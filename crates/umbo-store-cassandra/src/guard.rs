@@ -78,7 +78,7 @@ mod tests {
     fn the_outcome_is_unknown_once_too_many_processes_have_committed() {
         let mut guard = Guard::default();
         guard.name(1, 10);
-        let others = LAST_COMMITS_MAX as i64;
+        let others = LAST_COMMITS_MAX.cast_signed() as i64;
         for process in 2..=others {
             guard.name(process, 20);
         }

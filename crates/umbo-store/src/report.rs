@@ -58,7 +58,7 @@ pub enum ShardState {
 /// Status of a shard node, for operators.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NodeStatus {
-    /// Name of the node in the map of the cluster, or its host where there is no map.
+    /// Name of the node in the map of the cluster, or its host if the engine has no map.
     pub name: String,
     /// Host and port.
     pub address: String,

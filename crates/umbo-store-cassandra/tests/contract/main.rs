@@ -32,7 +32,7 @@ fn address() -> String {
     let begin = || {
         let folder = TempDir::new().expect("there is room for a folder");
         let mut node = Node::begin((1, 1), Ports::free(), folder.path());
-        node.wait(folder.path());
+        node.wait(folder.path(), &[]);
         (node, folder)
     };
     NODE.get_or_init(begin).0.address()

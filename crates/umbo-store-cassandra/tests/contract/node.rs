@@ -64,11 +64,16 @@ impl Node {
         }
     }
 
-    /// Waits until the node serves.
-    pub(crate) fn wait(&mut self, folder: &Path) {
-        let address = self.address();
+    /// Waits until the node serves and has found others: one that has not refuses what needs their copies.
+    pub(crate) fn wait(&mut self, folder: &Path, others: &[u8]) {
+        let (address, storage) = (self.address(), self.ports.storage);
+        let log = || std::fs::read_to_string(folder.join("log")).unwrap_or_default();
+        let has_found = |log: &str| {
+            let mut others = others.iter();
+            others.all(|other| log.contains(&format!("/127.0.0.{other}:{storage} is now UP")))
+        };
         for _ in 0..ATTEMPTS_MAX {
-            if answers(&address) {
+            if answers(&address) && has_found(&log()) {
                 return;
             }
             if self.process.try_wait().is_ok_and(|ended| ended.is_some()) {
@@ -76,8 +81,7 @@ impl Node {
             }
             std::thread::park_timeout(Duration::from_millis(100));
         }
-        let log = std::fs::read_to_string(folder.join("log")).unwrap_or_default();
-        panic!("the node does not begin to serve:\n{log}");
+        panic!("the node does not begin to serve:\n{}", log());
     }
 
     pub(crate) fn address(&self) -> String {

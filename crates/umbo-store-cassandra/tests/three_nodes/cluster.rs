@@ -30,6 +30,9 @@ impl Cluster {
             cluster.begin(number);
             cluster.wait(number);
         }
+        for number in 0..NODES {
+            cluster.wait(number);
+        }
         cluster
     }
 
@@ -39,7 +42,7 @@ impl Cluster {
     }
 
     /// Returns the host of a node.
-    pub(crate) fn host(&self, number: usize) -> String {
+    pub(crate) fn host(number: usize) -> String {
         format!("127.0.0.{}", number + 1)
     }
 
@@ -55,10 +58,13 @@ impl Cluster {
         self.nodes[number] = Some(node);
     }
 
-    /// Waits until a node serves.
+    /// Waits until a node serves, and has found all others that run.
     pub(crate) fn wait(&mut self, number: usize) {
+        let running = (1..).zip(&self.nodes).filter(|(_, node)| node.is_some());
+        let mut others: Vec<u8> = running.map(|(place, _)| place).collect();
+        others.retain(|&place| usize::from(place) != number + 1);
         let node = self.nodes[number].as_mut().expect("it has begun");
-        node.wait(self.folders[number].path());
+        node.wait(self.folders[number].path(), &others);
     }
 
     /// Lets a node stand still (SIGSTOP), with its connections open.

@@ -242,7 +242,7 @@ async fn lose_nodes(mut cluster: Cluster, world: &World) -> Cluster {
         let number = round % NODES;
         cluster.kill(number);
         world.progress(calls()).await;
-        while world.lost_nodes() != [cluster.host(number)] {
+        while world.lost_nodes() != [Cluster::host(number)] {
             world.progress(1).await;
         }
         let start = move || {
