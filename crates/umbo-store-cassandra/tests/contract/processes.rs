@@ -140,8 +140,8 @@ async fn processes_lose_no_increment() {
         tokio::spawn(async move {
             let mut versions = Vec::new();
             for _ in 0..STEPS {
-                let counted = write(&store, request(increment(&counter, 1))).await;
-                let written = counted.expect("counted");
+                let answer = write(&store, request(increment(&counter, 1))).await;
+                let written = answer.expect("counted");
                 versions.push(written.version);
                 loop {
                     let row = read(&store, NS, &guarded).await.expect("served");

@@ -168,7 +168,7 @@ async fn a_frozen_node_is_given_up() {
         assert!(asked.2.expect("the other serves").is_some());
         until(|| store.nodes()[0].failure.is_some()).await;
         unavailable(&read(&*store, &keys[0]).await.unwrap_err());
-        assert_eq!(store.nodes()[0].in_flight, 0);
+        assert_eq!(store.nodes()[0].in_flight, Some(0));
         assert!(store.nodes()[1].failure.is_none());
         cluster.members[0].wire.set(Mode::Open);
         until(|| store.nodes()[0].failure.is_none()).await;
